@@ -1,0 +1,1 @@
+//! Flags and the KubeProxyConfiguration file, parsed into one valid `Config`.

@@ -1,0 +1,1 @@
+//! What our tables should contain. Pure; this is where the nftables design lives.

@@ -1,0 +1,1 @@
+//! The kernel side: commit, read back, be told of changes by others.

@@ -1,0 +1,3 @@
+//! Parses the command, builds the parts, runs.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Bytes and the socket. Knows nothing of nftables.

@@ -1,0 +1,1 @@
+//! nftables objects and the transaction. No Kubernetes, no I/O.

@@ -1,0 +1,1 @@
+//! Metrics and health. Knows no module above; is told values.

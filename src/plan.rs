@@ -1,0 +1,1 @@
+//! Changes become transactions in an order that the kernel accepts.

@@ -1,0 +1,1 @@
+//! The loop: events in, commits out. The only reader of the clock.

@@ -1,0 +1,1 @@
+//! When to commit. Reads no clock and does no I/O.

@@ -1,0 +1,1 @@
+//! Manifest files and folders, followed as they change.

@@ -1,0 +1,1 @@
+//! The only place that names `kube`: watches and the fallback from streaming lists.

@@ -1,0 +1,1 @@
+//! Kubernetes API objects as JSON, reduced to the fields that routing needs.
