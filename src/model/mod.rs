@@ -1,1 +1,16 @@
 //! What the cluster asks for on this node, in types that cannot hold nonsense.
+//!
+//! Nothing here knows Kubernetes' JSON or nftables. `source` fills these types, `desired` reads
+//! them.
+
+mod endpoint;
+mod event;
+mod name;
+mod node;
+mod service;
+
+pub use endpoint::{Conditions, Endpoint, EndpointPort, EndpointSlice, Zones};
+pub use event::{Change, Event, Problem, Resource};
+pub use name::ObjectName;
+pub use node::{Node, ServiceCidr};
+pub use service::{Protocol, Service, ServicePort, TrafficPolicy};

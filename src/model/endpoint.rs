@@ -1,0 +1,62 @@
+//! An EndpointSlice as routing sees it, small because clusters have a million endpoints.
+
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+use std::sync::Arc;
+
+use super::{ObjectName, Protocol};
+
+/// Some of the endpoints of one service, with the ports they share.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndpointSlice {
+    /// Namespace and name of the slice.
+    pub name: ObjectName,
+    /// The service it belongs to: label `kubernetes.io/service-name` in the slice's namespace.
+    pub service: ObjectName,
+    /// Ports with a number; ports without one are not routed.
+    pub ports: Vec<EndpointPort>,
+    /// Endpoints in the order of the object, all of one address family.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// One port of an EndpointSlice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointPort {
+    /// Name of the service port it serves, empty if unnamed.
+    pub name: Arc<str>,
+    /// Transport protocol.
+    pub protocol: Protocol,
+    /// Port at the endpoint's address.
+    pub port: NonZeroU16,
+}
+
+/// One address of a slice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// `addresses[0]`; further addresses have no meaning (KEP-0752).
+    pub address: IpAddr,
+    /// Conditions, and what holds relative to this node.
+    pub conditions: Conditions,
+    /// Zones of `hints.forZones`; `None` if there is no zone hint.
+    pub zones: Option<Arc<Zones>>,
+}
+
+/// Names of zones that an endpoint is hinted for; shared between endpoints.
+pub type Zones = Vec<Arc<str>>;
+
+/// What an endpoint may be used for. Defaults of absent conditions are applied by the source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Conditions {
+    /// `conditions.ready`, true if absent.
+    pub ready: bool,
+    /// `conditions.serving`, true if absent.
+    pub serving: bool,
+    /// `conditions.terminating`, false if absent.
+    pub terminating: bool,
+    /// `nodeName` is this node.
+    pub local: bool,
+    /// `hints.forNodes` is not empty.
+    pub has_node_hints: bool,
+    /// `hints.forNodes` names this node.
+    pub hinted_for_node: bool,
+}

@@ -1,0 +1,37 @@
+//! The name of an object: `namespace/name`, or `name` alone for objects of the cluster.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// `namespace/name` of a namespaced object, `name` of a cluster-scoped one; cheap to clone.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectName(Arc<str>);
+
+impl ObjectName {
+    /// The name of an object in a namespace.
+    pub fn namespaced(namespace: &str, name: &str) -> Self {
+        Self(format!("{namespace}/{name}").into())
+    }
+
+    /// The name of a cluster-scoped object such as a Node.
+    pub fn cluster_scoped(name: &str) -> Self {
+        Self(name.into())
+    }
+
+    /// `namespace/name`, or `name` where there is no namespace.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}

@@ -1,0 +1,30 @@
+//! This node and the cluster's service address ranges.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::ObjectName;
+
+/// This node's Node object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Name of the node.
+    pub name: ObjectName,
+    /// Label `topology.kubernetes.io/zone`.
+    pub zone: Option<Arc<str>>,
+    /// `status.addresses`: InternalIPs first, then ExternalIPs, each in the object's order.
+    pub addresses: Vec<IpAddr>,
+    /// `spec.podCIDRs` as (network, prefix length).
+    pub pod_cidrs: Vec<(IpAddr, u8)>,
+    /// `metadata.deletionTimestamp` is set or the taint `ToBeDeletedByClusterAutoscaler` is there.
+    pub leaving: bool,
+}
+
+/// A range that cluster IPs are allocated from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServiceCidr {
+    /// Name of the object.
+    pub name: ObjectName,
+    /// `spec.cidrs` as (network, prefix length), host bits zero.
+    pub cidrs: Vec<(IpAddr, u8)>,
+}

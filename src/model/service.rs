@@ -1,0 +1,91 @@
+//! A Service as routing sees it.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ObjectName;
+
+/// A Service with at least one cluster IP.
+///
+/// Headless, `ExternalName` and foreign services (label `service.kubernetes.io/service-proxy-name`)
+/// never get here: for routing they do not exist.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Service {
+    /// Namespace and name.
+    pub name: ObjectName,
+    /// `metadata.creationTimestamp` in seconds since 1970; decides between claims on one address.
+    pub created: i64,
+    /// `spec.clusterIPs`, at most one of each family.
+    pub cluster_ips: Vec<IpAddr>,
+    /// `spec.externalIPs`.
+    pub external_ips: Vec<IpAddr>,
+    /// `status.loadBalancer.ingress[].ip` of mode VIP.
+    pub load_balancer_ips: Vec<IpAddr>,
+    /// `spec.loadBalancerSourceRanges` as (network, prefix length).
+    pub source_ranges: Vec<(IpAddr, u8)>,
+    /// `spec.internalTrafficPolicy`.
+    pub internal_traffic_policy: TrafficPolicy,
+    /// `spec.externalTrafficPolicy`, `Cluster` where the type gives it no meaning.
+    pub external_traffic_policy: TrafficPolicy,
+    /// Timeout of `sessionAffinity: ClientIP`.
+    pub session_affinity: Option<Duration>,
+    /// `spec.healthCheckNodePort` of a LoadBalancer with external traffic policy `Local`.
+    pub health_check_node_port: Option<NonZeroU16>,
+    /// `spec.ports`, each usable.
+    pub ports: Vec<ServicePort>,
+}
+
+/// One port of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePort {
+    /// Port name, empty if unnamed. Endpoint slices refer to it.
+    pub name: Arc<str>,
+    /// Transport protocol.
+    pub protocol: Protocol,
+    /// Port at the cluster IP.
+    pub port: NonZeroU16,
+    /// Port at the node's addresses.
+    pub node_port: Option<NonZeroU16>,
+}
+
+/// Which endpoints traffic may be sent to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TrafficPolicy {
+    /// All endpoints of the service.
+    #[default]
+    Cluster,
+    /// Endpoints on this node only.
+    Local,
+}
+
+/// A transport protocol that services can use; the values are IANA protocol numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Protocol {
+    /// Transmission Control Protocol.
+    Tcp = 6,
+    /// User Datagram Protocol.
+    Udp = 17,
+    /// Stream Control Transmission Protocol.
+    Sctp = 132,
+}
+
+impl Protocol {
+    /// The IANA protocol number, as in the IP header.
+    pub fn number(self) -> u8 {
+        self as u8
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Sctp => "sctp",
+        })
+    }
+}
