@@ -37,3 +37,4 @@ pub mod plan;
 pub mod run;
 pub mod schedule;
 pub mod source;
+pub mod yaml;
