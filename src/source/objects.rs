@@ -1,1 +1,25 @@
-//! Kubernetes API objects as JSON, reduced to the fields that routing needs.
+//! Kubernetes API objects as JSON, reduced to the fields that routing needs, and what they mean.
+//!
+//! The types of this module are named like the API's and hold text and numbers as they came, so
+//! that an impossible value is our [`Problem`](crate::model::Problem), which names the field, and
+//! not a parse error that loses the object's neighbours. [`Converter`] turns them into the model.
+
+mod address;
+mod converter;
+mod endpoint_slice;
+mod interner;
+mod metadata;
+mod node;
+mod service;
+
+pub use address::{parse_cidr, parse_ip};
+pub use converter::Converter;
+pub use endpoint_slice::{
+    Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, FirstAddress, Hint,
+};
+pub use metadata::object_name;
+pub use node::{Node, NodeAddress, NodeSpec, NodeStatus, ServiceCidr, ServiceCidrSpec, Taint};
+pub use service::{
+    ClientIp, LoadBalancerIngress, LoadBalancerStatus, Service, ServicePort, ServiceSpec,
+    ServiceStatus, SessionAffinityConfig,
+};

@@ -1,0 +1,175 @@
+//! Turns API objects into the model, beside the list of what could not be used.
+
+use std::fmt::Display;
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::interner::Interner;
+use super::metadata::object_name;
+use super::{EndpointSlice, Node, Service, ServiceCidr, endpoint_slice, node, service};
+use crate::model::{self, Change, ObjectName, Problem, Protocol, Zones};
+
+/// Turns API objects into the model, for one node.
+///
+/// An impossible value that the object cannot do without makes it [`Change::Invalid`]; one that
+/// concerns a single entry of a list leaves out that entry. Both give a [`Problem`].
+#[derive(Debug, Default)]
+pub struct Converter {
+    node_name: String,
+    texts: Interner<str>,
+    zone_lists: Vec<Arc<Zones>>,
+}
+
+impl Converter {
+    /// A converter for the node of that name; an empty name makes no endpoint local.
+    pub fn new(node_name: &str) -> Self {
+        Self { node_name: node_name.to_owned(), ..Self::default() }
+    }
+
+    /// What a Service means; `Gone` for those that are not routed here.
+    pub fn service(&mut self, object: &Service) -> (Change<model::Service>, Vec<Problem>) {
+        let mut findings = Findings::new("Service", &object.metadata);
+        let found = service::convert(object, self, &mut findings);
+        findings.conclude(found)
+    }
+
+    /// What an EndpointSlice means; `Gone` for those of headless services and host names.
+    pub fn endpoint_slice(
+        &mut self,
+        object: &EndpointSlice,
+    ) -> (Change<model::EndpointSlice>, Vec<Problem>) {
+        let mut findings = Findings::new("EndpointSlice", &object.metadata);
+        let found = endpoint_slice::convert(object, self, &mut findings);
+        findings.conclude(found)
+    }
+
+    /// What a Node means.
+    pub fn node(&mut self, object: &Node) -> (Change<model::Node>, Vec<Problem>) {
+        let mut findings = Findings::new("Node", &object.metadata);
+        let found = node::convert_node(object, self, &mut findings);
+        findings.conclude(Some(found))
+    }
+
+    /// What a ServiceCIDR means.
+    pub fn service_cidr(
+        &mut self,
+        object: &ServiceCidr,
+    ) -> (Change<model::ServiceCidr>, Vec<Problem>) {
+        let mut findings = Findings::new("ServiceCIDR", &object.metadata);
+        let found = node::convert_service_cidr(object, &mut findings);
+        findings.conclude(Some(found))
+    }
+
+    /// Whether `name` is this node: compared exactly, and never without a name.
+    pub fn is_this_node(&self, name: &str) -> bool {
+        !name.is_empty() && name == self.node_name
+    }
+
+    /// The shared copy of a port name or zone.
+    pub(super) fn text(&mut self, text: &str) -> Arc<str> {
+        self.texts.share(text)
+    }
+
+    /// The shared copy of a list of zones. Clusters have few different ones: they are searched.
+    pub(super) fn zones(&mut self, names: &[&str]) -> Arc<Zones> {
+        let equal =
+            |known: &&Arc<Zones>| known.iter().map(|zone| &**zone).eq(names.iter().copied());
+        if let Some(known) = self.zone_lists.iter().find(equal) {
+            return Arc::clone(known);
+        }
+        if self.zone_lists.len() >= MAX_ZONE_LISTS {
+            self.zone_lists.clear();
+        }
+        let zones = Arc::new(names.iter().map(|zone| self.texts.share(*zone)).collect::<Zones>());
+        self.zone_lists.push(Arc::clone(&zones));
+        zones
+    }
+}
+
+/// More different lists than real clusters have; past it sharing starts anew.
+const MAX_ZONE_LISTS: usize = 64;
+
+/// What was found wrong with one object.
+#[derive(Debug)]
+pub(super) struct Findings {
+    kind: &'static str,
+    name: ObjectName,
+    problems: Vec<Problem>,
+    refused: bool,
+}
+
+impl Findings {
+    fn new(kind: &'static str, metadata: &ObjectMeta) -> Self {
+        let name = object_name(metadata);
+        let mut findings = Self { kind, name, problems: Vec::new(), refused: false };
+        if metadata.name.as_deref().unwrap_or_default().is_empty() {
+            findings.refuse("metadata.name", "is missing");
+        }
+        findings
+    }
+
+    /// The name of the object.
+    pub(super) fn name(&self) -> ObjectName {
+        self.name.clone()
+    }
+
+    /// Leaves out the whole object because of this field.
+    pub(super) fn refuse(&mut self, field: impl Display, message: impl Into<String>) {
+        self.refused = true;
+        self.leave_out(field, message);
+    }
+
+    /// Leaves out this entry only.
+    pub(super) fn leave_out(&mut self, field: impl Display, message: impl Into<String>) {
+        let object = format!("{} {}", self.kind, self.name);
+        self.problems.push(Problem { object, field: field.to_string(), message: message.into() });
+    }
+
+    /// Reads a port that must be there: 1 to 65535, or the object is refused.
+    pub(super) fn port(&mut self, field: impl Display, number: i64) -> Option<NonZeroU16> {
+        let port = u16::try_from(number).ok().and_then(NonZeroU16::new);
+        if port.is_none() {
+            self.refuse(field, format!("{number} is not a port: expected 1 to 65535"));
+        }
+        port
+    }
+
+    /// Reads a port for which 0 means none.
+    pub(super) fn optional_port(&mut self, field: impl Display, number: i64) -> Option<NonZeroU16> {
+        if number == 0 { None } else { self.port(field, number) }
+    }
+
+    /// Reads a protocol, TCP if absent, or the object is refused.
+    pub(super) fn protocol(&mut self, field: impl Display, name: Option<&str>) -> Option<Protocol> {
+        match name {
+            None | Some("" | "TCP") => Some(Protocol::Tcp),
+            Some("UDP") => Some(Protocol::Udp),
+            Some("SCTP") => Some(Protocol::Sctp),
+            Some(other) => {
+                self.refuse(field, format!("\"{other}\" is not TCP, UDP or SCTP"));
+                None
+            }
+        }
+    }
+
+    /// The answer: `None` means that the object is not for us.
+    fn conclude<T>(self, found: Option<T>) -> (Change<T>, Vec<Problem>) {
+        let change = match (self.refused, found) {
+            (true, _) => Change::Invalid(self.name),
+            (false, Some(value)) => Change::Is(value),
+            (false, None) => Change::Gone(self.name),
+        };
+        (change, self.problems)
+    }
+}
+
+/// Words of an address's family, as `ipFamilies` and `addressType` write them.
+pub(super) fn family(address: IpAddr) -> &'static str {
+    match address {
+        IpAddr::V4(_) => "IPv4",
+        IpAddr::V6(_) => "IPv6",
+    }
+}

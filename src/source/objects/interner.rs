@@ -1,0 +1,62 @@
+//! Strings and lists that many objects repeat, kept once.
+
+use std::borrow::Borrow;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use ahash::AHashSet;
+
+/// One shared copy of each value that somebody still holds.
+///
+/// Values that nobody else holds are dropped when the set has doubled since the last time, so it
+/// stays within twice what is in use.
+#[derive(Debug)]
+pub(super) struct Interner<T: ?Sized> {
+    known: AHashSet<Arc<T>>,
+    sweep_at: usize,
+}
+
+impl<T: ?Sized> Default for Interner<T> {
+    fn default() -> Self {
+        Self { known: AHashSet::default(), sweep_at: FIRST_SWEEP }
+    }
+}
+
+impl<T: ?Sized + Eq + Hash> Interner<T> {
+    /// The shared copy of `value`.
+    pub(super) fn share<'a>(&mut self, value: &'a T) -> Arc<T>
+    where
+        Arc<T>: From<&'a T> + Borrow<T>,
+    {
+        if let Some(known) = self.known.get(value) {
+            return Arc::clone(known);
+        }
+        if self.known.len() >= self.sweep_at {
+            self.known.retain(|known| Arc::strong_count(known) > 1);
+            self.sweep_at = FIRST_SWEEP.max(self.known.len() * 2);
+        }
+        let shared = Arc::<T>::from(value);
+        self.known.insert(Arc::clone(&shared));
+        shared
+    }
+}
+
+/// Below this number of values a sweep is not worth its time.
+const FIRST_SWEEP: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_strings_are_one_and_unused_ones_are_dropped() {
+        let mut interner = Interner::<str>::default();
+        let held = interner.share("http");
+        assert!(Arc::ptr_eq(&held, &interner.share("http")));
+        for i in 0..10 * FIRST_SWEEP {
+            interner.share(i.to_string().as_str());
+        }
+        assert!(interner.known.len() <= 2 * FIRST_SWEEP, "{}", interner.known.len());
+        assert!(Arc::ptr_eq(&held, &interner.share("http")));
+    }
+}

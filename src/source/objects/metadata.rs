@@ -1,0 +1,133 @@
+//! Object metadata, read without what is large and unused.
+//!
+//! `managedFields`, annotations, owner references and foreign labels are skipped while parsing:
+//! they are most of an object's bytes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+
+use crate::model::ObjectName;
+
+/// Names the service an EndpointSlice belongs to.
+pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// Its presence hands a Service to another proxy (KEP-2447).
+pub(super) const SERVICE_PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
+/// Its presence marks the EndpointSlices of a headless Service.
+pub(super) const HEADLESS: &str = "service.kubernetes.io/headless";
+/// The zone of a Node.
+pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
+
+const KEPT_LABELS: [&str; 4] = [SERVICE_NAME, SERVICE_PROXY_NAME, HEADLESS, ZONE];
+
+/// The model's name of an object: `namespace/name`, or `name` if it has no namespace.
+pub fn object_name(metadata: &ObjectMeta) -> ObjectName {
+    let name = metadata.name.as_deref().unwrap_or_default();
+    match metadata.namespace.as_deref() {
+        None | Some("") => ObjectName::cluster_scoped(name),
+        Some(namespace) => ObjectName::namespaced(namespace, name),
+    }
+}
+
+/// The value of a label.
+pub(super) fn label<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    metadata.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+/// Seconds since 1970 of the creation, 0 if it is not said.
+pub(super) fn created(metadata: &ObjectMeta) -> i64 {
+    metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second())
+}
+
+/// Reads the few fields that are kept; for `deserialize_with`.
+pub(super) fn slim<'de, D: Deserializer<'de>>(input: D) -> Result<ObjectMeta, D::Error> {
+    let kept = Kept::deserialize(input)?;
+    Ok(ObjectMeta {
+        name: kept.name,
+        namespace: kept.namespace,
+        resource_version: kept.resource_version,
+        creation_timestamp: kept.creation_timestamp,
+        deletion_timestamp: kept.deletion_timestamp,
+        labels: kept.labels.and_then(|labels| labels.0),
+        ..ObjectMeta::default()
+    })
+}
+
+/// Reads null like an absent field, as the API server does; for `deserialize_with`.
+pub(super) fn null_is_absent<'de, D, T>(input: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::<T>::deserialize(input)?.unwrap_or_default())
+}
+
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Kept {
+    name: Option<String>,
+    namespace: Option<String>,
+    resource_version: Option<String>,
+    creation_timestamp: Option<Time>,
+    deletion_timestamp: Option<Time>,
+    labels: Option<KeptLabels>,
+}
+
+/// The labels of [`KEPT_LABELS`]; others are never allocated.
+struct KeptLabels(Option<BTreeMap<String, String>>);
+
+impl<'de> Deserialize<'de> for KeptLabels {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        input.deserialize_map(LabelsVisitor)
+    }
+}
+
+struct LabelsVisitor;
+
+impl<'de> Visitor<'de> for LabelsVisitor {
+    type Value = KeptLabels;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of labels")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut kept: Option<BTreeMap<String, String>> = None;
+        while let Some(LabelKey(key)) = map.next_key()? {
+            match key {
+                Some(key) => {
+                    kept.get_or_insert_default().insert(key.to_owned(), map.next_value()?);
+                }
+                None => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(KeptLabels(kept))
+    }
+}
+
+/// A label's key if it is one we keep.
+struct LabelKey(Option<&'static str>);
+
+impl<'de> Deserialize<'de> for LabelKey {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        input.deserialize_str(KeyVisitor)
+    }
+}
+
+struct KeyVisitor;
+
+impl Visitor<'_> for KeyVisitor {
+    type Value = LabelKey;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a label's key")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, key: &str) -> Result<LabelKey, E> {
+        Ok(LabelKey(KEPT_LABELS.into_iter().find(|kept| *kept == key)))
+    }
+}

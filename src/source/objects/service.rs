@@ -1,0 +1,378 @@
+//! core/v1 Service.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+
+use super::address::{parse_cidr, parse_ip};
+use super::converter::{Converter, Findings, family};
+use super::metadata::{SERVICE_PROXY_NAME, created, label, null_is_absent, slim};
+use crate::model::{self, TrafficPolicy};
+
+/// A Service. Fields have the API's names and meanings; an absent string is empty.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Service {
+    /// Name, namespace, version and the labels that matter.
+    #[serde(default, deserialize_with = "slim")]
+    pub metadata: ObjectMeta,
+    /// What is asked for.
+    #[serde(default, deserialize_with = "null_is_absent")]
+    pub spec: ServiceSpec,
+    /// What load balancers have done.
+    #[serde(default, deserialize_with = "null_is_absent")]
+    pub status: ServiceStatus,
+}
+
+/// `spec` of a Service.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServiceSpec {
+    /// ClusterIP if empty.
+    #[serde(rename = "type", deserialize_with = "null_is_absent")]
+    pub kind: String,
+    /// `None` for headless services.
+    #[serde(rename = "clusterIP", deserialize_with = "null_is_absent")]
+    pub cluster_ip: String,
+    /// One for each family; the first is `clusterIP`.
+    #[serde(rename = "clusterIPs", deserialize_with = "null_is_absent")]
+    pub cluster_ips: Vec<String>,
+    /// The families of `clusterIPs`.
+    #[serde(deserialize_with = "null_is_absent")]
+    pub ip_families: Vec<String>,
+    /// Ports.
+    #[serde(deserialize_with = "null_is_absent")]
+    pub ports: Vec<ServicePort>,
+    /// Addresses that reach this node by means of others.
+    #[serde(rename = "externalIPs", deserialize_with = "null_is_absent")]
+    pub external_ips: Vec<String>,
+    /// Who may use the load balancer.
+    #[serde(deserialize_with = "null_is_absent")]
+    pub load_balancer_source_ranges: Vec<String>,
+    /// Cluster if empty.
+    #[serde(deserialize_with = "null_is_absent")]
+    pub internal_traffic_policy: String,
+    /// Cluster if empty.
+    #[serde(deserialize_with = "null_is_absent")]
+    pub external_traffic_policy: String,
+    /// None if empty.
+    #[serde(deserialize_with = "null_is_absent")]
+    pub session_affinity: String,
+    /// Timeout of the affinity.
+    #[serde(deserialize_with = "null_is_absent")]
+    pub session_affinity_config: SessionAffinityConfig,
+    /// Port of the health check, 0 for none.
+    #[serde(deserialize_with = "null_is_absent")]
+    pub health_check_node_port: i64,
+}
+
+/// One entry of `spec.ports`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServicePort {
+    /// Empty if unnamed.
+    #[serde(deserialize_with = "null_is_absent")]
+    pub name: String,
+    /// TCP if absent.
+    pub protocol: Option<String>,
+    /// Port at the cluster IP.
+    #[serde(deserialize_with = "null_is_absent")]
+    pub port: i64,
+    /// Port at the nodes, 0 for none.
+    #[serde(deserialize_with = "null_is_absent")]
+    pub node_port: i64,
+}
+
+/// `spec.sessionAffinityConfig`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SessionAffinityConfig {
+    /// Settings of `sessionAffinity: ClientIP`.
+    #[serde(rename = "clientIP")]
+    pub client_ip: Option<ClientIp>,
+}
+
+/// `spec.sessionAffinityConfig.clientIP`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClientIp {
+    /// Seconds, 10800 if absent.
+    pub timeout_seconds: Option<i64>,
+}
+
+/// `status` of a Service.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServiceStatus {
+    /// Its load balancer.
+    #[serde(deserialize_with = "null_is_absent")]
+    pub load_balancer: LoadBalancerStatus,
+}
+
+/// `status.loadBalancer`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct LoadBalancerStatus {
+    /// Addresses of the load balancer.
+    #[serde(deserialize_with = "null_is_absent")]
+    pub ingress: Vec<LoadBalancerIngress>,
+}
+
+/// One entry of `status.loadBalancer.ingress`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LoadBalancerIngress {
+    /// Empty if it has only a host name.
+    #[serde(deserialize_with = "null_is_absent")]
+    pub ip: String,
+    /// VIP if absent.
+    pub ip_mode: Option<String>,
+}
+
+/// The model of a Service; `None` if it is not routed.
+pub(super) fn convert(
+    object: &Service,
+    converter: &mut Converter,
+    findings: &mut Findings,
+) -> Option<model::Service> {
+    let spec = &object.spec;
+    if label(&object.metadata, SERVICE_PROXY_NAME).is_some() || !has_cluster_ip(spec, findings) {
+        return None;
+    }
+    let external_traffic_policy = external_traffic_policy(spec, findings);
+    let health_check =
+        findings.optional_port("spec.healthCheckNodePort", spec.health_check_node_port);
+    let checked = spec.kind == "LoadBalancer" && external_traffic_policy == TrafficPolicy::Local;
+    Some(model::Service {
+        name: findings.name(),
+        created: created(&object.metadata),
+        cluster_ips: cluster_ips(spec, findings),
+        external_ips: external_ips(spec, findings),
+        load_balancer_ips: load_balancer_ips(&object.status, findings),
+        source_ranges: source_ranges(spec, findings),
+        internal_traffic_policy: traffic_policy(
+            "spec.internalTrafficPolicy",
+            &spec.internal_traffic_policy,
+            findings,
+        ),
+        external_traffic_policy,
+        session_affinity: session_affinity(spec, findings),
+        health_check_node_port: health_check.filter(|_| checked),
+        ports: ports(spec, converter, findings),
+    })
+}
+
+/// Whether the service has an address of its own, by type and cluster IP.
+fn has_cluster_ip(spec: &ServiceSpec, findings: &mut Findings) -> bool {
+    match spec.kind.as_str() {
+        "" | "ClusterIP" | "NodePort" | "LoadBalancer" => {
+            let first = first_cluster_ip(spec);
+            !first.is_empty() && first != "None"
+        }
+        "ExternalName" => false,
+        other => {
+            let expected = "ClusterIP, NodePort, LoadBalancer or ExternalName";
+            findings.refuse("spec.type", format!("\"{other}\" is not {expected}"));
+            false
+        }
+    }
+}
+
+/// `clusterIP`, or the first of `clusterIPs` where a manifest gives only these.
+fn first_cluster_ip(spec: &ServiceSpec) -> &str {
+    match (spec.cluster_ip.as_str(), spec.cluster_ips.first()) {
+        ("", Some(first)) => first,
+        (single, _) => single,
+    }
+}
+
+fn cluster_ips(spec: &ServiceSpec, findings: &mut Findings) -> Vec<IpAddr> {
+    let mut addresses = Vec::with_capacity(spec.cluster_ips.len().max(1));
+    if spec.cluster_ips.is_empty() {
+        let family = spec.ip_families.first().map(String::as_str);
+        add_cluster_ip("spec.clusterIP", &spec.cluster_ip, family, (&mut addresses, findings));
+        return addresses;
+    }
+    for (i, text) in spec.cluster_ips.iter().enumerate() {
+        let family = spec.ip_families.get(i).map(String::as_str);
+        if family.is_none() && !spec.ip_families.is_empty() {
+            // kube-proxy walks ipFamilies: an address without a family is not used.
+            break;
+        }
+        let field = format!("spec.clusterIPs[{i}]");
+        add_cluster_ip(&field, text, family, (&mut addresses, findings));
+    }
+    let first = parse_ip(first_cluster_ip(spec));
+    if first.is_none() || first != spec.cluster_ips.first().and_then(|text| parse_ip(text)) {
+        findings.refuse("spec.clusterIP", "is not the first of spec.clusterIPs");
+    }
+    addresses
+}
+
+/// Adds one cluster IP, which must be an address of the stated family and the only one of it.
+fn add_cluster_ip(
+    field: &str,
+    text: &str,
+    stated: Option<&str>,
+    (addresses, findings): (&mut Vec<IpAddr>, &mut Findings),
+) {
+    let Some(address) = parse_ip(text) else {
+        return findings.refuse(field, format!("\"{text}\" is not an IP address"));
+    };
+    if let Some(stated) = stated.filter(|stated| *stated != family(address)) {
+        let message = format!("{address} is not of the family \"{stated}\" of spec.ipFamilies");
+        return findings.refuse(field, message);
+    }
+    if addresses.iter().any(|other: &IpAddr| other.is_ipv4() == address.is_ipv4()) {
+        let message = format!("{address} is a second {} address: one is possible", family(address));
+        return findings.refuse(field, message);
+    }
+    addresses.push(address);
+}
+
+fn external_ips(spec: &ServiceSpec, findings: &mut Findings) -> Vec<IpAddr> {
+    let mut addresses = Vec::new();
+    for (i, text) in spec.external_ips.iter().enumerate() {
+        match parse_ip(text) {
+            Some(address) if !addresses.contains(&address) => addresses.push(address),
+            Some(_) => {}
+            // Blank entries come from templates; kube-proxy passes over them in silence too.
+            None if text.trim().is_empty() => {}
+            None => findings.leave_out(
+                format_args!("spec.externalIPs[{i}]"),
+                format!("\"{text}\" is not an IP address"),
+            ),
+        }
+    }
+    addresses
+}
+
+fn load_balancer_ips(status: &ServiceStatus, findings: &mut Findings) -> Vec<IpAddr> {
+    let mut addresses = Vec::new();
+    for (i, ingress) in status.load_balancer.ingress.iter().enumerate() {
+        let by_address = matches!(ingress.ip_mode.as_deref(), None | Some("VIP"));
+        if ingress.ip.is_empty() || !by_address {
+            continue;
+        }
+        match parse_ip(&ingress.ip) {
+            Some(address) if !addresses.contains(&address) => addresses.push(address),
+            Some(_) => {}
+            None => findings.leave_out(
+                format_args!("status.loadBalancer.ingress[{i}].ip"),
+                format!("\"{}\" is not an IP address", ingress.ip),
+            ),
+        }
+    }
+    addresses
+}
+
+/// The ranges that restrict; a range of all addresses lifts the restriction of its family.
+fn source_ranges(spec: &ServiceSpec, findings: &mut Findings) -> Vec<(IpAddr, u8)> {
+    let mut ranges: Vec<(IpAddr, u8)> = Vec::new();
+    for (i, text) in spec.load_balancer_source_ranges.iter().enumerate() {
+        match parse_cidr(text.trim()) {
+            Some(range) if !ranges.contains(&range) => ranges.push(range),
+            Some(_) => {}
+            None => findings.leave_out(
+                format_args!("spec.loadBalancerSourceRanges[{i}]"),
+                format!("\"{text}\" is not a CIDR such as 192.0.2.0/24"),
+            ),
+        }
+    }
+    let open = |ipv4: bool| ranges.iter().any(|(ip, length)| *length == 0 && ip.is_ipv4() == ipv4);
+    let (open_v4, open_v6) = (open(true), open(false));
+    ranges.retain(|(ip, _)| if ip.is_ipv4() { !open_v4 } else { !open_v6 });
+    ranges
+}
+
+fn traffic_policy(field: &str, text: &str, findings: &mut Findings) -> TrafficPolicy {
+    match text {
+        "" | "Cluster" => TrafficPolicy::Cluster,
+        "Local" => TrafficPolicy::Local,
+        other => {
+            findings.refuse(field, format!("\"{other}\" is not Cluster or Local"));
+            TrafficPolicy::Cluster
+        }
+    }
+}
+
+fn external_traffic_policy(spec: &ServiceSpec, findings: &mut Findings) -> TrafficPolicy {
+    let policy =
+        traffic_policy("spec.externalTrafficPolicy", &spec.external_traffic_policy, findings);
+    match spec.kind.as_str() {
+        "LoadBalancer" | "NodePort" => policy,
+        _ if !spec.external_ips.is_empty() => policy,
+        _ => TrafficPolicy::Cluster,
+    }
+}
+
+fn session_affinity(spec: &ServiceSpec, findings: &mut Findings) -> Option<Duration> {
+    let client_ip = spec.session_affinity_config.client_ip.as_ref();
+    match spec.session_affinity.as_str() {
+        "" | "None" => None,
+        "ClientIP" => {
+            let seconds = client_ip.and_then(|it| it.timeout_seconds).unwrap_or(DEFAULT_AFFINITY);
+            let timeout = u64::try_from(seconds).ok().filter(|it| (1..=MAX_AFFINITY).contains(it));
+            if timeout.is_none() {
+                let message = format!("{seconds} is not in 1 to {MAX_AFFINITY} seconds");
+                findings.refuse("spec.sessionAffinityConfig.clientIP.timeoutSeconds", message);
+            }
+            timeout.map(Duration::from_secs)
+        }
+        other => {
+            findings.refuse("spec.sessionAffinity", format!("\"{other}\" is not None or ClientIP"));
+            None
+        }
+    }
+}
+
+/// Seconds that affinity lasts if the object does not say (core/v1 `DefaultClientIPServiceAffinitySeconds`).
+const DEFAULT_AFFINITY: i64 = 10_800;
+/// The longest affinity the API allows, a day.
+const MAX_AFFINITY: u64 = 86_400;
+
+fn ports(
+    spec: &ServiceSpec,
+    converter: &mut Converter,
+    findings: &mut Findings,
+) -> Vec<model::ServicePort> {
+    let mut ports: Vec<model::ServicePort> = Vec::with_capacity(spec.ports.len());
+    for (i, object) in spec.ports.iter().enumerate() {
+        let protocol = object.protocol.as_deref();
+        let protocol = findings.protocol(format_args!("spec.ports[{i}].protocol"), protocol);
+        let number = findings.port(format_args!("spec.ports[{i}].port"), object.port);
+        let node_port = format_args!("spec.ports[{i}].nodePort");
+        let node_port = findings.optional_port(node_port, object.node_port);
+        let (Some(protocol), Some(number)) = (protocol, number) else { continue };
+        let name = converter.text(&object.name);
+        let port = model::ServicePort { name, protocol, port: number, node_port };
+        match duplicate(&ports, &port) {
+            Some((field, message)) => {
+                findings.leave_out(format_args!("spec.ports[{i}].{field}"), message)
+            }
+            None => ports.push(port),
+        }
+    }
+    ports
+}
+
+/// The field in which `new` repeats an earlier port, which keeps its place.
+fn duplicate(
+    ports: &[model::ServicePort],
+    new: &model::ServicePort,
+) -> Option<(&'static str, String)> {
+    let protocol = new.protocol;
+    ports.iter().filter(|port| port.protocol == protocol).find_map(|port| {
+        if port.port == new.port {
+            Some(("port", format!("{protocol} port {} is there already: left out", new.port)))
+        } else if port.name == new.name {
+            let name = &new.name;
+            Some(("name", format!("a {protocol} port named \"{name}\" is there already: left out")))
+        } else if port.node_port.is_some() && port.node_port == new.node_port {
+            Some(("nodePort", format!("another {protocol} port has this node port: left out")))
+        } else {
+            None
+        }
+    })
+}
