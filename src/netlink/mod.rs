@@ -1,1 +1,4 @@
 //! Bytes and the socket. Knows nothing of nftables.
+
+pub mod message;
+pub mod socket;

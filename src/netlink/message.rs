@@ -1,0 +1,401 @@
+//! Netlink messages: appended to a buffer, and split out of a received datagram.
+//!
+//! Nothing here trusts a length: every step through a datagram goes forward by at least a header,
+//! so any bytes are walked in bounded time and end in messages or in an error.
+//! Layouts: `struct nlmsghdr` and `struct nlmsgerr` of `<linux/netlink.h>`. Numbers of the
+//! netlink layer itself are in the byte order of the machine.
+
+use std::iter::FusedIterator;
+
+/// Length of `struct nlmsghdr` in bytes.
+pub const HEADER_LENGTH: usize = 16;
+
+/// Flag `NLM_F_REQUEST`: the message is for the kernel.
+pub const REQUEST: u16 = 0x1;
+/// Flag `NLM_F_MULTI`: more messages of the same answer follow, up to `NLMSG_DONE`.
+pub const MULTI: u16 = 0x2;
+/// Flag `NLM_F_ACK`: an acknowledgement is wanted also for success.
+pub const ACK: u16 = 0x4;
+/// Flag `NLM_F_DUMP_INTR` of an answer: what is dumped has changed meanwhile.
+pub const DUMP_INTERRUPTED: u16 = 0x10;
+/// Flag `NLM_F_DUMP` of a request: every object is wanted.
+pub const DUMP: u16 = 0x300;
+
+const NLMSG_NOOP: u16 = 1;
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const NLMSG_OVERRUN: u16 = 4;
+const NLM_F_CAPPED: u16 = 0x100;
+const NLM_F_ACK_TLVS: u16 = 0x200;
+const NLMSGERR_ATTR_MSG: u16 = 1;
+const NLMSGERR_ATTR_OFFS: u16 = 2;
+const ATTRIBUTE_HEADER_LENGTH: usize = 4;
+/// The flags `NLA_F_NESTED` and `NLA_F_NET_BYTEORDER` in an attribute's type.
+const ATTRIBUTE_FLAGS: u16 = 0xc000;
+
+/// A message that cannot be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a message of {0} bytes does not fit the 32 bit length of a netlink header")]
+pub struct TooLong(pub usize);
+
+/// A datagram that does not consist of netlink messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    /// What is left of the datagram is shorter than a header.
+    #[error("{0} bytes are left where a netlink header of 16 bytes was expected")]
+    ShortHeader(usize),
+    /// A header states a length that is shorter than itself or longer than the datagram.
+    #[error("a netlink message states a length of {stated} bytes where {available} are there")]
+    Length {
+        /// `nlmsg_len`, in bytes.
+        stated: usize,
+        /// Bytes left in the datagram, from this header on.
+        available: usize,
+    },
+    /// `NLMSG_ERROR` or `NLMSG_DONE` is too short for what it must hold.
+    #[error("a netlink acknowledgement has only {0} bytes")]
+    ShortAcknowledgement(usize),
+}
+
+/// The fixed part of a message that is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// `nlmsg_type`.
+    pub kind: u16,
+    /// `nlmsg_flags`.
+    pub flags: u16,
+    /// `nlmsg_seq`, which answers repeat.
+    pub sequence: u32,
+}
+
+/// Appends one message whose payload is written by `body`, padded to 4 bytes.
+///
+/// # Errors
+/// [`TooLong`] if the length does not fit; `out` is then as it was before.
+pub fn append(
+    out: &mut Vec<u8>,
+    header: Header,
+    body: impl FnOnce(&mut Vec<u8>),
+) -> Result<(), TooLong> {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&header.kind.to_ne_bytes());
+    out.extend_from_slice(&header.flags.to_ne_bytes());
+    out.extend_from_slice(&header.sequence.to_ne_bytes());
+    out.extend_from_slice(&[0; 4]);
+    body(out);
+    let length = out.len() - start;
+    let Ok(stated) = u32::try_from(length) else {
+        out.truncate(start);
+        return Err(TooLong(length));
+    };
+    out[start..start + 4].copy_from_slice(&stated.to_ne_bytes());
+    out.resize(start + aligned(length), 0);
+    Ok(())
+}
+
+/// One message of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// `nlmsg_type`.
+    pub kind: u16,
+    /// `nlmsg_flags`.
+    pub flags: u16,
+    /// `nlmsg_seq`: that of the request it answers.
+    pub sequence: u32,
+    /// What follows the header, without padding.
+    pub payload: &'a [u8],
+}
+
+/// What a message means to the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning<'a> {
+    /// An object, for the layer above to decode.
+    Object(Message<'a>),
+    /// `NLMSG_ERROR`: the request with this sequence was done or refused.
+    Acknowledgement(Acknowledgement<'a>),
+    /// `NLMSG_DONE`: a dump is complete, or ended with an error.
+    Done(Acknowledgement<'a>),
+    /// `NLMSG_NOOP`.
+    Nothing,
+    /// `NLMSG_OVERRUN`: the kernel has lost messages.
+    Overrun,
+}
+
+/// The end of a request: `struct nlmsgerr` with its extended acknowledgement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Acknowledgement<'a> {
+    /// Error number as in `errno.h`, 0 for success.
+    pub errno: i32,
+    /// `NLMSGERR_ATTR_OFFS`: byte offset of the offending attribute, from the start of the header
+    /// of the refused message.
+    pub offset: Option<u32>,
+    /// `NLMSGERR_ATTR_MSG`: the kernel's own words.
+    pub reason: Option<&'a str>,
+}
+
+impl<'a> Message<'a> {
+    /// Whether the kernel says that what it dumps has changed meanwhile.
+    pub fn interrupted(&self) -> bool {
+        self.flags & DUMP_INTERRUPTED != 0
+    }
+
+    /// What this message means.
+    ///
+    /// # Errors
+    /// [`MessageError::ShortAcknowledgement`] if the end of a request is cut off.
+    pub fn meaning(self) -> Result<Meaning<'a>, MessageError> {
+        Ok(match self.kind {
+            NLMSG_ERROR => Meaning::Acknowledgement(self.error()?),
+            NLMSG_DONE => Meaning::Done(self.done()?),
+            NLMSG_OVERRUN => Meaning::Overrun,
+            NLMSG_NOOP => Meaning::Nothing,
+            _ => Meaning::Object(self),
+        })
+    }
+
+    /// `struct nlmsgerr`: an error, the header of the refused message, its payload unless capped,
+    /// then attributes.
+    fn error(&self) -> Result<Acknowledgement<'a>, MessageError> {
+        let errno = self.errno()?;
+        let short = MessageError::ShortAcknowledgement(self.payload.len());
+        let header = self.payload.get(4..4 + HEADER_LENGTH).ok_or(short)?;
+        let echoed = if self.flags & NLM_F_CAPPED != 0 {
+            HEADER_LENGTH
+        } else {
+            usize::try_from(u32_at(header, 0)).unwrap_or(usize::MAX)
+        };
+        let start = aligned(echoed.max(HEADER_LENGTH)).saturating_add(4);
+        Ok(self.with_attributes(errno, start))
+    }
+
+    /// `NLMSG_DONE` carries a bare error, then attributes.
+    fn done(&self) -> Result<Acknowledgement<'a>, MessageError> {
+        // A few dumps of old kernels end without an error number; that means success.
+        if self.payload.is_empty() {
+            return Ok(Acknowledgement::default());
+        }
+        Ok(self.with_attributes(self.errno()?, 4))
+    }
+
+    /// The kernel sends negative numbers; a positive one in `NLMSG_DONE` counts as success.
+    fn errno(&self) -> Result<i32, MessageError> {
+        let bytes = self.payload.first_chunk::<4>();
+        let bytes = bytes.ok_or(MessageError::ShortAcknowledgement(self.payload.len()))?;
+        Ok(i32::from_ne_bytes(*bytes).saturating_neg().max(0))
+    }
+
+    fn with_attributes(&self, errno: i32, start: usize) -> Acknowledgement<'a> {
+        let mut acknowledgement = Acknowledgement { errno, offset: None, reason: None };
+        if self.flags & NLM_F_ACK_TLVS == 0 {
+            return acknowledgement;
+        }
+        let mut rest = self.payload.get(start..).unwrap_or_default();
+        while let Some((kind, value, next)) = attribute(rest) {
+            match kind {
+                NLMSGERR_ATTR_MSG => acknowledgement.reason = text(value),
+                NLMSGERR_ATTR_OFFS => {
+                    acknowledgement.offset = value.first_chunk().map(|b| u32::from_ne_bytes(*b));
+                }
+                _ => {}
+            }
+            rest = next;
+        }
+        acknowledgement
+    }
+}
+
+/// The messages of one datagram, in order. The first error is the last item.
+#[derive(Clone, Debug)]
+pub struct Messages<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Messages<'a> {
+    /// Splits `datagram`.
+    pub fn new(datagram: &'a [u8]) -> Self {
+        Self { rest: datagram }
+    }
+
+    fn split(&mut self) -> Result<Message<'a>, MessageError> {
+        let rest = std::mem::take(&mut self.rest);
+        let Some(header) = rest.first_chunk::<HEADER_LENGTH>() else {
+            return Err(MessageError::ShortHeader(rest.len()));
+        };
+        let stated = usize::try_from(u32_at(header, 0)).unwrap_or(usize::MAX);
+        if stated < HEADER_LENGTH || stated > rest.len() {
+            return Err(MessageError::Length { stated, available: rest.len() });
+        }
+        self.rest = rest.get(aligned(stated)..).unwrap_or_default();
+        Ok(Message {
+            kind: u16::from_ne_bytes([header[4], header[5]]),
+            flags: u16::from_ne_bytes([header[6], header[7]]),
+            sequence: u32_at(header, 8),
+            payload: &rest[HEADER_LENGTH..stated],
+        })
+    }
+}
+
+impl<'a> Iterator for Messages<'a> {
+    type Item = Result<Message<'a>, MessageError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        (!self.rest.is_empty()).then(|| self.split())
+    }
+}
+
+impl FusedIterator for Messages<'_> {}
+
+/// Splits the first attribute off `bytes`; `None` at the end or where the length is wrong, since
+/// the words of an acknowledgement are a courtesy and not worth failing for.
+fn attribute(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
+    let header = bytes.first_chunk::<ATTRIBUTE_HEADER_LENGTH>()?;
+    let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));
+    let kind = u16::from_ne_bytes([header[2], header[3]]) & !ATTRIBUTE_FLAGS;
+    let value = bytes.get(ATTRIBUTE_HEADER_LENGTH..length)?;
+    Some((kind, value, bytes.get(aligned(length)..).unwrap_or_default()))
+}
+
+/// The text before the NUL, if it is UTF-8.
+fn text(value: &[u8]) -> Option<&str> {
+    let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
+    std::str::from_utf8(&value[..end]).ok()
+}
+
+/// The number at `at`, which the caller has checked to be inside `bytes`.
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn aligned(length: usize) -> usize {
+    length.saturating_add(3) & !3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn written(kind: u16, flags: u16, sequence: u32, payload: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        append(&mut out, Header { kind, flags, sequence }, |out| out.extend_from_slice(payload))
+            .unwrap();
+        out
+    }
+
+    fn only_meaning(datagram: &[u8]) -> Meaning<'_> {
+        let mut messages = Messages::new(datagram);
+        let message = messages.next().unwrap().unwrap();
+        assert_eq!(messages.next(), None);
+        message.meaning().unwrap()
+    }
+
+    /// `nlmsgerr` of a refused message, as 6.18 sends it with `NETLINK_CAP_ACK`.
+    fn refusal(flags: u16, attributes: &[u8]) -> Vec<u8> {
+        let mut payload = (-2_i32).to_ne_bytes().to_vec();
+        payload.extend_from_slice(&written(0x0a0c, REQUEST, 7, &[]));
+        payload.extend_from_slice(attributes);
+        written(NLMSG_ERROR, flags, 7, &payload)
+    }
+
+    fn attribute_bytes(kind: u16, value: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(4 + value.len()).unwrap();
+        let mut out = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
+        out.extend_from_slice(value);
+        out.resize(aligned(out.len()), 0);
+        out
+    }
+
+    #[test]
+    fn messages_are_split_as_they_were_appended() {
+        let mut datagram = written(0x0a00, MULTI, 1, b"abcde");
+        datagram.extend(written(0x0a03, MULTI | DUMP_INTERRUPTED, 1, b""));
+        let messages: Vec<_> = Messages::new(&datagram).collect::<Result<_, _>>().unwrap();
+        assert_eq!(messages.len(), 2);
+        assert_eq!((messages[0].kind, messages[0].payload), (0x0a00, &b"abcde"[..]));
+        assert!(!messages[0].interrupted());
+        assert!(messages[1].interrupted());
+        assert_eq!(datagram.len(), 24 + 16, "the first message is padded");
+    }
+
+    #[test]
+    fn an_extended_acknowledgement_gives_the_reason_and_the_offset() {
+        let attributes = [
+            attribute_bytes(NLMSGERR_ATTR_MSG, b"no such set\0"),
+            attribute_bytes(NLMSGERR_ATTR_OFFS, &28_u32.to_ne_bytes()),
+        ]
+        .concat();
+        let datagram = refusal(NLM_F_CAPPED | NLM_F_ACK_TLVS, &attributes);
+        let expected = Acknowledgement { errno: 2, offset: Some(28), reason: Some("no such set") };
+        assert_eq!(only_meaning(&datagram), Meaning::Acknowledgement(expected));
+    }
+
+    #[test]
+    fn an_acknowledgement_that_echoes_the_message_is_skipped_to_its_attributes() {
+        let mut payload = (-17_i32).to_ne_bytes().to_vec();
+        payload.extend_from_slice(&written(0x0a0c, REQUEST, 7, b"payload"));
+        payload.extend(attribute_bytes(NLMSGERR_ATTR_OFFS, &20_u32.to_ne_bytes()));
+        let datagram = written(NLMSG_ERROR, NLM_F_ACK_TLVS, 7, &payload);
+        let expected = Acknowledgement { errno: 17, offset: Some(20), reason: None };
+        assert_eq!(only_meaning(&datagram), Meaning::Acknowledgement(expected));
+    }
+
+    #[test]
+    fn a_dump_ends_with_its_error_number() {
+        let datagram = written(NLMSG_DONE, MULTI, 1, &(-4_i32).to_ne_bytes());
+        let expected = Acknowledgement { errno: 4, offset: None, reason: None };
+        assert_eq!(only_meaning(&datagram), Meaning::Done(expected));
+        let datagram = written(NLMSG_DONE, MULTI, 1, &[]);
+        assert_eq!(only_meaning(&datagram), Meaning::Done(Acknowledgement::default()));
+    }
+
+    #[test]
+    fn a_wrong_length_is_an_error_and_ends_the_walk() {
+        for stated in [0_u32, 15, 25, u32::MAX] {
+            let mut datagram = written(0x0a00, 0, 1, &[0; 8]);
+            datagram[..4].copy_from_slice(&stated.to_ne_bytes());
+            let mut messages = Messages::new(&datagram);
+            let stated = usize::try_from(stated).unwrap();
+            assert_eq!(messages.next(), Some(Err(MessageError::Length { stated, available: 24 })));
+            assert_eq!(messages.next(), None);
+        }
+        let mut messages = Messages::new(&[1, 2, 3]);
+        assert_eq!(messages.next(), Some(Err(MessageError::ShortHeader(3))));
+    }
+
+    #[test]
+    fn a_cut_off_acknowledgement_is_an_error() {
+        let datagram = written(NLMSG_ERROR, 0, 1, &[0xfe, 0xff, 0xff, 0xff, 0, 0]);
+        let message = Messages::new(&datagram).next().unwrap().unwrap();
+        assert_eq!(message.meaning(), Err(MessageError::ShortAcknowledgement(6)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_walked_in_bounded_steps(
+            datagram in prop::collection::vec(any::<u8>(), 0..600),
+        ) {
+            let mut steps = 0;
+            for message in Messages::new(&datagram) {
+                steps += 1;
+                if let Ok(message) = message {
+                    let _ = message.meaning();
+                }
+            }
+            prop_assert!(steps <= datagram.len() / HEADER_LENGTH + 1);
+        }
+
+        #[test]
+        fn a_damaged_acknowledgement_never_panics(
+            at in 0_usize..64, byte in any::<u8>(), flags in any::<u16>(),
+        ) {
+            let attributes = attribute_bytes(NLMSGERR_ATTR_MSG, b"no such set\0");
+            let mut datagram = refusal(flags, &attributes);
+            let at = at % datagram.len();
+            datagram[at] = byte;
+            for message in Messages::new(&datagram).flatten() {
+                let _ = message.meaning();
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! A blocking netlink socket: buffers large enough for a transaction, waits that end.
+//!
+//! The kernel does the whole work of a request inside `send`, so a send has no time limit; every
+//! receive has one. A datagram is received whole or is an error.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use netlink_sys::{Socket as Descriptor, SocketAddr};
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, setsockopt, sockopt};
+use nix::sys::time::TimeVal;
+
+/// What is asked for as send buffer, in bytes; the kernel doubles it. Room for some 1.5 million
+/// set elements in one transaction.
+const SEND_BUFFER: usize = 64 << 20;
+/// What is asked for as receive buffer, in bytes; the kernel doubles it.
+const RECEIVE_BUFFER: usize = 4 << 20;
+/// The kernel never makes a dump datagram larger than 32 KiB (`netlink_recvmsg`); an
+/// acknowledgement that echoes a message stays below 128 KiB.
+const DATAGRAM: usize = 256 << 10;
+/// Answers are queued before `send` returns, so this passes only if one was lost.
+const RECEIVE_TIMEOUT_SECONDS: i64 = 5;
+/// What `netlink_sendmsg` keeps back of the send buffer.
+const SEND_OVERHEAD: usize = 32;
+/// Datagrams from others than the kernel that are skipped in one receive.
+const MAX_FOREIGN_DATAGRAMS: usize = 1000;
+
+/// Why nothing was received.
+#[derive(Debug, thiserror::Error)]
+pub enum ReceiveError {
+    /// Nothing arrived in time.
+    #[error("the kernel did not answer in {RECEIVE_TIMEOUT_SECONDS} s")]
+    TimedOut,
+    /// ENOBUFS: answers were dropped because the receive buffer was full.
+    #[error("the receive buffer was full and answers were lost")]
+    Overrun,
+    /// A datagram was longer than the buffer for it.
+    #[error("an answer of {length} bytes was cut to {received}")]
+    Truncated {
+        /// Length of the datagram in bytes.
+        length: usize,
+        /// How much of it fitted.
+        received: usize,
+    },
+    /// The socket failed otherwise.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Whether a receive waits for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Until an answer arrives or the time limit has passed.
+    Limited,
+    /// Not at all: only what has arrived already.
+    No,
+}
+
+/// A netlink socket bound to a port of its own.
+#[derive(Debug)]
+pub struct Socket {
+    descriptor: Descriptor,
+    buffer: Vec<u8>,
+    port: u32,
+    send_buffer: usize,
+}
+
+impl Socket {
+    /// Opens a socket of `protocol` with extended and capped acknowledgements.
+    ///
+    /// # Errors
+    /// `EPROTONOSUPPORT` if the kernel lacks the protocol; what else `socket(2)` and
+    /// `setsockopt(2)` report.
+    pub fn open(protocol: isize) -> io::Result<Self> {
+        let mut descriptor = Descriptor::new(protocol)?;
+        let port = descriptor.bind_auto()?.port_number();
+        descriptor.set_ext_ack(true)?;
+        descriptor.set_cap_ack(true)?;
+        let timeout = TimeVal::new(RECEIVE_TIMEOUT_SECONDS, 0);
+        setsockopt(&descriptor, sockopt::ReceiveTimeout, &timeout)?;
+        let mut socket = Self { descriptor, buffer: vec![0; DATAGRAM], port, send_buffer: 0 };
+        socket.set_receive_buffer(RECEIVE_BUFFER)?;
+        socket.set_send_buffer(SEND_BUFFER)?;
+        Ok(socket)
+    }
+
+    /// The netlink port of this socket, by which the kernel names the owner of a table.
+    pub fn port(&self) -> u32 {
+        self.port
+    }
+
+    /// The longest datagram in bytes that the kernel takes from this socket: `netlink_sendmsg`
+    /// refuses more than the send buffer less 32 with EMSGSIZE.
+    pub fn max_send(&self) -> usize {
+        self.send_buffer.saturating_sub(SEND_OVERHEAD)
+    }
+
+    /// Sets the send buffer to twice `bytes`, or to what `net.core.wmem_max` allows where forcing
+    /// it is not permitted, as in a user namespace.
+    ///
+    /// # Errors
+    /// What `setsockopt(2)` reports other than EPERM.
+    pub fn set_send_buffer(&mut self, bytes: usize) -> io::Result<()> {
+        match setsockopt(&self.descriptor, sockopt::SndBufForce, &bytes) {
+            Err(Errno::EPERM) => setsockopt(&self.descriptor, sockopt::SndBuf, &bytes)?,
+            forced => forced?,
+        }
+        self.send_buffer = nix::sys::socket::getsockopt(&self.descriptor, sockopt::SndBuf)?;
+        Ok(())
+    }
+
+    /// Sets the receive buffer to twice `bytes`, or to what `net.core.rmem_max` allows.
+    ///
+    /// # Errors
+    /// What `setsockopt(2)` reports other than EPERM.
+    pub fn set_receive_buffer(&mut self, bytes: usize) -> io::Result<()> {
+        match setsockopt(&self.descriptor, sockopt::RcvBufForce, &bytes) {
+            Err(Errno::EPERM) => Ok(setsockopt(&self.descriptor, sockopt::RcvBuf, &bytes)?),
+            forced => Ok(forced?),
+        }
+    }
+
+    /// Sets the longest datagram in bytes that can be received whole.
+    pub fn set_max_receive(&mut self, bytes: usize) {
+        self.buffer = vec![0; bytes];
+    }
+
+    /// Sends one datagram. The kernel has done what it asks for when this returns.
+    ///
+    /// # Errors
+    /// EMSGSIZE if it is longer than [`Socket::max_send`]; EINTR and ENOBUFS before anything was
+    /// done. In every case the kernel has not seen the datagram.
+    pub fn send(&self, datagram: &[u8]) -> io::Result<()> {
+        self.descriptor.send(datagram, 0).map(drop)
+    }
+
+    /// Receives one datagram from the kernel; those of other senders are skipped.
+    ///
+    /// # Errors
+    /// See [`ReceiveError`]. A truncated datagram is gone.
+    pub fn receive(&mut self, wait: Wait) -> Result<&[u8], ReceiveError> {
+        let length = self.receive_from_kernel(wait)?;
+        let received = self.buffer.len();
+        if length > received {
+            return Err(ReceiveError::Truncated { length, received });
+        }
+        Ok(&self.buffer[..length])
+    }
+
+    fn receive_from_kernel(&mut self, wait: Wait) -> Result<usize, ReceiveError> {
+        // With MSG_TRUNC the kernel returns the full length of a datagram that it cut off.
+        let flags = match wait {
+            Wait::Limited => MsgFlags::MSG_TRUNC,
+            Wait::No => MsgFlags::MSG_TRUNC | MsgFlags::MSG_DONTWAIT,
+        };
+        for _ in 0..MAX_FOREIGN_DATAGRAMS {
+            let mut target = &mut self.buffer[..];
+            match self.descriptor.recv_from(&mut target, flags.bits()) {
+                Ok((length, sender)) if is_kernel(&sender) => return Ok(length),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(receive_error(error)),
+            }
+        }
+        Err(ReceiveError::TimedOut)
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+fn is_kernel(sender: &SocketAddr) -> bool {
+    sender.port_number() == 0
+}
+
+fn receive_error(error: io::Error) -> ReceiveError {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ENOBUFS) => ReceiveError::Overrun,
+        Some(Errno::EAGAIN) => ReceiveError::TimedOut,
+        _ => ReceiveError::Io(error),
+    }
+}
