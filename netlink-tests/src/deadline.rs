@@ -1,0 +1,47 @@
+//! Limits: how long a probe listens and how long a test waits.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a probe waits before it calls the other side silent. Packets between namespaces take
+/// microseconds; the rest is room for a machine on which other tests run.
+pub const SILENCE: Duration = Duration::from_millis(500);
+
+/// A moment after which waiting ends.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadline(Instant);
+
+impl Deadline {
+    /// A deadline `limit` from now.
+    #[must_use]
+    pub fn after(limit: Duration) -> Self {
+        Self(now() + limit)
+    }
+
+    /// What is left, or `None` once it is over.
+    #[must_use]
+    pub fn left(self) -> Option<Duration> {
+        self.0.checked_duration_since(now()).filter(|left| !left.is_zero())
+    }
+}
+
+/// Asks `look` again and again until it has something.
+///
+/// # Panics
+/// When `limit` passes first; the message names `what`.
+#[track_caller]
+pub fn eventually<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Deadline::after(limit);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(deadline.left().is_some(), "{what}: not within {limit:?}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one clock of the tests")]
+fn now() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,99 @@
+//! ICMP echo, in both families.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::answer::Answer;
+use crate::deadline::{Deadline, SILENCE};
+use crate::namespace::Namespace;
+use crate::udp::hear_all_errors;
+
+/// Sends one echo request and waits for its reply or an error.
+pub(crate) fn echo(namespace: &Namespace, to: IpAddr) -> Answer {
+    match exchange(namespace, to) {
+        Ok(()) => Answer::Echoed,
+        Err(error) => Answer::from_error(&error),
+    }
+}
+
+fn exchange(namespace: &Namespace, to: IpAddr) -> io::Result<()> {
+    let protocol = if to.is_ipv4() { Protocol::ICMPV4 } else { Protocol::ICMPV6 };
+    let socket = raw(namespace, to, protocol)?;
+    let request = request(to);
+    match socket.send(&request) {
+        // Dropped in our own output hook. If it was rejected, that is told on receiving.
+        Err(error) if Answer::from_error(&error) == Answer::Silent => {}
+        sent => drop(sent?),
+    }
+    let deadline = Deadline::after(SILENCE);
+    let reply = if to.is_ipv4() { ECHO_REPLY } else { ECHO_REPLY_6 };
+    while let Some(left) = deadline.left() {
+        let message = receive(&socket, to, left)?;
+        if message.first() == Some(&reply) && message.get(4..) == request.get(4..) {
+            return Ok(());
+        }
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+/// A raw socket that talks to `to` only, so that ICMP errors come back as socket errors.
+pub(crate) fn raw(namespace: &Namespace, to: IpAddr, protocol: Protocol) -> io::Result<UdpSocket> {
+    let to = SocketAddr::new(to, 0);
+    let socket =
+        namespace.run(|| Socket::new(Domain::for_address(to), Type::RAW, Some(protocol)))?;
+    hear_all_errors(&socket, to);
+    socket.connect(&to.into())?;
+    // The standard library has no raw socket; `send` and `recv` are the same calls.
+    Ok(UdpSocket::from(std::os::fd::OwnedFd::from(socket)))
+}
+
+/// Receives one packet from `peer` within `left`, without its IP header.
+pub(crate) fn receive(
+    socket: &UdpSocket,
+    peer: IpAddr,
+    left: std::time::Duration,
+) -> io::Result<Vec<u8>> {
+    socket.set_read_timeout(Some(left))?;
+    let mut bytes = vec![0; 1500];
+    let len = socket.recv(&mut bytes)?;
+    bytes.truncate(len);
+    if peer.is_ipv4() {
+        bytes = strip_ipv4_header(bytes);
+    }
+    Ok(bytes)
+}
+
+/// What a raw IPv4 socket received, without the IP header in front.
+pub(crate) fn strip_ipv4_header(mut packet: Vec<u8>) -> Vec<u8> {
+    let words = packet.first().map_or(0, |byte| usize::from(byte & 0x0f));
+    packet.drain(..(words * 4).min(packet.len()));
+    packet
+}
+
+/// Type, code, checksum, identifier, sequence number (RFC 792, RFC 4443).
+fn request(to: IpAddr) -> Vec<u8> {
+    let kind = if to.is_ipv4() { ECHO_REQUEST } else { ECHO_REQUEST_6 };
+    let mut request = vec![kind, 0, 0, 0, 0x4d, 0x53, 0, 1];
+    // The kernel fills in the checksum of ICMPv6.
+    if to.is_ipv4() {
+        let checksum = internet_checksum(&request);
+        request[2..4].copy_from_slice(&checksum.to_be_bytes());
+    }
+    request
+}
+
+/// The checksum of RFC 1071 over an even number of bytes.
+fn internet_checksum(bytes: &[u8]) -> u16 {
+    let words = bytes.chunks_exact(2).map(|word| u16::from_be_bytes([word[0], word[1]]));
+    !words.fold(0_u16, |sum, word| {
+        let (sum, carry) = sum.overflowing_add(word);
+        sum + u16::from(carry)
+    })
+}
+
+const ECHO_REQUEST: u8 = 8;
+const ECHO_REPLY: u8 = 0;
+const ECHO_REQUEST_6: u8 = 128;
+const ECHO_REPLY_6: u8 = 129;

@@ -1,0 +1,264 @@
+//! A host: one namespace with two addresses, from which a test serves, probes and runs programs.
+
+use std::env;
+use std::ffi::OsStr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use socket2::{Protocol, Type};
+
+use crate::answer::Answer;
+use crate::link::{self, Route, Setup};
+use crate::namespace::Namespace;
+use crate::process::{Finished, Process};
+use crate::reader::{self, Family, Table};
+use crate::serve::Server;
+use crate::tcp::Connection;
+use crate::udp::Flow;
+use crate::{datagram, echo, sctp};
+
+/// A machine in a test. A clone is the same machine.
+///
+/// Addresses to probe are given as `"10.96.0.1:80"`, `"[fd00::1]:80"`, `(ip, port)` or a
+/// [`SocketAddr`].
+#[derive(Debug, Clone)]
+pub struct Host {
+    namespace: Arc<Namespace>,
+    ip: Ipv4Addr,
+    ip6: Ipv6Addr,
+    /// The way to the node; the node itself has none.
+    uplink: Option<Uplink>,
+}
+
+/// The node's interface that leads to a host.
+#[derive(Debug, Clone)]
+pub(crate) struct Uplink {
+    pub(crate) node: Arc<Namespace>,
+    pub(crate) index: u32,
+}
+
+impl Host {
+    pub(crate) fn new(
+        namespace: Namespace,
+        (ip, ip6): (Ipv4Addr, Ipv6Addr),
+        uplink: Option<Uplink>,
+    ) -> Self {
+        Self { namespace: Arc::new(namespace), ip, ip6, uplink }
+    }
+
+    pub(crate) fn namespace(&self) -> &Arc<Namespace> {
+        &self.namespace
+    }
+
+    /// Its IPv4 address.
+    #[must_use]
+    pub fn ip(&self) -> Ipv4Addr {
+        self.ip
+    }
+
+    /// Its IPv6 address.
+    #[must_use]
+    pub fn ip6(&self) -> Ipv6Addr {
+        self.ip6
+    }
+
+    /// Runs `work` on a thread in this host's namespace.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.namespace.run(work)
+    }
+
+    /// Writes a sysctl of this host; `name` as under `/proc/sys/net`.
+    #[track_caller]
+    pub fn sysctl(&self, name: &str, value: &str) {
+        self.namespace.sysctl(name, value);
+    }
+
+    /// Gives the host one more address, for example to be another client; the node gets a route.
+    pub fn add_address(&self, address: impl Into<IpAddr>) {
+        let address = address.into();
+        let own = Setup { addresses: vec![address], ..Setup::default() };
+        match &self.uplink {
+            Some(Uplink { node, index }) => {
+                link::configure(&self.namespace, link::ETH0, &own);
+                let routes = vec![Route::OnLink(address)];
+                link::configure(node, *index, &Setup { routes, ..Setup::default() });
+            }
+            None => link::configure(&self.namespace, link::LOOPBACK, &own),
+        }
+    }
+
+    // Servers.
+
+    /// Serves TCP on `port` of every address.
+    #[track_caller]
+    pub fn serve_tcp(&self, port: u16, name: &str) -> Server {
+        let listener = self.run(|| TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)));
+        let listener = listener.unwrap_or_else(|error| panic!("cannot serve TCP {port}: {error}"));
+        Server::tcp(listener, name)
+    }
+
+    /// Serves UDP on `port` of every address.
+    pub fn serve_udp(&self, port: u16, name: &str) -> Server {
+        let name = name.to_owned();
+        let sockets = self.run(|| datagram::open_both(Type::DGRAM, Protocol::UDP, port));
+        Server::datagrams(sockets, move |question| {
+            Some(Answer::text(&name, question.from).into_bytes())
+        })
+    }
+
+    /// Answers SCTP INITs to `port` of every address. The answer to a packet with a wrong checksum
+    /// is silence.
+    pub fn serve_sctp(&self, port: u16, name: &str) -> Server {
+        self.run(|| sctp::serve(port, name))
+    }
+
+    // Probes.
+
+    /// Connects, hears the answer and disconnects.
+    #[track_caller]
+    pub fn connect_tcp(&self, to: impl ToSocketAddrs) -> Answer {
+        self.open_tcp(to).map_or_else(|answer| answer, |connection| connection.first().clone())
+    }
+
+    /// As [`Self::connect_tcp`], from a chosen address and port (0: any port).
+    #[track_caller]
+    pub fn connect_tcp_from(&self, source: impl ToSocketAddrs, to: impl ToSocketAddrs) -> Answer {
+        Connection::open(&self.namespace, Some(address(&source)), address(&to))
+            .map_or_else(|answer| answer, |connection| connection.first().clone())
+    }
+
+    /// Connects and stays connected.
+    ///
+    /// # Errors
+    /// What came instead of a connection.
+    #[track_caller]
+    pub fn open_tcp(&self, to: impl ToSocketAddrs) -> Result<Connection, Answer> {
+        Connection::open(&self.namespace, None, address(&to))
+    }
+
+    /// Sends one datagram and hears the answer.
+    #[track_caller]
+    pub fn send_udp(&self, to: impl ToSocketAddrs) -> Answer {
+        Flow::open(&self.namespace, None, address(&to)).ask()
+    }
+
+    /// As [`Self::send_udp`], from a chosen address and port (0: any port).
+    #[track_caller]
+    pub fn send_udp_from(&self, source: impl ToSocketAddrs, to: impl ToSocketAddrs) -> Answer {
+        Flow::open(&self.namespace, Some(address(&source)), address(&to)).ask()
+    }
+
+    /// A UDP flow that keeps its source port.
+    #[must_use]
+    #[track_caller]
+    pub fn open_udp(&self, to: impl ToSocketAddrs) -> Flow {
+        Flow::open(&self.namespace, None, address(&to))
+    }
+
+    /// Sends an SCTP INIT and hears the answer.
+    #[must_use]
+    #[track_caller]
+    pub fn send_sctp(&self, to: impl ToSocketAddrs) -> Answer {
+        sctp::probe(&self.namespace, None, address(&to))
+    }
+
+    /// As [`Self::send_sctp`], from a chosen port.
+    #[must_use]
+    #[track_caller]
+    pub fn send_sctp_from(&self, source_port: u16, to: impl ToSocketAddrs) -> Answer {
+        sctp::probe(&self.namespace, Some(source_port), address(&to))
+    }
+
+    /// Sends an ICMP echo request.
+    #[must_use]
+    #[track_caller]
+    pub fn icmp_echo(&self, to: impl Into<IpAddr>) -> Answer {
+        echo::echo(&self.namespace, to.into())
+    }
+
+    // Programs and the kernel.
+
+    /// Starts a program here.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[track_caller]
+    pub fn spawn(&self, program: impl AsRef<Path>, args: &[impl AsRef<OsStr> + Sync]) -> Process {
+        let program = program.as_ref();
+        self.run(|| Process::start(program, args, ""))
+            .unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display()))
+    }
+
+    /// Runs a program here to its end.
+    ///
+    /// # Panics
+    /// When it cannot be started or does not end within 30 seconds.
+    #[track_caller]
+    pub fn output(&self, program: impl AsRef<Path>, args: &[impl AsRef<OsStr> + Sync]) -> Finished {
+        self.spawn(program, args).finish(PROGRAM_LIMIT)
+    }
+
+    /// Runs `nft` here, `command` split at spaces, and returns its output.
+    ///
+    /// # Panics
+    /// When it fails, or is not installed.
+    #[track_caller]
+    pub fn nft(&self, command: &str) -> String {
+        let args: Vec<&str> = command.split_whitespace().collect();
+        self.run_nft(&args, "").ok()
+    }
+
+    /// Loads a script as `nft -f` does.
+    ///
+    /// # Panics
+    /// When nft refuses it, or is not installed.
+    #[track_caller]
+    pub fn nft_script(&self, script: &str) {
+        let _ = self.run_nft(&["-f", "-"], script).ok();
+    }
+
+    #[track_caller]
+    fn run_nft(&self, args: &[&str], input: &str) -> Finished {
+        let start = |program| self.run(|| Process::start(Path::new(program), args, input));
+        let absent = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+        // Debian keeps it where an ordinary user's PATH does not go.
+        let process = match start("nft") {
+            Err(error) if absent(&error) => start("/usr/sbin/nft"),
+            started => started,
+        };
+        let process = process.unwrap_or_else(|error| {
+            panic!(
+                "cannot run nft ({error}): install nftables (apt-get install nftables), \
+                 or set {WITHOUT_NFT}=1"
+            )
+        });
+        process.finish(PROGRAM_LIMIT)
+    }
+
+    /// What the kernel holds in the table `kube-proxy` of this family, or `None` without the table.
+    #[must_use]
+    #[track_caller]
+    pub fn read_table(&self, family: Family) -> Option<Table> {
+        self.run(|| reader::read(family, "kube-proxy"))
+    }
+}
+
+/// Whether tests may use `nft`: false if the variable `DELTAPROXY_WITHOUT_NFT` is 1.
+#[must_use]
+pub fn nft_available() -> bool {
+    env::var_os(WITHOUT_NFT).is_none_or(|value| value != "1")
+}
+
+#[track_caller]
+fn address(of: &impl ToSocketAddrs) -> SocketAddr {
+    let mut addresses = of.to_socket_addrs().expect("an address and a port");
+    addresses.next().expect("an address and a port")
+}
+
+const WITHOUT_NFT: &str = "DELTAPROXY_WITHOUT_NFT";
+
+/// Far more than any program here takes, on a busy machine too.
+const PROGRAM_LIMIT: Duration = Duration::from_secs(30);

@@ -1,0 +1,115 @@
+//! Links, addresses and routes, through `rtnetlink`.
+//!
+//! Interface numbers are chosen here and not by the kernel, so nothing has to be looked up.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsRawFd;
+
+use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags};
+use rtnetlink::packet_route::link::{InfoData, InfoVeth, LinkAttribute, LinkFlags, LinkMessage};
+use rtnetlink::{Error, Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
+
+use crate::namespace::Namespace;
+
+/// The number of `lo` in every namespace.
+pub(crate) const LOOPBACK: u32 = 1;
+
+/// The number of `eth0` in every namespace that has one.
+pub(crate) const ETH0: u32 = 2;
+
+/// What an interface is given.
+#[derive(Debug, Default)]
+pub(crate) struct Setup {
+    /// Host addresses (/32 or /128).
+    pub(crate) addresses: Vec<IpAddr>,
+    /// Routes through the interface.
+    pub(crate) routes: Vec<Route>,
+}
+
+/// A route through an interface.
+#[derive(Debug)]
+pub(crate) enum Route {
+    /// This one address is on the link.
+    OnLink(IpAddr),
+    /// Everything else of the gateway's family goes to this gateway.
+    DefaultVia(IpAddr),
+}
+
+/// Makes a veth pair: `name` with number `index` in `here`, up, and `eth0` in `there`, still down.
+pub(crate) fn connect(here: &Namespace, there: &Namespace, name: &str, index: u32) {
+    let mut peer = LinkUnspec::new_with_index(ETH0).name("eth0").build();
+    peer.attributes.push(LinkAttribute::NetNsFd(there.file().as_raw_fd()));
+    let mut link = LinkVeth::new(name, "eth0")
+        .set_info_data(InfoData::Veth(InfoVeth::Peer(peer)))
+        .index(index)
+        .build();
+    set_up(&mut link);
+    here.run(|| talk(async |handle| handle.link().add(link).execute().await));
+}
+
+/// Sets interface `index` up and gives it its addresses and routes.
+pub(crate) fn configure(namespace: &Namespace, index: u32, setup: &Setup) {
+    namespace.run(|| {
+        talk(async |handle| {
+            let up = LinkUnspec::new_with_index(index).up().build();
+            handle.link().set(up).execute().await?;
+            for address in &setup.addresses {
+                add_address(&handle, index, *address).await?;
+            }
+            for route in &setup.routes {
+                add_route(&handle, index, route).await?;
+            }
+            Ok(())
+        });
+    });
+}
+
+async fn add_address(handle: &Handle, index: u32, address: IpAddr) -> Result<(), Error> {
+    let mut request = handle.address().add(index, address, host_prefix(address));
+    if address.is_ipv6() {
+        // Without this the address is tentative for a second, and nothing answers from it.
+        let nodad = AddressAttribute::Flags(AddressFlags::Nodad);
+        request.message_mut().attributes.push(nodad);
+    }
+    request.execute().await
+}
+
+async fn add_route(handle: &Handle, index: u32, route: &Route) -> Result<(), Error> {
+    let builder = RouteMessageBuilder::<IpAddr>::new().output_interface(index);
+    let builder = match *route {
+        Route::OnLink(to) => builder.destination_prefix(to, host_prefix(to)),
+        Route::DefaultVia(gateway) => builder
+            .destination_prefix(unspecified(gateway), 0)
+            .and_then(|builder| builder.gateway(gateway))
+            .map(RouteMessageBuilder::onlink),
+    };
+    let message = builder.expect("addresses of one family").build();
+    handle.route().add(message).execute().await
+}
+
+fn host_prefix(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+fn unspecified(like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+fn set_up(link: &mut LinkMessage) {
+    link.header.flags |= LinkFlags::Up;
+    link.header.change_mask |= LinkFlags::Up;
+}
+
+/// Runs `requests` on a route socket of the calling thread's namespace.
+fn talk(requests: impl AsyncFnOnce(Handle) -> Result<(), Error>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+    let done = runtime.expect("an event loop for one socket").block_on(async {
+        let (connection, handle, _) = rtnetlink::new_connection().expect("a route socket");
+        tokio::spawn(connection);
+        requests(handle).await
+    });
+    done.unwrap_or_else(|error| panic!("the kernel refused a link, address or route: {error}"));
+}

@@ -1,0 +1,160 @@
+//! A node, the pods behind it and the hosts outside, as one picture.
+//!
+//! The node routes between all of them. Every host has an IPv4 address and the IPv6 address that
+//! [`ip6_of`] derives from it, and its default route goes to the node.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::host::{Host, Uplink};
+use crate::link::{self, LOOPBACK, Route, Setup};
+use crate::namespace::Namespace;
+
+/// The node's address on its outside links.
+pub const NODE_IP: Ipv4Addr = Ipv4Addr::new(192, 168, 50, 2);
+
+/// The node's IPv6 address on its outside links: `fd00:192:168:50::2`.
+pub const NODE_IP6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x192, 0x168, 0x50, 0, 0, 0, 2);
+
+/// A node and the hosts around it.
+#[derive(Debug)]
+pub struct Net {
+    node: Host,
+    links: AtomicU32,
+}
+
+impl Net {
+    /// A node with [`NODE_IP`] and [`NODE_IP6`] that forwards both families, and no other host.
+    #[must_use]
+    #[track_caller]
+    pub fn new() -> Self {
+        let namespace = Namespace::new();
+        namespace.sysctls_if_present(EVERYWHERE);
+        namespace.sysctl("ipv4/ip_forward", "1");
+        namespace.sysctl("ipv6/conf/all/forwarding", "1");
+        let addresses = vec![NODE_IP.into(), NODE_IP6.into()];
+        link::configure(&namespace, LOOPBACK, &Setup { addresses, routes: Vec::new() });
+        let node = Host::new(namespace, (NODE_IP, NODE_IP6), None);
+        Self { node, links: AtomicU32::new(FIRST_LINK) }
+    }
+
+    /// The node.
+    #[must_use]
+    pub fn node(&self) -> &Host {
+        &self.node
+    }
+
+    /// A pod on this node, through the interface `veth` + `name`. The node's address on that link,
+    /// which masqueraded packets to the pod carry, ends in 1 (`10.244.1.5` has `10.244.1.1`).
+    #[must_use]
+    #[track_caller]
+    pub fn pod(&self, name: &str, ip: &str) -> Host {
+        let ip = parse(ip);
+        let [a, b, c, _] = ip.octets();
+        let gateway = Ipv4Addr::new(a, b, c, 1);
+        self.attach(&format!("veth{name}"), ip, gateway)
+    }
+
+    /// A pod on another node, reached through the interface `node` + `name`. Masqueraded packets to
+    /// it carry the node's own address.
+    #[must_use]
+    #[track_caller]
+    pub fn remote_pod(&self, name: &str, ip: &str) -> Host {
+        self.attach(&format!("node{name}"), parse(ip), NODE_IP)
+    }
+
+    /// A host outside the cluster, reached through the interface `out` + `name`. It sends
+    /// everything, service addresses too, to the node.
+    #[must_use]
+    #[track_caller]
+    pub fn outside(&self, name: &str, ip: &str) -> Host {
+        self.attach(&format!("out{name}"), parse(ip), NODE_IP)
+    }
+
+    /// A host at the other end of the node's new interface `name`, on which the node is `gateway`.
+    #[track_caller]
+    fn attach(&self, name: &str, ip: Ipv4Addr, gateway: Ipv4Addr) -> Host {
+        assert!(name.len() < 16, "an interface name has at most 15 characters: {name}");
+        let (ip6, gateway6) = (ip6_of(ip), ip6_of(gateway));
+        let namespace = Namespace::new();
+        namespace.sysctls_if_present(EVERYWHERE);
+        link::configure(&namespace, LOOPBACK, &Setup::default());
+
+        let index = self.links.fetch_add(1, Ordering::Relaxed);
+        let node: &Arc<Namespace> = self.node.namespace();
+        link::connect(node, &namespace, name, index);
+        let near = Setup {
+            addresses: vec![gateway.into(), gateway6.into(), LINK_LOCAL],
+            routes: vec![Route::OnLink(ip.into()), Route::OnLink(ip6.into())],
+        };
+        link::configure(node, index, &near);
+        let far = Setup {
+            addresses: vec![ip.into(), ip6.into()],
+            // A node answers for an IPv6 address only on the link that has it; all have this one.
+            routes: vec![Route::DefaultVia(gateway.into()), Route::DefaultVia(LINK_LOCAL)],
+        };
+        link::configure(&namespace, link::ETH0, &far);
+        let uplink = Uplink { node: Arc::clone(node), index };
+        Host::new(namespace, (ip, ip6), Some(uplink))
+    }
+}
+
+impl Default for Net {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The IPv6 address of the host that has this IPv4 address: the same decimal digits, so that
+/// `10.244.1.5` has `fd00:10:244:1::5`.
+#[must_use]
+pub fn ip6_of(ip: Ipv4Addr) -> Ipv6Addr {
+    let same_digits = |octet: u8| {
+        let octet = u16::from(octet);
+        (octet / 100) * 0x100 + (octet / 10 % 10) * 0x10 + octet % 10
+    };
+    let [a, b, c, d] = ip.octets().map(same_digits);
+    Ipv6Addr::new(0xfd00, a, b, c, 0, 0, 0, d)
+}
+
+#[track_caller]
+fn parse(ip: &str) -> Ipv4Addr {
+    ip.parse().unwrap_or_else(|_| panic!("not an IPv4 address: {ip}"))
+}
+
+/// The node's IPv6 address on every link.
+const LINK_LOCAL: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1));
+
+/// The number of the node's first link; past any number a host's own interfaces have.
+const FIRST_LINK: u32 = 100;
+
+/// Set in every namespace.
+const EVERYWHERE: &[(&str, &str)] = &[
+    // Else an address is unusable for a second.
+    ("ipv6/conf/all/accept_dad", "0"),
+    ("ipv6/conf/default/accept_dad", "0"),
+    ("ipv6/conf/default/router_solicitations", "0"),
+    // Service addresses have no route back to where they come from.
+    ("ipv4/conf/all/rp_filter", "0"),
+    ("ipv4/conf/default/rp_filter", "0"),
+    // Else the seventh refusal within seconds is silence.
+    ("ipv4/icmp_ratelimit", "0"),
+    ("ipv4/icmp_msgs_per_sec", "1000000"),
+    ("ipv4/icmp_msgs_burst", "1000000"),
+    ("ipv6/icmp/ratelimit", "0"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ipv6_address_shows_the_digits_of_the_ipv4_address() {
+        assert_eq!(
+            ip6_of(parse("10.244.1.105")),
+            "fd00:10:244:1::105".parse::<Ipv6Addr>().unwrap()
+        );
+        assert_eq!(ip6_of(NODE_IP), NODE_IP6);
+    }
+}

@@ -1,0 +1,241 @@
+//! Programs started by a test, their output line by line, and their end.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::deadline::eventually;
+
+/// A running program; killed when this is dropped.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    lines: Arc<Lines>,
+    readers: Vec<JoinHandle<()>>,
+    /// Lines before this one have been waited for.
+    next: usize,
+}
+
+/// A program that has ended, and all that it said.
+#[derive(Debug, Clone)]
+pub struct Finished {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
+}
+
+impl Finished {
+    /// The exit code, or `None` when a signal ended it.
+    #[must_use]
+    pub fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+
+    /// Its standard output, if it ended with code 0.
+    ///
+    /// # Panics
+    /// When it did not; the message holds its output.
+    #[must_use]
+    #[track_caller]
+    pub fn ok(self) -> String {
+        let Self { status, stdout, stderr } = self;
+        assert!(status.success(), "{status}\n{stdout}{stderr}");
+        stdout
+    }
+}
+
+impl Process {
+    /// Starts `program` in the calling thread's namespace and gives it `input` to read.
+    pub(crate) fn start(
+        program: &Path,
+        args: &[impl AsRef<OsStr>],
+        input: &str,
+    ) -> std::io::Result<Self> {
+        let mut child = Command::new(program)
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let lines = Arc::new(Lines::default());
+        let stdout = child.stdout.take().map(|pipe| lines.follow(pipe, Stream::Stdout));
+        let stderr = child.stderr.take().map(|pipe| lines.follow(pipe, Stream::Stderr));
+        let readers = stdout.into_iter().chain(stderr).collect();
+        // From here on a panic ends the child.
+        let mut process = Self { child, lines, readers, next: 0 };
+        if let Some(mut stdin) = process.child.stdin.take() {
+            // A program that does not read its input ends the pipe; that is no error.
+            let _ = stdin.write_all(input.as_bytes());
+        }
+        Ok(process)
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for the next line (of either stream) that contains `text` and returns it. A later call
+    /// looks only at what comes after that line.
+    ///
+    /// # Panics
+    /// After `limit`, with everything that the program said.
+    #[track_caller]
+    pub fn wait_for_line(&mut self, text: &str, limit: Duration) -> String {
+        let next = self.next;
+        let matches = |lines: &[Line]| {
+            lines.iter().skip(next).position(|line| line.text.contains(text)).map(|at| next + at)
+        };
+        let waiting = |lines: &mut Vec<Line>| matches(lines).is_none();
+        let lines = self.lines.lock();
+        let waited = self.lines.grown.wait_timeout_while(lines, limit, waiting);
+        let (lines, _) = waited.expect("readers do not panic");
+        let found = matches(&lines).map(|at| (at, lines[at].text.clone()));
+        drop(lines);
+        let Some((at, line)) = found else {
+            panic!("no line with {text:?} within {limit:?} in:\n{}", self.output())
+        };
+        self.next = at + 1;
+        line
+    }
+
+    /// Everything that it said so far, both streams.
+    #[must_use]
+    pub fn output(&self) -> String {
+        self.lines.lock().iter().fold(String::new(), |mut all, line| {
+            let _ = writeln!(all, "{}", line.text);
+            all
+        })
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Panics
+    /// When the process is gone.
+    #[track_caller]
+    pub fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).expect("a pid fits");
+        kill(Pid::from_raw(pid), signal).expect("it is still our child");
+    }
+
+    /// Whether it still runs.
+    #[must_use]
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Asks it to end and waits until it has.
+    ///
+    /// # Panics
+    /// When it does not end within `limit`.
+    #[track_caller]
+    pub fn terminate(self, limit: Duration) -> Finished {
+        self.signal(Signal::SIGTERM);
+        self.finish(limit)
+    }
+
+    /// Waits until it ends by itself.
+    ///
+    /// # Panics
+    /// When it does not end within `limit`.
+    #[track_caller]
+    pub fn finish(mut self, limit: Duration) -> Finished {
+        let status = eventually("the end of a program", limit, || {
+            self.child.try_wait().expect("it is our child")
+        });
+        // A grandchild that keeps the pipe open would hold us here; no program under test has any.
+        for reader in self.readers.drain(..) {
+            reader.join().expect("readers do not panic");
+        }
+        let lines = self.lines.lock();
+        Finished {
+            status,
+            stdout: text_of(&lines, Stream::Stdout),
+            stderr: text_of(&lines, Stream::Stderr),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Fails only when it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stream {
+    Stdout,
+    Stderr,
+}
+
+#[derive(Debug)]
+struct Line {
+    stream: Stream,
+    text: String,
+}
+
+/// What a program said, in the order in which it was read.
+#[derive(Debug, Default)]
+struct Lines {
+    lines: Mutex<Vec<Line>>,
+    grown: Condvar,
+}
+
+impl Lines {
+    fn lock(&self) -> MutexGuard<'_, Vec<Line>> {
+        self.lines.lock().expect("readers do not panic")
+    }
+
+    fn follow(
+        self: &Arc<Self>,
+        pipe: impl Read + Send + 'static,
+        stream: Stream,
+    ) -> JoinHandle<()> {
+        let lines = Arc::clone(self);
+        thread::spawn(move || {
+            for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
+                let text = String::from_utf8_lossy(&line).into_owned();
+                lines.lock().push(Line { stream, text });
+                lines.grown.notify_all();
+            }
+        })
+    }
+}
+
+fn text_of(lines: &[Line], stream: Stream) -> String {
+    let mut text = String::new();
+    for line in lines.iter().filter(|line| line.stream == stream) {
+        text.push_str(&line.text);
+        text.push('\n');
+    }
+    text
+}
+
+/// The program under test, as built beside the running test.
+///
+/// # Panics
+/// When it has not been built; the message says how.
+#[must_use]
+#[track_caller]
+pub fn deltaproxy_binary() -> PathBuf {
+    let test = env::current_exe().expect("/proc is mounted");
+    // target/debug/deps/packets-1234 -> target/debug/deltaproxy
+    let binary = test.ancestors().nth(2).expect("tests are built in deps").join("deltaproxy");
+    assert!(binary.is_file(), "{} is missing: cargo build --workspace", binary.display());
+    binary
+}

@@ -1,0 +1,115 @@
+//! TCP probes: one connection, one answer, or a connection that is kept and asked again.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::answer::Answer;
+use crate::deadline::{Deadline, SILENCE};
+use crate::namespace::Namespace;
+
+/// An open connection to one of our servers.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    first: Answer,
+}
+
+impl Connection {
+    /// Connects from `namespace`, from `source` if one is chosen.
+    pub(crate) fn open(
+        namespace: &Namespace,
+        source: Option<SocketAddr>,
+        to: SocketAddr,
+    ) -> Result<Self, Answer> {
+        let socket = namespace
+            .run(|| Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP)));
+        let socket = socket.expect("a TCP socket");
+        bind(&socket, source);
+        // A reset at the end leaves no TIME_WAIT, so a port can be used again at once.
+        socket.set_linger(Some(Duration::ZERO)).expect("a TCP socket");
+        connect(&socket, to).map_err(|error| Answer::from_error(&error))?;
+        let mut stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(SILENCE)).expect("it is not zero");
+        let first = read_answer(&mut stream);
+        Ok(Self { stream, first })
+    }
+
+    /// What the server said when the connection was opened.
+    #[must_use]
+    pub fn first(&self) -> &Answer {
+        &self.first
+    }
+
+    /// Sends a line and waits for the answer. [`Answer::Refused`] also when the connection is over.
+    pub fn ask(&mut self) -> Answer {
+        match self.stream.write_all(b"again\n") {
+            Ok(()) => read_answer(&mut self.stream),
+            Err(error) => from_error(&error),
+        }
+    }
+
+    /// The probe's own address and port.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.stream.local_addr().expect("a connected socket")
+    }
+}
+
+/// Connects within [`SILENCE`].
+///
+/// An ICMP error that comes while the kernel still works on `connect`, as between namespaces it
+/// does, is only noted, and the kernel tries again after a second. So this looks for noted errors.
+fn connect(socket: &Socket, to: SocketAddr) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    match socket.connect(&to.into()) {
+        Err(error) if error.raw_os_error() == Some(Errno::EINPROGRESS as i32) => {}
+        connected => return connected.and_then(|()| socket.set_nonblocking(false)),
+    }
+    let deadline = Deadline::after(SILENCE);
+    while deadline.left().is_some() {
+        if let Some(error) = socket.take_error()? {
+            return Err(error);
+        }
+        let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
+        if poll(&mut fds, LOOK_AGAIN)? > 0 {
+            return socket.take_error()?.map_or_else(|| socket.set_nonblocking(false), Err);
+        }
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+/// Milliseconds until the next look for a noted error.
+const LOOK_AGAIN: u8 = 10;
+
+/// Binds `socket` to the source that the test chose.
+#[track_caller]
+pub(crate) fn bind(socket: &Socket, source: Option<SocketAddr>) {
+    let Some(source) = source else { return };
+    socket.set_reuse_address(true).expect("an unbound socket");
+    socket
+        .bind(&source.into())
+        .unwrap_or_else(|error| panic!("cannot send from {source}: {error}"));
+}
+
+fn read_answer(stream: &mut TcpStream) -> Answer {
+    let mut bytes = [0; 256];
+    // A line is so short that it comes whole.
+    match stream.read(&mut bytes) {
+        Ok(0) => Answer::Refused,
+        Ok(len) => Answer::parse(&bytes[..len]),
+        Err(error) => from_error(&error),
+    }
+}
+
+fn from_error(error: &io::Error) -> Answer {
+    if error.raw_os_error() == Some(Errno::EPIPE as i32) {
+        return Answer::Refused;
+    }
+    Answer::from_error(error)
+}

@@ -1,0 +1,68 @@
+//! UDP probes: one datagram, one answer, or a flow that is kept and asked again.
+
+use std::net::{SocketAddr, UdpSocket};
+
+use nix::sys::socket::{setsockopt, sockopt};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::answer::Answer;
+use crate::deadline::SILENCE;
+use crate::namespace::Namespace;
+use crate::tcp::bind;
+
+/// A UDP socket that talks to one peer, always from the same port.
+#[derive(Debug)]
+pub struct Flow {
+    socket: UdpSocket,
+    connected: Result<(), Answer>,
+}
+
+impl Flow {
+    /// Opens a flow from `namespace`, from `source` if one is chosen. Sends nothing.
+    pub(crate) fn open(namespace: &Namespace, source: Option<SocketAddr>, to: SocketAddr) -> Self {
+        let socket = namespace
+            .run(|| Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP)));
+        let socket = socket.expect("a UDP socket");
+        hear_all_errors(&socket, to);
+        bind(&socket, source);
+        let connected = socket.connect(&to.into()).map_err(|error| Answer::from_error(&error));
+        let socket = UdpSocket::from(socket);
+        socket.set_read_timeout(Some(SILENCE)).expect("it is not zero");
+        Self { socket, connected }
+    }
+
+    /// Sends a datagram and waits for the answer.
+    pub fn ask(&mut self) -> Answer {
+        if let Err(answer) = &self.connected {
+            return answer.clone();
+        }
+        if let Err(error) = self.socket.send(b"hello\n") {
+            let answer = Answer::from_error(&error);
+            // Dropped in our own output hook. If it was rejected, that is told on receiving.
+            if answer != Answer::Silent {
+                return answer;
+            }
+        }
+        let mut bytes = [0; 256];
+        match self.socket.recv(&mut bytes) {
+            Ok(len) => Answer::parse(&bytes[..len]),
+            Err(error) => Answer::from_error(&error),
+        }
+    }
+
+    /// The probe's own address and port.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.socket.local_addr().expect("a bound socket")
+    }
+}
+
+/// Makes every ICMP error an error of `socket`, not only those that the kernel takes for final.
+pub(crate) fn hear_all_errors(socket: &Socket, to: SocketAddr) {
+    let set = if to.is_ipv4() {
+        setsockopt(socket, sockopt::Ipv4RecvErr, &true)
+    } else {
+        setsockopt(socket, sockopt::Ipv6RecvErr, &true)
+    };
+    set.expect("Linux 2.2 or later");
+}
