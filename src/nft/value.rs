@@ -1,0 +1,102 @@
+//! The bytes of a key or of data, as the kernel's registers hold them.
+
+use std::fmt;
+use std::net::IpAddr;
+
+/// Concatenated fields, each padded with zeros to a multiple of four bytes.
+///
+/// Stored inline: tables have hundreds of thousands of them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Value {
+    bytes: [u8; Self::CAPACITY],
+    length: u8,
+}
+
+impl Value {
+    /// Most bytes a value can hold: two IPv6 addresses, a protocol, a port and two numbers.
+    pub const CAPACITY: usize = 48;
+
+    /// A value without fields.
+    pub const fn new() -> Self {
+        Self { bytes: [0; Self::CAPACITY], length: 0 }
+    }
+
+    /// The value with these bytes, `None` if they are too many. Their length is kept as it is.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut value = Self::new();
+        value.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        value.length = u8::try_from(bytes.len()).ok()?;
+        Some(value)
+    }
+
+    /// Adds an address.
+    #[must_use]
+    pub fn ip(self, address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(address) => self.field(&address.octets()),
+            IpAddr::V6(address) => self.field(&address.octets()),
+        }
+    }
+
+    /// Adds a transport protocol by its IANA number.
+    #[must_use]
+    pub fn proto(self, number: u8) -> Self {
+        self.field(&[number])
+    }
+
+    /// Adds a port.
+    #[must_use]
+    pub fn port(self, port: u16) -> Self {
+        self.field(&port.to_be_bytes())
+    }
+
+    /// Adds a number in host byte order, as `numgen` makes it.
+    #[must_use]
+    pub fn integer(self, number: u32) -> Self {
+        self.field(&number.to_ne_bytes())
+    }
+
+    /// Adds a packet mark, which is in host byte order.
+    #[must_use]
+    pub fn mark(self, mark: u32) -> Self {
+        self.field(&mark.to_ne_bytes())
+    }
+
+    /// Adds every field of another value.
+    #[must_use]
+    pub fn value(self, other: &Self) -> Self {
+        self.field(other.as_bytes())
+    }
+
+    /// The fields, padding included.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.length)).unwrap_or_default()
+    }
+
+    fn field(mut self, bytes: &[u8]) -> Self {
+        let start = usize::from(self.length);
+        let end = start + bytes.len();
+        assert!(end <= Self::CAPACITY, "bug: a key or data of more than {} bytes", Self::CAPACITY);
+        self.bytes[start..end].copy_from_slice(bytes);
+        // At most CAPACITY, which is a multiple of four and fits a byte.
+        self.length = u8::try_from(end.next_multiple_of(4)).unwrap_or(u8::MAX);
+        self
+    }
+}
+
+impl Default for Value {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Value(")?;
+        for word in self.as_bytes().chunks(4) {
+            f.write_str(" ")?;
+            word.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        }
+        f.write_str(" )")
+    }
+}
