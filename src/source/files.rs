@@ -1,1 +1,17 @@
 //! Manifest files and folders, followed as they change.
+//!
+//! A path is a file, or a folder of which the `*.yaml`, `*.yml` and `*.json` files count: not
+//! those in folders below it, and none whose name starts with a dot. Files are taken in the order
+//! of their names. What cannot be used is a [`FileProblem`] that says where; whatever the file
+//! said before stays in force.
+
+mod folder;
+mod follow;
+mod manifest;
+mod problem;
+mod reader;
+
+pub use folder::{MAX_FILE, MAX_FILES};
+pub use follow::follow;
+pub use problem::{FileProblem, FilesError};
+pub use reader::{ManifestReader, Update, read};

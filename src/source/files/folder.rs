@@ -1,0 +1,139 @@
+//! Which files a path stands for, and their bytes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::FilesError;
+
+/// The largest manifest file that is read, in bytes: what the parser accepts.
+pub const MAX_FILE: usize = crate::yaml::MAX_TEXT;
+
+/// The largest number of manifest files in a folder: one for each object of a large cluster.
+pub const MAX_FILES: usize = 200_000;
+
+/// The files of a path, and the folders in which a change may change them.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    /// Manifest files with their stamps; no stamp if the file could not be examined.
+    pub(super) files: BTreeMap<PathBuf, Option<Stamp>>,
+    /// Where the files really are.
+    pub(super) folders: BTreeSet<PathBuf>,
+    /// The folder holds more files than are read.
+    pub(super) too_many: bool,
+}
+
+/// What tells two versions of a file apart without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn new(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+
+    /// Whether the file was last written long enough before `now` that a further write would
+    /// give it another stamp: the kernel's file times move in steps of some milliseconds.
+    pub(super) fn is_settled(&self, now: SystemTime) -> bool {
+        let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let changed = Duration::new(
+            u64::try_from(self.changed.0).unwrap_or_default(),
+            u32::try_from(self.changed.1).unwrap_or_default(),
+        );
+        changed + Duration::from_millis(100) < now
+    }
+}
+
+/// Lists the manifest files of a path.
+///
+/// # Errors
+/// If there is nothing at the path, or it cannot be listed.
+pub(super) fn scan(path: &Path) -> Result<Scan, FilesError> {
+    let unreadable = |source| FilesError::Unreadable { path: path.to_owned(), source };
+    let metadata = match fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(FilesError::Missing(path.to_owned()));
+        }
+        Err(error) => return Err(unreadable(error)),
+    };
+    let mut scan = Scan::default();
+    if metadata.is_file() {
+        scan.add(path.to_owned());
+        return Ok(scan);
+    }
+    if !metadata.is_dir() {
+        return Err(FilesError::NotAFile(path.to_owned()));
+    }
+    scan.folders.insert(path.to_owned());
+    for entry in fs::read_dir(path).map_err(unreadable)? {
+        let entry = entry.map_err(unreadable)?;
+        if !is_manifest(&entry.path()) {
+            continue;
+        }
+        if scan.files.len() >= MAX_FILES {
+            scan.too_many = true;
+            break;
+        }
+        scan.add(entry.path());
+    }
+    Ok(scan)
+}
+
+impl Scan {
+    /// Adds a file; one that vanished meanwhile, or is no regular file, is not there.
+    fn add(&mut self, file: PathBuf) {
+        let Ok(link) = fs::symlink_metadata(&file) else { return };
+        if link.is_symlink()
+            && let Some(folder) = fs::canonicalize(&file).ok().as_deref().and_then(Path::parent)
+        {
+            self.folders.insert(folder.to_owned());
+        }
+        match fs::metadata(&file) {
+            Ok(metadata) if metadata.is_file() => {
+                self.files.insert(file, Some(Stamp::new(&metadata)));
+            }
+            Ok(_) => {}
+            // A link that leads nowhere: the reader reports it.
+            Err(_) => {
+                self.files.insert(file, None);
+            }
+        }
+    }
+}
+
+fn is_manifest(path: &Path) -> bool {
+    let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    !hidden && matches!(extension, Some("yaml" | "yml" | "json"))
+}
+
+/// The bytes of a file.
+///
+/// # Errors
+/// If the file cannot be read or is longer than [`MAX_FILE`].
+pub(super) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    // One byte more than allowed tells a file that is too long from one that just fits.
+    let limit = u64::try_from(MAX_FILE).unwrap_or(u64::MAX).saturating_add(1);
+    File::open(path)?.take(limit).read_to_end(&mut bytes)?;
+    if bytes.len() > MAX_FILE {
+        return Err(io::Error::other(format!("is longer than {} MiB", MAX_FILE >> 20)));
+    }
+    Ok(bytes)
+}

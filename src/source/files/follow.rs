@@ -1,0 +1,224 @@
+//! Follows a file or folder for as long as somebody listens.
+//!
+//! Notifications say when to look; what is there is always found by looking. So one that is lost,
+//! or a file system that sends none, costs time and never correctness.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use ahash::AHashSet;
+use notify::event::{AccessKind, AccessMode, EventKind};
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::mpsc::Sender;
+
+use super::{FileProblem, FilesError, ManifestReader, folder};
+use crate::model::Event;
+
+/// Sends what the manifests at `path` say, and every change of it, from a thread of its own.
+///
+/// The first batch lists everything. Problems are logged and sent when they appear. The thread
+/// ends within seconds after the receiver of `events` is dropped; dropping the receiver of
+/// `problems` is no harm.
+///
+/// # Errors
+/// If there is nothing at the path now. If it vanishes later, what it said stays in force until
+/// it is back.
+pub fn follow(
+    path: &Path,
+    node_name: &str,
+    events: Sender<Vec<Event>>,
+    problems: Sender<Vec<FileProblem>>,
+) -> Result<JoinHandle<()>, FilesError> {
+    folder::scan(path)?;
+    let mut follower = Follower {
+        path: path.to_owned(),
+        reader: ManifestReader::new(node_name),
+        reported: AHashSet::default(),
+        vanished: false,
+        events,
+        problems,
+    };
+    let named = thread::Builder::new().name("manifests".into());
+    let spawned = named.spawn(move || follower.run());
+    spawned.map_err(|source| FilesError::Unreadable { path: path.to_owned(), source })
+}
+
+/// How long after a notification the files are read: editors write and rename in several steps.
+const DEBOUNCE: Duration = Duration::from_millis(20);
+/// How often a reading waits once more because files still change.
+const MAX_DEBOUNCES: usize = 10;
+/// How often the listener is looked for.
+const TICK: Duration = Duration::from_secs(1);
+/// After how many ticks files are examined without a notification; at once if there are none.
+const RESCAN_TICKS: u32 = 10;
+
+struct Follower {
+    path: PathBuf,
+    reader: ManifestReader,
+    reported: AHashSet<FileProblem>,
+    vanished: bool,
+    events: Sender<Vec<Event>>,
+    problems: Sender<Vec<FileProblem>>,
+}
+
+impl Follower {
+    fn run(&mut self) {
+        // One is enough: it says "look", and looking finds everything.
+        let (wake, woken) = sync_channel(1);
+        let mut folders = Folders::new(&self.path, wake);
+        while self.look(&mut folders) && self.wait(&woken, &mut folders) {}
+    }
+
+    /// Reads the files and sends what is new; false if nobody listens any more.
+    fn look(&mut self, folders: &mut Folders) -> bool {
+        // Watched before they are read, so that no change falls between.
+        let found = folder::scan(&self.path).map(|scan| scan.folders).unwrap_or_default();
+        folders.watch(found.into_iter());
+        match self.reader.load(&self.path) {
+            Ok(update) => {
+                self.vanished = false;
+                self.report(update.problems);
+                update.events.is_empty() || self.events.blocking_send(update.events).is_ok()
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.vanished, true) {
+                    tracing::warn!(%error, "manifests vanished; what they said stays in force");
+                }
+                true
+            }
+        }
+    }
+
+    /// Waits until files may have changed; false if nobody listens any more.
+    fn wait(&self, woken: &Receiver<()>, folders: &mut Folders) -> bool {
+        let patience = if folders.are_watched() { RESCAN_TICKS } else { 1 };
+        for _ in 0..patience {
+            match woken.recv_timeout(TICK) {
+                Ok(()) => {
+                    settle(woken);
+                    break;
+                }
+                Err(RecvTimeoutError::Timeout) if self.events.is_closed() => return false,
+                Err(RecvTimeoutError::Timeout) => {}
+                // No watcher holds the sender: notifications do not work here.
+                Err(RecvTimeoutError::Disconnected) => thread::sleep(TICK),
+            }
+        }
+        !self.events.is_closed()
+    }
+
+    /// Logs and sends the problems that were not there the last time.
+    fn report(&mut self, problems: Vec<FileProblem>) {
+        let new: Vec<FileProblem> =
+            problems.iter().filter(|problem| !self.reported.contains(problem)).cloned().collect();
+        self.reported = problems.into_iter().collect();
+        for problem in &new {
+            tracing::error!("{problem}");
+        }
+        if !new.is_empty() {
+            // Nobody has to listen: they are in the log.
+            let _ = self.problems.blocking_send(new);
+        }
+    }
+}
+
+/// Waits until no notification has come for a while, or they do not end.
+fn settle(woken: &Receiver<()>) {
+    for _ in 0..MAX_DEBOUNCES {
+        thread::sleep(DEBOUNCE);
+        if woken.try_recv().is_err() {
+            return;
+        }
+    }
+}
+
+/// The folders whose notifications wake the follower.
+struct Folders {
+    /// `None` if the kernel gives us no notifications; then ticks do.
+    watcher: Option<RecommendedWatcher>,
+    /// The folder that holds the path itself, which may be replaced.
+    parent: Option<PathBuf>,
+    watched: BTreeSet<PathBuf>,
+}
+
+impl Folders {
+    fn new(path: &Path, wake: SyncSender<()>) -> Self {
+        let parent = path.parent().map(|parent| match parent.as_os_str().is_empty() {
+            true => PathBuf::from("."),
+            false => parent.to_owned(),
+        });
+        let filter = Filter::new(path, parent.as_deref());
+        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            // An error such as a full queue means that something was missed.
+            if event.map_or(true, |event| filter.concerns(&event)) {
+                // If the channel is full, the follower will look anyway.
+                let _ = wake.try_send(());
+            }
+        });
+        let watcher = watcher
+            .inspect_err(
+                |error| tracing::warn!(%error, "no file notifications: looking each second"),
+            )
+            .ok();
+        Self { watcher, parent, watched: BTreeSet::new() }
+    }
+
+    fn are_watched(&self) -> bool {
+        self.watcher.is_some() && !self.watched.is_empty()
+    }
+
+    /// Watches the parent and `found` and nothing else. A folder is watched anew each time: it may
+    /// be another one under the same name, and for the same one it is no change.
+    fn watch(&mut self, found: impl Iterator<Item = PathBuf>) {
+        let Some(watcher) = &mut self.watcher else { return };
+        let wanted: BTreeSet<PathBuf> = self.parent.iter().cloned().chain(found).collect();
+        for folder in self.watched.difference(&wanted) {
+            // It may be gone, and its watch with it.
+            let _ = watcher.unwatch(folder);
+        }
+        let watch = |folder: &PathBuf| watcher.watch(folder, RecursiveMode::NonRecursive).is_ok();
+        self.watched = wanted.into_iter().filter(watch).collect();
+    }
+}
+
+/// Which notifications matter.
+struct Filter {
+    /// Where only some names matter: the folder around a folder of manifests.
+    around: Option<PathBuf>,
+    name: Option<OsString>,
+}
+
+impl Filter {
+    fn new(path: &Path, parent: Option<&Path>) -> Self {
+        // Around a single file everything matters: it may be a link to what changes beside it.
+        let around = parent.filter(|parent| path.is_dir() && *parent != path).map(Path::to_owned);
+        Self { around, name: path.file_name().map(OsStr::to_owned) }
+    }
+
+    fn concerns(&self, event: &notify::Event) -> bool {
+        match event.kind {
+            // Our own reading opens files too.
+            EventKind::Access(kind) => kind == AccessKind::Close(AccessMode::Write),
+            EventKind::Any
+            | EventKind::Create(_)
+            | EventKind::Modify(_)
+            | EventKind::Remove(_)
+            | EventKind::Other => {
+                event.paths.is_empty() || event.paths.iter().any(|path| self.is_ours(path))
+            }
+        }
+    }
+
+    fn is_ours(&self, path: &Path) -> bool {
+        if self.around.is_none() || path.parent() != self.around.as_deref() {
+            return true;
+        }
+        // `..data` is the link that moves when a mounted ConfigMap changes.
+        let linked = path.file_name().is_some_and(|it| it.as_encoded_bytes().starts_with(b".."));
+        linked || path.file_name() == self.name.as_deref()
+    }
+}

@@ -1,0 +1,323 @@
+//! The text of one file: documents, lists and objects, down to the model's events.
+//!
+//! An object that cannot be used but whose kind and name are known is stated as
+//! [`Change::Invalid`](crate::model::Change::Invalid); one without these is counted as unidentified, because it may be any object
+//! the file stated before.
+
+use std::fmt::Display;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::FileProblem;
+use crate::model::{Change, Event, ObjectName, Problem, Resource};
+use crate::source::objects::{Converter, EndpointSlice, Node, Service, ServiceCidr};
+use crate::yaml::{self, Document, SyntaxError};
+
+/// What one file says.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    /// The objects, in the order of the file.
+    pub(super) statements: Vec<Statement>,
+    /// What was left out.
+    pub(super) problems: Vec<FileProblem>,
+    /// Something in the file is an object of unknown kind or name.
+    pub(super) unidentified: bool,
+}
+
+/// One object of a file.
+#[derive(Clone, Debug)]
+pub(super) struct Statement {
+    /// Where it stands, from 1.
+    pub(super) line: usize,
+    /// Its resource.
+    pub(super) resource: Resource,
+    /// Its name.
+    pub(super) name: ObjectName,
+    /// What is said of it.
+    pub(super) event: Event,
+}
+
+/// Reads the text of a file.
+///
+/// # Errors
+/// If the text as a whole is not UTF-8, YAML or JSON.
+pub(super) fn parse(
+    file: &Path,
+    text: &[u8],
+    converter: &mut Converter,
+) -> Result<Contents, Box<FileProblem>> {
+    let whole = |line, message| {
+        let (object, field) = (String::new(), String::new());
+        Box::new(FileProblem { file: file.to_owned(), line, object, field, message })
+    };
+    let text = std::str::from_utf8(text).map_err(|error| {
+        let (valid, _) = text.split_at(error.valid_up_to());
+        let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
+        whole(Some(line), "is not UTF-8 text".to_owned())
+    })?;
+    let documents = yaml::parse(text).map_err(|SyntaxError { line, column, message }| {
+        whole(Some(line), format!("does not parse at column {column}: {message}"))
+    })?;
+    let mut contents = Contents::default();
+    for document in &documents {
+        let mut reader = DocumentReader { file, document, converter, contents: &mut contents };
+        reader.part(&Part { value: &document.value, path: String::new(), default: None });
+    }
+    Ok(contents)
+}
+
+/// Reads the objects of one document.
+struct DocumentReader<'a> {
+    file: &'a Path,
+    document: &'a Document,
+    converter: &'a mut Converter,
+    contents: &'a mut Contents,
+}
+
+/// An object, or a list of them, somewhere in a document.
+struct Part<'a> {
+    value: &'a Value,
+    /// Its path in the document, empty or ending in a dot.
+    path: String,
+    /// Kind and API version of items of a list, which need not say their own.
+    default: Option<Kind>,
+}
+
+/// The kinds that manifests may have, with the text of `kind`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    List,
+    ListOf(Resource),
+    Object(Resource),
+}
+
+impl DocumentReader<'_> {
+    fn part(&mut self, part: &Part<'_>) {
+        if !part.value.is_object() {
+            let message = "is not an object with apiVersion and kind";
+            return self.unidentified(part, "", message);
+        }
+        match self.kind(part) {
+            Some(Kind::Object(resource)) => self.object(part, resource),
+            Some(Kind::ListOf(resource)) => self.items(part, Some(Kind::Object(resource))),
+            Some(Kind::List) => self.items(part, None),
+            None => {}
+        }
+    }
+
+    /// The kind of a part, if it is one of ours and of a version that we read.
+    fn kind(&mut self, part: &Part<'_>) -> Option<Kind> {
+        let (kind, version) = (text_at(part.value, "kind"), text_at(part.value, "apiVersion"));
+        if let (None, None, Some(default)) = (kind, version, part.default) {
+            return Some(default);
+        }
+        let Some(kind) = kind.filter(|kind| !kind.is_empty()) else {
+            self.unidentified(part, "kind", "is missing: expected a string such as Service");
+            return None;
+        };
+        let Some((known, versions)) = known_kind(kind) else {
+            let message = format!("unknown kind \"{kind}\": expected {KINDS}");
+            self.unidentified(part, "kind", message);
+            return None;
+        };
+        match version {
+            Some(version) if versions.contains(&version) => return Some(known),
+            Some(version) => {
+                let expected = versions.join(" or ");
+                let message = format!("\"{version}\" is not read: expected {expected} for {kind}");
+                self.unidentified(part, "apiVersion", message);
+            }
+            None => {
+                let message = format!("is missing: expected {} for {kind}", versions.join(" or "));
+                self.unidentified(part, "apiVersion", message);
+            }
+        }
+        None
+    }
+
+    fn items(&mut self, part: &Part<'_>, default: Option<Kind>) {
+        match part.value.get("items") {
+            None | Some(Value::Null) => {}
+            Some(Value::Array(items)) => {
+                for (i, value) in items.iter().enumerate() {
+                    let path = format!("{}items[{i}].", part.path);
+                    self.part(&Part { value, path, default });
+                }
+            }
+            Some(_) => self.unidentified(part, "items", "is not a list of objects"),
+        }
+    }
+
+    fn object(&mut self, part: &Part<'_>, resource: Resource) {
+        let metadata = part.value.get("metadata");
+        let text = |field| metadata.and_then(|metadata| text_at(metadata, field));
+        let Some(name) = text("name").filter(|name| !name.is_empty()) else {
+            let message = "is missing: expected a name as a string";
+            return self.unidentified(part, "metadata.name", message);
+        };
+        let namespace = text("namespace").filter(|namespace| !namespace.is_empty());
+        let namespace = is_namespaced(resource).then_some(namespace.unwrap_or("default"));
+        let place = Place { part, resource, name, namespace };
+        match resource {
+            Resource::Services => self.convert(&place, |converter, mut service: Service| {
+                service.metadata.namespace = namespace.map(str::to_owned);
+                let (change, problems) = converter.service(&service);
+                (Some(Event::Service(change)), problems)
+            }),
+            Resource::EndpointSlices => self.convert(&place, |converter, mut it: EndpointSlice| {
+                it.metadata.namespace = namespace.map(str::to_owned);
+                let (change, problems) = converter.endpoint_slice(&it);
+                (Some(Event::EndpointSlice(change)), problems)
+            }),
+            Resource::Nodes => self.convert(&place, |converter, mut node: Node| {
+                node.metadata.namespace = None;
+                if !converter.is_this_node(name) {
+                    return (None, Vec::new());
+                }
+                let (change, problems) = converter.node(&node);
+                (Some(Event::Node(change)), problems)
+            }),
+            Resource::ServiceCidrs => self.convert(&place, |converter, mut it: ServiceCidr| {
+                it.metadata.namespace = None;
+                let (change, problems) = converter.service_cidr(&it);
+                (Some(Event::ServiceCidr(change)), problems)
+            }),
+        }
+    }
+
+    /// Reads the object as `T` and states what it means.
+    fn convert<'a, T: Deserialize<'a>>(
+        &mut self,
+        place: &Place<'a>,
+        meaning: impl FnOnce(&mut Converter, T) -> (Option<Event>, Vec<Problem>),
+    ) {
+        match serde_path_to_error::deserialize(place.part.value) {
+            Ok(object) => {
+                let (event, problems) = meaning(self.converter, object);
+                for problem in problems {
+                    self.problem(place.part, (problem.object, &problem.field), problem.message);
+                }
+                if let Some(event) = event {
+                    self.state(place, event);
+                }
+            }
+            Err(error) => {
+                let field = error.path().to_string();
+                let field = if field == "." { "" } else { &field };
+                self.problem(place.part, (place.object(), field), error.inner());
+                self.state(place, invalid(place.resource, place.object_name()));
+            }
+        }
+    }
+
+    fn state(&mut self, place: &Place<'_>, event: Event) {
+        let line = self.document.line_of(&place.part.path);
+        let (resource, name) = (place.resource, place.object_name());
+        self.contents.statements.push(Statement { line, resource, name, event });
+    }
+
+    /// Reports a part of which not even kind and name are known.
+    fn unidentified(&mut self, part: &Part<'_>, field: &str, message: impl Display) {
+        self.contents.unidentified = true;
+        let kind = text_at(part.value, "kind").unwrap_or("object");
+        let metadata = part.value.get("metadata");
+        let text = |field| metadata.and_then(|metadata| text_at(metadata, field));
+        let object = match (text("namespace"), text("name")) {
+            (Some(namespace), Some(name)) => format!("{kind} {namespace}/{name}"),
+            (None, Some(name)) => format!("{kind} {name}"),
+            (_, None) => format!("{kind} without a name"),
+        };
+        self.problem(part, (object, field), message);
+    }
+
+    fn problem(&mut self, part: &Part<'_>, (object, field): (String, &str), message: impl Display) {
+        let line = Some(self.document.line_of(&format!("{}{field}", part.path)));
+        let (file, field, message) = (self.file.to_owned(), field.to_owned(), message.to_string());
+        self.contents.problems.push(FileProblem { file, line, object, field, message });
+    }
+}
+
+/// An object of known kind and name.
+struct Place<'a> {
+    part: &'a Part<'a>,
+    resource: Resource,
+    name: &'a str,
+    namespace: Option<&'a str>,
+}
+
+impl Place<'_> {
+    fn object_name(&self) -> ObjectName {
+        match self.namespace {
+            Some(namespace) => ObjectName::namespaced(namespace, self.name),
+            None => ObjectName::cluster_scoped(self.name),
+        }
+    }
+
+    fn object(&self) -> String {
+        format!("{} {}", kind_of(self.resource), self.object_name())
+    }
+}
+
+/// The event that says that an object cannot be used.
+fn invalid(resource: Resource, name: ObjectName) -> Event {
+    match resource {
+        Resource::Services => Event::Service(Change::Invalid(name)),
+        Resource::EndpointSlices => Event::EndpointSlice(Change::Invalid(name)),
+        Resource::Nodes => Event::Node(Change::Invalid(name)),
+        Resource::ServiceCidrs => Event::ServiceCidr(Change::Invalid(name)),
+    }
+}
+
+/// The event that says that an object is gone.
+pub(super) fn gone(resource: Resource, name: ObjectName) -> Event {
+    match resource {
+        Resource::Services => Event::Service(Change::Gone(name)),
+        Resource::EndpointSlices => Event::EndpointSlice(Change::Gone(name)),
+        Resource::Nodes => Event::Node(Change::Gone(name)),
+        Resource::ServiceCidrs => Event::ServiceCidr(Change::Gone(name)),
+    }
+}
+
+/// The `kind` of a resource's objects.
+pub(super) fn kind_of(resource: Resource) -> &'static str {
+    match resource {
+        Resource::Services => "Service",
+        Resource::EndpointSlices => "EndpointSlice",
+        Resource::Nodes => "Node",
+        Resource::ServiceCidrs => "ServiceCIDR",
+    }
+}
+
+fn is_namespaced(resource: Resource) -> bool {
+    match resource {
+        Resource::Services | Resource::EndpointSlices => true,
+        Resource::Nodes | Resource::ServiceCidrs => false,
+    }
+}
+
+const KINDS: &str = "Service, EndpointSlice, Node, ServiceCIDR or List";
+
+/// A kind by its name, and the API versions in which it is read.
+fn known_kind(kind: &str) -> Option<(Kind, &'static [&'static str])> {
+    let resource = match kind.strip_suffix("List").unwrap_or(kind) {
+        "" => return Some((Kind::List, &["v1"])),
+        "Service" => Resource::Services,
+        "EndpointSlice" => Resource::EndpointSlices,
+        "Node" => Resource::Nodes,
+        "ServiceCIDR" => Resource::ServiceCidrs,
+        _ => return None,
+    };
+    let versions: &[&str] = match resource {
+        Resource::Services | Resource::Nodes => &["v1"],
+        Resource::EndpointSlices => &["discovery.k8s.io/v1"],
+        Resource::ServiceCidrs => &["networking.k8s.io/v1", "networking.k8s.io/v1beta1"],
+    };
+    let list = kind.ends_with("List");
+    Some((if list { Kind::ListOf(resource) } else { Kind::Object(resource) }, versions))
+}
+
+fn text_at<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
+    value.get(key)?.as_str()
+}
