@@ -1,1 +1,228 @@
 //! Two maps that should be equal, and the keys on which they differ.
+
+use std::collections::VecDeque;
+use std::hash::Hash;
+
+use ahash::HashMap;
+
+/// Desired and installed state of many keys.
+///
+/// `installed` is what the kernel last acknowledged; it moves only in [`Tracker::commit`] and
+/// [`Tracker::observe`]. `desired` holds a value only for keys on which the two differ, so memory
+/// and the cost of a sync are those of what changed. `None` means that the key should not be
+/// there.
+#[derive(Debug)]
+pub struct Tracker<K, V> {
+    installed: HashMap<K, V>,
+    desired: HashMap<K, Pending<V>>,
+    /// Keys of `desired` in the order in which they came to differ, with the unit they belong
+    /// to. Entries that no longer count are skipped when it is their turn.
+    queue: VecDeque<(K, Unit)>,
+    unit: Unit,
+}
+
+/// A value that the kernel does not hold yet.
+#[derive(Debug)]
+struct Pending<V> {
+    value: Option<V>,
+    /// Whether an entry of the queue stands for it; if not, a transaction is on its way.
+    queued: bool,
+}
+
+/// Keys of one unit belong together and should be committed together.
+pub type Unit = u64;
+
+impl<K, V> Default for Tracker<K, V> {
+    fn default() -> Self {
+        Self {
+            installed: HashMap::default(),
+            desired: HashMap::default(),
+            queue: VecDeque::new(),
+            unit: 0,
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash, V: PartialEq> Tracker<K, V> {
+    /// Begins a new unit: what is wanted from now on belongs together.
+    pub fn begin_unit(&mut self) {
+        self.unit += 1;
+    }
+
+    /// What the kernel holds under `key`.
+    pub fn installed(&self, key: &K) -> Option<&V> {
+        self.installed.get(key)
+    }
+
+    /// What the kernel should hold under `key`.
+    pub fn desired(&self, key: &K) -> Option<&V> {
+        match self.desired.get(key) {
+            Some(pending) => pending.value.as_ref(),
+            None => self.installed.get(key),
+        }
+    }
+
+    /// Every key that the kernel holds.
+    pub fn installed_keys(&self) -> impl Iterator<Item = &K> {
+        self.installed.keys()
+    }
+
+    /// States what the kernel should hold under `key`.
+    pub fn want(&mut self, key: K, value: Option<V>) {
+        if self.installed.get(&key) == value.as_ref() {
+            self.desired.remove(&key);
+        } else if let Some(pending) = self.desired.get_mut(&key) {
+            pending.value = value;
+        } else {
+            self.desired.insert(key, Pending { value, queued: true });
+            self.queue.push_back((key, self.unit));
+        }
+    }
+
+    /// Whether nothing differs.
+    pub fn is_settled(&self) -> bool {
+        self.desired.is_empty()
+    }
+
+    /// How many keys differ.
+    pub fn differences(&self) -> usize {
+        self.desired.len()
+    }
+
+    /// The key that has differed longest, with its unit.
+    ///
+    /// It is the first until it is taken off the queue or equal.
+    pub fn first(&mut self) -> Option<(K, Unit)> {
+        while let Some((key, unit)) = self.queue.front() {
+            if self.desired.get(key).is_some_and(|pending| pending.queued) {
+                return Some((*key, *unit));
+            }
+            self.queue.pop_front();
+        }
+        None
+    }
+
+    /// Takes `key`, the first, off the queue: what it should become is in a transaction.
+    ///
+    /// [`Tracker::commit`] or [`Tracker::observe`] must follow.
+    pub fn take_first(&mut self, key: &K) {
+        if let Some(pending) = self.desired.get_mut(key) {
+            pending.queued = false;
+        }
+        self.queue.pop_front();
+    }
+
+    /// The kernel has acknowledged that it holds `value` under `key`.
+    pub fn commit(&mut self, key: K, value: Option<V>) {
+        if let Some(pending) = self.desired.get_mut(&key) {
+            if pending.value == value {
+                self.desired.remove(&key);
+            } else if !pending.queued {
+                pending.queued = true;
+                self.queue.push_front((key, self.unit));
+            }
+        }
+        match value {
+            Some(value) => self.installed.insert(key, value),
+            None => self.installed.remove(&key),
+        };
+    }
+
+    /// The kernel was found to hold exactly `installed`.
+    ///
+    /// Every key that should be there must be stated again with [`Tracker::want`], and every
+    /// other key of `installed` as `None`.
+    pub fn observe(&mut self, installed: HashMap<K, V>) {
+        self.installed = installed;
+        self.desired = HashMap::default();
+        self.queue = VecDeque::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Commits everything that differs, as a transaction would.
+    fn settle(tracker: &mut Tracker<u8, u8>) -> Vec<u8> {
+        let mut taken = Vec::new();
+        while let Some((key, _)) = tracker.first() {
+            tracker.take_first(&key);
+            taken.push(key);
+        }
+        for key in &taken {
+            let value = tracker.desired(key).copied();
+            tracker.commit(*key, value);
+        }
+        taken
+    }
+
+    #[test]
+    fn a_key_that_became_equal_again_is_not_committed() {
+        let mut tracker = Tracker::default();
+        tracker.want(1, Some(10));
+        tracker.want(1, None);
+        assert!(tracker.is_settled());
+        assert_eq!(tracker.first(), None);
+    }
+
+    #[test]
+    fn a_key_that_differs_twice_is_taken_once() {
+        let mut tracker = Tracker::default();
+        tracker.want(1, Some(10));
+        tracker.want(1, None);
+        tracker.want(1, Some(11));
+        assert_eq!(settle(&mut tracker), [1]);
+        assert_eq!(tracker.installed(&1), Some(&11));
+    }
+
+    #[test]
+    fn an_intermediate_value_leaves_the_key_first_in_the_queue() {
+        let mut tracker = Tracker::default();
+        tracker.want(1, Some(10));
+        tracker.want(2, Some(20));
+        tracker.take_first(&1);
+        tracker.commit(1, Some(5));
+        assert_eq!(tracker.first().map(|(key, _)| key), Some(1));
+        assert_eq!(tracker.installed(&1), Some(&5));
+        assert_eq!(tracker.desired(&1), Some(&10));
+    }
+
+    #[test]
+    fn a_key_found_in_the_kernel_and_not_wanted_is_deleted() {
+        let mut tracker = Tracker::default();
+        tracker.observe([(1, 10), (2, 20)].into_iter().collect());
+        tracker.want(1, Some(10));
+        tracker.want(2, None);
+        assert_eq!(settle(&mut tracker), [2]);
+        assert_eq!(tracker.installed(&2), None);
+    }
+
+    proptest! {
+        #[test]
+        fn settling_makes_installed_what_was_wanted_last(
+            wants in proptest::collection::vec((0u8..8, proptest::option::of(0u8..4), any::<bool>()), 0..60)
+        ) {
+            let mut tracker = Tracker::default();
+            let mut model = std::collections::HashMap::new();
+            for (key, value, settle_now) in wants {
+                tracker.want(key, value);
+                match value {
+                    Some(value) => model.insert(key, value),
+                    None => model.remove(&key),
+                };
+                if settle_now {
+                    settle(&mut tracker);
+                    prop_assert!(tracker.is_settled());
+                }
+            }
+            settle(&mut tracker);
+            for key in 0..8 {
+                prop_assert_eq!(tracker.installed(&key), model.get(&key));
+            }
+            prop_assert!(tracker.is_settled());
+        }
+    }
+}

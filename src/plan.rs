@@ -1,1 +1,148 @@
-//! Changes become transactions in an order that the kernel accepts.
+//! Changes become transactions of bounded size, each of which leaves a valid table.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::desired::base::TABLE;
+use crate::desired::layout::{Role, is_labelled};
+use crate::desired::{Desired, Fragment, Key, Layout, Layouts, elements};
+use crate::model::Target;
+use crate::nft::{Element, Family, Operation, TableRef};
+
+/// Elements to send, and what the tables say about each key once they are applied.
+#[derive(Debug, Default)]
+pub struct Piece {
+    /// Deletions before additions, so that an element can be replaced.
+    pub operations: Vec<Operation>,
+    /// The keys that change; `None` if nothing is left under the key.
+    pub fragments: Vec<(Key, Option<Fragment>)>,
+}
+
+/// Bytes of an element without its comment: headers of nested attributes, key and data of IPv6.
+const ELEMENT_BYTES: usize = 96;
+
+/// Fewest elements by which one step changes a key, however small the budget.
+const SMALLEST_STEP: usize = 2_500;
+
+/// Takes changes off the tracker until they make about `budget` bytes.
+///
+/// Keys of one unit stay together, even over the budget, except that a key with more changes
+/// than fit is changed step by step.
+pub fn take(desired: &mut Desired, budget: usize) -> Piece {
+    let mut changes = Changes::default();
+    let mut fragments = Vec::new();
+    let mut unit_taken = None;
+    let nothing = Fragment::default();
+    while let Some((key, unit)) = desired.tracker_mut().first() {
+        if changes.bytes >= budget && unit_taken != Some(unit) {
+            break;
+        }
+        unit_taken = Some(unit);
+        let left = (budget.saturating_sub(changes.bytes) / ELEMENT_BYTES).max(SMALLEST_STEP);
+        let installed = desired.tracker().installed(&key).unwrap_or(&nothing);
+        let goal = desired.tracker().desired(&key).unwrap_or(&nothing);
+        let next = installed.step_towards(goal, left);
+        changes.bytes += installed.distance(&next) * ELEMENT_BYTES;
+        changes.add(desired.layouts(), &key, installed, &next);
+        desired.tracker_mut().take_first(&key);
+        fragments.push((key, (next != nothing).then_some(next)));
+    }
+    Piece { operations: changes.into_operations(desired.layouts()), fragments }
+}
+
+/// Element changes by set, in the order of the tables and of the sets in them.
+#[derive(Default)]
+struct Changes {
+    sets: BTreeMap<(Family, usize), SetChanges>,
+    bytes: usize,
+}
+
+#[derive(Default)]
+struct SetChanges {
+    deleted: Vec<Element>,
+    added: Vec<Element>,
+}
+
+impl Changes {
+    /// Adds what leads from `old` to `new` under `key`.
+    fn add(&mut self, layouts: &Layouts, key: &Key, old: &Fragment, new: &Fragment) {
+        let layout = layouts.of(key.family());
+        let relabelled = if old.label == new.label { 0 } else { old.sets & new.sets };
+        for bit in bits(old.sets | new.sets) {
+            let (was, is) = (old.sets >> bit & 1 == 1, new.sets >> bit & 1 == 1);
+            let labelled = is_labelled(key.kind(), bit);
+            let replaced = labelled && relabelled >> bit & 1 == 1;
+            let Some(set) = self.set(layout, key, Role::Member(bit)) else { continue };
+            if was && (!is || replaced) {
+                set.deleted.push(Element::new(elements::value_of(key)));
+            }
+            if is && (!was || replaced) {
+                let comment = new.label.as_ref().filter(|_| labelled).map(Arc::clone);
+                set.added.push(Element { comment, ..Element::new(elements::value_of(key)) });
+            }
+        }
+        for (tree, old, new) in
+            [(0, &old.slots, &new.slots), (1, &old.local_slots, &new.local_slots)]
+        {
+            self.add_slots(layout, key, tree, [old, new]);
+        }
+    }
+
+    fn add_slots(
+        &mut self,
+        layout: &Layout,
+        key: &Key,
+        tree: usize,
+        [old, new]: [&[Option<Target>]; 2],
+    ) {
+        if old == new {
+            return;
+        }
+        let Some(set) = self.set(layout, key, Role::Slot(tree)) else { return };
+        let frontend = elements::value_of(key);
+        let slot_of = |slots: &[Option<Target>], i: usize| slots.get(i).copied().flatten();
+        for (i, number) in (0..old.len().max(new.len())).zip(0u32..) {
+            let (was, is) = (slot_of(old, i), slot_of(new, i));
+            if was == is {
+                continue;
+            }
+            let slot = frontend.integer(number);
+            if was.is_some() {
+                set.deleted.push(Element::new(slot));
+            }
+            if let Some(target) = is {
+                let data = elements::value_of_target(&target);
+                set.added.push(Element::with_value(slot, data));
+            }
+        }
+    }
+
+    fn set(&mut self, layout: &Layout, key: &Key, role: Role) -> Option<&mut SetChanges> {
+        let position = layout.position(key.kind(), role)?;
+        Some(self.sets.entry((layout.family, position)).or_default())
+    }
+
+    fn into_operations(self, layouts: &Layouts) -> Vec<Operation> {
+        let table = |family| TableRef { family, name: TABLE.into() };
+        let set = |(family, position): (Family, usize)| {
+            Arc::clone(&layouts.of(family).sets()[position].set)
+        };
+        let mut deletions = Vec::new();
+        let mut additions = Vec::new();
+        for (place, changes) in self.sets {
+            if !changes.deleted.is_empty() {
+                let deleted = changes.deleted;
+                deletions.push(Operation::DeleteElements(table(place.0), set(place), deleted));
+            }
+            if !changes.added.is_empty() {
+                additions.push(Operation::AddElements(table(place.0), set(place), changes.added));
+            }
+        }
+        deletions.append(&mut additions);
+        deletions
+    }
+}
+
+fn bits(mask: u64) -> impl Iterator<Item = u32> {
+    (0..u64::BITS).filter(move |bit| mask >> bit & 1 == 1)
+}

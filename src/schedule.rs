@@ -1,1 +1,178 @@
 //! When to commit. Reads no clock and does no I/O.
+//!
+//! ```text
+//!            Ready                Committed
+//! Waiting ---------> Unknown -----------------> Idle <-----------+
+//!                     ^    ^                     | Changed       | Committed
+//!            Refused, |    | Tampered            v               |
+//!            Tampered +----+------------------ Pending ----------+
+//! ```
+//!
+//! Start-up, a refused transaction, a lost acknowledgement and a change by others are one path:
+//! `Unknown`, read back, commit the difference.
+
+use std::time::{Duration, Instant};
+
+/// Decides when the next commit is due.
+#[derive(Debug)]
+pub struct Schedule {
+    state: State,
+    min_interval: Duration,
+}
+
+/// What has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Every resource has been listed.
+    Ready,
+    /// Desired and installed state differ.
+    Changed,
+    /// The kernel holds what was committed.
+    Committed,
+    /// The kernel refused, or it is not known what it holds.
+    Refused,
+    /// Somebody else has changed our table.
+    Tampered,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Read the kernel's contents, then commit what differs.
+    ReadBack,
+    /// Commit what differs.
+    Commit,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Not every resource has been listed. A commit now would remove the services that are still
+    /// to come.
+    Waiting,
+    /// The kernel's contents are not known. They are read before the next commit.
+    Unknown { due: Instant, attempt: u32 },
+    /// The kernel holds what was committed at `since`.
+    Idle { since: Instant },
+    /// There is a change to commit. Later changes do not move `due`.
+    Pending { due: Instant },
+}
+
+impl Schedule {
+    /// A schedule that leaves at least `min_interval` between the end of a commit and the next.
+    pub fn new(min_interval: Duration) -> Self {
+        Self { state: State::Waiting, min_interval }
+    }
+
+    /// Takes in what happened at `now`.
+    pub fn handle(&mut self, input: Input, now: Instant) {
+        use Input::{Changed, Committed, Ready, Refused, Tampered};
+        use State::{Idle, Pending, Unknown, Waiting};
+        self.state = match (self.state, input) {
+            (Waiting, Ready) => Unknown { due: now, attempt: 0 },
+            (Waiting, Changed | Committed | Refused | Tampered) => Waiting,
+
+            (Unknown { .. } | Pending { .. }, Committed) => Idle { since: now },
+            (Unknown { attempt, .. }, Refused) => {
+                Unknown { due: now + backoff(attempt), attempt: attempt.saturating_add(1) }
+            }
+            (unknown @ Unknown { .. }, Ready | Changed | Tampered) => unknown,
+
+            (Idle { since }, Changed) => Pending { due: now.max(since + self.min_interval) },
+            (Idle { .. }, Refused) | (Idle { .. } | Pending { .. }, Tampered) => {
+                Unknown { due: now, attempt: 0 }
+            }
+            (idle @ Idle { .. }, Ready | Committed) => idle,
+
+            (Pending { .. }, Refused) => Unknown { due: now + backoff(0), attempt: 1 },
+            (pending @ Pending { .. }, Ready | Changed) => pending,
+        };
+    }
+
+    /// What is to be done and when.
+    pub fn due(&self) -> Option<(Instant, Task)> {
+        match self.state {
+            State::Waiting | State::Idle { .. } => None,
+            State::Unknown { due, .. } => Some((due, Task::ReadBack)),
+            State::Pending { due } => Some((due, Task::Commit)),
+        }
+    }
+}
+
+/// 50 ms, doubling up to about 13 s.
+fn backoff(attempt: u32) -> Duration {
+    Duration::from_millis(50) * 2u32.pow(attempt.min(8))
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)]
+mod tests {
+    use super::*;
+    use Input::{Changed, Committed, Ready, Refused, Tampered};
+
+    const MIN_INTERVAL: Duration = Duration::from_secs(1);
+
+    #[track_caller]
+    fn check(inputs: &[(u64, Input)], expected: Option<(u64, Task)>) {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(MIN_INTERVAL);
+        for (at, input) in inputs {
+            schedule.handle(*input, start + Duration::from_millis(*at));
+        }
+        let expected = expected.map(|(at, task)| (start + Duration::from_millis(at), task));
+        assert_eq!(schedule.due(), expected);
+    }
+
+    #[test]
+    fn nothing_is_committed_before_everything_was_listed() {
+        check(&[(0, Changed), (10, Tampered), (20, Changed)], None);
+    }
+
+    #[test]
+    fn the_kernel_is_read_first() {
+        check(&[(0, Changed), (10, Ready)], Some((10, Task::ReadBack)));
+    }
+
+    #[test]
+    fn an_idle_daemon_commits_at_once() {
+        check(&[(0, Ready), (0, Committed), (5_000, Changed)], Some((5_000, Task::Commit)));
+    }
+
+    #[test]
+    fn a_burst_is_committed_once_and_its_last_change_does_not_delay_it() {
+        let burst = [(0, Ready), (0, Committed), (10, Changed), (900, Changed)];
+        check(&burst, Some((1_000, Task::Commit)));
+    }
+
+    #[test]
+    fn a_refusal_is_followed_by_a_read_back_after_a_while() {
+        let inputs = [(0, Ready), (0, Committed), (2_000, Changed), (2_000, Refused)];
+        check(&inputs, Some((2_050, Task::ReadBack)));
+    }
+
+    #[test]
+    fn every_pair_of_state_and_input_leads_to_the_state_in_this_table() {
+        let now = Instant::now();
+        let ms = |n| now + Duration::from_millis(n);
+        let unknown = |due, attempt| State::Unknown { due: ms(due), attempt };
+        let (idle, pending) = (State::Idle { since: now }, State::Pending { due: ms(700) });
+        let inputs = [Ready, Changed, Tampered, Committed, Refused];
+        let start = unknown(0, 0);
+        let same = unknown(0, 2);
+        let table = [
+            (
+                State::Waiting,
+                [start, State::Waiting, State::Waiting, State::Waiting, State::Waiting],
+            ),
+            (same, [same, same, same, idle, unknown(200, 3)]),
+            (idle, [idle, State::Pending { due: ms(1_000) }, start, idle, start]),
+            (pending, [pending, pending, start, idle, unknown(50, 1)]),
+        ];
+        for (state, expected) in table {
+            for (input, expected) in inputs.into_iter().zip(expected) {
+                let mut schedule = Schedule { state, min_interval: MIN_INTERVAL };
+                schedule.handle(input, now);
+                assert_eq!(schedule.state, expected, "{state:?} and {input:?}");
+            }
+        }
+    }
+}

@@ -3,14 +3,18 @@
 //! Nothing here knows Kubernetes' JSON or nftables. `source` fills these types, `desired` reads
 //! them.
 
+mod cluster;
 mod endpoint;
 mod event;
 mod name;
 mod node;
 mod service;
+mod usable;
 
+pub use cluster::{Cluster, ServiceView, Touched};
 pub use endpoint::{Conditions, Endpoint, EndpointPort, EndpointSlice, Zones};
 pub use event::{Change, Event, Problem, Resource};
 pub use name::ObjectName;
 pub use node::{Node, ServiceCidr};
 pub use service::{Protocol, Service, ServicePort, TrafficPolicy};
+pub use usable::{Target, UsableEndpoints};

@@ -1,0 +1,276 @@
+//! What is there with no service at all: base chains, jumps, fixed rules.
+//!
+//! A new connection takes these steps (`→` is a jump or goto):
+//!
+//! ```text
+//! nat prerouting, output   → services: is the destination a service address or node port?
+//!                            → service-traffic, nodeport-traffic: masquerade? which endpoints?
+//!                              → pick-…: how many endpoints? → one of them, DNAT
+//! filter input, forward,   → …-check: refuse or drop what has no endpoint
+//!   output
+//! nat postrouting          → masquerading
+//! ```
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::layout::{FRONTEND, FRONTEND_TREES, NODE_PORT, NODE_PORT_TREES};
+use crate::nft::{
+    Chain, ChainType, Family, Hook, HookPoint, Operand, Rule, Selector, Statement, Verdict,
+};
+
+/// The name of our table in both families.
+pub const TABLE: &str = "kube-proxy";
+
+/// What the fixed rules of one table depend on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The bit of the packet mark that asks for masquerade; the only bit that is touched.
+    pub masquerade_mark: u32,
+    /// Masquerade all traffic to cluster IPs.
+    pub masquerade_all: bool,
+    /// Sources in this range are pods of the cluster; `None` if that cannot be told.
+    pub cluster_cidr: Option<(IpAddr, u8)>,
+    /// Node ports are open on every local address, not only on those in `nodeport-ips`.
+    pub node_ports_everywhere: bool,
+    /// Ranges that cluster IPs are allocated from, of this family.
+    pub service_cidrs: Vec<(IpAddr, u8)>,
+}
+
+/// A chain with its rules.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChainSpec {
+    /// The chain.
+    pub chain: Chain,
+    /// Its rules in order.
+    pub rules: Vec<Rule>,
+}
+
+/// All chains, each after those that it refers to; the ones with a hook come last, so that a
+/// table that is made in several transactions is inert until it is complete.
+pub fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
+    let trees = FRONTEND_TREES.iter().chain(&NODE_PORT_TREES);
+    let mut chains: Vec<_> = trees
+        .flat_map(|tree| tree.chains())
+        .map(|(name, rules)| ChainSpec {
+            chain: Chain { name: name.into(), hook: None, comment: None },
+            rules,
+        })
+        .collect();
+    let fixed: [(&str, Vec<Vec<Statement>>); 8] = [
+        ("external-local", external_local(settings, FRONTEND_TREES.map(|tree| tree.root))),
+        (
+            "nodeport-external-local",
+            external_local(settings, NODE_PORT_TREES.map(|tree| tree.root)),
+        ),
+        ("service-traffic", service_traffic(settings)),
+        ("nodeport-traffic", nodeport_traffic(settings)),
+        ("services", services(family, settings)),
+        ("service-endpoints-check", service_endpoints_check()),
+        ("nodeport-endpoints-check", nodeport_endpoints_check(family, settings)),
+        ("cluster-ips-check", cluster_ips_check(settings)),
+    ];
+    chains.extend(fixed.map(|(name, rules)| chain(name, None, rules)));
+    chains.push(chain("masquerading", None, masquerading(settings)));
+    chains.extend(BASE_CHAINS.iter().map(|(name, hook, jumps)| {
+        let rules = jumps.iter().map(|(filter, target)| jump(*filter, target)).collect();
+        chain(name, Some(*hook), rules)
+    }));
+    chains
+}
+
+/// Which packets take a jump.
+#[derive(Clone, Copy)]
+enum Filter {
+    All,
+    New,
+}
+
+/// Name, hook and jumps.
+type BaseChain = (&'static str, Hook, &'static [(Filter, &'static str)]);
+
+/// Names and priorities are kube-proxy's: other software looks for them.
+const BASE_CHAINS: [BaseChain; 6] = [
+    (
+        "filter-input",
+        hook(ChainType::Filter, HookPoint::Input, 0),
+        &[(Filter::New, "nodeport-endpoints-check"), (Filter::New, "service-endpoints-check")],
+    ),
+    (
+        "filter-forward",
+        hook(ChainType::Filter, HookPoint::Forward, 0),
+        &[(Filter::New, "service-endpoints-check"), (Filter::New, "cluster-ips-check")],
+    ),
+    (
+        "filter-output",
+        hook(ChainType::Filter, HookPoint::Output, 0),
+        &[(Filter::New, "service-endpoints-check"), (Filter::New, "cluster-ips-check")],
+    ),
+    (
+        "nat-prerouting",
+        hook(ChainType::Nat, HookPoint::Prerouting, -100),
+        &[(Filter::All, "services")],
+    ),
+    ("nat-output", hook(ChainType::Nat, HookPoint::Output, -100), &[(Filter::All, "services")]),
+    (
+        "nat-postrouting",
+        hook(ChainType::Nat, HookPoint::Postrouting, 100),
+        &[(Filter::All, "masquerading")],
+    ),
+];
+
+const fn hook(kind: ChainType, point: HookPoint, priority: i32) -> Hook {
+    Hook { kind, point, priority }
+}
+
+fn chain(name: &'static str, hook: Option<Hook>, rules: Vec<Vec<Statement>>) -> ChainSpec {
+    let rule = |statements| Rule { chain: name.into(), statements, comment: None };
+    ChainSpec {
+        chain: Chain { name: name.into(), hook, comment: None },
+        rules: rules.into_iter().map(rule).collect(),
+    }
+}
+
+fn services(family: Family, settings: &Settings) -> Vec<Vec<Statement>> {
+    let mut node_port = vec![in_set(NODE_PORT, "service-nodeports")];
+    node_port.extend(node_port_addresses(family, settings, true));
+    node_port.push(goto("nodeport-traffic"));
+    vec![vec![in_set(FRONTEND, "service-ips"), goto("service-traffic")], node_port]
+}
+
+/// The conditions on the destination address of node port traffic.
+///
+/// A loopback address never accepts node port traffic.
+fn node_port_addresses(family: Family, settings: &Settings, look_up: bool) -> Vec<Statement> {
+    if !settings.node_ports_everywhere {
+        return vec![in_set(&[Selector::Daddr], "nodeport-ips")];
+    }
+    let loopback = match family {
+        Family::Ip => (Ipv4Addr::new(127, 0, 0, 0).into(), 8),
+        Family::Ip6 => (Ipv6Addr::LOCALHOST.into(), 128),
+    };
+    let not_loopback = not_in_range(Selector::Daddr, loopback);
+    match look_up {
+        true => vec![not_loopback, Statement::FibDaddrLocal],
+        false => vec![not_loopback],
+    }
+}
+
+fn service_traffic(settings: &Settings) -> Vec<Vec<Statement>> {
+    let mut rules = Vec::new();
+    let cluster_ip = || in_set(&[Selector::Daddr], "cluster-ips");
+    let mark = || Statement::MarkSet(settings.masquerade_mark);
+    match settings.cluster_cidr {
+        _ if settings.masquerade_all => rules.push(vec![cluster_ip(), mark()]),
+        Some(range) => {
+            let outside = not_in_range(Selector::Saddr, range);
+            rules.push(vec![cluster_ip(), outside, mark()]);
+        }
+        None => {}
+    }
+    rules.push(vec![in_set(FRONTEND, "local-policy-ips"), goto("external-local")]);
+    rules.push(vec![in_set(FRONTEND, "masquerade-ips"), mark()]);
+    rules.push(vec![goto(FRONTEND_TREES[0].root)]);
+    rules
+}
+
+fn nodeport_traffic(settings: &Settings) -> Vec<Vec<Statement>> {
+    vec![
+        vec![in_set(NODE_PORT, "local-policy-nodeports"), goto("nodeport-external-local")],
+        vec![Statement::MarkSet(settings.masquerade_mark)],
+        vec![goto(NODE_PORT_TREES[0].root)],
+    ]
+}
+
+/// External traffic policy `Local` keeps the client's address and is for traffic from outside;
+/// pods and the node itself reach all endpoints.
+fn external_local(settings: &Settings, [all, local]: [&'static str; 2]) -> Vec<Vec<Statement>> {
+    let mut rules = Vec::new();
+    if let Some(range) = settings.cluster_cidr {
+        rules.push(vec![in_range(Selector::Saddr, range), goto(all)]);
+    }
+    let mark = Statement::MarkSet(settings.masquerade_mark);
+    rules.push(vec![Statement::FibSaddrLocal, mark, goto(all)]);
+    rules.push(vec![goto(local)]);
+    rules
+}
+
+fn service_endpoints_check() -> Vec<Vec<Statement>> {
+    vec![
+        vec![in_set(FRONTEND, "no-endpoint-services"), Statement::Reject],
+        vec![in_set(FRONTEND, "drop-services"), Statement::Verdict(Verdict::Drop)],
+    ]
+}
+
+fn nodeport_endpoints_check(family: Family, settings: &Settings) -> Vec<Vec<Statement>> {
+    let rule = |set, verdict| {
+        let mut rule = vec![in_set(NODE_PORT, set)];
+        rule.extend(node_port_addresses(family, settings, false));
+        rule.push(verdict);
+        rule
+    };
+    vec![
+        rule("no-endpoint-nodeports", Statement::Reject),
+        rule("drop-nodeports", Statement::Verdict(Verdict::Drop)),
+    ]
+}
+
+/// What still has a cluster IP as its destination here was not meant for any service port.
+fn cluster_ips_check(settings: &Settings) -> Vec<Vec<Statement>> {
+    let mut rules = vec![vec![in_set(&[Selector::Daddr], "cluster-ips"), Statement::Reject]];
+    rules.extend(
+        settings.service_cidrs.iter().map(|range| {
+            vec![in_range(Selector::Daddr, *range), Statement::Verdict(Verdict::Drop)]
+        }),
+    );
+    rules
+}
+
+/// The mark is taken off before the packet leaves: it would survive encapsulation and be
+/// masqueraded again.
+fn masquerading(settings: &Settings) -> Vec<Vec<Statement>> {
+    let hairpin = [Selector::Saddr, Selector::Daddr, Selector::L4Proto, Selector::Dport];
+    vec![
+        vec![
+            Statement::MarkTest(settings.masquerade_mark),
+            Statement::MarkClear(settings.masquerade_mark),
+            Statement::Masquerade,
+        ],
+        vec![
+            Statement::CtStatusDnat,
+            in_set(&hairpin, "hairpin-connections"),
+            Statement::Masquerade,
+        ],
+    ]
+}
+
+fn jump(filter: Filter, target: &'static str) -> Vec<Statement> {
+    let jump = Statement::Verdict(Verdict::Jump(target.into()));
+    match filter {
+        Filter::All => vec![jump],
+        Filter::New => vec![Statement::CtStateNew, jump],
+    }
+}
+
+fn goto(target: &'static str) -> Statement {
+    Statement::Verdict(Verdict::Goto(target.into()))
+}
+
+fn in_set(key: &[Selector], set: &'static str) -> Statement {
+    Statement::InSet { key: key.to_vec(), set: set.into(), negated: false }
+}
+
+fn in_range(selector: Selector, range: (IpAddr, u8)) -> Statement {
+    Statement::Compare { selector, negated: false, value: operand(range) }
+}
+
+fn not_in_range(selector: Selector, range: (IpAddr, u8)) -> Statement {
+    Statement::Compare { selector, negated: true, value: operand(range) }
+}
+
+/// nft prints a range of one address as that address.
+fn operand((address, length): (IpAddr, u8)) -> Operand {
+    match (address, length) {
+        (IpAddr::V4(_), 32) | (IpAddr::V6(_), 128) => Operand::Address(address),
+        _ => Operand::Network(address, length),
+    }
+}

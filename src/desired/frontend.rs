@@ -1,0 +1,202 @@
+//! One service -> what our tables say under each of its keys.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ahash::HashSet;
+
+use super::fragment::LABEL_LIMIT;
+use super::key::Key;
+use super::layout::{
+    CLUSTER_IP, DROP, HAIRPIN, LOCAL_POLICY, Layout, MASQUERADE, REJECT, WITH_ENDPOINTS,
+    endpoint_limits,
+};
+use super::{Fragment, Layouts};
+use crate::model::{
+    Problem, Service, ServicePort, ServiceView, Target, TrafficPolicy, UsableEndpoints,
+};
+use crate::nft::Family;
+
+/// What a service asks for under one key.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// The key.
+    pub(super) key: Key,
+    /// Sets and label; the slots are still empty.
+    pub(super) fragment: Fragment,
+    /// Which endpoints belong into the slots.
+    pub(super) endpoints: Endpoints,
+}
+
+/// The endpoints of a key, shared by all keys of one service port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Endpoints {
+    /// For the slots that all traffic uses.
+    pub(super) all: Arc<[Target]>,
+    /// For the slots of traffic from outside, with external traffic policy `Local`.
+    pub(super) local: Arc<[Target]>,
+}
+
+/// What a service asks for, and what of it cannot be had.
+#[derive(Debug, Default)]
+pub(super) struct Rendered {
+    /// Frontends first, so that an address is not announced before its ports work.
+    pub(super) wanted: Vec<Wanted>,
+    /// What was left out.
+    pub(super) problems: Vec<Problem>,
+}
+
+/// Everything that the service asks for.
+pub(super) fn render(view: ServiceView<'_>, layouts: &Layouts) -> Rendered {
+    let mut rendered = Rendered::default();
+    let mut keys = HashSet::default();
+    for layout in layouts.iter() {
+        for port in &view.service.ports {
+            PortRenderer::new(view, port, layout, &mut rendered).render();
+        }
+        let addresses = view.service.cluster_ips.iter().copied();
+        for address in addresses.filter(|address| family_matches(*address, layout)) {
+            rendered.add_member(Key::ClusterIp(address), CLUSTER_IP);
+        }
+    }
+    // A VIP may equal an external IP of the same service.
+    rendered.wanted.retain(|wanted| keys.insert(wanted.key));
+    rendered
+}
+
+impl Rendered {
+    fn add_member(&mut self, key: Key, sets: u64) {
+        let fragment = Fragment::member(sets);
+        self.wanted.push(Wanted { key, fragment, endpoints: Endpoints::default() });
+    }
+}
+
+/// One service port in one table.
+struct PortRenderer<'a> {
+    service: &'a Service,
+    port: &'a ServicePort,
+    layout: &'a Layout,
+    endpoints: UsableEndpoints,
+    label: Arc<str>,
+    rendered: &'a mut Rendered,
+}
+
+impl<'a> PortRenderer<'a> {
+    fn new(
+        view: ServiceView<'a>,
+        port: &'a ServicePort,
+        layout: &'a Layout,
+        rendered: &'a mut Rendered,
+    ) -> Self {
+        let mut endpoints = view.usable_endpoints(port, layout.family == Family::Ip);
+        let limits = endpoint_limits();
+        for (list, limit) in [&mut endpoints.cluster, &mut endpoints.local].into_iter().zip(limits)
+        {
+            if list.len() > limit {
+                let message = format!(
+                    "port {} has {} endpoints, of which the first {limit} are used",
+                    port.port,
+                    list.len()
+                );
+                list.truncate(limit);
+                rendered.problems.push(Problem {
+                    object: format!("Service {}", view.service.name),
+                    field: "spec.ports".to_owned(),
+                    message,
+                });
+            }
+        }
+        let label = label(view.service, port);
+        Self { service: view.service, port, layout, endpoints, label, rendered }
+    }
+
+    fn render(mut self) {
+        let service = self.service;
+        let internal = self.internal();
+        for &address in &service.cluster_ips {
+            self.add_address(address, &internal);
+        }
+        let external = self.external();
+        for &address in service.external_ips.iter().chain(&service.load_balancer_ips) {
+            self.add_address(address, &external);
+        }
+        if let Some(port) = self.port.node_port {
+            // Everything that comes through a node port is from outside: its chain masquerades
+            // without asking a set.
+            let mut external = external;
+            external.0.sets &= !MASQUERADE;
+            let (family, protocol) = (self.layout.family, self.port.protocol);
+            self.add(Key::NodePort { family, protocol, port }, &external);
+        }
+        self.add_hairpins();
+    }
+
+    /// What a cluster IP gets.
+    fn internal(&self) -> (Fragment, Endpoints) {
+        let endpoints = match self.service.internal_traffic_policy {
+            TrafficPolicy::Cluster => &self.endpoints.cluster,
+            TrafficPolicy::Local => &self.endpoints.local,
+        };
+        let sets = match (endpoints.is_empty(), self.endpoints.is_empty()) {
+            (false, _) => WITH_ENDPOINTS,
+            (true, true) => REJECT,
+            (true, false) => DROP,
+        };
+        self.fragment(sets, endpoints, &[])
+    }
+
+    /// What external IPs, load balancer IPs and node ports get.
+    fn external(&self) -> (Fragment, Endpoints) {
+        let UsableEndpoints { cluster, local } = &self.endpoints;
+        match self.service.external_traffic_policy {
+            TrafficPolicy::Cluster if cluster.is_empty() => self.fragment(REJECT, &[], &[]),
+            TrafficPolicy::Cluster => self.fragment(WITH_ENDPOINTS | MASQUERADE, cluster, &[]),
+            TrafficPolicy::Local if self.endpoints.is_empty() => self.fragment(REJECT, &[], &[]),
+            TrafficPolicy::Local => {
+                let drop = if local.is_empty() { DROP } else { 0 };
+                self.fragment(WITH_ENDPOINTS | LOCAL_POLICY | drop, cluster, local)
+            }
+        }
+    }
+
+    fn fragment(&self, sets: u64, all: &[Target], local: &[Target]) -> (Fragment, Endpoints) {
+        let sets = sets | self.layout.count_memberships(all.len(), local.len());
+        let fragment = Fragment { label: Some(self.label.clone()), ..Fragment::member(sets) };
+        (fragment, Endpoints { all: all.into(), local: local.into() })
+    }
+
+    fn add_address(&mut self, address: IpAddr, what: &(Fragment, Endpoints)) {
+        if family_matches(address, self.layout) {
+            let (protocol, port) = (self.port.protocol, self.port.port);
+            self.add(Key::Frontend { address, protocol, port }, what);
+        }
+    }
+
+    fn add(&mut self, key: Key, (fragment, endpoints): &(Fragment, Endpoints)) {
+        let (fragment, endpoints) = (fragment.clone(), endpoints.clone());
+        self.rendered.wanted.push(Wanted { key, fragment, endpoints });
+    }
+
+    fn add_hairpins(&mut self) {
+        for target in &self.endpoints.local {
+            self.rendered.add_member(Key::Hairpin(*target, self.port.protocol), HAIRPIN);
+        }
+    }
+}
+
+fn family_matches(address: IpAddr, layout: &Layout) -> bool {
+    super::key::family_of(address) == layout.family
+}
+
+/// `namespace/name:port`, without `:port` for unnamed ports.
+fn label(service: &Service, port: &ServicePort) -> Arc<str> {
+    let mut label = service.name.as_str().to_owned();
+    if !port.name.is_empty() {
+        label.push(':');
+        label.push_str(&port.name);
+    }
+    while label.len() > LABEL_LIMIT {
+        label.pop();
+    }
+    label.into()
+}

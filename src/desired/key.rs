@@ -1,0 +1,98 @@
+//! What elements are about: the keys under which desired and installed state are compared.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
+
+use crate::model::{Protocol, Target};
+use crate::nft::Family;
+
+/// Something that has elements of its own in our sets and maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Key {
+    /// A service's address, protocol and port, as packets carry them.
+    Frontend {
+        /// Destination address before DNAT.
+        address: IpAddr,
+        /// Transport protocol.
+        protocol: Protocol,
+        /// Destination port before DNAT.
+        port: NonZeroU16,
+    },
+    /// A node port, whatever the address.
+    NodePort {
+        /// The table it belongs to.
+        family: Family,
+        /// Transport protocol.
+        protocol: Protocol,
+        /// Destination port before DNAT.
+        port: NonZeroU16,
+    },
+    /// The cluster IP of a service, whatever the port.
+    ClusterIp(IpAddr),
+    /// An address of the node that accepts traffic to node ports.
+    NodePortIp(IpAddr),
+    /// An endpoint on this node, which may send to itself through a service.
+    Hairpin(Target, Protocol),
+}
+
+/// Keys with the same shape share their sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum KeyKind {
+    /// `address . protocol . port`
+    Frontend,
+    /// `protocol . port`
+    NodePort,
+    /// `address`
+    Address,
+    /// `address . address . protocol . port`
+    Hairpin,
+}
+
+impl Key {
+    /// The table this key belongs to.
+    pub fn family(&self) -> Family {
+        match self {
+            Self::Frontend { address, .. }
+            | Self::ClusterIp(address)
+            | Self::NodePortIp(address) => family_of(*address),
+            Self::NodePort { family, .. } => *family,
+            Self::Hairpin(target, _) => family_of(target.address),
+        }
+    }
+
+    /// The shape of its elements.
+    pub fn kind(&self) -> KeyKind {
+        match self {
+            Self::Frontend { .. } => KeyKind::Frontend,
+            Self::NodePort { .. } => KeyKind::NodePort,
+            Self::ClusterIp(_) | Self::NodePortIp(_) => KeyKind::Address,
+            Self::Hairpin(..) => KeyKind::Hairpin,
+        }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Frontend { address, protocol, port } => {
+                write!(f, "{}/{protocol}", SocketAddr::new(*address, port.get()))
+            }
+            Self::NodePort { protocol, port, .. } => write!(f, "node port {port}/{protocol}"),
+            Self::ClusterIp(address) => write!(f, "cluster IP {address}"),
+            Self::NodePortIp(address) => write!(f, "node port address {address}"),
+            Self::Hairpin(target, protocol) => {
+                let endpoint = SocketAddr::new(target.address, target.port.get());
+                write!(f, "hairpin of {endpoint}/{protocol}")
+            }
+        }
+    }
+}
+
+/// The table that an address belongs to.
+pub(super) fn family_of(address: IpAddr) -> Family {
+    match address {
+        IpAddr::V4(_) => Family::Ip,
+        IpAddr::V6(_) => Family::Ip6,
+    }
+}

@@ -1,0 +1,262 @@
+//! The sets and maps of one table, and where each kind of fact about a key is kept.
+//!
+//! A set is known by the kind of its keys and a bit: bit n of [`Fragment::sets`] says that the
+//! key is a member of the set with that bit.
+//!
+//! [`Fragment::sets`]: super::Fragment::sets
+
+use std::sync::Arc;
+
+use super::counts::Tree;
+use super::key::KeyKind;
+use crate::nft::{Family, Selector, Set, SetData, SetFlags, Type};
+
+/// Frontends with endpoints; node ports likewise.
+pub const WITH_ENDPOINTS: u64 = 1 << 0;
+/// Frontends whose packets are refused because there is no endpoint.
+pub const REJECT: u64 = 1 << 1;
+/// Frontends whose packets are dropped because there is no endpoint on this node.
+pub const DROP: u64 = 1 << 2;
+/// Frontends whose packets are masqueraded whatever their source.
+pub const MASQUERADE: u64 = 1 << 3;
+/// Frontends that send traffic from outside to endpoints on this node only.
+pub const LOCAL_POLICY: u64 = 1 << 4;
+/// The address is a cluster IP.
+pub const CLUSTER_IP: u64 = 1 << 0;
+/// The address accepts traffic to node ports.
+pub const NODE_PORT_IP: u64 = 1 << 1;
+/// The endpoint is on this node.
+pub const HAIRPIN: u64 = 1 << 0;
+
+/// Elements of these sets carry `namespace/name:port` as their comment.
+const LABELLED: u64 = WITH_ENDPOINTS | REJECT | DROP;
+
+/// Bit of the first set of the tree that counts all endpoints, and of the one for local ones.
+const TREE_BITS: [u32; 2] = [8, 32];
+
+/// Most endpoints of a service port that are told apart, in the cluster and on this node.
+const LIMITS: [u32; 2] = [65_536, 1_024];
+
+/// The key of a frontend in packets.
+pub const FRONTEND: &[Selector] = &[Selector::Daddr, Selector::L4Proto, Selector::Dport];
+/// The key of a node port in packets.
+pub const NODE_PORT: &[Selector] = &[Selector::L4Proto, Selector::Dport];
+
+/// The trees of frontends: all endpoints, endpoints on this node.
+pub(super) const FRONTEND_TREES: [Tree; 2] = [
+    Tree { root: "pick-endpoint", map: "endpoints", key: FRONTEND, limit: LIMITS[0] },
+    Tree { root: "pick-local-endpoint", map: "local-endpoints", key: FRONTEND, limit: LIMITS[1] },
+];
+/// The trees of node ports.
+pub(super) const NODE_PORT_TREES: [Tree; 2] = [
+    Tree { root: "pick-nodeport", map: "nodeport-endpoints", key: NODE_PORT, limit: LIMITS[0] },
+    Tree {
+        root: "pick-local-nodeport",
+        map: "local-nodeport-endpoints",
+        key: NODE_PORT,
+        limit: LIMITS[1],
+    },
+];
+
+/// The sets and maps of one table.
+#[derive(Debug)]
+pub struct Layout {
+    /// The table's family.
+    pub family: Family,
+    /// In the order of creation: the kernel finds a set by walking a list, so the ones that most
+    /// updates name come first.
+    sets: Vec<Placed>,
+    counts: [Vec<u64>; 2],
+}
+
+/// A set with its place in fragments.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    /// The set as nftables knows it.
+    pub set: Arc<Set>,
+    /// What its keys are.
+    pub kind: KeyKind,
+    /// What an element says.
+    pub role: Role,
+}
+
+/// What an element of a set says about its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The key is a member; the number of the bit.
+    Member(u32),
+    /// The endpoint in one slot: index of the tree.
+    Slot(usize),
+}
+
+impl Layout {
+    /// The layout of the table of one family.
+    pub fn new(family: Family) -> Self {
+        let mut sets = Vec::new();
+        for (kind, trees) in
+            [(KeyKind::Frontend, FRONTEND_TREES), (KeyKind::NodePort, NODE_PORT_TREES)]
+        {
+            let maps = trees.iter().enumerate();
+            sets.extend(maps.map(|(i, tree)| Placed {
+                set: map(family, kind, tree.map),
+                kind,
+                role: Role::Slot(i),
+            }));
+        }
+        for (kind, name, members, comment) in MEMBER_SETS {
+            let role = Role::Member(members.trailing_zeros());
+            sets.push(Placed { set: set(family, kind, name.to_owned(), comment), kind, role });
+        }
+        for (kind, trees) in
+            [(KeyKind::Frontend, FRONTEND_TREES), (KeyKind::NodePort, NODE_PORT_TREES)]
+        {
+            for (tree, first) in trees.iter().zip(TREE_BITS) {
+                sets.extend(tree.bounds().into_iter().zip(first..).map(|(bound, bit)| Placed {
+                    set: set(family, kind, tree.set_name(bound), ""),
+                    kind,
+                    role: Role::Member(bit),
+                }));
+            }
+        }
+        let counts = [0, 1].map(|i| FRONTEND_TREES[i].membership_table());
+        Self { family, sets, counts }
+    }
+
+    /// All sets and maps in the order of creation.
+    pub fn sets(&self) -> &[Placed] {
+        &self.sets
+    }
+
+    /// Where in [`Layout::sets`] the set is that holds `role` of keys of this kind.
+    pub fn position(&self, kind: KeyKind, role: Role) -> Option<usize> {
+        self.sets.iter().position(|placed| placed.kind == kind && placed.role == role)
+    }
+
+    /// The set of this name.
+    pub fn by_name(&self, name: &str) -> Option<&Placed> {
+        self.sets.iter().find(|placed| placed.set.name == name)
+    }
+
+    /// Memberships that tell the number of endpoints, in all and on this node.
+    pub fn count_memberships(&self, all: usize, local: usize) -> u64 {
+        let of = |tree: usize, count: usize| {
+            let leaf = super::counts::leaf_of(count, LIMITS[tree]);
+            leaf.map_or(0, |leaf| self.counts[tree][leaf] << TREE_BITS[tree])
+        };
+        of(0, all) | of(1, local)
+    }
+}
+
+/// Whether elements of the set with this bit carry a comment.
+pub fn is_labelled(kind: KeyKind, bit: u32) -> bool {
+    matches!(kind, KeyKind::Frontend | KeyKind::NodePort) && LABELLED & (1 << bit) != 0
+}
+
+/// Most endpoints of a service port that are used, in all and on this node.
+pub fn endpoint_limits() -> [usize; 2] {
+    LIMITS.map(|limit| limit as usize)
+}
+
+const MEMBER_SETS: [(KeyKind, &str, u64, &str); 12] = [
+    (KeyKind::Frontend, "service-ips", WITH_ENDPOINTS, "service addresses with endpoints"),
+    (KeyKind::Address, "cluster-ips", CLUSTER_IP, "active ClusterIPs"),
+    (
+        KeyKind::Frontend,
+        "no-endpoint-services",
+        REJECT,
+        "service addresses refused for lack of endpoints",
+    ),
+    (
+        KeyKind::Frontend,
+        "drop-services",
+        DROP,
+        "service addresses dropped for lack of endpoints on this node",
+    ),
+    (KeyKind::Frontend, "masquerade-ips", MASQUERADE, "service addresses with masquerade for all"),
+    (
+        KeyKind::Frontend,
+        "local-policy-ips",
+        LOCAL_POLICY,
+        "service addresses with external traffic policy Local",
+    ),
+    (KeyKind::NodePort, "service-nodeports", WITH_ENDPOINTS, "node ports with endpoints"),
+    (
+        KeyKind::NodePort,
+        "no-endpoint-nodeports",
+        REJECT,
+        "node ports refused for lack of endpoints",
+    ),
+    (
+        KeyKind::NodePort,
+        "drop-nodeports",
+        DROP,
+        "node ports dropped for lack of endpoints on this node",
+    ),
+    (
+        KeyKind::NodePort,
+        "local-policy-nodeports",
+        LOCAL_POLICY,
+        "node ports with external traffic policy Local",
+    ),
+    (KeyKind::Address, "nodeport-ips", NODE_PORT_IP, "addresses that accept node port traffic"),
+    (KeyKind::Hairpin, "hairpin-connections", HAIRPIN, "endpoints that reach themselves"),
+];
+
+fn key_types(family: Family, kind: KeyKind) -> Vec<Type> {
+    let address = match family {
+        Family::Ip => Type::Ipv4Addr,
+        Family::Ip6 => Type::Ipv6Addr,
+    };
+    match kind {
+        KeyKind::Frontend => vec![address, Type::InetProto, Type::InetService],
+        KeyKind::NodePort => vec![Type::InetProto, Type::InetService],
+        KeyKind::Address => vec![address],
+        KeyKind::Hairpin => vec![address, address, Type::InetProto, Type::InetService],
+    }
+}
+
+fn set(family: Family, kind: KeyKind, name: String, comment: &str) -> Arc<Set> {
+    Arc::new(Set {
+        name: name.into(),
+        key: key_types(family, kind),
+        data: None,
+        flags: SetFlags::default(),
+        timeout: None,
+        size: None,
+        comment: (!comment.is_empty()).then(|| comment.to_owned()),
+    })
+}
+
+fn map(family: Family, kind: KeyKind, name: &'static str) -> Arc<Set> {
+    let mut key = key_types(family, kind);
+    let address = key_types(family, KeyKind::Address)[0];
+    key.push(Type::Integer);
+    Arc::new(Set {
+        name: name.into(),
+        key,
+        data: Some(SetData::Values(vec![address, Type::InetService])),
+        flags: SetFlags::default(),
+        timeout: None,
+        size: None,
+        comment: Some("endpoint in each slot of a frontend".to_owned()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_membership_has_a_bit_of_its_own() {
+        for layout in [Layout::new(Family::Ip), Layout::new(Family::Ip6)] {
+            let mut places: Vec<_> =
+                layout.sets().iter().map(|p| (p.kind, format!("{:?}", p.role))).collect();
+            let all = places.len();
+            places.sort();
+            places.dedup();
+            assert_eq!(places.len(), all);
+            let fits = |p: &Placed| matches!(p.role, Role::Slot(_) | Role::Member(0..64));
+            assert!(layout.sets().iter().all(fits));
+        }
+    }
+}

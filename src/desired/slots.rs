@@ -1,0 +1,108 @@
+//! Endpoints -> slots 0..N-1, moving as few as possible.
+//!
+//! A packet picks a slot by a random number below N, so the slots in use must be exactly
+//! 0..N-1 and hold every endpoint once.
+
+use ahash::HashMap;
+
+use crate::model::Target;
+
+/// Slots of a frontend; a hole is possible only in what was read back from the kernel.
+pub(super) type Slots = Box<[Option<Target>]>;
+
+/// Gives every wanted endpoint a slot, keeping those that `installed` already has in place.
+///
+/// `wanted` names every endpoint once. When one is removed the last one moves into the gap.
+pub(super) fn assign(installed: &[Option<Target>], wanted: &[Target]) -> Slots {
+    let mut unplaced: HashMap<Target, ()> = wanted.iter().map(|target| (*target, ())).collect();
+    let mut slots: Vec<Option<Target>> = vec![None; wanted.len()];
+    for (slot, target) in slots.iter_mut().zip(installed) {
+        *slot = target.filter(|target| unplaced.remove(target).is_some());
+    }
+    let mut rest = wanted.iter().filter(|target| unplaced.contains_key(target));
+    for slot in slots.iter_mut().filter(|slot| slot.is_none()) {
+        *slot = rest.next().copied();
+    }
+    slots.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::num::NonZeroU16;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn target(number: u32) -> Target {
+        let address = Ipv4Addr::from(0x0a00_0000 + number).into();
+        Target { address, port: NonZeroU16::new(8080).unwrap() }
+    }
+
+    fn installed(numbers: &[u32]) -> Slots {
+        numbers.iter().map(|&number| Some(target(number))).collect()
+    }
+
+    #[track_caller]
+    fn check(before: &[u32], wanted: &[u32], expected: &[u32]) {
+        let wanted: Vec<_> = wanted.iter().copied().map(target).collect();
+        assert_eq!(assign(&installed(before), &wanted), installed(expected));
+    }
+
+    #[test]
+    fn the_first_endpoints_keep_their_order() {
+        check(&[], &[1, 2, 3], &[1, 2, 3]);
+    }
+
+    #[test]
+    fn a_new_endpoint_goes_to_the_end() {
+        check(&[1, 2], &[0, 1, 2], &[1, 2, 0]);
+    }
+
+    #[test]
+    fn the_last_endpoint_moves_into_the_gap() {
+        check(&[1, 2, 3, 4], &[1, 3, 4], &[1, 4, 3]);
+    }
+
+    #[test]
+    fn a_replaced_endpoint_leaves_its_slot_to_the_new_one() {
+        check(&[1, 2, 3], &[1, 9, 3], &[1, 9, 3]);
+    }
+
+    #[test]
+    fn a_hole_found_in_the_kernel_is_filled() {
+        let found = [Some(target(1)), None, Some(target(3))];
+        let wanted = [target(1), target(2), target(3)];
+        assert_eq!(assign(&found, &wanted), installed(&[1, 2, 3]));
+    }
+
+    #[test]
+    fn an_endpoint_found_twice_in_the_kernel_keeps_one_slot() {
+        check(&[1, 1, 2], &[1, 2], &[1, 2]);
+    }
+
+    proptest! {
+        #[test]
+        fn slots_are_dense_hold_everything_once_and_move_minimally(
+            before in proptest::collection::hash_set(0u32..40, 0..30),
+            wanted in proptest::collection::hash_set(0u32..40, 0..30),
+        ) {
+            let before: Vec<_> = before.into_iter().collect();
+            let wanted: Vec<_> = wanted.into_iter().map(target).collect();
+            let old = installed(&before);
+            let new = assign(&old, &wanted);
+
+            let mut held: Vec<_> = new.iter().map(|slot| slot.unwrap()).collect();
+            let mut all = wanted.clone();
+            held.sort();
+            all.sort();
+            prop_assert_eq!(held, all);
+
+            let kept = old.iter().zip(&new).filter(|(old, new)| old == new).count();
+            let can_stay = old.iter().take(wanted.len());
+            let could_stay = can_stay.filter(|slot| wanted.contains(&slot.unwrap())).count();
+            prop_assert_eq!(kept, could_stay);
+        }
+    }
+}

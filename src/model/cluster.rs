@@ -1,0 +1,444 @@
+//! The cluster as this node knows it, kept up to date event by event.
+//!
+//! An event costs what it touches. Only a relist, a change of this node's zone and a change of
+//! the service address ranges walk over more than one service.
+
+use std::sync::Arc;
+
+use ahash::{HashMap, HashSet};
+
+use super::{
+    Change, EndpointSlice, Event, Node, ObjectName, Resource, Service, ServiceCidr, ServicePort,
+    UsableEndpoints,
+};
+
+/// All objects that routing depends on.
+#[derive(Debug, Default)]
+pub struct Cluster {
+    services: HashMap<ObjectName, Entry>,
+    /// The service of each slice; the slice itself is kept with its service.
+    slices: HashMap<ObjectName, Marked<ObjectName>>,
+    node: Option<Marked<Node>>,
+    service_cidrs: HashMap<ObjectName, Marked<ServiceCidr>>,
+    listings: [Listing; 4],
+}
+
+/// What a series of events touched.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Touched {
+    /// Services to render again.
+    pub services: HashSet<ObjectName>,
+    /// This node's object changed.
+    pub node: bool,
+    /// The service address ranges changed.
+    pub service_cidrs: bool,
+}
+
+/// A service with everything that decides where its packets go.
+#[derive(Clone, Copy, Debug)]
+pub struct ServiceView<'a> {
+    /// The Service.
+    pub service: &'a Service,
+    slices: &'a [EndpointSlice],
+    zone: Option<&'a Arc<str>>,
+}
+
+/// A service and its slices. Slices may be there before their service.
+#[derive(Debug, Default)]
+struct Entry {
+    service: Option<Marked<Service>>,
+    slices: Vec<EndpointSlice>,
+}
+
+/// An object and the listing that named it last.
+#[derive(Debug)]
+struct Marked<T> {
+    object: T,
+    listing: u32,
+}
+
+/// How far the listing of a resource is.
+#[derive(Debug, Default, Clone, Copy)]
+struct Listing {
+    number: u32,
+    complete_once: bool,
+}
+
+impl Cluster {
+    /// Takes in one event and notes in `touched` what has to be rendered again.
+    pub fn apply(&mut self, event: Event, touched: &mut Touched) {
+        match event {
+            Event::Service(change) => self.apply_service(change, touched),
+            Event::EndpointSlice(change) => self.apply_slice(change, touched),
+            Event::Node(change) => self.apply_node(change, touched),
+            Event::ServiceCidr(change) => self.apply_service_cidr(change, touched),
+            Event::Relist(resource) => self.listing_mut(resource).number += 1,
+            Event::Listed(resource) => {
+                self.listing_mut(resource).complete_once = true;
+                self.sweep(resource, touched);
+            }
+        }
+    }
+
+    /// Whether Services and EndpointSlices have been listed completely at least once.
+    ///
+    /// Before that, committing would remove the services that are still to come.
+    pub fn is_listed(&self) -> bool {
+        [Resource::Services, Resource::EndpointSlices]
+            .iter()
+            .all(|&resource| self.listings[resource as usize].complete_once)
+    }
+
+    /// The service of this name, if there is one that is routed.
+    pub fn service(&self, name: &ObjectName) -> Option<ServiceView<'_>> {
+        let entry = self.services.get(name)?;
+        let service = &entry.service.as_ref()?.object;
+        let zone = self.node().and_then(|node| node.zone.as_ref());
+        Some(ServiceView { service, slices: &entry.slices, zone })
+    }
+
+    /// Names of all routed services, in no order.
+    pub fn service_names(&self) -> impl Iterator<Item = &ObjectName> {
+        self.services.iter().filter(|(_, entry)| entry.service.is_some()).map(|(name, _)| name)
+    }
+
+    /// This node's object, if it is known.
+    pub fn node(&self) -> Option<&Node> {
+        self.node.as_ref().map(|marked| &marked.object)
+    }
+
+    /// All ranges that cluster IPs are allocated from, sorted and without duplicates.
+    pub fn service_cidrs(&self) -> Vec<(std::net::IpAddr, u8)> {
+        let objects = self.service_cidrs.values();
+        let mut cidrs: Vec<_> = objects.flat_map(|m| m.object.cidrs.iter().copied()).collect();
+        cidrs.sort_unstable();
+        cidrs.dedup();
+        cidrs
+    }
+
+    fn apply_service(&mut self, change: Change<Service>, touched: &mut Touched) {
+        let listing = self.listings[Resource::Services as usize].number;
+        match change {
+            Change::Is(service) => {
+                let name = service.name.clone();
+                let entry = self.services.entry(name.clone()).or_default();
+                if replace(&mut entry.service, service, listing) {
+                    touched.services.insert(name);
+                }
+            }
+            Change::Invalid(name) => {
+                let entry = self.services.get_mut(&name).and_then(|e| e.service.as_mut());
+                mark(entry, listing);
+            }
+            Change::Gone(name) => self.remove_service(&name, touched),
+        }
+    }
+
+    fn remove_service(&mut self, name: &ObjectName, touched: &mut Touched) {
+        let Some(entry) = self.services.get_mut(name) else { return };
+        if entry.service.take().is_some() {
+            touched.services.insert(name.clone());
+        }
+        if entry.slices.is_empty() {
+            self.services.remove(name);
+        }
+    }
+
+    fn apply_slice(&mut self, change: Change<EndpointSlice>, touched: &mut Touched) {
+        let listing = self.listings[Resource::EndpointSlices as usize].number;
+        match change {
+            Change::Is(slice) => {
+                let mut touch = |service: &ObjectName| touched.services.insert(service.clone());
+                let owner = Marked { object: slice.service.clone(), listing };
+                let former = self.slices.insert(slice.name.clone(), owner);
+                if let Some(former) = former.filter(|former| former.object != slice.service) {
+                    take_slice(&mut self.services, &former.object, &slice.name);
+                    touch(&former.object);
+                }
+                let entry = self.services.entry(slice.service.clone()).or_default();
+                match entry.slices.iter_mut().find(|old| old.name == slice.name) {
+                    Some(old) if *old == slice => {}
+                    Some(old) => {
+                        touch(&slice.service);
+                        *old = slice;
+                    }
+                    None => {
+                        touch(&slice.service);
+                        entry.slices.push(slice);
+                    }
+                }
+            }
+            Change::Invalid(name) => mark(self.slices.get_mut(&name), listing),
+            Change::Gone(name) => self.remove_slice(&name, touched),
+        }
+    }
+
+    fn remove_slice(&mut self, name: &ObjectName, touched: &mut Touched) {
+        let Some(owner) = self.slices.remove(name) else { return };
+        take_slice(&mut self.services, &owner.object, name);
+        touched.services.insert(owner.object);
+    }
+
+    fn apply_node(&mut self, change: Change<Node>, touched: &mut Touched) {
+        let listing = self.listings[Resource::Nodes as usize].number;
+        let former_zone = self.node().and_then(|node| node.zone.clone());
+        match change {
+            Change::Is(node) => touched.node |= replace(&mut self.node, node, listing),
+            Change::Invalid(_) => mark(self.node.as_mut(), listing),
+            // A node that routes packets exists: what was known of it stays true until it is
+            // told otherwise (kube-proxy does the same).
+            Change::Gone(_) => {}
+        }
+        if self.node().and_then(|node| node.zone.clone()) != former_zone {
+            let hinted = self.services.iter().filter(|(_, entry)| entry.has_zone_hints());
+            touched.services.extend(hinted.map(|(name, _)| name.clone()));
+        }
+    }
+
+    fn apply_service_cidr(&mut self, change: Change<ServiceCidr>, touched: &mut Touched) {
+        let listing = self.listings[Resource::ServiceCidrs as usize].number;
+        match change {
+            Change::Is(cidr) => {
+                let marked = Marked { object: cidr, listing };
+                let name = marked.object.name.clone();
+                let cidrs = marked.object.cidrs.clone();
+                let former = self.service_cidrs.insert(name, marked);
+                touched.service_cidrs |= former.is_none_or(|former| former.object.cidrs != cidrs);
+            }
+            Change::Invalid(name) => mark(self.service_cidrs.get_mut(&name), listing),
+            Change::Gone(name) => {
+                touched.service_cidrs |= self.service_cidrs.remove(&name).is_some();
+            }
+        }
+    }
+
+    /// Removes the objects that the listing just completed did not name.
+    fn sweep(&mut self, resource: Resource, touched: &mut Touched) {
+        let number = self.listings[resource as usize].number;
+        match resource {
+            Resource::Services => {
+                let missing = |entry: &Entry| {
+                    entry.service.as_ref().is_some_and(|service| service.listing != number)
+                };
+                let gone = self.services.iter().filter(|(_, entry)| missing(entry));
+                for name in gone.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+                    self.remove_service(&name, touched);
+                }
+            }
+            Resource::EndpointSlices => {
+                let gone = self.slices.iter().filter(|(_, owner)| owner.listing != number);
+                for name in gone.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+                    self.remove_slice(&name, touched);
+                }
+            }
+            Resource::Nodes => {}
+            Resource::ServiceCidrs => {
+                let before = self.service_cidrs.len();
+                self.service_cidrs.retain(|_, cidr| cidr.listing == number);
+                touched.service_cidrs |= self.service_cidrs.len() != before;
+            }
+        }
+    }
+
+    fn listing_mut(&mut self, resource: Resource) -> &mut Listing {
+        &mut self.listings[resource as usize]
+    }
+}
+
+impl Entry {
+    fn has_zone_hints(&self) -> bool {
+        let mut endpoints = self.slices.iter().flat_map(|slice| &slice.endpoints);
+        self.service.is_some() && endpoints.any(|endpoint| endpoint.zones.is_some())
+    }
+}
+
+impl ServiceView<'_> {
+    /// The endpoints that packets to `port` may be sent to, of the family asked for.
+    pub fn usable_endpoints(&self, port: &ServicePort, ipv4: bool) -> UsableEndpoints {
+        UsableEndpoints::select(self.slices, port, ipv4, self.zone)
+    }
+}
+
+/// Stores `object`; whether that changed anything.
+fn replace<T: PartialEq>(slot: &mut Option<Marked<T>>, object: T, listing: u32) -> bool {
+    let changed = slot.as_ref().is_none_or(|old| old.object != object);
+    *slot = Some(Marked { object, listing });
+    changed
+}
+
+fn mark<T>(object: Option<&mut Marked<T>>, listing: u32) {
+    if let Some(object) = object {
+        object.listing = listing;
+    }
+}
+
+fn take_slice(services: &mut HashMap<ObjectName, Entry>, service: &ObjectName, slice: &ObjectName) {
+    let Some(entry) = services.get_mut(service) else { return };
+    entry.slices.retain(|old| old.name != *slice);
+    if entry.slices.is_empty() && entry.service.is_none() {
+        services.remove(service);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+    use crate::model::{Conditions, Endpoint, TrafficPolicy};
+
+    fn name(name: &str) -> ObjectName {
+        ObjectName::namespaced("default", name)
+    }
+
+    fn service(service: &str, cluster_ip: [u8; 4]) -> Event {
+        Event::Service(Change::Is(Service {
+            name: name(service),
+            created: 0,
+            cluster_ips: vec![cluster_ip.into()],
+            external_ips: Vec::new(),
+            load_balancer_ips: Vec::new(),
+            source_ranges: Vec::new(),
+            internal_traffic_policy: TrafficPolicy::Cluster,
+            external_traffic_policy: TrafficPolicy::Cluster,
+            session_affinity: None,
+            health_check_node_port: None,
+            ports: Vec::new(),
+        }))
+    }
+
+    fn slice(slice: &str, service: &str, zone: Option<&str>) -> Event {
+        Event::EndpointSlice(Change::Is(EndpointSlice {
+            name: name(slice),
+            service: name(service),
+            ports: Vec::new(),
+            endpoints: vec![Endpoint {
+                address: IpAddr::from([10, 0, 0, 1]),
+                conditions: Conditions::default(),
+                zones: zone.map(|zone| Arc::new(vec![zone.into()])),
+            }],
+        }))
+    }
+
+    fn node(zone: &str) -> Event {
+        Event::Node(Change::Is(Node {
+            name: ObjectName::cluster_scoped("node"),
+            zone: Some(zone.into()),
+            addresses: Vec::new(),
+            pod_cidrs: Vec::new(),
+            leaving: false,
+        }))
+    }
+
+    /// The names that the events touch, after `before` has been applied.
+    #[track_caller]
+    fn check(before: Vec<Event>, events: Vec<Event>, touched: &[&str]) -> Cluster {
+        let mut cluster = Cluster::default();
+        before.into_iter().for_each(|event| cluster.apply(event, &mut Touched::default()));
+        let mut found = Touched::default();
+        events.into_iter().for_each(|event| cluster.apply(event, &mut found));
+        let mut names: Vec<_> = found.services.iter().map(ObjectName::as_str).collect();
+        names.sort_unstable();
+        let expected: Vec<_> = touched.iter().map(|name| format!("default/{name}")).collect();
+        assert_eq!(names, expected);
+        cluster
+    }
+
+    #[test]
+    fn an_update_that_changes_nothing_touches_nothing() {
+        let objects = || vec![service("web", [10, 96, 0, 1]), slice("web-1", "web", None)];
+        check(objects(), objects(), &[]);
+    }
+
+    #[test]
+    fn a_slice_touches_its_service_only() {
+        let before = vec![service("web", [10, 96, 0, 1]), service("dns", [10, 96, 0, 2])];
+        check(before, vec![slice("web-1", "web", None)], &["web"]);
+    }
+
+    #[test]
+    fn a_slice_that_moves_touches_both_services() {
+        let before = vec![slice("one", "web", None)];
+        check(before, vec![slice("one", "dns", None)], &["dns", "web"]);
+    }
+
+    #[test]
+    fn slices_may_come_before_their_service_and_stay_after_it() {
+        let gone = Event::Service(Change::Gone(name("web")));
+        let before = vec![slice("web-1", "web", None), service("web", [10, 96, 0, 1])];
+        let cluster = check(before, vec![gone], &["web"]);
+        assert!(cluster.service(&name("web")).is_none());
+        assert_eq!(cluster.services[&name("web")].slices.len(), 1);
+    }
+
+    #[test]
+    fn objects_that_a_relist_does_not_name_are_gone() {
+        let before = vec![
+            service("web", [10, 96, 0, 1]),
+            service("dns", [10, 96, 0, 2]),
+            slice("web-1", "web", None),
+        ];
+        let relist = vec![
+            Event::Relist(Resource::Services),
+            service("dns", [10, 96, 0, 2]),
+            Event::Listed(Resource::Services),
+            Event::Relist(Resource::EndpointSlices),
+            Event::Listed(Resource::EndpointSlices),
+        ];
+        let cluster = check(before, relist, &["web"]);
+        assert!(cluster.services.keys().eq([&name("dns")]));
+        assert!(cluster.slices.is_empty());
+        assert!(cluster.is_listed());
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_understood_keeps_what_it_said_across_a_relist() {
+        let before = vec![service("web", [10, 96, 0, 1]), slice("web-1", "web", None)];
+        let relist = vec![
+            Event::Relist(Resource::Services),
+            Event::Service(Change::Invalid(name("web"))),
+            Event::Listed(Resource::Services),
+        ];
+        let cluster = check(before, relist, &[]);
+        assert!(cluster.service(&name("web")).is_some());
+    }
+
+    #[test]
+    fn a_change_of_zone_touches_the_services_with_zone_hints() {
+        let before = vec![
+            node("z1"),
+            service("web", [10, 96, 0, 1]),
+            slice("web-1", "web", Some("z1")),
+            service("dns", [10, 96, 0, 2]),
+            slice("dns-1", "dns", None),
+        ];
+        check(before, vec![node("z2")], &["web"]);
+    }
+
+    #[test]
+    fn ranges_listed_by_two_objects_stay_until_both_are_gone() {
+        let range = |object: &str| {
+            let cidrs = vec![(IpAddr::from([10, 96, 0, 0]), 12)];
+            Event::ServiceCidr(Change::Is(ServiceCidr {
+                name: ObjectName::cluster_scoped(object),
+                cidrs,
+            }))
+        };
+        let gone = |object| Event::ServiceCidr(Change::Gone(ObjectName::cluster_scoped(object)));
+        let cluster = check(vec![range("a"), range("b")], vec![gone("a")], &[]);
+        assert_eq!(cluster.service_cidrs().len(), 1);
+        let cluster = check(vec![range("a"), range("b")], vec![gone("a"), gone("b")], &[]);
+        assert!(cluster.service_cidrs().is_empty());
+    }
+
+    #[test]
+    fn slices_alone_do_not_make_the_cluster_listed() {
+        let mut cluster = Cluster::default();
+        for resource in [Resource::EndpointSlices, Resource::Nodes, Resource::ServiceCidrs] {
+            cluster.apply(Event::Listed(resource), &mut Touched::default());
+        }
+        assert!(!cluster.is_listed());
+        cluster.apply(Event::Listed(Resource::Services), &mut Touched::default());
+        assert!(cluster.is_listed());
+    }
+}
