@@ -1,0 +1,135 @@
+//! An object read in two steps, so that one of the wrong shape does not lose its neighbours.
+//!
+//! A list or a line of a watch is parsed in one go, which costs least and fails as a whole. After
+//! such a failure the resource is read again with [`Careful`], which knows the name of what it
+//! could not read. It costs a tree of values for each object, so it is not the usual way.
+
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource as KubeResource;
+use kube::runtime::watcher::Event;
+use serde::de::{Deserialize, Deserializer, Error as _};
+use serde_json::Value;
+
+use super::resource::Followed;
+use crate::model::{ObjectName, Problem};
+use crate::source::objects::object_name;
+
+/// An object, or what is wrong with it.
+#[derive(Clone, Debug)]
+pub(super) enum Careful<T> {
+    /// It could be read.
+    Read(T),
+    /// It has a name and a wrong shape.
+    Unreadable { metadata: Box<ObjectMeta>, field: String, message: String },
+}
+
+impl<T: Followed> Careful<T> {
+    pub(super) fn name(&self) -> ObjectName {
+        object_name(self.meta())
+    }
+
+    pub(super) fn problem(&self, field: &str, message: &str) -> Problem {
+        Problem {
+            object: format!("{} {}", T::kind(&()), self.name()),
+            field: field.to_owned(),
+            message: message.to_owned(),
+        }
+    }
+}
+
+/// The same event, about an object that was read the quick way.
+pub(super) fn read<T>(event: Event<T>) -> Event<Careful<T>> {
+    match event {
+        Event::Init => Event::Init,
+        Event::InitApply(object) => Event::InitApply(Careful::Read(object)),
+        Event::InitDone => Event::InitDone,
+        Event::Apply(object) => Event::Apply(Careful::Read(object)),
+        Event::Delete(object) => Event::Delete(Careful::Read(object)),
+    }
+}
+
+impl<'de, T: Followed> Deserialize<'de> for Careful<T> {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(input)?;
+        let metadata = plain_metadata(&value).ok_or_else(|| D::Error::custom("no metadata"))?;
+        Ok(match serde_path_to_error::deserialize(value) {
+            Ok(object) => Self::Read(object),
+            Err(error) => Self::Unreadable {
+                metadata: Box::new(metadata),
+                field: error.path().to_string(),
+                message: error.into_inner().to_string(),
+            },
+        })
+    }
+}
+
+/// Name, namespace and version, whatever else the metadata may hold.
+fn plain_metadata(object: &Value) -> Option<ObjectMeta> {
+    let text = |field: &str| object["metadata"][field].as_str().map(str::to_owned);
+    Some(ObjectMeta {
+        name: Some(text("name")?),
+        namespace: text("namespace"),
+        resource_version: text("resourceVersion"),
+        ..ObjectMeta::default()
+    })
+}
+
+impl<T: Followed> KubeResource for Careful<T> {
+    type DynamicType = ();
+    type Scope = T::Scope;
+
+    fn kind(_: &()) -> Cow<'_, str> {
+        T::kind(&())
+    }
+
+    fn group(_: &()) -> Cow<'_, str> {
+        T::group(&())
+    }
+
+    fn version(_: &()) -> Cow<'_, str> {
+        T::version(&())
+    }
+
+    fn plural(_: &()) -> Cow<'_, str> {
+        T::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        match self {
+            Self::Read(object) => object.meta(),
+            Self::Unreadable { metadata, .. } => metadata,
+        }
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        match self {
+            Self::Read(object) => object.meta_mut(),
+            Self::Unreadable { metadata, .. } => metadata,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::objects::Service;
+
+    #[test]
+    fn an_object_of_the_wrong_shape_keeps_its_name_and_says_where_it_is_wrong() {
+        let text = r#"{"metadata":{"name":"web","namespace":"default","resourceVersion":"7"},
+                       "spec":{"ports":[{"port":"eighty"}]}}"#;
+        let object: Careful<Service> = serde_json::from_str(text).unwrap();
+        assert_eq!(object.name().as_str(), "default/web");
+        assert_eq!(object.meta().resource_version.as_deref(), Some("7"));
+        let Careful::Unreadable { field, .. } = &object else { panic!("it was read") };
+        assert_eq!(field, "spec.ports[0].port");
+    }
+
+    #[test]
+    fn what_has_no_name_is_an_error() {
+        assert!(serde_json::from_str::<Careful<Service>>("{}").is_err());
+        assert!(serde_json::from_str::<Careful<Service>>("[1]").is_err());
+    }
+}

@@ -1,0 +1,73 @@
+//! Credentials and the connection to the API server.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::{Client, Error};
+
+use super::SourceError;
+use super::error::causes;
+
+/// A connection on which nothing arrives for so long is taken for dead. The server sends each
+/// watch a bookmark about once a minute (at most every 75 s, its watch cache's `bookmarkFrequency`
+/// with jitter), so this does not break connections that work.
+const SILENCE: Duration = Duration::from_secs(90);
+
+/// How long to wait for a TCP connection and its TLS handshake.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Where the API server's address and our credentials are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApiServer {
+    /// In the current context of a kubeconfig file.
+    Kubeconfig(PathBuf),
+    /// In the service account that Kubernetes gives to a pod.
+    InCluster,
+}
+
+/// Loads address and credentials. Does not connect: an unreachable server is not an error here.
+///
+/// # Errors
+/// [`SourceError::KubeconfigMissing`], [`SourceError::KubeconfigInvalid`],
+/// [`SourceError::NotInCluster`]. Must be called in a tokio runtime.
+pub async fn load_client(server: &ApiServer) -> Result<Client, SourceError> {
+    let mut config = match server {
+        ApiServer::Kubeconfig(path) => from_kubeconfig(path).await?,
+        ApiServer::InCluster => Config::incluster()
+            .map_err(|error| SourceError::NotInCluster { message: causes(&error) })?,
+    };
+    config.connect_timeout = Some(CONNECT);
+    config.read_timeout = Some(SILENCE);
+    // Our own backoff retries, and reports.
+    config.default_retry = false;
+    Client::try_from(config).map_err(|error| unusable(server, &error))
+}
+
+async fn from_kubeconfig(path: &Path) -> Result<Config, SourceError> {
+    let invalid = |error: KubeconfigError| {
+        let path = path.to_owned();
+        if is_missing(&error) {
+            return SourceError::KubeconfigMissing { path };
+        }
+        SourceError::KubeconfigInvalid { path, message: causes(&error) }
+    };
+    let kubeconfig = Kubeconfig::read_from(path).map_err(invalid)?;
+    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(invalid)
+}
+
+/// Whether the kubeconfig itself is what does not exist, and not a file that it names.
+fn is_missing(error: &KubeconfigError) -> bool {
+    matches!(error, KubeconfigError::ReadConfig(cause, _) if cause.kind() == ErrorKind::NotFound)
+}
+
+fn unusable(server: &ApiServer, error: &Error) -> SourceError {
+    let message = causes(error);
+    match server {
+        ApiServer::Kubeconfig(path) => {
+            SourceError::KubeconfigInvalid { path: path.clone(), message }
+        }
+        ApiServer::InCluster => SourceError::NotInCluster { message },
+    }
+}

@@ -1,0 +1,120 @@
+//! The four resources as the API serves them, and what their objects mean to the model.
+
+use std::borrow::Cow;
+use std::fmt::Debug;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource as KubeResource;
+use kube::core::{ClusterResourceScope, NamespaceResourceScope};
+use serde::de::DeserializeOwned;
+
+use crate::model::{Change, Event, ObjectName, Problem, Resource};
+use crate::source::objects::{Converter, EndpointSlice, Node, Service, ServiceCidr};
+
+/// A resource that can be followed.
+pub(super) trait Followed:
+    KubeResource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static
+{
+    /// What the model calls it.
+    const RESOURCE: Resource;
+    /// Whether servers exist that do not have it; to them it is empty.
+    const OPTIONAL: bool;
+
+    /// What the object says.
+    fn convert(&self, converter: &mut Converter) -> (Event, Vec<Problem>);
+
+    /// The object of that name is gone.
+    fn gone(name: ObjectName) -> Event;
+
+    /// The object of that name cannot be used.
+    fn invalid(name: ObjectName) -> Event;
+}
+
+/// Implements [`KubeResource`] and [`Followed`], which differ only in words.
+macro_rules! followed {
+    ($type:ident, $kind:literal, $group:literal, $plural:literal, $scope:ident,
+     $resource:ident, $event:ident, $convert:ident, $optional:literal) => {
+        impl KubeResource for $type {
+            type DynamicType = ();
+            type Scope = $scope;
+
+            fn kind(_: &()) -> Cow<'_, str> {
+                $kind.into()
+            }
+
+            fn group(_: &()) -> Cow<'_, str> {
+                $group.into()
+            }
+
+            fn version(_: &()) -> Cow<'_, str> {
+                "v1".into()
+            }
+
+            fn plural(_: &()) -> Cow<'_, str> {
+                $plural.into()
+            }
+
+            fn meta(&self) -> &ObjectMeta {
+                &self.metadata
+            }
+
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.metadata
+            }
+        }
+
+        impl Followed for $type {
+            const RESOURCE: Resource = Resource::$resource;
+            const OPTIONAL: bool = $optional;
+
+            fn convert(&self, converter: &mut Converter) -> (Event, Vec<Problem>) {
+                let (change, problems) = converter.$convert(self);
+                (Event::$event(change), problems)
+            }
+
+            fn gone(name: ObjectName) -> Event {
+                Event::$event(Change::Gone(name))
+            }
+
+            fn invalid(name: ObjectName) -> Event {
+                Event::$event(Change::Invalid(name))
+            }
+        }
+    };
+}
+
+followed!(
+    Service,
+    "Service",
+    "",
+    "services",
+    NamespaceResourceScope,
+    Services,
+    Service,
+    service,
+    false
+);
+followed!(
+    EndpointSlice,
+    "EndpointSlice",
+    "discovery.k8s.io",
+    "endpointslices",
+    NamespaceResourceScope,
+    EndpointSlices,
+    EndpointSlice,
+    endpoint_slice,
+    false
+);
+followed!(Node, "Node", "", "nodes", ClusterResourceScope, Nodes, Node, node, false);
+// networking.k8s.io/v1 ServiceCIDR exists from Kubernetes 1.33.
+followed!(
+    ServiceCidr,
+    "ServiceCIDR",
+    "networking.k8s.io",
+    "servicecidrs",
+    ClusterResourceScope,
+    ServiceCidrs,
+    ServiceCidr,
+    service_cidr,
+    true
+);
