@@ -11,6 +11,8 @@ mod interner;
 mod metadata;
 mod node;
 mod service;
+#[cfg(test)]
+mod tests;
 
 pub use address::{parse_cidr, parse_ip};
 pub use converter::Converter;

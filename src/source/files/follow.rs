@@ -222,3 +222,185 @@ impl Filter {
         linked || path.file_name() == self.name.as_deref()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Change, ServiceCidr};
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use tokio::sync::mpsc::{Receiver, channel};
+
+    /// A folder that is removed at the end of the test.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(test: &str) -> Self {
+            let name = format!("deltaproxy-follow-{}-{test}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.0.join(name)
+        }
+
+        fn write(&self, name: &str, cidr: &str) {
+            fs::write(self.path(name), manifest(name, cidr)).unwrap();
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// A ServiceCIDR named like its file, less the extension.
+    fn manifest(name: &str, cidr: &str) -> String {
+        let name = name.split('.').next().unwrap();
+        format!(
+            "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {{name: {name}}}\nspec: {{cidrs: [{cidr}]}}\n"
+        )
+    }
+
+    /// What a follower sends, and a limit for the waiting.
+    struct Followed {
+        events: Receiver<Vec<Event>>,
+        problems: Receiver<Vec<FileProblem>>,
+        thread: JoinHandle<()>,
+    }
+
+    impl Followed {
+        fn start(path: &Path) -> Self {
+            let (send_events, events) = channel(16);
+            let (send_problems, problems) = channel(16);
+            let thread = follow(path, "node", send_events, send_problems).unwrap();
+            Self { events, problems, thread }
+        }
+
+        /// Waits until the events so far end with `expected`: `+name range` and `-name`.
+        #[track_caller]
+        fn expect(&mut self, expected: &[&str]) {
+            let mut seen: Vec<String> = Vec::new();
+            while !expected.iter().all(|one| seen.iter().any(|it| it == one)) {
+                let Some(events) = within_limit(&mut self.events) else {
+                    panic!("expected {expected:?}, saw {seen:?}");
+                };
+                seen.extend(events.iter().filter_map(short));
+            }
+        }
+    }
+
+    #[track_caller]
+    fn within_limit<T>(receiver: &mut Receiver<T>) -> Option<T> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let limit = Duration::from_secs(20);
+        runtime
+            .block_on(async { tokio::time::timeout(limit, receiver.recv()).await.ok().flatten() })
+    }
+
+    fn short(event: &Event) -> Option<String> {
+        let Event::ServiceCidr(change) = event else { return None };
+        match change {
+            Change::Is(ServiceCidr { name, cidrs }) => {
+                let (address, length) = cidrs.first()?;
+                Some(format!("+{name} {address}/{length}"))
+            }
+            Change::Gone(name) => Some(format!("-{name}")),
+            Change::Invalid(name) => Some(format!("!{name}")),
+        }
+    }
+
+    #[test]
+    fn files_are_followed_when_written_renamed_onto_and_removed() {
+        let folder = Folder::new("files");
+        folder.write("a.yaml", "10.0.0.0/8");
+        folder.write("ignored.txt", "10.0.0.0/8");
+        let mut followed = Followed::start(&folder.0);
+        followed.expect(&["+a 10.0.0.0/8"]);
+        folder.write("b.json", "11.0.0.0/8");
+        followed.expect(&["+b 11.0.0.0/8"]);
+        fs::write(folder.path("a.tmp"), manifest("a.yaml", "12.0.0.0/8")).unwrap();
+        fs::rename(folder.path("a.tmp"), folder.path("a.yaml")).unwrap();
+        followed.expect(&["+a 12.0.0.0/8"]);
+        fs::remove_file(folder.path("b.json")).unwrap();
+        followed.expect(&["-b"]);
+    }
+
+    #[test]
+    fn a_single_file_is_followed_through_rename_and_absence() {
+        let folder = Folder::new("single");
+        folder.write("a.yaml", "10.0.0.0/8");
+        let path = folder.path("a.yaml");
+        let mut followed = Followed::start(&path);
+        followed.expect(&["+a 10.0.0.0/8"]);
+        fs::write(folder.path("new"), manifest("a.yaml", "11.0.0.0/8")).unwrap();
+        fs::rename(folder.path("new"), &path).unwrap();
+        followed.expect(&["+a 11.0.0.0/8"]);
+        fs::remove_file(&path).unwrap();
+        folder.write("a.yaml", "12.0.0.0/8");
+        followed.expect(&["+a 12.0.0.0/8"]);
+    }
+
+    #[test]
+    fn an_empty_folder_and_its_replacement_are_followed() {
+        let folder = Folder::new("replaced");
+        let path = folder.path("manifests");
+        fs::create_dir(&path).unwrap();
+        let mut followed = Followed::start(&path);
+        fs::write(path.join("a.yaml"), manifest("a", "10.0.0.0/8")).unwrap();
+        followed.expect(&["+a 10.0.0.0/8"]);
+        fs::create_dir(folder.path("next")).unwrap();
+        fs::write(folder.path("next/a.yaml"), manifest("a", "11.0.0.0/8")).unwrap();
+        fs::remove_dir_all(&path).unwrap();
+        fs::rename(folder.path("next"), &path).unwrap();
+        followed.expect(&["+a 11.0.0.0/8"]);
+        fs::write(path.join("b.yaml"), manifest("b", "12.0.0.0/8")).unwrap();
+        followed.expect(&["+b 12.0.0.0/8"]);
+    }
+
+    /// A mounted ConfigMap: files link to `..data/FILE`, and `..data` is swapped by a rename.
+    #[test]
+    fn a_config_map_is_followed_as_a_folder_and_as_a_file() {
+        for name in ["", "a.yaml"] {
+            let folder = Folder::new(&format!("configmap-{name}"));
+            for (version, cidr) in [("..1", "10.0.0.0/8"), ("..2", "11.0.0.0/8")] {
+                fs::create_dir(folder.path(version)).unwrap();
+                fs::write(folder.path(version).join("a.yaml"), manifest("a", cidr)).unwrap();
+            }
+            symlink("..1", folder.path("..data")).unwrap();
+            symlink("..data/a.yaml", folder.path("a.yaml")).unwrap();
+            let mut followed = Followed::start(&folder.path(name));
+            followed.expect(&["+a 10.0.0.0/8"]);
+            symlink("..2", folder.path("..data_tmp")).unwrap();
+            fs::rename(folder.path("..data_tmp"), folder.path("..data")).unwrap();
+            followed.expect(&["+a 11.0.0.0/8"]);
+        }
+    }
+
+    #[test]
+    fn a_problem_is_reported_once_and_the_thread_ends_when_nobody_listens() {
+        let folder = Folder::new("problems");
+        folder.write("a.yaml", "10.0.0.0/8");
+        let mut followed = Followed::start(&folder.0);
+        followed.expect(&["+a 10.0.0.0/8"]);
+        fs::write(folder.path("bad.yaml"), "kind: [\n").unwrap();
+        let problems = within_limit(&mut followed.problems).expect("a problem");
+        assert_eq!(problems.len(), 1);
+        assert_eq!(problems[0].file, folder.path("bad.yaml"));
+        folder.write("a.yaml", "11.0.0.0/8");
+        followed.expect(&["+a 11.0.0.0/8"]);
+        assert!(followed.problems.try_recv().is_err(), "the same problem again");
+        drop(followed.events);
+        followed.thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_missing_path_is_an_error_at_once() {
+        let (events, problems) = (channel(1).0, channel(1).0);
+        let error = follow(Path::new("/nonexistent"), "node", events, problems).unwrap_err();
+        assert!(matches!(error, FilesError::Missing(_)));
+    }
+}

@@ -10,7 +10,7 @@ use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 
 use super::address::parse_ip;
 use super::converter::{Converter, Findings, family};
-use super::metadata::{HEADLESS, SERVICE_NAME, label, null_is_absent, slim};
+use super::metadata::{HEADLESS, SERVICE_NAME, label, null_is_absent, object, objects, slim};
 use crate::model::{self, Conditions, ObjectName, Zones};
 
 /// An EndpointSlice. Fields have the API's names and meanings; an absent string is empty.
@@ -24,10 +24,10 @@ pub struct EndpointSlice {
     #[serde(default, deserialize_with = "null_is_absent")]
     pub address_type: String,
     /// Endpoints.
-    #[serde(default, deserialize_with = "null_is_absent")]
+    #[serde(default, deserialize_with = "objects")]
     pub endpoints: Vec<Endpoint>,
     /// Ports of all of them.
-    #[serde(default, deserialize_with = "null_is_absent")]
+    #[serde(default, deserialize_with = "objects")]
     pub ports: Vec<EndpointPort>,
 }
 
@@ -39,12 +39,12 @@ pub struct Endpoint {
     #[serde(deserialize_with = "null_is_absent")]
     pub addresses: FirstAddress,
     /// What it can be used for.
-    #[serde(deserialize_with = "null_is_absent")]
+    #[serde(deserialize_with = "object")]
     pub conditions: EndpointConditions,
     /// The node it is on.
     pub node_name: Option<String>,
     /// Who should prefer it.
-    #[serde(deserialize_with = "null_is_absent")]
+    #[serde(deserialize_with = "object")]
     pub hints: EndpointHints,
 }
 
@@ -77,10 +77,10 @@ pub struct EndpointConditions {
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointHints {
     /// Zones that should prefer it.
-    #[serde(deserialize_with = "null_is_absent")]
+    #[serde(deserialize_with = "objects")]
     pub for_zones: Vec<Hint>,
     /// Nodes that should prefer it.
-    #[serde(deserialize_with = "null_is_absent")]
+    #[serde(deserialize_with = "objects")]
     pub for_nodes: Vec<Hint>,
 }
 

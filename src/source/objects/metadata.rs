@@ -5,8 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use crate::model::ObjectName;
@@ -43,7 +45,7 @@ pub(super) fn created(metadata: &ObjectMeta) -> i64 {
 
 /// Reads the few fields that are kept; for `deserialize_with`.
 pub(super) fn slim<'de, D: Deserializer<'de>>(input: D) -> Result<ObjectMeta, D::Error> {
-    let kept = Kept::deserialize(input)?;
+    let kept: Kept = object(input)?;
     Ok(ObjectMeta {
         name: kept.name,
         namespace: kept.namespace,
@@ -64,7 +66,49 @@ where
     Ok(Option::<T>::deserialize(input)?.unwrap_or_default())
 }
 
-#[derive(serde::Deserialize)]
+/// Reads an object and nothing else, null like an absent one; for `deserialize_with`.
+pub(super) fn object<'de, D, T>(input: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::<Object<T>>::deserialize(input)?.map(|object| object.0).unwrap_or_default())
+}
+
+/// Reads a list of objects and nothing else, null like an absent one; for `deserialize_with`.
+pub(super) fn objects<'de, D, T>(input: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    let list = Option::<Vec<Object<T>>>::deserialize(input)?.unwrap_or_default();
+    Ok(list.into_iter().map(|object| object.0).collect())
+}
+
+/// A `T` that was an object: serde's derived structs also accept lists, by position.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        input.deserialize_map(ObjectVisitor(PhantomData)).map(Self)
+    }
+}
+
+struct ObjectVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map))
+    }
+}
+
+#[derive(Default, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Kept {
     name: Option<String>,

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::address::{parse_cidr, parse_ip};
 use super::converter::{Converter, Findings};
-use super::metadata::{ZONE, label, null_is_absent, slim};
+use super::metadata::{ZONE, label, null_is_absent, object, objects, slim};
 use crate::model;
 
 /// A Node. Fields have the API's names and meanings; an absent string is empty.
@@ -18,10 +18,10 @@ pub struct Node {
     #[serde(default, deserialize_with = "slim")]
     pub metadata: ObjectMeta,
     /// What was decided for it.
-    #[serde(default, deserialize_with = "null_is_absent")]
+    #[serde(default, deserialize_with = "object")]
     pub spec: NodeSpec,
     /// What it says of itself.
-    #[serde(default, deserialize_with = "null_is_absent")]
+    #[serde(default, deserialize_with = "object")]
     pub status: NodeStatus,
 }
 
@@ -36,7 +36,7 @@ pub struct NodeSpec {
     #[serde(rename = "podCIDRs", deserialize_with = "null_is_absent")]
     pub pod_cidrs: Vec<String>,
     /// Taints.
-    #[serde(deserialize_with = "null_is_absent")]
+    #[serde(deserialize_with = "objects")]
     pub taints: Vec<Taint>,
 }
 
@@ -54,7 +54,7 @@ pub struct Taint {
 #[serde(default)]
 pub struct NodeStatus {
     /// Where it is reached.
-    #[serde(deserialize_with = "null_is_absent")]
+    #[serde(deserialize_with = "objects")]
     pub addresses: Vec<NodeAddress>,
 }
 
@@ -77,7 +77,7 @@ pub struct ServiceCidr {
     #[serde(default, deserialize_with = "slim")]
     pub metadata: ObjectMeta,
     /// What is asked for.
-    #[serde(default, deserialize_with = "null_is_absent")]
+    #[serde(default, deserialize_with = "object")]
     pub spec: ServiceCidrSpec,
 }
 

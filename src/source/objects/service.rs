@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::address::{parse_cidr, parse_ip};
 use super::converter::{Converter, Findings, family};
-use super::metadata::{SERVICE_PROXY_NAME, created, label, null_is_absent, slim};
+use super::metadata::{SERVICE_PROXY_NAME, created, label, null_is_absent, object, objects, slim};
 use crate::model::{self, TrafficPolicy};
 
 /// A Service. Fields have the API's names and meanings; an absent string is empty.
@@ -18,10 +18,10 @@ pub struct Service {
     #[serde(default, deserialize_with = "slim")]
     pub metadata: ObjectMeta,
     /// What is asked for.
-    #[serde(default, deserialize_with = "null_is_absent")]
+    #[serde(default, deserialize_with = "object")]
     pub spec: ServiceSpec,
     /// What load balancers have done.
-    #[serde(default, deserialize_with = "null_is_absent")]
+    #[serde(default, deserialize_with = "object")]
     pub status: ServiceStatus,
 }
 
@@ -42,7 +42,7 @@ pub struct ServiceSpec {
     #[serde(deserialize_with = "null_is_absent")]
     pub ip_families: Vec<String>,
     /// Ports.
-    #[serde(deserialize_with = "null_is_absent")]
+    #[serde(deserialize_with = "objects")]
     pub ports: Vec<ServicePort>,
     /// Addresses that reach this node by means of others.
     #[serde(rename = "externalIPs", deserialize_with = "null_is_absent")]
@@ -60,7 +60,7 @@ pub struct ServiceSpec {
     #[serde(deserialize_with = "null_is_absent")]
     pub session_affinity: String,
     /// Timeout of the affinity.
-    #[serde(deserialize_with = "null_is_absent")]
+    #[serde(deserialize_with = "object")]
     pub session_affinity_config: SessionAffinityConfig,
     /// Port of the health check, 0 for none.
     #[serde(deserialize_with = "null_is_absent")]
@@ -89,8 +89,8 @@ pub struct ServicePort {
 #[serde(rename_all = "camelCase", default)]
 pub struct SessionAffinityConfig {
     /// Settings of `sessionAffinity: ClientIP`.
-    #[serde(rename = "clientIP")]
-    pub client_ip: Option<ClientIp>,
+    #[serde(rename = "clientIP", deserialize_with = "object")]
+    pub client_ip: ClientIp,
 }
 
 /// `spec.sessionAffinityConfig.clientIP`.
@@ -106,7 +106,7 @@ pub struct ClientIp {
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceStatus {
     /// Its load balancer.
-    #[serde(deserialize_with = "null_is_absent")]
+    #[serde(deserialize_with = "object")]
     pub load_balancer: LoadBalancerStatus,
 }
 
@@ -115,7 +115,7 @@ pub struct ServiceStatus {
 #[serde(default)]
 pub struct LoadBalancerStatus {
     /// Addresses of the load balancer.
-    #[serde(deserialize_with = "null_is_absent")]
+    #[serde(deserialize_with = "objects")]
     pub ingress: Vec<LoadBalancerIngress>,
 }
 
@@ -308,11 +308,11 @@ fn external_traffic_policy(spec: &ServiceSpec, findings: &mut Findings) -> Traff
 }
 
 fn session_affinity(spec: &ServiceSpec, findings: &mut Findings) -> Option<Duration> {
-    let client_ip = spec.session_affinity_config.client_ip.as_ref();
+    let stated = spec.session_affinity_config.client_ip.timeout_seconds;
     match spec.session_affinity.as_str() {
         "" | "None" => None,
         "ClientIP" => {
-            let seconds = client_ip.and_then(|it| it.timeout_seconds).unwrap_or(DEFAULT_AFFINITY);
+            let seconds = stated.unwrap_or(DEFAULT_AFFINITY);
             let timeout = u64::try_from(seconds).ok().filter(|it| (1..=MAX_AFFINITY).contains(it));
             if timeout.is_none() {
                 let message = format!("{seconds} is not in 1 to {MAX_AFFINITY} seconds");

@@ -1,0 +1,391 @@
+//! What objects mean, as tables of JSON and the model or the problems they give.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::model::{self, Change, ObjectName, Problem, Protocol, TrafficPolicy};
+
+const NODE: &str = "node-a";
+
+/// A Service with these fields of `spec` besides a cluster IP and a port.
+fn service_with(spec: Value) -> (Change<model::Service>, Vec<Problem>) {
+    let mut object = json!({
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": 80}]},
+    });
+    merge(&mut object["spec"], spec);
+    service(object)
+}
+
+fn merge(into: &mut Value, from: Value) {
+    let Value::Object(from) = from else { panic!("not an object") };
+    for (key, value) in from {
+        into[key] = value;
+    }
+}
+
+fn service(object: Value) -> (Change<model::Service>, Vec<Problem>) {
+    Converter::new(NODE).service(&serde_json::from_value(object).unwrap())
+}
+
+fn slice(object: Value) -> (Change<model::EndpointSlice>, Vec<Problem>) {
+    Converter::new(NODE).endpoint_slice(&serde_json::from_value(object).unwrap())
+}
+
+/// A slice of service `web` with these fields besides.
+fn slice_with(fields: Value) -> (Change<model::EndpointSlice>, Vec<Problem>) {
+    let mut object = json!({
+        "metadata": {"name": "s", "namespace": "default",
+                     "labels": {"kubernetes.io/service-name": "web", "other": "label"}},
+        "addressType": "IPv4",
+    });
+    merge(&mut object, fields);
+    slice(object)
+}
+
+#[track_caller]
+fn is<T: std::fmt::Debug>((change, problems): (Change<T>, Vec<Problem>)) -> T {
+    assert_eq!(problems, [], "problems");
+    match change {
+        Change::Is(object) => object,
+        Change::Invalid(name) | Change::Gone(name) => panic!("{name} is not usable"),
+    }
+}
+
+/// The object beside the fields that were left out of it.
+#[track_caller]
+fn partly<T: std::fmt::Debug>((change, problems): (Change<T>, Vec<Problem>)) -> (T, Vec<String>) {
+    match change {
+        Change::Is(object) => (object, problems.into_iter().map(|it| it.field).collect()),
+        Change::Invalid(name) | Change::Gone(name) => panic!("{name}: {problems:?}"),
+    }
+}
+
+fn ips(texts: &[&str]) -> Vec<IpAddr> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+#[test]
+fn a_full_service_is_read_field_by_field() {
+    let service = is(service(json!({
+        "metadata": {"name": "web", "namespace": "shop", "creationTimestamp": "1970-01-01T00:01:00Z",
+                     "managedFields": [{"manager": 1}], "annotations": null, "labels": null},
+        "spec": {
+            "type": "LoadBalancer", "clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1", "fd00::0001"],
+            "ipFamilies": ["IPv4", "IPv6"], "externalTrafficPolicy": "Local",
+            "internalTrafficPolicy": "Local", "healthCheckNodePort": 30001,
+            "sessionAffinity": "ClientIP",
+            "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}},
+            "externalIPs": ["192.0.2.010", "192.0.2.10"],
+            "loadBalancerSourceRanges": [" 192.0.2.77/24 ", "2001:db8::/32"],
+            "ports": [{"name": "http", "port": 80, "nodePort": 30080, "targetPort": "x"},
+                      {"name": "dns", "port": 53, "protocol": "UDP"}],
+        },
+        "status": {"loadBalancer": {"ingress": [
+            {"ip": "203.0.113.1", "ipMode": "VIP"}, {"ip": "203.0.113.2", "ipMode": "Proxy"},
+            {"hostname": "lb.example.com"}, {"ip": "2001:db8::1"}]}},
+    })));
+    assert_eq!(service.name, ObjectName::namespaced("shop", "web"));
+    assert_eq!(service.created, 60);
+    assert_eq!(service.cluster_ips, ips(&["10.96.0.1", "fd00::1"]));
+    assert_eq!(service.external_ips, ips(&["192.0.2.10"]));
+    assert_eq!(service.load_balancer_ips, ips(&["203.0.113.1", "2001:db8::1"]));
+    let ranges = [(ips(&["192.0.2.0"])[0], 24), (ips(&["2001:db8::"])[0], 32)];
+    assert_eq!(service.source_ranges, ranges);
+    assert_eq!(service.internal_traffic_policy, TrafficPolicy::Local);
+    assert_eq!(service.external_traffic_policy, TrafficPolicy::Local);
+    assert_eq!(service.session_affinity, Some(Duration::from_secs(60)));
+    assert_eq!(service.health_check_node_port.map(u16::from), Some(30001));
+    let ports: Vec<_> = service
+        .ports
+        .iter()
+        .map(|it| (&*it.name, it.protocol, it.port.get(), it.node_port.map(u16::from)))
+        .collect();
+    let dns = ("dns", Protocol::Udp, 53, None);
+    assert_eq!(ports, [("http", Protocol::Tcp, 80, Some(30080)), dns]);
+}
+
+#[test]
+fn services_without_an_address_or_of_another_proxy_are_gone() {
+    for spec in [
+        json!({"clusterIP": "None"}),
+        json!({"clusterIP": ""}),
+        json!({"clusterIP": null}),
+        json!({"clusterIP": "", "clusterIPs": ["None"]}),
+        json!({"type": "ExternalName"}),
+        json!({"type": "ExternalName", "clusterIP": "bad", "ports": [{"port": 0}]}),
+    ] {
+        let gone = (Change::Gone(ObjectName::namespaced("default", "web")), vec![]);
+        assert_eq!(service_with(spec.clone()), gone, "{spec}");
+    }
+    let labels = json!({"service.kubernetes.io/service-proxy-name": ""});
+    let foreign =
+        json!({"metadata": {"name": "a", "labels": labels}, "spec": {"clusterIP": "::1"}});
+    assert_eq!(service(foreign), (Change::Gone(ObjectName::cluster_scoped("a")), vec![]));
+}
+
+#[test]
+fn an_impossible_value_leaves_out_the_service_and_names_the_field() {
+    let affinity = |seconds: i64| json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": seconds}}});
+    let timeout = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
+    let cases = [
+        (json!({"clusterIP": "10.96.0.300"}), "spec.clusterIP"),
+        (json!({"clusterIPs": ["10.96.0.1", "x"]}), "spec.clusterIPs[1]"),
+        (json!({"clusterIPs": ["10.96.0.2"]}), "spec.clusterIP"),
+        (json!({"clusterIPs": ["10.96.0.1", "10.96.0.2"]}), "spec.clusterIPs[1]"),
+        (json!({"ipFamilies": ["IPv6"]}), "spec.clusterIP"),
+        (json!({"clusterIPs": ["10.96.0.1"], "ipFamilies": ["IPv9"]}), "spec.clusterIPs[0]"),
+        (json!({"ports": [{"port": 0}]}), "spec.ports[0].port"),
+        (json!({"ports": [{}]}), "spec.ports[0].port"),
+        (json!({"ports": [{"port": 80}, {"port": 70000}]}), "spec.ports[1].port"),
+        (json!({"ports": [{"port": -1}]}), "spec.ports[0].port"),
+        (json!({"ports": [{"port": 80, "nodePort": 70000}]}), "spec.ports[0].nodePort"),
+        (json!({"ports": [{"port": 80, "protocol": "XYZ"}]}), "spec.ports[0].protocol"),
+        (json!({"ports": [{"port": 80, "protocol": "tcp"}]}), "spec.ports[0].protocol"),
+        (json!({"type": "Other"}), "spec.type"),
+        (json!({"internalTrafficPolicy": "local"}), "spec.internalTrafficPolicy"),
+        (json!({"externalTrafficPolicy": "x"}), "spec.externalTrafficPolicy"),
+        (json!({"sessionAffinity": "x"}), "spec.sessionAffinity"),
+        (json!({"healthCheckNodePort": 70000}), "spec.healthCheckNodePort"),
+        (affinity(0), timeout),
+        (affinity(86_401), timeout),
+        (affinity(-1), timeout),
+    ];
+    for (spec, field) in cases {
+        let (change, problems) = service_with(spec.clone());
+        assert_eq!(change, Change::Invalid(ObjectName::namespaced("default", "web")), "{spec}");
+        assert_eq!(problems[0].field, field, "{spec}");
+        assert_eq!(problems[0].object, "Service default/web");
+    }
+}
+
+#[test]
+fn a_bad_entry_of_a_list_leaves_the_rest_of_the_service() {
+    let (service, left_out) = partly(service_with(json!({
+        "externalIPs": ["x", "", " ", "192.0.2.1"],
+        "loadBalancerSourceRanges": ["10.0.0.0/33", "10.0.0.0/8"],
+    })));
+    assert_eq!(left_out, ["spec.externalIPs[0]", "spec.loadBalancerSourceRanges[0]"]);
+    assert_eq!(service.external_ips, ips(&["192.0.2.1"]));
+    assert_eq!(service.source_ranges, [(ips(&["10.0.0.0"])[0], 8)]);
+    let ingress = json!([{"ip": "x"}, {"ip": "192.0.2.2"}]);
+    let (service, left_out) = partly(self::service(json!({
+        "metadata": {"name": "web"}, "spec": {"clusterIP": "10.0.0.1"},
+        "status": {"loadBalancer": {"ingress": ingress}},
+    })));
+    assert_eq!(left_out, ["status.loadBalancer.ingress[0].ip"]);
+    assert_eq!(service.load_balancer_ips, ips(&["192.0.2.2"]));
+}
+
+#[test]
+fn a_repeated_port_is_left_out_and_the_first_stays() {
+    let cases = [
+        (json!([{"name": "a", "port": 80}, {"name": "b", "port": 80}]), "port"),
+        (json!([{"name": "a", "port": 80}, {"name": "a", "port": 81}]), "name"),
+        (
+            json!([{"port": 80, "name": "a", "nodePort": 3}, {"port": 81, "nodePort": 3}]),
+            "nodePort",
+        ),
+    ];
+    for (ports, field) in cases {
+        let (service, left_out) = partly(service_with(json!({"ports": ports})));
+        assert_eq!(left_out, [format!("spec.ports[1].{field}")]);
+        assert_eq!(service.ports.len(), 1);
+        assert_eq!(service.ports[0].port.get(), 80);
+    }
+    let ports = json!([{"port": 53}, {"port": 53, "protocol": "UDP"}]);
+    assert_eq!(is(service_with(json!({"ports": ports}))).ports.len(), 2);
+}
+
+#[test]
+fn a_range_of_all_addresses_lifts_the_restriction_of_its_family_only() {
+    let ranges = json!(["10.0.0.0/8", "::/0", "2001:db8::/32"]);
+    let service = is(service_with(json!({"loadBalancerSourceRanges": ranges})));
+    assert_eq!(service.source_ranges, [(ips(&["10.0.0.0"])[0], 8)]);
+}
+
+#[test]
+fn external_traffic_policy_counts_only_where_the_type_gives_it_a_meaning() {
+    let cases = [
+        (json!({"type": "ClusterIP"}), TrafficPolicy::Cluster),
+        (json!({"type": "ClusterIP", "externalIPs": ["192.0.2.1"]}), TrafficPolicy::Local),
+        (json!({"type": "NodePort"}), TrafficPolicy::Local),
+        (json!({"type": "LoadBalancer"}), TrafficPolicy::Local),
+    ];
+    for (mut spec, expected) in cases {
+        merge(&mut spec, json!({"externalTrafficPolicy": "Local", "healthCheckNodePort": 9}));
+        let service = is(service_with(spec.clone()));
+        assert_eq!(service.external_traffic_policy, expected, "{spec}");
+        let checked = spec["type"] == "LoadBalancer";
+        assert_eq!(service.health_check_node_port.is_some(), checked, "{spec}");
+    }
+}
+
+#[test]
+fn client_ip_affinity_lasts_three_hours_by_default() {
+    for spec in [
+        json!({"sessionAffinity": "ClientIP"}),
+        json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {}}}),
+    ] {
+        let service = is(service_with(spec));
+        assert_eq!(service.session_affinity, Some(Duration::from_secs(10_800)));
+    }
+    assert_eq!(is(service_with(json!({"sessionAffinity": "None"}))).session_affinity, None);
+}
+
+#[test]
+fn endpoints_have_the_conditions_of_their_object_or_the_defaults() {
+    let slice = is(slice_with(json!({
+        "ports": [{"name": "http", "port": 8080, "protocol": "SCTP"}, {"port": 1},
+                  {"name": "none"}, {"name": "zero", "port": 0}],
+        "endpoints": [
+            {"addresses": ["10.0.0.1", "ignored"], "nodeName": NODE},
+            {"addresses": ["10.0.0.2"], "nodeName": "NODE-A",
+             "conditions": {"ready": false, "serving": null, "terminating": true}},
+            {"addresses": ["10.0.0.03"], "hints": {"forZones": [{"name": "z1"}, {"name": "z2"}],
+                                                  "forNodes": [{"name": "other"}, {"name": NODE}]}},
+        ],
+    })));
+    assert_eq!(slice.service, ObjectName::namespaced("default", "web"));
+    let ports: Vec<_> =
+        slice.ports.iter().map(|it| (&*it.name, it.protocol, it.port.get())).collect();
+    assert_eq!(ports, [("http", Protocol::Sctp, 8080), ("", Protocol::Tcp, 1)]);
+    let usable = model::Conditions { ready: true, serving: true, ..Default::default() };
+    let expected = [
+        model::Conditions { local: true, ..usable },
+        model::Conditions { ready: false, terminating: true, ..usable },
+        model::Conditions { has_node_hints: true, hinted_for_node: true, ..usable },
+    ];
+    let conditions: Vec<_> = slice.endpoints.iter().map(|it| it.conditions).collect();
+    assert_eq!(conditions, expected);
+    assert_eq!(slice.endpoints[2].address, ips(&["10.0.0.3"])[0]);
+    let zones: Vec<_> = slice.endpoints[2].zones.iter().flat_map(|it| it.iter()).collect();
+    assert_eq!(zones, [&"z1".into(), &"z2".into()]);
+    assert_eq!(slice.endpoints[0].zones, None);
+}
+
+#[test]
+fn a_node_without_a_name_has_no_local_endpoints() {
+    let object = json!({"metadata": {"name": "s", "labels": {"kubernetes.io/service-name": "w"}},
+        "addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"], "nodeName": ""}]});
+    let object = serde_json::from_value(object).unwrap();
+    let slice = is(Converter::new("").endpoint_slice(&object));
+    assert!(!slice.endpoints[0].conditions.local);
+}
+
+#[test]
+fn slices_of_headless_services_and_names_are_gone_without_a_problem() {
+    let gone = (Change::Gone(ObjectName::namespaced("default", "s")), vec![]);
+    assert_eq!(
+        slice_with(json!({"addressType": "FQDN", "endpoints": [{"addresses": ["a.b"]}]})),
+        gone
+    );
+    let labels = json!({"service.kubernetes.io/headless": "", "kubernetes.io/service-name": "web"});
+    let metadata = json!({"name": "s", "namespace": "default", "labels": labels});
+    assert_eq!(slice_with(json!({"metadata": metadata})), gone);
+}
+
+#[test]
+fn a_slice_of_no_service_is_gone_with_a_problem() {
+    let (change, problems) = slice(json!({"metadata": {"name": "s"}, "addressType": "IPv6"}));
+    assert_eq!(change, Change::Gone(ObjectName::cluster_scoped("s")));
+    assert_eq!(problems[0].field, "metadata.labels");
+}
+
+#[test]
+fn bad_endpoints_are_left_out_and_bad_ports_leave_out_the_slice() {
+    let (slice, left_out) = partly(slice_with(json!({"endpoints": [
+        {"addresses": ["x"]}, {"addresses": []}, {}, {"addresses": ["::1"]}, {"addresses": ["10.0.0.9"]}]})));
+    let first = |i| format!("endpoints[{i}].addresses[0]");
+    let list = |i| format!("endpoints[{i}].addresses");
+    assert_eq!(left_out, [first(0), list(1), list(2), first(3)]);
+    assert_eq!(slice.endpoints.len(), 1);
+    let cases = [
+        (json!({"ports": [{"port": 70000}]}), "ports[0].port"),
+        (json!({"ports": [{"port": 80, "protocol": "XYZ"}]}), "ports[0].protocol"),
+        (json!({"addressType": "IPX"}), "addressType"),
+        (json!({"addressType": null}), "addressType"),
+    ];
+    for (fields, field) in cases {
+        let (change, problems) = slice_with(fields);
+        assert_eq!(change, Change::Invalid(ObjectName::namespaced("default", "s")));
+        assert_eq!(problems[0].field, field);
+    }
+}
+
+#[test]
+fn a_node_gives_its_zone_addresses_and_ranges() {
+    let node = json!({
+        "metadata": {"name": NODE, "labels": {"topology.kubernetes.io/zone": "z", "x": "y"}},
+        "spec": {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24", "bad"], "taints": [{"key": "x"}]},
+        "status": {"addresses": [
+            {"type": "ExternalIP", "address": "192.0.2.1"}, {"type": "Hostname", "address": "h"},
+            {"type": "InternalIP", "address": "10.0.0.1"}, {"type": "InternalIP", "address": "bad"}]},
+    });
+    let node: Node = serde_json::from_value(node).unwrap();
+    let (found, left_out) = partly(Converter::new(NODE).node(&node));
+    assert_eq!(left_out, ["status.addresses[3].address", "spec.podCIDRs[1]"]);
+    assert_eq!(found.zone.as_deref(), Some("z"));
+    assert_eq!(found.addresses, ips(&["10.0.0.1", "192.0.2.1"]));
+    assert_eq!(found.pod_cidrs, [(ips(&["10.244.1.0"])[0], 24)]);
+    assert!(!found.leaving);
+}
+
+#[test]
+fn a_node_is_leaving_when_deleted_or_tainted_by_the_autoscaler() {
+    let taint =
+        json!({"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]});
+    for object in [
+        json!({"metadata": {"name": NODE, "deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+        json!({"metadata": {"name": NODE}, "spec": taint}),
+    ] {
+        let node: Node = serde_json::from_value(object).unwrap();
+        assert!(is(Converter::new(NODE).node(&node)).leaving);
+    }
+}
+
+#[test]
+fn a_service_cidr_gives_its_ranges_without_host_bits() {
+    let object =
+        json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.96.3.0/16", "x"]}});
+    let object: ServiceCidr = serde_json::from_value(object).unwrap();
+    let (found, left_out) = partly(Converter::new(NODE).service_cidr(&object));
+    assert_eq!(found.name, ObjectName::cluster_scoped("kubernetes"));
+    assert_eq!(found.cidrs, [(ips(&["10.96.0.0"])[0], 16)]);
+    assert_eq!(left_out, ["spec.cidrs[1]"]);
+}
+
+#[test]
+fn an_object_without_a_name_is_invalid() {
+    let (change, problems) = service(json!({"spec": {"clusterIP": "10.0.0.1"}}));
+    assert!(matches!(change, Change::Invalid(_)));
+    assert_eq!(problems[0].field, "metadata.name");
+}
+
+#[test]
+fn wrong_types_are_errors_with_the_path_of_the_field() {
+    let cases = [
+        (r#"{"spec":{"ports":[{"port":"80"}]}}"#, "spec.ports[0].port"),
+        (r#"{"spec":{"clusterIPs":"x"}}"#, "spec.clusterIPs"),
+        (r#"{"spec":[]}"#, "spec"),
+        (r#"{"metadata":[]}"#, "metadata"),
+        (r#"{"spec":{"ports":[["http","TCP",80,0]]}}"#, "spec.ports[0]"),
+        (
+            r#"{"metadata":{"labels":{"kubernetes.io/service-name":1}}}"#,
+            "metadata.labels.kubernetes.io/service-name",
+        ),
+        (r#"{"metadata":{"creationTimestamp":"today"}}"#, "metadata.creationTimestamp"),
+        (
+            r#"{"status":{"loadBalancer":{"ingress":[{"ip":5}]}}}"#,
+            "status.loadBalancer.ingress[0].ip",
+        ),
+    ];
+    for (text, path) in cases {
+        let mut parser = serde_json::Deserializer::from_str(text);
+        let error = serde_path_to_error::deserialize::<_, Service>(&mut parser).unwrap_err();
+        assert_eq!(error.path().to_string(), path);
+    }
+}
