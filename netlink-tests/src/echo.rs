@@ -2,32 +2,47 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::answer::Answer;
-use crate::deadline::{Deadline, SILENCE};
+use crate::deadline::{Deadline, SILENCE, eventually};
 use crate::namespace::Namespace;
 use crate::udp::hear_all_errors;
 
 /// Sends one echo request and waits for its reply or an error.
 pub(crate) fn echo(namespace: &Namespace, to: IpAddr) -> Answer {
-    match exchange(namespace, to) {
+    match exchange(namespace, to, SILENCE) {
         Ok(()) => Answer::Echoed,
         Err(error) => Answer::from_error(&error),
     }
 }
 
-fn exchange(namespace: &Namespace, to: IpAddr) -> io::Result<()> {
+/// Waits until `to` answers.
+///
+/// The kernel finishes a new interface (its queue, the local routes of its IPv6 addresses) in the
+/// background, and loses packets until then.
+///
+/// # Panics
+/// When it does not within seconds.
+#[track_caller]
+pub(crate) fn wait_for(namespace: &Namespace, to: IpAddr) {
+    let answers = || exchange(namespace, to, TRY_AGAIN).ok();
+    eventually(&format!("an echo from {to}"), READY_LIMIT, answers);
+}
+
+fn exchange(namespace: &Namespace, to: IpAddr, limit: Duration) -> io::Result<()> {
     let protocol = if to.is_ipv4() { Protocol::ICMPV4 } else { Protocol::ICMPV6 };
     let socket = raw(namespace, to, protocol)?;
     let request = request(to);
     match socket.send(&request) {
         // Dropped in our own output hook. If it was rejected, that is told on receiving.
-        Err(error) if Answer::from_error(&error) == Answer::Silent => {}
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
         sent => drop(sent?),
     }
-    let deadline = Deadline::after(SILENCE);
+    let deadline = Deadline::after(limit);
     let reply = if to.is_ipv4() { ECHO_REPLY } else { ECHO_REPLY_6 };
     while let Some(left) = deadline.left() {
         let message = receive(&socket, to, left)?;
@@ -46,15 +61,11 @@ pub(crate) fn raw(namespace: &Namespace, to: IpAddr, protocol: Protocol) -> io::
     hear_all_errors(&socket, to);
     socket.connect(&to.into())?;
     // The standard library has no raw socket; `send` and `recv` are the same calls.
-    Ok(UdpSocket::from(std::os::fd::OwnedFd::from(socket)))
+    Ok(UdpSocket::from(OwnedFd::from(socket)))
 }
 
 /// Receives one packet from `peer` within `left`, without its IP header.
-pub(crate) fn receive(
-    socket: &UdpSocket,
-    peer: IpAddr,
-    left: std::time::Duration,
-) -> io::Result<Vec<u8>> {
+pub(crate) fn receive(socket: &UdpSocket, peer: IpAddr, left: Duration) -> io::Result<Vec<u8>> {
     socket.set_read_timeout(Some(left))?;
     let mut bytes = vec![0; 1500];
     let len = socket.recv(&mut bytes)?;
@@ -97,3 +108,7 @@ const ECHO_REQUEST: u8 = 8;
 const ECHO_REPLY: u8 = 0;
 const ECHO_REQUEST_6: u8 = 128;
 const ECHO_REPLY_6: u8 = 129;
+
+/// Between two questions to an interface that may not be ready.
+const TRY_AGAIN: Duration = Duration::from_millis(5);
+const READY_LIMIT: Duration = Duration::from_secs(10);

@@ -83,11 +83,13 @@ impl Host {
         match &self.uplink {
             Some(Uplink { node, index }) => {
                 link::configure(&self.namespace, link::ETH0, &own);
-                let routes = vec![Route::OnLink(address)];
+                let [_, far] = link::hardware_addresses(*index);
+                let routes = vec![Route::OnLink(address, far)];
                 link::configure(node, *index, &Setup { routes, ..Setup::default() });
             }
             None => link::configure(&self.namespace, link::LOOPBACK, &own),
         }
+        echo::wait_for(&self.namespace, address);
     }
 
     // Servers.

@@ -1,6 +1,8 @@
 //! Links, addresses and routes, through `rtnetlink`.
 //!
-//! Interface numbers are chosen here and not by the kernel, so nothing has to be looked up.
+//! Interface numbers and hardware addresses are chosen here and not by the kernel, so nothing has to
+//! be looked up; packets neither. A new interface joins the multicast groups of IPv6 neighbour
+//! discovery a little later than it is ready, and a question lost in that time costs a second.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd;
@@ -26,21 +28,34 @@ pub(crate) struct Setup {
     pub(crate) routes: Vec<Route>,
 }
 
-/// A route through an interface.
+/// A route through an interface, and the hardware address at its other end.
 #[derive(Debug)]
 pub(crate) enum Route {
     /// This one address is on the link.
-    OnLink(IpAddr),
+    OnLink(IpAddr, HardwareAddress),
     /// Everything else of the gateway's family goes to this gateway.
-    DefaultVia(IpAddr),
+    DefaultVia(IpAddr, HardwareAddress),
+}
+
+/// Six bytes, as on Ethernet.
+pub(crate) type HardwareAddress = [u8; 6];
+
+/// The hardware addresses of veth pair `index`, the near end's first.
+pub(crate) fn hardware_addresses(index: u32) -> [HardwareAddress; 2] {
+    let [_, a, b, c] = index.to_be_bytes();
+    // 2: a local address.
+    [[2, 0, 0, a, b, c], [2, 0, 1, a, b, c]]
 }
 
 /// Makes a veth pair: `name` with number `index` in `here`, up, and `eth0` in `there`, still down.
 pub(crate) fn connect(here: &Namespace, there: &Namespace, name: &str, index: u32) {
-    let mut peer = LinkUnspec::new_with_index(ETH0).name("eth0").build();
+    let [near, far] = hardware_addresses(index);
+    let peer = LinkUnspec::new_with_index(ETH0).name("eth0").address(far.to_vec());
+    let mut peer = peer.build();
     peer.attributes.push(LinkAttribute::NetNsFd(there.file().as_raw_fd()));
     let mut link = LinkVeth::new(name, "eth0")
         .set_info_data(InfoData::Veth(InfoVeth::Peer(peer)))
+        .address(near.to_vec())
         .index(index)
         .build();
     set_up(&mut link);
@@ -76,15 +91,18 @@ async fn add_address(handle: &Handle, index: u32, address: IpAddr) -> Result<(),
 
 async fn add_route(handle: &Handle, index: u32, route: &Route) -> Result<(), Error> {
     let builder = RouteMessageBuilder::<IpAddr>::new().output_interface(index);
-    let builder = match *route {
-        Route::OnLink(to) => builder.destination_prefix(to, host_prefix(to)),
-        Route::DefaultVia(gateway) => builder
-            .destination_prefix(unspecified(gateway), 0)
-            .and_then(|builder| builder.gateway(gateway))
-            .map(RouteMessageBuilder::onlink),
+    let (builder, neighbour, hardware) = match *route {
+        Route::OnLink(to, at) => (builder.destination_prefix(to, host_prefix(to)), to, at),
+        Route::DefaultVia(gateway, at) => {
+            let builder = builder.destination_prefix(unspecified(gateway), 0);
+            let builder = builder.and_then(|builder| builder.gateway(gateway));
+            (builder.map(RouteMessageBuilder::onlink), gateway, at)
+        }
     };
     let message = builder.expect("addresses of one family").build();
-    handle.route().add(message).execute().await
+    handle.route().add(message).execute().await?;
+    let neighbour = handle.neighbours().add(index, neighbour).link_layer_address(&hardware);
+    neighbour.execute().await
 }
 
 fn host_prefix(address: IpAddr) -> u8 {

@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::echo;
 use crate::host::{Host, Uplink};
 use crate::link::{self, LOOPBACK, Route, Setup};
 use crate::namespace::Namespace;
@@ -35,6 +36,7 @@ impl Net {
         namespace.sysctl("ipv6/conf/all/forwarding", "1");
         let addresses = vec![NODE_IP.into(), NODE_IP6.into()];
         link::configure(&namespace, LOOPBACK, &Setup { addresses, routes: Vec::new() });
+        echo::wait_for(&namespace, NODE_IP6.into());
         let node = Host::new(namespace, (NODE_IP, NODE_IP6), None);
         Self { node, links: AtomicU32::new(FIRST_LINK) }
     }
@@ -84,17 +86,22 @@ impl Net {
         let index = self.links.fetch_add(1, Ordering::Relaxed);
         let node: &Arc<Namespace> = self.node.namespace();
         link::connect(node, &namespace, name, index);
+        let [here, there] = link::hardware_addresses(index);
         let near = Setup {
             addresses: vec![gateway.into(), gateway6.into(), LINK_LOCAL],
-            routes: vec![Route::OnLink(ip.into()), Route::OnLink(ip6.into())],
+            routes: vec![Route::OnLink(ip.into(), there), Route::OnLink(ip6.into(), there)],
         };
         link::configure(node, index, &near);
         let far = Setup {
             addresses: vec![ip.into(), ip6.into()],
-            // A node answers for an IPv6 address only on the link that has it; all have this one.
-            routes: vec![Route::DefaultVia(gateway.into()), Route::DefaultVia(LINK_LOCAL)],
+            routes: vec![
+                Route::DefaultVia(gateway.into(), here),
+                Route::DefaultVia(LINK_LOCAL, here),
+            ],
         };
         link::configure(&namespace, link::ETH0, &far);
+        echo::wait_for(&namespace, gateway.into());
+        echo::wait_for(&namespace, gateway6.into());
         let uplink = Uplink { node: Arc::clone(node), index };
         Host::new(namespace, (ip, ip6), Some(uplink))
     }

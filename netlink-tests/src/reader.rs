@@ -13,6 +13,8 @@ use netlink_bindings::nftables::{
 use netlink_bindings::traits::{NetlinkRequest, Protocol};
 use socket2::{Domain, Socket, Type};
 
+use crate::deadline::eventually;
+
 /// The family of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
@@ -102,8 +104,7 @@ pub fn read(family: Family, table: &str) -> Option<Table> {
     let mut found = Table { flags, chains: kernel.chains(), sets: kernel.sets() };
     kernel.add_rules(&mut found.chains);
     for (name, set) in &mut found.sets {
-        set.elements = kernel.elements(name);
-        set.elements.sort();
+        set.elements = kernel.settled_elements(name);
     }
     Some(found)
 }
@@ -176,6 +177,17 @@ impl<'t> Kernel<'t> {
             }
         });
         sets
+    }
+
+    /// The elements, sorted. While the kernel resizes a hash table in the background, which it does
+    /// after a large load, its dump repeats some elements and leaves out as many others.
+    fn settled_elements(&self, set: &str) -> Vec<Element> {
+        eventually("a dump without repetitions", LIMIT, || {
+            let mut elements = self.elements(set);
+            elements.sort();
+            let repeats = elements.windows(2).any(|pair| pair[0] == pair[1]);
+            (!repeats).then_some(elements)
+        })
     }
 
     fn elements(&self, set: &str) -> Vec<Element> {
