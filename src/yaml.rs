@@ -118,7 +118,7 @@ fn json(text: &str) -> Option<Vec<Document>> {
 #[derive(Debug, Clone, PartialEq)]
 struct Lines {
     line: u32,
-    children: Box<[Lines]>,
+    children: Box<[Self]>,
 }
 
 /// The child of `value` that `path` begins with, its lines, and the rest of the path.
