@@ -86,7 +86,7 @@ impl Follower {
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.vanished, true) {
-                    tracing::warn!(%error, "manifests vanished; what they said stays in force");
+                    tracing::warn!(%error, "manifests are out of reach: what they said stays in force");
                 }
                 true
             }
@@ -120,8 +120,8 @@ impl Follower {
             tracing::error!("{problem}");
         }
         if !new.is_empty() {
-            // Nobody has to listen: they are in the log.
-            let _ = self.problems.blocking_send(new);
+            // Nobody has to listen, or listen fast: they are in the log, and events must go on.
+            let _ = self.problems.try_send(new);
         }
     }
 }

@@ -92,6 +92,11 @@ impl Converter {
 /// More different lists than real clusters have; past it sharing starts anew.
 const MAX_ZONE_LISTS: usize = 64;
 
+/// The longest name of an object (RFC 1123 subdomain).
+const MAX_NAME: usize = 253;
+/// The longest name of a namespace or port (RFC 1123 label).
+pub(super) const MAX_LABEL: usize = 63;
+
 /// What was found wrong with one object.
 #[derive(Debug)]
 pub(super) struct Findings {
@@ -105,10 +110,24 @@ impl Findings {
     fn new(kind: &'static str, metadata: &ObjectMeta) -> Self {
         let name = object_name(metadata);
         let mut findings = Self { kind, name, problems: Vec::new(), refused: false };
-        if metadata.name.as_deref().unwrap_or_default().is_empty() {
-            findings.refuse("metadata.name", "is missing");
+        let (name, namespace) = (metadata.name.as_deref(), metadata.namespace.as_deref());
+        match name.unwrap_or_default() {
+            "" => findings.refuse("metadata.name", "is missing"),
+            name => findings.check_name("metadata.name", name, MAX_NAME),
         }
+        findings.check_name("metadata.namespace", namespace.unwrap_or_default(), MAX_LABEL);
         findings
+    }
+
+    /// Refuses a name that no API server accepts: names become keys and comments further on.
+    /// Empty ones pass.
+    pub(super) fn check_name(&mut self, field: impl Display, name: &str, longest: usize) {
+        let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        if name.len() > longest || !name.bytes().all(is_usual) {
+            let shown: String = name.chars().take(MAX_LABEL).collect();
+            let expected = format!("at most {longest} letters, digits, dots and dashes");
+            self.refuse(field, format!("{shown:?} is not a name: expected {expected}"));
+        }
     }
 
     /// The name of the object.

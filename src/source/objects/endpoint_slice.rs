@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 
 use super::address::parse_ip;
-use super::converter::{Converter, Findings, family};
+use super::converter::{Converter, Findings, MAX_LABEL, family};
 use super::metadata::{HEADLESS, SERVICE_NAME, label, null_is_absent, object, objects, slim};
 use crate::model::{self, Conditions, ObjectName, Zones};
 
@@ -146,6 +146,7 @@ fn ports(
         let protocol =
             findings.protocol(format_args!("ports[{i}].protocol"), entry.protocol.as_deref());
         let port = findings.port(format_args!("ports[{i}].port"), number);
+        findings.check_name(format_args!("ports[{i}].name"), &entry.name, MAX_LABEL);
         if let (Some(protocol), Some(port)) = (protocol, port) {
             ports.push(model::EndpointPort { name: converter.text(&entry.name), protocol, port });
         }

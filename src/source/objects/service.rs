@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
 use super::address::{parse_cidr, parse_ip};
-use super::converter::{Converter, Findings, family};
+use super::converter::{Converter, Findings, MAX_LABEL, family};
 use super::metadata::{SERVICE_PROXY_NAME, created, label, null_is_absent, object, objects, slim};
 use crate::model::{self, TrafficPolicy};
 
@@ -344,6 +344,7 @@ fn ports(
         let number = findings.port(format_args!("spec.ports[{i}].port"), object.port);
         let node_port = format_args!("spec.ports[{i}].nodePort");
         let node_port = findings.optional_port(node_port, object.node_port);
+        findings.check_name(format_args!("spec.ports[{i}].name"), &object.name, MAX_LABEL);
         let (Some(protocol), Some(number)) = (protocol, number) else { continue };
         let name = converter.text(&object.name);
         let port = model::ServicePort { name, protocol, port: number, node_port };

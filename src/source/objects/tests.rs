@@ -145,6 +145,8 @@ fn an_impossible_value_leaves_out_the_service_and_names_the_field() {
         (json!({"ports": [{"port": 80, "nodePort": 70000}]}), "spec.ports[0].nodePort"),
         (json!({"ports": [{"port": 80, "protocol": "XYZ"}]}), "spec.ports[0].protocol"),
         (json!({"ports": [{"port": 80, "protocol": "tcp"}]}), "spec.ports[0].protocol"),
+        (json!({"ports": [{"port": 80, "name": "a\"b"}]}), "spec.ports[0].name"),
+        (json!({"ports": [{"port": 80, "name": "x".repeat(64)}]}), "spec.ports[0].name"),
         (json!({"type": "Other"}), "spec.type"),
         (json!({"internalTrafficPolicy": "local"}), "spec.internalTrafficPolicy"),
         (json!({"externalTrafficPolicy": "x"}), "spec.externalTrafficPolicy"),
@@ -363,6 +365,23 @@ fn an_object_without_a_name_is_invalid() {
     let (change, problems) = service(json!({"spec": {"clusterIP": "10.0.0.1"}}));
     assert!(matches!(change, Change::Invalid(_)));
     assert_eq!(problems[0].field, "metadata.name");
+}
+
+#[test]
+fn a_name_that_no_api_server_accepts_is_refused() {
+    let cases = [
+        (json!({"name": "a/b"}), "metadata.name"),
+        (json!({"name": "a\n"}), "metadata.name"),
+        (json!({"name": "é"}), "metadata.name"),
+        (json!({"name": "x".repeat(254)}), "metadata.name"),
+        (json!({"name": "a", "namespace": "x".repeat(64)}), "metadata.namespace"),
+    ];
+    for (metadata, field) in cases {
+        let object = json!({"metadata": metadata, "spec": {"clusterIP": "10.0.0.1"}});
+        let (change, problems) = service(object);
+        assert!(matches!(change, Change::Invalid(_)));
+        assert_eq!(problems[0].field, field);
+    }
 }
 
 #[test]
