@@ -16,6 +16,7 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used)] // A broken expectation is a failed test.
 
+pub mod apiserver;
 pub mod reader;
 
 mod answer;

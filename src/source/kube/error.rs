@@ -110,6 +110,8 @@ impl From<&Status> for SourceError {
         match status.code {
             401 => Self::Unauthorized { message },
             403 => Self::Forbidden { message },
+            // kube takes any JSON object that is not a watch event for a Status without fields.
+            0 => Self::Malformed { message: "not a watch event of this resource".into() },
             code => Self::Refused { code, message },
         }
     }
@@ -149,6 +151,7 @@ mod tests {
         assert!(matches!(status(401), SourceError::Unauthorized { .. }));
         assert!(matches!(status(403), SourceError::Forbidden { .. }));
         assert!(matches!(status(500), SourceError::Refused { code: 500, .. }));
+        assert!(matches!(status(0), SourceError::Malformed { .. }));
         assert!(status(403).to_string().ends_with("system:node-proxier (because of that)"));
     }
 }

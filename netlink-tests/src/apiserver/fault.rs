@@ -1,0 +1,66 @@
+//! Ways to misbehave, and when.
+
+use super::Kind;
+
+/// One way to answer a request badly.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Answers with this HTTP status and a Status object.
+    Status(u16, &'static str),
+    /// Answers with this file of `traces`, to the byte.
+    Trace(&'static str),
+    /// Opens the watch, sends an ERROR event with this code, and ends it in good order.
+    ErrorEvent(u16, &'static str),
+    /// Breaks the connection in the middle of the event after this many; a list, in its middle.
+    CutAfter(usize),
+    /// Sends byte by byte.
+    Slow,
+    /// Sends a line that is not JSON in place of the event after this many; or of the whole list.
+    GarbageAfter(usize),
+    /// Sends a bookmark of version 1 after this many events, and goes on.
+    StaleBookmarkAfter(usize),
+    /// Ends the watch in good order, without an event.
+    EndAtOnce,
+    /// Sends the head of an answer and nothing more.
+    Silence,
+}
+
+/// The requests that a fault is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum On {
+    /// Lists.
+    List,
+    /// Watches that do not ask for initial events.
+    Watch,
+    /// Watches with `sendInitialEvents=true`.
+    StreamingList,
+    /// All of them.
+    Any,
+}
+
+/// The faults to come.
+#[derive(Debug, Default)]
+pub(super) struct Plan(Vec<Planned>);
+
+#[derive(Debug)]
+struct Planned {
+    kind: Kind,
+    on: On,
+    fault: Fault,
+    times: usize,
+}
+
+impl Plan {
+    pub(super) fn add(&mut self, kind: Kind, on: On, fault: Fault, times: usize) {
+        self.0.push(Planned { kind, on, fault, times });
+    }
+
+    /// The fault for a request, used up by it.
+    pub(super) fn take(&mut self, kind: Kind, on: On) -> Option<Fault> {
+        let planned = self.0.iter_mut().find(|planned| {
+            planned.times > 0 && planned.kind == kind && (planned.on == on || planned.on == On::Any)
+        })?;
+        planned.times -= 1;
+        Some(planned.fault.clone())
+    }
+}

@@ -1,0 +1,262 @@
+//! An API server for tests: keeps objects, lists and watches them, and misbehaves when told to.
+//!
+//! It speaks plain HTTP/1.1 on a port of 127.0.0.1, in a thread of its own that lives in the
+//! network namespace of the thread that started it. What must stay true: it answers as
+//! kube-apiserver 1.36 does (see `traces/README.md`) unless a [`Fault`] was planned, and every
+//! request is recorded before it is answered.
+
+#![allow(clippy::expect_used, clippy::unwrap_used)] // A broken test server is a failed test.
+
+mod fault;
+mod kind;
+pub mod object;
+mod request;
+mod respond;
+mod store;
+mod stream;
+mod trace;
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::NamedTempFile;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+pub use fault::{Fault, On};
+pub use kind::Kind;
+pub use request::Request;
+
+use fault::Plan;
+use store::Store;
+
+/// A running API server; ends when it is dropped.
+#[derive(Debug)]
+pub struct ApiServer {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    commands: Option<UnboundedSender<Command>>,
+    thread: Option<JoinHandle<()>>,
+    kubeconfig: NamedTempFile,
+}
+
+/// What the server's thread and the test both see.
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Wakes tests that wait for requests.
+    recorded: Condvar,
+    /// Wakes watches; the value is the store's version.
+    changed: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    store: Store,
+    plan: Plan,
+    requests: Vec<Request>,
+}
+
+/// What a test asks of the server's thread; each is acknowledged.
+#[derive(Debug)]
+enum Command {
+    Stop(std::sync::mpsc::Sender<()>),
+    Reopen(std::sync::mpsc::Sender<()>),
+}
+
+impl ApiServer {
+    /// Starts a server without objects.
+    #[track_caller]
+    pub fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("127.0.0.1 has a free port");
+        let address = listener.local_addr().expect("a bound socket has an address");
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            recorded: Condvar::new(),
+            changed: watch::channel(0).0,
+        });
+        let (commands, received) = unbounded_channel();
+        let for_thread = Arc::clone(&shared);
+        let thread = std::thread::spawn(move || run(listener, &for_thread, received));
+        let kubeconfig = write_kubeconfig(address);
+        Self { address, shared, commands: Some(commands), thread: Some(thread), kubeconfig }
+    }
+
+    /// Starts a server with the objects that were recorded from a real one.
+    #[track_caller]
+    pub fn replaying() -> Self {
+        let server = Self::start();
+        for kind in Kind::ALL {
+            server.state().store.load(kind, &trace::list(kind.list_trace()));
+        }
+        server
+    }
+
+    /// Lets happen what was recorded in this file of `traces`, a watch.
+    #[track_caller]
+    pub fn replay(&self, kind: Kind, watch_trace: &str) {
+        self.change(|store| {
+            trace::events(watch_trace).into_iter().for_each(|e| store.replay(kind, e))
+        });
+    }
+
+    /// Adds an object or changes it; its `kind` says what it is. Sets the resource version.
+    #[track_caller]
+    pub fn push(&self, object: Value) {
+        self.change(|store| store.put(Kind::of(&object), object));
+    }
+
+    /// Deletes an object by `namespace/name`, or `name` where there is no namespace.
+    #[track_caller]
+    pub fn delete(&self, kind: Kind, name: &str) {
+        self.change(|store| store.delete(kind, name));
+    }
+
+    /// Forgets the history: watches from before get 410.
+    pub fn compact(&self) {
+        self.change(Store::compact);
+    }
+
+    /// Plans a fault for the next `times` requests of this kind.
+    pub fn misbehave(&self, kind: Kind, on: On, fault: Fault, times: usize) {
+        self.state().plan.add(kind, on, fault, times);
+    }
+
+    /// Forgets all planned faults.
+    pub fn heal(&self) {
+        self.state().plan = Plan::default();
+    }
+
+    /// The requests so far.
+    pub fn requests(&self) -> Vec<Request> {
+        self.state().requests.clone()
+    }
+
+    /// Waits until the recorded requests satisfy `condition`.
+    #[track_caller]
+    pub fn wait_for_requests(&self, limit: Duration, condition: impl Fn(&[Request]) -> bool) {
+        let (state, waited) = self
+            .shared
+            .recorded
+            .wait_timeout_while(self.state(), limit, |state| !condition(&state.requests))
+            .expect("no holder of the lock panics");
+        assert!(!waited.timed_out(), "not within {limit:?}; requests: {:#?}", state.requests);
+    }
+
+    /// Closes the port and breaks all connections; the objects stay.
+    pub fn stop(&self) {
+        self.command(Command::Stop);
+    }
+
+    /// Opens the same port again.
+    pub fn reopen(&self) {
+        self.command(Command::Reopen);
+    }
+
+    /// A kubeconfig file for this server, which lives as long as it does.
+    pub fn kubeconfig(&self) -> &Path {
+        self.kubeconfig.path()
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn command(&self, command: impl FnOnce(std::sync::mpsc::Sender<()>) -> Command) {
+        let (done, wait) = std::sync::mpsc::channel();
+        let commands = self.commands.as_ref().expect("the server lives until it is dropped");
+        commands.send(command(done)).expect("the server's thread lives");
+        wait.recv_timeout(Duration::from_secs(10)).expect("the server's thread obeys");
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Store)) {
+        let version = {
+            let mut state = self.state();
+            change(&mut state.store);
+            state.store.version()
+        };
+        self.shared.changed.send_replace(version);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.lock()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A test that panicked while it held the lock has failed already.
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn record(&self, request: &Request) {
+        self.lock().requests.push(request.clone());
+        self.recorded.notify_all();
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        self.commands = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn write_kubeconfig(address: SocketAddr) -> NamedTempFile {
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: test\n\
+         clusters: [{{name: test, cluster: {{server: \"http://{address}\"}}}}]\n\
+         users: [{{name: test, user: {{token: secret-of-the-test}}}}]\n\
+         contexts: [{{name: test, context: {{cluster: test, user: test}}}}]\n"
+    );
+    let file = NamedTempFile::new().expect("the temporary folder is writable");
+    std::fs::write(file.path(), text).expect("the temporary file is writable");
+    file
+}
+
+/// The server's thread.
+fn run(listener: TcpListener, shared: &Arc<Shared>, mut commands: UnboundedReceiver<Command>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime can be made").block_on(async move {
+        let address = listener.local_addr().expect("a bound socket has an address");
+        listener.set_nonblocking(true).expect("a socket can be non-blocking");
+        let mut open = Some(tokio::net::TcpListener::from_std(listener).expect("it is a listener"));
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                command = commands.recv() => match command {
+                    None => return,
+                    Some(Command::Stop(done)) => {
+                        open = None;
+                        connections.shutdown().await;
+                        let _ = done.send(());
+                    }
+                    Some(Command::Reopen(done)) => {
+                        let listener = tokio::net::TcpListener::bind(address).await;
+                        open = Some(listener.expect("the port is still free"));
+                        let _ = done.send(());
+                    }
+                },
+                socket = accept(open.as_ref()) => {
+                    connections.spawn(respond::serve(socket, Arc::clone(shared)));
+                }
+            }
+        }
+    });
+}
+
+/// The next connection; never, if the port is closed.
+async fn accept(listener: Option<&tokio::net::TcpListener>) -> tokio::net::TcpStream {
+    match listener {
+        Some(listener) => listener.accept().await.expect("a listener accepts").0,
+        None => std::future::pending().await,
+    }
+}

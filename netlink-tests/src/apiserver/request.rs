@@ -1,0 +1,89 @@
+//! Requests as they arrived.
+
+use std::collections::BTreeMap;
+
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+
+use super::{Kind, On};
+
+/// A request that the server got.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// What it is about, `None` for a path that the server does not have.
+    pub kind: Option<Kind>,
+    /// Whether it lists or watches.
+    pub on: On,
+    /// The query's parameters, decoded.
+    pub query: BTreeMap<String, String>,
+    /// The header `Authorization`.
+    pub authorization: Option<String>,
+}
+
+impl Request {
+    /// A parameter of the query, empty if absent.
+    pub fn parameter(&self, name: &str) -> &str {
+        self.query.get(name).map_or("", String::as_str)
+    }
+
+    /// Reads the head of a request; `None` if the client hung up. Bodies are not expected.
+    pub(super) async fn read(socket: &mut BufReader<impl AsyncRead + Unpin>) -> Option<Self> {
+        let first = read_line(socket).await?;
+        let mut authorization = None;
+        loop {
+            let line = read_line(socket).await?;
+            let Some((name, value)) = line.split_once(": ") else { break };
+            if name.eq_ignore_ascii_case("authorization") {
+                authorization = Some(value.to_owned());
+            }
+        }
+        let target = first.split(' ').nth(1)?;
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let query = parse_query(query);
+        let on = match (query.get("watch"), query.get("sendInitialEvents").map(String::as_str)) {
+            (None, _) => On::List,
+            (Some(_), Some("true")) => On::StreamingList,
+            (Some(_), _) => On::Watch,
+        };
+        Some(Self { kind: Kind::of_path(path), on, query, authorization })
+    }
+}
+
+async fn read_line(socket: &mut BufReader<impl AsyncRead + Unpin>) -> Option<String> {
+    let mut line = String::new();
+    let length = socket.read_line(&mut line).await.ok()?;
+    (length > 0).then(|| line.trim_end().to_owned())
+}
+
+fn parse_query(query: &str) -> BTreeMap<String, String> {
+    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.map(|(name, value)| (decode(name), decode(value))).collect()
+}
+
+/// Undoes `%21` and `+`.
+fn decode(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let code = match (first, after) {
+            (b'%', [high, low, ..]) => std::str::from_utf8(&[*high, *low])
+                .ok()
+                .and_then(|hex| u8::from_str_radix(hex, 16).ok()),
+            _ => None,
+        };
+        bytes.push(code.unwrap_or(if *first == b'+' { b' ' } else { *first }));
+        rest = if code.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_are_decoded() {
+        let query = parse_query("&watch=true&labelSelector=%21a%2Cb%3D1&fieldSelector=x%21%3DNone");
+        assert_eq!(query["labelSelector"], "!a,b=1");
+        assert_eq!(query["fieldSelector"], "x!=None");
+    }
+}

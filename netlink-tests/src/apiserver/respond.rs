@@ -1,0 +1,202 @@
+//! Answers requests: lists, pages, watches and streaming lists, in good and in bad ways.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+
+use super::stream::Events;
+use super::{Fault, Kind, On, Request, Shared, trace};
+
+/// Answers the requests of one connection until either side ends it.
+pub(super) async fn serve(socket: TcpStream, shared: Arc<Shared>) {
+    let mut socket = BufReader::new(socket);
+    let _ = socket.get_ref().set_nodelay(true);
+    while let Some(request) = Request::read(&mut socket).await {
+        let fault = {
+            let mut state = shared.lock();
+            request.kind.and_then(|kind| state.plan.take(kind, request.on))
+        };
+        shared.record(&request);
+        if answer(&mut socket, &shared, &request, fault).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn answer(
+    socket: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    shared: &Shared,
+    request: &Request,
+    fault: Option<Fault>,
+) -> io::Result<()> {
+    let Some(kind) = request.kind else {
+        return status(socket, 404, "the server could not find the requested resource").await;
+    };
+    match fault {
+        Some(Fault::Status(code, message)) => status(socket, code, message).await,
+        Some(Fault::Trace(name)) => replay(socket, name).await,
+        Some(Fault::Silence) => {
+            Events::open(socket, None).await?;
+            std::future::pending().await
+        }
+        Some(Fault::ErrorEvent(code, message)) => {
+            let mut events = Events::open(socket, None).await?;
+            events.event(&error_event(code, message)).await?;
+            events.close().await
+        }
+        Some(Fault::EndAtOnce) => Events::open(socket, None).await?.close().await,
+        fault if request.on == On::List => list(socket, shared, request, fault).await,
+        fault => watch(socket, shared, (kind, request), fault).await,
+    }
+}
+
+/// Sends a recorded answer with its own head; chunks are joined as the recording joined them.
+async fn replay(socket: &mut (impl AsyncWrite + Unpin), name: &str) -> io::Result<()> {
+    let (head, body) = trace::parts(name);
+    let is_ours =
+        |line: &&str| !line.starts_with("Transfer-Encoding") && !line.starts_with("Content-Length");
+    let head = head.split("\r\n").filter(is_ours).collect::<Vec<_>>().join("\r\n");
+    let length = body.len();
+    let answer = format!("{head}\r\nContent-Length: {length}\r\n\r\n{body}");
+    socket.write_all(answer.as_bytes()).await?;
+    socket.flush().await
+}
+
+async fn status(
+    socket: &mut (impl AsyncWrite + Unpin),
+    code: u16,
+    message: &str,
+) -> io::Result<()> {
+    body(socket, code, &format!("{}\n", status_object(code, message))).await
+}
+
+async fn body(socket: &mut (impl AsyncWrite + Unpin), code: u16, text: &str) -> io::Result<()> {
+    let length = text.len();
+    let head = format!(
+        "HTTP/1.1 {code} Status\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    );
+    socket.write_all(head.as_bytes()).await?;
+    socket.write_all(text.as_bytes()).await?;
+    socket.flush().await
+}
+
+async fn list(
+    socket: &mut (impl AsyncWrite + Unpin),
+    shared: &Shared,
+    request: &Request,
+    fault: Option<Fault>,
+) -> io::Result<()> {
+    let kind = request.kind.expect("the caller has looked");
+    let limit = request.parameter("limit").parse().ok();
+    let (page, version) = {
+        let store = &shared.lock().store;
+        (store.page(kind, request.parameter("continue"), limit), store.version())
+    };
+    let mut metadata = json!({"resourceVersion": version.to_string()});
+    if let Some(next) = page.next {
+        metadata["continue"] = next.into();
+    }
+    let list = json!({
+        "kind": format!("{}List", kind.name()),
+        "apiVersion": kind.api_version(),
+        "metadata": metadata,
+        "items": page.items,
+    });
+    let text = format!("{list}\n");
+    match fault {
+        Some(Fault::GarbageAfter(_)) => body(socket, 200, "}garbage{\n").await,
+        Some(Fault::CutAfter(_)) => {
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", text.len());
+            socket.write_all(head.as_bytes()).await?;
+            socket.write_all(&text.as_bytes()[..text.len() / 2]).await?;
+            socket.flush().await?;
+            Err(io::Error::other("cut on purpose"))
+        }
+        _ => body(socket, 200, &text).await,
+    }
+}
+
+async fn watch(
+    socket: &mut (impl AsyncWrite + Unpin),
+    shared: &Shared,
+    (kind, request): (Kind, &Request),
+    fault: Option<Fault>,
+) -> io::Result<()> {
+    let mut changes = shared.changed.subscribe();
+    let asked = request.parameter("resourceVersion").parse::<u64>().unwrap_or(0);
+    let initial = request.on == On::StreamingList || asked == 0;
+    let (events, mut version, expired) = {
+        let store = &shared.lock().store;
+        let events = if initial { store.initial_events(kind) } else { Vec::new() };
+        let version = if initial { store.version() } else { asked };
+        (events, version, !initial && store.is_expired(asked))
+    };
+    let mut answer = Events::open(socket, fault).await?;
+    if expired {
+        answer.event(&error_event(410, &format!("too old resource version: {asked}"))).await?;
+        return answer.close().await;
+    }
+    for event in &events {
+        answer.event(event).await?;
+    }
+    if request.on == On::StreamingList {
+        answer.event(&end_of_initial_events(kind, version)).await?;
+    }
+    let seconds = request.parameter("timeoutSeconds").parse().unwrap_or(300);
+    let end = tokio::time::Instant::now() + Duration::from_secs(seconds);
+    loop {
+        let (events, now) = {
+            let store = &shared.lock().store;
+            (store.events_after(kind, version), store.version())
+        };
+        for event in &events {
+            answer.event(event).await?;
+        }
+        version = now;
+        match tokio::time::timeout_at(end, changes.changed()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) | Err(_) => return answer.close().await,
+        }
+    }
+}
+
+fn end_of_initial_events(kind: Kind, version: u64) -> Value {
+    json!({"type": "BOOKMARK", "object": {
+        "kind": kind.name(),
+        "apiVersion": kind.api_version(),
+        "metadata": {
+            "resourceVersion": version.to_string(),
+            "annotations": {"k8s.io/initial-events-end": "true"},
+        },
+    }})
+}
+
+fn error_event(code: u16, message: &str) -> Value {
+    json!({"type": "ERROR", "object": status_object(code, message)})
+}
+
+fn status_object(code: u16, message: &str) -> Value {
+    let reason = match code {
+        400 => "BadRequest",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "NotFound",
+        410 => "Expired",
+        422 => "Invalid",
+        429 => "TooManyRequests",
+        _ => "InternalError",
+    };
+    json!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+        "code": code,
+    })
+}

@@ -1,0 +1,155 @@
+//! The objects and what happened to them, in versions as etcd counts them.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::Kind;
+
+/// All objects. Versions grow with every change of any object.
+#[derive(Debug)]
+pub(super) struct Store {
+    version: u64,
+    /// Watches from before this version have missed something.
+    oldest: u64,
+    tables: [Table; 4],
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// By `namespace/name`, which is the order of a real server's lists.
+    objects: BTreeMap<String, Value>,
+    log: Vec<Change>,
+}
+
+#[derive(Clone, Debug)]
+struct Change {
+    version: u64,
+    event: Value,
+}
+
+/// A page of a list.
+#[derive(Debug)]
+pub(super) struct Page {
+    pub(super) items: Vec<Value>,
+    /// Where the next page starts, if there is one.
+    pub(super) next: Option<String>,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        // A real server's first list is never of version 0, which has a meaning of its own.
+        Self { version: 10, oldest: 0, tables: Default::default() }
+    }
+}
+
+impl Store {
+    pub(super) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Takes over a recorded list, versions included.
+    pub(super) fn load(&mut self, kind: Kind, list: &Value) {
+        for item in list["items"].as_array().expect("a list has items") {
+            self.table(kind).objects.insert(key(item), item.clone());
+        }
+        self.version = self.version.max(version(list));
+    }
+
+    /// Lets a recorded event happen, with its own version.
+    pub(super) fn replay(&mut self, kind: Kind, event: Value) {
+        let object = &event["object"];
+        let version = version(object);
+        self.version = self.version.max(version);
+        match event["type"].as_str() {
+            Some("ADDED" | "MODIFIED") => {
+                self.table(kind).objects.insert(key(object), object.clone());
+            }
+            Some("DELETED") => {
+                self.table(kind).objects.remove(&key(object));
+            }
+            _ => {}
+        }
+        self.table(kind).log.push(Change { version, event });
+    }
+
+    pub(super) fn put(&mut self, kind: Kind, mut object: Value) {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = self.version.to_string().into();
+        let known = self.table(kind).objects.contains_key(&key(&object));
+        let word = if known { "MODIFIED" } else { "ADDED" };
+        self.replay(kind, json!({"type": word, "object": object}));
+    }
+
+    #[track_caller]
+    pub(super) fn delete(&mut self, kind: Kind, name: &str) {
+        self.version += 1;
+        let version = self.version;
+        let mut object = self.table(kind).objects.remove(name).expect("the object exists");
+        object["metadata"]["resourceVersion"] = version.to_string().into();
+        add_type(kind, &mut object);
+        let event = json!({"type": "DELETED", "object": object});
+        self.table(kind).log.push(Change { version, event });
+    }
+
+    pub(super) fn compact(&mut self) {
+        self.version += 1;
+        self.oldest = self.version;
+        self.tables.iter_mut().for_each(|table| table.log.clear());
+    }
+
+    pub(super) fn is_expired(&self, version: u64) -> bool {
+        version < self.oldest
+    }
+
+    /// Objects after `start`, which is empty or the `next` of another page.
+    pub(super) fn page(&self, kind: Kind, start: &str, limit: Option<usize>) -> Page {
+        let objects = &self.tables[kind as usize].objects;
+        let mut rest = objects.iter().filter(|(key, _)| start.is_empty() || key.as_str() > start);
+        let chosen: Vec<_> = rest.by_ref().take(limit.unwrap_or(usize::MAX)).collect();
+        let more = rest.next().is_some();
+        Page {
+            next: chosen.last().filter(|_| more).map(|(key, _)| (*key).clone()),
+            items: chosen.into_iter().map(|(_, object)| object.clone()).collect(),
+        }
+    }
+
+    /// All objects as ADDED events.
+    pub(super) fn initial_events(&self, kind: Kind) -> Vec<Value> {
+        let added = |mut object: Value| {
+            add_type(kind, &mut object);
+            json!({"type": "ADDED", "object": object})
+        };
+        self.page(kind, "", None).items.into_iter().map(added).collect()
+    }
+
+    /// What happened after a version.
+    pub(super) fn events_after(&self, kind: Kind, version: u64) -> Vec<Value> {
+        let log = &self.tables[kind as usize].log;
+        log.iter().filter(|change| change.version > version).map(|c| c.event.clone()).collect()
+    }
+
+    fn table(&mut self, kind: Kind) -> &mut Table {
+        &mut self.tables[kind as usize]
+    }
+}
+
+/// Items of a list do not say their kind, objects of a watch do.
+fn add_type(kind: Kind, object: &mut Value) {
+    object["kind"] = kind.name().into();
+    object["apiVersion"] = kind.api_version().into();
+}
+
+fn key(object: &Value) -> String {
+    let metadata = &object["metadata"];
+    let name = metadata["name"].as_str().expect("an object has a name");
+    match metadata["namespace"].as_str() {
+        Some(namespace) => format!("{namespace}/{name}"),
+        None => name.to_owned(),
+    }
+}
+
+fn version(object: &Value) -> u64 {
+    let version = object["metadata"]["resourceVersion"].as_str().expect("it has a version");
+    version.parse().expect("versions are numbers")
+}

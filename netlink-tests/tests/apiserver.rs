@@ -1,0 +1,448 @@
+//! The source that follows an API server, against one that replays real answers and misbehaves.
+//!
+//! These tests need no namespace and no privileges: only a port of 127.0.0.1.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, missing_docs)]
+// Tests look at a few events of many, and measure time.
+#![allow(clippy::wildcard_enum_match_arm, clippy::disallowed_methods)]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use deltaproxy::model::{Change, Event, Resource};
+use deltaproxy::source::kube::{
+    ApiServer as Address, Outlet, Report, SourceError, follow_api_server, load_client,
+};
+use netlink_tests::apiserver::{ApiServer, Fault, Kind, On, Request, object};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+/// Nothing here takes longer, unless it is broken.
+const LIMIT: Duration = Duration::from_secs(15);
+
+/// The source under test, and what it said so far.
+struct Source {
+    events: mpsc::Receiver<Vec<Event>>,
+    reports: mpsc::Receiver<Report>,
+    task: JoinHandle<()>,
+    seen: Vec<Event>,
+    told: Vec<Report>,
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Source {
+    fn follow(server: &ApiServer) -> Self {
+        Self::follow_address(Address::Kubeconfig(server.kubeconfig().to_owned()))
+    }
+
+    fn follow_address(address: Address) -> Self {
+        let (events_in, events) = mpsc::channel(16);
+        let (reports_in, reports) = mpsc::channel(64);
+        let outlet = Outlet { events: events_in, reports: reports_in };
+        let task = tokio::spawn(async move { follow_api_server(&address, "node1", outlet).await });
+        Self { events, reports, task, seen: Vec::new(), told: Vec::new() }
+    }
+
+    /// Receives until `condition` holds for the events and reports so far.
+    #[track_caller]
+    fn until<'a>(
+        &'a mut self,
+        condition: impl Fn(&[Event], &[Report]) -> bool + 'a,
+    ) -> impl Future<Output = ()> + 'a {
+        let caller = std::panic::Location::caller();
+        async move {
+            let end = tokio::time::Instant::now() + LIMIT;
+            while !condition(&self.seen, &self.told) {
+                let more = async {
+                    tokio::select! {
+                        Some(batch) = self.events.recv() => self.seen.extend(batch),
+                        Some(report) = self.reports.recv() => self.told.push(report),
+                    }
+                };
+                if tokio::time::timeout_at(end, more).await.is_err() {
+                    panic!("{caller}: not in time; {:#?}\n{:#?}", self.seen, self.told);
+                }
+            }
+        }
+    }
+
+    /// Receives until all four resources are listed.
+    #[track_caller]
+    fn until_listed(&mut self) -> impl Future<Output = ()> + '_ {
+        self.until(|events, _| {
+            [Resource::Services, Resource::EndpointSlices, Resource::Nodes, Resource::ServiceCidrs]
+                .into_iter()
+                .all(|resource| lists(events, resource) > 0)
+        })
+    }
+
+    /// Receives until the services of the cluster, as the model would know them, are these.
+    #[track_caller]
+    fn until_services<'a>(&'a mut self, names: &'a [&'a str]) -> impl Future<Output = ()> + 'a {
+        self.until(|events, _| services(events).into_keys().eq(names.iter().copied()))
+    }
+}
+
+fn lists(events: &[Event], resource: Resource) -> usize {
+    events.iter().filter(|event| **event == Event::Listed(resource)).count()
+}
+
+/// The services after these events, with their first port, by the rules of [`Event`].
+fn services(events: &[Event]) -> BTreeMap<String, u16> {
+    let (mut known, mut listed) = (BTreeMap::new(), None::<Vec<String>>);
+    for event in events {
+        let name = match event {
+            Event::Service(Change::Is(service)) => {
+                let port = service.ports.first().map_or(0, |port| port.port.get());
+                known.insert(service.name.to_string(), port);
+                service.name.to_string()
+            }
+            Event::Service(Change::Gone(name)) => {
+                known.remove(name.as_str());
+                continue;
+            }
+            Event::Service(Change::Invalid(name)) => name.to_string(),
+            Event::Relist(Resource::Services) => {
+                listed = Some(Vec::new());
+                continue;
+            }
+            Event::Listed(Resource::Services) => {
+                let listed = listed.take().expect("Listed comes after Relist");
+                known.retain(|name, _| listed.contains(name));
+                continue;
+            }
+            _ => continue,
+        };
+        if let Some(listed) = &mut listed {
+            listed.push(name);
+        }
+    }
+    known
+}
+
+fn of_services(requests: &[Request], on: On) -> usize {
+    requests.iter().filter(|r| r.kind == Some(Kind::Service) && r.on == on).count()
+}
+
+fn is_trouble(report: &Report, wanted: impl Fn(&SourceError) -> bool) -> bool {
+    matches!(report, Report::Trouble { error, .. } if wanted(error))
+}
+
+#[tokio::test]
+async fn the_recorded_objects_are_listed_in_a_stream_with_the_selectors_of_kube_proxy() {
+    let server = ApiServer::replaying();
+    let mut source = Source::follow(&server);
+    source.until_listed().await;
+    assert!(services(&source.seen).contains_key("default/web"), "{:#?}", source.seen);
+
+    let requests = server.requests();
+    assert_eq!(requests.len(), 4, "{requests:#?}");
+    for request in &requests {
+        assert_eq!(request.on, On::StreamingList);
+        assert_eq!(request.parameter("allowWatchBookmarks"), "true");
+        assert_eq!(request.authorization.as_deref(), Some("Bearer secret-of-the-test"));
+        let labels = request.parameter("labelSelector");
+        let fields = request.parameter("fieldSelector");
+        let expected = match request.kind.unwrap() {
+            Kind::Service => ("!service.kubernetes.io/service-proxy-name", "spec.clusterIP!=None"),
+            Kind::EndpointSlice => ("!service.kubernetes.io/headless", ""),
+            Kind::Node => ("", "metadata.name=node1"),
+            Kind::ServiceCidr => ("", ""),
+        };
+        assert_eq!((labels, fields), expected);
+    }
+}
+
+#[tokio::test]
+async fn recorded_changes_arrive_and_deletes_are_named() {
+    let server = ApiServer::replaying();
+    let mut source = Source::follow(&server);
+    source.until_listed().await;
+    server.replay(Kind::Service, "watch-services.http");
+    server.replay(Kind::EndpointSlice, "watch-endpointslices.http");
+    server.replay(Kind::Node, "watch-nodes.http");
+    let is_gone = |event: &Event, text: &str| match event {
+        Event::Service(Change::Gone(name)) | Event::EndpointSlice(Change::Gone(name)) => {
+            name.as_str() == text
+        }
+        _ => false,
+    };
+    source.until(|events, _| events.iter().any(|event| is_gone(event, "default/web"))).await;
+    source.until(|events, _| events.iter().any(|event| is_gone(event, "default/np-1"))).await;
+    let zone = |event: &Event| match event {
+        Event::Node(Change::Is(node)) => node.zone.as_deref() == Some("z2"),
+        _ => false,
+    };
+    source.until(|events, _| events.iter().any(zone)).await;
+}
+
+#[tokio::test]
+async fn a_pushed_object_arrives_within_milliseconds() {
+    let server = ApiServer::start();
+    let mut source = Source::follow(&server);
+    source.until_listed().await;
+    let start = Instant::now();
+    server.push(object::service("default/new", "10.96.0.7", 80));
+    source.until_services(&["default/new"]).await;
+    assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+    server.push(object::service("default/new", "10.96.0.7", 81));
+    source.until(|events, _| services(events)["default/new"] == 81).await;
+    server.delete(Kind::Service, "default/new");
+    source.until_services(&[]).await;
+}
+
+#[tokio::test]
+async fn a_list_longer_than_a_page_is_read_in_pages_when_streaming_is_refused() {
+    for refusal in [
+        Fault::Status(422, "sendInitialEvents is forbidden for watch"),
+        Fault::Status(400, "resourceVersionMatch is forbidden for watch"),
+        Fault::ErrorEvent(500, "etcd does not support RequestWatchProgress"),
+        Fault::ErrorEvent(500, "something else that etcd is too old for"),
+    ] {
+        let server = ApiServer::start();
+        for i in 0..1201 {
+            server.push(object::service(&format!("default/s{i}"), "10.96.0.7", 80));
+        }
+        server.misbehave(Kind::Service, On::StreamingList, refusal, usize::MAX);
+        let mut source = Source::follow(&server);
+        source.until(|events, _| lists(events, Resource::Services) == 1).await;
+        assert_eq!(services(&source.seen).len(), 1201);
+        server.push(object::service("default/later", "10.96.0.8", 80));
+        source.until(|events, _| services(events).len() == 1202).await;
+
+        // A second list: the refusal is remembered.
+        server.stop();
+        server.delete(Kind::Service, "default/s7");
+        server.compact();
+        server.reopen();
+        source.until(|events, _| services(events).len() == 1201).await;
+        let requests = server.requests();
+        assert_eq!(of_services(&requests, On::StreamingList), 1);
+        assert_eq!(of_services(&requests, On::List), 6);
+        assert!(
+            !source
+                .told
+                .iter()
+                .any(|r| is_trouble(r, |e| matches!(e, SourceError::Refused { .. })))
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_goes_on_where_it_was() {
+    let server = ApiServer::start();
+    server.push(object::service("default/a", "10.96.0.1", 80));
+    let mut source = Source::follow(&server);
+    source.until_listed().await;
+    server.stop();
+    server.push(object::service("default/b", "10.96.0.2", 80));
+    server.delete(Kind::Service, "default/a");
+    server.reopen();
+    source.until_services(&["default/b"]).await;
+    assert_eq!(lists(&source.seen, Resource::Services), 1, "it was listed again");
+}
+
+#[tokio::test]
+async fn a_delete_that_was_missed_is_found_by_listing_again() {
+    let server = ApiServer::start();
+    server.push(object::service("default/a", "10.96.0.1", 80));
+    server.push(object::service("default/b", "10.96.0.2", 80));
+    let mut source = Source::follow(&server);
+    source.until_listed().await;
+    server.stop();
+    server.delete(Kind::Service, "default/a");
+    server.compact();
+    server.reopen();
+    source.until_services(&["default/b"]).await;
+    assert_eq!(lists(&source.seen, Resource::Services), 2);
+    assert!(!source.seen.iter().any(|e| matches!(e, Event::Service(Change::Gone(_)))));
+}
+
+#[tokio::test]
+async fn expired_versions_are_no_trouble() {
+    let server = ApiServer::start();
+    server.misbehave(Kind::Service, On::StreamingList, Fault::Status(422, "no"), usize::MAX);
+    server.misbehave(Kind::Service, On::List, Fault::Trace("list-expired.http"), 1);
+    server.misbehave(Kind::Service, On::Watch, Fault::Trace("watch-expired.http"), 1);
+    server.push(object::service("default/a", "10.96.0.1", 80));
+    let mut source = Source::follow(&server);
+    source.until(|events, _| lists(events, Resource::Services) == 2).await;
+    assert_eq!(services(&source.seen).len(), 1);
+    assert!(source.told.is_empty(), "{:?}", source.told);
+}
+
+#[tokio::test]
+async fn each_refusal_is_named_in_one_line_and_tried_again() {
+    let server = ApiServer::replaying();
+    server.misbehave(Kind::Service, On::Any, Fault::Trace("unauthorized.http"), 2);
+    server.misbehave(Kind::EndpointSlice, On::Any, Fault::Status(403, "cannot list\nslices"), 2);
+    server.misbehave(Kind::Node, On::Any, Fault::Status(429, "storage is starting"), 2);
+    let mut source = Source::follow(&server);
+    source.until_listed().await;
+    source
+        .until(|_, told| told.iter().filter(|r| matches!(r, Report::Recovered(_))).count() == 3)
+        .await;
+    let told = &source.told;
+    assert!(told.iter().any(|r| is_trouble(r, |e| matches!(e, SourceError::Unauthorized { .. }))));
+    assert!(told.iter().any(|r| is_trouble(r, |e| matches!(e, SourceError::Forbidden { .. }))));
+    assert!(
+        told.iter().any(|r| is_trouble(r, |e| matches!(e, SourceError::Refused { code: 429, .. })))
+    );
+    for report in told {
+        assert!(!report.to_string().contains('\n'), "{report}");
+    }
+    // The same trouble twice within a second is told once.
+    assert_eq!(told.len(), 6, "{told:#?}");
+}
+
+#[tokio::test]
+async fn a_server_without_service_cidrs_has_none() {
+    let server = ApiServer::replaying();
+    server.misbehave(Kind::ServiceCidr, On::Any, Fault::Trace("notfound.http"), usize::MAX);
+    let mut source = Source::follow(&server);
+    source.until_listed().await;
+    assert!(!source.seen.iter().any(|event| matches!(event, Event::ServiceCidr(_))));
+    assert!(source.told.is_empty(), "{:?}", source.told);
+}
+
+#[tokio::test]
+async fn an_object_of_the_wrong_shape_is_left_out_and_its_neighbours_are_not() {
+    for refuse_streaming in [false, true] {
+        let server = ApiServer::start();
+        if refuse_streaming {
+            let fault = Fault::Status(422, "no");
+            server.misbehave(Kind::Service, On::StreamingList, fault, usize::MAX);
+        }
+        let mut bad = object::service("default/bad", "10.96.0.9", 80);
+        bad["spec"]["ports"][0]["port"] = json!("eighty");
+        server.push(object::service("default/a", "10.96.0.1", 80));
+        server.push(bad.clone());
+        server.push(object::service("default/z", "10.96.0.2", 80));
+        let mut source = Source::follow(&server);
+        source.until_services(&["default/a", "default/z"]).await;
+        let names_it = |report: &Report| match report {
+            Report::Object(problem) => {
+                problem.object == "Service default/bad" && problem.field == "spec.ports[0].port"
+            }
+            _ => false,
+        };
+        source.until(|_, told| told.iter().any(names_it)).await;
+
+        // One that becomes bad keeps what it said.
+        bad["metadata"]["name"] = "a".into();
+        server.push(bad);
+        server.push(object::service("default/later", "10.96.0.3", 80));
+        source.until_services(&["default/a", "default/later", "default/z"]).await;
+    }
+}
+
+#[tokio::test]
+async fn streams_that_are_cut_slow_or_hold_garbage_end_in_the_same_state() {
+    for fault in [
+        Fault::CutAfter(0),
+        Fault::CutAfter(1),
+        Fault::CutAfter(2),
+        Fault::Slow,
+        Fault::GarbageAfter(0),
+        Fault::GarbageAfter(2),
+        Fault::StaleBookmarkAfter(1),
+        Fault::EndAtOnce,
+        Fault::ErrorEvent(504, "timeout"),
+    ] {
+        for on in [On::StreamingList, On::List, On::Watch] {
+            let server = ApiServer::start();
+            if on != On::StreamingList {
+                let refusal = Fault::Status(422, "no");
+                server.misbehave(Kind::Service, On::StreamingList, refusal, usize::MAX);
+            }
+            server.misbehave(Kind::Service, on, fault.clone(), 2);
+            server.push(object::service("default/a", "10.96.0.1", 80));
+            server.push(object::service("default/b", "10.96.0.2", 80));
+            let mut source = Source::follow(&server);
+            source.until_services(&["default/a", "default/b"]).await;
+            server.push(object::service("default/c", "10.96.0.3", 80));
+            server.push(object::service("default/d", "10.96.0.4", 80));
+            server.delete(Kind::Service, "default/a");
+            source.until_services(&["default/b", "default/c", "default/d"]).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_ends_every_watch_is_not_asked_in_a_loop() {
+    let server = ApiServer::start();
+    server.misbehave(Kind::Service, On::StreamingList, Fault::Status(422, "no"), usize::MAX);
+    server.misbehave(Kind::Service, On::Watch, Fault::EndAtOnce, usize::MAX);
+    let start = Instant::now();
+    let source = Source::follow(&server);
+    server.wait_for_requests(LIMIT, |requests| of_services(requests, On::Watch) >= 8);
+    // A burst of 8 requests is free; the 10th (two were the lists) comes after two seconds.
+    assert!(start.elapsed() >= Duration::from_millis(1900), "{:?}", start.elapsed());
+    drop(source);
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_is_tried_again_quickly_and_then_seldom() {
+    let server = ApiServer::start();
+    server.push(object::service("default/a", "10.96.0.1", 80));
+    server.stop();
+    let mut source = Source::follow(&server);
+    let of_services = |told: &[Report]| -> Vec<Duration> {
+        let waits = told.iter().filter_map(|report| match report {
+            Report::Trouble { resource: Some(Resource::Services), error, retry_in } => {
+                assert!(matches!(error, SourceError::Unreachable { .. }), "{error}");
+                Some(*retry_in)
+            }
+            _ => None,
+        });
+        waits.collect()
+    };
+    source.until(|_, told| of_services(told).len() == 2).await;
+    let waits = of_services(&source.told);
+    assert!(waits[0] <= Duration::from_millis(100), "{waits:?}");
+    assert!(waits[1] >= Duration::from_secs(1), "{waits:?}");
+    assert!(source.seen.is_empty(), "{:?}", source.seen);
+    server.reopen();
+    source.until_services(&["default/a"]).await;
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_appears_later_is_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kubeconfig");
+    let mut source = Source::follow_address(Address::Kubeconfig(path.clone()));
+    source
+        .until(|_, told| {
+            told.iter()
+                .any(|r| is_trouble(r, |e| matches!(e, SourceError::KubeconfigMissing { .. })))
+        })
+        .await;
+    let server = ApiServer::replaying();
+    std::fs::copy(server.kubeconfig(), &path).unwrap();
+    source.until_listed().await;
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_cannot_be_used_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let load = async |text: &str| {
+        let path = folder.path().join("kubeconfig");
+        std::fs::write(&path, text).unwrap();
+        load_client(&Address::Kubeconfig(path)).await.map(|_| ()).unwrap_err().to_string()
+    };
+    assert!(load("{not yaml").await.contains("kubeconfig cannot be used: "));
+    assert!(load("apiVersion: v1\nkind: Config\n").await.contains("context"));
+    let path = PathBuf::from("/nonexistent/kubeconfig");
+    let missing = load_client(&Address::Kubeconfig(path)).await.map(|_| ()).unwrap_err();
+    assert_eq!(
+        missing.to_string(),
+        "kubeconfig /nonexistent/kubeconfig does not exist: check --kubeconfig"
+    );
+}
