@@ -1,1 +1,267 @@
 //! Numbers of the kernel's interface, under the kernel's names.
+//!
+//! From `<linux/netfilter/nf_tables.h>` where nothing else is said. Register numbers, attribute
+//! types and codes are part of the stable interface and never change.
+
+// <linux/netlink.h>
+pub(super) const NLM_F_REQUEST: u16 = 0x1;
+pub(super) const NLM_F_ACK: u16 = 0x4;
+pub(super) const NLM_F_CREATE: u16 = 0x400;
+pub(super) const NLM_F_APPEND: u16 = 0x800;
+
+// <linux/netfilter/nfnetlink.h>
+pub(super) const NFNL_SUBSYS_NFTABLES: u16 = 10;
+pub(super) const NFNL_MSG_BATCH_BEGIN: u16 = 0x10;
+pub(super) const NFNL_MSG_BATCH_END: u16 = 0x11;
+
+// <linux/netfilter.h>
+pub(super) const NFPROTO_UNSPEC: u8 = 0;
+pub(super) const NFPROTO_IPV4: u8 = 2;
+pub(super) const NFPROTO_IPV6: u8 = 10;
+pub(super) const NF_DROP: u32 = 0;
+pub(super) const NF_ACCEPT: u32 = 1;
+pub(super) const NF_INET_PRE_ROUTING: u32 = 0;
+pub(super) const NF_INET_LOCAL_IN: u32 = 1;
+pub(super) const NF_INET_FORWARD: u32 = 2;
+pub(super) const NF_INET_LOCAL_OUT: u32 = 3;
+pub(super) const NF_INET_POST_ROUTING: u32 = 4;
+
+// <linux/netfilter/nf_nat.h>
+pub(super) const NF_NAT_RANGE_MAP_IPS: u32 = 1;
+pub(super) const NF_NAT_RANGE_PROTO_SPECIFIED: u32 = 2;
+pub(super) const NF_NAT_RANGE_PROTO_RANDOM_FULLY: u32 = 0x10;
+
+// <linux/netfilter/nf_conntrack_common.h>: bit `1 << (IP_CT_NEW + 1)` of the state, `IPS_DST_NAT`.
+pub(super) const NF_CT_STATE_BIT_NEW: u32 = 0x8;
+pub(super) const IPS_DST_NAT: u32 = 0x20;
+
+// <linux/rtnetlink.h>, <linux/icmp.h>, <linux/icmpv6.h>
+pub(super) const RTN_LOCAL: u32 = 2;
+pub(super) const ICMP_PORT_UNREACH: u8 = 3;
+pub(super) const ICMPV6_PORT_UNREACH: u8 = 4;
+
+// enum nf_tables_msg_types
+pub(super) const NFT_MSG_NEWTABLE: u16 = 0;
+pub(super) const NFT_MSG_DELTABLE: u16 = 2;
+pub(super) const NFT_MSG_NEWCHAIN: u16 = 3;
+pub(super) const NFT_MSG_DELCHAIN: u16 = 5;
+pub(super) const NFT_MSG_NEWRULE: u16 = 6;
+pub(super) const NFT_MSG_DELRULE: u16 = 8;
+pub(super) const NFT_MSG_NEWSET: u16 = 9;
+pub(super) const NFT_MSG_DELSET: u16 = 11;
+pub(super) const NFT_MSG_NEWSETELEM: u16 = 12;
+pub(super) const NFT_MSG_DELSETELEM: u16 = 14;
+
+// enum nft_registers
+pub(super) const NFT_REG_VERDICT: u32 = 0;
+pub(super) const NFT_REG_1: u32 = 1;
+pub(super) const NFT_REG_4: u32 = 4;
+pub(super) const NFT_REG32_00: u32 = 8;
+pub(super) const NFT_REG32_15: u32 = 23;
+
+// enum nft_verdicts
+pub(super) const NFT_JUMP: i32 = -3;
+pub(super) const NFT_GOTO: i32 = -4;
+pub(super) const NFT_RETURN: i32 = -5;
+
+// enum nft_list_attributes
+pub(super) const NFTA_LIST_ELEM: u16 = 1;
+
+// enum nft_hook_attributes
+pub(super) const NFTA_HOOK_HOOKNUM: u16 = 1;
+pub(super) const NFTA_HOOK_PRIORITY: u16 = 2;
+
+// enum nft_table_attributes
+pub(super) const NFTA_TABLE_NAME: u16 = 1;
+pub(super) const NFTA_TABLE_FLAGS: u16 = 2;
+pub(super) const NFTA_TABLE_USERDATA: u16 = 6;
+pub(super) const NFTA_TABLE_OWNER: u16 = 7;
+
+// enum nft_chain_attributes
+pub(super) const NFTA_CHAIN_TABLE: u16 = 1;
+pub(super) const NFTA_CHAIN_NAME: u16 = 3;
+pub(super) const NFTA_CHAIN_HOOK: u16 = 4;
+pub(super) const NFTA_CHAIN_POLICY: u16 = 5;
+pub(super) const NFTA_CHAIN_TYPE: u16 = 7;
+pub(super) const NFTA_CHAIN_USERDATA: u16 = 12;
+
+// enum nft_rule_attributes
+pub(super) const NFTA_RULE_TABLE: u16 = 1;
+pub(super) const NFTA_RULE_CHAIN: u16 = 2;
+pub(super) const NFTA_RULE_HANDLE: u16 = 3;
+pub(super) const NFTA_RULE_EXPRESSIONS: u16 = 4;
+pub(super) const NFTA_RULE_USERDATA: u16 = 7;
+
+// enum nft_set_desc_attributes
+pub(super) const NFTA_SET_DESC_SIZE: u16 = 1;
+pub(super) const NFTA_SET_DESC_CONCAT: u16 = 2;
+
+// enum nft_set_field_attributes
+pub(super) const NFTA_SET_FIELD_LEN: u16 = 1;
+
+// enum nft_set_attributes
+pub(super) const NFTA_SET_TABLE: u16 = 1;
+pub(super) const NFTA_SET_NAME: u16 = 2;
+pub(super) const NFTA_SET_FLAGS: u16 = 3;
+pub(super) const NFTA_SET_KEY_TYPE: u16 = 4;
+pub(super) const NFTA_SET_KEY_LEN: u16 = 5;
+pub(super) const NFTA_SET_DATA_TYPE: u16 = 6;
+pub(super) const NFTA_SET_DATA_LEN: u16 = 7;
+pub(super) const NFTA_SET_DESC: u16 = 9;
+pub(super) const NFTA_SET_ID: u16 = 10;
+pub(super) const NFTA_SET_TIMEOUT: u16 = 11;
+pub(super) const NFTA_SET_USERDATA: u16 = 13;
+
+// enum nft_set_elem_attributes
+pub(super) const NFTA_SET_ELEM_KEY: u16 = 1;
+pub(super) const NFTA_SET_ELEM_DATA: u16 = 2;
+pub(super) const NFTA_SET_ELEM_FLAGS: u16 = 3;
+pub(super) const NFTA_SET_ELEM_TIMEOUT: u16 = 4;
+pub(super) const NFTA_SET_ELEM_EXPIRATION: u16 = 5;
+pub(super) const NFTA_SET_ELEM_USERDATA: u16 = 6;
+pub(super) const NFTA_SET_ELEM_KEY_END: u16 = 10;
+
+// enum nft_set_elem_list_attributes
+pub(super) const NFTA_SET_ELEM_LIST_TABLE: u16 = 1;
+pub(super) const NFTA_SET_ELEM_LIST_SET: u16 = 2;
+pub(super) const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
+
+// enum nft_data_attributes
+pub(super) const NFTA_DATA_VALUE: u16 = 1;
+pub(super) const NFTA_DATA_VERDICT: u16 = 2;
+
+// enum nft_verdict_attributes
+pub(super) const NFTA_VERDICT_CODE: u16 = 1;
+pub(super) const NFTA_VERDICT_CHAIN: u16 = 2;
+
+// enum nft_expr_attributes
+pub(super) const NFTA_EXPR_NAME: u16 = 1;
+pub(super) const NFTA_EXPR_DATA: u16 = 2;
+
+// enum nft_immediate_attributes
+pub(super) const NFTA_IMMEDIATE_DREG: u16 = 1;
+pub(super) const NFTA_IMMEDIATE_DATA: u16 = 2;
+
+// enum nft_bitwise_attributes
+pub(super) const NFTA_BITWISE_SREG: u16 = 1;
+pub(super) const NFTA_BITWISE_DREG: u16 = 2;
+pub(super) const NFTA_BITWISE_LEN: u16 = 3;
+pub(super) const NFTA_BITWISE_MASK: u16 = 4;
+pub(super) const NFTA_BITWISE_XOR: u16 = 5;
+pub(super) const NFTA_BITWISE_OP: u16 = 6;
+
+// enum nft_cmp_attributes
+pub(super) const NFTA_CMP_SREG: u16 = 1;
+pub(super) const NFTA_CMP_OP: u16 = 2;
+pub(super) const NFTA_CMP_DATA: u16 = 3;
+
+// enum nft_lookup_attributes
+pub(super) const NFTA_LOOKUP_SET: u16 = 1;
+pub(super) const NFTA_LOOKUP_SREG: u16 = 2;
+pub(super) const NFTA_LOOKUP_DREG: u16 = 3;
+pub(super) const NFTA_LOOKUP_FLAGS: u16 = 5;
+
+// enum nft_dynset_attributes
+pub(super) const NFTA_DYNSET_SET_NAME: u16 = 1;
+pub(super) const NFTA_DYNSET_OP: u16 = 3;
+pub(super) const NFTA_DYNSET_SREG_KEY: u16 = 4;
+pub(super) const NFTA_DYNSET_SREG_DATA: u16 = 5;
+pub(super) const NFTA_DYNSET_TIMEOUT: u16 = 6;
+pub(super) const NFTA_DYNSET_FLAGS: u16 = 9;
+
+// enum nft_payload_attributes
+pub(super) const NFTA_PAYLOAD_DREG: u16 = 1;
+pub(super) const NFTA_PAYLOAD_BASE: u16 = 2;
+pub(super) const NFTA_PAYLOAD_OFFSET: u16 = 3;
+pub(super) const NFTA_PAYLOAD_LEN: u16 = 4;
+
+// enum nft_meta_attributes
+pub(super) const NFTA_META_DREG: u16 = 1;
+pub(super) const NFTA_META_KEY: u16 = 2;
+pub(super) const NFTA_META_SREG: u16 = 3;
+
+// enum nft_ct_attributes
+pub(super) const NFTA_CT_DREG: u16 = 1;
+pub(super) const NFTA_CT_KEY: u16 = 2;
+pub(super) const NFTA_CT_DIRECTION: u16 = 3;
+
+// enum nft_reject_attributes
+pub(super) const NFTA_REJECT_TYPE: u16 = 1;
+pub(super) const NFTA_REJECT_ICMP_CODE: u16 = 2;
+
+// enum nft_nat_attributes
+pub(super) const NFTA_NAT_TYPE: u16 = 1;
+pub(super) const NFTA_NAT_FAMILY: u16 = 2;
+pub(super) const NFTA_NAT_REG_ADDR_MIN: u16 = 3;
+pub(super) const NFTA_NAT_REG_ADDR_MAX: u16 = 4;
+pub(super) const NFTA_NAT_REG_PROTO_MIN: u16 = 5;
+pub(super) const NFTA_NAT_REG_PROTO_MAX: u16 = 6;
+pub(super) const NFTA_NAT_FLAGS: u16 = 7;
+
+// enum nft_masq_attributes
+pub(super) const NFTA_MASQ_FLAGS: u16 = 1;
+pub(super) const NFTA_MASQ_REG_PROTO_MIN: u16 = 2;
+
+// enum nft_fib_attributes
+pub(super) const NFTA_FIB_DREG: u16 = 1;
+pub(super) const NFTA_FIB_RESULT: u16 = 2;
+pub(super) const NFTA_FIB_FLAGS: u16 = 3;
+
+// enum nft_ng_attributes
+pub(super) const NFTA_NG_DREG: u16 = 1;
+pub(super) const NFTA_NG_MODULUS: u16 = 2;
+pub(super) const NFTA_NG_TYPE: u16 = 3;
+pub(super) const NFTA_NG_OFFSET: u16 = 4;
+
+// enum nft_table_flags; PERSIST since Linux 6.9
+pub(super) const NFT_TABLE_F_OWNER: u32 = 0x2;
+pub(super) const NFT_TABLE_F_PERSIST: u32 = 0x4;
+
+// enum nft_set_flags
+pub(super) const NFT_SET_ANONYMOUS: u32 = 0x1;
+pub(super) const NFT_SET_INTERVAL: u32 = 0x4;
+pub(super) const NFT_SET_MAP: u32 = 0x8;
+pub(super) const NFT_SET_TIMEOUT: u32 = 0x10;
+pub(super) const NFT_SET_EVAL: u32 = 0x20;
+pub(super) const NFT_SET_CONCAT: u32 = 0x80;
+
+// enum nft_data_types
+pub(super) const NFT_DATA_VERDICT: u32 = 0xffff_ff00;
+
+// enum nft_cmp_ops
+pub(super) const NFT_CMP_EQ: u32 = 0;
+pub(super) const NFT_CMP_NEQ: u32 = 1;
+
+// enum nft_lookup_flags
+pub(super) const NFT_LOOKUP_F_INV: u32 = 1;
+
+// enum nft_dynset_ops
+pub(super) const NFT_DYNSET_OP_UPDATE: u32 = 1;
+
+// enum nft_payload_bases
+pub(super) const NFT_PAYLOAD_NETWORK_HEADER: u32 = 1;
+pub(super) const NFT_PAYLOAD_TRANSPORT_HEADER: u32 = 2;
+
+// enum nft_meta_keys
+pub(super) const NFT_META_MARK: u32 = 3;
+pub(super) const NFT_META_IIFNAME: u32 = 6;
+pub(super) const NFT_META_OIFNAME: u32 = 7;
+pub(super) const NFT_META_L4PROTO: u32 = 16;
+
+// enum nft_ct_keys
+pub(super) const NFT_CT_STATE: u32 = 0;
+pub(super) const NFT_CT_STATUS: u32 = 2;
+
+// enum nft_reject_types
+pub(super) const NFT_REJECT_ICMP_UNREACH: u32 = 0;
+
+// enum nft_nat_types
+pub(super) const NFT_NAT_DNAT: u32 = 1;
+
+// enum nft_fib_result, enum nft_fib_flags
+pub(super) const NFT_FIB_RESULT_ADDRTYPE: u32 = 3;
+pub(super) const NFTA_FIB_F_SADDR: u32 = 1;
+pub(super) const NFTA_FIB_F_DADDR: u32 = 2;
+
+// enum nft_ng_types
+pub(super) const NFT_NG_RANDOM: u32 = 1;

@@ -1,9 +1,18 @@
 //! Elements of sets and maps.
+//!
+//! Reading them back copies nothing: tables have hundreds of thousands of elements.
 
+use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Value, Verdict};
+use super::abi::*;
+use super::fields::{DecodeError, Fields};
+use super::object::write_userdata;
+use super::text::{Comment, Time, milliseconds};
+use super::{Set, SetData, Type, Value, Verdict, set, userdata};
+use crate::netlink::attr::{AttrWriter, Attrs};
 
 /// An element of a set or map.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +27,15 @@ pub struct Element {
     pub comment: Option<Arc<str>>,
     /// How long it lives, if not as long as the set says.
     pub timeout: Option<Duration>,
+}
+
+/// What a map returns for a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ElementData {
+    /// Concatenated fields.
+    Value(Value),
+    /// A verdict.
+    Verdict(Verdict),
 }
 
 impl Element {
@@ -35,13 +53,259 @@ impl Element {
     pub fn with_verdict(key: Value, verdict: Verdict) -> Self {
         Self { data: Some(ElementData::Verdict(verdict)), ..Self::new(key) }
     }
+
+    /// Whether key and data have the lengths that the set's types ask for.
+    pub(super) fn fits(&self, set: &Set) -> bool {
+        let data_fits = match (&self.data, &set.data) {
+            (None, None) => true,
+            (Some(ElementData::Verdict(_)), Some(SetData::Verdict)) => true,
+            (Some(ElementData::Value(data)), Some(SetData::Values(types))) => fits(data, types),
+            (None | Some(_), None | Some(_)) => false,
+        };
+        data_fits && self.key_fits(set)
+    }
+
+    /// Whether the key has the length that the set's types ask for.
+    pub(super) fn key_fits(&self, set: &Set) -> bool {
+        let end_fits = |end| fits(end, &set.key) && set.is_interval_concatenation();
+        fits(&self.key, &set.key) && self.key_end.as_ref().is_none_or(end_fits)
+    }
+
+    pub(super) fn encode(&self, set: &Set, w: &mut AttrWriter<'_>) {
+        self.encode_key(set, w);
+        match &self.data {
+            None => {}
+            Some(ElementData::Value(data)) => {
+                write_value(w, NFTA_SET_ELEM_DATA, data, set.data_types())
+            }
+            Some(ElementData::Verdict(verdict)) => {
+                w.nest(NFTA_SET_ELEM_DATA, |w| verdict.encode(w));
+            }
+        }
+        if let Some(timeout) = self.timeout {
+            w.be64(NFTA_SET_ELEM_TIMEOUT, milliseconds(timeout));
+        }
+        write_userdata(w, NFTA_SET_ELEM_USERDATA, self.comment.as_deref());
+    }
+
+    /// Appends what identifies the element.
+    pub(super) fn encode_key(&self, set: &Set, w: &mut AttrWriter<'_>) {
+        write_value(w, NFTA_SET_ELEM_KEY, &self.key, &set.key);
+        // nft_pipapo asks for both ends also where they are equal.
+        if set.is_interval_concatenation() {
+            let end = self.key_end.as_ref().unwrap_or(&self.key);
+            write_value(w, NFTA_SET_ELEM_KEY_END, end, &set.key);
+        }
+    }
+
+    /// The element as `nft list` prints it: `10.96.0.1 . tcp . 443 comment "default/kubernetes"`.
+    pub fn text(&self, set: &Set) -> impl fmt::Display {
+        fmt::from_fn(move |f| {
+            write_key_text(f, &set.key, &self.key, self.key_end.as_ref())?;
+            if let Some(timeout) = self.timeout {
+                write!(f, " timeout {}", Time(timeout))?;
+            }
+            write!(f, "{}", Comment(self.comment.as_deref()))?;
+            match &self.data {
+                None => Ok(()),
+                Some(ElementData::Verdict(verdict)) => write!(f, " : {verdict}"),
+                Some(ElementData::Value(data)) => {
+                    f.write_str(" : ")?;
+                    write_key_text(f, set.data_types(), data, None)
+                }
+            }
+        })
+    }
+
+    /// The key alone, as `nft list` prints it.
+    pub fn key_text(&self, set: &Set) -> impl fmt::Display {
+        fmt::from_fn(move |f| write_key_text(f, &set.key, &self.key, self.key_end.as_ref()))
+    }
 }
 
-/// What a map returns for a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ElementData {
-    /// Concatenated fields.
-    Value(Value),
-    /// A verdict.
-    Verdict(Verdict),
+fn fits(value: &Value, types: &[Type]) -> bool {
+    value.as_bytes().len() == set::length(types).next_multiple_of(4)
+}
+
+fn write_value(w: &mut AttrWriter<'_>, kind: u16, value: &Value, types: &[Type]) {
+    let bytes = value.as_bytes();
+    // A single field is shorter in the kernel than in a register.
+    let bytes = bytes.get(..set::length(types)).unwrap_or(bytes);
+    w.nest(kind, |w| w.bytes(NFTA_DATA_VALUE, bytes));
+}
+
+fn write_key_text(
+    f: &mut fmt::Formatter<'_>,
+    types: &[Type],
+    first: &Value,
+    last: Option<&Value>,
+) -> fmt::Result {
+    let mut start = 0;
+    for (i, kind) in types.iter().enumerate() {
+        let length = kind.length() as usize;
+        let field = |value: &Value| -> Vec<u8> {
+            value.as_bytes().get(start..start + length).unwrap_or_default().to_vec()
+        };
+        f.write_str(if i > 0 { " . " } else { "" })?;
+        let first = field(first);
+        match last.map(field) {
+            Some(last) if last != first => write_range_text(f, *kind, &first, &last)?,
+            Some(_) | None => write_field_text(f, *kind, &first)?,
+        }
+        start += length.next_multiple_of(4);
+    }
+    Ok(())
+}
+
+fn write_range_text(
+    f: &mut fmt::Formatter<'_>,
+    kind: Type,
+    first: &[u8],
+    last: &[u8],
+) -> fmt::Result {
+    write_field_text(f, kind, first)?;
+    match (kind, prefix_length(first, last)) {
+        (Type::Ipv4Addr | Type::Ipv6Addr, Some(length)) => write!(f, "/{length}"),
+        (_, _) => {
+            f.write_str("-")?;
+            write_field_text(f, kind, last)
+        }
+    }
+}
+
+/// The length of the prefix whose addresses are exactly those from `first` to `last`.
+fn prefix_length(first: &[u8], last: &[u8]) -> Option<u32> {
+    let differing = first.iter().zip(last).position(|(a, b)| a != b)?;
+    let (low, high) = (first.get(differing)?, last.get(differing)?);
+    let same_bits = (low ^ high).leading_zeros();
+    let tail = u8::MAX.checked_shr(same_bits).unwrap_or(0);
+    let is_prefix = low & tail == 0
+        && high & tail == tail
+        && first.iter().skip(differing + 1).all(|byte| *byte == 0)
+        && last.iter().skip(differing + 1).all(|byte| *byte == u8::MAX);
+    let length = u32::try_from(differing).ok()? * 8 + same_bits;
+    is_prefix.then_some(length)
+}
+
+fn write_field_text(f: &mut fmt::Formatter<'_>, kind: Type, bytes: &[u8]) -> fmt::Result {
+    match (kind, bytes) {
+        (Type::Ipv4Addr, &[a, b, c, d]) => write!(f, "{}", IpAddr::from([a, b, c, d])),
+        (Type::Ipv6Addr, bytes) => match <[u8; 16]>::try_from(bytes) {
+            Ok(bytes) => write!(f, "{}", IpAddr::from(bytes)),
+            Err(_) => write!(f, "{bytes:02x?}"),
+        },
+        (Type::InetProto, &[number]) => write_protocol(f, number),
+        (Type::InetService, &[high, low]) => write!(f, "{}", u16::from_be_bytes([high, low])),
+        (Type::Mark, &[a, b, c, d]) => write!(f, "{:#010x}", u32::from_ne_bytes([a, b, c, d])),
+        (Type::Integer, &[a, b, c, d]) => write!(f, "{}", u32::from_ne_bytes([a, b, c, d])),
+        // A value of the wrong length is never sent: `fits`.
+        (_, bytes) => write!(f, "{bytes:02x?}"),
+    }
+}
+
+/// A protocol by name where nft has one.
+pub(super) fn write_protocol(f: &mut fmt::Formatter<'_>, number: u8) -> fmt::Result {
+    match number {
+        6 => f.write_str("tcp"),
+        17 => f.write_str("udp"),
+        132 => f.write_str("sctp"),
+        number => write!(f, "{number}"),
+    }
+}
+
+/// An element in a message from the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ElementView<'a> {
+    /// The key or the first key of a range, as long as the set's key, without padding of a single
+    /// field.
+    pub key: &'a [u8],
+    /// Last key of a range.
+    pub key_end: Option<&'a [u8]>,
+    /// What a map returns.
+    pub data: Option<DataView<'a>>,
+    /// What `nft list` prints as comment.
+    pub comment: Option<&'a str>,
+    /// How long it lives, if it says so.
+    pub timeout: Option<Duration>,
+    /// How much of its life is left.
+    pub expires: Option<Duration>,
+    /// `NFT_SET_ELEM_*`.
+    pub flags: u32,
+}
+
+/// Data of an element in a message from the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataView<'a> {
+    /// Plain data, without padding of a single field.
+    Value(&'a [u8]),
+    /// The attributes of a verdict, which [`ElementView::to_element`] decodes.
+    Verdict(&'a [u8]),
+}
+
+impl ElementView<'_> {
+    /// The element as it would be sent, padded to words; `None` if it is none that this program
+    /// sends.
+    pub fn to_element(&self) -> Option<Element> {
+        let data = match self.data {
+            None => None,
+            Some(DataView::Value(bytes)) => Some(ElementData::Value(Value::from_bytes(bytes)?)),
+            Some(DataView::Verdict(attributes)) => {
+                let fields = Fields::read(Attrs::new(attributes)).ok()?;
+                Some(ElementData::Verdict(Verdict::decode(&fields).ok()?))
+            }
+        };
+        let key = Value::from_bytes(self.key)?;
+        let key_end = match self.key_end {
+            Some(bytes) => Some(Value::from_bytes(bytes)?).filter(|end| *end != key),
+            None => None,
+        };
+        let comment = self.comment.map(Arc::from);
+        (self.flags == 0).then_some(Element { key, key_end, data, comment, timeout: self.timeout })
+    }
+}
+
+/// Reads the attributes of an `NFT_MSG_NEWSETELEM` message and hands on every element.
+///
+/// # Errors
+/// The attributes are broken; elements before that have been handed on.
+pub fn decode_elements<'a>(
+    attributes: &'a [u8],
+    mut each: impl FnMut(ElementView<'a>),
+) -> Result<(), DecodeError> {
+    let fields = Fields::read(Attrs::new(attributes))?;
+    let Some(list) = fields.find(NFTA_SET_ELEM_LIST_ELEMENTS) else { return Ok(()) };
+    for item in list.nested() {
+        each(decode_element(item?.nested())?);
+    }
+    Ok(())
+}
+
+fn decode_element(attrs: Attrs<'_>) -> Result<ElementView<'_>, DecodeError> {
+    let fields = Fields::read(attrs)?;
+    let value = |kind| -> Result<Option<&[u8]>, DecodeError> {
+        let Some(attr) = fields.find(kind) else { return Ok(None) };
+        Ok(Some(Fields::read(attr.nested())?.need(NFTA_DATA_VALUE)?.payload))
+    };
+    let milliseconds = |kind| Ok::<_, DecodeError>(fields.be64(kind)?.map(Duration::from_millis));
+    Ok(ElementView {
+        // The catch-all element has no key; its flag tells it apart.
+        key: value(NFTA_SET_ELEM_KEY)?.unwrap_or_default(),
+        key_end: value(NFTA_SET_ELEM_KEY_END)?,
+        data: decode_data(&fields)?,
+        comment: fields
+            .find(NFTA_SET_ELEM_USERDATA)
+            .and_then(|attr| userdata::read_comment(attr.payload)),
+        timeout: milliseconds(NFTA_SET_ELEM_TIMEOUT)?,
+        expires: milliseconds(NFTA_SET_ELEM_EXPIRATION)?,
+        flags: fields.be32_or_zero(NFTA_SET_ELEM_FLAGS)?,
+    })
+}
+
+fn decode_data<'a>(element: &Fields<'a>) -> Result<Option<DataView<'a>>, DecodeError> {
+    let Some(data) = element.find(NFTA_SET_ELEM_DATA) else { return Ok(None) };
+    let fields = Fields::read(data.nested())?;
+    match fields.find(NFTA_DATA_VALUE) {
+        Some(value) => Ok(Some(DataView::Value(value.payload))),
+        None => Ok(Some(DataView::Verdict(data.payload))),
+    }
 }

@@ -1,8 +1,445 @@
 //! Expressions: the instructions that the kernel runs for a rule.
+//!
+//! Reading back undoes what the kernel adds on its own (registers renumbered, defaults spelled out),
+//! so an expression that was sent and read is equal to itself.
 
-/// One instruction of a rule.
+use super::abi::*;
+use super::fields::{DecodeError, Fields};
+use super::{Name, Verdict};
+use crate::netlink::attr::{Attr, AttrWriter, Attrs};
+
+/// One instruction of a rule. Numbers called key, base or flags are the kernel's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expr {
-    /// An expression that this program never sends, by its name.
+    /// Loads bytes of the packet.
+    Payload {
+        /// `NFT_PAYLOAD_*`.
+        base: u32,
+        /// Bytes from the start of that header.
+        offset: u32,
+        /// Bytes to load.
+        length: u32,
+        /// Where they go.
+        to: Register,
+    },
+    /// Loads what the kernel knows of the packet.
+    Meta {
+        /// `NFT_META_*`.
+        key: u32,
+        /// Where it goes.
+        to: Register,
+    },
+    /// Sets what the kernel knows of the packet.
+    MetaSet {
+        /// `NFT_META_*`.
+        key: u32,
+        /// Where the value is.
+        from: Register,
+    },
+    /// Loads what the kernel knows of the connection.
+    Ct {
+        /// `NFT_CT_*`.
+        key: u32,
+        /// Where it goes.
+        to: Register,
+    },
+    /// Loads the kind of an address, as routing sees it.
+    FibType {
+        /// `NFTA_FIB_F_*`.
+        flags: u32,
+        /// Where it goes.
+        to: Register,
+    },
+    /// Loads a random number from 0 to `modulus` minus 1, in host byte order.
+    Numgen {
+        /// One more than the highest number.
+        modulus: u32,
+        /// Where it goes.
+        to: Register,
+    },
+    /// Goes on if the register has the value.
+    Cmp {
+        /// What is compared.
+        from: Register,
+        /// Goes on if it does not have it.
+        negated: bool,
+        /// The value.
+        value: Vec<u8>,
+    },
+    /// Computes `(from & mask) ^ xor`.
+    Bitwise {
+        /// Where the value is.
+        from: Register,
+        /// Where the result goes.
+        to: Register,
+        /// As long as `xor`.
+        mask: Vec<u8>,
+        /// As long as `mask`.
+        xor: Vec<u8>,
+    },
+    /// Goes on if the set has the key; loads a map's data.
+    Lookup {
+        /// Name of the set or map.
+        set: Name,
+        /// Where the key starts.
+        from: Register,
+        /// Where the data goes, `None` for a set.
+        to: Option<Register>,
+        /// Goes on if the set does not have the key.
+        negated: bool,
+    },
+    /// Loads a value.
+    Immediate {
+        /// The value.
+        value: Vec<u8>,
+        /// Where it goes.
+        to: Register,
+    },
+    /// Ends the rule with a verdict.
+    Verdict(Verdict),
+    /// Replaces the destination.
+    Dnat {
+        /// `NFPROTO_*`.
+        family: u8,
+        /// Where the address is.
+        address: Register,
+        /// Where the port is.
+        port: Option<Register>,
+    },
+    /// Replaces the source by the address of the leaving interface.
+    Masquerade {
+        /// `NF_NAT_RANGE_*`.
+        flags: u32,
+    },
+    /// Answers that the destination cannot be reached.
+    Reject {
+        /// `NFT_REJECT_*`.
+        kind: u32,
+        /// Code of the ICMP or ICMPv6 message.
+        code: u8,
+    },
+    /// Adds an element to a set or renews it.
+    UpdateSet {
+        /// Name of the set.
+        set: Name,
+        /// Where the key starts.
+        key: Register,
+        /// How long the element lives in milliseconds, if not as long as the set says.
+        timeout: Option<u64>,
+    },
+    /// An expression, or a use of one, that this program never sends; by its name.
     Other(String),
+}
+
+/// A register of the kernel's virtual machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Register {
+    /// The verdict.
+    Verdict,
+    /// Data from this word of four bytes on, 0 to 15.
+    Word(u8),
+}
+
+impl Register {
+    fn number(self) -> u32 {
+        match self {
+            Self::Verdict => NFT_REG_VERDICT,
+            Self::Word(word) => NFT_REG32_00 + u32::from(word),
+        }
+    }
+
+    // The kernel answers with the old names of 16 byte registers where they start at the same word.
+    fn decode(number: u32) -> Result<Self, DecodeError> {
+        let word = match number {
+            NFT_REG_VERDICT => return Ok(Self::Verdict),
+            NFT_REG_1..=NFT_REG_4 => (number - NFT_REG_1) * 4,
+            NFT_REG32_00..=NFT_REG32_15 => number - NFT_REG32_00,
+            _ => return Err(DecodeError::Unknown("register")),
+        };
+        u8::try_from(word).map(Self::Word).map_err(|_| DecodeError::Unknown("register"))
+    }
+}
+
+impl Expr {
+    /// Appends `NFTA_EXPR_NAME` and `NFTA_EXPR_DATA`.
+    pub(super) fn encode(&self, w: &mut AttrWriter<'_>) {
+        w.str(NFTA_EXPR_NAME, self.name());
+        w.nest(NFTA_EXPR_DATA, |w| self.encode_data(w));
+    }
+
+    /// The kernel's name of the expression.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Payload { .. } => "payload",
+            Self::Meta { .. } | Self::MetaSet { .. } => "meta",
+            Self::Ct { .. } => "ct",
+            Self::FibType { .. } => "fib",
+            Self::Numgen { .. } => "numgen",
+            Self::Cmp { .. } => "cmp",
+            Self::Bitwise { .. } => "bitwise",
+            Self::Lookup { .. } => "lookup",
+            Self::Immediate { .. } | Self::Verdict(_) => "immediate",
+            Self::Dnat { .. } => "nat",
+            Self::Masquerade { .. } => "masq",
+            Self::Reject { .. } => "reject",
+            Self::UpdateSet { .. } => "dynset",
+            Self::Other(name) => name,
+        }
+    }
+
+    fn encode_data(&self, w: &mut AttrWriter<'_>) {
+        match self {
+            Self::Payload { base, offset, length, to } => {
+                w.be32(NFTA_PAYLOAD_DREG, to.number());
+                w.be32(NFTA_PAYLOAD_BASE, *base);
+                w.be32(NFTA_PAYLOAD_OFFSET, *offset);
+                w.be32(NFTA_PAYLOAD_LEN, *length);
+            }
+            Self::Meta { key, to } => pair(w, (NFTA_META_KEY, *key), (NFTA_META_DREG, to)),
+            Self::MetaSet { key, from } => pair(w, (NFTA_META_KEY, *key), (NFTA_META_SREG, from)),
+            Self::Ct { key, to } => pair(w, (NFTA_CT_KEY, *key), (NFTA_CT_DREG, to)),
+            Self::FibType { flags, to } => {
+                pair(w, (NFTA_FIB_FLAGS, *flags), (NFTA_FIB_DREG, to));
+                w.be32(NFTA_FIB_RESULT, NFT_FIB_RESULT_ADDRTYPE);
+            }
+            Self::Numgen { modulus, to } => {
+                pair(w, (NFTA_NG_MODULUS, *modulus), (NFTA_NG_DREG, to));
+                w.be32(NFTA_NG_TYPE, NFT_NG_RANDOM);
+            }
+            Self::Cmp { from, negated, value } => {
+                let operation = if *negated { NFT_CMP_NEQ } else { NFT_CMP_EQ };
+                pair(w, (NFTA_CMP_OP, operation), (NFTA_CMP_SREG, from));
+                w.nest(NFTA_CMP_DATA, |w| w.bytes(NFTA_DATA_VALUE, value));
+            }
+            Self::Bitwise { from, to, mask, xor } => {
+                // A mask that is longer than the registers is refused by the kernel.
+                let length = u32::try_from(mask.len()).unwrap_or(u32::MAX);
+                pair(w, (NFTA_BITWISE_LEN, length), (NFTA_BITWISE_SREG, from));
+                w.be32(NFTA_BITWISE_DREG, to.number());
+                w.nest(NFTA_BITWISE_MASK, |w| w.bytes(NFTA_DATA_VALUE, mask));
+                w.nest(NFTA_BITWISE_XOR, |w| w.bytes(NFTA_DATA_VALUE, xor));
+            }
+            Self::Lookup { set, from, to, negated } => {
+                w.str(NFTA_LOOKUP_SET, set);
+                w.be32(NFTA_LOOKUP_SREG, from.number());
+                if let Some(to) = to {
+                    w.be32(NFTA_LOOKUP_DREG, to.number());
+                }
+                if *negated {
+                    w.be32(NFTA_LOOKUP_FLAGS, NFT_LOOKUP_F_INV);
+                }
+            }
+            Self::Immediate { value, to } => {
+                w.be32(NFTA_IMMEDIATE_DREG, to.number());
+                w.nest(NFTA_IMMEDIATE_DATA, |w| w.bytes(NFTA_DATA_VALUE, value));
+            }
+            Self::Verdict(verdict) => {
+                w.be32(NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT);
+                w.nest(NFTA_IMMEDIATE_DATA, |w| verdict.encode(w));
+            }
+            Self::Dnat { family, address, port } => {
+                w.be32(NFTA_NAT_TYPE, NFT_NAT_DNAT);
+                pair(w, (NFTA_NAT_FAMILY, u32::from(*family)), (NFTA_NAT_REG_ADDR_MIN, address));
+                if let Some(port) = port {
+                    w.be32(NFTA_NAT_REG_PROTO_MIN, port.number());
+                }
+            }
+            Self::Masquerade { flags } => w.be32(NFTA_MASQ_FLAGS, *flags),
+            Self::Reject { kind, code } => {
+                w.be32(NFTA_REJECT_TYPE, *kind);
+                w.u8(NFTA_REJECT_ICMP_CODE, *code);
+            }
+            Self::UpdateSet { set, key, timeout } => encode_update(w, set, *key, *timeout),
+            Self::Other(_) => {}
+        }
+    }
+
+    /// Reads what [`Expr::encode`] appends.
+    pub(super) fn decode(attrs: Attrs<'_>) -> Result<Self, DecodeError> {
+        let fields = Fields::read(attrs)?;
+        let name = fields.str(NFTA_EXPR_NAME)?;
+        let data = fields.find(NFTA_EXPR_DATA).map_or(Attrs::new(&[]), |data| data.nested());
+        let known = decode_known(name, &Fields::read(data)?)?;
+        Ok(known.unwrap_or_else(|| Self::Other(name.to_owned())))
+    }
+}
+
+fn pair(w: &mut AttrWriter<'_>, (kind, number): (u16, u32), (at, register): (u16, &Register)) {
+    w.be32(kind, number);
+    w.be32(at, register.number());
+}
+
+fn encode_update(w: &mut AttrWriter<'_>, set: &Name, key: Register, timeout: Option<u64>) {
+    w.str(NFTA_DYNSET_SET_NAME, set);
+    pair(w, (NFTA_DYNSET_OP, NFT_DYNSET_OP_UPDATE), (NFTA_DYNSET_SREG_KEY, &key));
+    if let Some(timeout) = timeout {
+        w.be64(NFTA_DYNSET_TIMEOUT, timeout);
+    }
+}
+
+/// `None` for an expression, or a use of one, that this program never sends.
+fn decode_known(name: &str, fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
+    match name {
+        "payload" => decode_payload(fields),
+        "meta" => decode_meta(fields),
+        "ct" => decode_ct(fields),
+        "fib" => decode_fib(fields),
+        "numgen" => decode_numgen(fields),
+        "cmp" => decode_cmp(fields),
+        "bitwise" => decode_bitwise(fields),
+        "lookup" => decode_lookup(fields).map(Some),
+        "immediate" => decode_immediate(fields).map(Some),
+        "nat" => decode_nat(fields),
+        "masq" => decode_masquerade(fields),
+        "reject" => decode_reject(fields).map(Some),
+        "dynset" => decode_dynset(fields),
+        _ => Ok(None),
+    }
+}
+
+fn register(fields: &Fields<'_>, kind: u16) -> Result<Register, DecodeError> {
+    Register::decode(fields.be32(kind)?)
+}
+
+fn optional_register(fields: &Fields<'_>, kind: u16) -> Result<Option<Register>, DecodeError> {
+    fields.find(kind).map(|attr| Register::decode(attr.be32()?)).transpose()
+}
+
+fn value(fields: &Fields<'_>, kind: u16) -> Result<Vec<u8>, DecodeError> {
+    Ok(fields.nest(kind)?.need(NFTA_DATA_VALUE)?.payload.to_vec())
+}
+
+fn decode_payload(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
+    let Some(to) = optional_register(fields, NFTA_PAYLOAD_DREG)? else { return Ok(None) };
+    let base = fields.be32(NFTA_PAYLOAD_BASE)?;
+    let offset = fields.be32(NFTA_PAYLOAD_OFFSET)?;
+    let length = fields.be32(NFTA_PAYLOAD_LEN)?;
+    Ok(Some(Expr::Payload { base, offset, length, to }))
+}
+
+fn decode_meta(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
+    let key = fields.be32(NFTA_META_KEY)?;
+    match optional_register(fields, NFTA_META_DREG)? {
+        Some(to) => Ok(Some(Expr::Meta { key, to })),
+        None => Ok(Some(Expr::MetaSet { key, from: register(fields, NFTA_META_SREG)? })),
+    }
+}
+
+fn decode_ct(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
+    let to = optional_register(fields, NFTA_CT_DREG)?;
+    match (to, fields.find(NFTA_CT_DIRECTION)) {
+        (Some(to), None) => Ok(Some(Expr::Ct { key: fields.be32(NFTA_CT_KEY)?, to })),
+        (Some(_), Some(_)) | (None, _) => Ok(None),
+    }
+}
+
+fn decode_fib(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
+    match fields.be32(NFTA_FIB_RESULT)? {
+        NFT_FIB_RESULT_ADDRTYPE => Ok(Some(Expr::FibType {
+            flags: fields.be32(NFTA_FIB_FLAGS)?,
+            to: register(fields, NFTA_FIB_DREG)?,
+        })),
+        _ => Ok(None),
+    }
+}
+
+fn decode_numgen(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
+    let modulus = fields.be32(NFTA_NG_MODULUS)?;
+    match (fields.be32(NFTA_NG_TYPE)?, fields.be32_or_zero(NFTA_NG_OFFSET)?) {
+        (NFT_NG_RANDOM, 0) => {
+            Ok(Some(Expr::Numgen { modulus, to: register(fields, NFTA_NG_DREG)? }))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn decode_cmp(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
+    let negated = match fields.be32(NFTA_CMP_OP)? {
+        NFT_CMP_EQ => false,
+        NFT_CMP_NEQ => true,
+        _ => return Ok(None),
+    };
+    let from = register(fields, NFTA_CMP_SREG)?;
+    Ok(Some(Expr::Cmp { from, negated, value: value(fields, NFTA_CMP_DATA)? }))
+}
+
+fn decode_bitwise(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
+    const NFT_BITWISE_MASK_XOR: u32 = 0;
+    if fields.be32_or_zero(NFTA_BITWISE_OP)? != NFT_BITWISE_MASK_XOR {
+        return Ok(None);
+    }
+    Ok(Some(Expr::Bitwise {
+        from: register(fields, NFTA_BITWISE_SREG)?,
+        to: register(fields, NFTA_BITWISE_DREG)?,
+        mask: value(fields, NFTA_BITWISE_MASK)?,
+        xor: value(fields, NFTA_BITWISE_XOR)?,
+    }))
+}
+
+fn decode_lookup(fields: &Fields<'_>) -> Result<Expr, DecodeError> {
+    Ok(Expr::Lookup {
+        set: fields.str(NFTA_LOOKUP_SET)?.to_owned().into(),
+        from: register(fields, NFTA_LOOKUP_SREG)?,
+        to: optional_register(fields, NFTA_LOOKUP_DREG)?,
+        negated: fields.be32_or_zero(NFTA_LOOKUP_FLAGS)? & NFT_LOOKUP_F_INV != 0,
+    })
+}
+
+fn decode_immediate(fields: &Fields<'_>) -> Result<Expr, DecodeError> {
+    match register(fields, NFTA_IMMEDIATE_DREG)? {
+        Register::Verdict => {
+            Ok(Expr::Verdict(Verdict::decode(&fields.nest(NFTA_IMMEDIATE_DATA)?)?))
+        }
+        to @ Register::Word(_) => {
+            Ok(Expr::Immediate { value: value(fields, NFTA_IMMEDIATE_DATA)?, to })
+        }
+    }
+}
+
+fn decode_nat(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
+    // The kernel names both ends of a range, and sets these flags if there is an address, a port.
+    const IMPLIED: u32 = NF_NAT_RANGE_MAP_IPS | NF_NAT_RANGE_PROTO_SPECIFIED;
+    let address = optional_register(fields, NFTA_NAT_REG_ADDR_MIN)?;
+    let port = optional_register(fields, NFTA_NAT_REG_PROTO_MIN)?;
+    let is_range = |kind, min| -> Result<bool, DecodeError> {
+        Ok(optional_register(fields, kind)?.is_some_and(|max| Some(max) != min))
+    };
+    let plain = fields.be32(NFTA_NAT_TYPE)? == NFT_NAT_DNAT
+        && fields.be32_or_zero(NFTA_NAT_FLAGS)? & !IMPLIED == 0
+        && !is_range(NFTA_NAT_REG_ADDR_MAX, address)?
+        && !is_range(NFTA_NAT_REG_PROTO_MAX, port)?;
+    let family = u8::try_from(fields.be32(NFTA_NAT_FAMILY)?).unwrap_or(NFPROTO_UNSPEC);
+    match address {
+        Some(address) if plain => Ok(Some(Expr::Dnat { family, address, port })),
+        Some(_) | None => Ok(None),
+    }
+}
+
+fn decode_masquerade(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
+    match fields.find(NFTA_MASQ_REG_PROTO_MIN) {
+        Some(_) => Ok(None),
+        None => Ok(Some(Expr::Masquerade { flags: fields.be32_or_zero(NFTA_MASQ_FLAGS)? })),
+    }
+}
+
+fn decode_reject(fields: &Fields<'_>) -> Result<Expr, DecodeError> {
+    Ok(Expr::Reject {
+        kind: fields.be32(NFTA_REJECT_TYPE)?,
+        code: fields.find(NFTA_REJECT_ICMP_CODE).map_or(Ok(0), |code: Attr<'_>| code.u8())?,
+    })
+}
+
+fn decode_dynset(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
+    let plain = fields.be32(NFTA_DYNSET_OP)? == NFT_DYNSET_OP_UPDATE
+        && fields.be32_or_zero(NFTA_DYNSET_FLAGS)? == 0
+        && fields.find(NFTA_DYNSET_SREG_DATA).is_none();
+    if !plain {
+        return Ok(None);
+    }
+    Ok(Some(Expr::UpdateSet {
+        set: fields.str(NFTA_DYNSET_SET_NAME)?.to_owned().into(),
+        key: register(fields, NFTA_DYNSET_SREG_KEY)?,
+        // The kernel answers 0 where no timeout was given.
+        timeout: fields.be64(NFTA_DYNSET_TIMEOUT)?.filter(|timeout| *timeout > 0),
+    }))
 }

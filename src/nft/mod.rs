@@ -4,24 +4,35 @@
 //! decoding. They stand side by side in the file of the object.
 
 mod abi;
+mod batch;
 mod element;
 mod expr;
+mod fields;
+mod locate;
 mod object;
 mod rule;
+mod selector;
 mod set;
 mod statement;
+mod text;
 mod transaction;
+mod userdata;
 mod value;
 mod verdict;
 
-pub use element::{Element, ElementData};
-pub use expr::Expr;
-pub use object::{Chain, ChainType, Family, Hook, HookPoint, Name, Table, TableFlags, TableRef};
-pub use rule::Rule;
-pub use set::{Set, SetData, SetFlags, Type};
-pub use statement::{Operand, Selector, Statement};
-pub use transaction::{
-    Acknowledge, Batch, EncodeError, MessageKind, MessageOrigin, Operation, Transaction,
+pub use batch::{Acknowledge, Batch, EncodeError, LIST_LIMIT, MessageKind, MessageOrigin};
+pub use element::{DataView, Element, ElementData, ElementView, decode_elements};
+pub use expr::{Expr, Register};
+pub use fields::DecodeError;
+pub use locate::{Location, locate};
+pub use object::{
+    Chain, ChainType, Family, Hook, HookPoint, Name, Table, TableFlags, TableRef, table_name,
+    table_owner,
 };
+pub use rule::{DecodedRule, Rule};
+pub use selector::{Operand, Selector};
+pub use set::{DecodedSet, Set, SetData, SetFlags, Type};
+pub use statement::{LowerError, Statement};
+pub use transaction::{Operation, Transaction};
 pub use value::Value;
 pub use verdict::Verdict;

@@ -2,6 +2,13 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::net::IpAddr;
+
+use super::abi::*;
+use super::fields::{DecodeError, Fields};
+use super::text::Comment;
+use super::userdata;
+use crate::netlink::attr::{AttrWriter, Attrs};
 
 /// Name of a table, chain or set.
 pub type Name = Cow<'static, str>;
@@ -13,6 +20,25 @@ pub enum Family {
     Ip,
     /// IPv6: `NFPROTO_IPV6`.
     Ip6,
+}
+
+impl Family {
+    /// `nfgen_family` of messages about this family's objects.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Ip => NFPROTO_IPV4,
+            Self::Ip6 => NFPROTO_IPV6,
+        }
+    }
+
+    /// The bytes of an address of this family, `None` for one of the other.
+    pub(super) fn octets(self, address: IpAddr) -> Option<Vec<u8>> {
+        match (self, address) {
+            (Self::Ip, IpAddr::V4(address)) => Some(address.octets().to_vec()),
+            (Self::Ip6, IpAddr::V6(address)) => Some(address.octets().to_vec()),
+            (Self::Ip, IpAddr::V6(_)) | (Self::Ip6, IpAddr::V4(_)) => None,
+        }
+    }
 }
 
 impl fmt::Display for Family {
@@ -57,6 +83,62 @@ impl Table {
     pub fn reference(&self) -> TableRef {
         TableRef { family: self.family, name: self.name.clone() }
     }
+
+    pub(super) fn encode(&self, w: &mut AttrWriter<'_>) {
+        w.str(NFTA_TABLE_NAME, &self.name);
+        w.be32(NFTA_TABLE_FLAGS, self.flags.bits());
+        write_userdata(w, NFTA_TABLE_USERDATA, self.comment.as_deref());
+    }
+
+    /// Reads the attributes of an `NFT_MSG_NEWTABLE` message of this family.
+    ///
+    /// # Errors
+    /// The attributes are broken, or a flag is one that this program never sets.
+    pub fn decode(family: Family, attributes: &[u8]) -> Result<Self, DecodeError> {
+        let fields = Fields::read(Attrs::new(attributes))?;
+        Ok(Self {
+            family,
+            name: Cow::Owned(fields.str(NFTA_TABLE_NAME)?.to_owned()),
+            flags: TableFlags::from_bits(fields.be32_or_zero(NFTA_TABLE_FLAGS)?)?,
+            comment: read_userdata(&fields, NFTA_TABLE_USERDATA),
+        })
+    }
+}
+
+/// The port id of the socket that owns the table of an `NFT_MSG_NEWTABLE` message, if any does.
+///
+/// # Errors
+/// The attributes are broken.
+pub fn table_owner(attributes: &[u8]) -> Result<Option<u32>, DecodeError> {
+    let fields = Fields::read(Attrs::new(attributes))?;
+    Ok(fields.find(NFTA_TABLE_OWNER).map(|attr| attr.be32()).transpose()?)
+}
+
+/// The name of the table that a message about a table, chain, rule, set or element belongs to.
+///
+/// # Errors
+/// The attributes are broken or do not name a table.
+pub fn table_name(attributes: &[u8]) -> Result<&str, DecodeError> {
+    // NFTA_CHAIN_TABLE, NFTA_RULE_TABLE, NFTA_SET_TABLE and NFTA_SET_ELEM_LIST_TABLE have the
+    // number of NFTA_TABLE_NAME.
+    Fields::read(Attrs::new(attributes))?.str(NFTA_TABLE_NAME)
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.family, self.name)?;
+        let flags = match (self.flags.owner, self.flags.persist) {
+            (false, false) => "",
+            (true, false) => " flags owner;",
+            (false, true) => " flags persist;",
+            (true, true) => " flags owner,persist;",
+        };
+        match (flags, &self.comment) {
+            ("", None) => Ok(()),
+            (flags, None) => write!(f, " {{{flags} }}"),
+            (flags, Some(comment)) => write!(f, " {{{flags}{}; }}", Comment(Some(comment))),
+        }
+    }
 }
 
 /// Flags of a table.
@@ -66,6 +148,24 @@ pub struct TableFlags {
     pub owner: bool,
     /// The table outlives the socket that owns it: `NFT_TABLE_F_PERSIST`, Linux 6.9 and later.
     pub persist: bool,
+}
+
+impl TableFlags {
+    fn bits(self) -> u32 {
+        let owner = if self.owner { NFT_TABLE_F_OWNER } else { 0 };
+        let persist = if self.persist { NFT_TABLE_F_PERSIST } else { 0 };
+        owner | persist
+    }
+
+    fn from_bits(bits: u32) -> Result<Self, DecodeError> {
+        match bits & !(NFT_TABLE_F_OWNER | NFT_TABLE_F_PERSIST) {
+            0 => Ok(Self {
+                owner: bits & NFT_TABLE_F_OWNER != 0,
+                persist: bits & NFT_TABLE_F_PERSIST != 0,
+            }),
+            _ => Err(DecodeError::Unknown("table flag")),
+        }
+    }
 }
 
 /// A chain.
@@ -79,6 +179,53 @@ pub struct Chain {
     pub comment: Option<String>,
 }
 
+impl Chain {
+    pub(super) fn encode(&self, table: &str, w: &mut AttrWriter<'_>) {
+        w.str(NFTA_CHAIN_TABLE, table);
+        w.str(NFTA_CHAIN_NAME, &self.name);
+        if let Some(hook) = &self.hook {
+            w.nest(NFTA_CHAIN_HOOK, |w| {
+                w.be32(NFTA_HOOK_HOOKNUM, hook.point.number());
+                w.bytes(NFTA_HOOK_PRIORITY, &hook.priority.to_be_bytes());
+            });
+            w.be32(NFTA_CHAIN_POLICY, NF_ACCEPT);
+            w.str(NFTA_CHAIN_TYPE, hook.kind.name());
+        }
+        write_userdata(w, NFTA_CHAIN_USERDATA, self.comment.as_deref());
+    }
+
+    /// Reads the attributes of an `NFT_MSG_NEWCHAIN` message.
+    ///
+    /// # Errors
+    /// The attributes are broken, or the chain is one that this program never makes: of another
+    /// type, at another hook, or with a policy that is not accept.
+    pub fn decode(attributes: &[u8]) -> Result<Self, DecodeError> {
+        let fields = Fields::read(Attrs::new(attributes))?;
+        let hook = match fields.find(NFTA_CHAIN_HOOK) {
+            Some(_) => Some(Hook::decode(&fields)?),
+            None => None,
+        };
+        Ok(Self {
+            name: Cow::Owned(fields.str(NFTA_CHAIN_NAME)?.to_owned()),
+            hook,
+            comment: read_userdata(&fields, NFTA_CHAIN_USERDATA),
+        })
+    }
+}
+
+/// What follows the name of the table in `add chain`.
+impl fmt::Display for Chain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        match (&self.hook, &self.comment) {
+            (None, None) => Ok(()),
+            (Some(hook), None) => write!(f, " {{ {hook} }}"),
+            (None, Some(comment)) => write!(f, " {{{}; }}", Comment(Some(comment))),
+            (Some(hook), Some(comment)) => write!(f, " {{ {hook}{}; }}", Comment(Some(comment))),
+        }
+    }
+}
+
 /// Where the kernel hands packets to a base chain, whose policy is always accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hook {
@@ -90,6 +237,28 @@ pub struct Hook {
     pub priority: i32,
 }
 
+impl Hook {
+    fn decode(chain: &Fields<'_>) -> Result<Self, DecodeError> {
+        let hook = chain.nest(NFTA_CHAIN_HOOK)?;
+        match chain.find(NFTA_CHAIN_POLICY).map(|policy| policy.be32()).transpose()? {
+            None | Some(NF_ACCEPT) => {}
+            Some(_) => return Err(DecodeError::Unknown("chain policy")),
+        }
+        Ok(Self {
+            kind: ChainType::decode(chain.str(NFTA_CHAIN_TYPE)?)?,
+            point: HookPoint::decode(hook.be32(NFTA_HOOK_HOOKNUM)?)?,
+            priority: hook.be32(NFTA_HOOK_PRIORITY)?.cast_signed(),
+        })
+    }
+}
+
+impl fmt::Display for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, point) = (self.kind.name(), self.point);
+        write!(f, "type {kind} hook {point} priority {}; policy accept;", self.priority)
+    }
+}
+
 /// Type of a base chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainType {
@@ -97,6 +266,23 @@ pub enum ChainType {
     Filter,
     /// Sees the first packet of a connection and may translate addresses.
     Nat,
+}
+
+impl ChainType {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Filter => "filter",
+            Self::Nat => "nat",
+        }
+    }
+
+    fn decode(name: &str) -> Result<Self, DecodeError> {
+        match name {
+            "filter" => Ok(Self::Filter),
+            "nat" => Ok(Self::Nat),
+            _ => Err(DecodeError::Unknown("chain type")),
+        }
+    }
 }
 
 /// Point on a packet's way through the kernel: `NF_INET_*` in `<linux/netfilter.h>`.
@@ -112,4 +298,52 @@ pub enum HookPoint {
     Output,
     /// About to leave.
     Postrouting,
+}
+
+impl HookPoint {
+    const fn number(self) -> u32 {
+        match self {
+            Self::Prerouting => NF_INET_PRE_ROUTING,
+            Self::Input => NF_INET_LOCAL_IN,
+            Self::Forward => NF_INET_FORWARD,
+            Self::Output => NF_INET_LOCAL_OUT,
+            Self::Postrouting => NF_INET_POST_ROUTING,
+        }
+    }
+
+    fn decode(number: u32) -> Result<Self, DecodeError> {
+        match number {
+            NF_INET_PRE_ROUTING => Ok(Self::Prerouting),
+            NF_INET_LOCAL_IN => Ok(Self::Input),
+            NF_INET_FORWARD => Ok(Self::Forward),
+            NF_INET_LOCAL_OUT => Ok(Self::Output),
+            NF_INET_POST_ROUTING => Ok(Self::Postrouting),
+            _ => Err(DecodeError::Unknown("hook")),
+        }
+    }
+}
+
+impl fmt::Display for HookPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Prerouting => "prerouting",
+            Self::Input => "input",
+            Self::Forward => "forward",
+            Self::Output => "output",
+            Self::Postrouting => "postrouting",
+        })
+    }
+}
+
+/// Appends a comment as user data, nothing if there is none.
+pub(super) fn write_userdata(w: &mut AttrWriter<'_>, kind: u16, comment: Option<&str>) {
+    let Some(comment) = comment else { return };
+    let mut bytes = Vec::new();
+    userdata::write_comment(&mut bytes, comment);
+    w.bytes(kind, &bytes);
+}
+
+/// The comment in a user data attribute.
+pub(super) fn read_userdata(fields: &Fields<'_>, kind: u16) -> Option<String> {
+    fields.find(kind).and_then(|attr| userdata::read_comment(attr.payload)).map(str::to_owned)
 }

@@ -1,8 +1,14 @@
 //! Sets and maps: their keys, their data and how elements behave.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::Name;
+use super::abi::*;
+use super::fields::{DecodeError, Fields};
+use super::text::{Comment, Joined, Time, milliseconds};
+use super::userdata;
+use crate::netlink::attr::{AttrWriter, Attrs};
 
 /// A set, or a map if it has data.
 ///
@@ -12,7 +18,7 @@ use super::Name;
 pub struct Set {
     /// Name within the table.
     pub name: Name,
-    /// Types of the key's fields, in order; never empty.
+    /// Types of the key's fields, in order; at least one, at most five.
     pub key: Vec<Type>,
     /// What a map returns; `None` for a set.
     pub data: Option<SetData>,
@@ -26,6 +32,116 @@ pub struct Set {
     pub comment: Option<String>,
 }
 
+impl Set {
+    /// Bytes of a key in the kernel: a single field has no padding.
+    pub fn key_length(&self) -> usize {
+        length(&self.key)
+    }
+
+    /// Types of a map's data; empty for a set and for a verdict map.
+    pub fn data_types(&self) -> &[Type] {
+        match &self.data {
+            Some(SetData::Values(types)) => types,
+            Some(SetData::Verdict) | None => &[],
+        }
+    }
+
+    /// `map` if there is data, else `set`: the word for it in nft(8).
+    pub fn noun(&self) -> &'static str {
+        if self.data.is_some() { "map" } else { "set" }
+    }
+
+    // nft has no name for the type of `numgen`, so only `typeof` can be loaded again.
+    pub(super) fn needs_typeof(&self) -> bool {
+        self.key.contains(&Type::Integer)
+    }
+
+    /// `id` tells the sets of one batch apart.
+    pub(super) fn encode(&self, table: &str, id: u32, w: &mut AttrWriter<'_>) {
+        w.str(NFTA_SET_TABLE, table);
+        w.str(NFTA_SET_NAME, &self.name);
+        w.be32(NFTA_SET_FLAGS, self.flag_bits());
+        w.be32(NFTA_SET_KEY_TYPE, packed(&self.key));
+        w.be32(NFTA_SET_KEY_LEN, be_length(&self.key));
+        if let Some(data) = &self.data {
+            w.be32(NFTA_SET_DATA_TYPE, data.kernel_type());
+            w.be32(NFTA_SET_DATA_LEN, be_length(self.data_types()));
+        }
+        w.be32(NFTA_SET_ID, id);
+        self.encode_description(w);
+        if let Some(timeout) = self.timeout {
+            w.be64(NFTA_SET_TIMEOUT, milliseconds(timeout));
+        }
+        let mut bytes = Vec::new();
+        userdata::write_set(&mut bytes, self);
+        w.bytes(NFTA_SET_USERDATA, &bytes);
+    }
+
+    fn encode_description(&self, w: &mut AttrWriter<'_>) {
+        if self.size.is_none() && !self.is_interval_concatenation() {
+            return;
+        }
+        w.nest(NFTA_SET_DESC, |w| {
+            if let Some(size) = self.size {
+                w.be32(NFTA_SET_DESC_SIZE, size);
+            }
+            if self.is_interval_concatenation() {
+                w.nest(NFTA_SET_DESC_CONCAT, |w| {
+                    for field in &self.key {
+                        w.nest(NFTA_LIST_ELEM, |w| w.be32(NFTA_SET_FIELD_LEN, field.length()));
+                    }
+                });
+            }
+        });
+    }
+
+    pub(super) fn is_interval_concatenation(&self) -> bool {
+        self.flags.interval && self.key.len() > 1
+    }
+
+    fn flag_bits(&self) -> u32 {
+        let bits = [
+            (self.flags.interval, NFT_SET_INTERVAL),
+            (self.is_interval_concatenation(), NFT_SET_CONCAT),
+            (self.data.is_some(), NFT_SET_MAP),
+            (self.flags.dynamic, NFT_SET_EVAL),
+            (self.flags.timeout, NFT_SET_TIMEOUT),
+        ];
+        bits.iter().filter(|(on, _)| *on).fold(0, |all, (_, bit)| all | bit)
+    }
+}
+
+/// What follows the name of the table in `add set` or `add map`.
+impl fmt::Display for Set {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (word, of) = match self.needs_typeof() {
+            true => ("typeof", Type::sample as fn(Type) -> &'static str),
+            false => ("type", Type::name as fn(Type) -> &'static str),
+        };
+        let list = |types: &[Type]| types.iter().map(|field| of(*field)).collect::<Vec<_>>();
+        write!(f, "{} {{ {word} {}", self.name, Joined(&list(&self.key), " . "))?;
+        match &self.data {
+            None => {}
+            Some(SetData::Values(types)) => write!(f, " : {}", Joined(&list(types), " . "))?,
+            Some(SetData::Verdict) => f.write_str(" : verdict")?,
+        }
+        f.write_str(";")?;
+        if self.flags != SetFlags::default() {
+            write!(f, " flags {};", self.flags)?;
+        }
+        if let Some(timeout) = self.timeout {
+            write!(f, " timeout {};", Time(timeout))?;
+        }
+        if let Some(size) = self.size {
+            write!(f, " size {size};")?;
+        }
+        if let Some(comment) = &self.comment {
+            write!(f, "{};", Comment(Some(comment)))?;
+        }
+        f.write_str(" }")
+    }
+}
+
 /// What a map returns for a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetData {
@@ -33,6 +149,15 @@ pub enum SetData {
     Values(Vec<Type>),
     /// A verdict.
     Verdict,
+}
+
+impl SetData {
+    fn kernel_type(&self) -> u32 {
+        match self {
+            Self::Values(types) => packed(types),
+            Self::Verdict => NFT_DATA_VERDICT,
+        }
+    }
 }
 
 /// Flags of a set.
@@ -44,6 +169,25 @@ pub struct SetFlags {
     pub dynamic: bool,
     /// Elements may expire.
     pub timeout: bool,
+}
+
+impl SetFlags {
+    fn from_bits(bits: u32) -> Self {
+        Self {
+            interval: bits & NFT_SET_INTERVAL != 0,
+            dynamic: bits & NFT_SET_EVAL != 0,
+            timeout: bits & NFT_SET_TIMEOUT != 0,
+        }
+    }
+}
+
+impl fmt::Display for SetFlags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words =
+            [(self.interval, "interval"), (self.dynamic, "dynamic"), (self.timeout, "timeout")];
+        let words: Vec<_> = words.iter().filter(|(on, _)| *on).map(|(_, word)| *word).collect();
+        write!(f, "{}", Joined(&words, ","))
+    }
 }
 
 /// Type of one field of a key or of data.
@@ -61,4 +205,155 @@ pub enum Type {
     Mark,
     /// A number made by `numgen`, 4 bytes in host byte order.
     Integer,
+}
+
+impl Type {
+    /// Bytes of a field of this type, without padding.
+    pub const fn length(self) -> u32 {
+        match self {
+            Self::Ipv4Addr | Self::Mark | Self::Integer => 4,
+            Self::Ipv6Addr => 16,
+            Self::InetProto => 1,
+            Self::InetService => 2,
+        }
+    }
+
+    /// The number of `enum datatypes` in nft's `datatype.h`.
+    const fn number(self) -> u32 {
+        match self {
+            Self::Integer => 4,
+            Self::Ipv4Addr => 7,
+            Self::Ipv6Addr => 8,
+            Self::InetProto => 12,
+            Self::InetService => 13,
+            Self::Mark => 19,
+        }
+    }
+
+    fn decode(number: u32) -> Option<Self> {
+        [
+            Self::Ipv4Addr,
+            Self::Ipv6Addr,
+            Self::InetProto,
+            Self::InetService,
+            Self::Mark,
+            Self::Integer,
+        ]
+        .into_iter()
+        .find(|kind| kind.number() == number)
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Ipv4Addr => "ipv4_addr",
+            Self::Ipv6Addr => "ipv6_addr",
+            Self::InetProto => "inet_proto",
+            Self::InetService => "inet_service",
+            Self::Mark => "mark",
+            Self::Integer => "integer",
+        }
+    }
+
+    /// An expression of this type, for `typeof`.
+    const fn sample(self) -> &'static str {
+        match self {
+            Self::Ipv4Addr => "ip daddr",
+            Self::Ipv6Addr => "ip6 daddr",
+            Self::InetProto => "meta l4proto",
+            Self::InetService => "th dport",
+            Self::Mark => "meta mark",
+            Self::Integer => "numgen random mod 2",
+        }
+    }
+}
+
+/// Bits of a type's number in the number of a concatenation: `TYPE_BITS` of nft.
+const TYPE_BITS: u32 = 6;
+
+fn packed(types: &[Type]) -> u32 {
+    types.iter().fold(0, |all, kind| all << TYPE_BITS | kind.number())
+}
+
+fn unpacked(mut packed: u32) -> Option<Vec<Type>> {
+    let mut types = Vec::new();
+    while packed != 0 {
+        types.push(Type::decode(packed & ((1 << TYPE_BITS) - 1))?);
+        packed >>= TYPE_BITS;
+    }
+    types.reverse();
+    Some(types)
+}
+
+fn be_length(types: &[Type]) -> u32 {
+    match types {
+        [only] => only.length(),
+        fields => fields.iter().map(|field| field.length().next_multiple_of(4)).sum(),
+    }
+}
+
+/// Bytes of fields in the kernel: a single field has no padding.
+pub(super) fn length(types: &[Type]) -> usize {
+    be_length(types) as usize
+}
+
+/// A set or map that was read from the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecodedSet {
+    /// Name within the table.
+    pub name: String,
+    /// The set as this program would make it; `None` if it has types or flags never used here.
+    pub set: Option<Set>,
+    /// It belongs to a rule: `NFT_SET_ANONYMOUS`. It comes and goes with that rule.
+    pub anonymous: bool,
+}
+
+impl DecodedSet {
+    /// Reads the attributes of an `NFT_MSG_NEWSET` message.
+    ///
+    /// # Errors
+    /// The attributes are broken.
+    pub fn decode(attributes: &[u8]) -> Result<Self, DecodeError> {
+        let fields = Fields::read(Attrs::new(attributes))?;
+        let name = fields.str(NFTA_SET_NAME)?.to_owned();
+        let flags = fields.be32_or_zero(NFTA_SET_FLAGS)?;
+        let set = Set {
+            name: name.clone().into(),
+            key: unpacked(fields.be32_or_zero(NFTA_SET_KEY_TYPE)?).unwrap_or_default(),
+            data: decode_data(&fields, flags)?,
+            flags: SetFlags::from_bits(flags),
+            timeout: fields.be64(NFTA_SET_TIMEOUT)?.map(Duration::from_millis),
+            size: decode_size(&fields)?,
+            comment: fields
+                .find(NFTA_SET_USERDATA)
+                .and_then(|attr| userdata::read_set_comment(attr.payload))
+                .map(str::to_owned),
+        };
+        // Whatever of the kernel's description does not come back from ours makes it foreign.
+        let ours = !set.key.is_empty()
+            && set.flag_bits() == flags
+            && be_length(&set.key) == fields.be32(NFTA_SET_KEY_LEN)?
+            && set.data.as_ref().map_or(0, SetData::kernel_type)
+                == fields.be32_or_zero(NFTA_SET_DATA_TYPE)?;
+        Ok(Self { name, set: ours.then_some(set), anonymous: flags & NFT_SET_ANONYMOUS != 0 })
+    }
+}
+
+fn decode_data(fields: &Fields<'_>, flags: u32) -> Result<Option<SetData>, DecodeError> {
+    if flags & NFT_SET_MAP == 0 {
+        return Ok(None);
+    }
+    Ok(match fields.be32(NFTA_SET_DATA_TYPE)? {
+        NFT_DATA_VERDICT => Some(SetData::Verdict),
+        packed => unpacked(packed).map(SetData::Values),
+    })
+}
+
+fn decode_size(fields: &Fields<'_>) -> Result<Option<u32>, DecodeError> {
+    match fields.find(NFTA_SET_DESC) {
+        None => Ok(None),
+        Some(description) => {
+            let description = Fields::read(description.nested())?;
+            Ok(description.find(NFTA_SET_DESC_SIZE).map(|size| size.be32()).transpose()?)
+        }
+    }
 }

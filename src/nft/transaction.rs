@@ -1,8 +1,9 @@
 //! Operations that the kernel applies all together or not at all.
+//!
+//! Displayed, a transaction is a script for `nft -f` that has the same effect.
 
+use std::fmt;
 use std::sync::Arc;
-
-use thiserror::Error;
 
 use super::{Chain, Element, Name, Rule, Set, Table, TableRef};
 
@@ -15,7 +16,7 @@ pub enum Operation {
     DeleteTable(TableRef),
     /// Makes a chain, or leaves it as it is if it is there.
     AddChain(TableRef, Chain),
-    /// Removes a chain that has no rules and that nothing jumps to.
+    /// Removes a chain that nothing jumps to, and its rules.
     DeleteChain(TableRef, Name),
     /// Removes all rules of a chain.
     FlushChain(TableRef, Name),
@@ -40,78 +41,48 @@ pub struct Transaction {
     pub operations: Vec<Operation>,
 }
 
-/// Which message of a batch the kernel is asked to acknowledge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Acknowledge {
-    /// The one that ends the batch; Linux 6.10 and later.
-    BatchEnd,
-    /// The last one before it.
-    LastMessage,
+impl fmt::Display for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.operations.iter().try_for_each(|operation| writeln!(f, "{operation}"))
+    }
 }
 
-/// An encoded transaction.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Batch {
-    /// All messages from `NFNL_MSG_BATCH_BEGIN` to `NFNL_MSG_BATCH_END`.
-    pub bytes: Vec<u8>,
-    /// Where each message between begin and end comes from. The first has the sequence number
-    /// `first_sequence + 1`; the end has the one after the last.
-    pub messages: Vec<MessageOrigin>,
-    /// Sequence number of the message that begins the batch.
-    pub first_sequence: u32,
+/// One command of nft(8), without a line break.
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AddTable(table) => write!(f, "add table {table}"),
+            Self::DeleteTable(table) => write!(f, "delete table {table}"),
+            Self::AddChain(table, chain) => write!(f, "add chain {table} {chain}"),
+            Self::DeleteChain(table, name) => write!(f, "delete chain {table} {name}"),
+            Self::FlushChain(table, name) => write!(f, "flush chain {table} {name}"),
+            Self::AddRule(table, rule) => {
+                write!(f, "add rule {table} {} {}", rule.chain, rule.text(table.family))
+            }
+            Self::AddSet(table, set) => write!(f, "add {} {table} {set}", set.noun()),
+            // nft takes the word `set` for a map too.
+            Self::DeleteSet(table, name) => write!(f, "delete set {table} {name}"),
+            Self::FlushSet(table, name) => write!(f, "flush set {table} {name}"),
+            Self::AddElements(table, set, elements) => {
+                write!(f, "add element {table} {} {{ ", set.name)?;
+                write_list(f, elements, |f, element| write!(f, "{}", element.text(set)))
+            }
+            Self::DeleteElements(table, set, elements) => {
+                write!(f, "delete element {table} {} {{ ", set.name)?;
+                write_list(f, elements, |f, element| write!(f, "{}", element.key_text(set)))
+            }
+        }
+    }
 }
 
-/// Where a message of a batch comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MessageOrigin {
-    /// Index into [`Transaction::operations`].
-    pub operation: usize,
-    /// Index of the message's first element in the operation's list; 0 for other operations.
-    pub first_element: usize,
-    /// Type of the message.
-    pub kind: MessageKind,
-    /// Where the message's header starts in [`Batch::bytes`].
-    pub offset: usize,
-}
-
-/// Type of a message, named as in `<linux/netfilter/nf_tables.h>`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum MessageKind {
-    /// `NFT_MSG_NEWTABLE`.
-    NewTable,
-    /// `NFT_MSG_DELTABLE`.
-    DelTable,
-    /// `NFT_MSG_NEWCHAIN`.
-    NewChain,
-    /// `NFT_MSG_DELCHAIN`.
-    DelChain,
-    /// `NFT_MSG_NEWRULE`.
-    NewRule,
-    /// `NFT_MSG_DELRULE`.
-    DelRule,
-    /// `NFT_MSG_NEWSET`.
-    NewSet,
-    /// `NFT_MSG_DELSET`.
-    DelSet,
-    /// `NFT_MSG_NEWSETELEM`.
-    NewSetElem,
-    /// `NFT_MSG_DELSETELEM`.
-    DelSetElem,
-}
-
-/// Why a transaction cannot be encoded.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum EncodeError {
-    /// An attribute of the operation does not fit its 16-bit length.
-    #[error("operation {operation} has an attribute longer than 65535 bytes")]
-    TooLong {
-        /// Index into [`Transaction::operations`].
-        operation: usize,
-    },
-    /// An address is not of the table's family.
-    #[error("operation {operation} has an address of another family than its table")]
-    WrongFamily {
-        /// Index into [`Transaction::operations`].
-        operation: usize,
-    },
+fn write_list(
+    f: &mut fmt::Formatter<'_>,
+    elements: &[Element],
+    each: impl Fn(&mut fmt::Formatter<'_>, &Element) -> fmt::Result,
+) -> fmt::Result {
+    for (i, element) in elements.iter().enumerate() {
+        f.write_str(if i > 0 { ", " } else { "" })?;
+        each(f, element)?;
+    }
+    f.write_str(" }")
 }

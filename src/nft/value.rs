@@ -21,12 +21,10 @@ impl Value {
         Self { bytes: [0; Self::CAPACITY], length: 0 }
     }
 
-    /// The value with these bytes, `None` if they are too many. Their length is kept as it is.
+    /// The value with these bytes, padded with zeros to a multiple of four; `None` if they are too
+    /// many.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let mut value = Self::new();
-        value.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
-        value.length = u8::try_from(bytes.len()).ok()?;
-        Some(value)
+        (bytes.len() <= Self::CAPACITY).then(|| Self::new().field(bytes))
     }
 
     /// Adds an address.

@@ -3,6 +3,9 @@
 use std::fmt;
 
 use super::Name;
+use super::abi::*;
+use super::fields::{DecodeError, Fields};
+use crate::netlink::attr::AttrWriter;
 
 /// What happens to a packet next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -17,6 +20,40 @@ pub enum Verdict {
     Jump(Name),
     /// To another chain, not back to this one.
     Goto(Name),
+}
+
+impl Verdict {
+    /// Appends the attributes of `NFTA_DATA_VERDICT`.
+    pub(super) fn encode(&self, w: &mut AttrWriter<'_>) {
+        let (code, chain) = match self {
+            Self::Accept => (NF_ACCEPT, None),
+            Self::Drop => (NF_DROP, None),
+            Self::Return => (NFT_RETURN.cast_unsigned(), None),
+            Self::Jump(chain) => (NFT_JUMP.cast_unsigned(), Some(chain)),
+            Self::Goto(chain) => (NFT_GOTO.cast_unsigned(), Some(chain)),
+        };
+        w.nest(NFTA_DATA_VERDICT, |w| {
+            w.be32(NFTA_VERDICT_CODE, code);
+            if let Some(chain) = chain {
+                w.str(NFTA_VERDICT_CHAIN, chain);
+            }
+        });
+    }
+
+    /// Reads the nest that holds `NFTA_DATA_VERDICT`.
+    pub(super) fn decode(data: &Fields<'_>) -> Result<Self, DecodeError> {
+        let fields = data.nest(NFTA_DATA_VERDICT)?;
+        let chain = || Ok::<Name, DecodeError>(fields.str(NFTA_VERDICT_CHAIN)?.to_owned().into());
+        let code = fields.be32(NFTA_VERDICT_CODE)?;
+        match (code, code.cast_signed()) {
+            (NF_ACCEPT, _) => Ok(Self::Accept),
+            (NF_DROP, _) => Ok(Self::Drop),
+            (_, NFT_RETURN) => Ok(Self::Return),
+            (_, NFT_JUMP) => Ok(Self::Jump(chain()?)),
+            (_, NFT_GOTO) => Ok(Self::Goto(chain()?)),
+            _ => Err(DecodeError::Unknown("verdict")),
+        }
+    }
 }
 
 impl fmt::Display for Verdict {

@@ -1,0 +1,413 @@
+//! A transaction as netlink messages.
+//!
+//! The kernel takes a batch as one datagram, from `NFNL_MSG_BATCH_BEGIN` to `NFNL_MSG_BATCH_END`.
+//! Sequence numbers rise by one from message to message, so an error names its message.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use thiserror::Error;
+
+use super::abi::*;
+use super::statement::LowerError;
+use super::{Element, Family, Name, Operation, Set, TableRef, Transaction};
+use crate::netlink::attr::AttrWriter;
+use crate::netlink::message::{self, Header};
+
+/// Which message of a batch the kernel is asked to acknowledge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acknowledge {
+    /// The one that ends the batch; Linux 6.10 and later.
+    BatchEnd,
+    /// The last one before it.
+    LastMessage,
+}
+
+/// An encoded transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// All messages from `NFNL_MSG_BATCH_BEGIN` to `NFNL_MSG_BATCH_END`.
+    pub bytes: Vec<u8>,
+    /// Where each message between begin and end comes from. The first has the sequence number
+    /// `first_sequence + 1`; the end has the one after the last.
+    pub messages: Vec<MessageOrigin>,
+    /// Sequence number of the message that begins the batch.
+    pub first_sequence: u32,
+}
+
+/// Where a message of a batch comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageOrigin {
+    /// Index into [`Transaction::operations`].
+    pub operation: usize,
+    /// Index of the message's first element in the operation's list; 0 for other operations.
+    pub first_element: usize,
+    /// Type of the message.
+    pub kind: MessageKind,
+    /// Where the message's header starts in [`Batch::bytes`].
+    pub offset: usize,
+}
+
+/// Type of a message, named as in `<linux/netfilter/nf_tables.h>`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MessageKind {
+    /// `NFT_MSG_NEWTABLE`.
+    NewTable,
+    /// `NFT_MSG_DELTABLE`.
+    DelTable,
+    /// `NFT_MSG_NEWCHAIN`.
+    NewChain,
+    /// `NFT_MSG_DELCHAIN`.
+    DelChain,
+    /// `NFT_MSG_NEWRULE`.
+    NewRule,
+    /// `NFT_MSG_DELRULE`.
+    DelRule,
+    /// `NFT_MSG_NEWSET`.
+    NewSet,
+    /// `NFT_MSG_DELSET`.
+    DelSet,
+    /// `NFT_MSG_NEWSETELEM`.
+    NewSetElem,
+    /// `NFT_MSG_DELSETELEM`.
+    DelSetElem,
+}
+
+impl MessageKind {
+    const ALL: [Self; 10] = [
+        Self::NewTable,
+        Self::DelTable,
+        Self::NewChain,
+        Self::DelChain,
+        Self::NewRule,
+        Self::DelRule,
+        Self::NewSet,
+        Self::DelSet,
+        Self::NewSetElem,
+        Self::DelSetElem,
+    ];
+
+    /// `nlmsg_type` of such a message.
+    pub const fn number(self) -> u16 {
+        let message = match self {
+            Self::NewTable => NFT_MSG_NEWTABLE,
+            Self::DelTable => NFT_MSG_DELTABLE,
+            Self::NewChain => NFT_MSG_NEWCHAIN,
+            Self::DelChain => NFT_MSG_DELCHAIN,
+            Self::NewRule => NFT_MSG_NEWRULE,
+            Self::DelRule => NFT_MSG_DELRULE,
+            Self::NewSet => NFT_MSG_NEWSET,
+            Self::DelSet => NFT_MSG_DELSET,
+            Self::NewSetElem => NFT_MSG_NEWSETELEM,
+            Self::DelSetElem => NFT_MSG_DELSETELEM,
+        };
+        NFNL_SUBSYS_NFTABLES << 8 | message
+    }
+
+    /// The kind of a message with this `nlmsg_type`, `None` for any other message.
+    pub fn from_number(number: u16) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.number() == number)
+    }
+
+    // No NLM_F_EXCL: what is there already and equal is not an error.
+    const fn flags(self) -> u16 {
+        match self {
+            Self::NewTable | Self::NewChain | Self::NewSet | Self::NewSetElem => {
+                NLM_F_REQUEST | NLM_F_CREATE
+            }
+            Self::NewRule => NLM_F_REQUEST | NLM_F_CREATE | NLM_F_APPEND,
+            Self::DelTable | Self::DelChain | Self::DelRule | Self::DelSet | Self::DelSetElem => {
+                NLM_F_REQUEST
+            }
+        }
+    }
+}
+
+impl fmt::Display for MessageKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NewTable => "newtable",
+            Self::DelTable => "deltable",
+            Self::NewChain => "newchain",
+            Self::DelChain => "delchain",
+            Self::NewRule => "newrule",
+            Self::DelRule => "delrule",
+            Self::NewSet => "newset",
+            Self::DelSet => "delset",
+            Self::NewSetElem => "newsetelem",
+            Self::DelSetElem => "delsetelem",
+        })
+    }
+}
+
+/// Why a transaction cannot be encoded. Nothing of it may be sent.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum EncodeError {
+    /// An attribute of the operation does not fit its 16-bit length.
+    #[error("operation {operation} has an attribute longer than 65535 bytes")]
+    TooLong {
+        /// Index into [`Transaction::operations`].
+        operation: usize,
+    },
+    /// A statement of a rule cannot be sent.
+    #[error("operation {operation} has {error}")]
+    Statement {
+        /// Index into [`Transaction::operations`].
+        operation: usize,
+        /// What is wrong with it.
+        error: LowerError,
+    },
+    /// Key or data of an element are not of the set's types.
+    #[error("element {element} of operation {operation} is not of the set's types")]
+    Element {
+        /// Index into [`Transaction::operations`].
+        operation: usize,
+        /// Index into the operation's elements.
+        element: usize,
+    },
+}
+
+impl Batch {
+    /// Where the message with this sequence number comes from; `None` for the messages that begin
+    /// and end the batch and for numbers outside it.
+    pub fn origin(&self, sequence: u32) -> Option<MessageOrigin> {
+        let index = sequence.wrapping_sub(self.first_sequence).checked_sub(1)?;
+        self.messages.get(usize::try_from(index).ok()?).copied()
+    }
+
+    /// The message with this origin, header included.
+    pub fn message(&self, origin: MessageOrigin) -> &[u8] {
+        let rest = self.bytes.get(origin.offset..).unwrap_or_default();
+        let length = rest.first_chunk().map_or(0, |length| u32::from_ne_bytes(*length));
+        usize::try_from(length).ok().and_then(|length| rest.get(..length)).unwrap_or_default()
+    }
+
+    /// Sequence number of the message that ends the batch.
+    pub fn last_sequence(&self) -> u32 {
+        let messages = u32::try_from(self.messages.len()).unwrap_or(u32::MAX);
+        self.first_sequence.wrapping_add(messages).wrapping_add(1)
+    }
+
+    /// Messages of each kind between begin and end.
+    pub fn counts(&self) -> BTreeMap<MessageKind, usize> {
+        let mut counts = BTreeMap::new();
+        for message in &self.messages {
+            *counts.entry(message.kind).or_default() += 1;
+        }
+        counts
+    }
+}
+
+impl Transaction {
+    /// Encodes the operations as one batch whose first message has the number `first_sequence`.
+    ///
+    /// Elements are spread over as many messages as their lists need; see [`LIST_LIMIT`].
+    ///
+    /// # Errors
+    /// An operation cannot be expressed; see [`EncodeError`].
+    pub fn encode(
+        &self,
+        first_sequence: u32,
+        acknowledge: Acknowledge,
+    ) -> Result<Batch, EncodeError> {
+        let mut writer = BatchWriter::new(first_sequence);
+        for (index, operation) in self.operations.iter().enumerate() {
+            writer.operation = index;
+            writer.write(operation)?;
+        }
+        Ok(writer.finish(acknowledge))
+    }
+}
+
+/// A list of elements is closed when it is longer than this, in bytes.
+///
+/// The list is one attribute, at most 65535 bytes long. An element takes less than 1 KiB: two keys
+/// of 48 bytes, a verdict with a chain name of 255 bytes, a comment of 128 bytes and headers.
+pub const LIST_LIMIT: usize = 65_535 - 1_024;
+
+struct BatchWriter {
+    batch: Batch,
+    operation: usize,
+}
+
+impl BatchWriter {
+    fn new(first_sequence: u32) -> Self {
+        let batch = Batch { bytes: Vec::new(), messages: Vec::new(), first_sequence };
+        let mut writer = Self { batch, operation: 0 };
+        writer.boundary(NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, first_sequence);
+        writer
+    }
+
+    fn finish(mut self, acknowledge: Acknowledge) -> Batch {
+        let last = self.batch.messages.last().map(|origin| origin.offset);
+        let end_flags = match (acknowledge, last) {
+            (Acknowledge::LastMessage, Some(offset)) => {
+                let flags = offset + FLAGS_OFFSET..offset + FLAGS_OFFSET + 2;
+                let present = u16::from_ne_bytes([
+                    self.batch.bytes[flags.start],
+                    self.batch.bytes[flags.start + 1],
+                ]);
+                self.batch.bytes[flags].copy_from_slice(&(present | NLM_F_ACK).to_ne_bytes());
+                NLM_F_REQUEST
+            }
+            (Acknowledge::BatchEnd, _) | (Acknowledge::LastMessage, None) => {
+                NLM_F_REQUEST | NLM_F_ACK
+            }
+        };
+        let sequence = self.batch.last_sequence();
+        self.boundary(NFNL_MSG_BATCH_END, end_flags, sequence);
+        self.batch
+    }
+
+    fn boundary(&mut self, kind: u16, flags: u16, sequence: u32) {
+        let header = Header { kind, flags, sequence };
+        let written = message::append(&mut self.batch.bytes, header, |out| {
+            out.extend_from_slice(&[NFPROTO_UNSPEC, 0]);
+            out.extend_from_slice(&NFNL_SUBSYS_NFTABLES.to_be_bytes());
+        });
+        debug_assert!(written.is_ok(), "bug: a message of 20 bytes is too long");
+    }
+
+    fn write(&mut self, operation: &Operation) -> Result<(), EncodeError> {
+        use MessageKind::{DelChain, DelRule, DelSet, DelSetElem, DelTable};
+        use MessageKind::{NewChain, NewRule, NewSet, NewTable};
+        match operation {
+            Operation::AddTable(table) => self.message(NewTable, table.family, |w| table.encode(w)),
+            Operation::DeleteTable(table) => {
+                self.message(DelTable, table.family, |w| w.str(NFTA_TABLE_NAME, &table.name))
+            }
+            Operation::AddChain(table, chain) => {
+                self.message(NewChain, table.family, |w| chain.encode(&table.name, w))
+            }
+            Operation::DeleteChain(table, name) => {
+                self.named(DelChain, table, (NFTA_CHAIN_NAME, name))
+            }
+            Operation::FlushChain(table, name) => {
+                self.named(DelRule, table, (NFTA_RULE_CHAIN, name))
+            }
+            Operation::AddRule(table, rule) => {
+                let mut lowered = Ok(());
+                self.message(NewRule, table.family, |w| {
+                    lowered = rule.encode(&table.name, table.family, w);
+                })?;
+                let operation = self.operation;
+                lowered.map_err(|error| EncodeError::Statement { operation, error })
+            }
+            Operation::AddSet(table, set) => {
+                // Unique in the batch, as the kernel asks; 0 would mean none.
+                let id = u32::try_from(self.batch.messages.len() + 1).unwrap_or(u32::MAX);
+                self.message(NewSet, table.family, |w| set.encode(&table.name, id, w))
+            }
+            Operation::DeleteSet(table, name) => self.named(DelSet, table, (NFTA_SET_NAME, name)),
+            Operation::FlushSet(table, name) => {
+                self.named(DelSetElem, table, (NFTA_SET_ELEM_LIST_SET, name))
+            }
+            Operation::AddElements(table, set, elements) => {
+                self.elements(MessageKind::NewSetElem, table, set, elements)
+            }
+            Operation::DeleteElements(table, set, elements) => {
+                self.elements(DelSetElem, table, set, elements)
+            }
+        }
+    }
+
+    /// A message that names an object of a table and says no more. The table is attribute 1 of
+    /// every message.
+    fn named(
+        &mut self,
+        kind: MessageKind,
+        table: &TableRef,
+        (attribute, name): (u16, &Name),
+    ) -> Result<(), EncodeError> {
+        self.message(kind, table.family, |w| {
+            w.str(NFTA_TABLE_NAME, &table.name);
+            w.str(attribute, name);
+        })
+    }
+
+    fn elements(
+        &mut self,
+        kind: MessageKind,
+        table: &TableRef,
+        set: &Set,
+        elements: &[Element],
+    ) -> Result<(), EncodeError> {
+        if let Some(element) = elements.iter().position(|element| !fits(kind, element, set)) {
+            return Err(EncodeError::Element { operation: self.operation, element });
+        }
+        let mut first = 0;
+        while first < elements.len() {
+            let mut written = 0;
+            self.message(kind, table.family, |w| {
+                w.str(NFTA_SET_ELEM_LIST_TABLE, &table.name);
+                w.str(NFTA_SET_ELEM_LIST_SET, &set.name);
+                w.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |w| {
+                    written = write_elements(w, kind, set, &elements[first..]);
+                });
+            })?;
+            if let Some(origin) = self.batch.messages.last_mut() {
+                origin.first_element = first;
+            }
+            first += written;
+        }
+        Ok(())
+    }
+
+    fn message(
+        &mut self,
+        kind: MessageKind,
+        family: Family,
+        fill: impl FnOnce(&mut AttrWriter<'_>),
+    ) -> Result<(), EncodeError> {
+        let offset = self.batch.bytes.len();
+        let header = Header {
+            kind: kind.number(),
+            flags: kind.flags(),
+            sequence: self.batch.last_sequence(),
+        };
+        let mut attributes = Ok(());
+        let written = message::append(&mut self.batch.bytes, header, |out| {
+            out.extend_from_slice(&[family.number(), 0, 0, 0]);
+            let mut w = AttrWriter::new(out);
+            fill(&mut w);
+            attributes = w.finish();
+        });
+        let operation = self.operation;
+        match (written, attributes) {
+            (Ok(()), Ok(())) => {}
+            (_, Err(_)) | (Err(_), _) => return Err(EncodeError::TooLong { operation }),
+        }
+        self.batch.messages.push(MessageOrigin { operation, first_element: 0, kind, offset });
+        Ok(())
+    }
+}
+
+/// `nlmsg_flags` in `struct nlmsghdr`.
+const FLAGS_OFFSET: usize = 6;
+
+fn fits(kind: MessageKind, element: &Element, set: &Set) -> bool {
+    if kind == MessageKind::DelSetElem { element.key_fits(set) } else { element.fits(set) }
+}
+
+/// Appends elements until the list is full, at least one, and returns how many.
+fn write_elements(
+    w: &mut AttrWriter<'_>,
+    kind: MessageKind,
+    set: &Set,
+    elements: &[Element],
+) -> usize {
+    let start = w.position();
+    for (i, element) in elements.iter().enumerate() {
+        w.nest(NFTA_LIST_ELEM, |w| {
+            if kind == MessageKind::DelSetElem {
+                element.encode_key(set, w);
+            } else {
+                element.encode(set, w);
+            }
+        });
+        if w.position() - start > LIST_LIMIT {
+            return i + 1;
+        }
+    }
+    elements.len()
+}

@@ -1,0 +1,75 @@
+//! The attributes of one message or nest, by type.
+//!
+//! What the kernel sends is not trusted: a missing, malformed or unknown attribute is an error or
+//! is skipped, never a panic.
+
+use thiserror::Error;
+
+use crate::netlink::attr::{Attr, AttrError, Attrs};
+
+/// No nest that is read here has a higher type than `NFTA_SET_EXPRESSIONS`, 18.
+const TYPES: usize = 20;
+
+/// The attributes of one message or nest; of several of one type, the last.
+pub(super) struct Fields<'a> {
+    attrs: [Option<Attr<'a>>; TYPES],
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn read(attrs: Attrs<'a>) -> Result<Self, DecodeError> {
+        let mut fields = Self { attrs: [None; TYPES] };
+        for attr in attrs {
+            let attr = attr?;
+            if let Some(field) = fields.attrs.get_mut(usize::from(attr.kind)) {
+                *field = Some(attr);
+            }
+        }
+        Ok(fields)
+    }
+
+    pub(super) fn find(&self, kind: u16) -> Option<Attr<'a>> {
+        self.attrs.get(usize::from(kind)).copied().flatten()
+    }
+
+    pub(super) fn need(&self, kind: u16) -> Result<Attr<'a>, DecodeError> {
+        self.find(kind).ok_or(DecodeError::Missing { kind })
+    }
+
+    pub(super) fn be32(&self, kind: u16) -> Result<u32, DecodeError> {
+        Ok(self.need(kind)?.be32()?)
+    }
+
+    /// The number, or 0 if the attribute is absent, as the kernel reads it.
+    pub(super) fn be32_or_zero(&self, kind: u16) -> Result<u32, DecodeError> {
+        Ok(self.find(kind).map_or(Ok(0), |attr| attr.be32())?)
+    }
+
+    pub(super) fn be64(&self, kind: u16) -> Result<Option<u64>, DecodeError> {
+        Ok(self.find(kind).map(|attr| attr.be64()).transpose()?)
+    }
+
+    pub(super) fn str(&self, kind: u16) -> Result<&'a str, DecodeError> {
+        Ok(self.need(kind)?.str()?)
+    }
+
+    pub(super) fn nest(&self, kind: u16) -> Result<Self, DecodeError> {
+        Self::read(self.need(kind)?.nested())
+    }
+}
+
+/// What is wrong with a received nftables object.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum DecodeError {
+    /// The attributes themselves are broken.
+    #[error(transparent)]
+    Attribute(#[from] AttrError),
+    /// The object lacks what it must have.
+    #[error("attribute {kind} is missing")]
+    Missing {
+        /// Type of the attribute.
+        kind: u16,
+    },
+    /// The object has a property that this program never gives to one: it is someone else's.
+    #[error("unknown {0}")]
+    Unknown(&'static str),
+}

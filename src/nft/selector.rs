@@ -1,0 +1,253 @@
+//! Fields of the packet, and what they are compared with.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use super::abi::*;
+use super::element::write_protocol;
+use super::expr::Register;
+use super::statement::{FIRST, LowerError};
+use super::{Expr, Family, Name};
+
+/// A field of the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Selector {
+    /// Source address: `ip saddr`.
+    Saddr,
+    /// Destination address: `ip daddr`.
+    Daddr,
+    /// Transport protocol: `meta l4proto`.
+    L4Proto,
+    /// Source port: `th sport`.
+    Sport,
+    /// Destination port: `th dport`.
+    Dport,
+    /// Name of the interface it came in by: `iifname`.
+    Iifname,
+    /// Name of the interface it leaves by: `oifname`.
+    Oifname,
+}
+
+impl Selector {
+    fn load(self, family: Family, to: Register) -> Expr {
+        let meta = |key| Expr::Meta { key, to };
+        let transport =
+            |offset| Expr::Payload { base: NFT_PAYLOAD_TRANSPORT_HEADER, offset, length: 2, to };
+        match self {
+            Self::Saddr => load_address(saddr_offset(family), address_length(family), to),
+            Self::Daddr => load_address(daddr_offset(family), address_length(family), to),
+            Self::Sport => transport(0),
+            Self::Dport => transport(2),
+            Self::L4Proto => meta(NFT_META_L4PROTO),
+            Self::Iifname => meta(NFT_META_IIFNAME),
+            Self::Oifname => meta(NFT_META_OIFNAME),
+        }
+    }
+
+    /// Registers of four bytes that the field fills.
+    fn words(self, family: Family) -> u8 {
+        match (self, family) {
+            (Self::Saddr | Self::Daddr, Family::Ip) => 1,
+            (Self::Saddr | Self::Daddr, Family::Ip6) => 4,
+            (Self::L4Proto | Self::Sport | Self::Dport, _) => 1,
+            (Self::Iifname | Self::Oifname, _) => 4,
+        }
+    }
+}
+
+/// `struct iphdr` and `struct ipv6hdr`.
+const fn saddr_offset(family: Family) -> u32 {
+    match family {
+        Family::Ip => 12,
+        Family::Ip6 => 8,
+    }
+}
+
+const fn daddr_offset(family: Family) -> u32 {
+    saddr_offset(family) + address_length(family)
+}
+
+const fn address_length(family: Family) -> u32 {
+    match family {
+        Family::Ip => 4,
+        Family::Ip6 => 16,
+    }
+}
+
+const fn load_address(offset: u32, length: u32, to: Register) -> Expr {
+    Expr::Payload { base: NFT_PAYLOAD_NETWORK_HEADER, offset, length, to }
+}
+
+/// Loads the fields one after the other and returns the register after the last.
+pub(super) fn load_key(
+    key: &[Selector],
+    family: Family,
+    out: &mut Vec<Expr>,
+) -> Result<Register, LowerError> {
+    let mut word = 0;
+    for selector in key {
+        out.push(selector.load(family, Register::Word(word)));
+        word += selector.words(family);
+        if word > REGISTER_WORDS {
+            return Err(LowerError::KeyTooLong);
+        }
+    }
+    Ok(Register::Word(word))
+}
+
+/// Words of the kernel's data registers: `NFT_REG32_COUNT`.
+pub(super) const REGISTER_WORDS: u8 = 16;
+
+/// The fields as nft prints them: `ip daddr . meta l4proto . th dport`.
+pub(super) fn write_key(
+    f: &mut fmt::Formatter<'_>,
+    key: &[Selector],
+    family: Family,
+) -> fmt::Result {
+    for (i, selector) in key.iter().enumerate() {
+        f.write_str(if i > 0 { " . " } else { "" })?;
+        match selector {
+            Selector::Saddr => write!(f, "{family} saddr")?,
+            Selector::Daddr => write!(f, "{family} daddr")?,
+            Selector::L4Proto => f.write_str("meta l4proto")?,
+            Selector::Sport => f.write_str("th sport")?,
+            Selector::Dport => f.write_str("th dport")?,
+            Selector::Iifname => f.write_str("iifname")?,
+            Selector::Oifname => f.write_str("oifname")?,
+        }
+    }
+    Ok(())
+}
+
+/// What a field is compared with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operand {
+    /// An address of the table's family.
+    Address(IpAddr),
+    /// A network: its address, and its prefix length. Host bits have no meaning.
+    Network(IpAddr, u8),
+    /// A transport protocol by its IANA number.
+    Protocol(u8),
+    /// A port.
+    Port(u16),
+    /// An interface name, at most 15 bytes.
+    Interface(Name),
+    /// Every interface whose name starts so: `"cali*"`.
+    InterfacePrefix(Name),
+}
+
+impl Operand {
+    /// Appends the loading of `selector` and the comparison with this.
+    pub(super) fn lower(
+        &self,
+        selector: Selector,
+        negated: bool,
+        family: Family,
+        out: &mut Vec<Expr>,
+    ) -> Result<(), LowerError> {
+        use Selector::{Daddr, Dport, Iifname, L4Proto, Oifname, Saddr, Sport};
+        let value = match (selector, self) {
+            (Saddr | Daddr, Self::Address(address)) => {
+                family.octets(*address).ok_or(LowerError::Family)?
+            }
+            (Saddr | Daddr, Self::Network(address, length)) => {
+                let address = family.octets(*address).ok_or(LowerError::Family)?;
+                let source = selector == Saddr;
+                let offset = if source { saddr_offset(family) } else { daddr_offset(family) };
+                return lower_network(offset, &address, *length, negated, out);
+            }
+            (L4Proto, Self::Protocol(number)) => vec![*number],
+            (Sport | Dport, Self::Port(port)) => port.to_be_bytes().to_vec(),
+            (Iifname | Oifname, Self::Interface(name)) => {
+                let mut value = interface_name(name)?;
+                value.resize(IFNAMSIZ, 0);
+                value
+            }
+            (Iifname | Oifname, Self::InterfacePrefix(prefix)) => interface_name(prefix)?,
+            (Saddr | Daddr | L4Proto | Sport | Dport | Iifname | Oifname, _) => {
+                return Err(LowerError::Operand);
+            }
+        };
+        out.push(selector.load(family, FIRST));
+        out.push(Expr::Cmp { from: FIRST, negated, value });
+        Ok(())
+    }
+}
+
+impl fmt::Display for Operand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => write!(f, "{address}"),
+            Self::Network(address @ IpAddr::V4(_), 32) => write!(f, "{address}"),
+            Self::Network(address @ IpAddr::V6(_), 128) => write!(f, "{address}"),
+            Self::Network(address, length) => write!(f, "{}/{length}", masked(*address, *length)),
+            Self::Protocol(number) => write_protocol(f, *number),
+            Self::Port(port) => write!(f, "{port}"),
+            Self::Interface(name) => write!(f, "\"{name}\""),
+            Self::InterfacePrefix(prefix) => write!(f, "\"{prefix}*\""),
+        }
+    }
+}
+
+/// Bytes of an interface name with its NUL.
+const IFNAMSIZ: usize = 16;
+
+fn interface_name(name: &str) -> Result<Vec<u8>, LowerError> {
+    match name.len() {
+        1..IFNAMSIZ if !name.contains(['"', '*', '\\']) => Ok(name.as_bytes().to_vec()),
+        _ => Err(LowerError::InterfaceName),
+    }
+}
+
+/// Appends the comparison of the address at `offset` of the header with a network. Whole bytes are
+/// compared as they are, as nft does; anything else through a mask.
+fn lower_network(
+    offset: u32,
+    address: &[u8],
+    length: u8,
+    negated: bool,
+    out: &mut Vec<Expr>,
+) -> Result<(), LowerError> {
+    let full = u32::try_from(address.len()).unwrap_or(u32::MAX);
+    let bits = u32::from(length);
+    if bits > full * 8 {
+        return Err(LowerError::Operand);
+    }
+    let mask = mask(address.len(), length);
+    let mut value: Vec<u8> = address.iter().zip(&mask).map(|(a, m)| a & m).collect();
+    if bits > 0 && bits.is_multiple_of(8) {
+        value.truncate(usize::from(length / 8));
+        out.push(load_address(offset, bits / 8, FIRST));
+    } else {
+        out.push(load_address(offset, full, FIRST));
+        let xor = vec![0; mask.len()];
+        out.push(Expr::Bitwise { from: FIRST, to: FIRST, mask, xor });
+    }
+    out.push(Expr::Cmp { from: FIRST, negated, value });
+    Ok(())
+}
+
+/// The first `length` bits of `bytes` bytes set.
+fn mask(bytes: usize, length: u8) -> Vec<u8> {
+    let length = usize::from(length);
+    (0..bytes)
+        .map(|i| match length.saturating_sub(i * 8) {
+            0 => 0,
+            bits @ 1..8 => !(u8::MAX >> bits),
+            _ => u8::MAX,
+        })
+        .collect()
+}
+
+fn masked(address: IpAddr, length: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(address) => {
+            let shift = 32u32.saturating_sub(u32::from(length));
+            IpAddr::V4((address.to_bits() & u32::MAX.checked_shl(shift).unwrap_or(0)).into())
+        }
+        IpAddr::V6(address) => {
+            let shift = 128u32.saturating_sub(u32::from(length));
+            IpAddr::V6((address.to_bits() & u128::MAX.checked_shl(shift).unwrap_or(0)).into())
+        }
+    }
+}
