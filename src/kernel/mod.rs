@@ -1,1 +1,153 @@
-//! The kernel side: commit, read back, be told of changes by others.
+//! The kernel side: commit, read back, notice changes by others.
+//!
+//! A transaction is applied whole or not at all, and the error says which where that can be
+//! known. There are two kernels behind one trait: [`Nftables`], and [`Fake`] for tests.
+
+mod answer;
+mod culprit;
+mod error;
+mod fake;
+mod nftables;
+mod read;
+mod release;
+mod writer;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub use error::{CommitError, Malformed, OpenError, ReadError};
+pub use fake::{Fake, Mishap};
+pub use nftables::Nftables;
+pub use read::{MAX_ANSWER_BYTES, MAX_ANSWER_TIME};
+pub use release::Release;
+pub use writer::{Writer, WriterGone};
+
+use crate::nft::{
+    Chain, DecodedRule, DecodedSet, ElementView, MessageKind, Table, TableRef, Transaction,
+};
+
+/// What holds our tables. All calls block until the kernel has done its work.
+pub trait Kernel {
+    /// The most bytes that one encoded transaction may have.
+    fn max_batch(&self) -> usize;
+
+    /// Applies all of `transaction` or nothing. An empty one is not sent.
+    ///
+    /// # Errors
+    /// See [`CommitError`]: nothing was applied, except perhaps with [`CommitError::Unknown`].
+    fn commit(&mut self, transaction: &Transaction) -> Result<Committed, CommitError>;
+
+    /// The generation of the rule set of this network namespace.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn generation(&mut self) -> Result<Generation, ReadError>;
+
+    /// What is in a table, without the elements of its sets; `None` if there is no such table.
+    ///
+    /// # Errors
+    /// See [`ReadError`]. [`ReadError::Changing`] if other commits spoilt every attempt.
+    fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError>;
+
+    /// Gives every element of a set or map to `each`, in no particular order.
+    ///
+    /// Every attempt begins with [`ElementRead::Start`]; elements given before it do not count.
+    ///
+    /// # Errors
+    /// See [`ReadError`]; [`ReadError::is_missing`] if there is no such set.
+    fn read_elements(
+        &mut self,
+        table: &TableRef,
+        set: &str,
+        each: &mut dyn FnMut(ElementRead<'_>),
+    ) -> Result<(), ReadError>;
+}
+
+/// A step in reading the elements of a set.
+#[derive(Debug)]
+pub enum ElementRead<'a> {
+    /// Reading starts, or starts again because the rule set changed: forget what was given.
+    Start,
+    /// One element.
+    Element(ElementView<'a>),
+}
+
+/// Number that the kernel counts up by one with every commit, of whatever table, in a network
+/// namespace. It is never 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Generation(pub u32);
+
+impl Generation {
+    /// How many commits lie between `earlier` and this.
+    pub fn commits_since(self, earlier: Self) -> u32 {
+        // The kernel leaves 0 out when the number wraps (`nf_tables_commit`).
+        let wrapped = u32::from(self.0 < earlier.0);
+        self.0.wrapping_sub(earlier.0).saturating_sub(wrapped)
+    }
+}
+
+/// A transaction that was applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// The generation after it.
+    pub generation: Generation,
+    /// Commits by others between the generation that this kernel reported last, by
+    /// [`Kernel::generation`] or an earlier commit, and now. If it is not 0, our tables may not
+    /// be what they are thought to be.
+    pub by_others: u32,
+    /// Length of the encoded transaction in bytes.
+    pub bytes: usize,
+    /// Messages by kind, without those that begin and end the batch.
+    pub messages: BTreeMap<MessageKind, usize>,
+    /// Time in the system call that sent the transaction, which is where the kernel does the
+    /// whole work.
+    pub kernel_time: Duration,
+}
+
+impl Committed {
+    /// The outcome of an empty transaction.
+    pub(crate) fn nothing(generation: Generation) -> Self {
+        Self {
+            generation,
+            by_others: 0,
+            bytes: 0,
+            messages: BTreeMap::new(),
+            kernel_time: Duration::ZERO,
+        }
+    }
+}
+
+/// What a table holds, all of one generation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contents {
+    /// The generation at which it was read.
+    pub generation: Generation,
+    /// The table itself.
+    pub table: Table,
+    /// Netlink port of the socket that owns the table. `None` if it is not owned, or if its owner
+    /// is gone and the table persists.
+    pub owner: Option<u32>,
+    /// Chains, in the kernel's order.
+    pub chains: Vec<Chain>,
+    /// Rules, those of one chain in their order.
+    pub rules: Vec<DecodedRule>,
+    /// Sets and maps, in the kernel's order.
+    pub sets: Vec<DecodedSet>,
+    /// How many objects were left out because this program never makes such: chains of another
+    /// type or policy, rules with unknown verdicts. More than 0 makes the table someone else's.
+    pub foreign: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generations_are_counted_across_the_wrap_that_leaves_out_zero() {
+        let since = |now, earlier| Generation(now).commits_since(Generation(earlier));
+        assert_eq!(since(7, 7), 0);
+        assert_eq!(since(8, 7), 1);
+        assert_eq!(since(1, u32::MAX), 1);
+        assert_eq!(since(2, u32::MAX - 1), 3);
+    }
+}

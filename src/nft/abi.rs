@@ -42,15 +42,22 @@ pub(super) const ICMPV6_PORT_UNREACH: u8 = 4;
 
 // enum nf_tables_msg_types
 pub(super) const NFT_MSG_NEWTABLE: u16 = 0;
+pub(super) const NFT_MSG_GETTABLE: u16 = 1;
 pub(super) const NFT_MSG_DELTABLE: u16 = 2;
 pub(super) const NFT_MSG_NEWCHAIN: u16 = 3;
+pub(super) const NFT_MSG_GETCHAIN: u16 = 4;
 pub(super) const NFT_MSG_DELCHAIN: u16 = 5;
 pub(super) const NFT_MSG_NEWRULE: u16 = 6;
+pub(super) const NFT_MSG_GETRULE: u16 = 7;
 pub(super) const NFT_MSG_DELRULE: u16 = 8;
 pub(super) const NFT_MSG_NEWSET: u16 = 9;
+pub(super) const NFT_MSG_GETSET: u16 = 10;
 pub(super) const NFT_MSG_DELSET: u16 = 11;
 pub(super) const NFT_MSG_NEWSETELEM: u16 = 12;
+pub(super) const NFT_MSG_GETSETELEM: u16 = 13;
 pub(super) const NFT_MSG_DELSETELEM: u16 = 14;
+pub(super) const NFT_MSG_NEWGEN: u16 = 15;
+pub(super) const NFT_MSG_GETGEN: u16 = 16;
 
 // enum nft_registers
 pub(super) const NFT_REG_VERDICT: u32 = 0;
@@ -265,3 +272,6 @@ pub(super) const NFTA_FIB_F_DADDR: u32 = 2;
 
 // enum nft_ng_types
 pub(super) const NFT_NG_RANDOM: u32 = 1;
+
+// enum nft_gen_attributes
+pub(super) const NFTA_GEN_ID: u16 = 1;

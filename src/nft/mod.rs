@@ -10,6 +10,7 @@ mod expr;
 mod fields;
 mod locate;
 mod object;
+pub mod request;
 mod rule;
 mod selector;
 mod set;

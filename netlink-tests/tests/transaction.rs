@@ -1,0 +1,381 @@
+//! Transactions on the real kernel: applied whole or not at all, and the culprit is named.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use deltaproxy::kernel::{CommitError, ElementRead, Kernel, Nftables, ReadError, Writer};
+use deltaproxy::nft::{
+    Chain, Element, Family, Operation, Rule, Set, SetData, Statement, Table, TableFlags, TableRef,
+    Transaction, Type, Value, Verdict,
+};
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, unshare};
+
+/// Runs `test` on a thread in a network namespace of its own, which goes away with it.
+fn in_namespace(test: impl FnOnce() + Send + 'static) {
+    let isolated = move || {
+        unshare(CloneFlags::CLONE_NEWNET)
+            .expect("run as root, or: unshare -rn cargo test -p netlink-tests");
+        test();
+    };
+    thread::spawn(isolated).join().unwrap();
+}
+
+fn reference() -> TableRef {
+    TableRef { family: Family::Ip, name: "kube-proxy".into() }
+}
+
+fn table_with(flags: TableFlags) -> Operation {
+    let (family, name) = (Family::Ip, "kube-proxy".into());
+    Operation::AddTable(Table { family, name, flags, comment: None })
+}
+
+fn table() -> Operation {
+    table_with(TableFlags::default())
+}
+
+fn owned_table() -> Operation {
+    table_with(TableFlags { owner: true, persist: true })
+}
+
+fn frontend() -> Vec<Type> {
+    vec![Type::Ipv4Addr, Type::InetProto, Type::InetService]
+}
+
+fn service_ips() -> Arc<Set> {
+    Arc::new(Set { name: "service-ips".into(), key: frontend(), ..Set::default() })
+}
+
+fn endpoints() -> Arc<Set> {
+    let data = Some(SetData::Values(vec![Type::Ipv4Addr, Type::InetService]));
+    Arc::new(Set { name: "endpoints".into(), key: frontend(), data, ..Set::default() })
+}
+
+fn key(number: u32) -> Value {
+    let address = Ipv4Addr::from(0x0a60_0000 + number);
+    Value::new().ip(IpAddr::V4(address)).proto(6).port(80)
+}
+
+fn element(number: u32) -> Element {
+    Element { comment: Some("default/web:http".into()), ..Element::new(key(number)) }
+}
+
+fn slot(number: u32, port: u16) -> Element {
+    let data = Value::new().ip(IpAddr::V4(Ipv4Addr::new(10, 244, 0, 1))).port(port);
+    Element::with_value(key(number), data)
+}
+
+fn add(set: &Arc<Set>, elements: Vec<Element>) -> Operation {
+    Operation::AddElements(reference(), set.clone(), elements)
+}
+
+fn chain() -> Chain {
+    Chain { name: "services".into(), hook: None, comment: None }
+}
+
+fn transaction(operations: Vec<Operation>) -> Transaction {
+    Transaction { operations }
+}
+
+/// The kernel with a table of two empty sets.
+fn prepared() -> Nftables {
+    let mut nftables = Nftables::open().unwrap();
+    let sets = [service_ips(), endpoints()].map(|set| Operation::AddSet(reference(), set));
+    let operations = [table()].into_iter().chain(sets).collect();
+    nftables.commit(&transaction(operations)).unwrap();
+    nftables
+}
+
+/// The keys in a set, sorted.
+fn keys(nftables: &mut Nftables, set: &str) -> Result<Vec<Vec<u8>>, ReadError> {
+    let mut keys = Vec::new();
+    nftables.read_elements(&reference(), set, &mut |read| match read {
+        ElementRead::Start => keys.clear(),
+        ElementRead::Element(element) => keys.push(element.key.to_vec()),
+    })?;
+    keys.sort();
+    Ok(keys)
+}
+
+fn expected_keys(numbers: std::ops::Range<u32>) -> Vec<Vec<u8>> {
+    numbers.map(|number| key(number).as_bytes().to_vec()).collect()
+}
+
+#[test]
+fn a_transaction_is_applied_and_read_back() {
+    in_namespace(|| {
+        let mut nftables = prepared();
+        let statements = vec![Statement::Verdict(Verdict::Return)];
+        let rule = Rule { chain: chain().name, statements, comment: None };
+        let committed = nftables
+            .commit(&transaction(vec![
+                Operation::AddChain(reference(), chain()),
+                Operation::AddRule(reference(), rule),
+                add(&service_ips(), (0..3).map(element).collect()),
+            ]))
+            .unwrap();
+        assert_eq!(committed.messages.values().sum::<usize>(), 3);
+        assert_eq!(committed.by_others, 0);
+        let contents = nftables.read_table(&reference()).unwrap().unwrap();
+        assert_eq!(contents.generation, committed.generation);
+        assert_eq!(contents.owner, None);
+        assert_eq!(contents.chains, [chain()]);
+        assert_eq!(contents.rules.len(), 1);
+        assert_eq!(contents.sets.len(), 2);
+        assert_eq!(keys(&mut nftables, "service-ips").unwrap(), expected_keys(0..3));
+    });
+}
+
+/// Both ways of acknowledging: that of 6.10 and later, and that of older kernels.
+#[test]
+fn a_refusal_names_the_element_and_applies_nothing() {
+    for last_message in [false, true] {
+        in_namespace(move || {
+            let mut nftables = prepared();
+            if last_message {
+                nftables.acknowledge_last_message();
+            }
+            nftables.commit(&transaction(vec![add(&endpoints(), vec![slot(5, 8080)])])).unwrap();
+            let refused = nftables.commit(&transaction(vec![
+                add(&service_ips(), (0..10).map(element).collect()),
+                add(&endpoints(), vec![slot(4, 8080), slot(5, 9090), slot(6, 8080)]),
+                Operation::AddChain(reference(), chain()),
+            ]));
+            let Err(CommitError::Refused { operation, element, errno, what, .. }) = refused else {
+                panic!("{refused:?}");
+            };
+            assert_eq!((operation, element, errno), (Some(1), Some(1), Errno::EEXIST));
+            assert!(what.contains("10.96.0.5 . tcp . 80"), "{what}");
+            assert!(!what.contains("10.96.0.4"), "{what}");
+            assert!(keys(&mut nftables, "service-ips").unwrap().is_empty());
+            assert_eq!(keys(&mut nftables, "endpoints").unwrap().len(), 1);
+        });
+    }
+}
+
+#[test]
+fn the_culprit_is_found_in_a_later_message_of_a_long_element_list() {
+    in_namespace(|| {
+        let mut nftables = prepared();
+        nftables.commit(&transaction(vec![add(&endpoints(), vec![slot(4321, 1)])])).unwrap();
+        let slots = (0..5000).map(|number| slot(number, 8080)).collect();
+        let refused = nftables.commit(&transaction(vec![table(), add(&endpoints(), slots)]));
+        let Err(CommitError::Refused { operation, element, .. }) = refused else {
+            panic!("{refused:?}");
+        };
+        assert_eq!((operation, element), (Some(1), Some(4321)));
+    });
+}
+
+#[test]
+fn a_set_that_does_not_exist_is_named() {
+    in_namespace(|| {
+        let mut nftables = prepared();
+        let missing = Operation::DeleteSet(reference(), "nonsense".into());
+        let refused = nftables.commit(&transaction(vec![table(), missing]));
+        let Err(CommitError::Refused { operation, errno, what, .. }) = refused else {
+            panic!("{refused:?}");
+        };
+        assert_eq!((operation, errno), (Some(1), Errno::ENOENT));
+        assert!(what.contains("nonsense"), "{what}");
+    });
+}
+
+#[test]
+fn a_batch_longer_than_the_send_buffer_is_not_sent() {
+    in_namespace(|| {
+        let mut nftables = prepared();
+        nftables.socket_mut().set_send_buffer(10_000).unwrap();
+        let most = nftables.max_batch();
+        let elements = (0..2000).map(element).collect();
+        let refused = nftables.commit(&transaction(vec![add(&service_ips(), elements)]));
+        assert!(matches!(refused, Err(CommitError::NotSent(_))), "{refused:?}");
+        assert!(keys(&mut nftables, "service-ips").unwrap().is_empty());
+        // The computed limit is the kernel's: it refuses one byte more.
+        let error = nftables.socket_mut().send(&vec![0; most + 1]).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::EMSGSIZE as i32));
+        nftables.socket_mut().send(&vec![0; most]).unwrap();
+    });
+}
+
+#[test]
+fn a_hundred_thousand_elements_go_in_at_once_and_are_read_back_complete() {
+    in_namespace(|| {
+        let mut nftables = prepared();
+        let elements = (0..120_000).map(element).collect();
+        let committed = nftables.commit(&transaction(vec![add(&service_ips(), elements)])).unwrap();
+        assert!(committed.messages.values().sum::<usize>() > 50, "{:?}", committed.messages);
+        let found = keys(&mut nftables, "service-ips").unwrap();
+        assert!(found == expected_keys(0..120_000), "{} elements differ", found.len());
+    });
+}
+
+#[test]
+fn commits_of_another_socket_are_counted() {
+    in_namespace(|| {
+        let mut ours = prepared();
+        let mut theirs = Nftables::open().unwrap();
+        let before = ours.generation().unwrap();
+        for number in 0..3 {
+            theirs.commit(&transaction(vec![add(&service_ips(), vec![element(number)])])).unwrap();
+        }
+        let committed =
+            ours.commit(&transaction(vec![add(&service_ips(), vec![element(9)])])).unwrap();
+        assert_eq!(committed.by_others, 3);
+        assert_eq!(committed.generation.commits_since(before), 4);
+        assert_eq!(ours.generation().unwrap(), committed.generation);
+    });
+}
+
+#[test]
+fn reading_while_another_socket_writes_gives_whole_sets_or_an_error() {
+    in_namespace(|| {
+        let mut ours = prepared();
+        let elements = (0..2000).map(element).collect();
+        ours.commit(&transaction(vec![add(&service_ips(), elements)])).unwrap();
+        let mut theirs = Nftables::open().unwrap();
+        let writer = thread::spawn(move || {
+            for port in 1..200 {
+                let slots = vec![slot(u32::from(port), port)];
+                theirs.commit(&transaction(vec![add(&endpoints(), slots)])).unwrap();
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        for _ in 0..20 {
+            match keys(&mut ours, "service-ips") {
+                Ok(keys) => assert_eq!(keys.len(), 2000),
+                Err(error) => assert!(matches!(error, ReadError::Changing { .. }), "{error}"),
+            }
+        }
+        writer.join().unwrap();
+        assert_eq!(keys(&mut ours, "service-ips").unwrap().len(), 2000);
+    });
+}
+
+#[test]
+fn an_owned_table_is_refused_to_others_and_adopted_when_its_owner_is_gone() {
+    in_namespace(|| {
+        let mut owner = Nftables::open().unwrap();
+        if !owner.supports_ownership() {
+            return;
+        }
+        let add_chain = transaction(vec![Operation::AddChain(reference(), chain())]);
+        owner.commit(&transaction(vec![owned_table()])).unwrap();
+        let contents = owner.read_table(&reference()).unwrap().unwrap();
+        assert_eq!(contents.owner, Some(owner.port()));
+
+        let mut other = Nftables::open().unwrap();
+        let refused = other.commit(&add_chain);
+        let Err(CommitError::Owned { table, port }) = refused else { panic!("{refused:?}") };
+        assert_eq!((table, port), (reference(), owner.port()));
+
+        drop(owner);
+        let orphan = other.read_table(&reference()).unwrap().unwrap();
+        assert_eq!((orphan.owner, orphan.table.flags.persist), (None, true));
+        other.commit(&transaction(vec![owned_table()])).unwrap();
+        other.commit(&add_chain).unwrap();
+        let adopted = other.read_table(&reference()).unwrap().unwrap();
+        assert_eq!(adopted.owner, Some(other.port()));
+    });
+}
+
+#[test]
+fn a_table_without_owner_cannot_become_an_owned_one() {
+    in_namespace(|| {
+        let mut nftables = prepared();
+        if !nftables.supports_ownership() {
+            return;
+        }
+        let refused = nftables.commit(&transaction(vec![owned_table()]));
+        let Err(CommitError::Refused { errno, .. }) = refused else { panic!("{refused:?}") };
+        assert_eq!(errno, Errno::EOPNOTSUPP);
+    });
+}
+
+#[test]
+fn a_missing_table_is_none_and_a_missing_set_is_said_to_be_missing() {
+    in_namespace(|| {
+        let mut nftables = Nftables::open().unwrap();
+        assert_eq!(nftables.read_table(&reference()).unwrap(), None);
+        assert!(keys(&mut nftables, "service-ips").unwrap_err().is_missing());
+        assert_eq!(nftables.commit(&Transaction::default()).unwrap().bytes, 0);
+    });
+}
+
+#[test]
+fn truncated_answers_are_an_error_and_the_next_read_works() {
+    in_namespace(|| {
+        let mut nftables = prepared();
+        let elements = (0..2000).map(element).collect();
+        nftables.commit(&transaction(vec![add(&service_ips(), elements)])).unwrap();
+        nftables.socket_mut().set_max_receive(100);
+        let error = keys(&mut nftables, "service-ips").unwrap_err();
+        assert!(matches!(error, ReadError::Receive { .. }), "{error}");
+        nftables.socket_mut().set_max_receive(1 << 18);
+        assert_eq!(keys(&mut nftables, "service-ips").unwrap().len(), 2000);
+    });
+}
+
+/// The acknowledgement is cut off, and so is the generation that could decide.
+#[test]
+fn a_lost_acknowledgement_leaves_the_outcome_unknown() {
+    in_namespace(|| {
+        let mut nftables = prepared();
+        nftables.socket_mut().set_max_receive(20);
+        let lost = nftables.commit(&transaction(vec![add(&service_ips(), vec![element(1)])]));
+        assert!(matches!(lost, Err(CommitError::Unknown(_))), "{lost:?}");
+        nftables.socket_mut().set_max_receive(1 << 18);
+        assert_eq!(keys(&mut nftables, "service-ips").unwrap().len(), 1);
+    });
+}
+
+/// The kernel drops a damaged batch without a word (`nfnetlink_rcv_batch`), so does the test: it
+/// cuts the refusal off.
+#[test]
+fn a_lost_refusal_is_known_not_to_be_applied_by_the_generation() {
+    in_namespace(|| {
+        let mut nftables = prepared();
+        // A refusal with its reason is longer than the answer about the generation.
+        nftables.socket_mut().set_max_receive(56);
+        let missing = Operation::DeleteSet(reference(), "nonsense".into());
+        let lost = nftables.commit(&transaction(vec![missing]));
+        assert!(
+            matches!(lost, Err(CommitError::NotSent(_) | CommitError::Refused { .. })),
+            "{lost:?}"
+        );
+    });
+}
+
+#[test]
+fn many_refusals_on_a_tiny_receive_buffer_still_name_the_first() {
+    in_namespace(|| {
+        let mut nftables = prepared();
+        nftables.socket_mut().set_receive_buffer(1).unwrap();
+        let missing = (0..1000).map(|_| Operation::DeleteSet(reference(), "nonsense".into()));
+        let refused = nftables.commit(&transaction(missing.collect()));
+        let Err(CommitError::Refused { operation, errno, .. }) = refused else {
+            panic!("{refused:?}");
+        };
+        assert_eq!((operation, errno), (Some(0), Errno::ENOENT));
+    });
+}
+
+#[test]
+fn the_writer_thread_commits_and_answers() {
+    in_namespace(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let writer = Writer::spawn(prepared()).unwrap();
+        runtime.block_on(async {
+            let sent = transaction(vec![add(&service_ips(), vec![element(1)])]);
+            let (given_back, committed) = writer.commit(sent.clone()).await.unwrap();
+            assert_eq!(given_back, sent);
+            let generation = writer.generation().await.unwrap().unwrap();
+            assert_eq!(generation, committed.unwrap().generation);
+            let found = writer.run(|kernel| keys(kernel, "service-ips")).await.unwrap().unwrap();
+            assert_eq!(found, expected_keys(1..2));
+        });
+    });
+}

@@ -1,0 +1,354 @@
+//! A kernel in memory, for tests of what drives a kernel.
+//!
+//! It applies a transaction whole or not at all and refuses what the real kernel refuses, which
+//! `netlink-tests/tests/fake.rs` compares. What it knows of a rule is what it names: it does not
+//! look into a rule's keys.
+
+mod ruleset;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use super::{
+    CommitError, Committed, Contents, ElementRead, Generation, Kernel, ReadError, culprit,
+};
+use crate::netlink::message::HEADER_LENGTH;
+use crate::nft::request::Request;
+use crate::nft::{
+    self, Acknowledge, Batch, DecodeError, DecodedRule, DecodedSet, Element, Location, Operation,
+    TableRef, Transaction,
+};
+use ruleset::{InstalledSet, InstalledTable, Refused, Ruleset};
+
+/// What goes wrong with a commit to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mishap {
+    /// The kernel refuses the transaction as a whole with this error number.
+    Refused(Errno),
+    /// The answer is lost after the transaction was applied.
+    AnswerLost,
+    /// The transaction cannot be sent.
+    NotSent,
+}
+
+/// An in-memory stand-in for nf_tables.
+#[derive(Debug)]
+pub struct Fake {
+    ruleset: Ruleset,
+    generation: Generation,
+    reported: Generation,
+    max_batch: usize,
+    mishaps: VecDeque<Mishap>,
+    committed: Vec<Transaction>,
+}
+
+impl Default for Fake {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Fake {
+    /// A kernel without tables.
+    pub fn new() -> Self {
+        Self {
+            ruleset: Ruleset::default(),
+            generation: Generation(1),
+            reported: Generation(1),
+            max_batch: usize::MAX,
+            mishaps: VecDeque::new(),
+            committed: Vec::new(),
+        }
+    }
+
+    /// Refuses to send transactions of more than `bytes`.
+    pub fn set_max_batch(&mut self, bytes: usize) {
+        self.max_batch = bytes;
+    }
+
+    /// Lets the next commit that has no mishap waiting go wrong.
+    pub fn expect_mishap(&mut self, mishap: Mishap) {
+        self.mishaps.push_back(mishap);
+    }
+
+    /// Every transaction that was applied by [`Kernel::commit`], in order.
+    pub fn committed(&self) -> &[Transaction] {
+        &self.committed
+    }
+
+    /// Applies a transaction as another program would do.
+    ///
+    /// # Errors
+    /// The error number with which the kernel refuses it.
+    pub fn tamper(&mut self, transaction: &Transaction) -> Result<(), Errno> {
+        self.apply(transaction).map_err(|(_, refused)| refused.errno)
+    }
+
+    /// Removes every table, like `nft flush ruleset` of another program.
+    pub fn flush_ruleset(&mut self) {
+        self.ruleset = Ruleset::default();
+        self.advance();
+    }
+
+    /// The elements of a set or map, in the order of their keys; empty if there is no such set.
+    pub fn elements(&self, table: &TableRef, set: &str) -> Vec<Element> {
+        let installed = self.ruleset.tables.get(table).and_then(|table| table.sets.get(set));
+        installed.map(|set| set.elements.values().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Applies all operations or none; an error names the operation.
+    fn apply(&mut self, transaction: &Transaction) -> Result<(), (usize, Refused)> {
+        let mut next = self.ruleset.clone();
+        for (index, operation) in transaction.operations.iter().enumerate() {
+            next.apply(operation).map_err(|refused| (index, refused))?;
+        }
+        self.ruleset = next;
+        self.advance();
+        Ok(())
+    }
+
+    fn advance(&mut self) {
+        self.generation = Generation(self.generation.0.checked_add(1).unwrap_or(1));
+    }
+
+    fn committed_now(&mut self, transaction: &Transaction, batch: &Batch) -> Committed {
+        let commits = self.generation.commits_since(self.reported);
+        self.reported = self.generation;
+        self.committed.push(transaction.clone());
+        Committed {
+            generation: self.generation,
+            by_others: commits.saturating_sub(1),
+            bytes: batch.bytes.len(),
+            messages: batch.counts(),
+            kernel_time: Duration::ZERO,
+        }
+    }
+}
+
+impl Kernel for Fake {
+    fn max_batch(&self) -> usize {
+        self.max_batch
+    }
+
+    fn commit(&mut self, transaction: &Transaction) -> Result<Committed, CommitError> {
+        let batch = transaction
+            .encode(1, Acknowledge::BatchEnd)
+            .map_err(|error| culprit::unencodable(transaction, &error))?;
+        if transaction.operations.is_empty() {
+            return Ok(Committed::nothing(self.reported));
+        }
+        if batch.bytes.len() > self.max_batch {
+            return Err(CommitError::NotSent(Errno::EMSGSIZE.into()));
+        }
+        let mishap = self.mishaps.pop_front();
+        match mishap {
+            Some(Mishap::Refused(errno)) => return Err(refused_whole(errno)),
+            Some(Mishap::NotSent) => return Err(CommitError::NotSent(Errno::ENOBUFS.into())),
+            Some(Mishap::AnswerLost) | None => {}
+        }
+        self.apply(transaction).map_err(|(index, refused)| refusal(transaction, index, refused))?;
+        let committed = self.committed_now(transaction, &batch);
+        match mishap {
+            Some(Mishap::AnswerLost) => Err(CommitError::Unknown(Errno::ENOBUFS.into())),
+            Some(Mishap::Refused(_) | Mishap::NotSent) | None => Ok(committed),
+        }
+    }
+
+    fn generation(&mut self) -> Result<Generation, ReadError> {
+        self.reported = self.generation;
+        Ok(self.generation)
+    }
+
+    fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
+        let installed = self.ruleset.tables.get(table);
+        Ok(installed.map(|installed| contents(installed, self.generation)))
+    }
+
+    fn read_elements(
+        &mut self,
+        table: &TableRef,
+        set: &str,
+        each: &mut dyn FnMut(ElementRead<'_>),
+    ) -> Result<(), ReadError> {
+        let installed = self.ruleset.tables.get(table).and_then(|table| table.sets.get(set));
+        let Some(installed) = installed else {
+            let what = Request::Elements(table, set).to_string();
+            return Err(ReadError::Refused { what, errno: Errno::ENOENT, reason: None });
+        };
+        each(ElementRead::Start);
+        give(table, installed, each).map_err(|error| ReadError::Malformed {
+            what: Request::Elements(table, set).to_string(),
+            error: error.into(),
+        })
+    }
+}
+
+fn contents(installed: &InstalledTable, generation: Generation) -> Contents {
+    let family = installed.table.family;
+    let sets = installed.sets.values().map(|installed| DecodedSet {
+        name: installed.set.name.to_string(),
+        set: Some(installed.set.as_ref().clone()),
+        anonymous: false,
+    });
+    let rules = installed.chains.values().flat_map(|chain| &chain.rules);
+    let rules = (1..).zip(rules).map(|(handle, rule)| DecodedRule {
+        chain: rule.chain.to_string(),
+        handle,
+        // It was encoded when it was committed.
+        exprs: rule.lower(family).unwrap_or_default(),
+        comment: rule.comment.clone(),
+    });
+    Contents {
+        generation,
+        table: installed.table.clone(),
+        owner: None,
+        chains: installed.chains.values().map(|installed| installed.chain.clone()).collect(),
+        rules: rules.collect(),
+        sets: sets.collect(),
+        foreign: 0,
+    }
+}
+
+/// Gives the elements of a set as they come out of messages.
+fn give(
+    table: &TableRef,
+    installed: &InstalledSet,
+    each: &mut dyn FnMut(ElementRead<'_>),
+) -> Result<(), DecodeError> {
+    let elements = installed.elements.values().cloned().collect();
+    let operation = Operation::AddElements(table.clone(), installed.set.clone(), elements);
+    let transaction = Transaction { operations: vec![operation] };
+    let Ok(batch) = transaction.encode(1, Acknowledge::BatchEnd) else {
+        unreachable!("bug: an element was installed that cannot be encoded")
+    };
+    for origin in &batch.messages {
+        let attributes = batch.message(*origin).get(MESSAGE_HEADERS..).unwrap_or_default();
+        nft::decode_elements(attributes, |element| each(ElementRead::Element(element)))?;
+    }
+    Ok(())
+}
+
+/// Length of `struct nlmsghdr` and `struct nfgenmsg`.
+const MESSAGE_HEADERS: usize = HEADER_LENGTH + 4;
+
+fn refused_whole(errno: Errno) -> CommitError {
+    CommitError::Refused {
+        operation: None,
+        element: None,
+        errno,
+        reason: None,
+        what: culprit::WHOLE.to_owned(),
+    }
+}
+
+fn refusal(transaction: &Transaction, index: usize, refused: Refused) -> CommitError {
+    let Refused { errno, element } = refused;
+    let what = culprit::describe(&transaction.operations[index], element, &Location::default());
+    CommitError::Refused { operation: Some(index), element, errno, reason: None, what }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::kernel::Writer;
+    use crate::nft::{Family, Set, Table, TableFlags, Type, Value};
+
+    fn reference() -> TableRef {
+        TableRef { family: Family::Ip, name: "kube-proxy".into() }
+    }
+
+    fn set() -> Arc<Set> {
+        let key = vec![Type::Ipv4Addr];
+        Arc::new(Set { name: "cluster-ips".into(), key, ..Set::default() })
+    }
+
+    fn table_and_set() -> Transaction {
+        let (family, name, flags) = (Family::Ip, "kube-proxy".into(), TableFlags::default());
+        let table = Operation::AddTable(Table { family, name, flags, comment: None });
+        Transaction { operations: vec![table, Operation::AddSet(reference(), set())] }
+    }
+
+    fn elements(last_bytes: &[u8]) -> Vec<Element> {
+        let key = |byte: &u8| Value::new().ip([10, 96, 0, *byte].into());
+        last_bytes.iter().map(|byte| Element::new(key(byte))).collect()
+    }
+
+    fn add(last_bytes: &[u8]) -> Transaction {
+        let operation = Operation::AddElements(reference(), set(), elements(last_bytes));
+        Transaction { operations: vec![operation] }
+    }
+
+    fn delete(last_bytes: &[u8]) -> Transaction {
+        let operation = Operation::DeleteElements(reference(), set(), elements(last_bytes));
+        Transaction { operations: vec![operation] }
+    }
+
+    /// The fake with a table and an empty set.
+    fn prepared() -> Fake {
+        let mut fake = Fake::new();
+        fake.commit(&table_and_set()).unwrap();
+        fake
+    }
+
+    #[test]
+    fn a_refused_transaction_changes_nothing_and_names_the_element() {
+        let mut fake = prepared();
+        let before = fake.generation;
+        let mut transaction = add(&[1, 2]);
+        transaction.operations.extend(delete(&[2, 9]).operations);
+        let refused = fake.commit(&transaction);
+        let Err(CommitError::Refused { operation, element, errno, .. }) = refused else {
+            panic!("{refused:?}");
+        };
+        assert_eq!((operation, element, errno), (Some(1), Some(1), Errno::ENOENT));
+        assert_eq!(fake.elements(&reference(), "cluster-ips"), []);
+        assert_eq!(fake.generation, before);
+    }
+
+    #[test]
+    fn a_lost_answer_leaves_the_transaction_applied() {
+        let mut fake = prepared();
+        fake.expect_mishap(Mishap::AnswerLost);
+        assert!(matches!(fake.commit(&add(&[1])), Err(CommitError::Unknown(_))));
+        assert_eq!(fake.elements(&reference(), "cluster-ips"), elements(&[1]));
+    }
+
+    #[test]
+    fn changes_by_others_are_counted_with_the_next_commit() {
+        let mut fake = prepared();
+        fake.tamper(&add(&[1])).unwrap();
+        fake.tamper(&delete(&[1])).unwrap();
+        assert_eq!(fake.commit(&add(&[2])).unwrap().by_others, 2);
+        assert_eq!(fake.commit(&add(&[3])).unwrap().by_others, 0);
+    }
+
+    #[test]
+    fn a_flushed_rule_set_is_empty_and_of_a_new_generation() {
+        let mut fake = prepared();
+        let before = fake.generation().unwrap();
+        fake.flush_ruleset();
+        assert_eq!(fake.generation().unwrap().commits_since(before), 1);
+        assert!(fake.read_table(&reference()).unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn the_writer_runs_requests_in_their_order() {
+        let writer = Writer::spawn(Fake::new()).unwrap();
+        let (_, first) = writer.commit(table_and_set()).await.unwrap();
+        let (_, second) = writer.commit(add(&[1])).await.unwrap();
+        assert_eq!(second.unwrap().generation.commits_since(first.unwrap().generation), 1);
+        let count = writer.run(|fake: &mut Fake| fake.committed().len()).await.unwrap();
+        assert_eq!(count, 2);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_panics_ends_the_writer_and_later_ones_say_so() {
+        let writer = Writer::spawn(Fake::new()).unwrap();
+        assert!(writer.run(|_: &mut Fake| panic!("on purpose")).await.is_err());
+        assert!(writer.generation().await.is_err());
+    }
+}

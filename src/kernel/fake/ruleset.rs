@@ -1,0 +1,321 @@
+//! The tables of the fake kernel and what each operation does to them.
+//!
+//! An operation is accepted or refused with the error number that nf_tables gives for it
+//! (`nf_tables_api.c`), as far as our own transactions can come to that.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use nix::errno::Errno;
+
+use crate::nft::{
+    Chain, Element, ElementData, Name, Operation, Rule, Set, SetData, Statement, Table, TableRef,
+    Type, Value, Verdict,
+};
+
+/// Why an operation is refused, and which of its elements is to blame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refused {
+    pub errno: Errno,
+    pub element: Option<usize>,
+}
+
+impl From<Errno> for Refused {
+    fn from(errno: Errno) -> Self {
+        Self { errno, element: None }
+    }
+}
+
+/// Every table of a network namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ruleset {
+    pub tables: BTreeMap<TableRef, InstalledTable>,
+}
+
+/// A table and what is in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct InstalledTable {
+    pub table: Table,
+    pub chains: BTreeMap<Name, InstalledChain>,
+    pub sets: BTreeMap<Name, InstalledSet>,
+}
+
+/// A chain and its rules in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct InstalledChain {
+    pub chain: Chain,
+    pub rules: Vec<Rule>,
+}
+
+/// A set and its elements by key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct InstalledSet {
+    pub set: Arc<Set>,
+    pub elements: BTreeMap<Key, Element>,
+}
+
+/// What identifies an element: its key and the end of its range.
+type Key = (Value, Option<Value>);
+
+impl Ruleset {
+    /// Carries out one operation. After an error the rule set must be thrown away.
+    pub(super) fn apply(&mut self, operation: &Operation) -> Result<(), Refused> {
+        match operation {
+            Operation::AddTable(table) => Ok(self.add_table(table)?),
+            Operation::DeleteTable(table) => {
+                self.tables.remove(table).map(drop).ok_or(Errno::ENOENT.into())
+            }
+            Operation::AddChain(table, chain) => Ok(self.table(table)?.add_chain(chain)?),
+            Operation::DeleteChain(table, name) => Ok(self.table(table)?.delete_chain(name)?),
+            Operation::FlushChain(table, name) => {
+                self.table(table)?.chain(name)?.rules.clear();
+                Ok(())
+            }
+            Operation::AddRule(table, rule) => Ok(self.table(table)?.add_rule(rule)?),
+            Operation::AddSet(table, set) => Ok(self.table(table)?.add_set(set)?),
+            Operation::DeleteSet(table, name) => Ok(self.table(table)?.delete_set(name)?),
+            Operation::FlushSet(table, name) => {
+                self.table(table)?.set(name)?.elements.clear();
+                Ok(())
+            }
+            Operation::AddElements(table, set, elements) => {
+                let table = self.table_with(table, &set.name)?;
+                each(elements, |element| table.add_element(&set.name, element))
+            }
+            Operation::DeleteElements(table, set, elements) => {
+                let table = self.table_with(table, &set.name)?;
+                each(elements, |element| table.delete_element(&set.name, element))
+            }
+        }
+    }
+
+    fn add_table(&mut self, table: &Table) -> Result<(), Errno> {
+        match self.tables.get(&table.reference()) {
+            // A table without owner never gets one.
+            Some(installed) if table.flags.owner && !installed.table.flags.owner => {
+                Err(Errno::EOPNOTSUPP)
+            }
+            Some(_) => Ok(()),
+            None => {
+                let (chains, sets) = (BTreeMap::new(), BTreeMap::new());
+                let installed = InstalledTable { table: table.clone(), chains, sets };
+                self.tables.insert(table.reference(), installed);
+                Ok(())
+            }
+        }
+    }
+
+    /// The table, if it has the set: no element is to blame for a set that is missing.
+    fn table_with(&mut self, table: &TableRef, set: &Name) -> Result<&mut InstalledTable, Errno> {
+        let table = self.table(table)?;
+        table.set(set)?;
+        Ok(table)
+    }
+
+    fn table(&mut self, table: &TableRef) -> Result<&mut InstalledTable, Errno> {
+        self.tables.get_mut(table).ok_or(Errno::ENOENT)
+    }
+}
+
+/// Does `step` for every element, and names the one that is refused.
+fn each(
+    elements: &[Element],
+    mut step: impl FnMut(&Element) -> Result<(), Errno>,
+) -> Result<(), Refused> {
+    for (index, element) in elements.iter().enumerate() {
+        step(element).map_err(|errno| Refused { errno, element: Some(index) })?;
+    }
+    Ok(())
+}
+
+impl InstalledTable {
+    fn chain(&mut self, name: &Name) -> Result<&mut InstalledChain, Errno> {
+        self.chains.get_mut(name).ok_or(Errno::ENOENT)
+    }
+
+    fn set(&mut self, name: &Name) -> Result<&mut InstalledSet, Errno> {
+        self.sets.get_mut(name).ok_or(Errno::ENOENT)
+    }
+
+    fn add_chain(&mut self, chain: &Chain) -> Result<(), Errno> {
+        match self.chains.get(&chain.name) {
+            Some(installed) if chain.hook.is_some() && chain.hook != installed.chain.hook => {
+                Err(Errno::EEXIST)
+            }
+            Some(_) => Ok(()),
+            None => {
+                let installed = InstalledChain { chain: chain.clone(), rules: Vec::new() };
+                self.chains.insert(chain.name.clone(), installed);
+                Ok(())
+            }
+        }
+    }
+
+    /// The kernel deletes the rules of the chain with it, but not what jumps to it.
+    fn delete_chain(&mut self, name: &Name) -> Result<(), Errno> {
+        self.chain(name)?;
+        let in_rule = self.statements().any(|statement| target(statement) == Some(name));
+        let in_map = self.elements().any(|element| element_target(element) == Some(name));
+        if in_rule || in_map {
+            return Err(Errno::EBUSY);
+        }
+        self.chains.remove(name);
+        Ok(())
+    }
+
+    fn add_rule(&mut self, rule: &Rule) -> Result<(), Errno> {
+        self.chain(&rule.chain)?;
+        for statement in &rule.statements {
+            target(statement).map_or(Ok(()), |chain| self.check_target(chain))?;
+            used_set(statement).map_or(Ok(()), |set| self.set(set).map(drop))?;
+        }
+        self.chain(&rule.chain)?.rules.push(rule.clone());
+        Ok(())
+    }
+
+    /// Base chains cannot be jumped to.
+    fn check_target(&self, chain: &Name) -> Result<(), Errno> {
+        let installed = self.chains.get(chain).ok_or(Errno::ENOENT)?;
+        if installed.chain.hook.is_some() { Err(Errno::EOPNOTSUPP) } else { Ok(()) }
+    }
+
+    fn add_set(&mut self, set: &Arc<Set>) -> Result<(), Errno> {
+        let is_same = |installed: &Set| {
+            installed.key == set.key && installed.data == set.data && installed.flags == set.flags
+        };
+        match self.sets.get(&set.name) {
+            Some(installed) if is_same(&installed.set) => Ok(()),
+            Some(_) => Err(Errno::EEXIST),
+            None => {
+                let installed = InstalledSet { set: set.clone(), elements: BTreeMap::new() };
+                self.sets.insert(set.name.clone(), installed);
+                Ok(())
+            }
+        }
+    }
+
+    fn delete_set(&mut self, name: &Name) -> Result<(), Errno> {
+        self.set(name)?;
+        if self.statements().any(|statement| used_set(statement) == Some(name)) {
+            return Err(Errno::EBUSY);
+        }
+        self.sets.remove(name);
+        Ok(())
+    }
+
+    fn add_element(&mut self, set: &Name, element: &Element) -> Result<(), Errno> {
+        self.set(set)?.check(element)?;
+        element_target(element).map_or(Ok(()), |chain| self.check_target(chain))?;
+        self.set(set)?.add(element)
+    }
+
+    fn delete_element(&mut self, set: &Name, element: &Element) -> Result<(), Errno> {
+        let installed = self.set(set)?;
+        installed.check_key(&element.key)?;
+        let key = (element.key, element.key_end);
+        installed.elements.remove(&key).map(drop).ok_or(Errno::ENOENT)
+    }
+
+    fn statements(&self) -> impl Iterator<Item = &Statement> {
+        let rules = self.chains.values().flat_map(|chain| &chain.rules);
+        rules.flat_map(|rule| &rule.statements)
+    }
+
+    /// The elements of verdict maps.
+    fn elements(&self) -> impl Iterator<Item = &Element> {
+        let maps = self.sets.values().filter(|set| set.set.data == Some(SetData::Verdict));
+        maps.flat_map(|set| set.elements.values())
+    }
+}
+
+impl InstalledSet {
+    fn check(&self, element: &Element) -> Result<(), Errno> {
+        self.check_key(&element.key)?;
+        element.key_end.as_ref().map_or(Ok(()), |end| self.check_key(end))?;
+        if element.timeout.is_some() && !self.set.flags.timeout {
+            return Err(Errno::EINVAL);
+        }
+        match (&self.set.data, &element.data) {
+            (None, None) | (Some(SetData::Verdict), Some(ElementData::Verdict(_))) => Ok(()),
+            (Some(SetData::Values(types)), Some(ElementData::Value(value)))
+                if value.as_bytes().len() == length(types) =>
+            {
+                Ok(())
+            }
+            (None | Some(SetData::Values(_) | SetData::Verdict), _) => Err(Errno::EINVAL),
+        }
+    }
+
+    fn check_key(&self, key: &Value) -> Result<(), Errno> {
+        if key.as_bytes().len() == length(&self.set.key) { Ok(()) } else { Err(Errno::EINVAL) }
+    }
+
+    /// An element that is there already stays as it is, comment included, but for its timeout
+    /// (Linux 6.12 and later).
+    fn add(&mut self, element: &Element) -> Result<(), Errno> {
+        let key = (element.key, element.key_end);
+        match self.elements.get_mut(&key) {
+            Some(installed) if installed.data == element.data => {
+                installed.timeout = element.timeout;
+                return Ok(());
+            }
+            Some(_) => return Err(Errno::EEXIST),
+            None => {}
+        }
+        let most = self.set.size.and_then(|size| usize::try_from(size).ok());
+        if most.is_some_and(|most| self.elements.len() >= most) {
+            return Err(Errno::ENFILE);
+        }
+        self.elements.insert(key, element.clone());
+        Ok(())
+    }
+}
+
+/// Bytes of a concatenation, every field padded to four.
+fn length(types: &[Type]) -> usize {
+    let field = |field: &Type| match field {
+        Type::Ipv6Addr => 16,
+        Type::Ipv4Addr | Type::InetProto | Type::InetService | Type::Mark | Type::Integer => 4,
+    };
+    types.iter().map(field).sum()
+}
+
+/// The chain that a verdict leads to.
+fn verdict_target(verdict: &Verdict) -> Option<&Name> {
+    match verdict {
+        Verdict::Jump(chain) | Verdict::Goto(chain) => Some(chain),
+        Verdict::Accept | Verdict::Drop | Verdict::Return => None,
+    }
+}
+
+fn element_target(element: &Element) -> Option<&Name> {
+    match &element.data {
+        Some(ElementData::Verdict(verdict)) => verdict_target(verdict),
+        Some(ElementData::Value(_)) | None => None,
+    }
+}
+
+/// The chain that a statement jumps or goes to by itself.
+fn target(statement: &Statement) -> Option<&Name> {
+    if let Statement::Verdict(verdict) = statement { verdict_target(verdict) } else { None }
+}
+
+/// The set or map that a statement looks into or changes.
+fn used_set(statement: &Statement) -> Option<&Name> {
+    match statement {
+        Statement::InSet { set, .. } | Statement::UpdateSet { set, .. } => Some(set),
+        Statement::VerdictMap { map, .. } | Statement::DnatMap { map, .. } => Some(map),
+        Statement::Compare { .. }
+        | Statement::CtStateNew
+        | Statement::CtStatusDnat
+        | Statement::FibSaddrLocal
+        | Statement::FibDaddrLocal
+        | Statement::MarkSet(_)
+        | Statement::MarkClear(_)
+        | Statement::MarkTest(_)
+        | Statement::Verdict(_)
+        | Statement::Reject
+        | Statement::DnatTo { .. }
+        | Statement::Masquerade => None,
+    }
+}

@@ -1,0 +1,263 @@
+//! The real kernel: one socket, one question or transaction at a time.
+//!
+//! The socket is kept for as long as the value lives, because tables with the owner flag belong
+//! to it.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+
+use super::answer::{self, Expected, Outcome, Refusal};
+use super::{
+    CommitError, Committed, Contents, ElementRead, Generation, Kernel, OpenError, ReadError,
+    Release, culprit,
+};
+use crate::netlink::socket::{Socket, Wait};
+use crate::nft::{Acknowledge, Batch, TableRef, Transaction};
+
+/// `NETLINK_NETFILTER` of `<linux/netlink.h>`.
+const NETLINK_NETFILTER: isize = 12;
+/// How often a batch is sent again that the kernel broke off without looking at it whole.
+const MAX_COMMIT_ATTEMPTS: usize = 4;
+/// Sequence numbers start again from 1 above this, so that those of one batch never wrap.
+const MAX_SEQUENCE: u32 = 1 << 31;
+
+/// nf_tables of the network namespace in which it was opened.
+#[derive(Debug)]
+pub struct Nftables {
+    pub(super) socket: Socket,
+    sequence: u32,
+    acknowledge: Acknowledge,
+    release: Option<Release>,
+    /// The generation that the caller was last told.
+    reported: Generation,
+}
+
+impl Nftables {
+    /// Opens the socket and finds out what this kernel can do. Changes nothing.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open() -> Result<Self, OpenError> {
+        let release = Release::running();
+        if let Some(release) = release.filter(|release| *release < Release::OLDEST) {
+            return Err(OpenError::KernelTooOld { release });
+        }
+        let mut nftables = Self {
+            socket: Socket::open(NETLINK_NETFILTER).map_err(open_error)?,
+            sequence: 1,
+            acknowledge: Acknowledge::BatchEnd,
+            release,
+            reported: Generation::default(),
+        };
+        nftables.acknowledge = nftables.probe_acknowledgement()?;
+        nftables.reported = nftables.read_generation().map_err(io::Error::other)?;
+        Ok(nftables)
+    }
+
+    /// Whether a table can have an owner and outlive it (Linux 6.9 and later).
+    pub fn supports_ownership(&self) -> bool {
+        self.release.is_some_and(|release| release >= Release::PERSISTENT_OWNERSHIP)
+    }
+
+    /// The netlink port of this socket, which is what owns our tables.
+    pub fn port(&self) -> u32 {
+        self.socket.port()
+    }
+
+    /// The socket, whose buffers tests make small.
+    pub fn socket_mut(&mut self) -> &mut Socket {
+        &mut self.socket
+    }
+
+    /// Acknowledges batches as kernels before 6.10 do, whatever this kernel can.
+    pub fn acknowledge_last_message(&mut self) {
+        self.acknowledge = Acknowledge::LastMessage;
+    }
+
+    /// Sends an empty batch, which commits nothing, to learn whether its end is acknowledged
+    /// (Linux 6.10 and later) and whether we may commit at all.
+    fn probe_acknowledgement(&mut self) -> Result<Acknowledge, OpenError> {
+        let batch = Transaction::default()
+            .encode(self.next_sequence(), Acknowledge::BatchEnd)
+            .map_err(io::Error::other)?;
+        self.sequence = batch.last_sequence() + 1;
+        self.socket.send(&batch.bytes)?;
+        let expected = self.expected(&batch);
+        match answer::receive_outcome(&mut self.socket, expected, Wait::No) {
+            Outcome::Applied => Ok(Acknowledge::BatchEnd),
+            Outcome::Refused(refusal) => Err(open_error(refusal.errno.into())),
+            Outcome::Lost(_) => Ok(Acknowledge::LastMessage),
+        }
+    }
+
+    fn expected(&self, batch: &Batch) -> Expected {
+        Expected {
+            first: batch.first_sequence,
+            last: batch.last_sequence(),
+            acknowledge: self.acknowledge,
+        }
+    }
+
+    fn receive_outcome(&mut self, batch: &Batch) -> Outcome {
+        let expected = self.expected(batch);
+        answer::receive_outcome(&mut self.socket, expected, Wait::Limited)
+    }
+
+    /// The sequence number for the next request.
+    pub(super) fn next_sequence(&mut self) -> u32 {
+        if self.sequence > MAX_SEQUENCE {
+            self.sequence = 1;
+        }
+        let sequence = self.sequence;
+        self.sequence += 1;
+        sequence
+    }
+
+    fn encode(&mut self, transaction: &Transaction) -> Result<Batch, CommitError> {
+        let sequence = self.next_sequence();
+        let batch = transaction
+            .encode(sequence, self.acknowledge)
+            .map_err(|error| culprit::unencodable(transaction, &error))?;
+        self.sequence = batch.last_sequence().saturating_add(1);
+        let (length, most) = (batch.bytes.len(), self.socket.max_send());
+        if length > most {
+            let message = format!("{length} bytes are more than the {most} the socket takes");
+            let kind = io::ErrorKind::ArgumentListTooLong;
+            return Err(CommitError::NotSent(io::Error::new(kind, message)));
+        }
+        Ok(batch)
+    }
+
+    /// Sends `batch` and awaits its outcome, again if the kernel asks for that.
+    fn deliver(&mut self, batch: &Batch) -> Result<(Outcome, Duration), CommitError> {
+        let mut attempt = 1;
+        loop {
+            let (sent, took) = timed(|| self.socket.send(&batch.bytes));
+            let outcome = match sent {
+                Ok(()) => self.receive_outcome(batch),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                    Outcome::Refused(Refusal::of_batch(batch, Errno::EINTR))
+                }
+                Err(error) => return Err(CommitError::NotSent(error)),
+            };
+            if let Outcome::Refused(refusal) = &outcome
+                && refusal.is_transient(batch)
+                && attempt < MAX_COMMIT_ATTEMPTS
+            {
+                attempt += 1;
+                continue;
+            }
+            return Ok((outcome, took));
+        }
+    }
+
+    fn committed(&mut self, batch: &Batch, kernel_time: Duration) -> Committed {
+        let before = self.reported;
+        // The transaction is applied. If the generation cannot be read, the worst is one read
+        // back too many, which claiming changes by others causes.
+        let (generation, by_others) = match self.read_generation() {
+            Ok(now) => (now, now.commits_since(before).saturating_sub(1)),
+            Err(_) => (before, 1),
+        };
+        self.reported = generation;
+        Committed {
+            generation,
+            by_others,
+            bytes: batch.bytes.len(),
+            messages: batch.counts(),
+            kernel_time,
+        }
+    }
+
+    /// An answer was lost. If the generation is still the one that was last seen, then nothing
+    /// has been applied since, this transaction included.
+    fn resolve_lost(&mut self, error: io::Error) -> CommitError {
+        match self.read_generation() {
+            Ok(now) if now == self.reported => CommitError::NotSent(error),
+            Ok(_) | Err(_) => CommitError::Unknown(error),
+        }
+    }
+
+    fn refused(
+        &mut self,
+        transaction: &Transaction,
+        batch: &Batch,
+        refusal: Refusal,
+    ) -> CommitError {
+        let culprit = culprit::find(transaction, batch, &refusal);
+        if refusal.errno == Errno::EPERM
+            && let Some(table) = &culprit.table
+            && let Some(port) = self.foreign_owner(table)
+        {
+            return CommitError::Owned { table: table.clone(), port };
+        }
+        CommitError::Refused {
+            operation: culprit.operation,
+            element: culprit.element,
+            errno: refusal.errno,
+            reason: refusal.reason,
+            what: culprit.what,
+        }
+    }
+
+    fn foreign_owner(&mut self, table: &TableRef) -> Option<u32> {
+        let (_, owner) = self.read_header(table).ok()??;
+        owner.filter(|owner| *owner != self.port())
+    }
+}
+
+impl Kernel for Nftables {
+    fn max_batch(&self) -> usize {
+        self.socket.max_send()
+    }
+
+    fn commit(&mut self, transaction: &Transaction) -> Result<Committed, CommitError> {
+        let batch = self.encode(transaction)?;
+        if batch.messages.is_empty() {
+            return Ok(Committed::nothing(self.reported));
+        }
+        let (outcome, kernel_time) = self.deliver(&batch)?;
+        match outcome {
+            Outcome::Applied => Ok(self.committed(&batch, kernel_time)),
+            Outcome::Refused(refusal) => Err(self.refused(transaction, &batch, refusal)),
+            Outcome::Lost(error) => Err(self.resolve_lost(error)),
+        }
+    }
+
+    fn generation(&mut self) -> Result<Generation, ReadError> {
+        self.reported = self.read_generation()?;
+        Ok(self.reported)
+    }
+
+    fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
+        self.read_contents(table)
+    }
+
+    fn read_elements(
+        &mut self,
+        table: &TableRef,
+        set: &str,
+        each: &mut dyn FnMut(ElementRead<'_>),
+    ) -> Result<(), ReadError> {
+        self.read_set(table, set, each)
+    }
+}
+
+fn open_error(error: io::Error) -> OpenError {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EPERM | Errno::EACCES) => OpenError::NoPermission,
+        // The first is the answer of a kernel without netfilter, the second that of nfnetlink
+        // without nf_tables.
+        Some(Errno::EPROTONOSUPPORT | Errno::EOPNOTSUPP) => OpenError::NoNfTables,
+        _ => OpenError::Io(error),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "measures the kernel at the edge to it")]
+fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let start = Instant::now();
+    let result = work();
+    (result, start.elapsed())
+}

@@ -1,0 +1,61 @@
+//! The version of the running kernel, for what cannot be found out by trying.
+
+use std::fmt;
+
+use nix::sys::utsname::uname;
+
+/// Major and minor version of a kernel, `6.9`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Release {
+    /// The first number.
+    pub major: u32,
+    /// The second number.
+    pub minor: u32,
+}
+
+impl Release {
+    /// The oldest kernel whose nftables can hold our rules: the one kube-proxy asks for.
+    pub const OLDEST: Self = Self { major: 5, minor: 13 };
+    /// The first kernel with `NFT_TABLE_F_PERSIST`: a table that is owned and survives its owner.
+    pub const PERSISTENT_OWNERSHIP: Self = Self { major: 6, minor: 9 };
+
+    /// The running kernel's; `None` if its name has another form than `6.18.0-x`.
+    pub fn running() -> Option<Self> {
+        Self::parse(uname().ok()?.release().to_str()?)
+    }
+
+    /// Reads the two numbers in front of a release name such as `5.10.0-28-amd64`.
+    pub fn parse(name: &str) -> Option<Self> {
+        let mut numbers = name.split(|c: char| !c.is_ascii_digit());
+        let major = numbers.next()?.parse().ok()?;
+        let minor = numbers.next()?.parse().ok()?;
+        Some(Self { major, minor })
+    }
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn release_names_of_distributions_are_understood() {
+        let parsed = |name| Release::parse(name).map(|release| release.to_string());
+        assert_eq!(parsed("6.18.44-fc-v657").as_deref(), Some("6.18"));
+        assert_eq!(parsed("5.10.0-28-amd64").as_deref(), Some("5.10"));
+        assert_eq!(parsed("6.1-rc3").as_deref(), Some("6.1"));
+        assert_eq!(parsed("unknown"), None);
+        assert_eq!(parsed(""), None);
+    }
+
+    #[test]
+    fn releases_are_compared_as_numbers() {
+        assert!(Release { major: 5, minor: 9 } < Release::OLDEST);
+        assert!(Release { major: 6, minor: 10 } > Release::PERSISTENT_OWNERSHIP);
+    }
+}

@@ -1,0 +1,85 @@
+//! The thread that owns the kernel's socket, and the handle by which async code uses it.
+//!
+//! The kernel does a whole transaction inside one system call, which may take seconds; on a
+//! thread of its own that stops nobody. Requests are done one after the other, in order.
+
+use std::io;
+use std::sync::mpsc;
+use std::thread;
+
+use tokio::sync::oneshot;
+
+use super::{CommitError, Committed, Generation, Kernel, ReadError};
+use crate::nft::Transaction;
+
+type Task<K> = Box<dyn FnOnce(&mut K) + Send>;
+
+/// The thread has ended, which it does only by a panic: a bug in what it was asked to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the thread that talks to the kernel has ended")]
+pub struct WriterGone;
+
+/// The way to the thread that owns a kernel. The thread ends when this is dropped.
+#[derive(Debug)]
+pub struct Writer<K> {
+    tasks: mpsc::Sender<Task<K>>,
+}
+
+impl<K: Kernel + Send + 'static> Writer<K> {
+    /// Starts the thread, which owns `kernel` from then on.
+    ///
+    /// # Errors
+    /// What the system reports if it cannot start a thread.
+    pub fn spawn(mut kernel: K) -> io::Result<Self> {
+        let (tasks, queue) = mpsc::channel::<Task<K>>();
+        thread::Builder::new().name("nftables".into()).spawn(move || {
+            for task in queue {
+                task(&mut kernel);
+            }
+        })?;
+        Ok(Self { tasks })
+    }
+
+    /// Runs `task` on the thread after all earlier requests, and gives its result.
+    ///
+    /// The task runs even if the returned future is dropped.
+    ///
+    /// # Errors
+    /// [`WriterGone`] if the thread has ended.
+    pub async fn run<T, F>(&self, task: F) -> Result<T, WriterGone>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut K) -> T + Send + 'static,
+    {
+        let (answer, result) = oneshot::channel();
+        let task: Task<K> = Box::new(move |kernel| {
+            // Nobody waits any more if this fails; the task has been done all the same.
+            let _ = answer.send(task(kernel));
+        });
+        self.tasks.send(task).map_err(|_| WriterGone)?;
+        result.await.map_err(|_| WriterGone)
+    }
+
+    /// Commits `transaction` and gives it back with the outcome.
+    ///
+    /// # Errors
+    /// [`WriterGone`]; the commit's own errors are in the pair.
+    pub async fn commit(
+        &self,
+        transaction: Transaction,
+    ) -> Result<(Transaction, Result<Committed, CommitError>), WriterGone> {
+        self.run(move |kernel| {
+            let outcome = kernel.commit(&transaction);
+            (transaction, outcome)
+        })
+        .await
+    }
+
+    /// Asks for the generation of the rule set.
+    ///
+    /// # Errors
+    /// [`WriterGone`]; the read's own errors are inside.
+    pub async fn generation(&self) -> Result<Result<Generation, ReadError>, WriterGone> {
+        self.run(Kernel::generation).await
+    }
+}

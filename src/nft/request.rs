@@ -1,0 +1,183 @@
+//! Questions to nf_tables: messages that change nothing, and which messages answer them.
+//!
+//! Message types and attributes are those of `<linux/netfilter/nf_tables.h>`.
+
+use std::fmt;
+
+use super::abi::*;
+use super::fields::{DecodeError, Fields};
+use super::{TableRef, table_name};
+use crate::netlink::attr::{AttrWriter, Attrs, TooLong};
+use crate::netlink::message::{self, Header};
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request<'a> {
+    /// The generation of the rule set of this network namespace.
+    Generation,
+    /// One table, without what is in it.
+    Table(&'a TableRef),
+    /// The chains of a table.
+    Chains(&'a TableRef),
+    /// The rules of a table.
+    Rules(&'a TableRef),
+    /// The sets and maps of a table, without their elements.
+    Sets(&'a TableRef),
+    /// The elements of one set or map.
+    Elements(&'a TableRef, &'a str),
+}
+
+/// Length of `struct nfgenmsg`.
+const NFGENMSG_LENGTH: usize = 4;
+
+impl<'a> Request<'a> {
+    /// The message that asks, ready to be sent as a datagram.
+    ///
+    /// # Errors
+    /// [`TooLong`] if a name does not fit an attribute.
+    pub fn encode(&self, sequence: u32) -> Result<Vec<u8>, TooLong> {
+        // With an acknowledgement asked for, every answer has an end that can be seen.
+        let flags = message::REQUEST | if self.is_dump() { message::DUMP } else { message::ACK };
+        let kind = subsystem(self.question());
+        let mut out = Vec::new();
+        let mut fits = Ok(());
+        // The message is far shorter than 4 GiB, or else an attribute did not fit either.
+        let _ = message::append(&mut out, Header { kind, flags, sequence }, |out| {
+            out.extend_from_slice(&[self.family(), 0, 0, 0]);
+            fits = self.write_names(AttrWriter::new(out));
+        });
+        fits.map(|()| out)
+    }
+
+    /// The attributes of a message, if it answers this request.
+    pub fn attributes<'m>(&self, kind: u16, payload: &'m [u8]) -> Option<&'m [u8]> {
+        let attributes = payload.get(NFGENMSG_LENGTH..)?;
+        let answers = kind == subsystem(self.answer())
+            && self.family() == payload[0]
+            // The kernel dumps the chains of all tables of a family.
+            && self.table().is_none_or(|table| table_name(attributes) == Ok(&table.name));
+        answers.then_some(attributes)
+    }
+
+    fn is_dump(&self) -> bool {
+        !matches!(self, Self::Generation | Self::Table(_))
+    }
+
+    fn question(&self) -> u16 {
+        match self {
+            Self::Generation => NFT_MSG_GETGEN,
+            Self::Table(_) => NFT_MSG_GETTABLE,
+            Self::Chains(_) => NFT_MSG_GETCHAIN,
+            Self::Rules(_) => NFT_MSG_GETRULE,
+            Self::Sets(_) => NFT_MSG_GETSET,
+            Self::Elements(..) => NFT_MSG_GETSETELEM,
+        }
+    }
+
+    fn answer(&self) -> u16 {
+        match self {
+            Self::Generation => NFT_MSG_NEWGEN,
+            Self::Table(_) => NFT_MSG_NEWTABLE,
+            Self::Chains(_) => NFT_MSG_NEWCHAIN,
+            Self::Rules(_) => NFT_MSG_NEWRULE,
+            Self::Sets(_) => NFT_MSG_NEWSET,
+            Self::Elements(..) => NFT_MSG_NEWSETELEM,
+        }
+    }
+
+    fn table(&self) -> Option<&'a TableRef> {
+        match self {
+            Self::Generation => None,
+            Self::Table(table)
+            | Self::Chains(table)
+            | Self::Rules(table)
+            | Self::Sets(table)
+            | Self::Elements(table, _) => Some(table),
+        }
+    }
+
+    fn family(&self) -> u8 {
+        self.table().map_or(NFPROTO_UNSPEC, |table| table.family.number())
+    }
+
+    fn write_names(&self, mut w: AttrWriter<'_>) -> Result<(), TooLong> {
+        if let Some(table) = self.table() {
+            // Messages about what is in a table name it by an attribute of the same number.
+            w.str(NFTA_TABLE_NAME, &table.name);
+        }
+        if let Self::Elements(_, set) = self {
+            w.str(NFTA_SET_ELEM_LIST_SET, set);
+        }
+        w.finish()
+    }
+}
+
+impl fmt::Display for Request<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Generation => f.write_str("the generation of the rule set"),
+            Self::Table(table) => write!(f, "table {table}"),
+            Self::Chains(table) => write!(f, "the chains of table {table}"),
+            Self::Rules(table) => write!(f, "the rules of table {table}"),
+            Self::Sets(table) => write!(f, "the sets of table {table}"),
+            Self::Elements(table, set) => write!(f, "the elements of {set} in table {table}"),
+        }
+    }
+}
+
+/// The number in an answer to [`Request::Generation`].
+///
+/// # Errors
+/// The attributes are broken or have no number.
+pub fn generation(attributes: &[u8]) -> Result<u32, DecodeError> {
+    Fields::read(Attrs::new(attributes))?.be32(NFTA_GEN_ID)
+}
+
+fn subsystem(kind: u16) -> u16 {
+    NFNL_SUBSYS_NFTABLES << 8 | kind
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nft::Family;
+
+    fn table(name: &'static str) -> TableRef {
+        TableRef { family: Family::Ip6, name: name.into() }
+    }
+
+    /// `nft --debug=mnl list set ip6 kube-proxy service-ips`.
+    #[test]
+    fn a_request_for_elements_names_table_and_set() {
+        let table = table("kube-proxy");
+        let bytes = Request::Elements(&table, "service-ips").encode(7).unwrap();
+        let mut messages = message::Messages::new(&bytes);
+        let message = messages.next().unwrap().unwrap();
+        assert_eq!(messages.next(), None);
+        assert_eq!((message.kind, message.flags, message.sequence), (0x0a0d, 0x301, 7));
+        assert_eq!(message.payload[..4], [10, 0, 0, 0]);
+        let attributes: Vec<_> = Attrs::new(&message.payload[4..]).map(Result::unwrap).collect();
+        assert_eq!(attributes.len(), 2);
+        assert_eq!((attributes[0].kind, attributes[0].str()), (1, Ok("kube-proxy")));
+        assert_eq!((attributes[1].kind, attributes[1].str()), (2, Ok("service-ips")));
+    }
+
+    #[test]
+    fn only_messages_about_the_table_answer_a_request() {
+        let (ours, other) = (table("kube-proxy"), table("filter"));
+        let mut payload = vec![10, 0, 0, 0];
+        AttrWriter::new(&mut payload).str(1, "kube-proxy");
+        let answers = |request: Request<'_>, kind| request.attributes(kind, &payload).is_some();
+        assert!(answers(Request::Chains(&ours), 0x0a03));
+        assert!(!answers(Request::Chains(&ours), 0x0a06));
+        assert!(!answers(Request::Chains(&other), 0x0a03));
+        assert!(!answers(Request::Generation, 0x0a0f));
+        assert_eq!(Request::Chains(&ours).attributes(0x0a03, &[10, 0]), None);
+    }
+
+    #[test]
+    fn a_name_that_does_not_fit_is_an_error() {
+        let table = TableRef { family: Family::Ip, name: "x".repeat(70_000).into() };
+        assert!(Request::Table(&table).encode(1).is_err());
+    }
+}
