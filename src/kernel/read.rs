@@ -371,4 +371,25 @@ mod tests {
         let (_, end) = walk(&[done(2)]);
         assert!(end.unwrap().unwrap_err().is_missing());
     }
+
+    #[test]
+    fn an_element_that_is_given_twice_shows_that_others_are_missing() {
+        let element = |key| ElementView {
+            key,
+            key_end: None,
+            data: None,
+            comment: None,
+            timeout: None,
+            expires: None,
+            flags: 0,
+        };
+        let were_different = |keys: &[&[u8]]| {
+            let mut seen = Seen::new();
+            keys.iter().for_each(|key| seen.insert(&element(key)));
+            seen.were_different()
+        };
+        assert!(were_different(&[]));
+        assert!(were_different(&[&[1], &[2], &[3]]));
+        assert!(!were_different(&[&[1], &[2], &[1]]));
+    }
 }
