@@ -372,9 +372,8 @@ mod tests {
         assert!(end.unwrap().unwrap_err().is_missing());
     }
 
-    #[test]
-    fn an_element_that_is_given_twice_shows_that_others_are_missing() {
-        let element = |key| ElementView {
+    fn element(key: &[u8]) -> ElementView<'_> {
+        ElementView {
             key,
             key_end: None,
             data: None,
@@ -382,7 +381,11 @@ mod tests {
             timeout: None,
             expires: None,
             flags: 0,
-        };
+        }
+    }
+
+    #[test]
+    fn an_element_that_is_given_twice_shows_that_others_are_missing() {
         let were_different = |keys: &[&[u8]]| {
             let mut seen = Seen::new();
             keys.iter().for_each(|key| seen.insert(&element(key)));
