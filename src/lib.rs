@@ -28,6 +28,7 @@ pub mod cli;
 pub mod config;
 pub mod desired;
 pub mod diff;
+pub mod engine;
 pub mod kernel;
 pub mod model;
 pub mod netlink;

@@ -1,1 +1,63 @@
 //! One file per command.
+//!
+//! A command prints its result on standard output and what is wrong on standard error, a line
+//! each. Its exit code is 0 only if everything asked for was done.
+
+mod apply;
+mod cleanup;
+mod converge;
+mod manifests;
+mod plan;
+mod summary;
+
+pub use apply::apply;
+pub use cleanup::cleanup;
+pub use converge::{ConvergeError, converge};
+pub use plan::plan;
+pub use summary::Summary;
+
+use std::error::Error;
+use std::fmt;
+use std::io::Write;
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Output {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object.
+    Json,
+}
+
+/// Why a command did not do all that was asked: lines for standard error.
+#[derive(Debug)]
+pub struct Failure(Vec<String>);
+
+impl Failure {
+    /// A command that was stopped by `error`.
+    pub fn new(error: impl Error) -> Self {
+        Self(vec![error.to_string()])
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("\n"))
+    }
+}
+
+impl Error for Failure {}
+
+/// Fails if anything was left out.
+fn left_out(problems: &[String]) -> Result<(), Failure> {
+    match problems {
+        [] => Ok(()),
+        problems => Err(Failure(problems.to_vec())),
+    }
+}
+
+/// Prints to standard output. If nobody reads it any more that is no error.
+fn print(text: &dyn fmt::Display) {
+    let _ = write!(std::io::stdout().lock(), "{text}");
+}

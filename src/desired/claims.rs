@@ -4,8 +4,6 @@
 //! not depend on the order of events. Cluster IPs and hairpin entries say the same whoever asks
 //! for them and are there as long as anybody does.
 
-use std::cmp::Reverse;
-
 use ahash::HashMap;
 
 use super::key::Key;
@@ -31,6 +29,9 @@ pub(super) enum Outcome {
     TakenFrom(ObjectName),
     /// The key stays with this service; the one that asks has to wait from now on.
     HeldBy(ObjectName),
+    /// The key was its own and is this service's now, which should ask again: the one that asked
+    /// has become the younger.
+    YieldedTo(ObjectName),
     /// The key stays with another service, as it did before.
     StillHeld,
 }
@@ -60,7 +61,7 @@ impl Claims {
             return Outcome::Held;
         };
         if holder == service {
-            return Outcome::Held;
+            return self.keep_or_yield(key, service, precedence);
         }
         if precedence(service) < precedence(holder) {
             let former = std::mem::replace(holder, service.clone());
@@ -87,11 +88,7 @@ impl Claims {
             return Released::InUse;
         }
         self.holders.remove(key);
-        let next = self
-            .waiting
-            .get(key)
-            .and_then(|names| names.iter().max_by_key(|name| Reverse(precedence(name))).cloned());
-        next.map_or(Released::Free, Released::Awaited)
+        self.first_waiting(key, precedence).map_or(Released::Free, Released::Awaited)
     }
 
     /// One more asks for a key that can be shared.
@@ -121,6 +118,32 @@ impl Claims {
     /// Whether anybody has `key`.
     pub(super) fn is_claimed(&self, key: &Key) -> bool {
         self.holders.contains_key(key) || self.shared.contains_key(key)
+    }
+
+    fn first_waiting(
+        &self,
+        key: &Key,
+        precedence: impl Fn(&ObjectName) -> Precedence,
+    ) -> Option<ObjectName> {
+        self.waiting.get(key)?.iter().min_by_key(|name| precedence(name)).cloned()
+    }
+
+    fn keep_or_yield(
+        &mut self,
+        key: Key,
+        service: &ObjectName,
+        precedence: impl Fn(&ObjectName) -> Precedence,
+    ) -> Outcome {
+        let first = self.first_waiting(&key, &precedence);
+        match first.filter(|first| precedence(first) < precedence(service)) {
+            None => Outcome::Held,
+            Some(first) => {
+                self.holders.insert(key, first.clone());
+                self.forget_waiting(&key, &first);
+                self.wait(key, service.clone());
+                Outcome::YieldedTo(first)
+            }
+        }
     }
 
     /// Whether `service` has not waited before.

@@ -88,3 +88,88 @@ fn slot_distance(old: &Slots, new: &Slots) -> usize {
     let shared = old.iter().zip(new).filter(|(old, new)| old != new).count();
     2 * shared + old.len().abs_diff(new.len())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU16;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::desired::layout::{Layout, WITH_ENDPOINTS};
+    use crate::nft::Family;
+
+    fn target(number: u32) -> Target {
+        let address = std::net::Ipv4Addr::from(0x0a00_0000 + number).into();
+        Target { address, port: NonZeroU16::new(8080).unwrap() }
+    }
+
+    fn fragment(layout: &Layout, endpoints: &[u32], installed: Option<&Fragment>) -> Fragment {
+        let sets = WITH_ENDPOINTS | layout.count_memberships(endpoints.len(), 0);
+        let targets: Vec<_> = endpoints.iter().copied().map(target).collect();
+        Fragment::member(sets).with_slots(installed, &targets, &[])
+    }
+
+    /// How many endpoints the sets say there are at least.
+    fn told(layout: &Layout, fragment: &Fragment) -> usize {
+        let counts = (1..=fragment.slots.len().max(1)).rev();
+        let mut fitting =
+            counts.filter(|n| fragment.sets == WITH_ENDPOINTS | layout.count_memberships(*n, 0));
+        fitting.next().unwrap_or(0)
+    }
+
+    #[test]
+    fn a_near_goal_is_reached_at_once() {
+        let layout = Layout::new(Family::Ip);
+        let old = fragment(&layout, &[1, 2, 3], None);
+        let new = fragment(&layout, &[1, 3, 4, 5], Some(&old));
+        assert_eq!(old.step_towards(&new, 100), new);
+    }
+
+    #[test]
+    fn slots_grow_before_the_sets_tell_of_them() {
+        let layout = Layout::new(Family::Ip);
+        let old = fragment(&layout, &[1], None);
+        let new = fragment(&layout, &(1..100).collect::<Vec<_>>(), Some(&old));
+        let next = old.step_towards(&new, 30);
+        assert_eq!((next.slots.len(), next.sets), (31, old.sets));
+    }
+
+    #[test]
+    fn the_sets_shrink_before_the_slots() {
+        let layout = Layout::new(Family::Ip);
+        let old = fragment(&layout, &(1..100).collect::<Vec<_>>(), None);
+        let new = fragment(&layout, &[1], Some(&old));
+        let next = old.step_towards(&new, 30);
+        assert_eq!((next.slots.len(), next.sets), (old.slots.len(), new.sets));
+    }
+
+    proptest! {
+        #[test]
+        fn every_step_is_a_table_that_works_and_the_goal_is_reached(
+            before in proptest::collection::hash_set(0u32..200, 0..120),
+            wanted in proptest::collection::hash_set(0u32..200, 0..120),
+            budget in 40usize..80,
+        ) {
+            let layout = Layout::new(Family::Ip);
+            let before: Vec<_> = before.into_iter().collect();
+            let wanted: Vec<_> = wanted.into_iter().collect();
+            let mut now = match before.as_slice() {
+                [] => Fragment::default(),
+                before => fragment(&layout, before, None),
+            };
+            let goal = match wanted.as_slice() {
+                [] => Fragment::default(),
+                wanted => fragment(&layout, wanted, Some(&now)),
+            };
+            let mut steps = 0;
+            while now != goal {
+                now = now.step_towards(&goal, budget);
+                prop_assert!(now.slots.iter().all(Option::is_some));
+                prop_assert!(told(&layout, &now) <= now.slots.len());
+                steps += 1;
+                prop_assert!(steps < 30, "no progress towards {goal:?} at {now:?}");
+            }
+        }
+    }
+}

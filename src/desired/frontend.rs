@@ -51,6 +51,11 @@ pub(super) fn render(view: ServiceView<'_>, layouts: &Layouts) -> Rendered {
     let mut rendered = Rendered::default();
     let mut keys = HashSet::default();
     for layout in layouts.iter() {
+        // A service has nothing in a family in which it has no cluster IP, whatever other
+        // addresses it names.
+        if !view.service.cluster_ips.iter().any(|address| family_matches(*address, layout)) {
+            continue;
+        }
         for port in &view.service.ports {
             PortRenderer::new(view, port, layout, &mut rendered).render();
         }

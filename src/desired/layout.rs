@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::counts::Tree;
 use super::key::KeyKind;
-use crate::nft::{Family, Selector, Set, SetData, SetFlags, Type};
+use crate::nft::{DecodedSet, Family, Selector, Set, SetData, SetFlags, Type};
 
 /// Frontends with endpoints; node ports likewise.
 pub const WITH_ENDPOINTS: u64 = 1 << 0;
@@ -78,6 +78,16 @@ pub struct Placed {
     pub kind: KeyKind,
     /// What an element says.
     pub role: Role,
+}
+
+impl Placed {
+    /// Whether a set found in the kernel is this one.
+    pub fn is(&self, found: &DecodedSet) -> bool {
+        let same = |set: &Set| {
+            (&set.key, &set.data, set.flags) == (&self.set.key, &self.set.data, self.set.flags)
+        };
+        found.name == self.set.name && found.set.as_ref().is_some_and(same)
+    }
 }
 
 /// What an element of a set says about its key.

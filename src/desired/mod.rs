@@ -18,6 +18,7 @@ pub use key::{Key, KeyKind};
 pub use layout::Layout;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ahash::{HashMap, HashSet};
 
@@ -34,7 +35,7 @@ pub struct Layouts([Layout; 2]);
 /// Desired and installed state of both tables' elements, and who asks for what.
 #[derive(Debug, Default)]
 pub struct Desired {
-    layouts: Layouts,
+    layouts: Arc<Layouts>,
     tracker: Tracker<Key, Fragment>,
     claims: Claims,
     owned: HashMap<ObjectName, Box<[Key]>>,
@@ -66,7 +67,7 @@ impl Layouts {
 
 impl Desired {
     /// The layouts of both tables.
-    pub fn layouts(&self) -> &Layouts {
+    pub fn layouts(&self) -> &Arc<Layouts> {
         &self.layouts
     }
 
@@ -171,6 +172,7 @@ impl Desired {
         let former = former.unwrap_or_default();
         let precedence = |name: &ObjectName| precedence(cluster, name);
 
+        let mut again = Vec::new();
         for wanted in rendered.wanted {
             let is_new = || !former.contains(&wanted.key);
             let granted = match wanted.key.kind() {
@@ -182,7 +184,11 @@ impl Desired {
                 }
                 KeyKind::Frontend | KeyKind::NodePort => {
                     let outcome = self.claims.claim(wanted.key, name, precedence);
-                    grant(&outcome, name, &wanted.key, problems)
+                    problems.extend(conflict(&outcome, name, &wanted.key));
+                    if let Outcome::YieldedTo(next) = &outcome {
+                        again.push(next.clone());
+                    }
+                    matches!(outcome, Outcome::Held | Outcome::TakenFrom(_))
                 }
             };
             if granted {
@@ -190,7 +196,8 @@ impl Desired {
             }
         }
         let given_back = former.iter().filter(|key| !keys.contains(key));
-        given_back.filter_map(|key| self.give_back(key, name, precedence)).collect()
+        again.extend(given_back.filter_map(|key| self.give_back(key, name, precedence)));
+        again
     }
 
     fn want(&mut self, wanted: Wanted) {
@@ -223,20 +230,18 @@ impl Desired {
     }
 }
 
-/// Whether the key was granted; a conflict is told once, by the service that asked last.
-fn grant(outcome: &Outcome, name: &ObjectName, key: &Key, problems: &mut Vec<Problem>) -> bool {
+/// A conflict is told once, when somebody begins to wait.
+fn conflict(outcome: &Outcome, name: &ObjectName, key: &Key) -> Option<Problem> {
     let (loser, winner) = match outcome {
-        Outcome::Held => return true,
-        Outcome::StillHeld => return false,
+        Outcome::Held | Outcome::StillHeld => return None,
         Outcome::TakenFrom(former) => (former, name),
-        Outcome::HeldBy(holder) => (name, holder),
+        Outcome::HeldBy(winner) | Outcome::YieldedTo(winner) => (name, winner),
     };
-    problems.push(Problem {
+    Some(Problem {
         object: format!("Service {loser}"),
         field: String::new(),
         message: format!("{key} belongs to Service {winner}, which is older or first by name"),
-    });
-    matches!(outcome, Outcome::TakenFrom(_))
+    })
 }
 
 fn precedence(cluster: &Cluster, name: &ObjectName) -> Precedence {

@@ -1,0 +1,32 @@
+//! `apply`: makes the kernel's tables what the manifests say, once.
+
+use std::path::Path;
+
+use super::converge::converge;
+use super::manifests::{Manifests, load};
+use super::summary::Summary;
+use super::{Failure, Output};
+use crate::engine::{Engine, Routing};
+use crate::kernel::Nftables;
+use crate::nft::TableFlags;
+
+/// Reads the manifests at `path`, sends what differs from the kernel's tables and prints what
+/// was sent.
+///
+/// # Errors
+/// What stops the command; manifests or services that were left out are an error after all
+/// others were applied.
+pub fn apply(path: &Path, node: &str, routing: Routing, output: Output) -> Result<(), Failure> {
+    // Nobody stays to own the tables, so they are made without owner.
+    let mut engine = Engine::new(routing, TableFlags::default());
+    let Manifests { mut problems } = load(&mut engine, path, node)?;
+    let mut kernel = Nftables::open().map_err(Failure::new)?;
+    let mut summary = Summary::default();
+    let left_out = converge(&mut engine, &mut kernel, &mut summary).map_err(Failure::new)?;
+    problems.extend(left_out.iter().map(ToString::to_string));
+    match output {
+        Output::Text => super::print(&summary),
+        Output::Json => super::print(&format_args!("{}\n", summary.json(&problems))),
+    }
+    super::left_out(&problems)
+}

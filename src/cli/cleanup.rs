@@ -1,0 +1,27 @@
+//! `cleanup`: removes both tables.
+
+use super::Failure;
+use crate::desired::base::TABLE;
+use crate::kernel::{Kernel, Nftables};
+use crate::nft::{Family, Operation, TableRef, Transaction};
+
+/// Removes the tables that are there, both in one transaction.
+///
+/// # Errors
+/// If nftables cannot be used, or a running daemon owns a table.
+pub fn cleanup() -> Result<(), Failure> {
+    let mut kernel = Nftables::open().map_err(Failure::new)?;
+    let mut transaction = Transaction::default();
+    for family in [Family::Ip, Family::Ip6] {
+        let table = TableRef { family, name: TABLE.into() };
+        if kernel.read_table(&table).map_err(Failure::new)?.is_some() {
+            transaction.operations.push(Operation::DeleteTable(table));
+        }
+    }
+    kernel.commit(&transaction).map_err(Failure::new)?;
+    match transaction.operations.len() {
+        0 => super::print(&"nothing to remove\n"),
+        _ => super::print(&transaction),
+    }
+    Ok(())
+}

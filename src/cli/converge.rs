@@ -1,0 +1,84 @@
+//! Takes the kernel to the desired state once, for commands that do not stay.
+
+use std::io;
+
+use super::summary::Summary;
+use crate::engine::{Engine, read_back};
+use crate::kernel::{CommitError, Kernel, ReadError};
+use crate::model::Problem;
+
+/// Why the kernel does not hold what is desired.
+#[derive(Debug, thiserror::Error)]
+pub enum ConvergeError {
+    /// The tables cannot be read.
+    #[error("{0}")]
+    Read(#[from] ReadError),
+    /// A transaction was refused for a reason that leaving out a service does not cure.
+    #[error("{0}")]
+    Commit(#[from] CommitError),
+    /// Somebody else keeps changing the tables.
+    #[error("the tables could not be made right in {ATTEMPTS} attempts: {0}")]
+    Attempts(io::Error),
+}
+
+/// How often the kernel is read and changed at most.
+const ATTEMPTS: usize = 20;
+
+/// Reads the kernel, sends what differs and counts it in `summary`. Returns what was left out.
+///
+/// # Errors
+/// See [`ConvergeError`]. Transactions before the failing one have been applied.
+pub fn converge<K: Kernel>(
+    engine: &mut Engine,
+    kernel: &mut K,
+    summary: &mut Summary,
+) -> Result<Vec<Problem>, ConvergeError> {
+    let mut problems = Vec::new();
+    let mut last = io::Error::other("no attempt was made");
+    for _ in 0..ATTEMPTS {
+        let found = read_back(kernel, engine.layouts())?;
+        problems.extend(engine.observe(found));
+        match commit_all(engine, kernel, summary, &mut problems)? {
+            None => return Ok(problems),
+            Some(error) => last = io::Error::other(error),
+        }
+    }
+    Err(ConvergeError::Attempts(last))
+}
+
+/// Commits until nothing differs; the error after which the kernel must be read again.
+fn commit_all<K: Kernel>(
+    engine: &mut Engine,
+    kernel: &mut K,
+    summary: &mut Summary,
+    problems: &mut Vec<Problem>,
+) -> Result<Option<CommitError>, CommitError> {
+    while let Some(step) = engine.next_step(kernel.max_batch()) {
+        match kernel.commit(&step.transaction) {
+            Ok(committed) => {
+                summary.add(&step.transaction, &committed);
+                engine.committed(step);
+            }
+            Err(error) => match error {
+                CommitError::Refused { operation: Some(operation), element, .. } => {
+                    let element = element.unwrap_or_default();
+                    let Some(service) = engine.culprit(&step, operation, element) else {
+                        return Err(error);
+                    };
+                    problems.push(Problem {
+                        object: format!("Service {service}"),
+                        field: String::new(),
+                        message: format!("left out: {error}"),
+                    });
+                    problems.extend(engine.exclude(&service));
+                    return Ok(Some(error));
+                }
+                CommitError::Unknown(_) | CommitError::NotSent(_) => return Ok(Some(error)),
+                CommitError::Refused { operation: None, .. } | CommitError::Owned { .. } => {
+                    return Err(error);
+                }
+            },
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,24 @@
+//! Manifests into an engine, for commands that read them once.
+
+use std::path::Path;
+
+use super::Failure;
+use crate::engine::Engine;
+use crate::source::addresses::local_addresses;
+use crate::source::files::ManifestReader;
+
+/// What was read.
+#[derive(Debug)]
+pub(super) struct Manifests {
+    /// What of it was left out.
+    pub(super) problems: Vec<String>,
+}
+
+/// Reads the manifests at `path` for the node of that name.
+pub(super) fn load(engine: &mut Engine, path: &Path, node: &str) -> Result<Manifests, Failure> {
+    let update = ManifestReader::new(node).load(path).map_err(Failure::new)?;
+    let mut problems: Vec<_> = update.problems.iter().map(ToString::to_string).collect();
+    engine.set_local_addresses(local_addresses().map_err(Failure::new)?);
+    problems.extend(engine.apply(update.events).iter().map(ToString::to_string));
+    Ok(Manifests { problems })
+}

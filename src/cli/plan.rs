@@ -1,0 +1,52 @@
+//! `plan`: shows what `apply` would do, changing nothing.
+
+use std::path::Path;
+
+use super::Failure;
+use super::manifests::{Manifests, load};
+use crate::engine::{Engine, Routing, read_back};
+use crate::kernel::{Kernel, Nftables};
+use crate::nft::{Element, Operation, TableFlags};
+
+/// Prints each change as a line in nft's words: `+` for what is added, `-` for what is removed.
+///
+/// # Errors
+/// As `apply`, except that nothing is sent.
+pub fn plan(path: &Path, node: &str, routing: Routing) -> Result<(), Failure> {
+    let mut engine = Engine::new(routing, TableFlags::default());
+    let Manifests { mut problems } = load(&mut engine, path, node)?;
+    let mut kernel = Nftables::open().map_err(Failure::new)?;
+    let found = read_back(&mut kernel, engine.layouts()).map_err(Failure::new)?;
+    problems.extend(engine.observe(found).iter().map(ToString::to_string));
+    while let Some(step) = engine.next_step(kernel.max_batch()) {
+        for operation in &step.transaction.operations {
+            lines(operation).iter().for_each(|line| super::print(&format_args!("{line}\n")));
+        }
+        engine.committed(step);
+    }
+    super::left_out(&problems)
+}
+
+/// One line for each object and each element.
+fn lines(operation: &Operation) -> Vec<String> {
+    let one = |element: &Element| vec![element.clone()];
+    match operation {
+        Operation::AddElements(table, set, elements) => elements
+            .iter()
+            .map(|e| format!("+ {}", Operation::AddElements(table.clone(), set.clone(), one(e))))
+            .collect(),
+        Operation::DeleteElements(table, set, elements) => elements
+            .iter()
+            .map(|e| format!("- {}", Operation::DeleteElements(table.clone(), set.clone(), one(e))))
+            .collect(),
+        Operation::AddTable(_)
+        | Operation::AddChain(..)
+        | Operation::AddRule(..)
+        | Operation::AddSet(..) => vec![format!("+ {operation}")],
+        Operation::DeleteTable(_)
+        | Operation::DeleteChain(..)
+        | Operation::FlushChain(..)
+        | Operation::DeleteSet(..)
+        | Operation::FlushSet(..) => vec![format!("- {operation}")],
+    }
+}

@@ -1,0 +1,196 @@
+//! Chains, rules and sets of one table: what is installed, and what leads to what is desired.
+
+use std::sync::Arc;
+
+use ahash::{HashMap, HashSet};
+
+use crate::desired::Layout;
+use crate::desired::base::ChainSpec;
+use crate::kernel::Contents;
+use crate::nft::{
+    Chain, DecodedRule, DecodedSet, Hook, Name, Operation, Rule, Table, TableFlags, TableRef,
+};
+
+/// What the kernel holds of one table besides elements.
+#[derive(Debug)]
+pub(super) enum Installed {
+    /// There is no such table.
+    Absent,
+    /// A table of this name that is not laid out as ours; it is replaced whole.
+    Foreign,
+    /// Our table.
+    Ours { flags: TableFlags, chains: HashMap<Name, InstalledChain>, sets: HashSet<Name> },
+}
+
+/// A chain in the kernel.
+#[derive(Debug)]
+pub(super) struct InstalledChain {
+    hook: Option<Hook>,
+    /// The rules, or `None` if they are not those that were desired when they were read.
+    rules: Option<Vec<Rule>>,
+}
+
+impl Installed {
+    /// What the kernel was found to hold, compared with what is desired.
+    pub(super) fn found(
+        contents: Option<&Contents>,
+        layout: &Layout,
+        desired: &[ChainSpec],
+    ) -> Self {
+        let Some(contents) = contents else { return Self::Absent };
+        let fits =
+            |found: &DecodedSet| layout.by_name(&found.name).is_none_or(|known| known.is(found));
+        // A table without our first set is somebody else's, and one whose sets have other types
+        // cannot be changed into ours.
+        let is_ours = layout
+            .sets()
+            .first()
+            .is_some_and(|first| contents.sets.iter().any(|found| found.name == first.set.name));
+        let is_empty = contents.sets.is_empty() && contents.chains.is_empty();
+        if !contents.sets.iter().all(fits) || !(is_ours || is_empty) {
+            return Self::Foreign;
+        }
+        let chains = contents.chains.iter().map(|chain| {
+            let spec = desired.iter().find(|spec| spec.chain.name == chain.name);
+            let rules = contents.rules.iter().filter(|rule| rule.chain == chain.name);
+            let same = spec.filter(|spec| are_same(layout, &spec.rules, rules));
+            let rules = same.map(|spec| spec.rules.clone());
+            (chain.name.clone(), InstalledChain { hook: chain.hook, rules })
+        });
+        // Anonymous sets go with their rules.
+        let named_sets = contents.sets.iter().filter(|found| !found.anonymous);
+        Self::Ours {
+            flags: contents.table.flags,
+            chains: chains.collect(),
+            sets: named_sets.map(|found| found.name.clone().into()).collect(),
+        }
+    }
+
+    /// What the kernel holds once the operations for `desired` are applied.
+    pub(super) fn after(layout: &Layout, desired: &[ChainSpec], flags: TableFlags) -> Self {
+        let chains = desired.iter().map(|spec| {
+            let rules = Some(spec.rules.clone());
+            (spec.chain.name.clone(), InstalledChain { hook: spec.chain.hook, rules })
+        });
+        let sets = layout.sets().iter().map(|placed| placed.set.name.clone());
+        Self::Ours { flags, chains: chains.collect(), sets: sets.collect() }
+    }
+
+    /// The operations that make the table as desired, without elements.
+    pub(super) fn operations(
+        &self,
+        layout: &Layout,
+        desired: &[ChainSpec],
+        table: &Table,
+    ) -> Vec<Operation> {
+        match self {
+            Self::Absent => create(layout, desired, table),
+            Self::Foreign => {
+                let mut operations = vec![Operation::DeleteTable(table.reference())];
+                operations.extend(create(layout, desired, table));
+                operations
+            }
+            Self::Ours { flags, chains, sets } => {
+                let mut operations = Vec::new();
+                if can_own(*flags, table.flags) {
+                    operations.push(Operation::AddTable(table.clone()));
+                }
+                operations.extend(update(layout, desired, &table.reference(), (chains, sets)));
+                operations
+            }
+        }
+    }
+
+    /// Whether the table has an owner.
+    pub(super) fn is_owned(&self) -> bool {
+        matches!(self, Self::Ours { flags, .. } if flags.owner)
+    }
+
+    /// The flags that the table has after [`Installed::operations`].
+    pub(super) fn flags_after(&self, wanted: TableFlags) -> TableFlags {
+        match self {
+            Self::Absent | Self::Foreign => wanted,
+            Self::Ours { flags, .. } if can_own(*flags, wanted) => wanted,
+            Self::Ours { flags, .. } => *flags,
+        }
+    }
+}
+
+/// The kernel lets a table be owned only if it was made so and its owner is gone
+/// (`nf_tables_updtable`).
+fn can_own(found: TableFlags, wanted: TableFlags) -> bool {
+    wanted.owner && found.persist && !found.owner
+}
+
+fn are_same<'a>(
+    layout: &Layout,
+    desired: &[Rule],
+    found: impl Iterator<Item = &'a DecodedRule>,
+) -> bool {
+    let mut found = found.peekable();
+    let all = desired.iter().all(|rule| {
+        found.next().is_some_and(|found| {
+            found.comment == rule.comment
+                && rule.lower(layout.family).is_ok_and(|exprs| exprs == found.exprs)
+        })
+    });
+    all && found.peek().is_none()
+}
+
+fn create(layout: &Layout, desired: &[ChainSpec], table: &Table) -> Vec<Operation> {
+    let mut operations = vec![Operation::AddTable(table.clone())];
+    let nothing = (&HashMap::default(), &HashSet::default());
+    operations.extend(update(layout, desired, &table.reference(), nothing));
+    operations
+}
+
+/// Sets and chains are there before rules name them, and gone after no rule does.
+fn update(
+    layout: &Layout,
+    desired: &[ChainSpec],
+    table: &TableRef,
+    (chains, sets): (&HashMap<Name, InstalledChain>, &HashSet<Name>),
+) -> Vec<Operation> {
+    let mut operations = Vec::new();
+    let missing = layout.sets().iter().filter(|placed| !sets.contains(&placed.set.name));
+    operations.extend(missing.map(|p| Operation::AddSet(table.clone(), Arc::clone(&p.set))));
+
+    let is_wanted = |name: &Name, installed: &InstalledChain| {
+        desired.iter().any(|spec| spec.chain.name == *name && spec.chain.hook == installed.hook)
+    };
+    let unwanted: Vec<&Name> = chains
+        .iter()
+        .filter(|(name, installed)| !is_wanted(name, installed))
+        .map(|(name, _)| name)
+        .collect();
+    let kept = |spec: &ChainSpec| {
+        chains.get(&spec.chain.name).filter(|installed| installed.hook == spec.chain.hook)
+    };
+    let changed: Vec<&ChainSpec> = desired
+        .iter()
+        .filter(|spec| kept(spec).is_none_or(|old| old.rules.as_ref() != Some(&spec.rules)))
+        .collect();
+
+    let flushed = changed.iter().filter(|spec| kept(spec).is_some()).map(|spec| &spec.chain.name);
+    let flushed = flushed.chain(unwanted.iter().copied());
+    operations.extend(flushed.map(|name| Operation::FlushChain(table.clone(), name.clone())));
+    let added = changed.iter().filter(|spec| kept(spec).is_none());
+    // Other chains may still jump to an unwanted one until their rules are replaced, but a base
+    // chain of another hook must go before its namesake comes.
+    let has_namesake = |name: &&Name| desired.iter().any(|spec| spec.chain.name == **name);
+    let (base, regular): (Vec<_>, Vec<_>) = unwanted.into_iter().partition(has_namesake);
+    let delete = |name: &Name| Operation::DeleteChain(table.clone(), name.clone());
+    operations.extend(base.into_iter().map(delete));
+    operations.extend(added.map(|spec| add_chain(table, &spec.chain)));
+    let rules = changed.iter().flat_map(|spec| &spec.rules);
+    operations.extend(rules.map(|rule| Operation::AddRule(table.clone(), rule.clone())));
+    operations.extend(regular.into_iter().map(delete));
+
+    let unknown = sets.iter().filter(|name| layout.by_name(name).is_none());
+    operations.extend(unknown.map(|name| Operation::DeleteSet(table.clone(), name.clone())));
+    operations
+}
+
+fn add_chain(table: &TableRef, chain: &Chain) -> Operation {
+    Operation::AddChain(table.clone(), chain.clone())
+}

@@ -1,0 +1,270 @@
+//! Everything between the source and the kernel as one value: events in, transactions out.
+//!
+//! It does no I/O and reads no clock. `run`, `apply` and `plan` give it events and what was read
+//! back, and take steps until nothing differs.
+
+mod base_state;
+mod read_back;
+mod routing;
+
+pub use read_back::{Found, read_back};
+pub use routing::{NodePortAddresses, Routing};
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use self::base_state::Installed;
+use crate::desired::base::{ChainSpec, Settings, TABLE, chains};
+use crate::desired::{Desired, Fragment, Key, Layouts, elements};
+use crate::model::{Cluster, Event, ObjectName, Problem, Touched};
+use crate::nft::{Acknowledge, Family, Operation, Table, TableFlags, Transaction};
+use crate::plan;
+
+/// Desired state of both tables and what is known of the kernel's.
+#[derive(Debug)]
+pub struct Engine {
+    routing: Routing,
+    table_flags: TableFlags,
+    cluster: Cluster,
+    desired: Desired,
+    tables: [TableState; 2],
+    /// Addresses of this node's interfaces.
+    local_addresses: Vec<IpAddr>,
+}
+
+/// One table besides the elements that services ask for.
+#[derive(Debug)]
+struct TableState {
+    family: Family,
+    installed: Installed,
+    desired: Vec<ChainSpec>,
+    /// Whether `installed` may differ from `desired`.
+    is_stale: bool,
+    /// Removes elements that nobody asks for.
+    cleanup: Vec<Operation>,
+}
+
+/// A transaction, and what is known once it is applied.
+#[derive(Debug)]
+pub struct Step {
+    /// What is to be committed.
+    pub transaction: Transaction,
+    tables: Vec<Family>,
+    fragments: Vec<(Key, Option<Fragment>)>,
+}
+
+/// A transaction is cut when it reaches about this size, so that the kernel's lock is held for
+/// some ten milliseconds only and small changes get their turn.
+const PIECE_BYTES: usize = 512 * 1024;
+
+impl Engine {
+    /// An engine that knows nothing of the cluster and of the kernel yet.
+    pub fn new(routing: Routing, table_flags: TableFlags) -> Self {
+        let table = |family| TableState {
+            family,
+            installed: Installed::Absent,
+            desired: Vec::new(),
+            is_stale: true,
+            cleanup: Vec::new(),
+        };
+        let mut engine = Self {
+            routing,
+            table_flags,
+            cluster: Cluster::default(),
+            desired: Desired::default(),
+            tables: [table(Family::Ip), table(Family::Ip6)],
+            local_addresses: Vec::new(),
+        };
+        engine.render_tables();
+        engine
+    }
+
+    /// Takes in events; returns what of them cannot be had.
+    pub fn apply(&mut self, events: impl IntoIterator<Item = Event>) -> Vec<Problem> {
+        let mut touched = Touched::default();
+        for event in events {
+            self.cluster.apply(event, &mut touched);
+        }
+        if touched.node {
+            self.render_node_ports();
+        }
+        if touched.service_cidrs {
+            self.render_tables();
+        }
+        let mut problems = Vec::new();
+        for name in &touched.services {
+            self.desired.readmit(name);
+            problems.extend(self.desired.render_service(name, &self.cluster));
+        }
+        problems
+    }
+
+    /// Sets the addresses of this node's interfaces.
+    pub fn set_local_addresses(&mut self, addresses: Vec<IpAddr>) {
+        self.local_addresses = addresses;
+        self.render_node_ports();
+    }
+
+    /// Whether Services and EndpointSlices are known completely. Before, nothing may be committed.
+    pub fn is_listed(&self) -> bool {
+        self.cluster.is_listed()
+    }
+
+    /// What is known of the cluster.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Where things are kept in the tables.
+    pub fn layouts(&self) -> &Arc<Layouts> {
+        self.desired.layouts()
+    }
+
+    /// Whether the kernel lets nobody else change our tables.
+    pub fn owns_its_tables(&self) -> bool {
+        self.tables.iter().all(|table| table.installed.is_owned())
+    }
+
+    /// Starts over from what was read back.
+    pub fn observe(&mut self, found: [Found; 2]) -> Vec<Problem> {
+        let mut fragments = ahash::HashMap::default();
+        for (table, found) in self.tables.iter_mut().zip(found) {
+            let layout = self.desired.layouts().of(table.family);
+            table.installed = Installed::found(found.contents.as_ref(), layout, &table.desired);
+            table.is_stale = true;
+            table.cleanup = Vec::new();
+            if matches!(table.installed, Installed::Ours { .. }) {
+                fragments.extend(found.fragments);
+                table.cleanup = found.cleanup;
+            }
+        }
+        self.desired.observe(fragments, &self.cluster)
+    }
+
+    /// Whether the kernel holds everything that is desired.
+    pub fn is_settled(&self) -> bool {
+        self.desired.is_settled() && self.tables.iter().all(|table| !table.is_stale)
+    }
+
+    /// The next transaction; `None` if nothing differs. It is at most about `max_batch` bytes.
+    ///
+    /// [`Engine::committed`] or [`Engine::observe`] must follow.
+    pub fn next_step(&mut self, max_batch: usize) -> Option<Step> {
+        let mut step =
+            Step { transaction: Transaction::default(), tables: Vec::new(), fragments: Vec::new() };
+        let mut budget = max_batch.min(PIECE_BYTES);
+        let mut bytes = 0;
+        for i in 0..self.tables.len() {
+            let operations = self.table_operations(i);
+            if operations.is_empty() {
+                continue;
+            }
+            let size = encoded_size(&operations);
+            if bytes > 0 && bytes + size > max_batch {
+                return Some(step);
+            }
+            bytes += size;
+            if matches!(self.tables[i].installed, Installed::Foreign) {
+                // What is replaced is replaced whole, if one transaction can hold it.
+                budget = max_batch;
+            }
+            step.tables.push(self.tables[i].family);
+            step.transaction.operations.extend(operations);
+        }
+        let budget = budget.saturating_sub(budget / 8).saturating_sub(bytes);
+        if bytes == 0 || budget > PIECE_BYTES / 4 {
+            let piece = plan::take(&mut self.desired, budget);
+            step.transaction.operations.extend(piece.operations);
+            step.fragments = piece.fragments;
+        }
+        let is_empty = step.transaction.operations.is_empty();
+        if is_empty {
+            // Nothing to send: what was taken came to the same.
+            self.committed(step);
+            return None;
+        }
+        Some(step)
+    }
+
+    /// The kernel has applied `step`.
+    pub fn committed(&mut self, step: Step) {
+        for table in self.tables.iter_mut().filter(|table| step.tables.contains(&table.family)) {
+            let layout = self.desired.layouts().of(table.family);
+            let flags = table.installed.flags_after(self.table_flags);
+            table.installed = Installed::after(layout, &table.desired, flags);
+            table.is_stale = false;
+            table.cleanup = Vec::new();
+        }
+        for (key, fragment) in step.fragments {
+            self.desired.tracker_mut().commit(key, fragment);
+        }
+    }
+
+    /// The service to which the refused element of a step belongs.
+    pub fn culprit(&self, step: &Step, operation: usize, element: usize) -> Option<ObjectName> {
+        let operation = step.transaction.operations.get(operation)?;
+        let (Operation::AddElements(table, set, list)
+        | Operation::DeleteElements(table, set, list)) = operation
+        else {
+            return None;
+        };
+        let placed = self.layouts().of(table.family).by_name(&set.name)?;
+        let value = list.get(element)?.key;
+        let (key, _) = elements::key_from_bytes(table.family, placed, value.as_bytes())?;
+        self.desired.service_of(&key).cloned()
+    }
+
+    /// Takes a service out until it changes.
+    pub fn exclude(&mut self, name: &ObjectName) -> Vec<Problem> {
+        self.desired.exclude(name, &self.cluster)
+    }
+
+    /// What leads from the installed to the desired table, without services' elements.
+    fn table_operations(&mut self, i: usize) -> Vec<Operation> {
+        let table = &mut self.tables[i];
+        if !table.is_stale {
+            return Vec::new();
+        }
+        let layout = self.desired.layouts().of(table.family);
+        let header = Table {
+            family: table.family,
+            name: TABLE.into(),
+            flags: table.installed.flags_after(self.table_flags),
+            comment: Some("service proxy rules of deltaproxy".to_owned()),
+        };
+        let mut operations = table.installed.operations(layout, &table.desired, &header);
+        operations.extend(table.cleanup.iter().cloned());
+        table.is_stale = !operations.is_empty();
+        operations
+    }
+
+    fn render_tables(&mut self) {
+        let service_cidrs = self.cluster.service_cidrs();
+        for table in &mut self.tables {
+            let is_v4 = table.family == Family::Ip;
+            let mut own = service_cidrs.clone();
+            own.retain(|(address, _)| address.is_ipv4() == is_v4);
+            let settings = Settings {
+                masquerade_mark: self.routing.masquerade_mark,
+                masquerade_all: self.routing.masquerade_all,
+                cluster_cidr: self.routing.cluster_cidr(is_v4),
+                node_ports_everywhere: self.routing.node_ports_everywhere(is_v4),
+                service_cidrs: own,
+            };
+            table.desired = chains(table.family, &settings);
+            table.is_stale = true;
+        }
+    }
+
+    fn render_node_ports(&mut self) {
+        let addresses = self.routing.node_port_ips(self.cluster.node(), &self.local_addresses);
+        self.desired.set_node_port_ips(&addresses);
+    }
+}
+
+/// Bytes that the operations take in a batch; a batch that cannot be encoded is told by its
+/// commit.
+fn encoded_size(operations: &[Operation]) -> usize {
+    let transaction = Transaction { operations: operations.to_vec() };
+    transaction.encode(0, Acknowledge::BatchEnd).map_or(0, |batch| batch.bytes.len())
+}

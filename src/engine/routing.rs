@@ -1,0 +1,142 @@
+//! Settings that decide how packets are routed, and what they mean on this node.
+
+use std::net::IpAddr;
+
+use crate::model::Node;
+
+/// Settings of routing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Routing {
+    /// Source ranges of the cluster's pods; the first of each family counts.
+    pub cluster_cidrs: Vec<(IpAddr, u8)>,
+    /// Masquerade all traffic to cluster IPs.
+    pub masquerade_all: bool,
+    /// The bit of the packet mark that asks for masquerade.
+    pub masquerade_mark: u32,
+    /// Where node ports are open.
+    pub node_port_addresses: NodePortAddresses,
+}
+
+/// Where node ports are open.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum NodePortAddresses {
+    /// On the first address of each family in the Node's status.
+    #[default]
+    Primary,
+    /// On the interface addresses in these ranges. On all local addresses of a family that has no
+    /// range, or one of length 0.
+    Cidrs(Vec<(IpAddr, u8)>),
+}
+
+impl Default for Routing {
+    fn default() -> Self {
+        Self {
+            cluster_cidrs: Vec::new(),
+            masquerade_all: false,
+            masquerade_mark: 1 << 14,
+            node_port_addresses: NodePortAddresses::Primary,
+        }
+    }
+}
+
+impl Routing {
+    pub(super) fn cluster_cidr(&self, ipv4: bool) -> Option<(IpAddr, u8)> {
+        self.cluster_cidrs.iter().copied().find(|(address, _)| address.is_ipv4() == ipv4)
+    }
+
+    pub(super) fn node_ports_everywhere(&self, ipv4: bool) -> bool {
+        match &self.node_port_addresses {
+            NodePortAddresses::Primary => false,
+            NodePortAddresses::Cidrs(ranges) => {
+                let mut own = ranges.iter().filter(|(address, _)| address.is_ipv4() == ipv4);
+                own.clone().next().is_none() || own.any(|(_, length)| *length == 0)
+            }
+        }
+    }
+
+    /// The addresses that accept node port traffic, of the families where not all do.
+    pub(super) fn node_port_ips(&self, node: Option<&Node>, local: &[IpAddr]) -> Vec<IpAddr> {
+        let mut addresses = Vec::new();
+        for ipv4 in [true, false] {
+            if self.node_ports_everywhere(ipv4) {
+                continue;
+            }
+            let own = |address: &&IpAddr| address.is_ipv4() == ipv4 && !address.is_loopback();
+            match &self.node_port_addresses {
+                NodePortAddresses::Primary => {
+                    let all = node.map_or(&[][..], |node| &node.addresses);
+                    addresses.extend(all.iter().find(own));
+                }
+                NodePortAddresses::Cidrs(ranges) => {
+                    let inside =
+                        |address: &&IpAddr| ranges.iter().any(|range| contains(*range, **address));
+                    addresses.extend(local.iter().filter(own).filter(inside));
+                }
+            }
+        }
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses
+    }
+}
+
+fn contains((network, length): (IpAddr, u8), address: IpAddr) -> bool {
+    let differing = match (network, address) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
+        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
+        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => return false,
+    };
+    differing >= u32::from(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ObjectName;
+
+    fn ips(list: &[&str]) -> Vec<IpAddr> {
+        list.iter().map(|ip| ip.parse().unwrap()).collect()
+    }
+
+    #[track_caller]
+    fn check(node_port_addresses: NodePortAddresses, expected: &[&str]) {
+        let node = Node {
+            name: ObjectName::cluster_scoped("node"),
+            zone: None,
+            addresses: ips(&["192.168.50.2", "192.168.51.2", "fd00::2", "fd00::3"]),
+            pod_cidrs: Vec::new(),
+            leaving: false,
+        };
+        let local = ips(&["127.0.0.1", "192.168.50.2", "192.168.50.3", "10.0.0.1", "fd00::9"]);
+        let routing = Routing { node_port_addresses, ..Routing::default() };
+        assert_eq!(routing.node_port_ips(Some(&node), &local), ips(expected));
+    }
+
+    #[test]
+    fn primary_is_the_first_address_of_each_family() {
+        check(NodePortAddresses::Primary, &["192.168.50.2", "fd00::2"]);
+    }
+
+    #[test]
+    fn ranges_select_interface_addresses() {
+        let ranges = vec![("192.168.50.0".parse().unwrap(), 24), ("fd00::".parse().unwrap(), 8)];
+        check(NodePortAddresses::Cidrs(ranges), &["192.168.50.2", "192.168.50.3", "fd00::9"]);
+    }
+
+    #[test]
+    fn a_family_without_a_range_is_open_everywhere_and_needs_no_list() {
+        let ranges = vec![("192.168.50.0".parse().unwrap(), 24)];
+        check(NodePortAddresses::Cidrs(ranges), &["192.168.50.2", "192.168.50.3"]);
+    }
+
+    #[test]
+    fn a_loopback_address_never_accepts_node_ports() {
+        let ranges = vec![("127.0.0.0".parse().unwrap(), 8), ("::".parse().unwrap(), 0)];
+        check(NodePortAddresses::Cidrs(ranges), &[]);
+    }
+
+    #[test]
+    fn without_a_node_object_primary_is_nothing() {
+        assert_eq!(Routing::default().node_port_ips(None, &ips(&["192.168.50.2"])), ips(&[]));
+    }
+}

@@ -1,0 +1,225 @@
+//! Random storms of events, refusals and changes by others end with the kernel holding what is
+//! desired.
+//!
+//! The kernel is the fake one; `netlink-tests/tests/fake.rs` shows that it accepts and refuses
+//! what the real one does.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+
+use deltaproxy::cli::{Summary, converge};
+use deltaproxy::desired::{Fragment, Key};
+use deltaproxy::engine::{Engine, Routing, read_back};
+use deltaproxy::kernel::{Fake, Kernel};
+use deltaproxy::model::{
+    Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Protocol,
+    Resource, Service, ServicePort, TrafficPolicy,
+};
+use deltaproxy::nft::{Family, Name, Operation, TableFlags, TableRef, Transaction};
+use proptest::prelude::*;
+
+fn port(number: u16) -> NonZeroU16 {
+    NonZeroU16::new(number).unwrap()
+}
+
+fn name(prefix: &str, number: u8) -> ObjectName {
+    ObjectName::namespaced("default", &format!("{prefix}{number}"))
+}
+
+prop_compose! {
+    /// A service out of few, with addresses that services fight for.
+    fn service()(
+        number in 0u8..5,
+        created in 0i64..3,
+        cluster_ip in 0u8..6,
+        dual in any::<bool>(),
+        external in proptest::collection::vec(0u8..2, 0..2),
+        policies in any::<(bool, bool)>(),
+        node_port in proptest::option::of(0u16..2),
+    ) -> Event {
+        let policy = |local| if local { TrafficPolicy::Local } else { TrafficPolicy::Cluster };
+        let mut cluster_ips = vec![IpAddr::from([10, 96, 0, cluster_ip])];
+        if dual {
+            cluster_ips.push(IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(cluster_ip)]));
+        }
+        Event::Service(Change::Is(Service {
+            name: name("service", number),
+            created,
+            cluster_ips,
+            external_ips: external.iter().map(|n| IpAddr::from([192, 0, 2, *n])).collect(),
+            load_balancer_ips: vec![IpAddr::from([192, 0, 2, 1])],
+            source_ranges: Vec::new(),
+            internal_traffic_policy: policy(policies.0),
+            external_traffic_policy: policy(policies.1),
+            session_affinity: None,
+            health_check_node_port: None,
+            ports: vec![ServicePort {
+                name: "http".into(),
+                protocol: Protocol::Tcp,
+                port: port(80),
+                node_port: node_port.map(|n| port(30_000 + n)),
+            }],
+        }))
+    }
+}
+
+prop_compose! {
+    fn slice()(
+        number in 0u8..8,
+        owner in 0u8..5,
+        ipv6 in any::<bool>(),
+        endpoints in proptest::collection::hash_map(0u8..40, any::<(bool, bool, bool)>(), 0..30),
+    ) -> Event {
+        let endpoints = endpoints.into_iter().map(|(last, (ready, terminating, local))| Endpoint {
+            address: match ipv6 {
+                true => IpAddr::from([0xfd01, 0, 0, 0, 0, 0, 0, u16::from(last)]),
+                false => IpAddr::from([10, 244, 0, last]),
+            },
+            conditions: Conditions {
+                ready, terminating, local, serving: true, ..Conditions::default()
+            },
+            zones: None,
+        });
+        Event::EndpointSlice(Change::Is(EndpointSlice {
+            name: name("slice", number),
+            service: name("service", owner),
+            ports: vec![EndpointPort {
+                name: "http".into(),
+                protocol: Protocol::Tcp,
+                port: port(8080),
+            }],
+            endpoints: endpoints.collect(),
+        }))
+    }
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => service(),
+        4 => slice(),
+        1 => (0u8..5).prop_map(|n| Event::Service(Change::Gone(name("service", n)))),
+        1 => (0u8..8).prop_map(|n| Event::EndpointSlice(Change::Gone(name("slice", n)))),
+        1 => (0u8..3).prop_map(|n| Event::Node(Change::Is(Node {
+            name: ObjectName::cluster_scoped("node"),
+            zone: None,
+            addresses: vec![IpAddr::from([192, 168, 0, n])],
+            pod_cidrs: Vec::new(),
+            leaving: false,
+        }))),
+    ]
+}
+
+fn engine() -> Engine {
+    Engine::new(Routing::default(), TableFlags::default())
+}
+
+fn listed() -> [Event; 2] {
+    [Event::Listed(Resource::Services), Event::Listed(Resource::EndpointSlices)]
+}
+
+/// Commits what differs, in transactions of at most `max_batch` bytes.
+fn settle(engine: &mut Engine, kernel: &mut Fake, max_batch: usize) {
+    while let Some(step) = engine.next_step(max_batch) {
+        kernel.commit(&step.transaction).expect("the kernel accepts every transaction");
+        engine.committed(step);
+    }
+    assert!(engine.is_settled());
+}
+
+/// What both tables hold, slots in no particular order.
+fn contents(kernel: &mut Fake) -> BTreeMap<Key, Fragment> {
+    let found = read_back(kernel, engine().layouts()).expect("the tables can be read");
+    let fragments = found.into_iter().flat_map(|found| {
+        assert!(found.contents.is_some() && found.cleanup.is_empty());
+        found.fragments
+    });
+    let sorted = |(key, mut fragment): (Key, Fragment)| {
+        assert!(fragment.slots.iter().chain(&fragment.local_slots).all(Option::is_some));
+        fragment.slots.sort();
+        fragment.local_slots.sort();
+        (key, fragment)
+    };
+    fragments.map(sorted).collect()
+}
+
+/// What a daemon that starts now with these events would write.
+fn from_scratch(events: &[Event]) -> BTreeMap<Key, Fragment> {
+    let (mut engine, mut kernel) = (engine(), Fake::new());
+    engine.apply(events.to_vec());
+    settle(&mut engine, &mut kernel, usize::MAX);
+    contents(&mut kernel)
+}
+
+/// Somebody else empties a set, removes a chain's rules or the whole table.
+fn tamper(kernel: &mut Fake, number: u8) {
+    let table = |family| TableRef { family, name: "kube-proxy".into() };
+    let text = |text: &'static str| Name::Borrowed(text);
+    let operation = match number {
+        0 => Operation::DeleteTable(table(Family::Ip)),
+        1 => Operation::FlushSet(table(Family::Ip), text("service-ips")),
+        2 => Operation::FlushSet(table(Family::Ip), text("endpoints")),
+        3 => Operation::FlushSet(table(Family::Ip6), text("cluster-ips")),
+        _ => Operation::FlushChain(table(Family::Ip6), text("services")),
+    };
+    kernel.commit(&Transaction { operations: vec![operation] }).expect("the table is there");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn updates_one_by_one_end_where_a_fresh_start_ends(
+        events in proptest::collection::vec(event(), 1..40),
+        max_batch in prop_oneof![Just(usize::MAX), 400_000usize..420_000],
+    ) {
+        let (mut engine, mut kernel) = (engine(), Fake::new());
+        for event in &events {
+            engine.apply([event.clone()]);
+            settle(&mut engine, &mut kernel, max_batch);
+        }
+        prop_assert_eq!(contents(&mut kernel), from_scratch(&events));
+    }
+
+    #[test]
+    fn what_others_change_is_repaired_and_only_that(
+        events in proptest::collection::vec(event(), 1..20),
+        damage in 0u8..5,
+    ) {
+        let (mut engine, mut kernel) = (engine(), Fake::new());
+        engine.apply(events.clone().into_iter().chain(listed()));
+        converge(&mut engine, &mut kernel, &mut Summary::default()).expect("it converges");
+        let before = contents(&mut kernel);
+        let transactions = kernel.committed().len();
+
+        converge(&mut engine, &mut kernel, &mut Summary::default()).expect("it converges");
+        prop_assert_eq!(kernel.committed().len(), transactions, "nothing differed");
+
+        tamper(&mut kernel, damage);
+        converge(&mut engine, &mut kernel, &mut Summary::default()).expect("it converges");
+        prop_assert_eq!(contents(&mut kernel), before);
+    }
+
+    #[test]
+    fn a_restarted_daemon_adopts_the_tables_and_sends_only_what_changed_meanwhile(
+        before in proptest::collection::vec(event(), 1..20),
+        meanwhile in proptest::collection::vec(event(), 0..6),
+    ) {
+        let mut kernel = Fake::new();
+        let mut first = engine();
+        first.apply(before.clone());
+        settle(&mut first, &mut kernel, usize::MAX);
+        let transactions = kernel.committed().len();
+
+        let mut second = engine();
+        let all: Vec<_> = before.into_iter().chain(meanwhile.clone()).collect();
+        second.apply(all.clone());
+        converge(&mut second, &mut kernel, &mut Summary::default()).expect("it converges");
+        prop_assert_eq!(contents(&mut kernel), from_scratch(&all));
+        if meanwhile.is_empty() {
+            prop_assert_eq!(kernel.committed().len(), transactions);
+        }
+    }
+}
