@@ -239,15 +239,12 @@ impl BatchWriter {
     }
 
     fn finish(mut self, acknowledge: Acknowledge) -> Batch {
-        let last = self.batch.messages.last().map(|origin| origin.offset);
-        let end_flags = match (acknowledge, last) {
-            (Acknowledge::LastMessage, Some(offset)) => {
-                let flags = offset + FLAGS_OFFSET..offset + FLAGS_OFFSET + 2;
-                let present = u16::from_ne_bytes([
-                    self.batch.bytes[flags.start],
-                    self.batch.bytes[flags.start + 1],
-                ]);
-                self.batch.bytes[flags].copy_from_slice(&(present | NLM_F_ACK).to_ne_bytes());
+        let last = self.batch.messages.last().map(|origin| origin.offset + FLAGS_OFFSET);
+        let flags = match (acknowledge, last) {
+            (Acknowledge::LastMessage, Some(at)) => {
+                let bytes = &mut self.batch.bytes;
+                let flags = u16::from_ne_bytes([bytes[at], bytes[at + 1]]) | NLM_F_ACK;
+                bytes[at..at + 2].copy_from_slice(&flags.to_ne_bytes());
                 NLM_F_REQUEST
             }
             (Acknowledge::BatchEnd, _) | (Acknowledge::LastMessage, None) => {
@@ -255,7 +252,7 @@ impl BatchWriter {
             }
         };
         let sequence = self.batch.last_sequence();
-        self.boundary(NFNL_MSG_BATCH_END, end_flags, sequence);
+        self.boundary(NFNL_MSG_BATCH_END, flags, sequence);
         self.batch
     }
 
@@ -410,4 +407,162 @@ fn write_elements(
         }
     }
     elements.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::super::{Operand, Rule, Selector, Statement, Type, Value, Verdict, decode_elements};
+    use super::*;
+    use crate::netlink::message::Messages;
+
+    fn table() -> TableRef {
+        TableRef { family: Family::Ip, name: "t".into() }
+    }
+
+    fn addresses() -> Arc<Set> {
+        Arc::new(Set { name: "s".into(), key: vec![Type::Ipv4Addr], ..Set::default() })
+    }
+
+    fn element(n: u32) -> Element {
+        Element::new(Value::new().ip(n.to_be_bytes().into()))
+    }
+
+    fn encode(operations: Vec<Operation>, acknowledge: Acknowledge) -> Batch {
+        Transaction { operations }.encode(100, acknowledge).unwrap()
+    }
+
+    /// Type, flags and sequence number of every message.
+    fn headers(batch: &Batch) -> Vec<(u16, u16, u32)> {
+        let messages = Messages::new(&batch.bytes).map(Result::unwrap);
+        messages.map(|message| (message.kind, message.flags, message.sequence)).collect()
+    }
+
+    // nft --debug=mnl delete table ip t
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn a_batch_is_its_messages_between_begin_and_end() {
+        let batch = encode(vec![Operation::DeleteTable(table())], Acknowledge::BatchEnd);
+        #[rustfmt::skip]
+        let expected = [
+            20, 0, 0, 0, 0x10, 0, 1, 0, 100, 0, 0, 0, 0, 0, 0, 0,  0, 0, 0, 10,
+            28, 0, 0, 0, 2, 10, 1, 0, 101, 0, 0, 0, 0, 0, 0, 0,  2, 0, 0, 0,  6, 0, 1, 0, b't', 0, 0, 0,
+            20, 0, 0, 0, 0x11, 0, 5, 0, 102, 0, 0, 0, 0, 0, 0, 0,  0, 0, 0, 10,
+        ];
+        assert_eq!(batch.bytes, expected);
+    }
+
+    #[test]
+    fn objects_are_made_without_the_flag_that_refuses_existing_ones() {
+        let rule = Rule { chain: "c".into(), statements: vec![], comment: None };
+        let add = vec![
+            Operation::AddSet(table(), addresses()),
+            Operation::AddElements(table(), addresses(), vec![element(1)]),
+            Operation::AddRule(table(), rule),
+        ];
+        let batch = encode(add, Acknowledge::LastMessage);
+        let (request, create, append, ack) = (0x1, 0x400, 0x800, 0x4);
+        let expected = [
+            (0x10, request, 100),
+            (0xa09, request | create, 101),
+            (0xa0c, request | create, 102),
+            (0xa06, request | create | append | ack, 103),
+            (0x11, request, 104),
+        ];
+        assert_eq!(headers(&batch), expected);
+    }
+
+    #[test]
+    fn a_sequence_number_leads_to_its_operation() {
+        let operations = vec![
+            Operation::FlushChain(table(), "c".into()),
+            Operation::AddElements(table(), addresses(), vec![]),
+            Operation::DeleteSet(table(), "s".into()),
+        ];
+        let batch = encode(operations, Acknowledge::BatchEnd);
+        let operation = |sequence| batch.origin(sequence).map(|origin| origin.operation);
+        assert_eq!([100, 101, 102, 103].map(operation), [None, Some(0), Some(2), None]);
+        assert_eq!(operation(99), None);
+        assert_eq!(batch.last_sequence(), 103);
+        let counts = BTreeMap::from([(MessageKind::DelRule, 1), (MessageKind::DelSet, 1)]);
+        assert_eq!(batch.counts(), counts);
+    }
+
+    #[test]
+    fn sequence_numbers_go_on_behind_the_largest() {
+        let operations = vec![Operation::FlushChain(table(), "c".into()); 3];
+        let batch = Transaction { operations }.encode(u32::MAX - 1, Acknowledge::BatchEnd).unwrap();
+        assert_eq!(batch.origin(u32::MAX).map(|origin| origin.operation), Some(0));
+        assert_eq!(batch.origin(1).map(|origin| origin.operation), Some(2));
+        assert_eq!(batch.last_sequence(), 2);
+    }
+
+    #[test]
+    fn what_cannot_be_said_is_an_error_that_names_the_operation() {
+        let statement = Statement::Compare {
+            selector: Selector::Saddr,
+            negated: false,
+            value: Operand::Address([0; 16].into()),
+        };
+        let rule = Rule { chain: "c".into(), statements: vec![statement], comment: None };
+        let first = Operation::FlushChain(table(), "c".into());
+        let check = |bad: Operation, expected| {
+            let transaction = Transaction { operations: vec![first.clone(), bad] };
+            assert_eq!(transaction.encode(1, Acknowledge::BatchEnd), Err(expected));
+        };
+        check(
+            Operation::AddRule(table(), rule),
+            EncodeError::Statement { operation: 1, error: LowerError::Family },
+        );
+        let long = "x".repeat(70_000);
+        check(Operation::DeleteChain(table(), long.into()), EncodeError::TooLong { operation: 1 });
+        let short = Element::new(Value::new());
+        check(
+            Operation::AddElements(table(), addresses(), vec![element(1), short]),
+            EncodeError::Element { operation: 1, element: 1 },
+        );
+        let with_data = Element::with_verdict(element(1).key, Verdict::Drop);
+        check(
+            Operation::AddElements(table(), addresses(), vec![with_data]),
+            EncodeError::Element { operation: 1, element: 0 },
+        );
+    }
+
+    #[test]
+    fn an_element_is_deleted_by_its_key_alone() {
+        let named = Element { comment: Some("n/s:p".into()), ..element(1) };
+        let delete = |element| Operation::DeleteElements(table(), addresses(), vec![element]);
+        let with = encode(vec![delete(named)], Acknowledge::BatchEnd);
+        assert_eq!(with, encode(vec![delete(element(1))], Acknowledge::BatchEnd));
+    }
+
+    proptest! {
+        #[test]
+        fn elements_are_spread_over_messages_and_none_is_lost(
+            comments in proptest::collection::vec(0usize..200, 0..1500),
+        ) {
+            let elements: Vec<_> = (0..).zip(&comments).map(|(n, length)| Element {
+                comment: Some("c".repeat(*length).into()),
+                ..element(n)
+            }).collect();
+            let operation = Operation::AddElements(table(), addresses(), elements.clone());
+            let batch = encode(vec![operation], Acknowledge::BatchEnd);
+            let mut read = Vec::new();
+            for origin in &batch.messages {
+                let message = batch.message(*origin);
+                prop_assert!(message.len() < 65_535 + 100);
+                prop_assert_eq!(origin.first_element, read.len());
+                decode_elements(&message[20..], |view| read.push(view.to_element())).unwrap();
+            }
+            prop_assert_eq!(read.len(), elements.len());
+            for (read, sent) in read.iter().zip(&elements) {
+                prop_assert_eq!(read.as_ref().map(|element| element.key), Some(sent.key));
+            }
+            let bytes: usize = batch.messages.iter().map(|origin| batch.message(*origin).len()).sum();
+            prop_assert!(batch.messages.len() <= bytes / 60_000 + 1, "messages are filled");
+        }
+    }
 }

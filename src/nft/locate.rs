@@ -170,3 +170,98 @@ const ELEMENT: Level = Level::Names(&[
     (NFTA_SET_ELEM_USERDATA, "comment", None),
     (NFTA_SET_ELEM_KEY_END, "key end", None),
 ]);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::super::{
+        Acknowledge, Batch, Element, ElementData, Family, Operation, Rule, Selector, Set, SetData,
+        Statement, TableRef, Transaction, Type, Value, Verdict,
+    };
+    use super::*;
+
+    fn batch(operation: impl FnOnce(TableRef) -> Operation) -> Batch {
+        let table = TableRef { family: Family::Ip, name: "t".into() };
+        let operations = vec![operation(table)];
+        Transaction { operations }.encode(1, Acknowledge::BatchEnd).unwrap()
+    }
+
+    fn elements() -> Batch {
+        let key = vec![Type::InetService];
+        let set = Set { name: "ports".into(), key, data: Some(SetData::Verdict), ..Set::default() };
+        let elements = (0..5)
+            .map(|port| Element::with_verdict(Value::new().port(port), Verdict::Drop))
+            .collect();
+        batch(|table| Operation::AddElements(table, Arc::new(set), elements))
+    }
+
+    /// What every fourth byte of the only message belongs to, without repetitions.
+    fn all(batch: &Batch) -> Vec<String> {
+        let message = batch.message(batch.messages[0]);
+        let places = (20..message.len()).step_by(4).map(|at| locate(message, at).to_string());
+        let mut places: Vec<_> = places.collect();
+        places.dedup();
+        places
+    }
+
+    #[test]
+    fn every_part_of_an_element_leads_to_its_place_in_the_list() {
+        let places = all(&elements());
+        assert_eq!(places[..4], ["table", "set", "elements", "elements[0]"]);
+        assert_eq!(places[4..7], ["elements[0].key", "elements[0].data", "elements[1]"]);
+        assert_eq!(places.last().unwrap(), "elements[4].data");
+    }
+
+    #[test]
+    fn an_expression_is_named_by_its_place_in_the_rule() {
+        let key = vec![Selector::Daddr];
+        let lookup = Statement::InSet { key, set: "no-such-set".into(), negated: false };
+        let rule = Rule { chain: "c".into(), statements: vec![lookup], comment: Some("x".into()) };
+        let places = all(&batch(|table| Operation::AddRule(table, rule)));
+        assert_eq!(places[..3], ["table", "chain", "expressions"]);
+        assert_eq!(places[3..6], ["expressions[0]", "expressions[0].name", "expressions[0].data"]);
+        assert_eq!(places[6..9], ["expressions[1]", "expressions[1].name", "expressions[1].data"]);
+        assert_eq!(places[9..], ["comment"]);
+    }
+
+    #[test]
+    fn an_offset_outside_the_message_leads_nowhere() {
+        let batch = elements();
+        let message = batch.message(batch.messages[0]);
+        assert_eq!(locate(message, message.len()), Location::default());
+        assert_eq!(locate(message, usize::MAX), Location::default());
+        assert_eq!(locate(&[], 20), Location::default());
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_messages_never_panic(at in 0usize..300, byte: u8, offset in 0usize..400) {
+            let batch = elements();
+            let mut message = batch.message(batch.messages[0]).to_vec();
+            let at = at % message.len();
+            message[at] = byte;
+            let _ = locate(&message, offset);
+        }
+    }
+
+    #[test]
+    fn a_range_is_located_too() {
+        let key = vec![Type::Ipv4Addr, Type::InetService];
+        let flags = super::super::SetFlags { interval: true, ..Default::default() };
+        let data = Some(SetData::Values(vec![Type::Mark]));
+        let set = Set { name: "s".into(), key, flags, data, ..Set::default() };
+        let value = Value::new().ip([10, 0, 0, 0].into()).port(1);
+        let element = Element {
+            key_end: Some(Value::new().ip([10, 0, 0, 255].into()).port(1)),
+            data: Some(ElementData::Value(Value::new().mark(1))),
+            ..Element::new(value)
+        };
+        let places =
+            all(&batch(|table| Operation::AddElements(table, Arc::new(set), vec![element])));
+        let element = ["elements[0].key", "elements[0].key end", "elements[0].data"];
+        assert_eq!(places[4..], element);
+    }
+}

@@ -11,6 +11,8 @@ mod fields;
 mod locate;
 mod object;
 pub mod request;
+#[cfg(test)]
+mod roundtrip;
 mod rule;
 mod selector;
 mod set;

@@ -251,3 +251,62 @@ fn masked(address: IpAddr, length: u8) -> IpAddr {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lower(selector: Selector, value: &Operand) -> Result<Vec<Expr>, LowerError> {
+        let mut out = Vec::new();
+        value.lower(selector, false, Family::Ip, &mut out).map(|()| out)
+    }
+
+    #[test]
+    fn whole_bytes_of_a_network_are_compared_without_a_mask() {
+        let exprs = lower(Selector::Saddr, &Operand::Network([10, 244, 9, 9].into(), 16)).unwrap();
+        let expected = [
+            load_address(12, 2, FIRST),
+            Expr::Cmp { from: FIRST, negated: false, value: vec![10, 244] },
+        ];
+        assert_eq!(exprs, expected);
+    }
+
+    #[test]
+    fn other_networks_are_masked_and_host_bits_have_no_meaning() {
+        let network = Operand::Network([10, 244, 255, 9].into(), 17);
+        assert_eq!(network.to_string(), "10.244.128.0/17");
+        let exprs = lower(Selector::Daddr, &network).unwrap();
+        let mask = vec![255, 255, 128, 0];
+        let expected = [
+            load_address(16, 4, FIRST),
+            Expr::Bitwise { from: FIRST, to: FIRST, mask, xor: vec![0; 4] },
+            Expr::Cmp { from: FIRST, negated: false, value: vec![10, 244, 128, 0] },
+        ];
+        assert_eq!(exprs, expected);
+    }
+
+    #[test]
+    fn what_a_field_cannot_be_is_refused() {
+        let v6 = [0; 16].into();
+        let check =
+            |selector, value: Operand, error| assert_eq!(lower(selector, &value), Err(error));
+        check(Selector::Saddr, Operand::Address(v6), LowerError::Family);
+        check(Selector::Saddr, Operand::Network(v6, 8), LowerError::Family);
+        check(Selector::Saddr, Operand::Network([0; 4].into(), 33), LowerError::Operand);
+        check(Selector::Saddr, Operand::Network([0; 4].into(), 255), LowerError::Operand);
+        check(Selector::Dport, Operand::Protocol(6), LowerError::Operand);
+        for name in ["", "sixteen-long-123", "a\"b", "a*"] {
+            let operand = Operand::InterfacePrefix(name.into());
+            check(Selector::Iifname, operand, LowerError::InterfaceName);
+        }
+    }
+
+    #[test]
+    fn a_key_longer_than_the_registers_is_refused() {
+        let mut out = Vec::new();
+        let key = [Selector::Saddr, Selector::Daddr, Selector::Iifname, Selector::Oifname];
+        assert_eq!(load_key(&key, Family::Ip6, &mut out), Ok(Register::Word(16)));
+        let key = [&key[..], &[Selector::Dport]].concat();
+        assert_eq!(load_key(&key, Family::Ip6, &mut out), Err(LowerError::KeyTooLong));
+    }
+}

@@ -26,7 +26,8 @@ pub enum Operation {
     AddSet(TableRef, Arc<Set>),
     /// Removes a set or map that no rule uses.
     DeleteSet(TableRef, Name),
-    /// Removes all elements of a set or map.
+    /// Removes all elements of a set or map. Displayed as `flush set`, which nft takes for sets
+    /// only.
     FlushSet(TableRef, Name),
     /// Adds elements; those that are there already must have the same data.
     AddElements(TableRef, Arc<Set>, Vec<Element>),
@@ -60,7 +61,7 @@ impl fmt::Display for Operation {
                 write!(f, "add rule {table} {} {}", rule.chain, rule.text(table.family))
             }
             Self::AddSet(table, set) => write!(f, "add {} {table} {set}", set.noun()),
-            // nft takes the word `set` for a map too.
+            // To delete, nft takes the word `set` for a map too.
             Self::DeleteSet(table, name) => write!(f, "delete set {table} {name}"),
             Self::FlushSet(table, name) => write!(f, "flush set {table} {name}"),
             Self::AddElements(table, set, elements) => {

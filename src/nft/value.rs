@@ -98,3 +98,28 @@ impl fmt::Debug for Value {
         f.write_str(" )")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_starts_at_a_word() {
+        let value = Value::new().ip([10, 96, 0, 1].into()).proto(6).port(443);
+        assert_eq!(value.as_bytes(), [10, 96, 0, 1, 6, 0, 0, 0, 1, 187, 0, 0]);
+        assert_eq!(Value::new().integer(2).as_bytes(), 2u32.to_ne_bytes());
+    }
+
+    #[test]
+    fn a_single_field_from_the_kernel_is_padded_to_what_is_sent() {
+        assert_eq!(Value::from_bytes(&[1, 187]), Some(Value::new().port(443)));
+        assert_eq!(Value::from_bytes(&[0; Value::CAPACITY + 1]), None);
+    }
+
+    #[test]
+    fn the_longest_key_fits() {
+        let ip = Value::new().ip([0; 16].into());
+        let value = ip.value(&ip).proto(6).port(1).integer(1).mark(1);
+        assert_eq!(value.as_bytes().len(), Value::CAPACITY);
+    }
+}
