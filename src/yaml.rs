@@ -28,6 +28,11 @@ pub struct Document {
 }
 
 impl Document {
+    /// A document that says nothing, on line 1.
+    pub fn empty() -> Self {
+        Self { value: Value::Null, lines: Lines { line: 1, children: Box::default() } }
+    }
+
     /// The line of the text (the first is 1) on which the part at `path` stands.
     ///
     /// A path names keys and positions, as in `spec.ports[0].port`; keys may contain dots. A part

@@ -1,1 +1,173 @@
 //! Flags and the KubeProxyConfiguration file, parsed into one valid `Config`.
+//!
+//! Whatever is in a [`Config`] has been checked: no value in it needs another look. A setting that
+//! is wrong is an error that names the flag or the file, line and field, and what was expected.
+
+pub mod address;
+pub mod cidr;
+pub mod duration;
+mod fields;
+mod file;
+pub mod flags;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::yaml::SyntaxError;
+
+pub use cidr::{Cidr, ClusterCidrs, NodePortAddresses};
+pub use file::Notes;
+
+/// All settings of a daemon, or of one `apply` or `plan`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// The name of this node's Node object: lower case, not blank.
+    pub node_name: String,
+    /// Where Services, EndpointSlices, the Node and ServiceCIDRs come from.
+    pub source: Source,
+    /// What packets get beyond what the objects say.
+    pub routing: Routing,
+    /// The least time between two transactions; zero is no minimum.
+    pub min_sync_period: Duration,
+    /// Where `/healthz` and `/livez` are served; `None` is nowhere.
+    pub healthz_bind_address: Option<SocketAddr>,
+    /// Where `/metrics` is served; `None` is nowhere.
+    pub metrics_bind_address: Option<SocketAddr>,
+}
+
+/// Where objects come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A file or folder of manifests.
+    Manifests(PathBuf),
+    /// The API server that this kubeconfig file names.
+    Kubeconfig(PathBuf),
+    /// The API server of the pod that we run in, with the pod's service account.
+    InCluster,
+}
+
+/// What packets get beyond what the objects say.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Routing {
+    /// The pods' addresses; traffic to a ClusterIP from elsewhere is masqueraded.
+    pub cluster_cidrs: ClusterCidrs,
+    /// Masquerade all traffic to ClusterIPs.
+    pub masquerade_all: bool,
+    /// The bit, 0 to 31, of the packet mark that asks for masquerade.
+    pub masquerade_bit: u8,
+    /// Which of the node's addresses serve NodePorts.
+    pub node_port_addresses: NodePortAddresses,
+}
+
+impl Routing {
+    /// The packet mark that asks for masquerade.
+    pub fn masquerade_mark(&self) -> u32 {
+        1 << self.masquerade_bit
+    }
+}
+
+impl Default for Routing {
+    fn default() -> Self {
+        Self {
+            cluster_cidrs: ClusterCidrs::default(),
+            masquerade_all: false,
+            masquerade_bit: DEFAULT_MASQUERADE_BIT,
+            node_port_addresses: NodePortAddresses::Primary,
+        }
+    }
+}
+
+/// A configuration, and what the reader of the log should know about how it came to be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Loaded {
+    /// The configuration.
+    pub config: Config,
+    /// What the file says that has no effect.
+    pub notes: Notes,
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file could not be read.
+    #[error("cannot read the configuration file {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file is not YAML or JSON.
+    #[error("{}: {source}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        source: SyntaxError,
+    },
+    /// A field of the file has a wrong type or an impossible value.
+    #[error("{}:{line}: {field}: {message}", path.display())]
+    Field {
+        /// The file.
+        path: PathBuf,
+        /// The line of the file, from 1.
+        line: usize,
+        /// The path of the field, such as `nftables.masqueradeBit`.
+        field: String,
+        /// What is there, and what was expected.
+        message: String,
+    },
+    /// The name of this node was given and is blank.
+    #[error("--hostname-override is blank: give the name of this machine's Node object")]
+    BlankNodeName,
+    /// No name was given and the operating system has none.
+    #[error("this machine has no host name: give the name of its Node object, --hostname-override")]
+    NoHostName,
+}
+
+/// The name of the node: what was asked for, else the machine's host name; trimmed, lower case.
+fn node_name(wanted: Option<&str>) -> Result<String, ConfigError> {
+    if let Some(name) = wanted.filter(|name| !name.is_empty()) {
+        return trimmed(name).ok_or(ConfigError::BlankNodeName);
+    }
+    let host = nix::sys::utsname::uname().ok();
+    let host = host.as_ref().and_then(|host| host.nodename().to_str());
+    host.and_then(trimmed).ok_or(ConfigError::NoHostName)
+}
+
+fn trimmed(name: &str) -> Option<String> {
+    let name = name.trim().to_lowercase();
+    (!name.is_empty()).then_some(name)
+}
+
+fn read(path: &Path) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path)
+        .map_err(|source| ConfigError::Read { path: path.to_owned(), source })
+}
+
+/// kube-proxy's mark is 0x4000.
+const DEFAULT_MASQUERADE_BIT: u8 = 14;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_name_is_trimmed_and_lower_cased_and_a_blank_one_is_refused() {
+        assert_eq!(node_name(Some(" Node-1\n")).unwrap(), "node-1");
+        assert!(matches!(node_name(Some("  ")), Err(ConfigError::BlankNodeName)));
+    }
+
+    #[test]
+    fn without_a_name_the_node_is_the_host() {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+        assert_eq!(node_name(None).unwrap(), host.trim().to_lowercase());
+        assert_eq!(node_name(Some("")).unwrap(), host.trim().to_lowercase());
+    }
+
+    #[test]
+    fn the_default_mark_is_that_of_kube_proxy() {
+        assert_eq!(Routing::default().masquerade_mark(), 0x4000);
+    }
+}

@@ -1,0 +1,69 @@
+//! Addresses to listen on.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// The port of `/healthz` and `/livez` unless another is given.
+pub const HEALTHZ_PORT: u16 = 10256;
+
+/// The port of `/metrics` unless another is given.
+pub const METRICS_PORT: u16 = 10249;
+
+/// Where `/healthz` is served unless told otherwise: on all addresses.
+pub const DEFAULT_HEALTHZ: SocketAddr =
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), HEALTHZ_PORT);
+
+/// Where `/metrics` is served unless told otherwise: inside this machine.
+pub const DEFAULT_METRICS: SocketAddr =
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), METRICS_PORT);
+
+/// [`DEFAULT_HEALTHZ`] of a node whose `bindAddress` is an IPv6 one.
+pub const DEFAULT_HEALTHZ_V6: SocketAddr =
+    SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), HEALTHZ_PORT);
+
+/// [`DEFAULT_METRICS`] of a node whose `bindAddress` is an IPv6 one.
+pub const DEFAULT_METRICS_V6: SocketAddr =
+    SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), METRICS_PORT);
+
+/// A text is not an address to listen on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not an address to listen on such as 0.0.0.0:10256 or [::]:10256")]
+pub struct AddressError(String);
+
+/// Reads an address with a port from 1 to 65535, or an address alone, which gets `default_port`.
+///
+/// # Errors
+/// The text is neither.
+pub fn parse(text: &str, default_port: u16) -> Result<SocketAddr, AddressError> {
+    let text = text.trim();
+    let bare = || {
+        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+        bare.parse().ok().map(|ip: IpAddr| SocketAddr::new(ip, default_port))
+    };
+    let address = text.parse().ok().or_else(bare);
+    address.filter(|address| address.port() != 0).ok_or_else(|| AddressError(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_may_lack_its_port() {
+        for (text, expected) in [
+            ("0.0.0.0:1234", "0.0.0.0:1234"),
+            ("127.0.0.1", "127.0.0.1:10256"),
+            ("[::]:1234", "[::]:1234"),
+            ("::1", "[::1]:10256"),
+            ("[::1]", "[::1]:10256"),
+        ] {
+            assert_eq!(parse(text, HEALTHZ_PORT), Ok(expected.parse().unwrap()));
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        for text in ["", "localhost:80", "1.2.3.4:0", "1.2.3.4:65536", ":10256", "1.2.3"] {
+            assert_eq!(parse(text, HEALTHZ_PORT), Err(AddressError(text.to_owned())));
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Address ranges as settings: the cluster's pod ranges, and the addresses that serve NodePorts.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+/// A range of addresses: its first address, host bits zero, and its prefix length in bits.
+pub type Cidr = (IpAddr, u8);
+
+/// The cluster's pod ranges: at most one of each family.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ClusterCidrs {
+    /// The IPv4 range.
+    pub v4: Option<Cidr>,
+    /// The IPv6 range.
+    pub v6: Option<Cidr>,
+}
+
+/// Which of the node's addresses serve NodePorts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NodePortAddresses {
+    /// The node's primary address of each family.
+    Primary,
+    /// The local addresses inside these ranges, of which there is at least one. Length 0 is every
+    /// local address of the family.
+    Cidrs(Vec<Cidr>),
+}
+
+/// Why a text is not a list of address ranges.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CidrError {
+    /// An entry is no range.
+    #[error("{0:?} is not an address range such as 10.244.0.0/16 or fd00:10::/64")]
+    NotACidr(String),
+    /// The list has two ranges of one family where one is possible.
+    #[error("{0:?} has two {1} ranges; expected at most one of each family")]
+    TwoOfAFamily(String, &'static str),
+    /// `primary` stands beside ranges.
+    #[error("{0:?}: expected either \"primary\" alone or address ranges")]
+    PrimaryAndOthers(String),
+}
+
+impl FromStr for ClusterCidrs {
+    type Err = CidrError;
+
+    /// Reads ranges separated by commas; an empty text is no range.
+    fn from_str(text: &str) -> Result<Self, CidrError> {
+        let mut cidrs = Self::default();
+        if text.trim().is_empty() {
+            return Ok(cidrs);
+        }
+        for entry in text.split(',') {
+            let cidr = parse(entry)?;
+            let (slot, family) = match cidr.0 {
+                IpAddr::V4(_) => (&mut cidrs.v4, "IPv4"),
+                IpAddr::V6(_) => (&mut cidrs.v6, "IPv6"),
+            };
+            if slot.replace(cidr).is_some() {
+                return Err(CidrError::TwoOfAFamily(text.to_owned(), family));
+            }
+        }
+        Ok(cidrs)
+    }
+}
+
+impl FromStr for NodePortAddresses {
+    type Err = CidrError;
+
+    /// Reads `primary`, or ranges separated by commas; an empty text is `primary`.
+    fn from_str(text: &str) -> Result<Self, CidrError> {
+        let entries: Vec<_> = text.split(',').filter(|_| !text.trim().is_empty()).collect();
+        Self::from_entries(&entries)
+    }
+}
+
+impl NodePortAddresses {
+    /// Reads a list whose only entry is `primary` or whose entries are ranges; an empty list is
+    /// `primary`, as in kube-proxy's nftables mode.
+    ///
+    /// # Errors
+    /// The first entry that is neither, or `primary` beside others.
+    pub fn from_entries(entries: &[&str]) -> Result<Self, CidrError> {
+        match entries {
+            [] => Ok(Self::Primary),
+            [only] if only.trim() == PRIMARY => Ok(Self::Primary),
+            _ if entries.iter().any(|entry| entry.trim() == PRIMARY) => {
+                Err(CidrError::PrimaryAndOthers(entries.join(",")))
+            }
+            _ => {
+                entries.iter().map(|entry| parse(entry)).collect::<Result<_, _>>().map(Self::Cidrs)
+            }
+        }
+    }
+}
+
+impl fmt::Display for NodePortAddresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Primary => f.write_str(PRIMARY),
+            Self::Cidrs(cidrs) => {
+                for (i, (address, length)) in cidrs.iter().enumerate() {
+                    write!(f, "{}{address}/{length}", if i == 0 { "" } else { "," })?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn parse(text: &str) -> Result<Cidr, CidrError> {
+    cidr(text.trim()).ok_or_else(|| CidrError::NotACidr(text.to_owned()))
+}
+
+fn cidr(text: &str) -> Option<Cidr> {
+    let (address, length) = text.split_once('/')?;
+    if !length.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let length: u8 = length.parse().ok()?;
+    let network = match address.parse().ok()? {
+        IpAddr::V4(address) => {
+            let host = 32_u32.checked_sub(length.into())?;
+            let mask = u32::MAX.checked_shl(host).unwrap_or(0);
+            Ipv4Addr::from(u32::from(address) & mask).into()
+        }
+        IpAddr::V6(address) => {
+            let host = 128_u32.checked_sub(length.into())?;
+            let mask = u128::MAX.checked_shl(host).unwrap_or(0);
+            Ipv6Addr::from(u128::from(address) & mask).into()
+        }
+    };
+    Some((network, length))
+}
+
+const PRIMARY: &str = "primary";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(address: &str, length: u8) -> Cidr {
+        (address.parse().unwrap(), length)
+    }
+
+    #[test]
+    fn cluster_ranges_are_one_of_each_family_in_any_order() {
+        let both =
+            ClusterCidrs { v4: Some(range("10.244.0.0", 16)), v6: Some(range("fd00:10::", 64)) };
+        assert_eq!("10.244.0.0/16,fd00:10::/64".parse(), Ok(both));
+        assert_eq!("fd00:10::1/64, 10.244.3.4/16".parse(), Ok(both));
+        assert_eq!("".parse(), Ok(ClusterCidrs::default()));
+        assert_eq!(
+            "10.0.0.0/8,11.0.0.0/8".parse::<ClusterCidrs>().unwrap_err().to_string(),
+            "\"10.0.0.0/8,11.0.0.0/8\" has two IPv4 ranges; expected at most one of each family"
+        );
+    }
+
+    #[test]
+    fn what_is_no_range_is_refused_by_name() {
+        for text in ["10.0.0.0", "10.0.0.0/33", "::/129", "10.0.0.0/+8", "x/8", "10.0.0/8", "/8"] {
+            let error = text.parse::<ClusterCidrs>().unwrap_err();
+            assert_eq!(error, CidrError::NotACidr(text.to_owned()));
+        }
+        assert!("10.0.0.0/8,".parse::<ClusterCidrs>().is_err());
+    }
+
+    #[test]
+    fn node_port_addresses_are_primary_or_ranges() {
+        let ranges = NodePortAddresses::Cidrs(vec![range("0.0.0.0", 0), range("::", 0)]);
+        for (text, expected) in [
+            ("", Some(NodePortAddresses::Primary)),
+            ("primary", Some(NodePortAddresses::Primary)),
+            ("0.0.0.0/0,::/0", Some(ranges)),
+            ("primary,10.0.0.0/8", None),
+            ("primary,primary", None),
+            ("secondary", None),
+        ] {
+            assert_eq!(text.parse().ok(), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Durations in Go's notation, the one that kube-proxy's flags and file use.
+
+use std::time::Duration;
+
+/// A text is not a duration that we accept.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a duration such as 1s, 1m30s or 500ms, or 0")]
+pub struct DurationError(String);
+
+/// Reads a duration as Go's `time.ParseDuration` does; a negative one is refused.
+///
+/// # Errors
+/// The text has a number without a unit, an unknown unit, or more than fits (about 292 years).
+pub fn parse(text: &str) -> Result<Duration, DurationError> {
+    nanoseconds(text).map(Duration::from_nanos).ok_or_else(|| DurationError(text.to_owned()))
+}
+
+fn nanoseconds(text: &str) -> Option<u64> {
+    let mut rest = text.strip_prefix('+').unwrap_or(text);
+    if rest == "0" {
+        return Some(0);
+    }
+    let mut total = 0_u64;
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let (part, after) = part(rest)?;
+        total = total.checked_add(part)?;
+        rest = after;
+    }
+    // Go counts nanoseconds in a signed number.
+    (total <= i64::MAX.unsigned_abs()).then_some(total)
+}
+
+/// The nanoseconds of the first number with its unit, and the text after it.
+fn part(text: &str) -> Option<(u64, &str)> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, rest) = text.split_at_checked(end)?;
+    let (unit, rest) =
+        UNITS.iter().find_map(|(name, unit)| rest.strip_prefix(name).map(|rest| (*unit, rest)))?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
+        return None;
+    }
+    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let nanoseconds = whole.checked_mul(unit)?.checked_add(below_one(fraction, unit))?;
+    Some((nanoseconds, rest))
+}
+
+/// The decimals `fraction` of `unit`, rounded down to a nanosecond.
+fn below_one(fraction: &str, unit: u64) -> u64 {
+    let digits = fraction.bytes().map(|digit| u64::from(digit - b'0'));
+    // Digits behind the twelfth are less than a nanosecond even of an hour.
+    let places = digits.zip((0..12).scan(u128::from(unit) * TEN_TO_12, |place, _| {
+        *place /= 10;
+        Some(*place)
+    }));
+    let sum = places.map(|(digit, place)| u128::from(digit) * place).sum::<u128>();
+    u64::try_from(sum / TEN_TO_12).unwrap_or(u64::MAX)
+}
+
+const TEN_TO_12: u128 = 1_000_000_000_000;
+
+/// Units in nanoseconds; a unit that begins with another stands before it.
+const UNITS: [(&str, u64); 8] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("\u{b5}s", 1_000),
+    ("\u{3bc}s", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_as_go_reads_them() {
+        for (text, milliseconds) in [
+            ("0", 0),
+            ("0s", 0),
+            ("1s", 1_000),
+            ("+1s", 1_000),
+            ("1m30s", 90_000),
+            ("500ms", 500),
+            ("1.5h", 5_400_000),
+            (".5s", 500),
+            ("1.s", 1_000),
+            ("1h1m1s1ms", 3_661_001),
+            ("2000us", 2),
+            ("2000\u{b5}s", 2),
+        ] {
+            assert_eq!(parse(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+        }
+        assert_eq!(parse("0.1234567891s"), Ok(Duration::from_nanos(123_456_789)));
+    }
+
+    #[test]
+    fn what_is_no_duration_is_refused() {
+        for text in ["", "1", "s", ".s", "1.2.3s", "-1s", "1 s", "1d", "1s1", "99999999999h", "é"]
+        {
+            assert_eq!(parse(text), Err(DurationError(text.to_owned())));
+        }
+    }
+}

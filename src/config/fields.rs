@@ -1,0 +1,127 @@
+//! Every field of KubeProxyConfiguration v1alpha1, with its type and whether it has an effect here.
+
+/// The type of a field in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Type {
+    /// Text.
+    Text,
+    /// true or false.
+    Flag,
+    /// A whole number.
+    Whole,
+    /// A number.
+    Number,
+    /// Go's notation of a duration, or 0.
+    Duration,
+    /// A list of texts.
+    Texts,
+    /// An object whose fields are in the table too.
+    Object,
+    /// An object whose fields are of no concern.
+    Opaque,
+}
+
+/// One field of the file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Field {
+    /// Its path from the root, such as `nftables.masqueradeBit`.
+    pub(super) path: &'static str,
+    /// Its type.
+    pub(super) kind: Type,
+    /// Something here depends on it.
+    pub(super) effect: bool,
+}
+
+/// The field at `path`, if the API has it.
+pub(super) fn find(path: &str) -> Option<&'static Field> {
+    FIELDS.iter().find(|field| field.path == path)
+}
+
+const fn used(path: &'static str, kind: Type) -> Field {
+    Field { path, kind, effect: true }
+}
+
+const fn unused(path: &'static str, kind: Type) -> Field {
+    Field { path, kind, effect: false }
+}
+
+/// In the order of k8s.io/kube-proxy/config/v1alpha1/types.go, Kubernetes 1.36.
+const FIELDS: [Field; 62] = [
+    used("apiVersion", Type::Text),
+    used("kind", Type::Text),
+    unused("featureGates", Type::Opaque),
+    used("clientConnection", Type::Object),
+    used("clientConnection.kubeconfig", Type::Text),
+    unused("clientConnection.acceptContentTypes", Type::Text),
+    unused("clientConnection.contentType", Type::Text),
+    unused("clientConnection.qps", Type::Number),
+    unused("clientConnection.burst", Type::Whole),
+    unused("logging", Type::Opaque),
+    used("hostnameOverride", Type::Text),
+    unused("bindAddress", Type::Text),
+    used("healthzBindAddress", Type::Text),
+    used("metricsBindAddress", Type::Text),
+    unused("bindAddressHardFail", Type::Flag),
+    unused("enableProfiling", Type::Flag),
+    unused("showHiddenMetricsForVersion", Type::Text),
+    used("mode", Type::Text),
+    used("iptables", Type::Object),
+    unused("iptables.masqueradeBit", Type::Whole),
+    unused("iptables.masqueradeAll", Type::Flag),
+    unused("iptables.localhostNodePorts", Type::Flag),
+    unused("iptables.syncPeriod", Type::Duration),
+    unused("iptables.minSyncPeriod", Type::Duration),
+    used("ipvs", Type::Object),
+    unused("ipvs.syncPeriod", Type::Duration),
+    unused("ipvs.minSyncPeriod", Type::Duration),
+    unused("ipvs.scheduler", Type::Text),
+    unused("ipvs.excludeCIDRs", Type::Texts),
+    unused("ipvs.strictARP", Type::Flag),
+    unused("ipvs.tcpTimeout", Type::Duration),
+    unused("ipvs.tcpFinTimeout", Type::Duration),
+    unused("ipvs.udpTimeout", Type::Duration),
+    used("nftables", Type::Object),
+    used("nftables.masqueradeBit", Type::Whole),
+    used("nftables.masqueradeAll", Type::Flag),
+    unused("nftables.syncPeriod", Type::Duration),
+    used("nftables.minSyncPeriod", Type::Duration),
+    used("winkernel", Type::Object),
+    unused("winkernel.networkName", Type::Text),
+    unused("winkernel.sourceVip", Type::Text),
+    unused("winkernel.enableDSR", Type::Flag),
+    unused("winkernel.rootHnsEndpointName", Type::Text),
+    unused("winkernel.forwardHealthCheckVip", Type::Flag),
+    used("detectLocalMode", Type::Text),
+    used("detectLocal", Type::Object),
+    unused("detectLocal.bridgeInterface", Type::Text),
+    unused("detectLocal.interfaceNamePrefix", Type::Text),
+    used("clusterCIDR", Type::Text),
+    used("nodePortAddresses", Type::Texts),
+    unused("oomScoreAdj", Type::Whole),
+    used("conntrack", Type::Object),
+    unused("conntrack.maxPerCore", Type::Whole),
+    unused("conntrack.min", Type::Whole),
+    unused("conntrack.tcpEstablishedTimeout", Type::Duration),
+    unused("conntrack.tcpCloseWaitTimeout", Type::Duration),
+    unused("conntrack.tcpBeLiberal", Type::Flag),
+    unused("conntrack.udpTimeout", Type::Duration),
+    unused("conntrack.udpStreamTimeout", Type::Duration),
+    unused("configSyncPeriod", Type::Duration),
+    unused("portRange", Type::Text),
+    unused("windowsRunAsService", Type::Flag),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_is_there_once_and_so_is_its_parent() {
+        for (i, field) in FIELDS.iter().enumerate() {
+            assert!(FIELDS[..i].iter().all(|other| other.path != field.path), "{}", field.path);
+            if let Some((parent, _)) = field.path.rsplit_once('.') {
+                assert_eq!(find(parent).unwrap().kind, Type::Object, "{}", field.path);
+            }
+        }
+    }
+}

@@ -1,0 +1,491 @@
+//! The KubeProxyConfiguration file, `kubeproxy.config.k8s.io/v1alpha1`, as YAML or JSON.
+//!
+//! Every field of the API is accepted and its type checked. One that says something and has no
+//! effect here is named in [`Notes`], and so is one that the API does not have.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::yaml::{self, Document};
+
+use super::fields::{self, Type};
+use super::{ConfigError, NodePortAddresses, Routing, address, duration, read};
+
+/// What the file says that has no effect.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Notes {
+    /// Fields of the API with a value that nothing here depends on, such as `ipvs.scheduler`.
+    pub without_effect: Vec<String>,
+    /// Fields that the API does not have, each with its line: `line 7: mtu`.
+    pub unknown: Vec<String>,
+    /// The file does not say which mode it is for.
+    pub mode_is_absent: bool,
+}
+
+impl Notes {
+    /// A line for the log about each kind of note that there is.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.mode_is_absent {
+            lines.push("the configuration has no mode: taken as nftables, the only one".to_owned());
+        }
+        if !self.without_effect.is_empty() {
+            let names = self.without_effect.join(", ");
+            lines.push(format!("fields of the configuration without effect: {names}"));
+        }
+        if !self.unknown.is_empty() {
+            let names = self.unknown.join(", ");
+            lines.push(format!("unknown fields of the configuration: {names}"));
+        }
+        lines
+    }
+}
+
+/// What the file asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct File {
+    pub(super) kubeconfig: Option<PathBuf>,
+    pub(super) hostname_override: Option<String>,
+    pub(super) routing: Routing,
+    pub(super) min_sync_period: Duration,
+    pub(super) healthz_bind_address: SocketAddr,
+    pub(super) metrics_bind_address: SocketAddr,
+    pub(super) notes: Notes,
+}
+
+impl File {
+    /// Reads the file at `path`.
+    pub(super) fn read(path: &Path) -> Result<Self, ConfigError> {
+        Self::parse(path, &read(path)?)
+    }
+
+    /// Reads `text`; errors name it `path`.
+    fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        let syntax = |source| ConfigError::Syntax { path: path.to_owned(), source };
+        let mut documents = yaml::parse(text).map_err(syntax)?.into_iter();
+        let document = documents.next().unwrap_or_else(Document::empty);
+        let reader = Reader { path, document: &document };
+        let root = reader.root()?;
+        if let Some(second) = documents.next() {
+            let message = "begins a second document; expected one".to_owned();
+            return Err(reader.error_at(second.line_of(""), "kind", message));
+        }
+        let mut notes = Notes::default();
+        reader.check(root, "", &mut notes)?;
+        reader.mode(&mut notes)?;
+        reader.detect_local_mode(&mut notes)?;
+        reader.file(notes)
+    }
+}
+
+/// Reads fields of one document and names them in errors.
+struct Reader<'a> {
+    path: &'a Path,
+    document: &'a Document,
+}
+
+impl<'a> Reader<'a> {
+    fn file(&self, notes: Notes) -> Result<File, ConfigError> {
+        let (healthz_bind_address, metrics_bind_address) = self.bind_addresses()?;
+        Ok(File {
+            kubeconfig: self.text("clientConnection.kubeconfig").map(PathBuf::from),
+            hostname_override: self.hostname_override()?,
+            routing: Routing {
+                cluster_cidrs: self.parsed("clusterCIDR", str::parse)?.unwrap_or_default(),
+                masquerade_all: self.flag("nftables.masqueradeAll"),
+                masquerade_bit: self.masquerade_bit()?,
+                node_port_addresses: self.node_port_addresses()?,
+            },
+            min_sync_period: self
+                .parsed("nftables.minSyncPeriod", duration::parse)?
+                .unwrap_or_default(),
+            healthz_bind_address,
+            metrics_bind_address,
+            notes,
+        })
+    }
+
+    /// The root object, which must say that it is a KubeProxyConfiguration.
+    fn root(&self) -> Result<&'a Map<String, Value>, ConfigError> {
+        for (field, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
+            if self.text(field) != Some(expected) {
+                let found = self.value(field).map_or("nothing".to_owned(), Value::to_string);
+                return Err(self.error(field, format!("is {found}; expected {expected}")));
+            }
+        }
+        let wrong = || self.error("kind", format!("expected an object that is a {KIND}"));
+        self.document.value.as_object().ok_or_else(wrong)
+    }
+
+    /// Checks the types of all fields below `prefix` and notes those without effect.
+    fn check(
+        &self,
+        object: &Map<String, Value>,
+        prefix: &str,
+        notes: &mut Notes,
+    ) -> Result<(), ConfigError> {
+        for (key, value) in object {
+            let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+            let Some(field) = fields::find(&path) else {
+                notes.unknown.push(format!("line {}: {path}", self.document.line_of(&path)));
+                continue;
+            };
+            if let Some(expected) = mismatch(field.kind, value) {
+                let message = format!("is {}; expected {expected}", shortened(value));
+                return Err(self.error(&path, message));
+            }
+            match value.as_object() {
+                Some(inner) if field.kind == Type::Object => self.check(inner, &path, notes)?,
+                _ if !field.effect && says_something(value) => notes.without_effect.push(path),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn mode(&self, notes: &mut Notes) -> Result<(), ConfigError> {
+        match self.text("mode") {
+            Some("nftables") => {}
+            None => notes.mode_is_absent = true,
+            Some(other) => {
+                let message = format!("is {other:?}; only nftables is supported");
+                return Err(self.error("mode", message));
+            }
+        }
+        Ok(())
+    }
+
+    fn detect_local_mode(&self, notes: &mut Notes) -> Result<(), ConfigError> {
+        let field = "detectLocalMode";
+        match self.text(field) {
+            None | Some("ClusterCIDR") => {}
+            Some("NodeCIDR" | "BridgeInterface" | "InterfaceNamePrefix") => {
+                notes.without_effect.push(field.to_owned());
+            }
+            Some(other) => {
+                let expected = "ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix";
+                return Err(self.error(field, format!("is {other:?}; expected {expected}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The addresses of healthz and metrics; `bindAddress` says of which family they are if the
+    /// file does not name them.
+    fn bind_addresses(&self) -> Result<(SocketAddr, SocketAddr), ConfigError> {
+        let bind_address = self.parsed("bindAddress", |text| {
+            text.parse::<IpAddr>().map_err(|_| format!("is {text:?}; expected an IP address"))
+        })?;
+        let (healthz, metrics) = if bind_address.is_some_and(|address| address.is_ipv6()) {
+            (address::DEFAULT_HEALTHZ_V6, address::DEFAULT_METRICS_V6)
+        } else {
+            (address::DEFAULT_HEALTHZ, address::DEFAULT_METRICS)
+        };
+        let read = |field, default: SocketAddr| {
+            let address = self.parsed(field, |text| address::parse(text, default.port()))?;
+            Ok(address.unwrap_or(default))
+        };
+        Ok((read("healthzBindAddress", healthz)?, read("metricsBindAddress", metrics)?))
+    }
+
+    fn hostname_override(&self) -> Result<Option<String>, ConfigError> {
+        let field = "hostnameOverride";
+        let name = self.text(field);
+        if name.is_some_and(|name| name.trim().is_empty()) {
+            return Err(self.error(field, "is blank; expected the name of a Node".to_owned()));
+        }
+        Ok(name.map(str::to_owned))
+    }
+
+    fn masquerade_bit(&self) -> Result<u8, ConfigError> {
+        let field = "nftables.masqueradeBit";
+        let Some(value) = self.value(field) else {
+            return Ok(Routing::default().masquerade_bit);
+        };
+        let bit = value.as_u64().and_then(|bit| u8::try_from(bit).ok()).filter(|bit| *bit < 32);
+        bit.ok_or_else(|| self.error(field, format!("is {value}; expected a bit from 0 to 31")))
+    }
+
+    fn node_port_addresses(&self) -> Result<NodePortAddresses, ConfigError> {
+        let field = "nodePortAddresses";
+        let entries = self.value(field).and_then(Value::as_array);
+        let entries: Vec<_> = entries.into_iter().flatten().filter_map(Value::as_str).collect();
+        NodePortAddresses::from_entries(&entries)
+            .map_err(|error| self.error(field, error.to_string()))
+    }
+
+    /// The value at `path`, which is then not null.
+    fn value(&self, path: &str) -> Option<&'a Value> {
+        let pointer = format!("/{}", path.replace('.', "/"));
+        self.document.value.pointer(&pointer).filter(|value| !value.is_null())
+    }
+
+    /// The text at `path`, which is then not empty.
+    fn text(&self, path: &str) -> Option<&'a str> {
+        self.value(path).and_then(Value::as_str).filter(|text| !text.is_empty())
+    }
+
+    fn flag(&self, path: &str) -> bool {
+        self.value(path).and_then(Value::as_bool).unwrap_or_default()
+    }
+
+    fn parsed<T, E: std::fmt::Display>(
+        &self,
+        path: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<Option<T>, ConfigError> {
+        let parsed = self.text(path).map(parse).transpose();
+        parsed.map_err(|error| self.error(path, error.to_string()))
+    }
+
+    fn error(&self, field: &str, message: String) -> ConfigError {
+        self.error_at(self.document.line_of(field), field, message)
+    }
+
+    fn error_at(&self, line: usize, field: &str, message: String) -> ConfigError {
+        ConfigError::Field { path: self.path.to_owned(), line, field: field.to_owned(), message }
+    }
+}
+
+/// What was expected, if `value` is not of the type. Null is of every type: the default.
+fn mismatch(kind: Type, value: &Value) -> Option<&'static str> {
+    let (right, expected) = match kind {
+        Type::Text => (value.is_string(), "text (in quotes if need be)"),
+        Type::Flag => (value.is_boolean(), "true or false"),
+        Type::Whole => (value.is_i64() || value.is_u64(), "a whole number"),
+        Type::Number => (value.is_number(), "a number"),
+        Type::Duration => (is_duration(value), "a duration such as 1s, 1m30s or 500ms, or 0"),
+        Type::Texts => (is_list_of_texts(value), "a list of texts"),
+        Type::Object | Type::Opaque => (value.is_object(), "an object"),
+    };
+    (!right && !value.is_null()).then_some(expected)
+}
+
+fn is_duration(value: &Value) -> bool {
+    value.as_u64() == Some(0)
+        || value.as_str().is_some_and(|text| text.is_empty() || duration::parse(text).is_ok())
+}
+
+fn is_list_of_texts(value: &Value) -> bool {
+    value.as_array().is_some_and(|items| items.iter().all(Value::is_string))
+}
+
+/// The value is not one that the API takes for "not said".
+fn says_something(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Bool(true) => true,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => {
+            !text.is_empty() && duration::parse(text).ok() != Some(Duration::ZERO)
+        }
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+    }
+}
+
+/// The value as JSON, cut to a length that a log line bears.
+fn shortened(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(MAX_SHOWN) {
+        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
+        None => text,
+    }
+}
+
+const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
+const KIND: &str = "KubeProxyConfiguration";
+
+/// The longest part of a wrong value that an error repeats, in characters.
+const MAX_SHOWN: usize = 60;
+
+#[cfg(test)]
+mod tests {
+    use super::super::ClusterCidrs;
+    use super::*;
+
+    const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\n\
+                        kind: KubeProxyConfiguration\nmode: nftables\n";
+
+    fn parse(body: &str) -> Result<File, ConfigError> {
+        File::parse(Path::new("k.yaml"), &format!("{HEAD}{body}"))
+    }
+
+    #[track_caller]
+    fn read(body: &str) -> File {
+        parse(body).unwrap()
+    }
+
+    #[track_caller]
+    fn refused(body: &str) -> String {
+        parse(body).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_empty_configuration_has_the_defaults() {
+        let expected = File {
+            kubeconfig: None,
+            hostname_override: None,
+            routing: Routing::default(),
+            min_sync_period: Duration::ZERO,
+            healthz_bind_address: address::DEFAULT_HEALTHZ,
+            metrics_bind_address: address::DEFAULT_METRICS,
+            notes: Notes::default(),
+        };
+        assert_eq!(read(""), expected);
+        let said_nothing = "clientConnection:\n  kubeconfig: ''\nclusterCIDR: ''\nnftables:\n  \
+                            masqueradeBit: null\n  minSyncPeriod: 0s\n  syncPeriod: 0s\n\
+                            nodePortAddresses: null\nhealthzBindAddress: ''\nipvs: null\n\
+                            conntrack: {min: null}\nwinkernel: {enableDSR: false}\n\
+                            oomScoreAdj: 0\ndetectLocalMode: ''\n";
+        assert_eq!(read(said_nothing), expected);
+    }
+
+    #[test]
+    fn the_example_says_what_it_means() {
+        let text = include_str!("../../examples/kube-proxy-config.yaml");
+        let file = File::parse(Path::new("example"), text).unwrap();
+        assert_eq!(
+            file.routing.cluster_cidrs,
+            "10.244.0.0/16,fd00:10:244::/56".parse::<ClusterCidrs>().unwrap()
+        );
+        assert_eq!(file.kubeconfig, Some("/var/lib/kube-proxy/kubeconfig.conf".into()));
+        assert_eq!(file.min_sync_period, Duration::ZERO);
+        assert_eq!(file.notes, Notes::default());
+    }
+
+    #[test]
+    fn every_field_with_an_effect_has_it() {
+        let file = read(
+            "clientConnection: {kubeconfig: /k}\nclusterCIDR: 10.0.0.0/8\nhostnameOverride: n\n\
+             nftables: {masqueradeAll: true, masqueradeBit: 31, minSyncPeriod: 1m30s}\n\
+             nodePortAddresses: [192.168.0.0/16, '::/0']\nhealthzBindAddress: 127.0.0.1\n\
+             metricsBindAddress: '[::1]:9999'\ndetectLocalMode: ClusterCIDR\n",
+        );
+        assert_eq!(file.kubeconfig, Some("/k".into()));
+        assert_eq!(file.hostname_override.as_deref(), Some("n"));
+        assert_eq!(file.routing.cluster_cidrs, "10.0.0.0/8".parse().unwrap());
+        assert!(file.routing.masquerade_all);
+        assert_eq!(file.routing.masquerade_mark(), 1 << 31);
+        assert_eq!(file.routing.node_port_addresses, "192.168.0.0/16,::/0".parse().unwrap());
+        assert_eq!(file.min_sync_period, Duration::from_secs(90));
+        assert_eq!(file.healthz_bind_address.to_string(), "127.0.0.1:10256");
+        assert_eq!(file.metrics_bind_address.to_string(), "[::1]:9999");
+        assert_eq!(file.notes, Notes::default());
+    }
+
+    #[test]
+    fn an_ipv6_bind_address_makes_the_defaults_ipv6() {
+        let file = read("bindAddress: '::'\n");
+        assert_eq!(file.healthz_bind_address.to_string(), "[::]:10256");
+        assert_eq!(file.metrics_bind_address.to_string(), "[::1]:10249");
+        assert_eq!(file.notes.without_effect, ["bindAddress"]);
+    }
+
+    #[test]
+    fn json_is_accepted() {
+        let text = format!(
+            r#"{{"apiVersion": "{API_VERSION}", "kind": "{KIND}", "nftables": {{"masqueradeBit": 3}}}}"#
+        );
+        let file = File::parse(Path::new("k.json"), &text).unwrap();
+        assert_eq!(file.routing.masquerade_bit, 3);
+        assert!(file.notes.mode_is_absent);
+    }
+
+    #[test]
+    fn fields_without_effect_and_unknown_ones_are_named_in_one_line_each() {
+        let file = read(
+            "detectLocalMode: NodeCIDR\nipvs: {scheduler: rr}\nconfigSyncPeriod: 15m\n\
+             featureGates: {A: true}\nmtu: 9000\nnftables:\n  speed: high\n",
+        );
+        assert_eq!(
+            file.notes.lines(),
+            [
+                "fields of the configuration without effect: \
+                 configSyncPeriod, featureGates, ipvs.scheduler, detectLocalMode",
+                "unknown fields of the configuration: line 8: mtu, line 10: nftables.speed",
+            ]
+        );
+    }
+
+    #[test]
+    fn wrong_values_are_errors_with_file_line_field_and_expectation() {
+        for (body, error) in [
+            (
+                "nftables:\n  masqueradeBit: 40\n",
+                "k.yaml:5: nftables.masqueradeBit: is 40; expected a bit from 0 to 31",
+            ),
+            (
+                "nftables:\n  masqueradeBit: -1\n",
+                "k.yaml:5: nftables.masqueradeBit: is -1; expected a bit from 0 to 31",
+            ),
+            (
+                "nftables:\n  masqueradeAll: 1\n",
+                "k.yaml:5: nftables.masqueradeAll: is 1; expected true or false",
+            ),
+            (
+                "nftables: {minSyncPeriod: 5}\n",
+                "k.yaml:4: nftables.minSyncPeriod: is 5; expected a duration such as 1s, 1m30s or 500ms, or 0",
+            ),
+            ("nftables: []\n", "k.yaml:4: nftables: is []; expected an object"),
+            (
+                "\nclusterCIDR: 10.0.0.0\n",
+                "k.yaml:5: clusterCIDR: \"10.0.0.0\" is not an address range such as 10.244.0.0/16 or fd00:10::/64",
+            ),
+            (
+                "clusterCIDR: 10\n",
+                "k.yaml:4: clusterCIDR: is 10; expected text (in quotes if need be)",
+            ),
+            (
+                "nodePortAddresses: [primary, 1.0.0.0/8]\n",
+                "k.yaml:4: nodePortAddresses: \"primary,1.0.0.0/8\": expected either \"primary\" alone or address ranges",
+            ),
+            (
+                "nodePortAddresses: primary\n",
+                "k.yaml:4: nodePortAddresses: is \"primary\"; expected a list of texts",
+            ),
+            (
+                "healthzBindAddress: 10256\n",
+                "k.yaml:4: healthzBindAddress: is 10256; expected text (in quotes if need be)",
+            ),
+            (
+                "metricsBindAddress: here\n",
+                "k.yaml:4: metricsBindAddress: \"here\" is not an address to listen on such as 0.0.0.0:10256 or [::]:10256",
+            ),
+            (
+                "hostnameOverride: ' '\n",
+                "k.yaml:4: hostnameOverride: is blank; expected the name of a Node",
+            ),
+            (
+                "detectLocalMode: Guess\n",
+                "k.yaml:4: detectLocalMode: is \"Guess\"; expected ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix",
+            ),
+            ("bindAddress: eth0\n", "k.yaml:4: bindAddress: is \"eth0\"; expected an IP address"),
+            ("---\nkind: X\n", "k.yaml:5: kind: begins a second document; expected one"),
+            ("mode: x\n", "k.yaml: line 4, column 1: key \"mode\" is already on line 3"),
+            (
+                "conntrack: {tcpBeLiberal: maybe}\n",
+                "k.yaml:4: conntrack.tcpBeLiberal: is \"maybe\"; expected true or false",
+            ),
+        ] {
+            assert_eq!(refused(body), error);
+        }
+    }
+
+    #[test]
+    fn other_modes_and_other_kinds_are_refused() {
+        let refused = |text: &str| File::parse(Path::new("k"), text).unwrap_err().to_string();
+        let iptables = HEAD.replace("nftables", "iptables");
+        assert_eq!(refused(&iptables), "k:3: mode: is \"iptables\"; only nftables is supported");
+        let expected = format!("k:1: apiVersion: is nothing; expected {API_VERSION}");
+        assert_eq!(refused(""), expected);
+        assert_eq!(refused("[1, 2]"), expected);
+        assert_eq!(
+            refused(&HEAD.replace("Configuration", "Config")),
+            "k:2: kind: is \"KubeProxyConfig\"; expected KubeProxyConfiguration"
+        );
+    }
+}

@@ -1,0 +1,402 @@
+//! The flags of `run`, `apply` and `plan`, and how they and the file become a `Config`.
+//!
+//! As in kube-proxy, a file stands for all flags; only `--hostname-override`, `--manifests` and
+//! the log's flags may stand beside `--config`. The others are refused rather than ignored.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use tracing::level_filters::LevelFilter;
+
+use super::address::{self, AddressError};
+use super::file::{File, Notes};
+use super::{
+    ClusterCidrs, Config, ConfigError, Loaded, NodePortAddresses, Routing, Source, duration,
+    node_name,
+};
+
+/// The flags of `deltaproxy run`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct RunFlags {
+    /// Follow a file or folder of manifests instead of an API server
+    #[arg(long, value_name = "PATH", conflicts_with = "kubeconfig")]
+    pub manifests: Option<PathBuf>,
+    /// File that says how to reach the API server; without it, and without --manifests, the pod's
+    /// own service account is used
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    pub kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "documentation here would become that of the command")]
+    pub node: NodeFlags,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "documentation here would become that of the command")]
+    pub daemon: DaemonFlags,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "documentation here would become that of the command")]
+    pub log: LogFlags,
+}
+
+/// The flags of `deltaproxy apply` and `deltaproxy plan`.
+#[derive(Debug, Clone, Args)]
+pub struct OnceFlags {
+    /// File or folder of manifests: Services, EndpointSlices, Nodes, ServiceCIDRs, Lists
+    #[arg(long, value_name = "PATH")]
+    pub manifests: PathBuf,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "documentation here would become that of the command")]
+    pub node: NodeFlags,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "documentation here would become that of the command")]
+    pub log: LogFlags,
+}
+
+/// Flags about this node and what its packets get.
+#[derive(Debug, Clone, Default, Args)]
+pub struct NodeFlags {
+    /// KubeProxyConfiguration file (kubeproxy.config.k8s.io/v1alpha1, mode nftables); it stands
+    /// for all flags but --manifests, --hostname-override, --log-level and --log-format
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Name of this machine's Node object, if it is not the host name
+    #[arg(long, value_name = "NAME")]
+    pub hostname_override: Option<String>,
+    /// Pod addresses, one range of each family: 10.244.0.0/16,fd00:10:244::/56; traffic to a
+    /// ClusterIP from elsewhere is masqueraded
+    #[arg(long, value_name = "CIDRS", conflicts_with = "config")]
+    pub cluster_cidr: Option<ClusterCidrs>,
+    /// Masquerade all traffic to ClusterIPs
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        conflicts_with = "config"
+    )]
+    pub masquerade_all: Option<bool>,
+    /// Bit of the packet mark that asks for masquerade, 0 to 31 [default: 14]
+    #[arg(
+        long,
+        value_name = "BIT",
+        value_parser = clap::value_parser!(u8).range(0..=31),
+        conflicts_with = "config"
+    )]
+    pub masquerade_bit: Option<u8>,
+    /// Local addresses that serve NodePorts: ranges separated by commas, or "primary" for the
+    /// node's primary addresses [default: primary]
+    #[arg(long, value_name = "CIDRS", conflicts_with = "config")]
+    pub nodeport_addresses: Option<NodePortAddresses>,
+}
+
+/// Flags that only a daemon has.
+#[derive(Debug, Clone, Default, Args)]
+pub struct DaemonFlags {
+    /// Address of /healthz and /livez; "" serves them nowhere [default: 0.0.0.0:10256]
+    #[arg(long, value_name = "ADDRESS", value_parser = healthz, conflicts_with = "config")]
+    pub healthz_bind_address: Option<Listen>,
+    /// Address of /metrics; "" serves it nowhere [default: 127.0.0.1:10249]
+    #[arg(long, value_name = "ADDRESS", value_parser = metrics, conflicts_with = "config")]
+    pub metrics_bind_address: Option<Listen>,
+    /// Least time between two transactions, such as 1s or 500ms; 0 is no minimum [default: 0]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "config")]
+    pub min_sync_period: Option<Duration>,
+}
+
+/// Flags about the log.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct LogFlags {
+    /// What is logged: error, warn, info, debug, trace, or kube-proxy's 0 (info) to 6 (trace)
+    #[arg(short = 'v', long, value_name = "LEVEL", default_value = "info", value_parser = level)]
+    pub log_level: LevelFilter,
+    /// How it is logged
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub log_format: LogFormat,
+}
+
+impl Default for LogFlags {
+    fn default() -> Self {
+        Self { log_level: LevelFilter::INFO, log_format: LogFormat::Text }
+    }
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Lines for people.
+    Text,
+    /// A JSON object a line.
+    Json,
+}
+
+/// Where something is served: an address, or nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listen(
+    /// The address; `None` is nowhere.
+    pub Option<SocketAddr>,
+);
+
+impl RunFlags {
+    /// The configuration that the flags, and the file that they name, ask for.
+    ///
+    /// # Errors
+    /// The file cannot be read or says something impossible, or the node has no name.
+    pub fn load(&self) -> Result<Loaded, ConfigError> {
+        let file = self.node.file()?;
+        let manifests = self.manifests.clone().map(Source::Manifests);
+        let kubeconfig = self.kubeconfig.as_ref().or_else(|| file.as_ref()?.kubeconfig.as_ref());
+        let source = manifests
+            .or_else(|| kubeconfig.cloned().map(Source::Kubeconfig))
+            .unwrap_or(Source::InCluster);
+        load(&self.node, &self.daemon, file, source)
+    }
+}
+
+impl OnceFlags {
+    /// The configuration that the flags, and the file that they name, ask for.
+    ///
+    /// # Errors
+    /// The file cannot be read or says something impossible, or the node has no name.
+    pub fn load(&self) -> Result<Loaded, ConfigError> {
+        let source = Source::Manifests(self.manifests.clone());
+        load(&self.node, &DaemonFlags::default(), self.node.file()?, source)
+    }
+}
+
+impl NodeFlags {
+    fn file(&self) -> Result<Option<File>, ConfigError> {
+        self.config.as_deref().map(File::read).transpose()
+    }
+
+    fn routing(&self) -> Routing {
+        let default = Routing::default();
+        Routing {
+            cluster_cidrs: self.cluster_cidr.unwrap_or_default(),
+            masquerade_all: self.masquerade_all.unwrap_or_default(),
+            masquerade_bit: self.masquerade_bit.unwrap_or(default.masquerade_bit),
+            node_port_addresses: self
+                .nodeport_addresses
+                .clone()
+                .unwrap_or(default.node_port_addresses),
+        }
+    }
+}
+
+fn load(
+    node: &NodeFlags,
+    daemon: &DaemonFlags,
+    file: Option<File>,
+    source: Source,
+) -> Result<Loaded, ConfigError> {
+    let wanted_name = node.hostname_override.as_deref().filter(|name| !name.is_empty());
+    if let Some(file) = file {
+        let config = Config {
+            node_name: node_name(wanted_name.or(file.hostname_override.as_deref()))?,
+            source,
+            routing: file.routing,
+            min_sync_period: file.min_sync_period,
+            healthz_bind_address: Some(file.healthz_bind_address),
+            metrics_bind_address: Some(file.metrics_bind_address),
+        };
+        return Ok(Loaded { config, notes: file.notes });
+    }
+    let listen = |flag: Option<Listen>, default| flag.map_or(Some(default), |listen| listen.0);
+    let config = Config {
+        node_name: node_name(wanted_name)?,
+        source,
+        routing: node.routing(),
+        min_sync_period: daemon.min_sync_period.unwrap_or_default(),
+        healthz_bind_address: listen(daemon.healthz_bind_address, address::DEFAULT_HEALTHZ),
+        metrics_bind_address: listen(daemon.metrics_bind_address, address::DEFAULT_METRICS),
+    };
+    Ok(Loaded { config, notes: Notes::default() })
+}
+
+fn healthz(text: &str) -> Result<Listen, AddressError> {
+    listen(text, address::HEALTHZ_PORT)
+}
+
+fn metrics(text: &str) -> Result<Listen, AddressError> {
+    listen(text, address::METRICS_PORT)
+}
+
+fn listen(text: &str, default_port: u16) -> Result<Listen, AddressError> {
+    match text {
+        "" => Ok(Listen(None)),
+        _ => address::parse(text, default_port).map(Some).map(Listen),
+    }
+}
+
+/// A level is none that we know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("expected error, warn, info, debug, trace, or a number from 0 to 10")]
+struct LevelError;
+
+fn level(text: &str) -> Result<LevelFilter, LevelError> {
+    match text {
+        "error" => Ok(LevelFilter::ERROR),
+        "warn" => Ok(LevelFilter::WARN),
+        "info" | "0" | "1" | "2" | "3" => Ok(LevelFilter::INFO),
+        "debug" | "4" | "5" => Ok(LevelFilter::DEBUG),
+        "trace" | "6" | "7" | "8" | "9" | "10" => Ok(LevelFilter::TRACE),
+        _ => Err(LevelError),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Run {
+        #[command(flatten)]
+        flags: RunFlags,
+    }
+
+    #[derive(Debug, Parser)]
+    struct Once {
+        #[command(flatten)]
+        flags: OnceFlags,
+    }
+
+    fn run(flags: &str) -> Result<RunFlags, clap::Error> {
+        let words = std::iter::once("run").chain(flags.split_whitespace());
+        Run::try_parse_from(words).map(|run| run.flags)
+    }
+
+    #[track_caller]
+    fn config(flags: &str) -> Config {
+        run(flags).unwrap().load().unwrap().config
+    }
+
+    /// A configuration file in the folder for temporary files; the test removes it.
+    fn file(name: &str, body: &str) -> PathBuf {
+        let name = format!("deltaproxy-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+        std::fs::write(&path, format!("{head}mode: nftables\n{body}")).unwrap();
+        path
+    }
+
+    #[test]
+    fn without_flags_everything_has_its_default() {
+        let config = config("--hostname-override n1");
+        let expected = Config {
+            node_name: "n1".to_owned(),
+            source: Source::InCluster,
+            routing: Routing::default(),
+            min_sync_period: Duration::ZERO,
+            healthz_bind_address: Some("0.0.0.0:10256".parse().unwrap()),
+            metrics_bind_address: Some("127.0.0.1:10249".parse().unwrap()),
+        };
+        assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn every_flag_has_its_effect() {
+        let config = config(
+            "--hostname-override N1 --kubeconfig /k --cluster-cidr 10.0.0.0/8,fd00::/8 \
+             --masquerade-all --masquerade-bit 3 --nodeport-addresses 0.0.0.0/0 \
+             --healthz-bind-address= --metrics-bind-address 1.2.3.4 --min-sync-period 500ms",
+        );
+        let expected = Config {
+            node_name: "n1".to_owned(),
+            source: Source::Kubeconfig("/k".into()),
+            routing: Routing {
+                cluster_cidrs: "10.0.0.0/8,fd00::/8".parse().unwrap(),
+                masquerade_all: true,
+                masquerade_bit: 3,
+                node_port_addresses: "0.0.0.0/0".parse().unwrap(),
+            },
+            min_sync_period: Duration::from_millis(500),
+            healthz_bind_address: None,
+            metrics_bind_address: Some("1.2.3.4:10249".parse().unwrap()),
+        };
+        assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn a_flag_of_go_may_say_false() {
+        assert!(!config("--masquerade-all=false").routing.masquerade_all);
+        assert!(config("--masquerade-all=true").routing.masquerade_all);
+    }
+
+    #[test]
+    fn wrong_values_are_refused_with_the_flag_and_the_expectation() {
+        for (flags, flag, expectation) in [
+            ("--masquerade-bit 32", "--masquerade-bit", "0..=31"),
+            ("--cluster-cidr x", "--cluster-cidr", "not an address range"),
+            ("--nodeport-addresses primary,::/0", "--nodeport-addresses", "alone"),
+            ("--healthz-bind-address x", "--healthz-bind-address", "address to listen on"),
+            ("--min-sync-period 5", "--min-sync-period", "duration such as"),
+            ("-v loud", "--log-level", "expected error, warn"),
+            ("--log-format xml", "--log-format", "json"),
+        ] {
+            let error = run(flags).unwrap_err().to_string();
+            assert!(error.contains(flag) && error.contains(expectation), "{error}");
+        }
+        assert!(matches!(
+            run("--hostname-override= ").unwrap().load(),
+            Ok(Loaded { .. }) | Err(ConfigError::NoHostName)
+        ));
+    }
+
+    #[test]
+    fn a_file_stands_for_flags_which_are_refused_beside_it() {
+        for flag in [
+            "--kubeconfig /k",
+            "--cluster-cidr ::/0",
+            "--masquerade-all",
+            "--masquerade-bit 1",
+            "--nodeport-addresses ::/0",
+            "--healthz-bind-address=",
+            "--metrics-bind-address=",
+            "--min-sync-period 0",
+        ] {
+            let error = run(&format!("--config /c {flag}")).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{flag}");
+        }
+        let error = run("--manifests /m --kubeconfig /k").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ArgumentConflict);
+    }
+
+    #[test]
+    fn node_name_and_manifests_beat_the_file() {
+        let path = file(
+            "beaten.yaml",
+            "hostnameOverride: in-file\nclientConnection: {kubeconfig: /k}\n\
+             nftables: {masqueradeBit: 2}\n",
+        );
+        let flags = format!("--config {}", path.display());
+        let from_file = config(&flags);
+        assert_eq!(from_file.node_name, "in-file");
+        assert_eq!(from_file.source, Source::Kubeconfig("/k".into()));
+        assert_eq!(from_file.routing.masquerade_bit, 2);
+        let beaten = config(&format!("{flags} --manifests /m --hostname-override n"));
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(beaten.node_name, "n");
+        assert_eq!(beaten.source, Source::Manifests("/m".into()));
+        assert_eq!(beaten.routing.masquerade_bit, 2);
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let error = run("--config /nowhere/c.yaml").unwrap().load().unwrap_err();
+        assert!(error.to_string().contains("/nowhere/c.yaml"), "{error}");
+    }
+
+    #[test]
+    fn apply_needs_manifests_and_takes_the_nodes_flags() {
+        assert!(Once::try_parse_from(["apply"]).is_err());
+        let words = ["apply", "--manifests", "/m", "--masquerade-bit", "1", "-v", "4"];
+        let flags = Once::try_parse_from(words).unwrap().flags;
+        assert_eq!(flags.log.log_level, LevelFilter::DEBUG);
+        let config = flags.load().unwrap().config;
+        assert_eq!(config.source, Source::Manifests("/m".into()));
+        assert_eq!(config.routing.masquerade_bit, 1);
+    }
+}
