@@ -10,7 +10,7 @@ use crate::model::Target;
 pub struct Fragment {
     /// The sets it is a member of, by the bits of [`super::layout`].
     pub sets: u64,
-    /// `namespace/name:port` of the service port, at most [`LABEL_LIMIT`] bytes.
+    /// `namespace/name:port` of the service port, at most 128 bytes.
     pub label: Option<Arc<str>>,
     /// All endpoints.
     pub slots: Slots,

@@ -47,7 +47,7 @@ impl Installed {
             .first()
             .is_some_and(|first| contents.sets.iter().any(|found| found.name == first.set.name));
         let is_empty = contents.sets.is_empty() && contents.chains.is_empty();
-        if !contents.sets.iter().all(fits) || !(is_ours || is_empty) {
+        if contents.foreign > 0 || !contents.sets.iter().all(fits) || !(is_ours || is_empty) {
             return Self::Foreign;
         }
         let chains = contents.chains.iter().map(|chain| {

@@ -1,7 +1,6 @@
 //! What the kernel holds of our tables, in the terms of the desired state.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use ahash::HashMap;
 
@@ -22,14 +21,6 @@ pub struct Found {
     /// Removes the elements that we would never write.
     pub cleanup: Vec<Operation>,
 }
-
-/// How often a table is read at most.
-const MAX_READS: usize = 20;
-
-/// While the kernel resizes a hash set in the background (`rhashtable`, after it grew), a dump
-/// gives some elements twice and leaves out as many others, without marking the dump as
-/// interrupted.
-const RESIZE_TIME: Duration = Duration::from_millis(50);
 
 /// One readable element.
 struct Entry {
@@ -53,40 +44,23 @@ pub fn read_back<K: Kernel>(kernel: &mut K, layouts: &Layouts) -> Result<[Found;
 
 fn read_table<K: Kernel>(kernel: &mut K, layout: &Layout) -> Result<Found, ReadError> {
     let table = TableRef { family: layout.family, name: TABLE.into() };
-    for _ in 0..MAX_READS {
-        if let Some(found) = read_once(kernel, layout, &table)? {
-            return Ok(found);
-        }
-        std::thread::sleep(RESIZE_TIME);
-    }
-    Err(ReadError::Changing { what: format!("table {table}") })
-}
-
-/// `None` if the kernel gave an element twice.
-fn read_once<K: Kernel>(
-    kernel: &mut K,
-    layout: &Layout,
-    table: &TableRef,
-) -> Result<Option<Found>, ReadError> {
-    let mut found = Found { contents: kernel.read_table(table)?, ..Found::default() };
-    let Some(contents) = &found.contents else { return Ok(Some(found)) };
+    let mut found = Found { contents: kernel.read_table(&table)?, ..Found::default() };
+    let Some(contents) = &found.contents else { return Ok(found) };
     for placed in layout.sets() {
         let same = contents.sets.iter().any(|found| placed.is(found));
         if !same {
             continue;
         }
-        let (entries, strays) = read_set(kernel, layout, table, placed)?;
+        let (entries, strays) = read_set(kernel, layout, &table, placed)?;
         for entry in entries {
-            if !add(&mut found.fragments, placed.role, entry) {
-                return Ok(None);
-            }
+            add(&mut found.fragments, placed.role, entry);
         }
         if !strays.is_empty() {
             let set = Arc::clone(&placed.set);
             found.cleanup.push(Operation::DeleteElements(table.clone(), set, strays));
         }
     }
-    Ok(Some(found))
+    Ok(found)
 }
 
 fn read_set<K: Kernel>(
@@ -119,31 +93,28 @@ fn entry(layout: &Layout, placed: &Placed, view: &ElementView<'_>) -> Option<Ent
     Some(Entry { key, slot, target, label: view.comment.map(Arc::from) })
 }
 
-/// Whether the entry was not there before.
-fn add(fragments: &mut HashMap<Key, Fragment>, role: Role, entry: Entry) -> bool {
+fn add(fragments: &mut HashMap<Key, Fragment>, role: Role, entry: Entry) {
     let fragment = fragments.entry(entry.key).or_default();
     match role {
         Role::Member(bit) => {
-            let is_new = fragment.sets >> bit & 1 == 0;
             fragment.sets |= 1 << bit;
             fragment.label = entry.label.or(fragment.label.take());
-            is_new
         }
         Role::Slot(tree) => {
             let slots = if tree == 0 { &mut fragment.slots } else { &mut fragment.local_slots };
-            put(slots, entry.slot as usize, entry.target)
+            put(slots, entry.slot as usize, entry.target);
         }
     }
 }
 
 /// Elements come in no order, so the slots grow as needed.
-fn put(slots: &mut Box<[Option<Target>]>, slot: usize, target: Option<Target>) -> bool {
+fn put(slots: &mut Box<[Option<Target>]>, slot: usize, target: Option<Target>) {
     if slot >= slots.len() {
         let mut grown = std::mem::take(slots).into_vec();
         grown.resize(slot + 1, None);
         *slots = grown.into_boxed_slice();
     }
-    std::mem::replace(&mut slots[slot], target).is_none()
+    slots[slot] = target;
 }
 
 fn value_of<'a>(view: &ElementView<'a>) -> Option<&'a [u8]> {
