@@ -53,6 +53,11 @@ impl Host {
         &self.namespace
     }
 
+    /// The number of the node's interface that leads here; none leads to the node.
+    pub(crate) fn link_index(&self) -> Option<u32> {
+        self.uplink.as_ref().map(|uplink| uplink.index)
+    }
+
     /// Its IPv4 address.
     #[must_use]
     pub fn ip(&self) -> Ipv4Addr {

@@ -18,6 +18,7 @@
 
 pub mod apiserver;
 pub mod reader;
+pub mod scenario;
 
 mod answer;
 mod datagram;

@@ -101,7 +101,8 @@ async fn add_route(handle: &Handle, index: u32, route: &Route) -> Result<(), Err
     };
     let message = builder.expect("addresses of one family").build();
     handle.route().add(message).execute().await?;
-    let neighbour = handle.neighbours().add(index, neighbour).link_layer_address(&hardware);
+    let neighbour =
+        handle.neighbours().add(index, neighbour).link_layer_address(&hardware).replace();
     neighbour.execute().await
 }
 

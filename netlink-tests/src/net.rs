@@ -74,6 +74,21 @@ impl Net {
         self.attach(&format!("out{name}"), parse(ip), NODE_IP)
     }
 
+    /// Makes `host` the node's default route in both families.
+    ///
+    /// # Panics
+    /// When it is the node itself.
+    #[track_caller]
+    pub fn route_everything_to(&self, host: &Host) {
+        let index = host.link_index().expect("a host at the end of a link");
+        let [_, there] = link::hardware_addresses(index);
+        let routes = vec![
+            Route::DefaultVia(host.ip().into(), there),
+            Route::DefaultVia(host.ip6().into(), there),
+        ];
+        link::configure(self.node.namespace(), index, &Setup { routes, ..Setup::default() });
+    }
+
     /// A host at the other end of the node's new interface `name`, on which the node is `gateway`.
     #[track_caller]
     fn attach(&self, name: &str, ip: Ipv4Addr, gateway: Ipv4Addr) -> Host {

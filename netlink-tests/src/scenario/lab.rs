@@ -1,0 +1,263 @@
+//! The node, the hosts around it, and the proxy under test.
+//!
+//! | name | what | address |
+//! |---|---|---|
+//! | `node` | the node itself | 192.168.50.2 |
+//! | `pod` | a pod on the node that serves nothing | 10.244.1.9 |
+//! | `a`, `b` | pods on the node | 10.244.1.5, 10.244.1.6 |
+//! | `c`, `d` | pods on another node | 10.244.2.7, 10.244.2.8 |
+//! | `outside` | a host outside the cluster, the node's default route | 192.0.2.10 |
+//!
+//! `a` to `d` serve TCP, UDP and SCTP on port 8080 and answer with their name.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::thread;
+
+use deltaproxy::engine::Routing;
+
+use super::expect::{Expect, Family, Probe, Protocol, Scope};
+use super::object::{Node, Object, ServiceCidr};
+use super::proxy::{Proxy, Sent, routing};
+use crate::answer::Answer;
+use crate::host::Host;
+use crate::net::{NODE_IP, Net};
+use crate::serve::Server;
+
+/// The hosts and the proxy.
+#[derive(Debug)]
+pub struct Lab {
+    /// The hosts.
+    pub world: World,
+    /// The proxy on the node.
+    pub proxy: Proxy,
+}
+
+/// The hosts and their servers.
+#[derive(Debug)]
+pub struct World {
+    net: Net,
+    hosts: BTreeMap<&'static str, Host>,
+    servers: Vec<Server>,
+    /// Every probe has a source port of its own: a conntrack entry that an earlier one left behind
+    /// would decide where it goes.
+    next_port: AtomicU16,
+}
+
+impl Lab {
+    /// A lab with the usual cluster CIDRs, Node and ServiceCIDR.
+    #[must_use]
+    #[track_caller]
+    pub fn new() -> Self {
+        Self::with(routing())
+    }
+
+    /// A lab with other settings.
+    #[must_use]
+    #[track_caller]
+    pub fn with(routing: Routing) -> Self {
+        Self::with_node_addresses(routing, &[])
+    }
+
+    /// A lab whose node has more addresses, on its loopback interface.
+    ///
+    /// # Panics
+    /// When an address is none.
+    #[must_use]
+    #[track_caller]
+    pub fn with_node_addresses(routing: Routing, addresses: &[&str]) -> Self {
+        let world = World::new();
+        for address in addresses {
+            world.node().add_address(address.parse::<IpAddr>().expect("an address"));
+        }
+        let proxy = Proxy::start(world.node(), routing);
+        let mut lab = Self { world, proxy };
+        let cidrs = ServiceCidr::new("kubernetes", &["10.96.0.0/16", "fd00:10:96::/48"]);
+        let _ = lab.apply(&[&Node::new(), &cidrs]);
+        lab
+    }
+
+    /// Makes objects so, and commits.
+    #[track_caller]
+    pub fn apply(&mut self, objects: &[&dyn Object]) -> Sent {
+        self.proxy.apply(objects)
+    }
+
+    /// Removes objects, and commits.
+    #[track_caller]
+    pub fn remove(&mut self, objects: &[&dyn Object]) -> Sent {
+        self.proxy.remove(objects)
+    }
+
+    /// Checks rows of (client, destination, expectation) by every protocol in both families.
+    #[track_caller]
+    pub fn check(&self, rows: &[(&str, &str, Expect)]) {
+        self.check_in(Scope::ALL, rows);
+    }
+
+    /// Checks rows by some protocols and families.
+    ///
+    /// # Panics
+    /// With everything that was otherwise than expected.
+    #[track_caller]
+    pub fn check_in(&self, scope: Scope, rows: &[(&str, &str, Expect)]) {
+        let failures = self.world.failures(scope, rows);
+        assert!(failures.is_empty(), "{}", failures.join("\n"));
+    }
+}
+
+impl Default for Lab {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl World {
+    #[track_caller]
+    fn new() -> Self {
+        let net = Net::new();
+        let mut hosts = BTreeMap::from([("node", net.node().clone())]);
+        for (name, place, ip) in HOSTS {
+            let host = match place {
+                Place::OnNode => net.pod(name, ip),
+                Place::OtherNode => net.remote_pod(name, ip),
+                Place::Outside => net.outside(name, ip),
+            };
+            hosts.insert(name, host);
+        }
+        net.route_everything_to(&hosts["outside"]);
+        let servers = SERVERS.iter().flat_map(|name| serve_all(&hosts[name], name, TARGET_PORT));
+        let servers = servers.collect();
+        Self { net, hosts, servers, next_port: AtomicU16::new(FIRST_PORT) }
+    }
+
+    /// The node.
+    #[must_use]
+    pub fn node(&self) -> &Host {
+        self.net.node()
+    }
+
+    /// A host by name.
+    #[must_use]
+    #[track_caller]
+    pub fn host(&self, name: &str) -> &Host {
+        self.hosts.get(name).unwrap_or_else(|| panic!("no host is called {name}"))
+    }
+
+    /// Serves TCP, UDP and SCTP on one more port of a host, for as long as the lab is there.
+    #[track_caller]
+    pub fn serve(&mut self, host: &str, name: &str, port: u16) {
+        let servers = serve_all(self.host(host), name, port);
+        self.servers.extend(servers);
+    }
+
+    /// Sends one probe from a source port not used before.
+    #[must_use]
+    #[track_caller]
+    pub fn send(&self, client: &str, to: SocketAddr, protocol: Protocol) -> Answer {
+        let port = self.next_port.fetch_add(1, Ordering::Relaxed);
+        assert!(port >= FIRST_PORT, "the lab has run out of source ports");
+        let any = if to.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0_u16; 8]) };
+        let (client, source) = (self.host(client), (any, port));
+        match protocol {
+            Protocol::Tcp => client.connect_tcp_from(source, to),
+            Protocol::Udp => client.send_udp_from(source, to),
+            Protocol::Sctp => client.send_sctp_from(port, to),
+        }
+    }
+
+    /// How often each server answered `count` probes.
+    ///
+    /// # Panics
+    /// When one of them was not answered.
+    #[must_use]
+    #[track_caller]
+    pub fn shares(
+        &self,
+        client: &str,
+        to: &str,
+        (family, protocol): (Family, Protocol),
+        count: usize,
+    ) -> BTreeMap<String, usize> {
+        let to = destination(to, family);
+        let mut shares = BTreeMap::new();
+        for _ in 0..count {
+            let server = self.send(client, to, protocol).server().to_owned();
+            *shares.entry(server).or_default() += 1;
+        }
+        shares
+    }
+
+    /// Probes all rows at once: what does not come takes its time.
+    fn failures(&self, scope: Scope, rows: &[(&str, &str, Expect)]) -> Vec<String> {
+        let mut probes = Vec::new();
+        for (client, to, expect) in rows {
+            for &family in scope.families {
+                let to = destination(to, family);
+                let probe = |&protocol| (Probe { world: self, client, to, protocol }, expect);
+                probes.extend(scope.protocols.iter().map(probe));
+            }
+        }
+        thread::scope(|threads| {
+            let running = probes
+                .into_iter()
+                .map(|(probe, expect)| threads.spawn(move || probe.check(expect).err()));
+            let running: Vec<_> = running.collect();
+            let outcomes = running.into_iter().map(|thread| thread.join().expect("a probe"));
+            outcomes.flatten().collect()
+        })
+    }
+}
+
+/// An address and port as written in rows, or its IPv6 twin.
+#[track_caller]
+pub(crate) fn destination(to: &str, family: Family) -> SocketAddr {
+    let to: SocketAddrV4 = to.parse().unwrap_or_else(|_| panic!("not an IPv4 address: {to}"));
+    SocketAddr::new(family.of(*to.ip()), to.port())
+}
+
+/// The IPv4 address of the host of this name.
+#[track_caller]
+pub(crate) fn address_of(name: &str) -> Ipv4Addr {
+    if name == "node" {
+        return NODE_IP;
+    }
+    let found = HOSTS.iter().find(|(host, ..)| *host == name);
+    let (_, _, ip) = found.unwrap_or_else(|| panic!("no host is called {name}"));
+    ip.parse().expect("HOSTS has addresses")
+}
+
+/// Whether that is the node or a pod on it.
+pub(crate) fn is_on_node(name: &str) -> bool {
+    name == "node" || HOSTS.iter().any(|(host, place, _)| *host == name && *place == Place::OnNode)
+}
+
+fn serve_all(host: &Host, name: &str, port: u16) -> [Server; 3] {
+    [host.serve_tcp(port, name), host.serve_udp(port, name), host.serve_sctp(port, name)]
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    OnNode,
+    OtherNode,
+    Outside,
+}
+
+const HOSTS: [(&str, Place, &str); 6] = [
+    ("pod", Place::OnNode, "10.244.1.9"),
+    ("a", Place::OnNode, "10.244.1.5"),
+    ("b", Place::OnNode, "10.244.1.6"),
+    ("c", Place::OtherNode, "10.244.2.7"),
+    ("d", Place::OtherNode, "10.244.2.8"),
+    ("outside", Place::Outside, "192.0.2.10"),
+];
+
+/// The hosts that serve.
+const SERVERS: [&str; 4] = ["a", "b", "c", "d"];
+
+/// Where they serve.
+const TARGET_PORT: u16 = 8080;
+
+/// Above every port that a test serves on.
+const FIRST_PORT: u16 = 10_000;

@@ -1,0 +1,32 @@
+//! Scenarios: objects, then packets, and who answers them with which source address.
+//!
+//! A [`Lab`] is a node with pods and hosts around it, and the proxy that programs the node. A test
+//! applies objects, checks rows of (client, destination, [`Expect`]), changes objects and checks
+//! again. Every row is probed in both families and by TCP, UDP and SCTP at once, so a test says a
+//! thing once:
+//!
+//! ```no_run
+//! use netlink_tests::scenario::{Lab, Service, Slice, keeps_source, masquerades};
+//!
+//! let mut lab = Lab::new();
+//! let web = Service::new("web", "10.96.0.10").port(80);
+//! lab.apply(&[&web, &Slice::new("web").endpoints("a c")]);
+//! lab.check(&[
+//!     ("pod", "10.96.0.10:80", keeps_source("a c")),
+//!     ("outside", "10.96.0.10:80", masquerades("a c")),
+//! ]);
+//! ```
+//!
+//! Addresses are written as IPv4; [`crate::ip6_of`] gives the IPv6 twin that everything has.
+
+mod even;
+mod expect;
+mod lab;
+mod object;
+mod proxy;
+
+pub use even::assert_even;
+pub use expect::{Expect, Family, Protocol, Scope, keeps_source, masquerades};
+pub use lab::{Lab, World};
+pub use object::{Endpoint, Node, Object, Raw, Service, ServiceCidr, Slice};
+pub use proxy::{NODE_NAME, Proxy, Sent, routing};

@@ -1,0 +1,158 @@
+//! The program under test in this process, on the kernel of the node's namespace.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use deltaproxy::engine::{Engine, Routing, read_back};
+use deltaproxy::kernel::{Committed, Kernel, Nftables};
+use deltaproxy::nft::{MessageKind, TableFlags, Transaction};
+use deltaproxy::source::addresses::local_addresses;
+use deltaproxy::source::files::ManifestReader;
+
+use super::object::Object;
+use crate::host::Host;
+
+/// The name of the lab's node.
+pub const NODE_NAME: &str = "node-a";
+
+/// An engine, the manifests that it follows and the kernel that it programs.
+#[derive(Debug)]
+pub struct Proxy {
+    engine: Engine,
+    reader: ManifestReader,
+    kernel: Nftables,
+    files: BTreeMap<PathBuf, Vec<u8>>,
+    /// Whether the tables have been read.
+    observed: bool,
+}
+
+/// What one change has sent to the kernel.
+#[derive(Debug, Default)]
+pub struct Sent {
+    /// What was applied, in order.
+    pub transactions: Vec<Transaction>,
+    /// Messages by kind, of all of them.
+    pub messages: BTreeMap<MessageKind, usize>,
+    /// What was left out of the objects.
+    pub problems: Vec<String>,
+}
+
+/// The usual settings: pods have 10.244.0.0/16 and fd00:10:244::/48.
+///
+/// # Panics
+/// Never.
+#[must_use]
+pub fn routing() -> Routing {
+    let v4 = "10.244.0.0".parse().expect("an address");
+    let v6 = "fd00:10:244::".parse().expect("an address");
+    Routing { cluster_cidrs: vec![(v4, 16), (v6, 48)], ..Routing::default() }
+}
+
+impl Proxy {
+    /// Starts with no objects on whatever the node's tables hold.
+    ///
+    /// # Panics
+    /// When the kernel's tables cannot be used.
+    #[must_use]
+    #[track_caller]
+    pub fn start(node: &Host, routing: Routing) -> Self {
+        let kernel = node.run(Nftables::open).expect("nftables");
+        let mut proxy = Self {
+            engine: Engine::new(routing, TableFlags::default()),
+            reader: ManifestReader::new(NODE_NAME),
+            kernel,
+            files: BTreeMap::new(),
+            observed: false,
+        };
+        let addresses = node.run(local_addresses).expect("interface addresses");
+        proxy.engine.set_local_addresses(addresses);
+        proxy
+    }
+
+    /// Makes objects so, and commits.
+    #[track_caller]
+    pub fn apply(&mut self, objects: &[&dyn Object]) -> Sent {
+        for object in objects.iter().flat_map(|object| object.documents()) {
+            self.files.insert(file_of(&object), object.to_string().into_bytes());
+        }
+        self.follow()
+    }
+
+    /// Removes objects, and commits.
+    #[track_caller]
+    pub fn remove(&mut self, objects: &[&dyn Object]) -> Sent {
+        for object in objects.iter().flat_map(|object| object.documents()) {
+            let removed = self.files.remove(&file_of(&object));
+            assert!(removed.is_some(), "{} was not there", file_of(&object).display());
+        }
+        self.follow()
+    }
+
+    /// Reads the tables and repairs what differs.
+    ///
+    /// # Panics
+    /// When the kernel cannot be read or refuses a transaction.
+    #[track_caller]
+    pub fn resync(&mut self) -> Sent {
+        let found = read_back(&mut self.kernel, self.engine.layouts()).expect("readable tables");
+        let problems = self.engine.observe(found);
+        self.observed = true;
+        let mut sent = self.commit();
+        sent.problems.extend(problems.iter().map(ToString::to_string));
+        sent
+    }
+
+    /// The generation of the node's ruleset.
+    ///
+    /// # Panics
+    /// When the kernel does not tell it.
+    #[track_caller]
+    pub fn generation(&mut self) -> u32 {
+        self.kernel.generation().expect("a generation").0
+    }
+
+    /// Takes in what the manifests say now.
+    #[track_caller]
+    fn follow(&mut self) -> Sent {
+        let files = self.files.iter().map(|(path, bytes)| (path.clone(), Ok(bytes.clone())));
+        let update = self.reader.update(files);
+        let problems = self.engine.apply(update.events);
+        let mut sent = if self.observed { self.commit() } else { self.resync() };
+        sent.problems.extend(update.problems.iter().map(ToString::to_string));
+        sent.problems.extend(problems.iter().map(ToString::to_string));
+        sent
+    }
+
+    #[track_caller]
+    fn commit(&mut self) -> Sent {
+        let mut sent = Sent::default();
+        while let Some(step) = self.engine.next_step(self.kernel.max_batch()) {
+            let committed = self.kernel.commit(&step.transaction).unwrap_or_else(|error| {
+                panic!("the kernel refused: {error}\n{}", step.transaction)
+            });
+            sent.add(step.transaction.clone(), &committed);
+            self.engine.committed(step);
+        }
+        sent
+    }
+}
+
+impl Sent {
+    fn add(&mut self, transaction: Transaction, committed: &Committed) {
+        self.transactions.push(transaction);
+        for (kind, count) in &committed.messages {
+            *self.messages.entry(*kind).or_default() += count;
+        }
+    }
+
+    /// The transactions as scripts for `nft -f`.
+    #[must_use]
+    pub fn script(&self) -> String {
+        self.transactions.iter().map(ToString::to_string).collect()
+    }
+}
+
+fn file_of(object: &serde_json::Value) -> PathBuf {
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    format!("{}-{}.json", text(&object["kind"]), text(&object["metadata"]["name"])).into()
+}
