@@ -1,3 +1,72 @@
 //! Parses the command, builds the parts, runs.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use deltaproxy::cli::{self, Failure, Output};
+use deltaproxy::config::flags::{OnceFlags, RunFlags};
+use deltaproxy::config::{Config, ConfigError, Loaded};
+
+/// A kube-proxy that sends the kernel only what changed, through netlink.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Follow the API server or manifest files and keep the node's tables right
+    Run(RunFlags),
+    /// Make the tables what the manifests say, once
+    Apply {
+        #[command(flatten)]
+        flags: OnceFlags,
+        /// How the summary is printed
+        #[arg(long, value_name = "FORMAT", default_value = "text")]
+        output: Output,
+    },
+    /// Show what `apply` would do, changing nothing
+    Plan(OnceFlags),
+    /// Remove both tables
+    Cleanup,
+}
+
+fn main() -> ExitCode {
+    match execute(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn execute(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Run(flags) => {
+            cli::start_log(flags.log);
+            let config = checked(flags.load())?;
+            cli::run(config)
+        }
+        Command::Apply { flags, output } => {
+            cli::start_log(flags.log);
+            let config = checked(flags.load())?;
+            cli::apply(&flags.manifests, &config.node_name, config.routing, output)
+        }
+        Command::Plan(flags) => {
+            cli::start_log(flags.log);
+            let config = checked(flags.load())?;
+            cli::plan(&flags.manifests, &config.node_name, config.routing)
+        }
+        Command::Cleanup => cli::cleanup(),
+    }
+}
+
+/// Tells what of the configuration has no effect.
+fn checked(loaded: Result<Loaded, ConfigError>) -> Result<Config, Failure> {
+    let Loaded { config, notes } = loaded.map_err(Failure::new)?;
+    notes.lines().iter().for_each(|line| tracing::warn!("{line}"));
+    Ok(config)
+}

@@ -1,1 +1,235 @@
 //! The loop: events in, commits out. The only reader of the clock.
+//!
+//! It waits for a commit before it looks at the next event, so events gather meanwhile and go
+//! out together.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+
+use crate::engine::{Engine, Step, read_back};
+use crate::kernel::{CommitError, Committed, Generation, Kernel, Writer, WriterGone};
+use crate::model::{Event, Problem};
+use crate::nft::Transaction;
+use crate::schedule::{Input, Schedule, Task};
+
+/// The parts of the daemon, from the source's channel to the kernel.
+#[derive(Debug)]
+pub struct Run<K> {
+    engine: Engine,
+    schedule: Schedule,
+    writer: Writer<K>,
+    events: mpsc::Receiver<Vec<Event>>,
+    watch: Watch,
+}
+
+/// Whether others may change our tables, and what is known of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watch {
+    /// The kernel keeps others out.
+    Owned,
+    /// Others may. The tables are known as of this generation; if it is another, they are read,
+    /// but not before `next_look`.
+    Shared { known: Generation, next_look: Instant },
+}
+
+/// How often the kernel's generation is asked for where others may change our tables.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Reading the tables takes time in the kernel; of all time at most one part in this many is
+/// spent on it, however often others change something.
+const READ_SHARE: u32 = 10;
+
+/// Batches of events that are taken in before a commit at most, so that a source that never
+/// stops cannot keep the kernel waiting.
+const MAX_BATCHES: usize = 1_000;
+
+impl<K: Kernel + Send + 'static> Run<K> {
+    /// A daemon that commits no more often than `min_interval`.
+    pub fn new(
+        engine: Engine,
+        writer: Writer<K>,
+        events: mpsc::Receiver<Vec<Event>>,
+        min_interval: Duration,
+    ) -> Self {
+        let schedule = Schedule::new(min_interval);
+        let watch = Watch::Owned;
+        Self { engine, schedule, writer, events, watch }
+    }
+
+    /// Runs until `stop` is ready or the source is gone. What the kernel holds stays.
+    ///
+    /// # Errors
+    /// [`WriterGone`] if the kernel's thread ended, which is a bug.
+    pub async fn until(mut self, stop: impl Future<Output = ()>) -> Result<(), WriterGone> {
+        tokio::pin!(stop);
+        let mut look = tokio::time::interval(LOOK_INTERVAL);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let due = self.schedule.due();
+            let wait = async {
+                match due {
+                    Some((at, task)) => {
+                        tokio::time::sleep_until(at.into()).await;
+                        task
+                    }
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = &mut stop => return Ok(()),
+                task = wait => self.perform(task).await?,
+                batch = self.events.recv() => match batch {
+                    Some(batch) => self.take_in(batch),
+                    None => return Ok(()),
+                },
+                _ = look.tick() => self.look().await?,
+            }
+        }
+    }
+
+    /// Takes in a batch of events and all that wait behind it.
+    fn take_in(&mut self, batch: Vec<Event>) {
+        let mut events = batch;
+        for _ in 0..MAX_BATCHES {
+            let Ok(more) = self.events.try_recv() else { break };
+            events.extend(more);
+        }
+        let was_listed = self.engine.is_listed();
+        let problems = self.engine.apply(events);
+        self.report(&problems);
+        let now = now();
+        if self.engine.is_listed() && !was_listed {
+            self.schedule.handle(Input::Ready, now);
+        }
+        if !self.engine.is_settled() {
+            self.schedule.handle(Input::Changed, now);
+        }
+    }
+
+    async fn perform(&mut self, task: Task) -> Result<(), WriterGone> {
+        let is_known = task == Task::Commit || self.read_back().await?;
+        let is_done = is_known && self.commit_all().await?;
+        let now = now();
+        self.schedule.handle(if is_done { Input::Committed } else { Input::Refused }, now);
+        if is_done && !self.engine.is_settled() {
+            self.schedule.handle(Input::Changed, now);
+        }
+        Ok(())
+    }
+
+    /// Reads both tables and compares them with what is desired; whether that worked.
+    async fn read_back(&mut self) -> Result<bool, WriterGone> {
+        let started = now();
+        let layouts = Arc::clone(self.engine.layouts());
+        let found = self.writer.run(move |kernel| {
+            let generation = kernel.generation()?;
+            Ok((read_back(kernel, &layouts)?, generation))
+        });
+        let found: Result<_, crate::kernel::ReadError> = found.await?;
+        match found {
+            Ok((found, generation)) => {
+                let problems = self.engine.observe(found);
+                self.report(&problems);
+                let next_look = now() + started.elapsed() * READ_SHARE;
+                self.watch = Watch::Shared { known: generation, next_look };
+                Ok(true)
+            }
+            Err(error) => {
+                tracing::error!("cannot read the tables back: {error}; trying again");
+                Ok(false)
+            }
+        }
+    }
+
+    /// Commits step by step until the kernel holds what is desired. Between steps, events that
+    /// came in are taken in, so that they do not wait for the rest. Whether that worked.
+    async fn commit_all(&mut self) -> Result<bool, WriterGone> {
+        let max_batch = self.writer.run(|kernel| kernel.max_batch()).await?;
+        while let Some(mut step) = self.engine.next_step(max_batch) {
+            let transaction = std::mem::take(&mut step.transaction);
+            let (transaction, outcome) = self.writer.commit(transaction).await?;
+            step.transaction = transaction;
+            match outcome {
+                Ok(committed) => {
+                    self.note(&step.transaction, &committed);
+                    self.engine.committed(step);
+                }
+                Err(error) => {
+                    self.refused(&step, &error);
+                    return Ok(false);
+                }
+            }
+            if !self.engine.is_settled() && !self.events.is_empty() {
+                self.take_in(Vec::new());
+            }
+        }
+        if self.engine.owns_its_tables() {
+            self.watch = Watch::Owned;
+        }
+        Ok(true)
+    }
+
+    fn note(&mut self, transaction: &Transaction, committed: &Committed) {
+        // If others committed meanwhile, the generation stays unknown and the next look reads
+        // the tables back.
+        if let Watch::Shared { known, .. } = &mut self.watch
+            && committed.by_others == 0
+        {
+            *known = committed.generation;
+        }
+        tracing::debug!(
+            generation = committed.generation.0,
+            bytes = committed.bytes,
+            kernel_us = committed.kernel_time.as_micros(),
+            operations = transaction.operations.len(),
+            "committed"
+        );
+    }
+
+    fn refused(&mut self, step: &Step, error: &CommitError) {
+        let CommitError::Refused { operation: Some(operation), element, .. } = error else {
+            tracing::error!("{error}");
+            return;
+        };
+        let element = element.unwrap_or_default();
+        match self.engine.culprit(step, *operation, element) {
+            Some(service) => {
+                tracing::error!("Service {service} is left out until it changes: {error}");
+                let problems = self.engine.exclude(&service);
+                self.report(&problems);
+            }
+            None => tracing::error!("{error}"),
+        }
+    }
+
+    /// Notices that somebody else has committed something, and reads the tables if so.
+    async fn look(&mut self) -> Result<(), WriterGone> {
+        let Watch::Shared { known, next_look } = self.watch else { return Ok(()) };
+        if now() < next_look {
+            return Ok(());
+        }
+        match self.writer.generation().await? {
+            Ok(generation) if generation != known => {
+                tracing::debug!("somebody else changed nftables: reading our tables");
+                self.schedule.handle(Input::Tampered, now());
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!("cannot ask for the generation: {error}"),
+        }
+        Ok(())
+    }
+
+    fn report(&self, problems: &[Problem]) {
+        for problem in problems {
+            tracing::warn!("{problem}");
+        }
+    }
+}
+
+#[allow(clippy::disallowed_methods)]
+fn now() -> Instant {
+    Instant::now()
+}

@@ -11,8 +11,9 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 
 use deltaproxy::cli::{Summary, converge};
+use deltaproxy::config::Routing;
 use deltaproxy::desired::{Fragment, Key};
-use deltaproxy::engine::{Engine, Routing, read_back};
+use deltaproxy::engine::{Engine, read_back};
 use deltaproxy::kernel::{Fake, Kernel};
 use deltaproxy::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Protocol,

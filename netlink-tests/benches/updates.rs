@@ -11,7 +11,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
-use deltaproxy::engine::{Engine, Routing, read_back};
+use deltaproxy::config::Routing;
+use deltaproxy::engine::{Engine, read_back};
 use deltaproxy::kernel::{Kernel, Nftables};
 use deltaproxy::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Protocol,

@@ -6,7 +6,8 @@ use super::converge::converge;
 use super::manifests::{Manifests, load};
 use super::summary::Summary;
 use super::{Failure, Output};
-use crate::engine::{Engine, Routing};
+use crate::config::Routing;
+use crate::engine::Engine;
 use crate::kernel::Nftables;
 use crate::nft::TableFlags;
 

@@ -6,14 +6,18 @@
 mod apply;
 mod cleanup;
 mod converge;
+mod log;
 mod manifests;
 mod plan;
+mod run;
 mod summary;
 
 pub use apply::apply;
 pub use cleanup::cleanup;
 pub use converge::{ConvergeError, converge};
+pub use log::start_log;
 pub use plan::plan;
+pub use run::run;
 pub use summary::Summary;
 
 use std::error::Error;

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use super::Failure;
 use super::manifests::{Manifests, load};
-use crate::engine::{Engine, Routing, read_back};
+use crate::config::Routing;
+use crate::engine::{Engine, read_back};
 use crate::kernel::{Kernel, Nftables};
 use crate::nft::{Element, Operation, TableFlags};
 

@@ -8,12 +8,12 @@ mod read_back;
 mod routing;
 
 pub use read_back::{Found, read_back};
-pub use routing::{NodePortAddresses, Routing};
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use self::base_state::Installed;
+use crate::config::Routing;
 use crate::desired::base::{ChainSpec, Settings, TABLE, chains};
 use crate::desired::{Desired, Fragment, Key, Layouts, elements};
 use crate::model::{Cluster, Event, ObjectName, Problem, Touched};
@@ -245,7 +245,7 @@ impl Engine {
             let mut own = service_cidrs.clone();
             own.retain(|(address, _)| address.is_ipv4() == is_v4);
             let settings = Settings {
-                masquerade_mark: self.routing.masquerade_mark,
+                masquerade_mark: self.routing.masquerade_mark(),
                 masquerade_all: self.routing.masquerade_all,
                 cluster_cidr: self.routing.cluster_cidr(is_v4),
                 node_ports_everywhere: self.routing.node_ports_everywhere(is_v4),

@@ -1,47 +1,13 @@
-//! Settings that decide how packets are routed, and what they mean on this node.
+//! What the settings of routing mean on this node.
 
 use std::net::IpAddr;
 
+use crate::config::{NodePortAddresses, Routing};
 use crate::model::Node;
-
-/// Settings of routing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Routing {
-    /// Source ranges of the cluster's pods; the first of each family counts.
-    pub cluster_cidrs: Vec<(IpAddr, u8)>,
-    /// Masquerade all traffic to cluster IPs.
-    pub masquerade_all: bool,
-    /// The bit of the packet mark that asks for masquerade.
-    pub masquerade_mark: u32,
-    /// Where node ports are open.
-    pub node_port_addresses: NodePortAddresses,
-}
-
-/// Where node ports are open.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum NodePortAddresses {
-    /// On the first address of each family in the Node's status.
-    #[default]
-    Primary,
-    /// On the interface addresses in these ranges. On all local addresses of a family that has no
-    /// range, or one of length 0.
-    Cidrs(Vec<(IpAddr, u8)>),
-}
-
-impl Default for Routing {
-    fn default() -> Self {
-        Self {
-            cluster_cidrs: Vec::new(),
-            masquerade_all: false,
-            masquerade_mark: 1 << 14,
-            node_port_addresses: NodePortAddresses::Primary,
-        }
-    }
-}
 
 impl Routing {
     pub(super) fn cluster_cidr(&self, ipv4: bool) -> Option<(IpAddr, u8)> {
-        self.cluster_cidrs.iter().copied().find(|(address, _)| address.is_ipv4() == ipv4)
+        if ipv4 { self.cluster_cidrs.v4 } else { self.cluster_cidrs.v6 }
     }
 
     pub(super) fn node_ports_everywhere(&self, ipv4: bool) -> bool {

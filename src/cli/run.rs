@@ -1,0 +1,100 @@
+//! `run`: the daemon.
+
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::Failure;
+use crate::config::{Config, Source};
+use crate::engine::Engine;
+use crate::kernel::{Nftables, Writer};
+use crate::model::Event;
+use crate::nft::TableFlags;
+use crate::run::Run;
+use crate::source::addresses::local_addresses;
+use crate::source::files;
+use crate::source::kube::{ApiServer, Outlet, follow_api_server};
+
+/// Batches of events that may wait for the loop; then the source waits.
+const EVENT_QUEUE: usize = 256;
+
+/// Reports that may wait to be logged.
+const REPORT_QUEUE: usize = 64;
+
+/// How long tasks get to end.
+const STOP_TIME: Duration = Duration::from_millis(500);
+
+/// Follows the source and keeps the node's tables right until SIGTERM or SIGINT. The tables stay.
+///
+/// # Errors
+/// What stops the daemon from starting.
+pub fn run(config: Config) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(Failure::new)?;
+    let outcome = runtime.block_on(run_until_stopped(config));
+    runtime.shutdown_timeout(STOP_TIME);
+    outcome
+}
+
+async fn run_until_stopped(config: Config) -> Result<(), Failure> {
+    let kernel = Nftables::open().map_err(Failure::new)?;
+    let owned = kernel.supports_ownership();
+    let mut engine =
+        Engine::new(config.routing.clone(), TableFlags { owner: owned, persist: owned });
+    engine.set_local_addresses(local_addresses().map_err(Failure::new)?);
+    let writer = Writer::spawn(kernel).map_err(Failure::new)?;
+
+    let mut tasks = JoinSet::new();
+    let events = start_source(&config, &mut tasks)?;
+    tracing::info!(node = config.node_name, "started");
+    let run = Run::new(engine, writer, events, config.min_sync_period);
+    run.until(stop_signal()?).await.map_err(Failure::new)?;
+    tracing::info!("stopped; the tables stay and go on working");
+    tasks.abort_all();
+    Ok(())
+}
+
+/// Starts what follows the source; events come out of the receiver.
+fn start_source(
+    config: &Config,
+    tasks: &mut JoinSet<()>,
+) -> Result<mpsc::Receiver<Vec<Event>>, Failure> {
+    let (sender, events) = mpsc::channel(EVENT_QUEUE);
+    let server = match &config.source {
+        Source::Manifests(path) => {
+            // Problems are logged where they are found; nobody else needs them.
+            let (problems, _) = mpsc::channel(1);
+            files::follow(path, &config.node_name, sender, problems).map_err(Failure::new)?;
+            return Ok(events);
+        }
+        Source::Kubeconfig(path) => ApiServer::Kubeconfig(path.clone()),
+        Source::InCluster => ApiServer::InCluster,
+    };
+    let (reporter, mut reports) = mpsc::channel(REPORT_QUEUE);
+    let outlet = Outlet { events: sender, reports: reporter };
+    let node = config.node_name.clone();
+    tasks.spawn(async move { follow_api_server(&server, &node, outlet).await });
+    tasks.spawn(async move {
+        while let Some(report) = reports.recv().await {
+            tracing::warn!("{report}");
+        }
+    });
+    Ok(events)
+}
+
+/// Ready when the daemon is asked to stop.
+fn stop_signal() -> Result<impl Future<Output = ()>, Failure> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::new)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::new)?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
