@@ -9,7 +9,7 @@ use deltaproxy::nft::{MessageKind, TableFlags, Transaction};
 use deltaproxy::source::addresses::local_addresses;
 use deltaproxy::source::files::ManifestReader;
 
-use super::object::Object;
+use super::object::{Object, Raw};
 use crate::host::Host;
 
 /// The name of the lab's node.
@@ -72,20 +72,36 @@ impl Proxy {
     /// Makes objects so, and commits.
     #[track_caller]
     pub fn apply(&mut self, objects: &[&dyn Object]) -> Sent {
+        self.change(&[], objects)
+    }
+
+    /// Removes objects, and commits.
+    #[track_caller]
+    pub fn remove(&mut self, objects: &[&dyn Object]) -> Sent {
+        self.change(objects, &[])
+    }
+
+    /// Removes objects and makes others so, and commits it all together.
+    #[track_caller]
+    pub fn change(&mut self, gone: &[&dyn Object], objects: &[&dyn Object]) -> Sent {
+        for object in gone.iter().flat_map(|object| object.documents()) {
+            let removed = self.files.remove(&file_of(&object));
+            assert!(removed.is_some(), "{} was not there", file_of(&object).display());
+        }
         for object in objects.iter().flat_map(|object| object.documents()) {
             self.files.insert(file_of(&object), object.to_string().into_bytes());
         }
         self.follow()
     }
 
-    /// Removes objects, and commits.
-    #[track_caller]
-    pub fn remove(&mut self, objects: &[&dyn Object]) -> Sent {
-        for object in objects.iter().flat_map(|object| object.documents()) {
-            let removed = self.files.remove(&file_of(&object));
-            assert!(removed.is_some(), "{} was not there", file_of(&object).display());
-        }
-        self.follow()
+    /// All objects that it was told of.
+    ///
+    /// # Panics
+    /// Never.
+    #[must_use]
+    pub fn objects(&self) -> Vec<Raw> {
+        let parse = |bytes: &Vec<u8>| serde_json::from_slice(bytes).expect("it was made of JSON");
+        self.files.values().map(|bytes| Raw(parse(bytes))).collect()
     }
 
     /// Reads the tables and repairs what differs.
