@@ -1,1 +1,109 @@
 //! Metrics and health. Knows no module above; is told values.
+//!
+//! [`Observe`] is told what happens and never makes anyone wait: its methods add to counters, or
+//! hold a lock for a few instructions. The servers read it from tasks of their own.
+
+mod health;
+mod metrics;
+mod respond;
+mod server;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use health::Health;
+use metrics::Metrics;
+
+pub use health::HEALTH_TIMEOUT;
+pub use metrics::Change;
+pub use respond::Site;
+pub use server::{bind, serve, serve_at};
+
+/// What there is to know about the daemon from outside. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Observe {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    health: Mutex<Health>,
+    metrics: Metrics,
+}
+
+/// A transaction that the kernel applied.
+#[derive(Debug, Clone, Copy)]
+pub struct Transaction<'a> {
+    /// Messages by kind: the kind's name and their number.
+    pub operations: &'a [(&'a str, usize)],
+    /// Length of the encoded transaction in bytes.
+    pub bytes: usize,
+    /// Time that the kernel took for it.
+    pub kernel_time: Duration,
+}
+
+impl Observe {
+    /// Health of a daemon that has done nothing yet, and metrics at zero.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A change waits since `now` to be sent to the kernel, if none waits already.
+    pub fn queued(&self, now: Instant) {
+        self.health().queued(now);
+        self.shared.metrics.queued(SystemTime::now());
+    }
+
+    /// Everything that waited is in the kernel at `now`.
+    pub fn synced(&self, now: Instant) {
+        self.health().synced(now);
+        self.shared.metrics.synced(SystemTime::now());
+    }
+
+    /// Leading the kernel to the desired state took this long, from the first look at the
+    /// changes to the kernel's last answer.
+    pub fn sync_took(&self, duration: Duration) {
+        self.shared.metrics.sync_took(duration);
+    }
+
+    /// A sync ended with an error.
+    pub fn sync_failed(&self) {
+        self.shared.metrics.sync_failed();
+    }
+
+    /// Whether load balancers should send traffic to this node: its Node object is known, is not
+    /// being deleted and has no taint of the cluster autoscaler. False until told.
+    pub fn node_eligible(&self, eligible: bool) {
+        self.health().node_eligible(eligible);
+    }
+
+    /// The kernel applied a transaction.
+    pub fn committed(&self, transaction: &Transaction<'_>) {
+        self.shared.metrics.committed(transaction);
+    }
+
+    /// The kernel refused a transaction.
+    pub fn refused(&self) {
+        self.shared.metrics.refused();
+    }
+
+    /// This many objects, or parts of objects, were left out.
+    pub fn problems(&self, count: u64) {
+        self.shared.metrics.problems(count);
+    }
+
+    /// The source said something about an object.
+    pub fn event(&self, change: Change) {
+        self.shared.metrics.event(change);
+    }
+
+    /// A change of endpoints is in the kernel, this long after what triggered it.
+    pub fn network_programmed(&self, duration: Duration) {
+        self.shared.metrics.network_programmed(duration);
+    }
+
+    fn health(&self) -> MutexGuard<'_, Health> {
+        // Health is whole after each of its methods, so a panic elsewhere does not spoil it.
+        self.shared.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,393 @@
+//! Counters and histograms, under kube-proxy's names where they mean the same.
+//!
+//! kube-proxy has a label `ip_family` on most of its metrics. One sync here leads both families,
+//! so both values of the label are told the same.
+
+use std::array;
+use std::time::{Duration, SystemTime};
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::{Family, MetricConstructor};
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Metric, Registry};
+
+use super::Transaction;
+
+/// What the source spoke of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// A Service.
+    Service,
+    /// An EndpointSlice.
+    EndpointSlice,
+    /// The Node or a ServiceCIDR.
+    Other,
+}
+
+type Label<V> = [(&'static str, V); 1];
+type Floating = Gauge<f64, std::sync::atomic::AtomicU64>;
+
+/// A metric with kube-proxy's label `ip_family`: one handle for each of its values.
+type PerFamily<M> = [M; 2];
+
+/// All metrics, and the registry that writes them out.
+#[derive(Debug)]
+pub(super) struct Metrics {
+    registry: Registry,
+    kube_proxy: KubeProxy,
+    own: Own,
+}
+
+/// Metrics that kube-proxy has too.
+#[derive(Debug)]
+struct KubeProxy {
+    sync_duration: PerFamily<Histogram>,
+    sync_failures: PerFamily<Counter>,
+    synced_at: PerFamily<Floating>,
+    queued_at: PerFamily<Floating>,
+    network_programming: PerFamily<Histogram>,
+    endpoint_changes: Pending,
+    service_changes: Pending,
+    healthz: Family<Label<u16>, Counter>,
+    livez: Family<Label<u16>, Counter>,
+}
+
+/// Metrics of our own.
+#[derive(Debug)]
+struct Own {
+    committed: Counter,
+    refused: Counter,
+    operations: Family<Label<String>, Counter>,
+    bytes: Counter,
+    commit_duration: Histogram,
+    problems: Counter,
+    events: Counter,
+}
+
+/// Changes: all that came, and those that are not in the kernel.
+#[derive(Debug, Default)]
+struct Pending {
+    total: Counter,
+    pending: Gauge,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        let kube_proxy =
+            KubeProxy::register(Names { registry: &mut registry, prefix: "kubeproxy_" });
+        let own = Own::register(Names { registry: &mut registry, prefix: "deltaproxy_" });
+        let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("deltaproxy_build", "The version of this program", version);
+        Self { registry, kube_proxy, own }
+    }
+}
+
+impl KubeProxy {
+    fn register(mut names: Names<'_>) -> Self {
+        Self {
+            sync_duration: names.per_family(
+                "sync_proxy_rules_duration_seconds",
+                "Time that leading the kernel to the desired state took",
+                || Histogram::new(sync_buckets()),
+            ),
+            sync_failures: names.per_family(
+                "sync_proxy_rules_nftables_sync_failures",
+                "Syncs that failed",
+                Counter::default,
+            ),
+            synced_at: names.per_family(
+                "sync_proxy_rules_last_timestamp_seconds",
+                "When everything was in the kernel last",
+                Floating::default,
+            ),
+            queued_at: names.per_family(
+                "sync_proxy_rules_last_queued_timestamp_seconds",
+                "When a change was queued last",
+                Floating::default,
+            ),
+            network_programming: names.per_family(
+                "network_programming_duration_seconds",
+                "Time from the change of a pod or service to its being in the kernel",
+                || Histogram::new(network_programming_buckets()),
+            ),
+            endpoint_changes: names.pending("sync_proxy_rules_endpoint_changes", "slices"),
+            service_changes: names.pending("sync_proxy_rules_service_changes", "services"),
+            healthz: names.add("proxy_healthz", "Answers of /healthz", Family::default()),
+            livez: names.add("proxy_livez", "Answers of /livez", Family::default()),
+        }
+    }
+}
+
+impl Own {
+    fn register(mut names: Names<'_>) -> Self {
+        let help = "Transactions, by what the kernel said";
+        let transactions = Family::<Label<&'static str>, Counter>::default();
+        let transactions = names.add("transactions", help, transactions);
+        let result = |result| transactions.get_or_create_owned(&[("result", result)]);
+        Self {
+            committed: result("committed"),
+            refused: result("refused"),
+            operations: names.add(
+                "operations",
+                "Messages in transactions that the kernel applied, by kind",
+                Family::default(),
+            ),
+            bytes: names.add(
+                "transaction_bytes",
+                "Bytes of transactions that the kernel applied",
+                Counter::default(),
+            ),
+            commit_duration: names.add(
+                "commit_duration_seconds",
+                "Time that the kernel took for a transaction",
+                Histogram::new(commit_buckets()),
+            ),
+            problems: names.add(
+                "problems",
+                "Objects, or parts of them, that were left out",
+                Counter::default(),
+            ),
+            events: names.add("events", "Statements of the source", Counter::default()),
+        }
+    }
+}
+
+impl Metrics {
+    pub(super) fn queued(&self, now: SystemTime) {
+        set_all(&self.kube_proxy.queued_at, seconds(now));
+    }
+
+    pub(super) fn synced(&self, now: SystemTime) {
+        set_all(&self.kube_proxy.synced_at, seconds(now));
+        self.kube_proxy.endpoint_changes.pending.set(0);
+        self.kube_proxy.service_changes.pending.set(0);
+    }
+
+    pub(super) fn sync_took(&self, duration: Duration) {
+        self.kube_proxy
+            .sync_duration
+            .iter()
+            .for_each(|family| family.observe(duration.as_secs_f64()));
+    }
+
+    pub(super) fn sync_failed(&self) {
+        self.kube_proxy.sync_failures.iter().for_each(|family| {
+            family.inc();
+        });
+    }
+
+    pub(super) fn network_programmed(&self, duration: Duration) {
+        self.kube_proxy
+            .network_programming
+            .iter()
+            .for_each(|family| family.observe(duration.as_secs_f64()));
+    }
+
+    pub(super) fn committed(&self, transaction: &Transaction<'_>) {
+        self.own.committed.inc();
+        self.own.bytes.inc_by(transaction.bytes as u64);
+        self.own.commit_duration.observe(transaction.kernel_time.as_secs_f64());
+        for (kind, count) in transaction.operations {
+            let label = [("kind", (*kind).to_owned())];
+            self.own.operations.get_or_create(&label).inc_by(*count as u64);
+        }
+    }
+
+    pub(super) fn refused(&self) {
+        self.own.refused.inc();
+    }
+
+    pub(super) fn problems(&self, count: u64) {
+        self.own.problems.inc_by(count);
+    }
+
+    pub(super) fn event(&self, change: Change) {
+        self.own.events.inc();
+        match change {
+            Change::Service => self.kube_proxy.service_changes.add_one(),
+            Change::EndpointSlice => self.kube_proxy.endpoint_changes.add_one(),
+            Change::Other => {}
+        }
+    }
+
+    pub(super) fn answered_healthz(&self, code: u16) {
+        self.kube_proxy.healthz.get_or_create(&[("code", code)]).inc();
+    }
+
+    pub(super) fn answered_livez(&self, code: u16) {
+        self.kube_proxy.livez.get_or_create(&[("code", code)]).inc();
+    }
+
+    /// All metrics in the OpenMetrics text format.
+    pub(super) fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a `String` does not fail, and no metric of ours refuses to be written.
+        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        text
+    }
+}
+
+impl Pending {
+    fn add_one(&self) {
+        self.total.inc();
+        self.pending.inc();
+    }
+}
+
+/// Registers metrics whose names have the same beginning.
+struct Names<'a> {
+    registry: &'a mut Registry,
+    prefix: &'static str,
+}
+
+impl Names<'_> {
+    fn add<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
+        self.registry.register(format!("{}{name}", self.prefix), help, metric.clone());
+        metric
+    }
+
+    fn per_family<M: Metric + Clone, C>(
+        &mut self,
+        name: &str,
+        help: &str,
+        constructor: C,
+    ) -> PerFamily<M>
+    where
+        C: MetricConstructor<M> + Clone,
+        Family<Label<&'static str>, M, C>: Metric,
+    {
+        let family = Family::new_with_constructor(constructor);
+        let family = self.add(name, help, family);
+        array::from_fn(|i| family.get_or_create_owned(&[("ip_family", IP_FAMILIES[i])]))
+    }
+
+    /// `name_total`, and `name_pending` of which a sync leaves none.
+    fn pending(&mut self, name: &str, what: &str) -> Pending {
+        let total = format!("Changes of {what}");
+        let pending = format!("Changes of {what} that are not in the kernel");
+        Pending {
+            total: self.add(name, &total, Counter::default()),
+            pending: self.add(&format!("{name}_pending"), &pending, Gauge::default()),
+        }
+    }
+}
+
+fn set_all(gauges: &PerFamily<Floating>, value: f64) {
+    gauges.iter().for_each(|gauge| {
+        gauge.set(value);
+    });
+}
+
+/// Seconds since 1970.
+fn seconds(time: SystemTime) -> f64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+/// kube-proxy's buckets, and finer ones below, in seconds.
+fn sync_buckets() -> impl Iterator<Item = f64> {
+    let finer = [0.000_05, 0.000_1, 0.000_2, 0.000_5];
+    finer.into_iter().chain(exponential_buckets(0.001, 2.0, 15))
+}
+
+/// From 10 microseconds, less than the kernel needs for one element, to 10 seconds.
+fn commit_buckets() -> impl Iterator<Item = f64> {
+    [1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0]
+        .into_iter()
+        .flat_map(|decade| [decade, 2.0 * decade, 5.0 * decade])
+        .chain([10.0])
+}
+
+/// kube-proxy's buckets in seconds: 0.25, 0.5, 1 to 59, 60 to 115 by 5, 120 to 300 by 30.
+fn network_programming_buckets() -> impl Iterator<Item = f64> {
+    let whole = (1..60).chain((60..120).step_by(5)).chain((120..=300).step_by(30));
+    [0.25, 0.5].into_iter().chain(whole.map(f64::from))
+}
+
+/// The values of the label `ip_family`.
+const IP_FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn has(metrics: &Metrics, lines: &[&str]) {
+        let text = metrics.text();
+        for line in lines {
+            assert!(text.lines().any(|other| other == *line), "no {line} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn metrics_that_nothing_was_told_are_zero_and_there() {
+        has(
+            &Metrics::default(),
+            &[
+                "kubeproxy_sync_proxy_rules_duration_seconds_count{ip_family=\"IPv6\"} 0",
+                "kubeproxy_sync_proxy_rules_nftables_sync_failures_total{ip_family=\"IPv4\"} 0",
+                "kubeproxy_sync_proxy_rules_service_changes_pending 0",
+                "deltaproxy_transactions_total{result=\"refused\"} 0",
+                concat!("deltaproxy_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
+                "# EOF",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_transaction_is_counted_by_kind_bytes_and_time() {
+        let metrics = Metrics::default();
+        let operations = &[("newsetelem", 3), ("delsetelem", 1)][..];
+        let kernel_time = Duration::from_micros(40);
+        metrics.committed(&Transaction { operations, bytes: 900, kernel_time });
+        metrics.committed(&Transaction { operations, bytes: 100, kernel_time });
+        metrics.refused();
+        has(
+            &metrics,
+            &[
+                "deltaproxy_transactions_total{result=\"committed\"} 2",
+                "deltaproxy_transactions_total{result=\"refused\"} 1",
+                "deltaproxy_operations_total{kind=\"newsetelem\"} 6",
+                "deltaproxy_operations_total{kind=\"delsetelem\"} 2",
+                "deltaproxy_transaction_bytes_total 1000",
+                "deltaproxy_commit_duration_seconds_bucket{le=\"0.00002\"} 0",
+                "deltaproxy_commit_duration_seconds_bucket{le=\"0.00005\"} 2",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_sync_leaves_no_change_pending() {
+        let metrics = Metrics::default();
+        for change in [Change::Service, Change::EndpointSlice, Change::EndpointSlice, Change::Other]
+        {
+            metrics.event(change);
+        }
+        has(
+            &metrics,
+            &[
+                "kubeproxy_sync_proxy_rules_endpoint_changes_pending 2",
+                "kubeproxy_sync_proxy_rules_service_changes_pending 1",
+                "deltaproxy_events_total 4",
+            ],
+        );
+        metrics.synced(SystemTime::UNIX_EPOCH + Duration::from_millis(1_500));
+        has(
+            &metrics,
+            &[
+                "kubeproxy_sync_proxy_rules_endpoint_changes_pending 0",
+                "kubeproxy_sync_proxy_rules_endpoint_changes_total 2",
+                "kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family=\"IPv4\"} 1.5",
+            ],
+        );
+    }
+
+    #[test]
+    fn buckets_are_those_of_kube_proxy_at_least() {
+        assert_eq!(sync_buckets().last(), Some(16.384));
+        assert_eq!(network_programming_buckets().count(), 80);
+        assert!(commit_buckets().is_sorted());
+    }
+}

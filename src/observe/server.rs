@@ -1,0 +1,171 @@
+//! The sockets of health and metrics: listening, and requests with bounds on all they may take.
+//!
+//! An address that cannot be had is logged and tried again for as long as the daemon runs.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use nix::sys::socket::{setsockopt, sockopt::Ipv6V6Only};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use tracing::{debug, error, info};
+
+use super::Observe;
+use super::respond::{Site, respond};
+
+/// Serves `site` at `address` and never ends; an address that cannot be had now is tried again
+/// every 5 seconds, and logged when the reason changes.
+pub async fn serve_at(observe: Observe, site: Site, address: SocketAddr) {
+    let listener = bind_until_it_works(site, address, BIND_RETRY).await;
+    serve(observe, site, listener).await;
+}
+
+/// Listens at `address`. As in Go, `0.0.0.0` and `[::]` both stand for every address of both
+/// families; on a machine without IPv6, for every IPv4 address.
+///
+/// # Errors
+/// The address is in use, is not this machine's, or its port is reserved.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    if !address.ip().is_unspecified() {
+        return listen(address);
+    }
+    let both = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), address.port());
+    match listen(both) {
+        Err(error) if address.is_ipv4() && lacks_ipv6(&error) => listen(address),
+        result => result,
+    }
+}
+
+/// Answers the requests that reach `listener`, and never ends.
+pub async fn serve(observe: Observe, site: Site, listener: TcpListener) {
+    let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        // The semaphore is never closed, so waiting for it does not fail.
+        let permit = free.clone().acquire_owned().await.ok();
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let connection = connection(observe.clone(), site, stream);
+                tokio::spawn(async move {
+                    // What a client does wrong is the client's matter.
+                    if timeout(CONNECTION_TIME, connection).await.is_err() {
+                        debug!(?site, "a request took too long");
+                    }
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                // Too many open files, most likely: others may close theirs soon.
+                debug!(?site, %error, "cannot accept a connection");
+                sleep(ACCEPT_RETRY).await;
+            }
+        }
+    }
+}
+
+async fn connection(observe: Observe, site: Site, stream: TcpStream) {
+    let service = service_fn(|request| {
+        let now = (now(), SystemTime::now());
+        let response = respond(&observe, site, hyper::Request::uri(&request).path(), now);
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIME)
+        .max_buf_size(MAX_BUFFER)
+        .keep_alive(false);
+    if let Err(error) = http.serve_connection(TokioIo::new(stream), service).await {
+        debug!(?site, %error, "a request failed");
+    }
+}
+
+async fn bind_until_it_works(site: Site, address: SocketAddr, retry: Duration) -> TcpListener {
+    let mut logged = None;
+    loop {
+        match bind(address) {
+            Ok(listener) => {
+                info!(?site, %address, "listening");
+                return listener;
+            }
+            Err(error) => {
+                if logged.replace(error.kind()) != Some(error.kind()) {
+                    error!(?site, %address, %error, "cannot listen; trying again");
+                }
+                sleep(retry).await;
+            }
+        }
+    }
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv6() {
+        let socket = TcpSocket::new_v6()?;
+        // The system's default (net.ipv6.bindv6only) may be otherwise.
+        setsockopt(&socket, Ipv6V6Only, &!address.ip().is_unspecified())?;
+        socket
+    } else {
+        TcpSocket::new_v4()?
+    };
+    // Otherwise a restarted daemon waits for connections of the earlier one to time out.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// The kernel was built or started without IPv6, or has it turned off.
+fn lacks_ipv6(error: &io::Error) -> bool {
+    use nix::errno::Errno;
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    matches!(errno, Some(Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL))
+}
+
+#[allow(clippy::disallowed_methods, reason = "requests come from outside, at times of their own")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Time between attempts to listen, as in kube-proxy.
+const BIND_RETRY: Duration = Duration::from_secs(5);
+
+/// Time after a connection could not be accepted.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// Connections served at once: probes of the kubelet and of every load balancer.
+const MAX_CONNECTIONS: usize = 256;
+
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 128;
+
+/// The longest that a client may take to send its headers.
+const HEADER_TIME: Duration = Duration::from_secs(5);
+
+/// The longest that a request may take altogether.
+const CONNECTION_TIME: Duration = Duration::from_secs(30);
+
+/// The longest request headers in bytes.
+const MAX_BUFFER: usize = 16 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_address_in_use_is_taken_when_it_becomes_free() {
+        let holder = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = holder.local_addr().unwrap();
+        assert_eq!(bind(address).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        let retry = Duration::from_millis(5);
+        let waiting = tokio::spawn(bind_until_it_works(Site::Health, address, retry));
+        sleep(4 * retry).await;
+        assert!(!waiting.is_finished());
+        drop(holder);
+        let listener = timeout(Duration::from_secs(10), waiting).await.unwrap().unwrap();
+        assert_eq!(listener.local_addr().unwrap(), address);
+    }
+}

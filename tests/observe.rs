@@ -1,0 +1,144 @@
+//! Health and metrics over real sockets on the loopback interface.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
+
+use std::io::{Read, Write};
+use std::net::{Ipv6Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use deltaproxy::observe::{Change, Observe, Site, Transaction, bind, serve};
+
+/// The longest that any answer may take.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A daemon's server on a port of the system's choice; it ends with the runtime.
+struct Server {
+    observe: Observe,
+    port: u16,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Server {
+    fn start(site: Site, address: &str) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let observe = Observe::new();
+        let listener = runtime.block_on(async { bind(address.parse().unwrap()).unwrap() });
+        let port = listener.local_addr().unwrap().port();
+        runtime.spawn(serve(observe.clone(), site, listener));
+        Self { observe, port, _runtime: runtime }
+    }
+
+    #[track_caller]
+    fn send(&self, request: &str) -> String {
+        ask(SocketAddr::from(([127, 0, 0, 1], self.port)), request)
+    }
+
+    #[track_caller]
+    fn get(&self, path: &str) -> String {
+        self.send(&format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"))
+    }
+}
+
+#[track_caller]
+fn ask(address: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    // A server that refuses a long request may close before it has read all.
+    let _ = stream.write_all(request.as_bytes());
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8(answer).unwrap()
+}
+
+#[test]
+fn healthz_follows_syncs_and_the_node() {
+    let server = Server::start(Site::Health, "127.0.0.1:0");
+    assert!(server.get("/healthz").starts_with("HTTP/1.1 503 "));
+    assert!(server.get("/livez").starts_with("HTTP/1.1 200 "));
+    server.observe.node_eligible(true);
+    server.observe.synced(Instant::now());
+    let answer = server.get("/healthz?verbose");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    for part in [
+        "content-type: application/json\r\n",
+        "x-content-type-options: nosniff\r\n",
+        "\"nodeEligible\":true,\"healthy\":true,\"status\":{\"IPv4\":{",
+    ] {
+        assert!(answer.contains(part), "{answer}");
+    }
+    let long_ago = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
+    server.observe.queued(long_ago);
+    assert!(server.get("/healthz").starts_with("HTTP/1.1 503 "));
+    assert!(server.get("/livez").starts_with("HTTP/1.1 503 "));
+    assert!(server.get("/nothing").starts_with("HTTP/1.1 404 "));
+}
+
+#[test]
+fn any_method_is_answered() {
+    let server = Server::start(Site::Health, "127.0.0.1:0");
+    let post = "POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc";
+    assert!(server.send(post).starts_with("HTTP/1.1 200 "));
+    let head = server.send("HEAD /livez HTTP/1.0\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.0 200 ") && head.ends_with("\r\n\r\n"), "{head}");
+}
+
+#[test]
+fn all_ipv4_addresses_are_all_addresses_of_both_families() {
+    for address in ["0.0.0.0:0", "[::]:0"] {
+        let server = Server::start(Site::Health, address);
+        assert!(server.get("/livez").starts_with("HTTP/1.1 200 "), "{address}");
+        // A machine without IPv6 has no such address to ask at.
+        if std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
+            let address = SocketAddr::from((Ipv6Addr::LOCALHOST, server.port));
+            let answer = ask(address, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n");
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        }
+    }
+}
+
+#[test]
+fn metrics_are_served_as_openmetrics() {
+    let server = Server::start(Site::Metrics, "127.0.0.1:0");
+    server.observe.event(Change::Service);
+    server.observe.problems(2);
+    server.observe.sync_took(Duration::from_millis(3));
+    server.observe.network_programmed(Duration::from_millis(300));
+    server.observe.sync_failed();
+    server.observe.refused();
+    server.observe.committed(&Transaction {
+        operations: &[("newsetelem", 5)],
+        bytes: 4_000,
+        kernel_time: Duration::from_micros(50),
+    });
+    let answer = server.get("/metrics");
+    for part in [
+        "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n",
+        "\nkubeproxy_sync_proxy_rules_duration_seconds_bucket{le=\"0.004\",ip_family=\"IPv4\"} 1\n",
+        "\nkubeproxy_network_programming_duration_seconds_sum{ip_family=\"IPv6\"} 0.3\n",
+        "\nkubeproxy_sync_proxy_rules_nftables_sync_failures_total{ip_family=\"IPv4\"} 1\n",
+        "\nkubeproxy_sync_proxy_rules_service_changes_total 1\n",
+        "\ndeltaproxy_problems_total 2\n",
+        "\ndeltaproxy_operations_total{kind=\"newsetelem\"} 5\n",
+        "\n# EOF\n",
+    ] {
+        assert!(answer.contains(part), "no {part} in {answer}");
+    }
+    assert!(server.get("/proxyMode").ends_with("\r\n\r\nnftables"));
+    assert!(server.get("/healthz").ends_with("\r\n\r\nok"));
+}
+
+#[test]
+fn requests_have_bounds() {
+    let server = Server::start(Site::Metrics, "127.0.0.1:0");
+    let long = format!("GET /healthz HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(1 << 20));
+    assert!(!server.send(&long).contains(" 200 "));
+    assert!(!server.send("no request\r\n\r\n").contains(" 200 "));
+    // Headers that never end: the connection is closed without an answer, and others go on.
+    let started = Instant::now();
+    assert!(!server.send("GET /healthz HTTP/1.1\r\n").contains(" 200 "));
+    assert!(started.elapsed() < LIMIT);
+    assert!(server.get("/healthz").contains(" 200 "));
+}
