@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use deltaproxy::engine::{NodePortAddresses, Routing};
+use deltaproxy::config::{NodePortAddresses, Routing};
 use netlink_tests::Answer;
 use netlink_tests::reader;
 use netlink_tests::scenario::{

@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 
-use deltaproxy::engine::Routing;
+use deltaproxy::config::Routing;
 
 use super::expect::{Expect, Family, Probe, Protocol, Scope};
 use super::object::{Node, Object, ServiceCidr};

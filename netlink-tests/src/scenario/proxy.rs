@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use deltaproxy::engine::{Engine, Routing, read_back};
+use deltaproxy::config::{ClusterCidrs, Routing};
+use deltaproxy::engine::{Engine, read_back};
 use deltaproxy::kernel::{Committed, Kernel, Nftables};
 use deltaproxy::nft::{MessageKind, TableFlags, Transaction};
 use deltaproxy::source::addresses::local_addresses;
@@ -45,7 +46,8 @@ pub struct Sent {
 pub fn routing() -> Routing {
     let v4 = "10.244.0.0".parse().expect("an address");
     let v6 = "fd00:10:244::".parse().expect("an address");
-    Routing { cluster_cidrs: vec![(v4, 16), (v6, 48)], ..Routing::default() }
+    let cluster_cidrs = ClusterCidrs { v4: Some((v4, 16)), v6: Some((v6, 48)) };
+    Routing { cluster_cidrs, ..Routing::default() }
 }
 
 impl Proxy {
