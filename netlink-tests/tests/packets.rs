@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use deltaproxy::config::{NodePortAddresses, Routing};
+use deltaproxy::config::Routing;
 use netlink_tests::Answer;
 use netlink_tests::reader;
 use netlink_tests::scenario::{
@@ -274,7 +274,8 @@ fn one_node_port_number_serves_two_services_by_protocol() {
 }
 
 /// A lab whose node has the addresses 192.168.51.2 and 192.168.52.2 too.
-fn lab_with_node_ports(node_port_addresses: NodePortAddresses) -> Lab {
+fn lab_with_node_ports(addresses: &str) -> Lab {
+    let node_port_addresses = addresses.parse().unwrap();
     let mut lab = Lab::with_node_addresses(
         Routing { node_port_addresses, ..routing() },
         &["192.168.51.2", "fd00:192:168:51::2", "192.168.52.2", "fd00:192:168:52::2"],
@@ -286,7 +287,7 @@ fn lab_with_node_ports(node_port_addresses: NodePortAddresses) -> Lab {
 /// Case 51.
 #[test]
 fn node_ports_are_open_on_the_primary_addresses() {
-    let lab = lab_with_node_ports(NodePortAddresses::Primary);
+    let lab = lab_with_node_ports("primary");
     for client in ["pod", "node", "outside"] {
         lab.check(&[
             (client, NODE_PORT, masquerades("a c")),
@@ -298,10 +299,7 @@ fn node_ports_are_open_on_the_primary_addresses() {
 /// Case 51.
 #[test]
 fn node_ports_are_open_on_the_addresses_in_the_ranges() {
-    let range =
-        |text: &str| (text.parse::<IpAddr>().unwrap(), if text.contains(':') { 64 } else { 24 });
-    let ranges = vec![range("192.168.51.0"), range("fd00:192:168:51::")];
-    let lab = lab_with_node_ports(NodePortAddresses::Cidrs(ranges));
+    let lab = lab_with_node_ports("192.168.51.0/24,fd00:192:168:51::/64");
     for client in ["pod", "node", "outside"] {
         lab.check(&[
             (client, "192.168.51.2:30080", masquerades("a c")),
@@ -314,8 +312,7 @@ fn node_ports_are_open_on_the_addresses_in_the_ranges() {
 /// Case 53.
 #[test]
 fn node_ports_can_be_open_on_every_local_address() {
-    let everywhere = NodePortAddresses::Cidrs(Vec::new());
-    let lab = lab_with_node_ports(everywhere);
+    let lab = lab_with_node_ports("0.0.0.0/0,::/0");
     for client in ["pod", "outside"] {
         lab.check(&[
             (client, NODE_PORT, masquerades("a c")),
@@ -329,7 +326,7 @@ fn node_ports_can_be_open_on_every_local_address() {
 /// Case 52.
 #[test]
 fn node_ports_never_answer_on_loopback_addresses() {
-    for addresses in [NodePortAddresses::Primary, NodePortAddresses::Cidrs(Vec::new())] {
+    for addresses in ["primary", "0.0.0.0/0,::/0"] {
         let lab = lab_with_node_ports(addresses);
         for to in ["127.0.0.1:30080", "[::1]:30080"] {
             assert_eq!(lab.world.node().connect_tcp(to), Answer::Refused);

@@ -211,8 +211,8 @@ fn a_pod_that_asks_itself_directly_is_not_masqueraded() {
 /// Case 86: the mark of others stays; ours is gone when the packet leaves.
 #[test]
 fn the_masquerade_bit_can_be_any_bit() {
-    for bit in [0, 31] {
-        let mut lab = Lab::with(Routing { masquerade_bit: bit, ..routing() });
+    for masquerade_bit in [0, 31] {
+        let mut lab = Lab::with(Routing { masquerade_bit, ..routing() });
         lab.apply(&[&web(), &slice("a")]);
         lab.check(&[("outside", WEB, masquerades("a")), ("pod", WEB, keeps_source("a"))]);
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use deltaproxy::config::{ClusterCidrs, Routing};
+use deltaproxy::config::Routing;
 use deltaproxy::engine::{Engine, read_back};
 use deltaproxy::kernel::{Committed, Kernel, Nftables};
 use deltaproxy::nft::{MessageKind, TableFlags, Transaction};
@@ -44,9 +44,7 @@ pub struct Sent {
 /// Never.
 #[must_use]
 pub fn routing() -> Routing {
-    let v4 = "10.244.0.0".parse().expect("an address");
-    let v6 = "fd00:10:244::".parse().expect("an address");
-    let cluster_cidrs = ClusterCidrs { v4: Some((v4, 16)), v6: Some((v6, 48)) };
+    let cluster_cidrs = "10.244.0.0/16,fd00:10:244::/48".parse().expect("ranges");
     Routing { cluster_cidrs, ..Routing::default() }
 }
 
