@@ -29,6 +29,9 @@ struct Pending<V> {
     queued: bool,
 }
 
+/// Keys for which room is kept.
+const SMALL: usize = 1_024;
+
 /// Keys of one unit belong together and should be committed together.
 pub type Unit = u64;
 
@@ -117,6 +120,7 @@ impl<K: Copy + Eq + Hash, V: PartialEq> Tracker<K, V> {
         if let Some(pending) = self.desired.get_mut(&key) {
             if pending.value == value {
                 self.desired.remove(&key);
+                self.release_memory();
             } else if !pending.queued {
                 pending.queued = true;
                 self.queue.push_front((key, self.unit));
@@ -126,6 +130,15 @@ impl<K: Copy + Eq + Hash, V: PartialEq> Tracker<K, V> {
             Some(value) => self.installed.insert(key, value),
             None => self.installed.remove(&key),
         };
+    }
+
+    /// After a large change nothing remains but what is installed.
+    fn release_memory(&mut self) {
+        if self.desired.is_empty() && self.desired.capacity() > SMALL {
+            self.desired = HashMap::default();
+            self.queue.clear();
+            self.queue.shrink_to(SMALL);
+        }
     }
 
     /// The kernel was found to hold exactly `installed`.

@@ -12,6 +12,7 @@ use crate::engine::{Engine, Step, read_back};
 use crate::kernel::{CommitError, Committed, Generation, Kernel, Writer, WriterGone};
 use crate::model::{Event, Problem};
 use crate::nft::Transaction;
+use crate::observe::{self, Observe};
 use crate::schedule::{Input, Schedule, Task};
 
 /// The parts of the daemon, from the source's channel to the kernel.
@@ -21,7 +22,9 @@ pub struct Run<K> {
     schedule: Schedule,
     writer: Writer<K>,
     events: mpsc::Receiver<Vec<Event>>,
+    observe: Observe,
     watch: Watch,
+    max_batch: usize,
 }
 
 /// Whether others may change our tables, and what is known of it.
@@ -51,11 +54,13 @@ impl<K: Kernel + Send + 'static> Run<K> {
         engine: Engine,
         writer: Writer<K>,
         events: mpsc::Receiver<Vec<Event>>,
+        observe: Observe,
         min_interval: Duration,
     ) -> Self {
         let schedule = Schedule::new(min_interval);
+        // Until they have been read, nothing is known that others could spoil.
         let watch = Watch::Owned;
-        Self { engine, schedule, writer, events, watch }
+        Self { engine, schedule, writer, events, observe, watch, max_batch: 0 }
     }
 
     /// Runs until `stop` is ready or the source is gone. What the kernel holds stays.
@@ -64,6 +69,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// [`WriterGone`] if the kernel's thread ended, which is a bug.
     pub async fn until(mut self, stop: impl Future<Output = ()>) -> Result<(), WriterGone> {
         tokio::pin!(stop);
+        self.max_batch = self.writer.run(|kernel| kernel.max_batch()).await?;
         let mut look = tokio::time::interval(LOOK_INTERVAL);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -71,7 +77,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
             let wait = async {
                 match due {
                     Some((at, task)) => {
-                        tokio::time::sleep_until(at.into()).await;
+                        // tokio rounds up to milliseconds, even for what is due already.
+                        if at > now() {
+                            tokio::time::sleep_until(at.into()).await;
+                        }
                         task
                     }
                     None => std::future::pending().await,
@@ -97,22 +106,32 @@ impl<K: Kernel + Send + 'static> Run<K> {
             let Ok(more) = self.events.try_recv() else { break };
             events.extend(more);
         }
+        events.iter().filter_map(observed).for_each(|change| self.observe.event(change));
         let was_listed = self.engine.is_listed();
         let problems = self.engine.apply(events);
         self.report(&problems);
+        self.observe.node_eligible(self.engine.cluster().node().is_some_and(|node| !node.leaving));
         let now = now();
         if self.engine.is_listed() && !was_listed {
             self.schedule.handle(Input::Ready, now);
         }
         if !self.engine.is_settled() {
+            self.observe.queued(now);
             self.schedule.handle(Input::Changed, now);
         }
     }
 
     async fn perform(&mut self, task: Task) -> Result<(), WriterGone> {
+        let started = now();
         let is_known = task == Task::Commit || self.read_back().await?;
         let is_done = is_known && self.commit_all().await?;
         let now = now();
+        if is_done {
+            self.observe.sync_took(now - started);
+            self.observe.synced(now);
+        } else {
+            self.observe.sync_failed();
+        }
         self.schedule.handle(if is_done { Input::Committed } else { Input::Refused }, now);
         if is_done && !self.engine.is_settled() {
             self.schedule.handle(Input::Changed, now);
@@ -147,8 +166,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// Commits step by step until the kernel holds what is desired. Between steps, events that
     /// came in are taken in, so that they do not wait for the rest. Whether that worked.
     async fn commit_all(&mut self) -> Result<bool, WriterGone> {
-        let max_batch = self.writer.run(|kernel| kernel.max_batch()).await?;
-        while let Some(mut step) = self.engine.next_step(max_batch) {
+        while let Some(mut step) = self.engine.next_step(self.max_batch) {
             let transaction = std::mem::take(&mut step.transaction);
             let (transaction, outcome) = self.writer.commit(transaction).await?;
             step.transaction = transaction;
@@ -180,6 +198,12 @@ impl<K: Kernel + Send + 'static> Run<K> {
         {
             *known = committed.generation;
         }
+        let operations: Vec<_> = committed.messages.iter().map(|(k, n)| (k.name(), *n)).collect();
+        self.observe.committed(&observe::Transaction {
+            operations: &operations,
+            bytes: committed.bytes,
+            kernel_time: committed.kernel_time,
+        });
         tracing::debug!(
             generation = committed.generation.0,
             bytes = committed.bytes,
@@ -190,6 +214,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     }
 
     fn refused(&mut self, step: &Step, error: &CommitError) {
+        self.observe.refused();
         let CommitError::Refused { operation: Some(operation), element, .. } = error else {
             tracing::error!("{error}");
             return;
@@ -223,9 +248,19 @@ impl<K: Kernel + Send + 'static> Run<K> {
     }
 
     fn report(&self, problems: &[Problem]) {
+        self.observe.problems(problems.len() as u64);
         for problem in problems {
             tracing::warn!("{problem}");
         }
+    }
+}
+
+fn observed(event: &Event) -> Option<observe::Change> {
+    match event {
+        Event::Service(_) => Some(observe::Change::Service),
+        Event::EndpointSlice(_) => Some(observe::Change::EndpointSlice),
+        Event::Node(_) | Event::ServiceCidr(_) => Some(observe::Change::Other),
+        Event::Relist(_) | Event::Listed(_) => None,
     }
 }
 

@@ -12,6 +12,7 @@ use crate::engine::Engine;
 use crate::kernel::{Nftables, Writer};
 use crate::model::Event;
 use crate::nft::TableFlags;
+use crate::observe::{Observe, Site, serve_at};
 use crate::run::Run;
 use crate::source::addresses::local_addresses;
 use crate::source::files;
@@ -50,9 +51,17 @@ async fn run_until_stopped(config: Config) -> Result<(), Failure> {
     let writer = Writer::spawn(kernel).map_err(Failure::new)?;
 
     let mut tasks = JoinSet::new();
+    let observe = Observe::new();
+    let sites =
+        [(Site::Health, config.healthz_bind_address), (Site::Metrics, config.metrics_bind_address)];
+    for (site, address) in sites {
+        if let Some(address) = address {
+            tasks.spawn(serve_at(observe.clone(), site, address));
+        }
+    }
     let events = start_source(&config, &mut tasks)?;
     tracing::info!(node = config.node_name, "started");
-    let run = Run::new(engine, writer, events, config.min_sync_period);
+    let run = Run::new(engine, writer, events, observe, config.min_sync_period);
     run.until(stop_signal()?).await.map_err(Failure::new)?;
     tracing::info!("stopped; the tables stay and go on working");
     tasks.abort_all();

@@ -46,7 +46,7 @@ pub struct ServiceView<'a> {
 /// A service and its slices. Slices may be there before their service.
 #[derive(Debug, Default)]
 struct Entry {
-    service: Option<Marked<Service>>,
+    service: Option<Marked<Box<Service>>>,
     slices: Vec<EndpointSlice>,
 }
 
@@ -122,7 +122,7 @@ impl Cluster {
             Change::Is(service) => {
                 let name = service.name.clone();
                 let entry = self.services.entry(name.clone()).or_default();
-                if replace(&mut entry.service, service, listing) {
+                if replace(&mut entry.service, Box::new(service), listing) {
                     touched.services.insert(name);
                 }
             }
@@ -164,6 +164,8 @@ impl Cluster {
                     }
                     None => {
                         touch(&slice.service);
+                        // Most services have one slice, and there are very many of them.
+                        entry.slices.reserve_exact(1);
                         entry.slices.push(slice);
                     }
                 }

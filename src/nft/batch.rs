@@ -123,9 +123,10 @@ impl MessageKind {
     }
 }
 
-impl fmt::Display for MessageKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl MessageKind {
+    /// The kernel's name in lower case without `NFT_MSG_`.
+    pub fn name(self) -> &'static str {
+        match self {
             Self::NewTable => "newtable",
             Self::DelTable => "deltable",
             Self::NewChain => "newchain",
@@ -136,7 +137,13 @@ impl fmt::Display for MessageKind {
             Self::DelSet => "delset",
             Self::NewSetElem => "newsetelem",
             Self::DelSetElem => "delsetelem",
-        })
+        }
+    }
+}
+
+impl fmt::Display for MessageKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
     }
 }
 
