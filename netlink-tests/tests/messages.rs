@@ -1,0 +1,162 @@
+//! What an update sends: elements without verdicts, and few of them.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use deltaproxy::nft::{MessageKind, Operation, SetData};
+use netlink_tests::Net;
+use netlink_tests::scenario::{
+    Family, Node, Protocol, Proxy, Sent, Service, ServiceCidr, Slice, routing,
+};
+use serde_json::json;
+
+/// Elements added and deleted.
+type Elements = (usize, usize);
+
+fn web() -> Service {
+    Service::new("web", "10.96.0.10").only(Family::Ipv4).named_port("http", Protocol::Tcp, 80, 0)
+}
+
+fn slice(endpoints: &str) -> Slice {
+    let slice = Slice::new("web").only(Family::Ipv4).without_ports().endpoints(endpoints);
+    slice.named_target("http", Protocol::Tcp, 8080)
+}
+
+/// Counts elements, and checks that nothing else was sent and that no element has a verdict, which
+/// would make the kernel validate the whole table.
+#[track_caller]
+fn elements(sent: &Sent) -> Elements {
+    assert_eq!(sent.problems, [""; 0]);
+    assert!(sent.transactions.len() <= 1, "{}", sent.script());
+    let kinds = [MessageKind::NewSetElem, MessageKind::DelSetElem];
+    assert!(sent.messages.keys().all(|kind| kinds.contains(kind)), "{:?}", sent.messages);
+    let (mut added, mut deleted) = (0, 0);
+    for operation in sent.transactions.iter().flat_map(|it| &it.operations) {
+        let set = if let Operation::AddElements(_, set, elements) = operation {
+            added += elements.len();
+            set
+        } else if let Operation::DeleteElements(_, set, elements) = operation {
+            deleted += elements.len();
+            set
+        } else {
+            panic!("{operation}")
+        };
+        assert!(!matches!(set.data, Some(SetData::Verdict)), "{operation}");
+    }
+    (added, deleted)
+}
+
+/// A proxy on a node without hosts around it, which these tests do not need.
+fn proxy() -> (Net, Proxy) {
+    let net = Net::new();
+    let mut proxy = Proxy::start(net.node(), routing());
+    let cidrs = ServiceCidr::new("kubernetes", &["10.96.0.0/16"]);
+    let _ = proxy.apply(&[&Node::new(), &cidrs]);
+    (net, proxy)
+}
+
+#[test]
+fn services_and_endpoints_that_come_and_go_are_a_few_elements() {
+    let (_net, mut proxy) = proxy();
+    // cluster-ips, no-endpoint-services
+    assert_eq!(elements(&proxy.apply(&[&web()])), (2, 0));
+    // service-ips and slot 0 for no-endpoint-services
+    assert_eq!(elements(&proxy.apply(&[&slice("c")])), (2, 1));
+    // slot 1 and endpoints-ge-2
+    assert_eq!(elements(&proxy.apply(&[&slice("c d")])), (2, 0));
+    // slot 1
+    assert_eq!(elements(&proxy.apply(&[&slice("c 10.244.2.99")])), (1, 1));
+    // slot 2, endpoints-ge-3 and hairpin-connections
+    assert_eq!(elements(&proxy.apply(&[&slice("c a 10.244.2.99")])), (3, 0));
+    // slot 2 moves to slot 1, endpoints-ge-3
+    assert_eq!(elements(&proxy.apply(&[&slice("c a")])), (1, 3));
+    // both slots, service-ips, hairpin-connections and endpoints-ge-2 for no-endpoint-services
+    assert_eq!(elements(&proxy.apply(&[&slice("")])), (1, 5));
+    assert_eq!(elements(&proxy.remove(&[&web()])), (0, 2));
+    // Endpoints of no service.
+    assert_eq!(elements(&proxy.apply(&[&slice("a b")])), (0, 0));
+    assert_eq!(elements(&proxy.apply(&[&web()])), (7, 0));
+    assert_eq!(elements(&proxy.remove(&[&web()])), (0, 7));
+}
+
+#[test]
+fn an_update_that_changes_no_packet_sends_nothing() {
+    let (_net, mut proxy) = proxy();
+    let _ = proxy.apply(&[&web(), &slice("a c")]);
+    let generation = proxy.generation();
+    for sent in [
+        proxy.apply(&[&web(), &slice("a c")]),
+        proxy.apply(&[&web().label("app", "web")]),
+        proxy.apply(&[&web().spec("selector", json!({"app": "web"}))]),
+        proxy.apply(&[&slice("c a")]),
+        proxy.apply(&[&slice("c a c").label("app", "web")]),
+        proxy.apply(&[&Node::new().zone("z1")]),
+    ] {
+        assert_eq!(elements(&sent), (0, 0));
+    }
+    assert_eq!(proxy.generation(), generation);
+}
+
+/// Three bits of membership tell counts up to 8 apart, and above that the powers of two.
+#[test]
+fn one_endpoint_of_many_is_a_few_elements_however_many_there_are() {
+    let (_net, mut proxy) = proxy();
+    let _ = proxy.apply(&[&web()]);
+    let many = |count: usize| {
+        let addresses = (1..=count).map(|i| format!("10.244.{}.{}", 2 + i / 250, i % 250));
+        slice(&addresses.collect::<Vec<_>>().join(" "))
+    };
+    for count in [1, 2, 3, 4, 7, 8, 9, 16, 17, 99, 256, 900] {
+        let _ = proxy.apply(&[&many(count)]);
+        let (added, deleted) = elements(&proxy.apply(&[&many(count + 1)]));
+        assert!((1..=4).contains(&added) && deleted <= 3, "{count}: +{added} -{deleted}");
+        let (added, deleted) = elements(&proxy.apply(&[&many(count)]));
+        assert!(added <= 3 && (1..=4).contains(&deleted), "{count}: +{added} -{deleted}");
+    }
+}
+
+#[test]
+fn node_ports_policies_and_external_addresses_are_elements_too() {
+    let (_net, mut proxy) = proxy();
+    let _ = proxy.apply(&[&slice("a c")]);
+    let base = || {
+        let service = Service::new("web", "10.96.0.10").only(Family::Ipv4);
+        service.named_port("http", Protocol::Tcp, 80, 30080)
+    };
+    for service in [
+        base(),
+        base().external_local(),
+        base().internal_local(),
+        base().external_local().internal_local().external_ip("198.51.100.1"),
+        base().load_balancer_ip("198.51.100.2"),
+        web(),
+    ] {
+        let (added, deleted) = elements(&proxy.apply(&[&service]));
+        assert!(added + deleted <= 20, "+{added} -{deleted}");
+        assert_ne!(added + deleted, 0);
+    }
+}
+
+/// Two families are two tables, and one transaction.
+#[test]
+fn a_dual_stack_update_is_one_transaction() {
+    let (_net, mut proxy) = proxy();
+    let both = Service::new("web", "10.96.0.10").named_port("http", Protocol::Tcp, 80, 0);
+    let targets = |hosts: &str| {
+        let slice = Slice::new("web").without_ports().endpoints(hosts);
+        slice.named_target("http", Protocol::Tcp, 8080)
+    };
+    assert_eq!(elements(&proxy.apply(&[&both, &targets("c")])), (6, 0));
+    assert_eq!(elements(&proxy.apply(&[&targets("c d")])), (4, 0));
+}
+
+/// Fixed rules hold the ranges; they are few and change rarely.
+#[test]
+fn a_service_cidr_that_changes_replaces_the_rules_of_one_chain() {
+    let (_net, mut proxy) = proxy();
+    let sent = proxy.apply(&[&ServiceCidr::new("second", &["10.97.0.0/16"])]);
+    let kinds: Vec<_> = sent.messages.keys().copied().collect();
+    assert_eq!(kinds, [MessageKind::NewRule, MessageKind::DelRule], "{}", sent.script());
+    let chains = ["cluster-ips-check"];
+    for operation in sent.transactions.iter().flat_map(|it| &it.operations) {
+        assert!(chains.iter().any(|chain| operation.to_string().contains(chain)), "{operation}");
+    }
+}
