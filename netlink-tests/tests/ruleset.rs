@@ -1,0 +1,512 @@
+//! The tables as others see them: nft, an independent reader, and a proxy that starts on them.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use deltaproxy::config::Routing;
+use deltaproxy::nft::{ElementData, MessageKind, Operation};
+use netlink_tests::reader::{Data, Family, Table};
+use netlink_tests::scenario::{
+    Node, Object, Protocol, Proxy, Sent, Service, ServiceCidr, Slice, routing,
+};
+use netlink_tests::{Host, Net, deltaproxy_binary, nft_available};
+
+const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/manifests");
+
+/// Objects that use every chain and set.
+fn objects() -> Vec<Box<dyn Object>> {
+    let web = Service::new("web", "10.96.0.10").node_port(80, 30080).external_ip("198.51.100.1");
+    let local = Service::new("local", "10.96.0.11")
+        .node_port(80, 30081)
+        .load_balancer_ip("198.51.100.2")
+        .external_local();
+    let remote = Service::new("remote", "10.96.0.12").node_port(80, 30082).external_local();
+    let many: Vec<_> = (1..=40).map(|i| format!("10.244.3.{i}")).collect();
+    let admin = Service::new("many", "10.96.0.14");
+    vec![
+        Box::new(Node::new().zone("z1")),
+        Box::new(ServiceCidr::new("kubernetes", &["10.96.0.0/16", "fd00:10:96::/48"])),
+        Box::new(ServiceCidr::new("second", &["10.96.0.0/12"])),
+        Box::new(web),
+        Box::new(Slice::new("web").endpoints("a b c")),
+        Box::new(local.internal_local()),
+        Box::new(Slice::new("local").endpoints("a b c d")),
+        Box::new(remote.internal_local()),
+        Box::new(Slice::new("remote").endpoints("c")),
+        Box::new(Service::new("empty", "10.96.0.13").node_port(80, 30083)),
+        Box::new(admin.named_port("p80-tcp", Protocol::Tcp, 80, 0)),
+        Box::new(Slice::new("many").endpoints(&many.join(" "))),
+    ]
+}
+
+fn apply_all(proxy: &mut Proxy) -> Sent {
+    let objects = objects();
+    let objects: Vec<_> = objects.iter().map(AsRef::as_ref).collect();
+    proxy.apply(&objects)
+}
+
+fn tables(host: &Host) -> [Option<Table>; 2] {
+    [Family::Ip, Family::Ip6].map(|family| host.read_table(family))
+}
+
+/// A table without what the kernel numbers.
+fn without_handles(mut table: Table) -> Table {
+    table.chains.values_mut().flat_map(|chain| &mut chain.rules).for_each(|rule| rule.handle = 0);
+    table
+}
+
+/// Loads what nft lists of `host` into an empty namespace; both must be the same, to nft and to
+/// the reader.
+fn check_round_trip(host: &Host) {
+    let listed = host.nft("list ruleset");
+    let copy = Net::new();
+    copy.node().nft_script(&listed);
+    assert_eq!(copy.node().nft("list ruleset"), listed);
+    let [here, there] = [tables(host), tables(copy.node())];
+    for (here, there) in here.into_iter().zip(there) {
+        let [here, there] = [here, there].map(|it| without_handles(it.expect("a table")));
+        assert_eq!(here.sets, there.sets);
+        assert_eq!(here.chains, there.chains);
+    }
+}
+
+#[test]
+fn nft_loads_what_it_lists_of_the_example_manifests() {
+    if !nft_available() {
+        return;
+    }
+    let net = Net::new();
+    let args = ["apply", "--hostname-override", "demo-node", "--manifests", MANIFESTS];
+    let _ = net.node().output(deltaproxy_binary(), &args).ok();
+    check_round_trip(net.node());
+    let args = [&args[..], &["--cluster-cidr", "10.244.0.0/16,fd00:10:244::/48"]].concat();
+    let _ = net.node().output(deltaproxy_binary(), &args).ok();
+    check_round_trip(net.node());
+}
+
+#[test]
+fn nft_loads_what_it_lists_with_every_chain_and_setting() {
+    if !nft_available() {
+        return;
+    }
+    let everywhere = "0.0.0.0/0,::/0".parse().unwrap();
+    for routing in
+        [routing(), Routing { node_port_addresses: everywhere, masquerade_all: true, ..routing() }]
+    {
+        let net = Net::new();
+        let mut proxy = Proxy::start(net.node(), routing);
+        assert_eq!(apply_all(&mut proxy).problems, [""; 0]);
+        check_round_trip(net.node());
+    }
+}
+
+/// nft's JSON output is what tools read.
+#[test]
+fn nft_lists_the_tables_as_json() {
+    if !nft_available() {
+        return;
+    }
+    let net = Net::new();
+    let mut proxy = Proxy::start(net.node(), routing());
+    let _ = apply_all(&mut proxy);
+    let listed: serde_json::Value =
+        serde_json::from_str(&net.node().nft("-j list ruleset")).unwrap();
+    assert!(listed["nftables"].as_array().unwrap().len() > 100);
+}
+
+/// A script of all transactions makes the same tables as the transactions themselves.
+#[test]
+fn nft_understands_the_transactions_as_scripts() {
+    if !nft_available() {
+        return;
+    }
+    let net = Net::new();
+    let mut proxy = Proxy::start(net.node(), routing());
+    let sent = apply_all(&mut proxy);
+    let by_nft = Net::new();
+    by_nft.node().nft_script(&sent.script());
+    assert_eq!(by_nft.node().nft("list ruleset"), net.node().nft("list ruleset"));
+}
+
+/// Key, data and comment of an element.
+type Entry = (Vec<u8>, Option<Vec<u8>>, Option<String>);
+
+#[test]
+fn the_kernel_holds_exactly_the_elements_that_were_sent() {
+    let net = Net::new();
+    let mut proxy = Proxy::start(net.node(), routing());
+    let sent = apply_all(&mut proxy);
+    let mut expected: BTreeMap<String, BTreeSet<Entry>> = BTreeMap::new();
+    for operation in sent.transactions.iter().flat_map(|it| &it.operations) {
+        let Operation::AddElements(table, set, elements) = operation else { continue };
+        let entries = expected.entry(format!("{table} {}", set.name)).or_default();
+        entries.extend(elements.iter().map(|element| {
+            let data = match &element.data {
+                Some(ElementData::Value(value)) => Some(value.as_bytes().to_vec()),
+                Some(ElementData::Verdict(_)) | None => None,
+            };
+            let comment = element.comment.as_ref().map(ToString::to_string);
+            (element.key.as_bytes().to_vec(), data, comment)
+        }));
+    }
+    let mut found: BTreeMap<String, BTreeSet<Entry>> = BTreeMap::new();
+    for (family, table) in ["ip", "ip6"].into_iter().zip(tables(net.node())) {
+        for (name, set) in table.unwrap().sets {
+            let entries = set.elements.into_iter().map(|element| {
+                let data = match element.data {
+                    Some(Data::Value(bytes)) => Some(bytes),
+                    Some(Data::Verdict(..)) | None => None,
+                };
+                (element.key, data, element.comment)
+            });
+            let entries: BTreeSet<_> = entries.collect();
+            if !entries.is_empty() {
+                found.insert(format!("{family} kube-proxy {name}"), entries);
+            }
+        }
+    }
+    assert_eq!(found, expected);
+    assert!(expected.len() > 30, "{:?}", expected.keys());
+}
+
+/// The same objects applied in two steps, with others in between, give the same elements except
+/// that endpoints may be in other slots.
+#[test]
+fn the_way_to_a_state_does_not_show_in_it() {
+    let sorted = |net: &Net| {
+        tables(net.node()).map(|table| {
+            let mut sets = table.unwrap().sets;
+            for set in sets.values_mut().filter(|set| set.data_len > 0) {
+                set.elements
+                    .iter_mut()
+                    .for_each(|element| element.key.truncate(element.key.len() - 4));
+                set.elements.sort();
+            }
+            sets
+        })
+    };
+    let straight = Net::new();
+    let _ = apply_all(&mut Proxy::start(straight.node(), routing()));
+
+    let winding = Net::new();
+    let mut proxy = Proxy::start(winding.node(), routing());
+    let web = Service::new("web", "10.96.0.99").node_port(81, 30099).external_local();
+    let other = Service::new("other", "10.96.0.10").node_port(80, 30081);
+    let _ = proxy.apply(&[&web, &other, &Slice::new("web").endpoints("d")]);
+    let _ =
+        proxy.apply(&[&Slice::new("local").endpoints("b d"), &Slice::new("many").endpoints("a")]);
+    let _ = proxy.remove(&[&other]);
+    let _ = apply_all(&mut proxy);
+    assert_eq!(sorted(&winding), sorted(&straight));
+}
+
+// Starting on tables that are there.
+
+#[test]
+fn applying_twice_sends_nothing_the_second_time() {
+    let net = Net::new();
+    let _ = apply_all(&mut Proxy::start(net.node(), routing()));
+    let before = tables(net.node());
+    let mut second = Proxy::start(net.node(), routing());
+    let generation = second.generation();
+    let sent = apply_all(&mut second);
+    assert!(sent.transactions.is_empty(), "{}", sent.script());
+    assert_eq!(second.generation(), generation);
+    assert_eq!(tables(net.node()), before);
+}
+
+#[test]
+fn a_table_of_kube_proxy_is_replaced_whole_in_one_transaction() {
+    if !nft_available() {
+        return;
+    }
+    let net = Net::new();
+    net.node().nft_script(KUBE_PROXY);
+    net.node().nft_script(&kube_proxy_ipv6());
+    net.node().nft_script("table ip other { set cluster-ips { type ipv4_addr; }; }");
+    let mut proxy = Proxy::start(net.node(), routing());
+    let generation = proxy.generation();
+    let sent = apply_all(&mut proxy);
+    assert_eq!(sent.transactions.len(), 1);
+    assert_eq!(proxy.generation(), generation + 1);
+    assert_eq!(sent.messages[&MessageKind::DelTable], 2);
+
+    let fresh = Net::new();
+    let _ = apply_all(&mut Proxy::start(fresh.node(), routing()));
+    let plain = |net: &Net| tables(net.node()).map(|table| without_handles(table.unwrap()));
+    assert_eq!(plain(&net), plain(&fresh));
+    assert!(net.node().nft("list tables").contains("table ip other"));
+}
+
+/// Checks that after `damage` a new proxy sends exactly `repair` (parts of lines, one for each
+/// operation), keeps the handles of all rules in chains other than `rewritten`, and that the
+/// tables are as before.
+#[track_caller]
+fn check_repair(damage: &str, repair: &[&str], rewritten: &[&str]) {
+    if !nft_available() {
+        return;
+    }
+    let net = Net::new();
+    let _ = apply_all(&mut Proxy::start(net.node(), routing()));
+    let before = tables(net.node());
+    net.node().nft_script(damage);
+    assert_ne!(tables(net.node()), before, "no damage was done");
+    let mut proxy = Proxy::start(net.node(), routing());
+    let sent = apply_all(&mut proxy);
+    let script = sent.script();
+    assert_eq!(script.lines().count(), repair.len(), "{script}");
+    for part in repair {
+        assert!(script.lines().any(|line| line.contains(part)), "{part} is not in:\n{script}");
+    }
+    let kept = |tables: [Option<Table>; 2]| {
+        tables.map(|table| {
+            let mut table = table.unwrap();
+            let plain = without_handles(table.clone());
+            for chain in rewritten {
+                table.chains.insert((*chain).to_owned(), plain.chains[*chain].clone());
+            }
+            table
+        })
+    };
+    assert_eq!(kept(tables(net.node())), kept(before));
+}
+
+#[test]
+fn an_element_that_somebody_deleted_comes_back() {
+    check_repair(
+        "delete element ip kube-proxy service-ips { 10.96.0.10 . tcp . 80 }",
+        &["add element ip kube-proxy service-ips { 10.96.0.10 . tcp . 80 comment"],
+        &[],
+    );
+}
+
+#[test]
+fn an_endpoint_that_somebody_deleted_comes_back() {
+    check_repair(
+        "delete element ip kube-proxy endpoints { 10.96.0.14 . tcp . 80 . 7 }",
+        &["add element ip kube-proxy endpoints { 10.96.0.14 . tcp . 80 . 7 : "],
+        &[],
+    );
+}
+
+#[test]
+fn stray_elements_go() {
+    check_repair(
+        "add element ip kube-proxy cluster-ips { 10.96.9.9 }
+         add element ip kube-proxy endpoints { 10.96.0.14 . tcp . 80 . 40 : 10.244.9.9 . 80 }
+         add element ip6 kube-proxy service-nodeports { udp . 31000 }",
+        &[
+            "delete element ip kube-proxy cluster-ips { 10.96.9.9 }",
+            "delete element ip kube-proxy endpoints { 10.96.0.14 . tcp . 80 . 40 }",
+            "delete element ip6 kube-proxy service-nodeports { udp . 31000 }",
+        ],
+        &[],
+    );
+}
+
+#[test]
+fn elements_with_another_value_are_replaced() {
+    check_repair(
+        "delete element ip kube-proxy endpoints { 10.96.0.14 . tcp . 80 . 0 }
+         add element ip kube-proxy endpoints { 10.96.0.14 . tcp . 80 . 0 : 10.244.9.9 . 80 }",
+        &[
+            "delete element ip kube-proxy endpoints { 10.96.0.14 . tcp . 80 . 0 }",
+            "add element ip kube-proxy endpoints { 10.96.0.14 . tcp . 80 . 0 : ",
+        ],
+        &[],
+    );
+}
+
+/// Case 107.
+#[test]
+fn stray_chains_and_sets_go() {
+    check_repair(
+        "table ip kube-proxy {
+            set affinity-old { type ipv4_addr; elements = { 10.0.0.1 } }
+            chain service-ABCDEFGH-default/web/tcp/http { ip saddr @affinity-old drop; }
+            chain stray-hook { type filter hook input priority 5; tcp dport 1 drop; }
+         }",
+        &[
+            "flush chain ip kube-proxy service-ABCDEFGH-default/web/tcp/http",
+            "flush chain ip kube-proxy stray-hook",
+            "delete chain ip kube-proxy service-ABCDEFGH-default/web/tcp/http",
+            "delete chain ip kube-proxy stray-hook",
+            "delete set ip kube-proxy affinity-old",
+        ],
+        &[],
+    );
+}
+
+#[test]
+fn a_chain_with_another_rule_is_written_again() {
+    check_repair(
+        "insert rule ip kube-proxy masquerading accept",
+        &[
+            "flush chain ip kube-proxy masquerading",
+            "add rule ip kube-proxy masquerading meta mark",
+            "add rule ip kube-proxy masquerading ct status dnat",
+        ],
+        &["masquerading"],
+    );
+}
+
+#[test]
+fn a_chain_without_its_rules_gets_them_back() {
+    check_repair(
+        "flush chain ip kube-proxy nat-prerouting",
+        &[
+            "flush chain ip kube-proxy nat-prerouting",
+            "add rule ip kube-proxy nat-prerouting jump services",
+        ],
+        &["nat-prerouting"],
+    );
+}
+
+#[test]
+fn a_base_chain_that_is_gone_comes_back() {
+    check_repair(
+        "flush chain ip kube-proxy nat-output
+         delete chain ip kube-proxy nat-output",
+        &["add chain ip kube-proxy nat-output", "add rule ip kube-proxy nat-output jump services"],
+        &["nat-output"],
+    );
+}
+
+#[test]
+fn one_table_that_is_gone_comes_back_and_the_other_is_left_alone() {
+    if !nft_available() {
+        return;
+    }
+    let net = Net::new();
+    let _ = apply_all(&mut Proxy::start(net.node(), routing()));
+    let before = tables(net.node());
+    net.node().nft("delete table ip6 kube-proxy");
+    let sent = apply_all(&mut Proxy::start(net.node(), routing()));
+    assert!(!sent.script().contains(" ip kube-proxy"), "{}", sent.script());
+    let after = tables(net.node());
+    assert_eq!(after[0], before[0]);
+    assert_eq!(after[1].clone().map(without_handles), before[1].clone().map(without_handles));
+}
+
+/// Case 99: the same proxy, told to look again.
+#[test]
+fn a_proxy_that_reads_the_tables_again_repairs_them() {
+    if !nft_available() {
+        return;
+    }
+    let net = Net::new();
+    let mut proxy = Proxy::start(net.node(), routing());
+    let _ = apply_all(&mut proxy);
+    let plain = || tables(net.node()).map(|table| table.map(without_handles));
+    let before = plain();
+    for damage in
+        ["flush ruleset", "delete table ip kube-proxy", "flush set ip kube-proxy service-ips"]
+    {
+        net.node().nft(damage);
+        assert_ne!(proxy.resync().transactions.len(), 0);
+        assert_eq!(plain(), before, "{damage}");
+    }
+    assert_eq!(proxy.resync().transactions.len(), 0);
+}
+
+/// The table of kube-proxy 1.36 for one service with two endpoints and one without.
+const KUBE_PROXY: &str = r#"
+table ip kube-proxy {
+    comment "rules for kube-proxy"
+    set cluster-ips { type ipv4_addr; comment "Active ClusterIPs"; elements = { 10.96.0.10, 10.96.0.11 } }
+    set nodeport-ips { type ipv4_addr; comment "IPs that accept NodePort traffic"; elements = { 192.168.50.2 } }
+    set hairpin-connections {
+        type ipv4_addr . ipv4_addr . inet_proto . inet_service
+        comment "service hairpin connections"
+        elements = { 10.244.1.5 . 10.244.1.5 . tcp . 8080 }
+    }
+    map no-endpoint-services {
+        type ipv4_addr . inet_proto . inet_service : verdict
+        comment "vmap to drop or reject packets to services with no endpoints"
+        elements = { 10.96.0.11 . tcp . 80 comment "default/empty" : goto reject-chain }
+    }
+    map no-endpoint-nodeports {
+        type inet_proto . inet_service : verdict
+        comment "vmap to drop or reject packets to service nodeports with no endpoints"
+    }
+    map firewall-ips {
+        type ipv4_addr . inet_proto . inet_service : verdict
+        comment "destinations that are subject to LoadBalancerSourceRanges"
+    }
+    map service-ips {
+        type ipv4_addr . inet_proto . inet_service : verdict
+        comment "ClusterIP, ExternalIP and LoadBalancer IP traffic"
+        elements = { 10.96.0.10 . tcp . 80 : goto service-P4ZYZVCF-testing/service/tcp/http }
+    }
+    map service-nodeports {
+        type inet_proto . inet_service : verdict
+        comment "NodePort traffic"
+        elements = { tcp . 30080 : goto external-P4ZYZVCF-testing/service/tcp/http }
+    }
+    chain reject-chain { reject; }
+    chain service-P4ZYZVCF-testing/service/tcp/http {
+        meta l4proto tcp dnat ip to numgen random mod 2 map { 0 : 10.244.1.5 . 8080, 1 : 10.244.2.7 . 8080 };
+    }
+    chain external-P4ZYZVCF-testing/service/tcp/http {
+        meta mark set meta mark | 0x00004000 comment "masquerade";
+        goto service-P4ZYZVCF-testing/service/tcp/http;
+    }
+    chain cluster-ips-check {
+        ip daddr @cluster-ips reject comment "Reject traffic to invalid ports of ClusterIPs";
+        ip daddr { 10.96.0.0/16 } drop comment "Drop traffic to unallocated ClusterIPs";
+    }
+    chain service-endpoints-check { ip daddr . meta l4proto . th dport vmap @no-endpoint-services; }
+    chain nodeport-endpoints-check {
+        ip daddr @nodeport-ips meta l4proto . th dport vmap @no-endpoint-nodeports;
+    }
+    chain firewall-check { ip daddr . meta l4proto . th dport vmap @firewall-ips; }
+    chain services {
+        ip daddr @cluster-ips ip saddr != 10.244.0.0/16 meta mark set meta mark | 0x00004000;
+        ip daddr . meta l4proto . th dport vmap @service-ips;
+        ip daddr @nodeport-ips meta l4proto . th dport vmap @service-nodeports;
+    }
+    chain masquerading {
+        meta mark & 0x00004000 != 0 meta mark set meta mark ^ 0x00004000 masquerade fully-random;
+        ct status dnat ip saddr . ip daddr . meta l4proto . th dport @hairpin-connections masquerade fully-random;
+    }
+    chain filter-prerouting-pre-dnat { type filter hook prerouting priority -110; ct state new jump firewall-check; }
+    chain filter-output-pre-dnat { type filter hook output priority -110; ct state new jump firewall-check; }
+    chain filter-input {
+        type filter hook input priority 0;
+        ct state new jump nodeport-endpoints-check;
+        ct state new jump service-endpoints-check;
+    }
+    chain filter-forward {
+        type filter hook forward priority 0;
+        ct state new jump service-endpoints-check;
+        ct state new jump cluster-ips-check;
+    }
+    chain filter-output {
+        type filter hook output priority 0;
+        ct state new jump service-endpoints-check;
+        ct state new jump cluster-ips-check;
+    }
+    chain nat-prerouting { type nat hook prerouting priority -100; jump services; }
+    chain nat-output { type nat hook output priority -100; jump services; }
+    chain nat-postrouting { type nat hook postrouting priority 100; jump masquerading; }
+}"#;
+
+/// The same for IPv6, with addresses that only have to be of that family.
+fn kube_proxy_ipv6() -> String {
+    let mut script =
+        KUBE_PROXY.replace("table ip ", "table ip6 ").replace("ipv4_addr", "ipv6_addr");
+    for (v4, v6) in [
+        ("ip daddr", "ip6 daddr"),
+        ("ip saddr", "ip6 saddr"),
+        ("dnat ip to", "dnat ip6 to"),
+        ("10.244.0.0/16", "fd00:10:244::/48"),
+        ("10.96.0.0/16", "fd00:10:96::/48"),
+        ("10.96.0.", "fd00:10:96::"),
+        ("192.168.50.", "fd00:192:168:50::"),
+        ("10.244.1.", "fd00:10:244:1::"),
+        ("10.244.2.", "fd00:10:244:2::"),
+    ] {
+        script = script.replace(v4, v6);
+    }
+    script
+}
