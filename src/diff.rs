@@ -105,31 +105,31 @@ impl<K: Copy + Eq + Hash, V: PartialEq> Tracker<K, V> {
         None
     }
 
-    /// Takes `key`, the first, off the queue: what it should become is in a transaction.
+    /// Takes `key`, the first, off the queue: a transaction makes it `next`, which is what should
+    /// be there or a step towards it.
     ///
     /// [`Tracker::commit`] or [`Tracker::observe`] must follow.
-    pub fn take_first(&mut self, key: &K) {
-        if let Some(pending) = self.desired.get_mut(key) {
-            pending.queued = false;
-        }
+    pub fn take_first(&mut self, key: &K, next: Option<&V>) {
         self.queue.pop_front();
+        match self.desired.get_mut(key) {
+            Some(pending) if pending.value.as_ref() != next => pending.queued = false,
+            _ => _ = self.desired.remove(key),
+        }
     }
 
     /// The kernel has acknowledged that it holds `value` under `key`.
     pub fn commit(&mut self, key: K, value: Option<V>) {
-        if let Some(pending) = self.desired.get_mut(&key) {
-            if pending.value == value {
-                self.desired.remove(&key);
-                self.release_memory();
-            } else if !pending.queued {
-                pending.queued = true;
-                self.queue.push_front((key, self.unit));
-            }
-        }
         match value {
             Some(value) => self.installed.insert(key, value),
             None => self.installed.remove(&key),
         };
+        if let Some(pending) = self.desired.get_mut(&key)
+            && !pending.queued
+        {
+            pending.queued = true;
+            self.queue.push_front((key, self.unit));
+        }
+        self.release_memory();
     }
 
     /// After a large change nothing remains but what is installed.
@@ -162,14 +162,12 @@ mod tests {
     fn settle(tracker: &mut Tracker<u8, u8>) -> Vec<u8> {
         let mut taken = Vec::new();
         while let Some((key, _)) = tracker.first() {
-            tracker.take_first(&key);
-            taken.push(key);
+            let value = tracker.desired(&key).copied();
+            tracker.take_first(&key, value.as_ref());
+            taken.push((key, value));
         }
-        for key in &taken {
-            let value = tracker.desired(key).copied();
-            tracker.commit(*key, value);
-        }
-        taken
+        taken.iter().for_each(|(key, value)| tracker.commit(*key, *value));
+        taken.into_iter().map(|(key, _)| key).collect()
     }
 
     #[test]
@@ -196,7 +194,7 @@ mod tests {
         let mut tracker = Tracker::default();
         tracker.want(1, Some(10));
         tracker.want(2, Some(20));
-        tracker.take_first(&1);
+        tracker.take_first(&1, Some(&5));
         tracker.commit(1, Some(5));
         assert_eq!(tracker.first().map(|(key, _)| key), Some(1));
         assert_eq!(tracker.installed(&1), Some(&5));

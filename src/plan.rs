@@ -21,8 +21,16 @@ pub struct Piece {
 /// Bytes of an element without its comment: headers of nested attributes, key and data of IPv6.
 const ELEMENT_BYTES: usize = 96;
 
+/// Bytes of the elements of a key with few endpoints.
+const KEY_BYTES: usize = 2 * ELEMENT_BYTES;
+
 /// Fewest elements by which one step changes a key, however small the budget.
 const SMALLEST_STEP: usize = 2_500;
+
+/// About how many bytes it takes to send everything that differs, for keys with few endpoints.
+pub fn estimate(desired: &Desired) -> usize {
+    desired.tracker().differences() * KEY_BYTES
+}
 
 /// Takes changes off the tracker until they make about `budget` bytes.
 ///
@@ -44,8 +52,9 @@ pub fn take(desired: &mut Desired, budget: usize) -> Piece {
         let next = installed.step_towards(goal, left);
         changes.bytes += installed.distance(&next) * ELEMENT_BYTES;
         changes.add(desired.layouts(), &key, installed, &next);
-        desired.tracker_mut().take_first(&key);
-        fragments.push((key, (next != nothing).then_some(next)));
+        let next = (next != nothing).then_some(next);
+        desired.tracker_mut().take_first(&key, next.as_ref());
+        fragments.push((key, next));
     }
     Piece { operations: changes.into_operations(desired.layouts()), fragments }
 }

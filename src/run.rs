@@ -108,8 +108,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
         events.iter().filter_map(observed).for_each(|change| self.observe.event(change));
         let was_listed = self.engine.is_listed();
-        let problems = self.engine.apply(events);
-        self.report(&problems);
+        self.engine.apply(events);
         self.observe.node_eligible(self.engine.cluster().node().is_some_and(|node| !node.leaving));
         let now = now();
         if self.engine.is_listed() && !was_listed {
@@ -125,6 +124,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let started = now();
         let is_known = task == Task::Commit || self.read_back().await?;
         let is_done = is_known && self.commit_all().await?;
+        let problems = self.engine.take_problems();
+        self.report(&problems);
         let now = now();
         if is_done {
             self.observe.sync_took(now - started);
@@ -150,8 +151,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let found: Result<_, crate::kernel::ReadError> = found.await?;
         match found {
             Ok((found, generation)) => {
-                let problems = self.engine.observe(found);
-                self.report(&problems);
+                self.engine.observe(found);
                 let next_look = now() + started.elapsed() * READ_SHARE;
                 self.watch = Watch::Shared { known: generation, next_look };
                 Ok(true)
@@ -223,8 +223,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         match self.engine.culprit(step, *operation, element) {
             Some(service) => {
                 tracing::error!("Service {service} is left out until it changes: {error}");
-                let problems = self.engine.exclude(&service);
-                self.report(&problems);
+                self.engine.exclude(service);
             }
             None => tracing::error!("{error}"),
         }

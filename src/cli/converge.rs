@@ -37,8 +37,10 @@ pub fn converge<K: Kernel>(
     let mut last = io::Error::other("no attempt was made");
     for _ in 0..ATTEMPTS {
         let found = read_back(kernel, engine.layouts())?;
-        problems.extend(engine.observe(found));
-        match commit_all(engine, kernel, summary, &mut problems)? {
+        engine.observe(found);
+        let outcome = commit_all(engine, kernel, summary, &mut problems);
+        problems.extend(engine.take_problems());
+        match outcome? {
             None => return Ok(problems),
             Some(error) => last = io::Error::other(error),
         }
@@ -70,7 +72,7 @@ fn commit_all<K: Kernel>(
                         field: String::new(),
                         message: format!("left out: {error}"),
                     });
-                    problems.extend(engine.exclude(&service));
+                    engine.exclude(service);
                     return Ok(Some(error));
                 }
                 CommitError::Unknown(_) | CommitError::NotSent(_) => return Ok(Some(error)),

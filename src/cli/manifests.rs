@@ -17,8 +17,8 @@ pub(super) struct Manifests {
 /// Reads the manifests at `path` for the node of that name.
 pub(super) fn load(engine: &mut Engine, path: &Path, node: &str) -> Result<Manifests, Failure> {
     let update = ManifestReader::new(node).load(path).map_err(Failure::new)?;
-    let mut problems: Vec<_> = update.problems.iter().map(ToString::to_string).collect();
+    let problems = update.problems.iter().map(ToString::to_string).collect();
     engine.set_local_addresses(local_addresses().map_err(Failure::new)?);
-    problems.extend(engine.apply(update.events).iter().map(ToString::to_string));
+    engine.apply(update.events);
     Ok(Manifests { problems })
 }

@@ -18,13 +18,14 @@ pub fn plan(path: &Path, node: &str, routing: Routing) -> Result<(), Failure> {
     let Manifests { mut problems } = load(&mut engine, path, node)?;
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     let found = read_back(&mut kernel, engine.layouts()).map_err(Failure::new)?;
-    problems.extend(engine.observe(found).iter().map(ToString::to_string));
+    engine.observe(found);
     while let Some(step) = engine.next_step(kernel.max_batch()) {
         for operation in &step.transaction.operations {
             lines(operation).iter().for_each(|line| super::print(&format_args!("{line}\n")));
         }
         engine.committed(step);
     }
+    problems.extend(engine.take_problems().iter().map(ToString::to_string));
     super::left_out(&problems)
 }
 

@@ -102,10 +102,9 @@ impl Desired {
         problems
     }
 
-    /// Takes a service out until [`Desired::readmit`], as if it did not exist.
-    pub fn exclude(&mut self, name: &ObjectName, cluster: &Cluster) -> Vec<Problem> {
+    /// From its next rendering to [`Desired::readmit`] it is as if the service did not exist.
+    pub fn exclude(&mut self, name: &ObjectName) {
         self.excluded.insert(name.clone());
-        self.render_service(name, cluster)
     }
 
     /// Lets a service that was taken out in again at its next rendering.
@@ -127,28 +126,30 @@ impl Desired {
     }
 
     /// Starts over from what the kernel was found to hold.
-    pub fn observe(
-        &mut self,
-        installed: HashMap<Key, Fragment>,
-        cluster: &Cluster,
-    ) -> Vec<Problem> {
+    ///
+    /// Every service must be rendered again, and then [`Desired::sweep`] be called.
+    pub fn observe(&mut self, installed: HashMap<Key, Fragment>) {
         self.tracker.observe(installed);
-        let mut problems = Vec::new();
-        for name in self.owned.keys().cloned().collect::<Vec<_>>() {
-            problems.extend(self.render_service(&name, cluster));
-        }
         let addresses = std::mem::take(&mut self.node_port_ips);
         self.set_node_port_ips(&addresses);
+    }
+
+    /// The services that have keys.
+    pub fn services(&self) -> impl Iterator<Item = &ObjectName> {
+        self.owned.keys()
+    }
+
+    /// Removes every installed key that nobody asks for.
+    pub fn sweep(&mut self) {
         self.tracker.begin_unit();
         let unclaimed = |key: &&Key| match key {
-            Key::NodePortIp(address) => !addresses.contains(address),
+            Key::NodePortIp(address) => !self.node_port_ips.contains(address),
             Key::Frontend { .. } | Key::NodePort { .. } | Key::ClusterIp(_) | Key::Hairpin(..) => {
                 !self.claims.is_claimed(key)
             }
         };
         let stale: Vec<Key> = self.tracker.installed_keys().filter(unclaimed).copied().collect();
         stale.into_iter().for_each(|key| self.tracker.want(key, None));
-        problems
     }
 
     /// Renders one service; returns the services that should ask again.

@@ -3,6 +3,7 @@
 //! It does no I/O and reads no clock. `run`, `apply` and `plan` give it events and what was read
 //! back, and take steps until nothing differs.
 
+mod backlog;
 mod base_state;
 mod read_back;
 mod routing;
@@ -12,6 +13,7 @@ pub use read_back::{Found, read_back};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use self::backlog::Backlog;
 use self::base_state::Installed;
 use crate::config::Routing;
 use crate::desired::base::{ChainSpec, Settings, TABLE, chains};
@@ -28,6 +30,10 @@ pub struct Engine {
     cluster: Cluster,
     desired: Desired,
     tables: [TableState; 2],
+    backlog: Backlog,
+    problems: Vec<Problem>,
+    /// Whether installed keys that nobody asks for are to be removed once everything is rendered.
+    sweep_due: bool,
     /// Addresses of this node's interfaces.
     local_addresses: Vec<IpAddr>,
 }
@@ -73,14 +79,17 @@ impl Engine {
             cluster: Cluster::default(),
             desired: Desired::default(),
             tables: [table(Family::Ip), table(Family::Ip6)],
+            backlog: Backlog::default(),
+            problems: Vec::new(),
+            sweep_due: false,
             local_addresses: Vec::new(),
         };
         engine.render_tables();
         engine
     }
 
-    /// Takes in events; returns what of them cannot be had.
-    pub fn apply(&mut self, events: impl IntoIterator<Item = Event>) -> Vec<Problem> {
+    /// Takes in events. What they touch is rendered when steps are taken.
+    pub fn apply(&mut self, events: impl IntoIterator<Item = Event>) {
         let mut touched = Touched::default();
         for event in events {
             self.cluster.apply(event, &mut touched);
@@ -91,12 +100,13 @@ impl Engine {
         if touched.service_cidrs {
             self.render_tables();
         }
-        let mut problems = Vec::new();
-        for name in &touched.services {
-            self.desired.readmit(name);
-            problems.extend(self.desired.render_service(name, &self.cluster));
-        }
-        problems
+        touched.services.iter().for_each(|name| self.desired.readmit(name));
+        self.backlog.add(touched.services);
+    }
+
+    /// What was left out since this was last asked.
+    pub fn take_problems(&mut self) -> Vec<Problem> {
+        std::mem::take(&mut self.problems)
     }
 
     /// Sets the addresses of this node's interfaces.
@@ -126,7 +136,7 @@ impl Engine {
     }
 
     /// Starts over from what was read back.
-    pub fn observe(&mut self, found: [Found; 2]) -> Vec<Problem> {
+    pub fn observe(&mut self, found: [Found; 2]) {
         let mut fragments = ahash::HashMap::default();
         for (table, found) in self.tables.iter_mut().zip(found) {
             let layout = self.desired.layouts().of(table.family);
@@ -138,12 +148,17 @@ impl Engine {
                 table.cleanup = found.cleanup;
             }
         }
-        self.desired.observe(fragments, &self.cluster)
+        self.desired.observe(fragments);
+        self.backlog.add(self.desired.services().cloned().collect());
+        self.sweep_due = true;
     }
 
     /// Whether the kernel holds everything that is desired.
     pub fn is_settled(&self) -> bool {
-        self.desired.is_settled() && self.tables.iter().all(|table| !table.is_stale)
+        self.backlog.is_empty()
+            && !self.sweep_due
+            && self.desired.is_settled()
+            && self.tables.iter().all(|table| !table.is_stale)
     }
 
     /// The next transaction; `None` if nothing differs. It is at most about `max_batch` bytes.
@@ -173,17 +188,35 @@ impl Engine {
         }
         let budget = budget.saturating_sub(budget / 8).saturating_sub(bytes);
         if bytes == 0 || budget > PIECE_BYTES / 4 {
-            let piece = plan::take(&mut self.desired, budget);
+            let piece = self.next_piece(budget);
             step.transaction.operations.extend(piece.operations);
             step.fragments = piece.fragments;
         }
-        let is_empty = step.transaction.operations.is_empty();
-        if is_empty {
-            // Nothing to send: what was taken came to the same.
-            self.committed(step);
-            return None;
+        (!step.transaction.operations.is_empty()).then_some(step)
+    }
+
+    /// Renders and takes changes of about `budget` bytes; empty only if there is none left.
+    fn next_piece(&mut self, budget: usize) -> plan::Piece {
+        loop {
+            while plan::estimate(&self.desired) < budget
+                && let Some(name) = self.backlog.next()
+            {
+                let problems = self.desired.render_service(&name, &self.cluster);
+                self.problems.extend(problems);
+            }
+            let piece = plan::take(&mut self.desired, budget);
+            if !piece.operations.is_empty() {
+                return piece;
+            }
+            // What was taken came to the same in the kernel.
+            self.commit_fragments(piece.fragments);
+            if self.backlog.is_empty() && self.desired.is_settled() {
+                if !std::mem::take(&mut self.sweep_due) {
+                    return plan::Piece::default();
+                }
+                self.desired.sweep();
+            }
         }
-        Some(step)
     }
 
     /// The kernel has applied `step`.
@@ -195,7 +228,11 @@ impl Engine {
             table.is_stale = false;
             table.cleanup = Vec::new();
         }
-        for (key, fragment) in step.fragments {
+        self.commit_fragments(step.fragments);
+    }
+
+    fn commit_fragments(&mut self, fragments: Vec<(Key, Option<Fragment>)>) {
+        for (key, fragment) in fragments {
             self.desired.tracker_mut().commit(key, fragment);
         }
     }
@@ -215,8 +252,9 @@ impl Engine {
     }
 
     /// Takes a service out until it changes.
-    pub fn exclude(&mut self, name: &ObjectName) -> Vec<Problem> {
-        self.desired.exclude(name, &self.cluster)
+    pub fn exclude(&mut self, name: ObjectName) {
+        self.desired.exclude(&name);
+        self.backlog.add([name].into_iter().collect());
     }
 
     /// What leads from the installed to the desired table, without services' elements.

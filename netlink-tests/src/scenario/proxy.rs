@@ -111,11 +111,9 @@ impl Proxy {
     #[track_caller]
     pub fn resync(&mut self) -> Sent {
         let found = read_back(&mut self.kernel, self.engine.layouts()).expect("readable tables");
-        let problems = self.engine.observe(found);
+        self.engine.observe(found);
         self.observed = true;
-        let mut sent = self.commit();
-        sent.problems.extend(problems.iter().map(ToString::to_string));
-        sent
+        self.commit()
     }
 
     /// The generation of the node's ruleset.
@@ -132,10 +130,9 @@ impl Proxy {
     fn follow(&mut self) -> Sent {
         let files = self.files.iter().map(|(path, bytes)| (path.clone(), Ok(bytes.clone())));
         let update = self.reader.update(files);
-        let problems = self.engine.apply(update.events);
+        self.engine.apply(update.events);
         let mut sent = if self.observed { self.commit() } else { self.resync() };
         sent.problems.extend(update.problems.iter().map(ToString::to_string));
-        sent.problems.extend(problems.iter().map(ToString::to_string));
         sent
     }
 
@@ -149,6 +146,8 @@ impl Proxy {
             sent.add(step.transaction.clone(), &committed);
             self.engine.committed(step);
         }
+        let problems = self.engine.take_problems();
+        sent.problems.extend(problems.iter().map(ToString::to_string));
         sent
     }
 }
