@@ -1,0 +1,65 @@
+# Everything a person does with this repository. `make help` lists it.
+
+.POSIX:
+
+TARGET_DIR = $${CARGO_TARGET_DIR:-target}
+IN_NAMESPACES = sh netlink-tests/in-namespaces
+FUZZ_SECONDS = 20
+FUZZ_TARGETS = attributes manifests
+
+.PHONY: help build demo test bench fuzz lint docs deny clean
+
+help: ## List what can be made
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+build: ## Build the release binary, target/release/deltaproxy
+	cargo build --locked --release --bin deltaproxy
+
+demo: ## Show services at work between namespaces that it makes and removes
+	@cargo build --locked --workspace --bins
+	@$(IN_NAMESPACES) "$(TARGET_DIR)/debug/demo"
+
+test: ## Run every test; those on the kernel in network namespaces of their own
+	cargo test --locked --workspace --no-run
+	cargo test --locked --workspace --lib --bins
+	cargo test --locked --workspace --doc
+	@set -e; \
+	if ! PATH="$$PATH:/usr/sbin" command -v nft >/dev/null; then \
+		echo "nft is not installed: checks with it are left out (apt-get install nftables)"; \
+		export DELTAPROXY_WITHOUT_NFT=1; \
+	fi; \
+	set -x; \
+	$(IN_NAMESPACES) cargo test --offline --workspace --no-fail-fast --test '*'
+
+bench: ## Measure the time of updates at 1,000, 10,000 and 50,000 services
+	cargo bench --locked --package netlink-tests --no-run
+	$(IN_NAMESPACES) cargo bench --offline --package netlink-tests
+
+# The code under test is safe Rust, so the fuzzers look for panics and endless loops; without an
+# address sanitizer they need no nightly compiler.
+fuzz: ## Fuzz each target for FUZZ_SECONDS (20)
+	@cargo fuzz --version >/dev/null 2>&1 || cargo install --locked cargo-fuzz
+	cargo fuzz build --sanitizer none
+	@set -e; for target in $(FUZZ_TARGETS); do \
+		mkdir -p "fuzz/corpus/$$target" "fuzz/seeds/$$target"; \
+		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
+		cargo fuzz run --sanitizer none "$$target" "fuzz/corpus/$$target" "fuzz/seeds/$$target" -- \
+			-max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=4096 -verbosity=0 \
+			-print_final_stats=1; \
+	done
+
+lint: ## Check format and lints
+	cargo fmt --all --check
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+docs: ## Build the documentation, warnings are errors
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --workspace
+
+deny: ## Check licences and sources of the dependencies
+	@cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
+	cargo deny check licenses bans sources
+
+clean: ## Remove what was built
+	cargo clean
+	rm -rf fuzz/target fuzz/corpus fuzz/artifacts

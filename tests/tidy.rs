@@ -1,0 +1,163 @@
+//! The rules of the source tree that the compiler does not check.
+
+#![allow(clippy::unwrap_used)] // An unreadable file is a failed test.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What each module may use besides itself, from the bottom to the top.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("yaml", &[]),
+    ("netlink", &[]),
+    ("diff", &[]),
+    ("schedule", &[]),
+    ("model", &[]),
+    ("observe", &[]),
+    ("nft", &["netlink"]),
+    ("source", &["yaml", "model"]),
+    ("config", &["yaml"]),
+    ("desired", &["diff", "model", "nft"]),
+    ("plan", &["diff", "model", "nft", "desired"]),
+    ("kernel", &["netlink", "nft"]),
+    ("conntrack", &["netlink", "model"]),
+    ("engine", &["config", "model", "desired", "diff", "plan", "nft", "kernel"]),
+    ("inspect", &["nft", "kernel", "desired"]),
+];
+
+/// Modules that may use every other one.
+const TOP: &[&str] = &["run", "cli"];
+
+/// Lines that a file may have before its tests.
+const LINE_LIMIT: usize = 500;
+
+/// A source file, by its path from the root of the repository.
+struct Source {
+    path: PathBuf,
+    text: String,
+}
+
+impl Source {
+    /// What comes before the file's own tests; nothing of a file that is a test as a whole.
+    fn product(&self) -> &str {
+        let is_test = self.path.iter().any(|part| part == "tests" || part == "tests.rs");
+        if is_test { "" } else { self.text.split("#[cfg(test)]\nmod ").next().unwrap() }
+    }
+
+    /// The module of the crate that the file belongs to, `None` for the crate's roots.
+    fn module(&self) -> Option<&str> {
+        let first = self.path.strip_prefix("src").ok()?.iter().next()?.to_str()?;
+        let module = first.strip_suffix(".rs").unwrap_or(first);
+        (!matches!(module, "lib" | "main")).then_some(module)
+    }
+}
+
+/// All Rust files under the folders, of which some may be absent.
+fn sources(folders: &[&str]) -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut left: Vec<_> = folders.iter().map(|folder| root.join(folder)).collect();
+    let mut found = Vec::new();
+    while let Some(path) = left.pop() {
+        if path.is_dir() {
+            left.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).unwrap();
+            found.push(Source { path: path.strip_prefix(root).unwrap().to_owned(), text });
+        }
+    }
+    found
+}
+
+/// Panics with one line for each broken rule.
+#[track_caller]
+fn check(broken: &[String]) {
+    assert!(broken.is_empty(), "\n{}", broken.join("\n"));
+}
+
+/// The modules named by paths that start at the crate, outside of comments.
+fn used_modules(text: &str) -> Vec<String> {
+    let is_code = |line: &&str| !line.trim_start().starts_with("//");
+    let code: Vec<_> = text.lines().filter(is_code).collect();
+    let code = code.join("\n");
+    let after = code.split("crate::").skip(1);
+    after.flat_map(first_names).filter(|name| name.starts_with(char::is_lowercase)).collect()
+}
+
+/// The first name of a path, or those of a group of paths in braces.
+fn first_names(path: &str) -> Vec<String> {
+    let name = |path: &str| -> String {
+        let is_name = |letter: &char| letter.is_alphanumeric() || *letter == '_';
+        path.trim_start().chars().take_while(is_name).collect()
+    };
+    let Some(group) = path.strip_prefix('{') else { return vec![name(path)] };
+    let mut depth = 0;
+    let mut ends_item = |letter| {
+        depth += i32::from(letter == '{') - i32::from(letter == '}');
+        (letter == ',' && depth == 0) || depth < 0
+    };
+    let mut names = Vec::new();
+    let mut rest = group;
+    while let Some(end) = rest.find(&mut ends_item) {
+        names.push(name(&rest[..end]));
+        if rest[end..].starts_with('}') {
+            break;
+        }
+        rest = &rest[end + 1..];
+    }
+    names
+}
+
+#[test]
+fn modules_use_only_what_is_below_them() {
+    let mut broken = Vec::new();
+    for source in sources(&["src"]) {
+        let Some(module) = source.module().filter(|module| !TOP.contains(module)) else { continue };
+        let path = source.path.display();
+        let Some((_, allowed)) = LAYERS.iter().find(|(name, _)| *name == module) else {
+            broken.push(format!("{path}: {module} is not in the table of layers"));
+            continue;
+        };
+        let used = used_modules(source.product());
+        let upward = used.iter().filter(|used| *used != module && !allowed.contains(&&***used));
+        broken.extend(upward.map(|used| format!("{path}: {module} may not use {used}")));
+    }
+    check(&broken);
+}
+
+#[test]
+fn every_file_says_first_what_it_is() {
+    let folders = ["src", "tests", "netlink-tests", "fuzz/fuzz_targets"];
+    let silent = sources(&folders).into_iter().filter(|source| !source.text.starts_with("//! "));
+    let broken: Vec<_> =
+        silent.map(|source| format!("{}: no `//!` at its start", source.path.display())).collect();
+    check(&broken);
+}
+
+#[test]
+fn no_file_is_too_long_to_be_read() {
+    let mut broken = Vec::new();
+    for source in sources(&["src", "netlink-tests/src"]) {
+        let lines = source.product().lines().count();
+        if lines > LINE_LIMIT {
+            let path = source.path.display();
+            broken.push(format!("{path}: {lines} lines before its tests, of {LINE_LIMIT}"));
+        }
+    }
+    check(&broken);
+}
+
+#[test]
+fn the_tree_is_found_where_it_is_looked_for() {
+    assert!(sources(&["src"]).iter().any(|source| source.module() == Some("nft")));
+    assert!(sources(&["fuzz/fuzz_targets"]).len() > 1);
+}
+
+#[test]
+fn all_ways_to_name_a_module_are_seen() {
+    let text = "
+        //! See crate::comment.
+        use crate::one::Type;
+        pub(crate) use crate::{two, three::{self, deep}, four as other};
+        fn f() -> crate::five::Type {}
+        use crate::Type;";
+    assert_eq!(used_modules(text), ["one", "two", "three", "four", "five"]);
+}
