@@ -99,15 +99,13 @@ pub enum Data {
 #[must_use]
 #[track_caller]
 pub fn read(family: Family, table: &str) -> Option<Table> {
-    let kernel = Kernel::open(family, table);
-    let flags = kernel.table_flags()?;
-    let mut found = Table { flags, chains: kernel.chains(), sets: kernel.sets() };
-    kernel.add_rules(&mut found.chains);
-    for (name, set) in &mut found.sets {
-        set.elements = kernel.settled_elements(name);
-    }
-    Some(found)
+    eventually("a table that nobody changes while it is read", LIMIT, || {
+        Kernel::open(family, table).read().ok()
+    })
 }
+
+/// The table changed while it was read.
+struct Changed;
 
 /// A socket and the table that is read through it.
 struct Kernel<'t> {
@@ -130,22 +128,32 @@ impl<'t> Kernel<'t> {
         Self { socket, header, table }
     }
 
+    fn read(&self) -> Result<Option<Table>, Changed> {
+        let Some(flags) = self.table_flags()? else { return Ok(None) };
+        let mut found = Table { flags, chains: self.chains()?, sets: self.sets()? };
+        self.add_rules(&mut found.chains)?;
+        for (name, set) in &mut found.sets {
+            set.elements = self.elements(name)?;
+        }
+        Ok(Some(found))
+    }
+
     fn is_ours(&self, table: &CStr) -> bool {
         table.to_bytes() == self.table.as_bytes()
     }
 
-    fn table_flags(&self) -> Option<u32> {
+    fn table_flags(&self) -> Result<Option<u32>, Changed> {
         let request = Request::new().op_gettable_dump(&self.header);
         let mut flags = None;
         self.dump(&request, |(_, table)| {
             if self.is_ours(table.get_name().expect("a table has a name")) {
                 flags = Some(table.get_flags().unwrap_or(0));
             }
-        });
-        flags
+        })?;
+        Ok(flags)
     }
 
-    fn chains(&self) -> BTreeMap<String, Chain> {
+    fn chains(&self) -> Result<BTreeMap<String, Chain>, Changed> {
         let request = Request::new().op_getchain_dump(&self.header);
         let mut chains = BTreeMap::new();
         self.dump(&request, |(_, chain)| {
@@ -153,11 +161,11 @@ impl<'t> Kernel<'t> {
                 let name = text(chain.get_name().expect("a chain has a name"));
                 chains.insert(name, Chain { hook: hook(chain), rules: Vec::new() });
             }
-        });
-        chains
+        })?;
+        Ok(chains)
     }
 
-    fn add_rules(&self, chains: &mut BTreeMap<String, Chain>) {
+    fn add_rules(&self, chains: &mut BTreeMap<String, Chain>) -> Result<(), Changed> {
         let mut request = Request::new().op_getrule_dump(&self.header);
         request.encode().push_table_bytes(self.table.as_bytes());
         self.dump(&request, |(_, rule)| {
@@ -165,32 +173,24 @@ impl<'t> Kernel<'t> {
                 let chain = text(rule.get_chain().expect("a rule has a chain"));
                 chains.entry(chain).or_default().rules.push(decode_rule(rule));
             }
-        });
+        })
     }
 
-    fn sets(&self) -> BTreeMap<String, Set> {
+    fn sets(&self) -> Result<BTreeMap<String, Set>, Changed> {
         let request = Request::new().op_getset_dump(&self.header);
         let mut sets = BTreeMap::new();
         self.dump(&request, |(_, set)| {
             if self.is_ours(set.get_table().expect("a set has a table")) {
                 sets.insert(text(set.get_name().expect("a set has a name")), decode_set(set));
             }
-        });
-        sets
+        })?;
+        Ok(sets)
     }
 
     /// The elements, sorted. While the kernel resizes a hash table in the background, which it does
-    /// after a large load, its dump repeats some elements and leaves out as many others.
-    fn settled_elements(&self, set: &str) -> Vec<Element> {
-        eventually("a dump without repetitions", LIMIT, || {
-            let mut elements = self.elements(set);
-            elements.sort();
-            let repeats = elements.windows(2).any(|pair| pair[0] == pair[1]);
-            (!repeats).then_some(elements)
-        })
-    }
-
-    fn elements(&self, set: &str) -> Vec<Element> {
+    /// after a large load, its dump repeats some elements and leaves out as many others; that
+    /// counts as a change.
+    fn elements(&self, set: &str) -> Result<Vec<Element>, Changed> {
         let mut request = Request::new().op_getsetelem_dump(&self.header);
         let names = request.encode().push_table_bytes(self.table.as_bytes());
         names.push_set_bytes(set.as_bytes());
@@ -199,13 +199,19 @@ impl<'t> Kernel<'t> {
             if let Ok(list) = list.get_elements() {
                 elements.extend(list.get_elem().map(|element| decode_element(&element)));
             }
-        });
-        elements
+        })?;
+        elements.sort();
+        let repeats = elements.windows(2).any(|pair| pair[0] == pair[1]);
+        if repeats { Err(Changed) } else { Ok(elements) }
     }
 
     /// Sends a dump request and hands each reply to `each`.
     #[track_caller]
-    fn dump<R: NetlinkRequest>(&self, request: &R, mut each: impl FnMut(R::ReplyType<'_>)) {
+    fn dump<R: NetlinkRequest>(
+        &self,
+        request: &R,
+        mut each: impl FnMut(R::ReplyType<'_>),
+    ) -> Result<(), Changed> {
         self.socket.send(&message(request)).expect("the kernel takes the question");
         loop {
             let mut buffer = vec![0; 1 << 16];
@@ -213,13 +219,15 @@ impl<'t> Kernel<'t> {
                 .unwrap_or_else(|error| panic!("no answer from the kernel: {error}"));
             let mut rest = buffer.get(..len).unwrap_or_default();
             while let Some((header, payload, next)) = split(rest) {
-                assert_eq!(
-                    header.flags & NLM_F_DUMP_INTR,
-                    0,
-                    "the table changed while it was read"
-                );
+                if header.flags & NLM_F_DUMP_INTR != 0 {
+                    return Err(Changed);
+                }
                 match header.kind {
-                    NLMSG_DONE => return,
+                    NLMSG_DONE => return Ok(()),
+                    // The set or table went after it was listed.
+                    NLMSG_ERROR if payload.starts_with(&(-libc::ENOENT).to_ne_bytes()) => {
+                        return Err(Changed);
+                    }
                     NLMSG_ERROR => panic!("the kernel refused to list: {payload:?}"),
                     _ => each(R::decode_reply(payload)),
                 }

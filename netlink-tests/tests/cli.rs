@@ -1,0 +1,472 @@
+//! The program itself, as a user starts it.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use deltaproxy::kernel::Release;
+use netlink_tests::reader::{Family, Table};
+use netlink_tests::scenario::{NODE_NAME, Node, Object, Protocol, Service, ServiceCidr, Slice};
+use netlink_tests::{
+    Answer, Finished, Host, Net, Process, deltaproxy_binary, eventually, nft_available,
+};
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+const WEB: &str = "10.96.0.10:80";
+
+/// How long a daemon may take to notice something, on a busy machine.
+const SOON: Duration = Duration::from_secs(10);
+
+/// A folder of manifests, one file for each object.
+struct Manifests(TempDir);
+
+impl Manifests {
+    /// A node, a ServiceCIDR and the service `web` with these endpoints.
+    fn new(endpoints: &str) -> Self {
+        let manifests = Self(tempfile::tempdir().unwrap());
+        manifests.write("cidr.json", &ServiceCidr::new("kubernetes", &["10.96.0.0/16"]));
+        manifests.write("node.json", &Node::new());
+        manifests.write("web.json", &web());
+        manifests.set_endpoints(endpoints);
+        manifests
+    }
+
+    fn set_endpoints(&self, endpoints: &str) {
+        self.write("slice.json", &Slice::new("web").endpoints(endpoints));
+    }
+
+    fn write(&self, file: &str, object: &dyn Object) {
+        let documents: Vec<_> = object.documents().iter().map(ToString::to_string).collect();
+        // Documents of JSON are documents of YAML too, and so may stand in one file.
+        self.write_text(&file.replace(".json", ".yaml"), &documents.join("\n---\n"));
+    }
+
+    fn write_text(&self, file: &str, text: &str) {
+        fs::write(self.path().join(file), text).unwrap();
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn arguments<'a>(&'a self, command: &'a str) -> Vec<&'a str> {
+        let path = self.path().to_str().unwrap();
+        let cidr = "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48";
+        vec![command, "--manifests", path, "--hostname-override", NODE_NAME, cidr]
+    }
+
+    fn once(&self, host: &Host, command: &str) -> Finished {
+        host.output(deltaproxy_binary(), &self.arguments(command))
+    }
+
+    /// Starts the daemon and waits until it says so.
+    fn run(&self, host: &Host) -> Process {
+        let mut arguments = self.arguments("run");
+        arguments.extend(["--healthz-bind-address=", "--metrics-bind-address="]);
+        let mut daemon = host.spawn(deltaproxy_binary(), &arguments);
+        daemon.wait_for_line("started", SOON);
+        daemon
+    }
+}
+
+fn web() -> Service {
+    Service::new("web", "10.96.0.10").named_port("p80-tcp", Protocol::Tcp, 80, 30080)
+}
+
+fn tables(host: &Host) -> [Option<Table>; 2] {
+    [Family::Ip, Family::Ip6].map(|family| host.read_table(family))
+}
+
+/// Waits until the IPv4 table sends `web` to so many endpoints.
+#[track_caller]
+fn wait_for_endpoints(host: &Host, count: usize) {
+    eventually(&format!("{count} endpoints"), SOON, || {
+        let table = host.read_table(Family::Ip)?;
+        (table.sets.get("endpoints")?.elements.len() == count).then_some(())
+    });
+}
+
+/// Whether the kernel lets a process own a table that outlives it.
+fn kernel_has_owners() -> bool {
+    Release::running().is_some_and(|release| release >= Release::PERSISTENT_OWNERSHIP)
+}
+
+// apply, plan, cleanup.
+
+#[test]
+fn apply_makes_the_tables_and_says_what_it_sent() {
+    let net = Net::new();
+    let pod = net.pod("a", "10.244.1.5");
+    let _server = pod.serve_tcp(8080, "a");
+    let manifests = Manifests::new("a");
+    let first = manifests.once(net.node(), "apply").ok();
+    assert!(first.contains("messages in "), "{first}");
+    assert_eq!(net.pod("p", "10.244.1.9").connect_tcp(WEB).server(), "a");
+
+    let before = tables(net.node());
+    let second = manifests.once(net.node(), "apply").ok();
+    assert!(second.contains("nothing to do"), "{second}");
+    assert_eq!(tables(net.node()), before);
+}
+
+#[test]
+fn apply_prints_json_for_programs() {
+    let net = Net::new();
+    let manifests = Manifests::new("a c");
+    let json = || -> serde_json::Value {
+        let arguments = [manifests.arguments("apply"), vec!["--output", "json"]].concat();
+        serde_json::from_str(&net.node().output(deltaproxy_binary(), &arguments).ok()).unwrap()
+    };
+    let first = json();
+    assert!(first["transactions"].as_u64().unwrap() >= 1);
+    assert_eq!(first["elements"]["ip kube-proxy endpoints"]["added"], 2);
+    assert_eq!(first["messages"]["newtable"], 2);
+    assert!(first["bytes"].as_u64().unwrap() > 1000 && first["kernel_us"].is_u64());
+    assert_eq!(json()["transactions"], 0);
+    manifests.set_endpoints("a");
+    let third = json();
+    assert_eq!(third["elements"]["ip kube-proxy endpoints"]["removed"], 1);
+    assert_eq!(third["messages"].as_object().unwrap().keys().collect::<Vec<_>>(), ["delsetelem"]);
+}
+
+#[test]
+fn plan_prints_what_apply_would_do_and_changes_nothing() {
+    let net = Net::new();
+    let manifests = Manifests::new("a");
+    let plan = || manifests.once(net.node(), "plan").ok();
+    let first = plan();
+    assert!(first.lines().all(|line| line.starts_with("+ add ")), "{first}");
+    assert!(first.contains("+ add table ip kube-proxy"), "{first}");
+    assert_eq!(tables(net.node()), [None, None]);
+
+    let _ = manifests.once(net.node(), "apply").ok();
+    assert_eq!(plan(), "");
+    let before = tables(net.node());
+    manifests.set_endpoints("c");
+    let change = plan();
+    assert!(
+        change.contains("- delete element ip kube-proxy endpoints { 10.96.0.10 . tcp . 80 . 0 }\n")
+            && change.contains(
+                "+ add element ip kube-proxy endpoints \
+                 { 10.96.0.10 . tcp . 80 . 0 : 10.244.2.7 . 8080 }\n"
+            ),
+        "{change}"
+    );
+    assert_eq!(tables(net.node()), before);
+}
+
+#[test]
+fn cleanup_removes_our_tables_and_nothing_else() {
+    let net = Net::new();
+    let manifests = Manifests::new("a");
+    let cleanup = || net.node().output(deltaproxy_binary(), &["cleanup"]).ok();
+    assert_eq!(cleanup(), "nothing to remove\n");
+    let _ = manifests.once(net.node(), "apply").ok();
+    if nft_available() {
+        net.node().nft_script("table ip other { chain kube-proxy { drop; }; }");
+    }
+    let removed = cleanup();
+    assert_eq!(removed, "delete table ip kube-proxy\ndelete table ip6 kube-proxy\n");
+    assert_eq!(tables(net.node()), [None, None]);
+    if nft_available() {
+        assert!(net.node().nft("list tables").contains("other"));
+    }
+}
+
+// Bad input.
+
+/// Applies a folder with a good service and this file; checks that the good one is applied, that
+/// the code is 1 and that standard error has a line with all of `parts`.
+#[track_caller]
+fn check_bad_manifest(text: &str, parts: &[&str]) {
+    let net = Net::new();
+    let manifests = Manifests::new("a");
+    manifests.write_text("bad.yaml", text);
+    let finished = manifests.once(net.node(), "apply");
+    assert_eq!(finished.code(), Some(1), "{}", finished.stderr);
+    let told = |line: &str| parts.iter().all(|part| line.contains(part));
+    assert!(finished.stderr.lines().any(told), "{parts:?} not in:\n{}", finished.stderr);
+    wait_for_endpoints(net.node(), 1);
+    assert_eq!(manifests.once(net.node(), "plan").code(), Some(1));
+}
+
+fn bad_service(spec: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: bad, namespace: default}}\nspec:\n{spec}"
+    )
+}
+
+#[test]
+fn a_file_that_does_not_parse_is_named_with_its_line() {
+    check_bad_manifest("apiVersion: v1\nkind: [Service\nmetadata: {}\n", &["bad.yaml:"]);
+}
+
+#[test]
+fn an_unknown_kind_is_named() {
+    check_bad_manifest(
+        "apiVersion: v1\nkind: Servic\nmetadata: {name: bad}\n",
+        &["bad.yaml:", "Servic"],
+    );
+}
+
+#[test]
+fn a_wrong_type_is_named_with_its_field() {
+    let text = bad_service("  clusterIP: 10.96.0.50\n  ports: eighty\n");
+    check_bad_manifest(&text, &["bad.yaml:6", "Service default/bad", "spec.ports"]);
+}
+
+#[test]
+fn impossible_values_are_named_with_their_field() {
+    let port =
+        |port: &str| bad_service(&format!("  clusterIP: 10.96.0.50\n  ports:\n  - {port}\n"));
+    for (text, parts) in [
+        (port("{port: 0}"), ["bad.yaml:7", "spec.ports[0].port", "0"]),
+        (port("{port: 70000}"), ["bad.yaml:7", "spec.ports[0].port", "70000"]),
+        (port("{port: 80, protocol: XYZ}"), ["bad.yaml:7", "spec.ports[0].protocol", "XYZ"]),
+        (
+            bad_service("  clusterIP: 10.96.0.500\n  ports: [{port: 80}]\n"),
+            ["bad.yaml:5", "clusterIP", "10.96.0.500"],
+        ),
+    ] {
+        check_bad_manifest(&text, &parts);
+    }
+}
+
+#[test]
+fn a_path_without_manifests_is_named() {
+    let net = Net::new();
+    for (path, part) in [("/nowhere/at/all", "/nowhere/at/all"), ("/dev/null", "/dev/null")] {
+        for command in ["apply", "plan", "run"] {
+            let args = [command, "--hostname-override=node-a", "--manifests", path];
+            let finished = net.node().output(deltaproxy_binary(), &args);
+            assert_eq!(finished.code(), Some(1), "{command} {path}: {}", finished.stderr);
+            assert!(finished.stderr.contains(part), "{}", finished.stderr);
+        }
+    }
+    assert_eq!(tables(net.node()), [None, None]);
+}
+
+#[test]
+fn wrong_arguments_are_refused() {
+    let net = Net::new();
+    for args in [
+        &[][..],
+        &["aply"],
+        &["apply"],
+        &["cleanup", "now"],
+        &["apply", "--manifests", "/tmp", "--output", "xml"],
+        &["apply", "--manifests", "/tmp", "--cluster-cidr", "10.0.0.0/40"],
+        &["apply", "--manifests", "/tmp", "--masquerade-bit", "32"],
+        &["run", "--manifests", "/tmp", "--nodeport-addresses", "primary,10.0.0.0/8"],
+        &["run", "--manifests", "/tmp", "--healthz-bind-address", "somewhere"],
+    ] {
+        let finished = net.node().output(deltaproxy_binary(), args);
+        assert_eq!(finished.code(), Some(2), "{args:?}: {}", finished.stderr);
+        assert!(!finished.stderr.is_empty(), "{args:?}");
+    }
+    assert_eq!(tables(net.node()), [None, None]);
+}
+
+#[test]
+fn without_permission_every_command_says_so_in_one_line() {
+    let net = Net::new();
+    let manifests = Manifests::new("a");
+    let binary = deltaproxy_binary();
+    for command in ["apply", "plan", "run", "cleanup"] {
+        let mut args = vec!["--bounding-set=-all", "--inh-caps=-all", "--"];
+        args.push(binary.to_str().unwrap());
+        match command {
+            "cleanup" => args.push(command),
+            _ => args.extend(manifests.arguments(command)),
+        }
+        let finished = net.node().output("setpriv", &args);
+        assert_eq!(finished.code(), Some(1), "{command}: {}", finished.stderr);
+        assert!(finished.stderr.contains("CAP_NET_ADMIN"), "{command}: {}", finished.stderr);
+        assert_eq!(finished.stderr.trim_end().lines().count(), 1, "{}", finished.stderr);
+    }
+    assert_eq!(tables(net.node()), [None, None]);
+}
+
+// run.
+
+#[test]
+fn run_follows_files_that_change_come_and_go() {
+    let net = Net::new();
+    // What nobody serves is refused on its way out, so there must be a way out.
+    let outside = net.outside("x", "192.0.2.10");
+    net.route_everything_to(&outside);
+    let pod = net.pod("p", "10.244.1.9");
+    let (a, c) = (net.pod("a", "10.244.1.5"), net.remote_pod("c", "10.244.2.7"));
+    let _servers = [a.serve_tcp(8080, "a"), c.serve_tcp(8080, "c")];
+    let manifests = Manifests::new("a");
+    let daemon = manifests.run(net.node());
+    wait_for_endpoints(net.node(), 1);
+    assert_eq!(pod.connect_tcp(WEB).server(), "a");
+
+    manifests.set_endpoints("c 10.244.2.99");
+    wait_for_endpoints(net.node(), 2);
+    manifests.set_endpoints("c");
+    wait_for_endpoints(net.node(), 1);
+    assert_eq!(pod.connect_tcp(WEB).server(), "c");
+
+    fs::remove_file(manifests.path().join("slice.yaml")).unwrap();
+    wait_for_endpoints(net.node(), 0);
+    assert_eq!(pod.connect_tcp(WEB), Answer::Refused);
+    manifests.set_endpoints("a");
+    wait_for_endpoints(net.node(), 1);
+    assert_eq!(daemon.terminate(SOON).code(), Some(0));
+}
+
+#[test]
+fn a_file_that_becomes_invalid_keeps_what_it_said() {
+    let net = Net::new();
+    let manifests = Manifests::new("a c");
+    let mut daemon = manifests.run(net.node());
+    wait_for_endpoints(net.node(), 2);
+    let good = fs::read_to_string(manifests.path().join("web.yaml")).unwrap();
+
+    manifests.write_text("web.yaml", &good.replace("\"port\":80", "\"port\":70000"));
+    daemon.wait_for_line("web.yaml:1: Service default/web: spec.ports[0].port", SOON);
+    manifests.write_text("web.yaml", "apiVersion: [v1\n");
+    daemon.wait_for_line("web.yaml:", SOON);
+    // Others are followed meanwhile.
+    manifests.set_endpoints("a c d");
+    wait_for_endpoints(net.node(), 3);
+    manifests.write_text("web.yaml", &good.replace("10.96.0.10", "10.96.0.77"));
+    eventually("the new address", SOON, || {
+        let ips = &net.node().read_table(Family::Ip)?.sets["cluster-ips"];
+        (ips.elements[0].key == [10, 96, 0, 77]).then_some(())
+    });
+}
+
+#[test]
+fn the_tables_stay_when_the_daemon_ends_and_the_next_one_adopts_them() {
+    let net = Net::new();
+    let pod = net.pod("p", "10.244.1.9");
+    let a = net.pod("a", "10.244.1.5");
+    let _server = a.serve_tcp(8080, "a");
+    let manifests = Manifests::new("a");
+    let daemon = manifests.run(net.node());
+    wait_for_endpoints(net.node(), 1);
+    assert_eq!(daemon.terminate(SOON).code(), Some(0));
+    let plain = || {
+        tables(net.node()).map(|table| {
+            let mut table = table.unwrap();
+            // An owner comes and goes; rules keep their handles.
+            table.flags = 0;
+            table
+        })
+    };
+    let before = plain();
+    assert_eq!(pod.connect_tcp(WEB).server(), "a");
+
+    for _ in 0..2 {
+        let daemon = manifests.run(net.node());
+        manifests.set_endpoints("a c");
+        wait_for_endpoints(net.node(), 2);
+        manifests.set_endpoints("a");
+        wait_for_endpoints(net.node(), 1);
+        assert_eq!(plain(), before);
+        daemon.signal(Signal::SIGKILL);
+        let _ = daemon.finish(SOON);
+        assert_eq!(plain(), before);
+        assert_eq!(pod.connect_tcp(WEB).server(), "a");
+    }
+}
+
+#[test]
+fn changes_made_while_no_daemon_runs_are_found_at_the_next_start() {
+    let net = Net::new();
+    let manifests = Manifests::new("a b c");
+    let daemon = manifests.run(net.node());
+    wait_for_endpoints(net.node(), 3);
+    daemon.signal(Signal::SIGKILL);
+    let _ = daemon.finish(SOON);
+    manifests.set_endpoints("d");
+    let _daemon = manifests.run(net.node());
+    wait_for_endpoints(net.node(), 1);
+}
+
+/// Cases 108 and 109: with an owner the tables cannot go; else they are repaired.
+#[test]
+fn the_tables_survive_what_others_do_while_the_daemon_runs() {
+    if !nft_available() {
+        return;
+    }
+    let net = Net::new();
+    let manifests = Manifests::new("a c");
+    let _daemon = manifests.run(net.node());
+    wait_for_endpoints(net.node(), 2);
+    let before = tables(net.node());
+    net.node().nft("flush ruleset");
+    if kernel_has_owners() {
+        assert_eq!(tables(net.node()), before);
+        let args = ["delete", "table", "ip", "kube-proxy"];
+        assert_ne!(net.node().output("/usr/sbin/nft", &args).code(), Some(0));
+        assert_eq!(tables(net.node()), before);
+    }
+    wait_for_endpoints(net.node(), 2);
+}
+
+/// Tables that `apply` made have no owner, and cannot get one: their loss is noticed.
+#[test]
+fn tables_without_owner_are_repaired_within_seconds() {
+    if !nft_available() {
+        return;
+    }
+    let net = Net::new();
+    let manifests = Manifests::new("a c");
+    let _ = manifests.once(net.node(), "apply").ok();
+    let _daemon = manifests.run(net.node());
+    manifests.set_endpoints("a c d");
+    wait_for_endpoints(net.node(), 3);
+    let limit = Duration::from_secs(3);
+    let repaired = |what: &str, limit| {
+        eventually(what, limit, || {
+            let table = net.node().read_table(Family::Ip)?;
+            let complete = table.sets.get("endpoints")?.elements.len() == 3
+                && table.chains.get("nat-prerouting")?.rules.len() == 1;
+            complete.then_some(())
+        });
+    };
+    net.node().nft("flush map ip kube-proxy endpoints");
+    repaired("a repair of the flushed map", limit);
+    net.node().nft("flush chain ip kube-proxy nat-prerouting");
+    repaired("a repair of the flushed chain", limit);
+    net.node().nft("flush ruleset");
+    repaired("a repair of the flushed ruleset", limit);
+}
+
+#[test]
+fn a_second_daemon_waits_for_the_first_to_end_and_takes_over() {
+    if !kernel_has_owners() {
+        return;
+    }
+    let net = Net::new();
+    let (first_manifests, second_manifests) = (Manifests::new("a c"), Manifests::new("a c d"));
+    let first = first_manifests.run(net.node());
+    wait_for_endpoints(net.node(), 2);
+    let mut second = second_manifests.run(net.node());
+    second.wait_for_line("owned by another process", SOON);
+    assert_eq!(second_manifests.once(net.node(), "apply").code(), Some(1));
+    assert_eq!(net.node().output(deltaproxy_binary(), &["cleanup"]).code(), Some(1));
+    wait_for_endpoints(net.node(), 2);
+    let _ = first.terminate(SOON);
+    wait_for_endpoints(net.node(), 3);
+}
+
+#[test]
+fn apply_works_on_the_tables_of_a_daemon_that_has_ended() {
+    let net = Net::new();
+    let manifests = Manifests::new("a c");
+    let daemon = manifests.run(net.node());
+    wait_for_endpoints(net.node(), 2);
+    let _ = daemon.terminate(SOON);
+    manifests.set_endpoints("a");
+    let _ = manifests.once(net.node(), "apply").ok();
+    wait_for_endpoints(net.node(), 1);
+    let _ = net.node().output(deltaproxy_binary(), &["cleanup"]).ok();
+    assert_eq!(tables(net.node()), [None, None]);
+}
