@@ -1,0 +1,163 @@
+//! The daemon with an API server: from what the server says to packets.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::time::Duration;
+
+use netlink_tests::apiserver::object::{endpoint_slice, node, service, service_cidr};
+use netlink_tests::apiserver::{ApiServer, Fault, Kind, On};
+use netlink_tests::reader::Family;
+use netlink_tests::{Host, Net, Process, Server, deltaproxy_binary, eventually};
+
+const WEB: &str = "10.96.0.10:80";
+
+/// How long the daemon may take to notice something, on a busy machine.
+const SOON: Duration = Duration::from_secs(15);
+
+/// A node with two pods that serve, an API server on its loopback, and a host outside.
+struct Cluster {
+    net: Net,
+    api: ApiServer,
+    _pods: [(Host, Server); 2],
+    outside: Host,
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let net = Net::new();
+        let pod = |name: &str, ip: &str| {
+            let host = net.pod(name, ip);
+            let server = host.serve_tcp(8080, name);
+            (host, server)
+        };
+        let pods = [pod("a", "10.244.1.5"), pod("b", "10.244.1.6")];
+        let outside = net.outside("outside", "192.0.2.10");
+        let api = net.node().run(ApiServer::start);
+        api.push(node("node1", "192.168.50.2"));
+        api.push(service_cidr("kubernetes", "10.96.0.0/16"));
+        api.push(service("default/web", "10.96.0.10", 80));
+        api.push(endpoint_slice("default/web-1", "web", &["10.244.1.5"], 8080));
+        Self { net, api, _pods: pods, outside }
+    }
+
+    fn daemon(&self) -> Process {
+        let kubeconfig = self.api.kubeconfig().to_str().unwrap();
+        self.net.node().spawn(
+            deltaproxy_binary(),
+            &[
+                "run",
+                "--kubeconfig",
+                kubeconfig,
+                "--hostname-override=node1",
+                "--cluster-cidr=10.244.0.0/16",
+                "--healthz-bind-address=",
+                "--metrics-bind-address=",
+            ],
+        )
+    }
+
+    /// Waits until new connections reach this pod.
+    #[track_caller]
+    fn wait_for(&self, pod: &str) {
+        eventually(&format!("an answer of {pod}"), SOON, || {
+            let answer = self.outside.connect_tcp(WEB);
+            (format!("{answer:?}").contains(&format!("{pod:?}"))).then_some(())
+        });
+    }
+
+    fn has_tables(&self) -> bool {
+        self.net.node().read_table(Family::Ip).is_some()
+    }
+
+    fn replace_endpoint(&self, address: &str) {
+        self.api.push(endpoint_slice("default/web-1", "web", &[address], 8080));
+    }
+}
+
+#[test]
+fn what_the_server_says_is_routed_and_followed() {
+    let cluster = Cluster::new();
+    let _daemon = cluster.daemon();
+    cluster.wait_for("a");
+    cluster.replace_endpoint("10.244.1.6");
+    cluster.wait_for("b");
+}
+
+#[test]
+fn nothing_is_written_before_services_and_endpoint_slices_are_listed() {
+    let cluster = Cluster::new();
+    cluster.api.misbehave(
+        Kind::EndpointSlice,
+        On::Any,
+        Fault::Status(500, "InternalError"),
+        usize::MAX,
+    );
+    let _daemon = cluster.daemon();
+    cluster.api.wait_for_requests(SOON, |requests| {
+        requests.iter().filter(|request| request.kind == Some(Kind::EndpointSlice)).count() >= 3
+    });
+    assert!(!cluster.has_tables());
+    cluster.api.heal();
+    cluster.wait_for("a");
+}
+
+#[test]
+fn a_server_without_streaming_lists_is_followed_by_list_and_watch() {
+    let cluster = Cluster::new();
+    for kind in Kind::ALL {
+        cluster.api.misbehave(kind, On::StreamingList, Fault::Status(422, "Invalid"), usize::MAX);
+    }
+    let _daemon = cluster.daemon();
+    cluster.wait_for("a");
+    cluster.replace_endpoint("10.244.1.6");
+    cluster.wait_for("b");
+}
+
+#[test]
+fn the_rules_stay_while_the_server_is_away_and_what_it_missed_is_made_up_for() {
+    let cluster = Cluster::new();
+    let mut daemon = cluster.daemon();
+    cluster.wait_for("a");
+    cluster.api.stop();
+    cluster.replace_endpoint("10.244.1.6");
+    cluster.api.push(service("default/gone", "10.96.0.99", 80));
+    cluster.wait_for("a");
+    daemon.wait_for_line("trying again", SOON);
+    cluster.api.compact();
+    cluster.api.reopen();
+    cluster.wait_for("b");
+    cluster.api.delete(Kind::Service, "default/gone");
+    let has_gone = || format!("{:?}", cluster.net.node().read_table(Family::Ip)).contains("gone");
+    eventually("the deleted service to go", SOON, || (!has_gone()).then_some(()));
+}
+
+#[test]
+fn a_server_that_refuses_us_is_named_and_the_rules_stay() {
+    for (status, reason) in [(401, "Unauthorized"), (403, "Forbidden")] {
+        let cluster = Cluster::new();
+        let daemon = cluster.daemon();
+        cluster.wait_for("a");
+        daemon.terminate(SOON);
+        for kind in Kind::ALL {
+            cluster.api.misbehave(kind, On::Any, Fault::Status(status, reason), usize::MAX);
+        }
+        let mut daemon = cluster.daemon();
+        daemon.wait_for_line(&status.to_string(), SOON);
+        assert!(daemon.is_running());
+        cluster.wait_for("a");
+    }
+}
+
+#[test]
+fn a_missing_kubeconfig_is_named_and_waited_for() {
+    let net = Net::new();
+    let arguments = [
+        "run",
+        "--kubeconfig=/nonexistent/config",
+        "--hostname-override=node1",
+        "--healthz-bind-address=",
+        "--metrics-bind-address=",
+    ];
+    let mut daemon = net.node().spawn(deltaproxy_binary(), &arguments);
+    daemon.wait_for_line("/nonexistent/config", SOON);
+    assert!(daemon.is_running());
+}
