@@ -70,9 +70,21 @@ fn check_round_trip(host: &Host) {
     }
 }
 
+/// Whether root here is an ordinary user of the machine.
+fn in_user_namespace() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap();
+    map.split_whitespace().ne(["0", "0", "4294967295"])
+}
+
+/// Whether nft is there and can load a whole table. It sends a script as one message, which an
+/// ordinary user's send buffer does not hold.
+fn nft_can_load() -> bool {
+    nft_available() && !in_user_namespace()
+}
+
 #[test]
 fn nft_loads_what_it_lists_of_the_example_manifests() {
-    if !nft_available() {
+    if !nft_can_load() {
         return;
     }
     let net = Net::new();
@@ -86,7 +98,7 @@ fn nft_loads_what_it_lists_of_the_example_manifests() {
 
 #[test]
 fn nft_loads_what_it_lists_with_every_chain_and_setting() {
-    if !nft_available() {
+    if !nft_can_load() {
         return;
     }
     let everywhere = "0.0.0.0/0,::/0".parse().unwrap();
@@ -117,7 +129,7 @@ fn nft_lists_the_tables_as_json() {
 /// A script of all transactions makes the same tables as the transactions themselves.
 #[test]
 fn nft_understands_the_transactions_as_scripts() {
-    if !nft_available() {
+    if !nft_can_load() {
         return;
     }
     let net = Net::new();
@@ -227,9 +239,20 @@ fn a_table_of_kube_proxy_is_replaced_whole_in_one_transaction() {
     let mut proxy = Proxy::start(net.node(), routing());
     let generation = proxy.generation();
     let sent = apply_all(&mut proxy);
-    assert_eq!(sent.transactions.len(), 1);
-    assert_eq!(proxy.generation(), generation + 1);
+    // An ordinary user's send buffer may hold one table only.
+    let most = if in_user_namespace() { 2 } else { 1 };
+    assert!((1..=most).contains(&sent.transactions.len()), "{}", sent.transactions.len());
+    let commits = u32::try_from(sent.transactions.len()).unwrap();
+    assert_eq!(proxy.generation(), generation + commits);
     assert_eq!(sent.messages[&MessageKind::DelTable], 2);
+    for transaction in &sent.transactions {
+        let count = |of: fn(&Operation) -> bool| {
+            transaction.operations.iter().filter(|operation| of(operation)).count()
+        };
+        let deleted = count(|it| matches!(it, Operation::DeleteTable(_)));
+        assert_eq!(deleted, count(|it| matches!(it, Operation::AddTable(_))));
+        assert_ne!(deleted, 0, "elements come with their table");
+    }
 
     let fresh = Net::new();
     let _ = apply_all(&mut Proxy::start(fresh.node(), routing()));
