@@ -412,7 +412,7 @@ fn the_tables_survive_what_others_do_while_the_daemon_runs() {
 
 /// Tables that `apply` made have no owner, and cannot get one: their loss is noticed.
 #[test]
-fn tables_without_owner_are_repaired_within_seconds() {
+fn tables_without_owner_are_repaired() {
     if !nft_available() {
         return;
     }
@@ -422,7 +422,9 @@ fn tables_without_owner_are_repaired_within_seconds() {
     let _daemon = manifests.run(net.node());
     manifests.set_endpoints("a c d");
     wait_for_endpoints(net.node(), 3);
-    let limit = Duration::from_secs(3);
+    // The daemon looks twice a second, but reads no more than a tenth of the time, and reading
+    // takes long in a debug build on a busy machine.
+    let limit = SOON;
     let repaired = |what: &str, limit| {
         eventually(what, limit, || {
             let table = net.node().read_table(Family::Ip)?;
