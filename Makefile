@@ -5,7 +5,7 @@
 TARGET_DIR = $${CARGO_TARGET_DIR:-target}
 IN_NAMESPACES = sh netlink-tests/in-namespaces
 FUZZ_SECONDS = 20
-FUZZ_TARGETS = attributes manifests
+FUZZ_TARGETS = attributes dump events manifests
 
 .PHONY: help build demo test bench fuzz lint docs deny clean
 

@@ -1,0 +1,36 @@
+//! Whatever a dump contains, splitting and decoding it ends without a panic.
+
+#![no_main]
+
+use deltaproxy::netlink::message::{Meaning, Messages};
+use deltaproxy::nft::{Chain, DecodedRule, DecodedSet, Family, Table, decode_elements};
+use libfuzzer_sys::fuzz_target;
+
+/// Length of `struct nfgenmsg`, which comes before the attributes of each object.
+const OBJECT_HEADER: usize = 4;
+
+fuzz_target!(|datagram: &[u8]| {
+    let mut left = datagram.len();
+    for message in Messages::new(datagram) {
+        let Ok(message) = message else { continue };
+        assert!(message.payload.len() < left, "every message takes bytes of the datagram");
+        left -= message.payload.len() + 1;
+        if let Ok(Meaning::Object(_)) = message.meaning() {
+            decode(message.payload.get(OBJECT_HEADER..).unwrap_or_default());
+        }
+    }
+    decode(datagram);
+});
+
+/// Decodes attributes as every kind of object, and prints what they say.
+fn decode(attributes: &[u8]) {
+    for family in [Family::Ip, Family::Ip6] {
+        let _ = Table::decode(family, attributes).map(|table| table.to_string());
+    }
+    let _ = Chain::decode(attributes).map(|chain| chain.to_string());
+    let _ = DecodedRule::decode(attributes).map(|rule| format!("{rule:?}"));
+    let _ = DecodedSet::decode(attributes).map(|decoded| decoded.set.map(|set| set.to_string()));
+    let _ = decode_elements(attributes, |view| {
+        let _ = view.to_element();
+    });
+}
