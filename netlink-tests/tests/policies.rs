@@ -1,7 +1,7 @@
 //! Traffic policies, masquerade, hairpin, and which endpoints are used.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use deltaproxy::config::{ClusterCidrs, Routing};
+use deltaproxy::config::{LocalDetection, Routing};
 use netlink_tests::scenario::{
     Endpoint, Expect, Family, Lab, Node, Object, Protocol, Scope, Service, Slice, assert_even,
     keeps_source, masquerades, routing,
@@ -160,7 +160,7 @@ fn masquerade_all_concerns_cluster_ips_and_not_external_policy_local() {
 /// Case 9.
 #[test]
 fn without_cluster_cidr_cluster_ips_are_not_masqueraded_and_pods_count_as_outside() {
-    let mut lab = Lab::with(Routing { cluster_cidrs: ClusterCidrs::default(), ..routing() });
+    let mut lab = Lab::with(Routing { local_detection: LocalDetection::default(), ..routing() });
     lab.apply(&[&web(), &slice("a c")]);
     lab.check(&[
         ("pod", WEB, keeps_source("a c")),
@@ -196,7 +196,7 @@ fn a_pod_reaches_itself_through_every_address_and_sees_the_node() {
 /// Case 80.
 #[test]
 fn hairpin_needs_no_cluster_cidr() {
-    let mut lab = Lab::with(Routing { cluster_cidrs: ClusterCidrs::default(), ..routing() });
+    let mut lab = Lab::with(Routing { local_detection: LocalDetection::default(), ..routing() });
     lab.apply(&[&web(), &slice("a")]);
     lab.check(&[("a", WEB, masquerades("a")), ("b", WEB, keeps_source("a"))]);
 }

@@ -12,7 +12,10 @@ use serde_json::{Map, Value};
 use crate::yaml::{self, Document};
 
 use super::fields::{self, Type};
-use super::{ConfigError, NodePortAddresses, Routing, address, duration, read};
+use super::local::DetectLocalMode;
+use super::{
+    ConfigError, InterfaceName, LocalDetection, NodePortAddresses, Routing, address, duration, read,
+};
 
 /// What the file says that has no effect.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -76,7 +79,6 @@ impl File {
         let mut notes = Notes::default();
         reader.check(root, "", &mut notes)?;
         reader.mode(&mut notes)?;
-        reader.detect_local_mode(&mut notes)?;
         reader.file(notes)
     }
 }
@@ -88,13 +90,13 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn file(&self, notes: Notes) -> Result<File, ConfigError> {
+    fn file(&self, mut notes: Notes) -> Result<File, ConfigError> {
         let (healthz_bind_address, metrics_bind_address) = self.bind_addresses()?;
         Ok(File {
             kubeconfig: self.text("clientConnection.kubeconfig").map(PathBuf::from),
             hostname_override: self.hostname_override()?,
             routing: Routing {
-                cluster_cidrs: self.parsed("clusterCIDR", str::parse)?.unwrap_or_default(),
+                local_detection: self.local_detection(&mut notes)?,
                 masquerade_all: self.flag("nftables.masqueradeAll"),
                 masquerade_bit: self.masquerade_bit()?,
                 node_port_addresses: self.node_port_addresses()?,
@@ -158,19 +160,36 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn detect_local_mode(&self, notes: &mut Notes) -> Result<(), ConfigError> {
-        let field = "detectLocalMode";
-        match self.text(field) {
-            None | Some("ClusterCIDR") => {}
-            Some("NodeCIDR" | "BridgeInterface" | "InterfaceNamePrefix") => {
-                notes.without_effect.push(field.to_owned());
+    fn local_detection(&self, notes: &mut Notes) -> Result<LocalDetection, ConfigError> {
+        let mode = self.parsed("detectLocalMode", str::parse)?.unwrap_or_default();
+        let (own, detection) = match mode {
+            DetectLocalMode::ClusterCidr => {
+                let cidrs = self.parsed(CLUSTER_CIDR, str::parse)?.unwrap_or_default();
+                (CLUSTER_CIDR, LocalDetection::ClusterCidr(cidrs))
             }
-            Some(other) => {
-                let expected = "ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix";
-                return Err(self.error(field, format!("is {other:?}; expected {expected}")));
+            DetectLocalMode::NodeCidr => ("", LocalDetection::NodeCidr),
+            DetectLocalMode::BridgeInterface => {
+                let name = self.interface_name(BRIDGE_INTERFACE, mode)?;
+                (BRIDGE_INTERFACE, LocalDetection::BridgeInterface(name))
             }
-        }
-        Ok(())
+            DetectLocalMode::InterfaceNamePrefix => {
+                let prefix = self.interface_name(INTERFACE_NAME_PREFIX, mode)?;
+                (INTERFACE_NAME_PREFIX, LocalDetection::InterfaceNamePrefix(prefix))
+            }
+        };
+        let others = [CLUSTER_CIDR, BRIDGE_INTERFACE, INTERFACE_NAME_PREFIX].into_iter();
+        let idle = others.filter(|field| *field != own && self.text(field).is_some());
+        notes.without_effect.extend(idle.map(str::to_owned));
+        Ok(detection)
+    }
+
+    fn interface_name(
+        &self,
+        field: &str,
+        mode: DetectLocalMode,
+    ) -> Result<InterfaceName, ConfigError> {
+        let missing = || self.error(field, format!("is empty; expected a name for mode {mode}"));
+        self.parsed(field, str::parse)?.ok_or_else(missing)
     }
 
     /// The addresses of healthz and metrics; `bindAddress` says of which family they are if the
@@ -299,12 +318,15 @@ fn shortened(value: &Value) -> String {
 const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
 const KIND: &str = "KubeProxyConfiguration";
 
+const CLUSTER_CIDR: &str = "clusterCIDR";
+const BRIDGE_INTERFACE: &str = "detectLocal.bridgeInterface";
+const INTERFACE_NAME_PREFIX: &str = "detectLocal.interfaceNamePrefix";
+
 /// The longest part of a wrong value that an error repeats, in characters.
 const MAX_SHOWN: usize = 60;
 
 #[cfg(test)]
 mod tests {
-    use super::super::ClusterCidrs;
     use super::*;
 
     const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\n\
@@ -349,8 +371,8 @@ mod tests {
         let text = include_str!("../../examples/kube-proxy-config.yaml");
         let file = File::parse(Path::new("example"), text).unwrap();
         assert_eq!(
-            file.routing.cluster_cidrs,
-            "10.244.0.0/16,fd00:10:244::/56".parse::<ClusterCidrs>().unwrap()
+            file.routing.local_detection,
+            LocalDetection::ClusterCidr("10.244.0.0/16,fd00:10:244::/56".parse().unwrap())
         );
         assert_eq!(file.kubeconfig, Some("/var/lib/kube-proxy/kubeconfig.conf".into()));
         assert_eq!(file.min_sync_period, Duration::ZERO);
@@ -367,7 +389,8 @@ mod tests {
         );
         assert_eq!(file.kubeconfig, Some("/k".into()));
         assert_eq!(file.hostname_override.as_deref(), Some("n"));
-        assert_eq!(file.routing.cluster_cidrs, "10.0.0.0/8".parse().unwrap());
+        let cidrs = "10.0.0.0/8".parse().unwrap();
+        assert_eq!(file.routing.local_detection, LocalDetection::ClusterCidr(cidrs));
         assert!(file.routing.masquerade_all);
         assert_eq!(file.routing.masquerade_mark(), 1 << 31);
         assert_eq!(file.routing.node_port_addresses, "192.168.0.0/16,::/0".parse().unwrap());
@@ -375,6 +398,27 @@ mod tests {
         assert_eq!(file.healthz_bind_address.to_string(), "127.0.0.1:10256");
         assert_eq!(file.metrics_bind_address.to_string(), "[::1]:9999");
         assert_eq!(file.notes, Notes::default());
+    }
+
+    #[test]
+    fn pods_are_told_by_what_the_mode_says_and_settings_of_other_modes_have_no_effect() {
+        let all = "clusterCIDR: 10.0.0.0/8\ndetectLocal:\n  bridgeInterface: br0\n  \
+                   interfaceNamePrefix: cali\ndetectLocalMode: ";
+        let cluster_cidr = LocalDetection::ClusterCidr("10.0.0.0/8".parse().unwrap());
+        let bridge = LocalDetection::BridgeInterface("br0".parse().unwrap());
+        let prefix = LocalDetection::InterfaceNamePrefix("cali".parse().unwrap());
+        for (mode, expected, own) in [
+            ("ClusterCIDR", cluster_cidr, CLUSTER_CIDR),
+            ("NodeCIDR", LocalDetection::NodeCidr, ""),
+            ("BridgeInterface", bridge, BRIDGE_INTERFACE),
+            ("InterfaceNamePrefix", prefix, INTERFACE_NAME_PREFIX),
+        ] {
+            let file = read(&format!("{all}{mode}\n"));
+            assert_eq!(file.routing.local_detection, expected);
+            let mut others = vec![CLUSTER_CIDR, BRIDGE_INTERFACE, INTERFACE_NAME_PREFIX];
+            others.retain(|field| *field != own);
+            assert_eq!(file.notes.without_effect, others);
+        }
     }
 
     #[test]
@@ -398,15 +442,15 @@ mod tests {
     #[test]
     fn fields_without_effect_and_unknown_ones_are_named_in_one_line_each() {
         let file = read(
-            "detectLocalMode: NodeCIDR\nipvs: {scheduler: rr}\nconfigSyncPeriod: 15m\n\
+            "ipvs: {scheduler: rr}\nconfigSyncPeriod: 15m\n\
              featureGates: {A: true}\nmtu: 9000\nnftables:\n  speed: high\n",
         );
         assert_eq!(
             file.notes.lines(),
             [
                 "fields of the configuration without effect: \
-                 configSyncPeriod, featureGates, ipvs.scheduler, detectLocalMode",
-                "unknown fields of the configuration: line 8: mtu, line 10: nftables.speed",
+                 configSyncPeriod, featureGates, ipvs.scheduler",
+                "unknown fields of the configuration: line 7: mtu, line 9: nftables.speed",
             ]
         );
     }
@@ -462,6 +506,15 @@ mod tests {
             (
                 "detectLocalMode: Guess\n",
                 "k.yaml:4: detectLocalMode: is \"Guess\"; expected ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix",
+            ),
+            (
+                "detectLocalMode: BridgeInterface\n",
+                "k.yaml:1: detectLocal.bridgeInterface: is empty; expected a name for mode BridgeInterface",
+            ),
+            (
+                "detectLocal: {interfaceNamePrefix: a/b}\ndetectLocalMode: InterfaceNamePrefix\n",
+                "k.yaml:4: detectLocal.interfaceNamePrefix: \"a/b\" is not the name of an interface: \
+                 expected 1 to 15 bytes without spaces and without any of / : \" * \\",
             ),
             ("bindAddress: eth0\n", "k.yaml:4: bindAddress: is \"eth0\"; expected an IP address"),
             ("---\nkind: X\n", "k.yaml:5: kind: begins a second document; expected one"),

@@ -12,9 +12,10 @@ use tracing::level_filters::LevelFilter;
 
 use super::address::{self, AddressError};
 use super::file::{File, Notes};
+use super::local::DetectLocalMode;
 use super::{
-    ClusterCidrs, Config, ConfigError, Loaded, NodePortAddresses, Routing, Source, duration,
-    node_name,
+    ClusterCidrs, Config, ConfigError, InterfaceName, Loaded, LocalDetection, NodePortAddresses,
+    Routing, Source, duration, node_name,
 };
 
 /// The flags of `deltaproxy run`.
@@ -62,8 +63,20 @@ pub struct NodeFlags {
     /// Name of this machine's Node object, if it is not the host name
     #[arg(long, value_name = "NAME")]
     pub hostname_override: Option<String>,
-    /// Pod addresses, one range of each family: 10.244.0.0/16,fd00:10:244::/56; traffic to a
-    /// ClusterIP from elsewhere is masqueraded
+    /// How traffic from pods is told from other traffic, which is masqueraded on its way to a
+    /// ClusterIP: ClusterCIDR, NodeCIDR (the Node's podCIDRs), BridgeInterface or
+    /// InterfaceNamePrefix [default: ClusterCIDR]
+    #[arg(long, value_name = "MODE", conflicts_with = "config")]
+    pub detect_local_mode: Option<DetectLocalMode>,
+    /// Interface by which traffic from pods comes in, for mode BridgeInterface
+    #[arg(long, value_name = "NAME", conflicts_with = "config")]
+    pub pod_bridge_interface: Option<InterfaceName>,
+    /// What the names of the interfaces start with by which traffic from pods comes in, for mode
+    /// InterfaceNamePrefix
+    #[arg(long, value_name = "PREFIX", conflicts_with = "config")]
+    pub pod_interface_name_prefix: Option<InterfaceName>,
+    /// Pod addresses, for mode ClusterCIDR: one range of each family, such as
+    /// 10.244.0.0/16,fd00:10:244::/56
     #[arg(long, value_name = "CIDRS", conflicts_with = "config")]
     pub cluster_cidr: Option<ClusterCidrs>,
     /// Masquerade all traffic to ClusterIPs
@@ -169,17 +182,38 @@ impl NodeFlags {
         self.config.as_deref().map(File::read).transpose()
     }
 
-    fn routing(&self) -> Routing {
+    fn routing(&self) -> Result<Routing, ConfigError> {
         let default = Routing::default();
-        Routing {
-            cluster_cidrs: self.cluster_cidr.unwrap_or_default(),
+        Ok(Routing {
+            local_detection: self.local_detection()?,
             masquerade_all: self.masquerade_all.unwrap_or_default(),
             masquerade_bit: self.masquerade_bit.unwrap_or(default.masquerade_bit),
             node_port_addresses: self
                 .nodeport_addresses
                 .clone()
                 .unwrap_or(default.node_port_addresses),
-        }
+        })
+    }
+
+    fn local_detection(&self) -> Result<LocalDetection, ConfigError> {
+        let mode = self.detect_local_mode.unwrap_or_default();
+        let needed = |name: &Option<InterfaceName>, flag| {
+            name.clone().ok_or(ConfigError::DetectLocal { mode, flag })
+        };
+        Ok(match mode {
+            DetectLocalMode::ClusterCidr => {
+                LocalDetection::ClusterCidr(self.cluster_cidr.unwrap_or_default())
+            }
+            DetectLocalMode::NodeCidr => LocalDetection::NodeCidr,
+            DetectLocalMode::BridgeInterface => LocalDetection::BridgeInterface(needed(
+                &self.pod_bridge_interface,
+                "pod-bridge-interface",
+            )?),
+            DetectLocalMode::InterfaceNamePrefix => LocalDetection::InterfaceNamePrefix(needed(
+                &self.pod_interface_name_prefix,
+                "pod-interface-name-prefix",
+            )?),
+        })
     }
 }
 
@@ -205,7 +239,7 @@ fn load(
     let config = Config {
         node_name: node_name(wanted_name)?,
         source,
-        routing: node.routing(),
+        routing: node.routing()?,
         min_sync_period: daemon.min_sync_period.unwrap_or_default(),
         healthz_bind_address: listen(daemon.healthz_bind_address, address::DEFAULT_HEALTHZ),
         metrics_bind_address: listen(daemon.metrics_bind_address, address::DEFAULT_METRICS),
@@ -307,7 +341,9 @@ mod tests {
             node_name: "n1".to_owned(),
             source: Source::Kubeconfig("/k".into()),
             routing: Routing {
-                cluster_cidrs: "10.0.0.0/8,fd00::/8".parse().unwrap(),
+                local_detection: LocalDetection::ClusterCidr(
+                    "10.0.0.0/8,fd00::/8".parse().unwrap(),
+                ),
                 masquerade_all: true,
                 masquerade_bit: 3,
                 node_port_addresses: "0.0.0.0/0".parse().unwrap(),
@@ -317,6 +353,29 @@ mod tests {
             metrics_bind_address: Some("1.2.3.4:10249".parse().unwrap()),
         };
         assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn pods_are_told_by_what_the_mode_says() {
+        let others = "--hostname-override n --cluster-cidr ::/0 --pod-bridge-interface 99 \
+                      --pod-interface-name-prefix drop";
+        for (mode, expected) in [
+            ("ClusterCIDR", LocalDetection::ClusterCidr("::/0".parse().unwrap())),
+            ("NodeCIDR", LocalDetection::NodeCidr),
+            ("BridgeInterface", LocalDetection::BridgeInterface("99".parse().unwrap())),
+            ("InterfaceNamePrefix", LocalDetection::InterfaceNamePrefix("drop".parse().unwrap())),
+        ] {
+            let flags = format!("{others} --detect-local-mode {mode}");
+            assert_eq!(config(&flags).routing.local_detection, expected);
+        }
+        for (mode, flag) in [
+            ("BridgeInterface", "pod-bridge-interface"),
+            ("InterfaceNamePrefix", "pod-interface-name-prefix"),
+        ] {
+            let flags = format!("--hostname-override n --detect-local-mode {mode}");
+            let error = run(&flags).unwrap().load().unwrap_err().to_string();
+            assert_eq!(error, format!("--detect-local-mode={mode} needs --{flag}"));
+        }
     }
 
     #[test]
@@ -330,6 +389,9 @@ mod tests {
         for (flags, flag, expectation) in [
             ("--masquerade-bit 32", "--masquerade-bit", "0..=31"),
             ("--cluster-cidr x", "--cluster-cidr", "not an address range"),
+            ("--detect-local-mode x", "--detect-local-mode", "NodeCIDR, BridgeInterface"),
+            ("--pod-bridge-interface a/b", "--pod-bridge-interface", "1 to 15 bytes"),
+            ("--pod-interface-name-prefix=", "--pod-interface-name-prefix", "1 to 15 bytes"),
             ("--nodeport-addresses primary,::/0", "--nodeport-addresses", "alone"),
             ("--healthz-bind-address x", "--healthz-bind-address", "address to listen on"),
             ("--min-sync-period 5", "--min-sync-period", "duration such as"),
@@ -350,6 +412,9 @@ mod tests {
         for flag in [
             "--kubeconfig /k",
             "--cluster-cidr ::/0",
+            "--detect-local-mode NodeCIDR",
+            "--pod-bridge-interface br0",
+            "--pod-interface-name-prefix cali",
             "--masquerade-all",
             "--masquerade-bit 1",
             "--nodeport-addresses ::/0",

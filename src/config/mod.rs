@@ -9,15 +9,18 @@ pub mod duration;
 mod fields;
 mod file;
 pub mod flags;
+pub mod local;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use self::local::DetectLocalMode;
 use crate::yaml::SyntaxError;
 
 pub use cidr::{Cidr, ClusterCidrs, NodePortAddresses};
 pub use file::Notes;
+pub use local::{InterfaceName, LocalDetection};
 
 /// All settings of a daemon, or of one `apply` or `plan`.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,8 +53,8 @@ pub enum Source {
 /// What packets get beyond what the objects say.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Routing {
-    /// The pods' addresses; traffic to a ClusterIP from elsewhere is masqueraded.
-    pub cluster_cidrs: ClusterCidrs,
+    /// How packets from pods are told from others.
+    pub local_detection: LocalDetection,
     /// Masquerade all traffic to ClusterIPs.
     pub masquerade_all: bool,
     /// The bit, 0 to 31, of the packet mark that asks for masquerade.
@@ -70,7 +73,7 @@ impl Routing {
 impl Default for Routing {
     fn default() -> Self {
         Self {
-            cluster_cidrs: ClusterCidrs::default(),
+            local_detection: LocalDetection::default(),
             masquerade_all: false,
             masquerade_bit: DEFAULT_MASQUERADE_BIT,
             node_port_addresses: NodePortAddresses::Primary,
@@ -117,6 +120,14 @@ pub enum ConfigError {
         field: String,
         /// What is there, and what was expected.
         message: String,
+    },
+    /// The mode of local detection needs a value that was not given.
+    #[error("--detect-local-mode={mode} needs --{flag}")]
+    DetectLocal {
+        /// The mode.
+        mode: DetectLocalMode,
+        /// The flag's name.
+        flag: &'static str,
     },
     /// The name of this node was given and is blank.
     #[error("--hostname-override is blank: give the name of this machine's Node object")]

@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::layout::{FRONTEND, FRONTEND_TREES, NODE_PORT, NODE_PORT_TREES};
 use crate::nft::{
-    Chain, ChainType, Family, Hook, HookPoint, Operand, Rule, Selector, Statement, Verdict,
+    Chain, ChainType, Family, Hook, HookPoint, Name, Operand, Rule, Selector, Statement, Verdict,
 };
 
 /// The name of our table in both families.
@@ -28,12 +28,47 @@ pub struct Settings {
     pub masquerade_mark: u32,
     /// Masquerade all traffic to cluster IPs.
     pub masquerade_all: bool,
-    /// Sources in this range are pods of the cluster; `None` if that cannot be told.
-    pub cluster_cidr: Option<(IpAddr, u8)>,
+    /// How packets from pods are told from others; `None` if that cannot be told.
+    pub local_detector: Option<LocalDetector>,
     /// Node ports are open on every local address, not only on those in `nodeport-ips`.
     pub node_ports_everywhere: bool,
     /// Ranges that cluster IPs are allocated from, of this family.
     pub service_cidrs: Vec<(IpAddr, u8)>,
+}
+
+/// What makes a packet one from a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LocalDetector {
+    /// Its source is in this range of the table's family.
+    Range((IpAddr, u8)),
+    /// It came in by this interface. What the node sends itself came in by none.
+    Interface(Name),
+    /// It came in by an interface whose name starts so, at most 15 bytes.
+    InterfacePrefix(Name),
+}
+
+impl LocalDetector {
+    /// Goes on for packets from pods.
+    fn local(&self) -> Statement {
+        self.compare(false)
+    }
+
+    /// Goes on for all other packets. Those that the node sends are among them: without an input
+    /// device the kernel compares with an empty name (`nft_meta_get_eval`).
+    fn not_local(&self) -> Statement {
+        self.compare(true)
+    }
+
+    fn compare(&self, negated: bool) -> Statement {
+        let (selector, value) = match self {
+            Self::Range(range) => (Selector::Saddr, operand(*range)),
+            Self::Interface(name) => (Selector::Iifname, Operand::Interface(name.clone())),
+            Self::InterfacePrefix(prefix) => {
+                (Selector::Iifname, Operand::InterfacePrefix(prefix.clone()))
+            }
+        };
+        Statement::Compare { selector, negated, value }
+    }
 }
 
 /// A chain with its rules.
@@ -159,12 +194,9 @@ fn service_traffic(settings: &Settings) -> Vec<Vec<Statement>> {
     let mut rules = Vec::new();
     let cluster_ip = || in_set(&[Selector::Daddr], "cluster-ips");
     let mark = || Statement::MarkSet(settings.masquerade_mark);
-    match settings.cluster_cidr {
+    match &settings.local_detector {
         _ if settings.masquerade_all => rules.push(vec![cluster_ip(), mark()]),
-        Some(range) => {
-            let outside = not_in_range(Selector::Saddr, range);
-            rules.push(vec![cluster_ip(), outside, mark()]);
-        }
+        Some(detector) => rules.push(vec![cluster_ip(), detector.not_local(), mark()]),
         None => {}
     }
     rules.push(vec![in_set(FRONTEND, "local-policy-ips"), goto("external-local")]);
@@ -185,8 +217,8 @@ fn nodeport_traffic(settings: &Settings) -> Vec<Vec<Statement>> {
 /// pods and the node itself reach all endpoints.
 fn external_local(settings: &Settings, [all, local]: [&'static str; 2]) -> Vec<Vec<Statement>> {
     let mut rules = Vec::new();
-    if let Some(range) = settings.cluster_cidr {
-        rules.push(vec![in_range(Selector::Saddr, range), goto(all)]);
+    if let Some(detector) = &settings.local_detector {
+        rules.push(vec![detector.local(), goto(all)]);
     }
     let mark = Statement::MarkSet(settings.masquerade_mark);
     rules.push(vec![Statement::FibSaddrLocal, mark, goto(all)]);

@@ -97,7 +97,7 @@ impl Engine {
         if touched.node {
             self.render_node_ports();
         }
-        if touched.service_cidrs {
+        if touched.service_cidrs || (touched.node && self.routing.rules_depend_on_node()) {
             self.render_tables();
         }
         touched.services.iter().for_each(|name| self.desired.readmit(name));
@@ -285,7 +285,7 @@ impl Engine {
             let settings = Settings {
                 masquerade_mark: self.routing.masquerade_mark(),
                 masquerade_all: self.routing.masquerade_all,
-                cluster_cidr: self.routing.cluster_cidr(is_v4),
+                local_detector: self.routing.local_detector(self.cluster.node(), is_v4),
                 node_ports_everywhere: self.routing.node_ports_everywhere(is_v4),
                 service_cidrs: own,
             };

@@ -2,12 +2,33 @@
 
 use std::net::IpAddr;
 
-use crate::config::{NodePortAddresses, Routing};
+use crate::config::{InterfaceName, LocalDetection, NodePortAddresses, Routing};
+use crate::desired::base::LocalDetector;
 use crate::model::Node;
+use crate::nft::Name;
 
 impl Routing {
-    pub(super) fn cluster_cidr(&self, ipv4: bool) -> Option<(IpAddr, u8)> {
-        if ipv4 { self.cluster_cidrs.v4 } else { self.cluster_cidrs.v6 }
+    /// How packets of one family that come from pods are told from others, if that is possible.
+    pub(super) fn local_detector(&self, node: Option<&Node>, ipv4: bool) -> Option<LocalDetector> {
+        let name = |name: &InterfaceName| Name::Owned(name.as_str().to_owned());
+        Some(match &self.local_detection {
+            LocalDetection::ClusterCidr(cidrs) => {
+                LocalDetector::Range(if ipv4 { cidrs.v4 } else { cidrs.v6 }?)
+            }
+            LocalDetection::NodeCidr => {
+                let mut ranges = node?.pod_cidrs.iter();
+                LocalDetector::Range(*ranges.find(|(address, _)| address.is_ipv4() == ipv4)?)
+            }
+            LocalDetection::BridgeInterface(bridge) => LocalDetector::Interface(name(bridge)),
+            LocalDetection::InterfaceNamePrefix(prefix) => {
+                LocalDetector::InterfacePrefix(name(prefix))
+            }
+        })
+    }
+
+    /// Whether the Node object decides about more than elements of sets.
+    pub(super) fn rules_depend_on_node(&self) -> bool {
+        self.local_detection == LocalDetection::NodeCidr
     }
 
     pub(super) fn node_ports_everywhere(&self, ipv4: bool) -> bool {

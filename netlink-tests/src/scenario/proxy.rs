@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use deltaproxy::config::Routing;
+use deltaproxy::config::{LocalDetection, Routing};
 use deltaproxy::engine::{Engine, read_back};
 use deltaproxy::kernel::{Committed, Kernel, Nftables};
 use deltaproxy::nft::{MessageKind, TableFlags, Transaction};
@@ -45,7 +45,8 @@ pub struct Sent {
 #[must_use]
 pub fn routing() -> Routing {
     let cluster_cidrs = "10.244.0.0/16,fd00:10:244::/48".parse().expect("ranges");
-    Routing { cluster_cidrs, ..Routing::default() }
+    let local_detection = LocalDetection::ClusterCidr(cluster_cidrs);
+    Routing { local_detection, ..Routing::default() }
 }
 
 impl Proxy {

@@ -1,0 +1,143 @@
+//! How a packet from a pod of this node or cluster is told from others.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::ClusterCidrs;
+
+/// What makes a packet one from a pod. Traffic to a ClusterIP from elsewhere is masqueraded, and
+/// external traffic policy `Local` is for traffic from elsewhere only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LocalDetection {
+    /// Its source is in these ranges. In a family without a range nothing is told apart.
+    ClusterCidr(ClusterCidrs),
+    /// Its source is in the `spec.podCIDRs` of the Node object.
+    NodeCidr,
+    /// It came in by this interface.
+    BridgeInterface(InterfaceName),
+    /// It came in by an interface whose name starts so.
+    InterfaceNamePrefix(InterfaceName),
+}
+
+impl Default for LocalDetection {
+    fn default() -> Self {
+        Self::ClusterCidr(ClusterCidrs::default())
+    }
+}
+
+/// The modes that `detectLocalMode` can name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum DetectLocalMode {
+    /// `ClusterCIDR`, the default.
+    #[default]
+    ClusterCidr,
+    /// `NodeCIDR`.
+    NodeCidr,
+    /// `BridgeInterface`.
+    BridgeInterface,
+    /// `InterfaceNamePrefix`.
+    InterfaceNamePrefix,
+}
+
+impl DetectLocalMode {
+    const ALL: [(Self, &'static str); 4] = [
+        (Self::ClusterCidr, "ClusterCIDR"),
+        (Self::NodeCidr, "NodeCIDR"),
+        (Self::BridgeInterface, "BridgeInterface"),
+        (Self::InterfaceNamePrefix, "InterfaceNamePrefix"),
+    ];
+}
+
+impl fmt::Display for DetectLocalMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::ALL.iter().find(|(mode, _)| mode == self).map_or("", |(_, name)| name);
+        f.write_str(name)
+    }
+}
+
+/// A text is not the name of a mode.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("is {0:?}; expected ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")]
+pub struct ModeError(String);
+
+impl FromStr for DetectLocalMode {
+    type Err = ModeError;
+
+    /// Reads the API's name of a mode; an empty text is the default.
+    fn from_str(text: &str) -> Result<Self, ModeError> {
+        if text.is_empty() {
+            return Ok(Self::default());
+        }
+        let found = Self::ALL.iter().find(|(_, name)| *name == text);
+        found.map(|(mode, _)| *mode).ok_or_else(|| ModeError(text.to_owned()))
+    }
+}
+
+/// The name of a network interface, or the beginning of one: 1 to 15 bytes that the kernel
+/// (`dev_valid_name`) and nft(8) both take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InterfaceName(String);
+
+impl InterfaceName {
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A text is not the name of an interface.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is not the name of an interface: expected 1 to {MAX_LENGTH} bytes without spaces \
+     and without any of / : \" * \\"
+)]
+pub struct InterfaceNameError(String);
+
+impl FromStr for InterfaceName {
+    type Err = InterfaceNameError;
+
+    fn from_str(text: &str) -> Result<Self, InterfaceNameError> {
+        // The kernel lets a name have `"`, `*` or `\`, but nft has no way to write all of them.
+        let is_wrong = |letter: char| {
+            letter.is_whitespace() || letter.is_control() || r#"/:"*\"#.contains(letter)
+        };
+        match text.len() {
+            1..=MAX_LENGTH if !text.contains(is_wrong) => Ok(Self(text.to_owned())),
+            _ => Err(InterfaceNameError(text.to_owned())),
+        }
+    }
+}
+
+/// Most bytes of an interface's name: `IFNAMSIZ` less the NUL.
+pub const MAX_LENGTH: usize = 15;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn odd_names_of_interfaces_are_names() {
+        for name in ["br0", "1234eth", "drop", "99", "veth@x", "fifteen-letters", "é"] {
+            assert_eq!(name.parse::<InterfaceName>().unwrap().as_str(), name);
+        }
+    }
+
+    #[test]
+    fn what_no_interface_can_be_called_is_refused() {
+        for name in
+            ["", "sixteen-letters-", "a/b", "a b", " a", "a\t", "cali*", "a\"", "a\\", "a:1"]
+        {
+            assert_eq!(name.parse::<InterfaceName>(), Err(InterfaceNameError(name.to_owned())));
+        }
+    }
+
+    #[test]
+    fn modes_have_the_names_of_the_api() {
+        for (mode, name) in DetectLocalMode::ALL {
+            assert_eq!(name.parse(), Ok(mode));
+            assert_eq!(mode.to_string(), name);
+        }
+        assert_eq!("".parse(), Ok(DetectLocalMode::ClusterCidr));
+        assert!("clusterCIDR".parse::<DetectLocalMode>().is_err());
+    }
+}
