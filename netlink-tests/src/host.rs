@@ -97,6 +97,15 @@ impl Host {
         echo::wait_for(&self.namespace, address);
     }
 
+    /// Takes an address away that was added to the node.
+    ///
+    /// # Panics
+    /// When this is not the node.
+    pub fn remove_address(&self, address: impl Into<IpAddr>) {
+        assert!(self.uplink.is_none(), "only the node's addresses can be removed");
+        link::remove_address(&self.namespace, link::LOOPBACK, address.into());
+    }
+
     // Servers.
 
     /// Serves TCP on `port` of every address.

@@ -7,7 +7,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd;
 
-use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags};
+use rtnetlink::packet_route::AddressFamily;
+use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use rtnetlink::packet_route::link::{InfoData, InfoVeth, LinkAttribute, LinkFlags, LinkMessage};
 use rtnetlink::{Error, Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
@@ -87,6 +88,24 @@ async fn add_address(handle: &Handle, index: u32, address: IpAddr) -> Result<(),
         request.message_mut().attributes.push(nodad);
     }
     request.execute().await
+}
+
+/// Takes an address from interface `index`.
+pub(crate) fn remove_address(namespace: &Namespace, index: u32, address: IpAddr) {
+    namespace.run(|| {
+        talk(async |handle| {
+            // The kernel finds it by these fields alone.
+            let mut message = AddressMessage::default();
+            message.header.family = match address {
+                IpAddr::V4(_) => AddressFamily::Inet,
+                IpAddr::V6(_) => AddressFamily::Inet6,
+            };
+            message.header.index = index;
+            message.header.prefix_len = host_prefix(address);
+            message.attributes.push(AddressAttribute::Local(address));
+            handle.address().del(message).execute().await
+        });
+    });
 }
 
 async fn add_route(handle: &Handle, index: u32, route: &Route) -> Result<(), Error> {

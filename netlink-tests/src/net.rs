@@ -52,10 +52,17 @@ impl Net {
     #[must_use]
     #[track_caller]
     pub fn pod(&self, name: &str, ip: &str) -> Host {
+        self.pod_behind(&format!("veth{name}"), ip)
+    }
+
+    /// A pod on this node, through an interface of any name.
+    #[must_use]
+    #[track_caller]
+    pub fn pod_behind(&self, interface: &str, ip: &str) -> Host {
         let ip = parse(ip);
         let [a, b, c, _] = ip.octets();
         let gateway = Ipv4Addr::new(a, b, c, 1);
-        self.attach(&format!("veth{name}"), ip, gateway)
+        self.attach(interface, ip, gateway)
     }
 
     /// A pod on another node, reached through the interface `node` + `name`. Masqueraded packets to

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::config::{InterfaceName, LocalDetection, NodePortAddresses, Routing};
+use crate::config::{InterfaceName, LocalDetection, NodePortAddresses, Routing, local};
 use crate::desired::base::LocalDetector;
 use crate::model::Node;
 use crate::nft::Name;
@@ -20,6 +20,12 @@ impl Routing {
                 LocalDetector::Range(*ranges.find(|(address, _)| address.is_ipv4() == ipv4)?)
             }
             LocalDetection::BridgeInterface(bridge) => LocalDetector::Interface(name(bridge)),
+            // nft cannot read so long a prefix, which only the name itself starts with.
+            LocalDetection::InterfaceNamePrefix(prefix)
+                if prefix.as_str().len() == local::MAX_LENGTH =>
+            {
+                LocalDetector::Interface(name(prefix))
+            }
             LocalDetection::InterfaceNamePrefix(prefix) => {
                 LocalDetector::InterfacePrefix(name(prefix))
             }
@@ -97,6 +103,35 @@ mod tests {
         let local = ips(&["127.0.0.1", "192.168.50.2", "192.168.50.3", "10.0.0.1", "fd00::9"]);
         let routing = Routing { node_port_addresses, ..Routing::default() };
         assert_eq!(routing.node_port_ips(Some(&node), &local), ips(expected));
+    }
+
+    #[test]
+    fn the_first_pod_range_of_each_family_counts_once_there_is_a_node() {
+        let routing = Routing { local_detection: LocalDetection::NodeCidr, ..Routing::default() };
+        let range = |text: &str, length| (text.parse::<IpAddr>().unwrap(), length);
+        let node = Node {
+            name: ObjectName::cluster_scoped("node"),
+            zone: None,
+            addresses: Vec::new(),
+            pod_cidrs: vec![range("10.1.0.0", 24), range("10.2.0.0", 24)],
+            leaving: false,
+        };
+        assert_eq!(routing.local_detector(None, true), None);
+        let first = LocalDetector::Range(range("10.1.0.0", 24));
+        assert_eq!(routing.local_detector(Some(&node), true), Some(first));
+        assert_eq!(routing.local_detector(Some(&node), false), None);
+    }
+
+    #[test]
+    fn a_prefix_of_full_length_is_a_name() {
+        let detector = |text: &str| {
+            let local_detection = LocalDetection::InterfaceNamePrefix(text.parse().unwrap());
+            Routing { local_detection, ..Routing::default() }.local_detector(None, true)
+        };
+        let full = LocalDetector::Interface("fifteen-letters".into());
+        assert_eq!(detector("fifteen-letters"), Some(full));
+        let shorter = LocalDetector::InterfacePrefix("fifteen-letter".into());
+        assert_eq!(detector("fifteen-letter"), Some(shorter));
     }
 
     #[test]

@@ -145,6 +145,13 @@ impl World {
         self.hosts.get(name).unwrap_or_else(|| panic!("no host is called {name}"))
     }
 
+    /// Adds a pod on the node, at the node's interface of this name. It serves nothing.
+    #[track_caller]
+    pub fn add_pod(&mut self, name: &'static str, interface: &str, ip: &str) {
+        let former = self.hosts.insert(name, self.net.pod_behind(interface, ip));
+        assert!(former.is_none(), "there is a host called {name}");
+    }
+
     /// Serves TCP, UDP and SCTP on one more port of a host, for as long as the lab is there.
     #[track_caller]
     pub fn serve(&mut self, host: &str, name: &str, port: u16) {

@@ -352,19 +352,28 @@ impl Endpoint {
 pub struct Node {
     zone: Option<String>,
     addresses: Vec<IpAddr>,
+    pod_cidrs: Vec<String>,
 }
 
 impl Node {
     /// The node with its two addresses and no zone.
     #[must_use]
     pub fn new() -> Self {
-        Self { zone: None, addresses: vec![NODE_IP.into(), NODE_IP6.into()] }
+        let addresses = vec![NODE_IP.into(), NODE_IP6.into()];
+        Self { zone: None, addresses, pod_cidrs: Vec::new() }
     }
 
     /// The node's zone.
     #[must_use]
     pub fn zone(mut self, zone: &str) -> Self {
         self.zone = Some(zone.to_owned());
+        self
+    }
+
+    /// The ranges of its pods.
+    #[must_use]
+    pub fn pod_cidrs(mut self, cidrs: &[&str]) -> Self {
+        self.pod_cidrs = cidrs.iter().map(|&cidr| cidr.to_owned()).collect();
         self
     }
 
@@ -395,6 +404,7 @@ impl Object for Node {
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {"name": NODE_NAME, "labels": labels},
+            "spec": {"podCIDRs": self.pod_cidrs},
             "status": {"addresses": addresses},
         })]
     }

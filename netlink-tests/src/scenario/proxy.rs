@@ -1,6 +1,7 @@
 //! The program under test in this process, on the kernel of the node's namespace.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use deltaproxy::config::{LocalDetection, Routing};
@@ -65,9 +66,15 @@ impl Proxy {
             files: BTreeMap::new(),
             observed: false,
         };
-        let addresses = node.run(local_addresses).expect("interface addresses");
-        proxy.engine.set_local_addresses(addresses);
+        proxy.engine.set_local_addresses(interface_addresses(node));
         proxy
+    }
+
+    /// Takes in the addresses that the node's interfaces have now, and commits.
+    #[track_caller]
+    pub fn look_at_addresses(&mut self, node: &Host) -> Sent {
+        self.engine.set_local_addresses(interface_addresses(node));
+        self.commit()
     }
 
     /// Makes objects so, and commits.
@@ -166,6 +173,11 @@ impl Sent {
     pub fn script(&self) -> String {
         self.transactions.iter().map(ToString::to_string).collect()
     }
+}
+
+#[track_caller]
+fn interface_addresses(node: &Host) -> Vec<IpAddr> {
+    node.run(local_addresses).expect("interface addresses")
 }
 
 fn file_of(object: &serde_json::Value) -> PathBuf {
