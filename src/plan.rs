@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::desired::base::TABLE;
 use crate::desired::layout::{Role, is_labelled};
-use crate::desired::{Desired, Fragment, Key, Layout, Layouts, elements};
+use crate::desired::{Desired, Fragment, Key, Layout, Layouts, Range, elements};
 use crate::model::Target;
 use crate::nft::{Element, Family, Operation, TableRef};
 
@@ -95,6 +95,20 @@ impl Changes {
         {
             self.add_slots(layout, key, tree, [old, new]);
         }
+        self.add_ranges(layout, key, [&old.ranges, &new.ranges]);
+    }
+
+    fn add_ranges(&mut self, layout: &Layout, key: &Key, [old, new]: [&[Range]; 2]) {
+        if old == new {
+            return;
+        }
+        let Some(set) = self.set(layout, key, Role::SourceRange) else { return };
+        let element = |range: &Range| {
+            let [first, last] = elements::values_of_range(key, range);
+            Element { key_end: Some(last), ..Element::new(first) }
+        };
+        set.deleted.extend(old.iter().filter(|range| !new.contains(range)).map(element));
+        set.added.extend(new.iter().filter(|range| !old.contains(range)).map(element));
     }
 
     fn add_slots(

@@ -39,6 +39,7 @@ prop_compose! {
         dual in any::<bool>(),
         external in proptest::collection::vec(0u8..2, 0..2),
         policies in any::<(bool, bool)>(),
+        ranges in proptest::collection::vec(0u8..3, 0..3),
         node_port in proptest::option::of(0u16..2),
     ) -> Event {
         let policy = |local| if local { TrafficPolicy::Local } else { TrafficPolicy::Cluster };
@@ -52,7 +53,7 @@ prop_compose! {
             cluster_ips,
             external_ips: external.iter().map(|n| IpAddr::from([192, 0, 2, *n])).collect(),
             load_balancer_ips: vec![IpAddr::from([192, 0, 2, 1])],
-            source_ranges: Vec::new(),
+            source_ranges: ranges.iter().map(|n| (IpAddr::from([198, 51, 100, *n]), 24)).collect(),
             internal_traffic_policy: policy(policies.0),
             external_traffic_policy: policy(policies.1),
             session_affinity: None,

@@ -3,6 +3,7 @@
 //! A new connection takes these steps (`→` is a jump or goto):
 //!
 //! ```text
+//! filter prerouting, output → firewall-check: may this source use the address?
 //! nat prerouting, output   → services: is the destination a service address or node port?
 //!                            → service-traffic, nodeport-traffic: masquerade? which endpoints?
 //!                              → pick-…: how many endpoints? → one of them, DNAT
@@ -91,7 +92,8 @@ pub fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
             rules,
         })
         .collect();
-    let fixed: [(&str, Vec<Vec<Statement>>); 8] = [
+    let fixed: [(&str, Vec<Vec<Statement>>); 9] = [
+        ("firewall-check", firewall_check()),
         ("external-local", external_local(settings, FRONTEND_TREES.map(|tree| tree.root))),
         (
             "nodeport-external-local",
@@ -124,7 +126,17 @@ enum Filter {
 type BaseChain = (&'static str, Hook, &'static [(Filter, &'static str)]);
 
 /// Names and priorities are kube-proxy's: other software looks for them.
-const BASE_CHAINS: [BaseChain; 6] = [
+const BASE_CHAINS: [BaseChain; 8] = [
+    (
+        "filter-prerouting-pre-dnat",
+        hook(ChainType::Filter, HookPoint::Prerouting, -110),
+        &[(Filter::New, "firewall-check")],
+    ),
+    (
+        "filter-output-pre-dnat",
+        hook(ChainType::Filter, HookPoint::Output, -110),
+        &[(Filter::New, "firewall-check")],
+    ),
     (
         "filter-input",
         hook(ChainType::Filter, HookPoint::Input, 0),
@@ -224,6 +236,14 @@ fn external_local(settings: &Settings, [all, local]: [&'static str; 2]) -> Vec<V
     rules.push(vec![Statement::FibSaddrLocal, mark, goto(all)]);
     rules.push(vec![goto(local)]);
     rules
+}
+
+/// Before DNAT, while the destination is still the service's address.
+fn firewall_check() -> Vec<Vec<Statement>> {
+    let key = FRONTEND.iter().copied().chain([Selector::Saddr]).collect();
+    let elsewhere = Statement::InSet { key, set: "source-ranges".into(), negated: true };
+    let drop = Statement::Verdict(Verdict::Drop);
+    vec![vec![in_set(FRONTEND, "firewall-ips"), elsewhere, drop]]
 }
 
 fn service_endpoints_check() -> Vec<Vec<Statement>> {

@@ -5,6 +5,7 @@ use std::num::NonZeroU16;
 
 use super::key::{Key, KeyKind};
 use super::layout::{NODE_PORT_IP, Placed, Role};
+use super::source_ranges::Range;
 use crate::model::{Protocol, Target};
 use crate::nft::{Family, Value};
 
@@ -56,9 +57,31 @@ pub fn key_from_bytes(family: Family, placed: &Placed, bytes: &[u8]) -> Option<(
     };
     let slot = match placed.role {
         Role::Slot(_) => u32::from_ne_bytes(fields.take()?),
+        Role::SourceRange => {
+            fields.address(family)?;
+            0
+        }
         Role::Member(_) => 0,
     };
     fields.0.is_empty().then_some((key, slot))
+}
+
+/// The first and the last element key of a range of sources.
+pub fn values_of_range(key: &Key, range: &Range) -> [Value; 2] {
+    [range.first, range.last].map(|address| value_of(key).ip(address))
+}
+
+/// Reads the range from the first and last key of an element of `source-ranges`.
+pub fn range_from_bytes(family: Family, first: &[u8], last: &[u8]) -> Option<Range> {
+    let source = |key: &[u8]| {
+        let mut fields = Fields(key);
+        fields.address(family)?;
+        fields.protocol()?;
+        fields.port()?;
+        fields.address(family)
+    };
+    let same_frontend = first.len() == last.len();
+    Some(Range { first: source(first)?, last: source(last).filter(|_| same_frontend)? })
 }
 
 /// Reads the data of a slot.

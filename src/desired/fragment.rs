@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::slots::{Slots, assign};
+use super::source_ranges::Range;
 use crate::model::Target;
 
 /// Everything that is kept under one key.
@@ -16,6 +17,8 @@ pub struct Fragment {
     pub slots: Slots,
     /// The endpoints on this node, where traffic policies tell them apart.
     pub local_slots: Slots,
+    /// Sources that may use a frontend of the set `firewall-ips`, ascending and disjoint.
+    pub ranges: Box<[Range]>,
 }
 
 /// nft prints and loads comments of up to this many bytes (`NFTNL_UDATA_COMMENT_MAXLEN`).
@@ -47,7 +50,9 @@ impl Fragment {
         let relabelled = if self.label == other.label { 0 } else { other.sets.count_ones() };
         let slots = slot_distance(&self.slots, &other.slots)
             + slot_distance(&self.local_slots, &other.local_slots);
-        sets + 2 * relabelled as usize + slots
+        let ranges =
+            if self.ranges == other.ranges { 0 } else { self.ranges.len() + other.ranges.len() };
+        sets + 2 * relabelled as usize + slots + ranges
     }
 
     /// A fragment on the way to `goal` that is at most about `budget` elements away and routes

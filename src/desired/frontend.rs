@@ -8,10 +8,10 @@ use ahash::HashSet;
 use super::fragment::LABEL_LIMIT;
 use super::key::Key;
 use super::layout::{
-    CLUSTER_IP, DROP, HAIRPIN, LOCAL_POLICY, Layout, MASQUERADE, REJECT, WITH_ENDPOINTS,
+    CLUSTER_IP, DROP, FIREWALL, HAIRPIN, LOCAL_POLICY, Layout, MASQUERADE, REJECT, WITH_ENDPOINTS,
     endpoint_limits,
 };
-use super::{Fragment, Layouts};
+use super::{Fragment, Layouts, source_ranges};
 use crate::model::{
     Problem, Service, ServicePort, ServiceView, Target, TrafficPolicy, UsableEndpoints,
 };
@@ -82,6 +82,7 @@ struct PortRenderer<'a> {
     port: &'a ServicePort,
     layout: &'a Layout,
     endpoints: UsableEndpoints,
+    node_address: Option<IpAddr>,
     label: Arc<str>,
     rendered: &'a mut Rendered,
 }
@@ -112,7 +113,8 @@ impl<'a> PortRenderer<'a> {
             }
         }
         let label = label(view.service, port);
-        Self { service: view.service, port, layout, endpoints, label, rendered }
+        let node_address = view.node_address(layout.family == Family::Ip);
+        Self { service: view.service, port, layout, endpoints, node_address, label, rendered }
     }
 
     fn render(mut self) {
@@ -122,7 +124,12 @@ impl<'a> PortRenderer<'a> {
             self.add_address(address, &internal);
         }
         let external = self.external();
-        for &address in service.external_ips.iter().chain(&service.load_balancer_ips) {
+        // An address may be both; then its sources are checked.
+        let guarded = self.guarded(&external);
+        for &address in &service.load_balancer_ips {
+            self.add_address(address, &guarded);
+        }
+        for &address in &service.external_ips {
             self.add_address(address, &external);
         }
         if let Some(port) = self.port.node_port {
@@ -162,6 +169,23 @@ impl<'a> PortRenderer<'a> {
                 self.fragment(WITH_ENDPOINTS | LOCAL_POLICY | drop, cluster, local)
             }
         }
+    }
+
+    /// What load balancer addresses get: only they are subject to source ranges.
+    fn guarded(&self, external: &(Fragment, Endpoints)) -> (Fragment, Endpoints) {
+        let (mut fragment, endpoints) = external.clone();
+        let is_v4 = self.layout.family == Family::Ip;
+        let ranges = source_ranges::allowed(
+            &self.service.source_ranges,
+            &self.service.load_balancer_ips,
+            self.node_address,
+            is_v4,
+        );
+        if let Some(ranges) = ranges {
+            fragment.sets |= FIREWALL;
+            fragment.ranges = ranges;
+        }
+        (fragment, endpoints)
     }
 
     fn fragment(&self, sets: u64, all: &[Target], local: &[Target]) -> (Fragment, Endpoints) {

@@ -21,6 +21,8 @@ pub const DROP: u64 = 1 << 2;
 pub const MASQUERADE: u64 = 1 << 3;
 /// Frontends that send traffic from outside to endpoints on this node only.
 pub const LOCAL_POLICY: u64 = 1 << 4;
+/// Frontends that only some sources may use.
+pub const FIREWALL: u64 = 1 << 5;
 /// The address is a cluster IP.
 pub const CLUSTER_IP: u64 = 1 << 0;
 /// The address accepts traffic to node ports.
@@ -97,6 +99,8 @@ pub enum Role {
     Member(u32),
     /// The endpoint in one slot: index of the tree.
     Slot(usize),
+    /// A range of sources that may use the frontend.
+    SourceRange,
 }
 
 impl Layout {
@@ -117,6 +121,7 @@ impl Layout {
             let role = Role::Member(members.trailing_zeros());
             sets.push(Placed { set: set(family, kind, name.to_owned(), comment), kind, role });
         }
+        sets.push(source_ranges(family));
         for (kind, trees) in
             [(KeyKind::Frontend, FRONTEND_TREES), (KeyKind::NodePort, NODE_PORT_TREES)]
         {
@@ -167,7 +172,7 @@ pub fn endpoint_limits() -> [usize; 2] {
     LIMITS.map(|limit| limit as usize)
 }
 
-const MEMBER_SETS: [(KeyKind, &str, u64, &str); 12] = [
+const MEMBER_SETS: [(KeyKind, &str, u64, &str); 13] = [
     (KeyKind::Frontend, "service-ips", WITH_ENDPOINTS, "service addresses with endpoints"),
     (KeyKind::Address, "cluster-ips", CLUSTER_IP, "active ClusterIPs"),
     (
@@ -188,6 +193,12 @@ const MEMBER_SETS: [(KeyKind, &str, u64, &str); 12] = [
         "local-policy-ips",
         LOCAL_POLICY,
         "service addresses with external traffic policy Local",
+    ),
+    (
+        KeyKind::Frontend,
+        "firewall-ips",
+        FIREWALL,
+        "service addresses that are subject to source-ranges",
     ),
     (KeyKind::NodePort, "service-nodeports", WITH_ENDPOINTS, "node ports with endpoints"),
     (
@@ -237,6 +248,21 @@ fn set(family: Family, kind: KeyKind, name: String, comment: &str) -> Arc<Set> {
     })
 }
 
+/// Whole sets of ranges over concatenations are copied at each commit that touches them
+/// (`nft_pipapo_commit`), so this one holds nothing that changes often.
+fn source_ranges(family: Family) -> Placed {
+    let mut key = key_types(family, KeyKind::Frontend);
+    key.extend(key_types(family, KeyKind::Address));
+    let set = Set {
+        name: "source-ranges".into(),
+        key,
+        flags: SetFlags { interval: true, ..SetFlags::default() },
+        comment: Some("sources that may use a service address".to_owned()),
+        ..Set::default()
+    };
+    Placed { set: Arc::new(set), kind: KeyKind::Frontend, role: Role::SourceRange }
+}
+
 fn map(family: Family, kind: KeyKind, name: &'static str) -> Arc<Set> {
     let mut key = key_types(family, kind);
     let address = key_types(family, KeyKind::Address)[0];
@@ -265,7 +291,7 @@ mod tests {
             places.sort();
             places.dedup();
             assert_eq!(places.len(), all);
-            let fits = |p: &Placed| matches!(p.role, Role::Slot(_) | Role::Member(0..64));
+            let fits = |p: &Placed| !matches!(p.role, Role::Member(64..));
             assert!(layout.sets().iter().all(fits));
         }
     }

@@ -12,10 +12,12 @@ mod frontend;
 mod key;
 pub mod layout;
 mod slots;
+mod source_ranges;
 
 pub use fragment::Fragment;
 pub use key::{Key, KeyKind};
 pub use layout::Layout;
+pub use source_ranges::Range;
 
 use std::net::IpAddr;
 use std::sync::Arc;

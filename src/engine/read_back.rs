@@ -6,7 +6,7 @@ use ahash::HashMap;
 
 use crate::desired::base::TABLE;
 use crate::desired::layout::{Placed, Role, endpoint_limits};
-use crate::desired::{Fragment, Key, Layout, Layouts, elements};
+use crate::desired::{Fragment, Key, Layout, Layouts, Range, elements};
 use crate::kernel::{Contents, ElementRead, Kernel, ReadError};
 use crate::model::Target;
 use crate::nft::{DataView, Element, ElementView, Operation, TableRef, Value};
@@ -25,9 +25,14 @@ pub struct Found {
 /// One readable element.
 struct Entry {
     key: Key,
-    slot: u32,
-    target: Option<Target>,
-    label: Option<Arc<str>>,
+    says: Says,
+}
+
+/// What an element says about its key.
+enum Says {
+    Member { bit: u32, label: Option<Arc<str>> },
+    Slot { tree: usize, slot: usize, target: Target },
+    Source(Range),
 }
 
 /// Reads both tables; `ip` first.
@@ -46,6 +51,7 @@ fn read_table<K: Kernel>(kernel: &mut K, layout: &Layout) -> Result<Found, ReadE
     let table = TableRef { family: layout.family, name: TABLE.into() };
     let mut found = Found { contents: kernel.read_table(&table)?, ..Found::default() };
     let Some(contents) = &found.contents else { return Ok(found) };
+    let mut sources: HashMap<Key, Vec<Range>> = HashMap::default();
     for placed in layout.sets() {
         let same = contents.sets.iter().any(|found| placed.is(found));
         if !same {
@@ -53,12 +59,16 @@ fn read_table<K: Kernel>(kernel: &mut K, layout: &Layout) -> Result<Found, ReadE
         }
         let (entries, strays) = read_set(kernel, layout, &table, placed)?;
         for entry in entries {
-            add(&mut found.fragments, placed.role, entry);
+            add(&mut found.fragments, &mut sources, entry);
         }
         if !strays.is_empty() {
             let set = Arc::clone(&placed.set);
             found.cleanup.push(Operation::DeleteElements(table.clone(), set, strays));
         }
+    }
+    for (key, mut ranges) in sources {
+        ranges.sort_unstable();
+        found.fragments.entry(key).or_default().ranges = ranges.into();
     }
     Ok(found)
 }
@@ -77,7 +87,7 @@ fn read_set<K: Kernel>(
         }
         ElementRead::Element(view) => match entry(layout, placed, &view) {
             Some(entry) => entries.push(entry),
-            None => strays.extend(Value::from_bytes(view.key).map(Element::new)),
+            None => strays.extend(stray(&view)),
         },
     })?;
     Ok((entries, strays))
@@ -85,36 +95,54 @@ fn read_set<K: Kernel>(
 
 fn entry(layout: &Layout, placed: &Placed, view: &ElementView<'_>) -> Option<Entry> {
     let (key, slot) = elements::key_from_bytes(layout.family, placed, view.key)?;
-    let target = match placed.role {
-        Role::Member(_) => None,
-        Role::Slot(tree) if slot as usize >= endpoint_limits()[tree] => return None,
-        Role::Slot(_) => Some(elements::target_from_bytes(layout.family, value_of(view)?)?),
+    let says = match placed.role {
+        Role::Member(bit) => Says::Member { bit, label: view.comment.map(Arc::from) },
+        Role::Slot(tree) => {
+            let slot = usize::try_from(slot).ok().filter(|slot| *slot < endpoint_limits()[tree])?;
+            let target = elements::target_from_bytes(layout.family, value_of(view)?)?;
+            Says::Slot { tree, slot, target }
+        }
+        Role::SourceRange => {
+            let last = view.key_end.unwrap_or(view.key);
+            Says::Source(elements::range_from_bytes(layout.family, view.key, last)?)
+        }
     };
-    Some(Entry { key, slot, target, label: view.comment.map(Arc::from) })
+    Some(Entry { key, says })
 }
 
-fn add(fragments: &mut HashMap<Key, Fragment>, role: Role, entry: Entry) {
+/// What is needed to delete an element that we would never write.
+fn stray(view: &ElementView<'_>) -> Option<Element> {
+    let key_end = view.key_end.and_then(Value::from_bytes);
+    Some(Element { key_end, ..Element::new(Value::from_bytes(view.key)?) })
+}
+
+fn add(
+    fragments: &mut HashMap<Key, Fragment>,
+    sources: &mut HashMap<Key, Vec<Range>>,
+    entry: Entry,
+) {
     let fragment = fragments.entry(entry.key).or_default();
-    match role {
-        Role::Member(bit) => {
+    match entry.says {
+        Says::Member { bit, label } => {
             fragment.sets |= 1 << bit;
-            fragment.label = entry.label.or(fragment.label.take());
+            fragment.label = label.or(fragment.label.take());
         }
-        Role::Slot(tree) => {
+        Says::Slot { tree, slot, target } => {
             let slots = if tree == 0 { &mut fragment.slots } else { &mut fragment.local_slots };
-            put(slots, entry.slot as usize, entry.target);
+            put(slots, slot, target);
         }
+        Says::Source(range) => sources.entry(entry.key).or_default().push(range),
     }
 }
 
 /// Elements come in no order, so the slots grow as needed.
-fn put(slots: &mut Box<[Option<Target>]>, slot: usize, target: Option<Target>) {
+fn put(slots: &mut Box<[Option<Target>]>, slot: usize, target: Target) {
     if slot >= slots.len() {
         let mut grown = std::mem::take(slots).into_vec();
         grown.resize(slot + 1, None);
         *slots = grown.into_boxed_slice();
     }
-    slots[slot] = target;
+    slots[slot] = Some(target);
 }
 
 fn value_of<'a>(view: &ElementView<'a>) -> Option<&'a [u8]> {

@@ -3,7 +3,7 @@
 //! An event costs what it touches. Only a relist, a change of this node's zone and a change of
 //! the service address ranges walk over more than one service.
 
-use std::sync::Arc;
+use std::net::IpAddr;
 
 use ahash::{HashMap, HashSet};
 
@@ -40,7 +40,7 @@ pub struct ServiceView<'a> {
     /// The Service.
     pub service: &'a Service,
     slices: &'a [EndpointSlice],
-    zone: Option<&'a Arc<str>>,
+    node: Option<&'a Node>,
 }
 
 /// A service and its slices. Slices may be there before their service.
@@ -93,8 +93,7 @@ impl Cluster {
     pub fn service(&self, name: &ObjectName) -> Option<ServiceView<'_>> {
         let entry = self.services.get(name)?;
         let service = &entry.service.as_ref()?.object;
-        let zone = self.node().and_then(|node| node.zone.as_ref());
-        Some(ServiceView { service, slices: &entry.slices, zone })
+        Some(ServiceView { service, slices: &entry.slices, node: self.node() })
     }
 
     /// Names of all routed services, in no order.
@@ -108,7 +107,7 @@ impl Cluster {
     }
 
     /// All ranges that cluster IPs are allocated from, sorted and without duplicates.
-    pub fn service_cidrs(&self) -> Vec<(std::net::IpAddr, u8)> {
+    pub fn service_cidrs(&self) -> Vec<(IpAddr, u8)> {
         let objects = self.service_cidrs.values();
         let mut cidrs: Vec<_> = objects.flat_map(|m| m.object.cidrs.iter().copied()).collect();
         cidrs.sort_unstable();
@@ -183,7 +182,7 @@ impl Cluster {
 
     fn apply_node(&mut self, change: Change<Node>, touched: &mut Touched) {
         let listing = self.listings[Resource::Nodes as usize].number;
-        let former_zone = self.node().and_then(|node| node.zone.clone());
+        let former = self.node().cloned();
         match change {
             Change::Is(node) => touched.node |= replace(&mut self.node, node, listing),
             Change::Invalid(_) => mark(self.node.as_mut(), listing),
@@ -191,10 +190,15 @@ impl Cluster {
             // told otherwise (kube-proxy does the same).
             Change::Gone(_) => {}
         }
-        if self.node().and_then(|node| node.zone.clone()) != former_zone {
-            let hinted = self.services.iter().filter(|(_, entry)| entry.has_zone_hints());
-            touched.services.extend(hinted.map(|(name, _)| name.clone()));
-        }
+        let (now, former) = (self.node(), former.as_ref());
+        let zone = |node: &Node| node.zone.clone();
+        let other_zone = now.map(zone) != former.map(zone);
+        let other_addresses = now.map(|node| &node.addresses) != former.map(|node| &node.addresses);
+        let depends = |entry: &Entry| {
+            (other_zone && entry.has_zone_hints()) || (other_addresses && entry.has_source_ranges())
+        };
+        let depending = self.services.iter().filter(|(_, entry)| depends(entry));
+        touched.services.extend(depending.map(|(name, _)| name.clone()));
     }
 
     fn apply_service_cidr(&mut self, change: Change<ServiceCidr>, touched: &mut Touched) {
@@ -248,6 +252,10 @@ impl Cluster {
 }
 
 impl Entry {
+    fn has_source_ranges(&self) -> bool {
+        self.service.as_ref().is_some_and(|service| !service.object.source_ranges.is_empty())
+    }
+
     fn has_zone_hints(&self) -> bool {
         let mut endpoints = self.slices.iter().flat_map(|slice| &slice.endpoints);
         self.service.is_some() && endpoints.any(|endpoint| endpoint.zones.is_some())
@@ -255,9 +263,16 @@ impl Entry {
 }
 
 impl ServiceView<'_> {
+    /// The first address of this node of the family asked for.
+    pub fn node_address(&self, ipv4: bool) -> Option<IpAddr> {
+        let mut addresses = self.node?.addresses.iter().copied();
+        addresses.find(|address| address.is_ipv4() == ipv4)
+    }
+
     /// The endpoints that packets to `port` may be sent to, of the family asked for.
     pub fn usable_endpoints(&self, port: &ServicePort, ipv4: bool) -> UsableEndpoints {
-        UsableEndpoints::select(self.slices, port, ipv4, self.zone)
+        let zone = self.node.and_then(|node| node.zone.as_ref());
+        UsableEndpoints::select(self.slices, port, ipv4, zone)
     }
 }
 
@@ -284,7 +299,7 @@ fn take_slice(services: &mut HashMap<ObjectName, Entry>, service: &ObjectName, s
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
+    use std::sync::Arc;
 
     use super::*;
     use crate::model::{Conditions, Endpoint, TrafficPolicy};

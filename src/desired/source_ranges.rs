@@ -1,0 +1,116 @@
+//! Who may use a load balancer address: `spec.loadBalancerSourceRanges` as ranges of addresses.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Addresses from the first to the last, both included, of one family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Range {
+    /// The lowest address.
+    pub first: IpAddr,
+    /// The highest address.
+    pub last: IpAddr,
+}
+
+impl Range {
+    /// The addresses of a network; the length of its prefix is in bits.
+    pub fn of_network((network, length): (IpAddr, u8)) -> Self {
+        let last = match network {
+            IpAddr::V4(first) => {
+                let hosts = u32::MAX.checked_shr(length.into()).unwrap_or(0);
+                IpAddr::V4(Ipv4Addr::from_bits(first.to_bits() | hosts))
+            }
+            IpAddr::V6(first) => {
+                let hosts = u128::MAX.checked_shr(length.into()).unwrap_or(0);
+                IpAddr::V6(Ipv6Addr::from_bits(first.to_bits() | hosts))
+            }
+        };
+        Self { first: network, last }
+    }
+
+    /// Whether `address` is among them.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        (self.first..=self.last).contains(&address)
+    }
+}
+
+/// The ranges that may use the addresses `vips` of a service; `None` if everybody may.
+///
+/// A range that holds the node's address lets the node in, and the node may use a load balancer
+/// address of its own as source, so `vips` are let in too. The ranges are disjoint, as the kernel
+/// wants them.
+pub(super) fn allowed(
+    networks: &[(IpAddr, u8)],
+    vips: &[IpAddr],
+    node_address: Option<IpAddr>,
+    is_v4: bool,
+) -> Option<Box<[Range]>> {
+    let own: Vec<_> = networks.iter().filter(|(address, _)| address.is_ipv4() == is_v4).collect();
+    if own.is_empty() || own.iter().any(|(_, length)| *length == 0) {
+        return None;
+    }
+    let mut ranges: Vec<_> = own.into_iter().map(|network| Range::of_network(*network)).collect();
+    if node_address.is_some_and(|address| ranges.iter().any(|range| range.contains(address))) {
+        let vips = vips.iter().filter(|vip| vip.is_ipv4() == is_v4);
+        ranges.extend(vips.map(|vip| Range { first: *vip, last: *vip }));
+    }
+    Some(disjoint(ranges))
+}
+
+/// Networks are disjoint or one holds the other, so it is enough to leave out those held.
+fn disjoint(mut ranges: Vec<Range>) -> Box<[Range]> {
+    ranges.sort_unstable_by(|a, b| a.first.cmp(&b.first).then(b.last.cmp(&a.last)));
+    let mut kept: Vec<Range> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        if kept.last().is_none_or(|last| range.last > last.last) {
+            kept.push(range);
+        }
+    }
+    kept.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(networks: &[&str], node: &str, expected: Option<&[&str]>) {
+        let networks: Vec<_> = networks
+            .iter()
+            .map(|text| {
+                let (address, length) = text.split_once('/').unwrap();
+                (address.parse().unwrap(), length.parse().unwrap())
+            })
+            .collect();
+        let vips = ["192.0.2.60".parse().unwrap(), "fd00::60".parse().unwrap()];
+        let ranges = allowed(&networks, &vips, Some(node.parse().unwrap()), true);
+        let text = |range: &Range| format!("{}-{}", range.first, range.last);
+        let ranges = ranges.map(|ranges| ranges.iter().map(text).collect::<Vec<_>>());
+        let expected =
+            expected.map(|list| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+        assert_eq!(ranges, expected);
+    }
+
+    #[test]
+    fn without_a_range_of_the_family_or_with_all_of_it_everybody_may() {
+        check(&[], "10.0.0.1", None);
+        check(&["fd00::/8"], "10.0.0.1", None);
+        check(&["10.0.0.0/8", "0.0.0.0/0"], "10.0.0.1", None);
+    }
+
+    #[test]
+    fn ranges_that_others_hold_are_left_out() {
+        let ranges = ["10.1.0.0/16", "10.0.0.0/8", "10.0.0.0/8", "192.0.2.0/24"];
+        let expected = ["10.0.0.0-10.255.255.255", "192.0.2.0-192.0.2.255"];
+        check(&ranges, "172.16.0.1", Some(&expected));
+    }
+
+    #[test]
+    fn a_range_with_the_node_lets_the_load_balancer_addresses_in() {
+        check(
+            &["10.0.0.0/8"],
+            "10.0.0.1",
+            Some(&["10.0.0.0-10.255.255.255", "192.0.2.60-192.0.2.60"]),
+        );
+        check(&["192.0.2.0/24"], "192.0.2.1", Some(&["192.0.2.0-192.0.2.255"]));
+    }
+}
