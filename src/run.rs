@@ -42,7 +42,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Reading the tables takes time in the kernel; of all time at most one part in this many is
 /// spent on it, however often others change something.
-const READ_SHARE: u32 = 10;
+const READ_SHARE: u32 = 5;
 
 /// Batches of events that are taken in before a commit at most, so that a source that never
 /// stops cannot keep the kernel waiting.

@@ -92,7 +92,8 @@ pub fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
             rules,
         })
         .collect();
-    let fixed: [(&str, Vec<Vec<Statement>>); 9] = [
+    let fixed: [(&str, Vec<Vec<Statement>>); 10] = [
+        ("firewall-sources", firewall_sources()),
         ("firewall-check", firewall_check()),
         ("external-local", external_local(settings, FRONTEND_TREES.map(|tree| tree.root))),
         (
@@ -240,10 +241,13 @@ fn external_local(settings: &Settings, [all, local]: [&'static str; 2]) -> Vec<V
 
 /// Before DNAT, while the destination is still the service's address.
 fn firewall_check() -> Vec<Vec<Statement>> {
+    vec![vec![in_set(FRONTEND, "firewall-ips"), goto("firewall-sources")]]
+}
+
+fn firewall_sources() -> Vec<Vec<Statement>> {
     let key = FRONTEND.iter().copied().chain([Selector::Saddr]).collect();
     let elsewhere = Statement::InSet { key, set: "source-ranges".into(), negated: true };
-    let drop = Statement::Verdict(Verdict::Drop);
-    vec![vec![in_set(FRONTEND, "firewall-ips"), elsewhere, drop]]
+    vec![vec![elsewhere, Statement::Verdict(Verdict::Drop)]]
 }
 
 fn service_endpoints_check() -> Vec<Vec<Statement>> {

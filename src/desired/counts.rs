@@ -22,6 +22,9 @@ const EXACT: u32 = 8;
 /// Draws below the power of two before the last one, which always hits.
 const TRIES: u32 = 16;
 
+/// The draws stand in a chain that is jumped to this often, which keeps the table short.
+const JUMPS: u32 = 4;
+
 /// One tree: its names, its key and the highest count it can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tree {
@@ -52,7 +55,7 @@ impl Tree {
     /// The chains of the tree: leaves first, so that every `goto` finds its target.
     pub(super) fn chains(&self) -> Vec<ChainRules> {
         let leaves: Vec<_> = self.leaves().collect();
-        let mut chains: Vec<_> = leaves.iter().map(|leaf| self.leaf_chain(leaf)).collect();
+        let mut chains: Vec<_> = leaves.iter().flat_map(|leaf| self.leaf_chains(leaf)).collect();
         self.node_chain(self.root.to_owned(), &leaves, &mut chains);
         chains
     }
@@ -70,21 +73,25 @@ impl Tree {
         exact.chain(powers)
     }
 
-    fn leaf_chain(&self, leaf: &Range<u32>) -> ChainRules {
+    /// The chain that picks among the endpoints of a leaf, after one that it jumps to.
+    fn leaf_chains(&self, leaf: &Range<u32>) -> Vec<ChainRules> {
         let most = leaf.end - 1;
-        let mut draws = vec![most];
-        if leaf.len() > 1 {
-            draws = vec![most; TRIES as usize];
-            draws.push(most / 2);
-        }
         let name = self.leaf_name(leaf);
-        let mut rules: Vec<_> = draws.into_iter().map(|n| self.draw(&name, n)).collect();
+        if leaf.start == 1 {
+            return vec![(name.clone(), vec![self.draw(&name, most)])];
+        }
         // A packet may see one set before a commit and the next one after it, and then a slot
         // can be missing. Slot 0 is there as long as the frontend has any endpoint.
-        if leaf.start > 1 {
-            rules.push(goto(&name, self.leaf_name(&(1..2))));
+        let fall_back = goto(&name, self.leaf_name(&(1..2)));
+        if leaf.len() == 1 {
+            return vec![(name.clone(), vec![self.draw(&name, most), fall_back])];
         }
-        (name, rules)
+        let tries = format!("{name}-tries");
+        let draws = (0..TRIES / JUMPS).map(|_| self.draw(&tries, most)).collect();
+        let jump = Statement::Verdict(Verdict::Jump(tries.clone().into()));
+        let mut rules = vec![rule(&name, vec![jump]); JUMPS as usize];
+        rules.extend([self.draw(&name, most / 2), fall_back]);
+        vec![(tries, draws), (name, rules)]
     }
 
     fn leaf_name(&self, leaf: &Range<u32>) -> String {
@@ -94,7 +101,7 @@ impl Tree {
     fn draw(&self, chain: &str, modulus: u32) -> Rule {
         let map = self.map.into();
         let dnat = Statement::DnatMap { key: self.key.to_vec(), modulus, map };
-        Rule { chain: chain.to_owned().into(), statements: vec![dnat], comment: None }
+        rule(chain, vec![dnat])
     }
 
     /// Writes the chain that decides between `leaves`, after the chains that it refers to.
@@ -127,9 +134,12 @@ impl Tree {
     }
 }
 
+fn rule(chain: &str, statements: Vec<Statement>) -> Rule {
+    Rule { chain: chain.to_owned().into(), statements, comment: None }
+}
+
 fn goto(chain: &str, target: String) -> Rule {
-    let verdict = Statement::Verdict(Verdict::Goto(target.into()));
-    Rule { chain: chain.to_owned().into(), statements: vec![verdict], comment: None }
+    rule(chain, vec![Statement::Verdict(Verdict::Goto(target.into()))])
 }
 
 /// The position of the leaf for `count` endpoints; `None` if there is no endpoint.
@@ -196,11 +206,13 @@ mod tests {
             let bit = bounds.iter().position(|bound| TREE.set_name(*bound) == set).unwrap();
             mask >> bit & 1 == 1
         };
+        let rules_of = |chain: &str| {
+            let (_, rules) = chains.iter().find(|(name, _)| name == chain).unwrap();
+            rules.iter()
+        };
         let (mut chain, mut steps, mut draws) = (TREE.root.to_owned(), 0, Vec::new());
         'chain: while chain != "endpoints-1" {
-            let (_, rules) = chains.iter().find(|(name, _)| *name == chain).unwrap();
-            for rule in rules {
-                steps += 1;
+            for rule in rules_of(&chain) {
                 let (condition, action) = match rule.statements.as_slice() {
                     [Statement::InSet { set, .. }, action] => (is_member(set), action),
                     [action] => (true, action),
@@ -208,16 +220,24 @@ mod tests {
                 };
                 match action {
                     Statement::DnatMap { modulus, .. } => draws.push(*modulus),
-                    Statement::Verdict(Verdict::Goto(target)) if condition => {
-                        chain = target.to_string();
-                        continue 'chain;
+                    Statement::Verdict(Verdict::Jump(target)) => {
+                        draws.extend(rules_of(target).map(|rule| match rule.statements[..] {
+                            [Statement::DnatMap { modulus, .. }] => modulus,
+                            ref other => panic!("unexpected rule {other:?}"),
+                        }));
                     }
-                    _ => {}
+                    Statement::Verdict(Verdict::Goto(target)) => {
+                        steps += 1;
+                        if condition {
+                            chain = target.to_string();
+                            continue 'chain;
+                        }
+                    }
+                    other => panic!("unexpected statement {other:?}"),
                 }
             }
         }
-        let others = steps - draws.len();
-        (draws, others)
+        (draws, steps)
     }
 
     #[test]

@@ -187,7 +187,7 @@ impl Engine {
             step.transaction.operations.extend(operations);
         }
         let budget = budget.saturating_sub(budget / 8).saturating_sub(bytes);
-        if bytes == 0 || budget > PIECE_BYTES / 4 {
+        if bytes == 0 || budget > PIECE_BYTES / 8 {
             let piece = self.next_piece(budget);
             step.transaction.operations.extend(piece.operations);
             step.fragments = piece.fragments;
