@@ -4,8 +4,9 @@
 //! be looked up; packets neither. A new interface joins the multicast groups of IPv6 neighbour
 //! discovery a little later than it is ready, and a question lost in that time costs a second.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::thread;
 
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
@@ -78,6 +79,17 @@ pub(crate) fn configure(namespace: &Namespace, index: u32, setup: &Setup) {
             Ok(())
         });
     });
+}
+
+/// Sets `lo` of the calling thread's namespace up, if nothing can be reached by it.
+pub(crate) fn raise_loopback() {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket can be bound");
+    if socket.connect("127.0.0.1:9").is_err() {
+        let up = LinkUnspec::new_with_index(LOOPBACK).up().build();
+        // The caller may be in an event loop already; a thread of its own is in none.
+        let raise = || talk(async |handle| handle.link().set(up).execute().await);
+        thread::scope(|scope| scope.spawn(raise).join()).expect("the loopback can be set up");
+    }
 }
 
 async fn add_address(handle: &Handle, index: u32, address: IpAddr) -> Result<(), Error> {

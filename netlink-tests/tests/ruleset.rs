@@ -51,7 +51,11 @@ fn tables(host: &Host) -> [Option<Table>; 2] {
 
 /// A table without what the kernel numbers.
 fn without_handles(mut table: Table) -> Table {
-    table.chains.values_mut().flat_map(|chain| &mut chain.rules).for_each(|rule| rule.handle = 0);
+    for rule in table.chains.values_mut().flat_map(|chain| &mut chain.rules) {
+        rule.handle = 0;
+        // For an interval set nft converts the byte order of the protocol, a single byte.
+        rule.expressions.retain(|name| name != "byteorder");
+    }
     table
 }
 

@@ -86,14 +86,19 @@ impl DecodedRule {
     /// The attributes are broken.
     pub fn decode(attributes: &[u8]) -> Result<Self, DecodeError> {
         let fields = Fields::read(Attrs::new(attributes))?;
-        let exprs = match fields.find(NFTA_RULE_EXPRESSIONS) {
-            Some(list) => list.nested().map(|item| Expr::decode(item?.nested())).collect(),
-            None => Ok(Vec::new()),
+        let mut exprs = match fields.find(NFTA_RULE_EXPRESSIONS) {
+            Some(list) => {
+                list.nested().map(|item| Expr::decode(item?.nested())).collect::<Result<_, _>>()?
+            }
+            None => Vec::new(),
         };
+        // Before it looks up an interval set, nft converts the byte order of fields in host order,
+        // also of a protocol number, whose one byte `nft_byteorder_eval` leaves as it is.
+        exprs.retain(|expr| !matches!(expr, Expr::Other(name) if name == "byteorder"));
         Ok(Self {
             chain: fields.str(NFTA_RULE_CHAIN)?.to_owned(),
             handle: fields.be64(NFTA_RULE_HANDLE)?.unwrap_or_default(),
-            exprs: exprs?,
+            exprs,
             comment: read_userdata(&fields, NFTA_RULE_USERDATA),
         })
     }

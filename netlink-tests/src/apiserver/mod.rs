@@ -32,6 +32,7 @@ pub use fault::{Fault, On};
 pub use kind::Kind;
 pub use request::Request;
 
+use crate::link;
 use fault::Plan;
 use store::Store;
 
@@ -73,6 +74,7 @@ impl ApiServer {
     /// Starts a server without objects.
     #[track_caller]
     pub fn start() -> Self {
+        link::raise_loopback();
         let listener = TcpListener::bind("127.0.0.1:0").expect("127.0.0.1 has a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
         let shared = Arc::new(Shared {
