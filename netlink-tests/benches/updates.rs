@@ -42,7 +42,7 @@ fn main() {
 }
 
 fn measure(services: u32, rounds: u32) {
-    let before = resident_megabytes();
+    let before = resident_bytes();
     let mut bench = Bench::load(services);
     println!("| {services} services | user space | kernel |\n|---|---|---|");
     println!("| everything into an empty table | {:.2} s | {:.2} s |", bench.user, bench.kernel);
@@ -76,7 +76,9 @@ fn measure(services: u32, rounds: u32) {
         let (user, kernel): (Vec<_>, Vec<_>) = row.into_iter().unzip();
         println!("| {name} | {} | {} |", spread(user), spread(kernel));
     }
-    println!("| resident memory | {} MB ({before} MB before) | |\n", bench.resident_megabytes);
+    let taken = (bench.resident - before) / u64::from(services);
+    println!("| resident memory | {} MB | |", bench.resident >> 20);
+    println!("| of it a service with its endpoints | {taken} bytes | |\n");
 }
 
 struct Bench {
@@ -84,7 +86,7 @@ struct Bench {
     kernel_handle: Nftables,
     user: f64,
     kernel: f64,
-    resident_megabytes: u64,
+    resident: u64,
 }
 
 impl Bench {
@@ -105,9 +107,9 @@ impl Bench {
             engine.committed(step);
         }
         let user = (start.elapsed() - in_kernel).as_secs_f64();
-        let resident_megabytes = resident_megabytes();
+        let resident = resident_bytes();
         let kernel_seconds = in_kernel.as_secs_f64();
-        Self { engine, kernel_handle: kernel, user, kernel: kernel_seconds, resident_megabytes }
+        Self { engine, kernel_handle: kernel, user, kernel: kernel_seconds, resident }
     }
 
     /// Microseconds in user space and in the kernel.
@@ -134,10 +136,10 @@ fn spread(mut samples: Vec<f64>) -> String {
     format!("{:.0} / {:.0} / {:.0}", at(50), at(99), at(100))
 }
 
-fn resident_megabytes() -> u64 {
+fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }
 
 fn name(number: u32) -> ObjectName {

@@ -124,6 +124,13 @@ mod tests {
     }
 
     #[test]
+    fn a_key_takes_24_bytes_its_fragment_72_and_each_slot_20() {
+        assert!(size_of::<crate::desired::Key>() <= 24);
+        assert!(size_of::<Fragment>() <= 72);
+        assert_eq!(size_of::<Option<Target>>(), 20);
+    }
+
+    #[test]
     fn a_near_goal_is_reached_at_once() {
         let layout = Layout::new(Family::Ip);
         let old = fragment(&layout, &[1, 2, 3], None);

@@ -146,7 +146,11 @@ impl Cluster {
     fn apply_slice(&mut self, change: Change<EndpointSlice>, touched: &mut Touched) {
         let listing = self.listings[Resource::EndpointSlices as usize].number;
         match change {
-            Change::Is(slice) => {
+            Change::Is(mut slice) => {
+                // One copy of the name is enough for a service and its slices.
+                if let Some((name, _)) = self.services.get_key_value(&slice.service) {
+                    slice.service = name.clone();
+                }
                 let mut touch = |service: &ObjectName| touched.services.insert(service.clone());
                 let owner = Marked { object: slice.service.clone(), listing };
                 let former = self.slices.insert(slice.name.clone(), owner);

@@ -60,3 +60,15 @@ pub struct Conditions {
     /// `hints.forNodes` names this node.
     pub hinted_for_node: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_takes_32_bytes_and_a_slice_80_besides_its_lists() {
+        assert_eq!(size_of::<Endpoint>(), 32);
+        assert_eq!(size_of::<EndpointPort>(), 24);
+        assert_eq!(size_of::<EndpointSlice>(), 80);
+    }
+}
