@@ -48,22 +48,19 @@ prop_compose! {
             cluster_ips.push(IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(cluster_ip)]));
         }
         Event::Service(Change::Is(Service {
-            name: name("service", number),
             created,
-            cluster_ips,
             external_ips: external.iter().map(|n| IpAddr::from([192, 0, 2, *n])).collect(),
             load_balancer_ips: vec![IpAddr::from([192, 0, 2, 1])],
             source_ranges: ranges.iter().map(|n| (IpAddr::from([198, 51, 100, *n]), 24)).collect(),
             internal_traffic_policy: policy(policies.0),
             external_traffic_policy: policy(policies.1),
-            session_affinity: None,
-            health_check_node_port: None,
             ports: vec![ServicePort {
                 name: "http".into(),
                 protocol: Protocol::Tcp,
                 port: port(80),
                 node_port: node_port.map(|n| port(30_000 + n)),
             }],
+            ..Service::new(name("service", number), cluster_ips)
         }))
     }
 }

@@ -16,7 +16,7 @@ use deltaproxy::engine::{Engine, read_back};
 use deltaproxy::kernel::{Kernel, Nftables};
 use deltaproxy::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Protocol,
-    Resource, Service, ServicePort, TrafficPolicy,
+    Resource, Service, ServicePort,
 };
 use deltaproxy::nft::{Acknowledge, TableFlags};
 use netlink_tests::Namespace;
@@ -147,23 +147,15 @@ fn name(number: u32) -> ObjectName {
 }
 
 fn service(number: u32) -> Event {
+    let cluster_ip = Ipv4Addr::from(0x0a60_0000 + number).into();
     Event::Service(Change::Is(Service {
-        name: name(number),
-        created: 0,
-        cluster_ips: vec![Ipv4Addr::from(0x0a60_0000 + number).into()],
-        external_ips: Vec::new(),
-        load_balancer_ips: Vec::new(),
-        source_ranges: Vec::new(),
-        internal_traffic_policy: TrafficPolicy::Cluster,
-        external_traffic_policy: TrafficPolicy::Cluster,
-        session_affinity: None,
-        health_check_node_port: None,
         ports: vec![ServicePort {
             name: "http".into(),
             protocol: Protocol::Tcp,
             port: NonZeroU16::new(80).unwrap(),
             node_port: None,
         }],
+        ..Service::new(name(number), vec![cluster_ip])
     }))
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::converge::converge;
-use super::manifests::{Manifests, load};
+use super::manifests::load;
 use super::summary::Summary;
 use super::{Failure, Output};
 use crate::config::Routing;
@@ -20,7 +20,7 @@ use crate::nft::TableFlags;
 pub fn apply(path: &Path, node: &str, routing: Routing, output: Output) -> Result<(), Failure> {
     // Nobody stays to own the tables, so they are made without owner.
     let mut engine = Engine::new(routing, TableFlags::default());
-    let Manifests { mut problems } = load(&mut engine, path, node)?;
+    let mut problems = load(&mut engine, path, node)?;
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     let mut summary = Summary::default();
     let left_out = converge(&mut engine, &mut kernel, &mut summary).map_err(Failure::new)?;

@@ -7,18 +7,11 @@ use crate::engine::Engine;
 use crate::source::addresses::local_addresses;
 use crate::source::files::ManifestReader;
 
-/// What was read.
-#[derive(Debug)]
-pub(super) struct Manifests {
-    /// What of it was left out.
-    pub(super) problems: Vec<String>,
-}
-
-/// Reads the manifests at `path` for the node of that name.
-pub(super) fn load(engine: &mut Engine, path: &Path, node: &str) -> Result<Manifests, Failure> {
+/// Reads the manifests at `path` for the node of that name; returns what of them was left out.
+pub(super) fn load(engine: &mut Engine, path: &Path, node: &str) -> Result<Vec<String>, Failure> {
     let update = ManifestReader::new(node).load(path).map_err(Failure::new)?;
     let problems = update.problems.iter().map(ToString::to_string).collect();
     engine.set_local_addresses(local_addresses().map_err(Failure::new)?);
     engine.apply(update.events);
-    Ok(Manifests { problems })
+    Ok(problems)
 }

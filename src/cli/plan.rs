@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::Failure;
-use super::manifests::{Manifests, load};
+use super::manifests::load;
 use crate::config::Routing;
 use crate::engine::{Engine, read_back};
 use crate::kernel::{Kernel, Nftables};
@@ -15,7 +15,7 @@ use crate::nft::{Element, Operation, TableFlags};
 /// As `apply`, except that nothing is sent.
 pub fn plan(path: &Path, node: &str, routing: Routing) -> Result<(), Failure> {
     let mut engine = Engine::new(routing, TableFlags::default());
-    let Manifests { mut problems } = load(&mut engine, path, node)?;
+    let mut problems = load(&mut engine, path, node)?;
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     let found = read_back(&mut kernel, engine.layouts()).map_err(Failure::new)?;
     engine.observe(found);

@@ -260,7 +260,7 @@ mod tests {
     use super::*;
     use crate::model::{
         Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Protocol, Service,
-        ServicePort, Touched, TrafficPolicy,
+        ServicePort, Touched,
     };
     use crate::nft::Operation;
     use crate::plan;
@@ -275,23 +275,15 @@ mod tests {
     };
 
     fn service(name: &str, cluster_ip: &str) -> Service {
+        let name = ObjectName::namespaced("default", name);
         Service {
-            name: ObjectName::namespaced("default", name),
-            created: 0,
-            cluster_ips: vec![cluster_ip.parse().unwrap()],
-            external_ips: Vec::new(),
-            load_balancer_ips: Vec::new(),
-            source_ranges: Vec::new(),
-            internal_traffic_policy: TrafficPolicy::Cluster,
-            external_traffic_policy: TrafficPolicy::Cluster,
-            session_affinity: None,
-            health_check_node_port: None,
             ports: vec![ServicePort {
                 name: "http".into(),
                 protocol: Protocol::Tcp,
                 port: NonZeroU16::new(80).unwrap(),
                 node_port: None,
             }],
+            ..Service::new(name, vec![cluster_ip.parse().unwrap()])
         }
     }
 

@@ -306,26 +306,14 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::model::{Conditions, Endpoint, TrafficPolicy};
+    use crate::model::{Conditions, Endpoint};
 
     fn name(name: &str) -> ObjectName {
         ObjectName::namespaced("default", name)
     }
 
     fn service(service: &str, cluster_ip: [u8; 4]) -> Event {
-        Event::Service(Change::Is(Service {
-            name: name(service),
-            created: 0,
-            cluster_ips: vec![cluster_ip.into()],
-            external_ips: Vec::new(),
-            load_balancer_ips: Vec::new(),
-            source_ranges: Vec::new(),
-            internal_traffic_policy: TrafficPolicy::Cluster,
-            external_traffic_policy: TrafficPolicy::Cluster,
-            session_affinity: None,
-            health_check_node_port: None,
-            ports: Vec::new(),
-        }))
+        Event::Service(Change::Is(Service::new(name(service), vec![cluster_ip.into()])))
     }
 
     fn slice(slice: &str, service: &str, zone: Option<&str>) -> Event {

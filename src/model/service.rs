@@ -38,6 +38,25 @@ pub struct Service {
     pub ports: Vec<ServicePort>,
 }
 
+impl Service {
+    /// A service with these cluster IPs, without ports and with every policy at its default.
+    pub fn new(name: ObjectName, cluster_ips: Vec<IpAddr>) -> Self {
+        Self {
+            name,
+            created: 0,
+            cluster_ips,
+            external_ips: Vec::new(),
+            load_balancer_ips: Vec::new(),
+            source_ranges: Vec::new(),
+            internal_traffic_policy: TrafficPolicy::Cluster,
+            external_traffic_policy: TrafficPolicy::Cluster,
+            session_affinity: None,
+            health_check_node_port: None,
+            ports: Vec::new(),
+        }
+    }
+}
+
 /// One port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePort {
