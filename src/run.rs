@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use crate::engine::{Engine, Step, read_back};
+use crate::engine::{Blame, Engine, Step, read_back};
 use crate::kernel::{CommitError, Committed, Generation, Kernel, Writer, WriterGone};
 use crate::model::{Event, Problem};
 use crate::nft::Transaction;
@@ -219,13 +219,15 @@ impl<K: Kernel + Send + 'static> Run<K> {
             tracing::error!("{error}");
             return;
         };
-        let element = element.unwrap_or_default();
-        match self.engine.culprit(step, *operation, element) {
-            Some(service) => {
-                tracing::error!("Service {service} is left out until it changes: {error}");
-                self.engine.exclude(service);
+        match self.engine.blame(step, *operation, element.unwrap_or_default()) {
+            Blame::Nobody => tracing::error!("{error}"),
+            Blame::Suspected(service) => {
+                tracing::warn!("Service {service}: {error}; reading the tables and trying again");
             }
-            None => tracing::error!("{error}"),
+            Blame::Excluded(service) => {
+                self.observe.problems(1);
+                tracing::error!("Service {service} is left out until it changes: {error}");
+            }
         }
     }
 

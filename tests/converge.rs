@@ -5,6 +5,7 @@
 //! what the real one does.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+#![allow(clippy::wildcard_enum_match_arm)]
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,14 +13,17 @@ use std::num::NonZeroU16;
 
 use deltaproxy::cli::{Summary, converge};
 use deltaproxy::config::Routing;
+use deltaproxy::desired::elements::value_of;
 use deltaproxy::desired::{Fragment, Key};
-use deltaproxy::engine::{Engine, read_back};
-use deltaproxy::kernel::{Fake, Kernel};
+use deltaproxy::engine::{Blame, Engine, read_back};
+use deltaproxy::kernel::{
+    CommitError, Committed, Contents, ElementRead, Fake, Generation, Kernel, ReadError,
+};
 use deltaproxy::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Protocol,
     Resource, Service, ServicePort, TrafficPolicy,
 };
-use deltaproxy::nft::{Family, Name, Operation, TableFlags, TableRef, Transaction};
+use deltaproxy::nft::{Element, Family, Name, Operation, TableFlags, TableRef, Transaction, Value};
 use proptest::prelude::*;
 
 fn port(number: u16) -> NonZeroU16 {
@@ -221,4 +225,130 @@ proptest! {
             prop_assert_eq!(kernel.committed().len(), transactions);
         }
     }
+}
+
+/// A kernel that never accepts one service's frontend.
+struct Picky(Fake);
+
+impl Picky {
+    /// Where a transaction adds the frontend 10.96.0.1:80 to `service-ips`.
+    fn objection(transaction: &Transaction) -> Option<(usize, usize)> {
+        let refused = value_of(&Key::Frontend {
+            address: IpAddr::from([10, 96, 0, 1]),
+            protocol: Protocol::Tcp,
+            port: port(80),
+        });
+        let operations = transaction.operations.iter().enumerate();
+        let mut found = operations.filter_map(|(i, operation)| match operation {
+            Operation::AddElements(_, set, elements) if set.name == "service-ips" => {
+                Some((i, elements.iter().position(|element| element.key == refused)?))
+            }
+            _ => None,
+        });
+        found.next()
+    }
+}
+
+impl Kernel for Picky {
+    fn max_batch(&self) -> usize {
+        self.0.max_batch()
+    }
+
+    fn commit(&mut self, transaction: &Transaction) -> Result<Committed, CommitError> {
+        match Self::objection(transaction) {
+            Some((operation, element)) => Err(CommitError::Refused {
+                operation: Some(operation),
+                element: Some(element),
+                errno: nix::errno::Errno::EINVAL,
+                reason: None,
+                what: "an element".to_owned(),
+            }),
+            None => self.0.commit(transaction),
+        }
+    }
+
+    fn generation(&mut self) -> Result<Generation, ReadError> {
+        self.0.generation()
+    }
+
+    fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
+        self.0.read_table(table)
+    }
+
+    fn read_elements(
+        &mut self,
+        table: &TableRef,
+        set: &str,
+        each: &mut dyn FnMut(ElementRead<'_>),
+    ) -> Result<(), ReadError> {
+        self.0.read_elements(table, set, each)
+    }
+}
+
+/// Services `service0` to `service2` with a cluster IP and an endpoint each.
+fn three_services() -> Vec<Event> {
+    let objects = (0u8..3).flat_map(|number| {
+        let service = Service {
+            ports: vec![ServicePort {
+                name: "http".into(),
+                protocol: Protocol::Tcp,
+                port: port(80),
+                node_port: None,
+            }],
+            ..Service::new(name("service", number), vec![IpAddr::from([10, 96, 0, number])])
+        };
+        let conditions = Conditions { ready: true, serving: true, ..Conditions::default() };
+        let address = IpAddr::from([10, 244, 0, number]);
+        let slice = EndpointSlice {
+            name: name("slice", number),
+            service: name("service", number),
+            ports: vec![EndpointPort {
+                name: "http".into(),
+                protocol: Protocol::Tcp,
+                port: port(8080),
+            }],
+            endpoints: vec![Endpoint { address, conditions, zones: None }],
+        };
+        [Event::Service(Change::Is(service)), Event::EndpointSlice(Change::Is(slice))]
+    });
+    objects.collect()
+}
+
+#[test]
+fn a_service_that_the_kernel_refuses_is_left_out_and_named_and_the_others_work() {
+    let mut engine = engine();
+    engine.apply(three_services());
+    let mut kernel = Picky(Fake::new());
+    let problems = converge(&mut engine, &mut kernel, &mut Summary::default()).unwrap();
+    let named: Vec<_> = problems.iter().map(|problem| problem.object.as_str()).collect();
+    assert_eq!(named, ["Service default/service1"]);
+    let keys: Vec<_> = contents(&mut kernel.0).into_keys().collect();
+    let frontends = keys.iter().filter(|key| matches!(key, Key::Frontend { .. }));
+    assert_eq!(frontends.count(), 2);
+}
+
+#[test]
+fn an_element_that_somebody_else_put_in_our_way_costs_one_more_attempt() {
+    let (mut engine, mut kernel) = (engine(), Fake::new());
+    converge(&mut engine, &mut kernel, &mut Summary::default()).unwrap();
+    engine.apply(three_services());
+    let step = engine.next_step(usize::MAX).unwrap();
+    let in_the_way = step.transaction.operations.iter().find_map(|operation| match operation {
+        Operation::AddElements(table, set, elements) if set.name == "endpoints" => {
+            let data = Value::new().ip(IpAddr::from([192, 0, 2, 1])).port(1);
+            let element = Element::with_value(elements[0].key, data);
+            Some(Operation::AddElements(table.clone(), set.clone(), vec![element]))
+        }
+        _ => None,
+    });
+    kernel.tamper(&Transaction { operations: vec![in_the_way.unwrap()] }).unwrap();
+    let Err(CommitError::Refused { operation, element, .. }) = kernel.commit(&step.transaction)
+    else {
+        panic!("the element is in the way");
+    };
+    let blame = engine.blame(&step, operation.unwrap(), element.unwrap());
+    assert!(matches!(blame, Blame::Suspected(_)), "{blame:?}");
+    let problems = converge(&mut engine, &mut kernel, &mut Summary::default()).unwrap();
+    assert_eq!(problems, []);
+    assert_eq!(contents(&mut kernel), from_scratch(&three_services()));
 }

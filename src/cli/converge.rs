@@ -3,7 +3,7 @@
 use std::io;
 
 use super::summary::Summary;
-use crate::engine::{Engine, read_back};
+use crate::engine::{Blame, Engine, read_back};
 use crate::kernel::{CommitError, Kernel, ReadError};
 use crate::model::Problem;
 
@@ -63,16 +63,15 @@ fn commit_all<K: Kernel>(
             }
             Err(error) => match error {
                 CommitError::Refused { operation: Some(operation), element, .. } => {
-                    let element = element.unwrap_or_default();
-                    let Some(service) = engine.culprit(&step, operation, element) else {
-                        return Err(error);
-                    };
-                    problems.push(Problem {
-                        object: format!("Service {service}"),
-                        field: String::new(),
-                        message: format!("left out: {error}"),
-                    });
-                    engine.exclude(service);
+                    match engine.blame(&step, operation, element.unwrap_or_default()) {
+                        Blame::Nobody => return Err(error),
+                        Blame::Suspected(_) => {}
+                        Blame::Excluded(service) => problems.push(Problem {
+                            object: format!("Service {service}"),
+                            field: String::new(),
+                            message: format!("left out: {error}"),
+                        }),
+                    }
                     return Ok(Some(error));
                 }
                 CommitError::Unknown(_) | CommitError::NotSent(_) => return Ok(Some(error)),

@@ -13,6 +13,8 @@ pub use read_back::{Found, read_back};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ahash::HashSet;
+
 use self::backlog::Backlog;
 use self::base_state::Installed;
 use crate::config::Routing;
@@ -32,6 +34,8 @@ pub struct Engine {
     tables: [TableState; 2],
     backlog: Backlog,
     problems: Vec<Problem>,
+    /// Services with a refused element since everything was settled last.
+    suspects: HashSet<ObjectName>,
     /// Whether installed keys that nobody asks for are to be removed once everything is rendered.
     sweep_due: bool,
     /// Addresses of this node's interfaces.
@@ -59,6 +63,17 @@ pub struct Step {
     fragments: Vec<(Key, Option<Fragment>)>,
 }
 
+/// Who is to blame for a refused transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Blame {
+    /// No service in particular.
+    Nobody,
+    /// This service, if it happens again.
+    Suspected(ObjectName),
+    /// This service, which is left out from now on.
+    Excluded(ObjectName),
+}
+
 /// A transaction is cut when it reaches about this size, so that the kernel's lock is held for
 /// some ten milliseconds only and small changes get their turn.
 const PIECE_BYTES: usize = 512 * 1024;
@@ -81,6 +96,7 @@ impl Engine {
             tables: [table(Family::Ip), table(Family::Ip6)],
             backlog: Backlog::default(),
             problems: Vec::new(),
+            suspects: HashSet::default(),
             sweep_due: false,
             local_addresses: Vec::new(),
         };
@@ -229,6 +245,9 @@ impl Engine {
             table.cleanup = Vec::new();
         }
         self.commit_fragments(step.fragments);
+        if self.is_settled() {
+            self.suspects.clear();
+        }
     }
 
     fn commit_fragments(&mut self, fragments: Vec<(Key, Option<Fragment>)>) {
@@ -237,8 +256,22 @@ impl Engine {
         }
     }
 
-    /// The service to which the refused element of a step belongs.
-    pub fn culprit(&self, step: &Step, operation: usize, element: usize) -> Option<ObjectName> {
+    /// Finds the service to which the refused element of a step belongs.
+    ///
+    /// The first time the kernel's contents may have been other than was thought, so reading them
+    /// back may cure it. A service that is refused again is left out until it changes.
+    /// [`Engine::observe`] must follow.
+    pub fn blame(&mut self, step: &Step, operation: usize, element: usize) -> Blame {
+        let Some(service) = self.culprit(step, operation, element) else { return Blame::Nobody };
+        if self.suspects.insert(service.clone()) {
+            return Blame::Suspected(service);
+        }
+        self.desired.exclude(&service);
+        self.backlog.add([service.clone()].into_iter().collect());
+        Blame::Excluded(service)
+    }
+
+    fn culprit(&self, step: &Step, operation: usize, element: usize) -> Option<ObjectName> {
         let operation = step.transaction.operations.get(operation)?;
         let (Operation::AddElements(table, set, list)
         | Operation::DeleteElements(table, set, list)) = operation
@@ -249,12 +282,6 @@ impl Engine {
         let value = list.get(element)?.key;
         let (key, _) = elements::key_from_bytes(table.family, placed, value.as_bytes())?;
         self.desired.service_of(&key).cloned()
-    }
-
-    /// Takes a service out until it changes.
-    pub fn exclude(&mut self, name: ObjectName) {
-        self.desired.exclude(&name);
-        self.backlog.add([name].into_iter().collect());
     }
 
     /// What leads from the installed to the desired table, without services' elements.
