@@ -3,12 +3,13 @@
 //! It waits for a commit before it looks at the next event, so events gather meanwhile and go
 //! out together.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
-use crate::engine::{Blame, Engine, Step, read_back};
+use crate::engine::{Blame, ClosedNodePorts, Engine, Step, read_back};
 use crate::kernel::{CommitError, Committed, Generation, Kernel, Writer, WriterGone};
 use crate::model::{Event, Problem};
 use crate::nft::Transaction;
@@ -24,6 +25,9 @@ pub struct Run<K> {
     events: mpsc::Receiver<Vec<Event>>,
     observe: Observe,
     watch: Watch,
+    addresses: Option<watch::Receiver<Vec<IpAddr>>>,
+    /// What the log was last told.
+    closed_node_ports: Option<ClosedNodePorts>,
     max_batch: usize,
 }
 
@@ -60,7 +64,24 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let schedule = Schedule::new(min_interval);
         // Until they have been read, nothing is known that others could spoil.
         let watch = Watch::Owned;
-        Self { engine, schedule, writer, events, observe, watch, max_batch: 0 }
+        Self {
+            engine,
+            schedule,
+            writer,
+            events,
+            observe,
+            watch,
+            addresses: None,
+            closed_node_ports: None,
+            max_batch: 0,
+        }
+    }
+
+    /// Follows the addresses of this node's interfaces; without, they stay what the engine knows.
+    #[must_use]
+    pub fn with_local_addresses(mut self, addresses: watch::Receiver<Vec<IpAddr>>) -> Self {
+        self.addresses = Some(addresses);
+        self
     }
 
     /// Runs until `stop` is ready or the source is gone. What the kernel holds stays.
@@ -94,6 +115,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
                     Some(batch) => self.take_in(batch),
                     None => return Ok(()),
                 },
+                addresses = changed(&mut self.addresses) => {
+                    self.engine.set_local_addresses(addresses);
+                    self.note_change();
+                }
                 _ = look.tick() => self.look().await?,
             }
         }
@@ -110,11 +135,17 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let was_listed = self.engine.is_listed();
         self.engine.apply(events);
         self.observe.node_eligible(self.engine.cluster().node().is_some_and(|node| !node.leaving));
-        let now = now();
         if self.engine.is_listed() && !was_listed {
-            self.schedule.handle(Input::Ready, now);
+            self.schedule.handle(Input::Ready, now());
         }
+        self.note_change();
+    }
+
+    /// Something may differ from what the kernel holds now.
+    fn note_change(&mut self) {
+        self.report_closed_node_ports();
         if !self.engine.is_settled() {
+            let now = now();
             self.observe.queued(now);
             self.schedule.handle(Input::Changed, now);
         }
@@ -248,12 +279,37 @@ impl<K: Kernel + Send + 'static> Run<K> {
         Ok(())
     }
 
+    /// A line when NodePorts close or open in a family, and none again while it stays so.
+    fn report_closed_node_ports(&mut self) {
+        let closed = self.engine.closed_node_ports();
+        if !self.engine.is_listed() || closed == self.closed_node_ports {
+            return;
+        }
+        match closed {
+            Some(closed) if closed.is_complete() => tracing::warn!("{closed}"),
+            // Clusters of one family are usual.
+            Some(closed) => tracing::info!("{closed}"),
+            None => tracing::info!("NodePorts are open in both families"),
+        }
+        self.closed_node_ports = closed;
+    }
+
     fn report(&self, problems: &[Problem]) {
         self.observe.problems(problems.len() as u64);
         for problem in problems {
             tracing::warn!("{problem}");
         }
     }
+}
+
+/// The addresses once they change.
+async fn changed(addresses: &mut Option<watch::Receiver<Vec<IpAddr>>>) -> Vec<IpAddr> {
+    if let Some(receiver) = addresses
+        && receiver.changed().await.is_ok()
+    {
+        return receiver.borrow_and_update().clone();
+    }
+    std::future::pending().await
 }
 
 fn observed(event: &Event) -> Option<observe::Change> {

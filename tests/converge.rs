@@ -119,8 +119,8 @@ fn engine() -> Engine {
     Engine::new(Routing::default(), TableFlags::default())
 }
 
-fn listed() -> [Event; 2] {
-    [Event::Listed(Resource::Services), Event::Listed(Resource::EndpointSlices)]
+fn listed() -> [Event; 3] {
+    [Resource::Services, Resource::EndpointSlices, Resource::Nodes].map(Event::Listed)
 }
 
 /// Commits what differs, in transactions of at most `max_batch` bytes.

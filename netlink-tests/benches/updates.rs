@@ -98,7 +98,9 @@ impl Bench {
         for number in 0..services {
             engine.apply([service(number), slice(number, 0..ENDPOINTS)]);
         }
-        engine.apply([Event::Listed(Resource::Services), Event::Listed(Resource::EndpointSlices)]);
+        engine.apply(
+            [Resource::Services, Resource::EndpointSlices, Resource::Nodes].map(Event::Listed),
+        );
         let found = read_back(&mut kernel, engine.layouts()).unwrap();
         engine.observe(found);
         let mut in_kernel = Duration::ZERO;

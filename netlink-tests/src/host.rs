@@ -97,6 +97,16 @@ impl Host {
         echo::wait_for(&self.namespace, address);
     }
 
+    /// Gives the node very many addresses at once, without waiting for them.
+    ///
+    /// # Panics
+    /// When this is not the node.
+    pub fn add_addresses(&self, addresses: impl IntoIterator<Item = IpAddr>) {
+        assert!(self.uplink.is_none(), "the hosts' addresses need routes");
+        let addresses = addresses.into_iter().collect();
+        link::configure(&self.namespace, link::LOOPBACK, &Setup { addresses, ..Setup::default() });
+    }
+
     /// Takes an address away that was added to the node.
     ///
     /// # Panics
@@ -266,6 +276,23 @@ impl Host {
 #[must_use]
 pub fn nft_available() -> bool {
     env::var_os(WITHOUT_NFT).is_none_or(|value| value != "1")
+}
+
+/// Whether nft is there and can load a whole table. It sends a script as one message, which an
+/// ordinary user's send buffer does not hold.
+#[must_use]
+pub fn nft_can_load() -> bool {
+    nft_available() && !in_user_namespace()
+}
+
+/// Whether root here is an ordinary user of the machine.
+///
+/// # Panics
+/// Without /proc.
+#[must_use]
+pub fn in_user_namespace() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").expect("/proc is mounted");
+    map.split_whitespace().ne(["0", "0", "4294967295"])
 }
 
 #[track_caller]

@@ -36,7 +36,7 @@ mod udp;
 
 pub use answer::Answer;
 pub use deadline::{Deadline, SILENCE, eventually};
-pub use host::{Host, nft_available};
+pub use host::{Host, in_user_namespace, nft_available, nft_can_load};
 pub use namespace::Namespace;
 pub use net::{NODE_IP, NODE_IP6, Net, ip6_of};
 pub use process::{Finished, Process, deltaproxy_binary};

@@ -2,10 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use deltaproxy::config::{LocalDetection, Routing};
-use netlink_tests::nft_available;
 use netlink_tests::scenario::{
     Expect, Lab, Node, Scope, Service, Slice, keeps_source, masquerades, routing,
 };
+use netlink_tests::{nft_available, nft_can_load};
 
 use Expect::{Refused, Silent};
 
@@ -202,7 +202,7 @@ fn odd_names_of_interfaces_work_and_nft_reads_what_it_lists() {
             let rows = [("odd", WEB, keeps_source("a c")), ("pod", WEB, masquerades("a c"))];
             lab.check_in(Scope::TCP, &rows);
             lab.check_in(Scope::TCP, &[("odd", VIP, keeps_source("a c"))]);
-            if nft_available() {
+            if nft_can_load() {
                 let node = lab.world.node();
                 let listed = node.nft("list table ip kube-proxy");
                 node.nft_script(&format!("delete table ip kube-proxy\n{listed}"));

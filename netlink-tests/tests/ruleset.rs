@@ -9,7 +9,7 @@ use netlink_tests::reader::{Data, Family, Table};
 use netlink_tests::scenario::{
     Node, Object, Protocol, Proxy, Sent, Service, ServiceCidr, Slice, routing,
 };
-use netlink_tests::{Host, Net, deltaproxy_binary, nft_available};
+use netlink_tests::{Host, Net, deltaproxy_binary, in_user_namespace, nft_available, nft_can_load};
 
 const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/manifests");
 
@@ -72,18 +72,6 @@ fn check_round_trip(host: &Host) {
         assert_eq!(here.sets, there.sets);
         assert_eq!(here.chains, there.chains);
     }
-}
-
-/// Whether root here is an ordinary user of the machine.
-fn in_user_namespace() -> bool {
-    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap();
-    map.split_whitespace().ne(["0", "0", "4294967295"])
-}
-
-/// Whether nft is there and can load a whole table. It sends a script as one message, which an
-/// ordinary user's send buffer does not hold.
-fn nft_can_load() -> bool {
-    nft_available() && !in_user_namespace()
 }
 
 #[test]

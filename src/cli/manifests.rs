@@ -13,5 +13,8 @@ pub(super) fn load(engine: &mut Engine, path: &Path, node: &str) -> Result<Vec<S
     let problems = update.problems.iter().map(ToString::to_string).collect();
     engine.set_local_addresses(local_addresses().map_err(Failure::new)?);
     engine.apply(update.events);
+    if let Some(closed) = engine.closed_node_ports() {
+        tracing::info!("{closed}");
+    }
     Ok(problems)
 }

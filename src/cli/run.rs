@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::Failure;
@@ -14,7 +14,7 @@ use crate::model::Event;
 use crate::nft::TableFlags;
 use crate::observe::{Observe, Site, serve_at};
 use crate::run::Run;
-use crate::source::addresses::local_addresses;
+use crate::source::addresses::{follow_local_addresses, local_addresses};
 use crate::source::files;
 use crate::source::kube::{ApiServer, Outlet, follow_api_server};
 
@@ -47,10 +47,13 @@ async fn run_until_stopped(config: Config) -> Result<(), Failure> {
     let owned = kernel.supports_ownership();
     let mut engine =
         Engine::new(config.routing.clone(), TableFlags { owner: owned, persist: owned });
-    engine.set_local_addresses(local_addresses().map_err(Failure::new)?);
+    let known = local_addresses().map_err(Failure::new)?;
+    engine.set_local_addresses(known.clone());
     let writer = Writer::spawn(kernel).map_err(Failure::new)?;
 
     let mut tasks = JoinSet::new();
+    let (sender, addresses) = watch::channel(known);
+    tasks.spawn(follow_local_addresses(sender));
     let observe = Observe::new();
     let sites =
         [(Site::Health, config.healthz_bind_address), (Site::Metrics, config.metrics_bind_address)];
@@ -62,6 +65,7 @@ async fn run_until_stopped(config: Config) -> Result<(), Failure> {
     let events = start_source(&config, &mut tasks)?;
     tracing::info!(node = config.node_name, "started");
     let run = Run::new(engine, writer, events, observe, config.min_sync_period);
+    let run = run.with_local_addresses(addresses);
     run.until(stop_signal()?).await.map_err(Failure::new)?;
     tracing::info!("stopped; the tables stay and go on working");
     tasks.abort_all();

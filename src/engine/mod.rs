@@ -9,6 +9,7 @@ mod read_back;
 mod routing;
 
 pub use read_back::{Found, read_back};
+pub use routing::ClosedNodePorts;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -40,6 +41,7 @@ pub struct Engine {
     sweep_due: bool,
     /// Addresses of this node's interfaces.
     local_addresses: Vec<IpAddr>,
+    closed_node_ports: Option<ClosedNodePorts>,
 }
 
 /// One table besides the elements that services ask for.
@@ -99,8 +101,10 @@ impl Engine {
             suspects: HashSet::default(),
             sweep_due: false,
             local_addresses: Vec::new(),
+            closed_node_ports: None,
         };
         engine.render_tables();
+        engine.render_node_ports();
         engine
     }
 
@@ -131,7 +135,12 @@ impl Engine {
         self.render_node_ports();
     }
 
-    /// Whether Services and EndpointSlices are known completely. Before, nothing may be committed.
+    /// The families in which no address of this node serves NodePorts, as known by now.
+    pub fn closed_node_ports(&self) -> Option<ClosedNodePorts> {
+        self.closed_node_ports
+    }
+
+    /// Whether Services, EndpointSlices and this node are known completely. Before, nothing may be committed.
     pub fn is_listed(&self) -> bool {
         self.cluster.is_listed()
     }
@@ -323,6 +332,7 @@ impl Engine {
 
     fn render_node_ports(&mut self) {
         let addresses = self.routing.node_port_ips(self.cluster.node(), &self.local_addresses);
+        self.closed_node_ports = self.routing.closed_node_ports(self.cluster.node(), &addresses);
         self.desired.set_node_port_ips(&addresses);
     }
 }

@@ -1,11 +1,58 @@
 //! What the settings of routing mean on this node.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use crate::config::{InterfaceName, LocalDetection, NodePortAddresses, Routing, local};
 use crate::desired::base::LocalDetector;
 use crate::model::Node;
 use crate::nft::Name;
+
+/// That no address of this node serves NodePorts in a family, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClosedNodePorts {
+    families: ClosedFamilies,
+    reason: ClosedReason,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ClosedFamilies {
+    Ipv4,
+    Ipv6,
+    Both,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ClosedReason {
+    NoNode,
+    NoAddress,
+    NoneInRanges,
+}
+
+impl ClosedNodePorts {
+    /// Whether NodePorts are closed altogether.
+    pub fn is_complete(&self) -> bool {
+        self.families == ClosedFamilies::Both
+    }
+}
+
+impl fmt::Display for ClosedNodePorts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let family = match self.families {
+            ClosedFamilies::Ipv4 => "IPv4 ",
+            ClosedFamilies::Ipv6 => "IPv6 ",
+            ClosedFamilies::Both => "",
+        };
+        write!(f, "{family}NodePorts are closed until that changes: ")?;
+        match self.reason {
+            ClosedReason::NoNode => f.write_str("this machine has no Node object"),
+            ClosedReason::NoAddress => write!(f, "the Node object has no {family}address"),
+            ClosedReason::NoneInRanges => {
+                write!(f, "no interface has an {family}address in the ranges for NodePorts")
+            }
+        }
+    }
+}
 
 impl Routing {
     /// How packets of one family that come from pods are told from others, if that is possible.
@@ -45,6 +92,30 @@ impl Routing {
                 own.clone().next().is_none() || own.any(|(_, length)| *length == 0)
             }
         }
+    }
+
+    /// The families in which none of `open`, what [`Routing::node_port_ips`] gave, serves NodePorts.
+    pub(super) fn closed_node_ports(
+        &self,
+        node: Option<&Node>,
+        open: &[IpAddr],
+    ) -> Option<ClosedNodePorts> {
+        let is_closed = |ipv4| {
+            let mut own = open.iter().filter(|address| address.is_ipv4() == ipv4);
+            !self.node_ports_everywhere(ipv4) && own.next().is_none()
+        };
+        let families = match (is_closed(true), is_closed(false)) {
+            (true, true) => ClosedFamilies::Both,
+            (true, false) => ClosedFamilies::Ipv4,
+            (false, true) => ClosedFamilies::Ipv6,
+            (false, false) => return None,
+        };
+        let reason = match (&self.node_port_addresses, node) {
+            (NodePortAddresses::Primary, None) => ClosedReason::NoNode,
+            (NodePortAddresses::Primary, Some(_)) => ClosedReason::NoAddress,
+            (NodePortAddresses::Cidrs(_), _) => ClosedReason::NoneInRanges,
+        };
+        Some(ClosedNodePorts { families, reason })
     }
 
     /// The addresses that accept node port traffic, of the families where not all do.
@@ -155,6 +226,41 @@ mod tests {
     fn a_loopback_address_never_accepts_node_ports() {
         let ranges = vec![("127.0.0.0".parse().unwrap(), 8), ("::".parse().unwrap(), 0)];
         check(NodePortAddresses::Cidrs(ranges), &[]);
+    }
+
+    #[test]
+    fn closed_node_ports_are_told_with_the_reason() {
+        let node = Node {
+            name: ObjectName::cluster_scoped("node"),
+            zone: None,
+            addresses: Vec::new(),
+            pod_cidrs: Vec::new(),
+            leaving: false,
+        };
+        let text = |ranges: &str, node: Option<&Node>, open: &[&str]| {
+            let node_port_addresses = ranges.parse().unwrap();
+            let routing = Routing { node_port_addresses, ..Routing::default() };
+            routing.closed_node_ports(node, &ips(open)).map(|closed| closed.to_string())
+        };
+        assert_eq!(text("primary", Some(&node), &["10.0.0.1", "fd00::1"]), None);
+        assert_eq!(text("10.0.0.0/8", None, &["10.0.0.1"]), None);
+        for (text, expected) in [
+            (
+                text("primary", None, &[]),
+                "NodePorts are closed until that changes: this machine has no Node object",
+            ),
+            (
+                text("primary", Some(&node), &["10.0.0.1"]),
+                "IPv6 NodePorts are closed until that changes: the Node object has no IPv6 address",
+            ),
+            (
+                text("10.0.0.0/8", Some(&node), &[]),
+                "IPv4 NodePorts are closed until that changes: \
+                 no interface has an IPv4 address in the ranges for NodePorts",
+            ),
+        ] {
+            assert_eq!(text.as_deref(), Some(expected));
+        }
     }
 
     #[test]

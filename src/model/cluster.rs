@@ -80,11 +80,13 @@ impl Cluster {
         }
     }
 
-    /// Whether Services and EndpointSlices have been listed completely at least once.
+    /// Whether Services, EndpointSlices and this node have been listed completely at least once.
     ///
-    /// Before that, committing would remove the services that are still to come.
+    /// Before that, committing would remove the services that are still to come, and what
+    /// depends on the node: its addresses for node ports, its zone, its pod ranges. It need not
+    /// exist.
     pub fn is_listed(&self) -> bool {
-        [Resource::Services, Resource::EndpointSlices]
+        [Resource::Services, Resource::EndpointSlices, Resource::Nodes]
             .iter()
             .all(|&resource| self.listings[resource as usize].complete_once)
     }
@@ -393,6 +395,7 @@ mod tests {
             Event::Listed(Resource::Services),
             Event::Relist(Resource::EndpointSlices),
             Event::Listed(Resource::EndpointSlices),
+            Event::Listed(Resource::Nodes),
         ];
         let cluster = check(before, relist, &["web"]);
         assert!(cluster.services.keys().eq([&name("dns")]));

@@ -78,6 +78,15 @@ impl Lab {
         lab
     }
 
+    /// A lab that has nothing but hosts: neither Node nor ServiceCIDR.
+    #[must_use]
+    #[track_caller]
+    pub fn without_objects(routing: Routing) -> Self {
+        let world = World::new();
+        let proxy = Proxy::start(world.node(), routing);
+        Self { world, proxy }
+    }
+
     /// Makes objects so, and commits.
     #[track_caller]
     pub fn apply(&mut self, objects: &[&dyn Object]) -> Sent {
