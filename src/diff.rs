@@ -87,6 +87,11 @@ impl<K: Copy + Eq + Hash, V: PartialEq> Tracker<K, V> {
         self.desired.is_empty()
     }
 
+    /// Whether `key` differs and no transaction that makes it right is on its way.
+    pub fn differs(&self, key: &K) -> bool {
+        self.desired.contains_key(key)
+    }
+
     /// How many keys differ.
     pub fn differences(&self) -> usize {
         self.desired.len()

@@ -9,7 +9,7 @@
 //!    YAML end here)    services,          set and map            installed)       kernel accepts)      read back)
 //!                      endpoints)         elements)                                                      |
 //!        run: the only loop <-- schedule: when to commit (no clock, no I/O) <---- committed/refused/tampered
-//!         +--> observe: metrics and health
+//!         +--> observe: metrics and health     +--> conntrack: stale UDP flows
 //! ```
 //!
 //! Data flows left to right; what flows back is one of three words. One task owns everything
@@ -26,6 +26,7 @@
 
 pub mod cli;
 pub mod config;
+pub mod conntrack;
 pub mod desired;
 pub mod diff;
 pub mod engine;

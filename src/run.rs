@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 
+use crate::conntrack::Cleaner;
 use crate::engine::{Blame, ClosedNodePorts, Engine, Step, read_back};
 use crate::kernel::{CommitError, Committed, Generation, Kernel, Writer, WriterGone};
 use crate::model::{Event, Problem};
@@ -28,6 +29,7 @@ pub struct Run<K> {
     addresses: Option<watch::Receiver<Vec<IpAddr>>>,
     /// What the log was last told.
     closed_node_ports: Option<ClosedNodePorts>,
+    cleaner: Option<Cleaner>,
     max_batch: usize,
 }
 
@@ -72,6 +74,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             observe,
             watch,
             addresses: None,
+            cleaner: None,
             closed_node_ports: None,
             max_batch: 0,
         }
@@ -82,6 +85,12 @@ impl<K: Kernel + Send + 'static> Run<K> {
     pub fn with_local_addresses(mut self, addresses: watch::Receiver<Vec<IpAddr>>) -> Self {
         self.addresses = Some(addresses);
         self
+    }
+
+    /// The same, with somebody who deletes the UDP flows that commits make stale.
+    #[must_use]
+    pub fn cleaning(self, cleaner: Cleaner) -> Self {
+        Self { cleaner: Some(cleaner), ..self }
     }
 
     /// Runs until `stop` is ready or the source is gone. What the kernel holds stays.
@@ -205,6 +214,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 Ok(committed) => {
                     self.note(&step.transaction, &committed);
                     self.engine.committed(step);
+                    self.clean();
                 }
                 Err(error) => {
                     self.refused(&step, &error);
@@ -215,10 +225,19 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 self.take_in(Vec::new());
             }
         }
+        self.clean();
         if self.engine.owns_its_tables() {
             self.watch = Watch::Owned;
         }
         Ok(true)
+    }
+
+    /// Has the flows deleted that the last commit made stale.
+    fn clean(&mut self) {
+        let flows = self.engine.take_stale_flows();
+        if let Some(cleaner) = &self.cleaner {
+            cleaner.delete(flows);
+        }
     }
 
     fn note(&mut self, transaction: &Transaction, committed: &Committed) {

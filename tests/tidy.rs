@@ -20,7 +20,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("plan", &["diff", "model", "nft", "desired"]),
     ("kernel", &["netlink", "nft"]),
     ("conntrack", &["netlink", "model"]),
-    ("engine", &["config", "model", "desired", "diff", "plan", "nft", "kernel"]),
+    ("engine", &["config", "model", "desired", "diff", "plan", "nft", "kernel", "conntrack"]),
     ("inspect", &["nft", "kernel", "desired"]),
 ];
 

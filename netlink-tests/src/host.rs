@@ -11,6 +11,7 @@ use std::time::Duration;
 use socket2::{Protocol, Type};
 
 use crate::answer::Answer;
+use crate::conntrack::{self, Tracked};
 use crate::link::{self, Route, Setup};
 use crate::namespace::Namespace;
 use crate::process::{Finished, Process};
@@ -269,6 +270,13 @@ impl Host {
     #[track_caller]
     pub fn read_table(&self, family: Family) -> Option<Table> {
         self.run(|| reader::read(family, "kube-proxy"))
+    }
+
+    /// What the kernel tracks here, sorted.
+    #[must_use]
+    #[track_caller]
+    pub fn tracked(&self) -> Vec<Tracked> {
+        self.run(conntrack::read)
     }
 }
 

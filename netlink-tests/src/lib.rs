@@ -21,6 +21,7 @@ pub mod reader;
 pub mod scenario;
 
 mod answer;
+mod conntrack;
 mod datagram;
 mod deadline;
 mod echo;
@@ -35,6 +36,7 @@ mod tcp;
 mod udp;
 
 pub use answer::Answer;
+pub use conntrack::Tracked;
 pub use deadline::{Deadline, SILENCE, eventually};
 pub use host::{Host, in_user_namespace, nft_available, nft_can_load};
 pub use namespace::Namespace;

@@ -105,17 +105,17 @@ pub fn read(family: Family, table: &str) -> Option<Table> {
 }
 
 /// The table changed while it was read.
-struct Changed;
+pub(crate) struct Changed;
 
 /// A socket and the table that is read through it.
-struct Kernel<'t> {
+pub(crate) struct Kernel<'t> {
     socket: Socket,
     header: Nfgenmsg,
     table: &'t str,
 }
 
 impl<'t> Kernel<'t> {
-    fn open(family: Family, table: &'t str) -> Self {
+    pub(crate) fn open(family: Family, table: &'t str) -> Self {
         let netfilter = Some(libc::NETLINK_NETFILTER.into());
         let socket = Socket::new(Domain::from(libc::AF_NETLINK), Type::RAW, netfilter);
         let socket = socket.expect("a netfilter socket");
@@ -207,7 +207,7 @@ impl<'t> Kernel<'t> {
 
     /// Sends a dump request and hands each reply to `each`.
     #[track_caller]
-    fn dump<R: NetlinkRequest>(
+    pub(crate) fn dump<R: NetlinkRequest>(
         &self,
         request: &R,
         mut each: impl FnMut(R::ReplyType<'_>),

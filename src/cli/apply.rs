@@ -7,6 +7,7 @@ use super::manifests::load;
 use super::summary::Summary;
 use super::{Failure, Output};
 use crate::config::Routing;
+use crate::conntrack::{ConntrackError, ConntrackTable};
 use crate::engine::Engine;
 use crate::kernel::Nftables;
 use crate::nft::TableFlags;
@@ -25,9 +26,19 @@ pub fn apply(path: &Path, node: &str, routing: Routing, output: Output) -> Resul
     let mut summary = Summary::default();
     let left_out = converge(&mut engine, &mut kernel, &mut summary).map_err(Failure::new)?;
     problems.extend(left_out.iter().map(ToString::to_string));
+    problems.extend(clean(&mut engine).err().map(|error| format!("stale UDP flows stay: {error}")));
     match output {
         Output::Text => super::print(&summary),
         Output::Json => super::print(&format_args!("{}\n", summary.json(&problems))),
     }
     super::left_out(&problems)
+}
+
+/// Deletes the UDP flows that what was sent made stale.
+fn clean(engine: &mut Engine) -> Result<usize, ConntrackError> {
+    let flows = engine.take_stale_flows();
+    if flows.is_empty() {
+        return Ok(0);
+    }
+    ConntrackTable::open()?.delete(&flows.into_iter().collect())
 }

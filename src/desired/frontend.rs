@@ -13,7 +13,7 @@ use super::layout::{
 };
 use super::{Fragment, Layouts, source_ranges};
 use crate::model::{
-    Problem, Service, ServicePort, ServiceView, Target, TrafficPolicy, UsableEndpoints,
+    Problem, Protocol, Service, ServicePort, ServiceView, Target, TrafficPolicy, UsableEndpoints,
 };
 use crate::nft::Family;
 
@@ -35,6 +35,8 @@ pub(super) struct Endpoints {
     pub(super) all: Arc<[Target]>,
     /// For the slots of traffic from outside, with external traffic policy `Local`.
     pub(super) local: Arc<[Target]>,
+    /// Those that flows which are there already may go to; only of UDP, whose flows do not end.
+    pub(super) serving: Option<Arc<[Target]>>,
 }
 
 /// What a service asks for, and what of it cannot be had.
@@ -83,6 +85,7 @@ struct PortRenderer<'a> {
     layout: &'a Layout,
     endpoints: UsableEndpoints,
     node_address: Option<IpAddr>,
+    serving: Option<Arc<[Target]>>,
     label: Arc<str>,
     rendered: &'a mut Rendered,
 }
@@ -113,8 +116,12 @@ impl<'a> PortRenderer<'a> {
             }
         }
         let label = label(view.service, port);
-        let node_address = view.node_address(layout.family == Family::Ip);
-        Self { service: view.service, port, layout, endpoints, node_address, label, rendered }
+        let ipv4 = layout.family == Family::Ip;
+        let node_address = view.node_address(ipv4);
+        let serving =
+            (port.protocol == Protocol::Udp).then(|| view.serving_endpoints(port, ipv4).into());
+        let service = view.service;
+        Self { service, port, layout, endpoints, node_address, serving, label, rendered }
     }
 
     fn render(mut self) {
@@ -191,7 +198,8 @@ impl<'a> PortRenderer<'a> {
     fn fragment(&self, sets: u64, all: &[Target], local: &[Target]) -> (Fragment, Endpoints) {
         let sets = sets | self.layout.count_memberships(all.len(), local.len());
         let fragment = Fragment { label: Some(self.label.clone()), ..Fragment::member(sets) };
-        (fragment, Endpoints { all: all.into(), local: local.into() })
+        let serving = self.serving.clone();
+        (fragment, Endpoints { all: all.into(), local: local.into(), serving })
     }
 
     fn add_address(&mut self, address: IpAddr, what: &(Fragment, Endpoints)) {

@@ -11,12 +11,14 @@ mod fragment;
 mod frontend;
 mod key;
 pub mod layout;
+mod serving;
 mod slots;
 mod source_ranges;
 
 pub use fragment::Fragment;
 pub use key::{Key, KeyKind};
 pub use layout::Layout;
+pub use serving::{ServingChange, Targets};
 pub use source_ranges::Range;
 
 use std::net::IpAddr;
@@ -26,6 +28,7 @@ use ahash::{HashMap, HashSet};
 
 use self::claims::{Claims, Outcome, Precedence, Released};
 use self::frontend::Wanted;
+use self::serving::Serving;
 use crate::diff::Tracker;
 use crate::model::{Cluster, ObjectName, Problem};
 use crate::nft::Family;
@@ -40,6 +43,7 @@ pub struct Desired {
     layouts: Arc<Layouts>,
     tracker: Tracker<Key, Fragment>,
     claims: Claims,
+    serving: Serving,
     owned: HashMap<ObjectName, Box<[Key]>>,
     node_port_ips: Vec<IpAddr>,
     /// Services that the kernel refused; they are out until they change.
@@ -88,6 +92,13 @@ impl Desired {
         self.tracker.is_settled()
     }
 
+    /// Whose UDP flows have become stale by what is in the kernel now, each once.
+    ///
+    /// No transaction may be on its way.
+    pub fn take_serving_changes(&mut self) -> Vec<ServingChange> {
+        self.serving.take(|key| !self.tracker.differs(key))
+    }
+
     /// The service that `key` belongs to.
     pub fn service_of(&self, key: &Key) -> Option<&ObjectName> {
         self.claims.holder(key)
@@ -131,6 +142,7 @@ impl Desired {
     ///
     /// Every service must be rendered again, and then [`Desired::sweep`] be called.
     pub fn observe(&mut self, installed: HashMap<Key, Fragment>) {
+        self.serving.observe(&installed);
         self.tracker.observe(installed);
         let addresses = std::mem::take(&mut self.node_port_ips);
         self.set_node_port_ips(&addresses);
@@ -152,6 +164,7 @@ impl Desired {
         };
         let stale: Vec<Key> = self.tracker.installed_keys().filter(unclaimed).copied().collect();
         stale.into_iter().for_each(|key| self.tracker.want(key, None));
+        self.serving.sweep(|key| self.claims.is_claimed(key));
     }
 
     /// Renders one service; returns the services that should ask again.
@@ -205,6 +218,9 @@ impl Desired {
 
     fn want(&mut self, wanted: Wanted) {
         let Wanted { key, fragment, endpoints } = wanted;
+        if let Some(serving) = endpoints.serving {
+            self.serving.want(key, Some(serving));
+        }
         let installed = self.tracker.installed(&key);
         let fragment = fragment.with_slots(installed, &endpoints.all, &endpoints.local);
         self.tracker.want(key, Some(fragment));
@@ -224,6 +240,7 @@ impl Desired {
         match released {
             Released::InUse => None,
             Released::Free => {
+                self.serving.want(*key, None);
                 self.tracker.want(*key, None);
                 None
             }

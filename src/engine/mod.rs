@@ -7,6 +7,7 @@ mod backlog;
 mod base_state;
 mod read_back;
 mod routing;
+mod stale;
 
 pub use read_back::{Found, read_back};
 pub use routing::ClosedNodePorts;
@@ -19,6 +20,7 @@ use ahash::HashSet;
 use self::backlog::Backlog;
 use self::base_state::Installed;
 use crate::config::Routing;
+use crate::conntrack::StaleFlow;
 use crate::desired::base::{ChainSpec, Settings, TABLE, chains};
 use crate::desired::{Desired, Fragment, Key, Layouts, elements};
 use crate::model::{Cluster, Event, ObjectName, Problem, Touched};
@@ -42,6 +44,9 @@ pub struct Engine {
     /// Addresses of this node's interfaces.
     local_addresses: Vec<IpAddr>,
     closed_node_ports: Option<ClosedNodePorts>,
+    /// Addresses that serve node ports, also where all do.
+    node_addresses: Vec<IpAddr>,
+    stale_flows: Vec<StaleFlow>,
 }
 
 /// One table besides the elements that services ask for.
@@ -102,6 +107,8 @@ impl Engine {
             sweep_due: false,
             local_addresses: Vec::new(),
             closed_node_ports: None,
+            node_addresses: Vec::new(),
+            stale_flows: Vec::new(),
         };
         engine.render_tables();
         engine.render_node_ports();
@@ -257,6 +264,22 @@ impl Engine {
         if self.is_settled() {
             self.suspects.clear();
         }
+        self.gather_stale_flows();
+    }
+
+    /// The flows that what is committed by now has made stale, each told once.
+    ///
+    /// To be asked only after [`Engine::committed`], or when there is no next step.
+    pub fn take_stale_flows(&mut self) -> Vec<StaleFlow> {
+        // A change of endpoints may leave the tables as they are.
+        self.gather_stale_flows();
+        std::mem::take(&mut self.stale_flows)
+    }
+
+    fn gather_stale_flows(&mut self) {
+        let changes = self.desired.take_serving_changes();
+        let flows = changes.iter().flat_map(|change| stale::flows(change, &self.node_addresses));
+        self.stale_flows.extend(flows);
     }
 
     fn commit_fragments(&mut self, fragments: Vec<(Key, Option<Fragment>)>) {
@@ -334,6 +357,9 @@ impl Engine {
         let addresses = self.routing.node_port_ips(self.cluster.node(), &self.local_addresses);
         self.closed_node_ports = self.routing.closed_node_ports(self.cluster.node(), &addresses);
         self.desired.set_node_port_ips(&addresses);
+        let everywhere = |address: &&IpAddr| self.routing.node_ports_everywhere(address.is_ipv4());
+        self.node_addresses = addresses;
+        self.node_addresses.extend(self.local_addresses.iter().filter(everywhere));
     }
 }
 

@@ -9,7 +9,7 @@ use ahash::{HashMap, HashSet};
 
 use super::{
     Change, EndpointSlice, Event, Node, ObjectName, Resource, Service, ServiceCidr, ServicePort,
-    UsableEndpoints,
+    Target, UsableEndpoints,
 };
 
 /// All objects that routing depends on.
@@ -279,6 +279,12 @@ impl ServiceView<'_> {
     pub fn usable_endpoints(&self, port: &ServicePort, ipv4: bool) -> UsableEndpoints {
         let zone = self.node.and_then(|node| node.zone.as_ref());
         UsableEndpoints::select(self.slices, port, ipv4, zone)
+    }
+
+    /// The endpoints to which packets to `port` may have been sent and still may go: ready, or
+    /// serving until they end; of the family asked for, sorted.
+    pub fn serving_endpoints(&self, port: &ServicePort, ipv4: bool) -> Vec<Target> {
+        super::usable::serving(self.slices, port, ipv4)
     }
 }
 

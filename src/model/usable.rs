@@ -131,6 +131,16 @@ fn targets_or<'a, 'c: 'a>(
     if first.is_empty() { second.map(|c| c.target).collect() } else { first }
 }
 
+/// Every target that takes traffic, new or old: ready, or serving until it ends; sorted. Neither
+/// policies nor topology count.
+pub(super) fn serving(slices: &[EndpointSlice], port: &ServicePort, ipv4: bool) -> Vec<Target> {
+    let candidates = candidates(slices, port, ipv4).into_iter();
+    let serving = candidates.filter(|c| c.conditions.ready || c.serves_terminating());
+    let mut targets: Vec<_> = serving.map(|c| c.target).collect();
+    targets.sort_unstable();
+    targets
+}
+
 /// Every target once, in the order of slices and endpoints.
 fn candidates<'a>(
     slices: &'a [EndpointSlice],

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use deltaproxy::config::{LocalDetection, Routing};
+use deltaproxy::conntrack::{ConntrackTable, StaleFlow};
 use deltaproxy::engine::{Engine, read_back};
 use deltaproxy::kernel::{Committed, Kernel, Nftables};
 use deltaproxy::nft::{MessageKind, TableFlags, Transaction};
@@ -23,6 +24,8 @@ pub struct Proxy {
     engine: Engine,
     reader: ManifestReader,
     kernel: Nftables,
+    /// `None` leaves stale flows as they are.
+    conntrack: Option<ConntrackTable>,
     files: BTreeMap<PathBuf, Vec<u8>>,
     /// Whether the tables have been read.
     observed: bool,
@@ -37,6 +40,8 @@ pub struct Sent {
     pub messages: BTreeMap<MessageKind, usize>,
     /// What was left out of the objects.
     pub problems: Vec<String>,
+    /// UDP flows whose conntrack entries were deleted after it.
+    pub stale_flows: Vec<StaleFlow>,
 }
 
 /// The usual settings: pods have 10.244.0.0/16 and fd00:10:244::/48.
@@ -63,6 +68,7 @@ impl Proxy {
             engine: Engine::new(routing, TableFlags::default()),
             reader: ManifestReader::new(NODE_NAME),
             kernel,
+            conntrack: Some(node.run(ConntrackTable::open).expect("a conntrack socket")),
             files: BTreeMap::new(),
             observed: false,
         };
@@ -75,6 +81,11 @@ impl Proxy {
     pub fn look_at_addresses(&mut self, node: &Host) -> Sent {
         self.engine.set_local_addresses(interface_addresses(node));
         self.commit()
+    }
+
+    /// From now on stale UDP flows stay.
+    pub fn leave_flows(&mut self) {
+        self.conntrack = None;
     }
 
     /// Makes objects so, and commits.
@@ -153,6 +164,11 @@ impl Proxy {
             });
             sent.add(step.transaction.clone(), &committed);
             self.engine.committed(step);
+        }
+        sent.stale_flows = self.engine.take_stale_flows();
+        let stale = sent.stale_flows.iter().copied().collect();
+        if let Some(conntrack) = &mut self.conntrack {
+            conntrack.delete(&stale).expect("the kernel deletes conntrack entries");
         }
         let problems = self.engine.take_problems();
         sent.problems.extend(problems.iter().map(ToString::to_string));

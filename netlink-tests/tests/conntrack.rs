@@ -1,0 +1,275 @@
+//! UDP flows from one port follow their service, and those that are not stale go on.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+
+use deltaproxy::conntrack::StaleFlow;
+use netlink_tests::scenario::{
+    Endpoint, Expect, Family, Lab, Object, Proxy, Scope, Service, Slice, keeps_source, routing,
+};
+use netlink_tests::{Answer, Flow};
+
+const WEB: &str = "10.96.0.10:80";
+const NODE_PORT: &str = "192.168.50.2:30080";
+const EXTERNAL: &str = "198.51.100.1:80";
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const SCTP: u8 = 132;
+
+/// From where and to where a service is used.
+const WAYS: [(&str, &str); 5] =
+    [("pod", WEB), ("node", WEB), ("pod", EXTERNAL), ("outside", NODE_PORT), ("pod", NODE_PORT)];
+
+fn web() -> Service {
+    Service::new("web", "10.96.0.10").node_port(80, 30080).external_ip("198.51.100.1")
+}
+
+fn slice(endpoints: &str) -> Slice {
+    Slice::new("web").endpoints(endpoints)
+}
+
+/// Flows of both families on these ways.
+fn flows(lab: &Lab, ways: &[(&'static str, &'static str)]) -> Vec<Flow> {
+    let pairs = ways.iter().flat_map(|way| Family::ALL.map(|family| (way, family)));
+    let open = |((client, to), family): (&(&str, &str), Family)| {
+        let to: SocketAddrV4 = to.parse().unwrap();
+        let to = SocketAddr::new(family.of(*to.ip()), to.port());
+        lab.world.host(client).open_udp(to)
+    };
+    pairs.map(open).collect()
+}
+
+/// Everyone's flow is answered by this server.
+#[track_caller]
+fn assert_answered(flows: &mut [Flow], server: &str) {
+    for flow in flows {
+        assert_eq!(flow.ask().server(), server, "from {}", flow.local_addr());
+    }
+}
+
+/// How many entries of this protocol and original destination port the node tracks.
+fn entries(lab: &Lab, protocol: u8, port: u16) -> usize {
+    let tracked = lab.world.node().tracked();
+    tracked.iter().filter(|it| it.protocol == protocol && it.sent_to.port() == port).count()
+}
+
+#[track_caller]
+fn assert_all(flows: &mut [Flow], expected: &Answer) {
+    for flow in flows {
+        assert_eq!(flow.ask(), *expected, "from {}", flow.local_addr());
+    }
+}
+
+/// Case 90.
+#[test]
+fn a_flow_moves_at_once_when_its_endpoint_is_replaced() {
+    let mut lab = Lab::new();
+    lab.apply(&[&web(), &slice("a")]);
+    let mut flows = flows(&lab, &WAYS);
+    assert_answered(&mut flows, "a");
+    lab.apply(&[&slice("b")]);
+    assert_answered(&mut flows, "b");
+    lab.apply(&[&slice("c")]);
+    assert_answered(&mut flows, "c");
+}
+
+/// Only the flows to the endpoint that left move.
+#[test]
+fn a_flow_stays_when_another_endpoint_leaves_or_comes() {
+    let mut lab = Lab::new();
+    lab.apply(&[&web(), &slice("a")]);
+    let mut flows = flows(&lab, &WAYS);
+    assert_answered(&mut flows, "a");
+    let sent = lab.apply(&[&slice("a b c")]);
+    assert_eq!(sent.stale_flows, []);
+    assert_answered(&mut flows, "a");
+    lab.apply(&[&slice("a c")]);
+    assert_answered(&mut flows, "a");
+}
+
+/// Case 91. kube-proxy of 1.36 leaves the entries.
+#[test]
+fn flows_to_a_service_without_endpoints_are_refused_and_come_back() {
+    let mut lab = Lab::new();
+    lab.apply(&[&web(), &slice("a")]);
+    let mut flows = flows(&lab, &WAYS);
+    assert_answered(&mut flows, "a");
+    lab.apply(&[&slice("")]);
+    assert_all(&mut flows, &Answer::Refused);
+    lab.apply(&[&slice("b")]);
+    assert_answered(&mut flows, "b");
+}
+
+/// Case 92. kube-proxy of 1.36 leaves the entries.
+#[test]
+fn flows_to_a_deleted_service_end() {
+    let mut lab = Lab::new();
+    lab.apply(&[&web(), &slice("a")]);
+    let mut inside = flows(&lab, &[("pod", WEB), ("node", WEB)]);
+    let mut through_port = flows(&lab, &[("outside", NODE_PORT), ("pod", NODE_PORT)]);
+    assert_answered(&mut inside, "a");
+    assert_answered(&mut through_port, "a");
+    lab.remove(&[&web()]);
+    assert_all(&mut inside, &Answer::Silent);
+    assert_all(&mut through_port, &Answer::Refused);
+}
+
+/// Case 93.
+#[test]
+fn a_flow_moves_when_its_endpoint_changes_only_its_port() {
+    let mut lab = Lab::new();
+    lab.world.serve("a", "other port", 8081);
+    lab.apply(&[&web(), &slice("a")]);
+    let mut flows = flows(&lab, &WAYS);
+    assert_answered(&mut flows, "a");
+    lab.apply(&[&slice("a").target(80, 8081)]);
+    assert_answered(&mut flows, "other port");
+}
+
+/// Case 94.
+#[test]
+fn a_flow_stays_with_an_endpoint_that_serves_until_it_ends() {
+    let mut lab = Lab::new();
+    lab.apply(&[&web(), &slice("a")]);
+    let mut flows = flows(&lab, &WAYS);
+    assert_answered(&mut flows, "a");
+    let ending = |serving| Endpoint::new("a").conditions(false, serving, true);
+    let sent = lab.apply(&[&slice("b").endpoint(ending(true))]);
+    assert_eq!(sent.stale_flows, []);
+    lab.check_in(Scope::UDP, &[("pod", WEB, keeps_source("b"))]);
+    assert_answered(&mut flows, "a");
+    lab.apply(&[&slice("b").endpoint(ending(false))]);
+    assert_answered(&mut flows, "b");
+}
+
+/// Case 95. kube-proxy leaves the entries until the next change of endpoints.
+#[test]
+fn a_flow_that_began_before_the_service_is_served() {
+    let mut lab = Lab::new();
+    let mut early = flows(&lab, &[("pod", EXTERNAL), ("outside", NODE_PORT), ("pod", NODE_PORT)]);
+    lab.apply(&[&slice("a")]);
+    for flow in &mut early {
+        let answer = flow.ask();
+        assert!(matches!(answer, Answer::Silent | Answer::Refused | Answer::Unreachable(_)));
+    }
+    lab.apply(&[&web()]);
+    assert_answered(&mut early, "a");
+}
+
+/// Case 96. kube-proxy deletes what was sent to the number of a node port on any host.
+#[test]
+fn flows_to_other_ports_and_hosts_go_on() {
+    let mut lab = Lab::new();
+    lab.world.serve("outside", "outside", 30080);
+    lab.apply(&[&web().port(81), &slice("a").target(81, 8080)]);
+    let mut stale = flows(&lab, &WAYS);
+    assert_answered(&mut stale, "a");
+    let mut other_host = flows(&lab, &[("pod", "192.0.2.10:30080")]);
+    assert_answered(&mut other_host, "outside");
+    let mut other_port = flows(&lab, &[("pod", "10.96.0.10:81")]);
+    assert_answered(&mut other_port, "a");
+    let before = entries(&lab, UDP, 30080);
+
+    lab.world.serve("a", "other port", 8081);
+    lab.apply(&[&slice("a").target(80, 8081).target(81, 8080)]);
+    let after = entries(&lab, UDP, 30080);
+    assert_eq!((before, after), (6, 2), "only those to the other host stay");
+    assert_eq!(entries(&lab, UDP, 81), 2);
+    assert_answered(&mut stale, "other port");
+    assert_answered(&mut other_host, "outside");
+    assert_answered(&mut other_port, "a");
+}
+
+/// Case 98.
+#[test]
+fn a_flow_stays_when_a_policy_no_longer_chooses_its_endpoint() {
+    let mut lab = Lab::new();
+    lab.apply(&[&web(), &slice("c")]);
+    let mut flows = flows(&lab, &WAYS);
+    assert_answered(&mut flows, "c");
+    let sent = lab.apply(&[&web().internal_local().external_local(), &slice("a c")]);
+    assert_eq!(sent.stale_flows, []);
+    lab.check_in(Scope::UDP, &[("pod", WEB, keeps_source("a"))]);
+    assert_answered(&mut flows, "c");
+    // The tables do not change by this, but the flows must end.
+    let sent = lab.apply(&[&slice("a")]);
+    assert!(!sent.stale_flows.is_empty());
+    assert_answered(&mut flows, "a");
+}
+
+/// Case 99: what is left behind when a proxy ends is cleaned by the next one.
+#[test]
+fn a_restart_ends_flows_to_endpoints_that_left_meanwhile() {
+    let mut lab = Lab::new();
+    lab.apply(&[&web(), &slice("a b")]);
+    let mut flows = flows(&lab, &WAYS);
+    let mut others = Vec::new();
+    for mut flow in flows.drain(..) {
+        let server = flow.ask().server().to_owned();
+        others.push((flow, server));
+    }
+    let objects = lab.proxy.objects();
+    let objects: Vec<_> = objects.iter().map(|object| object as &dyn Object).collect();
+    lab.proxy = Proxy::start(lab.world.node(), routing());
+    let sent = lab.apply(&objects);
+    assert_eq!((sent.transactions.len(), sent.stale_flows), (0, vec![]));
+
+    lab.proxy = Proxy::start(lab.world.node(), routing());
+    lab.apply(&[objects.as_slice(), &[&slice("b d")]].concat());
+    for (flow, server) in &mut others {
+        match server.as_str() {
+            "a" => assert!(["b", "d"].contains(&flow.ask().server())),
+            _ => assert_eq!(flow.ask().server(), server),
+        }
+    }
+}
+
+/// Many at once take another way through the kernel's table.
+#[test]
+fn flows_of_many_services_end_together() {
+    let mut lab = Lab::new();
+    let services = (0..100_u8).map(|n| {
+        let service = Service::new(&format!("many-{n}"), &format!("10.96.1.{n}")).port(80);
+        [
+            Box::new(service) as Box<dyn Object>,
+            Box::new(Slice::new(&format!("many-{n}")).endpoints("a")),
+        ]
+    });
+    let services: Vec<_> = services.flatten().collect();
+    let services: Vec<_> = services.iter().map(Box::as_ref).collect();
+    lab.apply(&services);
+    lab.apply(&[&web(), &slice("b")]);
+    let mut kept = flows(&lab, &WAYS);
+    assert_answered(&mut kept, "b");
+    let ways: Vec<_> = [7_u8, 50, 99].map(|n| ("pod", Ipv4Addr::new(10, 96, 1, n))).into();
+    let mut stale: Vec<_> = ways
+        .into_iter()
+        .flat_map(|(client, ip)| Family::ALL.map(|family| (client, family.of(ip))))
+        .map(|(client, ip)| lab.world.host(client).open_udp((ip, 80)))
+        .collect();
+    assert_answered(&mut stale, "a");
+    let changed = (0..100_u8).map(|n| Slice::new(&format!("many-{n}")).endpoints("c"));
+    let changed: Vec<_> = changed.collect();
+    let changed: Vec<_> = changed.iter().map(|slice| slice as &dyn Object).collect();
+    let sent = lab.apply(&changed);
+    assert_eq!(sent.stale_flows.len(), 200);
+    assert!(sent.stale_flows.iter().all(|flow| matches!(flow, StaleFlow::Between { .. })));
+    assert_answered(&mut stale, "c");
+    assert_answered(&mut kept, "b");
+}
+
+/// TCP and SCTP are left alone; that TCP goes on is in `changes.rs`.
+#[test]
+fn only_flows_of_udp_are_deleted() {
+    let mut lab = Lab::new();
+    lab.apply(&[&web(), &slice("a")]);
+    let mut connection = lab.world.host("pod").open_tcp(WEB).unwrap();
+    lab.check_in(Scope::SCTP, &[("pod", WEB, keeps_source("a"))]);
+    let before = (entries(&lab, TCP, 80), entries(&lab, SCTP, 80));
+    assert!(before.0 > 0 && before.1 > 0);
+    lab.apply(&[&slice("")]);
+    assert_eq!((entries(&lab, TCP, 80), entries(&lab, SCTP, 80)), before);
+    assert_eq!(connection.ask().server(), "a");
+    lab.check_in(Scope::UDP, &[("pod", WEB, Expect::Refused)]);
+}

@@ -1,0 +1,159 @@
+//! Which entries are stale.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
+
+use ahash::HashSet;
+
+use crate::model::Target;
+
+/// UDP flows whose entries are to be deleted.
+///
+/// The answers of a flow come from the endpoint that it was sent on to, or from the very address
+/// that it was sent to if no service translated it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StaleFlow {
+    /// Everything that was sent to this address and port.
+    To(Target),
+    /// What was sent to `frontend` and is answered by `endpoint`.
+    Between {
+        /// Original destination.
+        frontend: Target,
+        /// Source of the answers.
+        endpoint: Target,
+    },
+    /// What was sent to this port, whatever the address, and is answered by `endpoint`.
+    ThroughPort {
+        /// Original destination port.
+        port: NonZeroU16,
+        /// Source of the answers.
+        endpoint: Target,
+    },
+}
+
+impl StaleFlow {
+    /// What was sent to `frontend` and not translated.
+    pub fn untranslated(frontend: Target) -> Self {
+        Self::Between { frontend, endpoint: frontend }
+    }
+
+    /// Whether it is about IPv4.
+    pub fn is_ipv4(&self) -> bool {
+        match self {
+            Self::To(target)
+            | Self::Between { frontend: target, .. }
+            | Self::ThroughPort { endpoint: target, .. } => target.address.is_ipv4(),
+        }
+    }
+
+    /// The address that the flow was sent to, if only one is meant.
+    pub(super) fn address(&self) -> Option<IpAddr> {
+        match self {
+            Self::To(frontend) | Self::Between { frontend, .. } => Some(frontend.address),
+            Self::ThroughPort { .. } => None,
+        }
+    }
+
+    /// The port that the flow was sent to.
+    pub(super) fn port(&self) -> NonZeroU16 {
+        match self {
+            Self::To(frontend) | Self::Between { frontend, .. } => frontend.port,
+            Self::ThroughPort { port, .. } => *port,
+        }
+    }
+
+    /// Where the answers come from, if that matters.
+    pub(super) fn endpoint(&self) -> Option<Target> {
+        match self {
+            Self::To(_) => None,
+            Self::Between { endpoint, .. } | Self::ThroughPort { endpoint, .. } => Some(*endpoint),
+        }
+    }
+}
+
+impl fmt::Display for StaleFlow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.address() {
+            Some(address) => write!(f, "to {}", SocketAddr::new(address, self.port().get()))?,
+            None => write!(f, "to port {}", self.port())?,
+        }
+        match self.endpoint() {
+            Some(Target { address, port }) => {
+                write!(f, " answered by {}", SocketAddr::new(address, port.get()))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// One UDP entry as far as it decides whether it is stale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Flow {
+    /// Original destination.
+    pub(super) sent_to: Target,
+    /// Source of the answers.
+    pub(super) answered_by: Target,
+}
+
+impl Flow {
+    /// Whether one of `stale` means this flow.
+    pub(super) fn is_among(&self, stale: &HashSet<StaleFlow>) -> bool {
+        let (frontend, endpoint) = (self.sent_to, self.answered_by);
+        stale.contains(&StaleFlow::To(frontend))
+            || stale.contains(&StaleFlow::Between { frontend, endpoint })
+            || stale.contains(&StaleFlow::ThroughPort { port: frontend.port, endpoint })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(text: &str) -> Target {
+        let socket: SocketAddr = text.parse().unwrap();
+        Target { address: socket.ip(), port: NonZeroU16::new(socket.port()).unwrap() }
+    }
+
+    #[test]
+    fn a_flow_is_stale_if_its_destination_and_who_answers_are_meant() {
+        let (vip, pod) = (target("10.96.0.10:53"), target("10.244.1.5:5353"));
+        let port = NonZeroU16::new(53).unwrap();
+        let between = StaleFlow::Between { frontend: vip, endpoint: pod };
+        let through = StaleFlow::ThroughPort { port, endpoint: pod };
+        let all = [StaleFlow::To(vip), between, through, StaleFlow::untranslated(vip)];
+        let rows = [
+            ("10.96.0.10:53", "10.244.1.5:5353", [true, true, true, false]),
+            ("10.96.0.10:53", "10.244.1.5:5354", [true, false, false, false]),
+            ("10.96.0.10:53", "10.244.1.6:5353", [true, false, false, false]),
+            ("10.96.0.10:53", "10.96.0.10:53", [true, false, false, true]),
+            ("10.96.0.10:54", "10.244.1.5:5353", [false, false, false, false]),
+            ("192.0.2.1:53", "10.244.1.5:5353", [false, false, true, false]),
+            ("192.0.2.1:53", "192.0.2.1:53", [false, false, false, false]),
+        ];
+        for (sent_to, answered_by, expected) in rows {
+            let flow = Flow { sent_to: target(sent_to), answered_by: target(answered_by) };
+            let found = all.map(|stale| flow.is_among(&HashSet::from_iter([stale])));
+            assert_eq!(found, expected, "{flow:?}");
+        }
+    }
+
+    #[test]
+    fn a_stale_flow_says_what_it_means() {
+        let (vip, pod) = (target("[fd00::10]:53"), target("[fd00::1]:5353"));
+        let texts = [
+            StaleFlow::To(vip),
+            StaleFlow::Between { frontend: vip, endpoint: pod },
+            StaleFlow::ThroughPort { port: vip.port, endpoint: pod },
+        ]
+        .map(|flow| flow.to_string());
+        assert_eq!(
+            texts,
+            [
+                "to [fd00::10]:53",
+                "to [fd00::10]:53 answered by [fd00::1]:5353",
+                "to port 53 answered by [fd00::1]:5353",
+            ]
+        );
+    }
+}

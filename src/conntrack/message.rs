@@ -1,0 +1,271 @@
+//! Messages of `NFNL_SUBSYS_CTNETLINK`, as far as they are needed.
+//!
+//! Numbers are those of `<linux/netfilter/nfnetlink_conntrack.h>`; the bits of
+//! `CTA_FILTER_ORIG_FLAGS` and `CTA_FILTER_REPLY_FLAGS` are in the kernel's
+//! `net/netfilter/nf_internals.h` only.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU16;
+
+use super::flow::{Flow, StaleFlow};
+use crate::model::{Protocol, Target};
+use crate::netlink::attr::{Attr, AttrWriter, Attrs};
+use crate::netlink::message::{self, ACK, DUMP, Header, REQUEST, TooLong};
+
+const NFNL_SUBSYS_CTNETLINK: u16 = 1 << 8;
+/// An entry, in the answer to a dump.
+const IPCTNL_MSG_CT_NEW: u16 = NFNL_SUBSYS_CTNETLINK;
+const IPCTNL_MSG_CT_GET: u16 = NFNL_SUBSYS_CTNETLINK | 1;
+const IPCTNL_MSG_CT_DELETE: u16 = NFNL_SUBSYS_CTNETLINK | 2;
+
+const CTA_TUPLE_ORIG: u16 = 1;
+const CTA_TUPLE_REPLY: u16 = 2;
+const CTA_ID: u16 = 12;
+const CTA_ZONE: u16 = 18;
+const CTA_FILTER: u16 = 25;
+
+const CTA_TUPLE_IP: u16 = 1;
+const CTA_TUPLE_PROTO: u16 = 2;
+const CTA_IP_V4_SRC: u16 = 1;
+const CTA_IP_V4_DST: u16 = 2;
+const CTA_IP_V6_SRC: u16 = 3;
+const CTA_IP_V6_DST: u16 = 4;
+const CTA_PROTO_NUM: u16 = 1;
+const CTA_PROTO_SRC_PORT: u16 = 2;
+const CTA_PROTO_DST_PORT: u16 = 3;
+
+const CTA_FILTER_ORIG_FLAGS: u16 = 1;
+const CTA_FILTER_REPLY_FLAGS: u16 = 2;
+const FILTER_IP_SRC: u32 = 1 << 0;
+const FILTER_IP_DST: u32 = 1 << 1;
+const FILTER_PROTO_NUM: u32 = 1 << 3;
+const FILTER_PROTO_SRC_PORT: u32 = 1 << 4;
+const FILTER_PROTO_DST_PORT: u32 = 1 << 5;
+
+/// Length of `struct nfgenmsg` in bytes.
+const NFGENMSG: usize = 4;
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+
+/// Which entries a request is about: only UDP, of one family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Filter {
+    /// These.
+    Stale(StaleFlow),
+    /// All, of IPv4 or else of IPv6.
+    All {
+        /// Whether of IPv4.
+        ipv4: bool,
+    },
+}
+
+/// One entry of a dump, with what it takes to delete it and no later one of the same addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// Where it was sent and who answers.
+    pub(super) flow: Flow,
+    original: Vec<u8>,
+    id: Option<u32>,
+    zone: Option<u16>,
+}
+
+/// What a delete waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Last {
+    /// It is the last of a datagram and is acknowledged.
+    Yes,
+    /// It is not, and only an error is told.
+    No,
+}
+
+impl Last {
+    fn flags(self) -> u16 {
+        match self {
+            Self::Yes => REQUEST | ACK,
+            Self::No => REQUEST,
+        }
+    }
+}
+
+/// Appends a request for all entries that pass `filter`. The kernel may tell others too: before 5.8
+/// it knows no filter, and addresses of IPv6 are not part of what is asked for.
+///
+/// # Errors
+/// See [`message::append`]; it does not happen with what is appended here.
+pub(super) fn dump(out: &mut Vec<u8>, sequence: u32, filter: &Filter) -> Result<(), TooLong> {
+    let header = Header { kind: IPCTNL_MSG_CT_GET, flags: REQUEST | DUMP, sequence };
+    message::append(out, header, |out| filter.write(out))
+}
+
+/// Appends a request to delete one entry.
+///
+/// # Errors
+/// As [`dump`].
+pub(super) fn delete(
+    out: &mut Vec<u8>,
+    sequence: u32,
+    entry: &Entry,
+    last: Last,
+) -> Result<(), TooLong> {
+    let header = Header { kind: IPCTNL_MSG_CT_DELETE, flags: last.flags(), sequence };
+    message::append(out, header, |out| {
+        nfgenmsg(out, entry.flow.sent_to.address.is_ipv4());
+        let mut w = AttrWriter::new(out);
+        w.nest(CTA_TUPLE_ORIG, |w| {
+            for attr in Attrs::new(&entry.original).flatten() {
+                w.bytes(nested_if_tuple(attr.kind), attr.payload);
+            }
+        });
+        if let Some(id) = entry.id {
+            w.be32(CTA_ID, id);
+        }
+        if let Some(zone) = entry.zone {
+            w.be16(CTA_ZONE, zone);
+        }
+    })
+}
+
+impl Filter {
+    fn write(&self, out: &mut Vec<u8>) {
+        let ipv4 = match self {
+            Self::Stale(flow) => flow.is_ipv4(),
+            Self::All { ipv4 } => *ipv4,
+        };
+        nfgenmsg(out, ipv4);
+        let mut w = AttrWriter::new(out);
+        let (address, port, endpoint) = match self {
+            Self::Stale(flow) => (flow.address(), Some(flow.port()), flow.endpoint()),
+            Self::All { .. } => (None, None, None),
+        };
+        // `ctnetlink_filter_match_tuple` compares IPv6 addresses the wrong way round (seen on
+        // 6.18): what has the address does not pass, and what has another does.
+        let usable = |address: &IpAddr| address.is_ipv4();
+        let address = address.filter(usable);
+        let original = tuple(&mut w, CTA_TUPLE_ORIG, Side::Destination, address, port);
+        let reply = endpoint.map(|Target { address, port }| {
+            let address = Some(address).filter(usable);
+            tuple(&mut w, CTA_TUPLE_REPLY, Side::Source, address, Some(port))
+        });
+        w.nest(CTA_FILTER, |w| {
+            // Unlike the other numbers of this protocol these are in the machine's byte order.
+            w.bytes(CTA_FILTER_ORIG_FLAGS, &original.to_ne_bytes());
+            if let Some(reply) = reply {
+                w.bytes(CTA_FILTER_REPLY_FLAGS, &reply.to_ne_bytes());
+            }
+        });
+    }
+}
+
+/// Which end of a tuple.
+#[derive(Clone, Copy)]
+enum Side {
+    Source,
+    Destination,
+}
+
+/// Writes a UDP tuple with one of its ends; the flags of what it says.
+fn tuple(
+    w: &mut AttrWriter<'_>,
+    kind: u16,
+    side: Side,
+    address: Option<IpAddr>,
+    port: Option<NonZeroU16>,
+) -> u32 {
+    let (v4, v6, port_kind, address_flag, port_flag) = match side {
+        Side::Source => {
+            let kinds = (CTA_IP_V4_SRC, CTA_IP_V6_SRC, CTA_PROTO_SRC_PORT);
+            (kinds.0, kinds.1, kinds.2, FILTER_IP_SRC, FILTER_PROTO_SRC_PORT)
+        }
+        Side::Destination => {
+            let kinds = (CTA_IP_V4_DST, CTA_IP_V6_DST, CTA_PROTO_DST_PORT);
+            (kinds.0, kinds.1, kinds.2, FILTER_IP_DST, FILTER_PROTO_DST_PORT)
+        }
+    };
+    let mut flags = FILTER_PROTO_NUM;
+    w.nest(kind, |w| {
+        if let Some(address) = address {
+            flags |= address_flag;
+            w.nest(CTA_TUPLE_IP, |w| match address {
+                IpAddr::V4(address) => w.bytes(v4, &address.octets()),
+                IpAddr::V6(address) => w.bytes(v6, &address.octets()),
+            });
+        }
+        w.nest(CTA_TUPLE_PROTO, |w| {
+            w.u8(CTA_PROTO_NUM, Protocol::Udp.number());
+            if let Some(port) = port {
+                flags |= port_flag;
+                w.be16(port_kind, port.get());
+            }
+        });
+    });
+    flags
+}
+
+/// With version 0 the kernel deletes from both families (`ctnetlink_del_conntrack`).
+fn nfgenmsg(out: &mut Vec<u8>, ipv4: bool) {
+    let family = if ipv4 { AF_INET } else { AF_INET6 };
+    out.extend_from_slice(&[family, 1, 0, 0]);
+}
+
+fn nested_if_tuple(kind: u16) -> u16 {
+    const NLA_F_NESTED: u16 = 1 << 15;
+    match kind {
+        CTA_TUPLE_IP | CTA_TUPLE_PROTO => kind | NLA_F_NESTED,
+        other => other,
+    }
+}
+
+impl Entry {
+    /// Reads the payload of a message of type `kind`; `None` if it is no UDP entry.
+    pub(super) fn decode(kind: u16, payload: &[u8]) -> Option<Self> {
+        if kind != IPCTNL_MSG_CT_NEW {
+            return None;
+        }
+        let (mut sent_to, mut answered_by) = (None, None);
+        let (mut original, mut id, mut zone) = (Vec::new(), None, None);
+        for attr in Attrs::new(payload.get(NFGENMSG..)?) {
+            let attr = attr.ok()?;
+            match attr.kind {
+                CTA_TUPLE_ORIG => {
+                    original = attr.payload.to_vec();
+                    sent_to = read_tuple(&attr, Side::Destination);
+                }
+                CTA_TUPLE_REPLY => answered_by = read_tuple(&attr, Side::Source),
+                CTA_ID => id = attr.be32().ok(),
+                CTA_ZONE => zone = attr.be16().ok(),
+                _ => {}
+            }
+        }
+        let flow = Flow { sent_to: sent_to?, answered_by: answered_by? };
+        Some(Self { flow, original, id, zone })
+    }
+}
+
+/// One end of a UDP tuple.
+fn read_tuple(tuple: &Attr<'_>, side: Side) -> Option<Target> {
+    let (mut address, mut port, mut protocol) = (None, None, None);
+    for attr in tuple.nested().flatten() {
+        for inner in attr.nested().flatten() {
+            match (attr.kind, inner.kind, side) {
+                (CTA_TUPLE_IP, CTA_IP_V4_SRC, Side::Source)
+                | (CTA_TUPLE_IP, CTA_IP_V4_DST, Side::Destination) => {
+                    let octets: [u8; 4] = inner.payload.try_into().ok()?;
+                    address = Some(IpAddr::from(Ipv4Addr::from(octets)));
+                }
+                (CTA_TUPLE_IP, CTA_IP_V6_SRC, Side::Source)
+                | (CTA_TUPLE_IP, CTA_IP_V6_DST, Side::Destination) => {
+                    let octets: [u8; 16] = inner.payload.try_into().ok()?;
+                    address = Some(IpAddr::from(Ipv6Addr::from(octets)));
+                }
+                (CTA_TUPLE_PROTO, CTA_PROTO_NUM, _) => protocol = inner.u8().ok(),
+                (CTA_TUPLE_PROTO, CTA_PROTO_SRC_PORT, Side::Source)
+                | (CTA_TUPLE_PROTO, CTA_PROTO_DST_PORT, Side::Destination) => {
+                    port = NonZeroU16::new(inner.be16().ok()?);
+                }
+                _ => {}
+            }
+        }
+    }
+    let is_udp = protocol == Some(Protocol::Udp.number());
+    is_udp.then_some(Target { address: address?, port: port? })
+}

@@ -1,0 +1,164 @@
+//! The kernel's conntrack table, through a socket of its own.
+
+use std::io;
+
+use ahash::HashSet;
+use nix::errno::Errno;
+
+use super::flow::StaleFlow;
+use super::message::{self, Entry, Filter, Last};
+use crate::netlink::message::{Meaning, Message, MessageError, Messages, TooLong};
+use crate::netlink::socket::{ReceiveError, Socket, Wait};
+
+/// Why entries could not be deleted. Some may have been.
+#[derive(Debug, thiserror::Error)]
+pub enum ConntrackError {
+    /// The socket failed.
+    #[error("the conntrack socket: {0}")]
+    Io(#[from] io::Error),
+    /// No answer came.
+    #[error("the conntrack socket: {0}")]
+    Receive(#[from] ReceiveError),
+    /// The answer was no netlink message.
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    /// A request was too long, which is a bug.
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
+    /// The kernel refused a request.
+    #[error("the kernel refused a conntrack request: {0}")]
+    Refused(Errno),
+}
+
+/// The conntrack table of the network namespace in which it was opened.
+#[derive(Debug)]
+pub struct ConntrackTable {
+    socket: Socket,
+    sequence: u32,
+}
+
+/// Flows from which on reading all UDP entries once costs less than walking the table for each.
+const MANY: usize = 64;
+
+/// Answer to the delete of an entry that is gone.
+const NO_ENTRY: i32 = Errno::ENOENT as i32;
+
+/// Deletes in one datagram.
+const DELETES: usize = 256;
+
+/// Datagrams of one answer at most; a dump of ten million entries stays below.
+const MAX_DATAGRAMS: usize = 1 << 17;
+
+impl ConntrackTable {
+    /// Opens the table of this thread's network namespace.
+    ///
+    /// # Errors
+    /// See [`Socket::open`].
+    pub fn open() -> io::Result<Self> {
+        let socket = Socket::open(netlink_sys::protocols::NETLINK_NETFILTER)?;
+        Ok(Self { socket, sequence: 0 })
+    }
+
+    /// Deletes all entries of these flows; how many there were.
+    ///
+    /// # Errors
+    /// See [`ConntrackError`].
+    pub fn delete(&mut self, flows: &HashSet<StaleFlow>) -> Result<usize, ConntrackError> {
+        let mut deleted = 0;
+        for filter in filters(flows) {
+            let entries = self.entries(&filter, flows)?;
+            deleted += self.delete_entries(&entries)?;
+        }
+        Ok(deleted)
+    }
+
+    /// The entries that pass `filter` and are of `flows`.
+    ///
+    /// `CTA_FILTER` in a delete would spare the way of the entries through here, but kernels before
+    /// 6.8 refuse it, and for IPv6 it deletes what it should not: see [`Filter`].
+    fn entries(
+        &mut self,
+        filter: &Filter,
+        flows: &HashSet<StaleFlow>,
+    ) -> Result<Vec<Entry>, ConntrackError> {
+        let sequence = self.next_sequence(1);
+        let mut request = Vec::new();
+        message::dump(&mut request, sequence, filter)?;
+        self.socket.send(&request)?;
+        let mut entries = Vec::new();
+        self.receive_answer(sequence, |object| {
+            let entry = Entry::decode(object.kind, object.payload);
+            entries.extend(entry.filter(|entry| entry.flow.is_among(flows)));
+        })?;
+        Ok(entries)
+    }
+
+    /// Deletes these entries; how many were still there.
+    fn delete_entries(&mut self, entries: &[Entry]) -> Result<usize, ConntrackError> {
+        let mut deleted = 0;
+        let mut request = Vec::new();
+        for entries in entries.chunks(DELETES) {
+            request.clear();
+            let count = u32::try_from(entries.len()).unwrap_or(u32::MAX);
+            let first = self.next_sequence(count);
+            let last = first + (count - 1);
+            for (entry, sequence) in entries.iter().zip(first..) {
+                let last = if sequence == last { Last::Yes } else { Last::No };
+                message::delete(&mut request, sequence, entry, last)?;
+            }
+            self.socket.send(&request)?;
+            deleted += entries.len() - self.receive_answer(last, |_| {})?;
+        }
+        Ok(deleted)
+    }
+
+    /// Receives up to the end of the request with the number `last`; how many entries were gone
+    /// already.
+    fn receive_answer(
+        &mut self,
+        last: u32,
+        mut object: impl FnMut(Message<'_>),
+    ) -> Result<usize, ConntrackError> {
+        let (mut gone, mut outcome) = (0, Ok(()));
+        for _ in 0..MAX_DATAGRAMS {
+            let datagram = self.socket.receive(Wait::Limited)?;
+            for message in Messages::new(datagram) {
+                let message = message?;
+                match message.meaning()? {
+                    Meaning::Object(message) if message.sequence == last => object(message),
+                    Meaning::Acknowledgement(end) | Meaning::Done(end) => {
+                        match end.errno {
+                            0 => {}
+                            NO_ENTRY => gone += 1,
+                            errno => outcome = Err(ConntrackError::Refused(Errno::from_raw(errno))),
+                        }
+                        if message.sequence == last {
+                            return outcome.map(|()| gone);
+                        }
+                    }
+                    Meaning::Overrun => return Err(ReceiveError::Overrun.into()),
+                    Meaning::Object(_) | Meaning::Nothing => {}
+                }
+            }
+        }
+        Err(ReceiveError::TimedOut.into())
+    }
+
+    /// The first of `count` numbers in a row that no request has had lately.
+    fn next_sequence(&mut self, count: u32) -> u32 {
+        let first = self.sequence.checked_add(count).map_or(0, |_| self.sequence);
+        self.sequence = first + count;
+        first
+    }
+}
+
+/// The walks through the table that find all of `flows`: one for each flow, or, if they are many,
+/// one for each family.
+fn filters(flows: &HashSet<StaleFlow>) -> Vec<Filter> {
+    if flows.len() <= MANY {
+        return flows.iter().copied().map(Filter::Stale).collect();
+    }
+    let families = [true, false].into_iter();
+    let present = families.filter(|ipv4| flows.iter().any(|flow| flow.is_ipv4() == *ipv4));
+    present.map(|ipv4| Filter::All { ipv4 }).collect()
+}
