@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use super::Failure;
 use crate::config::{Config, Source};
-use crate::conntrack::Cleaner;
+use crate::conntrack::{Cleaned, Cleaner};
 use crate::engine::Engine;
 use crate::kernel::{Nftables, Writer};
 use crate::model::Event;
@@ -65,7 +65,9 @@ async fn run_until_stopped(config: Config) -> Result<(), Failure> {
     }
     let events = start_source(&config, &mut tasks)?;
     tracing::info!(node = config.node_name, "started");
-    let cleaner = Cleaner::spawn(|_| {}).map_err(Failure::new)?;
+    let own = observe.clone();
+    let report = move |done: Cleaned| own.flows_cleaned(done.entries as u64, done.took);
+    let cleaner = Cleaner::spawn(report).map_err(Failure::new)?;
     let run = Run::new(engine, writer, events, observe, config.min_sync_period);
     let run = run.with_local_addresses(addresses).cleaning(cleaner);
     run.until(stop_signal()?).await.map_err(Failure::new)?;

@@ -269,3 +269,66 @@ fn read_tuple(tuple: &Attr<'_>, side: Side) -> Option<Target> {
     let is_udp = protocol == Some(Protocol::Udp.number());
     is_udp.then_some(Target { address: address?, port: port? })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(address: &str, port: u16) -> Target {
+        Target { address: address.parse().unwrap(), port: NonZeroU16::new(port).unwrap() }
+    }
+
+    /// Flags for the original and the answering direction, and the bytes of all tuples.
+    fn filter(frontend: Target, endpoint: Target) -> (u32, u32, usize) {
+        let mut out = Vec::new();
+        let flow = StaleFlow::Between { frontend, endpoint };
+        dump(&mut out, 1, &Filter::Stale(flow)).unwrap();
+        let (mut flags, mut length) = (Vec::new(), 0);
+        for attr in Attrs::new(&out[message::HEADER_LENGTH + NFGENMSG..]).map(Result::unwrap) {
+            if attr.kind == CTA_FILTER {
+                let word = |attr: Attr<'_>| u32::from_ne_bytes(attr.payload.try_into().unwrap());
+                flags = attr.nested().map(|attr| word(attr.unwrap())).collect();
+            } else {
+                length += attr.payload.len();
+            }
+        }
+        (flags[0], flags[1], length)
+    }
+
+    #[test]
+    fn addresses_are_asked_for_only_where_the_kernel_compares_them_rightly() {
+        let v4 = filter(target("10.96.0.10", 53), target("10.244.0.1", 5353));
+        assert_eq!(v4, (0b10_1010, 0b1_1001, 64));
+        let v6 = filter(target("fd00::10", 53), target("fd00::1", 5353));
+        assert_eq!(v6, (0b10_1000, 0b1_1000, 40));
+    }
+
+    #[test]
+    fn what_is_no_udp_entry_is_passed_over() {
+        let entry = |protocol: u8| {
+            let mut out = vec![AF_INET, 0, 0, 0];
+            let mut w = AttrWriter::new(&mut out);
+            for kind in [CTA_TUPLE_ORIG, CTA_TUPLE_REPLY] {
+                w.nest(kind, |w| {
+                    w.nest(CTA_TUPLE_IP, |w| {
+                        w.bytes(CTA_IP_V4_SRC, &[10, 0, 0, 1]);
+                        w.bytes(CTA_IP_V4_DST, &[10, 0, 0, 2]);
+                    });
+                    w.nest(CTA_TUPLE_PROTO, |w| {
+                        w.u8(CTA_PROTO_NUM, protocol);
+                        w.be16(CTA_PROTO_SRC_PORT, 1000);
+                        w.be16(CTA_PROTO_DST_PORT, 53);
+                    });
+                });
+            }
+            w.be32(CTA_ID, 7);
+            out
+        };
+        let udp = Entry::decode(IPCTNL_MSG_CT_NEW, &entry(17)).unwrap();
+        let (sent_to, answered_by) = (target("10.0.0.2", 53), target("10.0.0.1", 1000));
+        assert_eq!((udp.flow, udp.id), (Flow { sent_to, answered_by }, Some(7)));
+        assert_eq!(Entry::decode(IPCTNL_MSG_CT_NEW, &entry(6)), None);
+        assert_eq!(Entry::decode(IPCTNL_MSG_CT_DELETE, &entry(17)), None);
+        assert_eq!(Entry::decode(IPCTNL_MSG_CT_NEW, &entry(17)[..20]), None);
+    }
+}

@@ -48,6 +48,7 @@ struct KubeProxy {
     synced_at: PerFamily<Floating>,
     queued_at: PerFamily<Floating>,
     network_programming: PerFamily<Histogram>,
+    flows_cleaned: PerFamily<Histogram>,
     endpoint_changes: Pending,
     service_changes: Pending,
     healthz: Family<Label<u16>, Counter>,
@@ -64,6 +65,7 @@ struct Own {
     commit_duration: Histogram,
     problems: Counter,
     events: Counter,
+    entries_deleted: Counter,
 }
 
 /// Changes: all that came, and those that are not in the kernel.
@@ -113,6 +115,11 @@ impl KubeProxy {
                 "Time from the change of a pod or service to its being in the kernel",
                 || Histogram::new(network_programming_buckets()),
             ),
+            flows_cleaned: names.per_family(
+                "conntrack_reconciler_sync_duration_seconds",
+                "Time that deleting the conntrack entries of stale flows took",
+                || Histogram::new(exponential_buckets(0.001, 2.0, 15)),
+            ),
             endpoint_changes: names.pending("sync_proxy_rules_endpoint_changes", "slices"),
             service_changes: names.pending("sync_proxy_rules_service_changes", "services"),
             healthz: names.add("proxy_healthz", "Answers of /healthz", Family::default()),
@@ -151,6 +158,11 @@ impl Own {
                 Counter::default(),
             ),
             events: names.add("events", "Statements of the source", Counter::default()),
+            entries_deleted: names.add(
+                "conntrack_deleted_entries",
+                "Conntrack entries of stale flows that were deleted, of both families",
+                Counter::default(),
+            ),
         }
     }
 }
@@ -194,6 +206,12 @@ impl Metrics {
             let label = [("kind", (*kind).to_owned())];
             self.own.operations.get_or_create(&label).inc_by(*count as u64);
         }
+    }
+
+    pub(super) fn flows_cleaned(&self, entries: u64, took: Duration) {
+        let families = self.kube_proxy.flows_cleaned.iter();
+        families.for_each(|family| family.observe(took.as_secs_f64()));
+        self.own.entries_deleted.inc_by(entries);
     }
 
     pub(super) fn refused(&self) {

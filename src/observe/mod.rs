@@ -82,6 +82,11 @@ impl Observe {
         self.shared.metrics.committed(transaction);
     }
 
+    /// Conntrack entries of stale flows were deleted: how many, and how long that took.
+    pub fn flows_cleaned(&self, entries: u64, took: Duration) {
+        self.shared.metrics.flows_cleaned(entries, took);
+    }
+
     /// The kernel refused a transaction.
     pub fn refused(&self) {
         self.shared.metrics.refused();
