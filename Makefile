@@ -3,6 +3,9 @@
 .POSIX:
 
 TARGET_DIR = $${CARGO_TARGET_DIR:-target}
+# Makes arguments of the names of files. Tests are chosen by name and not by package,
+# because a package alone has other features and would be built once more.
+NAMES = sed 's|.*/|--test |; s|\.rs$$||'
 IN_NAMESPACES = sh netlink-tests/in-namespaces
 FUZZ_SECONDS = 20
 FUZZ_TARGETS = attributes dump events manifests
@@ -21,15 +24,15 @@ demo: ## Show services at work between namespaces that it makes and removes
 
 test: ## Run every test; those on the kernel in network namespaces of their own
 	cargo test --locked --workspace --no-run
-	cargo test --locked --package deltaproxy
-	cargo test --locked --package netlink-tests --lib --bins
+	cargo test --locked --workspace --lib --bins $$(ls tests/*.rs | $(NAMES))
+	cargo test --locked --workspace --doc
 	@set -e; \
 	if ! PATH="$$PATH:/usr/sbin" command -v nft >/dev/null; then \
 		echo "nft is not installed: checks with it are left out (apt-get install nftables)"; \
 		export DELTAPROXY_WITHOUT_NFT=1; \
 	fi; \
 	set -x; \
-	$(IN_NAMESPACES) cargo test --offline --package netlink-tests --no-fail-fast --test '*'
+	$(IN_NAMESPACES) cargo test --offline --workspace --no-fail-fast $$(ls netlink-tests/tests/*.rs | $(NAMES))
 
 bench: ## Measure the time of updates at 1,000, 10,000 and 50,000 services
 	cargo bench --locked --package netlink-tests --no-run
