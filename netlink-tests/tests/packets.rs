@@ -29,6 +29,7 @@ fn slice(endpoints: &str) -> Slice {
     Slice::new("web").endpoints(endpoints)
 }
 
+/// Case 82 too: an endpoint elsewhere sees the address of the interface to it.
 #[test]
 fn a_cluster_ip_leads_to_all_endpoints_and_pods_keep_their_address() {
     let mut lab = Lab::new();
