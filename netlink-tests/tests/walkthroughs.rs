@@ -1,0 +1,400 @@
+//! docs/walkthroughs.md: commands and their output, made anew and compared with what is committed.
+//!
+//! `UPDATE_DOCS=1` writes the file instead. What differs from run to run (ports that nobody chose,
+//! timers, the state of a connection that ends) is not compared.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use netlink_tests::scenario::{Lab, Object, Protocol, Service, Slice};
+use netlink_tests::{Host, Process, eventually, nft_available};
+use serde_json::json;
+
+/// A section of the document: objects, one connection and what can be seen of it.
+#[derive(Clone)]
+struct Walk {
+    title: &'static str,
+    /// What it shows.
+    text: &'static str,
+    service: Service,
+    endpoints: &'static str,
+    client: &'static str,
+    /// Address and port.
+    to: (&'static str, u16),
+    /// What the command prints, up to a port that varies.
+    outcome: &'static str,
+}
+
+fn web() -> Service {
+    Service::new("web", "10.96.0.10").named_port("http", Protocol::Tcp, 80, 30080)
+}
+
+const CLUSTER_IP: (&str, u16) = ("10.96.0.10", 80);
+const NODE_PORT: (&str, u16) = ("192.168.50.2", 30080);
+const EXTERNAL_IP: (&str, u16) = ("198.51.100.1", 80);
+const VIP: (&str, u16) = ("198.51.100.2", 80);
+
+const REFUSED: &str = "Connection refused";
+const SILENCE: &str = "(nothing within 2 seconds)";
+
+fn cluster_ip_walks() -> Vec<Walk> {
+    vec![
+        Walk {
+            title: "Pod to ClusterIP, endpoint on another node",
+            text: "The destination is translated and the source is not: the endpoint sees the pod.",
+            service: web(),
+            endpoints: "c",
+            client: "pod",
+            to: CLUSTER_IP,
+            outcome: "c 10.244.1.9:",
+        },
+        Walk {
+            title: "Process on the node to ClusterIP",
+            text: "A source that is no pod is masqueraded: the endpoint sees the node.",
+            service: web(),
+            endpoints: "c",
+            client: "node",
+            to: CLUSTER_IP,
+            outcome: "c 192.168.50.2:",
+        },
+        Walk {
+            title: "Hairpin: a pod reaches itself",
+            text: "The pod would answer itself directly if it saw its own address, so it sees \
+                   the node's.",
+            service: web(),
+            endpoints: "a",
+            client: "a",
+            to: CLUSTER_IP,
+            outcome: "a 10.244.1.1:",
+        },
+        Walk {
+            title: "No endpoints",
+            text: "The connection is refused; nobody waits for a timeout.",
+            service: web(),
+            endpoints: "",
+            client: "pod",
+            to: CLUSTER_IP,
+            outcome: REFUSED,
+        },
+        Walk {
+            title: "A port that the service does not have",
+            text: "It is refused as on a host without a listener.",
+            service: web(),
+            endpoints: "c",
+            client: "pod",
+            to: ("10.96.0.10", 81),
+            outcome: REFUSED,
+        },
+        Walk {
+            title: "An address of the ServiceCIDR that no service has",
+            text: "The packet is dropped; the default route might send it back here for ever.",
+            service: web(),
+            endpoints: "c",
+            client: "pod",
+            to: ("10.96.0.77", 80),
+            outcome: SILENCE,
+        },
+    ]
+}
+
+fn internal_policy_walks() -> Vec<Walk> {
+    vec![
+        Walk {
+            title: "internalTrafficPolicy Local with an endpoint on the node",
+            text: "Endpoints are a on this node and c on another; only a is used.",
+            service: web().internal_local(),
+            endpoints: "a c",
+            client: "pod",
+            to: CLUSTER_IP,
+            outcome: "a 10.244.1.9:",
+        },
+        Walk {
+            title: "internalTrafficPolicy Local without endpoint on the node",
+            text: "There is an endpoint elsewhere, and the packet is dropped.",
+            service: web().internal_local(),
+            endpoints: "c",
+            client: "pod",
+            to: CLUSTER_IP,
+            outcome: SILENCE,
+        },
+    ]
+}
+
+fn external_walks() -> Vec<Walk> {
+    let balanced = || web().load_balancer_ip("198.51.100.2");
+    let ranges = json!(["192.0.2.0/24"]);
+    vec![
+        Walk {
+            title: "NodePort from outside",
+            text: "Destination and source are translated: the answer must come back through \
+                   the node.",
+            service: web(),
+            endpoints: "c",
+            client: "outside",
+            to: NODE_PORT,
+            outcome: "c 192.168.50.2:",
+        },
+        Walk {
+            title: "externalTrafficPolicy Local with an endpoint on the node",
+            text: "Endpoints are a on this node and c on another; only a is used, and it sees \
+                   the client.",
+            service: web().external_local(),
+            endpoints: "a c",
+            client: "outside",
+            to: NODE_PORT,
+            outcome: "a 192.0.2.10:",
+        },
+        Walk {
+            title: "externalTrafficPolicy Local without endpoint on the node",
+            text: "The packet is dropped, so that a load balancer tries another node.",
+            service: web().external_local(),
+            endpoints: "c",
+            client: "outside",
+            to: NODE_PORT,
+            outcome: SILENCE,
+        },
+        Walk {
+            title: "External IP",
+            text: "No interface has the address; it is enough that packets to it come here.",
+            service: web().external_ip("198.51.100.1"),
+            endpoints: "c",
+            client: "outside",
+            to: EXTERNAL_IP,
+            outcome: "c 192.168.50.2:",
+        },
+        Walk {
+            title: "Address of a load balancer, source in loadBalancerSourceRanges",
+            text: "The ranges are 192.0.2.0/24.",
+            service: balanced().spec("loadBalancerSourceRanges", ranges.clone()),
+            endpoints: "c",
+            client: "outside",
+            to: VIP,
+            outcome: "c 192.168.50.2:",
+        },
+        Walk {
+            title: "Address of a load balancer, source not in loadBalancerSourceRanges",
+            text: "The ranges are 192.0.2.0/24, also for pods. The packet is dropped before \
+                   its destination is translated.",
+            service: balanced().spec("loadBalancerSourceRanges", ranges),
+            endpoints: "c",
+            client: "pod",
+            to: VIP,
+            outcome: SILENCE,
+        },
+    ]
+}
+
+impl Walk {
+    /// The section.
+    fn run(&self) -> String {
+        let mut lab = Lab::new();
+        let slice = Slice::new("web").without_ports().endpoints(self.endpoints);
+        lab.apply(&[&self.service, &slice.named_target("http", Protocol::Tcp, 8080)]);
+        let node = lab.world.node();
+        let trace = Trace::start(node);
+        let (address, port) = self.to;
+        let connect = format!("timeout 2 bash -c 'head -1 </dev/tcp/{address}/{port}'");
+        let printed = connect_by(lab.world.host(self.client), &connect);
+        assert!(printed.contains(self.outcome), "{}: {printed}", self.title);
+
+        let mut section = format!("\n## {}\n\n{}\n\n```console\n", self.title, self.text);
+        let mut show = |host: &str, command: &str, output: &str| {
+            write!(section, "{host}$ {command}\n{output}").unwrap();
+        };
+        show(self.client, &connect, &printed);
+        show("node", "nft monitor trace", &trace.finish(node, address));
+        if conntrack_available() && !matches!(self.outcome, REFUSED | SILENCE) {
+            let flows = node.output("conntrack", &["-L", "-d", address]).ok();
+            show("node", &format!("conntrack -L -d {address}"), &flows);
+        }
+        let key = if self.to == NODE_PORT { "30080" } else { address };
+        show("node", "nft list table ip kube-proxy", &elements_with(node, key));
+        section + "```\n"
+    }
+}
+
+/// What the command prints, or that nothing came.
+fn connect_by(client: &Host, command: &str) -> String {
+    let finished = client.output("bash", &["-c", command]);
+    if finished.code() == Some(124) {
+        return format!("{SILENCE}\n");
+    }
+    // bash says it twice.
+    let last = |text: &str| text.lines().last().map(|line| format!("{line}\n"));
+    finished.stdout + &last(&finished.stderr).unwrap_or_default()
+}
+
+/// `nft monitor trace` on the node.
+struct Trace(Process);
+
+impl Trace {
+    fn start(node: &Host) -> Self {
+        node.nft_script(TRACED);
+        let nft = if fs::exists("/usr/sbin/nft").unwrap() { "/usr/sbin/nft" } else { "nft" };
+        let trace = Self(node.spawn(nft, &["monitor", "trace"]));
+        // It does not say when it has begun to listen.
+        eventually("nft monitor listens", Duration::from_secs(10), || {
+            let _ = node.send_udp("192.0.2.10:9");
+            trace.0.output().contains("dport 9 ").then_some(())
+        });
+        trace
+    }
+
+    /// The rules that the first packet to `address` passed, chain by chain.
+    fn finish(self, node: &Host, address: &str) -> String {
+        // What is traced comes in order, so nothing is missing once this has come.
+        let _ = node.send_udp("192.0.2.10:10");
+        eventually("nft monitor has told all", Duration::from_secs(10), || {
+            self.0.output().contains("dport 10 ").then_some(())
+        });
+        let output = self.0.terminate(Duration::from_secs(10)).stdout;
+        let to = format!("ip daddr {address} ");
+        let first = output.lines().find(|line| line.contains("packet:") && line.contains(&to));
+        let id = first.unwrap().split(' ').nth(2).unwrap();
+        let prefix = format!("trace id {id} ip kube-proxy ");
+        let lines = output.lines().filter_map(|line| line.strip_prefix(&prefix));
+        let mut rules = String::new();
+        for line in lines {
+            let first_chain = line.contains("-pre-dnat packet:");
+            if first_chain && !rules.is_empty() {
+                break; // It was sent again.
+            }
+            if let Some((chain, rule)) = line.split_once(" rule ") {
+                let rule = rule.rsplit_once(" (verdict").map_or(rule, |(rule, _)| rule);
+                writeln!(rules, "{chain}: {rule}").unwrap();
+            }
+        }
+        rules
+    }
+}
+
+/// First packets of connections, and what [`Trace::start`] sends.
+const TRACED: &str = "
+    table ip tracing {
+        chain prerouting {
+            type filter hook prerouting priority -300
+            tcp flags & (syn | ack) == syn meta nftrace set 1
+        }
+        chain output {
+            type filter hook output priority -300
+            tcp flags & (syn | ack) == syn meta nftrace set 1
+            udp dport 9-10 meta nftrace set 1
+        }
+    }";
+
+/// The elements of the table that name `key`, with their set or map.
+fn elements_with(node: &Host, key: &str) -> String {
+    let listed = node.nft("list table ip kube-proxy");
+    let mut set = "";
+    let mut found = BTreeSet::new();
+    for line in listed.lines() {
+        if let Some(name) = line.strip_prefix("\tset ").or(line.strip_prefix("\tmap ")) {
+            set = name.trim_end_matches(" {");
+        }
+        let line = line.trim().trim_start_matches("elements = {").trim_end_matches('}');
+        let elements = line.split(',').map(str::trim).filter(|element| {
+            element.contains(key) || (set == "hairpin-connections" && element.contains("tcp"))
+        });
+        found.extend(elements.map(|element| format!("{set}: {element}\n")));
+    }
+    found.into_iter().collect()
+}
+
+/// Services that are not routed: the table is as before.
+fn unrouted() -> String {
+    let mut lab = Lab::new();
+    let before = lab.world.node().nft("list table ip kube-proxy");
+    let external = Service::headless("elsewhere").spec("type", json!("ExternalName"));
+    let external = external.spec("clusterIP", json!("")).spec("clusterIPs", json!([]));
+    let objects: [&dyn Object; 3] = [
+        &Service::headless("headless").port(80),
+        &Slice::new("headless").endpoints("a").label("service.kubernetes.io/headless", ""),
+        &external.spec("externalName", json!("example.com")),
+    ];
+    lab.apply(&objects);
+    assert_eq!(lab.world.node().nft("list table ip kube-proxy"), before);
+    "\n## Headless and ExternalName services\n\nThey are a matter of DNS: \
+     `nft list table ip kube-proxy` prints the same with and without them.\n"
+        .to_owned()
+}
+
+fn conntrack_available() -> bool {
+    ["/usr/sbin/conntrack", "/sbin/conntrack"].iter().any(|path| fs::exists(path).unwrap())
+}
+
+const INTRODUCTION: &str = "\
+# Walk-throughs
+
+What happens to a connection, seen with commands that work on any node.
+A test makes this page: it runs the commands in network namespaces and fails when their output is \
+another (`UPDATE_DOCS=1 cargo test --package netlink-tests --test walkthroughs` writes it anew).
+
+- The node is 192.168.50.2, towards its pods 10.244.1.1. Pods have 10.244.0.0/16, services 10.96.0.0/16.
+- On the node are the pods `pod` 10.244.1.9 and `a` 10.244.1.5; on another node is `c` 10.244.2.7; \
+`outside` 192.0.2.10 is no part of the cluster.
+- The service `default/web` has ClusterIP 10.96.0.10, port 80 and node port 30080. Its endpoints \
+are `c`, unless said otherwise. An endpoint answers with its name, and the address and port that it sees.
+- Of `nft monitor trace` the page shows chain and rule of each rule that matches the first packet. \
+To see it, a table of one's own sets `meta nftrace set 1`.
+- Of `nft list table` it shows the elements that name the destination, with their set or map, and \
+`hairpin-connections`.
+";
+
+#[test]
+fn the_walk_throughs_are_as_documented() {
+    if !nft_available() {
+        return;
+    }
+    let walks = [cluster_ip_walks(), internal_policy_walks(), external_walks()].concat();
+    let mut page = INTRODUCTION.to_owned();
+    for walks in walks.chunks(WALKS_AT_ONCE) {
+        thread::scope(|threads| {
+            let running: Vec<_> = walks.iter().map(|walk| threads.spawn(|| walk.run())).collect();
+            page.extend(running.into_iter().map(|walk| walk.join().expect("a walk")));
+        });
+    }
+    page.push_str(&unrouted());
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::create_dir_all(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs")).unwrap();
+        return fs::write(PAGE, page).unwrap();
+    }
+    let committed = fs::read_to_string(PAGE).unwrap();
+    let (made, committed) = (comparable(&page), comparable(&committed));
+    for (made, committed) in made.iter().zip(&committed) {
+        assert_eq!(made, committed, "if this is right, set UPDATE_DOCS=1 and run the test again");
+    }
+    assert_eq!(made.len(), committed.len());
+}
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/walkthroughs.md");
+
+/// Each has its own namespaces and threads.
+const WALKS_AT_ONCE: usize = 4;
+
+/// The lines without what varies.
+fn comparable(page: &str) -> Vec<String> {
+    let is_flow = |line: &str| line.starts_with("tcp  ") || line.starts_with("node$ conntrack");
+    let lines = page.lines().filter(|line| conntrack_available() || !is_flow(line));
+    lines.map(|line| without_ports(line, is_flow(line))).collect()
+}
+
+/// Without numbers of five digits, which are ports that nobody chose; of a flow only its addresses
+/// and ports.
+fn without_ports(line: &str, is_flow: bool) -> String {
+    let line = match line.find("src=") {
+        Some(from) if is_flow => &line[from..line.find(" [").unwrap_or(line.len())],
+        _ => line,
+    };
+    let mut kept = String::new();
+    for part in line.split_inclusive(|c: char| !c.is_ascii_alphanumeric()) {
+        let digits = part.trim_end_matches(|c: char| !c.is_ascii_digit());
+        let chosen = digits.len() < 4 || ["30080", "8080"].contains(&digits);
+        let number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        kept.push_str(if number && !chosen { "PORT " } else { part });
+    }
+    kept
+}
