@@ -3,8 +3,9 @@
 
 use std::net::IpAddr;
 
+use deltaproxy::config::{LocalDetection, Routing};
 use netlink_tests::scenario::{
-    Endpoint, Expect, Family, Lab, Object, Protocol, Proxy, Raw, Scope, Service, Slice,
+    Endpoint, Expect, Family, Lab, Node, Object, Protocol, Proxy, Raw, Scope, Service, Slice,
     keeps_source, masquerades, routing,
 };
 use netlink_tests::{Answer, NODE_IP, nft_available};
@@ -181,6 +182,16 @@ fn clients_with_one_source_port_get_ports_of_their_own_when_masqueraded() {
     assert!(ports.iter().filter(|port| **port == 5555).count() <= 1, "they are random");
 }
 
+/// Case 88, where a Node has two ranges of a family; `--cluster-cidr` refuses such a list.
+#[test]
+fn of_two_pod_ranges_of_one_family_the_first_counts() {
+    let mut lab = Lab::with(Routing { local_detection: LocalDetection::NodeCidr, ..routing() });
+    let [first, second] =
+        [["10.244.1.0/24", "fd00:10:244:1::/64"], ["10.244.2.0/24", "fd00:10:244:2::/64"]];
+    lab.apply(&[&Node::new().pod_cidrs(&[first, second].concat()), &web(), &slice("a c")]);
+    lab.check(&[("pod", WEB, keeps_source("a c")), ("d", WEB, masquerades("a c"))]);
+}
+
 // Tables of others.
 
 /// Case 113: priorities and chains of an earlier kube-proxy, and a map that has other data.
@@ -194,7 +205,7 @@ fn the_tables_of_an_earlier_kube_proxy_are_taken_over() {
     node.nft("delete table ip kube-proxy");
     node.nft_script(EARLIER);
     lab.proxy = Proxy::start(lab.world.node(), routing());
-    lab.apply(&[&netlink_tests::scenario::Node::new(), &web(), &slice("a c")]);
+    lab.apply(&[&Node::new(), &web(), &slice("a c")]);
     lab.check(&[("pod", WEB, keeps_source("a c")), ("outside", NODE_PORT, masquerades("a c"))]);
     let listed = lab.world.node().nft("list table ip kube-proxy");
     assert!(!listed.contains("mark-for-masquerade"), "{listed}");
