@@ -1,7 +1,8 @@
 //! What an update costs, at three sizes of cluster: `make bench` prints the README's table.
 //!
 //! Each size has a network namespace and an engine of its own. User space is the time from an
-//! event to the encoded batch; kernel is the time in the system call that commits it.
+//! event to the encoded batch; kernel is the time in the system call that commits it. A last table
+//! is about services beside others that ask for more.
 //!
 //! `SERVICES=1000,50000` chooses the sizes, `ROUNDS` how often each update is made.
 
@@ -23,6 +24,9 @@ use netlink_tests::Namespace;
 
 const ENDPOINTS: u32 = 5;
 
+/// One in so many services has source ranges, where some do.
+const RESTRICTED_EACH: u32 = 10;
+
 fn main() {
     // `cargo test` runs benches too, with this argument.
     if std::env::args().any(|argument| argument == "--test") {
@@ -39,11 +43,16 @@ fn main() {
         let services: u32 = size.parse().unwrap();
         Namespace::new().run(|| measure(services, rounds));
     }
+    println!("| every {RESTRICTED_EACH}th service has source ranges | user space | kernel |");
+    println!("|---|---|---|");
+    for services in [100, 20_000] {
+        Namespace::new().run(|| measure_beside_ranges(services, rounds));
+    }
 }
 
 fn measure(services: u32, rounds: u32) {
     let before = resident_bytes();
-    let mut bench = Bench::load(services);
+    let mut bench = Bench::load(services, service);
     println!("| {services} services | user space | kernel |\n|---|---|---|");
     println!("| everything into an empty table | {:.2} s | {:.2} s |", bench.user, bench.kernel);
     let mut random = 1u32;
@@ -81,6 +90,20 @@ fn measure(services: u32, rounds: u32) {
     println!("| of it a service with its endpoints | {taken} bytes | |\n");
 }
 
+/// What a service without ranges costs beside others that have them.
+fn measure_beside_ranges(services: u32, rounds: u32) {
+    let mut bench = Bench::load(services, sometimes_restricted);
+    let mut samples = Vec::new();
+    for round in 0..rounds {
+        let plain = round * RESTRICTED_EACH % services + 1;
+        samples.push(bench.update(vec![slice(plain, 0..ENDPOINTS + 1)]));
+        bench.update(vec![slice(plain, 0..ENDPOINTS)]);
+    }
+    let (user, kernel): (Vec<_>, Vec<_>) = samples.into_iter().unzip();
+    let (user, kernel) = (spread(user), spread(kernel));
+    println!("| one endpoint added, {services} services | {user} | {kernel} |");
+}
+
 struct Bench {
     engine: Engine,
     kernel_handle: Nftables,
@@ -90,7 +113,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn load(services: u32) -> Self {
+    fn load(services: u32, service: impl Fn(u32) -> Event) -> Self {
         let mut kernel = Nftables::open().unwrap();
         let mut engine = Engine::new(Routing::default(), TableFlags::default());
         let start = Instant::now();
@@ -149,8 +172,23 @@ fn name(number: u32) -> ObjectName {
 }
 
 fn service(number: u32) -> Event {
+    Event::Service(Change::Is(plain(number)))
+}
+
+/// Some services have an address that three ranges of sources may use.
+fn sometimes_restricted(number: u32) -> Event {
+    let mut service = plain(number);
+    if number.is_multiple_of(RESTRICTED_EACH) {
+        service.load_balancer_ips = vec![Ipv4Addr::from(0xc612_0000 + number).into()];
+        let ranges = [0xc000_0200_u32, 0xc633_6400, 0xcb00_7100].map(Ipv4Addr::from);
+        service.source_ranges = ranges.map(|first| (first.into(), 24)).into();
+    }
+    Event::Service(Change::Is(service))
+}
+
+fn plain(number: u32) -> Service {
     let cluster_ip = Ipv4Addr::from(0x0a60_0000 + number).into();
-    Event::Service(Change::Is(Service {
+    Service {
         ports: vec![ServicePort {
             name: "http".into(),
             protocol: Protocol::Tcp,
@@ -158,7 +196,7 @@ fn service(number: u32) -> Event {
             node_port: None,
         }],
         ..Service::new(name(number), vec![cluster_ip])
-    }))
+    }
 }
 
 fn slice(service: u32, endpoints: std::ops::Range<u32>) -> Event {
