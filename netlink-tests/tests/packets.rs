@@ -42,7 +42,7 @@ fn a_cluster_ip_leads_to_all_endpoints_and_pods_keep_their_address() {
     ]);
 }
 
-/// Case 7.
+/// Cases 7 and 55.
 #[test]
 fn a_node_port_leads_to_all_endpoints_and_masquerades_everybody() {
     let mut lab = Lab::new();
@@ -335,7 +335,7 @@ fn node_ports_never_answer_on_loopback_addresses() {
     }
 }
 
-/// Case 3 for node ports: refused on the node's addresses only.
+/// Cases 3 and 55: refused on the node's addresses only.
 #[test]
 fn a_node_port_without_endpoints_is_refused_from_the_node_too() {
     let mut lab = Lab::new();

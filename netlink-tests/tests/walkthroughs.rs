@@ -359,6 +359,7 @@ fn the_walk_throughs_are_as_documented() {
     }
     page.push_str(&unrouted());
     if std::env::var_os("UPDATE_DOCS").is_some() {
+        assert!(conntrack_available(), "install conntrack (apt-get install conntrack)");
         fs::create_dir_all(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs")).unwrap();
         return fs::write(PAGE, page).unwrap();
     }
