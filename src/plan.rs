@@ -18,37 +18,44 @@ pub struct Piece {
     pub fragments: Vec<(Key, Option<Fragment>)>,
 }
 
-/// Bytes of an element without its comment: headers of nested attributes, key and data of IPv6.
-const ELEMENT_BYTES: usize = 96;
+/// How much a piece may hold, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// No further unit is begun beyond this.
+    pub budget: usize,
+    /// Nothing goes beyond this.
+    pub limit: usize,
+}
+
+/// Bytes of an element, comment or second key included, on average at most.
+const ELEMENT_BYTES: usize = 112;
 
 /// Bytes of the elements of a key with few endpoints.
 const KEY_BYTES: usize = 2 * ELEMENT_BYTES;
-
-/// Fewest elements by which one step changes a key, however small the budget.
-const SMALLEST_STEP: usize = 2_500;
 
 /// About how many bytes it takes to send everything that differs, for keys with few endpoints.
 pub fn estimate(desired: &Desired) -> usize {
     desired.tracker().differences() * KEY_BYTES
 }
 
-/// Takes changes off the tracker until they make about `budget` bytes.
+/// Takes changes off the tracker until they fill the room.
 ///
-/// Keys of one unit stay together, even over the budget, except that a key with more changes
-/// than fit is changed step by step.
-pub fn take(desired: &mut Desired, budget: usize) -> Piece {
+/// Keys of one unit stay together up to the limit. A key that does not fit begins a piece of its
+/// own, and one that does not fit even there is changed step by step.
+pub fn take(desired: &mut Desired, room: Room) -> Piece {
     let mut changes = Changes::default();
     let mut fragments = Vec::new();
     let mut unit_taken = None;
     let nothing = Fragment::default();
     while let Some((key, unit)) = desired.tracker_mut().first() {
-        if changes.bytes >= budget && unit_taken != Some(unit) {
+        let end = if unit_taken == Some(unit) { room.limit } else { room.budget };
+        let left = end.saturating_sub(changes.bytes) / ELEMENT_BYTES;
+        let installed = desired.tracker().installed(&key).unwrap_or(&nothing);
+        let goal = desired.tracker().desired(&key).unwrap_or(&nothing);
+        if !fragments.is_empty() && installed.distance(goal) > left {
             break;
         }
         unit_taken = Some(unit);
-        let left = (budget.saturating_sub(changes.bytes) / ELEMENT_BYTES).max(SMALLEST_STEP);
-        let installed = desired.tracker().installed(&key).unwrap_or(&nothing);
-        let goal = desired.tracker().desired(&key).unwrap_or(&nothing);
         let next = installed.step_towards(goal, left);
         changes.bytes += installed.distance(&next) * ELEMENT_BYTES;
         changes.add(desired.layouts(), &key, installed, &next);
@@ -107,8 +114,9 @@ impl Changes {
             let [first, last] = elements::values_of_range(key, range);
             Element { key_end: Some(last), ..Element::new(first) }
         };
-        set.deleted.extend(old.iter().filter(|range| !new.contains(range)).map(element));
-        set.added.extend(new.iter().filter(|range| !old.contains(range)).map(element));
+        set.deleted
+            .extend(old.iter().filter(|range| new.binary_search(range).is_err()).map(element));
+        set.added.extend(new.iter().filter(|range| old.binary_search(range).is_err()).map(element));
     }
 
     fn add_slots(

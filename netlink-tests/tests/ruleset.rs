@@ -231,8 +231,8 @@ fn a_table_of_kube_proxy_is_replaced_whole_in_one_transaction() {
     let mut proxy = Proxy::start(net.node(), routing());
     let generation = proxy.generation();
     let sent = apply_all(&mut proxy);
-    // An ordinary user's send buffer may hold one table only.
-    let most = if in_user_namespace() { 2 } else { 1 };
+    // An ordinary user's send buffer may hold no more than the tables without elements.
+    let most = if in_user_namespace() { 3 } else { 1 };
     assert!((1..=most).contains(&sent.transactions.len()), "{}", sent.transactions.len());
     let commits = u32::try_from(sent.transactions.len()).unwrap();
     assert_eq!(proxy.generation(), generation + commits);
@@ -243,7 +243,7 @@ fn a_table_of_kube_proxy_is_replaced_whole_in_one_transaction() {
         };
         let deleted = count(|it| matches!(it, Operation::DeleteTable(_)));
         assert_eq!(deleted, count(|it| matches!(it, Operation::AddTable(_))));
-        assert_ne!(deleted, 0, "elements come with their table");
+        assert!(deleted != 0 || in_user_namespace(), "elements come with their table");
     }
 
     let fresh = Net::new();

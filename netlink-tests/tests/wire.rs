@@ -641,7 +641,7 @@ fn long_lists_of_elements_arrive_whole() {
     let namespace = Namespace::new();
     let family = Family::Ip;
     let set = Arc::new(set("many", frontend(family)));
-    let elements: Vec<_> = (0..5_000u32)
+    let elements: Vec<_> = (0..3_000u32)
         .map(|n| Element {
             comment: Some("x".repeat(n as usize % 140).into()),
             ..Element::new(Value::new().ip(n.to_be_bytes().into()).proto(6).port(80))
@@ -657,7 +657,7 @@ fn long_lists_of_elements_arrive_whole() {
         ],
     };
     commit(&namespace, &transaction).unwrap();
-    assert_eq!(nft(&namespace, &["list", "ruleset"], "").matches("tcp").count(), 5_000);
+    assert_eq!(nft(&namespace, &["list", "ruleset"], "").matches("tcp").count(), 3_000);
 
     let removal = Transaction { operations: vec![Operation::DeleteElements(here, set, elements)] };
     let batch = removal.encode(1, Acknowledge::LastMessage).unwrap();

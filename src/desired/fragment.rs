@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::layout::FIREWALL;
 use super::slots::{Slots, assign};
 use super::source_ranges::Range;
 use crate::model::Target;
@@ -50,8 +51,10 @@ impl Fragment {
         let relabelled = if self.label == other.label { 0 } else { other.sets.count_ones() };
         let slots = slot_distance(&self.slots, &other.slots)
             + slot_distance(&self.local_slots, &other.local_slots);
-        let ranges =
-            if self.ranges == other.ranges { 0 } else { self.ranges.len() + other.ranges.len() };
+        let only = |a: &[Range], b: &[Range]| {
+            a.iter().filter(|range| b.binary_search(range).is_err()).count()
+        };
+        let ranges = only(&self.ranges, &other.ranges) + only(&other.ranges, &self.ranges);
         sets + 2 * relabelled as usize + slots + ranges
     }
 
@@ -61,6 +64,32 @@ impl Fragment {
         if self.distance(goal) <= budget {
             return goal.clone();
         }
+        let is_freed = self.sets & FIREWALL != 0 && goal.sets & FIREWALL == 0;
+        if !is_freed && self.ranges != goal.ranges {
+            // Ranges are complete before they are asked, and asked until they begin to go.
+            return Self { ranges: self.ranges_towards(goal, budget), ..self.clone() };
+        }
+        let guarded = Self { ranges: self.ranges.clone(), ..goal.clone() };
+        self.slots_towards(&guarded, budget)
+    }
+
+    /// Ranges that are out of place go first: they could overlap those that come.
+    fn ranges_towards(&self, goal: &Self, budget: usize) -> Box<[Range]> {
+        let budget = budget.max(1);
+        let (mut ranges, out): (Vec<Range>, Vec<Range>) =
+            self.ranges.iter().partition(|range| goal.ranges.binary_search(range).is_ok());
+        if out.is_empty() {
+            let missing =
+                goal.ranges.iter().filter(|range| self.ranges.binary_search(range).is_err());
+            ranges.extend(missing.take(budget));
+        } else {
+            ranges.extend(out.into_iter().skip(budget));
+        }
+        ranges.sort_unstable();
+        ranges.into()
+    }
+
+    fn slots_towards(&self, goal: &Self, budget: usize) -> Self {
         if goal.slots.len() > self.slots.len() {
             // Slots beyond the count that the sets tell are never drawn, or hold an endpoint.
             let grown = self.slots.len() + budget.max(1);
@@ -154,6 +183,41 @@ mod tests {
         let new = fragment(&layout, &[1], Some(&old));
         let next = old.step_towards(&new, 30);
         assert_eq!((next.slots.len(), next.sets), (old.slots.len(), new.sets));
+    }
+
+    fn ranges(numbers: &[u8]) -> Box<[Range]> {
+        let network = |number: &u8| (std::net::IpAddr::from([10, *number, 0, 0]), 16);
+        let mut ranges: Vec<_> = numbers.iter().map(network).map(Range::of_network).collect();
+        ranges.sort_unstable();
+        ranges.into()
+    }
+
+    #[test]
+    fn ranges_are_complete_before_they_are_asked_and_asked_until_they_go() {
+        let open = Fragment::member(WITH_ENDPOINTS);
+        let all: Vec<u8> = (0..100).collect();
+        let firewall = Fragment { ranges: ranges(&all), ..Fragment::member(FIREWALL) };
+        for (from, to) in [(&open, &firewall), (&firewall, &open)] {
+            let (mut now, mut steps) = (from.clone(), 0);
+            while now != *to {
+                assert!(now.sets & FIREWALL == 0 || now.ranges.len() == 100, "{now:?}");
+                let next = now.step_towards(to, 30);
+                assert!(now.distance(&next) <= 40);
+                (now, steps) = (next, steps + 1);
+                assert!(steps < 10);
+            }
+        }
+    }
+
+    #[test]
+    fn ranges_that_change_leave_before_others_come() {
+        let old = Fragment { ranges: ranges(&[1, 2, 3, 4]), ..Fragment::member(FIREWALL) };
+        let new = Fragment { ranges: ranges(&[3, 4, 5, 6]), ..Fragment::member(FIREWALL) };
+        let steps = std::iter::successors(Some(old), |now| {
+            (*now != new).then(|| now.step_towards(&new, 1))
+        });
+        let lengths: Vec<_> = steps.map(|fragment| fragment.ranges.len()).collect();
+        assert_eq!(lengths, [4, 3, 2, 3, 4]);
     }
 
     proptest! {

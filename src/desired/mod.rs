@@ -343,7 +343,8 @@ mod tests {
             for name in &touched.services {
                 problems.extend(self.desired.render_service(name, &self.cluster));
             }
-            let piece = plan::take(&mut self.desired, usize::MAX);
+            let piece =
+                plan::take(&mut self.desired, plan::Room { budget: usize::MAX, limit: usize::MAX });
             for (key, fragment) in piece.fragments {
                 self.desired.tracker_mut().commit(key, fragment);
             }

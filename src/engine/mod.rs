@@ -219,25 +219,27 @@ impl Engine {
             step.tables.push(self.tables[i].family);
             step.transaction.operations.extend(operations);
         }
-        let budget = budget.saturating_sub(budget / 8).saturating_sub(bytes);
-        if bytes == 0 || budget > PIECE_BYTES / 8 {
-            let piece = self.next_piece(budget);
+        // Sizes of elements are estimates, so an eighth is left free.
+        let limit = (max_batch - max_batch / 8).saturating_sub(bytes);
+        if bytes == 0 || limit >= PIECE_BYTES / 2 {
+            let room = plan::Room { budget: budget.min(limit), limit };
+            let piece = self.next_piece(room);
             step.transaction.operations.extend(piece.operations);
             step.fragments = piece.fragments;
         }
         (!step.transaction.operations.is_empty()).then_some(step)
     }
 
-    /// Renders and takes changes of about `budget` bytes; empty only if there is none left.
-    fn next_piece(&mut self, budget: usize) -> plan::Piece {
+    /// Renders and takes changes that fill the room; empty only if there is none left.
+    fn next_piece(&mut self, room: plan::Room) -> plan::Piece {
         loop {
-            while plan::estimate(&self.desired) < budget
+            while plan::estimate(&self.desired) < room.budget
                 && let Some(name) = self.backlog.next()
             {
                 let problems = self.desired.render_service(&name, &self.cluster);
                 self.problems.extend(problems);
             }
-            let piece = plan::take(&mut self.desired, budget);
+            let piece = plan::take(&mut self.desired, room);
             if !piece.operations.is_empty() {
                 return piece;
             }
