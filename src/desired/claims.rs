@@ -84,7 +84,8 @@ impl Claims {
         precedence: impl Fn(&ObjectName) -> Precedence,
     ) -> Released {
         self.forget_waiting(key, service);
-        if self.holders.get(key) != Some(service) {
+        // Without a holder the key has just been given back, and was offered to this service.
+        if self.holders.get(key).is_some_and(|holder| holder != service) {
             return Released::InUse;
         }
         self.holders.remove(key);

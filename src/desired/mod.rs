@@ -482,6 +482,17 @@ mod tests {
     }
 
     #[test]
+    fn an_address_that_holder_and_waiting_service_give_back_together_is_removed() {
+        let mut settled = Settled::default();
+        settled.apply(is(with_external_ip(service("a", "10.96.0.1"), 0)));
+        settled.apply(is(with_external_ip(service("b", "10.96.0.2"), 1)));
+        // The one that waits knows no address any more before the holder's is rendered.
+        settled.cluster.apply(is(service("b", "10.96.0.2")), &mut Touched::default());
+        let (changes, _) = settled.apply(is(service("a", "10.96.0.1")));
+        assert_eq!(changes, ["-no-endpoint-services { 192.0.2.1 . tcp . 80 }"]);
+    }
+
+    #[test]
     fn a_service_has_nothing_in_a_family_without_cluster_ip() {
         let mut service = service("web", "10.96.0.1");
         service.ports[0].node_port = NonZeroU16::new(30_080);
