@@ -21,7 +21,7 @@ pub fn cleanup() -> Result<(), Failure> {
     kernel.commit(&transaction).map_err(Failure::new)?;
     match transaction.operations.len() {
         0 => super::print(&"nothing to remove\n"),
-        _ => super::print(&format_args!("{transaction}\n")),
+        _ => super::print(&transaction),
     }
     Ok(())
 }
