@@ -111,7 +111,12 @@ impl Lab {
     /// With everything that was otherwise than expected.
     #[track_caller]
     pub fn check_in(&self, scope: Scope, rows: &[(&str, &str, Expect)]) {
-        let failures = self.world.failures(scope, rows);
+        let mut failures = self.world.failures(scope, rows);
+        // A busy machine may lose a datagram or the ICMP message about it, so mere silence is asked
+        // once more. That no packet is lost is for the load test in `changes.rs`.
+        if !failures.is_empty() && failures.iter().all(|failure| failure.ends_with("got Silent")) {
+            failures = self.world.failures(scope, rows);
+        }
         assert!(failures.is_empty(), "{}", failures.join("\n"));
     }
 }
