@@ -112,9 +112,10 @@ impl Lab {
     #[track_caller]
     pub fn check_in(&self, scope: Scope, rows: &[(&str, &str, Expect)]) {
         let mut failures = self.world.failures(scope, rows);
-        // A busy machine may lose a datagram or the ICMP message about it, so mere silence is asked
-        // once more. That no packet is lost is for the load test in `changes.rs`.
-        if !failures.is_empty() && failures.iter().all(|failure| failure.ends_with("got Silent")) {
+        // One refusal in many runs was not heard, for a reason not found yet; only that is asked
+        // once more. An answer that does not come fails at once.
+        let is_unheard = |failure: &String| failure.ends_with("expected Refused, got Silent");
+        if !failures.is_empty() && failures.iter().all(is_unheard) {
             failures = self.world.failures(scope, rows);
         }
         assert!(failures.is_empty(), "{}", failures.join("\n"));
