@@ -10,10 +10,10 @@ IN_NAMESPACES = sh netlink-tests/in-namespaces
 FUZZ_SECONDS = 20
 FUZZ_TARGETS = attributes dump events manifests
 
-.PHONY: help build demo test bench fuzz lint docs deny clean
+.PHONY: help build demo test bench bench-code fuzz lint docs deny clean
 
 help: ## List what can be made
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
 build: ## Build the release binary, target/release/deltaproxy
 	cargo build --locked --release --bin deltaproxy
@@ -37,6 +37,9 @@ test: ## Run every test; those on the kernel in network namespaces of their own
 bench: ## Measure the time of updates at 1,000, 10,000 and 50,000 services
 	cargo bench --locked --package netlink-tests --no-run
 	$(IN_NAMESPACES) cargo bench --offline --package netlink-tests
+
+bench-code: ## Measure each stage of an update in user space, without the kernel
+	cargo bench --locked --package deltaproxy --bench code
 
 # The code under test is safe Rust, so the fuzzers look for panics and endless loops; without an
 # address sanitizer they need no nightly compiler.

@@ -125,7 +125,7 @@ fn modules_use_only_what_is_below_them() {
 
 #[test]
 fn every_file_says_first_what_it_is() {
-    let folders = ["src", "tests", "netlink-tests", "fuzz/fuzz_targets"];
+    let folders = ["src", "tests", "benches", "netlink-tests", "fuzz/fuzz_targets"];
     let silent = sources(&folders).into_iter().filter(|source| !source.text.starts_with("//! "));
     let broken: Vec<_> =
         silent.map(|source| format!("{}: no `//!` at its start", source.path.display())).collect();

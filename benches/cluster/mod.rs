@@ -1,0 +1,97 @@
+//! A cluster made of numbers, for measurements: an engine that holds it, and its objects.
+//!
+//! Service `n` has one TCP port, and its endpoints are those of one slice.
+
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZeroU16;
+use std::ops::Range;
+
+use deltaproxy::config::Routing;
+use deltaproxy::engine::{Engine, Found};
+use deltaproxy::model::{
+    Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Protocol,
+    Resource, Service, ServicePort,
+};
+use deltaproxy::nft::TableFlags;
+
+/// Room for every transaction, in bytes.
+pub(crate) const MAX_BATCH: usize = 64 << 20;
+
+/// An engine after its last commit, with so many services of so many endpoints.
+pub(crate) fn engine(services: u32, endpoints: u32) -> Engine {
+    let mut engine = Engine::new(Routing::default(), TableFlags::default());
+    for number in 0..services {
+        engine.apply([service(number), slice(number, 0..endpoints)]);
+    }
+    engine
+        .apply([Resource::Services, Resource::EndpointSlices, Resource::Nodes].map(Event::Listed));
+    engine.observe([Found::default(), Found::default()]);
+    while let Some(step) = engine.next_step(MAX_BATCH) {
+        engine.committed(step);
+    }
+    engine
+}
+
+/// Service `number`.
+pub(crate) fn service(number: u32) -> Event {
+    let cluster_ip = Ipv4Addr::from(0x0a60_0000 + number).into();
+    Event::Service(Change::Is(Service {
+        ports: vec![ServicePort {
+            name: "http".into(),
+            protocol: Protocol::Tcp,
+            port: port(80),
+            node_port: None,
+        }],
+        ..Service::new(service_name(number), vec![cluster_ip])
+    }))
+}
+
+/// The slice of service `number`, with these of its endpoints.
+pub(crate) fn slice(number: u32, endpoints: Range<u32>) -> Event {
+    let endpoint = |i| Endpoint {
+        address: IpAddr::from(endpoint_address(number, i)),
+        conditions: Conditions { ready: true, serving: true, ..Conditions::default() },
+        zones: None,
+    };
+    Event::EndpointSlice(Change::Is(EndpointSlice {
+        name: ObjectName::namespaced("bench", &format!("service-{number}-x7k2p")),
+        service: service_name(number),
+        ports: vec![EndpointPort {
+            name: "http".into(),
+            protocol: Protocol::Tcp,
+            port: port(8080),
+        }],
+        endpoints: endpoints.map(endpoint).collect(),
+    }))
+}
+
+/// A line of a watch, as the API server writes it: the slice of service `number` has changed.
+pub(crate) fn watch_line(number: u32, endpoints: Range<u32>) -> String {
+    let mut line = format!(
+        r#"{{"type":"MODIFIED","object":{{"kind":"EndpointSlice","apiVersion":"discovery.k8s.io/v1","metadata":{{"name":"service-{number}-x7k2p","generateName":"service-{number}-","namespace":"bench","uid":"0c2b52f6-9d53-4a9e-a4a7-3ab3a53e2b3c","resourceVersion":"8231577","generation":12,"creationTimestamp":"2026-11-02T09:13:44Z","labels":{{"app":"service-{number}","endpointslice.kubernetes.io/managed-by":"endpointslice-controller.k8s.io","kubernetes.io/service-name":"service-{number}"}},"annotations":{{"endpoints.kubernetes.io/last-change-trigger-time":"2026-11-21T07:09:47Z"}},"ownerReferences":[{{"apiVersion":"v1","kind":"Service","name":"service-{number}","uid":"6f6f2b6e-5d0f-4a1f-8a7c-6a7c0b1f7d52","controller":true,"blockOwnerDeletion":true}}],"managedFields":[{{"manager":"kube-controller-manager","operation":"Update","apiVersion":"discovery.k8s.io/v1","time":"2026-11-21T07:09:47Z","fieldsType":"FieldsV1","fieldsV1":{{"f:addressType":{{}},"f:endpoints":{{}},"f:metadata":{{"f:annotations":{{".":{{}}}},"f:generateName":{{}},"f:labels":{{".":{{}}}}}},"f:ports":{{}}}}}}]}},"addressType":"IPv4","endpoints":["#
+    );
+    for i in endpoints.clone() {
+        let (separator, ip) =
+            (if i > endpoints.start { "," } else { "" }, endpoint_address(number, i));
+        write!(
+            line,
+            r#"{separator}{{"addresses":["{ip}"],"conditions":{{"ready":true,"serving":true,"terminating":false}},"targetRef":{{"kind":"Pod","namespace":"bench","name":"service-{number}-6d4cf56db6-{i}","uid":"f3a1e0a5-7f3c-4a64-9c3f-5f8a7b0d9e11"}},"nodeName":"node-{i}","zone":"zone-a"}}"#
+        )
+        .expect("a string takes all that is written");
+    }
+    line.push_str(r#"],"ports":[{"name":"http","port":8080,"protocol":"TCP"}]}}"#);
+    line
+}
+
+fn endpoint_address(service: u32, i: u32) -> Ipv4Addr {
+    Ipv4Addr::from(0x0b00_0000 + service * 8 + i)
+}
+
+fn service_name(number: u32) -> ObjectName {
+    ObjectName::namespaced("bench", &format!("service-{number}"))
+}
+
+fn port(number: u16) -> NonZeroU16 {
+    NonZeroU16::new(number).expect("no port here is 0")
+}

@@ -1,0 +1,118 @@
+//! What each stage of an update costs in user space: `make bench-code` prints a tree of times.
+//!
+//! The kernel has no part in it; `make bench` measures with it. Stages are in the order in which
+//! an update goes through them, and decoding is what a start on an existing table does.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod cluster;
+
+use deltaproxy::engine::{Engine, Step};
+use deltaproxy::model::{Change, Cluster, EndpointSlice, Event, ServicePort, Touched};
+use deltaproxy::nft::{Acknowledge, Batch, decode_elements};
+use deltaproxy::source::objects::{self, Converter};
+use divan::Bencher;
+use divan::counter::{BytesCount, ItemsCount};
+use kube::core::WatchEvent;
+
+fn main() {
+    divan::main();
+}
+
+/// A line of a watch to the model's slice.
+#[divan::bench(args = [5, 100, 1000])]
+fn parse(bencher: Bencher<'_, '_>, endpoints: u32) {
+    let line = cluster::watch_line(7, 0..endpoints);
+    let mut converter = Converter::new("node-1");
+    bencher.counter(BytesCount::of_str(&line)).bench_local(|| -> Change<EndpointSlice> {
+        let event: WatchEvent<objects::EndpointSlice> = serde_json::from_str(&line).unwrap();
+        let WatchEvent::Modified(object) = event else { panic!("not the event that was written") };
+        converter.endpoint_slice(&object).0
+    });
+}
+
+/// The usable endpoints of a service.
+#[divan::bench(args = [5, 100, 1000, 5000])]
+fn model(bencher: Bencher<'_, '_>, endpoints: u32) {
+    let mut known = Cluster::default();
+    for event in [cluster::service(7), cluster::slice(7, 0..endpoints)] {
+        known.apply(event, &mut Touched::default());
+    }
+    let name = known.service_names().next().unwrap().clone();
+    let view = known.service(&name).unwrap();
+    let port: &ServicePort = &view.service.ports[0];
+    bencher.bench_local(|| view.usable_endpoints(port, true));
+}
+
+/// From the event to the transaction and from its commit to the installed state, without encoding:
+/// an endpoint comes and goes again.
+#[divan::bench(args = [(1_000, 5), (50_000, 5), (1, 5_000)])]
+fn diff(bencher: Bencher<'_, '_>, (services, endpoints): (u32, u32)) {
+    let mut engine = cluster::engine(services, endpoints);
+    let slices = [cluster::slice(0, 0..endpoints + 1), cluster::slice(0, 0..endpoints)];
+    let mut next = slices.into_iter().cycle();
+    bencher.with_inputs(|| next.next().unwrap()).bench_local_values(|slice| {
+        let step = change(&mut engine, slice);
+        engine.committed(step);
+    });
+}
+
+/// A transaction to the bytes of its messages: that of one endpoint, and the first piece of a
+/// large one.
+#[divan::bench(args = [Size::OneEndpoint, Size::Piece])]
+fn encode(bencher: Bencher<'_, '_>, size: Size) {
+    let step = size.step();
+    bencher.counter(BytesCount::new(encoded(&step).bytes.len())).bench_local(|| encoded(&step));
+}
+
+/// A dump of elements to views of each.
+#[divan::bench(args = [Size::OneEndpoint, Size::Piece])]
+fn decode(bencher: Bencher<'_, '_>, size: Size) {
+    let batch = encoded(&size.step());
+    let messages = batch.messages.iter().map(|origin| &batch.message(*origin)[ATTRIBUTES..]);
+    let messages: Vec<_> = messages.collect();
+    let decode = || {
+        let mut elements = 0_usize;
+        for attributes in &messages {
+            decode_elements(attributes, |view| elements += divan::black_box(view).key.len().min(1))
+                .unwrap();
+        }
+        elements
+    };
+    bencher.counter(ItemsCount::new(decode())).bench_local(decode);
+}
+
+/// Where the attributes of a message begin: after `struct nlmsghdr` and `struct nfgenmsg`.
+const ATTRIBUTES: usize = 20;
+
+/// How much a transaction changes.
+#[derive(Clone, Copy, Debug)]
+enum Size {
+    OneEndpoint,
+    Piece,
+}
+
+impl Size {
+    fn step(self) -> Step {
+        let mut engine = cluster::engine(1, 5);
+        match self {
+            Self::OneEndpoint => change(&mut engine, cluster::slice(0, 0..6)),
+            Self::Piece => {
+                let numbers = 1..10_000;
+                let events = numbers.flat_map(|n| [cluster::service(n), cluster::slice(n, 0..5)]);
+                engine.apply(events.collect::<Vec<Event>>());
+                engine.next_step(cluster::MAX_BATCH).unwrap()
+            }
+        }
+    }
+}
+
+/// The transaction that a slice leads to which differs from the one before.
+fn change(engine: &mut Engine, slice: Event) -> Step {
+    engine.apply([slice]);
+    engine.next_step(cluster::MAX_BATCH).unwrap()
+}
+
+fn encoded(step: &Step) -> Batch {
+    step.transaction.encode(1, Acknowledge::BatchEnd).unwrap()
+}
