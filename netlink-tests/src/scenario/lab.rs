@@ -111,13 +111,7 @@ impl Lab {
     /// With everything that was otherwise than expected.
     #[track_caller]
     pub fn check_in(&self, scope: Scope, rows: &[(&str, &str, Expect)]) {
-        let mut failures = self.world.failures(scope, rows);
-        // One refusal in many runs was not heard, for a reason not found yet; only that is asked
-        // once more. An answer that does not come fails at once.
-        let is_unheard = |failure: &String| failure.ends_with("expected Refused, got Silent");
-        if !failures.is_empty() && failures.iter().all(is_unheard) {
-            failures = self.world.failures(scope, rows);
-        }
+        let failures = self.world.failures(scope, rows);
         assert!(failures.is_empty(), "{}", failures.join("\n"));
     }
 }
