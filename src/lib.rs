@@ -21,9 +21,10 @@
 //! - Kubernetes types outside `source`. A malformed object becomes a problem report and never
 //!   stops other objects.
 //! - Failing, waiting or logging in `model`, `desired`, `diff`, `plan` and `schedule`.
-//! - Reading the clock anywhere but in `run` and at the edges (`kernel`, `cli`, `observe`).
+//! - Reading the clock anywhere but in `run` and at the edges (`kernel`, `cli`, `observe`, `bench`).
 //! - Acting on any table but our own two, `ip kube-proxy` and `ip6 kube-proxy`.
 
+pub mod bench;
 pub mod cli;
 pub mod config;
 pub mod conntrack;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use deltaproxy::cli::{self, Failure, Output};
+use deltaproxy::cli::{self, BenchFlags, Failure, Output};
 use deltaproxy::config::flags::{OnceFlags, RunFlags};
 use deltaproxy::config::{Config, ConfigError, Loaded};
 
@@ -31,6 +31,9 @@ enum Command {
     Plan(OnceFlags),
     /// Remove both tables
     Cleanup,
+    /// Measure what changes cost on this machine, in a network namespace of its own
+    #[command(args_conflicts_with_subcommands = true)]
+    Bench(BenchFlags),
 }
 
 fn main() -> ExitCode {
@@ -61,6 +64,7 @@ fn execute(command: Command) -> Result<(), Failure> {
             cli::plan(&flags.manifests, &config.node_name, config.routing)
         }
         Command::Cleanup => cli::cleanup(),
+        Command::Bench(flags) => cli::bench(&flags),
     }
 }
 

@@ -21,6 +21,22 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("kernel", &["netlink", "nft"]),
     ("conntrack", &["netlink", "model"]),
     ("engine", &["config", "model", "desired", "diff", "plan", "nft", "kernel", "conntrack"]),
+    (
+        "bench",
+        &[
+            "config",
+            "conntrack",
+            "desired",
+            "engine",
+            "kernel",
+            "model",
+            "netlink",
+            "nft",
+            "observe",
+            "run",
+            "source",
+        ],
+    ),
     ("inspect", &["nft", "kernel", "desired"]),
 ];
 

@@ -10,6 +10,16 @@ use crate::nft::{Family, Operation, TableRef, Transaction};
 /// # Errors
 /// If nftables cannot be used, or a running daemon owns a table.
 pub fn cleanup() -> Result<(), Failure> {
+    let removed = remove()?;
+    match removed.operations.len() {
+        0 => super::print(&"nothing to remove\n"),
+        _ => super::print(&removed),
+    }
+    Ok(())
+}
+
+/// Removes the tables and gives what was sent.
+pub(super) fn remove() -> Result<Transaction, Failure> {
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     let mut transaction = Transaction::default();
     for family in [Family::Ip, Family::Ip6] {
@@ -19,9 +29,5 @@ pub fn cleanup() -> Result<(), Failure> {
         }
     }
     kernel.commit(&transaction).map_err(Failure::new)?;
-    match transaction.operations.len() {
-        0 => super::print(&"nothing to remove\n"),
-        _ => super::print(&transaction),
-    }
-    Ok(())
+    Ok(transaction)
 }

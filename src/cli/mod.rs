@@ -4,6 +4,7 @@
 //! each. Its exit code is 0 only if everything asked for was done.
 
 mod apply;
+mod bench;
 mod cleanup;
 mod converge;
 mod log;
@@ -13,6 +14,7 @@ mod run;
 mod summary;
 
 pub use apply::apply;
+pub use bench::{BenchFlags, bench};
 pub use cleanup::cleanup;
 pub use converge::{ConvergeError, converge};
 pub use log::start_log;

@@ -99,6 +99,8 @@ pub struct Committed {
     pub bytes: usize,
     /// Messages by kind, without those that begin and end the batch.
     pub messages: BTreeMap<MessageKind, usize>,
+    /// Time that it took to encode the transaction.
+    pub encode_time: Duration,
     /// Time in the system call that sent the transaction, which is where the kernel does the
     /// whole work.
     pub kernel_time: Duration,
@@ -112,6 +114,7 @@ impl Committed {
             by_others: 0,
             bytes: 0,
             messages: BTreeMap::new(),
+            encode_time: Duration::ZERO,
             kernel_time: Duration::ZERO,
         }
     }

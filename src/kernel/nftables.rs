@@ -153,7 +153,8 @@ impl Nftables {
         }
     }
 
-    fn committed(&mut self, batch: &Batch, kernel_time: Duration) -> Committed {
+    /// `times` are those of encoding and of sending.
+    fn committed(&mut self, batch: &Batch, times: [Duration; 2]) -> Committed {
         let before = self.reported;
         // The transaction is applied. If the generation cannot be read, the worst is one read
         // back too many, which claiming changes by others causes.
@@ -162,11 +163,13 @@ impl Nftables {
             Err(_) => (before, 1),
         };
         self.reported = generation;
+        let [encode_time, kernel_time] = times;
         Committed {
             generation,
             by_others,
             bytes: batch.bytes.len(),
             messages: batch.counts(),
+            encode_time,
             kernel_time,
         }
     }
@@ -214,13 +217,14 @@ impl Kernel for Nftables {
     }
 
     fn commit(&mut self, transaction: &Transaction) -> Result<Committed, CommitError> {
-        let batch = self.encode(transaction)?;
+        let (batch, encode_time) = timed(|| self.encode(transaction));
+        let batch = batch?;
         if batch.messages.is_empty() {
             return Ok(Committed::nothing(self.reported));
         }
         let (outcome, kernel_time) = self.deliver(&batch)?;
         match outcome {
-            Outcome::Applied => Ok(self.committed(&batch, kernel_time)),
+            Outcome::Applied => Ok(self.committed(&batch, [encode_time, kernel_time])),
             Outcome::Refused(refusal) => Err(self.refused(transaction, &batch, refusal)),
             Outcome::Lost(error) => Err(self.resolve_lost(error)),
         }

@@ -122,6 +122,7 @@ impl Fake {
             by_others: commits.saturating_sub(1),
             bytes: batch.bytes.len(),
             messages: batch.counts(),
+            encode_time: Duration::ZERO,
             kernel_time: Duration::ZERO,
         }
     }

@@ -1,0 +1,185 @@
+//! One size of cluster, from the empty table to the last row.
+
+use std::time::{Duration, Instant};
+
+use super::BenchError;
+use super::change::{ChangeKind, Changes};
+use super::clock::now;
+use super::cluster::Cluster;
+use super::memory;
+use super::pipeline::{Loaded, Pipeline};
+use super::progress::Progress;
+use super::report::{Row, SizeReport, Unit};
+use super::settings::Settings;
+use super::spreads::{Spreads, title};
+use super::watch_line::WatchLine;
+
+/// Endpoints of the service that is measured as a large one.
+const LARGE: u32 = 5_000;
+
+/// Objects of a list that are taken in together, as the source does.
+const GROUP: u32 = 256;
+
+/// Measures one size in the present network namespace. What is in its tables is replaced.
+///
+/// # Errors
+/// See [`BenchError`]. Being told to stop is none: the report says so.
+pub fn measure(
+    settings: &Settings,
+    services: u32,
+    progress: &Progress,
+) -> Result<SizeReport, BenchError> {
+    let mut bench = Bench::new(settings, services, progress);
+    let measured = bench.all();
+    progress.clear();
+    measured?;
+    bench.report.interrupted = progress.is_stopped();
+    Ok(bench.report)
+}
+
+struct Bench<'a> {
+    settings: &'a Settings,
+    progress: &'a Progress,
+    cluster: Cluster,
+    changes: Changes,
+    report: SizeReport,
+}
+
+impl<'a> Bench<'a> {
+    fn new(settings: &'a Settings, services: u32, progress: &'a Progress) -> Self {
+        let cluster =
+            Cluster::new(services, settings.endpoints, settings.distribution, settings.seed);
+        let changes = Changes::new(&cluster, settings.mix, settings.seed);
+        let endpoints = cluster.endpoints();
+        let report = SizeReport { services, endpoints, ..SizeReport::default() };
+        Self { settings, progress, cluster, changes, report }
+    }
+
+    fn all(&mut self) -> Result<(), BenchError> {
+        let mut pipeline = self.load()?;
+        if self.progress.is_stopped() {
+            return Ok(());
+        }
+        drop(pipeline);
+        pipeline = self.start_again()?;
+        self.change_one_by_one(&mut pipeline)?;
+        self.change_large_service(&mut pipeline)
+    }
+
+    /// Everything into the empty table.
+    fn load(&mut self) -> Result<Pipeline, BenchError> {
+        let mut pipeline = Pipeline::open()?;
+        let loaded = self.take_in(&mut pipeline, "everything into an empty table")?;
+        let rows = [
+            seconds("all objects parsed", loaded.parsed),
+            seconds("empty table: all loaded", loaded.taken_in + loaded.converged),
+            seconds("empty table: in the kernel", loaded.in_kernel),
+            milliseconds("empty table: longest commit", loaded.longest),
+            Row::count("empty table: transactions", loaded.transactions),
+        ];
+        self.report.rows.extend(rows);
+        if let Some([now, most]) = memory::resident() {
+            self.report.rows.push(Row::single("memory after it", Unit::Megabytes, now));
+            self.report.rows.push(Row::single("memory at most", Unit::Megabytes, most));
+        }
+        Ok(pipeline)
+    }
+
+    /// What a new process does that finds the tables as they should be.
+    fn start_again(&mut self) -> Result<Pipeline, BenchError> {
+        let mut pipeline = Pipeline::open()?;
+        let loaded = self.take_in(&mut pipeline, "start on the existing table")?;
+        let ready = loaded.parsed + loaded.taken_in + loaded.read_back + loaded.converged;
+        let rows = [
+            seconds("start again: ready", ready),
+            seconds("start again: tables read back", loaded.read_back),
+            Row::count("start again: transactions", loaded.transactions),
+        ];
+        self.report.rows.extend(rows);
+        Ok(pipeline)
+    }
+
+    fn take_in(&mut self, pipeline: &mut Pipeline, what: &str) -> Result<Loaded, BenchError> {
+        let services = self.cluster.services();
+        self.progress.begin(what, services.into());
+        let (cluster, progress) = (&mut self.cluster, self.progress);
+        let node = cluster.node(None);
+        let groups = (0..services.div_ceil(GROUP)).map_while(|group| {
+            let numbers = group * GROUP..services.min((group + 1) * GROUP);
+            progress.step(numbers.len() as u64);
+            let lines: Vec<WatchLine> = numbers.flat_map(|n| cluster.whole(n)).collect();
+            (!progress.is_stopped()).then_some(lines)
+        });
+        pipeline.load(std::iter::once(vec![node]).chain(groups))
+    }
+
+    fn change_one_by_one(&mut self, pipeline: &mut Pipeline) -> Result<(), BenchError> {
+        self.progress.begin("one change after the other", self.settings.changes.into());
+        let mut spreads = Spreads::default();
+        let mut pace = Pace::new(self.settings.rate);
+        for _ in 0..self.settings.changes {
+            if self.progress.is_stopped() {
+                break;
+            }
+            let change = self.changes.next(&mut self.cluster);
+            pace.wait();
+            let stages = pipeline.change(&change.lines)?;
+            self.report.committed += u32::from(stages.transactions > 0);
+            spreads.add(title(change.kind), &stages);
+            self.progress.step(1);
+        }
+        self.report.rows.extend(ChangeKind::ALL.iter().flat_map(|kind| spreads.rows(title(*kind))));
+        Ok(())
+    }
+
+    /// One service of thousands of endpoints, of which one changes.
+    fn change_large_service(&mut self, pipeline: &mut Pipeline) -> Result<(), BenchError> {
+        let rounds = self.settings.changes.min(1_000);
+        let name = format!("one of {LARGE} endpoints");
+        self.progress.begin(&name, rounds.into());
+        let change = self.changes.add_service(&mut self.cluster, LARGE);
+        pipeline.change(&change.lines)?;
+        let mut spreads = Spreads::default();
+        let mut pace = Pace::new(self.settings.rate);
+        for _ in 0..rounds {
+            if self.progress.is_stopped() {
+                break;
+            }
+            let one = self.changes.endpoint_of(&mut self.cluster, change.service);
+            pace.wait();
+            spreads.add(&name, &pipeline.change(&one.lines)?);
+            self.progress.step(1);
+        }
+        self.report.rows.extend(spreads.rows(&name));
+        Ok(())
+    }
+}
+
+/// Waits so that things happen at a rate, each when it is due and none early.
+#[derive(Debug)]
+pub(super) struct Pace {
+    interval: Duration,
+    due: Instant,
+}
+
+impl Pace {
+    /// So many in a second; 0 is without waiting.
+    pub(super) fn new(rate: u32) -> Self {
+        let interval = Duration::from_secs(1).checked_div(rate).unwrap_or_default();
+        Self { interval, due: now() }
+    }
+
+    /// Waits until the next is due.
+    pub(super) fn wait(&mut self) {
+        std::thread::sleep(self.due.saturating_duration_since(now()));
+        self.due = now().max(self.due) + self.interval;
+    }
+}
+
+fn seconds(name: &str, duration: Duration) -> Row {
+    Row::single(name, Unit::Seconds, duration.as_secs_f64())
+}
+
+fn milliseconds(name: &str, duration: Duration) -> Row {
+    Row::single(name, Unit::Milliseconds, duration.as_secs_f64() * 1e3)
+}

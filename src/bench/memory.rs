@@ -1,0 +1,28 @@
+//! The memory of this process, as `/proc/self/status` says.
+
+/// Millions of bytes that are resident now, and that were at most.
+pub(super) fn resident() -> Option<[f64; 2]> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    Some([field(&status, "VmRSS:")?, field(&status, "VmHWM:")?])
+}
+
+/// A field of so many kB, which are 1,024 bytes each, as millions of bytes.
+fn field(status: &str, name: &str) -> Option<f64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    let kilobytes: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1_024.0 / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_as_the_kernel_writes_it() {
+        let status = "VmHWM:\t   10000 kB\nVmRSS:\t    5000 kB\n";
+        assert_eq!(field(status, "VmRSS:"), Some(5.12));
+        assert_eq!(field(status, "VmSwap:"), None);
+        let [now, most] = resident().unwrap();
+        assert!(now > 0.1 && most >= now, "{now} {most}");
+    }
+}

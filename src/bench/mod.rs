@@ -1,0 +1,78 @@
+//! Measures rule sync on this machine: `deltaproxy bench`.
+//!
+//! A synthetic cluster changes as a seed decides. Every change enters as the bytes of a watch and
+//! goes through the product's own stages to the kernel; nothing here is a copy of them.
+
+mod change;
+mod clock;
+mod cluster;
+mod distribution;
+mod measure;
+mod memory;
+mod namespace;
+mod pipeline;
+mod progress;
+mod random;
+mod report;
+mod settings;
+mod spreads;
+mod table;
+mod watch_line;
+
+pub use change::{Change, ChangeKind, Changes, Mix, MixError};
+pub use cluster::Cluster;
+pub use distribution::Distribution;
+pub use measure::measure;
+pub use namespace::{NamespaceError, enter_own};
+pub use progress::Progress;
+pub use report::{Machine, Report, Row, SizeReport, Spread, Unit, Value};
+pub use settings::{MAX_ENDPOINTS, MAX_SERVICES, Settings, SettingsError};
+pub use table::table;
+pub use watch_line::WatchLine;
+
+use crate::desired::base::TABLE;
+use crate::kernel::{CommitError, Kernel, Nftables, OpenError, ReadError};
+use crate::nft::{Family, TableRef};
+
+/// Why nothing could be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// There is no namespace to work in.
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
+    /// nftables cannot be used.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The tables could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The kernel refused a transaction.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    /// The product refused a line that the bench wrote, which is a bug in one of them.
+    #[error("a line of the synthetic watch could not be read: {0}; please report it")]
+    Line(serde_json::Error),
+    /// The product left out an object of the bench, which is a bug in one of them.
+    #[error("an object of the synthetic cluster was left out: {0}; please report it")]
+    Object(String),
+    /// Somebody uses the tables.
+    #[error(
+        "table {0} kube-proxy exists here and --in-place would replace it: stop the kube-proxy of \
+         this node and remove its tables (`deltaproxy cleanup`), or leave --in-place out"
+    )]
+    InUse(&'static str),
+}
+
+/// Makes sure that nobody uses the tables of the present network namespace.
+///
+/// # Errors
+/// [`BenchError::InUse`], or that they cannot be read.
+pub fn check_unused() -> Result<(), BenchError> {
+    let mut kernel = Nftables::open()?;
+    for (family, name) in [(Family::Ip, "ip"), (Family::Ip6, "ip6")] {
+        if kernel.read_table(&TableRef { family, name: TABLE.into() })?.is_some() {
+            return Err(BenchError::InUse(name));
+        }
+    }
+    Ok(())
+}

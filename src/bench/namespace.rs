@@ -1,0 +1,56 @@
+//! A network namespace of the process's own.
+//!
+//! Whoever is not allowed to make one becomes root of a user namespace first, where that is allowed
+//! to everybody. The namespace ends with the process, with everything in it.
+
+use std::fs;
+use std::io;
+
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::{getgid, getuid};
+
+/// Why there is no namespace.
+#[derive(Debug, thiserror::Error)]
+pub enum NamespaceError {
+    /// Neither root nor a user namespace.
+    #[error(
+        "cannot make a network namespace ({0}): run it as root, or allow user namespaces (sysctl \
+         user.max_user_namespaces=10000 kernel.apparmor_restrict_unprivileged_userns=0), or use \
+         --in-place in a namespace that you may change"
+    )]
+    Refused(Errno),
+    /// The user namespace was made and could not be set up.
+    #[error("cannot become root of a user namespace: {path}: {source}")]
+    Map {
+        /// The file.
+        path: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Moves the process into a network namespace of its own. It must have one thread only.
+///
+/// # Errors
+/// See [`NamespaceError`].
+pub fn enter_own() -> Result<(), NamespaceError> {
+    match unshare(CloneFlags::CLONE_NEWNET) {
+        Err(Errno::EPERM) => enter_as_user(),
+        made => made.map_err(NamespaceError::Refused),
+    }
+}
+
+fn enter_as_user() -> Result<(), NamespaceError> {
+    let (user, group) = (getuid(), getgid());
+    unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET)
+        .map_err(NamespaceError::Refused)?;
+    // The kernel wants setgroups to be given up before anybody but root maps a group.
+    write("/proc/self/setgroups", "deny")?;
+    write("/proc/self/uid_map", &format!("0 {user} 1"))?;
+    write("/proc/self/gid_map", &format!("0 {group} 1"))
+}
+
+fn write(path: &'static str, text: &str) -> Result<(), NamespaceError> {
+    fs::write(path, text).map_err(|source| NamespaceError::Map { path, source })
+}

@@ -1,0 +1,181 @@
+//! The product's stages from a line of a watch to the kernel, called one by one and timed.
+//!
+//! These are the calls that the source, the run loop and the thread of the kernel make, here on one
+//! thread, so that the time between two calls belongs to a stage and none to waking threads.
+
+use std::time::Duration;
+
+use super::BenchError;
+use super::clock::{now, thread_time, timed};
+use super::cluster::NODE_NAME;
+use super::watch_line::WatchLine;
+use crate::config::Routing;
+use crate::engine::{Engine, read_back};
+use crate::kernel::{Kernel, Nftables};
+use crate::model::{Event, Resource};
+use crate::nft::TableFlags;
+use crate::source::kube::Line;
+use crate::source::objects::Converter;
+
+/// Converter, engine and kernel.
+#[derive(Debug)]
+pub(super) struct Pipeline {
+    converter: Converter,
+    engine: Engine,
+    kernel: Nftables,
+}
+
+/// How long each stage of a change took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stages {
+    /// From bytes to API objects.
+    pub(super) parsed: Duration,
+    /// From API objects to the model.
+    pub(super) modelled: Duration,
+    /// From the model to transactions.
+    pub(super) diffed: Duration,
+    /// From transactions to messages.
+    pub(super) encoded: Duration,
+    /// In the system calls that commit.
+    pub(super) committed: Duration,
+    /// Reading acknowledgements, and noting what is installed.
+    pub(super) noted: Duration,
+    /// From the first to the last of these.
+    pub(super) end_to_end: Duration,
+    /// Processor time outside of the system calls that commit.
+    pub(super) user: Duration,
+    /// Transactions.
+    pub(super) transactions: usize,
+}
+
+/// What taking everything in cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Loaded {
+    /// From bytes to API objects.
+    pub(super) parsed: Duration,
+    /// From API objects to what is known of the cluster.
+    pub(super) taken_in: Duration,
+    /// Reading the tables.
+    pub(super) read_back: Duration,
+    /// All transactions, from rendering to the acknowledgement.
+    pub(super) converged: Duration,
+    /// Of `converged`, what the system calls took that commit.
+    pub(super) in_kernel: Duration,
+    /// The longest of these system calls.
+    pub(super) longest: Duration,
+    /// Transactions.
+    pub(super) transactions: usize,
+}
+
+impl Pipeline {
+    /// Opens the kernel; nothing is known yet.
+    ///
+    /// # Errors
+    /// [`BenchError::Open`].
+    pub(super) fn open() -> Result<Self, BenchError> {
+        let kernel = Nftables::open()?;
+        let owned = kernel.supports_ownership();
+        let flags = TableFlags { owner: owned, persist: owned };
+        let engine = Engine::new(Routing::default(), flags);
+        Ok(Self { converter: Converter::new(NODE_NAME), engine, kernel })
+    }
+
+    /// Takes in what the lists hold; `each` gives the lines of all objects, group by group.
+    ///
+    /// # Errors
+    /// See [`BenchError`].
+    pub(super) fn load(
+        &mut self,
+        groups: impl Iterator<Item = Vec<WatchLine>>,
+    ) -> Result<Loaded, BenchError> {
+        let mut loaded = Loaded::default();
+        let listed = [Resource::Services, Resource::EndpointSlices, Resource::Nodes];
+        self.engine.apply(listed.map(Event::Relist));
+        for lines in groups {
+            let (objects, took) = timed(|| parse(&lines));
+            loaded.parsed += took;
+            let (taken, took) = timed(|| self.take_in(&objects?));
+            taken?;
+            loaded.taken_in += took;
+        }
+        self.engine.apply(listed.map(Event::Listed));
+        let (found, took) = timed(|| read_back(&mut self.kernel, self.engine.layouts()));
+        loaded.read_back = took;
+        let (done, took) = timed(|| {
+            self.engine.observe(found?);
+            self.converge(&mut loaded)
+        });
+        done?;
+        loaded.converged = took;
+        Ok(loaded)
+    }
+
+    fn take_in(&mut self, objects: &[Line]) -> Result<(), BenchError> {
+        let events = self.convert(objects)?;
+        self.engine.apply(events);
+        Ok(())
+    }
+
+    fn convert(&mut self, objects: &[Line]) -> Result<Vec<Event>, BenchError> {
+        let mut events = Vec::with_capacity(objects.len());
+        for object in objects {
+            let Some((event, problems)) = object.convert(&mut self.converter) else { continue };
+            if let Some(problem) = problems.first() {
+                return Err(BenchError::Object(problem.to_string()));
+            }
+            events.push(event);
+        }
+        Ok(events)
+    }
+
+    fn converge(&mut self, loaded: &mut Loaded) -> Result<(), BenchError> {
+        while let Some(step) = self.engine.next_step(self.kernel.max_batch()) {
+            let committed = self.kernel.commit(&step.transaction)?;
+            self.engine.committed(step);
+            loaded.in_kernel += committed.kernel_time;
+            loaded.longest = loaded.longest.max(committed.kernel_time);
+            loaded.transactions += 1;
+        }
+        Ok(())
+    }
+
+    /// Makes one change and times its stages.
+    ///
+    /// # Errors
+    /// See [`BenchError`].
+    pub(super) fn change(&mut self, lines: &[WatchLine]) -> Result<Stages, BenchError> {
+        let mut stages = Stages::default();
+        let (start, before) = (now(), thread_time());
+        let (objects, took) = timed(|| parse(lines));
+        stages.parsed = took;
+        let (events, took) = timed(|| self.convert(&objects?));
+        stages.modelled = took;
+        let (step, took) = timed(|| {
+            self.engine.apply(events?);
+            Ok::<_, BenchError>(self.engine.next_step(self.kernel.max_batch()))
+        });
+        stages.diffed = took;
+        let mut next = step?;
+        while let Some(step) = next {
+            let (committed, took) = timed(|| self.kernel.commit(&step.transaction));
+            let committed = committed?;
+            stages.encoded += committed.encode_time;
+            stages.committed += committed.kernel_time;
+            stages.noted += took - committed.encode_time - committed.kernel_time;
+            stages.transactions += 1;
+            stages.noted += timed(|| self.engine.committed(step)).1;
+            let (step, took) = timed(|| self.engine.next_step(self.kernel.max_batch()));
+            stages.diffed += took;
+            next = step;
+        }
+        stages.end_to_end = start.elapsed();
+        stages.user = (thread_time() - before).saturating_sub(stages.committed);
+        Ok(stages)
+    }
+}
+
+/// Reads lines as the watches do.
+pub(super) fn parse(lines: &[WatchLine]) -> Result<Vec<Line>, BenchError> {
+    let line = |line: &WatchLine| Line::parse(line.resource, line.text.as_bytes());
+    lines.iter().map(line).collect::<Result<_, _>>().map_err(BenchError::Line)
+}

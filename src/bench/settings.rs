@@ -1,0 +1,80 @@
+//! What a run is asked to do, checked.
+
+use serde::{Deserialize, Serialize};
+
+use super::change::Mix;
+use super::distribution::Distribution;
+
+/// Settings of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Numbers of services, each measured in a process of its own.
+    pub sizes: Vec<u32>,
+    /// Endpoints of a service on average.
+    pub endpoints: u32,
+    /// How endpoints are spread over services.
+    pub distribution: Distribution,
+    /// Decides the cluster and the changes.
+    pub seed: u64,
+    /// How many changes are made one by one.
+    pub changes: u32,
+    /// Changes in a second; 0 is one after the other without a pause.
+    pub rate: u32,
+    /// Kinds of changes.
+    pub mix: Mix,
+    /// Whether packets are sent meanwhile.
+    pub traffic: bool,
+    /// Whether the present network namespace is used.
+    pub in_place: bool,
+    /// Whether the same is done with `nft` on kube-proxy's layout.
+    pub baseline: bool,
+}
+
+/// Services and endpoints that addresses are there for.
+pub const MAX_SERVICES: u32 = 1_000_000;
+
+/// Endpoints that addresses are there for: 11.0.0.0/8, with room for those that come anew.
+pub const MAX_ENDPOINTS: u32 = 12_000_000;
+
+/// Settings that cannot be used together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// A size has more endpoints than there are addresses for.
+    #[error(
+        "{services} services with {endpoints} endpoints on average are too many: {MAX_ENDPOINTS} \
+         endpoints are possible in all"
+    )]
+    TooManyEndpoints {
+        /// Services.
+        services: u32,
+        /// Endpoints on average.
+        endpoints: u32,
+    },
+    /// Packets need addresses of their own on the loopback device.
+    #[error(
+        "--traffic gives addresses to the loopback device, which --in-place leaves alone: leave \
+         one of them out"
+    )]
+    TrafficInPlace,
+}
+
+impl Settings {
+    /// Checks what the single flags could not.
+    ///
+    /// # Errors
+    /// See [`SettingsError`].
+    pub fn check(&self) -> Result<(), SettingsError> {
+        if self.traffic && self.in_place {
+            return Err(SettingsError::TrafficInPlace);
+        }
+        let too_many = |services: &&u32| {
+            services.checked_mul(self.endpoints).is_none_or(|all| all > MAX_ENDPOINTS)
+        };
+        match self.sizes.iter().find(too_many) {
+            Some(&services) => {
+                Err(SettingsError::TooManyEndpoints { services, endpoints: self.endpoints })
+            }
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! `bench`: measures what changes cost on this machine.
+//!
+//! Each size of cluster has a process of its own, so that neither its memory nor its network
+//! namespace is what another one left behind. The first process only collects and prints.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use clap::{Args, Subcommand};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::Failure;
+use super::cleanup::remove;
+use crate::bench::{
+    self, BenchError, Distribution, Machine, Mix, Progress, Report, Settings, SizeReport,
+};
+
+/// The flags of `deltaproxy bench`.
+#[derive(Debug, Clone, Args)]
+pub struct BenchFlags {
+    #[command(subcommand)]
+    #[allow(missing_docs, reason = "documentation here would become that of the command")]
+    pub command: Option<BenchCommand>,
+    /// Services of the synthetic cluster
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1_000,
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(bench::MAX_SERVICES))
+    )]
+    pub services: u32,
+    /// Several numbers of services, measured one after the other, with a column for the growth
+    #[arg(
+        long,
+        value_name = "N,N,..",
+        value_delimiter = ',',
+        conflicts_with = "services",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(bench::MAX_SERVICES))
+    )]
+    pub sizes: Vec<u32>,
+    /// Endpoints of a service on average
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..=1_000)
+    )]
+    pub endpoints: u32,
+    /// How endpoints are spread over services
+    #[arg(long, value_name = "HOW", default_value = "real")]
+    pub distribution: Distribution,
+    /// Changes that are made one by one
+    #[arg(long, value_name = "N", default_value_t = 2_000)]
+    pub changes: u32,
+    /// Changes in a second; 0 makes one after the other without a pause
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    pub rate: u32,
+    /// What changes: weights of changes of one endpoint, of a whole service, of a policy
+    #[arg(long, value_name = "MIX", default_value_t = Mix::default())]
+    pub mix: Mix,
+    /// Decides the cluster and its changes: the same seed gives the same
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Work in the present network namespace, if nobody has tables of a kube-proxy there
+    #[arg(long)]
+    pub in_place: bool,
+    /// Write everything that was measured to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Settings of the process for one size, which the first process starts
+    #[arg(long, hide = true, exclusive = true, value_name = "JSON")]
+    pub worker: Option<String>,
+}
+
+/// What can be done with what was measured.
+#[derive(Debug, Clone, Subcommand)]
+pub enum BenchCommand {}
+
+/// What the process for one size says on its standard output.
+#[derive(Debug, Serialize, Deserialize)]
+enum Answer {
+    Report(SizeReport),
+    Failed(String),
+}
+
+/// What one process is to measure.
+#[derive(Debug, Serialize, Deserialize)]
+struct Task {
+    settings: Settings,
+    services: u32,
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// What stops the command. Sizes before the failing one are printed all the same.
+pub fn bench(flags: &BenchFlags) -> Result<(), Failure> {
+    if let Some(task) = &flags.worker {
+        return work(task);
+    }
+    let settings = settings(flags);
+    settings.check().map_err(Failure::new)?;
+    let (report, failure) = run_all(settings)?;
+    if !report.sizes.is_empty() {
+        super::print(&bench::table(&report));
+        if let Some(path) = &flags.json {
+            let text = serde_json::to_string_pretty(&report).map_err(Failure::new)?;
+            write(path, &text)?;
+        }
+    }
+    failure.map_or(Ok(()), Err)
+}
+
+fn settings(flags: &BenchFlags) -> Settings {
+    let sizes = if flags.sizes.is_empty() { vec![flags.services] } else { flags.sizes.clone() };
+    Settings {
+        sizes,
+        endpoints: flags.endpoints,
+        distribution: flags.distribution,
+        seed: flags.seed,
+        changes: flags.changes,
+        rate: flags.rate,
+        mix: flags.mix,
+        traffic: false,
+        in_place: flags.in_place,
+        baseline: false,
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    let failed = |error| io::Error::other(format!("cannot write {}: {error}", path.display()));
+    std::fs::write(path, text).map_err(failed).map_err(Failure::new)
+}
+
+/// Runs a process for each size; what they found, and why the last one failed if it did.
+fn run_all(settings: Settings) -> Result<(Report, Option<Failure>), Failure> {
+    let stop = stop_flag(None)?;
+    let mut report = Report {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        machine: Machine::this(),
+        settings,
+        sizes: Vec::new(),
+        interrupted: false,
+    };
+    for &services in &report.settings.sizes {
+        let task = Task { settings: report.settings.clone(), services };
+        match run_one(&task).map_err(Failure::new)? {
+            Answer::Report(size) => {
+                report.interrupted |= size.interrupted;
+                report.sizes.push(size);
+            }
+            Answer::Failed(why) => return Ok((report, Some(Failure(vec![why])))),
+        }
+        if stop.load(Ordering::Relaxed) {
+            report.interrupted = true;
+            break;
+        }
+    }
+    Ok((report, None))
+}
+
+fn run_one(task: &Task) -> io::Result<Answer> {
+    let task = serde_json::to_string(task)?;
+    let child = Command::new("/proc/self/exe")
+        .args(["bench", "--worker", &task])
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let output = forwarding_the_end(child)?;
+    if output.is_empty() {
+        let why = "the process for one size ended without an answer; was it killed for its memory?";
+        return Ok(Answer::Failed(why.to_owned()));
+    }
+    Ok(serde_json::from_slice(&output)?)
+}
+
+/// Waits for the process; being told to stop is passed on to it.
+fn forwarding_the_end(child: Child) -> io::Result<Vec<u8>> {
+    let pid = i32::try_from(child.id()).map(Pid::from_raw).map_err(io::Error::other)?;
+    let ended = Arc::new(AtomicBool::new(false));
+    let forwards = Arc::clone(&ended);
+    stop_flag(Some(Box::new(move || {
+        if !forwards.load(Ordering::Relaxed) {
+            // It may have ended meanwhile.
+            let _ = kill(pid, Signal::SIGTERM);
+        }
+    })))
+    .map_err(io::Error::other)?;
+    let output = child.wait_with_output();
+    ended.store(true, Ordering::Relaxed);
+    output.map(|output| output.stdout)
+}
+
+/// Set once the process is told to stop, which then does not end by itself; `and_then` is done too.
+fn stop_flag(and_then: Option<Box<dyn FnOnce() + Send>>) -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let set = Arc::clone(&stop);
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(Failure::new)?;
+    let context = runtime.enter();
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::new)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::new)?;
+    drop(context);
+    thread::spawn(move || {
+        runtime.block_on(async {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        });
+        set.store(true, Ordering::Relaxed);
+        if let Some(and_then) = and_then {
+            and_then();
+        }
+    });
+    Ok(stop)
+}
+
+/// Measures one size and writes the answer to standard output.
+fn work(task: &str) -> Result<(), Failure> {
+    let task: Task = serde_json::from_str(task).map_err(Failure::new)?;
+    let answer = match measure(&task) {
+        Ok(report) => Answer::Report(report),
+        Err(error) => Answer::Failed(error.to_string()),
+    };
+    super::print(&serde_json::to_string(&answer).map_err(Failure::new)?);
+    Ok(())
+}
+
+fn measure(task: &Task) -> Result<SizeReport, Failure> {
+    let Task { settings, services } = task;
+    if settings.in_place {
+        bench::check_unused().map_err(Failure::new)?;
+    } else {
+        // Before there is a second thread.
+        bench::enter_own().map_err(BenchError::from).map_err(Failure::new)?;
+    }
+    let progress = Progress::new(stop_flag(None)?);
+    let report = bench::measure(settings, *services, &progress).map_err(Failure::new);
+    if settings.in_place {
+        remove()?;
+    }
+    report
+}

@@ -1,0 +1,90 @@
+//! One line of a watch, read as the watches read it.
+//!
+//! `watcher` does this inside; here it is a step of its own, for those who measure it.
+
+use kube::core::WatchEvent;
+
+use super::resource::Followed;
+use crate::model::{Event, Problem, Resource};
+use crate::source::objects::{Converter, EndpointSlice, Node, Service, ServiceCidr, object_name};
+
+/// A line that was parsed and says something about an object.
+#[derive(Debug)]
+pub struct Line(Object);
+
+#[derive(Debug)]
+enum Object {
+    Service(WatchEvent<Service>),
+    EndpointSlice(WatchEvent<EndpointSlice>),
+    Node(WatchEvent<Node>),
+    ServiceCidr(WatchEvent<ServiceCidr>),
+}
+
+impl Line {
+    /// Reads one line of the watch of `resource`, without its end.
+    ///
+    /// # Errors
+    /// What is wrong with the JSON, or with the shape of the object.
+    pub fn parse(resource: Resource, line: &[u8]) -> Result<Self, serde_json::Error> {
+        // Checks the text once, as the client's decoder of lines does, and not string by string.
+        let text = std::str::from_utf8(line).map_err(serde::de::Error::custom)?;
+        Ok(Self(match resource {
+            Resource::Services => Object::Service(serde_json::from_str(text)?),
+            Resource::EndpointSlices => Object::EndpointSlice(serde_json::from_str(text)?),
+            Resource::Nodes => Object::Node(serde_json::from_str(text)?),
+            Resource::ServiceCidrs => Object::ServiceCidr(serde_json::from_str(text)?),
+        }))
+    }
+
+    /// What the object says; `None` for a bookmark or an error, which are about none.
+    pub fn convert(&self, converter: &mut Converter) -> Option<(Event, Vec<Problem>)> {
+        match &self.0 {
+            Object::Service(event) => convert(event, converter),
+            Object::EndpointSlice(event) => convert(event, converter),
+            Object::Node(event) => convert(event, converter),
+            Object::ServiceCidr(event) => convert(event, converter),
+        }
+    }
+}
+
+fn convert<T: Followed>(
+    event: &WatchEvent<T>,
+    converter: &mut Converter,
+) -> Option<(Event, Vec<Problem>)> {
+    match event {
+        WatchEvent::Added(object) | WatchEvent::Modified(object) => Some(object.convert(converter)),
+        WatchEvent::Deleted(object) => Some((T::gone(object_name(object.meta())), Vec::new())),
+        WatchEvent::Bookmark(_) | WatchEvent::Error(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Change;
+
+    fn event(line: &str) -> Option<Event> {
+        let line = Line::parse(Resource::EndpointSlices, line.as_bytes()).unwrap();
+        line.convert(&mut Converter::default()).map(|(event, _)| event)
+    }
+
+    #[test]
+    fn objects_come_and_go_and_bookmarks_say_nothing() {
+        let object = r#""object":{"metadata":{"name":"web-1","namespace":"default","labels":
+            {"kubernetes.io/service-name":"web"},"resourceVersion":"7"},"addressType":"IPv4"}}"#;
+        let added = event(&format!(r#"{{"type":"ADDED",{object}"#));
+        assert!(matches!(added, Some(Event::EndpointSlice(Change::Is(_)))));
+        let deleted = event(&format!(r#"{{"type":"DELETED",{object}"#));
+        let Some(Event::EndpointSlice(Change::Gone(name))) = deleted else { panic!("{deleted:?}") };
+        assert_eq!(name.as_str(), "default/web-1");
+        let bookmark = r#"{"type":"BOOKMARK","object":{"kind":"EndpointSlice",
+            "apiVersion":"discovery.k8s.io/v1","metadata":{"resourceVersion":"7"}}}"#;
+        assert_eq!(event(bookmark), None);
+    }
+
+    #[test]
+    fn a_line_that_is_no_text_or_no_json_is_an_error() {
+        assert!(Line::parse(Resource::Services, b"\xff").is_err());
+        assert!(Line::parse(Resource::Services, b"{").is_err());
+    }
+}
