@@ -107,7 +107,8 @@ impl Desired {
     /// Renders a service again, and those that waited for an address which it gives back.
     pub fn render_service(&mut self, name: &ObjectName, cluster: &Cluster) -> Vec<Problem> {
         let mut problems = Vec::new();
-        let mut names = vec![name.clone()];
+        self.tracker.begin_unit();
+        let mut names = self.render_one(name, cluster, &mut problems);
         while let Some(name) = names.pop() {
             self.tracker.begin_unit();
             names.extend(self.render_one(&name, cluster, &mut problems));

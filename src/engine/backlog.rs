@@ -14,10 +14,11 @@ pub(super) struct Backlog {
 }
 
 /// So many services touched together are a small change, which does not wait behind a large one.
-const SMALL_CHANGE: usize = 16;
+pub(super) const SMALL_CHANGE: usize = 16;
 
 impl Backlog {
-    pub(super) fn add(&mut self, names: HashSet<ObjectName>) {
+    /// Adds services that were touched together.
+    pub(super) fn add(&mut self, names: impl ExactSizeIterator<Item = ObjectName>) {
         let is_small = names.len() <= SMALL_CHANGE;
         for name in names {
             let is_new = self.waiting.insert(name.clone());
@@ -37,7 +38,9 @@ impl Backlog {
                 return Some(name);
             }
         }
-        *self = Self::default();
+        // After a large change its room is given back.
+        self.waiting.shrink_to(SMALL_CHANGE);
+        self.queue.shrink_to(SMALL_CHANGE);
         None
     }
 
@@ -57,8 +60,8 @@ mod tests {
     #[test]
     fn a_small_change_comes_before_a_large_one_and_each_service_once() {
         let mut backlog = Backlog::default();
-        backlog.add(names(0..100));
-        backlog.add(names(50..51));
+        backlog.add(names(0..100).into_iter());
+        backlog.add(names(50..51).into_iter());
         let first = backlog.next().unwrap();
         assert_eq!(first.as_str(), "default/50");
         let rest: HashSet<_> = std::iter::from_fn(|| backlog.next()).collect();

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use ahash::HashSet;
 
-use self::backlog::Backlog;
+use self::backlog::{Backlog, SMALL_CHANGE};
 use self::base_state::Installed;
 use crate::config::Routing;
 use crate::conntrack::StaleFlow;
@@ -33,6 +33,8 @@ pub struct Engine {
     routing: Routing,
     table_flags: TableFlags,
     cluster: Cluster,
+    /// What events touch; empty but while they are taken in.
+    touched: Touched,
     desired: Desired,
     tables: [TableState; 2],
     backlog: Backlog,
@@ -99,6 +101,7 @@ impl Engine {
             routing,
             table_flags,
             cluster: Cluster::default(),
+            touched: Touched::default(),
             desired: Desired::default(),
             tables: [table(Family::Ip), table(Family::Ip6)],
             backlog: Backlog::default(),
@@ -117,18 +120,21 @@ impl Engine {
 
     /// Takes in events. What they touch is rendered when steps are taken.
     pub fn apply(&mut self, events: impl IntoIterator<Item = Event>) {
-        let mut touched = Touched::default();
         for event in events {
-            self.cluster.apply(event, &mut touched);
+            self.cluster.apply(event, &mut self.touched);
         }
-        if touched.node {
+        let node = std::mem::take(&mut self.touched.node);
+        let service_cidrs = std::mem::take(&mut self.touched.service_cidrs);
+        if node {
             self.render_node_ports();
         }
-        if touched.service_cidrs || (touched.node && self.routing.rules_depend_on_node()) {
+        if service_cidrs || (node && self.routing.rules_depend_on_node()) {
             self.render_tables();
         }
-        touched.services.iter().for_each(|name| self.desired.readmit(name));
-        self.backlog.add(touched.services);
+        self.touched.services.iter().for_each(|name| self.desired.readmit(name));
+        self.backlog.add(self.touched.services.drain());
+        // After a large change its room is given back.
+        self.touched.services.shrink_to(SMALL_CHANGE);
     }
 
     /// What was left out since this was last asked.
@@ -182,7 +188,8 @@ impl Engine {
             }
         }
         self.desired.observe(fragments);
-        self.backlog.add(self.desired.services().cloned().collect());
+        let services: Vec<_> = self.desired.services().cloned().collect();
+        self.backlog.add(services.into_iter());
         self.sweep_due = true;
     }
 
@@ -224,7 +231,10 @@ impl Engine {
         if bytes == 0 || limit >= PIECE_BYTES / 2 {
             let room = plan::Room { budget: budget.min(limit), limit };
             let piece = self.next_piece(room);
-            step.transaction.operations.extend(piece.operations);
+            match step.transaction.operations.is_empty() {
+                true => step.transaction.operations = piece.operations,
+                false => step.transaction.operations.extend(piece.operations),
+            }
             step.fragments = piece.fragments;
         }
         (!step.transaction.operations.is_empty()).then_some(step)
@@ -302,7 +312,7 @@ impl Engine {
             return Blame::Suspected(service);
         }
         self.desired.exclude(&service);
-        self.backlog.add([service.clone()].into_iter().collect());
+        self.backlog.add([service.clone()].into_iter());
         Blame::Excluded(service)
     }
 

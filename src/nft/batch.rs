@@ -217,14 +217,41 @@ impl Transaction {
         first_sequence: u32,
         acknowledge: Acknowledge,
     ) -> Result<Batch, EncodeError> {
-        let mut writer = BatchWriter::new(first_sequence);
+        let mut writer = BatchWriter::new(first_sequence, self.expected_size());
         for (index, operation) in self.operations.iter().enumerate() {
             writer.operation = index;
             writer.write(operation)?;
         }
         Ok(writer.finish(acknowledge))
     }
+
+    /// About how many messages and bytes it takes, so that buffers seldom grow.
+    fn expected_size(&self) -> Size {
+        let mut elements = 0;
+        for operation in &self.operations {
+            if let Operation::AddElements(_, _, list) | Operation::DeleteElements(_, _, list) =
+                operation
+            {
+                elements += list.len() * ELEMENT_BYTES;
+            }
+        }
+        let messages = self.operations.len() + elements / LIST_LIMIT;
+        Size { messages, bytes: (messages + 1) * MESSAGE_BYTES + elements }
+    }
 }
+
+/// How much a batch is expected to hold.
+#[derive(Clone, Copy)]
+struct Size {
+    messages: usize,
+    bytes: usize,
+}
+
+/// Bytes of an IPv4 element with a comment.
+const ELEMENT_BYTES: usize = 96;
+
+/// Bytes of a message without elements, of most kinds.
+const MESSAGE_BYTES: usize = 128;
 
 /// A list of elements is closed when it is longer than this, in bytes.
 ///
@@ -238,8 +265,10 @@ struct BatchWriter {
 }
 
 impl BatchWriter {
-    fn new(first_sequence: u32) -> Self {
-        let batch = Batch { bytes: Vec::new(), messages: Vec::new(), first_sequence };
+    fn new(first_sequence: u32, expected: Size) -> Self {
+        let bytes = Vec::with_capacity(expected.bytes);
+        let messages = Vec::with_capacity(expected.messages);
+        let batch = Batch { bytes, messages, first_sequence };
         let mut writer = Self { batch, operation: 0 };
         writer.boundary(NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, first_sequence);
         writer

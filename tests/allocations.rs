@@ -1,0 +1,80 @@
+//! How often a change of one endpoint allocates, from the API server's line to the bytes for the
+//! kernel.
+//!
+//! The limits are what it takes now. Allocations are not free, and one that comes with each
+//! element or each service is a sign of work that grows with the cluster.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+#[path = "../benches/cluster/mod.rs"]
+mod cluster;
+
+use allocation_counter::measure;
+use deltaproxy::engine::Engine;
+use deltaproxy::model::Event;
+use deltaproxy::nft::Acknowledge;
+use deltaproxy::source::objects::{Converter, EndpointSlice};
+use kube::core::WatchEvent;
+
+/// From the event to the batch, its commit included.
+const WITHOUT_PARSING: u64 = 27;
+
+/// From the line to the event, in a slice of five or six endpoints; each endpoint names its node.
+const PARSING: u64 = 27;
+
+/// Changes after which every buffer that is kept has its size.
+const WARM: usize = 4;
+
+struct Bench {
+    engine: Engine,
+    converter: Converter,
+}
+
+impl Bench {
+    fn new(services: u32) -> Self {
+        Self { engine: cluster::engine(services, 5), converter: Converter::new("node-1") }
+    }
+
+    fn parse(&mut self, line: &str) -> Event {
+        let event: WatchEvent<EndpointSlice> = serde_json::from_str(line).unwrap();
+        let WatchEvent::Modified(object) = event else { panic!("not the event that was written") };
+        Event::EndpointSlice(self.converter.endpoint_slice(&object).0)
+    }
+
+    fn commit(&mut self, event: Event) {
+        self.engine.apply([event]);
+        let step = self.engine.next_step(cluster::MAX_BATCH).unwrap();
+        step.transaction.encode(1, Acknowledge::BatchEnd).unwrap();
+        self.engine.committed(step);
+        assert!(self.engine.is_settled());
+        self.engine.take_stale_flows();
+    }
+}
+
+/// The most allocations for parsing and for the rest, when an endpoint of one service comes and
+/// goes again.
+fn count(services: u32) -> (u64, u64) {
+    let mut bench = Bench::new(services);
+    let mut most = (0, 0);
+    for round in 0..WARM + 8 {
+        let endpoints = if round % 2 == 0 { 0..6 } else { 0..5 };
+        let line = cluster::watch_line(7, endpoints);
+        let mut event = None;
+        let parsing = measure(|| event = Some(bench.parse(&line))).count_total;
+        let event = event.unwrap();
+        let rest = measure(|| bench.commit(event)).count_total;
+        if round >= WARM {
+            most = (most.0.max(parsing), most.1.max(rest));
+        }
+    }
+    most
+}
+
+#[test]
+fn a_change_of_one_endpoint_allocates_a_few_times_whatever_the_size_of_the_cluster() {
+    for services in [10, 2_000] {
+        let (parsing, rest) = count(services);
+        assert!(parsing <= PARSING, "parsing allocates {parsing} times, not {PARSING}");
+        assert!(rest <= WITHOUT_PARSING, "the rest allocates {rest} times, not {WITHOUT_PARSING}");
+    }
+}
