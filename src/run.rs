@@ -172,6 +172,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
             self.observe.synced(now);
         } else {
             self.observe.sync_failed();
+            // From now on something waits, whatever it was that led here.
+            self.observe.queued(now);
         }
         self.schedule.handle(if is_done { Input::Committed } else { Input::Refused }, now);
         if is_done && !self.engine.is_settled() {
@@ -180,17 +182,23 @@ impl<K: Kernel + Send + 'static> Run<K> {
         Ok(())
     }
 
-    /// Reads both tables and compares them with what is desired; whether that worked.
+    /// Reads both tables and compares them with what is desired. Whether that worked, and they are
+    /// ours to change.
     async fn read_back(&mut self) -> Result<bool, WriterGone> {
         let started = now();
         let layouts = Arc::clone(self.engine.layouts());
         let found = self.writer.run(move |kernel| {
             let generation = kernel.generation()?;
-            Ok((read_back(kernel, &layouts)?, generation))
+            Ok((read_back(kernel, &layouts)?, generation, kernel.port()))
         });
         let found: Result<_, crate::kernel::ReadError> = found.await?;
         match found {
-            Ok((found, generation)) => {
+            Ok((found, generation, port)) => {
+                let mut contents = found.iter().filter_map(|found| found.contents.as_ref());
+                if let Some(error) = contents.find_map(|table| table.owned_by_another(port)) {
+                    tracing::error!("{error}; trying again");
+                    return Ok(false);
+                }
                 self.engine.observe(found);
                 let next_look = now() + started.elapsed() * READ_SHARE;
                 self.watch = Watch::Shared { known: generation, next_look };

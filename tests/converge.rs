@@ -254,6 +254,10 @@ impl Kernel for Picky {
         self.0.max_batch()
     }
 
+    fn port(&self) -> u32 {
+        self.0.port()
+    }
+
     fn commit(&mut self, transaction: &Transaction) -> Result<Committed, CommitError> {
         match Self::objection(transaction) {
             Some((operation, element)) => Err(CommitError::Refused {

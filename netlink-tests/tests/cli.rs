@@ -459,6 +459,23 @@ fn a_second_daemon_waits_for_the_first_to_end_and_takes_over() {
     wait_for_endpoints(net.node(), 3);
 }
 
+/// Reading does not take the kernel's word that a table has an owner for being that owner.
+#[test]
+fn a_second_daemon_with_nothing_to_change_waits_as_well() {
+    if !kernel_has_owners() {
+        return;
+    }
+    let net = Net::new();
+    let (first_manifests, second_manifests) = (Manifests::new("a c"), Manifests::new("a c"));
+    let first = first_manifests.run(net.node());
+    wait_for_endpoints(net.node(), 2);
+    let mut second = second_manifests.run(net.node());
+    second.wait_for_line("owned by another process", SOON);
+    let _ = first.terminate(SOON);
+    second_manifests.set_endpoints("a c d");
+    wait_for_endpoints(net.node(), 3);
+}
+
 #[test]
 fn apply_works_on_the_tables_of_a_daemon_that_has_ended() {
     let net = Net::new();

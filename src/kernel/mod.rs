@@ -31,6 +31,9 @@ pub trait Kernel {
     /// The most bytes that one encoded transaction may have.
     fn max_batch(&self) -> usize;
 
+    /// The netlink port of our socket, which owns the tables that it makes with an owner.
+    fn port(&self) -> u32;
+
     /// Applies all of `transaction` or nothing. An empty one is not sent.
     ///
     /// # Errors
@@ -139,6 +142,14 @@ pub struct Contents {
     /// How many objects were left out because this program never makes such: chains of another
     /// type or policy, rules with unknown verdicts. More than 0 makes the table someone else's.
     pub foreign: usize,
+}
+
+impl Contents {
+    /// The error that a commit from netlink port `ours` ends with, if the table is somebody else's.
+    pub fn owned_by_another(&self, ours: u32) -> Option<CommitError> {
+        let port = self.owner.filter(|owner| *owner != ours)?;
+        Some(CommitError::Owned { table: self.table.reference(), port })
+    }
 }
 
 #[cfg(test)]

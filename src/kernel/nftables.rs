@@ -61,11 +61,6 @@ impl Nftables {
         self.release.is_some_and(|release| release >= Release::PERSISTENT_OWNERSHIP)
     }
 
-    /// The netlink port of this socket, which is what owns our tables.
-    pub fn port(&self) -> u32 {
-        self.socket.port()
-    }
-
     /// The socket, whose buffers tests make small.
     pub fn socket_mut(&mut self) -> &mut Socket {
         &mut self.socket
@@ -214,6 +209,10 @@ impl Nftables {
 impl Kernel for Nftables {
     fn max_batch(&self) -> usize {
         self.socket.max_send()
+    }
+
+    fn port(&self) -> u32 {
+        self.socket.port()
     }
 
     fn commit(&mut self, transaction: &Transaction) -> Result<Committed, CommitError> {

@@ -133,6 +133,10 @@ impl Kernel for Fake {
         self.max_batch
     }
 
+    fn port(&self) -> u32 {
+        0
+    }
+
     fn commit(&mut self, transaction: &Transaction) -> Result<Committed, CommitError> {
         let batch = transaction
             .encode(1, Acknowledge::BatchEnd)
