@@ -30,6 +30,7 @@ pub struct Run<K> {
     /// What the log was last told.
     closed_node_ports: Option<ClosedNodePorts>,
     cleaner: Option<Cleaner>,
+    without_node: WithoutNode,
     max_batch: usize,
 }
 
@@ -41,6 +42,15 @@ enum Watch {
     /// Others may. The tables are known as of this generation; if it is another, they are read,
     /// but not before `next_look`.
     Shared { known: Generation, next_look: Instant },
+}
+
+/// Whether a node without a Node object wants traffic from load balancers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WithoutNode {
+    /// No: in a cluster, a node without its object is one that was removed.
+    Unfit,
+    /// Yes: nothing says that it does not.
+    Fit,
 }
 
 /// How often the kernel's generation is asked for where others may change our tables.
@@ -75,6 +85,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             watch,
             addresses: None,
             cleaner: None,
+            without_node: WithoutNode::Unfit,
             closed_node_ports: None,
             max_batch: 0,
         }
@@ -91,6 +102,13 @@ impl<K: Kernel + Send + 'static> Run<K> {
     #[must_use]
     pub fn cleaning(self, cleaner: Cleaner) -> Self {
         Self { cleaner: Some(cleaner), ..self }
+    }
+
+    /// The same, with another answer to whether load balancers should use a node that has no Node
+    /// object: without this it is [`WithoutNode::Unfit`].
+    #[must_use]
+    pub fn counting(self, without_node: WithoutNode) -> Self {
+        Self { without_node, ..self }
     }
 
     /// Runs until `stop` is ready or the source is gone. What the kernel holds stays.
@@ -143,11 +161,20 @@ impl<K: Kernel + Send + 'static> Run<K> {
         events.iter().filter_map(observed).for_each(|change| self.observe.event(change));
         let was_listed = self.engine.is_listed();
         self.engine.apply(events);
-        self.observe.node_eligible(self.engine.cluster().node().is_some_and(|node| !node.leaving));
+        self.observe.node_eligible(self.node_is_eligible());
         if self.engine.is_listed() && !was_listed {
             self.schedule.handle(Input::Ready, now());
         }
         self.note_change();
+    }
+
+    fn node_is_eligible(&self) -> bool {
+        match (self.engine.cluster().node(), self.without_node) {
+            (Some(node), _) => !node.leaving,
+            (None, WithoutNode::Unfit) => false,
+            // Before everything is listed, the object may be still to come.
+            (None, WithoutNode::Fit) => self.engine.is_listed(),
+        }
     }
 
     /// Something may differ from what the kernel holds now.

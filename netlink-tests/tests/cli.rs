@@ -2,16 +2,21 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::fs;
+use std::io::{self, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
 use deltaproxy::kernel::Release;
 use netlink_tests::reader::{Family, Table};
-use netlink_tests::scenario::{NODE_NAME, Node, Object, Protocol, Service, ServiceCidr, Slice};
+use netlink_tests::scenario::{
+    NODE_NAME, Node, Object, Protocol, Raw, Service, ServiceCidr, Slice,
+};
 use netlink_tests::{
     Answer, Finished, Host, Net, Process, deltaproxy_binary, eventually, nft_available,
 };
 use nix::sys::signal::Signal;
+use serde_json::json;
 use tempfile::TempDir;
 
 const WEB: &str = "10.96.0.10:80";
@@ -374,6 +379,39 @@ fn the_tables_stay_when_the_daemon_ends_and_the_next_one_adopts_them() {
         assert_eq!(plain(), before);
         assert_eq!(pod.connect_tcp(WEB).server(), "a");
     }
+}
+
+/// The status of `/healthz`, or nothing while nobody answers.
+fn health(host: &Host) -> Option<String> {
+    let answer = host.run(|| {
+        let mut stream = TcpStream::connect("127.0.0.1:10256")?;
+        stream.set_read_timeout(Some(SOON))?;
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nconnection: close\r\n\r\n")?;
+        io::read_to_string(stream)
+    });
+    Some(answer.ok()?.split(' ').nth(1)?.to_owned())
+}
+
+/// Case 114, without its wait of 60 s, which `tests/observe.rs` has.
+#[test]
+fn a_node_is_healthy_until_manifests_say_that_it_is_leaving() {
+    let net = Net::new();
+    let manifests = Manifests::new("a c");
+    let becomes = |status: &str| {
+        eventually(&format!("{status} from /healthz"), SOON, || {
+            health(net.node()).filter(|answer| answer == status)
+        })
+    };
+    fs::remove_file(manifests.path().join("node.yaml")).unwrap();
+    let arguments = [manifests.arguments("run"), vec!["--metrics-bind-address="]].concat();
+    let _daemon = net.node().spawn(deltaproxy_binary(), &arguments);
+    becomes("200");
+    let mut leaving = Node::new().documents().remove(0);
+    leaving["spec"]["taints"] = json!([{"key": "ToBeDeletedByClusterAutoscaler"}]);
+    manifests.write("node.json", &Raw(leaving));
+    becomes("503");
+    manifests.write("node.json", &Node::new());
+    becomes("200");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::kernel::{Nftables, Writer};
 use crate::model::Event;
 use crate::nft::TableFlags;
 use crate::observe::{Observe, Site, serve_at};
-use crate::run::Run;
+use crate::run::{Run, WithoutNode};
 use crate::source::addresses::{follow_local_addresses, local_addresses};
 use crate::source::files;
 use crate::source::kube::{ApiServer, Outlet, follow_api_server};
@@ -70,10 +70,19 @@ async fn run_until_stopped(config: Config) -> Result<(), Failure> {
     let cleaner = Cleaner::spawn(report).map_err(Failure::new)?;
     let run = Run::new(engine, writer, events, observe, config.min_sync_period);
     let run = run.with_local_addresses(addresses).cleaning(cleaner);
+    let run = run.counting(without_node(&config.source));
     run.until(stop_signal()?).await.map_err(Failure::new)?;
     tracing::info!("stopped; the tables stay and go on working");
     tasks.abort_all();
     Ok(())
+}
+
+/// People who write manifests need not write one for the node; an API server always has it.
+fn without_node(source: &Source) -> WithoutNode {
+    match source {
+        Source::Manifests(_) => WithoutNode::Fit,
+        Source::Kubeconfig(_) | Source::InCluster => WithoutNode::Unfit,
+    }
 }
 
 /// Starts what follows the source; events come out of the receiver.

@@ -71,8 +71,8 @@ impl Observe {
         self.shared.metrics.sync_failed();
     }
 
-    /// Whether load balancers should send traffic to this node: its Node object is known, is not
-    /// being deleted and has no taint of the cluster autoscaler. False until told.
+    /// Whether load balancers should send traffic to this node: its Node object is not being
+    /// deleted and has no taint of the cluster autoscaler. False until told.
     pub fn node_eligible(&self, eligible: bool) {
         self.health().node_eligible(eligible);
     }
