@@ -10,7 +10,7 @@ IN_NAMESPACES = sh netlink-tests/in-namespaces
 FUZZ_SECONDS = 20
 FUZZ_TARGETS = attributes dump events manifests
 
-.PHONY: help build demo test bench bench-code fuzz lint docs deny clean
+.PHONY: help build demo test bench bench-code bench-daemon fuzz lint docs deny clean
 
 help: ## List what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -35,8 +35,13 @@ test: ## Run every test; those on the kernel in network namespaces of their own
 	$(IN_NAMESPACES) cargo test --offline --workspace --no-fail-fast $$(ls netlink-tests/tests/*.rs | $(NAMES))
 
 bench: ## Measure the time of updates at 1,000, 10,000 and 50,000 services
-	cargo bench --locked --package netlink-tests --no-run
-	$(IN_NAMESPACES) cargo bench --offline --package netlink-tests
+	cargo bench --locked --package netlink-tests --bench updates --no-run
+	$(IN_NAMESPACES) cargo bench --offline --package netlink-tests --bench updates
+
+bench-daemon: ## Measure memory, start and large changes of the daemon at 50,000 services
+	cargo build --locked --release --bin deltaproxy
+	cargo bench --locked --package netlink-tests --bench daemon --no-run
+	$(IN_NAMESPACES) cargo bench --offline --package netlink-tests --bench daemon
 
 bench-code: ## Measure each stage of an update in user space, without the kernel
 	cargo bench --locked --package deltaproxy --bench code

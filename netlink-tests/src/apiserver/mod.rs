@@ -113,6 +113,14 @@ impl ApiServer {
         self.change(|store| store.put(Kind::of(&object), object));
     }
 
+    /// Adds or changes objects, all before a watch tells of the first.
+    #[track_caller]
+    pub fn push_all(&self, objects: impl IntoIterator<Item = Value>) {
+        self.change(|store| {
+            objects.into_iter().for_each(|object| store.put(Kind::of(&object), object));
+        });
+    }
+
     /// Deletes an object by `namespace/name`, or `name` where there is no namespace.
     #[track_caller]
     pub fn delete(&self, kind: Kind, name: &str) {

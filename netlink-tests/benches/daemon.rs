@@ -1,0 +1,233 @@
+//! What the daemon costs beside an API server of many services: `make bench-daemon`.
+//!
+//! The server runs in this process, the daemon in its own; both in one network namespace. Times
+//! include the server's, which is no fast one, and the reading of its objects. `SERVICES=50000`
+//! says how many services there are.
+
+#![allow(clippy::disallowed_methods, clippy::print_stdout, clippy::unwrap_used)]
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::{Duration, Instant};
+
+use deltaproxy::kernel::{Kernel, Nftables};
+use netlink_tests::apiserver::ApiServer;
+use netlink_tests::apiserver::object::{node, service_cidr};
+use netlink_tests::{Net, Process, deltaproxy_binary};
+use serde_json::{Value, json};
+
+/// Endpoints of each service.
+const ENDPOINTS: u32 = 5;
+
+/// Slices that change at once.
+const BURST: u32 = 5_000;
+
+/// Nothing takes longer than this.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// As long as this without a commit: there will be none.
+const QUIET: Duration = Duration::from_secs(2);
+
+const METRICS: &str = "127.0.0.1:10249";
+
+fn main() {
+    // `cargo test` runs benches too, with this argument.
+    if std::env::args().any(|argument| argument == "--test") {
+        return;
+    }
+    let services = std::env::var("SERVICES").map_or(50_000, |number| number.parse().unwrap());
+    let net = Net::new();
+    let api = net.node().run(ApiServer::start);
+    api.push_all([node("node1", "192.168.50.2"), service_cidr("kubernetes", "10.0.0.0/8")]);
+    api.push_all((0..services).flat_map(|number| [service(number), slice(number, 0)]));
+    api.compact();
+    println!("| {services} services with {ENDPOINTS} endpoints each | time | commits | memory |");
+    println!("|---|---|---|---|");
+    let mut bench = Bench { net, api, watch: None };
+    let mut daemon = bench.start("start on an empty table");
+    daemon.signal(nix::sys::signal::Signal::SIGKILL);
+    drop(daemon);
+    daemon = bench.start("start on the table of the run before");
+    let burst = (0..BURST.min(services)).map(|number| slice(number, 1)).collect();
+    bench.change("5,000 slices change at once", &daemon, burst);
+    bench.change("this node gets a zone: all services change", &daemon, vec![node_in_a_zone()]);
+    bench.change("one slice changes", &daemon, vec![slice(services / 2, 1)]);
+}
+
+struct Bench {
+    net: Net,
+    api: ApiServer,
+    watch: Option<Nftables>,
+}
+
+impl Bench {
+    fn start(&mut self, what: &str) -> Process {
+        self.settled();
+        let before = self.generation();
+        let kubeconfig = format!("--kubeconfig={}", self.api.kubeconfig().display());
+        let metrics = format!("--metrics-bind-address={METRICS}");
+        let arguments = [
+            "run",
+            &kubeconfig,
+            "--hostname-override=node1",
+            "--cluster-cidr=10.244.0.0/16",
+            "--healthz-bind-address=",
+            &metrics,
+        ];
+        let start = Instant::now();
+        let daemon = self.net.node().spawn(deltaproxy_binary(), &arguments);
+        while !self.net.node().run(is_synced) {
+            assert!(start.elapsed() < LIMIT, "not ready in {LIMIT:?}:\n{}", daemon.output());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let took = start.elapsed();
+        self.settled();
+        let commits = self.generation() - before;
+        println!("| {what} | {:.2} s | {commits} | {} |", took.as_secs_f64(), memory(&daemon));
+        daemon
+    }
+
+    fn change(&mut self, what: &str, daemon: &Process, objects: Vec<Value>) {
+        let before = self.generation();
+        let start = Instant::now();
+        self.api.push_all(objects);
+        let took = self.settled() - start;
+        let commits = self.generation() - before;
+        println!("| {what} | {:.3} s | {commits} | {} |", took.as_secs_f64(), memory(daemon));
+    }
+
+    /// Waits until nobody commits any more; when the last commit was seen.
+    fn settled(&mut self) -> Instant {
+        let (mut last, mut known) = (Instant::now(), self.generation());
+        while last.elapsed() < QUIET {
+            std::thread::sleep(Duration::from_micros(500));
+            let generation = self.generation();
+            if generation != known {
+                (last, known) = (Instant::now(), generation);
+            }
+        }
+        last
+    }
+
+    fn generation(&mut self) -> u32 {
+        let node = self.net.node();
+        let kernel = self.watch.get_or_insert_with(|| node.run(|| Nftables::open().unwrap()));
+        kernel.generation().unwrap().0
+    }
+}
+
+/// Whether the daemon says that the tables are right.
+fn is_synced() -> bool {
+    let Ok(mut stream) = TcpStream::connect(METRICS) else { return false };
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {METRICS}\r\nConnection: close\r\n\r\n");
+    let mut answer = String::new();
+    let received =
+        stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_string(&mut answer));
+    let line = "kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family=\"IPv4\"} ";
+    let value = answer.lines().find_map(|found| found.strip_prefix(line));
+    received.is_ok() && value.is_some_and(|value| value.parse::<f64>().unwrap() > 0.0)
+}
+
+/// Resident memory now, and the most it has been.
+fn memory(process: &Process) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid())).unwrap();
+    let megabytes = |field: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+        line.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1024.0
+    };
+    format!("{:.1} MB, at most {:.1} MB", megabytes("VmRSS:"), megabytes("VmHWM:"))
+}
+
+fn node_in_a_zone() -> Value {
+    let mut node = node("node1", "192.168.50.2");
+    node["metadata"]["labels"] = json!({"topology.kubernetes.io/zone": "zone-1"});
+    node
+}
+
+fn service(number: u32) -> Value {
+    let cluster_ip = Ipv4Addr::from(0x0a60_0000 + number).to_string();
+    json!({
+        "kind": "Service",
+        "apiVersion": "v1",
+        "metadata": metadata(number, &name(number)),
+        "spec": {
+            "type": "ClusterIP",
+            "clusterIP": cluster_ip,
+            "clusterIPs": [cluster_ip],
+            "ipFamilies": ["IPv4"],
+            "ipFamilyPolicy": "SingleStack",
+            "internalTrafficPolicy": "Cluster",
+            "sessionAffinity": "None",
+            "selector": {"app": name(number)},
+            "trafficDistribution": "PreferClose",
+            "ports": [{"name": "http", "protocol": "TCP", "port": 80, "targetPort": 8080}],
+        },
+        "status": {"loadBalancer": {}},
+    })
+}
+
+/// The slice of a service; its endpoints are others in every round.
+fn slice(number: u32, round: u32) -> Value {
+    let mut metadata = metadata(number, &format!("{}-{:05x}", name(number), number * 16 + 7));
+    metadata["labels"]["kubernetes.io/service-name"] = name(number).into();
+    metadata["labels"]["endpointslice.kubernetes.io/managed-by"] =
+        "endpointslice-controller".into();
+    let first = 0x0af4_0000 + round * 0x0100_0000 + number * 8;
+    json!({
+        "kind": "EndpointSlice",
+        "apiVersion": "discovery.k8s.io/v1",
+        "metadata": metadata,
+        "addressType": "IPv4",
+        "endpoints": (0..ENDPOINTS).map(|i| endpoint(number, first + i)).collect::<Vec<_>>(),
+        "ports": [{"name": "http", "protocol": "TCP", "port": 8080}],
+    })
+}
+
+fn endpoint(number: u32, address: u32) -> Value {
+    let zone = format!("zone-{}", address % 3);
+    json!({
+        "addresses": [Ipv4Addr::from(address).to_string()],
+        "conditions": {"ready": true, "serving": true, "terminating": false},
+        "nodeName": format!("node-{}", address % 1_000 + 2),
+        "zone": zone,
+        "hints": {"forZones": [{"name": zone}]},
+        "targetRef": {
+            "kind": "Pod",
+            "namespace": namespace(number),
+            "name": format!("{}-{address:08x}", name(number)),
+            "uid": uid(address),
+        },
+    })
+}
+
+/// As long as real ones, with what nobody reads.
+fn metadata(number: u32, name: &str) -> Value {
+    json!({
+        "name": name,
+        "namespace": namespace(number),
+        "uid": uid(number),
+        "generation": 7,
+        "creationTimestamp": "2026-03-01T12:00:00Z",
+        "labels": {"app": self::name(number), "team": namespace(number)},
+        "managedFields": [{
+            "manager": "kube-controller-manager",
+            "operation": "Update",
+            "apiVersion": "v1",
+            "time": "2026-03-01T12:00:00Z",
+            "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:metadata": {"f:labels": {".": {}, "f:app": {}, "f:team": {}}}},
+        }],
+    })
+}
+
+fn name(number: u32) -> String {
+    format!("service-{number}")
+}
+
+fn namespace(number: u32) -> String {
+    format!("team-{}", number % 100)
+}
+
+fn uid(number: u32) -> String {
+    format!("{number:08x}-0000-4000-8000-0123456789ab")
+}
