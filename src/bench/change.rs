@@ -150,7 +150,7 @@ impl Changes {
 
     /// A change of one endpoint of any service.
     pub fn next_endpoint(&mut self, cluster: &mut Cluster) -> Change {
-        let service = self.random.below(cluster.services());
+        let service = self.any_service(cluster);
         self.endpoint_of(cluster, service)
     }
 
@@ -186,6 +186,27 @@ impl Changes {
         Change { kind: ChangeKind::Endpoint, service, lines: vec![line] }
     }
 
+    /// An endpoint of this service is replaced by one that was never there, in the first zone; its
+    /// number comes too.
+    pub fn replace_in_first_zone(&mut self, cluster: &mut Cluster, service: u32) -> (Change, u32) {
+        let mut new = cluster.new_endpoint();
+        while !Cluster::is_in_first_zone(new) {
+            new = cluster.new_endpoint();
+        }
+        let endpoints = &mut cluster.state(service).endpoints;
+        match endpoints.first_mut() {
+            Some(first) => *first = new,
+            None => endpoints.push(new),
+        }
+        let lines = vec![cluster.slice(service, 0)];
+        (Change { kind: ChangeKind::Endpoint, service, lines }, new)
+    }
+
+    /// A service that was there at first.
+    pub fn any_service(&mut self, cluster: &Cluster) -> u32 {
+        self.random.below(cluster.services())
+    }
+
     fn next_service(&mut self, cluster: &mut Cluster) -> Change {
         let is_removal = !self.added.is_empty() && self.random.below(2) == 0;
         if is_removal {
@@ -195,14 +216,20 @@ impl Changes {
             return Change { kind: ChangeKind::Service, service, lines };
         }
         let endpoints = self.random.between(1, 5);
-        self.add_service(cluster, endpoints)
+        let change = self.add_service(cluster, endpoints);
+        self.added.push(change.service);
+        change
     }
 
-    /// A service with so many endpoints comes.
+    /// Services that these changes have added and that are still there.
+    pub fn added(&self) -> &[u32] {
+        &self.added
+    }
+
+    /// A service with so many endpoints comes, and is not among those that go again.
     pub fn add_service(&mut self, cluster: &mut Cluster, endpoints: u32) -> Change {
         let service = self.next_service;
         self.next_service += 1;
-        self.added.push(service);
         let new = (0..endpoints).map(|_| cluster.new_endpoint()).collect();
         cluster.state(service).endpoints = new;
         Change { kind: ChangeKind::Service, service, lines: cluster.whole(service) }

@@ -22,7 +22,7 @@ const SLICE_SIZE: usize = 100;
 const NODES: u32 = 500;
 
 /// Zones of the endpoints, in turn.
-const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
+pub(super) const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
 
 /// The name of this node in synthetic clusters.
 pub(super) const NODE_NAME: &str = "node-0";
@@ -172,6 +172,16 @@ impl Cluster {
         self.changed.entry(service).or_insert_with(state)
     }
 
+    /// Whether this endpoint is in the first zone.
+    pub(super) fn is_in_first_zone(endpoint: u32) -> bool {
+        (endpoint as usize).is_multiple_of(ZONES.len())
+    }
+
+    /// The address of an endpoint; its port is 8080.
+    pub(super) fn endpoint_address(endpoint: u32) -> Ipv4Addr {
+        Ipv4Addr::from(FIRST_ENDPOINT + endpoint)
+    }
+
     /// The number of an endpoint that was never there.
     pub(super) fn new_endpoint(&mut self) -> u32 {
         self.next_endpoint += 1;
@@ -191,7 +201,7 @@ fn protocol(service: u32) -> &'static str {
 fn endpoint(number: u32) -> EndpointObject {
     EndpointObject {
         number,
-        address: Ipv4Addr::from(FIRST_ENDPOINT + number),
+        address: Cluster::endpoint_address(number),
         node: number % NODES,
         zone: ZONES[number as usize % ZONES.len()],
     }

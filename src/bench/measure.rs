@@ -37,12 +37,13 @@ pub fn measure(
     Ok(bench.report)
 }
 
-struct Bench<'a> {
-    settings: &'a Settings,
-    progress: &'a Progress,
-    cluster: Cluster,
-    changes: Changes,
-    report: SizeReport,
+/// What a run works with.
+pub(super) struct Bench<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) progress: &'a Progress,
+    pub(super) cluster: Cluster,
+    pub(super) changes: Changes,
+    pub(super) report: SizeReport,
 }
 
 impl<'a> Bench<'a> {
@@ -63,7 +64,10 @@ impl<'a> Bench<'a> {
         drop(pipeline);
         pipeline = self.start_again()?;
         self.change_one_by_one(&mut pipeline)?;
-        self.change_large_service(&mut pipeline)
+        self.change_large_service(&mut pipeline)?;
+        // Its kernel's socket owns the tables.
+        drop(pipeline);
+        self.live()
     }
 
     /// Everything into the empty table.
@@ -100,17 +104,24 @@ impl<'a> Bench<'a> {
     }
 
     fn take_in(&mut self, pipeline: &mut Pipeline, what: &str) -> Result<Loaded, BenchError> {
+        pipeline.load(self.objects(what))
+    }
+
+    /// The lines of all objects, some hundred at a time, until somebody wants the end.
+    pub(super) fn objects(&mut self, what: &str) -> impl Iterator<Item = Vec<WatchLine>> {
         let services = self.cluster.services();
         self.progress.begin(what, services.into());
         let (cluster, progress) = (&mut self.cluster, self.progress);
         let node = cluster.node(None);
-        let groups = (0..services.div_ceil(GROUP)).map_while(|group| {
+        let added: Vec<WatchLine> =
+            self.changes.added().iter().flat_map(|service| cluster.whole(*service)).collect();
+        let groups = (0..services.div_ceil(GROUP)).map_while(move |group| {
             let numbers = group * GROUP..services.min((group + 1) * GROUP);
             progress.step(numbers.len() as u64);
             let lines: Vec<WatchLine> = numbers.flat_map(|n| cluster.whole(n)).collect();
             (!progress.is_stopped()).then_some(lines)
         });
-        pipeline.load(std::iter::once(vec![node]).chain(groups))
+        [vec![node], added].into_iter().chain(groups)
     }
 
     fn change_one_by_one(&mut self, pipeline: &mut Pipeline) -> Result<(), BenchError> {
@@ -176,10 +187,10 @@ impl Pace {
     }
 }
 
-fn seconds(name: &str, duration: Duration) -> Row {
+pub(super) fn seconds(name: &str, duration: Duration) -> Row {
     Row::single(name, Unit::Seconds, duration.as_secs_f64())
 }
 
-fn milliseconds(name: &str, duration: Duration) -> Row {
+pub(super) fn milliseconds(name: &str, duration: Duration) -> Row {
     Row::single(name, Unit::Milliseconds, duration.as_secs_f64() * 1e3)
 }

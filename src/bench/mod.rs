@@ -6,7 +6,9 @@
 mod change;
 mod clock;
 mod cluster;
+mod daemon;
 mod distribution;
+mod live;
 mod measure;
 mod memory;
 mod namespace;
@@ -55,6 +57,12 @@ pub enum BenchError {
     /// The product left out an object of the bench, which is a bug in one of them.
     #[error("an object of the synthetic cluster was left out: {0}; please report it")]
     Object(String),
+    /// The system gives no thread or no event loop.
+    #[error("cannot start the run loop: {0}")]
+    System(std::io::Error),
+    /// The run loop is gone, which is a bug.
+    #[error("the run loop has ended; please report it")]
+    Ended,
     /// Somebody uses the tables.
     #[error(
         "table {0} kube-proxy exists here and --in-place would replace it: stop the kube-proxy of \

@@ -10,7 +10,7 @@ use super::clock::{now, thread_time, timed};
 use super::cluster::NODE_NAME;
 use super::watch_line::WatchLine;
 use crate::config::Routing;
-use crate::engine::{Engine, read_back};
+use crate::engine::{Engine, Step, read_back};
 use crate::kernel::{Kernel, Nftables};
 use crate::model::{Event, Resource};
 use crate::nft::TableFlags;
@@ -74,9 +74,7 @@ impl Pipeline {
     /// [`BenchError::Open`].
     pub(super) fn open() -> Result<Self, BenchError> {
         let kernel = Nftables::open()?;
-        let owned = kernel.supports_ownership();
-        let flags = TableFlags { owner: owned, persist: owned };
-        let engine = Engine::new(Routing::default(), flags);
+        let engine = Engine::new(Routing::default(), flags(&kernel));
         Ok(Self { converter: Converter::new(NODE_NAME), engine, kernel })
     }
 
@@ -111,32 +109,26 @@ impl Pipeline {
     }
 
     fn take_in(&mut self, objects: &[Line]) -> Result<(), BenchError> {
-        let events = self.convert(objects)?;
+        let events = convert(objects, &mut self.converter)?;
         self.engine.apply(events);
         Ok(())
-    }
-
-    fn convert(&mut self, objects: &[Line]) -> Result<Vec<Event>, BenchError> {
-        let mut events = Vec::with_capacity(objects.len());
-        for object in objects {
-            let Some((event, problems)) = object.convert(&mut self.converter) else { continue };
-            if let Some(problem) = problems.first() {
-                return Err(BenchError::Object(problem.to_string()));
-            }
-            events.push(event);
-        }
-        Ok(events)
     }
 
     fn converge(&mut self, loaded: &mut Loaded) -> Result<(), BenchError> {
         while let Some(step) = self.engine.next_step(self.kernel.max_batch()) {
             let committed = self.kernel.commit(&step.transaction)?;
-            self.engine.committed(step);
+            self.committed(step);
             loaded.in_kernel += committed.kernel_time;
             loaded.longest = loaded.longest.max(committed.kernel_time);
             loaded.transactions += 1;
         }
         Ok(())
+    }
+
+    /// Notes what is installed. The flows to delete are forgotten: there are no packets.
+    fn committed(&mut self, step: Step) {
+        self.engine.committed(step);
+        drop(self.engine.take_stale_flows());
     }
 
     /// Makes one change and times its stages.
@@ -148,7 +140,7 @@ impl Pipeline {
         let (start, before) = (now(), thread_time());
         let (objects, took) = timed(|| parse(lines));
         stages.parsed = took;
-        let (events, took) = timed(|| self.convert(&objects?));
+        let (events, took) = timed(|| convert(&objects?, &mut self.converter));
         stages.modelled = took;
         let (step, took) = timed(|| {
             self.engine.apply(events?);
@@ -163,7 +155,7 @@ impl Pipeline {
             stages.committed += committed.kernel_time;
             stages.noted += took - committed.encode_time - committed.kernel_time;
             stages.transactions += 1;
-            stages.noted += timed(|| self.engine.committed(step)).1;
+            stages.noted += timed(|| self.committed(step)).1;
             let (step, took) = timed(|| self.engine.next_step(self.kernel.max_batch()));
             stages.diffed += took;
             next = step;
@@ -178,4 +170,26 @@ impl Pipeline {
 pub(super) fn parse(lines: &[WatchLine]) -> Result<Vec<Line>, BenchError> {
     let line = |line: &WatchLine| Line::parse(line.resource, line.text.as_bytes());
     lines.iter().map(line).collect::<Result<_, _>>().map_err(BenchError::Line)
+}
+
+/// What API objects say, as the watches pass it on.
+pub(super) fn convert(
+    objects: &[Line],
+    converter: &mut Converter,
+) -> Result<Vec<Event>, BenchError> {
+    let mut events = Vec::with_capacity(objects.len());
+    for object in objects {
+        let Some((event, problems)) = object.convert(converter) else { continue };
+        if let Some(problem) = problems.first() {
+            return Err(BenchError::Object(problem.to_string()));
+        }
+        events.push(event);
+    }
+    Ok(events)
+}
+
+/// The flags that the daemon gives to its tables.
+pub(super) fn flags(kernel: &Nftables) -> TableFlags {
+    let owned = kernel.supports_ownership();
+    TableFlags { owner: owned, persist: owned }
 }

@@ -1,0 +1,246 @@
+//! The product's run loop as a daemon has it, fed by the bench and timed at its two ends.
+//!
+//! Unlike the stages one by one, this includes the queue of events, waking the loop and waking the
+//! thread of the kernel. A change begins with its bytes and ends when the system call that commits
+//! it has returned.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc as tokio_mpsc, oneshot};
+
+use super::BenchError;
+use super::clock::now;
+use super::cluster::NODE_NAME;
+use super::pipeline::{convert, flags, parse};
+use super::watch_line::WatchLine;
+use crate::config::Routing;
+use crate::engine::Engine;
+use crate::kernel::{
+    CommitError, Committed, Contents, ElementRead, Generation, Kernel, Nftables, ReadError, Writer,
+};
+use crate::model::{Event, Resource};
+use crate::nft::{ElementData, Operation, TableRef, Transaction};
+use crate::observe::Observe;
+use crate::run::Run;
+use crate::source::objects::Converter;
+
+/// Batches that may wait, as in the daemon.
+const QUEUE: usize = 256;
+
+/// Resources that are listed before anything is committed.
+const LISTED: [Resource; 3] = [Resource::Services, Resource::EndpointSlices, Resource::Nodes];
+
+/// A run loop on a thread of its own.
+#[derive(Debug)]
+pub(super) struct Daemon {
+    events: tokio_mpsc::Sender<Vec<Event>>,
+    commits: Receiver<Commit>,
+    told_from: Arc<AtomicU32>,
+    converter: Converter,
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+/// A transaction that the kernel applied.
+#[derive(Debug)]
+pub(super) struct Commit {
+    /// When the system call had returned.
+    pub(super) ended: Instant,
+    /// Addresses of endpoints that were added, those that were asked for.
+    pub(super) added: Vec<Ipv4Addr>,
+}
+
+impl Daemon {
+    /// Starts the loop; it waits for the lists.
+    ///
+    /// # Errors
+    /// See [`BenchError`].
+    pub(super) fn start() -> Result<Self, BenchError> {
+        let kernel = Nftables::open()?;
+        let engine = Engine::new(Routing::default(), flags(&kernel));
+        let (told, commits) = mpsc::channel();
+        let told_from = Arc::new(AtomicU32::new(u32::MAX));
+        let watched = Stopwatch { kernel, told, told_from: Arc::clone(&told_from) };
+        let writer = Writer::spawn(watched).map_err(BenchError::System)?;
+        let (events, queue) = tokio_mpsc::channel(QUEUE);
+        let run = Run::new(engine, writer, queue, Observe::new(), Duration::ZERO);
+        let (stop, stopped) = oneshot::channel();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .map_err(BenchError::System)?;
+        let thread = thread::spawn(move || {
+            runtime.block_on(async {
+                // Only a bug ends the kernel's thread; then commits are missed below.
+                let stopped = async { drop(stopped.await) };
+                let _ = runtime.spawn(run.until(stopped)).await;
+            });
+        });
+        let converter = Converter::new(NODE_NAME);
+        Ok(Self { events, commits, told_from, converter, stop, thread })
+    }
+
+    /// Passes on that lists begin.
+    ///
+    /// # Errors
+    /// [`BenchError::Ended`].
+    pub(super) fn begin_lists(&mut self) -> Result<(), BenchError> {
+        self.pass_on(LISTED.map(Event::Relist).into())
+    }
+
+    /// Passes on that lists are complete.
+    ///
+    /// # Errors
+    /// [`BenchError::Ended`].
+    pub(super) fn end_lists(&mut self) -> Result<(), BenchError> {
+        self.pass_on(LISTED.map(Event::Listed).into())
+    }
+
+    /// Reads lines as the source does and passes on what they say, as one batch.
+    ///
+    /// # Errors
+    /// See [`BenchError`].
+    pub(super) fn send(&mut self, lines: &[WatchLine]) -> Result<(), BenchError> {
+        let events = convert(&parse(lines)?, &mut self.converter)?;
+        self.pass_on(events)
+    }
+
+    fn pass_on(&mut self, events: Vec<Event>) -> Result<(), BenchError> {
+        self.events.blocking_send(events).map_err(|_| BenchError::Ended)
+    }
+
+    /// Asks to be told of endpoints that are added, if their addresses are not below this.
+    pub(super) fn tell_from(&self, address: Ipv4Addr) {
+        self.told_from.store(address.to_bits(), Ordering::Relaxed);
+    }
+
+    /// Forgets the commits so far.
+    pub(super) fn forget_commits(&mut self) {
+        while self.commits.try_recv().is_ok() {}
+    }
+
+    /// The next commit within `limit`, `None` if there is none.
+    ///
+    /// # Errors
+    /// [`BenchError::Ended`].
+    pub(super) fn next_commit(&mut self, limit: Duration) -> Result<Option<Commit>, BenchError> {
+        match self.commits.recv_timeout(limit) {
+            Ok(commit) => Ok(Some(commit)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(BenchError::Ended),
+        }
+    }
+
+    /// A commit that has happened already.
+    pub(super) fn past_commit(&mut self) -> Option<Commit> {
+        self.commits.try_recv().ok()
+    }
+
+    /// Makes a change and waits for its commit; `None` if it led to none.
+    ///
+    /// # Errors
+    /// See [`BenchError`].
+    pub(super) fn change(&mut self, lines: &[WatchLine]) -> Result<Option<Duration>, BenchError> {
+        self.forget_commits();
+        let start = now();
+        self.send(lines)?;
+        Ok(self.next_commit(NO_COMMIT)?.map(|commit| commit.ended - start))
+    }
+
+    /// Waits until there is no commit for a while; how many there were, and when the last ended.
+    ///
+    /// # Errors
+    /// [`BenchError::Ended`].
+    pub(super) fn settle(&mut self) -> Result<(usize, Option<Instant>), BenchError> {
+        let (mut count, mut last) = (0, None);
+        let mut patience = FIRST_COMMIT;
+        while let Some(commit) = self.next_commit(patience)? {
+            count += 1;
+            last = Some(commit.ended);
+            patience = QUIET;
+        }
+        Ok((count, last))
+    }
+
+    /// Ends the loop; the tables stay.
+    pub(super) fn end(self) {
+        // The loop may have ended already.
+        let _ = self.stop.send(());
+        let _ = self.thread.join();
+    }
+}
+
+/// A change that is not committed after this leads to no commit.
+const NO_COMMIT: Duration = Duration::from_millis(500);
+
+/// How long the first commit of a large change may take.
+const FIRST_COMMIT: Duration = Duration::from_secs(5);
+
+/// How long a large change may pause between commits.
+const QUIET: Duration = Duration::from_millis(300);
+
+/// A kernel that tells when it has committed.
+#[derive(Debug)]
+struct Stopwatch {
+    kernel: Nftables,
+    told: Sender<Commit>,
+    told_from: Arc<AtomicU32>,
+}
+
+impl Kernel for Stopwatch {
+    fn port(&self) -> u32 {
+        self.kernel.port()
+    }
+
+    fn max_batch(&self) -> usize {
+        self.kernel.max_batch()
+    }
+
+    fn commit(&mut self, transaction: &Transaction) -> Result<Committed, CommitError> {
+        let start = now();
+        let committed = self.kernel.commit(transaction)?;
+        // The acknowledgement comes after the system call, which is when packets see the change.
+        let ended = start + committed.encode_time + committed.kernel_time;
+        // Nobody listens any more while the loop is being ended.
+        let added = added(transaction, self.told_from.load(Ordering::Relaxed));
+        let _ = self.told.send(Commit { ended, added });
+        Ok(committed)
+    }
+
+    fn generation(&mut self) -> Result<Generation, ReadError> {
+        self.kernel.generation()
+    }
+
+    fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
+        self.kernel.read_table(table)
+    }
+
+    fn read_elements(
+        &mut self,
+        table: &TableRef,
+        set: &str,
+        each: &mut dyn FnMut(ElementRead<'_>),
+    ) -> Result<(), ReadError> {
+        self.kernel.read_elements(table, set, each)
+    }
+}
+
+/// The endpoints that are added, which are addresses that a map returns, from this one on.
+fn added(transaction: &Transaction, from: u32) -> Vec<Ipv4Addr> {
+    let mut added = Vec::new();
+    for operation in &transaction.operations {
+        let Operation::AddElements(_, _, elements) = operation else { continue };
+        let data = elements.iter().filter_map(|element| match &element.data {
+            Some(ElementData::Value(value)) => value.as_bytes().first_chunk::<4>().copied(),
+            Some(ElementData::Verdict(_)) | None => None,
+        });
+        added.extend(data.map(Ipv4Addr::from).filter(|address| address.to_bits() >= from));
+    }
+    added
+}

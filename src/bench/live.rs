@@ -1,0 +1,191 @@
+//! The rows about the run loop as a daemon has it: end to end, bursts, and who waits for whom.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use ahash::HashMap;
+use hdrhistogram::Histogram;
+
+use super::BenchError;
+use super::change::ChangeKind;
+use super::clock::now;
+use super::cluster::{Cluster, ZONES};
+use super::daemon::{Commit, Daemon};
+use super::measure::{Bench, Pace, milliseconds};
+use super::report::Row;
+use super::spreads::{histogram, record, title};
+use super::watch_line::WatchLine;
+
+/// Slices that change at once, if there are so many services.
+const BURST: u32 = 5_000;
+
+/// Objects that a watch passes on at once.
+const BATCH: usize = 512;
+
+/// Small changes in a second while a large one goes on.
+const SMALL_RATE: u32 = 200;
+
+/// How long a small change may be on its way; a large change is then thought to hang.
+const LOST: Duration = Duration::from_secs(20);
+
+impl Bench<'_> {
+    /// Everything that is measured with the run loop.
+    ///
+    /// # Errors
+    /// See [`BenchError`].
+    pub(super) fn live(&mut self) -> Result<(), BenchError> {
+        if self.progress.is_stopped() {
+            return Ok(());
+        }
+        let mut daemon = self.start_daemon()?;
+        self.end_to_end(&mut daemon)?;
+        self.burst(&mut daemon)?;
+        self.zone_change(&mut daemon)?;
+        daemon.end();
+        Ok(())
+    }
+
+    /// Lets the loop take in everything and waits until a change passes through it.
+    fn start_daemon(&mut self) -> Result<Daemon, BenchError> {
+        let mut daemon = Daemon::start()?;
+        daemon.begin_lists()?;
+        for lines in self.objects("the run loop starts") {
+            daemon.send(&lines)?;
+        }
+        daemon.end_lists()?;
+        // What the stages before left behind is removed, and the tables get an owner.
+        daemon.settle()?;
+        Ok(daemon)
+    }
+
+    /// Changes one by one, each when the one before is in the kernel.
+    fn end_to_end(&mut self, daemon: &mut Daemon) -> Result<(), BenchError> {
+        self.progress.begin("end to end, through the run loop", self.settings.changes.into());
+        let mut spreads: BTreeMap<ChangeKind, Histogram<u64>> = BTreeMap::new();
+        let mut pace = Pace::new(self.settings.rate);
+        for _ in 0..self.settings.changes {
+            if self.progress.is_stopped() {
+                break;
+            }
+            let change = self.changes.next(&mut self.cluster);
+            pace.wait();
+            if let Some(took) = daemon.change(&change.lines)? {
+                record(spreads.entry(change.kind).or_insert_with(histogram), took);
+            }
+            self.progress.step(1);
+        }
+        for (kind, samples) in &spreads {
+            let name = format!("{}: end to end", title(*kind));
+            self.report.rows.extend(Row::spread(name, samples));
+        }
+        Ok(())
+    }
+
+    /// Thousands of slices change at once.
+    fn burst(&mut self, daemon: &mut Daemon) -> Result<(), BenchError> {
+        let size = BURST.min(self.cluster.services());
+        self.progress.begin("many slices at once", size.into());
+        // One service after the other, from anywhere on.
+        let first = self.changes.any_service(&self.cluster);
+        let mut lines: Vec<WatchLine> = Vec::new();
+        for number in 0..size {
+            let service = (first + number) % self.cluster.services();
+            lines.extend(self.changes.endpoint_of(&mut self.cluster, service).lines);
+        }
+        if self.progress.is_stopped() {
+            return Ok(());
+        }
+        daemon.forget_commits();
+        let start = now();
+        for batch in lines.chunks(BATCH) {
+            daemon.send(batch)?;
+            self.progress.step(batch.len() as u64);
+        }
+        let (transactions, last) = daemon.settle()?;
+        let took = last.map_or(Duration::ZERO, |last| last - start);
+        let rows = [
+            Row::count("slices at once", size as usize),
+            milliseconds("slices at once: committed", took),
+            Row::count("slices at once: transactions", transactions),
+        ];
+        self.report.rows.extend(rows);
+        Ok(())
+    }
+
+    /// The node moves to a zone, which touches every service; then back, while services change.
+    fn zone_change(&mut self, daemon: &mut Daemon) -> Result<(), BenchError> {
+        if self.progress.is_stopped() {
+            return Ok(());
+        }
+        self.progress.begin("the node changes its zone", 2);
+        daemon.forget_commits();
+        let line = self.cluster.node(Some(ZONES[0]));
+        let start = now();
+        daemon.send(&[line])?;
+        let (transactions, last) = daemon.settle()?;
+        let took = last.map_or(Duration::ZERO, |last| last - start);
+        self.report.rows.push(milliseconds("zone change: committed", took));
+        self.report.rows.push(Row::count("zone change: transactions", transactions));
+        self.progress.step(1);
+        if self.progress.is_stopped() {
+            return Ok(());
+        }
+        let line = self.cluster.node(None);
+        daemon.send(&[line])?;
+        let waits = self.small_changes(daemon, now() + took)?;
+        self.report.rows.extend(Row::spread("zone change: small changes wait", &waits));
+        Ok(())
+    }
+
+    /// Makes small changes until `end` and measures how long each takes to its commit.
+    fn small_changes(
+        &mut self,
+        daemon: &mut Daemon,
+        end: Instant,
+    ) -> Result<Histogram<u64>, BenchError> {
+        let mut waits = Waits { sent: HashMap::default(), took: histogram() };
+        let mut pace = Pace::new(SMALL_RATE);
+        let next = self.cluster.new_endpoint();
+        daemon.tell_from(Cluster::endpoint_address(next));
+        // At least one, however short the large change is; one service after the other, so that
+        // none changes again before it is in the kernel.
+        for number in 0.. {
+            let service = number % self.cluster.services();
+            let (change, endpoint) = self.changes.replace_in_first_zone(&mut self.cluster, service);
+            waits.sent.insert(Cluster::endpoint_address(endpoint), now());
+            daemon.send(&change.lines)?;
+            while let Some(commit) = daemon.past_commit() {
+                waits.note(&commit);
+            }
+            if now() >= end {
+                break;
+            }
+            pace.wait();
+        }
+        let give_up = now() + LOST;
+        while !waits.sent.is_empty() && now() < give_up {
+            match daemon.next_commit(LOST)? {
+                Some(commit) => waits.note(&commit),
+                None => break,
+            }
+        }
+        Ok(waits.took)
+    }
+}
+
+/// Small changes that wait for their commit, by the endpoint that they add.
+struct Waits {
+    sent: HashMap<Ipv4Addr, Instant>,
+    took: Histogram<u64>,
+}
+
+impl Waits {
+    fn note(&mut self, commit: &Commit) {
+        for address in &commit.added {
+            if let Some(sent) = self.sent.remove(address) {
+                record(&mut self.took, commit.ended - sent);
+            }
+        }
+    }
+}
