@@ -145,6 +145,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 addresses = changed(&mut self.addresses) => {
                     self.engine.set_local_addresses(addresses);
                     self.note_change();
+                    // Where all addresses serve node ports, no commit follows.
+                    self.clean();
                 }
                 _ = look.tick() => self.look().await?,
             }

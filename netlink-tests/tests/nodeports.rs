@@ -11,7 +11,7 @@ use netlink_tests::scenario::{
     Expect, Family, Lab, NODE_NAME, Node, Object, Protocol, Scope, Service, ServiceCidr, Slice,
     keeps_source, masquerades, routing,
 };
-use netlink_tests::{Answer, Host, Net, Process, deltaproxy_binary, eventually};
+use netlink_tests::{Answer, Flow, Host, Net, Process, deltaproxy_binary, eventually};
 use tempfile::TempDir;
 use tokio::sync::watch;
 
@@ -64,6 +64,24 @@ fn an_address_that_comes_into_a_range_serves_node_ports_until_it_goes() {
         assert!(sent.script().contains("delete element ip kube-proxy nodeport-ips"), "{sent:?}");
         // Nothing has the address now: packets to it go to the default route.
         lab.check(&[("pod", ADDED_NODE_PORT, Silent), ("outside", ADDED_NODE_PORT, Silent)]);
+    }
+}
+
+/// Flows that began before the address was the node's, and those that are left when it goes.
+#[test]
+fn udp_flows_follow_an_address_that_comes_and_goes() {
+    for ranges in ["192.168.51.0/24,fd00:192:168:51::/64", "0.0.0.0/0,::/0"] {
+        let mut lab = lab(ranges, &[]);
+        let ports = ADDED.map(|address| SocketAddr::from((ip(address), 30080)));
+        let mut flows = ports.map(|port| lab.world.host("outside").open_udp(port));
+        let is_served = |flow: &mut Flow| matches!(flow.ask(), Answer::From { .. });
+        assert!(!flows.iter_mut().any(is_served));
+        ADDED.iter().for_each(|address| lab.world.node().add_address(ip(address)));
+        lab.proxy.look_at_addresses(lab.world.node());
+        assert!(flows.iter_mut().all(is_served));
+        ADDED.iter().for_each(|address| lab.world.node().remove_address(ip(address)));
+        lab.proxy.look_at_addresses(lab.world.node());
+        assert!(!flows.iter_mut().any(is_served));
     }
 }
 

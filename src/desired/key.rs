@@ -50,6 +50,15 @@ pub enum KeyKind {
 }
 
 impl Key {
+    /// The address, if this is one that accepts traffic to node ports.
+    pub fn node_port_ip(&self) -> Option<IpAddr> {
+        match self {
+            Self::NodePortIp(address) => Some(*address),
+            Self::Frontend { .. } | Self::NodePort { .. } | Self::ClusterIp(_) => None,
+            Self::Hairpin(..) => None,
+        }
+    }
+
     /// The table this key belongs to.
     pub fn family(&self) -> Family {
         match self {

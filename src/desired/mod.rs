@@ -22,6 +22,7 @@ pub use serving::{ServingChange, Targets};
 pub use source_ranges::Range;
 
 use std::net::IpAddr;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use ahash::{HashMap, HashSet};
@@ -97,6 +98,11 @@ impl Desired {
     /// No transaction may be on its way.
     pub fn take_serving_changes(&mut self) -> Vec<ServingChange> {
         self.serving.take(|key| !self.tracker.differs(key))
+    }
+
+    /// The node ports of UDP that the kernel has.
+    pub fn udp_node_ports(&self) -> impl Iterator<Item = (Family, NonZeroU16)> {
+        self.serving.node_ports()
     }
 
     /// The service that `key` belongs to.
@@ -273,7 +279,6 @@ fn precedence(cluster: &Cluster, name: &ObjectName) -> Precedence {
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
-    use std::num::NonZeroU16;
 
     use super::*;
     use crate::model::{

@@ -3,12 +3,14 @@
 //! What the tables say is not enough: they name the endpoints for new flows, and a flow that is
 //! there already may go on to one that is ending or that a policy no longer chooses.
 
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use ahash::HashMap;
 
 use super::{Fragment, Key};
 use crate::model::{Protocol, Target};
+use crate::nft::Family;
 
 /// Endpoints, each once and sorted.
 pub type Targets = Arc<[Target]>;
@@ -56,6 +58,16 @@ impl Serving {
         changes
     }
 
+    /// The node ports as of their last commits.
+    pub(super) fn node_ports(&self) -> impl Iterator<Item = (Family, NonZeroU16)> {
+        self.committed.keys().filter_map(|key| match key {
+            Key::NodePort { family, port, .. } => Some((*family, *port)),
+            Key::Frontend { .. } | Key::ClusterIp(_) | Key::NodePortIp(_) | Key::Hairpin(..) => {
+                None
+            }
+        })
+    }
+
     /// Starts over from what the kernel holds. What it was made to hold here is remembered; of
     /// what others left in it only the endpoints of new flows are known.
     ///
@@ -93,8 +105,6 @@ fn targets(fragment: &Fragment) -> Targets {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU16;
-
     use super::*;
 
     fn target(last: u8) -> Target {

@@ -19,6 +19,7 @@ use ahash::HashSet;
 
 use self::backlog::{Backlog, SMALL_CHANGE};
 use self::base_state::Installed;
+use self::stale::NodeAddresses;
 use crate::config::Routing;
 use crate::conntrack::StaleFlow;
 use crate::desired::base::{ChainSpec, Settings, TABLE, chains};
@@ -46,8 +47,7 @@ pub struct Engine {
     /// Addresses of this node's interfaces.
     local_addresses: Vec<IpAddr>,
     closed_node_ports: Option<ClosedNodePorts>,
-    /// Addresses that serve node ports, also where all do.
-    node_addresses: Vec<IpAddr>,
+    node_addresses: NodeAddresses,
     stale_flows: Vec<StaleFlow>,
 }
 
@@ -110,7 +110,7 @@ impl Engine {
             sweep_due: false,
             local_addresses: Vec::new(),
             closed_node_ports: None,
-            node_addresses: Vec::new(),
+            node_addresses: NodeAddresses::default(),
             stale_flows: Vec::new(),
         };
         engine.render_tables();
@@ -187,6 +187,9 @@ impl Engine {
                 table.cleanup = found.cleanup;
             }
         }
+        let installed = fragments.keys().filter_map(Key::node_port_ip);
+        let is_listed = |ip: &IpAddr| !self.routing.node_ports_everywhere(ip.is_ipv4());
+        self.node_addresses.observe(installed, is_listed);
         self.desired.observe(fragments);
         let services: Vec<_> = self.desired.services().cloned().collect();
         self.backlog.add(services.into_iter());
@@ -291,8 +294,14 @@ impl Engine {
 
     fn gather_stale_flows(&mut self) {
         let changes = self.desired.take_serving_changes();
-        let flows = changes.iter().flat_map(|change| stale::flows(change, &self.node_addresses));
-        self.stale_flows.extend(flows);
+        let own = self.node_addresses.wanted();
+        self.stale_flows.extend(changes.iter().flat_map(|change| stale::flows(change, own)));
+        let tracker = self.desired.tracker();
+        let is_committed = |address| !tracker.differs(&Key::NodePortIp(address));
+        let changes = self.node_addresses.take_changes(is_committed);
+        if !changes.is_empty() {
+            self.stale_flows.extend(changes.flows(self.desired.udp_node_ports()));
+        }
     }
 
     fn commit_fragments(&mut self, fragments: Vec<(Key, Option<Fragment>)>) {
@@ -371,8 +380,9 @@ impl Engine {
         self.closed_node_ports = self.routing.closed_node_ports(self.cluster.node(), &addresses);
         self.desired.set_node_port_ips(&addresses);
         let everywhere = |address: &&IpAddr| self.routing.node_ports_everywhere(address.is_ipv4());
-        self.node_addresses = addresses;
-        self.node_addresses.extend(self.local_addresses.iter().filter(everywhere));
+        let mut serving = addresses;
+        serving.extend(self.local_addresses.iter().filter(everywhere));
+        self.node_addresses.want(serving);
     }
 }
 

@@ -1,6 +1,9 @@
-//! Which UDP flows a change of endpoints leaves where they no longer belong.
+//! Which UDP flows a change of endpoints or of node addresses leaves where they no longer belong.
 
 use std::net::IpAddr;
+use std::num::NonZeroU16;
+
+use ahash::HashSet;
 
 use crate::conntrack::StaleFlow;
 use crate::desired::{Key, ServingChange};
@@ -40,10 +43,92 @@ pub(super) fn flows(change: &ServingChange, node_addresses: &[IpAddr]) -> Vec<St
     }
 }
 
+/// The addresses that serve node ports, and those that did when this was last looked at.
+#[derive(Debug, Default)]
+pub(super) struct NodeAddresses {
+    /// Those that are to serve, also where all do. Sorted.
+    wanted: Vec<IpAddr>,
+    /// Those that serve; `None` before the kernel was read.
+    served: Option<HashSet<IpAddr>>,
+    /// Whether the two may differ.
+    is_stale: bool,
+}
+
+/// Addresses of the node that began or ceased to serve node ports.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct AddressChanges {
+    begun: Vec<IpAddr>,
+    ceased: Vec<IpAddr>,
+}
+
+impl NodeAddresses {
+    /// Those that are to serve.
+    pub(super) fn wanted(&self) -> &[IpAddr] {
+        &self.wanted
+    }
+
+    /// Sets those that are to serve.
+    pub(super) fn want(&mut self, mut addresses: Vec<IpAddr>) {
+        addresses.sort_unstable();
+        addresses.dedup();
+        self.is_stale |= addresses != self.wanted;
+        self.wanted = addresses;
+    }
+
+    /// Starts over from those that the kernel serves by elements, which is how it serves all those
+    /// that are `listed`. Of the others nothing tells since when they serve.
+    pub(super) fn observe(
+        &mut self,
+        installed: impl Iterator<Item = IpAddr>,
+        listed: impl Fn(&IpAddr) -> bool,
+    ) {
+        let former = self.served.take();
+        let mut served = former.unwrap_or_else(|| self.wanted.iter().copied().collect());
+        served.retain(|address| !listed(address));
+        served.extend(installed);
+        self.served = Some(served);
+        self.is_stale = true;
+    }
+
+    /// What has changed in the kernel since this was last asked.
+    pub(super) fn take_changes(&mut self, is_committed: impl Fn(IpAddr) -> bool) -> AddressChanges {
+        let (Some(served), true) = (&mut self.served, self.is_stale) else {
+            return AddressChanges::default();
+        };
+        let missing = self.wanted.iter().copied().filter(|address| !served.contains(address));
+        let begun: Vec<_> = missing.filter(|address| is_committed(*address)).collect();
+        let is_unwanted = |address: &IpAddr| self.wanted.binary_search(address).is_err();
+        let has_ceased = |address: &IpAddr| is_unwanted(address) && is_committed(*address);
+        let ceased = served.extract_if(has_ceased).collect();
+        served.extend(&begun);
+        self.is_stale = served.len() != self.wanted.len()
+            || self.wanted.iter().any(|address| !served.contains(address));
+        AddressChanges { begun, ceased }
+    }
+}
+
+impl AddressChanges {
+    pub(super) fn is_empty(&self) -> bool {
+        self.begun.is_empty() && self.ceased.is_empty()
+    }
+
+    /// The flows that this makes stale: those through addresses that ceased to serve, and those
+    /// from before an address served. `ports` are node ports of UDP.
+    pub(super) fn flows(
+        &self,
+        ports: impl Iterator<Item = (Family, NonZeroU16)>,
+    ) -> impl Iterator<Item = StaleFlow> {
+        ports.flat_map(move |(family, port)| {
+            let own = move |address: &&IpAddr| address.is_ipv4() == (family == Family::Ip);
+            let target = move |&address| Target { address, port };
+            let begun = self.begun.iter().filter(own).map(target).map(StaleFlow::untranslated);
+            begun.chain(self.ceased.iter().filter(own).map(target).map(StaleFlow::To))
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU16;
-
     use super::*;
     use crate::desired::Targets;
     use crate::model::Protocol;
@@ -96,5 +181,43 @@ mod tests {
             assert_eq!(found(vip, before, after), frontend, "{before:?} -> {after:?}");
             assert_eq!(found(node, before, after), node_port, "{before:?} -> {after:?}");
         }
+    }
+    fn ips(text: &str) -> Vec<IpAddr> {
+        text.split_whitespace().map(|ip| ip.parse().unwrap()).collect()
+    }
+
+    fn changes(addresses: &mut NodeAddresses, uncommitted: &str) -> [Vec<IpAddr>; 2] {
+        let AddressChanges { begun, mut ceased } =
+            addresses.take_changes(|address| !ips(uncommitted).contains(&address));
+        ceased.sort_unstable();
+        [begun, ceased]
+    }
+
+    #[test]
+    fn an_address_begins_and_ceases_to_serve_once_and_when_it_is_in_the_kernel() {
+        let mut addresses = NodeAddresses::default();
+        let is_ipv4 = |address: &IpAddr| address.is_ipv4();
+        addresses.want(ips("192.0.2.1 2001:db8::1"));
+        assert_eq!(changes(&mut addresses, ""), [ips(""), ips("")], "nothing has been read");
+        // All of IPv6 serve without an element.
+        addresses.observe(ips("192.0.2.9").into_iter(), is_ipv4);
+        assert_eq!(changes(&mut addresses, "192.0.2.1 192.0.2.9"), [ips(""), ips("")]);
+        assert_eq!(changes(&mut addresses, "192.0.2.9"), [ips("192.0.2.1"), ips("")]);
+        assert_eq!(changes(&mut addresses, ""), [ips(""), ips("192.0.2.9")]);
+        addresses.want(ips("192.0.2.1 2001:db8::2"));
+        assert_eq!(changes(&mut addresses, ""), [ips("2001:db8::2"), ips("2001:db8::1")]);
+        assert_eq!(changes(&mut addresses, ""), [ips(""), ips("")]);
+        // Somebody else took the element away.
+        addresses.observe(std::iter::empty(), is_ipv4);
+        assert_eq!(changes(&mut addresses, ""), [ips("192.0.2.1"), ips("")]);
+    }
+
+    #[test]
+    fn flows_through_an_address_that_changes_are_those_of_its_family() {
+        let changes = AddressChanges { begun: ips("192.0.2.1"), ceased: ips("2001:db8::1") };
+        let ports = [(Family::Ip, PORT), (Family::Ip6, PORT)];
+        let flows: Vec<_> = changes.flows(ports.into_iter()).map(|it| it.to_string()).collect();
+        let expected = ["to 192.0.2.1:53 answered by 192.0.2.1:53", "to [2001:db8::1]:53"];
+        assert_eq!(flows, expected);
     }
 }
