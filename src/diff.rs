@@ -110,6 +110,14 @@ impl<K: Copy + Eq + Hash, V: PartialEq> Tracker<K, V> {
         None
     }
 
+    /// Takes `key`, the first, off the queue with what should be there: a transaction makes it so.
+    ///
+    /// [`Tracker::commit`] or [`Tracker::observe`] must follow.
+    pub fn take_first_whole(&mut self, key: &K) -> Option<V> {
+        self.queue.pop_front();
+        self.desired.remove(key).and_then(|pending| pending.value)
+    }
+
     /// Takes `key`, the first, off the queue: a transaction makes it `next`, which is what should
     /// be there or a step towards it.
     ///

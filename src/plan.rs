@@ -52,15 +52,23 @@ pub fn take(desired: &mut Desired, room: Room) -> Piece {
         let left = end.saturating_sub(changes.bytes) / ELEMENT_BYTES;
         let installed = desired.tracker().installed(&key).unwrap_or(&nothing);
         let goal = desired.tracker().desired(&key).unwrap_or(&nothing);
-        if !fragments.is_empty() && installed.distance(goal) > left {
+        let mut distance = installed.distance(goal);
+        if !fragments.is_empty() && distance > left {
             break;
         }
         unit_taken = Some(unit);
-        let next = installed.step_towards(goal, left);
-        changes.bytes += installed.distance(&next) * ELEMENT_BYTES;
-        changes.add(desired.layouts(), &key, installed, &next);
-        let next = (next != nothing).then_some(next);
-        desired.tracker_mut().take_first(&key, next.as_ref());
+        let next = if distance <= left {
+            desired.tracker_mut().take_first_whole(&key)
+        } else {
+            let next = installed.step_towards(goal, left);
+            distance = installed.distance(&next);
+            let next = (next != nothing).then_some(next);
+            desired.tracker_mut().take_first(&key, next.as_ref());
+            next
+        };
+        changes.bytes += distance * ELEMENT_BYTES;
+        let installed = desired.tracker().installed(&key).unwrap_or(&nothing);
+        changes.add(desired.layouts(), &key, installed, next.as_ref().unwrap_or(&nothing));
         fragments.push((key, next));
     }
     Piece { operations: changes.into_operations(desired.layouts()), fragments }
@@ -153,24 +161,28 @@ impl Changes {
         Some(self.sets.entry((layout.family, position)).or_default())
     }
 
-    fn into_operations(self, layouts: &Layouts) -> Vec<Operation> {
+    fn into_operations(mut self, layouts: &Layouts) -> Vec<Operation> {
         let table = |family| TableRef { family, name: TABLE.into() };
         let set = |(family, position): (Family, usize)| {
             Arc::clone(&layouts.of(family).sets()[position].set)
         };
-        let mut deletions = Vec::new();
-        let mut additions = Vec::new();
-        for (place, changes) in self.sets {
-            if !changes.deleted.is_empty() {
-                let deleted = changes.deleted;
-                deletions.push(Operation::DeleteElements(table(place.0), set(place), deleted));
-            }
-            if !changes.added.is_empty() {
-                additions.push(Operation::AddElements(table(place.0), set(place), changes.added));
+        let lists = |changes: &SetChanges| {
+            usize::from(!changes.deleted.is_empty()) + usize::from(!changes.added.is_empty())
+        };
+        let mut operations = Vec::with_capacity(self.sets.values().map(lists).sum());
+        for (place, changes) in &mut self.sets {
+            let deleted = std::mem::take(&mut changes.deleted);
+            if !deleted.is_empty() {
+                operations.push(Operation::DeleteElements(table(place.0), set(*place), deleted));
             }
         }
-        deletions.append(&mut additions);
-        deletions
+        for (place, changes) in self.sets {
+            if !changes.added.is_empty() {
+                let added = changes.added;
+                operations.push(Operation::AddElements(table(place.0), set(place), added));
+            }
+        }
+        operations
     }
 }
 

@@ -12,6 +12,7 @@ use super::layout::{
     endpoint_limits,
 };
 use super::{Fragment, Layouts, source_ranges};
+use crate::diff::Tracker;
 use crate::model::{
     Problem, Protocol, Service, ServicePort, ServiceView, Target, TrafficPolicy, UsableEndpoints,
 };
@@ -49,9 +50,14 @@ pub(super) struct Rendered {
 }
 
 /// Everything that the service asks for.
-pub(super) fn render(view: ServiceView<'_>, layouts: &Layouts) -> Rendered {
+///
+/// Labels are shared with what is `installed` where they are the same.
+pub(super) fn render(
+    view: ServiceView<'_>,
+    layouts: &Layouts,
+    installed: &Tracker<Key, Fragment>,
+) -> Rendered {
     let mut rendered = Rendered::default();
-    let mut keys = HashSet::default();
     for layout in layouts.iter() {
         // A service has nothing in a family in which it has no cluster IP, whatever other
         // addresses it names.
@@ -59,15 +65,14 @@ pub(super) fn render(view: ServiceView<'_>, layouts: &Layouts) -> Rendered {
             continue;
         }
         for port in &view.service.ports {
-            PortRenderer::new(view, port, layout, &mut rendered).render();
+            PortRenderer::new(view, port, layout, installed, &mut rendered).render();
         }
         let addresses = view.service.cluster_ips.iter().copied();
         for address in addresses.filter(|address| family_matches(*address, layout)) {
             rendered.add_member(Key::ClusterIp(address), CLUSTER_IP);
         }
     }
-    // A VIP may equal an external IP of the same service.
-    rendered.wanted.retain(|wanted| keys.insert(wanted.key));
+    rendered.keep_first_of_each_key();
     rendered
 }
 
@@ -76,14 +81,34 @@ impl Rendered {
         let fragment = Fragment::member(sets);
         self.wanted.push(Wanted { key, fragment, endpoints: Endpoints::default() });
     }
+
+    /// A VIP may equal an external IP of the same service.
+    fn keep_first_of_each_key(&mut self) {
+        if self.wanted.len() > FEW {
+            let mut keys = HashSet::default();
+            return self.wanted.retain(|wanted| keys.insert(wanted.key));
+        }
+        for i in (1..self.wanted.len()).rev() {
+            let (earlier, later) = self.wanted.split_at(i);
+            if earlier.iter().any(|wanted| wanted.key == later[0].key) {
+                self.wanted.remove(i);
+            }
+        }
+    }
 }
+
+/// So many keys are told apart by comparing each with every other.
+const FEW: usize = 16;
 
 /// One service port in one table.
 struct PortRenderer<'a> {
     service: &'a Service,
     port: &'a ServicePort,
     layout: &'a Layout,
-    endpoints: UsableEndpoints,
+    /// All usable endpoints.
+    cluster: Arc<[Target]>,
+    /// Those on this node.
+    local: Arc<[Target]>,
     node_address: Option<IpAddr>,
     serving: Option<Arc<[Target]>>,
     label: Arc<str>,
@@ -95,12 +120,12 @@ impl<'a> PortRenderer<'a> {
         view: ServiceView<'a>,
         port: &'a ServicePort,
         layout: &'a Layout,
+        installed: &Tracker<Key, Fragment>,
         rendered: &'a mut Rendered,
     ) -> Self {
-        let mut endpoints = view.usable_endpoints(port, layout.family == Family::Ip);
-        let limits = endpoint_limits();
-        for (list, limit) in [&mut endpoints.cluster, &mut endpoints.local].into_iter().zip(limits)
-        {
+        let UsableEndpoints { mut cluster, mut local } =
+            view.usable_endpoints(port, layout.family == Family::Ip);
+        for (list, limit) in [&mut cluster, &mut local].into_iter().zip(endpoint_limits()) {
             if list.len() > limit {
                 let message = format!(
                     "port {} has {} endpoints, of which the first {limit} are used",
@@ -115,13 +140,14 @@ impl<'a> PortRenderer<'a> {
                 });
             }
         }
-        let label = label(view.service, port);
+        let label = label(view.service, port, |key| installed.installed(key)?.label.as_ref());
         let ipv4 = layout.family == Family::Ip;
         let node_address = view.node_address(ipv4);
         let serving =
             (port.protocol == Protocol::Udp).then(|| view.serving_endpoints(port, ipv4).into());
         let service = view.service;
-        Self { service, port, layout, endpoints, node_address, serving, label, rendered }
+        let (cluster, local) = (shared(&cluster), shared(&local));
+        Self { service, port, layout, cluster, local, node_address, serving, label, rendered }
     }
 
     fn render(mut self) {
@@ -153,29 +179,35 @@ impl<'a> PortRenderer<'a> {
     /// What a cluster IP gets.
     fn internal(&self) -> (Fragment, Endpoints) {
         let endpoints = match self.service.internal_traffic_policy {
-            TrafficPolicy::Cluster => &self.endpoints.cluster,
-            TrafficPolicy::Local => &self.endpoints.local,
+            TrafficPolicy::Cluster => &self.cluster,
+            TrafficPolicy::Local => &self.local,
         };
-        let sets = match (endpoints.is_empty(), self.endpoints.is_empty()) {
+        let sets = match (endpoints.is_empty(), self.has_no_endpoint()) {
             (false, _) => WITH_ENDPOINTS,
             (true, true) => REJECT,
             (true, false) => DROP,
         };
-        self.fragment(sets, endpoints, &[])
+        self.fragment(sets, endpoints.clone(), Arc::default())
     }
 
     /// What external IPs, load balancer IPs and node ports get.
     fn external(&self) -> (Fragment, Endpoints) {
-        let UsableEndpoints { cluster, local } = &self.endpoints;
+        let (cluster, local) = (self.cluster.clone(), self.local.clone());
         match self.service.external_traffic_policy {
-            TrafficPolicy::Cluster if cluster.is_empty() => self.fragment(REJECT, &[], &[]),
-            TrafficPolicy::Cluster => self.fragment(WITH_ENDPOINTS | MASQUERADE, cluster, &[]),
-            TrafficPolicy::Local if self.endpoints.is_empty() => self.fragment(REJECT, &[], &[]),
+            TrafficPolicy::Cluster => {
+                let sets = if cluster.is_empty() { REJECT } else { WITH_ENDPOINTS | MASQUERADE };
+                self.fragment(sets, cluster, Arc::default())
+            }
+            TrafficPolicy::Local if self.has_no_endpoint() => self.fragment(REJECT, cluster, local),
             TrafficPolicy::Local => {
                 let drop = if local.is_empty() { DROP } else { 0 };
                 self.fragment(WITH_ENDPOINTS | LOCAL_POLICY | drop, cluster, local)
             }
         }
+    }
+
+    fn has_no_endpoint(&self) -> bool {
+        self.cluster.is_empty() && self.local.is_empty()
     }
 
     /// What load balancer addresses get: only they are subject to source ranges.
@@ -195,11 +227,16 @@ impl<'a> PortRenderer<'a> {
         (fragment, endpoints)
     }
 
-    fn fragment(&self, sets: u64, all: &[Target], local: &[Target]) -> (Fragment, Endpoints) {
+    fn fragment(
+        &self,
+        sets: u64,
+        all: Arc<[Target]>,
+        local: Arc<[Target]>,
+    ) -> (Fragment, Endpoints) {
         let sets = sets | self.layout.count_memberships(all.len(), local.len());
         let fragment = Fragment { label: Some(self.label.clone()), ..Fragment::member(sets) };
         let serving = self.serving.clone();
-        (fragment, Endpoints { all: all.into(), local: local.into(), serving })
+        (fragment, Endpoints { all, local, serving })
     }
 
     fn add_address(&mut self, address: IpAddr, what: &(Fragment, Endpoints)) {
@@ -215,7 +252,7 @@ impl<'a> PortRenderer<'a> {
     }
 
     fn add_hairpins(&mut self) {
-        for target in &self.endpoints.local {
+        for target in &*self.local {
             self.rendered.add_member(Key::Hairpin(*target, self.port.protocol), HAIRPIN);
         }
     }
@@ -225,13 +262,30 @@ fn family_matches(address: IpAddr, layout: &Layout) -> bool {
     super::key::family_of(address) == layout.family
 }
 
-/// `namespace/name:port`, without `:port` for unnamed ports.
-fn label(service: &Service, port: &ServicePort) -> Arc<str> {
-    let mut label = service.name.as_str().to_owned();
-    if !port.name.is_empty() {
-        label.push(':');
-        label.push_str(&port.name);
+fn shared(targets: &[Target]) -> Arc<[Target]> {
+    // An empty list as the default takes no memory.
+    if targets.is_empty() { Arc::default() } else { targets.into() }
+}
+
+/// `namespace/name:port`, without `:port` for unnamed ports; `installed` tells what it is by now.
+fn label<'a>(
+    service: &Service,
+    port: &ServicePort,
+    installed: impl Fn(&Key) -> Option<&'a Arc<str>>,
+) -> Arc<str> {
+    let separator = if port.name.is_empty() { "" } else { ":" };
+    let parts = [service.name.as_str(), separator, &port.name];
+    let frontend = |address: &IpAddr| Key::Frontend {
+        address: *address,
+        protocol: port.protocol,
+        port: port.port,
+    };
+    let is_same = |label: &&Arc<str>| parts.iter().flat_map(|part| part.bytes()).eq(label.bytes());
+    let mut known = service.cluster_ips.iter().filter_map(|address| installed(&frontend(address)));
+    if let Some(label) = known.find(is_same) {
+        return Arc::clone(label);
     }
+    let mut label = parts.concat();
     while label.len() > LABEL_LIMIT {
         label.pop();
     }

@@ -184,15 +184,13 @@ impl Desired {
         let mut rendered = cluster
             .service(name)
             .filter(|_| !self.excluded.contains(name))
-            .map(|view| frontend::render(view, &self.layouts))
+            .map(|view| frontend::render(view, &self.layouts, &self.tracker))
             .unwrap_or_default();
         problems.append(&mut rendered.problems);
-        let keys: Box<[Key]> = rendered.wanted.iter().map(|wanted| wanted.key).collect();
-        let former = match keys.is_empty() {
-            true => self.owned.remove(name),
-            false => self.owned.insert(name.clone(), keys.clone()),
-        };
-        let former = former.unwrap_or_default();
+        let former = self.owned.get_mut(name).map(std::mem::take).unwrap_or_default();
+        let wanted_keys = || rendered.wanted.iter().map(|wanted| wanted.key);
+        let is_same = former.iter().copied().eq(wanted_keys());
+        let keys: Option<Box<[Key]>> = (!is_same).then(|| wanted_keys().collect());
         let precedence = |name: &ObjectName| precedence(cluster, name);
 
         let mut again = Vec::new();
@@ -218,8 +216,18 @@ impl Desired {
                 self.want(wanted);
             }
         }
-        let given_back = former.iter().filter(|key| !keys.contains(key));
-        again.extend(given_back.filter_map(|key| self.give_back(key, name, precedence)));
+        let keys = match keys {
+            None => former,
+            Some(keys) => {
+                let given_back = former.iter().filter(|key| !keys.contains(key));
+                again.extend(given_back.filter_map(|key| self.give_back(key, name, precedence)));
+                keys
+            }
+        };
+        match keys.is_empty() {
+            true => self.owned.remove(name),
+            false => self.owned.insert(name.clone(), keys),
+        };
         again
     }
 

@@ -3,7 +3,7 @@
 //! A packet picks a slot by a random number below N, so the slots in use must be exactly
 //! 0..N-1 and hold every endpoint once.
 
-use ahash::HashMap;
+use ahash::HashSet;
 
 use crate::model::Target;
 
@@ -14,12 +14,29 @@ pub(super) type Slots = Box<[Option<Target>]>;
 ///
 /// `wanted` names every endpoint once. When one is removed the last one moves into the gap.
 pub(super) fn assign(installed: &[Option<Target>], wanted: &[Target]) -> Slots {
-    let mut unplaced: HashMap<Target, ()> = wanted.iter().map(|target| (*target, ())).collect();
+    let installed = &installed[..installed.len().min(wanted.len())];
+    if wanted.len() > FEW {
+        return assign_many(installed, wanted);
+    }
+    let kept = |slot: usize| {
+        let target = installed.get(slot).copied().flatten()?;
+        let is_first = !installed[..slot].contains(&Some(target));
+        (is_first && wanted.contains(&target)).then_some(target)
+    };
+    let mut rest = wanted.iter().filter(|target| !installed.contains(&Some(**target)));
+    (0..wanted.len()).map(|slot| kept(slot).or_else(|| rest.next().copied())).collect()
+}
+
+/// So many endpoints are found by looking at each of them.
+const FEW: usize = 16;
+
+fn assign_many(installed: &[Option<Target>], wanted: &[Target]) -> Slots {
+    let mut unplaced: HashSet<Target> = wanted.iter().copied().collect();
     let mut slots: Vec<Option<Target>> = vec![None; wanted.len()];
     for (slot, target) in slots.iter_mut().zip(installed) {
-        *slot = target.filter(|target| unplaced.remove(target).is_some());
+        *slot = target.filter(|target| unplaced.remove(target));
     }
-    let mut rest = wanted.iter().filter(|target| unplaced.contains_key(target));
+    let mut rest = wanted.iter().filter(|target| unplaced.contains(target));
     for slot in slots.iter_mut().filter(|slot| slot.is_none()) {
         *slot = rest.next().copied();
     }

@@ -17,4 +17,4 @@ pub use event::{Change, Event, Problem, Resource};
 pub use name::ObjectName;
 pub use node::{Node, ServiceCidr};
 pub use service::{Protocol, Service, ServicePort, TrafficPolicy};
-pub use usable::{Target, UsableEndpoints};
+pub use usable::{Target, TargetList, UsableEndpoints};

@@ -9,6 +9,7 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use ahash::HashMap;
+use smallvec::SmallVec;
 
 use super::{Conditions, EndpointSlice, ServicePort, Zones};
 
@@ -25,10 +26,16 @@ pub struct Target {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsableEndpoints {
     /// Endpoints for traffic policy `Cluster`.
-    pub cluster: Vec<Target>,
+    pub cluster: TargetList,
     /// Endpoints on this node, for traffic policy `Local`.
-    pub local: Vec<Target>,
+    pub local: TargetList,
 }
+
+/// Endpoints, those of most services without memory of their own.
+pub type TargetList = SmallVec<[Target; FEW]>;
+
+/// Most services have no more endpoints.
+const FEW: usize = 8;
 
 /// An endpoint in question.
 #[derive(Clone, Copy)]
@@ -37,6 +44,8 @@ struct Candidate<'a> {
     conditions: Conditions,
     zones: Option<&'a Arc<Zones>>,
 }
+
+type Candidates<'a> = SmallVec<[Candidate<'a>; FEW]>;
 
 /// Which hints are obeyed.
 #[derive(Clone, Copy)]
@@ -126,8 +135,8 @@ fn in_zone(candidate: &Candidate<'_>, zone: &str) -> bool {
 fn targets_or<'a, 'c: 'a>(
     first: impl Iterator<Item = &'a Candidate<'c>>,
     second: impl Iterator<Item = &'a Candidate<'c>>,
-) -> Vec<Target> {
-    let first: Vec<Target> = first.map(|c| c.target).collect();
+) -> TargetList {
+    let first: TargetList = first.map(|c| c.target).collect();
     if first.is_empty() { second.map(|c| c.target).collect() } else { first }
 }
 
@@ -142,12 +151,8 @@ pub(super) fn serving(slices: &[EndpointSlice], port: &ServicePort, ipv4: bool) 
 }
 
 /// Every target once, in the order of slices and endpoints.
-fn candidates<'a>(
-    slices: &'a [EndpointSlice],
-    port: &ServicePort,
-    ipv4: bool,
-) -> Vec<Candidate<'a>> {
-    let mut found: Vec<Candidate<'a>> = Vec::new();
+fn candidates<'a>(slices: &'a [EndpointSlice], port: &ServicePort, ipv4: bool) -> Candidates<'a> {
+    let mut found = Candidates::new();
     let mut index = Index::default();
     for slice in slices {
         let ports = slice.ports.iter();
