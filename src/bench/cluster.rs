@@ -13,7 +13,7 @@ use super::random::Random;
 use super::watch_line::{EndpointObject, ServiceObject, SliceObject, WatchLine};
 
 /// One in so many services is UDP, which is what `--traffic` is sent to.
-const UDP_EACH: u32 = 10;
+pub(super) const UDP_EACH: u32 = 10;
 
 /// The controller fills slices up to so many endpoints (`--max-endpoints-per-slice`).
 const SLICE_SIZE: usize = 100;
@@ -82,6 +82,16 @@ impl Cluster {
     /// Whether `--traffic` may be sent to this service: it always has an endpoint that may be used.
     pub fn takes_traffic(service: u32) -> bool {
         service % UDP_EACH == UDP_EACH - 1
+    }
+
+    /// How many services take traffic.
+    pub(super) fn traffic_services(&self) -> u32 {
+        self.services() / UDP_EACH
+    }
+
+    /// The number of the `nth` service that takes traffic.
+    pub(super) fn traffic_service(nth: u32) -> u32 {
+        nth * UDP_EACH + UDP_EACH - 1
     }
 
     /// The cluster IP of a service; its port is 80.

@@ -12,9 +12,12 @@ use super::change::ChangeKind;
 use super::clock::now;
 use super::cluster::{Cluster, ZONES};
 use super::daemon::{Commit, Daemon};
+use super::loopback;
 use super::measure::{Bench, Pace, milliseconds};
+use super::random::Random;
 use super::report::Row;
 use super::spreads::{histogram, record, title};
+use super::traffic::{Background, Flows};
 use super::watch_line::WatchLine;
 
 /// Slices that change at once, if there are so many services.
@@ -39,11 +42,32 @@ impl Bench<'_> {
             return Ok(());
         }
         let mut daemon = self.start_daemon()?;
+        let traffic = self.start_traffic()?;
         self.end_to_end(&mut daemon)?;
         self.burst(&mut daemon)?;
         self.zone_change(&mut daemon)?;
+        if let Some(traffic) = traffic {
+            let rows = traffic.end().rows("UDP through services while they change");
+            self.report.rows.extend(rows);
+        }
         daemon.end();
         Ok(())
+    }
+
+    /// Measures packets while nothing changes, and goes on sending some.
+    fn start_traffic(&mut self) -> Result<Option<Background>, BenchError> {
+        if !self.settings.traffic {
+            return Ok(None);
+        }
+        loopback::prepare().map_err(BenchError::Traffic)?;
+        let mut flows = Flows::open().map_err(BenchError::Traffic)?;
+        let mut random = Random::new(self.settings.seed);
+        self.progress.begin("first packets of UDP flows", 1);
+        let [direct, through] = flows.compare(&self.cluster, &mut random);
+        self.report.rows.extend(direct.rows("UDP without a service"));
+        self.report.rows.extend(through.rows("UDP through services"));
+        self.progress.step(1);
+        Ok(Some(Background::start(flows, self.cluster.clone(), random)))
     }
 
     /// Lets the loop take in everything and waits until a change passes through it.

@@ -9,6 +9,7 @@ mod cluster;
 mod daemon;
 mod distribution;
 mod live;
+mod loopback;
 mod measure;
 mod memory;
 mod namespace;
@@ -19,6 +20,7 @@ mod report;
 mod settings;
 mod spreads;
 mod table;
+mod traffic;
 mod watch_line;
 
 pub use change::{Change, ChangeKind, Changes, Mix, MixError};
@@ -63,6 +65,9 @@ pub enum BenchError {
     /// The run loop is gone, which is a bug.
     #[error("the run loop has ended; please report it")]
     Ended,
+    /// No packets can be sent.
+    #[error("cannot send packets in the network namespace of the bench: {0}")]
+    Traffic(std::io::Error),
     /// Somebody uses the tables.
     #[error(
         "table {0} kube-proxy exists here and --in-place would replace it: stop the kube-proxy of \

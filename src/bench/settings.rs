@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::change::Mix;
+use super::cluster::UDP_EACH;
 use super::distribution::Distribution;
 
 /// Settings of a run.
@@ -50,6 +51,9 @@ pub enum SettingsError {
         /// Endpoints on average.
         endpoints: u32,
     },
+    /// There is no service for packets.
+    #[error("--traffic goes to every {UDP_EACH}th service: ask for at least {UDP_EACH} services")]
+    NoTraffic,
     /// Packets need addresses of their own on the loopback device.
     #[error(
         "--traffic gives addresses to the loopback device, which --in-place leaves alone: leave \
@@ -66,6 +70,9 @@ impl Settings {
     pub fn check(&self) -> Result<(), SettingsError> {
         if self.traffic && self.in_place {
             return Err(SettingsError::TrafficInPlace);
+        }
+        if self.traffic && self.sizes.iter().any(|services| *services < UDP_EACH) {
+            return Err(SettingsError::NoTraffic);
         }
         let too_many = |services: &&u32| {
             services.checked_mul(self.endpoints).is_none_or(|all| all > MAX_ENDPOINTS)

@@ -68,6 +68,10 @@ pub struct BenchFlags {
     /// Decides the cluster and its changes: the same seed gives the same
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// Send real packets as well: the first ones of UDP flows, through services and without one,
+    /// and through services while they change
+    #[arg(long)]
+    pub traffic: bool,
     /// Work in the present network namespace, if nobody has tables of a kube-proxy there
     #[arg(long)]
     pub in_place: bool,
@@ -128,7 +132,7 @@ fn settings(flags: &BenchFlags) -> Settings {
         changes: flags.changes,
         rate: flags.rate,
         mix: flags.mix,
-        traffic: false,
+        traffic: flags.traffic,
         in_place: flags.in_place,
         baseline: false,
     }

@@ -1,0 +1,75 @@
+//! Gives the loopback device the addresses of a synthetic cluster, by rtnetlink.
+//!
+//! An address with a prefix makes its whole range local on this device (`fib_add_ifaddr`), so three
+//! addresses stand for every cluster IP, every endpoint and every client.
+
+use std::io;
+use std::net::Ipv4Addr;
+
+use super::cluster::{FIRST_CLUSTER_IP, FIRST_ENDPOINT};
+use crate::netlink::attr::AttrWriter;
+use crate::netlink::message::{self, Header, Meaning, Messages};
+use crate::netlink::socket::{Socket, Wait};
+
+/// Where clients' addresses start: 12.0.0.1.
+pub(super) const FIRST_CLIENT: u32 = 0x0c00_0001;
+
+/// The loopback's number in every namespace.
+const LOOPBACK: i32 = 1;
+
+/// Ranges on the loopback: the first address and the length of the prefix.
+const RANGES: [(u32, u8); 3] = [(FIRST_CLUSTER_IP, 11), (FIRST_ENDPOINT, 8), (FIRST_CLIENT, 8)];
+
+// Of <linux/rtnetlink.h>, <linux/if_addr.h>, <linux/if.h> and <linux/netlink.h>.
+const RTM_NEWLINK: u16 = 16;
+const RTM_NEWADDR: u16 = 20;
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+const IFF_UP: u32 = 1;
+const AF_INET: u8 = 2;
+const NLM_F_CREATE: u16 = 0x400;
+
+/// Sets the loopback of the present network namespace up, with the cluster's addresses.
+///
+/// # Errors
+/// What the kernel says.
+pub(super) fn prepare() -> io::Result<()> {
+    let mut socket = Socket::open(netlink_sys::protocols::NETLINK_ROUTE)?;
+    request(&mut socket, RTM_NEWLINK, |out| {
+        // struct ifinfomsg: family, type, index, flags and which of them change.
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&LOOPBACK.to_ne_bytes());
+        out.extend_from_slice(&IFF_UP.to_ne_bytes());
+        out.extend_from_slice(&IFF_UP.to_ne_bytes());
+    })?;
+    for (first, prefix) in RANGES {
+        request(&mut socket, RTM_NEWADDR, |out| {
+            // struct ifaddrmsg: family, prefix, flags, scope, index.
+            out.extend_from_slice(&[AF_INET, prefix, 0, 0]);
+            out.extend_from_slice(&LOOPBACK.to_ne_bytes());
+            let address = Ipv4Addr::from(first).octets();
+            let mut attributes = AttrWriter::new(out);
+            attributes.bytes(IFA_LOCAL, &address);
+            attributes.bytes(IFA_ADDRESS, &address);
+        })?;
+    }
+    Ok(())
+}
+
+fn request(socket: &mut Socket, kind: u16, body: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    let flags = message::REQUEST | message::ACK | NLM_F_CREATE;
+    message::append(&mut bytes, Header { kind, flags, sequence: 1 }, body)
+        .map_err(io::Error::other)?;
+    socket.send(&bytes)?;
+    let answer = socket.receive(Wait::Limited).map_err(io::Error::other)?;
+    for message in Messages::new(answer) {
+        let message = message.map_err(io::Error::other)?;
+        if let Meaning::Acknowledgement(done) = message.meaning().map_err(io::Error::other)?
+            && done.errno != 0
+        {
+            return Err(io::Error::from_raw_os_error(done.errno));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! First packets of UDP flows, through services and without one, in the present namespace.
+//!
+//! Every datagram has a source address that was not used before, so each is the first packet of a
+//! flow: it takes the way through the tables and a new entry of conntrack. All endpoints are one
+//! socket that is bound to every address. On the loopback device, sending a packet includes
+//! receiving it, so the time of the system call is the packet's whole way.
+
+use std::io::{self, ErrorKind, IoSlice};
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use nix::libc::{in_addr, in_pktinfo};
+use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn, sendmsg};
+
+use super::clock::timed;
+use super::cluster::Cluster;
+use super::loopback::FIRST_CLIENT;
+use super::measure::Pace;
+use super::random::Random;
+use super::report::{Row, Unit};
+use super::spreads::{histogram, record};
+
+/// Port of every endpoint.
+const ENDPOINT_PORT: u16 = 8080;
+
+/// Port of every service.
+const SERVICE_PORT: u16 = 80;
+
+/// Datagrams that are sent before the server's queue is emptied: it has room for some hundred.
+const ROUND: u32 = 64;
+
+/// Flows that are measured of each kind while nothing changes.
+const FLOWS: u32 = 10_000;
+
+/// Flows in a second while the cluster changes.
+const RATE: u32 = 2_000;
+
+/// How long a datagram may still be on its way when it is counted.
+const ON_ITS_WAY: Duration = Duration::from_millis(50);
+
+/// Sends first packets and counts those that arrive.
+#[derive(Debug)]
+pub(super) struct Flows {
+    client: UdpSocket,
+    server: UdpSocket,
+    next_client: u32,
+}
+
+/// What was sent and what became of it.
+#[derive(Debug)]
+pub(super) struct Sent {
+    /// Nanoseconds of each packet that could be sent.
+    took: Histogram<u64>,
+    /// How many were tried.
+    tried: u32,
+    /// How many arrived.
+    arrived: u32,
+}
+
+impl Flows {
+    /// Opens the sockets in the namespace of this thread.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn open() -> io::Result<Self> {
+        let server = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, ENDPOINT_PORT))?;
+        server.set_nonblocking(true)?;
+        let client = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        Ok(Self { client, server, next_client: FIRST_CLIENT })
+    }
+
+    /// Sends as many flows without a service as through one, one of each in turn; rows about both.
+    pub(super) fn compare(&mut self, cluster: &Cluster, random: &mut Random) -> [Sent; 2] {
+        let mut sent = [Sent::none(), Sent::none()];
+        for _ in 0..room(FLOWS) / ROUND {
+            // Arrivals are counted between the kinds, so each knows its own.
+            for (sent, through) in sent.iter_mut().zip([false, true]) {
+                for _ in 0..ROUND {
+                    let to =
+                        if through { service(cluster, random) } else { direct(cluster, random) };
+                    self.send(to, sent);
+                }
+                sent.arrived += self.wait_for(ROUND);
+            }
+        }
+        sent
+    }
+
+    /// Sends the first packet of a new flow.
+    fn send(&mut self, to: SocketAddrV4, sent: &mut Sent) {
+        let from = Ipv4Addr::from(self.next_client);
+        self.next_client += 1;
+        let source = in_addr { s_addr: u32::from_ne_bytes(from.octets()) };
+        let info = in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: source, ipi_addr: source };
+        let control = [ControlMessage::Ipv4PacketInfo(&info)];
+        let (payload, address) = ([IoSlice::new(b"bench")], SockaddrIn::from(to));
+        let client = self.client.as_raw_fd();
+        let none = MsgFlags::empty();
+        let (done, took) = timed(|| sendmsg(client, &payload, &control, none, Some(&address)));
+        sent.tried += 1;
+        if done.is_ok() {
+            record(&mut sent.took, took);
+        }
+    }
+
+    /// How many datagrams are there now.
+    fn arrived(&self) -> u32 {
+        let mut buffer = [0; 16];
+        let mut count = 0;
+        loop {
+            match self.server.recv(&mut buffer) {
+                Ok(_) => count += 1,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // WouldBlock: no more. An ICMP error belongs to no datagram that arrived.
+                Err(_) => return count,
+            }
+        }
+    }
+
+    /// How many of so many datagrams arrive.
+    fn wait_for(&self, expected: u32) -> u32 {
+        let count = self.arrived();
+        if count >= expected {
+            return count;
+        }
+        thread::sleep(ON_ITS_WAY);
+        count + self.arrived()
+    }
+}
+
+impl Sent {
+    fn none() -> Self {
+        Self { took: histogram(), tried: 0, arrived: 0 }
+    }
+
+    /// Rows about these flows.
+    pub(super) fn rows(&self, what: &str) -> Vec<Row> {
+        let mut rows = Vec::new();
+        let mean = self.took.mean();
+        if mean > 0.0 {
+            rows.push(Row::single(format!("{what}: flows"), Unit::PerSecond, (1e9 / mean).round()));
+        }
+        rows.extend(Row::spread(format!("{what}: first packet"), &self.took));
+        let failed = self.tried.saturating_sub(self.arrived);
+        rows.push(Row::count(format!("{what}: failed of {}", self.tried), failed as usize));
+        rows
+    }
+}
+
+/// Flows through services on a thread of their own.
+#[derive(Debug)]
+pub(super) struct Background {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Sent>,
+}
+
+impl Background {
+    /// Starts to send.
+    pub(super) fn start(mut flows: Flows, cluster: Cluster, mut random: Random) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let mut sent = Sent::none();
+            // Each entry of conntrack lives for half a minute.
+            let mut pace = Pace::new(RATE.min(room(u32::MAX) / 30));
+            while !stopped.load(Ordering::Relaxed) {
+                pace.wait();
+                flows.send(service(&cluster, &mut random), &mut sent);
+                sent.arrived += flows.arrived();
+            }
+            let missing = sent.tried.saturating_sub(sent.arrived);
+            sent.arrived += flows.wait_for(missing);
+            sent
+        });
+        Self { stop, thread }
+    }
+
+    /// Stops, and says what was sent.
+    pub(super) fn end(self) -> Sent {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// Any service that takes traffic.
+fn service(cluster: &Cluster, random: &mut Random) -> SocketAddrV4 {
+    let service = Cluster::traffic_service(random.below(cluster.traffic_services()));
+    SocketAddrV4::new(Cluster::cluster_ip(service), SERVICE_PORT)
+}
+
+/// Any endpoint.
+fn direct(cluster: &Cluster, random: &mut Random) -> SocketAddrV4 {
+    let endpoint = random.below(cluster.endpoints());
+    SocketAddrV4::new(Cluster::endpoint_address(endpoint), ENDPOINT_PORT)
+}
+
+/// So many flows, or fewer if conntrack has room for only a few: half of what it takes.
+fn room(flows: u32) -> u32 {
+    let most = std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_max");
+    let most = most.ok().and_then(|text| text.trim().parse().ok());
+    flows.min(most.unwrap_or(65_536) / 4).max(ROUND)
+}
