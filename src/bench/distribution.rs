@@ -3,6 +3,8 @@
 //! Whatever the distribution, the counts add up to services times average exactly, so that runs
 //! with the same flags have the same number of endpoints.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::random::Random;
@@ -16,6 +18,15 @@ pub enum Distribution {
     Real,
     /// Every service has the average
     Even,
+}
+
+impl fmt::Display for Distribution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Real => "real",
+            Self::Even => "even",
+        })
+    }
 }
 
 impl Distribution {

@@ -6,6 +6,7 @@
 mod change;
 mod clock;
 mod cluster;
+mod compare;
 mod daemon;
 mod distribution;
 mod live;
@@ -14,6 +15,7 @@ mod measure;
 mod memory;
 mod namespace;
 mod pipeline;
+mod plot;
 mod progress;
 mod random;
 mod report;
@@ -25,9 +27,11 @@ mod watch_line;
 
 pub use change::{Change, ChangeKind, Changes, Mix, MixError};
 pub use cluster::Cluster;
+pub use compare::compare;
 pub use distribution::Distribution;
 pub use measure::measure;
 pub use namespace::{NamespaceError, enter_own};
+pub use plot::plot;
 pub use progress::Progress;
 pub use report::{Machine, Report, Row, SizeReport, Spread, Unit, Value};
 pub use settings::{MAX_ENDPOINTS, MAX_SERVICES, Settings, SettingsError};

@@ -190,3 +190,79 @@ impl Machine {
         }
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::bench::{Distribution, Mix};
+
+    /// A small report: one number, one spread, and one row of its own.
+    pub(in crate::bench) fn report() -> Report {
+        let spread = Spread {
+            count: 3,
+            mean: 30.0,
+            p50: 10.0,
+            p90: 15.0,
+            p99: 20.0,
+            p999: 50.0,
+            max: 100.0,
+            curve: vec![(0.0, 5.0), (50.0, 10.0), (99.0, 20.0), (100.0, 100.0)],
+        };
+        let (unit, value) = (Unit::Microseconds, Value::Spread(spread));
+        let rows = vec![
+            Row::single("all loaded", Unit::Seconds, 1.5),
+            Row { name: "endpoint change".into(), unit, value },
+            Row::count("only in the first", 7),
+        ];
+        let size = SizeReport { services: 1_000, rows, ..SizeReport::default() };
+        Report {
+            version: "0.1.0".into(),
+            machine: Machine { kernel: "6.18".into(), cpus: 2, cpu: String::new() },
+            settings: Settings {
+                sizes: vec![1_000],
+                endpoints: 5,
+                distribution: Distribution::Real,
+                seed: 1,
+                changes: 100,
+                rate: 0,
+                mix: Mix::default(),
+                traffic: false,
+                in_place: false,
+                baseline: false,
+            },
+            sizes: vec![size],
+            interrupted: false,
+        }
+    }
+
+    impl Row {
+        pub(in crate::bench) fn double(&mut self) {
+            match &mut self.value {
+                Value::Single(value) => *value *= 2.0,
+                Value::Spread(spread) => {
+                    spread.p50 *= 2.0;
+                    spread.p99 *= 2.0;
+                    spread.max *= 2.0;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_report_is_read_as_it_was_written() {
+        let text = serde_json::to_string(&report()).unwrap();
+        assert!(text.contains(r#""rows":[{"name":"all loaded","unit":"s","value":1.5}"#), "{text}");
+        assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report());
+    }
+
+    #[test]
+    fn samples_become_microseconds() {
+        let mut samples = crate::bench::spreads::histogram();
+        (1..=100).for_each(|n| samples.saturating_record(n * 1_000));
+        let row = Row::spread("a", &samples).unwrap();
+        let Value::Spread(spread) = row.value else { panic!("it is a spread") };
+        assert_eq!(spread.count, 100);
+        assert!((spread.p50 - 50.0).abs() < 0.1 && (spread.max - 100.0).abs() < 0.1, "{spread:?}");
+        assert_eq!(Row::spread("none", &crate::bench::spreads::histogram()), None);
+    }
+}

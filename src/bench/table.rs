@@ -44,7 +44,7 @@ fn heading(report: &Report) -> String {
         machine.cpus,
         machine.cpu,
         settings.endpoints,
-        format!("{:?}", settings.distribution).to_lowercase(),
+        settings.distribution,
         settings.changes,
         settings.mix,
         settings.seed,

@@ -3,6 +3,7 @@
 //! Each size of cluster has a process of its own, so that neither its memory nor its network
 //! namespace is what another one left behind. The first process only collects and prints.
 
+use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -78,6 +79,9 @@ pub struct BenchFlags {
     /// Write everything that was measured to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Draw the spreads of what matters most over percentiles into this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
     /// Settings of the process for one size, which the first process starts
     #[arg(long, hide = true, exclusive = true, value_name = "JSON")]
     pub worker: Option<String>,
@@ -85,7 +89,17 @@ pub struct BenchFlags {
 
 /// What can be done with what was measured.
 #[derive(Debug, Clone, Subcommand)]
-pub enum BenchCommand {}
+pub enum BenchCommand {
+    /// Print two runs side by side, from what --json wrote
+    Compare {
+        /// The run to compare with
+        #[arg(value_name = "A.json")]
+        first: PathBuf,
+        /// The run that is compared with it
+        #[arg(value_name = "B.json")]
+        second: PathBuf,
+    },
+}
 
 /// What the process for one size says on its standard output.
 #[derive(Debug, Serialize, Deserialize)]
@@ -109,14 +123,24 @@ pub fn bench(flags: &BenchFlags) -> Result<(), Failure> {
     if let Some(task) = &flags.worker {
         return work(task);
     }
+    if let Some(BenchCommand::Compare { first, second }) = &flags.command {
+        super::print(&bench::compare(&read(first)?, &read(second)?));
+        return Ok(());
+    }
     let settings = settings(flags);
     settings.check().map_err(Failure::new)?;
+    for path in flags.json.iter().chain(&flags.svg) {
+        check_writable(path)?;
+    }
     let (report, failure) = run_all(settings)?;
     if !report.sizes.is_empty() {
         super::print(&bench::table(&report));
         if let Some(path) = &flags.json {
             let text = serde_json::to_string_pretty(&report).map_err(Failure::new)?;
             write(path, &text)?;
+        }
+        if let Some(path) = &flags.svg {
+            write(path, &bench::plot(&report))?;
         }
     }
     failure.map_or(Ok(()), Err)
@@ -139,8 +163,26 @@ fn settings(flags: &BenchFlags) -> Settings {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    let failed = |error| io::Error::other(format!("cannot write {}: {error}", path.display()));
-    std::fs::write(path, text).map_err(failed).map_err(Failure::new)
+    std::fs::write(path, text).map_err(|error| unwritable(path, &error))
+}
+
+/// Finds out before the work whether what it finds can be written; what is in the file stays.
+fn check_writable(path: &Path) -> Result<(), Failure> {
+    let opened = OpenOptions::new().append(true).create(true).open(path);
+    opened.map(drop).map_err(|error| unwritable(path, &error))
+}
+
+fn unwritable(path: &Path, error: &io::Error) -> Failure {
+    Failure::new(io::Error::other(format!("cannot write {}: {error}", path.display())))
+}
+
+fn read(path: &Path) -> Result<Report, Failure> {
+    let failed = |error: io::Error| {
+        let path = path.display();
+        Failure::new(io::Error::other(format!("cannot read {path} as what --json wrote: {error}")))
+    };
+    let text = std::fs::read_to_string(path).map_err(failed)?;
+    serde_json::from_str(&text).map_err(|error| failed(error.into()))
 }
 
 /// Runs a process for each size; what they found, and why the last one failed if it did.
