@@ -1,79 +1,28 @@
 //! The program itself, as a user starts it.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use std::fs;
 use std::io::{self, Write};
 use std::net::TcpStream;
-use std::path::Path;
 use std::time::Duration;
 
 use deltaproxy::kernel::Release;
 use netlink_tests::reader::{Family, Table};
-use netlink_tests::scenario::{
-    NODE_NAME, Node, Object, Protocol, Raw, Service, ServiceCidr, Slice,
-};
-use netlink_tests::{
-    Answer, Finished, Host, Net, Process, deltaproxy_binary, eventually, nft_available,
-};
+use netlink_tests::scenario::{Manifests, Node, Object, Protocol, Raw, Service, ServiceCidr};
+use netlink_tests::{Answer, Host, Net, deltaproxy_binary, eventually, nft_available};
 use nix::sys::signal::Signal;
 use serde_json::json;
-use tempfile::TempDir;
 
 const WEB: &str = "10.96.0.10:80";
 
 /// How long a daemon may take to notice something, on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 
-/// A folder of manifests, one file for each object.
-struct Manifests(TempDir);
-
-impl Manifests {
-    /// A node, a ServiceCIDR and the service `web` with these endpoints.
-    fn new(endpoints: &str) -> Self {
-        let manifests = Self(tempfile::tempdir().unwrap());
-        manifests.write("cidr.json", &ServiceCidr::new("kubernetes", &["10.96.0.0/16"]));
-        manifests.write("node.json", &Node::new());
-        manifests.write("web.json", &web());
-        manifests.set_endpoints(endpoints);
-        manifests
-    }
-
-    fn set_endpoints(&self, endpoints: &str) {
-        self.write("slice.json", &Slice::new("web").endpoints(endpoints));
-    }
-
-    fn write(&self, file: &str, object: &dyn Object) {
-        let documents: Vec<_> = object.documents().iter().map(ToString::to_string).collect();
-        // Documents of JSON are documents of YAML too, and so may stand in one file.
-        self.write_text(&file.replace(".json", ".yaml"), &documents.join("\n---\n"));
-    }
-
-    fn write_text(&self, file: &str, text: &str) {
-        fs::write(self.path().join(file), text).unwrap();
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn arguments<'a>(&'a self, command: &'a str) -> Vec<&'a str> {
-        let path = self.path().to_str().unwrap();
-        let cidr = "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48";
-        vec![command, "--manifests", path, "--hostname-override", NODE_NAME, cidr]
-    }
-
-    fn once(&self, host: &Host, command: &str) -> Finished {
-        host.output(deltaproxy_binary(), &self.arguments(command))
-    }
-
-    /// Starts the daemon and waits until it says so.
-    fn run(&self, host: &Host) -> Process {
-        let mut arguments = self.arguments("run");
-        arguments.extend(["--healthz-bind-address=", "--metrics-bind-address="]);
-        let mut daemon = host.spawn(deltaproxy_binary(), &arguments);
-        daemon.wait_for_line("started", SOON);
-        daemon
-    }
+/// A node, a ServiceCIDR and the service `web` with these endpoints.
+fn manifests(endpoints: &str) -> Manifests {
+    let cidr = ServiceCidr::new("kubernetes", &["10.96.0.0/16"]);
+    let manifests = Manifests::new(&[("cidr", &cidr), ("node", &Node::new()), ("web", &web())]);
+    manifests.set_endpoints(endpoints);
+    manifests
 }
 
 fn web() -> Service {
@@ -105,7 +54,7 @@ fn apply_makes_the_tables_and_says_what_it_sent() {
     let net = Net::new();
     let pod = net.pod("a", "10.244.1.5");
     let _server = pod.serve_tcp(8080, "a");
-    let manifests = Manifests::new("a");
+    let manifests = manifests("a");
     let first = manifests.once(net.node(), "apply").ok();
     assert!(first.contains("messages in "), "{first}");
     assert_eq!(net.pod("p", "10.244.1.9").connect_tcp(WEB).server(), "a");
@@ -119,7 +68,7 @@ fn apply_makes_the_tables_and_says_what_it_sent() {
 #[test]
 fn apply_prints_json_for_programs() {
     let net = Net::new();
-    let manifests = Manifests::new("a c");
+    let manifests = manifests("a c");
     let json = || -> serde_json::Value {
         let arguments = [manifests.arguments("apply"), vec!["--output", "json"]].concat();
         serde_json::from_str(&net.node().output(deltaproxy_binary(), &arguments).ok()).unwrap()
@@ -139,7 +88,7 @@ fn apply_prints_json_for_programs() {
 #[test]
 fn plan_prints_what_apply_would_do_and_changes_nothing() {
     let net = Net::new();
-    let manifests = Manifests::new("a");
+    let manifests = manifests("a");
     let plan = || manifests.once(net.node(), "plan").ok();
     let first = plan();
     assert!(first.lines().all(|line| line.starts_with("+ add ")), "{first}");
@@ -165,7 +114,7 @@ fn plan_prints_what_apply_would_do_and_changes_nothing() {
 #[test]
 fn cleanup_removes_our_tables_and_nothing_else() {
     let net = Net::new();
-    let manifests = Manifests::new("a");
+    let manifests = manifests("a");
     let cleanup = || net.node().output(deltaproxy_binary(), &["cleanup"]).ok();
     assert_eq!(cleanup(), "nothing to remove\n");
     let _ = manifests.once(net.node(), "apply").ok();
@@ -187,8 +136,8 @@ fn cleanup_removes_our_tables_and_nothing_else() {
 #[track_caller]
 fn check_bad_manifest(text: &str, parts: &[&str]) {
     let net = Net::new();
-    let manifests = Manifests::new("a");
-    manifests.write_text("bad.yaml", text);
+    let manifests = manifests("a");
+    manifests.write_text("bad", text);
     let finished = manifests.once(net.node(), "apply");
     assert_eq!(finished.code(), Some(1), "{}", finished.stderr);
     let told = |line: &str| parts.iter().all(|part| line.contains(part));
@@ -277,7 +226,7 @@ fn wrong_arguments_are_refused() {
 #[test]
 fn without_permission_every_command_says_so_in_one_line() {
     let net = Net::new();
-    let manifests = Manifests::new("a");
+    let manifests = manifests("a");
     let binary = deltaproxy_binary();
     for command in ["apply", "plan", "run", "cleanup"] {
         let mut args = vec!["--bounding-set=-all", "--inh-caps=-all", "--"];
@@ -305,7 +254,7 @@ fn run_follows_files_that_change_come_and_go() {
     let pod = net.pod("p", "10.244.1.9");
     let (a, c) = (net.pod("a", "10.244.1.5"), net.remote_pod("c", "10.244.2.7"));
     let _servers = [a.serve_tcp(8080, "a"), c.serve_tcp(8080, "c")];
-    let manifests = Manifests::new("a");
+    let manifests = manifests("a");
     let daemon = manifests.run(net.node());
     wait_for_endpoints(net.node(), 1);
     assert_eq!(pod.connect_tcp(WEB).server(), "a");
@@ -316,7 +265,7 @@ fn run_follows_files_that_change_come_and_go() {
     wait_for_endpoints(net.node(), 1);
     assert_eq!(pod.connect_tcp(WEB).server(), "c");
 
-    fs::remove_file(manifests.path().join("slice.yaml")).unwrap();
+    manifests.remove("slice");
     wait_for_endpoints(net.node(), 0);
     assert_eq!(pod.connect_tcp(WEB), Answer::Refused);
     manifests.set_endpoints("a");
@@ -327,19 +276,19 @@ fn run_follows_files_that_change_come_and_go() {
 #[test]
 fn a_file_that_becomes_invalid_keeps_what_it_said() {
     let net = Net::new();
-    let manifests = Manifests::new("a c");
+    let manifests = manifests("a c");
     let mut daemon = manifests.run(net.node());
     wait_for_endpoints(net.node(), 2);
-    let good = fs::read_to_string(manifests.path().join("web.yaml")).unwrap();
+    let good = manifests.read("web");
 
-    manifests.write_text("web.yaml", &good.replace("\"port\":80", "\"port\":70000"));
+    manifests.write_text("web", &good.replace("\"port\":80", "\"port\":70000"));
     daemon.wait_for_line("web.yaml:1: Service default/web: spec.ports[0].port", SOON);
-    manifests.write_text("web.yaml", "apiVersion: [v1\n");
+    manifests.write_text("web", "apiVersion: [v1\n");
     daemon.wait_for_line("web.yaml:", SOON);
     // Others are followed meanwhile.
     manifests.set_endpoints("a c d");
     wait_for_endpoints(net.node(), 3);
-    manifests.write_text("web.yaml", &good.replace("10.96.0.10", "10.96.0.77"));
+    manifests.write_text("web", &good.replace("10.96.0.10", "10.96.0.77"));
     eventually("the new address", SOON, || {
         let ips = &net.node().read_table(Family::Ip)?.sets["cluster-ips"];
         (ips.elements[0].key == [10, 96, 0, 77]).then_some(())
@@ -352,7 +301,7 @@ fn the_tables_stay_when_the_daemon_ends_and_the_next_one_adopts_them() {
     let pod = net.pod("p", "10.244.1.9");
     let a = net.pod("a", "10.244.1.5");
     let _server = a.serve_tcp(8080, "a");
-    let manifests = Manifests::new("a");
+    let manifests = manifests("a");
     let daemon = manifests.run(net.node());
     wait_for_endpoints(net.node(), 1);
     assert_eq!(daemon.terminate(SOON).code(), Some(0));
@@ -396,28 +345,27 @@ fn health(host: &Host) -> Option<String> {
 #[test]
 fn a_node_is_healthy_until_manifests_say_that_it_is_leaving() {
     let net = Net::new();
-    let manifests = Manifests::new("a c");
+    let manifests = manifests("a c");
     let becomes = |status: &str| {
         eventually(&format!("{status} from /healthz"), SOON, || {
             health(net.node()).filter(|answer| answer == status)
         })
     };
-    fs::remove_file(manifests.path().join("node.yaml")).unwrap();
-    let arguments = [manifests.arguments("run"), vec!["--metrics-bind-address="]].concat();
-    let _daemon = net.node().spawn(deltaproxy_binary(), &arguments);
+    manifests.remove("node");
+    let _daemon = manifests.run_with(net.node(), &["--metrics-bind-address="]);
     becomes("200");
     let mut leaving = Node::new().documents().remove(0);
     leaving["spec"]["taints"] = json!([{"key": "ToBeDeletedByClusterAutoscaler"}]);
-    manifests.write("node.json", &Raw(leaving));
+    manifests.write("node", &Raw(leaving));
     becomes("503");
-    manifests.write("node.json", &Node::new());
+    manifests.write("node", &Node::new());
     becomes("200");
 }
 
 #[test]
 fn changes_made_while_no_daemon_runs_are_found_at_the_next_start() {
     let net = Net::new();
-    let manifests = Manifests::new("a b c");
+    let manifests = manifests("a b c");
     let daemon = manifests.run(net.node());
     wait_for_endpoints(net.node(), 3);
     daemon.signal(Signal::SIGKILL);
@@ -434,7 +382,7 @@ fn the_tables_survive_what_others_do_while_the_daemon_runs() {
         return;
     }
     let net = Net::new();
-    let manifests = Manifests::new("a c");
+    let manifests = manifests("a c");
     let _daemon = manifests.run(net.node());
     wait_for_endpoints(net.node(), 2);
     let before = tables(net.node());
@@ -455,7 +403,7 @@ fn tables_without_owner_are_repaired() {
         return;
     }
     let net = Net::new();
-    let manifests = Manifests::new("a c");
+    let manifests = manifests("a c");
     let _ = manifests.once(net.node(), "apply").ok();
     let _daemon = manifests.run(net.node());
     manifests.set_endpoints("a c d");
@@ -485,7 +433,7 @@ fn a_second_daemon_waits_for_the_first_to_end_and_takes_over() {
         return;
     }
     let net = Net::new();
-    let (first_manifests, second_manifests) = (Manifests::new("a c"), Manifests::new("a c d"));
+    let (first_manifests, second_manifests) = (manifests("a c"), manifests("a c d"));
     let first = first_manifests.run(net.node());
     wait_for_endpoints(net.node(), 2);
     let mut second = second_manifests.run(net.node());
@@ -504,7 +452,7 @@ fn a_second_daemon_with_nothing_to_change_waits_as_well() {
         return;
     }
     let net = Net::new();
-    let (first_manifests, second_manifests) = (Manifests::new("a c"), Manifests::new("a c"));
+    let (first_manifests, second_manifests) = (manifests("a c"), manifests("a c"));
     let first = first_manifests.run(net.node());
     wait_for_endpoints(net.node(), 2);
     let mut second = second_manifests.run(net.node());
@@ -517,7 +465,7 @@ fn a_second_daemon_with_nothing_to_change_waits_as_well() {
 #[test]
 fn apply_works_on_the_tables_of_a_daemon_that_has_ended() {
     let net = Net::new();
-    let manifests = Manifests::new("a c");
+    let manifests = manifests("a c");
     let daemon = manifests.run(net.node());
     wait_for_endpoints(net.node(), 2);
     let _ = daemon.terminate(SOON);

@@ -2,12 +2,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::time::Duration;
 
 use deltaproxy::conntrack::StaleFlow;
 use netlink_tests::scenario::{
-    Endpoint, Expect, Family, Lab, Object, Proxy, Scope, Service, Slice, keeps_source, routing,
+    Endpoint, Expect, Family, Lab, Manifests, Node, Object, Proxy, Scope, Service, Slice,
+    keeps_source, routing,
 };
-use netlink_tests::{Answer, Flow};
+use netlink_tests::{Answer, Flow, Net, eventually};
 
 const WEB: &str = "10.96.0.10:80";
 const NODE_PORT: &str = "192.168.50.2:30080";
@@ -272,4 +274,36 @@ fn only_flows_of_udp_are_deleted() {
     assert_eq!((entries(&lab, TCP, 80), entries(&lab, SCTP, 80)), before);
     assert_eq!(connection.ask().server(), "a");
     lab.check_in(Scope::UDP, &[("pod", WEB, Expect::Refused)]);
+}
+
+/// How long the daemon may take to notice something, on a busy machine. The entry of a UDP flow
+/// would stay for half a minute after each packet.
+const SOON: Duration = Duration::from_secs(10);
+
+/// The daemon deletes on a thread of its own, behind the commits.
+#[test]
+fn a_daemon_ends_flows_to_endpoints_that_left() {
+    let net = Net::new();
+    let pods = [net.pod("a", "10.244.1.5"), net.pod("b", "10.244.1.6")];
+    let _servers = [pods[0].serve_udp(8080, "a"), pods[1].serve_udp(8080, "b")];
+    let client = net.pod("p", "10.244.1.9");
+    // Service addresses have a way out of the node.
+    net.route_everything_to(&net.outside("outside", "192.0.2.10"));
+    let manifests =
+        Manifests::new(&[("node", &Node::new()), ("web", &web()), ("slice", &slice("a"))]);
+    let _daemon = manifests.run(net.node());
+    let answers = |flow: &mut Flow, expected: &str| {
+        eventually(&format!("an answer of {expected}"), SOON, || {
+            format!("{:?}", flow.ask()).contains(expected).then_some(())
+        });
+    };
+    // It begins before the service, perhaps.
+    let mut flow = client.open_udp(WEB);
+    answers(&mut flow, "\"a\"");
+    manifests.set_endpoints("b");
+    answers(&mut flow, "\"b\"");
+    manifests.set_endpoints("");
+    answers(&mut flow, "Refused");
+    manifests.set_endpoints("a");
+    answers(&mut flow, "\"a\"");
 }

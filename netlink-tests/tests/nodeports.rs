@@ -1,18 +1,16 @@
 //! Which addresses serve NodePorts, also while the node's addresses and its Node object change.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use deltaproxy::config::Routing;
 use deltaproxy::source::addresses::follow_local_addresses;
 use netlink_tests::scenario::{
-    Expect, Family, Lab, NODE_NAME, Node, Object, Protocol, Scope, Service, ServiceCidr, Slice,
+    Expect, Family, Lab, Manifests, Node, Protocol, Scope, Service, ServiceCidr, Slice,
     keeps_source, masquerades, routing,
 };
-use netlink_tests::{Answer, Flow, Host, Net, Process, deltaproxy_binary, eventually};
-use tempfile::TempDir;
+use netlink_tests::{Answer, Flow, Host, Net, Process, eventually};
 use tokio::sync::watch;
 
 use Expect::{Closed, Refused, Silent};
@@ -209,7 +207,7 @@ struct Daemon {
     net: Net,
     client: Host,
     _server: netlink_tests::Server,
-    folder: TempDir,
+    manifests: Manifests,
     process: Process,
 }
 
@@ -219,22 +217,15 @@ impl Daemon {
         let net = Net::new();
         let server = net.pod("a", "10.244.1.5").serve_tcp(8080, "a");
         let client = net.pod("p", "10.244.1.9");
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().to_str().unwrap().to_owned();
-        let mut all = vec!["run", "--manifests", &path, "--hostname-override", NODE_NAME];
-        all.extend(["--healthz-bind-address=", "--metrics-bind-address="]);
-        all.extend(["--cluster-cidr=10.244.0.0/16,fd00:10:244::/48"]);
-        all.extend(arguments);
         let cidr = ServiceCidr::new("kubernetes", &["10.96.0.0/16"]);
-        write(&folder, "cidr", &cidr);
-        write(&folder, "web", &web());
-        write(&folder, "slice", &slice("a"));
+        let manifests = Manifests::new(&[("cidr", &cidr), ("web", &web())]);
+        manifests.set_endpoints("a");
         if let Some(node) = node {
-            write(&folder, "node", node);
+            manifests.write("node", node);
         }
-        let mut process = net.node().spawn(deltaproxy_binary(), &all);
-        process.wait_for_line("started", SOON);
-        Self { net, client, _server: server, folder, process }
+        let quiet = ["--healthz-bind-address=", "--metrics-bind-address="];
+        let process = manifests.run_with(net.node(), &[&quiet, arguments].concat());
+        Self { net, client, _server: server, manifests, process }
     }
 
     /// Waits until the client gets an answer there, or a refusal.
@@ -245,12 +236,6 @@ impl Daemon {
             (open == is_open).then_some(())
         });
     }
-}
-
-fn write(folder: &TempDir, name: &str, object: &dyn Object) {
-    let documents: Vec<_> = object.documents().iter().map(ToString::to_string).collect();
-    let path = folder.path().join(format!("{name}.yaml"));
-    fs::write(path, documents.join("\n---\n")).unwrap();
 }
 
 /// Case 59, by the notifications of the kernel.
@@ -307,10 +292,10 @@ fn a_daemon_says_once_that_node_ports_are_closed_and_opens_them_with_the_node_ob
     daemon.process.wait_for_line("NodePorts are closed", SOON);
     daemon.wait_for(WEB, true);
     daemon.wait_for(NODE_PORT, false);
-    write(&daemon.folder, "node", &Node::new().addresses(&[ip("192.168.50.2")]));
+    daemon.manifests.write("node", &Node::new().addresses(&[ip("192.168.50.2")]));
     daemon.process.wait_for_line("IPv6 NodePorts are closed", SOON);
     daemon.wait_for(NODE_PORT, true);
-    write(&daemon.folder, "node", &Node::new());
+    daemon.manifests.write("node", &Node::new());
     daemon.process.wait_for_line("NodePorts are open", SOON);
     daemon.wait_for("[fd00:192:168:50::2]:30080", true);
 }

@@ -22,11 +22,13 @@
 mod even;
 mod expect;
 mod lab;
+mod manifests;
 mod object;
 mod proxy;
 
 pub use even::assert_even;
 pub use expect::{Expect, Family, Protocol, Scope, keeps_source, masquerades};
 pub use lab::{Lab, World};
+pub use manifests::Manifests;
 pub use object::{Endpoint, Node, Object, Raw, Service, ServiceCidr, Slice};
 pub use proxy::{NODE_NAME, Proxy, Sent, routing};
