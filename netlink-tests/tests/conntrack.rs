@@ -288,7 +288,8 @@ fn a_daemon_ends_flows_to_endpoints_that_left() {
     let _servers = [pods[0].serve_udp(8080, "a"), pods[1].serve_udp(8080, "b")];
     let client = net.pod("p", "10.244.1.9");
     // Service addresses have a way out of the node.
-    net.route_everything_to(&net.outside("outside", "192.0.2.10"));
+    let outside = net.outside("outside", "192.0.2.10");
+    net.route_everything_to(&outside);
     let manifests =
         Manifests::new(&[("node", &Node::new()), ("web", &web()), ("slice", &slice("a"))]);
     let _daemon = manifests.run(net.node());
