@@ -3,12 +3,14 @@
 use std::time::{Duration, Instant};
 
 use super::BenchError;
+use super::baseline::{Baseline, Turns};
 use super::change::{ChangeKind, Changes};
 use super::clock::now;
 use super::cluster::Cluster;
 use super::memory;
 use super::pipeline::{Loaded, Pipeline};
 use super::progress::Progress;
+use super::random::Random;
 use super::report::{Row, SizeReport, Unit};
 use super::settings::Settings;
 use super::spreads::{Spreads, title};
@@ -63,7 +65,9 @@ impl<'a> Bench<'a> {
         }
         drop(pipeline);
         pipeline = self.start_again()?;
-        self.change_one_by_one(&mut pipeline)?;
+        let baseline = self.load_baseline()?;
+        self.change_one_by_one(&mut pipeline, baseline.as_ref())?;
+        drop(baseline);
         self.change_large_service(&mut pipeline)?;
         // Its kernel's socket owns the tables.
         drop(pipeline);
@@ -124,10 +128,32 @@ impl<'a> Bench<'a> {
         [vec![node], added].into_iter().chain(groups)
     }
 
-    fn change_one_by_one(&mut self, pipeline: &mut Pipeline) -> Result<(), BenchError> {
+    /// Kube-proxy's layout in a namespace beside this one, if it is asked for.
+    fn load_baseline(&mut self) -> Result<Option<Baseline>, BenchError> {
+        if !self.settings.baseline {
+            return Ok(None);
+        }
+        self.progress.begin("kube-proxy's layout, loaded by nft", 1);
+        let baseline = Baseline::new()?;
+        let took = baseline.load(&self.cluster, self.progress)?;
+        self.report.rows.extend(took.map(|took| seconds("kube-proxy's layout: all loaded", took)));
+        if self.settings.traffic && !self.progress.is_stopped() {
+            let mut random = Random::new(self.settings.seed);
+            let [_, through] = baseline.flows(&self.cluster, &mut random)?;
+            self.report.rows.extend(through.rows("kube-proxy's layout: UDP"));
+        }
+        Ok(Some(baseline))
+    }
+
+    fn change_one_by_one(
+        &mut self,
+        pipeline: &mut Pipeline,
+        baseline: Option<&Baseline>,
+    ) -> Result<(), BenchError> {
         self.progress.begin("one change after the other", self.settings.changes.into());
         let mut spreads = Spreads::default();
         let mut pace = Pace::new(self.settings.rate);
+        let mut beside = baseline.map(|baseline| Turns::new(baseline, self.settings.changes));
         for _ in 0..self.settings.changes {
             if self.progress.is_stopped() {
                 break;
@@ -137,8 +163,13 @@ impl<'a> Bench<'a> {
             let stages = pipeline.change(&change.lines)?;
             self.report.committed += u32::from(stages.transactions > 0);
             spreads.add(title(change.kind), &stages);
+            if let Some(beside) = &mut beside {
+                beside.change(&mut self.cluster, &change)?;
+            }
             self.progress.step(1);
         }
+        let rows = beside.iter().filter_map(Turns::row);
+        self.report.rows.extend(rows);
         self.report.rows.extend(ChangeKind::ALL.iter().flat_map(|kind| spreads.rows(title(*kind))));
         Ok(())
     }

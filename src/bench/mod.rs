@@ -3,6 +3,7 @@
 //! A synthetic cluster changes as a seed decides. Every change enters as the bytes of a watch and
 //! goes through the product's own stages to the kernel; nothing here is a copy of them.
 
+mod baseline;
 mod change;
 mod clock;
 mod cluster;
@@ -69,6 +70,9 @@ pub enum BenchError {
     /// The run loop is gone, which is a bug.
     #[error("the run loop has ended; please report it")]
     Ended,
+    /// The program `nft` does not work.
+    #[error("--baseline nft runs the program nft, which fails: {0}; is nftables installed?")]
+    Nft(String),
     /// No packets can be sent.
     #[error("cannot send packets in the network namespace of the bench: {0}")]
     Traffic(std::io::Error),

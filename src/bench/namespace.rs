@@ -3,11 +3,13 @@
 //! Whoever is not allowed to make one becomes root of a user namespace first, where that is allowed
 //! to everybody. The namespace ends with the process, with everything in it.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::panic::resume_unwind;
+use std::thread;
 
 use nix::errno::Errno;
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::{getgid, getuid};
 
 /// Why there is no namespace.
@@ -38,6 +40,41 @@ pub fn enter_own() -> Result<(), NamespaceError> {
     match unshare(CloneFlags::CLONE_NEWNET) {
         Err(Errno::EPERM) => enter_as_user(),
         made => made.map_err(NamespaceError::Refused),
+    }
+}
+
+/// A network namespace beside that of the process, which ends with this value.
+#[derive(Debug)]
+pub(super) struct Beside(File);
+
+impl Beside {
+    /// Makes an empty namespace; not even `lo` is up.
+    ///
+    /// # Errors
+    /// [`NamespaceError::Refused`].
+    pub(super) fn new() -> Result<Self, NamespaceError> {
+        let made = thread::spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET)?;
+            File::open("/proc/thread-self/ns/net").map_err(|_| Errno::ENOENT)
+        });
+        let made = made.join().unwrap_or_else(|panic| resume_unwind(panic));
+        made.map(Self).map_err(NamespaceError::Refused)
+    }
+
+    /// Runs `work` on a thread inside.
+    ///
+    /// # Errors
+    /// [`NamespaceError::Refused`].
+    pub(super) fn run<T: Send>(
+        &self,
+        work: impl FnOnce() -> T + Send,
+    ) -> Result<T, NamespaceError> {
+        let inside = || {
+            setns(&self.0, CloneFlags::CLONE_NEWNET)?;
+            Ok(work())
+        };
+        let done = thread::scope(|scope| scope.spawn(inside).join());
+        done.unwrap_or_else(|panic| resume_unwind(panic)).map_err(NamespaceError::Refused)
     }
 }
 

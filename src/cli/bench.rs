@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
@@ -73,6 +73,10 @@ pub struct BenchFlags {
     /// and through services while they change
     #[arg(long)]
     pub traffic: bool,
+    /// Do the same with another program in a namespace of its own, in turn with ours: nft runs that
+    /// program on the layout of kube-proxy 1.36, a chain and an anonymous map for each service
+    #[arg(long, value_name = "PROGRAM")]
+    pub baseline: Option<Baseline>,
     /// Work in the present network namespace, if nobody has tables of a kube-proxy there
     #[arg(long)]
     pub in_place: bool,
@@ -85,6 +89,13 @@ pub struct BenchFlags {
     /// Settings of the process for one size, which the first process starts
     #[arg(long, hide = true, exclusive = true, value_name = "JSON")]
     pub worker: Option<String>,
+}
+
+/// What ours is measured beside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Baseline {
+    /// The program nft.
+    Nft,
 }
 
 /// What can be done with what was measured.
@@ -158,7 +169,7 @@ fn settings(flags: &BenchFlags) -> Settings {
         mix: flags.mix,
         traffic: flags.traffic,
         in_place: flags.in_place,
-        baseline: false,
+        baseline: flags.baseline.is_some(),
     }
 }
 
