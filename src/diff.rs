@@ -16,9 +16,20 @@ pub struct Tracker<K, V> {
     installed: HashMap<K, V>,
     desired: HashMap<K, Pending<V>>,
     /// Keys of `desired` in the order in which they came to differ, with the unit they belong
-    /// to. Entries that no longer count are skipped when it is their turn.
-    queue: VecDeque<(K, Unit)>,
+    /// to, by lane. Entries that no longer count are skipped when it is their turn.
+    queues: [VecDeque<(K, Unit)>; 2],
     unit: Unit,
+    lane: Lane,
+}
+
+/// Which keys are taken first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lane {
+    /// Before all of the other lane, however long that waits.
+    Fast,
+    /// When nothing is left in the fast lane.
+    #[default]
+    Slow,
 }
 
 /// A value that the kernel does not hold yet.
@@ -40,16 +51,18 @@ impl<K, V> Default for Tracker<K, V> {
         Self {
             installed: HashMap::default(),
             desired: HashMap::default(),
-            queue: VecDeque::new(),
+            queues: [VecDeque::new(), VecDeque::new()],
             unit: 0,
+            lane: Lane::default(),
         }
     }
 }
 
 impl<K: Copy + Eq + Hash, V: PartialEq> Tracker<K, V> {
-    /// Begins a new unit: what is wanted from now on belongs together.
-    pub fn begin_unit(&mut self) {
+    /// Begins a new unit: what is wanted from now on belongs together, in this lane.
+    pub fn begin_unit(&mut self, lane: Lane) {
         self.unit += 1;
+        self.lane = lane;
     }
 
     /// What the kernel holds under `key`.
@@ -76,9 +89,13 @@ impl<K: Copy + Eq + Hash, V: PartialEq> Tracker<K, V> {
             self.desired.remove(&key);
         } else if let Some(pending) = self.desired.get_mut(&key) {
             pending.value = value;
+            // It may wait in the slow lane.
+            if self.lane == Lane::Fast && pending.queued {
+                self.queues[Lane::Fast as usize].push_back((key, self.unit));
+            }
         } else {
             self.desired.insert(key, Pending { value, queued: true });
-            self.queue.push_back((key, self.unit));
+            self.queues[self.lane as usize].push_back((key, self.unit));
         }
     }
 
@@ -97,24 +114,32 @@ impl<K: Copy + Eq + Hash, V: PartialEq> Tracker<K, V> {
         self.desired.len()
     }
 
-    /// The key that has differed longest, with its unit.
+    /// The key that has differed longest, of the fast lane if it has any, with its unit.
     ///
     /// It is the first until it is taken off the queue or equal.
     pub fn first(&mut self) -> Option<(K, Unit)> {
-        while let Some((key, unit)) = self.queue.front() {
-            if self.desired.get(key).is_some_and(|pending| pending.queued) {
-                return Some((*key, *unit));
+        for queue in &mut self.queues {
+            while let Some((key, unit)) = queue.front() {
+                if self.desired.get(key).is_some_and(|pending| pending.queued) {
+                    return Some((*key, *unit));
+                }
+                queue.pop_front();
             }
-            self.queue.pop_front();
         }
         None
+    }
+
+    fn pop_first(&mut self) {
+        if let Some(queue) = self.queues.iter_mut().find(|queue| !queue.is_empty()) {
+            queue.pop_front();
+        }
     }
 
     /// Takes `key`, the first, off the queue with what should be there: a transaction makes it so.
     ///
     /// [`Tracker::commit`] or [`Tracker::observe`] must follow.
     pub fn take_first_whole(&mut self, key: &K) -> Option<V> {
-        self.queue.pop_front();
+        self.pop_first();
         self.desired.remove(key).and_then(|pending| pending.value)
     }
 
@@ -123,7 +148,7 @@ impl<K: Copy + Eq + Hash, V: PartialEq> Tracker<K, V> {
     ///
     /// [`Tracker::commit`] or [`Tracker::observe`] must follow.
     pub fn take_first(&mut self, key: &K, next: Option<&V>) {
-        self.queue.pop_front();
+        self.pop_first();
         match self.desired.get_mut(key) {
             Some(pending) if pending.value.as_ref() != next => pending.queued = false,
             _ => _ = self.desired.remove(key),
@@ -140,7 +165,7 @@ impl<K: Copy + Eq + Hash, V: PartialEq> Tracker<K, V> {
             && !pending.queued
         {
             pending.queued = true;
-            self.queue.push_front((key, self.unit));
+            self.queues[Lane::Slow as usize].push_front((key, self.unit));
         }
         self.release_memory();
     }
@@ -149,8 +174,10 @@ impl<K: Copy + Eq + Hash, V: PartialEq> Tracker<K, V> {
     fn release_memory(&mut self) {
         if self.desired.is_empty() && self.desired.capacity() > SMALL {
             self.desired = HashMap::default();
-            self.queue.clear();
-            self.queue.shrink_to(SMALL);
+            for queue in &mut self.queues {
+                queue.clear();
+                queue.shrink_to(SMALL);
+            }
         }
     }
 
@@ -161,7 +188,7 @@ impl<K: Copy + Eq + Hash, V: PartialEq> Tracker<K, V> {
     pub fn observe(&mut self, installed: HashMap<K, V>) {
         self.installed = installed;
         self.desired = HashMap::default();
-        self.queue = VecDeque::new();
+        self.queues = [VecDeque::new(), VecDeque::new()];
     }
 }
 
@@ -200,6 +227,19 @@ mod tests {
         tracker.want(1, Some(11));
         assert_eq!(settle(&mut tracker), [1]);
         assert_eq!(tracker.installed(&1), Some(&11));
+    }
+
+    #[test]
+    fn the_fast_lane_is_taken_first_also_for_a_key_that_waits_in_the_slow_one() {
+        let mut tracker = Tracker::default();
+        for key in 1..=3 {
+            tracker.want(key, Some(10));
+        }
+        tracker.begin_unit(Lane::Fast);
+        tracker.want(4, Some(10));
+        tracker.want(2, Some(11));
+        assert_eq!(settle(&mut tracker), [4, 2, 1, 3]);
+        assert_eq!(tracker.installed(&2), Some(&11));
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub struct Piece {
     pub operations: Vec<Operation>,
     /// The keys that change; `None` if nothing is left under the key.
     pub fragments: Vec<(Key, Option<Fragment>)>,
+    /// About how many bytes the operations take.
+    pub bytes: usize,
 }
 
 /// How much a piece may hold, in bytes.
@@ -71,7 +73,8 @@ pub fn take(desired: &mut Desired, room: Room) -> Piece {
         changes.add(desired.layouts(), &key, installed, next.as_ref().unwrap_or(&nothing));
         fragments.push((key, next));
     }
-    Piece { operations: changes.into_operations(desired.layouts()), fragments }
+    let bytes = changes.bytes;
+    Piece { operations: changes.into_operations(desired.layouts()), fragments, bytes }
 }
 
 /// Element changes by set, in the order of the tables and of the sets in them.

@@ -153,16 +153,15 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
     }
 
-    /// Takes in a batch of events and all that wait behind it.
+    /// Takes in a batch of events and all that wait behind it, each by itself: a small change that
+    /// comes with a large one stays a small one.
     fn take_in(&mut self, batch: Vec<Event>) {
-        let mut events = batch;
+        let was_listed = self.engine.is_listed();
+        self.apply(batch);
         for _ in 0..MAX_BATCHES {
             let Ok(more) = self.events.try_recv() else { break };
-            events.extend(more);
+            self.apply(more);
         }
-        events.iter().filter_map(observed).for_each(|change| self.observe.event(change));
-        let was_listed = self.engine.is_listed();
-        self.engine.apply(events);
         self.observe.node_eligible(self.node_is_eligible());
         if self.engine.is_listed() && !was_listed {
             self.schedule.handle(Input::Ready, now());
@@ -177,6 +176,11 @@ impl<K: Kernel + Send + 'static> Run<K> {
             // Before everything is listed, the object may be still to come.
             (None, WithoutNode::Fit) => self.engine.is_listed(),
         }
+    }
+
+    fn apply(&mut self, events: Vec<Event>) {
+        events.iter().filter_map(observed).for_each(|change| self.observe.event(change));
+        self.engine.apply(events);
     }
 
     /// Something may differ from what the kernel holds now.
@@ -243,20 +247,15 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// Commits step by step until the kernel holds what is desired. Between steps, events that
     /// came in are taken in, so that they do not wait for the rest. Whether that worked.
     async fn commit_all(&mut self) -> Result<bool, WriterGone> {
-        while let Some(mut step) = self.engine.next_step(self.max_batch) {
-            let transaction = std::mem::take(&mut step.transaction);
-            let (transaction, outcome) = self.writer.commit(transaction).await?;
-            step.transaction = transaction;
-            match outcome {
-                Ok(committed) => {
-                    self.note(&step.transaction, &committed);
-                    self.engine.committed(step);
-                    self.clean();
-                }
-                Err(error) => {
-                    self.refused(&step, &error);
+        loop {
+            let events = &self.events;
+            let next = self.engine.next_step_unless(self.max_batch, || !events.is_empty());
+            if let Some(step) = next {
+                if !self.commit(step).await? {
                     return Ok(false);
                 }
+            } else if self.engine.is_settled() || self.events.is_empty() {
+                break;
             }
             if !self.engine.is_settled() && !self.events.is_empty() {
                 self.take_in(Vec::new());
@@ -267,6 +266,26 @@ impl<K: Kernel + Send + 'static> Run<K> {
             self.watch = Watch::Owned;
         }
         Ok(true)
+    }
+
+    /// Whether the kernel has applied `step`.
+    async fn commit(&mut self, mut step: Step) -> Result<bool, WriterGone> {
+        let transaction = std::mem::take(&mut step.transaction);
+        let (transaction, outcome) = self.writer.commit(transaction).await?;
+        step.transaction = transaction;
+        match outcome {
+            Ok(committed) => {
+                self.note(&step.transaction, &committed);
+                self.engine.learn_pace(&step, committed.kernel_time);
+                self.engine.committed(step);
+                self.clean();
+                Ok(true)
+            }
+            Err(error) => {
+                self.refused(&step, &error);
+                Ok(false)
+            }
+        }
     }
 
     /// Has the flows deleted that the last commit made stale.

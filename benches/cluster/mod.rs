@@ -2,6 +2,8 @@
 //!
 //! Service `n` has one TCP port, and its endpoints are those of one slice.
 
+#![allow(dead_code, reason = "each measurement and test that includes it uses a part")]
+
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU16;
@@ -84,7 +86,8 @@ pub(crate) fn watch_line(number: u32, endpoints: Range<u32>) -> String {
     line
 }
 
-fn endpoint_address(service: u32, i: u32) -> Ipv4Addr {
+/// Address of endpoint `i` of a service.
+pub(crate) fn endpoint_address(service: u32, i: u32) -> Ipv4Addr {
     Ipv4Addr::from(0x0b00_0000 + service * 8 + i)
 }
 

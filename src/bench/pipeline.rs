@@ -117,6 +117,7 @@ impl Pipeline {
     fn converge(&mut self, loaded: &mut Loaded) -> Result<(), BenchError> {
         while let Some(step) = self.engine.next_step(self.kernel.max_batch()) {
             let committed = self.kernel.commit(&step.transaction)?;
+            self.engine.learn_pace(&step, committed.kernel_time);
             self.committed(step);
             loaded.in_kernel += committed.kernel_time;
             loaded.longest = loaded.longest.max(committed.kernel_time);
@@ -155,6 +156,7 @@ impl Pipeline {
             stages.committed += committed.kernel_time;
             stages.noted += took - committed.encode_time - committed.kernel_time;
             stages.transactions += 1;
+            self.engine.learn_pace(&step, committed.kernel_time);
             stages.noted += timed(|| self.committed(step)).1;
             let (step, took) = timed(|| self.engine.next_step(self.kernel.max_batch()));
             stages.diffed += took;

@@ -59,6 +59,7 @@ fn commit_all<K: Kernel>(
         match kernel.commit(&step.transaction) {
             Ok(committed) => {
                 summary.add(&step.transaction, &committed);
+                engine.learn_pace(&step, committed.kernel_time);
                 engine.committed(step);
             }
             Err(error) => match error {

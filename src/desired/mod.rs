@@ -30,7 +30,7 @@ use ahash::{HashMap, HashSet};
 use self::claims::{Claims, Outcome, Precedence, Released};
 use self::frontend::Wanted;
 use self::serving::Serving;
-use crate::diff::Tracker;
+use crate::diff::{Lane, Tracker};
 use crate::model::{Cluster, ObjectName, Problem};
 use crate::nft::Family;
 
@@ -110,13 +110,19 @@ impl Desired {
         self.claims.holder(key)
     }
 
-    /// Renders a service again, and those that waited for an address which it gives back.
-    pub fn render_service(&mut self, name: &ObjectName, cluster: &Cluster) -> Vec<Problem> {
+    /// Renders a service again, and those that waited for an address which it gives back. What
+    /// changes goes to the kernel by `lane`.
+    pub fn render_service(
+        &mut self,
+        name: &ObjectName,
+        cluster: &Cluster,
+        lane: Lane,
+    ) -> Vec<Problem> {
         let mut problems = Vec::new();
-        self.tracker.begin_unit();
+        self.tracker.begin_unit(lane);
         let mut names = self.render_one(name, cluster, &mut problems);
         while let Some(name) = names.pop() {
-            self.tracker.begin_unit();
+            self.tracker.begin_unit(lane);
             names.extend(self.render_one(&name, cluster, &mut problems));
         }
         problems
@@ -134,7 +140,7 @@ impl Desired {
 
     /// Sets the addresses that accept traffic to node ports.
     pub fn set_node_port_ips(&mut self, addresses: &[IpAddr]) {
-        self.tracker.begin_unit();
+        self.tracker.begin_unit(Lane::Fast);
         let former = std::mem::replace(&mut self.node_port_ips, addresses.to_vec());
         for address in former.into_iter().filter(|former| !addresses.contains(former)) {
             self.tracker.want(Key::NodePortIp(address), None);
@@ -162,7 +168,7 @@ impl Desired {
 
     /// Removes every installed key that nobody asks for.
     pub fn sweep(&mut self) {
-        self.tracker.begin_unit();
+        self.tracker.begin_unit(Lane::Slow);
         let unclaimed = |key: &&Key| match key {
             Key::NodePortIp(address) => !self.node_port_ips.contains(address),
             Key::Frontend { .. } | Key::NodePort { .. } | Key::ClusterIp(_) | Key::Hairpin(..) => {
@@ -355,7 +361,7 @@ mod tests {
             self.cluster.apply(event, &mut touched);
             let mut problems = Vec::new();
             for name in &touched.services {
-                problems.extend(self.desired.render_service(name, &self.cluster));
+                problems.extend(self.desired.render_service(name, &self.cluster, Lane::Slow));
             }
             let piece =
                 plan::take(&mut self.desired, plan::Room { budget: usize::MAX, limit: usize::MAX });

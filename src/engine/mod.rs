@@ -5,6 +5,7 @@
 
 mod backlog;
 mod base_state;
+mod pace;
 mod read_back;
 mod routing;
 mod stale;
@@ -14,16 +15,19 @@ pub use routing::ClosedNodePorts;
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ahash::HashSet;
 
 use self::backlog::{Backlog, SMALL_CHANGE};
 use self::base_state::Installed;
+use self::pace::Pace;
 use self::stale::NodeAddresses;
 use crate::config::Routing;
 use crate::conntrack::StaleFlow;
 use crate::desired::base::{ChainSpec, Settings, TABLE, chains};
 use crate::desired::{Desired, Fragment, Key, Layouts, elements};
+use crate::diff::Lane;
 use crate::model::{Cluster, Event, ObjectName, Problem, Touched};
 use crate::nft::{Acknowledge, Family, Operation, Table, TableFlags, Transaction};
 use crate::plan;
@@ -39,6 +43,7 @@ pub struct Engine {
     desired: Desired,
     tables: [TableState; 2],
     backlog: Backlog,
+    pace: Pace,
     problems: Vec<Problem>,
     /// Services with a refused element since everything was settled last.
     suspects: HashSet<ObjectName>,
@@ -64,12 +69,14 @@ struct TableState {
 }
 
 /// A transaction, and what is known once it is applied.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Step {
     /// What is to be committed.
     pub transaction: Transaction,
     tables: Vec<Family>,
     fragments: Vec<(Key, Option<Fragment>)>,
+    /// About how many bytes the transaction takes.
+    bytes: usize,
 }
 
 /// Who is to blame for a refused transaction.
@@ -83,9 +90,8 @@ pub enum Blame {
     Excluded(ObjectName),
 }
 
-/// A transaction is cut when it reaches about this size, so that the kernel's lock is held for
-/// some ten milliseconds only and small changes get their turn.
-const PIECE_BYTES: usize = 512 * 1024;
+/// So many services of a large change are rendered whatever waits, so that it comes to an end.
+const UNINTERRUPTED: usize = 256;
 
 impl Engine {
     /// An engine that knows nothing of the cluster and of the kernel yet.
@@ -105,6 +111,7 @@ impl Engine {
             desired: Desired::default(),
             tables: [table(Family::Ip), table(Family::Ip6)],
             backlog: Backlog::default(),
+            pace: Pace::default(),
             problems: Vec::new(),
             suspects: HashSet::default(),
             sweep_due: false,
@@ -208,20 +215,28 @@ impl Engine {
     ///
     /// [`Engine::committed`] or [`Engine::observe`] must follow.
     pub fn next_step(&mut self, max_batch: usize) -> Option<Step> {
-        let mut step =
-            Step { transaction: Transaction::default(), tables: Vec::new(), fragments: Vec::new() };
-        let mut budget = max_batch.min(PIECE_BYTES);
-        let mut bytes = 0;
+        self.next_step_unless(max_batch, || false)
+    }
+
+    /// The same, for a caller who may have something to do that should not wait: soon after
+    /// `interrupted` says so it is what is ready by then, or `None` although more is to be done.
+    pub fn next_step_unless(
+        &mut self,
+        max_batch: usize,
+        interrupted: impl Fn() -> bool,
+    ) -> Option<Step> {
+        let mut step = Step::default();
+        let mut budget = max_batch.min(self.pace.piece_bytes());
         for i in 0..self.tables.len() {
             let operations = self.table_operations(i);
             if operations.is_empty() {
                 continue;
             }
             let size = encoded_size(&operations);
-            if bytes > 0 && bytes + size > max_batch {
+            if step.bytes > 0 && step.bytes + size > max_batch {
                 return Some(step);
             }
-            bytes += size;
+            step.bytes += size;
             if matches!(self.tables[i].installed, Installed::Foreign) {
                 // What is replaced is replaced whole, if one transaction can hold it.
                 budget = max_batch;
@@ -230,34 +245,34 @@ impl Engine {
             step.transaction.operations.extend(operations);
         }
         // Sizes of elements are estimates, so an eighth is left free.
-        let limit = (max_batch - max_batch / 8).saturating_sub(bytes);
-        if bytes == 0 || limit >= PIECE_BYTES / 2 {
+        let limit = (max_batch - max_batch / 8).saturating_sub(step.bytes);
+        if step.bytes == 0 || limit >= self.pace.piece_bytes() / 2 {
             let room = plan::Room { budget: budget.min(limit), limit };
-            let piece = self.next_piece(room);
+            let piece = self.next_piece(room, interrupted);
             match step.transaction.operations.is_empty() {
                 true => step.transaction.operations = piece.operations,
                 false => step.transaction.operations.extend(piece.operations),
             }
             step.fragments = piece.fragments;
+            step.bytes += piece.bytes;
         }
         (!step.transaction.operations.is_empty()).then_some(step)
     }
 
-    /// Renders and takes changes that fill the room; empty only if there is none left.
-    fn next_piece(&mut self, room: plan::Room) -> plan::Piece {
+    /// Renders and takes changes that fill the room; empty only if there is none left, or if
+    /// `interrupted`.
+    fn next_piece(&mut self, room: plan::Room, interrupted: impl Fn() -> bool) -> plan::Piece {
         loop {
-            while plan::estimate(&self.desired) < room.budget
-                && let Some(name) = self.backlog.next()
-            {
-                let problems = self.desired.render_service(&name, &self.cluster);
-                self.problems.extend(problems);
-            }
+            let is_complete = self.render(room.budget, &interrupted);
             let piece = plan::take(&mut self.desired, room);
             if !piece.operations.is_empty() {
                 return piece;
             }
             // What was taken came to the same in the kernel.
             self.commit_fragments(piece.fragments);
+            if !is_complete {
+                return plan::Piece::default();
+            }
             if self.backlog.is_empty() && self.desired.is_settled() {
                 if !std::mem::take(&mut self.sweep_due) {
                     return plan::Piece::default();
@@ -265,6 +280,36 @@ impl Engine {
                 self.desired.sweep();
             }
         }
+    }
+
+    /// Renders small changes, and of large ones what fits about `budget` bytes. Whether it was
+    /// not interrupted.
+    fn render(&mut self, budget: usize, interrupted: impl Fn() -> bool) -> bool {
+        while let Some(name) = self.backlog.next(Lane::Fast) {
+            self.render_service(&name, Lane::Fast);
+        }
+        let mut rendered = 0;
+        while plan::estimate(&self.desired) < budget
+            && let Some(name) = self.backlog.next(Lane::Slow)
+        {
+            self.render_service(&name, Lane::Slow);
+            rendered += 1;
+            if rendered >= UNINTERRUPTED && interrupted() {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn render_service(&mut self, name: &ObjectName, lane: Lane) {
+        let problems = self.desired.render_service(name, &self.cluster, lane);
+        self.problems.extend(problems);
+    }
+
+    /// The kernel took `time` for `step`: later ones are cut so that they take about as long as one
+    /// should.
+    pub fn learn_pace(&mut self, step: &Step, time: Duration) {
+        self.pace.learn(step.bytes, time);
     }
 
     /// The kernel has applied `step`.

@@ -1,0 +1,141 @@
+//! A large change goes to the kernel in pieces, and a small one goes out with the next piece.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+#[path = "../benches/cluster/mod.rs"]
+mod cluster;
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::{MAX_BATCH, endpoint_address, service, slice};
+use deltaproxy::engine::{Engine, Step};
+use deltaproxy::model::{Change, Event, Node, ObjectName, Resource};
+
+/// As many as fill several pieces.
+const MANY: u32 = 4_000;
+
+/// Whether the transaction has a slot for this endpoint.
+fn has(step: &Step, endpoint: Ipv4Addr) -> bool {
+    let slot = format!(": {endpoint} . 8080");
+    step.transaction.operations.iter().any(|operation| operation.to_string().contains(&slot))
+}
+
+/// Gives service `number` one endpoint more, while a piece of something large is in the kernel, and
+/// checks that the next piece has it and is not the last.
+#[track_caller]
+fn check_not_delayed(engine: &mut Engine, number: u32) {
+    let piece = engine.next_step(MAX_BATCH).unwrap();
+    let endpoint = endpoint_address(number, 5);
+    assert!(!has(&piece, endpoint));
+    engine.apply([slice(number, 0..6)]);
+    engine.committed(piece);
+    let next = engine.next_step(MAX_BATCH).unwrap();
+    assert!(has(&next, endpoint), "the small change waits for another piece");
+    engine.committed(next);
+    assert!(!engine.is_settled(), "the large change was too small to show anything");
+    settle(engine);
+}
+
+/// Commits what is left; how many transactions that took.
+fn settle(engine: &mut Engine) -> usize {
+    let steps = std::iter::from_fn(|| {
+        let step = engine.next_step(MAX_BATCH)?;
+        engine.committed(step);
+        Some(())
+    });
+    let count = steps.count();
+    assert!(engine.is_settled());
+    count
+}
+
+fn load(engine: &mut Engine, numbers: std::ops::Range<u32>) {
+    let events = numbers.flat_map(|number| [service(number), slice(number, 0..5)]);
+    engine.apply(events.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_change_of_a_service_that_waits_itself_is_brought_forward() {
+    let mut engine = cluster::engine(1, 5);
+    load(&mut engine, 1..MANY);
+    check_not_delayed(&mut engine, MANY - 1);
+}
+
+#[test]
+fn a_change_during_a_load_is_not_delayed() {
+    let mut engine = cluster::engine(1, 5);
+    load(&mut engine, 1..MANY);
+    check_not_delayed(&mut engine, 0);
+}
+
+#[test]
+fn a_change_while_all_other_services_are_removed_is_not_delayed() {
+    let mut engine = cluster::engine(MANY, 5);
+    let (kept, again) = ([service(0), slice(0, 0..5)], [Resource::Services].map(Event::Relist));
+    let listed = [Event::Listed(Resource::Services)];
+    engine.apply(again.into_iter().chain(kept).chain(listed));
+    check_not_delayed(&mut engine, 0);
+}
+
+#[test]
+fn a_change_while_a_huge_service_grows_is_not_delayed() {
+    let mut engine = cluster::engine(2, 5);
+    engine.apply([slice(1, 0..20_000)]);
+    check_not_delayed(&mut engine, 0);
+}
+
+#[test]
+fn a_change_beside_many_others_of_its_size_is_not_delayed() {
+    let mut engine = cluster::engine(300, 5);
+    load(&mut engine, 300..MANY);
+    engine.apply((1..250).map(|number| slice(number, 0..6)));
+    check_not_delayed(&mut engine, 0);
+}
+
+fn with_zone_hints(mut slice: Event) -> Event {
+    let Event::EndpointSlice(Change::Is(object)) = &mut slice else { panic!("not a slice") };
+    let zones = Arc::new(vec!["zone".into()]);
+    object.endpoints.iter_mut().for_each(|endpoint| endpoint.zones = Some(Arc::clone(&zones)));
+    slice
+}
+
+#[test]
+fn rendering_what_comes_to_the_same_can_be_interrupted() {
+    let mut engine = cluster::engine(MANY, 5);
+    // Hints for zones make every service depend on the zone of the node.
+    engine.apply((0..MANY).map(|number| with_zone_hints(slice(number, 0..5))).collect::<Vec<_>>());
+    settle(&mut engine);
+    engine.apply([Event::Node(Change::Is(Node {
+        name: ObjectName::cluster_scoped("node"),
+        zone: Some("zone".into()),
+        addresses: Vec::new(),
+        pod_cidrs: Vec::new(),
+        leaving: false,
+    }))]);
+    assert!(engine.next_step_unless(MAX_BATCH, || true).is_none());
+    assert!(!engine.is_settled());
+    engine.apply([slice(0, 0..6)]);
+    let step = engine.next_step_unless(MAX_BATCH, || true).unwrap();
+    assert!(has(&step, endpoint_address(0, 5)));
+    engine.committed(step);
+    assert_eq!(settle(&mut engine), 0);
+}
+
+#[test]
+fn a_kernel_that_takes_long_gets_more_and_smaller_pieces() {
+    let pieces = |kernel_time| {
+        let mut engine = cluster::engine(1, 5);
+        load(&mut engine, 1..MANY);
+        let mut pieces = 0;
+        while let Some(step) = engine.next_step(MAX_BATCH) {
+            engine.learn_pace(&step, kernel_time);
+            engine.committed(step);
+            pieces += 1;
+        }
+        pieces
+    };
+    let usual = pieces(Duration::from_millis(10));
+    let slow = pieces(Duration::from_millis(100));
+    assert!(usual >= 5 && slow > 3 * usual, "{usual} pieces, and {slow} of a slow kernel");
+}
