@@ -53,7 +53,7 @@ pub(super) struct Rendered {
 ///
 /// Labels are shared with what is `installed` where they are the same.
 pub(super) fn render(
-    view: ServiceView<'_>,
+    view: &ServiceView<'_>,
     layouts: &Layouts,
     installed: &Tracker<Key, Fragment>,
 ) -> Rendered {
@@ -117,7 +117,7 @@ struct PortRenderer<'a> {
 
 impl<'a> PortRenderer<'a> {
     fn new(
-        view: ServiceView<'a>,
+        view: &'a ServiceView<'a>,
         port: &'a ServicePort,
         layout: &'a Layout,
         installed: &Tracker<Key, Fragment>,
@@ -140,12 +140,12 @@ impl<'a> PortRenderer<'a> {
                 });
             }
         }
-        let label = label(view.service, port, |key| installed.installed(key)?.label.as_ref());
+        let label = label(&view.service, port, |key| installed.installed(key)?.label.as_ref());
         let ipv4 = layout.family == Family::Ip;
         let node_address = view.node_address(ipv4);
         let serving =
             (port.protocol == Protocol::Udp).then(|| view.serving_endpoints(port, ipv4).into());
-        let service = view.service;
+        let service = &view.service;
         let (cluster, local) = (shared(&cluster), shared(&local));
         Self { service, port, layout, cluster, local, node_address, serving, label, rendered }
     }

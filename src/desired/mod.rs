@@ -190,7 +190,7 @@ impl Desired {
         let mut rendered = cluster
             .service(name)
             .filter(|_| !self.excluded.contains(name))
-            .map(|view| frontend::render(view, &self.layouts, &self.tracker))
+            .map(|view| frontend::render(&view, &self.layouts, &self.tracker))
             .unwrap_or_default();
         problems.append(&mut rendered.problems);
         let former = self.owned.get_mut(name).map(std::mem::take).unwrap_or_default();
@@ -286,7 +286,7 @@ fn conflict(outcome: &Outcome, name: &ObjectName, key: &Key) -> Option<Problem> 
 }
 
 fn precedence(cluster: &Cluster, name: &ObjectName) -> Precedence {
-    let created = cluster.service(name).map_or(i64::MAX, |view| view.service.created);
+    let created = cluster.created(name).unwrap_or(i64::MAX);
     (created, name.clone())
 }
 

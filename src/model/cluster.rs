@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use ahash::{HashMap, HashSet};
 
+use super::stored::{PortLists, StoredService, StoredSlice};
 use super::{
     Change, EndpointSlice, Event, Node, ObjectName, Resource, Service, ServiceCidr, ServicePort,
     Target, UsableEndpoints,
@@ -16,6 +17,7 @@ use super::{
 #[derive(Debug, Default)]
 pub struct Cluster {
     services: HashMap<ObjectName, Entry>,
+    port_lists: PortLists,
     /// The service of each slice; the slice itself is kept with its service.
     slices: HashMap<ObjectName, Marked<ObjectName>>,
     node: Option<Marked<Node>>,
@@ -35,19 +37,19 @@ pub struct Touched {
 }
 
 /// A service with everything that decides where its packets go.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ServiceView<'a> {
     /// The Service.
-    pub service: &'a Service,
-    slices: &'a [EndpointSlice],
+    pub service: Service,
+    slices: &'a [StoredSlice],
     node: Option<&'a Node>,
 }
 
 /// A service and its slices. Slices may be there before their service.
 #[derive(Debug, Default)]
 struct Entry {
-    service: Option<Marked<Box<Service>>>,
-    slices: Vec<EndpointSlice>,
+    service: Option<Box<Marked<StoredService>>>,
+    slices: Vec<StoredSlice>,
 }
 
 /// An object and the listing that named it last.
@@ -93,9 +95,14 @@ impl Cluster {
 
     /// The service of this name, if there is one that is routed.
     pub fn service(&self, name: &ObjectName) -> Option<ServiceView<'_>> {
-        let entry = self.services.get(name)?;
-        let service = &entry.service.as_ref()?.object;
+        let (name, entry) = self.services.get_key_value(name)?;
+        let service = entry.service.as_ref()?.object.restore(name.clone());
         Some(ServiceView { service, slices: &entry.slices, node: self.node() })
+    }
+
+    /// When the service of this name was created, in seconds since 1970.
+    pub fn created(&self, name: &ObjectName) -> Option<i64> {
+        Some(self.services.get(name)?.service.as_ref()?.object.created)
     }
 
     /// Names of all routed services, in no order.
@@ -123,12 +130,17 @@ impl Cluster {
             Change::Is(service) => {
                 let name = service.name.clone();
                 let entry = self.services.entry(name.clone()).or_default();
-                if replace(&mut entry.service, Box::new(service), listing) {
-                    touched.services.insert(name);
+                let object = StoredService::new(service, &mut self.port_lists);
+                match &mut entry.service {
+                    Some(known) if known.object == object => known.listing = listing,
+                    known => {
+                        *known = Some(Box::new(Marked { object, listing }));
+                        touched.services.insert(name);
+                    }
                 }
             }
             Change::Invalid(name) => {
-                let entry = self.services.get_mut(&name).and_then(|e| e.service.as_mut());
+                let entry = self.services.get_mut(&name).and_then(|e| e.service.as_deref_mut());
                 mark(entry, listing);
             }
             Change::Gone(name) => self.remove_service(&name, touched),
@@ -148,36 +160,34 @@ impl Cluster {
     fn apply_slice(&mut self, change: Change<EndpointSlice>, touched: &mut Touched) {
         let listing = self.listings[Resource::EndpointSlices as usize].number;
         match change {
-            Change::Is(mut slice) => {
-                // One copy of the name is enough for a service and its slices.
-                if let Some((name, _)) = self.services.get_key_value(&slice.service) {
-                    slice.service = name.clone();
-                }
-                let mut touch = |service: &ObjectName| touched.services.insert(service.clone());
-                let owner = Marked { object: slice.service.clone(), listing };
-                let former = self.slices.insert(slice.name.clone(), owner);
-                if let Some(former) = former.filter(|former| former.object != slice.service) {
-                    take_slice(&mut self.services, &former.object, &slice.name);
-                    touch(&former.object);
-                }
-                let entry = self.services.entry(slice.service.clone()).or_default();
-                match entry.slices.iter_mut().find(|old| old.name == slice.name) {
-                    Some(old) if *old == slice => {}
-                    Some(old) => {
-                        touch(&slice.service);
-                        *old = slice;
-                    }
-                    None => {
-                        touch(&slice.service);
-                        // Most services have one slice, and there are very many of them.
-                        entry.slices.reserve_exact(1);
-                        entry.slices.push(slice);
-                    }
-                }
-            }
+            Change::Is(slice) => self.put_slice(slice, listing, touched),
             Change::Invalid(name) => mark(self.slices.get_mut(&name), listing),
             Change::Gone(name) => self.remove_slice(&name, touched),
         }
+    }
+
+    fn put_slice(&mut self, slice: EndpointSlice, listing: u32, touched: &mut Touched) {
+        // One copy of the name is enough for a service and its slices.
+        let known = self.services.get_key_value(&slice.service).map(|(name, _)| name);
+        let service = known.unwrap_or(&slice.service).clone();
+        let owner = Marked { object: service.clone(), listing };
+        let former = self.slices.insert(slice.name.clone(), owner);
+        if let Some(former) = former.filter(|former| former.object != service) {
+            take_slice(&mut self.services, &former.object, &slice.name);
+            touched.services.insert(former.object);
+        }
+        let slice = StoredSlice::new(slice, &mut self.port_lists);
+        let entry = self.services.entry(service.clone()).or_default();
+        match entry.slices.iter_mut().find(|old| old.name == slice.name) {
+            Some(old) if *old == slice => return,
+            Some(old) => *old = slice,
+            None => {
+                // Most services have one slice, and there are very many of them.
+                entry.slices.reserve_exact(1);
+                entry.slices.push(slice);
+            }
+        }
+        touched.services.insert(service);
     }
 
     fn remove_slice(&mut self, name: &ObjectName, touched: &mut Touched) {
@@ -259,12 +269,11 @@ impl Cluster {
 
 impl Entry {
     fn has_source_ranges(&self) -> bool {
-        self.service.as_ref().is_some_and(|service| !service.object.source_ranges.is_empty())
+        self.service.as_ref().is_some_and(|service| service.object.has_source_ranges())
     }
 
     fn has_zone_hints(&self) -> bool {
-        let mut endpoints = self.slices.iter().flat_map(|slice| &slice.endpoints);
-        self.service.is_some() && endpoints.any(|endpoint| endpoint.zones.is_some())
+        self.service.is_some() && self.slices.iter().any(StoredSlice::has_zone_hints)
     }
 }
 

@@ -1,4 +1,4 @@
-//! An EndpointSlice as routing sees it, small because clusters have a million endpoints.
+//! An EndpointSlice as routing sees it.
 
 use std::net::IpAddr;
 use std::num::NonZeroU16;
@@ -20,7 +20,7 @@ pub struct EndpointSlice {
 }
 
 /// One port of an EndpointSlice.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EndpointPort {
     /// Name of the service port it serves, empty if unnamed.
     pub name: Arc<str>,

@@ -6,14 +6,17 @@
 mod cluster;
 mod endpoint;
 mod event;
+mod interner;
 mod name;
 mod node;
 mod service;
+mod stored;
 mod usable;
 
 pub use cluster::{Cluster, ServiceView, Touched};
 pub use endpoint::{Conditions, Endpoint, EndpointPort, EndpointSlice, Zones};
 pub use event::{Change, Event, Problem, Resource};
+pub use interner::Interner;
 pub use name::ObjectName;
 pub use node::{Node, ServiceCidr};
 pub use service::{Protocol, Service, ServicePort, TrafficPolicy};

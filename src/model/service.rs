@@ -58,7 +58,7 @@ impl Service {
 }
 
 /// One port of a Service.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServicePort {
     /// Port name, empty if unnamed. Endpoint slices refer to it.
     pub name: Arc<str>,

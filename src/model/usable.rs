@@ -11,7 +11,8 @@ use std::sync::Arc;
 use ahash::HashMap;
 use smallvec::SmallVec;
 
-use super::{Conditions, EndpointSlice, ServicePort, Zones};
+use super::stored::StoredSlice;
+use super::{Conditions, ServicePort, Zones};
 
 /// Where a packet can go: an endpoint's address and port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -63,7 +64,7 @@ impl UsableEndpoints {
 
     /// Selects from `slices` what serves `port`; `zone` is this node's.
     pub(super) fn select(
-        slices: &[EndpointSlice],
+        slices: &[StoredSlice],
         port: &ServicePort,
         ipv4: bool,
         zone: Option<&Arc<str>>,
@@ -142,7 +143,7 @@ fn targets_or<'a, 'c: 'a>(
 
 /// Every target that takes traffic, new or old: ready, or serving until it ends; sorted. Neither
 /// policies nor topology count.
-pub(super) fn serving(slices: &[EndpointSlice], port: &ServicePort, ipv4: bool) -> Vec<Target> {
+pub(super) fn serving(slices: &[StoredSlice], port: &ServicePort, ipv4: bool) -> Vec<Target> {
     let candidates = candidates(slices, port, ipv4).into_iter();
     let serving = candidates.filter(|c| c.conditions.ready || c.serves_terminating());
     let mut targets: Vec<_> = serving.map(|c| c.target).collect();
@@ -151,16 +152,16 @@ pub(super) fn serving(slices: &[EndpointSlice], port: &ServicePort, ipv4: bool) 
 }
 
 /// Every target once, in the order of slices and endpoints.
-fn candidates<'a>(slices: &'a [EndpointSlice], port: &ServicePort, ipv4: bool) -> Candidates<'a> {
+fn candidates<'a>(slices: &'a [StoredSlice], port: &ServicePort, ipv4: bool) -> Candidates<'a> {
     let mut found = Candidates::new();
     let mut index = Index::default();
     for slice in slices {
         let ports = slice.ports.iter();
         for slice_port in ports.filter(|p| p.name == port.name && p.protocol == port.protocol) {
-            found.reserve(slice.endpoints.len());
-            for endpoint in slice.endpoints.iter().filter(|e| e.address.is_ipv4() == ipv4) {
+            found.reserve(slice.len());
+            for endpoint in slice.endpoints().filter(|e| e.address.is_ipv4() == ipv4) {
                 let target = Target { address: endpoint.address, port: slice_port.port };
-                let (conditions, zones) = (endpoint.conditions, endpoint.zones.as_ref());
+                let (conditions, zones) = (endpoint.conditions, endpoint.zones);
                 let candidate = Candidate { target, conditions, zones };
                 match index.position(&found, target) {
                     Some(known) if found[known].rank() < candidate.rank() => {
@@ -203,7 +204,8 @@ impl Index {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Endpoint, EndpointPort, ObjectName, Protocol};
+    use crate::model::stored::PortLists;
+    use crate::model::{Endpoint, EndpointPort, EndpointSlice, ObjectName, Protocol};
 
     const READY: Conditions = Conditions {
         ready: true,
@@ -229,8 +231,8 @@ mod tests {
         Endpoint { zones: Some(Arc::new(vec![zone.into()])), ..endpoint.clone() }
     }
 
-    fn slice(port: u16, endpoints: &[Endpoint]) -> EndpointSlice {
-        EndpointSlice {
+    fn slice(port: u16, endpoints: &[Endpoint]) -> StoredSlice {
+        let slice = EndpointSlice {
             name: ObjectName::namespaced("default", &format!("slice-{port}")),
             service: ObjectName::namespaced("default", "web"),
             ports: vec![EndpointPort {
@@ -239,7 +241,8 @@ mod tests {
                 port: NonZeroU16::new(port).unwrap(),
             }],
             endpoints: endpoints.to_vec(),
-        }
+        };
+        StoredSlice::new(slice, &mut PortLists::default())
     }
 
     fn service_port(name: &str, protocol: Protocol) -> ServicePort {
@@ -255,7 +258,7 @@ mod tests {
         targets.iter().map(|target| (last(target.address), target.port.get())).collect()
     }
 
-    fn select(slices: &[EndpointSlice], zone: Option<&str>) -> UsableEndpoints {
+    fn select(slices: &[StoredSlice], zone: Option<&str>) -> UsableEndpoints {
         let zone: Option<Arc<str>> = zone.map(Arc::from);
         let port = service_port("http", Protocol::Tcp);
         UsableEndpoints::select(slices, &port, true, zone.as_ref())

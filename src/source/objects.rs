@@ -7,7 +7,6 @@
 mod address;
 mod converter;
 mod endpoint_slice;
-mod interner;
 mod metadata;
 mod node;
 mod service;

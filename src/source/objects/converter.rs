@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::interner::Interner;
 use super::metadata::object_name;
 use super::{EndpointSlice, Node, Service, ServiceCidr, endpoint_slice, node, service};
-use crate::model::{self, Change, ObjectName, Problem, Protocol, Zones};
+use crate::model::{self, Change, Interner, ObjectName, Problem, Protocol, Zones};
 
 /// Turns API objects into the model, for one node.
 ///

@@ -11,7 +11,7 @@ use ahash::AHashSet;
 /// Values that nobody else holds are dropped when the set has doubled since the last time, so it
 /// stays within twice what is in use.
 #[derive(Debug)]
-pub(super) struct Interner<T: ?Sized> {
+pub struct Interner<T: ?Sized> {
     known: AHashSet<Arc<T>>,
     sweep_at: usize,
 }
@@ -24,7 +24,7 @@ impl<T: ?Sized> Default for Interner<T> {
 
 impl<T: ?Sized + Eq + Hash> Interner<T> {
     /// The shared copy of `value`.
-    pub(super) fn share<'a>(&mut self, value: &'a T) -> Arc<T>
+    pub fn share<'a>(&mut self, value: &'a T) -> Arc<T>
     where
         Arc<T>: From<&'a T> + Borrow<T>,
     {

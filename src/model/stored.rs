@@ -1,0 +1,326 @@
+//! Services and slices as the cluster keeps them: small, because there are very many of them.
+//!
+//! They say the same as the objects of events. What most objects do not have takes no room, what
+//! many repeat is shared, and an IPv4 endpoint takes eight bytes.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{
+    Conditions, Endpoint, EndpointPort, EndpointSlice, Interner, ObjectName, Service, ServicePort,
+    TrafficPolicy, Zones,
+};
+
+/// Lists of ports that are in use, each once.
+#[derive(Debug, Default)]
+pub(super) struct PortLists {
+    of_services: Interner<[ServicePort]>,
+    of_slices: Interner<[EndpointPort]>,
+}
+
+/// A service without its name.
+#[derive(Debug, PartialEq)]
+pub(super) struct StoredService {
+    pub(super) created: i64,
+    cluster_ips: ClusterIps,
+    ports: Arc<[ServicePort]>,
+    /// `None` if there is nothing unusual about the service.
+    unusual: Option<Box<Unusual>>,
+}
+
+#[derive(Debug, PartialEq)]
+enum ClusterIps {
+    V4(Ipv4Addr),
+    Others(Box<[IpAddr]>),
+}
+
+/// What most services do not have.
+#[derive(Debug, Default, PartialEq)]
+struct Unusual {
+    external_ips: Box<[IpAddr]>,
+    load_balancer_ips: Box<[IpAddr]>,
+    source_ranges: Box<[(IpAddr, u8)]>,
+    internal_traffic_policy: TrafficPolicy,
+    external_traffic_policy: TrafficPolicy,
+    session_affinity: Option<Duration>,
+    health_check_node_port: Option<NonZeroU16>,
+}
+
+/// A slice without the name of its service.
+#[derive(Debug, PartialEq)]
+pub(super) struct StoredSlice {
+    pub(super) name: ObjectName,
+    pub(super) ports: Arc<[EndpointPort]>,
+    endpoints: Endpoints,
+    /// The different lists of zones that endpoints are hinted for.
+    zones: Box<[Arc<Zones>]>,
+}
+
+#[derive(Debug, PartialEq)]
+enum Endpoints {
+    V4(Box<[StoredEndpoint<Ipv4Addr>]>),
+    Others(Box<[StoredEndpoint<IpAddr>]>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct StoredEndpoint<A> {
+    address: A,
+    conditions: u8,
+    /// 0 if there is no zone hint, else one more than the position in the slice's `zones`.
+    zones: u16,
+}
+
+impl StoredService {
+    pub(super) fn new(service: Service, lists: &mut PortLists) -> Self {
+        let unusual = Unusual {
+            external_ips: service.external_ips.into(),
+            load_balancer_ips: service.load_balancer_ips.into(),
+            source_ranges: service.source_ranges.into(),
+            internal_traffic_policy: service.internal_traffic_policy,
+            external_traffic_policy: service.external_traffic_policy,
+            session_affinity: service.session_affinity,
+            health_check_node_port: service.health_check_node_port,
+        };
+        Self {
+            created: service.created,
+            cluster_ips: match service.cluster_ips.as_slice() {
+                [IpAddr::V4(address)] => ClusterIps::V4(*address),
+                addresses => ClusterIps::Others(addresses.into()),
+            },
+            ports: lists.of_services.share(&service.ports),
+            unusual: (unusual != Unusual::default()).then(|| Box::new(unusual)),
+        }
+    }
+
+    /// The service that was stored, under its name.
+    pub(super) fn restore(&self, name: ObjectName) -> Service {
+        let cluster_ips = match &self.cluster_ips {
+            ClusterIps::V4(address) => vec![IpAddr::V4(*address)],
+            ClusterIps::Others(addresses) => addresses.to_vec(),
+        };
+        let plain = Service {
+            created: self.created,
+            ports: self.ports.to_vec(),
+            ..Service::new(name, cluster_ips)
+        };
+        let Some(unusual) = &self.unusual else { return plain };
+        Service {
+            external_ips: unusual.external_ips.to_vec(),
+            load_balancer_ips: unusual.load_balancer_ips.to_vec(),
+            source_ranges: unusual.source_ranges.to_vec(),
+            internal_traffic_policy: unusual.internal_traffic_policy,
+            external_traffic_policy: unusual.external_traffic_policy,
+            session_affinity: unusual.session_affinity,
+            health_check_node_port: unusual.health_check_node_port,
+            ..plain
+        }
+    }
+
+    pub(super) fn has_source_ranges(&self) -> bool {
+        self.unusual.as_ref().is_some_and(|unusual| !unusual.source_ranges.is_empty())
+    }
+}
+
+/// An endpoint of a stored slice.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EndpointView<'a> {
+    pub(super) address: IpAddr,
+    pub(super) conditions: Conditions,
+    pub(super) zones: Option<&'a Arc<Zones>>,
+}
+
+impl StoredSlice {
+    pub(super) fn new(slice: EndpointSlice, lists: &mut PortLists) -> Self {
+        let mut zones: Vec<Arc<Zones>> = Vec::new();
+        let is_v4 = slice.endpoints.iter().all(|endpoint| endpoint.address.is_ipv4());
+        let endpoints = slice.endpoints.iter();
+        let endpoints = if is_v4 {
+            let v4 = endpoints.filter_map(|endpoint| match endpoint.address {
+                IpAddr::V4(address) => Some(stored(address, endpoint, &mut zones)),
+                IpAddr::V6(_) => None,
+            });
+            Endpoints::V4(exact(v4, slice.endpoints.len()))
+        } else {
+            let all = endpoints.map(|endpoint| stored(endpoint.address, endpoint, &mut zones));
+            Endpoints::Others(all.collect())
+        };
+        let ports = lists.of_slices.share(&slice.ports);
+        Self { name: slice.name, ports, endpoints, zones: zones.into() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        match &self.endpoints {
+            Endpoints::V4(list) => list.len(),
+            Endpoints::Others(list) => list.len(),
+        }
+    }
+
+    /// The endpoints in the order of the object.
+    pub(super) fn endpoints(&self) -> impl Iterator<Item = EndpointView<'_>> {
+        let (v4, others) = match &self.endpoints {
+            Endpoints::V4(list) => (&list[..], &[][..]),
+            Endpoints::Others(list) => (&[][..], &list[..]),
+        };
+        let v4 = v4.iter().map(|endpoint| self.view(endpoint));
+        v4.chain(others.iter().map(|endpoint| self.view(endpoint)))
+    }
+
+    pub(super) fn has_zone_hints(&self) -> bool {
+        !self.zones.is_empty()
+    }
+
+    fn view<A: Copy + Into<IpAddr>>(&self, endpoint: &StoredEndpoint<A>) -> EndpointView<'_> {
+        let position = usize::from(endpoint.zones).checked_sub(1);
+        EndpointView {
+            address: endpoint.address.into(),
+            conditions: conditions(endpoint.conditions),
+            zones: position.and_then(|position| self.zones.get(position)),
+        }
+    }
+}
+
+/// Collects into a list that has no room to spare.
+fn exact<T>(items: impl Iterator<Item = T>, length: usize) -> Box<[T]> {
+    let mut list = Vec::with_capacity(length);
+    list.extend(items);
+    list.into()
+}
+
+fn stored<A>(address: A, endpoint: &Endpoint, zones: &mut Vec<Arc<Zones>>) -> StoredEndpoint<A> {
+    let position = endpoint.zones.as_ref().map(|hinted| {
+        zones.iter().position(|known| known == hinted).unwrap_or_else(|| {
+            zones.push(Arc::clone(hinted));
+            zones.len() - 1
+        })
+    });
+    // The API allows 1,000 endpoints in a slice, so there are no more lists.
+    let zones = position.map_or(0, |position| u16::try_from(position + 1).unwrap_or(0));
+    StoredEndpoint { address, conditions: bits(endpoint.conditions), zones }
+}
+
+const READY: u8 = 1 << 0;
+const SERVING: u8 = 1 << 1;
+const TERMINATING: u8 = 1 << 2;
+const LOCAL: u8 = 1 << 3;
+const HAS_NODE_HINTS: u8 = 1 << 4;
+const HINTED_FOR_NODE: u8 = 1 << 5;
+
+fn bits(conditions: Conditions) -> u8 {
+    let Conditions { ready, serving, terminating, local, has_node_hints, hinted_for_node } =
+        conditions;
+    let bit = |holds: bool, bit: u8| if holds { bit } else { 0 };
+    bit(ready, READY)
+        | bit(serving, SERVING)
+        | bit(terminating, TERMINATING)
+        | bit(local, LOCAL)
+        | bit(has_node_hints, HAS_NODE_HINTS)
+        | bit(hinted_for_node, HINTED_FOR_NODE)
+}
+
+fn conditions(bits: u8) -> Conditions {
+    Conditions {
+        ready: bits & READY != 0,
+        serving: bits & SERVING != 0,
+        terminating: bits & TERMINATING != 0,
+        local: bits & LOCAL != 0,
+        has_node_hints: bits & HAS_NODE_HINTS != 0,
+        hinted_for_node: bits & HINTED_FOR_NODE != 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::Protocol;
+
+    const PORT: NonZeroU16 = NonZeroU16::new(80).unwrap();
+
+    #[test]
+    fn a_service_takes_48_bytes_a_slice_72_and_an_ipv4_endpoint_8() {
+        assert_eq!(size_of::<StoredService>(), 48);
+        assert_eq!(size_of::<StoredSlice>(), 72);
+        assert_eq!(size_of::<StoredEndpoint<Ipv4Addr>>(), 8);
+        assert_eq!(size_of::<StoredEndpoint<IpAddr>>(), 20);
+    }
+
+    #[track_caller]
+    fn check_service(service: &Service) {
+        let mut lists = PortLists::default();
+        let stored = StoredService::new(service.clone(), &mut lists);
+        assert_eq!(stored.restore(service.name.clone()), *service);
+    }
+
+    #[test]
+    fn a_service_is_restored_as_it_was() {
+        let name = ObjectName::namespaced("default", "web");
+        let plain = Service {
+            created: 1_700_000_000,
+            ports: vec![ServicePort {
+                name: "http".into(),
+                protocol: Protocol::Tcp,
+                port: PORT,
+                node_port: Some(PORT),
+            }],
+            ..Service::new(name, vec![IpAddr::from([10, 96, 0, 1])])
+        };
+        check_service(&plain);
+        let ipv6 = IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1]);
+        check_service(&Service {
+            cluster_ips: vec![plain.cluster_ips[0], ipv6],
+            external_ips: vec![ipv6],
+            load_balancer_ips: vec![IpAddr::from([192, 0, 2, 1])],
+            source_ranges: vec![(IpAddr::from([192, 0, 2, 0]), 24)],
+            internal_traffic_policy: TrafficPolicy::Local,
+            external_traffic_policy: TrafficPolicy::Local,
+            session_affinity: Some(Duration::from_secs(60)),
+            health_check_node_port: Some(PORT),
+            ..plain
+        });
+    }
+
+    fn any_address() -> impl Strategy<Value = IpAddr> {
+        let v6 = any::<[u8; 16]>().prop_map(IpAddr::from);
+        prop_oneof![9 => any::<[u8; 4]>().prop_map(IpAddr::from), 1 => v6]
+    }
+
+    fn any_endpoint() -> impl Strategy<Value = Endpoint> {
+        let zones = proptest::option::of(0u8..4).prop_map(|zone| {
+            zone.map(|zone| Arc::new(vec![Arc::<str>::from(format!("zone-{zone}").as_str())]))
+        });
+        (any_address(), 0u8..1 << 6, zones).prop_map(|(address, bits, zones)| Endpoint {
+            address,
+            conditions: conditions(bits),
+            zones,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn endpoints_are_restored_as_they_were(
+            endpoints in proptest::collection::vec(any_endpoint(), 0..20)
+        ) {
+            let name = ObjectName::namespaced("default", "web");
+            let slice = EndpointSlice {
+                name: name.clone(),
+                service: name,
+                ports: Vec::new(),
+                endpoints: endpoints.clone(),
+            };
+            let stored = StoredSlice::new(slice, &mut PortLists::default());
+            let restored: Vec<_> = stored
+                .endpoints()
+                .map(|view| Endpoint {
+                    address: view.address,
+                    conditions: view.conditions,
+                    zones: view.zones.cloned(),
+                })
+                .collect();
+            prop_assert_eq!(stored.len(), endpoints.len());
+            prop_assert_eq!(restored, endpoints);
+        }
+    }
+}
