@@ -137,6 +137,7 @@ mod tests {
         check(&[(0, Ready), (0, Committed), (5_000, Changed)], Some((5_000, Task::Commit)));
     }
 
+    /// Case 120 of kube-proxy's behaviour.
     #[test]
     fn a_burst_is_committed_once_and_its_last_change_does_not_delay_it() {
         let burst = [(0, Ready), (0, Committed), (10, Changed), (900, Changed)];

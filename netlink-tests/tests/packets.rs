@@ -67,6 +67,21 @@ fn external_ips_that_no_interface_has_work_from_everywhere() {
     ]);
 }
 
+/// Case 48. What is not captured goes to the default route, where nothing answers.
+#[test]
+fn external_ips_may_be_switched_off() {
+    let mut lab = Lab::with(Routing { external_ips: false, ..routing() });
+    let service = web().external_ip("198.51.100.1").load_balancer_ip("198.51.100.2");
+    lab.apply(&[&service.external_local(), &slice("c")]);
+    lab.check(&[
+        ("pod", "198.51.100.1:80", Silent),
+        ("node", "198.51.100.1:80", Silent),
+        ("pod", "198.51.100.2:80", keeps_source("c")),
+        ("outside", "198.51.100.2:80", Silent),
+        ("pod", WEB, keeps_source("c")),
+    ]);
+}
+
 /// Case 50: also without a node port.
 #[test]
 fn a_load_balancers_ip_leads_to_the_endpoints() {

@@ -1,15 +1,18 @@
 //! Unusual objects and situations: odd spellings, thousands of endpoints, tables of others.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use deltaproxy::config::{LocalDetection, Routing};
 use netlink_tests::scenario::{
     Endpoint, Expect, Family, Lab, Node, Object, Protocol, Proxy, Raw, Scope, Service, Slice,
     keeps_source, masquerades, routing,
 };
-use netlink_tests::{Answer, NODE_IP, nft_available};
+use netlink_tests::{Answer, Host, NODE_IP, nft_available};
 use serde_json::json;
+use socket2::{Domain, Socket, Type};
 
 use Expect::Refused;
 
@@ -239,3 +242,103 @@ const EARLIER: &str = "
             goto endpoint-5OJB2KTY-default/web/tcp/p80-tcp__10.244.9.9/8080
         }
     }";
+
+/// A TCP segment as a raw socket sees it.
+#[derive(Debug, Clone, Copy)]
+struct Segment {
+    source: Ipv4Addr,
+    ports: (u16, u16),
+    sequence: u32,
+    acknowledged: u32,
+    flags: u8,
+}
+
+/// The IPv4 segments that a host receives, and its way to send one of its own making.
+struct Segments(UdpSocket);
+
+impl Segments {
+    fn of(host: &Host) -> Self {
+        let tcp = Some(socket2::Protocol::TCP);
+        let socket = host.run(|| Socket::new(Domain::IPV4, Type::RAW, tcp)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        // The standard library has no raw socket; its calls are the same.
+        Self(UdpSocket::from(OwnedFd::from(socket)))
+    }
+
+    /// The next one of this kind.
+    fn find(&self, mut is_wanted: impl FnMut(&Segment) -> bool) -> Segment {
+        let mut packet = [0; 1500];
+        loop {
+            let len = self.0.recv(&mut packet).expect("the segment comes within the limit");
+            let source = Ipv4Addr::from(<[u8; 4]>::try_from(&packet[12..16]).unwrap());
+            let tcp = &packet[usize::from(packet[0] & 15) * 4..len];
+            let be16 = |at: usize| u16::from_be_bytes([tcp[at], tcp[at + 1]]);
+            let be32 = |at| u32::from(be16(at)) << 16 | u32::from(be16(at + 2));
+            let (sequence, acknowledged) = (be32(4), be32(8));
+            let ports = (be16(0), be16(2));
+            let segment = Segment { source, ports, sequence, acknowledged, flags: tcp[13] };
+            if is_wanted(&segment) {
+                return segment;
+            }
+        }
+    }
+
+    fn send(&self, segment: &Segment, to: Ipv4Addr) {
+        let mut tcp = Vec::new();
+        tcp.extend([segment.ports.0, segment.ports.1].map(u16::to_be_bytes).concat());
+        tcp.extend([segment.sequence, segment.acknowledged].map(u32::to_be_bytes).concat());
+        // The header has five words; window, checksum, no urgent data.
+        tcp.extend([5 << 4, segment.flags, 1, 0, 0, 0, 0, 0]);
+        // RFC 9293: the checksum covers the addresses, the protocol and the length too.
+        let pseudo = [segment.source.octets(), to.octets(), [0, 6, 0, 20]].concat();
+        let words = [pseudo.as_slice(), &tcp].concat();
+        let words = words.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+        let sum = words.sum::<u32>();
+        let folded = (sum & 0xffff) + (sum >> 16);
+        let checksum = !u16::try_from((folded & 0xffff) + (folded >> 16)).unwrap();
+        tcp[16..18].copy_from_slice(&checksum.to_be_bytes());
+        self.0.send_to(&tcp, (to, 0)).unwrap();
+    }
+}
+
+/// Case 100. What conntrack takes for invalid is not translated back: the client gets it from an
+/// address that it does not know and resets the connection. Administrators set
+/// `nf_conntrack_tcp_be_liberal` against it.
+#[test]
+fn a_segment_outside_the_window_ends_a_connection_unless_conntrack_is_liberal() {
+    let (vip, endpoint) = (Ipv4Addr::new(10, 96, 0, 10), Ipv4Addr::new(10, 244, 1, 5));
+    for (liberal, source) in [("0", endpoint), ("1", vip)] {
+        let mut lab = Lab::new();
+        lab.world.node().sysctl("netfilter/nf_conntrack_tcp_be_liberal", liberal);
+        lab.apply(&[&web(), &slice("a")]);
+        let (client, server) = (lab.world.host("pod"), lab.world.host("a"));
+        let (at_client, at_server) = (Segments::of(client), Segments::of(server));
+        let mut connection = client.open_tcp(WEB).unwrap();
+        assert_eq!(connection.ask().server(), "a");
+        let port = connection.local_addr().port();
+        // The second one with data is the answer to `ask`, which acknowledges everything.
+        let mut with_data = 0;
+        let last = at_client.find(|segment| {
+            with_data += u32::from(segment.flags & PUSH != 0);
+            with_data == 2
+        });
+        assert_eq!((last.source, last.ports), (vip, (80, port)));
+
+        let sequence = last.sequence.wrapping_add(1 << 30);
+        let stray = Segment { source: endpoint, ports: (8080, port), sequence, flags: ACK, ..last };
+        at_server.send(&stray, client.ip());
+        let seen = at_client.find(|segment| segment.sequence == sequence);
+        assert_eq!(seen.source, source, "liberal: {liberal}");
+        if source == vip {
+            assert_eq!(connection.ask().server(), "a");
+        } else {
+            at_server.find(|segment| segment.flags & RESET != 0);
+            assert_eq!(connection.ask(), Answer::Refused);
+        }
+    }
+}
+
+/// Bits of a TCP header.
+const RESET: u8 = 4;
+const PUSH: u8 = 8;
+const ACK: u8 = 16;

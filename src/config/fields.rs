@@ -46,10 +46,16 @@ const fn unused(path: &'static str, kind: Type) -> Field {
 }
 
 /// In the order of k8s.io/kube-proxy/config/v1alpha1/types.go, Kubernetes 1.36.
-const FIELDS: [Field; 62] = [
+const FIELDS: [Field; 68] = [
     used("apiVersion", Type::Text),
     used("kind", Type::Text),
-    unused("featureGates", Type::Opaque),
+    used("featureGates", Type::Object),
+    used("featureGates.AllowServiceExternalIPs", Type::Flag),
+    unused("featureGates.ComponentFlagz", Type::Flag),
+    unused("featureGates.ComponentStatusz", Type::Flag),
+    unused("featureGates.MultiCIDRServiceAllocator", Type::Flag),
+    unused("featureGates.NFTablesProxyMode", Type::Flag),
+    unused("featureGates.PreferSameTrafficDistribution", Type::Flag),
     used("clientConnection", Type::Object),
     used("clientConnection.kubeconfig", Type::Text),
     unused("clientConnection.acceptContentTypes", Type::Text),

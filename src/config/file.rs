@@ -14,7 +14,8 @@ use crate::yaml::{self, Document};
 use super::fields::{self, Type};
 use super::local::DetectLocalMode;
 use super::{
-    ConfigError, InterfaceName, LocalDetection, NodePortAddresses, Routing, address, duration, read,
+    ConfigError, FeatureGates, InterfaceName, LocalDetection, NodePortAddresses, Routing, address,
+    duration, read,
 };
 
 /// What the file says that has no effect.
@@ -99,6 +100,7 @@ impl<'a> Reader<'a> {
                 local_detection: self.local_detection(&mut notes)?,
                 masquerade_all: self.flag("nftables.masqueradeAll"),
                 masquerade_bit: self.masquerade_bit()?,
+                external_ips: self.external_ips(),
                 node_port_addresses: self.node_port_addresses()?,
             },
             min_sync_period: self
@@ -245,6 +247,11 @@ impl<'a> Reader<'a> {
     /// The text at `path`, which is then not empty.
     fn text(&self, path: &str) -> Option<&'a str> {
         self.value(path).and_then(Value::as_str).filter(|text| !text.is_empty())
+    }
+
+    fn external_ips(&self) -> bool {
+        let gate = self.value("featureGates.AllowServiceExternalIPs").and_then(Value::as_bool);
+        gate.unwrap_or(FeatureGates::default().external_ips)
     }
 
     fn flag(&self, path: &str) -> bool {
@@ -430,6 +437,15 @@ mod tests {
     }
 
     #[test]
+    fn external_ips_are_served_unless_the_gate_says_otherwise() {
+        assert!(read("").routing.external_ips);
+        assert!(read("featureGates: {NFTablesProxyMode: true}\n").routing.external_ips);
+        let file = read("featureGates: {AllowServiceExternalIPs: false}\n");
+        assert!(!file.routing.external_ips);
+        assert!(file.notes.without_effect.is_empty());
+    }
+
+    #[test]
     fn json_is_accepted() {
         let text = format!(
             r#"{{"apiVersion": "{API_VERSION}", "kind": "{KIND}", "nftables": {{"masqueradeBit": 3}}}}"#
@@ -443,14 +459,14 @@ mod tests {
     fn fields_without_effect_and_unknown_ones_are_named_in_one_line_each() {
         let file = read(
             "ipvs: {scheduler: rr}\nconfigSyncPeriod: 15m\n\
-             featureGates: {A: true}\nmtu: 9000\nnftables:\n  speed: high\n",
+             featureGates: {NFTablesProxyMode: true, A: true}\nmtu: 9000\nnftables:\n  speed: high\n",
         );
         assert_eq!(
             file.notes.lines(),
             [
                 "fields of the configuration without effect: \
-                 configSyncPeriod, featureGates, ipvs.scheduler",
-                "unknown fields of the configuration: line 7: mtu, line 9: nftables.speed",
+                 configSyncPeriod, featureGates.NFTablesProxyMode, ipvs.scheduler",
+                "unknown fields of the configuration: line 6: featureGates.A, line 7: mtu, line 9: nftables.speed",
             ]
         );
     }

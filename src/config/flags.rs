@@ -14,8 +14,8 @@ use super::address::{self, AddressError};
 use super::file::{File, Notes};
 use super::local::DetectLocalMode;
 use super::{
-    ClusterCidrs, Config, ConfigError, InterfaceName, Loaded, LocalDetection, NodePortAddresses,
-    Routing, Source, duration, node_name,
+    ClusterCidrs, Config, ConfigError, FeatureGates, InterfaceName, Loaded, LocalDetection,
+    NodePortAddresses, Routing, Source, duration, node_name,
 };
 
 /// The flags of `deltaproxy run`.
@@ -97,6 +97,9 @@ pub struct NodeFlags {
         conflicts_with = "config"
     )]
     pub masquerade_bit: Option<u8>,
+    /// AllowServiceExternalIPs=false leaves external IPs of services alone
+    #[arg(long, value_name = "GATES", conflicts_with = "config")]
+    pub feature_gates: Option<FeatureGates>,
     /// Local addresses that serve NodePorts: ranges separated by commas, or "primary" for the
     /// node's primary addresses [default: primary]
     #[arg(long, value_name = "CIDRS", conflicts_with = "config")]
@@ -188,6 +191,7 @@ impl NodeFlags {
             local_detection: self.local_detection()?,
             masquerade_all: self.masquerade_all.unwrap_or_default(),
             masquerade_bit: self.masquerade_bit.unwrap_or(default.masquerade_bit),
+            external_ips: self.feature_gates.unwrap_or_default().external_ips,
             node_port_addresses: self
                 .nodeport_addresses
                 .clone()
@@ -335,6 +339,7 @@ mod tests {
         let config = config(
             "--hostname-override N1 --kubeconfig /k --cluster-cidr 10.0.0.0/8,fd00::/8 \
              --masquerade-all --masquerade-bit 3 --nodeport-addresses 0.0.0.0/0 \
+             --feature-gates=AllowServiceExternalIPs=false \
              --healthz-bind-address= --metrics-bind-address 1.2.3.4 --min-sync-period 500ms",
         );
         let expected = Config {
@@ -346,6 +351,7 @@ mod tests {
                 ),
                 masquerade_all: true,
                 masquerade_bit: 3,
+                external_ips: false,
                 node_port_addresses: "0.0.0.0/0".parse().unwrap(),
             },
             min_sync_period: Duration::from_millis(500),

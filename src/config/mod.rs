@@ -9,6 +9,7 @@ pub mod duration;
 mod fields;
 mod file;
 pub mod flags;
+mod gates;
 pub mod local;
 
 use std::net::SocketAddr;
@@ -20,6 +21,7 @@ use crate::yaml::SyntaxError;
 
 pub use cidr::{Cidr, ClusterCidrs, NodePortAddresses};
 pub use file::Notes;
+pub use gates::{FeatureGates, GateError};
 pub use local::{InterfaceName, LocalDetection};
 
 /// All settings of a daemon, or of one `apply` or `plan`.
@@ -59,6 +61,8 @@ pub struct Routing {
     pub masquerade_all: bool,
     /// The bit, 0 to 31, of the packet mark that asks for masquerade.
     pub masquerade_bit: u8,
+    /// Serve the `spec.externalIPs` of services, which whoever may write a Service chooses.
+    pub external_ips: bool,
     /// Which of the node's addresses serve NodePorts.
     pub node_port_addresses: NodePortAddresses,
 }
@@ -76,6 +80,7 @@ impl Default for Routing {
             local_detection: LocalDetection::default(),
             masquerade_all: false,
             masquerade_bit: DEFAULT_MASQUERADE_BIT,
+            external_ips: true,
             node_port_addresses: NodePortAddresses::Primary,
         }
     }

@@ -127,7 +127,8 @@ impl Engine {
 
     /// Takes in events. What they touch is rendered when steps are taken.
     pub fn apply(&mut self, events: impl IntoIterator<Item = Event>) {
-        for event in events {
+        for mut event in events {
+            self.routing.restrict(&mut event);
             self.cluster.apply(event, &mut self.touched);
         }
         let node = std::mem::take(&mut self.touched.node);

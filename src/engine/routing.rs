@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::config::{InterfaceName, LocalDetection, NodePortAddresses, Routing, local};
 use crate::desired::base::LocalDetector;
-use crate::model::Node;
+use crate::model::{Change, Event, Node};
 use crate::nft::Name;
 
 /// That no address of this node serves NodePorts in a family, and why.
@@ -77,6 +77,13 @@ impl Routing {
                 LocalDetector::InterfacePrefix(name(prefix))
             }
         })
+    }
+
+    /// Takes from an event what is not to be served.
+    pub(super) fn restrict(&self, event: &mut Event) {
+        if let (false, Event::Service(Change::Is(service))) = (self.external_ips, event) {
+            service.external_ips.clear();
+        }
     }
 
     /// Whether the Node object decides about more than elements of sets.
