@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -140,10 +140,12 @@ pub fn bench(flags: &BenchFlags) -> Result<(), Failure> {
     }
     let settings = settings(flags);
     settings.check().map_err(Failure::new)?;
+    let (end, listen) = End::listen()?;
+    thread::spawn(listen);
     for path in flags.json.iter().chain(&flags.svg) {
         check_writable(path)?;
     }
-    let (report, failure) = run_all(settings)?;
+    let (report, failure) = run_all(settings, &end)?;
     if !report.sizes.is_empty() {
         super::print(&bench::table(&report));
         if let Some(path) = &flags.json {
@@ -197,8 +199,7 @@ fn read(path: &Path) -> Result<Report, Failure> {
 }
 
 /// Runs a process for each size; what they found, and why the last one failed if it did.
-fn run_all(settings: Settings) -> Result<(Report, Option<Failure>), Failure> {
-    let stop = stop_flag(None)?;
+fn run_all(settings: Settings, end: &End) -> Result<(Report, Option<Failure>), Failure> {
     let mut report = Report {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         machine: Machine::this(),
@@ -208,14 +209,14 @@ fn run_all(settings: Settings) -> Result<(Report, Option<Failure>), Failure> {
     };
     for &services in &report.settings.sizes {
         let task = Task { settings: report.settings.clone(), services };
-        match run_one(&task).map_err(Failure::new)? {
+        match run_one(&task, end).map_err(Failure::new)? {
             Answer::Report(size) => {
                 report.interrupted |= size.interrupted;
                 report.sizes.push(size);
             }
             Answer::Failed(why) => return Ok((report, Some(Failure(vec![why])))),
         }
-        if stop.load(Ordering::Relaxed) {
+        if end.is_asked_for() {
             report.interrupted = true;
             break;
         }
@@ -223,60 +224,84 @@ fn run_all(settings: Settings) -> Result<(Report, Option<Failure>), Failure> {
     Ok((report, None))
 }
 
-fn run_one(task: &Task) -> io::Result<Answer> {
+fn run_one(task: &Task, end: &End) -> io::Result<Answer> {
     let task = serde_json::to_string(task)?;
     let child = Command::new("/proc/self/exe")
         .args(["bench", "--worker", &task])
         .stdout(Stdio::piped())
         .spawn()?;
-    let output = forwarding_the_end(child)?;
-    if output.is_empty() {
-        let why = "the process for one size ended without an answer; was it killed for its memory?";
-        return Ok(Answer::Failed(why.to_owned()));
+    end.pass_on_to(&child);
+    let output = child.wait_with_output()?;
+    end.pass_on_to_nobody();
+    if !output.stdout.is_empty() {
+        return Ok(serde_json::from_slice(&output.stdout)?);
     }
-    Ok(serde_json::from_slice(&output)?)
+    let why = if end.is_asked_for() {
+        "it was ended before anything was measured".to_owned()
+    } else {
+        format!("the process for one size failed ({}); was the memory too small?", output.status)
+    };
+    Ok(Answer::Failed(why))
 }
 
-/// Waits for the process; being told to stop is passed on to it.
-fn forwarding_the_end(child: Child) -> io::Result<Vec<u8>> {
-    let pid = i32::try_from(child.id()).map(Pid::from_raw).map_err(io::Error::other)?;
-    let ended = Arc::new(AtomicBool::new(false));
-    let forwards = Arc::clone(&ended);
-    stop_flag(Some(Box::new(move || {
-        if !forwards.load(Ordering::Relaxed) {
+/// Whether somebody asked for the end, by Ctrl-C or SIGTERM; the process then does not end by
+/// itself.
+#[derive(Clone, Debug, Default)]
+struct End {
+    asked: Arc<AtomicBool>,
+    /// The process that is told too, 0 if there is none.
+    child: Arc<AtomicU32>,
+}
+
+impl End {
+    /// Starts to listen, on a thread that is returned so that it can be started later.
+    fn listen() -> Result<(Self, impl FnOnce() + Send + 'static), Failure> {
+        let end = Self::default();
+        let listener = end.clone();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()
+            .map_err(Failure::new)?;
+        let context = runtime.enter();
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::new)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(Failure::new)?;
+        drop(context);
+        let listen = move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+            });
+            listener.asked.store(true, Ordering::Relaxed);
+            listener.tell_child();
+        };
+        Ok((end, listen))
+    }
+
+    fn is_asked_for(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    fn pass_on_to(&self, child: &Child) {
+        self.child.store(child.id(), Ordering::Relaxed);
+        if self.is_asked_for() {
+            self.tell_child();
+        }
+    }
+
+    fn pass_on_to_nobody(&self) {
+        self.child.store(0, Ordering::Relaxed);
+    }
+
+    fn tell_child(&self) {
+        if let Ok(pid) = i32::try_from(self.child.load(Ordering::Relaxed))
+            && pid > 0
+        {
             // It may have ended meanwhile.
-            let _ = kill(pid, Signal::SIGTERM);
+            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }
-    })))
-    .map_err(io::Error::other)?;
-    let output = child.wait_with_output();
-    ended.store(true, Ordering::Relaxed);
-    output.map(|output| output.stdout)
-}
-
-/// Set once the process is told to stop, which then does not end by itself; `and_then` is done too.
-fn stop_flag(and_then: Option<Box<dyn FnOnce() + Send>>) -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let set = Arc::clone(&stop);
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(Failure::new)?;
-    let context = runtime.enter();
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::new)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::new)?;
-    drop(context);
-    thread::spawn(move || {
-        runtime.block_on(async {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-        });
-        set.store(true, Ordering::Relaxed);
-        if let Some(and_then) = and_then {
-            and_then();
-        }
-    });
-    Ok(stop)
+    }
 }
 
 /// Measures one size and writes the answer to standard output.
@@ -292,13 +317,15 @@ fn work(task: &str) -> Result<(), Failure> {
 
 fn measure(task: &Task) -> Result<SizeReport, Failure> {
     let Task { settings, services } = task;
+    let (end, listen) = End::listen()?;
     if settings.in_place {
         bench::check_unused().map_err(Failure::new)?;
     } else {
         // Before there is a second thread.
         bench::enter_own().map_err(BenchError::from).map_err(Failure::new)?;
     }
-    let progress = Progress::new(stop_flag(None)?);
+    thread::spawn(listen);
+    let progress = Progress::new(end.asked);
     let report = bench::measure(settings, *services, &progress).map_err(Failure::new);
     if settings.in_place {
         remove()?;
