@@ -1,0 +1,112 @@
+//! A large first load reaches the kernel in pieces, and the services of each work at once.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+#![allow(clippy::wildcard_enum_match_arm)]
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZeroU16;
+
+use deltaproxy::config::Routing;
+use deltaproxy::engine::{Engine, Step, read_back};
+use deltaproxy::kernel::{Kernel, Nftables};
+use deltaproxy::model::{
+    Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Protocol,
+    Resource, Service, ServicePort,
+};
+use deltaproxy::nft::{Element, Operation, TableFlags};
+use netlink_tests::{Answer, Net};
+
+/// As many as fill several pieces, whatever the kernel's time.
+const SERVICES: u32 = 6_000;
+
+const POD: Ipv4Addr = Ipv4Addr::new(10, 244, 1, 5);
+
+#[test]
+fn services_are_served_as_soon_as_their_piece_is_in_the_kernel() {
+    let net = Net::new();
+    let pod = net.pod("pod", &POD.to_string());
+    let _server = pod.serve_tcp(8080, "pod");
+    let outside = net.outside("outside", "192.0.2.10");
+    let mut kernel = net.node().run(|| Nftables::open().unwrap());
+    let mut engine = engine(&mut kernel);
+    let mut waiting: BTreeSet<u32> = (0..SERVICES).collect();
+    let mut pieces = 0;
+    while let Some(step) = engine.next_step(kernel.max_batch()) {
+        let committed = kernel.commit(&step.transaction).unwrap();
+        let new = services_of(&step);
+        engine.learn_pace(&step, committed.kernel_time);
+        engine.committed(step);
+        pieces += 1;
+        waiting.retain(|number| !new.contains(number));
+        for number in [new.first(), new.last()] {
+            let answer = outside.connect_tcp((cluster_ip(*number.unwrap()), 80));
+            assert_eq!(answer.server(), "pod", "piece {pieces} is in the kernel");
+        }
+        if let Some(number) = waiting.first() {
+            let answer = outside.connect_tcp((cluster_ip(*number), 80));
+            assert!(!matches!(answer, Answer::From { .. }), "its piece is still to come");
+        }
+    }
+    assert!(waiting.is_empty() && pieces >= 3, "{waiting:?} after {pieces} pieces");
+}
+
+/// An engine that has everything to send.
+fn engine(kernel: &mut Nftables) -> Engine {
+    let mut engine = Engine::new(Routing::default(), TableFlags::default());
+    engine.apply((0..SERVICES).flat_map(|number| [service(number), slice(number)]));
+    engine
+        .apply([Resource::Services, Resource::EndpointSlices, Resource::Nodes].map(Event::Listed));
+    let found = read_back(kernel, engine.layouts()).unwrap();
+    engine.observe(found);
+    engine
+}
+
+/// The services that get an endpoint.
+fn services_of(step: &Step) -> BTreeSet<u32> {
+    let elements = step.transaction.operations.iter().filter_map(|operation| match operation {
+        Operation::AddElements(_, set, elements) if set.name == "endpoints" => Some(elements),
+        _ => None,
+    });
+    let number = |element: &Element| {
+        let address = element.key.as_bytes().first_chunk::<4>().unwrap();
+        u32::from_be_bytes(*address) - u32::from(cluster_ip(0))
+    };
+    elements.flatten().map(number).collect()
+}
+
+fn cluster_ip(number: u32) -> Ipv4Addr {
+    Ipv4Addr::from(0x0a60_0000 + number)
+}
+
+fn name(number: u32) -> ObjectName {
+    ObjectName::namespaced("default", &format!("service-{number}"))
+}
+
+fn service(number: u32) -> Event {
+    Event::Service(Change::Is(Service {
+        ports: vec![ServicePort {
+            name: "http".into(),
+            protocol: Protocol::Tcp,
+            port: NonZeroU16::new(80).unwrap(),
+            node_port: None,
+        }],
+        ..Service::new(name(number), vec![cluster_ip(number).into()])
+    }))
+}
+
+fn slice(number: u32) -> Event {
+    Event::EndpointSlice(Change::Is(EndpointSlice {
+        name: name(number),
+        service: name(number),
+        ports: vec![EndpointPort {
+            name: "http".into(),
+            protocol: Protocol::Tcp,
+            port: NonZeroU16::new(8080).unwrap(),
+        }],
+        endpoints: vec![Endpoint {
+            address: IpAddr::from(POD),
+            conditions: Conditions { ready: true, serving: true, ..Conditions::default() },
+            zones: None,
+        }],
+    }))
+}
