@@ -15,7 +15,7 @@ pub(super) struct Pace {
 /// How long the kernel should take for a piece.
 const TARGET: Duration = Duration::from_millis(10);
 
-/// The size to begin with; on the machines that were measured it takes about [`TARGET`].
+/// The size to begin with. On the machine that was measured it takes about half of [`TARGET`].
 const FIRST: usize = 512 * 1024;
 
 /// Pieces are not cut smaller: below, what a transaction costs by itself would count.
