@@ -34,9 +34,11 @@ test: ## Run every test; those on the kernel in network namespaces of their own
 	set -x; \
 	$(IN_NAMESPACES) cargo test --offline --workspace --no-fail-fast $$(ls netlink-tests/tests/*.rs | $(NAMES))
 
-bench: ## Measure the time of updates at 1,000, 10,000 and 50,000 services
-	cargo bench --locked --package netlink-tests --bench updates --no-run
-	$(IN_NAMESPACES) cargo bench --offline --package netlink-tests --bench updates
+bench: ## Measure updates and packets at 1,000, 10,000 and 50,000 services
+	cargo build --locked --release --bin deltaproxy
+	"$(TARGET_DIR)/release/deltaproxy" bench --sizes 1000,10000,50000 --traffic
+	cargo bench --locked --package netlink-tests --bench ranges --no-run
+	$(IN_NAMESPACES) cargo bench --offline --package netlink-tests --bench ranges
 
 bench-daemon: ## Measure memory, start and large changes of the daemon at 50,000 services
 	cargo build --locked --release --bin deltaproxy

@@ -16,6 +16,8 @@
 //! between `source` and `kernel`, so there are no locks. It applies no event to the diff while a
 //! commit is in flight, so the diff cannot change under a transaction.
 //!
+//! `bench` measures all of this on a synthetic cluster, by calling the same modules.
+//!
 //! Things that are deliberately absent:
 //!
 //! - Kubernetes types outside `source`. A malformed object becomes a problem report and never

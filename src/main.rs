@@ -32,7 +32,7 @@ enum Command {
     /// Remove both tables
     Cleanup,
     /// Measure what changes cost on this machine, in a network namespace of its own
-    #[command(args_conflicts_with_subcommands = true)]
+    #[command(args_conflicts_with_subcommands = true, after_long_help = cli::BENCH_ROWS)]
     Bench(BenchFlags),
 }
 

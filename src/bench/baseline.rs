@@ -231,7 +231,8 @@ impl<'a> Turns<'a> {
         change: &Change,
     ) -> Result<(), BenchError> {
         let endpoints = &cluster.state(change.service).endpoints;
-        if change.kind != ChangeKind::Endpoint || endpoints.is_empty() || self.spent > LIMIT {
+        if change.deed.kind() != ChangeKind::Endpoint || endpoints.is_empty() || self.spent > LIMIT
+        {
             return Ok(());
         }
         self.seen += 1;

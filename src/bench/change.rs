@@ -38,6 +38,36 @@ impl ChangeKind {
     }
 }
 
+/// What a change does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Deed {
+    /// An endpoint comes.
+    AddEndpoint,
+    /// An endpoint goes.
+    RemoveEndpoint,
+    /// An endpoint goes and another comes.
+    ReplaceEndpoint,
+    /// A service comes with its endpoints.
+    AddService,
+    /// A service goes with its endpoints.
+    RemoveService,
+    /// A service changes its policy or has an external IP or not.
+    ChangePolicy,
+}
+
+impl Deed {
+    /// What kind of change it is.
+    pub fn kind(self) -> ChangeKind {
+        match self {
+            Self::AddEndpoint | Self::RemoveEndpoint | Self::ReplaceEndpoint => {
+                ChangeKind::Endpoint
+            }
+            Self::AddService | Self::RemoveService => ChangeKind::Service,
+            Self::ChangePolicy => ChangeKind::Policy,
+        }
+    }
+}
+
 /// How many of all changes are of each kind, as weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mix {
@@ -113,8 +143,8 @@ impl Mix {
 /// One change, as the API server tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// What it is about.
-    pub kind: ChangeKind,
+    /// What it does.
+    pub deed: Deed,
     /// The service that changes.
     pub service: u32,
     /// The lines of the watches.
@@ -162,28 +192,28 @@ impl Changes {
         let can_remove = count > usize::from(keeps_one);
         let choice = self.random.below(3);
         let index = self.random.below(u32::try_from(count).unwrap_or(u32::MAX)) as usize;
-        let slice = match (count.cmp(&original), choice) {
+        let (deed, slice) = match (count.cmp(&original), choice) {
             (std::cmp::Ordering::Less, _) | (std::cmp::Ordering::Equal, 0) => {
                 let new = cluster.new_endpoint();
                 cluster.state(service).endpoints.push(new);
-                count
+                (Deed::AddEndpoint, count)
             }
             (std::cmp::Ordering::Greater, _) | (std::cmp::Ordering::Equal, 1) if can_remove => {
                 // The last one: removing another would move endpoints between slices, which the
                 // controller does not do either.
                 cluster.state(service).endpoints.pop();
-                count - 1
+                (Deed::RemoveEndpoint, count - 1)
             }
             (std::cmp::Ordering::Equal | std::cmp::Ordering::Greater, _) => {
                 let new = cluster.new_endpoint();
                 if let Some(old) = cluster.state(service).endpoints.get_mut(index) {
                     *old = new;
                 }
-                index
+                (Deed::ReplaceEndpoint, index)
             }
         };
         let line = cluster.slice(service, Cluster::slice_of(slice));
-        Change { kind: ChangeKind::Endpoint, service, lines: vec![line] }
+        Change { deed, service, lines: vec![line] }
     }
 
     /// An endpoint of this service is replaced by one that was never there, in the first zone; its
@@ -199,7 +229,7 @@ impl Changes {
             None => endpoints.push(new),
         }
         let lines = vec![cluster.slice(service, 0)];
-        (Change { kind: ChangeKind::Endpoint, service, lines }, new)
+        (Change { deed: Deed::ReplaceEndpoint, service, lines }, new)
     }
 
     /// A service that was there at first.
@@ -213,7 +243,7 @@ impl Changes {
             let index = self.random.below(u32::try_from(self.added.len()).unwrap_or(u32::MAX));
             let service = self.added.swap_remove(index as usize);
             let lines = cluster.remove(service);
-            return Change { kind: ChangeKind::Service, service, lines };
+            return Change { deed: Deed::RemoveService, service, lines };
         }
         let endpoints = self.random.between(1, 5);
         let change = self.add_service(cluster, endpoints);
@@ -232,7 +262,7 @@ impl Changes {
         self.next_service += 1;
         let new = (0..endpoints).map(|_| cluster.new_endpoint()).collect();
         cluster.state(service).endpoints = new;
-        Change { kind: ChangeKind::Service, service, lines: cluster.whole(service) }
+        Change { deed: Deed::AddService, service, lines: cluster.whole(service) }
     }
 
     fn next_policy(&mut self, cluster: &mut Cluster) -> Change {
@@ -248,7 +278,7 @@ impl Changes {
         } else {
             state.is_local = !state.is_local;
         }
-        Change { kind: ChangeKind::Policy, service, lines: vec![cluster.service(service)] }
+        Change { deed: Deed::ChangePolicy, service, lines: vec![cluster.service(service)] }
     }
 }
 
@@ -272,7 +302,7 @@ mod tests {
     #[test]
     fn kinds_come_as_often_as_the_mix_says() {
         let changes = stream(1, 2_000);
-        let count = |kind| changes.iter().filter(|change| change.kind == kind).count();
+        let count = |kind| changes.iter().filter(|change| change.deed.kind() == kind).count();
         assert!((1_740..1_860).contains(&count(ChangeKind::Endpoint)));
         assert!((110..210).contains(&count(ChangeKind::Service)));
         assert!((20..70).contains(&count(ChangeKind::Policy)));

@@ -95,7 +95,7 @@ impl Bench<'_> {
             let change = self.changes.next(&mut self.cluster);
             pace.wait();
             if let Some(took) = daemon.change(&change.lines)? {
-                record(spreads.entry(change.kind).or_insert_with(histogram), took);
+                record(spreads.entry(change.deed.kind()).or_insert_with(histogram), took);
             }
             self.progress.step(1);
         }

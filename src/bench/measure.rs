@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::BenchError;
 use super::baseline::{Baseline, Turns};
-use super::change::{ChangeKind, Changes};
+use super::change::Changes;
 use super::clock::now;
 use super::cluster::Cluster;
 use super::memory;
@@ -13,7 +13,7 @@ use super::progress::Progress;
 use super::random::Random;
 use super::report::{Row, SizeReport, Unit};
 use super::settings::Settings;
-use super::spreads::{Spreads, title};
+use super::spreads::Spreads;
 use super::watch_line::WatchLine;
 
 /// Endpoints of the service that is measured as a large one.
@@ -162,7 +162,7 @@ impl<'a> Bench<'a> {
             pace.wait();
             let stages = pipeline.change(&change.lines)?;
             self.report.committed += u32::from(stages.transactions > 0);
-            spreads.add(title(change.kind), &stages);
+            spreads.add_change(change.deed, &stages);
             if let Some(beside) = &mut beside {
                 beside.change(&mut self.cluster, &change)?;
             }
@@ -170,7 +170,7 @@ impl<'a> Bench<'a> {
         }
         let rows = beside.iter().filter_map(Turns::row);
         self.report.rows.extend(rows);
-        self.report.rows.extend(ChangeKind::ALL.iter().flat_map(|kind| spreads.rows(title(*kind))));
+        self.report.rows.extend(spreads.rows_of_changes());
         Ok(())
     }
 

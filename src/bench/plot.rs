@@ -7,31 +7,34 @@ use std::fmt::Write;
 
 use super::report::{Report, Spread, Value};
 
-const WIDTH: f64 = 960.0;
+const WIDTH: f64 = 1020.0;
 const HEIGHT: f64 = 520.0;
 /// Space left, right, above and below the curves.
-const MARGINS: [f64; 4] = [70.0, 300.0, 40.0, 50.0];
+const MARGINS: [f64; 4] = [70.0, 350.0, 40.0, 50.0];
 
 /// Colours that people who see few colours tell apart (Okabe and Ito).
-const COLOURS: [&str; 8] =
-    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#f0e442"];
+const COLOURS: [&str; PLOTTED.len()] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000"];
 
 /// Percentiles with a line and a label.
 const PERCENTILES: [f64; 6] = [0.0, 50.0, 90.0, 99.0, 99.9, 99.99];
 
 /// Rows that have a curve: what matters to people, not every stage.
-const PLOTTED: [&str; 6] = [
+const PLOTTED: [&str; 5] = [
     "endpoint change: end to end",
     "endpoint change: all stages",
     "endpoint change: committed by the kernel",
     "one of 5000 endpoints: all stages",
-    "zone change: small changes wait",
     "endpoint change: kube-proxy's layout by nft",
 ];
+
+/// How the curves of one size are drawn: the smallest solid, then in ever shorter dashes.
+const DASHES: [&str; 4] = ["none", "8 4", "4 4", "2 3"];
 
 /// One curve.
 struct Curve<'a> {
     name: String,
+    colour: &'static str,
+    dashes: &'static str,
     spread: &'a Spread,
 }
 
@@ -58,10 +61,12 @@ pub fn plot(report: &Report) -> String {
 
 fn curves(report: &Report) -> Vec<Curve<'_>> {
     let mut curves = Vec::new();
-    for name in PLOTTED {
-        for size in &report.sizes {
+    for (name, colour) in PLOTTED.into_iter().zip(COLOURS) {
+        for (number, size) in report.sizes.iter().enumerate() {
             if let Some(Value::Spread(spread)) = size.row(name).map(|row| &row.value) {
-                curves.push(Curve { name: format!("{name}, {}", size.services), spread });
+                let dashes = DASHES[number.min(DASHES.len() - 1)];
+                let name = format!("{name}, {} services", size.services);
+                curves.push(Curve { name, colour, dashes, spread });
             }
         }
     }
@@ -134,9 +139,7 @@ fn time_label(power: f64) -> String {
 }
 
 fn write_curve(svg: &mut String, curve: &Curve<'_>, number: usize, decades: (f64, f64)) {
-    let colour = COLOURS[number % COLOURS.len()];
-    // Those after the first eight are told apart by their dashes.
-    let dashes = if number < COLOURS.len() { "" } else { r#" stroke-dasharray="6 3""# };
+    let Curve { colour, dashes, .. } = curve;
     let points: Vec<String> = curve
         .spread
         .curve
@@ -146,11 +149,11 @@ fn write_curve(svg: &mut String, curve: &Curve<'_>, number: usize, decades: (f64
     let (from, level) = (x(99.99) + 14.0, MARGINS[2] + 18.0 * f64::from(u8_of(number)));
     let _ = writeln!(
         svg,
-        r#"<polyline points="{}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>
-<line x1="{from:.1}" y1="{level}" x2="{:.1}" y2="{level}" stroke="{colour}" stroke-width="2"{dashes}/><text x="{:.1}" y="{}" font-size="11">{}</text>"#,
+        r#"<polyline points="{}" fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dashes}"/>
+<line x1="{from:.1}" y1="{level}" x2="{:.1}" y2="{level}" stroke="{colour}" stroke-width="2" stroke-dasharray="{dashes}"/><text x="{:.1}" y="{}" font-size="11">{}</text>"#,
         points.join(" "),
-        from + 18.0,
-        from + 22.0,
+        from + 28.0,
+        from + 34.0,
         level + 4.0,
         escaped(&curve.name)
     );
@@ -176,7 +179,7 @@ mod tests {
         report.sizes[0].rows[1].name = "endpoint change: end to end".into();
         let svg = plot(&report);
         assert_eq!(svg.matches("<polyline").count(), 1);
-        assert!(svg.contains(">endpoint change: end to end, 1000</text>"), "{svg}");
+        assert!(svg.contains(">endpoint change: end to end, 1000 services</text>"), "{svg}");
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
         assert!(x(50.0) < x(99.0) && x(100.0) <= WIDTH - MARGINS[1]);
         assert!(y(10.0, (0.0, 3.0)) > y(100.0, (0.0, 3.0)));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use super::change::ChangeKind;
+use super::change::{ChangeKind, Deed};
 use super::pipeline::Stages;
 use super::report::Row;
 
@@ -24,9 +24,21 @@ const STAGES: [(&str, TimeOf); 8] = [
     ("CPU in user space", |stages| stages.user),
 ];
 
-/// One histogram for each stage of each kind.
+/// One histogram for each stage of each title.
 #[derive(Debug, Default)]
 pub(super) struct Spreads(BTreeMap<String, Vec<Histogram<u64>>>);
+
+/// Stages that are told of every single deed.
+const TOLD_OF_DEEDS: [&str; 2] = ["committed by the kernel", "all stages"];
+
+/// Deeds that are told apart from others of their kind.
+const DEEDS: [(Deed, &str); 5] = [
+    (Deed::AddEndpoint, "endpoint added"),
+    (Deed::RemoveEndpoint, "endpoint removed"),
+    (Deed::ReplaceEndpoint, "endpoint replaced"),
+    (Deed::AddService, "service added"),
+    (Deed::RemoveService, "service removed"),
+];
 
 impl Spreads {
     /// Adds the stages of a change to those of its title.
@@ -39,6 +51,23 @@ impl Spreads {
         for (histogram, (_, duration)) in histograms.iter_mut().zip(STAGES) {
             record(histogram, duration(stages));
         }
+    }
+
+    /// Adds the stages of a change to those of its kind and of what it did.
+    pub(super) fn add_change(&mut self, deed: Deed, stages: &Stages) {
+        self.add(title(deed.kind()), stages);
+        if let Some((_, name)) = DEEDS.iter().find(|(known, _)| *known == deed) {
+            self.add(name, stages);
+        }
+    }
+
+    /// The rows of all kinds of changes, then some of what they did.
+    pub(super) fn rows_of_changes(&self) -> Vec<Row> {
+        let kinds = ChangeKind::ALL.iter().flat_map(|kind| self.rows(title(*kind)));
+        let deeds = DEEDS.iter().flat_map(|(_, name)| self.rows(name));
+        let told =
+            |row: &Row| TOLD_OF_DEEDS.iter().any(|stage| row.name.ends_with(&format!(": {stage}")));
+        kinds.chain(deeds.filter(told)).collect()
     }
 
     /// The rows of one title.

@@ -23,6 +23,31 @@ use crate::bench::{
     self, BenchError, Distribution, Machine, Mix, Progress, Report, Settings, SizeReport,
 };
 
+/// What the rows of the table say.
+pub const BENCH_ROWS: &str = "\
+Rows:
+  all objects parsed   the lists, from bytes to API objects
+  empty table          from API objects in memory until the kernel has everything
+  memory               resident after that, and at most until then
+  start again          a new process finds the tables as they should be: from bytes until ready;
+                       its one transaction makes it their owner
+  endpoint change      one of a service's endpoints comes, goes or is replaced, on one thread:
+    parsed             from the bytes of a watch's line to an API object
+    modelled           from the API object to the model
+    diffed             from the model to a transaction
+    encoded            from the transaction to netlink messages
+    committed          the system call in which the kernel does its work
+    noted              the acknowledgement, and noting what is installed
+    all stages         the sum
+    CPU in user space  processor time of all stages but committed
+    end to end         the same through the daemon's loop: its queues and waking its threads too
+  one of 5000          an endpoint of a service that has so many
+  slices at once       a burst through the loop, from the first byte to the last commit
+  zone change          the node moves to another zone, which touches every service; and how long
+                       changes of one endpoint take that come meanwhile
+  UDP                  first packets of flows on the loopback device, their whole way
+Times with three numbers are the median, 99 of 100, and the longest.";
+
 /// The flags of `deltaproxy bench`.
 #[derive(Debug, Clone, Args)]
 pub struct BenchFlags {

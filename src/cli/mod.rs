@@ -14,7 +14,7 @@ mod run;
 mod summary;
 
 pub use apply::apply;
-pub use bench::{BenchFlags, bench};
+pub use bench::{BENCH_ROWS, BenchFlags, bench};
 pub use cleanup::cleanup;
 pub use converge::{ConvergeError, converge};
 pub use log::start_log;
