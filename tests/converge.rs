@@ -58,12 +58,7 @@ prop_compose! {
             source_ranges: ranges.iter().map(|n| (IpAddr::from([198, 51, 100, *n]), 24)).collect(),
             internal_traffic_policy: policy(policies.0),
             external_traffic_policy: policy(policies.1),
-            ports: vec![ServicePort {
-                name: "http".into(),
-                protocol: Protocol::Tcp,
-                port: port(80),
-                node_port: node_port.map(|n| port(30_000 + n)),
-            }],
+            ports: vec![ServicePort { node_port: node_port.map(|n| port(30_000 + n)), ..ServicePort::tcp("http", port(80)) }],
             ..Service::new(name("service", number), cluster_ips)
         }))
     }
@@ -89,11 +84,7 @@ prop_compose! {
         Event::EndpointSlice(Change::Is(EndpointSlice {
             name: name("slice", number),
             service: name("service", owner),
-            ports: vec![EndpointPort {
-                name: "http".into(),
-                protocol: Protocol::Tcp,
-                port: port(8080),
-            }],
+            ports: vec![EndpointPort::tcp("http", port(8080))],
             endpoints: endpoints.collect(),
         }))
     }
@@ -293,24 +284,15 @@ impl Kernel for Picky {
 fn three_services() -> Vec<Event> {
     let objects = (0u8..3).flat_map(|number| {
         let service = Service {
-            ports: vec![ServicePort {
-                name: "http".into(),
-                protocol: Protocol::Tcp,
-                port: port(80),
-                node_port: None,
-            }],
+            ports: vec![ServicePort::tcp("http", port(80))],
             ..Service::new(name("service", number), vec![IpAddr::from([10, 96, 0, number])])
         };
-        let conditions = Conditions { ready: true, serving: true, ..Conditions::default() };
+        let conditions = Conditions::READY;
         let address = IpAddr::from([10, 244, 0, number]);
         let slice = EndpointSlice {
             name: name("slice", number),
             service: name("service", number),
-            ports: vec![EndpointPort {
-                name: "http".into(),
-                protocol: Protocol::Tcp,
-                port: port(8080),
-            }],
+            ports: vec![EndpointPort::tcp("http", port(8080))],
             endpoints: vec![Endpoint { address, conditions, zones: None }],
         };
         [Event::Service(Change::Is(service)), Event::EndpointSlice(Change::Is(slice))]

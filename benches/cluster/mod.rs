@@ -12,8 +12,8 @@ use std::ops::Range;
 use deltaproxy::config::Routing;
 use deltaproxy::engine::{Engine, Found};
 use deltaproxy::model::{
-    Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Protocol,
-    Resource, Service, ServicePort,
+    Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Resource, Service,
+    ServicePort,
 };
 use deltaproxy::nft::TableFlags;
 
@@ -39,31 +39,18 @@ pub(crate) fn engine(services: u32, endpoints: u32) -> Engine {
 pub(crate) fn service(number: u32) -> Event {
     let cluster_ip = Ipv4Addr::from(0x0a60_0000 + number).into();
     Event::Service(Change::Is(Service {
-        ports: vec![ServicePort {
-            name: "http".into(),
-            protocol: Protocol::Tcp,
-            port: port(80),
-            node_port: None,
-        }],
+        ports: vec![ServicePort::tcp("http", port(80))],
         ..Service::new(service_name(number), vec![cluster_ip])
     }))
 }
 
 /// The slice of service `number`, with these of its endpoints.
 pub(crate) fn slice(number: u32, endpoints: Range<u32>) -> Event {
-    let endpoint = |i| Endpoint {
-        address: IpAddr::from(endpoint_address(number, i)),
-        conditions: Conditions { ready: true, serving: true, ..Conditions::default() },
-        zones: None,
-    };
+    let endpoint = |i| Endpoint::ready(IpAddr::from(endpoint_address(number, i)));
     Event::EndpointSlice(Change::Is(EndpointSlice {
         name: ObjectName::namespaced("bench", &format!("service-{number}-x7k2p")),
         service: service_name(number),
-        ports: vec![EndpointPort {
-            name: "http".into(),
-            protocol: Protocol::Tcp,
-            port: port(8080),
-        }],
+        ports: vec![EndpointPort::tcp("http", port(8080))],
         endpoints: endpoints.map(endpoint).collect(),
     }))
 }

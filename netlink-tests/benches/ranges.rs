@@ -16,8 +16,8 @@ use deltaproxy::config::Routing;
 use deltaproxy::engine::{Engine, read_back};
 use deltaproxy::kernel::{Kernel, Nftables};
 use deltaproxy::model::{
-    Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Protocol,
-    Resource, Service, ServicePort,
+    Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Resource, Service,
+    ServicePort,
 };
 use deltaproxy::nft::{Acknowledge, TableFlags};
 use netlink_tests::Namespace;
@@ -123,30 +123,17 @@ fn service(number: u32) -> Event {
 fn plain(number: u32) -> Service {
     let cluster_ip = Ipv4Addr::from(0x0a60_0000 + number).into();
     Service {
-        ports: vec![ServicePort {
-            name: "http".into(),
-            protocol: Protocol::Tcp,
-            port: NonZeroU16::new(80).unwrap(),
-            node_port: None,
-        }],
+        ports: vec![ServicePort::tcp("http", NonZeroU16::new(80).unwrap())],
         ..Service::new(name(number), vec![cluster_ip])
     }
 }
 
 fn slice(service: u32, endpoints: std::ops::Range<u32>) -> Event {
-    let endpoint = |i| Endpoint {
-        address: IpAddr::from(Ipv4Addr::from(0x0b00_0000 + service * 8 + i)),
-        conditions: Conditions { ready: true, serving: true, ..Conditions::default() },
-        zones: None,
-    };
+    let endpoint = |i| Endpoint::ready(IpAddr::from(Ipv4Addr::from(0x0b00_0000 + service * 8 + i)));
     Event::EndpointSlice(Change::Is(EndpointSlice {
         name: name(service),
         service: name(service),
-        ports: vec![EndpointPort {
-            name: "http".into(),
-            protocol: Protocol::Tcp,
-            port: NonZeroU16::new(8080).unwrap(),
-        }],
+        ports: vec![EndpointPort::tcp("http", NonZeroU16::new(8080).unwrap())],
         endpoints: endpoints.map(endpoint).collect(),
     }))
 }

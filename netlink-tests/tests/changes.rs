@@ -7,24 +7,13 @@ use std::thread;
 use std::time::Duration;
 
 use netlink_tests::scenario::{
-    Expect, Lab, Object, Protocol, Proxy, Raw, Service, Slice, World, keeps_source, masquerades,
+    EXTERNAL, Expect, Lab, NODE_PORT, Object, Protocol, Proxy, Raw, Service, Slice, WEB, World,
+    keeps_source, masquerades, slice, web_with_node_port as web,
 };
 use netlink_tests::{Answer, Deadline};
 use serde_json::json;
 
 use Expect::{Refused, Silent};
-
-const WEB: &str = "10.96.0.10:80";
-const NODE_PORT: &str = "192.168.50.2:30080";
-const EXTERNAL: &str = "198.51.100.1:80";
-
-fn web() -> Service {
-    Service::new("web", "10.96.0.10").node_port(80, 30080)
-}
-
-fn slice(endpoints: &str) -> Slice {
-    Slice::new("web").endpoints(endpoints)
-}
 
 #[test]
 fn traffic_follows_endpoints_that_come_go_and_are_replaced() {

@@ -7,12 +7,10 @@ use std::time::Duration;
 
 use deltaproxy::kernel::Release;
 use netlink_tests::reader::{Family, Table};
-use netlink_tests::scenario::{Manifests, Node, Object, Protocol, Raw, Service, ServiceCidr};
+use netlink_tests::scenario::{Manifests, Node, Object, Protocol, Raw, Service, ServiceCidr, WEB};
 use netlink_tests::{Answer, Host, Net, deltaproxy_binary, eventually, nft_available};
 use nix::sys::signal::Signal;
 use serde_json::json;
-
-const WEB: &str = "10.96.0.10:80";
 
 /// How long a daemon may take to notice something, on a busy machine.
 const SOON: Duration = Duration::from_secs(10);

@@ -6,14 +6,10 @@ use std::time::Duration;
 
 use deltaproxy::conntrack::StaleFlow;
 use netlink_tests::scenario::{
-    Endpoint, Expect, Family, Lab, Manifests, Node, Object, Proxy, Scope, Service, Slice,
-    keeps_source, routing,
+    EXTERNAL, Endpoint, Expect, Family, Lab, Manifests, NODE_PORT, Node, Object, Proxy, Scope,
+    Service, Slice, WEB, keeps_source, routing, slice, web_with_node_port,
 };
 use netlink_tests::{Answer, Flow, Net, eventually};
-
-const WEB: &str = "10.96.0.10:80";
-const NODE_PORT: &str = "192.168.50.2:30080";
-const EXTERNAL: &str = "198.51.100.1:80";
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -24,11 +20,7 @@ const WAYS: [(&str, &str); 5] =
     [("pod", WEB), ("node", WEB), ("pod", EXTERNAL), ("outside", NODE_PORT), ("pod", NODE_PORT)];
 
 fn web() -> Service {
-    Service::new("web", "10.96.0.10").node_port(80, 30080).external_ip("198.51.100.1")
-}
-
-fn slice(endpoints: &str) -> Slice {
-    Slice::new("web").endpoints(endpoints)
+    web_with_node_port().external_ip("198.51.100.1")
 }
 
 /// Flows of both families on these ways.

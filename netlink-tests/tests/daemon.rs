@@ -6,9 +6,8 @@ use std::time::Duration;
 use netlink_tests::apiserver::object::{endpoint_slice, node, service, service_cidr};
 use netlink_tests::apiserver::{ApiServer, Fault, Kind, On};
 use netlink_tests::reader::Family;
+use netlink_tests::scenario::WEB;
 use netlink_tests::{Host, Net, Process, Server, deltaproxy_binary, eventually};
-
-const WEB: &str = "10.96.0.10:80";
 
 /// How long the daemon may take to notice something, on a busy machine.
 const SOON: Duration = Duration::from_secs(15);

@@ -3,30 +3,14 @@
 
 use deltaproxy::config::{LocalDetection, Routing};
 use netlink_tests::scenario::{
-    Expect, Lab, Node, Scope, Service, Slice, keeps_source, masquerades, routing,
+    EXTERNAL, EXTERNAL_WAYS, Expect, Lab, NODE_PORT, Node, Scope, VIP, WEB, keeps_source,
+    masquerades, routing, slice, web_everywhere as web,
 };
 use netlink_tests::{nft_available, nft_can_load};
 
 use Expect::{Refused, Silent};
 
-const WEB: &str = "10.96.0.10:80";
-const NODE_PORT: &str = "192.168.50.2:30080";
-const EXTERNAL: &str = "198.51.100.1:80";
-const VIP: &str = "198.51.100.2:80";
 const UNALLOCATED: &str = "10.96.0.77:80";
-/// Everything that external traffic policy is about.
-const EXTERNAL_WAYS: [&str; 3] = [NODE_PORT, EXTERNAL, VIP];
-
-fn web() -> Service {
-    Service::new("web", "10.96.0.10")
-        .node_port(80, 30080)
-        .external_ip("198.51.100.1")
-        .load_balancer_ip("198.51.100.2")
-}
-
-fn slice(endpoints: &str) -> Slice {
-    Slice::new("web").endpoints(endpoints)
-}
 
 fn lab(local_detection: LocalDetection, masquerade_all: bool) -> Lab {
     Lab::with(Routing { local_detection, masquerade_all, ..routing() })

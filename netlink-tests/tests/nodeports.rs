@@ -7,27 +7,17 @@ use std::time::Duration;
 use deltaproxy::config::Routing;
 use deltaproxy::source::addresses::follow_local_addresses;
 use netlink_tests::scenario::{
-    Expect, Family, Lab, Manifests, Node, Protocol, Scope, Service, ServiceCidr, Slice,
-    keeps_source, masquerades, routing,
+    Expect, Family, Lab, Manifests, NODE_PORT, Node, Protocol, Scope, ServiceCidr, WEB,
+    keeps_source, masquerades, routing, slice, web_with_node_port as web,
 };
 use netlink_tests::{Answer, Flow, Host, Net, Process, eventually};
 use tokio::sync::watch;
 
 use Expect::{Closed, Refused, Silent};
 
-const WEB: &str = "10.96.0.10:80";
-const NODE_PORT: &str = "192.168.50.2:30080";
 const ADDED: [&str; 2] = ["192.168.51.2", "fd00:192:168:51::2"];
 const ADDED_NODE_PORT: &str = "192.168.51.2:30080";
 const CLIENTS: [&str; 3] = ["pod", "node", "outside"];
-
-fn web() -> Service {
-    Service::new("web", "10.96.0.10").node_port(80, 30080)
-}
-
-fn slice(endpoints: &str) -> Slice {
-    Slice::new("web").endpoints(endpoints)
-}
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()

@@ -7,26 +7,15 @@ use deltaproxy::config::Routing;
 use netlink_tests::Answer;
 use netlink_tests::reader;
 use netlink_tests::scenario::{
-    Expect, Family, Lab, Object, Protocol, Raw, Scope, Service, ServiceCidr, Slice, keeps_source,
-    masquerades, routing,
+    Expect, Family, Lab, NODE_PORT, Object, Protocol, Raw, Scope, Service, ServiceCidr, Slice, WEB,
+    keeps_source, masquerades, routing, slice, web_with_node_port,
 };
 use serde_json::json;
 
 use Expect::{Closed, Refused, Silent};
 
-const WEB: &str = "10.96.0.10:80";
-const NODE_PORT: &str = "192.168.50.2:30080";
-
 fn web() -> Service {
     Service::new("web", "10.96.0.10").port(80)
-}
-
-fn web_with_node_port() -> Service {
-    Service::new("web", "10.96.0.10").node_port(80, 30080)
-}
-
-fn slice(endpoints: &str) -> Slice {
-    Slice::new("web").endpoints(endpoints)
 }
 
 /// Case 82 too: an endpoint elsewhere sees the address of the interface to it.

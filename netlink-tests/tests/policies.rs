@@ -3,30 +3,12 @@
 
 use deltaproxy::config::{LocalDetection, Routing};
 use netlink_tests::scenario::{
-    Endpoint, Expect, Family, Lab, Node, Object, Protocol, Scope, Service, Slice, assert_even,
-    keeps_source, masquerades, routing,
+    EXTERNAL, EXTERNAL_WAYS, Endpoint, Expect, Family, Lab, NODE_PORT, Node, Object, Protocol,
+    Scope, Slice, VIP, WEB, assert_even, keeps_source, masquerades, routing, slice,
+    web_everywhere as web,
 };
 
 use Expect::{Refused, Silent};
-
-const WEB: &str = "10.96.0.10:80";
-const NODE_PORT: &str = "192.168.50.2:30080";
-const EXTERNAL: &str = "198.51.100.1:80";
-const VIP: &str = "198.51.100.2:80";
-/// Everything that external traffic policy is about.
-const EXTERNAL_WAYS: [&str; 3] = [NODE_PORT, EXTERNAL, VIP];
-
-/// A service with every kind of address.
-fn web() -> Service {
-    Service::new("web", "10.96.0.10")
-        .node_port(80, 30080)
-        .external_ip("198.51.100.1")
-        .load_balancer_ip("198.51.100.2")
-}
-
-fn slice(endpoints: &str) -> Slice {
-    Slice::new("web").endpoints(endpoints)
-}
 
 /// `ready`, `serving` and `terminating` of an endpoint.
 fn endpoint(host: &str, [ready, serving, terminating]: [bool; 3]) -> Endpoint {

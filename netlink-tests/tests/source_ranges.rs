@@ -4,17 +4,12 @@
 use deltaproxy::nft::Operation;
 use netlink_tests::Net;
 use netlink_tests::scenario::{
-    Expect, Family, Lab, Node, Proxy, Scope, Sent, Service, ServiceCidr, Slice, keeps_source,
-    masquerades, routing,
+    EXTERNAL, Expect, Family, Lab, NODE_PORT, Node, Proxy, Scope, Sent, Service, ServiceCidr,
+    Slice, VIP, WEB, keeps_source, masquerades, routing, slice,
 };
 use serde_json::json;
 
 use Expect::{Refused, Silent};
-
-const WEB: &str = "10.96.0.10:80";
-const NODE_PORT: &str = "192.168.50.2:30080";
-const EXTERNAL: &str = "198.51.100.1:80";
-const VIP: &str = "198.51.100.2:80";
 
 const OUTSIDE: [&str; 2] = ["192.0.2.0/24", "fd00:192:0:2::/64"];
 const PODS: [&str; 2] = ["10.244.0.0/16", "fd00:10:244::/48"];
@@ -32,10 +27,6 @@ fn open() -> Service {
 /// The same, with ranges.
 fn restricted(ranges: &[&str]) -> Service {
     open().spec("loadBalancerSourceRanges", json!(ranges))
-}
-
-fn slice(endpoints: &str) -> Slice {
-    Slice::new("web").endpoints(endpoints)
 }
 
 /// Case 61.

@@ -7,25 +7,14 @@ use std::time::Duration;
 
 use deltaproxy::config::{LocalDetection, Routing};
 use netlink_tests::scenario::{
-    Endpoint, Expect, Family, Lab, Node, Object, Protocol, Proxy, Raw, Scope, Service, Slice,
-    keeps_source, masquerades, routing,
+    Endpoint, Expect, Family, Lab, NODE_PORT, Node, Object, Protocol, Proxy, Raw, Scope, Service,
+    Slice, WEB, keeps_source, masquerades, routing, slice, web_with_node_port as web,
 };
 use netlink_tests::{Answer, Host, NODE_IP, nft_available};
 use serde_json::json;
 use socket2::{Domain, Socket, Type};
 
 use Expect::Refused;
-
-const WEB: &str = "10.96.0.10:80";
-const NODE_PORT: &str = "192.168.50.2:30080";
-
-fn web() -> Service {
-    Service::new("web", "10.96.0.10").node_port(80, 30080)
-}
-
-fn slice(endpoints: &str) -> Slice {
-    Slice::new("web").endpoints(endpoints)
-}
 
 // Endpoints.
 

@@ -302,24 +302,10 @@ mod tests {
     use crate::nft::Operation;
     use crate::plan;
 
-    const READY: Conditions = Conditions {
-        ready: true,
-        serving: true,
-        terminating: false,
-        local: false,
-        has_node_hints: false,
-        hinted_for_node: false,
-    };
-
     fn service(name: &str, cluster_ip: &str) -> Service {
         let name = ObjectName::namespaced("default", name);
         Service {
-            ports: vec![ServicePort {
-                name: "http".into(),
-                protocol: Protocol::Tcp,
-                port: NonZeroU16::new(80).unwrap(),
-                node_port: None,
-            }],
+            ports: vec![ServicePort::tcp("http", NonZeroU16::new(80).unwrap())],
             ..Service::new(name, vec![cluster_ip.parse().unwrap()])
         }
     }
@@ -332,17 +318,13 @@ mod tests {
         let name = ObjectName::namespaced("default", service);
         let endpoint = |(last, local): &(u8, bool)| Endpoint {
             address: IpAddr::from([10, 244, 0, *last]),
-            conditions: Conditions { local: *local, ..READY },
+            conditions: Conditions { local: *local, ..Conditions::READY },
             zones: None,
         };
         EndpointSlice {
             name: name.clone(),
             service: name,
-            ports: vec![EndpointPort {
-                name: "http".into(),
-                protocol: Protocol::Tcp,
-                port: NonZeroU16::new(8080).unwrap(),
-            }],
+            ports: vec![EndpointPort::tcp("http", NonZeroU16::new(8080).unwrap())],
             endpoints: endpoints.iter().map(endpoint).collect(),
         }
     }

@@ -30,6 +30,13 @@ pub struct EndpointPort {
     pub port: NonZeroU16,
 }
 
+impl EndpointPort {
+    /// A port of TCP.
+    pub fn tcp(name: &str, port: NonZeroU16) -> Self {
+        Self { name: name.into(), protocol: Protocol::Tcp, port }
+    }
+}
+
 /// One address of a slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
@@ -39,6 +46,13 @@ pub struct Endpoint {
     pub conditions: Conditions,
     /// Zones of `hints.forZones`; `None` if there is no zone hint.
     pub zones: Option<Arc<Zones>>,
+}
+
+impl Endpoint {
+    /// An endpoint that is ready, on another node and without hints.
+    pub fn ready(address: IpAddr) -> Self {
+        Self { address, conditions: Conditions::READY, zones: None }
+    }
 }
 
 /// Names of zones that an endpoint is hinted for; shared between endpoints.
@@ -59,6 +73,18 @@ pub struct Conditions {
     pub has_node_hints: bool,
     /// `hints.forNodes` names this node.
     pub hinted_for_node: bool,
+}
+
+impl Conditions {
+    /// Those of an endpoint that is ready, on another node and without hints.
+    pub const READY: Self = Self {
+        ready: true,
+        serving: true,
+        terminating: false,
+        local: false,
+        has_node_hints: false,
+        hinted_for_node: false,
+    };
 }
 
 #[cfg(test)]

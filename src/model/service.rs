@@ -70,6 +70,13 @@ pub struct ServicePort {
     pub node_port: Option<NonZeroU16>,
 }
 
+impl ServicePort {
+    /// A port of TCP, without node port.
+    pub fn tcp(name: &str, port: NonZeroU16) -> Self {
+        Self { name: name.into(), protocol: Protocol::Tcp, port, node_port: None }
+    }
+}
+
 /// Which endpoints traffic may be sent to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TrafficPolicy {

@@ -235,7 +235,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::Protocol;
 
     const PORT: NonZeroU16 = NonZeroU16::new(80).unwrap();
 
@@ -259,12 +258,7 @@ mod tests {
         let name = ObjectName::namespaced("default", "web");
         let plain = Service {
             created: 1_700_000_000,
-            ports: vec![ServicePort {
-                name: "http".into(),
-                protocol: Protocol::Tcp,
-                port: PORT,
-                node_port: Some(PORT),
-            }],
+            ports: vec![ServicePort { node_port: Some(PORT), ..ServicePort::tcp("http", PORT) }],
             ..Service::new(name, vec![IpAddr::from([10, 96, 0, 1])])
         };
         check_service(&plain);

@@ -207,14 +207,7 @@ mod tests {
     use crate::model::stored::PortLists;
     use crate::model::{Endpoint, EndpointPort, EndpointSlice, ObjectName, Protocol};
 
-    const READY: Conditions = Conditions {
-        ready: true,
-        serving: true,
-        terminating: false,
-        local: false,
-        has_node_hints: false,
-        hinted_for_node: false,
-    };
+    const READY: Conditions = Conditions::READY;
     const TERMINATING: Conditions = Conditions { ready: false, terminating: true, ..READY };
     const DEAD: Conditions = Conditions { serving: false, ..TERMINATING };
     const UNREADY: Conditions = Conditions { ready: false, ..READY };
@@ -235,11 +228,7 @@ mod tests {
         let slice = EndpointSlice {
             name: ObjectName::namespaced("default", &format!("slice-{port}")),
             service: ObjectName::namespaced("default", "web"),
-            ports: vec![EndpointPort {
-                name: "http".into(),
-                protocol: Protocol::Tcp,
-                port: NonZeroU16::new(port).unwrap(),
-            }],
+            ports: vec![EndpointPort::tcp("http", NonZeroU16::new(port).unwrap())],
             endpoints: endpoints.to_vec(),
         };
         StoredSlice::new(slice, &mut PortLists::default())

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::object::{Object, Slice};
+use super::object::Object;
 use super::proxy::NODE_NAME;
+use super::web::slice;
 use crate::host::Host;
 use crate::process::{Finished, Process, deltaproxy_binary};
 
@@ -41,7 +42,7 @@ impl Manifests {
 
     /// Writes `slice`: these hosts are the endpoints of the service `web`.
     pub fn set_endpoints(&self, hosts: &str) {
-        self.write("slice", &Slice::new("web").endpoints(hosts));
+        self.write("slice", &slice(hosts));
     }
 
     /// What a file holds.

@@ -25,6 +25,7 @@ mod lab;
 mod manifests;
 mod object;
 mod proxy;
+mod web;
 
 pub use even::assert_even;
 pub use expect::{Expect, Family, Protocol, Scope, keeps_source, masquerades};
@@ -32,3 +33,6 @@ pub use lab::{Lab, World};
 pub use manifests::Manifests;
 pub use object::{Endpoint, Node, Object, Raw, Service, ServiceCidr, Slice};
 pub use proxy::{NODE_NAME, Proxy, Sent, routing};
+pub use web::{
+    EXTERNAL, EXTERNAL_WAYS, NODE_PORT, VIP, WEB, slice, web_everywhere, web_with_node_port,
+};
