@@ -6,6 +6,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
+use std::ops::Range;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -88,6 +89,12 @@ table ip kube-proxy {
 }
 ";
 
+/// What `nft` says where it may not make its send buffer large enough, as in a user namespace.
+const TOO_LONG: &str = "Message too long";
+
+/// Services that fit into a send buffer as it is by default.
+const PART: u32 = 100;
+
 /// How often a running `nft` is looked at, to see whether somebody wants the end.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -102,7 +109,7 @@ impl Baseline {
             version.is_ok_and(|status| status.success())
         };
         let program = PROGRAMS.iter().find(works);
-        let program = program.ok_or_else(|| BenchError::Nft("it is not found".into()))?;
+        let program = program.ok_or(BenchError::NoNft)?;
         Ok(Self { namespace: Beside::new()?, program })
     }
 
@@ -115,11 +122,34 @@ impl Baseline {
         cluster: &Cluster,
         progress: &Progress,
     ) -> Result<Option<Duration>, BenchError> {
-        let script = script(cluster);
-        self.namespace.run(|| {
-            let child = self.start(&script)?;
-            wait(child, progress)
-        })?
+        let services = cluster.services();
+        let whole = self.load_part(&format!("{FIXED}{}", script(cluster, 0..services)), progress);
+        match whole {
+            Err(BenchError::Nft(words)) if words.contains(TOO_LONG) => {
+                self.load_in_parts(cluster, progress)
+            }
+            done => done,
+        }
+    }
+
+    /// The same where the kernel does not let `nft` send so much at once.
+    fn load_in_parts(
+        &self,
+        cluster: &Cluster,
+        progress: &Progress,
+    ) -> Result<Option<Duration>, BenchError> {
+        let services = cluster.services();
+        let Some(mut took) = self.load_part(FIXED, progress)? else { return Ok(None) };
+        for first in (0..services).step_by(PART as usize) {
+            let part = script(cluster, first..services.min(first + PART));
+            let Some(more) = self.load_part(&part, progress)? else { return Ok(None) };
+            took += more;
+        }
+        Ok(Some(took))
+    }
+
+    fn load_part(&self, script: &str, progress: &Progress) -> Result<Option<Duration>, BenchError> {
+        self.namespace.run(|| wait(self.start(script)?, progress))?
     }
 
     /// Writes the rule of a service anew; how long `nft` took.
@@ -250,16 +280,15 @@ impl<'a> Turns<'a> {
     }
 }
 
-/// Everything, as one script.
-fn script(cluster: &Cluster) -> String {
-    let mut script = FIXED.to_owned();
-    script.push_str("table ip kube-proxy {\n");
-    for service in 0..cluster.services() {
+/// Some services, as a script.
+fn script(cluster: &Cluster, services: Range<u32>) -> String {
+    let mut script = "table ip kube-proxy {\n".to_owned();
+    for service in services.clone() {
         // Writing to a String cannot fail, here and below.
         let _ = writeln!(script, "chain {} {{ }}", chain_name(service));
     }
     script.push_str("}\n");
-    for service in 0..cluster.services() {
+    for service in services {
         let endpoints: Vec<u32> = cluster.original(service).collect();
         write_rule(&mut script, service, &endpoints);
         let (address, protocol) = (Cluster::cluster_ip(service), protocol(service));

@@ -34,8 +34,11 @@ pub fn measure(
     let mut bench = Bench::new(settings, services, progress);
     let measured = bench.all();
     progress.clear();
-    measured?;
     bench.report.interrupted = progress.is_stopped();
+    // Ctrl-C ends a running nft too, which then fails.
+    if !bench.report.interrupted {
+        measured?;
+    }
     Ok(bench.report)
 }
 

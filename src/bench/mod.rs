@@ -70,8 +70,11 @@ pub enum BenchError {
     /// The run loop is gone, which is a bug.
     #[error("the run loop has ended; please report it")]
     Ended,
-    /// The program `nft` does not work.
-    #[error("--baseline nft runs the program nft, which fails: {0}; is nftables installed?")]
+    /// The program `nft` is not there.
+    #[error("--baseline nft runs the program nft, which is not there: install nftables")]
+    NoNft,
+    /// The program `nft` refused what the bench wrote.
+    #[error("nft failed: {0}")]
     Nft(String),
     /// No packets can be sent.
     #[error("cannot send packets in the network namespace of the bench: {0}")]
