@@ -30,6 +30,8 @@ pub struct Run<K> {
     /// What the log was last told.
     closed_node_ports: Option<ClosedNodePorts>,
     cleaner: Option<Cleaner>,
+    /// Who is told what was left out, besides the log.
+    problems: Option<mpsc::Sender<Problem>>,
     without_node: WithoutNode,
     max_batch: usize,
 }
@@ -85,6 +87,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             watch,
             addresses: None,
             cleaner: None,
+            problems: None,
             without_node: WithoutNode::Unfit,
             closed_node_ports: None,
             max_batch: 0,
@@ -102,6 +105,12 @@ impl<K: Kernel + Send + 'static> Run<K> {
     #[must_use]
     pub fn cleaning(self, cleaner: Cleaner) -> Self {
         Self { cleaner: Some(cleaner), ..self }
+    }
+
+    /// The same, with somebody who is told what was left out, but never waited for.
+    #[must_use]
+    pub fn telling(self, problems: mpsc::Sender<Problem>) -> Self {
+        Self { problems: Some(problems), ..self }
     }
 
     /// The same, with another answer to whether load balancers should use a node that has no Node
@@ -331,8 +340,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 tracing::warn!("Service {service}: {error}; reading the tables and trying again");
             }
             Blame::Excluded(service) => {
-                self.observe.problems(1);
-                tracing::error!("Service {service} is left out until it changes: {error}");
+                let (object, field) = (format!("Service {service}"), String::new());
+                let message = format!("is left out until it changes: {error}");
+                self.report(&[Problem { object, field, message }]);
             }
         }
     }
@@ -373,6 +383,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.observe.problems(problems.len() as u64);
         for problem in problems {
             tracing::warn!("{problem}");
+            if let Some(listener) = &self.problems {
+                // Who has too much to tell is not waited for.
+                let _ = listener.try_send(problem.clone());
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ use netlink_tests::apiserver::{ApiServer, Fault, Kind, On};
 use netlink_tests::reader::Family;
 use netlink_tests::scenario::WEB;
 use netlink_tests::{Host, Net, Process, Server, deltaproxy_binary, eventually};
+use serde_json::Value;
 
 /// How long the daemon may take to notice something, on a busy machine.
 const SOON: Duration = Duration::from_secs(15);
@@ -145,6 +146,49 @@ fn a_server_that_refuses_us_is_named_and_the_rules_stay() {
         assert!(daemon.is_running());
         cluster.wait_for("a");
     }
+}
+
+#[test]
+fn what_is_left_out_is_an_event_of_the_object_that_is_written_once() {
+    let cluster = Cluster::new();
+    let mut bad = service("default/bad", "10.96.0.11", 80);
+    bad["metadata"]["uid"] = "0c2b52f6".into();
+    bad["spec"]["externalIPs"] = serde_json::json!(["somewhere"]);
+    cluster.api.push(bad);
+    // Both want the same address.
+    cluster.api.push(service("default/zzz", "10.96.0.10", 80));
+    for round in 1..=2 {
+        let daemon = cluster.daemon();
+        cluster.wait_for("a");
+        let noted = |name: &str, words: &str| {
+            let of_it = |event: &Value| {
+                event["regarding"]["name"] == name && event["note"].to_string().contains(words)
+            };
+            eventually(words, SOON, || cluster.api.events().into_iter().find(of_it))
+        };
+        let event = noted("bad", "spec.externalIPs[0]: \\\"somewhere\\\" is not an IP address");
+        assert_eq!(event["regarding"]["uid"], "0c2b52f6");
+        assert_eq!(event["reportingInstance"], "deltaproxy-node1");
+        noted("zzz", "default/web");
+        // All nodes would write it, and this one at each start.
+        cluster.api.wait_for_requests(SOON, |requests| {
+            requests.iter().filter(|request| request.posted.is_object()).count() >= 2 * round
+        });
+        daemon.terminate(SOON);
+    }
+    assert_eq!(cluster.api.events().len(), 2, "{:#?}", cluster.api.events());
+}
+
+#[test]
+fn a_server_that_takes_no_events_is_followed_all_the_same() {
+    let cluster = Cluster::new();
+    cluster.api.forbid_events();
+    cluster.api.push(service("default/zzz", "10.96.0.10", 80));
+    let mut daemon = cluster.daemon();
+    daemon.wait_for_line("cannot write events", SOON);
+    cluster.wait_for("a");
+    cluster.replace_endpoint("10.244.1.6");
+    cluster.wait_for("b");
 }
 
 #[test]

@@ -11,13 +11,13 @@ use crate::config::{Config, Source};
 use crate::conntrack::{Cleaned, Cleaner};
 use crate::engine::Engine;
 use crate::kernel::{Nftables, Writer};
-use crate::model::Event;
+use crate::model::{Event, Problem};
 use crate::nft::TableFlags;
 use crate::observe::{Observe, Site, serve_at};
 use crate::run::{Run, WithoutNode};
 use crate::source::addresses::{follow_local_addresses, local_addresses};
 use crate::source::files;
-use crate::source::kube::{ApiServer, Outlet, follow_api_server};
+use crate::source::kube::{ApiServer, Outlet, Report, follow_api_server, write_notices};
 
 /// Batches of events that may wait for the loop; then the source waits.
 const EVENT_QUEUE: usize = 256;
@@ -63,14 +63,15 @@ async fn run_until_stopped(config: Config) -> Result<(), Failure> {
             tasks.spawn(serve_at(observe.clone(), site, address));
         }
     }
-    let events = start_source(&config, &mut tasks)?;
+    let (problems, notices) = mpsc::channel(REPORT_QUEUE);
+    let events = start_source(&config, &mut tasks, (problems.clone(), notices))?;
     tracing::info!(node = config.node_name, "started");
     let own = observe.clone();
     let report = move |done: Cleaned| own.flows_cleaned(done.entries as u64, done.took);
     let cleaner = Cleaner::spawn(report).map_err(Failure::new)?;
     let run = Run::new(engine, writer, events, observe, config.min_sync_period);
     let run = run.with_local_addresses(addresses).cleaning(cleaner);
-    let run = run.counting(without_node(&config.source));
+    let run = run.counting(without_node(&config.source)).telling(problems);
     run.until(stop_signal()?).await.map_err(Failure::new)?;
     tracing::info!("stopped; the tables stay and go on working");
     tasks.abort_all();
@@ -85,10 +86,12 @@ fn without_node(source: &Source) -> WithoutNode {
     }
 }
 
-/// Starts what follows the source; events come out of the receiver.
+/// Starts what follows the source; events come out of the receiver. What is said to have been left
+/// out is written to the API server too, if there is one.
 fn start_source(
     config: &Config,
     tasks: &mut JoinSet<()>,
+    (problems, notices): (mpsc::Sender<Problem>, mpsc::Receiver<Problem>),
 ) -> Result<mpsc::Receiver<Vec<Event>>, Failure> {
     let (sender, events) = mpsc::channel(EVENT_QUEUE);
     let server = match &config.source {
@@ -103,11 +106,16 @@ fn start_source(
     };
     let (reporter, mut reports) = mpsc::channel(REPORT_QUEUE);
     let outlet = Outlet { events: sender, reports: reporter };
+    let (node, from, to) = (config.node_name.clone(), server.clone(), server);
+    tasks.spawn(async move { follow_api_server(&from, &node, outlet).await });
     let node = config.node_name.clone();
-    tasks.spawn(async move { follow_api_server(&server, &node, outlet).await });
+    tasks.spawn(async move { write_notices(&to, &node, notices).await });
     tasks.spawn(async move {
         while let Some(report) = reports.recv().await {
             tracing::warn!("{report}");
+            if let Report::Object(problem) = report {
+                let _ = problems.try_send(problem);
+            }
         }
     });
     Ok(events)

@@ -61,6 +61,15 @@ struct State {
     store: Store,
     plan: Plan,
     requests: Vec<Request>,
+    events: Events,
+}
+
+/// The Event objects that clients have written.
+#[derive(Debug, Default)]
+struct Events {
+    written: Vec<Value>,
+    /// Nobody may write one.
+    forbidden: bool,
 }
 
 /// What a test asks of the server's thread; each is acknowledged.
@@ -158,6 +167,16 @@ impl ApiServer {
         assert!(!waited.timed_out(), "not within {limit:?}; requests: {:#?}", state.requests);
     }
 
+    /// The Event objects that clients have written, in order.
+    pub fn events(&self) -> Vec<Value> {
+        self.state().events.written.clone()
+    }
+
+    /// From now on nobody may write Event objects.
+    pub fn forbid_events(&self) {
+        self.state().events.forbidden = true;
+    }
+
     /// Closes the port and breaks all connections; the objects stay.
     pub fn stop(&self) {
         self.command(Command::Stop);
@@ -196,6 +215,31 @@ impl ApiServer {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.shared.lock()
+    }
+}
+
+impl State {
+    /// Takes in an Event object, or says with which code it is refused.
+    fn add_event(&mut self, path: &str, event: &Value) -> Result<(), (u16, &'static str)> {
+        let namespace = event["metadata"]["namespace"].as_str().unwrap_or_default();
+        if path != format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events") {
+            return Err((404, "the server could not find the requested resource"));
+        }
+        if self.events.forbidden {
+            return Err((403, "events.events.k8s.io is forbidden"));
+        }
+        // What `ValidateEvent` asks for, in pkg/apis/core/validation/events.go.
+        let needed =
+            ["eventTime", "reason", "action", "type", "reportingController", "reportingInstance"];
+        if needed.iter().any(|field| event[field].as_str().is_none_or(str::is_empty)) {
+            return Err((422, "the event lacks a field"));
+        }
+        let name = |event: &Value| event["metadata"]["name"].clone();
+        if self.events.written.iter().any(|known| name(known) == name(event)) {
+            return Err((409, "the event exists"));
+        }
+        self.events.written.push(event.clone());
+        Ok(())
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 
 use super::{Kind, On};
 
@@ -13,6 +14,10 @@ pub struct Request {
     pub kind: Option<Kind>,
     /// Whether it lists or watches.
     pub on: On,
+    /// The path, without the query.
+    pub path: String,
+    /// What was sent to be created; null if nothing was.
+    pub posted: Value,
     /// The query's parameters, decoded.
     pub query: BTreeMap<String, String>,
     /// The header `Authorization`.
@@ -25,17 +30,22 @@ impl Request {
         self.query.get(name).map_or("", String::as_str)
     }
 
-    /// Reads the head of a request; `None` if the client hung up. Bodies are not expected.
+    /// Reads a request; `None` if the client hung up.
     pub(super) async fn read(socket: &mut BufReader<impl AsyncRead + Unpin>) -> Option<Self> {
         let first = read_line(socket).await?;
-        let mut authorization = None;
+        let (mut authorization, mut length) = (None, 0);
         loop {
             let line = read_line(socket).await?;
             let Some((name, value)) = line.split_once(": ") else { break };
             if name.eq_ignore_ascii_case("authorization") {
                 authorization = Some(value.to_owned());
+            } else if name.eq_ignore_ascii_case("content-length") {
+                length = value.parse().ok()?;
             }
         }
+        let mut body = vec![0; length];
+        socket.read_exact(&mut body).await.ok()?;
+        let posted = serde_json::from_slice(&body).unwrap_or_default();
         let target = first.split(' ').nth(1)?;
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let query = parse_query(query);
@@ -44,7 +54,8 @@ impl Request {
             (Some(_), Some("true")) => On::StreamingList,
             (Some(_), _) => On::Watch,
         };
-        Some(Self { kind: Kind::of_path(path), on, query, authorization })
+        let (kind, path) = (Kind::of_path(path), path.to_owned());
+        Some(Self { kind, on, path, posted, query, authorization })
     }
 }
 

@@ -34,7 +34,7 @@ async fn answer(
     fault: Option<Fault>,
 ) -> io::Result<()> {
     let Some(kind) = request.kind else {
-        return status(socket, 404, "the server could not find the requested resource").await;
+        return single(socket, shared, request).await;
     };
     match fault {
         Some(Fault::Status(code, message)) => status(socket, code, message).await,
@@ -51,6 +51,33 @@ async fn answer(
         Some(Fault::EndAtOnce) => Events::open(socket, None).await?.close().await,
         fault if request.on == On::List => list(socket, shared, request, fault).await,
         fault => watch(socket, shared, (kind, request), fault).await,
+    }
+}
+
+/// Answers what is about a single object: a new Event, or the metadata of an object.
+async fn single(
+    socket: &mut (impl AsyncWrite + Unpin),
+    shared: &Shared,
+    request: &Request,
+) -> io::Result<()> {
+    if request.posted.is_object() {
+        let outcome = shared.lock().add_event(&request.path, &request.posted);
+        return match outcome {
+            Ok(()) => body(socket, 201, &request.posted.to_string()).await,
+            Err((code, message)) => status(socket, code, message).await,
+        };
+    }
+    let found = shared.lock().store.by_path(&request.path);
+    match found {
+        Some(object) => {
+            let metadata = json!({
+                "kind": "PartialObjectMetadata",
+                "apiVersion": "meta.k8s.io/v1",
+                "metadata": object["metadata"],
+            });
+            body(socket, 200, &metadata.to_string()).await
+        }
+        None => status(socket, 404, "the server could not find the requested resource").await,
     }
 }
 
@@ -185,6 +212,7 @@ fn status_object(code: u16, message: &str) -> Value {
         401 => "Unauthorized",
         403 => "Forbidden",
         404 => "NotFound",
+        409 => "AlreadyExists",
         410 => "Expired",
         422 => "Invalid",
         429 => "TooManyRequests",

@@ -73,6 +73,20 @@ impl Store {
         self.table(kind).log.push(Change { version, event });
     }
 
+    /// The object of `/api/v1/namespaces/default/services/web`, if there is one.
+    pub(super) fn by_path(&self, path: &str) -> Option<Value> {
+        let (list, name) = path.rsplit_once('/')?;
+        let (prefix, rest) = list.split_once("/namespaces/").unwrap_or((list, ""));
+        let (list, key) = match rest.split_once('/') {
+            Some((namespace, plural)) => {
+                (format!("{prefix}/{plural}"), format!("{namespace}/{name}"))
+            }
+            None => (prefix.to_owned(), name.to_owned()),
+        };
+        let kind = Kind::of_path(&list)?;
+        self.tables[kind as usize].objects.get(&key).cloned()
+    }
+
     pub(super) fn put(&mut self, kind: Kind, mut object: Value) {
         self.version += 1;
         object["metadata"]["resourceVersion"] = self.version.to_string().into();

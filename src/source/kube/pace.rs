@@ -22,7 +22,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(super) fn paced(client: &Client) -> Client {
     let client = client.clone();
     let namespace = client.default_namespace().to_owned();
-    let pace = Arc::new(Mutex::new(Pace::default()));
+    let pace = Arc::new(Mutex::new(Pace::new(INTERVAL, BURST)));
     let service = tower::service_fn(move |request: Request<Body>| {
         let (client, pace) = (client.clone(), Arc::clone(&pace));
         async move {
@@ -42,18 +42,25 @@ fn is_further_page(query: Option<&str>) -> bool {
 }
 
 /// Spreads starts: a burst, then one per interval. Reads no clock.
-#[derive(Debug, Default)]
-struct Pace {
+#[derive(Debug)]
+pub(super) struct Pace {
+    interval: Duration,
+    burst: u32,
     /// When a start would have been earned if every start cost one interval.
     earned: Option<Instant>,
 }
 
 impl Pace {
+    /// So many starts without waiting after a quiet time, and one per interval.
+    pub(super) fn new(interval: Duration, burst: u32) -> Self {
+        Self { interval, burst, earned: None }
+    }
+
     /// When a request that is asked for at `now` may start.
-    fn start(&mut self, now: Instant) -> Instant {
-        let earned = self.earned.map_or(now, |earned| earned.max(now)) + INTERVAL;
+    pub(super) fn start(&mut self, now: Instant) -> Instant {
+        let earned = self.earned.map_or(now, |earned| earned.max(now)) + self.interval;
         self.earned = Some(earned);
-        let start = earned.checked_sub(INTERVAL * BURST).unwrap_or(now);
+        let start = earned.checked_sub(self.interval * self.burst).unwrap_or(now);
         start.max(now)
     }
 }
@@ -64,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_burst_starts_at_once_and_then_one_request_a_second() {
-        let (mut pace, now) = (Pace::default(), Instant::now());
+        let (mut pace, now) = (Pace::new(INTERVAL, BURST), Instant::now());
         for _ in 0..BURST {
             assert_eq!(pace.start(now), now);
         }
@@ -74,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_quiet_time_earns_a_new_burst() {
-        let (mut pace, now) = (Pace::default(), Instant::now());
+        let (mut pace, now) = (Pace::new(INTERVAL, BURST), Instant::now());
         for _ in 0..BURST {
             pace.start(now);
         }
