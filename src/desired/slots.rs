@@ -4,6 +4,7 @@
 //! 0..N-1 and hold every endpoint once.
 
 use ahash::HashSet;
+use smallvec::SmallVec;
 
 use crate::model::Target;
 
@@ -15,32 +16,68 @@ pub(super) type Slots = Box<[Option<Target>]>;
 /// `wanted` names every endpoint once. When one is removed the last one moves into the gap.
 pub(super) fn assign(installed: &[Option<Target>], wanted: &[Target]) -> Slots {
     let installed = &installed[..installed.len().min(wanted.len())];
-    if wanted.len() > FEW {
-        return assign_many(installed, wanted);
-    }
-    let kept = |slot: usize| {
-        let target = installed.get(slot).copied().flatten()?;
-        let is_first = !installed[..slot].contains(&Some(target));
-        (is_first && wanted.contains(&target)).then_some(target)
-    };
-    let mut rest = wanted.iter().filter(|target| !installed.contains(&Some(**target)));
-    (0..wanted.len()).map(|slot| kept(slot).or_else(|| rest.next().copied())).collect()
+    let mut slots: Slots = vec![None; wanted.len()].into();
+    let mut unplaced = keep_in_order(&mut slots, installed, wanted);
+    keep_elsewhere(&mut slots, installed, &mut unplaced);
+    let free = slots.iter_mut().filter(|slot| slot.is_none());
+    free.zip(unplaced).for_each(|(slot, target)| *slot = Some(target));
+    slots
 }
 
-/// So many endpoints are found by looking at each of them.
-const FEW: usize = 16;
+/// Endpoints without a slot, in the order of those that are wanted.
+type Unplaced = SmallVec<[Target; FEW]>;
 
-fn assign_many(installed: &[Option<Target>], wanted: &[Target]) -> Slots {
-    let mut unplaced: HashSet<Target> = wanted.iter().copied().collect();
-    let mut slots: Vec<Option<Target>> = vec![None; wanted.len()];
-    for (slot, target) in slots.iter_mut().zip(installed) {
-        *slot = target.filter(|target| unplaced.remove(target));
+/// So many endpoints are found by looking at each of them.
+const FEW: usize = 8;
+
+/// Keeps what is found by going through both lists side by side, and returns the others.
+///
+/// Most endpoints are in the same order in both, with some added, removed or moved, and a service
+/// may have thousands.
+fn keep_in_order(slots: &mut Slots, installed: &[Option<Target>], wanted: &[Target]) -> Unplaced {
+    let mut unplaced = Unplaced::new();
+    let mut slot = 0;
+    for (i, target) in wanted.iter().enumerate() {
+        let holds = |slot: usize, target: Option<&Target>| {
+            target.is_some() && installed.get(slot).and_then(Option::as_ref) == target
+        };
+        if !holds(slot, Some(target)) && holds(slot + 1, Some(target)) {
+            slot += 1;
+        }
+        if holds(slot, Some(target)) {
+            slots[slot] = Some(*target);
+            slot += 1;
+        } else {
+            unplaced.push(*target);
+            // One that was added leaves the slot to the next.
+            if !holds(slot, wanted.get(i + 1)) {
+                slot += 1;
+            }
+        }
     }
-    let mut rest = wanted.iter().filter(|target| unplaced.contains(target));
-    for slot in slots.iter_mut().filter(|slot| slot.is_none()) {
-        *slot = rest.next().copied();
+    unplaced
+}
+
+/// Keeps those of the unplaced that have a slot somewhere.
+fn keep_elsewhere(slots: &mut Slots, installed: &[Option<Target>], unplaced: &mut Unplaced) {
+    let is_many = unplaced.len() > FEW;
+    let mut many = HashSet::default();
+    if is_many {
+        many.extend(unplaced.iter().copied());
     }
-    slots.into()
+    let mut take = |target: &Target| match is_many {
+        true => many.remove(target),
+        false => {
+            let position = unplaced.iter().position(|other| other == target);
+            position.map(|position| unplaced.remove(position)).is_some()
+        }
+    };
+    for (slot, target) in slots.iter_mut().zip(installed).filter(|(slot, _)| slot.is_none()) {
+        *slot = target.filter(&mut take);
+    }
+    if is_many {
+        unplaced.retain(|target| many.contains(target));
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,9 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use ahash::HashMap;
+use ahash::RandomState;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use smallvec::SmallVec;
 
 use super::stored::StoredSlice;
@@ -155,6 +157,7 @@ pub(super) fn serving(slices: &[StoredSlice], port: &ServicePort, ipv4: bool) ->
 fn candidates<'a>(slices: &'a [StoredSlice], port: &ServicePort, ipv4: bool) -> Candidates<'a> {
     let mut found = Candidates::new();
     let mut index = Index::default();
+    let most = slices.iter().map(StoredSlice::len).sum();
     for slice in slices {
         let ports = slice.ports.iter();
         for slice_port in ports.filter(|p| p.name == port.name && p.protocol == port.protocol) {
@@ -163,7 +166,7 @@ fn candidates<'a>(slices: &'a [StoredSlice], port: &ServicePort, ipv4: bool) -> 
                 let target = Target { address: endpoint.address, port: slice_port.port };
                 let (conditions, zones) = (endpoint.conditions, endpoint.zones);
                 let candidate = Candidate { target, conditions, zones };
-                match index.position(&found, target) {
+                match index.position(&found, target, most) {
                     Some(known) if found[known].rank() < candidate.rank() => {
                         found[known] = candidate;
                     }
@@ -177,23 +180,36 @@ fn candidates<'a>(slices: &'a [StoredSlice], port: &ServicePort, ipv4: bool) -> 
 }
 
 /// Finds a target among the candidates: by looking while they are few, by hash when they are many.
+///
+/// It holds positions and not targets, because services of thousands of endpoints go through it
+/// at each change.
 #[derive(Default)]
-struct Index(HashMap<Target, usize>);
+struct Index {
+    positions: HashTable<usize>,
+    hasher: RandomState,
+}
 
 impl Index {
     const FEW: usize = 16;
 
-    /// Position of `target` in `found`; if it is absent it is about to be pushed.
-    fn position(&mut self, found: &[Candidate<'_>], target: Target) -> Option<usize> {
+    /// Position of `target` in `found`, which grows to about `most`; if it is absent it is about
+    /// to be pushed.
+    fn position(&mut self, found: &[Candidate<'_>], target: Target, most: usize) -> Option<usize> {
         if found.len() < Self::FEW {
             return found.iter().position(|known| known.target == target);
         }
-        if self.0.is_empty() {
-            self.0.extend(found.iter().enumerate().map(|(i, known)| (known.target, i)));
+        let hash = |target: Target| self.hasher.hash_one(target);
+        let hash_at = |position: &usize| hash(found[*position].target);
+        if self.positions.is_empty() {
+            self.positions.reserve(most, hash_at);
+            for position in 0..found.len() {
+                self.positions.insert_unique(hash_at(&position), position, hash_at);
+            }
         }
-        match self.0.entry(target) {
-            std::collections::hash_map::Entry::Occupied(known) => Some(*known.get()),
-            std::collections::hash_map::Entry::Vacant(vacant) => {
+        let is_target = |position: &usize| found[*position].target == target;
+        match self.positions.entry(hash(target), is_target, hash_at) {
+            Entry::Occupied(known) => Some(*known.get()),
+            Entry::Vacant(vacant) => {
                 vacant.insert(found.len());
                 None
             }
