@@ -10,8 +10,8 @@ use deltaproxy::config::Routing;
 use deltaproxy::engine::{Engine, Step, read_back};
 use deltaproxy::kernel::{Kernel, Nftables};
 use deltaproxy::model::{
-    Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Protocol,
-    Resource, Service, ServicePort,
+    Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Resource, Service,
+    ServicePort,
 };
 use deltaproxy::nft::{Element, Operation, TableFlags};
 use netlink_tests::{Answer, Net};
@@ -82,14 +82,13 @@ fn name(number: u32) -> ObjectName {
     ObjectName::namespaced("default", &format!("service-{number}"))
 }
 
+fn port(number: u16) -> NonZeroU16 {
+    NonZeroU16::new(number).unwrap()
+}
+
 fn service(number: u32) -> Event {
     Event::Service(Change::Is(Service {
-        ports: vec![ServicePort {
-            name: "http".into(),
-            protocol: Protocol::Tcp,
-            port: NonZeroU16::new(80).unwrap(),
-            node_port: None,
-        }],
+        ports: vec![ServicePort::tcp("http", port(80))],
         ..Service::new(name(number), vec![cluster_ip(number).into()])
     }))
 }
@@ -98,15 +97,7 @@ fn slice(number: u32) -> Event {
     Event::EndpointSlice(Change::Is(EndpointSlice {
         name: name(number),
         service: name(number),
-        ports: vec![EndpointPort {
-            name: "http".into(),
-            protocol: Protocol::Tcp,
-            port: NonZeroU16::new(8080).unwrap(),
-        }],
-        endpoints: vec![Endpoint {
-            address: IpAddr::from(POD),
-            conditions: Conditions { ready: true, serving: true, ..Conditions::default() },
-            zones: None,
-        }],
+        ports: vec![EndpointPort::tcp("http", port(8080))],
+        endpoints: vec![Endpoint::ready(IpAddr::from(POD))],
     }))
 }
