@@ -7,6 +7,10 @@ use std::time::{Duration, Instant};
 /// microseconds; the rest is room for a machine on which other tests run.
 pub const SILENCE: Duration = Duration::from_millis(500);
 
+/// How long a probe waits that is to be answered. At four times the load that it can bear, a
+/// machine was seen to stand still for half a second.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
 /// A moment after which waiting ends.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline(Instant);

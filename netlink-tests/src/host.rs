@@ -12,6 +12,7 @@ use socket2::{Protocol, Type};
 
 use crate::answer::Answer;
 use crate::conntrack::{self, Tracked};
+use crate::deadline::{PATIENCE, SILENCE};
 use crate::link::{self, Route, Setup};
 use crate::namespace::Namespace;
 use crate::process::{Finished, Process};
@@ -32,6 +33,8 @@ pub struct Host {
     ip6: Ipv6Addr,
     /// The way to the node; the node itself has none.
     uplink: Option<Uplink>,
+    /// How long its probes wait for an answer.
+    limit: Duration,
 }
 
 /// The node's interface that leads to a host.
@@ -47,7 +50,7 @@ impl Host {
         (ip, ip6): (Ipv4Addr, Ipv6Addr),
         uplink: Option<Uplink>,
     ) -> Self {
-        Self { namespace: Arc::new(namespace), ip, ip6, uplink }
+        Self { namespace: Arc::new(namespace), ip, ip6, uplink, limit: SILENCE }
     }
 
     pub(crate) fn namespace(&self) -> &Arc<Namespace> {
@@ -144,6 +147,17 @@ impl Host {
 
     // Probes.
 
+    /// The same host, whose probes wait for [`PATIENCE`] for an answer: for those that are to be
+    /// answered, since silence takes as long.
+    #[must_use]
+    pub fn patient(&self) -> Self {
+        Self { limit: PATIENCE, ..self.clone() }
+    }
+
+    fn prober(&self) -> (&Namespace, Duration) {
+        (&self.namespace, self.limit)
+    }
+
     /// Connects, hears the answer and disconnects.
     #[track_caller]
     pub fn connect_tcp(&self, to: impl ToSocketAddrs) -> Answer {
@@ -153,7 +167,7 @@ impl Host {
     /// As [`Self::connect_tcp`], from a chosen address and port (0: any port).
     #[track_caller]
     pub fn connect_tcp_from(&self, source: impl ToSocketAddrs, to: impl ToSocketAddrs) -> Answer {
-        Connection::open(&self.namespace, Some(address(&source)), address(&to))
+        Connection::open(self.prober(), Some(address(&source)), address(&to))
             .map_or_else(|answer| answer, |connection| connection.first().clone())
     }
 
@@ -163,40 +177,40 @@ impl Host {
     /// What came instead of a connection.
     #[track_caller]
     pub fn open_tcp(&self, to: impl ToSocketAddrs) -> Result<Connection, Answer> {
-        Connection::open(&self.namespace, None, address(&to))
+        Connection::open(self.prober(), None, address(&to))
     }
 
     /// Sends one datagram and hears the answer.
     #[track_caller]
     pub fn send_udp(&self, to: impl ToSocketAddrs) -> Answer {
-        Flow::open(&self.namespace, None, address(&to)).ask()
+        Flow::open(self.prober(), None, address(&to)).ask()
     }
 
     /// As [`Self::send_udp`], from a chosen address and port (0: any port).
     #[track_caller]
     pub fn send_udp_from(&self, source: impl ToSocketAddrs, to: impl ToSocketAddrs) -> Answer {
-        Flow::open(&self.namespace, Some(address(&source)), address(&to)).ask()
+        Flow::open(self.prober(), Some(address(&source)), address(&to)).ask()
     }
 
     /// A UDP flow that keeps its source port.
     #[must_use]
     #[track_caller]
     pub fn open_udp(&self, to: impl ToSocketAddrs) -> Flow {
-        Flow::open(&self.namespace, None, address(&to))
+        Flow::open(self.prober(), None, address(&to))
     }
 
     /// Sends an SCTP INIT and hears the answer.
     #[must_use]
     #[track_caller]
     pub fn send_sctp(&self, to: impl ToSocketAddrs) -> Answer {
-        sctp::probe(&self.namespace, None, address(&to))
+        sctp::probe(self.prober(), None, address(&to))
     }
 
     /// As [`Self::send_sctp`], from a chosen port.
     #[must_use]
     #[track_caller]
     pub fn send_sctp_from(&self, source_port: u16, to: impl ToSocketAddrs) -> Answer {
-        sctp::probe(&self.namespace, Some(source_port), address(&to))
+        sctp::probe(self.prober(), Some(source_port), address(&to))
     }
 
     /// Sends an ICMP echo request.

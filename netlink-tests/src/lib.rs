@@ -37,7 +37,7 @@ mod udp;
 
 pub use answer::Answer;
 pub use conntrack::Tracked;
-pub use deadline::{Deadline, SILENCE, eventually};
+pub use deadline::{Deadline, PATIENCE, SILENCE, eventually};
 pub use host::{Host, in_user_namespace, nft_available, nft_can_load};
 pub use namespace::Namespace;
 pub use net::{NODE_IP, NODE_IP6, Net, ip6_of};

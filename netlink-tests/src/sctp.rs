@@ -5,18 +5,24 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
 
 use socket2::{Protocol, Type};
 
 use crate::answer::Answer;
 use crate::datagram::{self, Datagram};
-use crate::deadline::{Deadline, SILENCE};
+use crate::deadline::Deadline;
 use crate::echo;
 use crate::namespace::Namespace;
 use crate::serve::Server;
 
-/// Sends an INIT from `source_port`, or from a port not used before, and waits for its INIT ACK.
-pub(crate) fn probe(namespace: &Namespace, source_port: Option<u16>, to: SocketAddr) -> Answer {
+/// Sends an INIT from `source_port`, or from a port not used before, and waits for its INIT ACK
+/// for `limit`.
+pub(crate) fn probe(
+    (namespace, limit): (&Namespace, Duration),
+    source_port: Option<u16>,
+    to: SocketAddr,
+) -> Answer {
     let socket = match echo::raw(namespace, to.ip(), Protocol::from(SCTP)) {
         Ok(socket) => socket,
         Err(error) => return Answer::from_error(&error),
@@ -30,7 +36,7 @@ pub(crate) fn probe(namespace: &Namespace, source_port: Option<u16>, to: SocketA
             return answer;
         }
     }
-    let deadline = Deadline::after(SILENCE);
+    let deadline = Deadline::after(limit);
     while let Some(left) = deadline.left() {
         match echo::receive(&socket, to.ip(), left) {
             Ok(bytes) => match Packet::decode(&bytes) {

@@ -10,7 +10,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::answer::Answer;
-use crate::deadline::{Deadline, SILENCE};
+use crate::deadline::Deadline;
 use crate::namespace::Namespace;
 
 /// An open connection to one of our servers.
@@ -21,9 +21,9 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects from `namespace`, from `source` if one is chosen.
+    /// Connects from `namespace`, from `source` if one is chosen. Waits for each answer for `limit`.
     pub(crate) fn open(
-        namespace: &Namespace,
+        (namespace, limit): (&Namespace, Duration),
         source: Option<SocketAddr>,
         to: SocketAddr,
     ) -> Result<Self, Answer> {
@@ -33,9 +33,9 @@ impl Connection {
         bind(&socket, source);
         // A reset at the end leaves no TIME_WAIT, so a port can be used again at once.
         socket.set_linger(Some(Duration::ZERO)).expect("a TCP socket");
-        connect(&socket, to).map_err(|error| Answer::from_error(&error))?;
+        connect(&socket, to, limit).map_err(|error| Answer::from_error(&error))?;
         let mut stream = TcpStream::from(socket);
-        stream.set_read_timeout(Some(SILENCE)).expect("it is not zero");
+        stream.set_read_timeout(Some(limit)).expect("it is not zero");
         let first = read_answer(&mut stream);
         Ok(Self { stream, first })
     }
@@ -61,17 +61,17 @@ impl Connection {
     }
 }
 
-/// Connects within [`SILENCE`].
+/// Connects within `limit`, and before the kernel would send again what was lost.
 ///
 /// An ICMP error that comes while the kernel still works on `connect`, as between namespaces it
 /// does, is only noted, and the kernel tries again after a second. So this looks for noted errors.
-fn connect(socket: &Socket, to: SocketAddr) -> io::Result<()> {
+fn connect(socket: &Socket, to: SocketAddr, limit: Duration) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     match socket.connect(&to.into()) {
         Err(error) if error.raw_os_error() == Some(Errno::EINPROGRESS as i32) => {}
         connected => return connected.and_then(|()| socket.set_nonblocking(false)),
     }
-    let deadline = Deadline::after(SILENCE);
+    let deadline = Deadline::after(limit.min(NOT_SENT_AGAIN));
     while deadline.left().is_some() {
         if let Some(error) = socket.take_error()? {
             return Err(error);
@@ -83,6 +83,10 @@ fn connect(socket: &Socket, to: SocketAddr) -> io::Result<()> {
     }
     Err(io::ErrorKind::TimedOut.into())
 }
+
+/// A first segment without answer is sent again after a second (RFC 6298), which would hide that
+/// one was lost.
+const NOT_SENT_AGAIN: Duration = Duration::from_millis(900);
 
 /// Milliseconds until the next look for a noted error.
 const LOOK_AGAIN: u8 = 10;

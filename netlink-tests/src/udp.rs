@@ -1,12 +1,12 @@
 //! UDP probes: one datagram, one answer, or a flow that is kept and asked again.
 
 use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
 
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::answer::Answer;
-use crate::deadline::SILENCE;
 use crate::namespace::Namespace;
 use crate::tcp::bind;
 
@@ -18,8 +18,13 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Opens a flow from `namespace`, from `source` if one is chosen. Sends nothing.
-    pub(crate) fn open(namespace: &Namespace, source: Option<SocketAddr>, to: SocketAddr) -> Self {
+    /// Opens a flow from `namespace`, from `source` if one is chosen, that waits for each answer
+    /// for `limit`. Sends nothing.
+    pub(crate) fn open(
+        (namespace, limit): (&Namespace, Duration),
+        source: Option<SocketAddr>,
+        to: SocketAddr,
+    ) -> Self {
         let socket = namespace
             .run(|| Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP)));
         let socket = socket.expect("a UDP socket");
@@ -27,7 +32,7 @@ impl Flow {
         bind(&socket, source);
         let connected = socket.connect(&to.into()).map_err(|error| Answer::from_error(&error));
         let socket = UdpSocket::from(socket);
-        socket.set_read_timeout(Some(SILENCE)).expect("it is not zero");
+        socket.set_read_timeout(Some(limit)).expect("it is not zero");
         Self { socket, connected }
     }
 

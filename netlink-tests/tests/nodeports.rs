@@ -180,7 +180,7 @@ fn a_node_port_of_another_node_is_handled_there() {
     for family in Family::ALL {
         for client in ["pod", "node"] {
             for protocol in Protocol::ALL {
-                let answer = lab.world.send(client, to(family), protocol);
+                let answer = lab.world.ask(client, to(family), protocol);
                 assert_eq!(answer.server(), "the other node");
             }
         }

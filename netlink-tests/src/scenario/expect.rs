@@ -140,7 +140,7 @@ impl Probe<'_> {
 
     fn check_all(self, expected: &Answer, times: usize) -> Result<(), String> {
         for _ in 0..times {
-            let answer = self.send();
+            let answer = if *expected == Answer::Silent { self.send() } else { self.ask() };
             if answer != *expected {
                 return Err(format!("expected {expected:?}, got {answer:?}"));
             }
@@ -149,7 +149,8 @@ impl Probe<'_> {
     }
 
     fn check_closed(self) -> Result<(), String> {
-        match (self.protocol, self.send()) {
+        let answer = if self.protocol == Protocol::Sctp { self.send() } else { self.ask() };
+        match (self.protocol, answer) {
             (Protocol::Tcp | Protocol::Udp, Answer::Refused)
             | (Protocol::Sctp, Answer::Unreachable(_) | Answer::Silent) => Ok(()),
             (_, other) => Err(format!("expected a closed port, got {other:?}")),
@@ -164,7 +165,7 @@ impl Probe<'_> {
                 return Err(format!("{missing:?} did not answer any of {sent}"));
             }
             sent += 1;
-            let (server, seen) = match self.send() {
+            let (server, seen) = match self.ask() {
                 Answer::From { server, seen } => (server, seen),
                 other @ (Answer::Echoed
                 | Answer::Refused
@@ -187,6 +188,10 @@ impl Probe<'_> {
 
     fn send(self) -> Answer {
         self.world.send(self.client, self.to, self.protocol)
+    }
+
+    fn ask(self) -> Answer {
+        self.world.ask(self.client, self.to, self.protocol)
     }
 
     /// The client's own address, or the node's on its way to the server.

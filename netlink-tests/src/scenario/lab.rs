@@ -168,14 +168,26 @@ impl World {
         self.servers.extend(servers);
     }
 
-    /// Sends one probe from a source port not used before.
+    /// Sends one probe from a source port not used before. Silence shows soon.
     #[must_use]
     #[track_caller]
     pub fn send(&self, client: &str, to: SocketAddr, protocol: Protocol) -> Answer {
+        self.send_from(self.host(client), to, protocol)
+    }
+
+    /// The same, of which an answer is expected: silence takes its time.
+    #[must_use]
+    #[track_caller]
+    pub fn ask(&self, client: &str, to: SocketAddr, protocol: Protocol) -> Answer {
+        self.send_from(&self.host(client).patient(), to, protocol)
+    }
+
+    #[track_caller]
+    fn send_from(&self, client: &Host, to: SocketAddr, protocol: Protocol) -> Answer {
         let port = self.next_port.fetch_add(1, Ordering::Relaxed);
         assert!(port >= FIRST_PORT, "the lab has run out of source ports");
         let any = if to.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0_u16; 8]) };
-        let (client, source) = (self.host(client), (any, port));
+        let source = (any, port);
         match protocol {
             Protocol::Tcp => client.connect_tcp_from(source, to),
             Protocol::Udp => client.send_udp_from(source, to),
@@ -199,7 +211,7 @@ impl World {
         let to = destination(to, family);
         let mut shares = BTreeMap::new();
         for _ in 0..count {
-            let server = self.send(client, to, protocol).server().to_owned();
+            let server = self.ask(client, to, protocol).server().to_owned();
             *shares.entry(server).or_default() += 1;
         }
         shares
