@@ -76,7 +76,7 @@ fn packets_reach_their_endpoints_while_services_change() {
     let rows = size(&report)["rows"].as_array().unwrap();
     let failed: Vec<_> = rows
         .iter()
-        .filter(|row| row["name"].as_str().unwrap().contains("failed of"))
+        .filter(|row| row["name"].as_str().unwrap().ends_with(": failed"))
         .map(|row| (&row["name"], &row["value"]))
         .collect();
     assert_eq!(failed.len(), 3, "{failed:?}");

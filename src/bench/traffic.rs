@@ -147,7 +147,8 @@ impl Sent {
         }
         rows.extend(Row::spread(format!("{what}: first packet"), &self.took));
         let failed = self.tried.saturating_sub(self.arrived);
-        rows.push(Row::count(format!("{what}: failed of {}", self.tried), failed as usize));
+        rows.push(Row::count(format!("{what}: tried"), self.tried as usize));
+        rows.push(Row::count(format!("{what}: failed"), failed as usize));
         rows
     }
 }
