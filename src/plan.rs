@@ -1,13 +1,14 @@
 //! Changes become transactions of bounded size, each of which leaves a valid table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::desired::affinity::{Affinity, EndpointId, Session};
 use crate::desired::base::TABLE;
 use crate::desired::layout::{Role, is_labelled};
 use crate::desired::{Desired, Fragment, Key, Layout, Layouts, Range, elements};
-use crate::model::Target;
-use crate::nft::{Element, Family, Operation, TableRef};
+use crate::model::{Protocol, Target};
+use crate::nft::{Element, Family, Operation, TableRef, Value};
 
 /// Elements to send, and what the tables say about each key once they are applied.
 #[derive(Debug, Default)]
@@ -90,6 +91,21 @@ struct SetChanges {
     added: Vec<Element>,
 }
 
+impl SetChanges {
+    /// What leads from one datum of a map's key to another.
+    fn replace(&mut self, key: Value, old: Option<Value>, new: Option<Value>) {
+        if old == new {
+            return;
+        }
+        if old.is_some() {
+            self.deleted.push(Element::new(key));
+        }
+        if let Some(new) = new {
+            self.added.push(Element::with_value(key, new));
+        }
+    }
+}
+
 impl Changes {
     /// Adds what leads from `old` to `new` under `key`.
     fn add(&mut self, layouts: &Layouts, key: &Key, old: &Fragment, new: &Fragment) {
@@ -108,12 +124,100 @@ impl Changes {
                 set.added.push(Element { comment, ..Element::new(elements::value_of(key)) });
             }
         }
-        for (tree, old, new) in
-            [(0, &old.slots, &new.slots), (1, &old.local_slots, &new.local_slots)]
-        {
-            self.add_slots(layout, key, tree, [old, new]);
+        match *key {
+            Key::Session { protocol, session, .. } => {
+                self.add_session(layout, key, (protocol, session), [old, new]);
+            }
+            Key::Frontend { .. }
+            | Key::NodePort { .. }
+            | Key::ClusterIp(_)
+            | Key::NodePortIp(_)
+            | Key::Hairpin(..) => {
+                for (tree, old, new) in
+                    [(0, &old.slots, &new.slots), (1, &old.local_slots, &new.local_slots)]
+                {
+                    self.add_slots(layout, key, tree, [old, new]);
+                }
+                self.add_ranges(layout, key, [&old.ranges, &new.ranges]);
+                self.add_sessions_of(layout, key, [old, new]);
+            }
         }
-        self.add_ranges(layout, key, [&old.ranges, &new.ranges]);
+    }
+
+    /// Which sessions a frontend has.
+    fn add_sessions_of(&mut self, layout: &Layout, key: &Key, [old, new]: [&Fragment; 2]) {
+        if old.affinity == new.affinity {
+            return;
+        }
+        let [old, new] = [old, new].map(|fragment| match fragment.affinity.as_deref() {
+            Some(Affinity::Frontend(sessions)) => *sessions,
+            Some(Affinity::Session { .. }) | None => [None; 2],
+        });
+        for (tree, (old, new)) in old.into_iter().zip(new).enumerate() {
+            let value = |session: Session| Value::new().class_id(session.class_id());
+            let Some(set) = self.set(layout, key, Role::Session(tree)) else { continue };
+            set.replace(elements::value_of(key), old.map(value), new.map(value));
+        }
+    }
+
+    /// The endpoints of a session and how long its clients are remembered.
+    fn add_session(
+        &mut self,
+        layout: &Layout,
+        key: &Key,
+        (protocol, session): (Protocol, Session),
+        [old, new]: [&Fragment; 2],
+    ) {
+        self.add_timeout(layout, key, [old, new]);
+        if old.affinity == new.affinity && old.slots == new.slots {
+            return;
+        }
+        let [old, new] = [old, new].map(|fragment| Vec::from_iter(fragment.session_slots()));
+        if let Some(set) = self.set(layout, key, Role::Slot(0)) {
+            let id = |slots: &[Option<(EndpointId, Target)>], i: usize| {
+                let (id, _) = (*slots.get(i)?)?;
+                Some(Value::new().class_id(session.endpoint(id)))
+            };
+            for (i, number) in (0..old.len().max(new.len())).zip(0u32..) {
+                let slot = elements::value_of(key).integer(number);
+                set.replace(slot, id(&old, i), id(&new, i));
+            }
+        }
+        if let Some(set) = self.set(layout, key, Role::SessionEndpoint) {
+            let [old, new] =
+                [old, new].map(|slots| BTreeMap::from_iter(slots.into_iter().flatten()));
+            let numbers: BTreeSet<EndpointId> = old.keys().chain(new.keys()).copied().collect();
+            for id in numbers {
+                let target = |endpoints: &BTreeMap<EndpointId, Target>| {
+                    endpoints.get(&id).map(elements::value_of_target)
+                };
+                let endpoint = elements::value_of_session_endpoint(protocol, session, id);
+                set.replace(endpoint, target(&old), target(&new));
+            }
+        }
+    }
+
+    fn add_timeout(&mut self, layout: &Layout, key: &Key, [old, new]: [&Fragment; 2]) {
+        let timeout = |fragment: &Fragment| match fragment.affinity.as_deref() {
+            // One that was found without a timeout has 0.
+            Some(Affinity::Session { timeout: 0, .. }) => None,
+            Some(Affinity::Session { timeout, .. }) => Some((*timeout, fragment.label.clone())),
+            Some(Affinity::Frontend(_)) | None => None,
+        };
+        let (old, new) = (timeout(old), timeout(new));
+        if old == new {
+            return;
+        }
+        if let Some((seconds, _)) = old
+            && let Some(set) = self.set(layout, key, Role::Timeout(seconds))
+        {
+            set.deleted.push(Element::new(elements::value_of(key)));
+        }
+        if let Some((seconds, comment)) = new
+            && let Some(set) = self.set(layout, key, Role::Timeout(seconds))
+        {
+            set.added.push(Element { comment, ..Element::new(elements::value_of(key)) });
+        }
     }
 
     fn add_ranges(&mut self, layout: &Layout, key: &Key, [old, new]: [&[Range]; 2]) {
@@ -144,17 +248,10 @@ impl Changes {
         let frontend = elements::value_of(key);
         let slot_of = |slots: &[Option<Target>], i: usize| slots.get(i).copied().flatten();
         for (i, number) in (0..old.len().max(new.len())).zip(0u32..) {
-            let (was, is) = (slot_of(old, i), slot_of(new, i));
-            if was == is {
-                continue;
-            }
-            let slot = frontend.integer(number);
-            if was.is_some() {
-                set.deleted.push(Element::new(slot));
-            }
-            if let Some(target) = is {
-                let data = elements::value_of_target(&target);
-                set.added.push(Element::with_value(slot, data));
+            let [was, is] = [old, new].map(|slots| slot_of(slots, i));
+            if was != is {
+                let [was, is] = [was, is].map(|slot| slot.as_ref().map(elements::value_of_target));
+                set.replace(frontend.integer(number), was, is);
             }
         }
     }
@@ -166,9 +263,7 @@ impl Changes {
 
     fn into_operations(mut self, layouts: &Layouts) -> Vec<Operation> {
         let table = |family| TableRef { family, name: TABLE.into() };
-        let set = |(family, position): (Family, usize)| {
-            Arc::clone(&layouts.of(family).sets()[position].set)
-        };
+        let set = |(family, position): (Family, usize)| layouts.of(family).set_at(position);
         let lists = |changes: &SetChanges| {
             usize::from(!changes.deleted.is_empty()) + usize::from(!changes.added.is_empty())
         };

@@ -95,6 +95,45 @@ fn an_update_that_changes_no_packet_sends_nothing() {
     assert_eq!(proxy.generation(), generation);
 }
 
+/// Affinity costs its own service more elements, and chains only for a timeout that no other
+/// service has. Services without it pay nothing.
+#[test]
+fn with_affinity_services_and_endpoints_are_elements_without_verdicts_too() {
+    let (_net, mut proxy) = proxy();
+    let sticky = |name: &str, ip: &str, seconds: u32| {
+        let service = Service::new(name, ip).only(Family::Ipv4);
+        let service = service.named_port("http", Protocol::Tcp, 80, 0);
+        let config = json!({"clientIP": {"timeoutSeconds": seconds}});
+        let service = service.spec("sessionAffinity", json!("ClientIP"));
+        service.spec("sessionAffinityConfig", config)
+    };
+    let first = sticky("first", "10.96.0.20", 60);
+    let targets = Slice::new("first").only(Family::Ipv4).without_ports().endpoints("c");
+    let targets = targets.named_target("http", Protocol::Tcp, 8080);
+    let sent = proxy.apply(&[&first, &targets]);
+    assert!(sent.messages.contains_key(&MessageKind::NewRule), "{:?}", sent.messages);
+
+    // What has none, beside it.
+    assert_eq!(elements(&proxy.apply(&[&web()])), (2, 0));
+    assert_eq!(elements(&proxy.apply(&[&slice("c")])), (2, 1));
+    // affinity-services, -slots, -endpoints and -60s
+    let web_sticky = sticky("web", "10.96.0.10", 60);
+    assert_eq!(elements(&proxy.apply(&[&web_sticky])), (4, 0));
+    // slot 1, endpoints-ge-2; slot 1, endpoint 2 and …-ge-2 of the session
+    assert_eq!(elements(&proxy.apply(&[&slice("c d")])), (5, 0));
+    assert_eq!(elements(&proxy.apply(&[&slice("c")])), (0, 5));
+    assert_eq!(elements(&proxy.apply(&[&web()])), (0, 4));
+    assert_eq!(elements(&proxy.apply(&[&web_sticky])), (4, 0));
+    assert_eq!(elements(&proxy.remove(&[&web_sticky])), (0, 7));
+
+    let kinds = |sent: &Sent| sent.messages.keys().copied().collect::<Vec<_>>();
+    let other = sticky("first", "10.96.0.20", 90);
+    let sent = proxy.apply(&[&other]);
+    assert!(sent.transactions.len() <= 2, "{}", sent.script());
+    assert!(kinds(&sent).contains(&MessageKind::DelChain), "{:?}", sent.messages);
+    assert_eq!(elements(&proxy.apply(&[&other])), (0, 0));
+}
+
 /// Three bits of membership tell counts up to 8 apart, and above that the powers of two.
 #[test]
 fn one_endpoint_of_many_is_a_few_elements_however_many_there_are() {

@@ -9,6 +9,8 @@ use netlink_tests::reader::{Data, Family, Table};
 use netlink_tests::scenario::{
     Node, Object, Protocol, Proxy, Sent, Service, ServiceCidr, Slice, routing,
 };
+use serde_json::json;
+
 use netlink_tests::{Host, Net, deltaproxy_binary, in_user_namespace, nft_available, nft_can_load};
 
 const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/manifests");
@@ -36,7 +38,16 @@ fn objects() -> Vec<Box<dyn Object>> {
         Box::new(Service::new("empty", "10.96.0.13").node_port(80, 30083)),
         Box::new(admin.named_port("p80-tcp", Protocol::Tcp, 80, 0)),
         Box::new(Slice::new("many").endpoints(&many.join(" "))),
+        Box::new(sticky("sticky", 10_800)),
+        Box::new(Slice::new("sticky").endpoints(&many.join(" "))),
     ]
+}
+
+fn sticky(name: &str, seconds: u32) -> Service {
+    let service = Service::new(name, "10.96.0.15").node_port(80, 30085).external_local();
+    let service = service.spec("sessionAffinity", json!("ClientIP"));
+    let config = json!({"clientIP": {"timeoutSeconds": seconds}});
+    service.internal_local().spec("sessionAffinityConfig", config)
 }
 
 fn apply_all(proxy: &mut Proxy) -> Sent {
@@ -358,6 +369,7 @@ fn a_chain_with_another_rule_is_written_again() {
         "insert rule ip kube-proxy masquerading accept",
         &[
             "flush chain ip kube-proxy masquerading",
+            "add rule ip kube-proxy masquerading ct status dnat meta priority set none",
             "add rule ip kube-proxy masquerading meta mark",
             "add rule ip kube-proxy masquerading ct status dnat",
         ],

@@ -212,10 +212,63 @@ impl Walk {
             show("node", &format!("conntrack -L -d {address}"), &flows);
         }
         let key = if self.to == NODE_PORT { "30080" } else { address };
-        show("node", "nft list table ip kube-proxy", &elements_with(node, key));
+        show("node", "nft list table ip kube-proxy", &elements_with(node, &[key]));
         section + "```\n"
     }
 }
+
+/// A client that comes back, and its timer.
+fn affinity() -> String {
+    let mut lab = Lab::new();
+    let config = json!({"clientIP": {"timeoutSeconds": 10_800}});
+    let service = web().spec("sessionAffinity", json!("ClientIP"));
+    let service = service.spec("sessionAffinityConfig", config);
+    let slice = |endpoints| {
+        let slice = Slice::new("web").without_ports().endpoints(endpoints);
+        slice.named_target("http", Protocol::Tcp, 8080)
+    };
+    let mut section = AFFINITY.to_owned();
+    let mut show = |host: &str, command: &str, output: &str| {
+        write!(section, "{host}$ {command}\n{output}").unwrap();
+    };
+    let (address, port) = CLUSTER_IP;
+    let connect = format!("timeout 2 bash -c 'head -1 </dev/tcp/{address}/{port}'");
+    let client = |lab: &Lab| {
+        let elements = elements_with(lab.world.node(), &["expires"]);
+        elements
+            .lines()
+            .filter(|line| line.contains("expires"))
+            .fold(String::new(), |all, line| all + line + "\n")
+    };
+
+    lab.apply(&[&service, &slice("a")]);
+    show("pod", &connect, &connect_by(lab.world.host("pod"), &connect));
+    lab.apply(&[&slice("a b c d")]);
+    thread::sleep(Duration::from_secs(2));
+    show("node", "nft list map ip kube-proxy affinity-clients", &client(&lab));
+    let trace = Trace::start(lab.world.node());
+    let again = format!("for i in 1 2 3; do {connect}; done");
+    let answers = lab.world.host("pod").output("bash", &["-c", &again]).ok();
+    assert!(answers.lines().all(|line| line.starts_with("a ")), "{answers}");
+    show("pod", &again, &answers);
+    show("node", "nft list map ip kube-proxy affinity-clients", &client(&lab));
+    show("node", "nft monitor trace", &trace.finish(lab.world.node(), address));
+    let elements = elements_with(lab.world.node(), &[address, "1:"]);
+    show("node", "nft list table ip kube-proxy", &elements);
+    section + "```\n"
+}
+
+/// The beginning of the section.
+const AFFINITY: &str = "
+## Session affinity ClientIP
+
+The service remembers clients for three hours. `pod` comes while `a` is the only endpoint, and \
+again two seconds after `b`, `c` and `d` have joined: it gets `a` every time, and its timer starts \
+again at each new connection. Between rules the packet carries numbers as its priority: `1:0` is \
+the session of this service port, `1:1` its first endpoint.
+
+```console
+";
 
 /// What the command prints, or that nothing came.
 fn connect_by(client: &Host, command: &str) -> String {
@@ -286,8 +339,8 @@ const TRACED: &str = "
         }
     }";
 
-/// The elements of the table that name `key`, with their set or map.
-fn elements_with(node: &Host, key: &str) -> String {
+/// The elements of the table that name one of `keys`, with their set or map.
+fn elements_with(node: &Host, keys: &[&str]) -> String {
     let listed = node.nft("list table ip kube-proxy");
     let mut set = "";
     let mut found = BTreeSet::new();
@@ -297,7 +350,8 @@ fn elements_with(node: &Host, key: &str) -> String {
         }
         let line = line.trim().trim_start_matches("elements = {").trim_end_matches('}');
         let elements = line.split(',').map(str::trim).filter(|element| {
-            element.contains(key) || (set == "hairpin-connections" && element.contains("tcp"))
+            keys.iter().any(|key| element.contains(key))
+                || (set == "hairpin-connections" && element.contains("tcp"))
         });
         found.extend(elements.map(|element| format!("{set}: {element}\n")));
     }
@@ -357,6 +411,7 @@ fn the_walk_throughs_are_as_documented() {
             page.extend(running.into_iter().map(|walk| walk.join().expect("a walk")));
         });
     }
+    page.push_str(&affinity());
     page.push_str(&unrouted());
     if std::env::var_os("UPDATE_DOCS").is_some() {
         assert!(conntrack_available(), "install conntrack (apt-get install conntrack)");
@@ -383,13 +438,18 @@ fn comparable(page: &str) -> Vec<String> {
     lines.map(|line| without_ports(line, is_flow(line))).collect()
 }
 
-/// Without numbers of five digits, which are ports that nobody chose; of a flow only its addresses
+/// Without what is left of a timer, and without numbers of five digits, which are ports that nobody chose; of a flow only its addresses
 /// and ports.
 fn without_ports(line: &str, is_flow: bool) -> String {
     let line = match line.find("src=") {
         Some(from) if is_flow => &line[from..line.find(" [").unwrap_or(line.len())],
         _ => line,
     };
+    let timer = line.split_once(" expires ").and_then(|(start, rest)| {
+        let (_, end) = rest.split_once(" : ")?;
+        Some(format!("{start} : {end}"))
+    });
+    let line = timer.as_deref().unwrap_or(line);
     let mut kept = String::new();
     for part in line.split_inclusive(|c: char| !c.is_ascii_alphanumeric()) {
         let digits = part.trim_end_matches(|c: char| !c.is_ascii_digit());

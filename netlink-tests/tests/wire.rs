@@ -11,10 +11,10 @@ use std::time::Duration;
 use deltaproxy::netlink::message::{self, Header, Meaning, Messages};
 use deltaproxy::netlink::socket::{Socket, Wait};
 use deltaproxy::nft::{
-    Acknowledge, Batch, Chain, ChainType, DecodedRule, DecodedSet, Element, Family, Hook,
-    HookPoint, Location, MessageKind, Operand, Operation, Rule, Selector, Set, SetData, SetFlags,
-    Statement, Table, TableFlags, TableRef, Transaction, Type, Value, Verdict, decode_elements,
-    locate, table_name,
+    Acknowledge, Batch, Chain, ChainType, DecodedRule, DecodedSet, DynsetOperation, Element,
+    Family, Hook, HookPoint, Location, MessageKind, Operand, Operation, Rule, Selector, Set,
+    SetData, SetFlags, Statement, Table, TableFlags, TableRef, Transaction, Type, Value, Verdict,
+    decode_elements, locate, table_name,
 };
 use netlink_tests::Namespace;
 
@@ -104,6 +104,10 @@ fn plain_sets(family: Family) -> Vec<(Set, Vec<Element>)> {
             set("nodeports", vec![Type::InetProto, Type::InetService]),
             one(Value::new().proto(6).port(30080)),
         ),
+        (
+            set("timed", vec![Type::InetProto, Type::ClassId]),
+            one(Value::new().proto(6).class_id(0x0001_8000)),
+        ),
         (set("hairpin", hairpin), one(ip(5).value(&ip(5)).proto(6).port(8080))),
     ]
 }
@@ -128,15 +132,33 @@ fn source_ranges(family: Family) -> (Set, Vec<Element>) {
 
 fn timed_sets(family: Family) -> Vec<(Set, Vec<Element>)> {
     let key = vec![address_type(family)];
-    let affinity = Set {
+    let clients = Set {
         flags: SetFlags { dynamic: true, timeout: true, ..SetFlags::default() },
         timeout: Some(Duration::from_secs(10_800)),
         size: Some(1_000_000),
-        ..set("affinity", key.clone())
+        ..set("clients", key.clone())
     };
     let flags = SetFlags { timeout: true, ..SetFlags::default() };
     let aged = Element { timeout: Some(Duration::from_secs(3600)), ..Element::new(ip(family, 1)) };
-    vec![(affinity, vec![]), (Set { flags, ..set("aging", key) }, vec![aged])]
+    let sessions = Set {
+        timeout: None,
+        data: Some(SetData::Values(vec![Type::ClassId])),
+        ..set_like(&clients, "sessions", vec![Type::ClassId, key[0]])
+    };
+    let session = Value::new().class_id(0x0001_8000).ip(address(family, 1));
+    let client = Element {
+        timeout: Some(Duration::from_secs(7200)),
+        ..Element::with_value(session, Value::new().class_id(0x0001_8001))
+    };
+    vec![
+        (clients, vec![]),
+        (sessions, vec![client]),
+        (Set { flags, ..set("aging", key) }, vec![aged]),
+    ]
+}
+
+fn set_like(other: &Set, name: &'static str, key: Vec<Type>) -> Set {
+    Set { name: name.into(), key, ..other.clone() }
 }
 
 fn maps(family: Family) -> Vec<(Set, Vec<Element>)> {
@@ -159,6 +181,12 @@ fn maps(family: Family) -> Vec<(Set, Vec<Element>)> {
     ];
     let node_port = Value::new().proto(6).port(30080).integer(0);
     let count = Element::with_value(key(1), Value::new().mark(5));
+    let class = [Type::ClassId];
+    let id = |id| Value::new().class_id(id);
+    let pick = |number: u32| Value::new().proto(6).class_id(0x0001_8000).integer(number);
+    let picks = vec![Element::with_value(pick(0), id(0x0001_8001))];
+    let ids = [0, 0x0001_0000, 0x0001_8000, u32::MAX].iter().zip(1..);
+    let ids = ids.map(|(number, last)| Element::with_value(key(last), id(*number))).collect();
     let jump = Verdict::Jump("target".into());
     let verdicts = vec![
         Element::with_verdict(key(1), Verdict::Goto("target".into())),
@@ -174,6 +202,8 @@ fn maps(family: Family) -> Vec<(Set, Vec<Element>)> {
             vec![Element::with_value(node_port, endpoint(5))],
         ),
         (values("counts", frontend(family), &[Type::Mark]), vec![count]),
+        (values("picks", vec![Type::InetProto, Type::ClassId, Type::Integer], &class), picks),
+        (values("ids", frontend(family), &class), ids),
         (Set { data: Some(SetData::Verdict), ..set("verdicts", frontend(family)) }, verdicts),
     ]
 }
@@ -214,7 +244,9 @@ fn in_set(key: &[Selector], set: &'static str, negated: bool) -> Statement {
 }
 
 fn matches(family: Family) -> Vec<Statement> {
-    use Selector::{Daddr, Dport, Iifname, L4Proto, Oifname, Saddr, Sport};
+    use Selector::{
+        Daddr, Dport, Iifname, L4Proto, Oifname, Priority, PriorityBits, Random, Saddr, Sport,
+    };
     let hairpin = [Saddr, Daddr, L4Proto, Dport];
     let source_range = [Daddr, L4Proto, Dport, Saddr];
     let network = |length| Operand::Network(network(family).0, length);
@@ -256,13 +288,32 @@ fn matches(family: Family) -> Vec<Statement> {
         Statement::MarkSet(0x4000),
         Statement::MarkClear(0x4000),
         Statement::MarkSet(0x8000_0000),
-        Statement::UpdateSet { set: "affinity".into(), key: vec![Saddr], timeout: None },
-        Statement::UpdateSet {
-            set: "affinity".into(),
-            key: vec![Saddr],
-            timeout: Some(Duration::from_secs(90)),
-        },
+        element(DynsetOperation::Update, "clients", vec![Saddr], None, None),
+        element(DynsetOperation::Update, "clients", vec![Saddr], None, Some(90)),
+        element(DynsetOperation::Delete, "clients", vec![Saddr], None, None),
+        element(DynsetOperation::Update, "sessions", session(), Some(Priority), Some(10_800)),
+        element(DynsetOperation::Delete, "sessions", session(), Some(Priority), None),
+        Statement::PrioritySet(PriorityBits(0xffff_8000)),
+        Statement::PriorityClear,
+        Statement::PriorityMap { key: session(), map: "sessions".into() },
+        Statement::PriorityMap { key: vec![L4Proto, Priority, Random(7)], map: "picks".into() },
+        Statement::InSet { key: vec![L4Proto, Priority], set: "timed".into(), negated: false },
     ]
+}
+
+fn session() -> Vec<Selector> {
+    vec![Selector::PriorityBits(0xffff_8000), Selector::Saddr]
+}
+
+fn element(
+    operation: DynsetOperation,
+    set: &'static str,
+    key: Vec<Selector>,
+    data: Option<Selector>,
+    seconds: Option<u64>,
+) -> Statement {
+    let timeout = seconds.map(Duration::from_secs);
+    Statement::Element { operation, set: set.into(), key, data, timeout }
 }
 
 fn verdicts() -> Vec<Statement> {
@@ -288,8 +339,7 @@ fn rules(family: Family) -> Vec<Rule> {
         matches(family).into_iter().chain(verdicts()).map(|one| rule("rules", vec![one])).collect();
     let verdict_map = Statement::VerdictMap { key: FRONTEND.to_vec(), map: "verdicts".into() };
     let to = |key: &[Selector], modulus, map: &'static str| Statement::DnatMap {
-        key: key.to_vec(),
-        modulus,
+        key: [key, &[Selector::Random(modulus)]].concat(),
         map: map.into(),
     };
     rules.extend([

@@ -6,17 +6,22 @@
 //! filter prerouting, output → firewall-check: may this source use the address?
 //! nat prerouting, output   → services: is the destination a service address or node port?
 //!                            → service-traffic, nodeport-traffic: masquerade? which endpoints?
-//!                              → pick-…: how many endpoints? → one of them, DNAT
+//!                              → pick-…: affinity? how many endpoints? → one of them, DNAT
 //! filter input, forward,   → …-check: refuse or drop what has no endpoint
 //!   output
 //! nat postrouting          → masquerading
 //! ```
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
+use super::Layout;
+use super::affinity;
+use super::counts::Tree;
 use super::layout::{FRONTEND, FRONTEND_TREES, NODE_PORT, NODE_PORT_TREES};
 use crate::nft::{
-    Chain, ChainType, Family, Hook, HookPoint, Name, Operand, Rule, Selector, Statement, Verdict,
+    Chain, ChainType, Family, Hook, HookPoint, Name, Operand, Rule, Selector, Set, Statement,
+    Verdict,
 };
 
 /// The name of our table in both families.
@@ -35,6 +40,8 @@ pub struct Settings {
     pub node_ports_everywhere: bool,
     /// Ranges that cluster IPs are allocated from, of this family.
     pub service_cidrs: Vec<(IpAddr, u8)>,
+    /// How many seconds services with session affinity remember a client, ascending.
+    pub affinity_timeouts: Vec<u32>,
 }
 
 /// What makes a packet one from a pod.
@@ -72,6 +79,26 @@ impl LocalDetector {
     }
 }
 
+/// Chains and sets of a table, without elements.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Base {
+    /// All chains, each after those that it refers to; the ones with a hook come last, so that a
+    /// table that is made in several transactions is inert until it is complete.
+    pub chains: Vec<ChainSpec>,
+    /// All sets, in the order of creation.
+    pub sets: Vec<Arc<Set>>,
+}
+
+impl Base {
+    /// What the table of `layout` holds with these settings.
+    pub fn new(layout: &Layout, settings: &Settings) -> Self {
+        let fixed = layout.sets().iter().map(|placed| Arc::clone(&placed.set));
+        let timeouts = settings.affinity_timeouts.iter();
+        let timeouts = timeouts.map(|seconds| layout.timeout_set(*seconds).set);
+        Self { chains: chains(layout.family, settings), sets: fixed.chain(timeouts).collect() }
+    }
+}
+
 /// A chain with its rules.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChainSpec {
@@ -81,17 +108,16 @@ pub struct ChainSpec {
     pub rules: Vec<Rule>,
 }
 
-/// All chains, each after those that it refers to; the ones with a hook come last, so that a
-/// table that is made in several transactions is inert until it is complete.
-pub fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
-    let trees = FRONTEND_TREES.iter().chain(&NODE_PORT_TREES);
-    let mut chains: Vec<_> = trees
-        .flat_map(|tree| tree.chains())
-        .map(|(name, rules)| ChainSpec {
+fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
+    let tree = |tree: &Tree| {
+        tree.chains().into_iter().map(|(name, rules)| ChainSpec {
             chain: Chain { name: name.into(), hook: None, comment: None },
             rules,
         })
-        .collect();
+    };
+    let mut chains: Vec<_> = tree(&affinity::TREE).collect();
+    chains.extend(affinity::chains(&settings.affinity_timeouts));
+    chains.extend(FRONTEND_TREES.iter().chain(&NODE_PORT_TREES).flat_map(tree));
     let fixed: [(&str, Vec<Vec<Statement>>); 10] = [
         ("firewall-sources", firewall_sources()),
         ("firewall-check", firewall_check()),
@@ -285,7 +311,11 @@ fn cluster_ips_check(settings: &Settings) -> Vec<Vec<Statement>> {
 /// masqueraded again.
 fn masquerading(settings: &Settings) -> Vec<Vec<Statement>> {
     let hairpin = [Selector::Saddr, Selector::Daddr, Selector::L4Proto, Selector::Dport];
-    vec![
+    let mut rules = Vec::new();
+    if !settings.affinity_timeouts.is_empty() {
+        rules.push(vec![Statement::CtStatusDnat, Statement::PriorityClear]);
+    }
+    rules.extend([
         vec![
             Statement::MarkTest(settings.masquerade_mark),
             Statement::MarkClear(settings.masquerade_mark),
@@ -296,7 +326,8 @@ fn masquerading(settings: &Settings) -> Vec<Vec<Statement>> {
             in_set(&hairpin, "hairpin-connections"),
             Statement::Masquerade,
         ],
-    ]
+    ]);
+    rules
 }
 
 fn jump(filter: Filter, target: &'static str) -> Vec<Statement> {

@@ -14,6 +14,7 @@
 
 use std::ops::Range;
 
+use super::affinity;
 use crate::nft::{Rule, Selector, Statement, Verdict};
 
 /// Counts up to this one have a chain of their own.
@@ -36,6 +37,22 @@ pub(super) struct Tree {
     pub(super) key: &'static [Selector],
     /// The most endpoints that can be told apart; a power of two.
     pub(super) limit: u32,
+    /// What a packet gets when a slot is drawn.
+    pub(super) pick: Pick,
+}
+
+/// What a draw leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pick {
+    /// The endpoint's address and port, unless the client has one already: the map tells the
+    /// frontend's session.
+    Endpoint {
+        /// The map of sessions.
+        sessions: &'static str,
+    },
+    /// The number of an endpoint as the packet's priority. That is part of the tree's key, so
+    /// the draws that come after one that hit miss.
+    AffinityEndpoint,
 }
 
 /// A chain and its rules, in the order in which packets see them.
@@ -57,6 +74,11 @@ impl Tree {
         let leaves: Vec<_> = self.leaves().collect();
         let mut chains: Vec<_> = leaves.iter().flat_map(|leaf| self.leaf_chains(leaf)).collect();
         self.node_chain(self.root.to_owned(), &leaves, &mut chains);
+        if let (Pick::Endpoint { sessions }, Some((root, rules))) = (self.pick, chains.last_mut()) {
+            let session = Statement::PriorityMap { key: self.key.to_vec(), map: sessions.into() };
+            let jump = Statement::Verdict(Verdict::Jump(affinity::ROOT.into()));
+            rules.insert(0, rule(root, vec![session, jump]));
+        }
         chains
     }
 
@@ -100,8 +122,12 @@ impl Tree {
 
     fn draw(&self, chain: &str, modulus: u32) -> Rule {
         let map = self.map.into();
-        let dnat = Statement::DnatMap { key: self.key.to_vec(), modulus, map };
-        rule(chain, vec![dnat])
+        let key = [self.key, &[Selector::Random(modulus)]].concat();
+        let pick = match self.pick {
+            Pick::Endpoint { .. } => Statement::DnatMap { key, map },
+            Pick::AffinityEndpoint => Statement::PriorityMap { key, map },
+        };
+        rule(chain, vec![pick])
     }
 
     /// Writes the chain that decides between `leaves`, after the chains that it refers to.
@@ -194,7 +220,15 @@ mod tests {
         map: "endpoints",
         key: &[Selector::Daddr, Selector::L4Proto, Selector::Dport],
         limit: 65_536,
+        pick: Pick::Endpoint { sessions: "sessions" },
     };
+
+    fn modulus(key: &[Selector]) -> u32 {
+        match key.last() {
+            Some(Selector::Random(modulus)) => *modulus,
+            other => panic!("no draw: {other:?}"),
+        }
+    }
 
     #[allow(clippy::wildcard_enum_match_arm)]
     /// Follows a packet to a frontend with `count` endpoints; the draws it makes and its steps.
@@ -215,15 +249,18 @@ mod tests {
             for rule in rules_of(&chain) {
                 let (condition, action) = match rule.statements.as_slice() {
                     [Statement::InSet { set, .. }, action] => (is_member(set), action),
+                    [Statement::PriorityMap { .. }, Statement::Verdict(Verdict::Jump(_))] => {
+                        continue;
+                    }
                     [action] => (true, action),
                     other => panic!("unexpected rule {other:?}"),
                 };
                 match action {
-                    Statement::DnatMap { modulus, .. } => draws.push(*modulus),
+                    Statement::DnatMap { key, .. } => draws.push(modulus(key)),
                     Statement::Verdict(Verdict::Jump(target)) => {
-                        draws.extend(rules_of(target).map(|rule| match rule.statements[..] {
-                            [Statement::DnatMap { modulus, .. }] => modulus,
-                            ref other => panic!("unexpected rule {other:?}"),
+                        draws.extend(rules_of(target).map(|rule| match &rule.statements[..] {
+                            [Statement::DnatMap { key, .. }] => modulus(key),
+                            other => panic!("unexpected rule {other:?}"),
                         }));
                     }
                     Statement::Verdict(Verdict::Goto(target)) => {

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU16;
 
+use super::affinity::{EndpointId, Session};
 use super::key::{Key, KeyKind};
 use super::layout::{NODE_PORT_IP, Placed, Role};
 use super::source_ranges::Range;
@@ -23,7 +24,15 @@ pub fn value_of(key: &Key) -> Value {
             let addresses = Value::new().ip(target.address).ip(target.address);
             addresses.proto(protocol.number()).port(target.port.get())
         }
+        Key::Session { protocol, session, .. } => {
+            Value::new().proto(protocol.number()).class_id(session.class_id())
+        }
     }
+}
+
+/// The element key of an endpoint of a session.
+pub fn value_of_session_endpoint(protocol: Protocol, session: Session, id: EndpointId) -> Value {
+    Value::new().proto(protocol.number()).class_id(session.endpoint(id))
 }
 
 /// The element data of a slot.
@@ -31,7 +40,7 @@ pub fn value_of_target(target: &Target) -> Value {
     Value::new().ip(target.address).port(target.port.get())
 }
 
-/// Reads the key of an element of `placed`, with the slot if it has one.
+/// Reads the key of an element of `placed`, with its slot or endpoint of a session if it has one.
 ///
 /// `None` if we would never write such an element.
 pub fn key_from_bytes(family: Family, placed: &Placed, bytes: &[u8]) -> Option<(Key, u32)> {
@@ -54,6 +63,25 @@ pub fn key_from_bytes(family: Family, placed: &Placed, bytes: &[u8]) -> Option<(
             let protocol = fields.protocol().filter(|_| address == again)?;
             Key::Hairpin(Target { address, port: fields.port()? }, protocol)
         }
+        KeyKind::Session => {
+            let protocol = fields.protocol()?;
+            let id = u32::from_ne_bytes(fields.take()?);
+            let session = match placed.role {
+                Role::SessionEndpoint => {
+                    let session = Session::with_endpoint(id)?;
+                    let endpoint = session.endpoint_of(id)?.into();
+                    let key = Key::Session { family, protocol, session };
+                    return fields.0.is_empty().then_some((key, endpoint));
+                }
+                Role::Clients => return None,
+                Role::Member(_)
+                | Role::Slot(_)
+                | Role::SourceRange
+                | Role::Session(_)
+                | Role::Timeout(_) => Session::from_class_id(id)?,
+            };
+            Key::Session { family, protocol, session }
+        }
     };
     let slot = match placed.role {
         Role::Slot(_) => u32::from_ne_bytes(fields.take()?),
@@ -61,7 +89,11 @@ pub fn key_from_bytes(family: Family, placed: &Placed, bytes: &[u8]) -> Option<(
             fields.address(family)?;
             0
         }
-        Role::Member(_) => 0,
+        Role::Member(_)
+        | Role::Session(_)
+        | Role::SessionEndpoint
+        | Role::Timeout(_)
+        | Role::Clients => 0,
     };
     fields.0.is_empty().then_some((key, slot))
 }
@@ -89,6 +121,11 @@ pub fn target_from_bytes(family: Family, bytes: &[u8]) -> Option<Target> {
     let mut fields = Fields(bytes);
     let target = Target { address: fields.address(family)?, port: fields.port()? };
     fields.0.is_empty().then_some(target)
+}
+
+/// Reads the data of a map whose data are packet priorities.
+pub fn class_id_from_bytes(bytes: &[u8]) -> Option<u32> {
+    bytes.try_into().ok().map(u32::from_ne_bytes)
 }
 
 /// Concatenated fields, each padded to four bytes.

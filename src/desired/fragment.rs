@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use ahash::HashMap;
+
+use super::affinity::{Affinity, EndpointId};
 use super::layout::FIREWALL;
 use super::slots::{Slots, assign};
 use super::source_ranges::Range;
@@ -20,7 +23,12 @@ pub struct Fragment {
     pub local_slots: Slots,
     /// Sources that may use a frontend of the set `firewall-ips`, ascending and disjoint.
     pub ranges: Box<[Range]>,
+    /// What session affinity adds.
+    pub affinity: Option<Box<Affinity>>,
 }
+
+/// Upper bound for the elements by which a session or a timeout changes.
+const AFFINITY_ELEMENTS: usize = 4;
 
 /// nft prints and loads comments of up to this many bytes (`NFTNL_UDATA_COMMENT_MAXLEN`).
 pub(super) const LABEL_LIMIT: usize = 128;
@@ -55,7 +63,43 @@ impl Fragment {
             a.iter().filter(|range| b.binary_search(range).is_err()).count()
         };
         let ranges = only(&self.ranges, &other.ranges) + only(&other.ranges, &self.ranges);
-        sets + 2 * relabelled as usize + slots + ranges
+        let affinity = if self.affinity == other.affinity { 0 } else { AFFINITY_ELEMENTS };
+        // An endpoint of a session has an element of its own besides that of its slot.
+        let slots =
+            if self.endpoint_ids().or(other.endpoint_ids()).is_some() { 2 * slots } else { slots };
+        sets + 2 * relabelled as usize + slots + ranges + affinity
+    }
+
+    /// The session's endpoint in each slot, if this is one.
+    fn endpoint_ids(&self) -> Option<&[EndpointId]> {
+        match self.affinity.as_deref() {
+            Some(Affinity::Session { ids, .. }) => Some(ids),
+            Some(Affinity::Frontend(_)) | None => None,
+        }
+    }
+
+    /// The endpoint in each slot of a session, with its number.
+    pub fn session_slots(&self) -> impl Iterator<Item = Option<(EndpointId, Target)>> {
+        let ids = self.endpoint_ids().unwrap_or_default();
+        ids.iter().zip(&self.slots).map(|(id, target)| Some((*id, (*target)?)))
+    }
+
+    /// Between `old` and `new`, of which one is a session, this is one too: gives its slots, which
+    /// hold endpoints of both, the numbers that these have.
+    fn with_ids_of(mut self, old: &Self, new: &Self) -> Self {
+        let session = [new, old].into_iter().find(|fragment| fragment.endpoint_ids().is_some());
+        if let (None, Some(session)) = (self.endpoint_ids(), session) {
+            self.affinity.clone_from(&session.affinity);
+        }
+        if let Some(Affinity::Session { ids, .. }) = self.affinity.as_deref_mut() {
+            let known = old.session_slots().chain(new.session_slots()).flatten();
+            let known: HashMap<Target, EndpointId> =
+                known.map(|(id, target)| (target, id)).collect();
+            let id =
+                |target: &Option<Target>| target.and_then(|target| known.get(&target).copied());
+            *ids = self.slots.iter().map(|target| id(target).unwrap_or_default()).collect();
+        }
+        self
     }
 
     /// A fragment on the way to `goal` that is at most about `budget` elements away and routes
@@ -64,13 +108,14 @@ impl Fragment {
         if self.distance(goal) <= budget {
             return goal.clone();
         }
+        let budget = if goal.endpoint_ids().is_some() { budget / 2 } else { budget };
         let is_freed = self.sets & FIREWALL != 0 && goal.sets & FIREWALL == 0;
         if !is_freed && self.ranges != goal.ranges {
             // Ranges are complete before they are asked, and asked until they begin to go.
             return Self { ranges: self.ranges_towards(goal, budget), ..self.clone() };
         }
         let guarded = Self { ranges: self.ranges.clone(), ..goal.clone() };
-        self.slots_towards(&guarded, budget)
+        self.slots_towards(&guarded, budget).with_ids_of(self, goal)
     }
 
     /// Ranges that are out of place go first: they could overlap those that come.
@@ -110,6 +155,7 @@ impl Fragment {
     fn shrink_towards(&self, goal: &Self, budget: usize) -> Self {
         let tail = &self.slots[goal.slots.len()..];
         let head = Self { slots: [&goal.slots, tail].concat().into(), ..goal.clone() };
+        let head = head.with_ids_of(self, goal);
         if *self != head {
             return head;
         }
@@ -153,9 +199,9 @@ mod tests {
     }
 
     #[test]
-    fn a_key_takes_24_bytes_its_fragment_72_and_each_slot_20() {
+    fn a_key_takes_24_bytes_its_fragment_80_and_each_slot_20() {
         assert!(size_of::<crate::desired::Key>() <= 24);
-        assert!(size_of::<Fragment>() <= 72);
+        assert!(size_of::<Fragment>() <= 80);
         assert_eq!(size_of::<Option<Target>>(), 20);
     }
 

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use ahash::HashSet;
 
+use super::affinity::{self, Affinity, Session};
 use super::fragment::LABEL_LIMIT;
 use super::key::Key;
 use super::layout::{
     CLUSTER_IP, DROP, FIREWALL, HAIRPIN, LOCAL_POLICY, Layout, MASQUERADE, REJECT, WITH_ENDPOINTS,
     endpoint_limits,
 };
+use super::sessions::{List, Owner, SessionTables};
 use super::{Fragment, Layouts, source_ranges};
 use crate::diff::Tracker;
 use crate::model::{
@@ -43,19 +45,27 @@ pub(super) struct Endpoints {
 /// What a service asks for, and what of it cannot be had.
 #[derive(Debug, Default)]
 pub(super) struct Rendered {
-    /// Frontends first, so that an address is not announced before its ports work.
+    /// What others refer to comes first: sessions, frontends, addresses.
     pub(super) wanted: Vec<Wanted>,
     /// What was left out.
     pub(super) problems: Vec<Problem>,
 }
 
+/// Where sessions get their numbers from.
+pub(super) struct SessionBook<'a> {
+    /// Those that services have, by table.
+    pub(super) sessions: &'a mut SessionTables,
+    /// What the kernel holds, maybe with sessions of an earlier run.
+    pub(super) tracker: &'a Tracker<Key, Fragment>,
+}
+
 /// Everything that the service asks for.
 ///
-/// Labels are shared with what is `installed` where they are the same.
+/// Labels are shared with what is installed where they are the same.
 pub(super) fn render(
     view: &ServiceView<'_>,
     layouts: &Layouts,
-    installed: &Tracker<Key, Fragment>,
+    mut book: SessionBook<'_>,
 ) -> Rendered {
     let mut rendered = Rendered::default();
     for layout in layouts.iter() {
@@ -65,7 +75,7 @@ pub(super) fn render(
             continue;
         }
         for port in &view.service.ports {
-            PortRenderer::new(view, port, layout, installed, &mut rendered).render();
+            PortRenderer::new(view, port, layout, book.tracker, &mut rendered).render(&mut book);
         }
         let addresses = view.service.cluster_ips.iter().copied();
         for address in addresses.filter(|address| family_matches(*address, layout)) {
@@ -112,6 +122,8 @@ struct PortRenderer<'a> {
     node_address: Option<IpAddr>,
     serving: Option<Arc<[Target]>>,
     label: Arc<str>,
+    /// Of all endpoints, and of those on this node.
+    sessions: [Option<Session>; 2],
     rendered: &'a mut Rendered,
 }
 
@@ -147,11 +159,23 @@ impl<'a> PortRenderer<'a> {
             (port.protocol == Protocol::Udp).then(|| view.serving_endpoints(port, ipv4).into());
         let service = &view.service;
         let (cluster, local) = (shared(&cluster), shared(&local));
-        Self { service, port, layout, cluster, local, node_address, serving, label, rendered }
+        Self {
+            service,
+            port,
+            layout,
+            cluster,
+            local,
+            node_address,
+            serving,
+            label,
+            sessions: [None; 2],
+            rendered,
+        }
     }
 
-    fn render(mut self) {
+    fn render(mut self, book: &mut SessionBook<'_>) {
         let service = self.service;
+        self.sessions = [List::Cluster, List::Local].map(|list| self.add_session(list, book));
         let internal = self.internal();
         for &address in &service.cluster_ips {
             self.add_address(address, &internal);
@@ -165,43 +189,45 @@ impl<'a> PortRenderer<'a> {
         for &address in &service.external_ips {
             self.add_address(address, &external);
         }
-        if let Some(port) = self.port.node_port {
+        if let Some(key) = self.node_port() {
             // Everything that comes through a node port is from outside: its chain masquerades
             // without asking a set.
             let mut external = external;
             external.0.sets &= !MASQUERADE;
-            let (family, protocol) = (self.layout.family, self.port.protocol);
-            self.add(Key::NodePort { family, protocol, port }, &external);
+            self.add(key, &external);
         }
         self.add_hairpins();
     }
 
     /// What a cluster IP gets.
     fn internal(&self) -> (Fragment, Endpoints) {
-        let endpoints = match self.service.internal_traffic_policy {
-            TrafficPolicy::Cluster => &self.cluster,
-            TrafficPolicy::Local => &self.local,
+        let (endpoints, session) = match self.service.internal_traffic_policy {
+            TrafficPolicy::Cluster => (&self.cluster, self.sessions[0]),
+            TrafficPolicy::Local => (&self.local, self.sessions[1]),
         };
         let sets = match (endpoints.is_empty(), self.has_no_endpoint()) {
             (false, _) => WITH_ENDPOINTS,
             (true, true) => REJECT,
             (true, false) => DROP,
         };
-        self.fragment(sets, endpoints.clone(), Arc::default())
+        self.fragment(sets, endpoints.clone(), Arc::default(), [session, None])
     }
 
     /// What external IPs, load balancer IPs and node ports get.
     fn external(&self) -> (Fragment, Endpoints) {
         let (cluster, local) = (self.cluster.clone(), self.local.clone());
+        let sessions = self.sessions;
         match self.service.external_traffic_policy {
             TrafficPolicy::Cluster => {
                 let sets = if cluster.is_empty() { REJECT } else { WITH_ENDPOINTS | MASQUERADE };
-                self.fragment(sets, cluster, Arc::default())
+                self.fragment(sets, cluster, Arc::default(), [sessions[0], None])
             }
-            TrafficPolicy::Local if self.has_no_endpoint() => self.fragment(REJECT, cluster, local),
+            TrafficPolicy::Local if self.has_no_endpoint() => {
+                self.fragment(REJECT, cluster, local, [None; 2])
+            }
             TrafficPolicy::Local => {
                 let drop = if local.is_empty() { DROP } else { 0 };
-                self.fragment(WITH_ENDPOINTS | LOCAL_POLICY | drop, cluster, local)
+                self.fragment(WITH_ENDPOINTS | LOCAL_POLICY | drop, cluster, local, sessions)
             }
         }
     }
@@ -232,17 +258,88 @@ impl<'a> PortRenderer<'a> {
         sets: u64,
         all: Arc<[Target]>,
         local: Arc<[Target]>,
+        sessions: [Option<Session>; 2],
     ) -> (Fragment, Endpoints) {
         let sets = sets | self.layout.count_memberships(all.len(), local.len());
-        let fragment = Fragment { label: Some(self.label.clone()), ..Fragment::member(sets) };
+        let affinity = (sessions != [None; 2]).then(|| Box::new(Affinity::Frontend(sessions)));
+        let label = Some(self.label.clone());
+        let fragment = Fragment { label, affinity, ..Fragment::member(sets) };
         let serving = self.serving.clone();
         (fragment, Endpoints { all, local, serving })
     }
 
+    /// The session of one list of endpoints, if clients are to be led back and there is a frontend
+    /// that uses the list.
+    fn add_session(&mut self, list: List, book: &mut SessionBook<'_>) -> Option<Session> {
+        let timeout = u32::try_from(self.service.session_affinity?.as_secs()).ok()?;
+        let endpoints = match list {
+            List::Cluster => &self.cluster,
+            List::Local => &self.local,
+        };
+        let users = self.users(list);
+        if endpoints.is_empty() || users.is_empty() {
+            return None;
+        }
+        let limit = endpoints.len().min(affinity::LIMIT as usize);
+        let all = shared(&endpoints[..limit]);
+        let (family, protocol) = (self.layout.family, self.port.protocol);
+        let service = self.service.name.clone();
+        let owner = Owner { service, protocol, port: self.port.port.get(), list };
+        let found = users.iter().filter_map(|(key, tree)| {
+            match book.tracker.installed(key)?.affinity.as_deref()? {
+                Affinity::Frontend(sessions) => sessions[*tree],
+                Affinity::Session { .. } => None,
+            }
+        });
+        let Some(session) = book.sessions.of(family).session(owner, timeout, found) else {
+            self.rendered.problems.push(no_session(self.service, self.port));
+            return None;
+        };
+        let fragment = Fragment {
+            label: Some(self.label.clone()),
+            affinity: Some(Box::new(Affinity::Session { timeout, ids: Box::default() })),
+            ..Fragment::member(self.layout.session_memberships(limit))
+        };
+        let endpoints = Endpoints { all, ..Endpoints::default() };
+        let key = Key::Session { family, protocol, session };
+        self.rendered.wanted.push(Wanted { key, fragment, endpoints });
+        Some(session)
+    }
+
+    /// The frontends that choose from a list of endpoints, with the index of the tree they use.
+    fn users(&self, list: List) -> Vec<(Key, usize)> {
+        let service = self.service;
+        let uses = |policy| match list {
+            List::Cluster => policy == TrafficPolicy::Cluster,
+            List::Local => policy == TrafficPolicy::Local,
+        };
+        let internal = service.cluster_ips.iter().filter(|_| uses(service.internal_traffic_policy));
+        // With the policy Local, pods and the node itself still use all endpoints.
+        let (tree, used) = match list {
+            List::Cluster => (0, true),
+            List::Local => (1, uses(service.external_traffic_policy)),
+        };
+        let external = service.load_balancer_ips.iter().chain(&service.external_ips);
+        let external = external.filter(|_| used).filter_map(|address| self.frontend(*address));
+        let internal = internal.filter_map(|address| self.frontend(*address));
+        let node_port = self.node_port().filter(|_| used);
+        let internal = internal.map(|key| (key, 0));
+        internal.chain(external.chain(node_port).map(|key| (key, tree))).collect()
+    }
+
+    fn frontend(&self, address: IpAddr) -> Option<Key> {
+        let (protocol, port) = (self.port.protocol, self.port.port);
+        family_matches(address, self.layout).then_some(Key::Frontend { address, protocol, port })
+    }
+
+    fn node_port(&self) -> Option<Key> {
+        let (family, protocol) = (self.layout.family, self.port.protocol);
+        self.port.node_port.map(|port| Key::NodePort { family, protocol, port })
+    }
+
     fn add_address(&mut self, address: IpAddr, what: &(Fragment, Endpoints)) {
-        if family_matches(address, self.layout) {
-            let (protocol, port) = (self.port.protocol, self.port.port);
-            self.add(Key::Frontend { address, protocol, port }, what);
+        if let Some(key) = self.frontend(address) {
+            self.add(key, what);
         }
     }
 
@@ -255,6 +352,18 @@ impl<'a> PortRenderer<'a> {
         for target in &*self.local {
             self.rendered.add_member(Key::Hairpin(*target, self.port.protocol), HAIRPIN);
         }
+    }
+}
+
+fn no_session(service: &Service, port: &ServicePort) -> Problem {
+    Problem {
+        object: format!("Service {}", service.name),
+        field: "spec.sessionAffinity".to_owned(),
+        message: format!(
+            "port {} goes without: the {} sessions that the tables can tell apart are taken",
+            port.port,
+            Session::LAST - Session::FIRST + 1
+        ),
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 
+use super::affinity::Session;
 use crate::model::{Protocol, Target};
 use crate::nft::Family;
 
@@ -34,6 +35,15 @@ pub enum Key {
     NodePortIp(IpAddr),
     /// An endpoint on this node, which may send to itself through a service.
     Hairpin(Target, Protocol),
+    /// The endpoints that clients of a service port remember one of.
+    Session {
+        /// The table it belongs to.
+        family: Family,
+        /// Transport protocol.
+        protocol: Protocol,
+        /// Its number.
+        session: Session,
+    },
 }
 
 /// Keys with the same shape share their sets.
@@ -47,6 +57,8 @@ pub enum KeyKind {
     Address,
     /// `address . address . protocol . port`
     Hairpin,
+    /// `protocol . session`
+    Session,
 }
 
 impl Key {
@@ -55,7 +67,7 @@ impl Key {
         match self {
             Self::NodePortIp(address) => Some(*address),
             Self::Frontend { .. } | Self::NodePort { .. } | Self::ClusterIp(_) => None,
-            Self::Hairpin(..) => None,
+            Self::Hairpin(..) | Self::Session { .. } => None,
         }
     }
 
@@ -65,8 +77,21 @@ impl Key {
             Self::Frontend { address, .. }
             | Self::ClusterIp(address)
             | Self::NodePortIp(address) => family_of(*address),
-            Self::NodePort { family, .. } => *family,
+            Self::NodePort { family, .. } | Self::Session { family, .. } => *family,
             Self::Hairpin(target, _) => family_of(target.address),
+        }
+    }
+
+    /// The session, if it is one of this table.
+    pub(super) fn session(&self, of: Family) -> Option<Session> {
+        match self {
+            Self::Session { family, session, .. } if *family == of => Some(*session),
+            Self::Frontend { .. }
+            | Self::NodePort { .. }
+            | Self::ClusterIp(_)
+            | Self::NodePortIp(_)
+            | Self::Hairpin(..)
+            | Self::Session { .. } => None,
         }
     }
 
@@ -77,6 +102,7 @@ impl Key {
             Self::NodePort { .. } => KeyKind::NodePort,
             Self::ClusterIp(_) | Self::NodePortIp(_) => KeyKind::Address,
             Self::Hairpin(..) => KeyKind::Hairpin,
+            Self::Session { .. } => KeyKind::Session,
         }
     }
 }
@@ -93,6 +119,9 @@ impl fmt::Display for Key {
             Self::Hairpin(target, protocol) => {
                 let endpoint = SocketAddr::new(target.address, target.port.get());
                 write!(f, "hairpin of {endpoint}/{protocol}")
+            }
+            Self::Session { protocol, session, .. } => {
+                write!(f, "affinity session {}/{protocol}", session.number())
             }
         }
     }

@@ -7,7 +7,8 @@
 
 use std::sync::Arc;
 
-use super::counts::Tree;
+use super::affinity;
+use super::counts::{Pick, Tree};
 use super::key::KeyKind;
 use crate::nft::{DecodedSet, Family, Selector, Set, SetData, SetFlags, Type};
 
@@ -43,20 +44,41 @@ const LIMITS: [u32; 2] = [65_536, 1_024];
 pub const FRONTEND: &[Selector] = &[Selector::Daddr, Selector::L4Proto, Selector::Dport];
 /// The key of a node port in packets.
 pub const NODE_PORT: &[Selector] = &[Selector::L4Proto, Selector::Dport];
+/// The key of a session in packets.
+pub const SESSION: &[Selector] = &[Selector::L4Proto, Selector::Priority];
 
 /// The trees of frontends: all endpoints, endpoints on this node.
 pub(super) const FRONTEND_TREES: [Tree; 2] = [
-    Tree { root: "pick-endpoint", map: "endpoints", key: FRONTEND, limit: LIMITS[0] },
-    Tree { root: "pick-local-endpoint", map: "local-endpoints", key: FRONTEND, limit: LIMITS[1] },
+    Tree {
+        root: "pick-endpoint",
+        map: "endpoints",
+        key: FRONTEND,
+        limit: LIMITS[0],
+        pick: Pick::Endpoint { sessions: "affinity-services" },
+    },
+    Tree {
+        root: "pick-local-endpoint",
+        map: "local-endpoints",
+        key: FRONTEND,
+        limit: LIMITS[1],
+        pick: Pick::Endpoint { sessions: "affinity-local-services" },
+    },
 ];
 /// The trees of node ports.
 pub(super) const NODE_PORT_TREES: [Tree; 2] = [
-    Tree { root: "pick-nodeport", map: "nodeport-endpoints", key: NODE_PORT, limit: LIMITS[0] },
+    Tree {
+        root: "pick-nodeport",
+        map: "nodeport-endpoints",
+        key: NODE_PORT,
+        limit: LIMITS[0],
+        pick: Pick::Endpoint { sessions: "affinity-nodeports" },
+    },
     Tree {
         root: "pick-local-nodeport",
         map: "local-nodeport-endpoints",
         key: NODE_PORT,
         limit: LIMITS[1],
+        pick: Pick::Endpoint { sessions: "affinity-local-nodeports" },
     },
 ];
 
@@ -69,6 +91,7 @@ pub struct Layout {
     /// updates name come first.
     sets: Vec<Placed>,
     counts: [Vec<u64>; 2],
+    session_counts: Vec<u64>,
 }
 
 /// A set with its place in fragments.
@@ -101,6 +124,14 @@ pub enum Role {
     Slot(usize),
     /// A range of sources that may use the frontend.
     SourceRange,
+    /// The session of a frontend: index of its tree.
+    Session(usize),
+    /// Address and port of an endpoint of a session.
+    SessionEndpoint,
+    /// The clients of a session are remembered so many seconds.
+    Timeout(u32),
+    /// What clients remember; packets write it.
+    Clients,
 }
 
 impl Layout {
@@ -133,23 +164,49 @@ impl Layout {
                 }));
             }
         }
+        sets.extend(affinity_sets(family));
         let counts = [0, 1].map(|i| FRONTEND_TREES[i].membership_table());
-        Self { family, sets, counts }
+        Self { family, sets, counts, session_counts: affinity::TREE.membership_table() }
     }
 
-    /// All sets and maps in the order of creation.
+    /// All sets and maps in the order of creation, without those of [`Role::Timeout`].
     pub fn sets(&self) -> &[Placed] {
         &self.sets
     }
 
     /// Where in [`Layout::sets`] the set is that holds `role` of keys of this kind.
+    ///
+    /// Sets of timeouts come after all others, by their seconds.
     pub fn position(&self, kind: KeyKind, role: Role) -> Option<usize> {
+        if let Role::Timeout(seconds) = role {
+            return usize::try_from(seconds).ok().map(|seconds| self.sets.len() + seconds);
+        }
         self.sets.iter().position(|placed| placed.kind == kind && placed.role == role)
     }
 
+    /// The set at a position that [`Layout::position`] tells.
+    pub fn set_at(&self, position: usize) -> Arc<Set> {
+        match self.sets.get(position) {
+            Some(placed) => Arc::clone(&placed.set),
+            None => {
+                let seconds = u32::try_from(position - self.sets.len()).unwrap_or(u32::MAX);
+                self.timeout_set(seconds).set
+            }
+        }
+    }
+
     /// The set of this name.
-    pub fn by_name(&self, name: &str) -> Option<&Placed> {
-        self.sets.iter().find(|placed| placed.set.name == name)
+    pub fn by_name(&self, name: &str) -> Option<Placed> {
+        let fixed = self.sets.iter().find(|placed| placed.set.name == name).cloned();
+        fixed.or_else(|| affinity::timeout_of_name(name).map(|seconds| self.timeout_set(seconds)))
+    }
+
+    /// The set of sessions whose clients are remembered so many seconds.
+    pub fn timeout_set(&self, seconds: u32) -> Placed {
+        let name = affinity::timeout_name(seconds);
+        let comment = "sessions whose clients are remembered so long";
+        let kind = KeyKind::Session;
+        Placed { set: set(self.family, kind, name, comment), kind, role: Role::Timeout(seconds) }
     }
 
     /// Memberships that tell the number of endpoints, in all and on this node.
@@ -159,6 +216,12 @@ impl Layout {
             leaf.map_or(0, |leaf| self.counts[tree][leaf] << TREE_BITS[tree])
         };
         of(0, all) | of(1, local)
+    }
+
+    /// Memberships that tell the number of endpoints of a session.
+    pub fn session_memberships(&self, count: usize) -> u64 {
+        let leaf = super::counts::leaf_of(count, affinity::LIMIT);
+        leaf.map_or(0, |leaf| self.session_counts[leaf] << TREE_BITS[0])
     }
 }
 
@@ -233,6 +296,7 @@ fn key_types(family: Family, kind: KeyKind) -> Vec<Type> {
         KeyKind::NodePort => vec![Type::InetProto, Type::InetService],
         KeyKind::Address => vec![address],
         KeyKind::Hairpin => vec![address, address, Type::InetProto, Type::InetService],
+        KeyKind::Session => vec![Type::InetProto, Type::ClassId],
     }
 }
 
@@ -265,17 +329,63 @@ fn source_ranges(family: Family) -> Placed {
 
 fn map(family: Family, kind: KeyKind, name: &'static str) -> Arc<Set> {
     let mut key = key_types(family, kind);
-    let address = key_types(family, KeyKind::Address)[0];
     key.push(Type::Integer);
     Arc::new(Set {
         name: name.into(),
         key,
-        data: Some(SetData::Values(vec![address, Type::InetService])),
-        flags: SetFlags::default(),
-        timeout: None,
-        size: None,
+        data: Some(SetData::Values(target_types(family))),
         comment: Some("endpoint in each slot of a frontend".to_owned()),
+        ..Set::default()
     })
+}
+
+fn target_types(family: Family) -> Vec<Type> {
+    [key_types(family, KeyKind::Address), vec![Type::InetService]].concat()
+}
+
+/// Most clients that are remembered in a table, of all services together. A client beyond that is
+/// served and not remembered. The kernel takes about 100 bytes for each.
+const CLIENTS: u32 = 4_194_304;
+
+fn affinity_sets(family: Family) -> Vec<Placed> {
+    let values = |name: &'static str, key: Vec<Type>, data: Vec<Type>, comment: &str| Set {
+        name: name.into(),
+        key,
+        data: Some(SetData::Values(data)),
+        comment: Some(comment.to_owned()),
+        ..Set::default()
+    };
+    let place = |kind, role, set| Placed { set: Arc::new(set), kind, role };
+    let class = || vec![Type::ClassId];
+    let mut sets = Vec::new();
+    for (kind, trees) in [(KeyKind::Frontend, FRONTEND_TREES), (KeyKind::NodePort, NODE_PORT_TREES)]
+    {
+        for (i, tree) in trees.into_iter().enumerate() {
+            let Pick::Endpoint { sessions } = tree.pick else { continue };
+            let comment = "sessions of frontends with ClientIP affinity";
+            let set = values(sessions, key_types(family, kind), class(), comment);
+            sets.push(place(kind, Role::Session(i), set));
+        }
+    }
+    let session = || key_types(family, KeyKind::Session);
+    let slots = [session(), vec![Type::Integer]].concat();
+    let slots = values(affinity::TREE.map, slots, class(), "endpoint in each slot of a session");
+    sets.push(place(KeyKind::Session, Role::Slot(0), slots));
+    let comment = "endpoints that clients remember";
+    let endpoints = values(affinity::ENDPOINTS, session(), target_types(family), comment);
+    sets.push(place(KeyKind::Session, Role::SessionEndpoint, endpoints));
+    let client = [class(), key_types(family, KeyKind::Address)].concat();
+    let clients = values(affinity::CLIENTS, client, class(), "endpoint of each client");
+    let flags = SetFlags { dynamic: true, timeout: true, ..SetFlags::default() };
+    let clients = Set { flags, size: Some(CLIENTS), ..clients };
+    sets.push(place(KeyKind::Session, Role::Clients, clients));
+    let tree = &affinity::TREE;
+    sets.extend(tree.bounds().into_iter().zip(TREE_BITS[0]..).map(|(bound, bit)| Placed {
+        set: set(family, KeyKind::Session, tree.set_name(bound), ""),
+        kind: KeyKind::Session,
+        role: Role::Member(bit),
+    }));
+    sets
 }
 
 #[cfg(test)]

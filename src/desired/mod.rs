@@ -3,6 +3,7 @@
 //! Everything is kept under a [`Key`]; what is kept there is a [`Fragment`]. Fragments become
 //! elements in `plan`.
 
+pub mod affinity;
 pub mod base;
 mod claims;
 mod counts;
@@ -12,6 +13,7 @@ mod frontend;
 mod key;
 pub mod layout;
 mod serving;
+mod sessions;
 mod slots;
 mod source_ranges;
 
@@ -21,15 +23,18 @@ pub use layout::Layout;
 pub use serving::{ServingChange, Targets};
 pub use source_ranges::Range;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use ahash::{HashMap, HashSet};
 
+use self::affinity::Affinity;
 use self::claims::{Claims, Outcome, Precedence, Released};
-use self::frontend::Wanted;
+use self::frontend::{SessionBook, Wanted};
 use self::serving::Serving;
+use self::sessions::SessionTables;
 use crate::diff::{Lane, Tracker};
 use crate::model::{Cluster, ObjectName, Problem};
 use crate::nft::Family;
@@ -45,6 +50,7 @@ pub struct Desired {
     tracker: Tracker<Key, Fragment>,
     claims: Claims,
     serving: Serving,
+    sessions: SessionTables,
     owned: HashMap<ObjectName, Box<[Key]>>,
     node_port_ips: Vec<IpAddr>,
     /// Services that the kernel refused; they are out until they change.
@@ -138,6 +144,11 @@ impl Desired {
         self.excluded.remove(name);
     }
 
+    /// The timeouts that services with session affinity ask for, in seconds.
+    pub fn affinity_timeouts(&self) -> BTreeSet<u32> {
+        self.sessions.timeouts()
+    }
+
     /// Sets the addresses that accept traffic to node ports.
     pub fn set_node_port_ips(&mut self, addresses: &[IpAddr]) {
         self.tracker.begin_unit(Lane::Fast);
@@ -156,6 +167,10 @@ impl Desired {
     /// Every service must be rendered again, and then [`Desired::sweep`] be called.
     pub fn observe(&mut self, installed: HashMap<Key, Fragment>) {
         self.serving.observe(&installed);
+        for family in [Family::Ip, Family::Ip6] {
+            let sessions = installed.keys().filter_map(|key| key.session(family));
+            self.sessions.of(family).observe(sessions);
+        }
         self.tracker.observe(installed);
         let addresses = std::mem::take(&mut self.node_port_ips);
         self.set_node_port_ips(&addresses);
@@ -171,9 +186,11 @@ impl Desired {
         self.tracker.begin_unit(Lane::Slow);
         let unclaimed = |key: &&Key| match key {
             Key::NodePortIp(address) => !self.node_port_ips.contains(address),
-            Key::Frontend { .. } | Key::NodePort { .. } | Key::ClusterIp(_) | Key::Hairpin(..) => {
-                !self.claims.is_claimed(key)
-            }
+            Key::Frontend { .. }
+            | Key::NodePort { .. }
+            | Key::ClusterIp(_)
+            | Key::Hairpin(..)
+            | Key::Session { .. } => !self.claims.is_claimed(key),
         };
         let stale: Vec<Key> = self.tracker.installed_keys().filter(unclaimed).copied().collect();
         stale.into_iter().for_each(|key| self.tracker.want(key, None));
@@ -190,7 +207,10 @@ impl Desired {
         let mut rendered = cluster
             .service(name)
             .filter(|_| !self.excluded.contains(name))
-            .map(|view| frontend::render(&view, &self.layouts, &self.tracker))
+            .map(|view| {
+                let (sessions, tracker) = (&mut self.sessions, &self.tracker);
+                frontend::render(&view, &self.layouts, SessionBook { sessions, tracker })
+            })
             .unwrap_or_default();
         problems.append(&mut rendered.problems);
         let former = self.owned.get_mut(name).map(std::mem::take).unwrap_or_default();
@@ -209,7 +229,7 @@ impl Desired {
                     }
                     true
                 }
-                KeyKind::Frontend | KeyKind::NodePort => {
+                KeyKind::Frontend | KeyKind::NodePort | KeyKind::Session => {
                     let outcome = self.claims.claim(wanted.key, name, precedence);
                     problems.extend(conflict(&outcome, name, &wanted.key));
                     if let Outcome::YieldedTo(next) = &outcome {
@@ -243,7 +263,13 @@ impl Desired {
             self.serving.want(key, Some(serving));
         }
         let installed = self.tracker.installed(&key);
-        let fragment = fragment.with_slots(installed, &endpoints.all, &endpoints.local);
+        let mut fragment = fragment.with_slots(installed, &endpoints.all, &endpoints.local);
+        if let (Key::Session { session, .. }, Some(Affinity::Session { ids, .. })) =
+            (key, fragment.affinity.as_deref_mut())
+        {
+            let sessions = self.sessions.of(key.family());
+            *ids = sessions.endpoint_ids(session, installed, &fragment.slots);
+        }
         self.tracker.want(key, Some(fragment));
     }
 
@@ -256,11 +282,16 @@ impl Desired {
     ) -> Option<ObjectName> {
         let released = match key.kind() {
             KeyKind::Address | KeyKind::Hairpin => self.claims.unshare(key),
-            KeyKind::Frontend | KeyKind::NodePort => self.claims.release(key, name, precedence),
+            KeyKind::Frontend | KeyKind::NodePort | KeyKind::Session => {
+                self.claims.release(key, name, precedence)
+            }
         };
         match released {
             Released::InUse => None,
             Released::Free => {
+                if let Key::Session { session, .. } = key {
+                    self.sessions.of(key.family()).release(*session);
+                }
                 self.serving.want(*key, None);
                 self.tracker.want(*key, None);
                 None

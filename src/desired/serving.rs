@@ -62,9 +62,11 @@ impl Serving {
     pub(super) fn node_ports(&self) -> impl Iterator<Item = (Family, NonZeroU16)> {
         self.committed.keys().filter_map(|key| match key {
             Key::NodePort { family, port, .. } => Some((*family, *port)),
-            Key::Frontend { .. } | Key::ClusterIp(_) | Key::NodePortIp(_) | Key::Hairpin(..) => {
-                None
-            }
+            Key::Frontend { .. }
+            | Key::ClusterIp(_)
+            | Key::NodePortIp(_)
+            | Key::Hairpin(..)
+            | Key::Session { .. } => None,
         })
     }
 
@@ -91,7 +93,7 @@ fn is_udp(key: &Key) -> bool {
         Key::Frontend { protocol, .. } | Key::NodePort { protocol, .. } => {
             *protocol == Protocol::Udp
         }
-        Key::ClusterIp(_) | Key::NodePortIp(_) | Key::Hairpin(..) => false,
+        Key::ClusterIp(_) | Key::NodePortIp(_) | Key::Hairpin(..) | Key::Session { .. } => false,
     }
 }
 

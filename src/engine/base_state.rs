@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ahash::{HashMap, HashSet};
 
 use crate::desired::Layout;
-use crate::desired::base::ChainSpec;
+use crate::desired::base::{Base, ChainSpec};
 use crate::kernel::Contents;
 use crate::nft::{
     Chain, DecodedRule, DecodedSet, Hook, Name, Operation, Rule, Table, TableFlags, TableRef,
@@ -32,11 +32,7 @@ pub(super) struct InstalledChain {
 
 impl Installed {
     /// What the kernel was found to hold, compared with what is desired.
-    pub(super) fn found(
-        contents: Option<&Contents>,
-        layout: &Layout,
-        desired: &[ChainSpec],
-    ) -> Self {
+    pub(super) fn found(contents: Option<&Contents>, layout: &Layout, desired: &Base) -> Self {
         let Some(contents) = contents else { return Self::Absent };
         let fits =
             |found: &DecodedSet| layout.by_name(&found.name).is_none_or(|known| known.is(found));
@@ -51,7 +47,7 @@ impl Installed {
             return Self::Foreign;
         }
         let chains = contents.chains.iter().map(|chain| {
-            let spec = desired.iter().find(|spec| spec.chain.name == chain.name);
+            let spec = desired.chains.iter().find(|spec| spec.chain.name == chain.name);
             let rules = contents.rules.iter().filter(|rule| rule.chain == chain.name);
             let same = spec.filter(|spec| are_same(layout, &spec.rules, rules));
             let rules = same.map(|spec| spec.rules.clone());
@@ -67,27 +63,22 @@ impl Installed {
     }
 
     /// What the kernel holds once the operations for `desired` are applied.
-    pub(super) fn after(layout: &Layout, desired: &[ChainSpec], flags: TableFlags) -> Self {
-        let chains = desired.iter().map(|spec| {
+    pub(super) fn after(desired: &Base, flags: TableFlags) -> Self {
+        let chains = desired.chains.iter().map(|spec| {
             let rules = Some(spec.rules.clone());
             (spec.chain.name.clone(), InstalledChain { hook: spec.chain.hook, rules })
         });
-        let sets = layout.sets().iter().map(|placed| placed.set.name.clone());
+        let sets = desired.sets.iter().map(|set| set.name.clone());
         Self::Ours { flags, chains: chains.collect(), sets: sets.collect() }
     }
 
     /// The operations that make the table as desired, without elements.
-    pub(super) fn operations(
-        &self,
-        layout: &Layout,
-        desired: &[ChainSpec],
-        table: &Table,
-    ) -> Vec<Operation> {
+    pub(super) fn operations(&self, desired: &Base, table: &Table) -> Vec<Operation> {
         match self {
-            Self::Absent => create(layout, desired, table),
+            Self::Absent => create(desired, table),
             Self::Foreign => {
                 let mut operations = vec![Operation::DeleteTable(table.reference())];
-                operations.extend(create(layout, desired, table));
+                operations.extend(create(desired, table));
                 operations
             }
             Self::Ours { flags, chains, sets } => {
@@ -95,7 +86,7 @@ impl Installed {
                 if can_own(*flags, table.flags) {
                     operations.push(Operation::AddTable(table.clone()));
                 }
-                operations.extend(update(layout, desired, &table.reference(), (chains, sets)));
+                operations.extend(update(desired, &table.reference(), (chains, sets)));
                 operations
             }
         }
@@ -137,23 +128,24 @@ fn are_same<'a>(
     all && found.peek().is_none()
 }
 
-fn create(layout: &Layout, desired: &[ChainSpec], table: &Table) -> Vec<Operation> {
+fn create(desired: &Base, table: &Table) -> Vec<Operation> {
     let mut operations = vec![Operation::AddTable(table.clone())];
     let nothing = (&HashMap::default(), &HashSet::default());
-    operations.extend(update(layout, desired, &table.reference(), nothing));
+    operations.extend(update(desired, &table.reference(), nothing));
     operations
 }
 
 /// Sets and chains are there before rules name them, and gone after no rule does.
 fn update(
-    layout: &Layout,
-    desired: &[ChainSpec],
+    desired: &Base,
     table: &TableRef,
     (chains, sets): (&HashMap<Name, InstalledChain>, &HashSet<Name>),
 ) -> Vec<Operation> {
     let mut operations = Vec::new();
-    let missing = layout.sets().iter().filter(|placed| !sets.contains(&placed.set.name));
-    operations.extend(missing.map(|p| Operation::AddSet(table.clone(), Arc::clone(&p.set))));
+    let missing = desired.sets.iter().filter(|set| !sets.contains(&set.name));
+    operations.extend(missing.map(|set| Operation::AddSet(table.clone(), Arc::clone(set))));
+    let wanted_sets: HashSet<&Name> = desired.sets.iter().map(|set| &set.name).collect();
+    let desired = &desired.chains;
 
     let is_wanted = |name: &Name, installed: &InstalledChain| {
         desired.iter().any(|spec| spec.chain.name == *name && spec.chain.hook == installed.hook)
@@ -186,7 +178,7 @@ fn update(
     operations.extend(rules.map(|rule| Operation::AddRule(table.clone(), rule.clone())));
     operations.extend(regular.into_iter().map(delete));
 
-    let unknown = sets.iter().filter(|name| layout.by_name(name).is_none());
+    let unknown = sets.iter().filter(|name| !wanted_sets.contains(name));
     operations.extend(unknown.map(|name| Operation::DeleteSet(table.clone(), name.clone())));
     operations
 }

@@ -5,10 +5,12 @@
 
 mod backlog;
 mod base_state;
+mod found_session;
 mod pace;
 mod read_back;
 mod routing;
 mod stale;
+mod timeouts;
 
 pub use read_back::{Found, read_back};
 pub use routing::ClosedNodePorts;
@@ -23,9 +25,10 @@ use self::backlog::{Backlog, SMALL_CHANGE};
 use self::base_state::Installed;
 use self::pace::Pace;
 use self::stale::NodeAddresses;
+use self::timeouts::Timeouts;
 use crate::config::Routing;
 use crate::conntrack::StaleFlow;
-use crate::desired::base::{ChainSpec, Settings, TABLE, chains};
+use crate::desired::base::{Base, Settings, TABLE};
 use crate::desired::{Desired, Fragment, Key, Layouts, elements};
 use crate::diff::Lane;
 use crate::model::{Cluster, Event, ObjectName, Problem, Touched};
@@ -54,6 +57,7 @@ pub struct Engine {
     closed_node_ports: Option<ClosedNodePorts>,
     node_addresses: NodeAddresses,
     stale_flows: Vec<StaleFlow>,
+    affinity_timeouts: Timeouts,
 }
 
 /// One table besides the elements that services ask for.
@@ -61,7 +65,7 @@ pub struct Engine {
 struct TableState {
     family: Family,
     installed: Installed,
-    desired: Vec<ChainSpec>,
+    desired: Base,
     /// Whether `installed` may differ from `desired`.
     is_stale: bool,
     /// Removes elements that nobody asks for.
@@ -99,7 +103,7 @@ impl Engine {
         let table = |family| TableState {
             family,
             installed: Installed::Absent,
-            desired: Vec::new(),
+            desired: Base::default(),
             is_stale: true,
             cleanup: Vec::new(),
         };
@@ -119,6 +123,7 @@ impl Engine {
             closed_node_ports: None,
             node_addresses: NodeAddresses::default(),
             stale_flows: Vec::new(),
+            affinity_timeouts: Timeouts::default(),
         };
         engine.render_tables();
         engine.render_node_ports();
@@ -136,13 +141,26 @@ impl Engine {
         if node {
             self.render_node_ports();
         }
-        if service_cidrs || (node && self.routing.rules_depend_on_node()) {
+        let services = self.touched.services.iter();
+        let timeouts = services.filter_map(|name| self.cluster.session_affinity(name));
+        let is_new_timeout = self.affinity_timeouts.add(timeouts);
+        if is_new_timeout || service_cidrs || (node && self.routing.rules_depend_on_node()) {
             self.render_tables();
         }
         self.touched.services.iter().for_each(|name| self.desired.readmit(name));
         self.backlog.add(self.touched.services.drain());
         // After a large change its room is given back.
         self.touched.services.shrink_to(SMALL_CHANGE);
+    }
+
+    /// Forgets the timeouts that no session has any more; whether there was one.
+    fn forget_affinity_timeouts(&mut self) -> bool {
+        let forgot =
+            self.is_settled() && self.affinity_timeouts.keep_only(self.desired.affinity_timeouts());
+        if forgot {
+            self.render_tables();
+        }
+        forgot
     }
 
     /// What was left out since this was last asked.
@@ -184,6 +202,10 @@ impl Engine {
 
     /// Starts over from what was read back.
     pub fn observe(&mut self, found: [Found; 2]) {
+        // Sessions may have to leave the sets of other timeouts first.
+        if self.affinity_timeouts.observe(&found, self.desired.layouts().of(Family::Ip)) {
+            self.render_tables();
+        }
         let mut fragments = ahash::HashMap::default();
         for (table, found) in self.tables.iter_mut().zip(found) {
             let layout = self.desired.layouts().of(table.family);
@@ -225,6 +247,18 @@ impl Engine {
         &mut self,
         max_batch: usize,
         interrupted: impl Fn() -> bool,
+    ) -> Option<Step> {
+        let step = self.step_for_what_differs(max_batch, &interrupted);
+        if step.is_none() && self.forget_affinity_timeouts() {
+            return self.step_for_what_differs(max_batch, &interrupted);
+        }
+        step
+    }
+
+    fn step_for_what_differs(
+        &mut self,
+        max_batch: usize,
+        interrupted: &impl Fn() -> bool,
     ) -> Option<Step> {
         let mut step = Step::default();
         let mut budget = max_batch.min(self.pace.piece_bytes());
@@ -316,9 +350,8 @@ impl Engine {
     /// The kernel has applied `step`.
     pub fn committed(&mut self, step: Step) {
         for table in self.tables.iter_mut().filter(|table| step.tables.contains(&table.family)) {
-            let layout = self.desired.layouts().of(table.family);
             let flags = table.installed.flags_after(self.table_flags);
-            table.installed = Installed::after(layout, &table.desired, flags);
+            table.installed = Installed::after(&table.desired, flags);
             table.is_stale = false;
             table.cleanup = Vec::new();
         }
@@ -380,7 +413,7 @@ impl Engine {
         };
         let placed = self.layouts().of(table.family).by_name(&set.name)?;
         let value = list.get(element)?.key;
-        let (key, _) = elements::key_from_bytes(table.family, placed, value.as_bytes())?;
+        let (key, _) = elements::key_from_bytes(table.family, &placed, value.as_bytes())?;
         self.desired.service_of(&key).cloned()
     }
 
@@ -390,14 +423,13 @@ impl Engine {
         if !table.is_stale {
             return Vec::new();
         }
-        let layout = self.desired.layouts().of(table.family);
         let header = Table {
             family: table.family,
             name: TABLE.into(),
             flags: table.installed.flags_after(self.table_flags),
             comment: Some("service proxy rules of deltaproxy".to_owned()),
         };
-        let mut operations = table.installed.operations(layout, &table.desired, &header);
+        let mut operations = table.installed.operations(&table.desired, &header);
         operations.extend(table.cleanup.iter().cloned());
         table.is_stale = !operations.is_empty();
         operations
@@ -415,8 +447,9 @@ impl Engine {
                 local_detector: self.routing.local_detector(self.cluster.node(), is_v4),
                 node_ports_everywhere: self.routing.node_ports_everywhere(is_v4),
                 service_cidrs: own,
+                affinity_timeouts: self.affinity_timeouts.to_vec(),
             };
-            table.desired = chains(table.family, &settings);
+            table.desired = Base::new(self.desired.layouts().of(table.family), &settings);
             table.is_stale = true;
         }
     }

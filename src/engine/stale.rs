@@ -39,7 +39,9 @@ pub(super) fn flows(change: &ServingChange, node_addresses: &[IpAddr]) -> Vec<St
             }
             left.map(|endpoint| StaleFlow::ThroughPort { port, endpoint: *endpoint }).collect()
         }
-        Key::ClusterIp(_) | Key::NodePortIp(_) | Key::Hairpin(..) => Vec::new(),
+        Key::ClusterIp(_) | Key::NodePortIp(_) | Key::Hairpin(..) | Key::Session { .. } => {
+            Vec::new()
+        }
     }
 }
 

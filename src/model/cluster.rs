@@ -4,6 +4,7 @@
 //! the service address ranges walk over more than one service.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use ahash::{HashMap, HashSet};
 
@@ -103,6 +104,11 @@ impl Cluster {
     /// When the service of this name was created, in seconds since 1970.
     pub fn created(&self, name: &ObjectName) -> Option<i64> {
         Some(self.services.get(name)?.service.as_ref()?.object.created)
+    }
+
+    /// How long the service of this name remembers clients, if it has session affinity.
+    pub fn session_affinity(&self, name: &ObjectName) -> Option<Duration> {
+        self.services.get(name)?.service.as_ref()?.object.session_affinity()
     }
 
     /// Names of all routed services, in no order.

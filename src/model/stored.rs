@@ -94,6 +94,11 @@ impl StoredService {
         }
     }
 
+    /// How long clients are remembered.
+    pub(super) fn session_affinity(&self) -> Option<Duration> {
+        self.unusual.as_ref()?.session_affinity
+    }
+
     /// The service that was stored, under its name.
     pub(super) fn restore(&self, name: ObjectName) -> Service {
         let cluster_ips = match &self.cluster_ips {

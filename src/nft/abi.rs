@@ -244,12 +244,14 @@ pub(super) const NFT_LOOKUP_F_INV: u32 = 1;
 
 // enum nft_dynset_ops
 pub(super) const NFT_DYNSET_OP_UPDATE: u32 = 1;
+pub(super) const NFT_DYNSET_OP_DELETE: u32 = 2;
 
 // enum nft_payload_bases
 pub(super) const NFT_PAYLOAD_NETWORK_HEADER: u32 = 1;
 pub(super) const NFT_PAYLOAD_TRANSPORT_HEADER: u32 = 2;
 
 // enum nft_meta_keys
+pub(super) const NFT_META_PRIORITY: u32 = 2;
 pub(super) const NFT_META_MARK: u32 = 3;
 pub(super) const NFT_META_IIFNAME: u32 = 6;
 pub(super) const NFT_META_OIFNAME: u32 = 7;

@@ -118,17 +118,47 @@ pub enum Expr {
         /// Code of the ICMP or ICMPv6 message.
         code: u8,
     },
-    /// Adds an element to a set or renews it.
-    UpdateSet {
-        /// Name of the set.
+    /// Adds an element to a set or renews it, or removes it.
+    Dynset {
+        /// What is done.
+        operation: DynsetOperation,
+        /// Name of the set or map.
         set: Name,
         /// Where the key starts.
         key: Register,
+        /// Where the data of a map's element is.
+        data: Option<Register>,
         /// How long the element lives in milliseconds, if not as long as the set says.
         timeout: Option<u64>,
     },
     /// An expression, or a use of one, that this program never sends; by its name.
     Other(String),
+}
+
+/// What a rule does to an element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DynsetOperation {
+    /// Adds it; if it is there, its data stays and its timeout starts anew.
+    Update,
+    /// Removes it.
+    Delete,
+}
+
+impl DynsetOperation {
+    const fn number(self) -> u32 {
+        match self {
+            Self::Update => NFT_DYNSET_OP_UPDATE,
+            Self::Delete => NFT_DYNSET_OP_DELETE,
+        }
+    }
+
+    /// The word for it in nft(8).
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Update => "update",
+            Self::Delete => "delete",
+        }
+    }
 }
 
 /// A register of the kernel's virtual machine.
@@ -182,7 +212,7 @@ impl Expr {
             Self::Dnat { .. } => "nat",
             Self::Masquerade { .. } => "masq",
             Self::Reject { .. } => "reject",
-            Self::UpdateSet { .. } => "dynset",
+            Self::Dynset { .. } => "dynset",
             Self::Other(name) => name,
         }
     }
@@ -249,7 +279,11 @@ impl Expr {
                 w.be32(NFTA_REJECT_TYPE, *kind);
                 w.u8(NFTA_REJECT_ICMP_CODE, *code);
             }
-            Self::UpdateSet { set, key, timeout } => encode_update(w, set, *key, *timeout),
+            Self::Dynset { operation, set, key, data, timeout } => {
+                w.str(NFTA_DYNSET_SET_NAME, set);
+                pair(w, (NFTA_DYNSET_OP, operation.number()), (NFTA_DYNSET_SREG_KEY, key));
+                encode_datum(w, *data, *timeout);
+            }
             Self::Other(_) => {}
         }
     }
@@ -269,9 +303,10 @@ fn pair(w: &mut AttrWriter<'_>, (kind, number): (u16, u32), (at, register): (u16
     w.be32(at, register.number());
 }
 
-fn encode_update(w: &mut AttrWriter<'_>, set: &Name, key: Register, timeout: Option<u64>) {
-    w.str(NFTA_DYNSET_SET_NAME, set);
-    pair(w, (NFTA_DYNSET_OP, NFT_DYNSET_OP_UPDATE), (NFTA_DYNSET_SREG_KEY, &key));
+fn encode_datum(w: &mut AttrWriter<'_>, data: Option<Register>, timeout: Option<u64>) {
+    if let Some(data) = data {
+        w.be32(NFTA_DYNSET_SREG_DATA, data.number());
+    }
     if let Some(timeout) = timeout {
         w.be64(NFTA_DYNSET_TIMEOUT, timeout);
     }
@@ -430,15 +465,16 @@ fn decode_reject(fields: &Fields<'_>) -> Result<Expr, DecodeError> {
 }
 
 fn decode_dynset(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
-    let plain = fields.be32(NFTA_DYNSET_OP)? == NFT_DYNSET_OP_UPDATE
-        && fields.be32_or_zero(NFTA_DYNSET_FLAGS)? == 0
-        && fields.find(NFTA_DYNSET_SREG_DATA).is_none();
-    if !plain {
-        return Ok(None);
-    }
-    Ok(Some(Expr::UpdateSet {
+    let operation = match (fields.be32(NFTA_DYNSET_OP)?, fields.be32_or_zero(NFTA_DYNSET_FLAGS)?) {
+        (NFT_DYNSET_OP_UPDATE, 0) => DynsetOperation::Update,
+        (NFT_DYNSET_OP_DELETE, 0) => DynsetOperation::Delete,
+        _ => return Ok(None),
+    };
+    Ok(Some(Expr::Dynset {
+        operation,
         set: fields.str(NFTA_DYNSET_SET_NAME)?.to_owned().into(),
         key: register(fields, NFTA_DYNSET_SREG_KEY)?,
+        data: optional_register(fields, NFTA_DYNSET_SREG_DATA)?,
         // The kernel answers 0 where no timeout was given.
         timeout: fields.be64(NFTA_DYNSET_TIMEOUT)?.filter(|timeout| *timeout > 0),
     }))

@@ -25,7 +25,7 @@ mod verdict;
 
 pub use batch::{Acknowledge, Batch, EncodeError, LIST_LIMIT, MessageKind, MessageOrigin};
 pub use element::{DataView, Element, ElementData, ElementView, decode_elements};
-pub use expr::{Expr, Register};
+pub use expr::{DynsetOperation, Expr, Register};
 pub use fields::DecodeError;
 pub use locate::{Location, locate};
 pub use object::{

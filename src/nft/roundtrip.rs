@@ -9,10 +9,10 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::{
-    Acknowledge, Batch, Chain, ChainType, DecodedRule, DecodedSet, Element, ElementData, Expr,
-    Family, Hook, HookPoint, Operand, Operation, Register, Rule, Selector, Set, SetData, SetFlags,
-    Statement, Table, TableFlags, TableRef, Transaction, Type, Value, Verdict, decode_elements,
-    table_name, table_owner,
+    Acknowledge, Batch, Chain, ChainType, DecodedRule, DecodedSet, DynsetOperation, Element,
+    ElementData, Expr, Family, Hook, HookPoint, Operand, Operation, Register, Rule, Selector, Set,
+    SetData, SetFlags, Statement, Table, TableFlags, TableRef, Transaction, Type, Value, Verdict,
+    decode_elements, table_name, table_owner,
 };
 use crate::netlink::attr::{AttrWriter, Attrs};
 
@@ -71,6 +71,7 @@ fn types() -> impl Strategy<Value = Vec<Type>> {
         Type::InetProto,
         Type::InetService,
         Type::Mark,
+        Type::ClassId,
         Type::Integer,
     ];
     vec(select(all.to_vec()), 1..=5).prop_filter("fits a value", |types| {
@@ -168,9 +169,18 @@ fn expr() -> impl Strategy<Value = Expr> {
             .prop_map(|(family, address, port)| Expr::Dnat { family, address, port }),
         number().prop_map(|flags| Expr::Masquerade { flags }),
         (number(), any::<u8>()).prop_map(|(kind, code)| Expr::Reject { kind, code }),
-        (name(), register(), option::of(1..u64::MAX))
-            .prop_map(|(set, key, timeout)| { Expr::UpdateSet { set: set.into(), key, timeout } }),
+        dynset(),
     ]
+}
+
+fn dynset() -> impl Strategy<Value = Expr> {
+    let operation = prop_oneof![Just(DynsetOperation::Update), Just(DynsetOperation::Delete)];
+    (operation, name(), register(), option::of(register()), option::of(1..u64::MAX)).prop_map(
+        |(operation, set, key, data, timeout)| {
+            let set = set.into();
+            Expr::Dynset { operation, set, key, data, timeout }
+        },
+    )
 }
 
 fn written(fill: impl FnOnce(&mut AttrWriter<'_>)) -> Vec<u8> {
@@ -203,8 +213,14 @@ fn everything() -> Batch {
         Statement::CtStateNew,
         Statement::FibDaddrLocal,
         Statement::MarkSet(1),
-        Statement::UpdateSet { set: "s".into(), key: key.clone(), timeout: None },
-        Statement::DnatMap { key, modulus: 2, map: "s".into() },
+        Statement::Element {
+            operation: DynsetOperation::Update,
+            set: "s".into(),
+            key: key.clone(),
+            data: None,
+            timeout: None,
+        },
+        Statement::DnatMap { key: [key, vec![Selector::Random(2)]].concat(), map: "s".into() },
         Statement::Masquerade,
         Statement::Reject,
         Statement::Verdict(Verdict::Goto("d".into())),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::abi::*;
-use super::element::write_protocol;
+use super::element::{write_class_id, write_protocol};
 use super::expr::Register;
 use super::statement::{FIRST, LowerError};
 use super::{Expr, Family, Name};
@@ -26,14 +26,20 @@ pub enum Selector {
     Iifname,
     /// Name of the interface it leaves by: `oifname`.
     Oifname,
+    /// Priority for queueing, until routing sets it: `meta priority`.
+    Priority,
+    /// Some bits of it: `meta priority & ffff:8000`. nft loads it as the first field only.
+    PriorityBits(u32),
+    /// A random number from 0 to this minus 1; never 0: `numgen random mod 2`.
+    Random(u32),
 }
 
 impl Selector {
-    fn load(self, family: Family, to: Register) -> Expr {
+    fn load(self, family: Family, to: Register, out: &mut Vec<Expr>) {
         let meta = |key| Expr::Meta { key, to };
         let transport =
             |offset| Expr::Payload { base: NFT_PAYLOAD_TRANSPORT_HEADER, offset, length: 2, to };
-        match self {
+        let load = match self {
             Self::Saddr => load_address(saddr_offset(family), address_length(family), to),
             Self::Daddr => load_address(daddr_offset(family), address_length(family), to),
             Self::Sport => transport(0),
@@ -41,6 +47,13 @@ impl Selector {
             Self::L4Proto => meta(NFT_META_L4PROTO),
             Self::Iifname => meta(NFT_META_IIFNAME),
             Self::Oifname => meta(NFT_META_OIFNAME),
+            Self::Priority | Self::PriorityBits(_) => meta(NFT_META_PRIORITY),
+            Self::Random(modulus) => Expr::Numgen { modulus, to },
+        };
+        out.push(load);
+        if let Self::PriorityBits(bits) = self {
+            let (mask, xor) = (bits.to_ne_bytes().to_vec(), vec![0; 4]);
+            out.push(Expr::Bitwise { from: to, to, mask, xor });
         }
     }
 
@@ -49,7 +62,8 @@ impl Selector {
         match (self, family) {
             (Self::Saddr | Self::Daddr, Family::Ip) => 1,
             (Self::Saddr | Self::Daddr, Family::Ip6) => 4,
-            (Self::L4Proto | Self::Sport | Self::Dport, _) => 1,
+            (Self::L4Proto | Self::Sport | Self::Dport, _)
+            | (Self::Priority | Self::PriorityBits(_) | Self::Random(_), _) => 1,
             (Self::Iifname | Self::Oifname, _) => 4,
         }
     }
@@ -84,13 +98,23 @@ pub(super) fn load_key(
     family: Family,
     out: &mut Vec<Expr>,
 ) -> Result<Register, LowerError> {
-    let mut word = 0;
+    load_key_at(0, key, family, out)
+}
+
+/// The same, from this word on.
+pub(super) fn load_key_at(
+    mut word: u8,
+    key: &[Selector],
+    family: Family,
+    out: &mut Vec<Expr>,
+) -> Result<Register, LowerError> {
     for selector in key {
-        out.push(selector.load(family, Register::Word(word)));
+        let start = Register::Word(word);
         word += selector.words(family);
         if word > REGISTER_WORDS {
             return Err(LowerError::KeyTooLong);
         }
+        selector.load(family, start, out);
     }
     Ok(Register::Word(word))
 }
@@ -114,6 +138,12 @@ pub(super) fn write_key(
             Selector::Dport => f.write_str("th dport")?,
             Selector::Iifname => f.write_str("iifname")?,
             Selector::Oifname => f.write_str("oifname")?,
+            Selector::Priority => f.write_str("meta priority")?,
+            Selector::PriorityBits(bits) => {
+                f.write_str("meta priority & ")?;
+                write_class_id(f, *bits)?;
+            }
+            Selector::Random(modulus) => write!(f, "numgen random mod {modulus}")?,
         }
     }
     Ok(())
@@ -145,7 +175,9 @@ impl Operand {
         family: Family,
         out: &mut Vec<Expr>,
     ) -> Result<(), LowerError> {
-        use Selector::{Daddr, Dport, Iifname, L4Proto, Oifname, Saddr, Sport};
+        use Selector::{
+            Daddr, Dport, Iifname, L4Proto, Oifname, Priority, PriorityBits, Random, Saddr, Sport,
+        };
         let value = match (selector, self) {
             (Saddr | Daddr, Self::Address(address)) => {
                 family.octets(*address).ok_or(LowerError::Family)?
@@ -164,11 +196,12 @@ impl Operand {
                 value
             }
             (Iifname | Oifname, Self::InterfacePrefix(prefix)) => interface_name(prefix)?,
-            (Saddr | Daddr | L4Proto | Sport | Dport | Iifname | Oifname, _) => {
+            (Saddr | Daddr | L4Proto | Sport | Dport | Iifname | Oifname, _)
+            | (Priority | PriorityBits(_) | Random(_), _) => {
                 return Err(LowerError::Operand);
             }
         };
-        out.push(selector.load(family, FIRST));
+        selector.load(family, FIRST, out);
         out.push(Expr::Cmp { from: FIRST, negated, value });
         Ok(())
     }

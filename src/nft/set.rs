@@ -203,6 +203,8 @@ pub enum Type {
     InetService,
     /// Packet mark, 4 bytes in host byte order.
     Mark,
+    /// Packet priority, two numbers of 16 bits: 4 bytes in host byte order.
+    ClassId,
     /// A number made by `numgen`, 4 bytes in host byte order.
     Integer,
 }
@@ -211,7 +213,7 @@ impl Type {
     /// Bytes of a field of this type, without padding.
     pub const fn length(self) -> u32 {
         match self {
-            Self::Ipv4Addr | Self::Mark | Self::Integer => 4,
+            Self::Ipv4Addr | Self::Mark | Self::ClassId | Self::Integer => 4,
             Self::Ipv6Addr => 16,
             Self::InetProto => 1,
             Self::InetService => 2,
@@ -227,6 +229,7 @@ impl Type {
             Self::InetProto => 12,
             Self::InetService => 13,
             Self::Mark => 19,
+            Self::ClassId => 23,
         }
     }
 
@@ -237,6 +240,7 @@ impl Type {
             Self::InetProto,
             Self::InetService,
             Self::Mark,
+            Self::ClassId,
             Self::Integer,
         ]
         .into_iter()
@@ -250,6 +254,7 @@ impl Type {
             Self::InetProto => "inet_proto",
             Self::InetService => "inet_service",
             Self::Mark => "mark",
+            Self::ClassId => "classid",
             Self::Integer => "integer",
         }
     }
@@ -262,6 +267,7 @@ impl Type {
             Self::InetProto => "meta l4proto",
             Self::InetService => "th dport",
             Self::Mark => "meta mark",
+            Self::ClassId => "meta priority",
             Self::Integer => "numgen random mod 2",
         }
     }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use super::abi::*;
 use super::expr::Register;
-use super::selector::{load_key, write_key};
+use super::selector::{load_key, load_key_at, write_key};
 use super::text::{Time, milliseconds};
-use super::{Expr, Family, Name, Operand, Selector, Verdict};
+use super::{DynsetOperation, Expr, Family, Name, Operand, Selector, Verdict};
 
 /// A part of a rule. The family of the table decides between `ip` and `ip6`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,13 +58,11 @@ pub enum Statement {
     },
     /// Answers with "port unreachable".
     Reject,
-    /// Sends the connection to the address and port that a map has for the key and a random number:
-    /// `dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 2 map @endpoints`.
+    /// Sends the connection to the address and port that a map has for the key; goes on if it has
+    /// none. `dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 2 map @endpoints`.
     DnatMap {
-        /// Fields of the key before the number.
+        /// Fields of the key.
         key: Vec<Selector>,
-        /// The number is from 0 to this minus 1; never 0.
-        modulus: u32,
         /// Name of the map.
         map: Name,
     },
@@ -78,12 +76,29 @@ pub enum Statement {
     },
     /// Replaces the source by the leaving interface's address: `masquerade fully-random`.
     Masquerade,
-    /// Adds an element or renews its timeout: `update @affinity { ip saddr timeout 10m }`.
-    UpdateSet {
-        /// Name of the set.
+    /// Sets the priority to what a field has: `meta priority set meta priority & ffff:8000`.
+    PrioritySet(Selector),
+    /// Sets the priority to what a map has for the key; goes on with the next rule if it has none:
+    /// `meta priority set meta l4proto . meta priority map @sessions`.
+    PriorityMap {
+        /// Fields of the key.
+        key: Vec<Selector>,
+        /// Name of the map.
+        map: Name,
+    },
+    /// Sets the priority to 0: `meta priority set none`.
+    PriorityClear,
+    /// Adds an element, renews its timeout, or removes it:
+    /// `update @clients { ip saddr timeout 10m : meta priority }`.
+    Element {
+        /// What is done.
+        operation: DynsetOperation,
+        /// Name of the set or map.
         set: Name,
         /// Fields of the key.
         key: Vec<Selector>,
+        /// The data of a map's element.
+        data: Option<Selector>,
         /// How long the element lives, if not as long as the set says.
         timeout: Option<Duration>,
     },
@@ -133,17 +148,34 @@ impl Statement {
                 out.push(lookup(map, Some(Register::Verdict), false));
             }
             Self::Reject => out.push(reject(family)),
-            Self::DnatMap { key, modulus, map } => {
-                lower_dnat_map(key, *modulus, map, family, out)?;
+            Self::DnatMap { key, map } => {
+                load_key(key, family, out)?;
+                out.push(lookup(map, Some(FIRST), false));
+                out.push(dnat(family));
             }
             Self::DnatTo { address, port } => lower_dnat_to(*address, *port, family, out)?,
             Self::Masquerade => {
                 out.push(Expr::Masquerade { flags: NF_NAT_RANGE_PROTO_RANDOM_FULLY });
             }
-            Self::UpdateSet { set, key, timeout } => {
+            Self::PrioritySet(selector) => {
+                load_key(&[*selector], family, out)?;
+                out.push(PRIORITY_SET);
+            }
+            Self::PriorityMap { key, map } => {
                 load_key(key, family, out)?;
+                out.push(lookup(map, Some(FIRST), false));
+                out.push(PRIORITY_SET);
+            }
+            Self::PriorityClear => {
+                out.push(Expr::Immediate { value: vec![0; 4], to: FIRST });
+                out.push(PRIORITY_SET);
+            }
+            Self::Element { operation, set, key, data, timeout } => {
+                let end = load_key(key, family, out)?;
+                let data = data.map(|data| lower_data(data, end, family, out)).transpose()?;
                 let timeout = timeout.map(milliseconds);
-                out.push(Expr::UpdateSet { set: set.clone(), key: FIRST, timeout });
+                let (operation, set) = (*operation, set.clone());
+                out.push(Expr::Dynset { operation, set, key: FIRST, data, timeout });
             }
         }
         Ok(())
@@ -177,10 +209,10 @@ impl Statement {
                 write!(f, " vmap @{map}")
             }
             Self::Reject => f.write_str("reject"),
-            Self::DnatMap { key, modulus, map } => {
+            Self::DnatMap { key, map } => {
                 write!(f, "dnat {family} to ")?;
                 write_key(f, key, family)?;
-                write!(f, " . numgen random mod {modulus} map @{map}")
+                write!(f, " map @{map}")
             }
             Self::DnatTo { address: IpAddr::V4(address), port } => {
                 write!(f, "dnat to {address}:{port}")
@@ -189,13 +221,27 @@ impl Statement {
                 write!(f, "dnat to [{address}]:{port}")
             }
             Self::Masquerade => f.write_str("masquerade fully-random"),
-            Self::UpdateSet { set, key, timeout } => {
-                write!(f, "update @{set} {{ ")?;
+            Self::PrioritySet(selector) => {
+                f.write_str("meta priority set ")?;
+                write_key(f, &[*selector], family)
+            }
+            Self::PriorityMap { key, map } => {
+                f.write_str("meta priority set ")?;
                 write_key(f, key, family)?;
-                match timeout {
-                    Some(timeout) => write!(f, " timeout {} }}", Time(*timeout)),
-                    None => f.write_str(" }"),
+                write!(f, " map @{map}")
+            }
+            Self::PriorityClear => f.write_str("meta priority set none"),
+            Self::Element { operation, set, key, data, timeout } => {
+                write!(f, "{} @{set} {{ ", operation.word())?;
+                write_key(f, key, family)?;
+                if let Some(timeout) = timeout {
+                    write!(f, " timeout {}", Time(*timeout))?;
                 }
+                if let Some(data) = data {
+                    f.write_str(" : ")?;
+                    write_key(f, &[*data], family)?;
+                }
+                f.write_str(" }")
             }
         }
     }
@@ -240,21 +286,22 @@ fn reject(family: Family) -> Expr {
     Expr::Reject { kind: NFT_REJECT_ICMP_UNREACH, code }
 }
 
-fn lower_dnat_map(
-    key: &[Selector],
-    modulus: u32,
-    map: &Name,
+const PRIORITY_SET: Expr = Expr::MetaSet { key: NFT_META_PRIORITY, from: FIRST };
+
+/// Loads the data of an element into the first 16 byte register that the key, which ends at `end`,
+/// leaves free.
+fn lower_data(
+    data: Selector,
+    end: Register,
     family: Family,
     out: &mut Vec<Expr>,
-) -> Result<(), LowerError> {
-    let to = load_key(key, family, out)?;
-    if matches!(to, Register::Word(16..)) {
-        return Err(LowerError::KeyTooLong);
-    }
-    out.push(Expr::Numgen { modulus, to });
-    out.push(lookup(map, Some(FIRST), false));
-    out.push(dnat(family));
-    Ok(())
+) -> Result<Register, LowerError> {
+    let word = match end {
+        Register::Word(word) => word.next_multiple_of(4),
+        Register::Verdict => 0,
+    };
+    load_key_at(word, &[data], family, out)?;
+    Ok(Register::Word(word))
 }
 
 fn lower_dnat_to(

@@ -93,7 +93,7 @@ fn byte_order(types: &[Type]) -> u32 {
     const HOST_ENDIAN: u32 = 1;
     const BIG_ENDIAN: u32 = 2;
     match types {
-        [Type::Mark | Type::Integer] => HOST_ENDIAN,
+        [Type::Mark | Type::ClassId | Type::Integer] => HOST_ENDIAN,
         [Type::Ipv4Addr | Type::Ipv6Addr | Type::InetProto | Type::InetService] => BIG_ENDIAN,
         _ => INVALID,
     }
@@ -124,6 +124,7 @@ fn typeof_expr(out: &mut Vec<u8>, kind: Type) {
         Type::InetService => (EXPR_PAYLOAD, &[11, 2]),
         Type::InetProto => (EXPR_META, &[16]),
         Type::Mark => (EXPR_META, &[3]),
+        Type::ClassId => (EXPR_META, &[2]),
         Type::Integer => (EXPR_NUMGEN, &[1, 2, 0]),
     };
     number(out, NFTNL_UDATA_SET_TYPEOF_EXPR, expr);

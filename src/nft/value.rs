@@ -60,6 +60,12 @@ impl Value {
         self.field(&mark.to_ne_bytes())
     }
 
+    /// Adds a packet priority, which is in host byte order.
+    #[must_use]
+    pub fn class_id(self, id: u32) -> Self {
+        self.field(&id.to_ne_bytes())
+    }
+
     /// Adds every field of another value.
     #[must_use]
     pub fn value(self, other: &Self) -> Self {

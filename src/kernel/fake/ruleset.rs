@@ -275,7 +275,8 @@ impl InstalledSet {
 fn length(types: &[Type]) -> usize {
     let field = |field: &Type| match field {
         Type::Ipv6Addr => 16,
-        Type::Ipv4Addr | Type::InetProto | Type::InetService | Type::Mark | Type::Integer => 4,
+        Type::Ipv4Addr | Type::InetProto | Type::InetService => 4,
+        Type::Mark | Type::ClassId | Type::Integer => 4,
     };
     types.iter().map(field).sum()
 }
@@ -303,8 +304,10 @@ fn target(statement: &Statement) -> Option<&Name> {
 /// The set or map that a statement looks into or changes.
 fn used_set(statement: &Statement) -> Option<&Name> {
     match statement {
-        Statement::InSet { set, .. } | Statement::UpdateSet { set, .. } => Some(set),
-        Statement::VerdictMap { map, .. } | Statement::DnatMap { map, .. } => Some(map),
+        Statement::InSet { set, .. } | Statement::Element { set, .. } => Some(set),
+        Statement::VerdictMap { map, .. }
+        | Statement::DnatMap { map, .. }
+        | Statement::PriorityMap { map, .. } => Some(map),
         Statement::Compare { .. }
         | Statement::CtStateNew
         | Statement::CtStatusDnat
@@ -316,6 +319,8 @@ fn used_set(statement: &Statement) -> Option<&Name> {
         | Statement::Verdict(_)
         | Statement::Reject
         | Statement::DnatTo { .. }
+        | Statement::PrioritySet(_)
+        | Statement::PriorityClear
         | Statement::Masquerade => None,
     }
 }

@@ -1,0 +1,381 @@
+//! Session affinity: whom a client gets again, for how long, and what makes it change.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use deltaproxy::kernel::{ElementRead, Kernel, Nftables};
+use deltaproxy::nft::{Element, Operation, Set, SetData, TableRef, Transaction, Type, Value};
+use netlink_tests::scenario::{
+    Expect, Family, Lab, Object, Protocol, Proxy, Sent, Service, Slice, World, routing,
+};
+use netlink_tests::{Answer, eventually};
+use serde_json::json;
+
+const WEB: &str = "10.96.0.10:80";
+const SECOND_PORT: &str = "10.96.0.10:81";
+const NODE_PORT: &str = "192.168.50.2:30080";
+const VIP: &str = "198.51.100.1:80";
+
+/// Hosts whose packets to a service pass the node, whoever answers.
+const CLIENTS: [&str; 5] = ["pod", "a", "b", "node", "outside"];
+
+/// Who answered each client, by family and protocol.
+type Answers = BTreeMap<(&'static str, &'static str, &'static str), String>;
+
+fn web() -> Service {
+    Service::new("web", "10.96.0.10").port(80)
+}
+
+fn web_with_node_port() -> Service {
+    Service::new("web", "10.96.0.10").node_port(80, 30080)
+}
+
+fn sticky(service: Service, seconds: u32) -> Service {
+    let config = json!({"clientIP": {"timeoutSeconds": seconds}});
+    service.spec("sessionAffinity", json!("ClientIP")).spec("sessionAffinityConfig", config)
+}
+
+fn slice(endpoints: &str) -> Slice {
+    Slice::new("web").endpoints(endpoints)
+}
+
+/// Sends one probe by every protocol and family from each client.
+#[track_caller]
+fn ask(world: &World, clients: &[&'static str], to: &str) -> Answers {
+    let mut answers = Answers::new();
+    for family in Family::ALL {
+        let to: SocketAddrV4 = to.parse().unwrap();
+        let to = SocketAddr::new(family.of(*to.ip()), to.port());
+        for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
+            for client in clients {
+                let server = world.send(client, to, protocol).server().to_owned();
+                answers.insert((*client, family.name(), protocol.name()), server);
+            }
+        }
+    }
+    answers
+}
+
+fn servers(answers: &Answers) -> BTreeSet<&str> {
+    answers.values().map(String::as_str).collect()
+}
+
+/// Whether one server answers the client by every protocol and family, and sees its own address.
+#[track_caller]
+fn keeps_address(world: &World, client: &'static str, to: &str) -> bool {
+    let host = world.host(client);
+    let sees = |family: Family| {
+        let to: SocketAddrV4 = to.parse().unwrap();
+        let to = SocketAddr::new(family.of(*to.ip()), to.port());
+        match world.send(client, to, Protocol::Tcp) {
+            Answer::From { seen, .. } => {
+                [IpAddr::from(host.ip()), host.ip6().into()].contains(&seen.ip())
+            }
+            answer @ (Answer::Echoed
+            | Answer::Refused
+            | Answer::Silent
+            | Answer::Unreachable(_)) => {
+                panic!("{client} -> {to}: {answer:?}")
+            }
+        }
+    };
+    Family::ALL.into_iter().all(sees)
+}
+
+/// What the kernel remembers of clients: how long each is kept and how much of that is left.
+fn remembered(world: &World) -> Vec<(Duration, Duration)> {
+    let mut kernel = world.node().run(Nftables::open).unwrap();
+    let table = TableRef { family: deltaproxy::nft::Family::Ip, name: "kube-proxy".into() };
+    let mut clients = Vec::new();
+    kernel
+        .read_elements(&table, "affinity-clients", &mut |read| match read {
+            ElementRead::Start => clients.clear(),
+            ElementRead::Element(view) => {
+                clients.push((view.timeout.unwrap(), view.expires.unwrap()));
+            }
+        })
+        .unwrap();
+    clients
+}
+
+/// A new proxy on what the former one left, told the same.
+fn restart(lab: &mut Lab) -> Sent {
+    let objects = lab.proxy.objects();
+    lab.proxy = Proxy::start(lab.world.node(), routing());
+    let objects: Vec<&dyn Object> = objects.iter().map(|object| object as &dyn Object).collect();
+    lab.apply(&objects)
+}
+
+/// Cases 69, 77 and 78: each pod has an endpoint of its own choice, though a node port masquerades
+/// them all.
+#[test]
+fn a_client_gets_the_same_endpoint_by_cluster_ip_node_port_and_load_balancers_ip() {
+    let mut lab = Lab::new();
+    let service = sticky(web_with_node_port().load_balancer_ip("198.51.100.1"), 10_800);
+    lab.apply(&[&service, &slice("a b c d")]);
+    let first = ask(&lab.world, &CLIENTS, WEB);
+    assert_eq!(servers(&first).len(), 4, "{first:?}");
+    for to in [WEB, NODE_PORT, VIP, WEB] {
+        assert_eq!(ask(&lab.world, &CLIENTS, to), first, "{to}");
+    }
+    assert!(keeps_address(&lab.world, "pod", WEB));
+    assert!(!keeps_address(&lab.world, "pod", VIP));
+}
+
+/// Case 69.
+#[test]
+fn ports_of_a_service_are_remembered_each_by_itself() {
+    let mut lab = Lab::new();
+    let two_ports = |service: Service| {
+        service.named_port("one", Protocol::Tcp, 80, 0).named_port("two", Protocol::Tcp, 81, 0)
+    };
+    let service = sticky(two_ports(Service::new("web", "10.96.0.10")), 60);
+    let targets = Slice::new("web").without_ports().endpoints("a b c d");
+    let targets =
+        targets.named_target("one", Protocol::Tcp, 8080).named_target("two", Protocol::Tcp, 8080);
+    lab.apply(&[&service, &targets]);
+    let tcp = |to: &str| {
+        let to: std::net::SocketAddr = to.parse().unwrap();
+        let server = |client| lab.world.send(client, to, Protocol::Tcp).server().to_owned();
+        CLIENTS.map(server)
+    };
+    let (one, two) = (tcp(WEB), tcp(SECOND_PORT));
+    assert_eq!((&one, &two), (&tcp(WEB), &tcp(SECOND_PORT)));
+    assert_eq!(remembered(&lab.world).len(), 2 * CLIENTS.len());
+}
+
+/// Case 70.
+#[test]
+fn the_timeout_starts_again_at_each_new_connection_and_then_the_client_is_forgotten() {
+    let mut lab = Lab::new();
+    lab.apply(&[&sticky(web(), 3), &slice("a b c d")]);
+    let to = WEB.parse().unwrap();
+    let server = lab.world.send("pod", to, Protocol::Tcp).server().to_owned();
+    thread::sleep(Duration::from_millis(300));
+    let [(timeout, before)] = remembered(&lab.world)[..] else { panic!("one client") };
+    assert_eq!(timeout, Duration::from_secs(3));
+    let again = lab.world.send("pod", to, Protocol::Tcp).server().to_owned();
+    let [(_, after)] = remembered(&lab.world)[..] else { panic!("one client") };
+    assert!(after > before, "{after:?} of {before:?} are left");
+    assert_eq!(again, server);
+    eventually("the client is forgotten", Duration::from_secs(30), || {
+        remembered(&lab.world).is_empty().then_some(())
+    });
+}
+
+/// Case 71.
+#[test]
+fn clients_of_an_endpoint_that_goes_get_others_and_do_not_return_with_it() {
+    let mut lab = Lab::new();
+    lab.apply(&[&sticky(web(), 10_800), &slice("a c")]);
+    let first = ask(&lab.world, &CLIENTS, WEB);
+    assert_eq!(servers(&first).len(), 2, "{first:?}");
+    // Both changes are over before most clients send again.
+    lab.apply(&[&slice("c")]);
+    let alone = ask(&lab.world, &["pod"], WEB);
+    assert_eq!(servers(&alone), BTreeSet::from(["c"]));
+    lab.apply(&[&slice("c a")]);
+    assert_eq!(ask(&lab.world, &["pod"], WEB), alone, "who got another keeps it");
+    let then = ask(&lab.world, &CLIENTS, WEB);
+    let stayed = |server: &str| {
+        let of = first.iter().filter(|(client, was)| client.0 != "pod" && *was == server);
+        of.map(|(client, _)| then[client] == server).collect::<Vec<_>>()
+    };
+    assert!(stayed("c").iter().all(|stayed| *stayed), "clients of c had no reason to leave");
+    assert!(stayed("a").iter().any(|stayed| !stayed), "a remembers who it had before");
+    assert_eq!(ask(&lab.world, &CLIENTS, WEB), then);
+}
+
+/// Case 72.
+#[test]
+fn clients_are_remembered_over_restarts_and_full_syncs() {
+    let mut lab = Lab::new();
+    let service = sticky(web_with_node_port().external_local(), 10_800);
+    lab.apply(&[&service, &slice("a b c d")]);
+    let first = [ask(&lab.world, &CLIENTS, WEB), ask(&lab.world, &["outside"], NODE_PORT)];
+    for sent in [restart(&mut lab), lab.proxy.resync()] {
+        assert!(sent.transactions.is_empty(), "{}", sent.script());
+        let again = [ask(&lab.world, &CLIENTS, WEB), ask(&lab.world, &["outside"], NODE_PORT)];
+        assert_eq!(again, first);
+    }
+    // What has changed meanwhile concerns nobody else.
+    let mut other = sticky(Service::new("other", "10.96.0.11").port(80), 60);
+    lab.apply(&[&other, &Slice::new("other").endpoints("a b")]);
+    restart(&mut lab);
+    other = sticky(Service::new("other", "10.96.0.11").port(80), 90);
+    lab.apply(&[&other, &slice("a b c d 10.244.2.99")]);
+    lab.apply(&[&slice("a b c d")]);
+    assert_eq!(ask(&lab.world, &CLIENTS, WEB), first[0]);
+}
+
+/// Case 73.
+#[test]
+fn a_new_timeout_is_for_new_connections_and_forgets_nobody() {
+    let mut lab = Lab::new();
+    lab.apply(&[&sticky(web(), 10_800), &slice("a b c d")]);
+    let first = ask(&lab.world, &["pod", "a"], WEB);
+    lab.apply(&[&sticky(web(), 60)]);
+    let new: BTreeSet<_> = ask(&lab.world, &["b"], WEB).into_values().collect();
+    let timeouts: BTreeSet<_> = remembered(&lab.world).iter().map(|(whole, _)| *whole).collect();
+    assert_eq!(timeouts, [60, 10_800].map(Duration::from_secs).into(), "{new:?}");
+    assert_eq!(ask(&lab.world, &["pod", "a"], WEB), first);
+    let left = remembered(&lab.world).iter().map(|(_, left)| *left).max();
+    assert!(left <= Some(Duration::from_secs(60)), "{left:?}");
+}
+
+/// Case 74.
+#[test]
+fn affinity_that_is_switched_under_load_refuses_nobody() {
+    let mut lab = Lab::new();
+    lab.apply(&[&web(), &slice("a b c d")]);
+    let Lab { world, proxy } = &mut lab;
+    let done = AtomicBool::new(false);
+    thread::scope(|threads| {
+        let load: Vec<_> = [("pod", Protocol::Tcp), ("node", Protocol::Udp)]
+            .into_iter()
+            .map(|(client, protocol)| {
+                let (world, done) = (&*world, &done);
+                threads.spawn(move || {
+                    let mut answers = 0;
+                    while !done.load(Ordering::Relaxed) {
+                        let _ = world.send(client, WEB.parse().unwrap(), protocol).server();
+                        answers += 1;
+                    }
+                    answers
+                })
+            })
+            .collect();
+        for round in 0..30 {
+            let service = if round % 2 == 0 { sticky(web(), 60 + round) } else { web() };
+            let endpoints = if round % 3 == 0 { "a b c d" } else { "d b a c 10.244.1.5" };
+            let _ = proxy.apply(&[&service, &slice(endpoints)]);
+            thread::sleep(Duration::from_millis(10));
+        }
+        done.store(true, Ordering::Relaxed);
+        let answers = load.into_iter().map(|thread| thread.join().expect("every answer"));
+        assert!(answers.sum::<u32>() > 10);
+    });
+    lab.apply(&[&web(), &slice("a b c d")]);
+    let shares = lab.world.shares("pod", WEB, (Family::Ipv4, Protocol::Udp), 60);
+    assert_eq!(shares.len(), 4, "without affinity all endpoints serve: {shares:?}");
+}
+
+/// Case 75: a set of kube-proxy's ends at 65,535 clients.
+#[test]
+fn more_clients_than_65_535_are_remembered() {
+    let mut lab = Lab::new();
+    lab.apply(&[&sticky(web(), 10_800), &slice("a b c d")]);
+    let mut kernel = lab.world.node().run(Nftables::open).unwrap();
+    let table = TableRef { family: deltaproxy::nft::Family::Ip, name: "kube-proxy".into() };
+    let clients = Arc::new(Set {
+        name: "affinity-clients".into(),
+        key: vec![Type::ClassId, Type::Ipv4Addr],
+        data: Some(SetData::Values(vec![Type::ClassId])),
+        ..Set::default()
+    });
+    for block in 0..16u8 {
+        let client = |i: u16| {
+            let [high, low] = i.to_be_bytes();
+            let key = Value::new().class_id(0x0001_0000).ip([11, block, high, low].into());
+            Element::with_value(key, Value::new().class_id(0x0001_0001))
+        };
+        let elements = (0..5_000).map(client).collect();
+        let add = Operation::AddElements(table.clone(), clients.clone(), elements);
+        kernel.commit(&Transaction { operations: vec![add] }).unwrap();
+    }
+    let first = ask(&lab.world, &CLIENTS, WEB);
+    assert!(servers(&first).len() > 1);
+    assert_eq!(ask(&lab.world, &CLIENTS, WEB), first);
+}
+
+/// Case 76.
+#[test]
+fn with_policy_local_clients_outside_stick_to_endpoints_on_the_node() {
+    let mut lab = Lab::new();
+    let service = sticky(web_with_node_port().external_local(), 10_800);
+    lab.apply(&[&service, &slice("a b c d")]);
+    let first = ask(&lab.world, &["outside"], NODE_PORT);
+    assert_eq!(ask(&lab.world, &["outside"], NODE_PORT), first);
+    assert!(servers(&first).is_subset(&BTreeSet::from(["a", "b"])), "{first:?}");
+    assert!(keeps_address(&lab.world, "outside", NODE_PORT));
+    let inside = ask(&lab.world, &["pod", "node"], NODE_PORT);
+    assert_eq!(ask(&lab.world, &["pod", "node"], WEB), inside, "pods and the node use all");
+    lab.apply(&[&slice("c d")]);
+    lab.check(&[("outside", NODE_PORT, Expect::Silent)]);
+}
+
+#[test]
+fn with_internal_policy_local_pods_stick_to_endpoints_on_the_node() {
+    let mut lab = Lab::new();
+    lab.apply(&[&sticky(web().internal_local(), 10_800), &slice("a b c d")]);
+    let first = ask(&lab.world, &CLIENTS, WEB);
+    assert_eq!(servers(&first), BTreeSet::from(["a", "b"]));
+    assert_eq!(ask(&lab.world, &CLIENTS, WEB), first);
+}
+
+#[test]
+fn affinity_ends_with_the_service_and_leaves_nothing_but_what_expires() {
+    let mut lab = Lab::new();
+    let service = sticky(web_with_node_port().external_local(), 10_800);
+    let before = lab.world.node().read_table(netlink_tests::reader::Family::Ip);
+    lab.apply(&[&service, &slice("a b c d")]);
+    ask(&lab.world, &CLIENTS, WEB);
+    lab.remove(&[&service, &slice("a b c d")]);
+    let mut after = lab.world.node().read_table(netlink_tests::reader::Family::Ip).unwrap();
+    after.sets.get_mut("affinity-clients").unwrap().elements.clear();
+    let names = |table: &netlink_tests::reader::Table| {
+        let sets = table.sets.iter().map(|(name, set)| (name.clone(), set.elements.clone()));
+        (table.chains.keys().cloned().collect::<Vec<_>>(), sets.collect::<Vec<_>>())
+    };
+    assert_eq!(names(&after), names(&before.unwrap()));
+}
+
+/// Numbers that rules note in a packet's priority must not choose a queue.
+#[test]
+fn the_priority_of_a_packet_is_as_if_there_were_no_affinity() {
+    let mut lab = Lab::new();
+    lab.apply(&[&sticky(web(), 60), &slice("a b c d")]);
+    for (client, family) in [("node", Family::Ipv4), ("node", Family::Ipv6), ("pod", Family::Ipv6)]
+    {
+        lab.world.node().nft_script(
+            "table inet watch {
+               set seen { type classid; flags dynamic; }
+               chain leaving {
+                 type filter hook postrouting priority 300;
+                 meta l4proto tcp ct status dnat add @seen { meta priority }
+               }
+             }",
+        );
+        let to = std::net::SocketAddr::new(family.of([10, 96, 0, 10].into()), 80);
+        let _ = lab.world.send(client, to, Protocol::Tcp).server();
+        let seen = lab.world.node().nft("list set inet watch seen");
+        assert!(seen.contains("elements = { none }"), "{client} {}: {seen}", family.name());
+        lab.world.node().nft("delete table inet watch");
+    }
+}
+
+/// An endpoint may be lost from the table in no way that is known; its clients are served anyway.
+#[test]
+fn with_damaged_elements_clients_are_served_and_the_next_sync_repairs_them() {
+    let mut lab = Lab::new();
+    lab.apply(&[&sticky(web(), 60), &slice("a b c d")]);
+    let lost = [
+        "map ip kube-proxy affinity-endpoints",
+        "map ip kube-proxy affinity-slots",
+        "map ip kube-proxy affinity-services",
+        "set ip kube-proxy affinity-60s",
+    ];
+    for map in lost {
+        lab.world.node().nft(&format!("flush {map}"));
+        ask(&lab.world, &CLIENTS, WEB);
+        let sent = lab.proxy.resync();
+        assert_eq!(sent.transactions.len(), 1, "{map}: {}", sent.script());
+        let first = ask(&lab.world, &CLIENTS, WEB);
+        assert_eq!(ask(&lab.world, &CLIENTS, WEB), first, "{map}");
+    }
+}

@@ -1,0 +1,53 @@
+//! For which timeouts of session affinity the tables have chains.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::read_back::Found;
+use crate::desired::Layout;
+use crate::desired::layout::Role;
+
+/// Timeouts in seconds: all that services ask for, and those that sessions may be about to leave.
+#[derive(Debug, Default)]
+pub(super) struct Timeouts(BTreeSet<u32>);
+
+impl Timeouts {
+    /// Adds those that services ask for; whether one is new.
+    pub(super) fn add(&mut self, timeouts: impl Iterator<Item = Duration>) -> bool {
+        // The API allows a day at most.
+        self.extend(timeouts.filter_map(|timeout| u32::try_from(timeout.as_secs()).ok()))
+    }
+
+    /// Adds those that the kernel's tables have; whether one is new.
+    pub(super) fn observe(&mut self, found: &[Found; 2], layout: &Layout) -> bool {
+        let sets = found.iter().flat_map(|found| &found.contents).flat_map(|found| &found.sets);
+        let roles = sets.filter_map(|set| layout.by_name(&set.name)).map(|placed| placed.role);
+        self.extend(roles.filter_map(|role| match role {
+            Role::Timeout(seconds) => Some(seconds),
+            Role::Member(_)
+            | Role::Slot(_)
+            | Role::SourceRange
+            | Role::Session(_)
+            | Role::SessionEndpoint
+            | Role::Clients => None,
+        }))
+    }
+
+    /// Forgets all but those that sessions have; whether there was another.
+    pub(super) fn keep_only(&mut self, used: BTreeSet<u32>) -> bool {
+        let differ = self.0 != used;
+        self.0 = used;
+        differ
+    }
+
+    /// All of them, ascending.
+    pub(super) fn to_vec(&self) -> Vec<u32> {
+        self.0.iter().copied().collect()
+    }
+
+    fn extend(&mut self, timeouts: impl Iterator<Item = u32>) -> bool {
+        let before = self.0.len();
+        self.0.extend(timeouts);
+        self.0.len() > before
+    }
+}
