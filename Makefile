@@ -10,7 +10,11 @@ IN_NAMESPACES = sh netlink-tests/in-namespaces
 FUZZ_SECONDS = 20
 FUZZ_TARGETS = attributes dump events manifests
 
-.PHONY: help build demo test bench bench-code bench-daemon fuzz lint docs deny clean
+# The tests for which another kernel may matter. The others are about programs and servers.
+KERNEL_TESTS = packets policies changes nodeports source_ranges local_detection conntrack ruleset \
+	messages transaction wire fake unusual daemon cli
+
+.PHONY: help build demo test test-kernel bench bench-code bench-daemon fuzz lint docs deny clean
 
 help: ## List what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -33,6 +37,12 @@ test: ## Run every test; those on the kernel in network namespaces of their own
 	fi; \
 	set -x; \
 	$(IN_NAMESPACES) cargo test --offline --workspace --no-fail-fast $$(ls netlink-tests/tests/*.rs | $(NAMES))
+
+# An emulated processor is slow: limits are stretched.
+test-kernel: ## Run KERNEL_TESTS in a virtual machine with KERNEL_PACKAGE (Linux 6.1)
+	cargo test --locked --workspace --no-run
+	@cd netlink-tests && DELTAPROXY_TIME_FACTOR=$${DELTAPROXY_TIME_FACTOR:-4} \
+		sh in-kernel sh in-turn $$(sh built-tests $(KERNEL_TESTS))
 
 bench: ## Measure updates and packets at 1,000, 10,000 and 50,000 services
 	cargo build --locked --release --bin deltaproxy

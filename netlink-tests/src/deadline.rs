@@ -1,5 +1,10 @@
 //! Limits: how long a probe listens and how long a test waits.
+//!
+//! On a machine that is many times slower than others the variable `DELTAPROXY_TIME_FACTOR`
+//! multiplies all of them.
 
+use std::env;
+use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,10 +21,10 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Deadline(Instant);
 
 impl Deadline {
-    /// A deadline `limit` from now.
+    /// A deadline `limit` from now, or later on a slow machine.
     #[must_use]
     pub fn after(limit: Duration) -> Self {
-        Self(now() + limit)
+        Self(now() + stretched(limit))
     }
 
     /// What is left, or `None` once it is over.
@@ -32,7 +37,7 @@ impl Deadline {
 /// Asks `look` again and again until it has something.
 ///
 /// # Panics
-/// When `limit` passes first; the message names `what`.
+/// When `limit`, longer on a slow machine, passes first; the message names `what`.
 #[track_caller]
 pub fn eventually<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Deadline::after(limit);
@@ -44,6 +49,21 @@ pub fn eventually<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Opti
         thread::sleep(Duration::from_millis(2));
     }
 }
+
+/// What a limit amounts to on this machine.
+///
+/// # Panics
+/// If `DELTAPROXY_TIME_FACTOR` is no whole number.
+pub(crate) fn stretched(limit: Duration) -> Duration {
+    limit * *FACTOR
+}
+
+static FACTOR: LazyLock<u32> = LazyLock::new(|| match env::var(TIME_FACTOR) {
+    Ok(factor) => factor.parse().unwrap_or_else(|_| panic!("{TIME_FACTOR} is no whole number")),
+    Err(_) => 1,
+});
+
+const TIME_FACTOR: &str = "DELTAPROXY_TIME_FACTOR";
 
 #[expect(clippy::disallowed_methods, reason = "the one clock of the tests")]
 fn now() -> Instant {

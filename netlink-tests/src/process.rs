@@ -13,7 +13,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::deadline::eventually;
+use crate::deadline::{eventually, stretched};
 
 /// A running program; killed when this is dropped.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl Process {
         };
         let waiting = |lines: &mut Vec<Line>| matches(lines).is_none();
         let lines = self.lines.lock();
-        let waited = self.lines.grown.wait_timeout_while(lines, limit, waiting);
+        let waited = self.lines.grown.wait_timeout_while(lines, stretched(limit), waiting);
         let (lines, _) = waited.expect("readers do not panic");
         let found = matches(&lines).map(|at| (at, lines[at].text.clone()));
         drop(lines);

@@ -10,7 +10,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::answer::Answer;
-use crate::deadline::Deadline;
+use crate::deadline::{Deadline, stretched};
 use crate::namespace::Namespace;
 
 /// An open connection to one of our servers.
@@ -35,7 +35,7 @@ impl Connection {
         socket.set_linger(Some(Duration::ZERO)).expect("a TCP socket");
         connect(&socket, to, limit).map_err(|error| Answer::from_error(&error))?;
         let mut stream = TcpStream::from(socket);
-        stream.set_read_timeout(Some(limit)).expect("it is not zero");
+        stream.set_read_timeout(Some(stretched(limit))).expect("it is not zero");
         let first = read_answer(&mut stream);
         Ok(Self { stream, first })
     }

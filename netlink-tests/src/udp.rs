@@ -7,6 +7,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::answer::Answer;
+use crate::deadline::stretched;
 use crate::namespace::Namespace;
 use crate::tcp::bind;
 
@@ -32,7 +33,7 @@ impl Flow {
         bind(&socket, source);
         let connected = socket.connect(&to.into()).map_err(|error| Answer::from_error(&error));
         let socket = UdpSocket::from(socket);
-        socket.set_read_timeout(Some(limit)).expect("it is not zero");
+        socket.set_read_timeout(Some(stretched(limit))).expect("it is not zero");
         Self { socket, connected }
     }
 

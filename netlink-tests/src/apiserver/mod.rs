@@ -32,6 +32,7 @@ pub use fault::{Fault, On};
 pub use kind::Kind;
 pub use request::Request;
 
+use crate::deadline::stretched;
 use crate::link;
 use fault::Plan;
 use store::Store;
@@ -162,7 +163,7 @@ impl ApiServer {
         let (state, waited) = self
             .shared
             .recorded
-            .wait_timeout_while(self.state(), limit, |state| !condition(&state.requests))
+            .wait_timeout_while(self.state(), stretched(limit), |state| !condition(&state.requests))
             .expect("no holder of the lock panics");
         assert!(!waited.timed_out(), "not within {limit:?}; requests: {:#?}", state.requests);
     }
