@@ -17,6 +17,7 @@ use super::BenchError;
 use super::clock::now;
 use super::cluster::NODE_NAME;
 use super::pipeline::{convert, flags, parse};
+use super::progress::Progress;
 use super::watch_line::WatchLine;
 use crate::config::Routing;
 use crate::engine::Engine;
@@ -153,13 +154,35 @@ impl Daemon {
         Ok(self.next_commit(NO_COMMIT)?.map(|commit| commit.ended - start))
     }
 
+    /// Waits for the first commit, for which the tables are read, and until there is none for a
+    /// while; or until somebody wants the end.
+    ///
+    /// # Errors
+    /// [`BenchError::Ended`].
+    pub(super) fn wait_until_ready(&mut self, progress: &Progress) -> Result<(), BenchError> {
+        let give_up = now() + READ;
+        while self.next_commit(QUIET)?.is_none() {
+            if progress.is_stopped() || now() > give_up {
+                return Ok(());
+            }
+        }
+        self.count_until_quiet(QUIET).map(drop)
+    }
+
     /// Waits until there is no commit for a while; how many there were, and when the last ended.
     ///
     /// # Errors
     /// [`BenchError::Ended`].
     pub(super) fn settle(&mut self) -> Result<(usize, Option<Instant>), BenchError> {
+        self.count_until_quiet(FIRST_COMMIT)
+    }
+
+    fn count_until_quiet(
+        &mut self,
+        first: Duration,
+    ) -> Result<(usize, Option<Instant>), BenchError> {
         let (mut count, mut last) = (0, None);
-        let mut patience = FIRST_COMMIT;
+        let mut patience = first;
         while let Some(commit) = self.next_commit(patience)? {
             count += 1;
             last = Some(commit.ended);
@@ -179,11 +202,14 @@ impl Daemon {
 /// A change that is not committed after this leads to no commit.
 const NO_COMMIT: Duration = Duration::from_millis(500);
 
+/// How long it may take to read the tables; a million endpoints take minutes.
+const READ: Duration = Duration::from_secs(900);
+
 /// How long the first commit of a large change may take.
 const FIRST_COMMIT: Duration = Duration::from_secs(5);
 
 /// How long a large change may pause between commits.
-const QUIET: Duration = Duration::from_millis(300);
+const QUIET: Duration = Duration::from_millis(500);
 
 /// A kernel that tells when it has committed.
 #[derive(Debug)]

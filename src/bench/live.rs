@@ -78,8 +78,8 @@ impl Bench<'_> {
             daemon.send(&lines)?;
         }
         daemon.end_lists()?;
-        // What the stages before left behind is removed, and the tables get an owner.
-        daemon.settle()?;
+        // What the stages before left behind is removed, so there is a commit.
+        daemon.wait_until_ready(self.progress)?;
         Ok(daemon)
     }
 
