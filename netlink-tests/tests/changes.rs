@@ -203,7 +203,7 @@ fn objects_that_cannot_be_used_do_not_stop_others_and_keep_what_they_said() {
     lab.check(&[("pod", WEB, keeps_source("a")), ("pod", "10.96.0.11:80", keeps_source("b"))]);
 }
 
-/// Case 106: a new proxy on the tables of one that ended sends what has changed meanwhile.
+/// Cases 106 and 119: a new proxy on the tables of one that ended sends what has changed meanwhile.
 #[test]
 fn a_restart_sends_only_what_has_changed() {
     let mut lab = Lab::new();

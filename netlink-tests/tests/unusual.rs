@@ -232,6 +232,16 @@ const EARLIER: &str = "
         }
     }";
 
+/// Packets to it pass the input hook instead of the forward hook.
+#[test]
+fn a_cluster_ip_that_the_node_has_itself_leads_to_the_endpoints() {
+    let mut lab = Lab::with_node_addresses(routing(), &["10.96.0.10", "fd00:10:96::10"]);
+    lab.apply(&[&web(), &slice("a c")]);
+    lab.check(&[("pod", WEB, keeps_source("a c")), ("outside", WEB, masquerades("a c"))]);
+    lab.apply(&[&slice("")]);
+    lab.check(&[("pod", WEB, Refused), ("outside", WEB, Refused), ("node", WEB, Refused)]);
+}
+
 /// A TCP segment as a raw socket sees it.
 #[derive(Debug, Clone, Copy)]
 struct Segment {
