@@ -50,8 +50,7 @@ pub(super) enum Pick {
         /// The map of sessions.
         sessions: &'static str,
     },
-    /// The number of an endpoint as the packet's priority. That is part of the tree's key, so
-    /// the draws that come after one that hit miss.
+    /// The number of an endpoint as the packet's priority, with which it returns from the tree.
     AffinityEndpoint,
 }
 
@@ -108,11 +107,17 @@ impl Tree {
         if leaf.len() == 1 {
             return vec![(name.clone(), vec![self.draw(&name, most), fall_back])];
         }
+        let last = [self.draw(&name, most / 2), fall_back];
+        if self.pick == Pick::AffinityEndpoint {
+            // To return from the tree it must not have been left by a jump.
+            let draws = (0..TRIES).map(|_| self.draw(&name, most));
+            return vec![(name.clone(), draws.chain(last).collect())];
+        }
         let tries = format!("{name}-tries");
         let draws = (0..TRIES / JUMPS).map(|_| self.draw(&tries, most)).collect();
         let jump = Statement::Verdict(Verdict::Jump(tries.clone().into()));
         let mut rules = vec![rule(&name, vec![jump]); JUMPS as usize];
-        rules.extend([self.draw(&name, most / 2), fall_back]);
+        rules.extend(last);
         vec![(tries, draws), (name, rules)]
     }
 
@@ -124,10 +129,12 @@ impl Tree {
         let map = self.map.into();
         let key = [self.key, &[Selector::Random(modulus)]].concat();
         let pick = match self.pick {
-            Pick::Endpoint { .. } => Statement::DnatMap { key, map },
-            Pick::AffinityEndpoint => Statement::PriorityMap { key, map },
+            Pick::Endpoint { .. } => vec![Statement::DnatMap { key, map }],
+            Pick::AffinityEndpoint => {
+                vec![Statement::PriorityMap { key, map }, Statement::Verdict(Verdict::Return)]
+            }
         };
-        rule(chain, vec![pick])
+        rule(chain, pick)
     }
 
     /// Writes the chain that decides between `leaves`, after the chains that it refers to.
