@@ -47,8 +47,8 @@ test-kernel: ## Run KERNEL_TESTS in a virtual machine with KERNEL_PACKAGE (Linux
 bench: ## Measure updates and packets at 1,000, 10,000 and 50,000 services
 	cargo build --locked --release --bin deltaproxy
 	"$(TARGET_DIR)/release/deltaproxy" bench --sizes 1000,10000,50000 --traffic
-	cargo bench --locked --package netlink-tests --bench ranges --no-run
-	$(IN_NAMESPACES) cargo bench --offline --package netlink-tests --bench ranges
+	cargo bench --locked --package netlink-tests --bench beside --bench sessions --no-run
+	$(IN_NAMESPACES) cargo bench --offline --package netlink-tests --bench beside --bench sessions
 
 bench-daemon: ## Measure memory, start and large changes of the daemon at 50,000 services
 	cargo build --locked --release --bin deltaproxy

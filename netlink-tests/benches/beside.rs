@@ -1,5 +1,5 @@
-//! What an update costs beside services that have source ranges; the rest of `make bench` is
-//! `deltaproxy bench`.
+//! What an update costs beside services that have source ranges or session affinity; the rest of
+//! `make bench` is `deltaproxy bench` and the bench `sessions`.
 //!
 //! Each size has a network namespace and an engine of its own. User space is the time from an
 //! event to the encoded batch; kernel is the time in the system call that commits it.
@@ -24,8 +24,8 @@ use netlink_tests::Namespace;
 
 const ENDPOINTS: u32 = 5;
 
-/// One in so many services has source ranges, where some do.
-const RESTRICTED_EACH: u32 = 10;
+/// One in so many services has source ranges, and another one session affinity.
+const UNUSUAL_EACH: u32 = 10;
 
 fn main() {
     // `cargo test` runs benches too, with this argument.
@@ -34,7 +34,10 @@ fn main() {
     }
     let sizes = std::env::var("SERVICES").unwrap_or_else(|_| "100,20000".to_owned());
     let rounds = std::env::var("ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(500);
-    println!("| every {RESTRICTED_EACH}th service has source ranges | user space | kernel |");
+    println!(
+        "| every {UNUSUAL_EACH}th service has source ranges, and another {UNUSUAL_EACH}th session \
+         affinity | user space | kernel |"
+    );
     println!("|---|---|---|");
     for size in sizes.split(',') {
         let services: u32 = size.parse().unwrap();
@@ -42,19 +45,25 @@ fn main() {
     }
 }
 
-/// What a service without ranges costs beside others that have them.
+/// What services without ranges and affinity cost beside others, and what those with affinity do.
 fn measure(services: u32, rounds: u32) {
     let mut bench = Bench::load(services);
-    let mut samples = Vec::new();
-    for round in 0..rounds {
-        let plain = round * RESTRICTED_EACH % services + 1;
-        samples.push(bench.update(vec![slice(plain, 0..ENDPOINTS + 1)]));
-        bench.update(vec![slice(plain, 0..ENDPOINTS)]);
+    for (what, first) in [("plain", PLAIN), ("with affinity", STICKY)] {
+        let mut samples = Vec::new();
+        for round in 0..rounds {
+            let number = round * UNUSUAL_EACH % services + first;
+            samples.push(bench.update(vec![slice(number, 0..ENDPOINTS + 1)]));
+            bench.update(vec![slice(number, 0..ENDPOINTS)]);
+        }
+        let (user, kernel): (Vec<_>, Vec<_>) = samples.into_iter().unzip();
+        let (user, kernel) = (spread(user), spread(kernel));
+        println!("| {what}: one endpoint added, {services} services | {user} | {kernel} |");
     }
-    let (user, kernel): (Vec<_>, Vec<_>) = samples.into_iter().unzip();
-    let (user, kernel) = (spread(user), spread(kernel));
-    println!("| one endpoint added, {services} services | {user} | {kernel} |");
 }
+
+/// Of each [`UNUSUAL_EACH`] services the first has source ranges.
+const PLAIN: u32 = 1;
+const STICKY: u32 = 2;
 
 struct Bench {
     engine: Engine,
@@ -109,10 +118,13 @@ fn name(number: u32) -> ObjectName {
     ObjectName::namespaced("bench", &format!("service-{number}"))
 }
 
-/// Some services have an address that three ranges of sources may use.
+/// Some services have an address that three ranges of sources may use, some remember clients.
 fn service(number: u32) -> Event {
     let mut service = plain(number);
-    if number.is_multiple_of(RESTRICTED_EACH) {
+    if number % UNUSUAL_EACH == STICKY {
+        service.session_affinity = Some(Duration::from_secs(10_800));
+    }
+    if number.is_multiple_of(UNUSUAL_EACH) {
         service.load_balancer_ips = vec![Ipv4Addr::from(0xc612_0000 + number).into()];
         let ranges = [0xc000_0200_u32, 0xc633_6400, 0xcb00_7100].map(Ipv4Addr::from);
         service.source_ranges = ranges.map(|first| (first.into(), 24)).into();
