@@ -115,6 +115,25 @@ fn nft_loads_what_it_lists_with_every_chain_and_setting() {
     }
 }
 
+/// nft before 1.0.9 puts the data of an element of `affinity-clients` into a register that the key
+/// of an IPv6 client needs. What it loads is listed the same and does something else.
+#[test]
+fn rules_that_an_old_nft_loads_wrongly_are_written_again() {
+    if !nft_can_load() {
+        return;
+    }
+    let net = Net::new();
+    let _ = apply_all(&mut Proxy::start(net.node(), routing()));
+    let copy = Net::new();
+    copy.node().nft_script(&net.node().nft("list ruleset"));
+    let mut proxy = Proxy::start(copy.node(), routing());
+    let sent = apply_all(&mut proxy);
+    let script = sent.script();
+    let of_affinity = |line: &str| line.contains(" ip6 kube-proxy affinity-10800s");
+    assert!(script.lines().all(of_affinity), "{script}");
+    assert!(proxy.resync().transactions.is_empty());
+}
+
 /// nft's JSON output is what tools read.
 #[test]
 fn nft_lists_the_tables_as_json() {
