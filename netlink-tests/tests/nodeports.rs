@@ -196,7 +196,7 @@ const SOON: Duration = Duration::from_secs(10);
 struct Daemon {
     net: Net,
     client: Host,
-    _server: netlink_tests::Server,
+    _servers: [netlink_tests::Server; 2],
     manifests: Manifests,
     process: Process,
 }
@@ -205,7 +205,8 @@ impl Daemon {
     #[track_caller]
     fn start(arguments: &[&str], node: Option<&Node>) -> Self {
         let net = Net::new();
-        let server = net.pod("a", "10.244.1.5").serve_tcp(8080, "a");
+        let pod = net.pod("a", "10.244.1.5");
+        let servers = [pod.serve_tcp(8080, "a"), pod.serve_udp(8080, "a")];
         let client = net.pod("p", "10.244.1.9");
         let cidr = ServiceCidr::new("kubernetes", &["10.96.0.0/16"]);
         let manifests = Manifests::new(&[("cidr", &cidr), ("web", &web())]);
@@ -215,7 +216,7 @@ impl Daemon {
         }
         let quiet = ["--healthz-bind-address=", "--metrics-bind-address="];
         let process = manifests.run_with(net.node(), &[&quiet, arguments].concat());
-        Self { net, client, _server: server, manifests, process }
+        Self { net, client, _servers: servers, manifests, process }
     }
 
     /// Waits until the client gets an answer there, or a refusal.
@@ -245,6 +246,26 @@ fn a_daemon_follows_the_addresses_of_interfaces() {
             node.remove_address(ip(address));
             daemon.wait_for(port, false);
         }
+    }
+}
+
+/// In the first mode a commit lets the address serve, in the second nothing has to be committed.
+#[test]
+fn a_daemon_ends_udp_flows_from_before_an_address_was_the_nodes() {
+    for ranges in ["192.168.51.0/24,fd00:192:168:51::/64", "0.0.0.0/0,::/0"] {
+        let daemon = Daemon::start(&["--nodeport-addresses", ranges], Some(&Node::new()));
+        let node = daemon.net.node();
+        let outside = daemon.net.outside("outside", "192.0.2.10");
+        daemon.net.route_everything_to(&outside);
+        daemon.wait_for(WEB, true);
+        let ports = ADDED.map(|address| SocketAddr::from((ip(address), 30080)));
+        let mut flows = ports.map(|port| daemon.client.open_udp(port));
+        let is_served = |flow: &mut Flow| matches!(flow.ask(), Answer::From { .. });
+        assert!(!flows.iter_mut().any(is_served));
+        ADDED.iter().for_each(|address| node.add_address(ip(address)));
+        eventually("both flows to be served", SOON, || {
+            flows.iter_mut().all(is_served).then_some(())
+        });
     }
 }
 
