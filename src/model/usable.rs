@@ -77,10 +77,16 @@ impl UsableEndpoints {
         let hinted = ready().filter(|c| topology.allows(c));
         let local = |c: &&Candidate<'_>| c.conditions.local;
         Self {
-            cluster: targets_or(hinted, candidates.iter().filter(|c| c.serves_terminating())),
+            cluster: targets_or(
+                hinted,
+                candidates.iter().filter(|c| c.serves_terminating()),
+                candidates.len(),
+            ),
+            // Few of very many are on one node.
             local: targets_or(
                 ready().filter(local),
                 candidates.iter().filter(|c| c.serves_terminating()).filter(local),
+                0,
             ),
         }
     }
@@ -135,12 +141,18 @@ fn in_zone(candidate: &Candidate<'_>, zone: &str) -> bool {
     candidate.zones.is_some_and(|zones| zones.iter().any(|name| **name == *zone))
 }
 
+/// The targets of the first, about `room`, or of the second if there are none.
 fn targets_or<'a, 'c: 'a>(
     first: impl Iterator<Item = &'a Candidate<'c>>,
     second: impl Iterator<Item = &'a Candidate<'c>>,
+    room: usize,
 ) -> TargetList {
-    let first: TargetList = first.map(|c| c.target).collect();
-    if first.is_empty() { second.map(|c| c.target).collect() } else { first }
+    let mut targets = TargetList::with_capacity(room);
+    targets.extend(first.map(|c| c.target));
+    if targets.is_empty() {
+        targets.extend(second.map(|c| c.target));
+    }
+    targets
 }
 
 /// Every target that takes traffic, new or old: ready, or serving until it ends; sorted. Neither
@@ -155,13 +167,12 @@ pub(super) fn serving(slices: &[StoredSlice], port: &ServicePort, ipv4: bool) ->
 
 /// Every target once, in the order of slices and endpoints.
 fn candidates<'a>(slices: &'a [StoredSlice], port: &ServicePort, ipv4: bool) -> Candidates<'a> {
-    let mut found = Candidates::new();
-    let mut index = Index::default();
     let most = slices.iter().map(StoredSlice::len).sum();
+    let mut found = Candidates::with_capacity(most);
+    let mut index = Index::default();
     for slice in slices {
         let ports = slice.ports.iter();
         for slice_port in ports.filter(|p| p.name == port.name && p.protocol == port.protocol) {
-            found.reserve(slice.len());
             for endpoint in slice.endpoints().filter(|e| e.address.is_ipv4() == ipv4) {
                 let target = Target { address: endpoint.address, port: slice_port.port };
                 let (conditions, zones) = (endpoint.conditions, endpoint.zones);
