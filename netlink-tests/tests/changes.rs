@@ -229,7 +229,7 @@ fn no_packet_is_refused_or_lost_while_endpoints_are_replaced() {
     // The answer of an endpoint that has left meanwhile does not find its way without its entry.
     proxy.leave_flows();
     let done = AtomicBool::new(false);
-    let commits = thread::scope(|threads| {
+    thread::scope(|threads| {
         for (client, to) in [("pod", WEB), ("outside", NODE_PORT)] {
             for protocol in [Protocol::Tcp, Protocol::Udp] {
                 let to = to.parse().unwrap();
@@ -237,11 +237,9 @@ fn no_packet_is_refused_or_lost_while_endpoints_are_replaced() {
                 threads.spawn(move || load(world, client, to, protocol, done));
             }
         }
-        let commits = replace_endpoints(proxy, Duration::from_secs(2));
+        replace_endpoints(proxy, Duration::from_secs(2));
         done.store(true, Ordering::Relaxed);
-        commits
     });
-    assert!(commits > 200, "{commits} commits are too few to show anything");
 }
 
 /// Sends probes until it is done; each must be answered.
@@ -260,19 +258,21 @@ fn load(world: &World, client: &str, to: SocketAddr, protocol: Protocol, done: &
     }
 }
 
-/// All four servers live all the time, so that every answer is right.
-fn replace_endpoints(proxy: &mut Proxy, time: Duration) -> usize {
+/// All four servers live all the time, so that every answer is right. A slow machine takes longer.
+fn replace_endpoints(proxy: &mut Proxy, time: Duration) {
     let deadline = Deadline::after(time);
     // A packet that finds four endpoints and then one of them left has most to lose.
     let states = ["a", "a b c d", "d", "b c d", "b", "d c b a"];
     let mut commits = 0;
-    while deadline.left().is_some() {
+    while deadline.left().is_some() || commits <= FEWEST_COMMITS {
         for state in states {
             commits += proxy.apply(&[&slice(state)]).transactions.len();
         }
     }
-    commits
 }
+
+/// Fewer would show little.
+const FEWEST_COMMITS: usize = 200;
 
 /// Four clients have this many source ports each.
 const MOST_PROBES: usize = 12_000;
