@@ -1,6 +1,7 @@
 //! Two maps that should be equal, and the keys on which they differ.
 
 use std::collections::VecDeque;
+use std::fmt::Debug;
 use std::hash::Hash;
 
 use ahash::HashMap;
@@ -12,14 +13,29 @@ use ahash::HashMap;
 /// and the cost of a sync are those of what changed. `None` means that the key should not be
 /// there.
 #[derive(Debug)]
-pub struct Tracker<K, V> {
-    installed: HashMap<K, V>,
+pub struct Tracker<K, V: Keep> {
+    installed: HashMap<K, V::Kept>,
     desired: HashMap<K, Pending<V>>,
     /// Keys of `desired` in the order in which they came to differ, with the unit they belong
     /// to, by lane. Entries that no longer count are skipped when it is their turn.
     queues: [VecDeque<(K, Unit)>; 2],
     unit: Unit,
     lane: Lane,
+}
+
+/// A value that takes less room while it does not change.
+pub trait Keep: Sized {
+    /// The form in which it is kept.
+    type Kept: Debug;
+
+    /// Makes it small.
+    fn keep(self) -> Self::Kept;
+
+    /// The value that was made small.
+    fn restore(kept: &Self::Kept) -> Self;
+
+    /// Whether this is the value that was made small.
+    fn is(&self, kept: &Self::Kept) -> bool;
 }
 
 /// Which keys are taken first.
@@ -46,7 +62,7 @@ const SMALL: usize = 1_024;
 /// Keys of one unit belong together and should be committed together.
 pub type Unit = u64;
 
-impl<K, V> Default for Tracker<K, V> {
+impl<K, V: Keep> Default for Tracker<K, V> {
     fn default() -> Self {
         Self {
             installed: HashMap::default(),
@@ -58,7 +74,7 @@ impl<K, V> Default for Tracker<K, V> {
     }
 }
 
-impl<K: Copy + Eq + Hash, V: PartialEq> Tracker<K, V> {
+impl<K: Copy + Eq + Hash, V: Keep + PartialEq> Tracker<K, V> {
     /// Begins a new unit: what is wanted from now on belongs together, in this lane.
     pub fn begin_unit(&mut self, lane: Lane) {
         self.unit += 1;
@@ -66,16 +82,18 @@ impl<K: Copy + Eq + Hash, V: PartialEq> Tracker<K, V> {
     }
 
     /// What the kernel holds under `key`.
-    pub fn installed(&self, key: &K) -> Option<&V> {
+    pub fn installed(&self, key: &K) -> Option<V> {
+        self.kept(key).map(V::restore)
+    }
+
+    /// The same, as it is kept.
+    pub fn kept(&self, key: &K) -> Option<&V::Kept> {
         self.installed.get(key)
     }
 
-    /// What the kernel should hold under `key`.
+    /// What the kernel should hold under `key`, if it holds something else.
     pub fn desired(&self, key: &K) -> Option<&V> {
-        match self.desired.get(key) {
-            Some(pending) => pending.value.as_ref(),
-            None => self.installed.get(key),
-        }
+        self.desired.get(key)?.value.as_ref()
     }
 
     /// Every key that the kernel holds.
@@ -85,7 +103,12 @@ impl<K: Copy + Eq + Hash, V: PartialEq> Tracker<K, V> {
 
     /// States what the kernel should hold under `key`.
     pub fn want(&mut self, key: K, value: Option<V>) {
-        if self.installed.get(&key) == value.as_ref() {
+        let is_installed = match (self.installed.get(&key), &value) {
+            (Some(kept), Some(value)) => value.is(kept),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        if is_installed {
             self.desired.remove(&key);
         } else if let Some(pending) = self.desired.get_mut(&key) {
             pending.value = value;
@@ -158,7 +181,7 @@ impl<K: Copy + Eq + Hash, V: PartialEq> Tracker<K, V> {
     /// The kernel has acknowledged that it holds `value` under `key`.
     pub fn commit(&mut self, key: K, value: Option<V>) {
         match value {
-            Some(value) => self.installed.insert(key, value),
+            Some(value) => self.installed.insert(key, value.keep()),
             None => self.installed.remove(&key),
         };
         if let Some(pending) = self.desired.get_mut(&key)
@@ -185,7 +208,7 @@ impl<K: Copy + Eq + Hash, V: PartialEq> Tracker<K, V> {
     ///
     /// Every key that should be there must be stated again with [`Tracker::want`], and every
     /// other key of `installed` as `None`.
-    pub fn observe(&mut self, installed: HashMap<K, V>) {
+    pub fn observe(&mut self, installed: HashMap<K, V::Kept>) {
         self.installed = installed;
         self.desired = HashMap::default();
         self.queues = [VecDeque::new(), VecDeque::new()];
@@ -197,6 +220,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    impl Keep for u8 {
+        type Kept = Self;
+
+        fn keep(self) -> Self {
+            self
+        }
+
+        fn restore(kept: &Self) -> Self {
+            *kept
+        }
+
+        fn is(&self, kept: &Self) -> bool {
+            self == kept
+        }
+    }
 
     /// Commits everything that differs, as a transaction would.
     fn settle(tracker: &mut Tracker<u8, u8>) -> Vec<u8> {
@@ -226,7 +265,7 @@ mod tests {
         tracker.want(1, None);
         tracker.want(1, Some(11));
         assert_eq!(settle(&mut tracker), [1]);
-        assert_eq!(tracker.installed(&1), Some(&11));
+        assert_eq!(tracker.installed(&1), Some(11));
     }
 
     #[test]
@@ -239,7 +278,7 @@ mod tests {
         tracker.want(4, Some(10));
         tracker.want(2, Some(11));
         assert_eq!(settle(&mut tracker), [4, 2, 1, 3]);
-        assert_eq!(tracker.installed(&2), Some(&11));
+        assert_eq!(tracker.installed(&2), Some(11));
     }
 
     #[test]
@@ -250,7 +289,7 @@ mod tests {
         tracker.take_first(&1, Some(&5));
         tracker.commit(1, Some(5));
         assert_eq!(tracker.first().map(|(key, _)| key), Some(1));
-        assert_eq!(tracker.installed(&1), Some(&5));
+        assert_eq!(tracker.installed(&1), Some(5));
         assert_eq!(tracker.desired(&1), Some(&10));
     }
 
@@ -284,7 +323,7 @@ mod tests {
             }
             settle(&mut tracker);
             for key in 0..8 {
-                prop_assert_eq!(tracker.installed(&key), model.get(&key));
+                prop_assert_eq!(tracker.installed(&key), model.get(&key).copied());
             }
             prop_assert!(tracker.is_settled());
         }

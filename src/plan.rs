@@ -53,7 +53,7 @@ pub fn take(desired: &mut Desired, room: Room) -> Piece {
     while let Some((key, unit)) = desired.tracker_mut().first() {
         let end = if unit_taken == Some(unit) { room.limit } else { room.budget };
         let left = end.saturating_sub(changes.bytes) / ELEMENT_BYTES;
-        let installed = desired.tracker().installed(&key).unwrap_or(&nothing);
+        let installed = desired.tracker().installed(&key).unwrap_or_default();
         let goal = desired.tracker().desired(&key).unwrap_or(&nothing);
         let mut distance = installed.distance(goal);
         if !fragments.is_empty() && distance > left {
@@ -70,8 +70,7 @@ pub fn take(desired: &mut Desired, room: Room) -> Piece {
             next
         };
         changes.bytes += distance * ELEMENT_BYTES;
-        let installed = desired.tracker().installed(&key).unwrap_or(&nothing);
-        changes.add(desired.layouts(), &key, installed, next.as_ref().unwrap_or(&nothing));
+        changes.add(desired.layouts(), &key, &installed, next.as_ref().unwrap_or(&nothing));
         fragments.push((key, next));
     }
     let bytes = changes.bytes;

@@ -14,7 +14,8 @@ use std::num::NonZeroU16;
 use deltaproxy::cli::{Summary, converge};
 use deltaproxy::config::Routing;
 use deltaproxy::desired::elements::value_of;
-use deltaproxy::desired::{Fragment, Key};
+use deltaproxy::desired::{Fragment, KeptFragment, Key};
+use deltaproxy::diff::Keep;
 use deltaproxy::engine::{Blame, Engine, read_back};
 use deltaproxy::kernel::{
     CommitError, Committed, Contents, ElementRead, Fake, Generation, Kernel, ReadError,
@@ -130,7 +131,8 @@ fn contents(kernel: &mut Fake) -> BTreeMap<Key, Fragment> {
         assert!(found.contents.is_some() && found.cleanup.is_empty());
         found.fragments
     });
-    let sorted = |(key, mut fragment): (Key, Fragment)| {
+    let sorted = |(key, kept): (Key, KeptFragment)| {
+        let mut fragment = Fragment::restore(&kept);
         assert!(fragment.slots.iter().chain(&fragment.local_slots).all(Option::is_some));
         fragment.slots.sort();
         fragment.local_slots.sort();

@@ -152,7 +152,7 @@ impl<'a> PortRenderer<'a> {
                 });
             }
         }
-        let label = label(&view.service, port, |key| installed.installed(key)?.label.as_ref());
+        let label = label(&view.service, port, |key| installed.kept(key)?.label());
         let ipv4 = layout.family == Family::Ip;
         let node_address = view.node_address(ipv4);
         let serving =
@@ -286,7 +286,7 @@ impl<'a> PortRenderer<'a> {
         let service = self.service.name.clone();
         let owner = Owner { service, protocol, port: self.port.port.get(), list };
         let found = users.iter().filter_map(|(key, tree)| {
-            match book.tracker.installed(key)?.affinity.as_deref()? {
+            match book.tracker.kept(key)?.affinity()? {
                 Affinity::Frontend(sessions) => sessions[*tree],
                 Affinity::Session { .. } => None,
             }

@@ -10,14 +10,17 @@ mod counts;
 pub mod elements;
 mod fragment;
 mod frontend;
+mod kept;
 mod key;
 pub mod layout;
+mod owned;
 mod serving;
 mod sessions;
 mod slots;
 mod source_ranges;
 
 pub use fragment::Fragment;
+pub use kept::KeptFragment;
 pub use key::{Key, KeyKind};
 pub use layout::Layout;
 pub use serving::{ServingChange, Targets};
@@ -33,6 +36,7 @@ use ahash::{HashMap, HashSet};
 use self::affinity::Affinity;
 use self::claims::{Claims, Outcome, Precedence, Released};
 use self::frontend::{SessionBook, Wanted};
+use self::owned::OwnedKeys;
 use self::serving::Serving;
 use self::sessions::SessionTables;
 use crate::diff::{Lane, Tracker};
@@ -51,7 +55,7 @@ pub struct Desired {
     claims: Claims,
     serving: Serving,
     sessions: SessionTables,
-    owned: HashMap<ObjectName, Box<[Key]>>,
+    owned: HashMap<ObjectName, OwnedKeys>,
     node_port_ips: Vec<IpAddr>,
     /// Services that the kernel refused; they are out until they change.
     excluded: HashSet<ObjectName>,
@@ -165,7 +169,7 @@ impl Desired {
     /// Starts over from what the kernel was found to hold.
     ///
     /// Every service must be rendered again, and then [`Desired::sweep`] be called.
-    pub fn observe(&mut self, installed: HashMap<Key, Fragment>) {
+    pub fn observe(&mut self, installed: HashMap<Key, KeptFragment>) {
         self.serving.observe(&installed);
         for family in [Family::Ip, Family::Ip6] {
             let sessions = installed.keys().filter_map(|key| key.session(family));
@@ -215,8 +219,8 @@ impl Desired {
         problems.append(&mut rendered.problems);
         let former = self.owned.get_mut(name).map(std::mem::take).unwrap_or_default();
         let wanted_keys = || rendered.wanted.iter().map(|wanted| wanted.key);
-        let is_same = former.iter().copied().eq(wanted_keys());
-        let keys: Option<Box<[Key]>> = (!is_same).then(|| wanted_keys().collect());
+        let is_same = former.iter().eq(wanted_keys());
+        let keys: Option<OwnedKeys> = (!is_same).then(|| wanted_keys().collect());
         let precedence = |name: &ObjectName| precedence(cluster, name);
 
         let mut again = Vec::new();
@@ -246,7 +250,7 @@ impl Desired {
             None => former,
             Some(keys) => {
                 let given_back = former.iter().filter(|key| !keys.contains(key));
-                again.extend(given_back.filter_map(|key| self.give_back(key, name, precedence)));
+                again.extend(given_back.filter_map(|key| self.give_back(&key, name, precedence)));
                 keys
             }
         };
@@ -263,12 +267,13 @@ impl Desired {
             self.serving.want(key, Some(serving));
         }
         let installed = self.tracker.installed(&key);
-        let mut fragment = fragment.with_slots(installed, &endpoints.all, &endpoints.local);
+        let mut fragment =
+            fragment.with_slots(installed.as_ref(), &endpoints.all, &endpoints.local);
         if let (Key::Session { session, .. }, Some(Affinity::Session { ids, .. })) =
             (key, fragment.affinity.as_deref_mut())
         {
             let sessions = self.sessions.of(key.family());
-            *ids = sessions.endpoint_ids(session, installed, &fragment.slots);
+            *ids = sessions.endpoint_ids(session, installed.as_ref(), &fragment.slots);
         }
         self.tracker.want(key, Some(fragment));
     }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use ahash::HashMap;
 
-use super::{Fragment, Key};
+use super::{Fragment, KeptFragment, Key};
+use crate::diff::Keep;
 use crate::model::{Protocol, Target};
 use crate::nft::Family;
 
@@ -74,10 +75,10 @@ impl Serving {
     /// what others left in it only the endpoints of new flows are known.
     ///
     /// Everything must be stated again, and then [`Serving::sweep`] be called.
-    pub(super) fn observe(&mut self, installed: &HashMap<Key, Fragment>) {
+    pub(super) fn observe(&mut self, installed: &HashMap<Key, KeptFragment>) {
         self.wanted = HashMap::default();
         for (key, fragment) in installed.iter().filter(|(key, _)| is_udp(key)) {
-            self.committed.entry(*key).or_insert_with(|| targets(fragment));
+            self.committed.entry(*key).or_insert_with(|| targets(&Fragment::restore(fragment)));
         }
     }
 
@@ -165,7 +166,7 @@ mod tests {
         let slots = [Some(target(1)), None].into();
         let found = Fragment { slots, local_slots, ..Fragment::default() };
         let mut serving = Serving::default();
-        serving.observe(&[(udp, found.clone()), (tcp, found)].into_iter().collect());
+        serving.observe(&[(udp, found.clone().keep()), (tcp, found.keep())].into_iter().collect());
         serving.sweep(NONE);
         let change = ServingChange { key: udp, before: endpoints(&[1, 3]), after: None };
         assert_eq!(serving.take(ALL), [change]);

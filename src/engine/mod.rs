@@ -213,7 +213,13 @@ impl Engine {
             table.is_stale = true;
             table.cleanup = Vec::new();
             if matches!(table.installed, Installed::Ours { .. }) {
-                fragments.extend(found.fragments);
+                // Most clusters have one family, or nearly so: one map takes in the other.
+                let (mut more, mut fewer) = (found.fragments, fragments);
+                if more.len() < fewer.len() {
+                    std::mem::swap(&mut more, &mut fewer);
+                }
+                more.extend(fewer);
+                fragments = more;
                 table.cleanup = found.cleanup;
             }
         }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use ahash::HashMap;
 
 use super::found_session::{FoundSession, SetElements};
-use crate::desired::affinity::{Affinity, EndpointId, Session};
+use crate::desired::affinity::{EndpointId, Session};
 use crate::desired::base::TABLE;
 use crate::desired::layout::{Placed, Role, endpoint_limits};
-use crate::desired::{Fragment, Key, KeyKind, Layout, Layouts, Range, elements};
+use crate::desired::{Fragment, KeptFragment, Key, KeyKind, Layout, Layouts, Range, elements};
+use crate::diff::Keep;
 use crate::kernel::{Contents, ElementRead, Kernel, ReadError};
 use crate::model::Target;
 use crate::nft::{DataView, Element, ElementView, Operation, TableRef, Value};
@@ -19,26 +20,21 @@ pub struct Found {
     /// Table, chains, rules and sets; `None` if there is no such table.
     pub contents: Option<Contents>,
     /// What the elements say about each key.
-    pub fragments: HashMap<Key, Fragment>,
+    pub fragments: HashMap<Key, KeptFragment>,
     /// Removes the elements that we would never write.
     pub cleanup: Vec<Operation>,
 }
 
-/// One readable element.
-struct Entry {
-    key: Key,
-    says: Says,
-}
-
 /// What an element says about its key.
-enum Says {
-    Member { bit: u32, label: Option<Arc<str>> },
+#[derive(Clone, Copy)]
+enum Says<'a> {
+    Member { bit: u32, label: Option<&'a str> },
     Slot { tree: usize, slot: usize, target: Target },
     Source(Range),
     SessionOf { tree: usize, session: Session },
     SessionSlot { slot: usize, id: EndpointId },
     SessionEndpoint { id: EndpointId, target: Target },
-    Timeout { seconds: u32, label: Option<Arc<str>> },
+    Timeout { seconds: u32, label: Option<&'a str> },
 }
 
 /// Reads both tables; `ip` first.
@@ -64,8 +60,7 @@ fn read_table<K: Kernel>(kernel: &mut K, layout: &Layout) -> Result<Found, ReadE
         .filter_map(|found| layout.by_name(&found.name).filter(|placed| placed.is(found)));
     // What clients remember is theirs, and may be much.
     for placed in ours.filter(|placed| placed.role != Role::Clients) {
-        let (entries, strays) = read_set(kernel, layout, &table, &placed)?;
-        entries.into_iter().for_each(|entry| gathered.add(entry));
+        let strays = read_set(kernel, (layout, &table), &placed, &mut gathered)?;
         if !strays.is_empty() {
             let delete = Operation::DeleteElements(table.clone(), placed.set, strays);
             found.cleanup.push(delete);
@@ -78,30 +73,33 @@ fn read_table<K: Kernel>(kernel: &mut K, layout: &Layout) -> Result<Found, ReadE
     Ok(found)
 }
 
+/// Gathers what a set says; the elements that we would never write.
 fn read_set<K: Kernel>(
     kernel: &mut K,
-    layout: &Layout,
-    table: &TableRef,
+    (layout, table): (&Layout, &TableRef),
     placed: &Placed,
-) -> Result<(Vec<Entry>, Vec<Element>), ReadError> {
-    let (mut entries, mut strays) = (Vec::new(), Vec::new());
+    gathered: &mut Gathered,
+) -> Result<Vec<Element>, ReadError> {
+    let (mut strays, mut is_begun) = (Vec::new(), false);
     kernel.read_elements(table, &placed.set.name, &mut |read| match read {
         ElementRead::Start => {
-            entries.clear();
-            strays.clear();
+            if std::mem::replace(&mut is_begun, true) {
+                gathered.forget(placed);
+                strays.clear();
+            }
         }
-        ElementRead::Element(view) => match entry(layout, placed, &view) {
-            Some(entry) => entries.push(entry),
+        ElementRead::Element(view) => match says(layout, placed, &view) {
+            Some((key, says)) => gathered.add(key, says),
             None => strays.extend(stray(&view)),
         },
     })?;
-    Ok((entries, strays))
+    Ok(strays)
 }
 
-fn entry(layout: &Layout, placed: &Placed, view: &ElementView<'_>) -> Option<Entry> {
+fn says<'a>(layout: &Layout, placed: &Placed, view: &ElementView<'a>) -> Option<(Key, Says<'a>)> {
     let (key, slot) = elements::key_from_bytes(layout.family, placed, view.key)?;
     let says = match placed.role {
-        Role::Member(bit) => Says::Member { bit, label: view.comment.map(Arc::from) },
+        Role::Member(bit) => Says::Member { bit, label: view.comment },
         Role::Slot(_) if placed.kind == KeyKind::Session => {
             let id = class_id(view)?;
             let Key::Session { session, .. } = key else { return None };
@@ -124,10 +122,10 @@ fn entry(layout: &Layout, placed: &Placed, view: &ElementView<'_>) -> Option<Ent
             let target = elements::target_from_bytes(layout.family, value_of(view)?)?;
             Says::SessionEndpoint { id: EndpointId::try_from(slot).ok()?, target }
         }
-        Role::Timeout(seconds) => Says::Timeout { seconds, label: view.comment.map(Arc::from) },
+        Role::Timeout(seconds) => Says::Timeout { seconds, label: view.comment },
         Role::Clients => return None,
     };
-    Some(Entry { key, says })
+    Some((key, says))
 }
 
 /// What is needed to delete an element that we would never write.
@@ -136,79 +134,82 @@ fn stray(view: &ElementView<'_>) -> Option<Element> {
     Some(Element { key_end, ..Element::new(Value::from_bytes(view.key)?) })
 }
 
-/// What the elements read so far say.
+/// What the elements read so far say. There are very many elements: none is kept as such.
 #[derive(Default)]
 struct Gathered {
-    fragments: HashMap<Key, Fragment>,
+    fragments: HashMap<Key, KeptFragment>,
     sources: HashMap<Key, Vec<Range>>,
     sessions: HashMap<Key, FoundSession>,
 }
 
 impl Gathered {
-    fn add(&mut self, entry: Entry) {
-        let Entry { key, says } = entry;
+    fn add(&mut self, key: Key, says: Says<'_>) {
         match says {
-            Says::Member { bit, label } => {
-                let fragment = self.fragments.entry(key).or_default();
-                fragment.sets |= 1 << bit;
-                fragment.label = label.or(fragment.label.take());
-            }
-            Says::Slot { tree, slot, target } => {
-                let fragment = self.fragments.entry(key).or_default();
-                let slots = if tree == 0 { &mut fragment.slots } else { &mut fragment.local_slots };
-                put(slots, slot, target);
-            }
+            Says::Member { bit, label } => self.fragment(key).add_membership(bit, label),
+            Says::Slot { tree, slot, target } => self.fragment(key).put(tree == 1, slot, target),
             Says::Source(range) => self.sources.entry(key).or_default().push(range),
             Says::SessionOf { tree, session } => {
-                let fragment = self.fragments.entry(key).or_default();
-                let affinity = fragment.affinity.get_or_insert_with(no_sessions);
-                if let Affinity::Frontend(sessions) = affinity.as_mut() {
-                    sessions[tree] = Some(session);
-                }
+                self.fragment(key).set_session(tree, Some(session));
             }
             Says::SessionSlot { slot, id } => self.session(key).slots.push((slot, id)),
             Says::SessionEndpoint { id, target } => {
                 _ = self.session(key).endpoints.insert(id, target)
             }
-            Says::Timeout { seconds, label } => self.session(key).timeouts.push((seconds, label)),
+            Says::Timeout { seconds, label } => {
+                self.session(key).timeouts.push((seconds, label.map(Arc::from)));
+            }
         }
+    }
+
+    fn fragment(&mut self, key: Key) -> &mut KeptFragment {
+        self.fragments.entry(key).or_default()
     }
 
     fn session(&mut self, key: Key) -> &mut FoundSession {
         self.sessions.entry(key).or_default()
     }
 
+    /// The set is read once more, from its start.
+    fn forget(&mut self, placed: &Placed) {
+        let fragments = self.fragments.iter_mut().filter(|(key, _)| key.kind() == placed.kind);
+        let fragments = fragments.map(|(_, fragment)| fragment);
+        let sessions = self.sessions.values_mut();
+        match placed.role {
+            Role::Member(bit) => fragments.for_each(|found| found.remove_membership(bit)),
+            Role::Slot(_) if placed.kind == KeyKind::Session => {
+                sessions.for_each(|found| found.slots.clear());
+            }
+            Role::Slot(tree) => fragments.for_each(|found| found.empty(tree == 1)),
+            Role::SourceRange => self.sources.clear(),
+            Role::Session(tree) => fragments.for_each(|found| found.set_session(tree, None)),
+            Role::SessionEndpoint => sessions.for_each(|found| found.endpoints.clear()),
+            Role::Timeout(seconds) => {
+                sessions.for_each(|found| found.timeouts.retain(|(known, _)| *known != seconds));
+            }
+            Role::Clients => {}
+        }
+    }
+
     /// What was found of each key, and elements that make no sense without others.
-    fn finish(mut self, layout: &Layout) -> (HashMap<Key, Fragment>, Vec<SetElements>) {
+    fn finish(mut self, layout: &Layout) -> (HashMap<Key, KeptFragment>, Vec<SetElements>) {
         for (key, mut ranges) in self.sources {
             ranges.sort_unstable();
-            self.fragments.entry(key).or_default().ranges = ranges.into();
+            self.fragments.entry(key).or_default().set_ranges(ranges.into());
         }
+        self.fragments.values_mut().for_each(KeptFragment::finish);
         let mut strays = Vec::new();
         for (key, session) in self.sessions {
-            let fragment = self.fragments.entry(key).or_default();
-            strays.extend(session.into_fragment(layout, &key, fragment));
+            let kept = self.fragments.entry(key).or_default();
+            let mut fragment = Fragment::restore(kept);
+            strays.extend(session.into_fragment(layout, &key, &mut fragment));
+            *kept = fragment.keep();
         }
         (self.fragments, strays)
     }
 }
 
-fn no_sessions() -> Box<Affinity> {
-    Box::new(Affinity::Frontend([None; 2]))
-}
-
 fn class_id(view: &ElementView<'_>) -> Option<u32> {
     elements::class_id_from_bytes(value_of(view)?)
-}
-
-/// Elements come in no order, so the slots grow as needed.
-fn put(slots: &mut Box<[Option<Target>]>, slot: usize, target: Target) {
-    if slot >= slots.len() {
-        let mut grown = std::mem::take(slots).into_vec();
-        grown.resize(slot + 1, None);
-        *slots = grown.into_boxed_slice();
-    }
-    slots[slot] = Some(target);
 }
 
 fn value_of<'a>(view: &ElementView<'a>) -> Option<&'a [u8]> {

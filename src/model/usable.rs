@@ -4,6 +4,7 @@
 //! none, those that still serve while they terminate. The fallback is decided separately for the
 //! whole cluster and for this node.
 
+use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -17,12 +18,28 @@ use super::stored::StoredSlice;
 use super::{Conditions, ServicePort, Zones};
 
 /// Where a packet can go: an endpoint's address and port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
     /// The endpoint's address.
     pub address: IpAddr,
     /// The endpoint's port.
     pub port: NonZeroU16,
+}
+
+/// In as few steps as possible: services of thousands of endpoints look up each of them.
+impl Hash for Target {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let port = self.port.get();
+        match self.address {
+            IpAddr::V4(address) => {
+                state.write_u64(u64::from(address.to_bits()) << 16 | u64::from(port));
+            }
+            IpAddr::V6(address) => {
+                state.write_u128(address.to_bits());
+                state.write_u16(port);
+            }
+        }
+    }
 }
 
 /// The endpoints of one service port and family that may be used now.
