@@ -24,6 +24,11 @@ impl Backlog {
     /// Adds services that were touched together.
     pub(super) fn add(&mut self, names: impl ExactSizeIterator<Item = ObjectName>) {
         let lane = if names.len() <= SMALL_CHANGE { Lane::Fast } else { Lane::Slow };
+        self.add_to(lane, names);
+    }
+
+    /// Adds services to a lane.
+    pub(super) fn add_to(&mut self, lane: Lane, names: impl Iterator<Item = ObjectName>) {
         for name in names {
             let is_new = self.waiting.insert(name.clone());
             if is_new || lane == Lane::Fast {

@@ -148,7 +148,12 @@ impl Engine {
             self.render_tables();
         }
         self.touched.services.iter().for_each(|name| self.desired.readmit(name));
-        self.backlog.add(self.touched.services.drain());
+        let services = self.touched.services.drain();
+        // The first list comes in many small parts, and nothing is committed before it is whole.
+        match self.cluster.is_listed() {
+            true => self.backlog.add(services),
+            false => self.backlog.add_to(Lane::Slow, services),
+        }
         // After a large change its room is given back.
         self.touched.services.shrink_to(SMALL_CHANGE);
     }
@@ -323,10 +328,13 @@ impl Engine {
         }
     }
 
-    /// Renders small changes, and of large ones what fits about `budget` bytes. Whether it was
-    /// not interrupted.
+    /// Renders of small changes what fits about `budget` bytes, and then of large ones. Whether it
+    /// was not interrupted.
     fn render(&mut self, budget: usize, interrupted: impl Fn() -> bool) -> bool {
-        while let Some(name) = self.backlog.next(Lane::Fast) {
+        let end = plan::estimate(&self.desired) + budget;
+        while plan::estimate(&self.desired) < end
+            && let Some(name) = self.backlog.next(Lane::Fast)
+        {
             self.render_service(&name, Lane::Fast);
         }
         let mut rendered = 0;
