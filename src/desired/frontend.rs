@@ -285,12 +285,11 @@ impl<'a> PortRenderer<'a> {
         let (family, protocol) = (self.layout.family, self.port.protocol);
         let service = self.service.name.clone();
         let owner = Owner { service, protocol, port: self.port.port.get(), list };
-        let found = users.iter().filter_map(|(key, tree)| {
-            match book.tracker.kept(key)?.affinity()? {
+        let found =
+            users.iter().filter_map(|(key, tree)| match book.tracker.kept(key)?.affinity()? {
                 Affinity::Frontend(sessions) => sessions[*tree],
                 Affinity::Session { .. } => None,
-            }
-        });
+            });
         let Some(session) = book.sessions.of(family).session(owner, timeout, found) else {
             self.rendered.problems.push(no_session(self.service, self.port));
             return None;
