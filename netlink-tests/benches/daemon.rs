@@ -91,6 +91,9 @@ impl Bench {
         let before = self.generation();
         let start = Instant::now();
         self.api.push_all(objects);
+        while self.generation() == before {
+            assert!(start.elapsed() < LIMIT, "no commit in {LIMIT:?}");
+        }
         let took = self.settled() - start;
         let commits = self.generation() - before;
         println!("| {what} | {:.3} s | {commits} | {} |", took.as_secs_f64(), memory(daemon));
