@@ -14,7 +14,7 @@ FUZZ_TARGETS = attributes dump events manifests
 KERNEL_TESTS = packets affinity policies changes nodeports source_ranges local_detection conntrack ruleset pieces \
 	messages transaction wire fake unusual daemon cli
 
-.PHONY: help build demo test test-kernel bench bench-code bench-daemon fuzz lint docs deny clean
+.PHONY: help build demo test test-kernel bench bench-kernel bench-code bench-daemon fuzz lint docs deny clean
 
 help: ## List what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -54,6 +54,11 @@ bench-daemon: ## Measure memory, start and large changes of the daemon at 50,000
 	cargo build --locked --release --bin deltaproxy
 	cargo bench --locked --package netlink-tests --bench daemon --no-run
 	$(IN_NAMESPACES) cargo bench --offline --package netlink-tests --bench daemon
+
+bench-kernel: ## Measure small sizes on another kernel, as test-kernel; ratios count
+	cargo build --locked --release --bin deltaproxy
+	sh netlink-tests/in-kernel "$(TARGET_DIR)/release/deltaproxy" \
+		bench --sizes 100,1000,10000 --changes 300 --rate 0
 
 bench-code: ## Measure each stage of an update in user space, without the kernel
 	cargo bench --locked --package deltaproxy --bench code
