@@ -240,6 +240,33 @@ mod tests {
         assert_eq!(size_of::<Ipv4Slot>(), 6);
     }
 
+    #[test]
+    fn what_is_read_twice_can_be_taken_back() {
+        let target = |last: u8| Target { address: [10, 0, 0, last].into(), port: NonZeroU16::MIN };
+        let mut kept = KeptFragment::default();
+        kept.add_membership(0, Some("default/web"));
+        kept.put(false, 1, target(1));
+        kept.put(true, 0, target(2));
+        kept.set_session(1, Some(Session::new(Session::FIRST)));
+        let whole = Fragment::restore(&kept);
+
+        kept.add_membership(5, None);
+        kept.remove_membership(5);
+        kept.set_session(0, Some(Session::new(Session::LAST)));
+        kept.set_session(0, None);
+        kept.empty(false);
+        kept.put(false, 1, target(1));
+        kept.empty(true);
+        kept.put(true, 0, target(2));
+        assert_eq!(Fragment::restore(&kept), whole);
+
+        kept.set_session(1, None);
+        kept.empty(false);
+        kept.empty(true);
+        let label = Some("default/web".into());
+        assert_eq!(Fragment::restore(&kept), Fragment { label, ..Fragment::member(1) });
+    }
+
     fn any_slot() -> impl Strategy<Value = Option<Target>> {
         let v4 = any::<[u8; 4]>().prop_map(IpAddr::from);
         let v6 = any::<[u8; 16]>().prop_map(IpAddr::from);
