@@ -50,6 +50,12 @@ bench: ## Measure updates and packets at 1,000, 10,000 and 50,000 services
 	cargo bench --locked --package netlink-tests --bench beside --bench sessions --no-run
 	$(IN_NAMESPACES) cargo bench --offline --package netlink-tests --bench beside --bench sessions
 
+bench-publish: ## Measure what docs/performance.md says, and draw its plot
+	cargo build --locked --release --bin deltaproxy
+	"$(TARGET_DIR)/release/deltaproxy" bench --sizes 1000,50000 --distribution even --traffic \
+		--json "$(TARGET_DIR)/performance.json" --svg docs/performance.svg
+	"$(TARGET_DIR)/release/deltaproxy" bench --services 1000 --distribution even --baseline nft
+
 bench-daemon: ## Measure memory, start and large changes of the daemon at 50,000 services
 	cargo build --locked --release --bin deltaproxy
 	cargo bench --locked --package netlink-tests --bench daemon --no-run
