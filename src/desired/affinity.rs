@@ -17,7 +17,11 @@
 //! finds no endpoint here goes on as if there were no affinity.
 //!
 //! The priority of a locally sent packet could reach a queueing discipline, so it is cleared
-//! after routing.
+//! after routing: that of the first packet of each flow whose destination was translated.
+//!
+//! A packet that sees one set before a commit and the next one after it may draw no endpoint and
+//! store the session itself as what its client remembers. That leads nowhere, so the next
+//! connection forgets it.
 
 use std::time::Duration;
 
@@ -100,9 +104,10 @@ pub enum Affinity {
     },
 }
 
-/// Most endpoints of a session. There are twice as many numbers, so one that was given back is not
-/// taken again before its clients' elements have expired, or nearly so.
-pub(super) const LIMIT: u32 = 16_384;
+/// Most endpoints of a session. There are four times as many numbers: endpoints that the kernel
+/// has, those that were rendered last and new ones may all be others, and a number that was given
+/// back is taken again as late as possible.
+pub(super) const LIMIT: u32 = 8_192;
 
 /// The tree that draws an endpoint of a session.
 pub(super) const TREE: Tree = Tree {

@@ -108,14 +108,16 @@ impl Fragment {
         if self.distance(goal) <= budget {
             return goal.clone();
         }
-        let budget = if goal.endpoint_ids().is_some() { budget / 2 } else { budget };
+        let is_session = self.endpoint_ids().or(goal.endpoint_ids()).is_some();
+        let budget = if is_session { budget / 2 } else { budget };
         let is_freed = self.sets & FIREWALL != 0 && goal.sets & FIREWALL == 0;
         if !is_freed && self.ranges != goal.ranges {
             // Ranges are complete before they are asked, and asked until they begin to go.
             return Self { ranges: self.ranges_towards(goal, budget), ..self.clone() };
         }
         let guarded = Self { ranges: self.ranges.clone(), ..goal.clone() };
-        self.slots_towards(&guarded, budget).with_ids_of(self, goal)
+        let next = self.slots_towards(&guarded, budget);
+        if next == guarded { next } else { next.with_ids_of(self, goal) }
     }
 
     /// Ranges that are out of place go first: they could overlap those that come.
@@ -153,6 +155,12 @@ impl Fragment {
 
     /// Makes the slots that stay and the sets right first; the tail is out of use from then on.
     fn shrink_towards(&self, goal: &Self, budget: usize) -> Self {
+        let mut slots = self.slots.clone();
+        let mut differing = slots.iter_mut().zip(&goal.slots).filter(|(old, new)| old != new);
+        (&mut differing).take(budget / 2).for_each(|(old, new)| *old = *new);
+        if differing.next().is_some() && budget > 1 {
+            return Self { slots, ..self.clone() };
+        }
         let tail = &self.slots[goal.slots.len()..];
         let head = Self { slots: [&goal.slots, tail].concat().into(), ..goal.clone() };
         let head = head.with_ids_of(self, goal);
@@ -251,6 +259,36 @@ mod tests {
                 assert!(now.distance(&next) <= 40);
                 (now, steps) = (next, steps + 1);
                 assert!(steps < 10);
+            }
+        }
+    }
+
+    fn session(layout: &Layout, endpoints: std::ops::Range<u32>) -> Fragment {
+        let ids = endpoints.clone().map(|n| u16::try_from(n).unwrap()).collect();
+        let affinity = Some(Box::new(Affinity::Session { timeout: 60, ids }));
+        let slots = endpoints.map(|n| Some(target(n))).collect::<Vec<_>>().into();
+        let count = layout.session_memberships(1);
+        Fragment { slots, affinity, ..Fragment::member(count) }
+    }
+
+    #[test]
+    fn a_session_comes_changes_and_goes_in_steps_of_any_size() {
+        let layout = Layout::new(Family::Ip);
+        let states = [
+            Fragment::default(),
+            session(&layout, 1..40),
+            session(&layout, 20..50),
+            Fragment::default(),
+        ];
+        for (budget, pair) in (0..12).flat_map(|budget| states.windows(2).map(move |p| (budget, p)))
+        {
+            let (mut now, goal, mut steps) = (pair[0].clone(), &pair[1], 0);
+            while now != *goal {
+                now = now.step_towards(goal, budget);
+                let right = |(id, target): (u16, Target)| target == self::target(u32::from(id));
+                assert!(now.session_slots().flatten().all(right), "{now:?}");
+                steps += 1;
+                assert!(steps < 200, "no end with {budget} elements in a step: {now:?}");
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ahash::HashSet;
 
@@ -55,6 +56,8 @@ pub(super) struct Rendered {
 pub(super) struct SessionBook<'a> {
     /// Those that services have, by table.
     pub(super) sessions: &'a mut SessionTables,
+    /// Seconds that the service remembers clients, if it has affinity.
+    pub(super) timeout: Option<u32>,
     /// What the kernel holds, maybe with sessions of an earlier run.
     pub(super) tracker: &'a Tracker<Key, Fragment>,
 }
@@ -271,7 +274,7 @@ impl<'a> PortRenderer<'a> {
     /// The session of one list of endpoints, if clients are to be led back and there is a frontend
     /// that uses the list.
     fn add_session(&mut self, list: List, book: &mut SessionBook<'_>) -> Option<Session> {
-        let timeout = u32::try_from(self.service.session_affinity?.as_secs()).ok()?;
+        let timeout = book.timeout?;
         let endpoints = match list {
             List::Cluster => &self.cluster,
             List::Local => &self.local,
@@ -282,16 +285,32 @@ impl<'a> PortRenderer<'a> {
         }
         let limit = endpoints.len().min(affinity::LIMIT as usize);
         let all = shared(&endpoints[..limit]);
+        if endpoints.len() > limit {
+            let message = format!("of its endpoints only the first {limit} are used");
+            self.add_problem(&message);
+        }
+        if self.service.session_affinity != Some(Duration::from_secs(timeout.into())) {
+            let message = format!(
+                "clients are remembered for {timeout} seconds: so many timeouts are in use that \
+                 it gets one of another service"
+            );
+            self.add_problem(&message);
+        }
         let (family, protocol) = (self.layout.family, self.port.protocol);
         let service = self.service.name.clone();
         let owner = Owner { service, protocol, port: self.port.port.get(), list };
-        let found =
-            users.iter().filter_map(|(key, tree)| match book.tracker.kept(key)?.affinity()? {
+        let found = users.iter().filter_map(|(key, tree)| {
+            let kept = book.tracker.kept(key)?;
+            // Of two claims on an address, the other's may have been granted.
+            let is_own = kept.label() == Some(&self.label);
+            match kept.affinity().filter(|_| is_own)? {
                 Affinity::Frontend(sessions) => sessions[*tree],
                 Affinity::Session { .. } => None,
-            });
-        let Some(session) = book.sessions.of(family).session(owner, timeout, found) else {
-            self.rendered.problems.push(no_session(self.service, self.port));
+            }
+        });
+        let Some(session) = book.sessions.of(family).session(owner, found) else {
+            let count = Session::LAST - Session::FIRST + 1;
+            self.add_problem(&format!("there is none: all {count} sessions are taken"));
             return None;
         };
         let fragment = Fragment {
@@ -303,6 +322,14 @@ impl<'a> PortRenderer<'a> {
         let key = Key::Session { family, protocol, session };
         self.rendered.wanted.push(Wanted { key, fragment, endpoints });
         Some(session)
+    }
+
+    fn add_problem(&mut self, message: &str) {
+        self.rendered.problems.push(Problem {
+            object: format!("Service {}", self.service.name),
+            field: "spec.sessionAffinity".to_owned(),
+            message: format!("port {}: {message}", self.port.port),
+        });
     }
 
     /// The frontends that choose from a list of endpoints, with the index of the tree they use.
@@ -351,18 +378,6 @@ impl<'a> PortRenderer<'a> {
         for target in &*self.local {
             self.rendered.add_member(Key::Hairpin(*target, self.port.protocol), HAIRPIN);
         }
-    }
-}
-
-fn no_session(service: &Service, port: &ServicePort) -> Problem {
-    Problem {
-        object: format!("Service {}", service.name),
-        field: "spec.sessionAffinity".to_owned(),
-        message: format!(
-            "port {} goes without: the {} sessions that the tables can tell apart are taken",
-            port.port,
-            Session::LAST - Session::FIRST + 1
-        ),
     }
 }
 

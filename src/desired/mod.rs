@@ -18,6 +18,7 @@ mod serving;
 mod sessions;
 mod slots;
 mod source_ranges;
+mod timeouts;
 
 pub use fragment::Fragment;
 pub use kept::KeptFragment;
@@ -39,6 +40,7 @@ use self::frontend::{SessionBook, Wanted};
 use self::owned::OwnedKeys;
 use self::serving::Serving;
 use self::sessions::SessionTables;
+use self::timeouts::Timeouts;
 use crate::diff::{Lane, Tracker};
 use crate::model::{Cluster, ObjectName, Problem};
 use crate::nft::Family;
@@ -55,6 +57,7 @@ pub struct Desired {
     claims: Claims,
     serving: Serving,
     sessions: SessionTables,
+    timeouts: Timeouts,
     owned: HashMap<ObjectName, OwnedKeys>,
     node_port_ips: Vec<IpAddr>,
     /// Services that the kernel refused; they are out until they change.
@@ -150,7 +153,13 @@ impl Desired {
 
     /// The timeouts that services with session affinity ask for, in seconds.
     pub fn affinity_timeouts(&self) -> BTreeSet<u32> {
-        self.sessions.timeouts()
+        self.timeouts.all()
+    }
+
+    /// States how long the service is to remember clients, if it has affinity. To be told before it
+    /// is rendered.
+    pub fn ask_timeout(&mut self, name: &ObjectName, seconds: Option<u32>) {
+        self.timeouts.ask(name, seconds);
     }
 
     /// Sets the addresses that accept traffic to node ports.
@@ -213,7 +222,8 @@ impl Desired {
             .filter(|_| !self.excluded.contains(name))
             .map(|view| {
                 let (sessions, tracker) = (&mut self.sessions, &self.tracker);
-                frontend::render(&view, &self.layouts, SessionBook { sessions, tracker })
+                let timeout = self.timeouts.of(name);
+                frontend::render(&view, &self.layouts, SessionBook { sessions, timeout, tracker })
             })
             .unwrap_or_default();
         problems.append(&mut rendered.problems);

@@ -3,8 +3,6 @@
 //! Numbers go round: one that was given back is taken again as late as possible, so that what
 //! clients remember of the former holder has expired by then.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use ahash::{HashMap, HashSet};
 
 use super::Fragment;
@@ -49,11 +47,6 @@ impl SessionTables {
             Family::Ip6 => v6,
         }
     }
-
-    /// The timeouts that sessions have, in seconds.
-    pub(super) fn timeouts(&self) -> BTreeSet<u32> {
-        self.0.iter().flat_map(|sessions| sessions.timeouts.keys().copied()).collect()
-    }
 }
 
 /// The sessions that services ask for in one table.
@@ -64,14 +57,11 @@ pub(super) struct Sessions {
     /// Sessions that were found in the kernel.
     found: HashSet<Session>,
     last: u32,
-    /// Sessions by timeout in seconds.
-    timeouts: BTreeMap<u32, usize>,
 }
 
 #[derive(Debug)]
 struct Entry {
     owner: Owner,
-    timeout: u32,
     last_endpoint: u32,
     /// Numbers of the endpoints that it has.
     ids: HashMap<Target, EndpointId>,
@@ -86,31 +76,21 @@ impl Sessions {
     }
 
     /// The session of `owner`: the one it has, or the one that its frontends were found with, or a
-    /// new one. `None` if all numbers are taken. `timeout` is in seconds.
+    /// new one. `None` if all numbers are taken.
     pub(super) fn session(
         &mut self,
         owner: Owner,
-        timeout: u32,
         found: impl Iterator<Item = Session>,
     ) -> Option<Session> {
-        let session = match self.by_owner.get(&owner) {
-            Some(session) => *session,
-            None => {
-                let mut found = found.filter(|session| !self.entries.contains_key(session));
-                let found = found.next();
-                found.or_else(|| self.free())?
-            }
-        };
-        *self.timeouts.entry(timeout).or_default() += 1;
-        let entry =
-            Entry { owner: owner.clone(), timeout, last_endpoint: 0, ids: HashMap::default() };
-        if let Some(former) = self.entries.get_mut(&session) {
-            forget(&mut self.timeouts, former.timeout);
-            former.timeout = timeout;
-        } else {
-            self.entries.insert(session, entry);
-            self.by_owner.insert(owner, session);
+        if let Some(session) = self.by_owner.get(&owner) {
+            return Some(*session);
         }
+        let mut found = found.filter(|session| !self.entries.contains_key(session));
+        let found = found.next();
+        let session = found.or_else(|| self.free())?;
+        let entry = Entry { owner: owner.clone(), last_endpoint: 0, ids: HashMap::default() };
+        self.entries.insert(session, entry);
+        self.by_owner.insert(owner, session);
         Some(session)
     }
 
@@ -128,8 +108,8 @@ impl Sessions {
     }
 
     /// The number of the endpoint in each slot: what `installed` or the last rendering gave it, or a
-    /// new one. The session has fewer endpoints than half of the numbers, so one is free even if all
-    /// are replaced.
+    /// new one. There are more numbers than endpoints that the kernel has, that were rendered last and
+    /// that are new, so one is always free.
     pub(super) fn endpoint_ids(
         &mut self,
         session: Session,
@@ -144,7 +124,7 @@ impl Sessions {
                 .flat_map(|fragment| fragment.session_slots().flatten())
                 .map(|(id, target)| (target, id)),
         );
-        let taken: HashSet<EndpointId> = known.values().copied().collect();
+        let mut taken: HashSet<EndpointId> = known.values().copied().collect();
         if entry.last_endpoint == 0 {
             let highest = taken.iter().copied().max();
             entry.last_endpoint = highest.map_or(0, |highest| u32::from(highest) + DISTANCE);
@@ -152,7 +132,7 @@ impl Sessions {
         let mut next = || loop {
             entry.last_endpoint = entry.last_endpoint % u32::from(LAST_ENDPOINT) + 1;
             let id = EndpointId::try_from(entry.last_endpoint).unwrap_or(LAST_ENDPOINT);
-            if !taken.contains(&id) {
+            if taken.insert(id) {
                 return id;
             }
         };
@@ -169,16 +149,6 @@ impl Sessions {
     pub(super) fn release(&mut self, session: Session) {
         if let Some(entry) = self.entries.remove(&session) {
             self.by_owner.remove(&entry.owner);
-            forget(&mut self.timeouts, entry.timeout);
-        }
-    }
-}
-
-fn forget(timeouts: &mut BTreeMap<u32, usize>, timeout: u32) {
-    if let Some(count) = timeouts.get_mut(&timeout) {
-        *count -= 1;
-        if *count == 0 {
-            timeouts.remove(&timeout);
         }
     }
 }
@@ -188,15 +158,15 @@ mod tests {
     use std::num::NonZeroU16;
 
     use super::*;
-    use crate::desired::affinity::Affinity;
+    use crate::desired::affinity::{Affinity, LIMIT};
 
     fn owner(port: u16) -> Owner {
         let service = ObjectName::namespaced("default", "web");
         Owner { service, protocol: Protocol::Tcp, port, list: List::Cluster }
     }
 
-    fn session(sessions: &mut Sessions, port: u16, timeout: u32) -> u32 {
-        sessions.session(owner(port), timeout, std::iter::empty()).unwrap().number()
+    fn session(sessions: &mut Sessions, port: u16) -> u32 {
+        sessions.session(owner(port), std::iter::empty()).unwrap().number()
     }
 
     fn slots(numbers: &[u8]) -> Slots {
@@ -215,10 +185,10 @@ mod tests {
     #[test]
     fn a_number_that_was_given_back_is_not_taken_next() {
         let mut sessions = Sessions::default();
-        assert_eq!(session(&mut sessions, 80, 60), Session::FIRST);
-        assert_eq!(session(&mut sessions, 80, 90), Session::FIRST, "it keeps its number");
+        assert_eq!(session(&mut sessions, 80), Session::FIRST);
+        assert_eq!(session(&mut sessions, 80), Session::FIRST, "it keeps its number");
         sessions.release(Session::new(Session::FIRST));
-        assert_eq!(session(&mut sessions, 80, 60), Session::FIRST + 1);
+        assert_eq!(session(&mut sessions, 80), Session::FIRST + 1);
     }
 
     #[test]
@@ -226,36 +196,45 @@ mod tests {
         let mut sessions = Sessions::default();
         let found = Session::new(7);
         sessions.observe([found].into_iter());
-        assert_eq!(session(&mut sessions, 80, 60), 7 + DISTANCE + 1);
-        let kept = sessions.session(owner(443), 60, [found].into_iter());
+        assert_eq!(session(&mut sessions, 80), 7 + DISTANCE + 1);
+        let kept = sessions.session(owner(443), [found].into_iter());
         assert_eq!(kept, Some(found));
-        let other = sessions.session(owner(444), 60, [found].into_iter());
+        let other = sessions.session(owner(444), [found].into_iter());
         assert_ne!(other, Some(found));
     }
 
     #[test]
     fn numbers_go_round_and_end() {
         let mut sessions = Sessions { last: Session::LAST, ..Sessions::default() };
-        assert_eq!(session(&mut sessions, 80, 60), Session::FIRST);
+        assert_eq!(session(&mut sessions, 80), Session::FIRST);
         sessions.found = (Session::FIRST..=Session::LAST).map(Session::new).collect();
-        assert_eq!(sessions.session(owner(81), 60, std::iter::empty()), None);
+        assert_eq!(sessions.session(owner(81), std::iter::empty()), None);
     }
 
     #[test]
-    fn timeouts_are_known_as_long_as_a_session_has_them() {
+    fn endpoints_that_are_all_replaced_twice_without_a_commit_have_numbers_of_their_own() {
         let mut sessions = Sessions::default();
-        session(&mut sessions, 80, 60);
-        session(&mut sessions, 81, 60);
-        session(&mut sessions, 80, 90);
-        assert!(sessions.timeouts.keys().eq(&[60, 90]));
-        sessions.release(Session::new(Session::FIRST + 1));
-        assert!(sessions.timeouts.keys().eq(&[90]));
+        let session = Session::new(session(&mut sessions, 80));
+        let many = |first: u32| -> Slots {
+            let port = NonZeroU16::new(8080).unwrap();
+            let address = |n: u32| std::net::Ipv4Addr::from(first + n).into();
+            (0..LIMIT).map(|n| Some(Target { address: address(n), port })).collect()
+        };
+        let installed_slots = many(0x0a00_0000);
+        let ids = sessions.endpoint_ids(session, None, &installed_slots);
+        let affinity = Some(Box::new(Affinity::Session { timeout: 60, ids }));
+        let installed = Fragment { slots: installed_slots, affinity, ..Fragment::default() };
+        for first in [0x0b00_0000, 0x0c00_0000] {
+            let ids = sessions.endpoint_ids(session, Some(&installed), &many(first));
+            let different: HashSet<_> = ids.iter().collect();
+            assert_eq!(different.len(), ids.len());
+        }
     }
 
     #[test]
     fn an_endpoint_keeps_its_number_and_one_that_returns_gets_another() {
         let mut sessions = Sessions::default();
-        let session = Session::new(session(&mut sessions, 80, 60));
+        let session = Session::new(session(&mut sessions, 80));
         let all = sessions.endpoint_ids(session, None, &slots(&[1, 2, 3]));
         assert_eq!(*all, [1, 2, 3]);
         let all = fragment(&[1, 2, 3], all);
@@ -271,7 +250,7 @@ mod tests {
     #[test]
     fn after_a_restart_numbers_are_left_free_that_may_be_remembered() {
         let mut sessions = Sessions::default();
-        let session = Session::new(session(&mut sessions, 80, 60));
+        let session = Session::new(session(&mut sessions, 80));
         let found = fragment(&[1], Box::new([5]));
         let ids = sessions.endpoint_ids(session, Some(&found), &slots(&[1, 2]));
         assert_eq!(u32::from(ids[1]), 5 + DISTANCE + 1);

@@ -141,9 +141,11 @@ impl Engine {
         if node {
             self.render_node_ports();
         }
-        let services = self.touched.services.iter();
-        let timeouts = services.filter_map(|name| self.cluster.session_affinity(name));
-        let is_new_timeout = self.affinity_timeouts.add(timeouts);
+        for name in &self.touched.services {
+            let timeout = self.cluster.session_affinity(name);
+            self.desired.ask_timeout(name, timeout);
+        }
+        let is_new_timeout = self.affinity_timeouts.add(self.desired.affinity_timeouts());
         if is_new_timeout || service_cidrs || (node && self.routing.rules_depend_on_node()) {
             self.render_tables();
         }

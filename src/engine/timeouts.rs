@@ -1,7 +1,6 @@
 //! For which timeouts of session affinity the tables have chains.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use super::read_back::Found;
 use crate::desired::Layout;
@@ -13,9 +12,8 @@ pub(super) struct Timeouts(BTreeSet<u32>);
 
 impl Timeouts {
     /// Adds those that services ask for; whether one is new.
-    pub(super) fn add(&mut self, timeouts: impl Iterator<Item = Duration>) -> bool {
-        // The API allows a day at most.
-        self.extend(timeouts.filter_map(|timeout| u32::try_from(timeout.as_secs()).ok()))
+    pub(super) fn add(&mut self, timeouts: impl IntoIterator<Item = u32>) -> bool {
+        self.extend(timeouts.into_iter())
     }
 
     /// Adds those that the kernel's tables have; whether one is new.
@@ -33,7 +31,7 @@ impl Timeouts {
         }))
     }
 
-    /// Forgets all but those that sessions have; whether there was another.
+    /// Forgets all but those that services ask for; whether there was another.
     pub(super) fn keep_only(&mut self, used: BTreeSet<u32>) -> bool {
         let differ = self.0 != used;
         self.0 = used;

@@ -4,7 +4,6 @@
 //! the service address ranges walk over more than one service.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
 use ahash::{HashMap, HashSet};
 
@@ -106,9 +105,11 @@ impl Cluster {
         Some(self.services.get(name)?.service.as_ref()?.object.created)
     }
 
-    /// How long the service of this name remembers clients, if it has session affinity.
-    pub fn session_affinity(&self, name: &ObjectName) -> Option<Duration> {
-        self.services.get(name)?.service.as_ref()?.object.session_affinity()
+    /// How many seconds the service of this name is to remember clients, if it has session affinity.
+    pub fn session_affinity(&self, name: &ObjectName) -> Option<u32> {
+        let timeout = self.services.get(name)?.service.as_ref()?.object.session_affinity()?;
+        // The API allows a day at most.
+        u32::try_from(timeout.as_secs()).ok().filter(|seconds| *seconds > 0)
     }
 
     /// Names of all routed services, in no order.

@@ -1,0 +1,92 @@
+//! How long services with session affinity remember their clients.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use ahash::HashMap;
+
+use crate::model::ObjectName;
+
+/// Different timeouts that services have at once. Each has two chains and a set of its own in both
+/// tables and a rule that packets pass, so there are to be few of them.
+const LIMIT: usize = 64;
+
+/// The timeout of each service that has affinity, in seconds.
+#[derive(Debug, Default)]
+pub(super) struct Timeouts {
+    by_service: HashMap<ObjectName, u32>,
+    services: BTreeMap<u32, usize>,
+}
+
+impl Timeouts {
+    /// What a service asks for: `None` if it has no affinity. Beyond [`LIMIT`] different timeouts
+    /// it gets the next longer one that another service has, or the longest.
+    pub(super) fn ask(&mut self, service: &ObjectName, seconds: Option<u32>) {
+        if let Some(former) = self.by_service.remove(service)
+            && let Some(count) = self.services.get_mut(&former)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.services.remove(&former);
+            }
+        }
+        if let Some(seconds) = seconds {
+            let granted = self.granted(seconds);
+            self.by_service.insert(service.clone(), granted);
+            *self.services.entry(granted).or_default() += 1;
+        }
+    }
+
+    fn granted(&self, seconds: u32) -> u32 {
+        if self.services.len() < LIMIT {
+            return seconds;
+        }
+        let longer = self.services.range((Bound::Included(seconds), Bound::Unbounded)).next();
+        longer.or(self.services.last_key_value()).map_or(seconds, |(seconds, _)| *seconds)
+    }
+
+    /// What a service has.
+    pub(super) fn of(&self, service: &ObjectName) -> Option<u32> {
+        self.by_service.get(service).copied()
+    }
+
+    /// All timeouts that services have.
+    pub(super) fn all(&self) -> BTreeSet<u32> {
+        self.services.keys().copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(number: u32) -> ObjectName {
+        ObjectName::namespaced("default", &number.to_string())
+    }
+
+    #[test]
+    fn a_timeout_is_known_as_long_as_a_service_has_it() {
+        let mut timeouts = Timeouts::default();
+        timeouts.ask(&service(1), Some(60));
+        timeouts.ask(&service(2), Some(60));
+        timeouts.ask(&service(1), Some(90));
+        assert_eq!(timeouts.all(), [60, 90].into());
+        timeouts.ask(&service(2), None);
+        assert_eq!((timeouts.all(), timeouts.of(&service(2))), ([90].into(), None));
+    }
+
+    #[test]
+    fn of_too_many_timeouts_the_next_longer_one_is_taken() {
+        let mut timeouts = Timeouts::default();
+        for number in 1..=64 {
+            timeouts.ask(&service(number), Some(number * 100));
+        }
+        timeouts.ask(&service(100), Some(150));
+        timeouts.ask(&service(101), Some(80_000));
+        assert_eq!(timeouts.of(&service(100)), Some(200));
+        assert_eq!(timeouts.of(&service(101)), Some(6_400));
+        timeouts.ask(&service(1), None);
+        timeouts.ask(&service(100), Some(150));
+        assert_eq!(timeouts.of(&service(100)), Some(150));
+    }
+}
