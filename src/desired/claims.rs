@@ -67,7 +67,9 @@ impl Claims {
             let former = std::mem::replace(holder, service.clone());
             self.forget_waiting(&key, service);
             self.wait(key, former.clone());
-            return Outcome::TakenFrom(former);
+            // The former may have become younger than another that waits and is older still.
+            let outcome = self.keep_or_yield(key, service, precedence);
+            return if outcome == Outcome::Held { Outcome::TakenFrom(former) } else { outcome };
         }
         let holder = holder.clone();
         match self.wait(key, service.clone()) {

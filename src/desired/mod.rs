@@ -530,6 +530,27 @@ mod tests {
     }
 
     #[test]
+    fn whoever_takes_an_address_from_a_service_that_became_younger_yields_to_the_oldest() {
+        let mut settled = Settled::default();
+        for (name, ip, created) in
+            [("a", "10.96.0.1", 0), ("b", "10.96.0.2", 1), ("c", "10.96.0.3", 2)]
+        {
+            settled.apply(is(with_external_ip(service(name, ip), created)));
+        }
+        // The holder is made anew, and another that waits is rendered before it.
+        let anew = is(with_external_ip(service("a", "10.96.0.1"), 9));
+        settled.cluster.apply(anew.clone(), &mut Touched::default());
+        settled.apply(slice_is(slice("c", &[(1, false)])));
+        settled.apply(anew);
+        let key = Key::Frontend {
+            address: IpAddr::from([192, 0, 2, 1]),
+            protocol: Protocol::Tcp,
+            port: NonZeroU16::new(80).unwrap(),
+        };
+        assert_eq!(settled.desired.service_of(&key).unwrap().as_str(), "default/b");
+    }
+
+    #[test]
     fn an_address_that_holder_and_waiting_service_give_back_together_is_removed() {
         let mut settled = Settled::default();
         settled.apply(is(with_external_ip(service("a", "10.96.0.1"), 0)));
