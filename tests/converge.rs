@@ -10,9 +10,11 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
+use std::time::Duration;
 
 use deltaproxy::cli::{Summary, converge};
 use deltaproxy::config::Routing;
+use deltaproxy::desired::affinity::Affinity;
 use deltaproxy::desired::elements::value_of;
 use deltaproxy::desired::{Fragment, KeptFragment, Key};
 use deltaproxy::diff::Keep;
@@ -46,6 +48,7 @@ prop_compose! {
         policies in any::<(bool, bool)>(),
         ranges in proptest::collection::vec(0u8..3, 0..3),
         node_port in proptest::option::of(0u16..2),
+        affinity in proptest::option::of(1u64..4),
     ) -> Event {
         let policy = |local| if local { TrafficPolicy::Local } else { TrafficPolicy::Cluster };
         let mut cluster_ips = vec![IpAddr::from([10, 96, 0, cluster_ip])];
@@ -54,6 +57,7 @@ prop_compose! {
         }
         Event::Service(Change::Is(Service {
             created,
+            session_affinity: affinity.map(Duration::from_secs),
             external_ips: external.iter().map(|n| IpAddr::from([192, 0, 2, *n])).collect(),
             load_balancer_ips: vec![IpAddr::from([192, 0, 2, 1])],
             source_ranges: ranges.iter().map(|n| (IpAddr::from([198, 51, 100, *n]), 24)).collect(),
@@ -107,6 +111,32 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
+/// Events that come before anything is committed.
+#[derive(Clone, Debug)]
+struct Burst {
+    events: Vec<Event>,
+    /// So many transactions are committed after it.
+    steps: usize,
+    /// The answer to one more is lost, and whether that one is applied.
+    lost: Option<bool>,
+}
+
+prop_compose! {
+    fn burst()(
+        events in proptest::collection::vec(event(), 1..5),
+        steps in 0usize..4,
+        lost in proptest::option::of(any::<bool>()),
+    ) -> Burst {
+        Burst { events, steps, lost }
+    }
+}
+
+/// As many cases of each test as `PROPTEST_CASES` says, or few.
+fn config() -> ProptestConfig {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    ProptestConfig { cases: cases.unwrap_or(48), ..ProptestConfig::default() }
+}
+
 fn engine() -> Engine {
     Engine::new(Routing::default(), TableFlags::default())
 }
@@ -124,25 +154,76 @@ fn settle(engine: &mut Engine, kernel: &mut Fake, max_batch: usize) {
     assert!(engine.is_settled());
 }
 
-/// What both tables hold, slots in no particular order.
-fn contents(kernel: &mut Fake) -> BTreeMap<Key, Fragment> {
+/// What both tables hold, slots in no particular order, and sessions by what they say instead of
+/// their numbers.
+fn contents(kernel: &mut Fake) -> BTreeMap<String, String> {
     let found = read_back(kernel, engine().layouts()).expect("the tables can be read");
-    let fragments = found.into_iter().flat_map(|found| {
+    let mut fragments = BTreeMap::new();
+    for found in found {
         assert!(found.contents.is_some() && found.cleanup.is_empty());
-        found.fragments
-    });
-    let sorted = |(key, kept): (Key, KeptFragment)| {
-        let mut fragment = Fragment::restore(&kept);
-        assert!(fragment.slots.iter().chain(&fragment.local_slots).all(Option::is_some));
-        fragment.slots.sort();
-        fragment.local_slots.sort();
-        (key, fragment)
+        fragments.extend(found.fragments);
+    }
+    let fragments: BTreeMap<Key, Fragment> =
+        fragments.iter().map(|(key, kept)| (*key, sorted(kept))).collect();
+    let mut texts = BTreeMap::new();
+    for (key, fragment) in &fragments {
+        let name = match key {
+            Key::Session { .. } => format!("session {}", session_text(fragment)),
+            _ => format!("{key:?}"),
+        };
+        let is_new = texts.insert(name.clone(), fragment_text(&fragments, key, fragment)).is_none();
+        assert!(is_new || matches!(key, Key::Session { .. }), "{name} is there twice");
+    }
+    texts
+}
+
+/// The fragment without the order of its slots and the numbers in them, each of which stands for
+/// one endpoint.
+fn sorted(kept: &KeptFragment) -> Fragment {
+    let mut fragment = Fragment::restore(kept);
+    assert!(fragment.slots.iter().chain(&fragment.local_slots).all(Option::is_some));
+    if let Some(Affinity::Session { ids, .. }) = fragment.affinity.as_deref_mut() {
+        let mut numbers = ids.to_vec();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), fragment.slots.len(), "each endpoint has a number of its own");
+        assert!(numbers.iter().all(|number| *number > 0));
+        *ids = Box::default();
+    }
+    fragment.slots.sort();
+    fragment.local_slots.sort();
+    fragment
+}
+
+fn session_text(fragment: &Fragment) -> String {
+    let Some(Affinity::Session { timeout, .. }) = fragment.affinity.as_deref() else {
+        panic!("{fragment:?} is no session");
     };
-    fragments.map(sorted).collect()
+    assert!(*timeout > 0 && !fragment.slots.is_empty());
+    let Fragment { sets, label, slots, .. } = fragment;
+    format!("{label:?} {sets:x} {timeout} s {slots:?}")
+}
+
+fn fragment_text(fragments: &BTreeMap<Key, Fragment>, key: &Key, fragment: &Fragment) -> String {
+    let sessions = match fragment.affinity.as_deref() {
+        Some(Affinity::Frontend(sessions)) => *sessions,
+        Some(Affinity::Session { .. }) => return String::new(),
+        None => [None; 2],
+    };
+    let protocol = match key {
+        Key::Frontend { protocol, .. } | Key::NodePort { protocol, .. } => *protocol,
+        _ => Protocol::Tcp,
+    };
+    let sessions = sessions.map(|session| {
+        let session = Key::Session { family: key.family(), protocol, session: session? };
+        Some(session_text(fragments.get(&session).expect("a frontend's session is there")))
+    });
+    let fragment = Fragment { affinity: None, ..fragment.clone() };
+    format!("{fragment:?} {sessions:?}")
 }
 
 /// What a daemon that starts now with these events would write.
-fn from_scratch(events: &[Event]) -> BTreeMap<Key, Fragment> {
+fn from_scratch(events: &[Event]) -> BTreeMap<String, String> {
     let (mut engine, mut kernel) = (engine(), Fake::new());
     engine.apply(events.to_vec());
     settle(&mut engine, &mut kernel, usize::MAX);
@@ -158,13 +239,16 @@ fn tamper(kernel: &mut Fake, number: u8) {
         1 => Operation::FlushSet(table(Family::Ip), text("service-ips")),
         2 => Operation::FlushSet(table(Family::Ip), text("endpoints")),
         3 => Operation::FlushSet(table(Family::Ip6), text("cluster-ips")),
+        4 => Operation::FlushSet(table(Family::Ip), text("affinity-slots")),
+        5 => Operation::FlushSet(table(Family::Ip), text("affinity-endpoints")),
+        6 => Operation::FlushSet(table(Family::Ip), text("affinity-services")),
         _ => Operation::FlushChain(table(Family::Ip6), text("services")),
     };
     kernel.commit(&Transaction { operations: vec![operation] }).expect("the table is there");
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn updates_one_by_one_end_where_a_fresh_start_ends(
@@ -180,9 +264,36 @@ proptest! {
     }
 
     #[test]
+    fn updates_in_bursts_end_where_a_fresh_start_ends(
+        bursts in proptest::collection::vec(burst(), 1..25),
+        max_batch in 600usize..30_000,
+    ) {
+        let (mut engine, mut kernel) = (engine(), Fake::new());
+        settle(&mut engine, &mut kernel, usize::MAX);
+        for burst in &bursts {
+            engine.apply(burst.events.clone());
+            for _ in 0..burst.steps {
+                let Some(step) = engine.next_step(max_batch) else { break };
+                kernel.commit(&step.transaction).expect("the kernel accepts every transaction");
+                engine.committed(step);
+            }
+            if let Some(is_applied) = burst.lost {
+                if let Some(step) = engine.next_step(max_batch).filter(|_| is_applied) {
+                    kernel.commit(&step.transaction).expect("the kernel accepts every transaction");
+                }
+                let found = read_back(&mut kernel, engine.layouts()).unwrap();
+                engine.observe(found);
+            }
+        }
+        settle(&mut engine, &mut kernel, max_batch);
+        let events: Vec<_> = bursts.into_iter().flat_map(|burst| burst.events).collect();
+        prop_assert_eq!(contents(&mut kernel), from_scratch(&events));
+    }
+
+    #[test]
     fn what_others_change_is_repaired_and_only_that(
         events in proptest::collection::vec(event(), 1..20),
-        damage in 0u8..5,
+        damage in 0u8..8,
     ) {
         let (mut engine, mut kernel) = (engine(), Fake::new());
         engine.apply(events.clone().into_iter().chain(listed()));
@@ -217,6 +328,51 @@ proptest! {
         if meanwhile.is_empty() {
             prop_assert_eq!(kernel.committed().len(), transactions);
         }
+    }
+}
+
+#[test]
+fn a_service_that_loses_its_only_address_has_no_session_until_it_gets_it_back() {
+    let same_address = |number: u8, created| {
+        let address = IpAddr::from([10, 96, 0, 1]);
+        Event::Service(Change::Is(Service {
+            created,
+            session_affinity: Some(Duration::from_secs(60)),
+            ports: vec![ServicePort::tcp("http", port(80))],
+            ..Service::new(name("service", number), vec![address])
+        }))
+    };
+    let endpoint = |number: u8| {
+        let address = IpAddr::from([10, 244, 0, number]);
+        Event::EndpointSlice(Change::Is(EndpointSlice {
+            name: name("slice", number),
+            service: name("service", number),
+            ports: vec![EndpointPort::tcp("http", port(8080))],
+            endpoints: vec![Endpoint { address, conditions: Conditions::READY, zones: None }],
+        }))
+    };
+    let (mut engine, mut kernel) = (engine(), Fake::new());
+    let mut sessions_after = |event: Event| {
+        engine.apply([event]);
+        settle(&mut engine, &mut kernel, usize::MAX);
+        let found = read_back(&mut kernel, engine.layouts()).unwrap();
+        let keys = found.into_iter().flat_map(|found| found.fragments);
+        let sessions = keys.filter(|(key, _)| matches!(key, Key::Session { .. }));
+        sessions.map(|(_, kept)| kept.label().unwrap().to_string()).collect::<Vec<_>>()
+    };
+    let [first, second] = [1, 2].map(|number| format!("default/service{number}:http"));
+    let rows = [
+        (same_address(1, 10), None),
+        (endpoint(1), Some(&first)),
+        (endpoint(2), Some(&first)),
+        (same_address(2, 20), Some(&first)),
+        (same_address(2, 5), Some(&second)),
+        (same_address(2, 15), Some(&first)),
+        (Event::Service(Change::Gone(name("service", 1))), Some(&second)),
+    ];
+    for (event, expected) in rows {
+        let text = format!("{event:?}");
+        assert!(sessions_after(event).iter().eq(expected), "{text}");
     }
 }
 
@@ -310,9 +466,9 @@ fn a_service_that_the_kernel_refuses_is_left_out_and_named_and_the_others_work()
     let problems = converge(&mut engine, &mut kernel, &mut Summary::default()).unwrap();
     let named: Vec<_> = problems.iter().map(|problem| problem.object.as_str()).collect();
     assert_eq!(named, ["Service default/service1"]);
-    let keys: Vec<_> = contents(&mut kernel.0).into_keys().collect();
-    let frontends = keys.iter().filter(|key| matches!(key, Key::Frontend { .. }));
-    assert_eq!(frontends.count(), 2);
+    let found = read_back(&mut kernel.0, engine.layouts()).unwrap();
+    let keys = found.iter().flat_map(|found| found.fragments.keys());
+    assert_eq!(keys.filter(|key| matches!(key, Key::Frontend { .. })).count(), 2);
 }
 
 #[test]

@@ -25,14 +25,14 @@ pub(super) type Precedence = (i64, ObjectName);
 pub(super) enum Outcome {
     /// The key is its own.
     Held,
-    /// The key is its own, and was this service's before.
+    /// The key is its own, and was this service's before, which should be told by rendering it.
     TakenFrom(ObjectName),
-    /// The key stays with this service; the one that asks has to wait from now on.
+    /// The key is this service's or will be; the one that asks has to wait from now on.
     HeldBy(ObjectName),
-    /// The key was its own and is this service's now, which should ask again: the one that asked
+    /// The key was its own and is to be this service's, which should ask again: the one that asked
     /// has become the younger.
     YieldedTo(ObjectName),
-    /// The key stays with another service, as it did before.
+    /// The key is another service's, as it was before.
     StillHeld,
 }
 
@@ -55,27 +55,29 @@ impl Claims {
         service: &ObjectName,
         precedence: impl Fn(&ObjectName) -> Precedence,
     ) -> Outcome {
-        let Some(holder) = self.holders.get_mut(&key) else {
-            self.holders.insert(key, service.clone());
-            self.forget_waiting(&key, service);
-            return Outcome::Held;
+        let Some(first) = self.first_before(&key, service, precedence) else {
+            return self.take(key, service);
         };
-        if holder == service {
-            return self.keep_or_yield(key, service, precedence);
+        let is_new = self.wait(key, service.clone());
+        if self.holder(&key) == Some(service) {
+            // Until that service has been rendered the key is nobody's; it follows at once.
+            self.holders.remove(&key);
+            return Outcome::YieldedTo(first);
         }
-        if precedence(service) < precedence(holder) {
-            let former = std::mem::replace(holder, service.clone());
-            self.forget_waiting(&key, service);
-            self.wait(key, former.clone());
-            // The former may have become younger than another that waits and is older still.
-            let outcome = self.keep_or_yield(key, service, precedence);
-            return if outcome == Outcome::Held { Outcome::TakenFrom(former) } else { outcome };
-        }
-        let holder = holder.clone();
-        match self.wait(key, service.clone()) {
-            true => Outcome::HeldBy(holder),
+        match is_new {
+            true => Outcome::HeldBy(first),
             false => Outcome::StillHeld,
         }
+    }
+
+    /// Whether the key is the service's own once it has asked for it.
+    pub(super) fn would_hold(
+        &self,
+        key: &Key,
+        service: &ObjectName,
+        precedence: impl Fn(&ObjectName) -> Precedence,
+    ) -> bool {
+        self.first_before(key, service, precedence).is_none()
     }
 
     /// `service` no longer asks for a key that only one service can have.
@@ -131,20 +133,34 @@ impl Claims {
         self.waiting.get(key)?.iter().min_by_key(|name| precedence(name)).cloned()
     }
 
-    fn keep_or_yield(
-        &mut self,
-        key: Key,
+    /// The first of all that have `key` or wait for it, if it comes before `service`.
+    ///
+    /// It may not be the holder: one that has become younger holds what it has until it is
+    /// rendered, and then yields to the first.
+    fn first_before(
+        &self,
+        key: &Key,
         service: &ObjectName,
         precedence: impl Fn(&ObjectName) -> Precedence,
-    ) -> Outcome {
-        let first = self.first_waiting(&key, &precedence);
-        match first.filter(|first| precedence(first) < precedence(service)) {
-            None => Outcome::Held,
-            Some(first) => {
-                self.holders.insert(key, first.clone());
-                self.forget_waiting(&key, &first);
-                self.wait(key, service.clone());
-                Outcome::YieldedTo(first)
+    ) -> Option<ObjectName> {
+        let waiting = self.waiting.get(key).into_iter().flatten();
+        let others = self.holder(key).into_iter().chain(waiting).filter(|name| *name != service);
+        let first = others.min_by_key(|name| precedence(name))?;
+        (precedence(first) < precedence(service)).then(|| first.clone())
+    }
+
+    fn take(&mut self, key: Key, service: &ObjectName) -> Outcome {
+        self.forget_waiting(&key, service);
+        match self.holders.get_mut(&key) {
+            None => {
+                self.holders.insert(key, service.clone());
+                Outcome::Held
+            }
+            Some(holder) if holder == service => Outcome::Held,
+            Some(holder) => {
+                let former = std::mem::replace(holder, service.clone());
+                self.wait(key, former.clone());
+                Outcome::TakenFrom(former)
             }
         }
     }

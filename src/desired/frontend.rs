@@ -60,6 +60,8 @@ pub(super) struct SessionBook<'a> {
     pub(super) timeout: Option<u32>,
     /// What the kernel holds, maybe with sessions of an earlier run.
     pub(super) tracker: &'a Tracker<Key, Fragment>,
+    /// Whether the service gets a key that others may ask for too.
+    pub(super) would_hold: &'a dyn Fn(&Key) -> bool,
 }
 
 /// Everything that the service asks for.
@@ -271,15 +273,16 @@ impl<'a> PortRenderer<'a> {
         (fragment, Endpoints { all, local, serving })
     }
 
-    /// The session of one list of endpoints, if clients are to be led back and there is a frontend
-    /// that uses the list.
+    /// The session of one list of endpoints, if clients are to be led back and the service gets a
+    /// frontend that uses the list.
     fn add_session(&mut self, list: List, book: &mut SessionBook<'_>) -> Option<Session> {
         let timeout = book.timeout?;
         let endpoints = match list {
             List::Cluster => &self.cluster,
             List::Local => &self.local,
         };
-        let users = self.users(list);
+        let mut users = self.users(list);
+        users.retain(|(key, _)| (book.would_hold)(key));
         if endpoints.is_empty() || users.is_empty() {
             return None;
         }

@@ -217,13 +217,17 @@ impl Desired {
         cluster: &Cluster,
         problems: &mut Vec<Problem>,
     ) -> Vec<ObjectName> {
+        let precedence = |name: &ObjectName| precedence(cluster, name);
         let mut rendered = cluster
             .service(name)
             .filter(|_| !self.excluded.contains(name))
             .map(|view| {
                 let (sessions, tracker) = (&mut self.sessions, &self.tracker);
                 let timeout = self.timeouts.of(name);
-                frontend::render(&view, &self.layouts, SessionBook { sessions, timeout, tracker })
+                let would_hold = |key: &Key| self.claims.would_hold(key, name, precedence);
+                let would_hold = &would_hold;
+                let book = SessionBook { sessions, timeout, tracker, would_hold };
+                frontend::render(&view, &self.layouts, book)
             })
             .unwrap_or_default();
         problems.append(&mut rendered.problems);
@@ -231,7 +235,6 @@ impl Desired {
         let wanted_keys = || rendered.wanted.iter().map(|wanted| wanted.key);
         let is_same = former.iter().eq(wanted_keys());
         let keys: Option<OwnedKeys> = (!is_same).then(|| wanted_keys().collect());
-        let precedence = |name: &ObjectName| precedence(cluster, name);
 
         let mut again = Vec::new();
         for wanted in rendered.wanted {
@@ -246,8 +249,9 @@ impl Desired {
                 KeyKind::Frontend | KeyKind::NodePort | KeyKind::Session => {
                     let outcome = self.claims.claim(wanted.key, name, precedence);
                     problems.extend(conflict(&outcome, name, &wanted.key));
-                    if let Outcome::YieldedTo(next) = &outcome {
-                        again.push(next.clone());
+                    // A session goes with the last of its frontends, also when that is taken.
+                    if let Outcome::YieldedTo(other) | Outcome::TakenFrom(other) = &outcome {
+                        again.push(other.clone());
                     }
                     matches!(outcome, Outcome::Held | Outcome::TakenFrom(_))
                 }
@@ -539,9 +543,12 @@ mod tests {
         }
         // The holder is made anew, and another that waits is rendered before it.
         let anew = is(with_external_ip(service("a", "10.96.0.1"), 9));
-        settled.cluster.apply(anew.clone(), &mut Touched::default());
+        let mut touched = Touched::default();
+        settled.cluster.apply(anew, &mut touched);
         settled.apply(slice_is(slice("c", &[(1, false)])));
-        settled.apply(anew);
+        for name in &touched.services {
+            settled.desired.render_service(name, &settled.cluster, Lane::Slow);
+        }
         let key = Key::Frontend {
             address: IpAddr::from([192, 0, 2, 1]),
             protocol: Protocol::Tcp,
