@@ -27,6 +27,8 @@ pub struct Tracker<K, V: Keep> {
 pub trait Keep: Sized {
     /// The form in which it is kept.
     type Kept: Debug;
+    /// A small change of a value that is kept.
+    type Patch: Debug;
 
     /// Makes it small.
     fn keep(self) -> Self::Kept;
@@ -36,6 +38,20 @@ pub trait Keep: Sized {
 
     /// Whether this is the value that was made small.
     fn is(&self, kept: &Self::Kept) -> bool;
+
+    /// Makes a small change.
+    fn patch(kept: &mut Self::Kept, patch: Self::Patch);
+}
+
+/// What becomes of a key.
+#[derive(Debug)]
+pub enum Update<V: Keep> {
+    /// There is nothing any more.
+    Gone,
+    /// This is there.
+    Is(V),
+    /// What is there changes a little.
+    Patched(V::Patch),
 }
 
 /// Which keys are taken first.
@@ -50,8 +66,8 @@ pub enum Lane {
 
 /// A value that the kernel does not hold yet.
 #[derive(Debug)]
-struct Pending<V> {
-    value: Option<V>,
+struct Pending<V: Keep> {
+    update: Update<V>,
     /// Whether an entry of the queue stands for it; if not, a transaction is on its way.
     queued: bool,
 }
@@ -91,9 +107,9 @@ impl<K: Copy + Eq + Hash, V: Keep + PartialEq> Tracker<K, V> {
         self.installed.get(key)
     }
 
-    /// What the kernel should hold under `key`, if it holds something else.
-    pub fn desired(&self, key: &K) -> Option<&V> {
-        self.desired.get(key)?.value.as_ref()
+    /// What is to become of `key`, if the kernel holds something else.
+    pub fn desired(&self, key: &K) -> Option<&Update<V>> {
+        Some(&self.desired.get(key)?.update)
     }
 
     /// Every key that the kernel holds.
@@ -108,16 +124,26 @@ impl<K: Copy + Eq + Hash, V: Keep + PartialEq> Tracker<K, V> {
             (None, None) => true,
             (Some(_), None) | (None, Some(_)) => false,
         };
-        if is_installed {
-            self.desired.remove(&key);
-        } else if let Some(pending) = self.desired.get_mut(&key) {
-            pending.value = value;
+        match is_installed {
+            true => _ = self.desired.remove(&key),
+            false => self.put(key, value.map_or(Update::Gone, Update::Is)),
+        }
+    }
+
+    /// States that what is installed under `key`, which is what is desired, is to change a little.
+    pub fn want_patch(&mut self, key: K, patch: V::Patch) {
+        self.put(key, Update::Patched(patch));
+    }
+
+    fn put(&mut self, key: K, update: Update<V>) {
+        if let Some(pending) = self.desired.get_mut(&key) {
+            pending.update = update;
             // It may wait in the slow lane.
             if self.lane == Lane::Fast && pending.queued {
                 self.queues[Lane::Fast as usize].push_back((key, self.unit));
             }
         } else {
-            self.desired.insert(key, Pending { value, queued: true });
+            self.desired.insert(key, Pending { update, queued: true });
             self.queues[self.lane as usize].push_back((key, self.unit));
         }
     }
@@ -161,9 +187,9 @@ impl<K: Copy + Eq + Hash, V: Keep + PartialEq> Tracker<K, V> {
     /// Takes `key`, the first, off the queue with what should be there: a transaction makes it so.
     ///
     /// [`Tracker::commit`] or [`Tracker::observe`] must follow.
-    pub fn take_first_whole(&mut self, key: &K) -> Option<V> {
+    pub fn take_first_whole(&mut self, key: &K) -> Update<V> {
         self.pop_first();
-        self.desired.remove(key).and_then(|pending| pending.value)
+        self.desired.remove(key).map_or(Update::Gone, |pending| pending.update)
     }
 
     /// Takes `key`, the first, off the queue: a transaction makes it `next`, which is what should
@@ -172,18 +198,28 @@ impl<K: Copy + Eq + Hash, V: Keep + PartialEq> Tracker<K, V> {
     /// [`Tracker::commit`] or [`Tracker::observe`] must follow.
     pub fn take_first(&mut self, key: &K, next: Option<&V>) {
         self.pop_first();
+        let is_goal = |update: &Update<V>| match (update, next) {
+            (Update::Is(goal), Some(next)) => goal == next,
+            (Update::Gone, None) => true,
+            (Update::Is(_) | Update::Gone | Update::Patched(_), _) => false,
+        };
         match self.desired.get_mut(key) {
-            Some(pending) if pending.value.as_ref() != next => pending.queued = false,
+            Some(pending) if !is_goal(&pending.update) => pending.queued = false,
             _ => _ = self.desired.remove(key),
         }
     }
 
-    /// The kernel has acknowledged that it holds `value` under `key`.
-    pub fn commit(&mut self, key: K, value: Option<V>) {
-        match value {
-            Some(value) => self.installed.insert(key, value.keep()),
-            None => self.installed.remove(&key),
-        };
+    /// The kernel has acknowledged what became of `key`.
+    pub fn commit(&mut self, key: K, update: Update<V>) {
+        match update {
+            Update::Is(value) => _ = self.installed.insert(key, value.keep()),
+            Update::Gone => _ = self.installed.remove(&key),
+            Update::Patched(patch) => {
+                if let Some(kept) = self.installed.get_mut(&key) {
+                    V::patch(kept, patch);
+                }
+            }
+        }
         if let Some(pending) = self.desired.get_mut(&key)
             && !pending.queued
         {
@@ -223,6 +259,7 @@ mod tests {
 
     impl Keep for u8 {
         type Kept = Self;
+        type Patch = Self;
 
         fn keep(self) -> Self {
             self
@@ -235,18 +272,26 @@ mod tests {
         fn is(&self, kept: &Self) -> bool {
             self == kept
         }
+
+        fn patch(kept: &mut Self, more: Self) {
+            *kept += more;
+        }
+    }
+
+    fn update(value: Option<u8>) -> Update<u8> {
+        value.map_or(Update::Gone, Update::Is)
     }
 
     /// Commits everything that differs, as a transaction would.
     fn settle(tracker: &mut Tracker<u8, u8>) -> Vec<u8> {
         let mut taken = Vec::new();
         while let Some((key, _)) = tracker.first() {
-            let value = tracker.desired(&key).copied();
-            tracker.take_first(&key, value.as_ref());
-            taken.push((key, value));
+            let update = tracker.take_first_whole(&key);
+            taken.push((key, update));
         }
-        taken.iter().for_each(|(key, value)| tracker.commit(*key, *value));
-        taken.into_iter().map(|(key, _)| key).collect()
+        let keys = taken.iter().map(|(key, _)| *key).collect();
+        taken.into_iter().for_each(|(key, update)| tracker.commit(key, update));
+        keys
     }
 
     #[test]
@@ -287,10 +332,24 @@ mod tests {
         tracker.want(1, Some(10));
         tracker.want(2, Some(20));
         tracker.take_first(&1, Some(&5));
-        tracker.commit(1, Some(5));
+        tracker.commit(1, update(Some(5)));
         assert_eq!(tracker.first().map(|(key, _)| key), Some(1));
         assert_eq!(tracker.installed(&1), Some(5));
-        assert_eq!(tracker.desired(&1), Some(&10));
+        assert!(matches!(tracker.desired(&1), Some(Update::Is(10))));
+    }
+
+    #[test]
+    fn a_small_change_is_of_what_is_installed_and_gives_way_to_a_whole_value() {
+        let mut tracker = Tracker::default();
+        tracker.want(1, Some(10));
+        settle(&mut tracker);
+        tracker.want_patch(1, 5);
+        assert!(tracker.differs(&1));
+        assert_eq!(settle(&mut tracker), [1]);
+        assert_eq!(tracker.installed(&1), Some(15));
+        tracker.want_patch(1, 5);
+        tracker.want(1, Some(15));
+        assert!(tracker.is_settled());
     }
 
     #[test]

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use crate::desired::affinity::{Affinity, EndpointId, Session};
 use crate::desired::base::TABLE;
 use crate::desired::layout::{Role, is_labelled};
-use crate::desired::{Desired, Fragment, Key, Layout, Layouts, Range, elements};
+use crate::desired::{
+    Desired, Fragment, KeptFragment, Key, Layout, Layouts, Patch, Range, elements,
+};
+use crate::diff::Update;
 use crate::model::{Protocol, Target};
 use crate::nft::{Element, Family, Operation, TableRef, Value};
 
@@ -15,8 +18,8 @@ use crate::nft::{Element, Family, Operation, TableRef, Value};
 pub struct Piece {
     /// Deletions before additions, so that an element can be replaced.
     pub operations: Vec<Operation>,
-    /// The keys that change; `None` if nothing is left under the key.
-    pub fragments: Vec<(Key, Option<Fragment>)>,
+    /// The keys that change.
+    pub fragments: Vec<(Key, Update<Fragment>)>,
     /// About how many bytes the operations take.
     pub bytes: usize,
 }
@@ -49,29 +52,19 @@ pub fn take(desired: &mut Desired, room: Room) -> Piece {
     let mut changes = Changes::default();
     let mut fragments = Vec::new();
     let mut unit_taken = None;
-    let nothing = Fragment::default();
     while let Some((key, unit)) = desired.tracker_mut().first() {
         let end = if unit_taken == Some(unit) { room.limit } else { room.budget };
         let left = end.saturating_sub(changes.bytes) / ELEMENT_BYTES;
-        let installed = desired.tracker().installed(&key).unwrap_or_default();
-        let goal = desired.tracker().desired(&key).unwrap_or(&nothing);
-        let mut distance = installed.distance(goal);
-        if !fragments.is_empty() && distance > left {
-            break;
-        }
-        unit_taken = Some(unit);
-        let next = if distance <= left {
-            desired.tracker_mut().take_first_whole(&key)
-        } else {
-            let next = installed.step_towards(goal, left);
-            distance = installed.distance(&next);
-            let next = (next != nothing).then_some(next);
-            desired.tracker_mut().take_first(&key, next.as_ref());
-            next
+        let is_first = fragments.is_empty();
+        let taken = match desired.tracker().desired(&key) {
+            Some(Update::Patched(_)) => changes.take_patch(desired, &key, left, is_first),
+            Some(Update::Is(_) | Update::Gone) | None => {
+                changes.take_whole(desired, &key, left, is_first)
+            }
         };
-        changes.bytes += distance * ELEMENT_BYTES;
-        changes.add(desired.layouts(), &key, &installed, next.as_ref().unwrap_or(&nothing));
-        fragments.push((key, next));
+        let Some(update) = taken else { break };
+        unit_taken = Some(unit);
+        fragments.push((key, update));
     }
     let bytes = changes.bytes;
     Piece { operations: changes.into_operations(desired.layouts()), fragments, bytes }
@@ -106,6 +99,76 @@ impl SetChanges {
 }
 
 impl Changes {
+    /// Takes `key`, the first; `None` if it takes more than the `left` elements. If nothing was taken
+    /// before it is taken in any case, up to where it fits.
+    fn take_whole(
+        &mut self,
+        desired: &mut Desired,
+        key: &Key,
+        left: usize,
+        is_first: bool,
+    ) -> Option<Update<Fragment>> {
+        let nothing = Fragment::default();
+        let installed = desired.tracker().installed(key).unwrap_or_default();
+        let goal = fragment_of(desired.tracker().desired(key)).unwrap_or(&nothing);
+        let mut distance = installed.distance(goal);
+        if !is_first && distance > left {
+            return None;
+        }
+        let update = if distance <= left {
+            desired.tracker_mut().take_first_whole(key)
+        } else {
+            let next = installed.step_towards(goal, left);
+            distance = installed.distance(&next);
+            let next = (next != nothing).then_some(next);
+            desired.tracker_mut().take_first(key, next.as_ref());
+            next.map_or(Update::Gone, Update::Is)
+        };
+        self.bytes += distance * ELEMENT_BYTES;
+        let new = fragment_of(Some(&update)).unwrap_or(&nothing);
+        self.add(desired.layouts(), key, &installed, new);
+        Some(update)
+    }
+
+    /// The same for a key that changes a little.
+    fn take_patch(
+        &mut self,
+        desired: &mut Desired,
+        key: &Key,
+        left: usize,
+        is_first: bool,
+    ) -> Option<Update<Fragment>> {
+        let Some(Update::Patched(patch)) = desired.tracker().desired(key) else { return None };
+        let installed = desired.tracker().kept(key)?;
+        let distance = patch.distance(installed);
+        if !is_first && distance > left {
+            return None;
+        }
+        self.bytes += distance * ELEMENT_BYTES;
+        self.add_patch(desired.layouts(), key, installed, patch);
+        Some(desired.tracker_mut().take_first_whole(key))
+    }
+
+    fn add_patch(&mut self, layouts: &Layouts, key: &Key, old: &KeptFragment, patch: &Patch) {
+        let layout = layouts.of(key.family());
+        for bit in bits(old.sets() ^ patch.sets) {
+            let Some(set) = self.set(layout, key, Role::Member(bit)) else { continue };
+            let is_member = patch.sets >> bit & 1 == 1;
+            let elements = if is_member { &mut set.added } else { &mut set.deleted };
+            elements.push(Element::new(elements::value_of(key)));
+        }
+        let Some(set) = self.set(layout, key, Role::Slot(0)) else { return };
+        let frontend = elements::value_of(key);
+        let removed = patch.length..old.len(false);
+        let changed = patch.slots.iter().map(|(slot, target)| (*slot, Some(target)));
+        for (slot, target) in changed.chain(removed.map(|slot| (slot, None))) {
+            // There are at most 65,536 slots.
+            let Ok(number) = u32::try_from(slot) else { continue };
+            let old = old.slot(slot).as_ref().map(elements::value_of_target);
+            set.replace(frontend.integer(number), old, target.map(elements::value_of_target));
+        }
+    }
+
     /// Adds what leads from `old` to `new` under `key`.
     fn add(&mut self, layouts: &Layouts, key: &Key, old: &Fragment, new: &Fragment) {
         let layout = layouts.of(key.family());
@@ -280,6 +343,13 @@ impl Changes {
             }
         }
         operations
+    }
+}
+
+fn fragment_of(update: Option<&Update<Fragment>>) -> Option<&Fragment> {
+    match update {
+        Some(Update::Is(fragment)) => Some(fragment),
+        Some(Update::Gone | Update::Patched(_)) | None => None,
     }
 }
 

@@ -17,7 +17,7 @@ use deltaproxy::source::objects::{Converter, EndpointSlice};
 use kube::core::WatchEvent;
 
 /// From the event to the batch, its commit included.
-const WITHOUT_PARSING: u64 = 19;
+const WITHOUT_PARSING: u64 = 11;
 
 /// From the line to the event, in a slice of five or six endpoints; each endpoint names its node.
 const PARSING: u64 = 27;

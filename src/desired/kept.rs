@@ -8,7 +8,7 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use super::affinity::{Affinity, Session};
-use super::{Fragment, Range};
+use super::{Fragment, Patch, Range};
 use crate::diff::Keep;
 use crate::model::Target;
 
@@ -47,6 +47,7 @@ struct Ipv4Slot {
 
 impl Keep for Fragment {
     type Kept = KeptFragment;
+    type Patch = Patch;
 
     fn keep(self) -> KeptFragment {
         let Self { sets, label, slots, local_slots, ranges, affinity } = self;
@@ -94,9 +95,83 @@ impl Keep for Fragment {
             && affinity.is_none()
             && slots.iter().copied().eq(rest.slots.iter().map(Ipv4Slot::target))
     }
+
+    fn patch(kept: &mut KeptFragment, patch: Patch) {
+        kept.sets = patch.sets;
+        let rest = kept.rest();
+        match rest.unusual.as_deref_mut() {
+            Some(unusual) if !unusual.slots.is_empty() => {
+                let slots = patch.slots.into_iter().map(|(slot, target)| (slot, Some(target)));
+                edit(&mut unusual.slots, patch.length, slots, None);
+            }
+            Some(_) | None => {
+                let slots = patch.slots.into_iter();
+                let slots = slots.map(|(slot, target)| (slot, Ipv4Slot::new(&Some(target))));
+                edit(&mut rest.slots, patch.length, slots, Ipv4Slot::HOLE);
+            }
+        }
+    }
+}
+
+fn edit<T: Clone>(
+    slots: &mut Box<[T]>,
+    length: usize,
+    edits: impl Iterator<Item = (usize, T)>,
+    hole: T,
+) {
+    if slots.len() != length {
+        let mut resized = std::mem::take(slots).into_vec();
+        resized.reserve_exact(length.saturating_sub(resized.len()));
+        resized.resize(length, hole);
+        *slots = resized.into_boxed_slice();
+    }
+    for (slot, new) in edits {
+        if let Some(slot) = slots.get_mut(slot) {
+            *slot = new;
+        }
+    }
 }
 
 impl KeptFragment {
+    /// The sets it is a member of.
+    pub fn sets(&self) -> u64 {
+        self.sets
+    }
+
+    /// How many slots there are, of all endpoints or of those on this node.
+    pub fn len(&self, is_local: bool) -> usize {
+        let Some(rest) = self.rest.as_deref() else { return 0 };
+        let unusual = rest.unusual.as_deref();
+        match is_local {
+            true => unusual.map_or(0, |unusual| unusual.local_slots.len()),
+            false => rest.slots.len() + unusual.map_or(0, |unusual| unusual.slots.len()),
+        }
+    }
+
+    /// The endpoint in a slot of all.
+    pub fn slot(&self, slot: usize) -> Option<Target> {
+        let rest = self.rest.as_deref()?;
+        match rest.slots.get(slot) {
+            Some(of_ipv4) => of_ipv4.target(),
+            None => rest.unusual.as_deref()?.slots.get(slot).copied().flatten(),
+        }
+    }
+
+    /// The first slot of all that holds an endpoint.
+    pub fn position(&self, endpoint: &Target) -> Option<usize> {
+        let rest = self.rest.as_deref()?;
+        let wanted = Some(*endpoint);
+        let of_ipv4 = Ipv4Slot::new(&wanted);
+        let position = match endpoint.address {
+            IpAddr::V4(_) => rest.slots.iter().position(|slot| *slot == of_ipv4),
+            IpAddr::V6(_) => None,
+        };
+        position.or_else(|| {
+            let slots = &rest.unusual.as_deref()?.slots;
+            slots.iter().position(|slot| *slot == wanted)
+        })
+    }
+
     /// The label, if there is one.
     pub fn label(&self) -> Option<&Arc<str>> {
         self.rest.as_ref()?.label.as_ref()

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 
 use super::affinity::Session;
-use crate::model::{Protocol, Target};
+use crate::model::{Protocol, ServicePort, Target};
 use crate::nft::Family;
 
 /// Something that has elements of its own in our sets and maps.
@@ -92,6 +92,19 @@ impl Key {
             | Self::NodePortIp(_)
             | Self::Hairpin(..)
             | Self::Session { .. } => None,
+        }
+    }
+
+    /// Whether it is a frontend or node port of this port of its service.
+    pub(super) fn is_of(&self, of: &ServicePort) -> bool {
+        match self {
+            Self::Frontend { protocol, port, .. } => (*protocol, *port) == (of.protocol, of.port),
+            Self::NodePort { protocol, port, .. } => {
+                (*protocol, Some(*port)) == (of.protocol, of.node_port)
+            }
+            Self::ClusterIp(_) | Self::NodePortIp(_) | Self::Hairpin(..) | Self::Session { .. } => {
+                false
+            }
         }
     }
 

@@ -218,6 +218,12 @@ impl Layout {
         of(0, all) | of(1, local)
     }
 
+    /// Memberships that tell other numbers of endpoints, and else the same.
+    pub fn with_counts(&self, sets: u64, all: usize, local: usize) -> u64 {
+        const COUNTS: u64 = u64::MAX << TREE_BITS[0];
+        sets & !COUNTS | self.count_memberships(all, local)
+    }
+
     /// Memberships that tell the number of endpoints of a session.
     pub fn session_memberships(&self, count: usize) -> u64 {
         let leaf = super::counts::leaf_of(count, affinity::LIMIT);

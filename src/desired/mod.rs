@@ -14,6 +14,7 @@ mod kept;
 mod key;
 pub mod layout;
 mod owned;
+mod patch;
 mod serving;
 mod sessions;
 mod slots;
@@ -24,6 +25,7 @@ pub use fragment::Fragment;
 pub use kept::KeptFragment;
 pub use key::{Key, KeyKind};
 pub use layout::Layout;
+pub use patch::Patch;
 pub use serving::{ServingChange, Targets};
 pub use source_ranges::Range;
 
@@ -33,6 +35,7 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use ahash::{HashMap, HashSet};
+use smallvec::SmallVec;
 
 use self::affinity::Affinity;
 use self::claims::{Claims, Outcome, Precedence, Released};
@@ -42,7 +45,7 @@ use self::serving::Serving;
 use self::sessions::SessionTables;
 use self::timeouts::Timeouts;
 use crate::diff::{Lane, Tracker};
-use crate::model::{Cluster, ObjectName, Problem};
+use crate::model::{Cluster, EndpointChanges, ObjectName, Problem, Protocol};
 use crate::nft::Family;
 
 /// The layouts of both tables.
@@ -139,6 +142,55 @@ impl Desired {
             names.extend(self.render_one(&name, cluster, &mut problems));
         }
         problems
+    }
+
+    /// Changes which endpoints a service has, without rendering it; whether that could be done. If
+    /// not, it is to be rendered.
+    pub fn change_endpoints(
+        &mut self,
+        name: &ObjectName,
+        changes: &EndpointChanges,
+        cluster: &Cluster,
+        lane: Lane,
+    ) -> bool {
+        let Some(patches) = self.patches(name, changes, cluster) else { return false };
+        self.tracker.begin_unit(lane);
+        patches.into_iter().for_each(|(key, patch)| self.tracker.want_patch(key, patch));
+        true
+    }
+
+    /// What changes under the keys of a service, if they are as they were rendered last and nothing
+    /// else depends on its endpoints.
+    fn patches(
+        &self,
+        name: &ObjectName,
+        changes: &EndpointChanges,
+        cluster: &Cluster,
+    ) -> Option<SmallVec<[(Key, Patch); 2]>> {
+        let ports = cluster.plainly_served_ports(name)?;
+        let mut patches = SmallVec::new();
+        for key in self.owned.get(name)?.iter() {
+            match key.kind() {
+                KeyKind::Frontend | KeyKind::NodePort => {}
+                KeyKind::Address | KeyKind::Hairpin => continue,
+                KeyKind::Session => return None,
+            }
+            let port = ports.iter().find(|port| key.is_of(port))?;
+            let is_own = self.claims.holder(&key) == Some(name);
+            // Flows of UDP are followed by all endpoints that serve.
+            if port.protocol == Protocol::Udp || !is_own || self.tracker.differs(&key) {
+                return None;
+            }
+            let endpoints = changes.of_port(port)?;
+            let family = key.family();
+            let endpoints = endpoints.filter(|(it, _)| key::family_of(it.address) == family);
+            let installed = self.tracker.kept(&key)?;
+            let patch = Patch::new(installed, self.layouts.of(family), endpoints)?;
+            if !patch.is_nothing(installed) {
+                patches.push((key, patch));
+            }
+        }
+        Some(patches)
     }
 
     /// From its next rendering to [`Desired::readmit`] it is as if the service did not exist.
@@ -392,7 +444,7 @@ mod tests {
             let mut touched = Touched::default();
             self.cluster.apply(event, &mut touched);
             let mut problems = Vec::new();
-            for name in &touched.services {
+            for name in touched.services.keys() {
                 problems.extend(self.desired.render_service(name, &self.cluster, Lane::Slow));
             }
             let piece =

@@ -30,8 +30,8 @@ use crate::config::Routing;
 use crate::conntrack::StaleFlow;
 use crate::desired::base::{Base, Settings, TABLE};
 use crate::desired::{Desired, Fragment, Key, Layouts, elements};
-use crate::diff::Lane;
-use crate::model::{Cluster, Event, ObjectName, Problem, Touched};
+use crate::diff::{Lane, Update};
+use crate::model::{Cluster, Event, Extent, ObjectName, Problem, Touched};
 use crate::nft::{Acknowledge, Family, Operation, Table, TableFlags, Transaction};
 use crate::plan;
 
@@ -78,7 +78,7 @@ pub struct Step {
     /// What is to be committed.
     pub transaction: Transaction,
     tables: Vec<Family>,
-    fragments: Vec<(Key, Option<Fragment>)>,
+    fragments: Vec<(Key, Update<Fragment>)>,
     /// About how many bytes the transaction takes.
     bytes: usize,
 }
@@ -141,15 +141,15 @@ impl Engine {
         if node {
             self.render_node_ports();
         }
-        for name in &self.touched.services {
+        for name in self.touched.services.keys() {
             let timeout = self.cluster.session_affinity(name);
             self.desired.ask_timeout(name, timeout);
+            self.desired.readmit(name);
         }
         let is_new_timeout = self.affinity_timeouts.add(self.desired.affinity_timeouts());
         if is_new_timeout || service_cidrs || (node && self.routing.rules_depend_on_node()) {
             self.render_tables();
         }
-        self.touched.services.iter().for_each(|name| self.desired.readmit(name));
         let services = self.touched.services.drain();
         // The first list comes in many small parts, and nothing is committed before it is whole.
         match self.cluster.is_listed() {
@@ -235,7 +235,7 @@ impl Engine {
         self.node_addresses.observe(installed, is_listed);
         self.desired.observe(fragments);
         let services: Vec<_> = self.desired.services().cloned().collect();
-        self.backlog.add(services.into_iter());
+        self.backlog.add(services.into_iter().map(|name| (name, Extent::Whole)));
         self.sweep_due = true;
     }
 
@@ -335,15 +335,15 @@ impl Engine {
     fn render(&mut self, budget: usize, interrupted: impl Fn() -> bool) -> bool {
         let end = plan::estimate(&self.desired) + budget;
         while plan::estimate(&self.desired) < end
-            && let Some(name) = self.backlog.next(Lane::Fast)
+            && let Some((name, extent)) = self.backlog.next(Lane::Fast)
         {
-            self.render_service(&name, Lane::Fast);
+            self.render_service(&name, &extent, Lane::Fast);
         }
         let mut rendered = 0;
         while plan::estimate(&self.desired) < budget
-            && let Some(name) = self.backlog.next(Lane::Slow)
+            && let Some((name, extent)) = self.backlog.next(Lane::Slow)
         {
-            self.render_service(&name, Lane::Slow);
+            self.render_service(&name, &extent, Lane::Slow);
             rendered += 1;
             if rendered >= UNINTERRUPTED && interrupted() {
                 return false;
@@ -352,7 +352,12 @@ impl Engine {
         true
     }
 
-    fn render_service(&mut self, name: &ObjectName, lane: Lane) {
+    fn render_service(&mut self, name: &ObjectName, extent: &Extent, lane: Lane) {
+        if let Extent::Endpoints(changes) = extent
+            && self.desired.change_endpoints(name, changes, &self.cluster, lane)
+        {
+            return;
+        }
         let problems = self.desired.render_service(name, &self.cluster, lane);
         self.problems.extend(problems);
     }
@@ -399,9 +404,9 @@ impl Engine {
         }
     }
 
-    fn commit_fragments(&mut self, fragments: Vec<(Key, Option<Fragment>)>) {
-        for (key, fragment) in fragments {
-            self.desired.tracker_mut().commit(key, fragment);
+    fn commit_fragments(&mut self, fragments: Vec<(Key, Update<Fragment>)>) {
+        for (key, update) in fragments {
+            self.desired.tracker_mut().commit(key, update);
         }
     }
 
@@ -416,7 +421,7 @@ impl Engine {
             return Blame::Suspected(service);
         }
         self.desired.exclude(&service);
-        self.backlog.add([service.clone()].into_iter());
+        self.backlog.add([(service.clone(), Extent::Whole)].into_iter());
         Blame::Excluded(service)
     }
 

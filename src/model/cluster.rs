@@ -5,12 +5,12 @@
 
 use std::net::IpAddr;
 
-use ahash::{HashMap, HashSet};
+use ahash::HashMap;
 
 use super::stored::{PortLists, StoredService, StoredSlice};
 use super::{
-    Change, EndpointSlice, Event, Node, ObjectName, Resource, Service, ServiceCidr, ServicePort,
-    Target, UsableEndpoints,
+    Change, EndpointChanges, EndpointSlice, Event, Extent, Node, ObjectName, Resource, Service,
+    ServiceCidr, ServicePort, Target, Touched, UsableEndpoints,
 };
 
 /// All objects that routing depends on.
@@ -23,17 +23,6 @@ pub struct Cluster {
     node: Option<Marked<Node>>,
     service_cidrs: HashMap<ObjectName, Marked<ServiceCidr>>,
     listings: [Listing; 4],
-}
-
-/// What a series of events touched.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Touched {
-    /// Services to render again.
-    pub services: HashSet<ObjectName>,
-    /// This node's object changed.
-    pub node: bool,
-    /// The service address ranges changed.
-    pub service_cidrs: bool,
 }
 
 /// A service with everything that decides where its packets go.
@@ -112,6 +101,12 @@ impl Cluster {
         u32::try_from(timeout.as_secs()).ok().filter(|seconds| *seconds > 0)
     }
 
+    /// The ports of the service of this name, if each client may be sent to any usable endpoint: it
+    /// has no session affinity, and internal traffic policy `Cluster`.
+    pub fn plainly_served_ports(&self, name: &ObjectName) -> Option<&[ServicePort]> {
+        self.services.get(name)?.service.as_ref()?.object.plainly_served_ports()
+    }
+
     /// Names of all routed services, in no order.
     pub fn service_names(&self) -> impl Iterator<Item = &ObjectName> {
         self.services.iter().filter(|(_, entry)| entry.service.is_some()).map(|(name, _)| name)
@@ -142,7 +137,7 @@ impl Cluster {
                     Some(known) if known.object == object => known.listing = listing,
                     known => {
                         *known = Some(Box::new(Marked { object, listing }));
-                        touched.services.insert(name);
+                        touched.add(name, Extent::Whole);
                     }
                 }
             }
@@ -157,7 +152,7 @@ impl Cluster {
     fn remove_service(&mut self, name: &ObjectName, touched: &mut Touched) {
         let Some(entry) = self.services.get_mut(name) else { return };
         if entry.service.take().is_some() {
-            touched.services.insert(name.clone());
+            touched.add(name.clone(), Extent::Whole);
         }
         if entry.slices.is_empty() {
             self.services.remove(name);
@@ -181,26 +176,32 @@ impl Cluster {
         let former = self.slices.insert(slice.name.clone(), owner);
         if let Some(former) = former.filter(|former| former.object != service) {
             take_slice(&mut self.services, &former.object, &slice.name);
-            touched.services.insert(former.object);
+            touched.add(former.object, Extent::Whole);
         }
         let slice = StoredSlice::new(slice, &mut self.port_lists);
-        let entry = self.services.entry(service.clone()).or_default();
-        match entry.slices.iter_mut().find(|old| old.name == slice.name) {
-            Some(old) if *old == slice => return,
-            Some(old) => *old = slice,
+        let zone = self.node.as_ref().and_then(|node| node.object.zone.as_ref());
+        let slices = &mut self.services.entry(service.clone()).or_default().slices;
+        let extent = match slices.iter().position(|old| old.name == slice.name) {
+            Some(i) if slices[i] == slice => return,
+            Some(i) => {
+                let old = std::mem::replace(&mut slices[i], slice);
+                let changes = EndpointChanges::between(&old, slices, i, zone);
+                changes.map_or(Extent::Whole, |changes| Extent::Endpoints(Box::new(changes)))
+            }
             None => {
                 // Most services have one slice, and there are very many of them.
-                entry.slices.reserve_exact(1);
-                entry.slices.push(slice);
+                slices.reserve_exact(1);
+                slices.push(slice);
+                Extent::Whole
             }
-        }
-        touched.services.insert(service);
+        };
+        touched.add(service, extent);
     }
 
     fn remove_slice(&mut self, name: &ObjectName, touched: &mut Touched) {
         let Some(owner) = self.slices.remove(name) else { return };
         take_slice(&mut self.services, &owner.object, name);
-        touched.services.insert(owner.object);
+        touched.add(owner.object, Extent::Whole);
     }
 
     fn apply_node(&mut self, change: Change<Node>, touched: &mut Touched) {
@@ -221,7 +222,7 @@ impl Cluster {
             (other_zone && entry.has_zone_hints()) || (other_addresses && entry.has_source_ranges())
         };
         let depending = self.services.iter().filter(|(_, entry)| depends(entry));
-        touched.services.extend(depending.map(|(name, _)| name.clone()));
+        depending.for_each(|(name, _)| touched.add(name.clone(), Extent::Whole));
     }
 
     fn apply_service_cidr(&mut self, change: Change<ServiceCidr>, touched: &mut Touched) {
@@ -347,7 +348,7 @@ mod tests {
             ports: Vec::new(),
             endpoints: vec![Endpoint {
                 address: IpAddr::from([10, 0, 0, 1]),
-                conditions: Conditions::default(),
+                conditions: Conditions::READY,
                 zones: zone.map(|zone| Arc::new(vec![zone.into()])),
             }],
         }))
@@ -370,7 +371,7 @@ mod tests {
         before.into_iter().for_each(|event| cluster.apply(event, &mut Touched::default()));
         let mut found = Touched::default();
         events.into_iter().for_each(|event| cluster.apply(event, &mut found));
-        let mut names: Vec<_> = found.services.iter().map(ObjectName::as_str).collect();
+        let mut names: Vec<_> = found.services.keys().map(ObjectName::as_str).collect();
         names.sort_unstable();
         let expected: Vec<_> = touched.iter().map(|name| format!("default/{name}")).collect();
         assert_eq!(names, expected);

@@ -85,6 +85,11 @@ impl Conditions {
         has_node_hints: false,
         hinted_for_node: false,
     };
+
+    /// Whether it serves until it ends.
+    pub fn serves_terminating(self) -> bool {
+        self.serving && self.terminating
+    }
 }
 
 #[cfg(test)]

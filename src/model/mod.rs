@@ -3,21 +3,26 @@
 //! Nothing here knows Kubernetes' JSON or nftables. `source` fills these types, `desired` reads
 //! them.
 
+mod choice;
 mod cluster;
 mod endpoint;
+mod endpoint_changes;
 mod event;
 mod interner;
 mod name;
 mod node;
 mod service;
 mod stored;
+mod touched;
 mod usable;
 
-pub use cluster::{Cluster, ServiceView, Touched};
+pub use cluster::{Cluster, ServiceView};
 pub use endpoint::{Conditions, Endpoint, EndpointPort, EndpointSlice, Zones};
+pub use endpoint_changes::EndpointChanges;
 pub use event::{Change, Event, Problem, Resource};
 pub use interner::Interner;
 pub use name::ObjectName;
 pub use node::{Node, ServiceCidr};
 pub use service::{Protocol, Service, ServicePort, TrafficPolicy};
+pub use touched::{Extent, Touched};
 pub use usable::{Target, TargetList, UsableEndpoints};

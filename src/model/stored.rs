@@ -8,6 +8,7 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::choice::Hints;
 use super::{
     Conditions, Endpoint, EndpointPort, EndpointSlice, Interner, ObjectName, Service, ServicePort,
     TrafficPolicy, Zones,
@@ -54,14 +55,16 @@ pub(super) struct StoredSlice {
     pub(super) name: ObjectName,
     pub(super) ports: Arc<[EndpointPort]>,
     endpoints: Endpoints,
-    /// The different lists of zones that endpoints are hinted for.
+    /// The different lists of zones that ready endpoints are hinted for; hints of others have no
+    /// meaning.
     zones: Box<[Arc<Zones>]>,
 }
 
+/// Endpoints, with what hints they have.
 #[derive(Debug, PartialEq)]
 enum Endpoints {
-    V4(Box<[StoredEndpoint<Ipv4Addr>]>),
-    Others(Box<[StoredEndpoint<IpAddr>]>),
+    V4(Hints, Box<[StoredEndpoint<Ipv4Addr>]>),
+    Others(Hints, Box<[StoredEndpoint<IpAddr>]>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -99,6 +102,15 @@ impl StoredService {
         self.unusual.as_ref()?.session_affinity
     }
 
+    /// Its ports, if each client may be sent to any usable endpoint.
+    pub(super) fn plainly_served_ports(&self) -> Option<&[ServicePort]> {
+        let is_plain = self.unusual.as_ref().is_none_or(|unusual| {
+            unusual.session_affinity.is_none()
+                && unusual.internal_traffic_policy == TrafficPolicy::Cluster
+        });
+        is_plain.then_some(&self.ports)
+    }
+
     /// The service that was stored, under its name.
     pub(super) fn restore(&self, name: ObjectName) -> Service {
         let cluster_ips = match &self.cluster_ips {
@@ -129,7 +141,7 @@ impl StoredService {
 }
 
 /// An endpoint of a stored slice.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct EndpointView<'a> {
     pub(super) address: IpAddr,
     pub(super) conditions: Conditions,
@@ -140,40 +152,80 @@ impl StoredSlice {
     pub(super) fn new(slice: EndpointSlice, lists: &mut PortLists) -> Self {
         let mut zones: Vec<Arc<Zones>> = Vec::new();
         let is_v4 = slice.endpoints.iter().all(|endpoint| endpoint.address.is_ipv4());
-        let endpoints = slice.endpoints.iter();
+        let each = slice.endpoints.iter();
+        let hints = each.clone().map(|it| Hints::of(it.conditions, it.zones.as_ref()));
+        let hints = hints.fold(Hints::NONE, Hints::and);
         let endpoints = if is_v4 {
-            let v4 = endpoints.filter_map(|endpoint| match endpoint.address {
+            let v4 = each.filter_map(|endpoint| match endpoint.address {
                 IpAddr::V4(address) => Some(stored(address, endpoint, &mut zones)),
                 IpAddr::V6(_) => None,
             });
-            Endpoints::V4(exact(v4, slice.endpoints.len()))
+            Endpoints::V4(hints, exact(v4, slice.endpoints.len()))
         } else {
-            let all = endpoints.map(|endpoint| stored(endpoint.address, endpoint, &mut zones));
-            Endpoints::Others(all.collect())
+            let all = each.map(|endpoint| stored(endpoint.address, endpoint, &mut zones));
+            Endpoints::Others(hints, all.collect())
         };
         let ports = lists.of_slices.share(&slice.ports);
         Self { name: slice.name, ports, endpoints, zones: zones.into() }
     }
 
     pub(super) fn len(&self) -> usize {
-        match &self.endpoints {
-            Endpoints::V4(list) => list.len(),
-            Endpoints::Others(list) => list.len(),
-        }
+        let (v4, others) = self.lists();
+        v4.len() + others.len()
     }
 
     /// The endpoints in the order of the object.
-    pub(super) fn endpoints(&self) -> impl Iterator<Item = EndpointView<'_>> {
-        let (v4, others) = match &self.endpoints {
-            Endpoints::V4(list) => (&list[..], &[][..]),
-            Endpoints::Others(list) => (&[][..], &list[..]),
-        };
+    pub(super) fn endpoints(&self) -> impl Iterator<Item = EndpointView<'_>> + Clone {
+        let (v4, others) = self.lists();
         let v4 = v4.iter().map(|endpoint| self.view(endpoint));
         v4.chain(others.iter().map(|endpoint| self.view(endpoint)))
     }
 
+    /// The endpoint at a position in the object.
+    pub(super) fn endpoint(&self, position: usize) -> Option<EndpointView<'_>> {
+        let (v4, others) = self.lists();
+        let v4 = v4.get(position).map(|endpoint| self.view(endpoint));
+        v4.or_else(|| others.get(position).map(|endpoint| self.view(endpoint)))
+    }
+
+    /// The endpoints of this address.
+    pub(super) fn endpoints_at(&self, address: IpAddr) -> impl Iterator<Item = EndpointView<'_>> {
+        let (v4, others) = self.lists();
+        let v4 = match address {
+            IpAddr::V4(address) => find(v4, address),
+            IpAddr::V6(_) => find(&[], Ipv4Addr::UNSPECIFIED),
+        };
+        v4.map(|endpoint| self.view(endpoint))
+            .chain(find(others, address).map(|endpoint| self.view(endpoint)))
+    }
+
+    /// What hints the endpoints have.
+    pub(super) fn hints(&self) -> Hints {
+        match &self.endpoints {
+            Endpoints::V4(hints, _) | Endpoints::Others(hints, _) => *hints,
+        }
+    }
+
+    /// Whether a ready endpoint is hinted for this zone.
+    pub(super) fn is_hinted(&self, zone: &str) -> bool {
+        self.zones.iter().flat_map(|zones| zones.iter()).any(|name| **name == *zone)
+    }
+
+    /// Whether a ready endpoint has a zone hint.
     pub(super) fn has_zone_hints(&self) -> bool {
         !self.zones.is_empty()
+    }
+
+    /// Whether the endpoints are of this family; an empty slice is of both.
+    pub(super) fn is_of(&self, ipv4: bool) -> bool {
+        self.endpoint(0).is_none_or(|first| first.address.is_ipv4() == ipv4)
+    }
+
+    fn lists(&self) -> (&[StoredEndpoint<Ipv4Addr>], &[StoredEndpoint<IpAddr>]) {
+        match &self.endpoints {
+            Endpoints::V4(_, list) => (list, &[]),
+            Endpoints::Others(_, list) => (&[], list),
+        }
     }
 
     fn view<A: Copy + Into<IpAddr>>(&self, endpoint: &StoredEndpoint<A>) -> EndpointView<'_> {
@@ -186,6 +238,13 @@ impl StoredSlice {
     }
 }
 
+fn find<A: Copy + PartialEq>(
+    list: &[StoredEndpoint<A>],
+    address: A,
+) -> impl Iterator<Item = &StoredEndpoint<A>> {
+    list.iter().filter(move |endpoint| endpoint.address == address)
+}
+
 /// Collects into a list that has no room to spare.
 fn exact<T>(items: impl Iterator<Item = T>, length: usize) -> Box<[T]> {
     let mut list = Vec::with_capacity(length);
@@ -194,7 +253,8 @@ fn exact<T>(items: impl Iterator<Item = T>, length: usize) -> Box<[T]> {
 }
 
 fn stored<A>(address: A, endpoint: &Endpoint, zones: &mut Vec<Arc<Zones>>) -> StoredEndpoint<A> {
-    let position = endpoint.zones.as_ref().map(|hinted| {
+    let hinted = endpoint.zones.as_ref().filter(|_| endpoint.conditions.ready);
+    let position = hinted.map(|hinted| {
         zones.iter().position(|known| known == hinted).unwrap_or_else(|| {
             zones.push(Arc::clone(hinted));
             zones.len() - 1
@@ -310,6 +370,10 @@ mod tests {
                 endpoints: endpoints.clone(),
             };
             let stored = StoredSlice::new(slice, &mut PortLists::default());
+            let known: Vec<_> = endpoints
+                .into_iter()
+                .map(|it| Endpoint { zones: it.zones.filter(|_| it.conditions.ready), ..it })
+                .collect();
             let restored: Vec<_> = stored
                 .endpoints()
                 .map(|view| Endpoint {
@@ -318,8 +382,8 @@ mod tests {
                     zones: view.zones.cloned(),
                 })
                 .collect();
-            prop_assert_eq!(stored.len(), endpoints.len());
-            prop_assert_eq!(restored, endpoints);
+            prop_assert_eq!(stored.len(), known.len());
+            prop_assert_eq!(restored, known);
         }
     }
 }

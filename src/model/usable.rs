@@ -1,8 +1,7 @@
 //! Which endpoints of a service port packets may be sent to.
 //!
-//! The rules are those of kube-proxy: ready endpoints, filtered by topology hints; if there are
-//! none, those that still serve while they terminate. The fallback is decided separately for the
-//! whole cluster and for this node.
+//! The fallback to endpoints that terminate is decided separately for the whole cluster and for this
+//! node, whose endpoints are not filtered by hints.
 
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
@@ -14,8 +13,9 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use smallvec::SmallVec;
 
-use super::stored::StoredSlice;
-use super::{Conditions, ServicePort, Zones};
+use super::choice::Choice;
+use super::stored::{EndpointView, StoredSlice};
+use super::{Conditions, ServicePort};
 
 /// Where a packet can go: an endpoint's address and port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,24 +57,6 @@ pub type TargetList = SmallVec<[Target; FEW]>;
 /// Most services have no more endpoints.
 const FEW: usize = 8;
 
-/// An endpoint in question.
-#[derive(Clone, Copy)]
-struct Candidate<'a> {
-    target: Target,
-    conditions: Conditions,
-    zones: Option<&'a Arc<Zones>>,
-}
-
-type Candidates<'a> = SmallVec<[Candidate<'a>; FEW]>;
-
-/// Which hints are obeyed.
-#[derive(Clone, Copy)]
-enum Topology<'a> {
-    Ignored,
-    Node,
-    Zone(&'a str),
-}
-
 impl UsableEndpoints {
     /// Whether there is no endpoint at all.
     pub fn is_empty(&self) -> bool {
@@ -88,129 +70,82 @@ impl UsableEndpoints {
         ipv4: bool,
         zone: Option<&Arc<str>>,
     ) -> Self {
-        let candidates = candidates(slices, port, ipv4);
-        let ready = || candidates.iter().filter(|c| c.conditions.ready);
-        let topology = topology(&ready(), zone);
-        let hinted = ready().filter(|c| topology.allows(c));
-        let local = |c: &&Candidate<'_>| c.conditions.local;
-        Self {
-            cluster: targets_or(
-                hinted,
-                candidates.iter().filter(|c| c.serves_terminating()),
-                candidates.len(),
-            ),
+        let entries = || entries(slices, port, ipv4);
+        let choice = Choice::of(relevant(slices, port, ipv4).map(|(slice, _)| slice), zone);
+        let local = |included: fn(Conditions) -> bool| {
+            let entries = entries().filter(|(_, endpoint)| endpoint.conditions.local);
             // Few of very many are on one node.
-            local: targets_or(
-                ready().filter(local),
-                candidates.iter().filter(|c| c.serves_terminating()).filter(local),
-                0,
-            ),
+            distinct(entries.filter(|(_, endpoint)| included(endpoint.conditions)), 0)
+        };
+        let most = slices.iter().map(StoredSlice::len).sum();
+        let ready_local = local(|conditions| conditions.ready);
+        Self {
+            cluster: distinct(entries().filter(|(_, endpoint)| choice.includes(endpoint)), most),
+            local: match ready_local.is_empty() {
+                true => local(Conditions::serves_terminating),
+                false => ready_local,
+            },
         }
     }
-}
-
-impl Candidate<'_> {
-    fn serves_terminating(&self) -> bool {
-        self.conditions.serving && self.conditions.terminating
-    }
-
-    /// Of two entries for one target the live one counts: a pod may reuse the address of one
-    /// that terminates.
-    fn rank(&self) -> u8 {
-        match (self.conditions.ready, self.conditions.terminating) {
-            (true, false) => 3,
-            (true, true) => 2,
-            (false, true) if self.conditions.serving => 1,
-            (false, _) => 0,
-        }
-    }
-}
-
-impl Topology<'_> {
-    fn allows(self, candidate: &Candidate<'_>) -> bool {
-        match self {
-            Self::Ignored => true,
-            Self::Node => candidate.conditions.hinted_for_node,
-            Self::Zone(zone) => in_zone(candidate, zone),
-        }
-    }
-}
-
-/// Hints are obeyed only if every ready endpoint has one and one of them names this node or zone.
-fn topology<'a, 'c: 'a>(
-    ready: &(impl Iterator<Item = &'a Candidate<'c>> + Clone),
-    zone: Option<&'a Arc<str>>,
-) -> Topology<'a> {
-    let all_node_hints = ready.clone().all(|c| c.conditions.has_node_hints);
-    if all_node_hints && ready.clone().any(|c| c.conditions.hinted_for_node) {
-        return Topology::Node;
-    }
-    let all_zone_hints = ready.clone().all(|c| c.zones.is_some());
-    match zone {
-        Some(zone) if all_zone_hints && ready.clone().any(|c| in_zone(c, zone)) => {
-            Topology::Zone(zone)
-        }
-        _ => Topology::Ignored,
-    }
-}
-
-fn in_zone(candidate: &Candidate<'_>, zone: &str) -> bool {
-    candidate.zones.is_some_and(|zones| zones.iter().any(|name| **name == *zone))
-}
-
-/// The targets of the first, about `room`, or of the second if there are none.
-fn targets_or<'a, 'c: 'a>(
-    first: impl Iterator<Item = &'a Candidate<'c>>,
-    second: impl Iterator<Item = &'a Candidate<'c>>,
-    room: usize,
-) -> TargetList {
-    let mut targets = TargetList::with_capacity(room);
-    targets.extend(first.map(|c| c.target));
-    if targets.is_empty() {
-        targets.extend(second.map(|c| c.target));
-    }
-    targets
 }
 
 /// Every target that takes traffic, new or old: ready, or serving until it ends; sorted. Neither
 /// policies nor topology count.
 pub(super) fn serving(slices: &[StoredSlice], port: &ServicePort, ipv4: bool) -> Vec<Target> {
-    let candidates = candidates(slices, port, ipv4).into_iter();
-    let serving = candidates.filter(|c| c.conditions.ready || c.serves_terminating());
-    let mut targets: Vec<_> = serving.map(|c| c.target).collect();
+    let takes_traffic = |it: Conditions| it.ready || it.serves_terminating();
+    let entries = entries(slices, port, ipv4);
+    let mut targets: Vec<_> = entries
+        .filter(|(_, endpoint)| takes_traffic(endpoint.conditions))
+        .map(|(target, _)| target)
+        .collect();
     targets.sort_unstable();
+    targets.dedup();
     targets
 }
 
-/// Every target once, in the order of slices and endpoints.
-fn candidates<'a>(slices: &'a [StoredSlice], port: &ServicePort, ipv4: bool) -> Candidates<'a> {
-    let most = slices.iter().map(StoredSlice::len).sum();
-    let mut found = Candidates::with_capacity(most);
+/// The slices of one family that have the port, with its number at their endpoints.
+fn relevant<'a>(
+    slices: &'a [StoredSlice],
+    port: &'a ServicePort,
+    ipv4: bool,
+) -> impl Iterator<Item = (&'a StoredSlice, NonZeroU16)> + Clone {
+    let slices = slices.iter().filter(move |slice| slice.is_of(ipv4));
+    slices.flat_map(move |slice| {
+        port.among(&slice.ports).map(move |slice_port| (slice, slice_port.port))
+    })
+}
+
+/// What slices say about the endpoints of a port, in the order of slices and endpoints.
+fn entries<'a>(
+    slices: &'a [StoredSlice],
+    port: &'a ServicePort,
+    ipv4: bool,
+) -> impl Iterator<Item = (Target, EndpointView<'a>)> {
+    relevant(slices, port, ipv4).flat_map(|(slice, port)| {
+        slice
+            .endpoints()
+            .map(move |endpoint| (Target { address: endpoint.address, port }, endpoint))
+    })
+}
+
+/// Every target once, where it comes first; there is room for so many at once.
+fn distinct<'a>(
+    entries: impl Iterator<Item = (Target, EndpointView<'a>)>,
+    room: usize,
+) -> TargetList {
+    let mut found = TargetList::with_capacity(room);
     let mut index = Index::default();
-    for slice in slices {
-        let ports = slice.ports.iter();
-        for slice_port in ports.filter(|p| p.name == port.name && p.protocol == port.protocol) {
-            for endpoint in slice.endpoints().filter(|e| e.address.is_ipv4() == ipv4) {
-                let target = Target { address: endpoint.address, port: slice_port.port };
-                let (conditions, zones) = (endpoint.conditions, endpoint.zones);
-                let candidate = Candidate { target, conditions, zones };
-                match index.position(&found, target, most) {
-                    Some(known) if found[known].rank() < candidate.rank() => {
-                        found[known] = candidate;
-                    }
-                    Some(_) => {}
-                    None => found.push(candidate),
-                }
-            }
+    for (target, _) in entries {
+        if index.position(&found, target, room).is_none() {
+            found.push(target);
         }
     }
     found
 }
 
-/// Finds a target among the candidates: by looking while they are few, by hash when they are many.
+/// Finds a target in a list: by looking while it is short, by hash when it is long.
 ///
-/// It holds positions and not targets, because services of thousands of endpoints go through it
-/// at each change.
+/// It holds positions and not targets, because services have thousands of endpoints.
 #[derive(Default)]
 struct Index {
     positions: HashTable<usize>,
@@ -222,19 +157,19 @@ impl Index {
 
     /// Position of `target` in `found`, which grows to about `most`; if it is absent it is about
     /// to be pushed.
-    fn position(&mut self, found: &[Candidate<'_>], target: Target, most: usize) -> Option<usize> {
+    fn position(&mut self, found: &[Target], target: Target, most: usize) -> Option<usize> {
         if found.len() < Self::FEW {
-            return found.iter().position(|known| known.target == target);
+            return found.iter().position(|known| *known == target);
         }
         let hash = |target: Target| self.hasher.hash_one(target);
-        let hash_at = |position: &usize| hash(found[*position].target);
+        let hash_at = |position: &usize| hash(found[*position]);
         if self.positions.is_empty() {
             self.positions.reserve(most, hash_at);
             for position in 0..found.len() {
                 self.positions.insert_unique(hash_at(&position), position, hash_at);
             }
         }
-        let is_target = |position: &usize| found[*position].target == target;
+        let is_target = |position: &usize| found[*position] == target;
         match self.positions.entry(hash(target), is_target, hash_at) {
             Entry::Occupied(known) => Some(*known.get()),
             Entry::Vacant(vacant) => {

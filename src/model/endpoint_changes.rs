@@ -1,0 +1,234 @@
+//! Which few endpoints of a service came or went, when nothing else about it changed.
+//!
+//! Services have thousands of endpoints, in slices of a hundred. When one slice changes, going
+//! through all of them is what takes time, so only what is safe to say without it is said here.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::choice::Choice;
+use super::stored::StoredSlice;
+use super::{EndpointPort, ServicePort, Target};
+
+/// Endpoints of other nodes that came or went. All slices of their family have the same ports, and
+/// the rule by which endpoints are chosen stayed the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointChanges {
+    ports: Arc<[EndpointPort]>,
+    addresses: SmallVec<[(IpAddr, bool); FEW]>,
+}
+
+/// More are not told apart.
+const LIMIT: usize = 8;
+
+/// Most changes are of one endpoint or of two.
+const FEW: usize = 2;
+
+impl EndpointChanges {
+    /// What replacing `old` by the slice at `position` of `slices` changes; `None` if it may be more
+    /// than a few endpoints of other nodes. `zone` is this node's.
+    pub(super) fn between(
+        old: &StoredSlice,
+        slices: &[StoredSlice],
+        position: usize,
+        zone: Option<&Arc<str>>,
+    ) -> Option<Self> {
+        let new = slices.get(position)?;
+        let ipv4 = new.endpoint(0)?.address.is_ipv4();
+        let of_family = slices.iter().filter(|slice| slice.is_of(ipv4));
+        let mut before = std::iter::once(old).chain(of_family.clone());
+        // Lists of ports are shared: the same list is the same memory.
+        if !before.all(|slice| Arc::ptr_eq(&slice.ports, &new.ports)) || !old.is_of(ipv4) {
+            return None;
+        }
+        let others = || of_family.clone().filter(|slice| slice.name != new.name);
+        let choice = Choice::of(of_family.clone(), zone);
+        if Choice::of(others().chain([old]), zone) != choice {
+            return None;
+        }
+        let mut addresses = SmallVec::new();
+        for address in differing(old, new)? {
+            let now = || of_family.clone().flat_map(|slice| slice.endpoints_at(address));
+            if now().chain(old.endpoints_at(address)).any(|endpoint| endpoint.conditions.local) {
+                return None;
+            }
+            addresses.push((address, now().any(|endpoint| choice.includes(&endpoint))));
+        }
+        Some(Self { ports: Arc::clone(&new.ports), addresses })
+    }
+
+    /// The endpoints of a port that may have changed, with whether packets may be sent to them now,
+    /// those on this node aside. `None` if the port is served under several numbers.
+    pub fn of_port(&self, port: &ServicePort) -> Option<impl Iterator<Item = (Target, bool)>> {
+        let mut numbers = port.among(&self.ports).map(|port| port.port);
+        let number = numbers.next();
+        let addresses = self.addresses.iter();
+        let targets = number.into_iter().flat_map(move |port| {
+            addresses
+                .clone()
+                .map(move |(address, is_usable)| (Target { address: *address, port }, *is_usable))
+        });
+        numbers.next().is_none().then_some(targets)
+    }
+
+    /// Adds what changed later; whether both can be said together.
+    pub(super) fn add(&mut self, later: &Self) -> bool {
+        for (address, is_usable) in &later.addresses {
+            match self.addresses.iter_mut().find(|(known, _)| known == address) {
+                Some((_, known)) => *known = *is_usable,
+                None => self.addresses.push((*address, *is_usable)),
+            }
+        }
+        Arc::ptr_eq(&self.ports, &later.ports) && self.addresses.len() <= LIMIT
+    }
+}
+
+/// The addresses about which two slices may say different things, each once; `None` if they are
+/// many.
+///
+/// Both lists are gone through side by side, since most endpoints are in the same order in both.
+fn differing(old: &StoredSlice, new: &StoredSlice) -> Option<SmallVec<[IpAddr; FEW]>> {
+    let mut addresses = SmallVec::<[IpAddr; FEW]>::new();
+    let (mut i, mut j) = (0, 0);
+    loop {
+        let (was, is) = (old.endpoint(i), new.endpoint(j));
+        if was == is {
+            if was.is_none() {
+                return Some(addresses);
+            }
+            (i, j) = (i + 1, j + 1);
+            continue;
+        }
+        // One that left or came leaves the next one to be compared with the other's.
+        let has_left = old.endpoint(i + 1) == is;
+        let has_come = !has_left && new.endpoint(j + 1) == was;
+        let left = was.filter(|_| !has_come);
+        let come = is.filter(|_| !has_left);
+        for address in [left, come].into_iter().flatten().map(|endpoint| endpoint.address) {
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+        i += usize::from(!has_come);
+        j += usize::from(!has_left);
+        if addresses.len() > LIMIT {
+            return None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU16;
+
+    use super::*;
+    use crate::model::stored::PortLists;
+    use crate::model::{Conditions, Endpoint, EndpointSlice, ObjectName};
+
+    const READY: Conditions = Conditions::READY;
+    const UNREADY: Conditions = Conditions { ready: false, ..READY };
+    const LOCAL: Conditions = Conditions { local: true, ..READY };
+
+    fn endpoint(last: u8, conditions: Conditions) -> Endpoint {
+        Endpoint { address: IpAddr::from([10, 244, 0, last]), conditions, zones: None }
+    }
+
+    fn in_zone(last: u8, zone: &str) -> Endpoint {
+        Endpoint { zones: Some(Arc::new(vec![zone.into()])), ..endpoint(last, READY) }
+    }
+
+    fn ready(lasts: &[u8]) -> Vec<Endpoint> {
+        lasts.iter().map(|last| endpoint(*last, READY)).collect()
+    }
+
+    fn port(number: u16) -> EndpointPort {
+        EndpointPort::tcp("http", NonZeroU16::new(number).unwrap())
+    }
+
+    fn slice(name: &str, number: u16, endpoints: &[Endpoint]) -> EndpointSlice {
+        EndpointSlice {
+            name: ObjectName::namespaced("default", name),
+            service: ObjectName::namespaced("default", "web"),
+            ports: vec![port(number)],
+            endpoints: endpoints.to_vec(),
+        }
+    }
+
+    /// What is said of a slice that changes beside another.
+    fn between(
+        old: &EndpointSlice,
+        new: &EndpointSlice,
+        other: &EndpointSlice,
+    ) -> Option<Vec<(u8, bool)>> {
+        let mut lists = PortLists::default();
+        let mut stored = |slice: &EndpointSlice| StoredSlice::new(slice.clone(), &mut lists);
+        let (old, slices) = (stored(old), [stored(other), stored(new)]);
+        let zone = Arc::from("z1");
+        let changes = EndpointChanges::between(&old, &slices, 1, Some(&zone))?;
+        let web = ServicePort::tcp("http", NonZeroU16::MIN);
+        let changed = changes.of_port(&web)?.map(|(target, is_usable)| match target.address {
+            IpAddr::V4(address) => (address.octets()[3], is_usable),
+            IpAddr::V6(_) => panic!("{target:?} is of another family"),
+        });
+        Some(changed.collect())
+    }
+
+    #[track_caller]
+    fn check(old: &[Endpoint], new: &[Endpoint], other: &[Endpoint], expected: &[(u8, bool)]) {
+        let [old, new] = [old, new].map(|endpoints| slice("one", 8080, endpoints));
+        let changed = between(&old, &new, &slice("other", 8080, other)).unwrap();
+        assert_eq!(changed, expected);
+    }
+
+    #[test]
+    fn endpoints_that_come_and_go_are_told() {
+        let others = ready(&[7, 8]);
+        check(&ready(&[1, 2, 3]), &ready(&[1, 2, 3, 4]), &others, &[(4, true)]);
+        check(&ready(&[1, 2, 3]), &ready(&[1, 3]), &others, &[(2, false)]);
+        check(&ready(&[1, 2, 3]), &ready(&[1, 9, 3]), &others, &[(2, false), (9, true)]);
+        let unready = [endpoint(1, UNREADY), endpoint(2, READY)];
+        check(&ready(&[1, 2]), &unready, &others, &[(1, false)]);
+        check(&unready, &ready(&[1, 2]), &others, &[(1, true)]);
+    }
+
+    #[test]
+    fn an_endpoint_that_another_slice_names_too_stays() {
+        check(&ready(&[1, 2]), &ready(&[1]), &ready(&[2]), &[(2, true)]);
+    }
+
+    #[test]
+    fn of_endpoints_with_hints_those_for_this_zone_count() {
+        let all = [in_zone(1, "z1"), in_zone(2, "z2"), in_zone(3, "z1")];
+        check(&all[..2], &all, &all[..1], &[(3, true)]);
+        check(&all, &[all[0].clone(), all[2].clone()], &all[..1], &[(2, false)]);
+        let moved = [all[0].clone(), in_zone(2, "z1"), all[2].clone()];
+        check(&all, &moved, &all[..1], &[(2, true)]);
+    }
+
+    #[test]
+    fn where_more_may_change_nothing_is_told() {
+        let none = |old: &EndpointSlice, new: &EndpointSlice, other: &EndpointSlice| {
+            assert_eq!(between(old, new, other), None, "{old:?} -> {new:?}");
+        };
+        let slice = |endpoints: &[Endpoint]| slice("one", 8080, endpoints);
+        let (few, more) = (slice(&ready(&[1, 2])), slice(&ready(&[1, 2, 3])));
+        let other =
+            EndpointSlice { name: ObjectName::namespaced("default", "other"), ..few.clone() };
+        assert!(between(&few, &more, &other).is_some());
+
+        let ports = vec![port(9090)];
+        none(&few, &EndpointSlice { ports: ports.clone(), ..more.clone() }, &other);
+        none(&few, &more, &EndpointSlice { ports, ..other.clone() });
+        none(&few, &slice(&[endpoint(1, READY), endpoint(2, LOCAL)]), &other);
+        none(&slice(&[endpoint(1, LOCAL), endpoint(2, READY)]), &more, &other);
+        none(&few, &slice(&ready(&(10..30).collect::<Vec<_>>())), &other);
+        none(&few, &slice(&[]), &other);
+        let mut hinted = slice(&[in_zone(1, "z1"), in_zone(2, "z1")]);
+        let alone = EndpointSlice { endpoints: Vec::new(), ..other.clone() };
+        none(&few, &hinted, &alone);
+        hinted.endpoints.push(endpoint(3, READY));
+        none(&slice(&hinted.endpoints[..2]), &hinted, &alone);
+    }
+}

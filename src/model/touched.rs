@@ -1,0 +1,49 @@
+//! What events touched, and how much of it.
+
+use ahash::HashMap;
+
+use super::{EndpointChanges, ObjectName};
+
+/// What a series of events touched.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Touched {
+    /// Services to render again, and how much of each.
+    pub services: HashMap<ObjectName, Extent>,
+    /// This node's object changed.
+    pub node: bool,
+    /// The service address ranges changed.
+    pub service_cidrs: bool,
+}
+
+/// How much of a service events touched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Any part of it.
+    Whole,
+    /// Nothing but which endpoints it has.
+    Endpoints(Box<EndpointChanges>),
+}
+
+impl Touched {
+    /// Notes that so much of a service is touched.
+    pub fn add(&mut self, service: ObjectName, extent: Extent) {
+        use std::collections::hash_map::Entry;
+        match self.services.entry(service) {
+            Entry::Occupied(mut known) => known.get_mut().add(extent),
+            Entry::Vacant(vacant) => _ = vacant.insert(extent),
+        }
+    }
+}
+
+impl Extent {
+    /// Adds what is touched later.
+    pub fn add(&mut self, later: Self) {
+        let both = match (std::mem::replace(self, Self::Whole), later) {
+            (Self::Endpoints(mut known), Self::Endpoints(later)) => {
+                known.add(&later).then_some(known)
+            }
+            (Self::Whole, _) | (_, Self::Whole) => None,
+        };
+        *self = both.map_or(Self::Whole, Self::Endpoints);
+    }
+}
