@@ -89,10 +89,39 @@ fn nft_makes_the_same_changes_beside_it() {
     if !nft_available() {
         return;
     }
-    let report = report(&Net::new(), &["--baseline", "nft"]);
+    let mix = ["--mix", "endpoint=60,service=20,policy=20"];
+    let report = report(&Net::new(), &[&["--baseline", "nft"], &mix[..]].concat());
     assert!(row(&report, "kube-proxy's layout: all loaded")["value"].as_f64().unwrap() > 0.0);
-    let by_nft = row(&report, "endpoint change: kube-proxy's layout by nft");
-    assert!(by_nft["value"]["count"].as_u64().unwrap() > 10, "{by_nft}");
+    let of = |row: &Value| row["value"]["count"].as_u64().unwrap();
+    for kind in ["endpoint change", "service change", "policy change"] {
+        let ours = of(row(&report, &format!("{kind}: all stages")));
+        let by_nft = of(row(&report, &format!("{kind}: kube-proxy's layout by nft")));
+        assert_eq!(by_nft, ours, "{kind}");
+    }
+}
+
+#[test]
+fn the_same_packets_go_through_the_layout_of_kube_proxy() {
+    if !nft_available() {
+        return;
+    }
+    let report = report(&Net::new(), &["--baseline", "nft", "--traffic"]);
+    let number = |what: &str| row(&report, what)["value"].as_f64().unwrap();
+    let ways = [
+        "UDP without a service",
+        "UDP through services",
+        "UDP without a service, kube-proxy's layout",
+        "UDP through kube-proxy's layout",
+    ];
+    let tried = number("UDP through services: tried");
+    assert!(tried > 1_000.0, "{tried}");
+    for way in ways {
+        assert_eq!(number(&format!("{way}: tried")), tried, "{way}");
+        // Without the table, nothing that is sent to a cluster IP arrives: nobody listens there.
+        assert_eq!(number(&format!("{way}: failed")), 0.0, "{way}");
+        assert!(number(&format!("{way}: flows")) > 100.0, "{way}");
+        assert!(row(&report, &format!("{way}: first packet"))["value"]["p50"].is_f64());
+    }
 }
 
 #[test]

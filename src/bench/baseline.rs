@@ -1,29 +1,29 @@
 //! What kube-proxy 1.36 does, for comparison: its layout, written by the program `nft`.
 //!
-//! Every service port has a chain of its own, whose rule has an anonymous map of all its endpoints;
-//! a verdict map leads to the chains. A change of an endpoint writes the whole rule anew. What
-//! kube-proxy does besides in a sync, above all listing the table, is left out.
+//! The table is in a network namespace beside ours, where `nft` makes the same changes and the same
+//! flows are sent. Hooks belong to a namespace, so no packet sees both tables. What kube-proxy does
+//! besides in a sync, above all listing the table, is left out.
 
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
 use std::io::{self, Write as _};
-use std::ops::Range;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ahash::HashMap;
 use hdrhistogram::Histogram;
 
 use super::BenchError;
-use super::change::{Change, ChangeKind};
+use super::change::{Change, ChangeKind, Deed};
 use super::clock::{now, timed};
-use super::cluster::Cluster;
+use super::cluster::{Cluster, State};
+use super::kube_proxy::{self, FIXED};
 use super::loopback;
 use super::namespace::Beside;
 use super::progress::Progress;
-use super::random::Random;
 use super::report::Row;
-use super::spreads::{histogram, record};
-use super::traffic::{Flows, Sent};
+use super::spreads::{histogram, record, title};
+use super::traffic::Flows;
 
 /// A network namespace with the layout of kube-proxy.
 #[derive(Debug)]
@@ -34,60 +34,6 @@ pub(super) struct Baseline {
 
 /// Where the program is: users that are not root often lack `sbin` in their path.
 const PROGRAMS: [&str; 2] = ["nft", "/usr/sbin/nft"];
-
-/// The chains, sets and rules that are there whatever services there are.
-const FIXED: &str = "
-table ip kube-proxy {
-    comment \"rules for kube-proxy\"
-    set cluster-ips { type ipv4_addr; }
-    set hairpin-connections { type ipv4_addr . ipv4_addr . inet_proto . inet_service; }
-    map service-ips { type ipv4_addr . inet_proto . inet_service : verdict; }
-    map service-nodeports { type inet_proto . inet_service : verdict; }
-    map no-endpoint-services { type ipv4_addr . inet_proto . inet_service : verdict; }
-    map no-endpoint-nodeports { type inet_proto . inet_service : verdict; }
-    map firewall-ips { type ipv4_addr . inet_proto . inet_service : verdict; }
-    chain reject-chain { reject; }
-    chain services {
-        ip daddr . meta l4proto . th dport vmap @service-ips
-        fib daddr type local ip daddr != 127.0.0.0/8 meta l4proto . th dport vmap @service-nodeports
-    }
-    chain service-endpoints-check { ip daddr . meta l4proto . th dport vmap @no-endpoint-services; }
-    chain nodeport-endpoints-check {
-        ip daddr != 127.0.0.0/8 meta l4proto . th dport vmap @no-endpoint-nodeports
-    }
-    chain firewall-check { ip daddr . meta l4proto . th dport vmap @firewall-ips; }
-    chain masquerading {
-        mark and 0x004000 != 0 mark set mark xor 0x004000 masquerade fully-random
-        ct status dnat ip saddr . ip daddr . meta l4proto . th dport @hairpin-connections \\
-            masquerade fully-random
-    }
-    chain cluster-ips-check { ip daddr @cluster-ips reject; }
-    chain filter-prerouting-pre-dnat {
-        type filter hook prerouting priority -110; ct state new jump firewall-check;
-    }
-    chain filter-output-pre-dnat {
-        type filter hook output priority -110; ct state new jump firewall-check;
-    }
-    chain filter-input {
-        type filter hook input priority 0
-        ct state new jump nodeport-endpoints-check
-        ct state new jump service-endpoints-check
-    }
-    chain filter-forward {
-        type filter hook forward priority 0
-        ct state new jump service-endpoints-check
-        ct state new jump cluster-ips-check
-    }
-    chain filter-output {
-        type filter hook output priority 0
-        ct state new jump service-endpoints-check
-        ct state new jump cluster-ips-check
-    }
-    chain nat-prerouting { type nat hook prerouting priority -100; jump services; }
-    chain nat-output { type nat hook output priority -100; jump services; }
-    chain nat-postrouting { type nat hook postrouting priority 100; jump masquerading; }
-}
-";
 
 /// What `nft` says where it may not make its send buffer large enough, as in a user namespace.
 const TOO_LONG: &str = "Message too long";
@@ -123,7 +69,8 @@ impl Baseline {
         progress: &Progress,
     ) -> Result<Option<Duration>, BenchError> {
         let services = cluster.services();
-        let whole = self.load_part(&format!("{FIXED}{}", script(cluster, 0..services)), progress);
+        let whole = self
+            .load_part(&format!("{FIXED}{}", kube_proxy::whole(cluster, 0..services)), progress);
         match whole {
             Err(BenchError::Nft(words)) if words.contains(TOO_LONG) => {
                 self.load_in_parts(cluster, progress)
@@ -141,7 +88,7 @@ impl Baseline {
         let services = cluster.services();
         let Some(mut took) = self.load_part(FIXED, progress)? else { return Ok(None) };
         for first in (0..services).step_by(PART as usize) {
-            let part = script(cluster, first..services.min(first + PART));
+            let part = kube_proxy::whole(cluster, first..services.min(first + PART));
             let Some(more) = self.load_part(&part, progress)? else { return Ok(None) };
             took += more;
         }
@@ -152,32 +99,19 @@ impl Baseline {
         self.namespace.run(|| wait(self.start(script)?, progress))?
     }
 
-    /// Writes the rule of a service anew; how long `nft` took.
-    ///
-    /// # Errors
-    /// See [`BenchError`].
-    fn change(&self, service: u32, endpoints: &[u32]) -> Result<Duration, BenchError> {
-        let name = chain_name(service);
-        let mut script = format!("flush chain ip kube-proxy {name}\n");
-        write_rule(&mut script, service, endpoints);
-        let (done, took) = self.namespace.run(|| timed(|| finish(self.start(&script)?)))?;
+    /// Runs a script that changes the table; how long `nft` took.
+    fn change(&self, script: &str) -> Result<Duration, BenchError> {
+        let (done, took) = self.namespace.run(|| timed(|| finish(self.start(script)?)))?;
         done.map(|()| took)
     }
 
-    /// First packets without a service and through services, in this namespace.
+    /// Sockets whose flows go through this table, whichever thread sends them.
     ///
     /// # Errors
     /// See [`BenchError`].
-    pub(super) fn flows(
-        &self,
-        cluster: &Cluster,
-        random: &mut Random,
-    ) -> Result<[Sent; 2], BenchError> {
-        let flows = self.namespace.run(|| {
-            loopback::prepare()?;
-            Ok(Flows::open()?.compare(cluster, random))
-        })?;
-        flows.map_err(BenchError::Traffic)
+    pub(super) fn flows(&self) -> Result<Flows, BenchError> {
+        let opened = self.namespace.run(|| loopback::prepare().and_then(|()| Flows::open()))?;
+        opened.map_err(BenchError::Traffic)
     }
 
     /// Starts `nft` in the namespace of this thread with all of the script.
@@ -236,13 +170,16 @@ fn wait(mut started: Started, progress: &Progress) -> Result<Option<Duration>, B
 /// Changes of kube-proxy's layout, made in turn with ours.
 pub(super) struct Turns<'a> {
     baseline: &'a Baseline,
+    /// Of the changes of an endpoint, which are most, every so manieth is made.
     every: u32,
     seen: u32,
     spent: Duration,
-    samples: Histogram<u64>,
+    /// Services that are other than at first in this table; `None` if they are not there.
+    changed: HashMap<u32, Option<State>>,
+    samples: BTreeMap<ChangeKind, Histogram<u64>>,
 }
 
-/// So many changes are made with `nft` at most.
+/// So many changes of an endpoint are made with `nft` at most.
 const MOST: u32 = 100;
 
 /// No more changes are made once they have taken so long.
@@ -250,81 +187,48 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 impl<'a> Turns<'a> {
     pub(super) fn new(baseline: &'a Baseline, changes: u32) -> Self {
-        let every = changes.div_ceil(MOST);
-        Self { baseline, every, seen: 0, spent: Duration::ZERO, samples: histogram() }
+        Self {
+            baseline,
+            every: changes.div_ceil(MOST),
+            seen: 0,
+            spent: Duration::ZERO,
+            changed: HashMap::default(),
+            samples: BTreeMap::new(),
+        }
     }
 
-    /// Makes the same change, if it is one of an endpoint and its turn.
+    /// Makes the service what it is in the cluster now, if it is the turn of this change.
+    ///
+    /// # Errors
+    /// See [`BenchError`].
     pub(super) fn change(
         &mut self,
         cluster: &mut Cluster,
         change: &Change,
     ) -> Result<(), BenchError> {
-        let endpoints = &cluster.state(change.service).endpoints;
-        if change.deed.kind() != ChangeKind::Endpoint || endpoints.is_empty() || self.spent > LIMIT
-        {
+        let kind = change.deed.kind();
+        self.seen += u32::from(kind == ChangeKind::Endpoint);
+        let is_left_out = kind == ChangeKind::Endpoint && !self.seen.is_multiple_of(self.every);
+        if is_left_out || self.spent > LIMIT {
             return Ok(());
         }
-        self.seen += 1;
-        if self.seen.is_multiple_of(self.every) {
-            let took = self.baseline.change(change.service, endpoints)?;
-            self.spent += took;
-            record(&mut self.samples, took);
-        }
+        let service = change.service;
+        let after = (change.deed != Deed::RemoveService).then(|| cluster.state(service).clone());
+        let before = self.changed.remove(&service).unwrap_or_else(|| {
+            (service < cluster.services()).then(|| kube_proxy::original(cluster, service))
+        });
+        let script = kube_proxy::change(service, before.as_ref(), after.as_ref());
+        self.changed.insert(service, after);
+        let took = self.baseline.change(&script)?;
+        self.spent += took;
+        record(self.samples.entry(kind).or_insert_with(histogram), took);
         Ok(())
     }
 
     /// What the changes took.
-    pub(super) fn row(&self) -> Option<Row> {
-        Row::spread("endpoint change: kube-proxy's layout by nft", &self.samples)
+    pub(super) fn rows(&self) -> impl Iterator<Item = Row> {
+        self.samples.iter().filter_map(|(kind, samples)| {
+            Row::spread(format!("{}: kube-proxy's layout by nft", title(*kind)), samples)
+        })
     }
-}
-
-/// Some services, as a script.
-fn script(cluster: &Cluster, services: Range<u32>) -> String {
-    let mut script = "table ip kube-proxy {\n".to_owned();
-    for service in services.clone() {
-        // Writing to a String cannot fail, here and below.
-        let _ = writeln!(script, "chain {} {{ }}", chain_name(service));
-    }
-    script.push_str("}\n");
-    for service in services {
-        let endpoints: Vec<u32> = cluster.original(service).collect();
-        write_rule(&mut script, service, &endpoints);
-        let (address, protocol) = (Cluster::cluster_ip(service), protocol(service));
-        let _ = writeln!(script, "add element ip kube-proxy cluster-ips {{ {address} }}");
-        let _ = writeln!(
-            script,
-            "add element ip kube-proxy service-ips {{ {address} . {protocol} . 80 : goto {} }}",
-            chain_name(service)
-        );
-    }
-    script
-}
-
-fn write_rule(script: &mut String, service: u32, endpoints: &[u32]) {
-    let count = endpoints.len();
-    let _ = write!(
-        script,
-        "add rule ip kube-proxy {} meta l4proto {} dnat ip addr . port to numgen random mod \
-         {count} map {{ ",
-        chain_name(service),
-        protocol(service)
-    );
-    for (slot, endpoint) in endpoints.iter().enumerate() {
-        let separator = if slot > 0 { ", " } else { "" };
-        let address = Cluster::endpoint_address(*endpoint);
-        let _ = write!(script, "{separator}{slot} : {address} . 8080");
-    }
-    script.push_str(" }\n");
-}
-
-/// As kube-proxy names it: a hash, and the service port in words.
-fn chain_name(service: u32) -> String {
-    let (namespace, protocol) = (service % 100, protocol(service));
-    format!("service-{service:08X}-bench-{namespace}/service-{service}/{protocol}/http")
-}
-
-fn protocol(service: u32) -> &'static str {
-    if Cluster::takes_traffic(service) { "udp" } else { "tcp" }
 }

@@ -46,7 +46,7 @@ pub struct Cluster {
 }
 
 /// What may change of a service.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     /// Numbers of its endpoints.
     pub(super) endpoints: Vec<u32>,
@@ -180,6 +180,11 @@ impl Cluster {
         let original = self.original(service);
         let state = || State { endpoints: original.collect(), ..State::default() };
         self.changed.entry(service).or_insert_with(state)
+    }
+
+    /// Whether this endpoint is on the node that is measured.
+    pub(super) fn is_on_this_node(endpoint: u32) -> bool {
+        endpoint.is_multiple_of(NODES)
     }
 
     /// Whether this endpoint is in the first zone.

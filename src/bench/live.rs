@@ -8,6 +8,7 @@ use ahash::HashMap;
 use hdrhistogram::Histogram;
 
 use super::BenchError;
+use super::baseline::Baseline;
 use super::change::ChangeKind;
 use super::clock::now;
 use super::cluster::{Cluster, ZONES};
@@ -17,7 +18,7 @@ use super::measure::{Bench, Pace, milliseconds};
 use super::random::Random;
 use super::report::Row;
 use super::spreads::{histogram, record, title};
-use super::traffic::{Background, Flows};
+use super::traffic::{Background, Flows, compare};
 use super::watch_line::WatchLine;
 
 /// Slices that change at once, if there are so many services.
@@ -32,17 +33,28 @@ const SMALL_RATE: u32 = 200;
 /// How long a small change may be on its way; a large change is then thought to hang.
 const LOST: Duration = Duration::from_secs(20);
 
+/// Rows about packets: in our namespace, and in that of kube-proxy's layout.
+const UDP: [&str; 4] = [
+    "UDP without a service",
+    "UDP through services",
+    "UDP without a service, kube-proxy's layout",
+    "UDP through kube-proxy's layout",
+];
+
 impl Bench<'_> {
-    /// Everything that is measured with the run loop.
+    /// Everything that is measured with the run loop, and the same packets through kube-proxy's
+    /// layout.
     ///
     /// # Errors
     /// See [`BenchError`].
-    pub(super) fn live(&mut self) -> Result<(), BenchError> {
+    pub(super) fn live(&mut self, baseline: Option<Baseline>) -> Result<(), BenchError> {
         if self.progress.is_stopped() {
             return Ok(());
         }
         let mut daemon = self.start_daemon()?;
-        let traffic = self.start_traffic()?;
+        let traffic = self.start_traffic(baseline.as_ref())?;
+        // What follows is ours alone.
+        drop(baseline);
         self.end_to_end(&mut daemon)?;
         self.burst(&mut daemon)?;
         self.zone_change(&mut daemon)?;
@@ -55,19 +67,25 @@ impl Bench<'_> {
     }
 
     /// Measures packets while nothing changes, and goes on sending some.
-    fn start_traffic(&mut self) -> Result<Option<Background>, BenchError> {
+    fn start_traffic(
+        &mut self,
+        baseline: Option<&Baseline>,
+    ) -> Result<Option<Background>, BenchError> {
         if !self.settings.traffic {
             return Ok(None);
         }
-        loopback::prepare().map_err(BenchError::Traffic)?;
-        let mut flows = Flows::open().map_err(BenchError::Traffic)?;
-        let mut random = Random::new(self.settings.seed);
         self.progress.begin("first packets of UDP flows", 1);
-        let [direct, through] = flows.compare(&self.cluster, &mut random);
-        self.report.rows.extend(direct.rows("UDP without a service"));
-        self.report.rows.extend(through.rows("UDP through services"));
+        loopback::prepare().map_err(BenchError::Traffic)?;
+        let mut places = vec![Flows::open().map_err(BenchError::Traffic)?];
+        places.extend(baseline.map(Baseline::flows).transpose()?);
+        let mut random = Random::new(self.settings.seed);
+        let sent = compare(&mut places, &self.cluster, &mut random);
+        for (sent, name) in sent.iter().flatten().zip(UDP) {
+            self.report.rows.extend(sent.rows(name));
+        }
         self.progress.step(1);
-        Ok(Some(Background::start(flows, self.cluster.clone(), random)))
+        let ours = places.swap_remove(0);
+        Ok(Some(Background::start(ours, self.cluster.clone(), random)))
     }
 
     /// Lets the loop take in everything and waits until a change passes through it.

@@ -10,7 +10,6 @@ use super::cluster::Cluster;
 use super::memory;
 use super::pipeline::{Loaded, Pipeline};
 use super::progress::Progress;
-use super::random::Random;
 use super::report::{Row, SizeReport, Unit};
 use super::settings::Settings;
 use super::spreads::Spreads;
@@ -70,11 +69,10 @@ impl<'a> Bench<'a> {
         pipeline = self.start_again()?;
         let baseline = self.load_baseline()?;
         self.change_one_by_one(&mut pipeline, baseline.as_ref())?;
-        drop(baseline);
         self.change_large_service(&mut pipeline)?;
         // Its kernel's socket owns the tables.
         drop(pipeline);
-        self.live()
+        self.live(baseline)
     }
 
     /// Everything into the empty table.
@@ -140,11 +138,6 @@ impl<'a> Bench<'a> {
         let baseline = Baseline::new()?;
         let took = baseline.load(&self.cluster, self.progress)?;
         self.report.rows.extend(took.map(|took| seconds("kube-proxy's layout: all loaded", took)));
-        if self.settings.traffic && !self.progress.is_stopped() {
-            let mut random = Random::new(self.settings.seed);
-            let [_, through] = baseline.flows(&self.cluster, &mut random)?;
-            self.report.rows.extend(through.rows("kube-proxy's layout: UDP"));
-        }
         Ok(Some(baseline))
     }
 
@@ -171,8 +164,7 @@ impl<'a> Bench<'a> {
             }
             self.progress.step(1);
         }
-        let rows = beside.iter().filter_map(Turns::row);
-        self.report.rows.extend(rows);
+        self.report.rows.extend(beside.iter().flat_map(Turns::rows));
         self.report.rows.extend(spreads.rows_of_changes());
         Ok(())
     }

@@ -10,6 +10,7 @@ mod cluster;
 mod compare;
 mod daemon;
 mod distribution;
+mod kube_proxy;
 mod live;
 mod loopback;
 mod measure;

@@ -1,9 +1,10 @@
-//! First packets of UDP flows, through services and without one, in the present namespace.
+//! First packets of UDP flows, through services and without one, in one or more namespaces.
 //!
 //! Every datagram has a source address that was not used before, so each is the first packet of a
 //! flow: it takes the way through the tables and a new entry of conntrack. All endpoints are one
 //! socket that is bound to every address. On the loopback device, sending a packet includes
-//! receiving it, so the time of the system call is the packet's whole way.
+//! receiving it, so the time of the system call is the packet's whole way. A socket stays in the
+//! network namespace in which it was opened, so one thread sends through the tables of several.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
@@ -35,7 +36,7 @@ const SERVICE_PORT: u16 = 80;
 const ROUND: u32 = 64;
 
 /// Flows that are measured of each kind while nothing changes.
-const FLOWS: u32 = 10_000;
+const FLOWS: u32 = 20_000;
 
 /// Flows in a second while the cluster changes.
 const RATE: u32 = 2_000;
@@ -62,6 +63,28 @@ pub(super) struct Sent {
     arrived: u32,
 }
 
+/// Sends the same flows in each of `places`: without a service, and through services.
+///
+/// Kinds and places take turns of [`ROUND`] flows, and the first turn goes round too, so that
+/// what else the machine does hits all of them alike.
+pub(super) fn compare(
+    places: &mut [Flows],
+    cluster: &Cluster,
+    random: &mut Random,
+) -> Vec<[Sent; 2]> {
+    let mut sent: Vec<_> = places.iter().map(|_| [Sent::none(), Sent::none()]).collect();
+    let turns = places.len() * 2;
+    for round in 0..(room(FLOWS) / ROUND) as usize {
+        let without: Vec<_> = (0..ROUND).map(|_| direct(cluster, random)).collect();
+        let through: Vec<_> = (0..ROUND).map(|_| service(cluster, random)).collect();
+        for turn in (0..turns).map(|turn| (turn + round) % turns) {
+            let (place, kind) = (turn / 2, turn % 2);
+            places[place].send_all([&without, &through][kind], &mut sent[place][kind]);
+        }
+    }
+    sent
+}
+
 impl Flows {
     /// Opens the sockets in the namespace of this thread.
     ///
@@ -74,21 +97,13 @@ impl Flows {
         Ok(Self { client, server, next_client: FIRST_CLIENT })
     }
 
-    /// Sends as many flows without a service as through one, one of each in turn; rows about both.
-    pub(super) fn compare(&mut self, cluster: &Cluster, random: &mut Random) -> [Sent; 2] {
-        let mut sent = [Sent::none(), Sent::none()];
-        for _ in 0..room(FLOWS) / ROUND {
-            // Arrivals are counted between the kinds, so each knows its own.
-            for (sent, through) in sent.iter_mut().zip([false, true]) {
-                for _ in 0..ROUND {
-                    let to =
-                        if through { service(cluster, random) } else { direct(cluster, random) };
-                    self.send(to, sent);
-                }
-                sent.arrived += self.wait_for(ROUND);
-            }
+    /// Sends a flow to each of these and waits for them, so that each turn knows its arrivals.
+    fn send_all(&mut self, to: &[SocketAddrV4], sent: &mut Sent) {
+        let tried = sent.tried;
+        for address in to {
+            self.send(*address, sent);
         }
-        sent
+        sent.arrived += self.wait_for(sent.tried - tried);
     }
 
     /// Sends the first packet of a new flow.

@@ -46,6 +46,11 @@ pub(super) struct EndpointObject {
     pub(super) zone: &'static str,
 }
 
+/// The external IP of a service, if it has one.
+pub(super) fn external_ip(service: u32) -> Ipv4Addr {
+    Ipv4Addr::from(FIRST_EXTERNAL_IP + service)
+}
+
 /// Namespaces over which services are spread.
 const NAMESPACES: u32 = 100;
 
@@ -64,7 +69,7 @@ impl WatchLine {
         let namespace = number % NAMESPACES;
         let policy = if *is_local { "Local" } else { "Cluster" };
         let external = if *is_external {
-            format!(r#""externalIPs":["{}"],"#, Ipv4Addr::from(FIRST_EXTERNAL_IP + number))
+            format!(r#""externalIPs":["{}"],"#, external_ip(*number))
         } else {
             String::new()
         };
