@@ -28,7 +28,7 @@ use std::time::Duration;
 use super::base::ChainSpec;
 use super::counts::{Pick, Tree};
 use super::layout::SESSION;
-use crate::nft::{Chain, DynsetOperation, Name, Rule, Selector, Statement, Verdict};
+use crate::nft::{DynsetOperation, Name, Selector, Statement};
 
 /// Which service port and list of endpoints a client remembers one of.
 ///
@@ -145,16 +145,14 @@ pub(super) fn chains(timeouts: &[u32]) -> Vec<ChainSpec> {
     for &seconds in timeouts {
         let name: Name = timeout_name(seconds).into();
         let attempt: Name = format!("{name}-attempt").into();
-        chains.push(chain(&attempt, attempt_rules(seconds)));
-        chains.push(chain(&name, timeout_rules(&attempt)));
+        chains.push(ChainSpec::new(attempt.clone(), attempt_rules(seconds)));
+        chains.push(ChainSpec::new(name, timeout_rules(&attempt)));
     }
     let dispatch = timeouts.iter().map(|&seconds| {
         let name: Name = timeout_name(seconds).into();
-        let key = SESSION.to_vec();
-        let goto = Statement::Verdict(Verdict::Goto(name.clone()));
-        vec![Statement::InSet { key, set: name, negated: false }, goto]
+        vec![Statement::in_set(SESSION, name.clone()), Statement::goto(name)]
     });
-    chains.push(chain(&ROOT.into(), dispatch.collect()));
+    chains.push(ChainSpec::new(ROOT, dispatch));
     chains
 }
 
@@ -169,7 +167,7 @@ fn attempt_rules(seconds: u32) -> Vec<Vec<Statement>> {
         timeout: Some(Duration::from_secs(seconds.into())),
     };
     vec![
-        vec![Statement::Verdict(Verdict::Jump(TREE.root.into()))],
+        vec![Statement::jump(TREE.root)],
         vec![remember],
         vec![Statement::PriorityMap { key: client(), map: CLIENTS.into() }],
         vec![Statement::DnatMap { key: SESSION.to_vec(), map: ENDPOINTS.into() }],
@@ -186,10 +184,10 @@ fn timeout_rules(attempt: &Name) -> Vec<Vec<Statement>> {
         timeout: None,
     };
     vec![
-        vec![Statement::Verdict(Verdict::Jump(attempt.clone()))],
+        vec![Statement::jump(attempt.clone())],
         vec![forget],
         vec![Statement::PrioritySet(SESSION_BITS)],
-        vec![Statement::Verdict(Verdict::Goto(attempt.clone()))],
+        vec![Statement::goto(attempt.clone())],
     ]
 }
 
@@ -199,14 +197,6 @@ const SESSION_BITS: Selector = Selector::PriorityBits(!(LAST_ENDPOINT as u32));
 /// The key of `affinity-clients`.
 fn client() -> Vec<Selector> {
     vec![SESSION_BITS, Selector::Saddr]
-}
-
-fn chain(name: &Name, rules: Vec<Vec<Statement>>) -> ChainSpec {
-    let rule = |statements| Rule { chain: name.clone(), statements, comment: None };
-    ChainSpec {
-        chain: Chain { name: name.clone(), hook: None, comment: None },
-        rules: rules.into_iter().map(rule).collect(),
-    }
 }
 
 #[cfg(test)]

@@ -108,17 +108,24 @@ pub struct ChainSpec {
     pub rules: Vec<Rule>,
 }
 
+impl ChainSpec {
+    /// A chain that packets come to from others.
+    pub(super) fn new(
+        name: impl Into<Name>,
+        rules: impl IntoIterator<Item = Vec<Statement>>,
+    ) -> Self {
+        let name = name.into();
+        let rule = |statements| Rule { chain: name.clone(), statements, comment: None };
+        let rules = rules.into_iter().map(rule).collect();
+        Self { chain: Chain { name, hook: None, comment: None }, rules }
+    }
+}
+
 fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
-    let tree = |tree: &Tree| {
-        tree.chains().into_iter().map(|(name, rules)| ChainSpec {
-            chain: Chain { name: name.into(), hook: None, comment: None },
-            rules,
-        })
-    };
-    let mut chains: Vec<_> = tree(&affinity::TREE).collect();
+    let mut chains = affinity::TREE.chains();
     chains.extend(affinity::chains(&settings.affinity_timeouts));
-    chains.extend(FRONTEND_TREES.iter().chain(&NODE_PORT_TREES).flat_map(tree));
-    let fixed: [(&str, Vec<Vec<Statement>>); 10] = [
+    chains.extend(FRONTEND_TREES.iter().chain(&NODE_PORT_TREES).flat_map(Tree::chains));
+    let fixed: [(&str, Vec<Vec<Statement>>); 11] = [
         ("firewall-sources", firewall_sources()),
         ("firewall-check", firewall_check()),
         ("external-local", external_local(settings, FRONTEND_TREES.map(|tree| tree.root))),
@@ -132,12 +139,13 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
         ("service-endpoints-check", service_endpoints_check()),
         ("nodeport-endpoints-check", nodeport_endpoints_check(family, settings)),
         ("cluster-ips-check", cluster_ips_check(settings)),
+        ("masquerading", masquerading(settings)),
     ];
-    chains.extend(fixed.map(|(name, rules)| chain(name, None, rules)));
-    chains.push(chain("masquerading", None, masquerading(settings)));
+    chains.extend(fixed.map(|(name, rules)| ChainSpec::new(name, rules)));
     chains.extend(BASE_CHAINS.iter().map(|(name, hook, jumps)| {
-        let rules = jumps.iter().map(|(filter, target)| jump(*filter, target)).collect();
-        chain(name, Some(*hook), rules)
+        let mut base = ChainSpec::new(*name, jumps.iter().map(|(filter, to)| jump(*filter, to)));
+        base.chain.hook = Some(*hook);
+        base
     }));
     chains
 }
@@ -196,19 +204,14 @@ const fn hook(kind: ChainType, point: HookPoint, priority: i32) -> Hook {
     Hook { kind, point, priority }
 }
 
-fn chain(name: &'static str, hook: Option<Hook>, rules: Vec<Vec<Statement>>) -> ChainSpec {
-    let rule = |statements| Rule { chain: name.into(), statements, comment: None };
-    ChainSpec {
-        chain: Chain { name: name.into(), hook, comment: None },
-        rules: rules.into_iter().map(rule).collect(),
-    }
-}
-
 fn services(family: Family, settings: &Settings) -> Vec<Vec<Statement>> {
-    let mut node_port = vec![in_set(NODE_PORT, "service-nodeports")];
+    let mut node_port = vec![Statement::in_set(NODE_PORT, "service-nodeports")];
     node_port.extend(node_port_addresses(family, settings, true));
-    node_port.push(goto("nodeport-traffic"));
-    vec![vec![in_set(FRONTEND, "service-ips"), goto("service-traffic")], node_port]
+    node_port.push(Statement::goto("nodeport-traffic"));
+    vec![
+        vec![Statement::in_set(FRONTEND, "service-ips"), Statement::goto("service-traffic")],
+        node_port,
+    ]
 }
 
 /// The conditions on the destination address of node port traffic.
@@ -216,7 +219,7 @@ fn services(family: Family, settings: &Settings) -> Vec<Vec<Statement>> {
 /// A loopback address never accepts node port traffic.
 fn node_port_addresses(family: Family, settings: &Settings, look_up: bool) -> Vec<Statement> {
     if !settings.node_ports_everywhere {
-        return vec![in_set(&[Selector::Daddr], "nodeport-ips")];
+        return vec![Statement::in_set(&[Selector::Daddr], "nodeport-ips")];
     }
     let loopback = match family {
         Family::Ip => (Ipv4Addr::new(127, 0, 0, 0).into(), 8),
@@ -231,24 +234,30 @@ fn node_port_addresses(family: Family, settings: &Settings, look_up: bool) -> Ve
 
 fn service_traffic(settings: &Settings) -> Vec<Vec<Statement>> {
     let mut rules = Vec::new();
-    let cluster_ip = || in_set(&[Selector::Daddr], "cluster-ips");
+    let cluster_ip = || Statement::in_set(&[Selector::Daddr], "cluster-ips");
     let mark = || Statement::MarkSet(settings.masquerade_mark);
     match &settings.local_detector {
         _ if settings.masquerade_all => rules.push(vec![cluster_ip(), mark()]),
         Some(detector) => rules.push(vec![cluster_ip(), detector.not_local(), mark()]),
         None => {}
     }
-    rules.push(vec![in_set(FRONTEND, "local-policy-ips"), goto("external-local")]);
-    rules.push(vec![in_set(FRONTEND, "masquerade-ips"), mark()]);
-    rules.push(vec![goto(FRONTEND_TREES[0].root)]);
+    rules.push(vec![
+        Statement::in_set(FRONTEND, "local-policy-ips"),
+        Statement::goto("external-local"),
+    ]);
+    rules.push(vec![Statement::in_set(FRONTEND, "masquerade-ips"), mark()]);
+    rules.push(vec![Statement::goto(FRONTEND_TREES[0].root)]);
     rules
 }
 
 fn nodeport_traffic(settings: &Settings) -> Vec<Vec<Statement>> {
     vec![
-        vec![in_set(NODE_PORT, "local-policy-nodeports"), goto("nodeport-external-local")],
+        vec![
+            Statement::in_set(NODE_PORT, "local-policy-nodeports"),
+            Statement::goto("nodeport-external-local"),
+        ],
         vec![Statement::MarkSet(settings.masquerade_mark)],
-        vec![goto(NODE_PORT_TREES[0].root)],
+        vec![Statement::goto(NODE_PORT_TREES[0].root)],
     ]
 }
 
@@ -257,17 +266,17 @@ fn nodeport_traffic(settings: &Settings) -> Vec<Vec<Statement>> {
 fn external_local(settings: &Settings, [all, local]: [&'static str; 2]) -> Vec<Vec<Statement>> {
     let mut rules = Vec::new();
     if let Some(detector) = &settings.local_detector {
-        rules.push(vec![detector.local(), goto(all)]);
+        rules.push(vec![detector.local(), Statement::goto(all)]);
     }
     let mark = Statement::MarkSet(settings.masquerade_mark);
-    rules.push(vec![Statement::FibSaddrLocal, mark, goto(all)]);
-    rules.push(vec![goto(local)]);
+    rules.push(vec![Statement::FibSaddrLocal, mark, Statement::goto(all)]);
+    rules.push(vec![Statement::goto(local)]);
     rules
 }
 
 /// Before DNAT, while the destination is still the service's address.
 fn firewall_check() -> Vec<Vec<Statement>> {
-    vec![vec![in_set(FRONTEND, "firewall-ips"), goto("firewall-sources")]]
+    vec![vec![Statement::in_set(FRONTEND, "firewall-ips"), Statement::goto("firewall-sources")]]
 }
 
 fn firewall_sources() -> Vec<Vec<Statement>> {
@@ -278,14 +287,14 @@ fn firewall_sources() -> Vec<Vec<Statement>> {
 
 fn service_endpoints_check() -> Vec<Vec<Statement>> {
     vec![
-        vec![in_set(FRONTEND, "no-endpoint-services"), Statement::Reject],
-        vec![in_set(FRONTEND, "drop-services"), Statement::Verdict(Verdict::Drop)],
+        vec![Statement::in_set(FRONTEND, "no-endpoint-services"), Statement::Reject],
+        vec![Statement::in_set(FRONTEND, "drop-services"), Statement::Verdict(Verdict::Drop)],
     ]
 }
 
 fn nodeport_endpoints_check(family: Family, settings: &Settings) -> Vec<Vec<Statement>> {
     let rule = |set, verdict| {
-        let mut rule = vec![in_set(NODE_PORT, set)];
+        let mut rule = vec![Statement::in_set(NODE_PORT, set)];
         rule.extend(node_port_addresses(family, settings, false));
         rule.push(verdict);
         rule
@@ -298,7 +307,8 @@ fn nodeport_endpoints_check(family: Family, settings: &Settings) -> Vec<Vec<Stat
 
 /// What still has a cluster IP as its destination here was not meant for any service port.
 fn cluster_ips_check(settings: &Settings) -> Vec<Vec<Statement>> {
-    let mut rules = vec![vec![in_set(&[Selector::Daddr], "cluster-ips"), Statement::Reject]];
+    let mut rules =
+        vec![vec![Statement::in_set(&[Selector::Daddr], "cluster-ips"), Statement::Reject]];
     rules.extend(
         settings.service_cidrs.iter().map(|range| {
             vec![in_range(Selector::Daddr, *range), Statement::Verdict(Verdict::Drop)]
@@ -323,7 +333,7 @@ fn masquerading(settings: &Settings) -> Vec<Vec<Statement>> {
         ],
         vec![
             Statement::CtStatusDnat,
-            in_set(&hairpin, "hairpin-connections"),
+            Statement::in_set(&hairpin, "hairpin-connections"),
             Statement::Masquerade,
         ],
     ]);
@@ -331,19 +341,11 @@ fn masquerading(settings: &Settings) -> Vec<Vec<Statement>> {
 }
 
 fn jump(filter: Filter, target: &'static str) -> Vec<Statement> {
-    let jump = Statement::Verdict(Verdict::Jump(target.into()));
+    let jump = Statement::jump(target);
     match filter {
         Filter::All => vec![jump],
         Filter::New => vec![Statement::CtStateNew, jump],
     }
-}
-
-fn goto(target: &'static str) -> Statement {
-    Statement::Verdict(Verdict::Goto(target.into()))
-}
-
-fn in_set(key: &[Selector], set: &'static str) -> Statement {
-    Statement::InSet { key: key.to_vec(), set: set.into(), negated: false }
 }
 
 fn in_range(selector: Selector, range: (IpAddr, u8)) -> Statement {

@@ -15,7 +15,8 @@
 use std::ops::Range;
 
 use super::affinity;
-use crate::nft::{Rule, Selector, Statement, Verdict};
+use super::base::ChainSpec;
+use crate::nft::{Selector, Statement, Verdict};
 
 /// Counts up to this one have a chain of their own.
 const EXACT: u32 = 8;
@@ -54,9 +55,6 @@ pub(super) enum Pick {
     AffinityEndpoint,
 }
 
-/// A chain and its rules, in the order in which packets see them.
-pub(super) type ChainRules = (String, Vec<Rule>);
-
 impl Tree {
     /// The counts at which the sets `…-ge-N` split, ascending. Their position is the set's bit.
     pub(super) fn bounds(&self) -> Vec<u32> {
@@ -69,15 +67,18 @@ impl Tree {
     }
 
     /// The chains of the tree: leaves first, so that every `goto` finds its target.
-    pub(super) fn chains(&self) -> Vec<ChainRules> {
+    pub(super) fn chains(&self) -> Vec<ChainSpec> {
         let leaves: Vec<_> = self.leaves().collect();
         let mut chains: Vec<_> = leaves.iter().flat_map(|leaf| self.leaf_chains(leaf)).collect();
-        self.node_chain(self.root.to_owned(), &leaves, &mut chains);
-        if let (Pick::Endpoint { sessions }, Some((root, rules))) = (self.pick, chains.last_mut()) {
-            let session = Statement::PriorityMap { key: self.key.to_vec(), map: sessions.into() };
-            let jump = Statement::Verdict(Verdict::Jump(affinity::ROOT.into()));
-            rules.insert(0, rule(root, vec![session, jump]));
-        }
+        let remembered = match self.pick {
+            Pick::AffinityEndpoint => None,
+            Pick::Endpoint { sessions } => {
+                let (key, map) = (self.key.to_vec(), sessions.into());
+                Some(vec![Statement::PriorityMap { key, map }, Statement::jump(affinity::ROOT)])
+            }
+        };
+        let decisions = self.decisions(&leaves, &mut chains);
+        chains.push(ChainSpec::new(self.root, remembered.into_iter().chain(decisions)));
         chains
     }
 
@@ -95,50 +96,47 @@ impl Tree {
     }
 
     /// The chain that picks among the endpoints of a leaf, after one that it jumps to.
-    fn leaf_chains(&self, leaf: &Range<u32>) -> Vec<ChainRules> {
+    fn leaf_chains(&self, leaf: &Range<u32>) -> Vec<ChainSpec> {
         let most = leaf.end - 1;
         let name = self.leaf_name(leaf);
         if leaf.start == 1 {
-            return vec![(name.clone(), vec![self.draw(&name, most)])];
+            return vec![ChainSpec::new(name, [self.draw(most)])];
         }
         // A packet may see one set before a commit and the next one after it, and then a slot
         // can be missing. Slot 0 is there as long as the frontend has any endpoint.
-        let fall_back = goto(&name, self.leaf_name(&(1..2)));
+        let fall_back = vec![Statement::goto(self.leaf_name(&(1..2)))];
         if leaf.len() == 1 {
-            return vec![(name.clone(), vec![self.draw(&name, most), fall_back])];
+            return vec![ChainSpec::new(name, [self.draw(most), fall_back])];
         }
-        let last = [self.draw(&name, most / 2), fall_back];
+        let draws = |times| (0..times).map(|_| self.draw(most));
+        let last = [self.draw(most / 2), fall_back];
         if self.pick == Pick::AffinityEndpoint {
             // To return from the tree it must not have been left by a jump.
-            let draws = (0..TRIES).map(|_| self.draw(&name, most));
-            return vec![(name.clone(), draws.chain(last).collect())];
+            return vec![ChainSpec::new(name, draws(TRIES).chain(last))];
         }
         let tries = format!("{name}-tries");
-        let draws = (0..TRIES / JUMPS).map(|_| self.draw(&tries, most)).collect();
-        let jump = Statement::Verdict(Verdict::Jump(tries.clone().into()));
-        let mut rules = vec![rule(&name, vec![jump]); JUMPS as usize];
-        rules.extend(last);
-        vec![(tries, draws), (name, rules)]
+        let jumps = vec![vec![Statement::jump(tries.clone())]; JUMPS as usize];
+        let chain = ChainSpec::new(name, jumps.into_iter().chain(last));
+        vec![ChainSpec::new(tries, draws(TRIES / JUMPS)), chain]
     }
 
     fn leaf_name(&self, leaf: &Range<u32>) -> String {
         format!("{}-{}", self.map, leaf.end - 1)
     }
 
-    fn draw(&self, chain: &str, modulus: u32) -> Rule {
+    fn draw(&self, modulus: u32) -> Vec<Statement> {
         let map = self.map.into();
         let key = [self.key, &[Selector::Random(modulus)]].concat();
-        let pick = match self.pick {
+        match self.pick {
             Pick::Endpoint { .. } => vec![Statement::DnatMap { key, map }],
             Pick::AffinityEndpoint => {
                 vec![Statement::PriorityMap { key, map }, Statement::Verdict(Verdict::Return)]
             }
-        };
-        rule(chain, pick)
+        }
     }
 
-    /// Writes the chain that decides between `leaves`, after the chains that it refers to.
-    fn node_chain(&self, name: String, leaves: &[Range<u32>], chains: &mut Vec<ChainRules>) {
+    /// The rules that decide between `leaves`; writes the chains that they refer to.
+    fn decisions(&self, leaves: &[Range<u32>], chains: &mut Vec<ChainSpec>) -> Vec<Vec<Statement>> {
         let mut rules = Vec::new();
         let mut rest = leaves;
         while rest.len() > 1 {
@@ -148,31 +146,18 @@ impl Tree {
                 [leaf] => self.leaf_name(leaf),
                 _ => {
                     let target = format!("{}-{bound}-or-more", self.root);
-                    self.node_chain(target.clone(), more, chains);
+                    let decisions = self.decisions(more, chains);
+                    chains.push(ChainSpec::new(target.clone(), decisions));
                     target
                 }
             };
-            let in_set = Statement::InSet {
-                key: self.key.to_vec(),
-                set: self.set_name(bound).into(),
-                negated: false,
-            };
-            let mut rule = goto(&name, target);
-            rule.statements.insert(0, in_set);
-            rules.push(rule);
+            let has_more = Statement::in_set(self.key, self.set_name(bound));
+            rules.push(vec![has_more, Statement::goto(target)]);
             rest = fewer;
         }
-        rules.push(goto(&name, self.leaf_name(&rest[0])));
-        chains.push((name, rules));
+        rules.push(vec![Statement::goto(self.leaf_name(&rest[0]))]);
+        rules
     }
-}
-
-fn rule(chain: &str, statements: Vec<Statement>) -> Rule {
-    Rule { chain: chain.to_owned().into(), statements, comment: None }
-}
-
-fn goto(chain: &str, target: String) -> Rule {
-    rule(chain, vec![Statement::Verdict(Verdict::Goto(target.into()))])
 }
 
 /// The position of the leaf for `count` endpoints; `None` if there is no endpoint.
@@ -239,7 +224,7 @@ mod tests {
 
     #[allow(clippy::wildcard_enum_match_arm)]
     /// Follows a packet to a frontend with `count` endpoints; the draws it makes and its steps.
-    fn walk(chains: &[ChainRules], count: usize) -> (Vec<u32>, usize) {
+    fn walk(chains: &[ChainSpec], count: usize) -> (Vec<u32>, usize) {
         let leaf = leaf_of(count, TREE.limit).unwrap();
         let mask = TREE.membership_table()[leaf];
         let bounds = TREE.bounds();
@@ -248,8 +233,8 @@ mod tests {
             mask >> bit & 1 == 1
         };
         let rules_of = |chain: &str| {
-            let (_, rules) = chains.iter().find(|(name, _)| name == chain).unwrap();
-            rules.iter()
+            let spec = chains.iter().find(|spec| spec.chain.name == chain).unwrap();
+            spec.rules.iter()
         };
         let (mut chain, mut steps, mut draws) = (TREE.root.to_owned(), 0, Vec::new());
         'chain: while chain != "endpoints-1" {
@@ -318,10 +303,11 @@ mod tests {
     #[test]
     fn a_goto_leads_only_to_chains_that_come_before() {
         let chains = TREE.chains();
-        for (i, (_, rules)) in chains.iter().enumerate() {
-            for statement in rules.iter().flat_map(|rule| &rule.statements) {
+        for (i, spec) in chains.iter().enumerate() {
+            for statement in spec.rules.iter().flat_map(|rule| &rule.statements) {
                 if let Statement::Verdict(Verdict::Goto(target)) = statement {
-                    assert!(chains[..i].iter().any(|(name, _)| name == target), "{target}");
+                    let mut before = chains[..i].iter();
+                    assert!(before.any(|spec| spec.chain.name == *target), "{target}");
                 }
             }
         }

@@ -122,6 +122,21 @@ pub enum LowerError {
 }
 
 impl Statement {
+    /// Goes on if the set has the key.
+    pub fn in_set(key: &[Selector], set: impl Into<Name>) -> Self {
+        Self::InSet { key: key.to_vec(), set: set.into(), negated: false }
+    }
+
+    /// Goes through the chain and comes back.
+    pub fn jump(chain: impl Into<Name>) -> Self {
+        Self::Verdict(Verdict::Jump(chain.into()))
+    }
+
+    /// Goes through the chain and comes back where this one was jumped to.
+    pub fn goto(chain: impl Into<Name>) -> Self {
+        Self::Verdict(Verdict::Goto(chain.into()))
+    }
+
     /// Appends the expressions of this statement.
     pub(super) fn lower(&self, family: Family, out: &mut Vec<Expr>) -> Result<(), LowerError> {
         match self {
