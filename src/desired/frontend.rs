@@ -144,17 +144,10 @@ impl<'a> PortRenderer<'a> {
             view.usable_endpoints(port, layout.family == Family::Ip);
         for (list, limit) in [&mut cluster, &mut local].into_iter().zip(endpoint_limits()) {
             if list.len() > limit {
-                let message = format!(
-                    "port {} has {} endpoints, of which the first {limit} are used",
-                    port.port,
-                    list.len()
-                );
+                let message =
+                    format!("of its {} endpoints only the first {limit} are used", list.len());
+                rendered.problems.push(problem(&view.service, port, "spec.ports", &message));
                 list.truncate(limit);
-                rendered.problems.push(Problem {
-                    object: format!("Service {}", view.service.name),
-                    field: "spec.ports".to_owned(),
-                    message,
-                });
             }
         }
         let label = label(&view.service, port, |key| installed.kept(key)?.label());
@@ -277,62 +270,86 @@ impl<'a> PortRenderer<'a> {
     /// frontend that uses the list.
     fn add_session(&mut self, list: List, book: &mut SessionBook<'_>) -> Option<Session> {
         let timeout = book.timeout?;
-        let endpoints = match list {
-            List::Cluster => &self.cluster,
-            List::Local => &self.local,
-        };
         let mut users = self.users(list);
         users.retain(|(key, _)| (book.would_hold)(key));
-        if endpoints.is_empty() || users.is_empty() {
+        if users.is_empty() || self.endpoints(list).is_empty() {
             return None;
         }
-        let limit = endpoints.len().min(affinity::LIMIT as usize);
-        let all = shared(&endpoints[..limit]);
-        if endpoints.len() > limit {
-            let message = format!("of its endpoints only the first {limit} are used");
-            self.add_problem(&message);
+        let (family, protocol) = (self.layout.family, self.port.protocol);
+        let service = self.service.name.clone();
+        let owner = Owner { service, protocol, port: self.port.port.get(), list };
+        let found = self.installed_sessions(&users, book.tracker);
+        let Some(session) = book.sessions.of(family).session(owner, found) else {
+            let count = Session::LAST - Session::FIRST + 1;
+            self.add_affinity_problem(&format!("there is none: all {count} sessions are taken"));
+            return None;
+        };
+        self.report_limits(list, timeout);
+        let key = Key::Session { family, protocol, session };
+        let wanted = self.session(key, list, timeout);
+        self.rendered.wanted.push(wanted);
+        Some(session)
+    }
+
+    fn endpoints(&self, list: List) -> &Arc<[Target]> {
+        match list {
+            List::Cluster => &self.cluster,
+            List::Local => &self.local,
+        }
+    }
+
+    /// The sessions that the kernel has for frontends, each of which has the index of its tree.
+    fn installed_sessions(
+        &self,
+        users: &[(Key, usize)],
+        installed: &Tracker<Key, Fragment>,
+    ) -> impl Iterator<Item = Session> {
+        users.iter().filter_map(|(key, tree)| {
+            let kept = installed.kept(key)?;
+            // Another service may have had the address.
+            let is_own = kept.label() == Some(&self.label);
+            match kept.affinity().filter(|_| is_own)? {
+                Affinity::Frontend(sessions) => sessions[*tree],
+                Affinity::Session { .. } => None,
+            }
+        })
+    }
+
+    /// What is kept for the session of a list of endpoints.
+    fn session(&self, key: Key, list: List, timeout: u32) -> Wanted {
+        let endpoints = self.endpoints(list);
+        let count = endpoints.len().min(affinity::LIMIT as usize);
+        let all = match count == endpoints.len() {
+            true => Arc::clone(endpoints),
+            false => shared(&endpoints[..count]),
+        };
+        let fragment = Fragment {
+            label: Some(self.label.clone()),
+            affinity: Some(Box::new(Affinity::Session { timeout, ids: Box::default() })),
+            ..Fragment::member(self.layout.session_memberships(count))
+        };
+        Wanted { key, fragment, endpoints: Endpoints { all, ..Endpoints::default() } }
+    }
+
+    /// Reports what of the affinity that the service asks for cannot be had.
+    fn report_limits(&mut self, list: List, timeout: u32) {
+        let (count, limit) = (self.endpoints(list).len(), affinity::LIMIT);
+        if count > limit as usize {
+            let message = format!("of its {count} endpoints only the first {limit} are used");
+            self.add_affinity_problem(&message);
         }
         if self.service.session_affinity != Some(Duration::from_secs(timeout.into())) {
             let message = format!(
                 "clients are remembered for {timeout} seconds: so many timeouts are in use that \
                  it gets one of another service"
             );
-            self.add_problem(&message);
+            self.add_affinity_problem(&message);
         }
-        let (family, protocol) = (self.layout.family, self.port.protocol);
-        let service = self.service.name.clone();
-        let owner = Owner { service, protocol, port: self.port.port.get(), list };
-        let found = users.iter().filter_map(|(key, tree)| {
-            let kept = book.tracker.kept(key)?;
-            // Of two claims on an address, the other's may have been granted.
-            let is_own = kept.label() == Some(&self.label);
-            match kept.affinity().filter(|_| is_own)? {
-                Affinity::Frontend(sessions) => sessions[*tree],
-                Affinity::Session { .. } => None,
-            }
-        });
-        let Some(session) = book.sessions.of(family).session(owner, found) else {
-            let count = Session::LAST - Session::FIRST + 1;
-            self.add_problem(&format!("there is none: all {count} sessions are taken"));
-            return None;
-        };
-        let fragment = Fragment {
-            label: Some(self.label.clone()),
-            affinity: Some(Box::new(Affinity::Session { timeout, ids: Box::default() })),
-            ..Fragment::member(self.layout.session_memberships(limit))
-        };
-        let endpoints = Endpoints { all, ..Endpoints::default() };
-        let key = Key::Session { family, protocol, session };
-        self.rendered.wanted.push(Wanted { key, fragment, endpoints });
-        Some(session)
     }
 
-    fn add_problem(&mut self, message: &str) {
-        self.rendered.problems.push(Problem {
-            object: format!("Service {}", self.service.name),
-            field: "spec.sessionAffinity".to_owned(),
-            message: format!("port {}: {message}", self.port.port),
-        });
+    fn add_affinity_problem(&mut self, message: &str) {
+        let problem = problem(self.service, self.port, "spec.sessionAffinity", message);
+        self.rendered.problems.push(problem);
     }
 
     /// The frontends that choose from a list of endpoints, with the index of the tree they use.
@@ -357,8 +374,7 @@ impl<'a> PortRenderer<'a> {
     }
 
     fn frontend(&self, address: IpAddr) -> Option<Key> {
-        let (protocol, port) = (self.port.protocol, self.port.port);
-        family_matches(address, self.layout).then_some(Key::Frontend { address, protocol, port })
+        family_matches(address, self.layout).then(|| frontend(address, self.port))
     }
 
     fn node_port(&self) -> Option<Key> {
@@ -388,6 +404,19 @@ fn family_matches(address: IpAddr, layout: &Layout) -> bool {
     super::key::family_of(address) == layout.family
 }
 
+fn frontend(address: IpAddr, port: &ServicePort) -> Key {
+    Key::Frontend { address, protocol: port.protocol, port: port.port }
+}
+
+/// What of a service port cannot be had.
+fn problem(service: &Service, port: &ServicePort, field: &str, message: &str) -> Problem {
+    Problem {
+        object: format!("Service {}", service.name),
+        field: field.to_owned(),
+        message: format!("port {}: {message}", port.port),
+    }
+}
+
 fn shared(targets: &[Target]) -> Arc<[Target]> {
     // An empty list as the default takes no memory.
     if targets.is_empty() { Arc::default() } else { targets.into() }
@@ -401,13 +430,9 @@ fn label<'a>(
 ) -> Arc<str> {
     let separator = if port.name.is_empty() { "" } else { ":" };
     let parts = [service.name.as_str(), separator, &port.name];
-    let frontend = |address: &IpAddr| Key::Frontend {
-        address: *address,
-        protocol: port.protocol,
-        port: port.port,
-    };
     let is_same = |label: &&Arc<str>| parts.iter().flat_map(|part| part.bytes()).eq(label.bytes());
-    let mut known = service.cluster_ips.iter().filter_map(|address| installed(&frontend(address)));
+    let keys = service.cluster_ips.iter().map(|address| frontend(*address, port));
+    let mut known = keys.filter_map(|key| installed(&key));
     if let Some(label) = known.find(is_same) {
         return Arc::clone(label);
     }
