@@ -598,7 +598,7 @@ mod tests {
         let mut touched = Touched::default();
         settled.cluster.apply(anew, &mut touched);
         settled.apply(slice_is(slice("c", &[(1, false)])));
-        for name in &touched.services {
+        for name in touched.services.keys() {
             settled.desired.render_service(name, &settled.cluster, Lane::Slow);
         }
         let key = Key::Frontend {
