@@ -54,7 +54,8 @@ bench-publish: ## Measure what docs/performance.md says, and draw its plot
 	cargo build --locked --release --bin deltaproxy
 	"$(TARGET_DIR)/release/deltaproxy" bench --sizes 1000,50000 --distribution even --traffic \
 		--json "$(TARGET_DIR)/performance.json" --svg docs/performance.svg
-	"$(TARGET_DIR)/release/deltaproxy" bench --services 1000 --distribution even --baseline nft
+	"$(TARGET_DIR)/release/deltaproxy" bench --services 1000 --distribution even --traffic \
+		--baseline nft --json "$(TARGET_DIR)/performance-baseline.json"
 
 bench-daemon: ## Measure memory, start and large changes of the daemon at 50,000 services
 	cargo build --locked --release --bin deltaproxy

@@ -1,7 +1,9 @@
 //! `deltaproxy bench` as a user starts it, with clusters so small that it takes a moment.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+use std::env;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -122,6 +124,28 @@ fn the_same_packets_go_through_the_layout_of_kube_proxy() {
         assert!(number(&format!("{way}: flows")) > 100.0, "{way}");
         assert!(row(&report, &format!("{way}: first packet"))["value"]["p50"].is_f64());
     }
+}
+
+/// Proof that the other test counts packets that kube-proxy's layout has seen.
+#[test]
+fn where_nft_writes_no_layout_of_kube_proxy_its_packets_fail() {
+    let (net, folder) = (Net::new(), TempDir::new().unwrap());
+    let [nft, json] = ["nft", "report.json"].map(|name| folder.path().join(name));
+    fs::write(&nft, "#!/bin/sh\ncat >/dev/null\n").unwrap();
+    fs::set_permissions(&nft, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("PATH={}:{}", folder.path().display(), env::var("PATH").unwrap());
+    let binary = deltaproxy_binary();
+    let program = [path.as_str(), text(&binary), "bench"];
+    let flags = ["--traffic", "--baseline", "nft", "--json", text(&json)];
+    let arguments = [&program[..], &SMALL, &flags].concat();
+    let _ = net.node().output("/usr/bin/env", &arguments).ok();
+
+    let report = read(&json);
+    let number = |what: &str| row(&report, what)["value"].as_f64().unwrap();
+    let tried = number("UDP through kube-proxy's layout: tried");
+    assert!(tried > 10.0, "{tried}");
+    assert_eq!(number("UDP through kube-proxy's layout: failed"), tried);
+    assert_eq!(number("UDP through services: failed"), 0.0);
 }
 
 #[test]

@@ -79,7 +79,11 @@ pub(super) fn compare(
         let through: Vec<_> = (0..ROUND).map(|_| service(cluster, random)).collect();
         for turn in (0..turns).map(|turn| (turn + round) % turns) {
             let (place, kind) = (turn / 2, turn % 2);
-            places[place].send_all([&without, &through][kind], &mut sent[place][kind]);
+            let sent = &mut sent[place][kind];
+            // Where no packet of a whole turn arrives none will, and each turn would wait for them.
+            if round == 0 || sent.arrived > 0 {
+                places[place].send_all([&without, &through][kind], sent);
+            }
         }
     }
     sent

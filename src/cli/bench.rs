@@ -45,7 +45,10 @@ Rows:
   slices at once       a burst through the loop, from the first byte to the last commit
   zone change          the node moves to another zone, which touches every service; and how long
                        changes of one endpoint take that come meanwhile
-  UDP                  first packets of flows on the loopback device, their whole way
+  UDP                  first packets of flows on the loopback device, their whole way; with
+                       --baseline the same flows, in turns, through the other table too, which is
+                       in a namespace of its own so that no packet meets both
+  by nft               what the program takes from its start to its end for the same change
 Times with three numbers are the median, 99 of 100, and the longest.";
 
 /// The flags of `deltaproxy bench`.
@@ -95,11 +98,12 @@ pub struct BenchFlags {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Send real packets as well: the first ones of UDP flows, through services and without one,
-    /// and through services while they change
+    /// with --baseline through its table too; and through services while they change
     #[arg(long)]
     pub traffic: bool,
     /// Do the same with another program in a namespace of its own, in turn with ours: nft runs that
-    /// program on the layout of kube-proxy 1.36, a chain and an anonymous map for each service
+    /// program on the layout of kube-proxy 1.36, a chain and an anonymous map for each service. Of
+    /// changes of one endpoint it makes some 100, of others all, for a minute at most
     #[arg(long, value_name = "PROGRAM")]
     pub baseline: Option<Baseline>,
     /// Work in the present network namespace, if nobody has tables of a kube-proxy there
