@@ -50,11 +50,15 @@ impl EndpointChanges {
         }
         let mut addresses = SmallVec::new();
         for address in differing(old, new)? {
-            let now = || of_family.clone().flat_map(|slice| slice.endpoints_at(address));
-            if now().chain(old.endpoints_at(address)).any(|endpoint| endpoint.conditions.local) {
+            let (mut is_usable, mut is_local) = (false, false);
+            for endpoint in of_family.clone().flat_map(|slice| slice.endpoints_at(address)) {
+                is_usable |= choice.includes(&endpoint);
+                is_local |= endpoint.conditions.local;
+            }
+            if is_local || old.endpoints_at(address).any(|endpoint| endpoint.conditions.local) {
                 return None;
             }
-            addresses.push((address, now().any(|endpoint| choice.includes(&endpoint))));
+            addresses.push((address, is_usable));
         }
         Some(Self { ports: Arc::clone(&new.ports), addresses })
     }
