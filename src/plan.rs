@@ -54,13 +54,11 @@ pub fn take(desired: &mut Desired, room: Room) -> Piece {
     let mut unit_taken = None;
     while let Some((key, unit)) = desired.tracker_mut().first() {
         let end = if unit_taken == Some(unit) { room.limit } else { room.budget };
-        let left = end.saturating_sub(changes.bytes) / ELEMENT_BYTES;
-        let is_first = fragments.is_empty();
+        let elements = end.saturating_sub(changes.bytes) / ELEMENT_BYTES;
+        let left = Left { elements, is_all: fragments.is_empty() };
         let taken = match desired.tracker().desired(&key) {
-            Some(Update::Patched(_)) => changes.take_patch(desired, &key, left, is_first),
-            Some(Update::Is(_) | Update::Gone) | None => {
-                changes.take_whole(desired, &key, left, is_first)
-            }
+            Some(Update::Patched(_)) => changes.take_patch(desired, &key, left),
+            Some(Update::Is(_) | Update::Gone) | None => changes.take_whole(desired, &key, left),
         };
         let Some(update) = taken else { break };
         unit_taken = Some(unit);
@@ -68,6 +66,21 @@ pub fn take(desired: &mut Desired, room: Room) -> Piece {
     }
     let bytes = changes.bytes;
     Piece { operations: changes.into_operations(desired.layouts()), fragments, bytes }
+}
+
+/// What of a piece's room is left.
+#[derive(Clone, Copy)]
+struct Left {
+    elements: usize,
+    /// Whether nothing has been taken yet.
+    is_all: bool,
+}
+
+impl Left {
+    /// Whether something of so many elements may be taken: what comes first is in any case.
+    fn admits(self, elements: usize) -> bool {
+        self.is_all || elements <= self.elements
+    }
 }
 
 /// Element changes by set, in the order of the tables and of the sets in them.
@@ -99,26 +112,24 @@ impl SetChanges {
 }
 
 impl Changes {
-    /// Takes `key`, the first; `None` if it takes more than the `left` elements. If nothing was taken
-    /// before it is taken in any case, up to where it fits.
+    /// Takes `key`, the first, up to where it fits; `None` if it is to begin another piece.
     fn take_whole(
         &mut self,
         desired: &mut Desired,
         key: &Key,
-        left: usize,
-        is_first: bool,
+        left: Left,
     ) -> Option<Update<Fragment>> {
         let nothing = Fragment::default();
         let installed = desired.tracker().installed(key).unwrap_or_default();
         let goal = fragment_of(desired.tracker().desired(key)).unwrap_or(&nothing);
         let mut distance = installed.distance(goal);
-        if !is_first && distance > left {
+        if !left.admits(distance) {
             return None;
         }
-        let update = if distance <= left {
+        let update = if distance <= left.elements {
             desired.tracker_mut().take_first_whole(key)
         } else {
-            let next = installed.step_towards(goal, left);
+            let next = installed.step_towards(goal, left.elements);
             distance = installed.distance(&next);
             let next = (next != nothing).then_some(next);
             desired.tracker_mut().take_first(key, next.as_ref());
@@ -135,13 +146,12 @@ impl Changes {
         &mut self,
         desired: &mut Desired,
         key: &Key,
-        left: usize,
-        is_first: bool,
+        left: Left,
     ) -> Option<Update<Fragment>> {
         let Some(Update::Patched(patch)) = desired.tracker().desired(key) else { return None };
         let installed = desired.tracker().kept(key)?;
         let distance = patch.distance(installed);
-        if !is_first && distance > left {
+        if !left.admits(distance) {
             return None;
         }
         self.bytes += distance * ELEMENT_BYTES;
