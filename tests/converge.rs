@@ -26,7 +26,9 @@ use deltaproxy::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Protocol,
     Resource, Service, ServicePort, TrafficPolicy,
 };
-use deltaproxy::nft::{Element, Family, Name, Operation, TableFlags, TableRef, Transaction, Value};
+use deltaproxy::nft::{
+    Element, ElementView, Family, Name, Operation, TableFlags, TableRef, Transaction, Value,
+};
 use proptest::prelude::*;
 
 fn port(number: u16) -> NonZeroU16 {
@@ -435,6 +437,16 @@ impl Kernel for Picky {
         each: &mut dyn FnMut(ElementRead<'_>),
     ) -> Result<(), ReadError> {
         self.0.read_elements(table, set, each)
+    }
+
+    fn find_elements(
+        &mut self,
+        table: &TableRef,
+        set: &str,
+        keys: &[Value],
+        each: &mut dyn FnMut(ElementView<'_>),
+    ) -> Result<usize, ReadError> {
+        self.0.find_elements(table, set, keys, each)
     }
 }
 

@@ -11,8 +11,8 @@ use deltaproxy::kernel::{
     CommitError, ElementRead, Kernel, Nftables, OpenError, ReadError, Writer,
 };
 use deltaproxy::nft::{
-    Chain, Element, Family, Operation, Rule, Set, SetData, Statement, Table, TableFlags, TableRef,
-    Transaction, Type, Value, Verdict,
+    Chain, Element, ElementView, Family, Operation, Rule, Set, SetData, Statement, Table,
+    TableFlags, TableRef, Transaction, Type, Value, Verdict,
 };
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
@@ -409,5 +409,30 @@ fn the_writer_thread_commits_and_answers() {
             let found = writer.run(|kernel| keys(kernel, "service-ips")).await.unwrap().unwrap();
             assert_eq!(found, expected_keys(1..2));
         });
+    });
+}
+
+#[test]
+fn elements_are_found_by_their_keys_up_to_the_first_that_is_missing() {
+    in_namespace(|| {
+        let mut nftables = prepared();
+        let elements = [0, 1, 3].map(element).into();
+        nftables.commit(&transaction(vec![add(&service_ips(), elements)])).unwrap();
+        let mut find = |numbers: &[u32]| {
+            let asked: Vec<_> = numbers.iter().map(|number| key(*number)).collect();
+            let mut keys = Vec::new();
+            let mut each = |element: ElementView<'_>| keys.push(element.key.to_vec());
+            let count = nftables.find_elements(&reference(), "service-ips", &asked, &mut each);
+            assert_eq!(count.unwrap(), keys.len());
+            keys
+        };
+        assert_eq!(find(&[0, 1]), expected_keys(0..2));
+        assert_eq!(find(&[3, 2, 1]), expected_keys(3..4));
+        assert!(find(&[2, 3]).is_empty() && find(&[]).is_empty());
+        let many: Vec<_> = (0..500).map(|_| 1).collect();
+        assert_eq!(find(&many).len(), 500);
+        let mut none = |_: ElementView<'_>| panic!("there is no such set");
+        let found = nftables.find_elements(&reference(), "nothing", &[key(0)], &mut none);
+        assert_eq!(found.unwrap(), 0);
     });
 }

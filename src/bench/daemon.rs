@@ -25,7 +25,7 @@ use crate::kernel::{
     CommitError, Committed, Contents, ElementRead, Generation, Kernel, Nftables, ReadError, Writer,
 };
 use crate::model::{Event, Resource};
-use crate::nft::{ElementData, Operation, TableRef, Transaction};
+use crate::nft::{ElementData, ElementView, Operation, TableRef, Transaction, Value};
 use crate::observe::Observe;
 use crate::run::Run;
 use crate::source::objects::Converter;
@@ -254,6 +254,16 @@ impl Kernel for Stopwatch {
         each: &mut dyn FnMut(ElementRead<'_>),
     ) -> Result<(), ReadError> {
         self.kernel.read_elements(table, set, each)
+    }
+
+    fn find_elements(
+        &mut self,
+        table: &TableRef,
+        set: &str,
+        keys: &[Value],
+        each: &mut dyn FnMut(ElementView<'_>),
+    ) -> Result<usize, ReadError> {
+        self.kernel.find_elements(table, set, keys, each)
     }
 }
 

@@ -91,6 +91,8 @@ pub struct Layout {
     /// updates name come first.
     sets: Vec<Placed>,
     counts: [Vec<u64>; 2],
+    /// The first counts of the ranges that memberships tell apart, for all endpoints.
+    bounds: Vec<u32>,
     session_counts: Vec<u64>,
 }
 
@@ -166,7 +168,8 @@ impl Layout {
         }
         sets.extend(affinity_sets(family));
         let counts = [0, 1].map(|i| FRONTEND_TREES[i].membership_table());
-        Self { family, sets, counts, session_counts: affinity::TREE.membership_table() }
+        let bounds = [vec![1], FRONTEND_TREES[0].bounds()].concat();
+        Self { family, sets, counts, bounds, session_counts: affinity::TREE.membership_table() }
     }
 
     /// All sets and maps in the order of creation, without those of [`Role::Timeout`].
@@ -222,6 +225,15 @@ impl Layout {
     pub fn with_counts(&self, sets: u64, all: usize, local: usize) -> u64 {
         const COUNTS: u64 = u64::MAX << TREE_BITS[0];
         sets & !COUNTS | self.count_memberships(all, local)
+    }
+
+    /// The numbers of endpoints, of a frontend or node port that has any, that lead to these
+    /// memberships: the least and the most. `None` for memberships that no number leads to.
+    pub fn endpoint_counts(&self, sets: u64) -> Option<[u32; 2]> {
+        let tree = sets >> TREE_BITS[0] & ((1 << (TREE_BITS[1] - TREE_BITS[0])) - 1);
+        let leaf = self.counts[0].iter().position(|memberships| *memberships == tree)?;
+        let most = self.bounds.get(leaf + 1).map_or(LIMITS[0], |next| next - 1);
+        Some([*self.bounds.get(leaf)?, most])
     }
 
     /// Memberships that tell the number of endpoints of a session.
@@ -397,6 +409,21 @@ fn affinity_sets(family: Family) -> Vec<Placed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memberships_tell_the_number_of_endpoints_as_far_as_the_tree_does() {
+        let layout = Layout::new(Family::Ip);
+        let told = |all, local| {
+            layout.endpoint_counts(WITH_ENDPOINTS | layout.count_memberships(all, local))
+        };
+        for count in 1..=8 {
+            assert_eq!(told(count as usize, 300), Some([count, count]));
+        }
+        assert_eq!(told(9, 0), Some([9, 16]));
+        assert_eq!(told(5_000, 1), Some([4_097, 8_192]));
+        assert_eq!(told(70_000, 2), Some([32_769, 65_536]));
+        assert_eq!(layout.endpoint_counts(u64::MAX), None);
+    }
 
     #[test]
     fn every_membership_has_a_bit_of_its_own() {

@@ -8,6 +8,7 @@ mod base_state;
 mod found_session;
 mod pace;
 mod read_back;
+mod read_slots;
 mod routing;
 mod stale;
 mod timeouts;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ahash::HashMap;
 
 use super::found_session::{FoundSession, SetElements};
+use super::read_slots::{has_known_keys, read_slots};
 use crate::desired::affinity::{EndpointId, Session};
 use crate::desired::base::TABLE;
 use crate::desired::layout::{Placed, Role, endpoint_limits};
@@ -12,7 +13,7 @@ use crate::desired::{Fragment, KeptFragment, Key, KeyKind, Layout, Layouts, Rang
 use crate::diff::Keep;
 use crate::kernel::{Contents, ElementRead, Kernel, ReadError};
 use crate::model::Target;
-use crate::nft::{DataView, Element, ElementView, Operation, TableRef, Value};
+use crate::nft::{DataView, DecodedSet, Element, ElementView, Operation, TableRef, Value};
 
 /// What was found of one table.
 #[derive(Debug, Default)]
@@ -54,12 +55,12 @@ fn read_table<K: Kernel>(kernel: &mut K, layout: &Layout) -> Result<Found, ReadE
     let mut found = Found { contents: kernel.read_table(&table)?, ..Found::default() };
     let Some(contents) = &found.contents else { return Ok(found) };
     let mut gathered = Gathered::default();
-    let ours = contents
-        .sets
-        .iter()
-        .filter_map(|found| layout.by_name(&found.name).filter(|placed| placed.is(found)));
-    // What clients remember is theirs, and may be much.
-    for placed in ours.filter(|placed| placed.role != Role::Clients) {
+    for (placed, elements) in sets_to_read(layout, contents) {
+        if has_known_keys(&placed, elements)
+            && is_read_by_keys(kernel, (layout, contents), &placed, &mut gathered)?
+        {
+            continue;
+        }
         let strays = read_set(kernel, (layout, &table), &placed, &mut gathered)?;
         if !strays.is_empty() {
             let delete = Operation::DeleteElements(table.clone(), placed.set, strays);
@@ -71,6 +72,42 @@ fn read_table<K: Kernel>(kernel: &mut K, layout: &Layout) -> Result<Found, ReadE
     let delete = |(set, strays)| Operation::DeleteElements(table.clone(), set, strays);
     found.cleanup.extend(strays.into_iter().map(delete));
     Ok(found)
+}
+
+/// Our sets with the number of their elements, in the order in which they are to be read.
+fn sets_to_read(layout: &Layout, contents: &Contents) -> Vec<(Placed, Option<u32>)> {
+    let ours = |found: &DecodedSet| {
+        let placed = layout.by_name(&found.name).filter(|placed| placed.is(found))?;
+        // What clients remember is theirs, and may be much.
+        (placed.role != Role::Clients).then_some((placed, found.elements))
+    };
+    let mut sets: Vec<_> = contents.sets.iter().filter_map(ours).collect();
+    sets.sort_by_key(|(placed, elements)| has_known_keys(placed, *elements));
+    sets
+}
+
+/// Gathers all of a map by the keys that it should have; if that fails, nothing of it.
+fn is_read_by_keys<K: Kernel>(
+    kernel: &mut K,
+    (layout, contents): (&Layout, &Contents),
+    placed: &Placed,
+    gathered: &mut Gathered,
+) -> Result<bool, ReadError> {
+    let table = contents.table.reference();
+    let fragments = gathered.fragments.iter_mut();
+    let found = read_slots(kernel, (layout, &table), placed, fragments);
+    let elements = |contents: &Contents| {
+        let set = contents.sets.iter().find(|set| set.name == placed.set.name)?;
+        usize::try_from(set.elements?).ok()
+    };
+    let is_whole = found.is_some()
+        && kernel
+            .read_table(&table)?
+            .is_some_and(|now| now.generation == contents.generation && elements(&now) == found);
+    if !is_whole {
+        gathered.forget(placed);
+    }
+    Ok(is_whole)
 }
 
 /// Gathers what a set says; the elements that we would never write.

@@ -23,7 +23,7 @@ pub use release::Release;
 pub use writer::{Writer, WriterGone};
 
 use crate::nft::{
-    Chain, DecodedRule, DecodedSet, ElementView, MessageKind, Table, TableRef, Transaction,
+    Chain, DecodedRule, DecodedSet, ElementView, MessageKind, Table, TableRef, Transaction, Value,
 };
 
 /// What holds our tables. All calls block until the kernel has done its work.
@@ -64,6 +64,22 @@ pub trait Kernel {
         set: &str,
         each: &mut dyn FnMut(ElementRead<'_>),
     ) -> Result<(), ReadError>;
+
+    /// Gives the elements with these keys to `each`, in this order, up to the first that is missing;
+    /// how many they were.
+    ///
+    /// The keys are concatenations of fields, and at most some hundred, since all answers must fit
+    /// the receive buffer. Nothing ensures that the elements are of one generation.
+    ///
+    /// # Errors
+    /// See [`ReadError`]. If there is no such set, every element is missing.
+    fn find_elements(
+        &mut self,
+        table: &TableRef,
+        set: &str,
+        keys: &[Value],
+        each: &mut dyn FnMut(ElementView<'_>),
+    ) -> Result<usize, ReadError>;
 }
 
 /// A step in reading the elements of a set.

@@ -14,7 +14,8 @@ use super::{
     Release, culprit,
 };
 use crate::netlink::socket::{Socket, Wait};
-use crate::nft::{Acknowledge, Batch, TableRef, Transaction};
+use crate::nft::request::Request;
+use crate::nft::{Acknowledge, Batch, ElementView, TableRef, Transaction, Value};
 
 /// `NETLINK_NETFILTER` of `<linux/netlink.h>`.
 const NETLINK_NETFILTER: isize = 12;
@@ -245,6 +246,16 @@ impl Kernel for Nftables {
         each: &mut dyn FnMut(ElementRead<'_>),
     ) -> Result<(), ReadError> {
         self.read_set(table, set, each)
+    }
+
+    fn find_elements(
+        &mut self,
+        table: &TableRef,
+        set: &str,
+        keys: &[Value],
+        each: &mut dyn FnMut(ElementView<'_>),
+    ) -> Result<usize, ReadError> {
+        self.find_in_set(Request::ElementsOf(table, set, keys), each)
     }
 }
 

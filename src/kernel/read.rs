@@ -179,6 +179,27 @@ impl Nftables {
         }
         Err(ReadError::Changing { what: request.to_string() })
     }
+
+    /// The elements that a request names, up to the first that is missing; how many they were.
+    ///
+    /// The kernel finds each by its key (`nft_get_set_elem`) and answers with a datagram for each.
+    pub(super) fn find_in_set(
+        &mut self,
+        request: Request<'_>,
+        each: &mut dyn FnMut(ElementView<'_>),
+    ) -> Result<usize, ReadError> {
+        let mut found = 0;
+        let read = self.ask(request, &mut |attributes| {
+            nft::decode_elements(attributes, |element| {
+                found += 1;
+                each(element);
+            })
+        });
+        match read {
+            Err(error) if !error.is_missing() => Err(error),
+            Ok(_) | Err(_) => Ok(found),
+        }
+    }
 }
 
 /// Fingerprints of the elements that a dump has given.

@@ -118,6 +118,7 @@ pub(super) const NFTA_SET_DESC: u16 = 9;
 pub(super) const NFTA_SET_ID: u16 = 10;
 pub(super) const NFTA_SET_TIMEOUT: u16 = 11;
 pub(super) const NFTA_SET_USERDATA: u16 = 13;
+pub(super) const NFTA_SET_COUNT: u16 = 20;
 
 // enum nft_set_elem_attributes
 pub(super) const NFTA_SET_ELEM_KEY: u16 = 1;

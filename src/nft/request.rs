@@ -6,7 +6,7 @@ use std::fmt;
 
 use super::abi::*;
 use super::fields::{DecodeError, Fields};
-use super::{TableRef, table_name};
+use super::{TableRef, Value, table_name};
 use crate::netlink::attr::{AttrWriter, Attrs, TooLong};
 use crate::netlink::message::{self, Header};
 
@@ -25,6 +25,9 @@ pub enum Request<'a> {
     Sets(&'a TableRef),
     /// The elements of one set or map.
     Elements(&'a TableRef, &'a str),
+    /// The elements of one set or map with these keys, which are concatenations, in this order. The
+    /// answer ends at the first that is missing.
+    ElementsOf(&'a TableRef, &'a str, &'a [Value]),
 }
 
 /// Length of `struct nfgenmsg`.
@@ -60,7 +63,7 @@ impl<'a> Request<'a> {
     }
 
     fn is_dump(&self) -> bool {
-        !matches!(self, Self::Generation | Self::Table(_))
+        !matches!(self, Self::Generation | Self::Table(_) | Self::ElementsOf(..))
     }
 
     fn question(&self) -> u16 {
@@ -70,7 +73,7 @@ impl<'a> Request<'a> {
             Self::Chains(_) => NFT_MSG_GETCHAIN,
             Self::Rules(_) => NFT_MSG_GETRULE,
             Self::Sets(_) => NFT_MSG_GETSET,
-            Self::Elements(..) => NFT_MSG_GETSETELEM,
+            Self::Elements(..) | Self::ElementsOf(..) => NFT_MSG_GETSETELEM,
         }
     }
 
@@ -81,7 +84,7 @@ impl<'a> Request<'a> {
             Self::Chains(_) => NFT_MSG_NEWCHAIN,
             Self::Rules(_) => NFT_MSG_NEWRULE,
             Self::Sets(_) => NFT_MSG_NEWSET,
-            Self::Elements(..) => NFT_MSG_NEWSETELEM,
+            Self::Elements(..) | Self::ElementsOf(..) => NFT_MSG_NEWSETELEM,
         }
     }
 
@@ -92,7 +95,8 @@ impl<'a> Request<'a> {
             | Self::Chains(table)
             | Self::Rules(table)
             | Self::Sets(table)
-            | Self::Elements(table, _) => Some(table),
+            | Self::Elements(table, _)
+            | Self::ElementsOf(table, ..) => Some(table),
         }
     }
 
@@ -105,8 +109,11 @@ impl<'a> Request<'a> {
             // Messages about what is in a table name it by an attribute of the same number.
             w.str(NFTA_TABLE_NAME, &table.name);
         }
-        if let Self::Elements(_, set) = self {
+        if let Self::Elements(_, set) | Self::ElementsOf(_, set, _) = self {
             w.str(NFTA_SET_ELEM_LIST_SET, set);
+        }
+        if let Self::ElementsOf(_, _, keys) = self {
+            w.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |w| keys.iter().for_each(|key| write_key(key, w)));
         }
         w.finish()
     }
@@ -121,6 +128,9 @@ impl fmt::Display for Request<'_> {
             Self::Rules(table) => write!(f, "the rules of table {table}"),
             Self::Sets(table) => write!(f, "the sets of table {table}"),
             Self::Elements(table, set) => write!(f, "the elements of {set} in table {table}"),
+            Self::ElementsOf(table, set, keys) => {
+                write!(f, "{} elements of {set} in table {table}", keys.len())
+            }
         }
     }
 }
@@ -131,6 +141,12 @@ impl fmt::Display for Request<'_> {
 /// The attributes are broken or have no number.
 pub fn generation(attributes: &[u8]) -> Result<u32, DecodeError> {
     Fields::read(Attrs::new(attributes))?.be32(NFTA_GEN_ID)
+}
+
+fn write_key(key: &Value, w: &mut AttrWriter<'_>) {
+    w.nest(NFTA_LIST_ELEM, |w| {
+        w.nest(NFTA_SET_ELEM_KEY, |w| w.bytes(NFTA_DATA_VALUE, key.as_bytes()));
+    });
 }
 
 fn subsystem(kind: u16) -> u16 {
@@ -160,6 +176,27 @@ mod tests {
         assert_eq!(attributes.len(), 2);
         assert_eq!((attributes[0].kind, attributes[0].str()), (1, Ok("kube-proxy")));
         assert_eq!((attributes[1].kind, attributes[1].str()), (2, Ok("service-ips")));
+    }
+
+    /// `nft --debug=mnl get element ip6 kube-proxy endpoints { … }`.
+    #[test]
+    fn a_request_for_some_elements_is_no_dump_and_lists_their_keys() {
+        let table = table("kube-proxy");
+        let keys = [Value::new().integer(1), Value::new().integer(2)];
+        let bytes = Request::ElementsOf(&table, "endpoints", &keys).encode(7).unwrap();
+        let message = message::Messages::new(&bytes).next().unwrap().unwrap();
+        assert_eq!((message.kind, message.flags), (0x0a0d, 0x5));
+        let list = Attrs::new(&message.payload[4..]).map(Result::unwrap).last().unwrap();
+        assert_eq!(list.kind, 3);
+        let mut numbers = Vec::new();
+        for element in list.nested() {
+            let element = element.unwrap();
+            let key = element.nested().next().unwrap().unwrap();
+            let value = key.nested().next().unwrap().unwrap();
+            assert_eq!((element.kind, key.kind, value.kind), (1, 1, 1));
+            numbers.push(value.payload.to_vec());
+        }
+        assert_eq!(numbers, [1u32.to_ne_bytes(), 2u32.to_ne_bytes()]);
     }
 
     #[test]

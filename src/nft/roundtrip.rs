@@ -275,7 +275,7 @@ proptest! {
     fn a_set_is_decoded_as_it_was_encoded(set in set()) {
         let bytes = written(|w| set.encode("t", 1, w));
         let name = set.name.to_string();
-        let expected = DecodedSet { name, set: Some(set), anonymous: false };
+        let expected = DecodedSet { name, set: Some(set), anonymous: false, elements: None };
         prop_assert_eq!(DecodedSet::decode(&bytes), Ok(expected));
     }
 

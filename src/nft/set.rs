@@ -311,6 +311,8 @@ pub struct DecodedSet {
     pub set: Option<Set>,
     /// It belongs to a rule: `NFT_SET_ANONYMOUS`. It comes and goes with that rule.
     pub anonymous: bool,
+    /// How many elements it has; `None` where the kernel does not tell (it does in Linux 6.18).
+    pub elements: Option<u32>,
 }
 
 impl DecodedSet {
@@ -340,7 +342,15 @@ impl DecodedSet {
             && be_length(&set.key) == fields.be32(NFTA_SET_KEY_LEN)?
             && set.data.as_ref().map_or(0, SetData::kernel_type)
                 == fields.be32_or_zero(NFTA_SET_DATA_TYPE)?;
-        Ok(Self { name, set: ours.then_some(set), anonymous: flags & NFT_SET_ANONYMOUS != 0 })
+        Ok(Self {
+            name,
+            set: ours.then_some(set),
+            anonymous: flags & NFT_SET_ANONYMOUS != 0,
+            elements: fields
+                .find(NFTA_SET_COUNT)
+                .map(|_| fields.be32(NFTA_SET_COUNT))
+                .transpose()?,
+        })
     }
 }
 

@@ -17,8 +17,8 @@ use super::{
 use crate::netlink::message::HEADER_LENGTH;
 use crate::nft::request::Request;
 use crate::nft::{
-    self, Acknowledge, Batch, DecodeError, DecodedRule, DecodedSet, Element, Location, Operation,
-    TableRef, Transaction,
+    self, Acknowledge, Batch, DecodedRule, DecodedSet, Element, ElementView, Location, Operation,
+    TableRef, Transaction, Value,
 };
 use ruleset::{InstalledSet, InstalledTable, Refused, Ruleset};
 
@@ -183,10 +183,24 @@ impl Kernel for Fake {
             return Err(ReadError::Refused { what, errno: Errno::ENOENT, reason: None });
         };
         each(ElementRead::Start);
-        give(table, installed, each).map_err(|error| ReadError::Malformed {
-            what: Request::Elements(table, set).to_string(),
-            error: error.into(),
-        })
+        let elements = installed.elements.values().cloned().collect();
+        give(table, installed, elements, &mut |element| each(ElementRead::Element(element)))
+    }
+
+    fn find_elements(
+        &mut self,
+        table: &TableRef,
+        set: &str,
+        keys: &[Value],
+        each: &mut dyn FnMut(ElementView<'_>),
+    ) -> Result<usize, ReadError> {
+        let installed = self.ruleset.tables.get(table).and_then(|table| table.sets.get(set));
+        let Some(installed) = installed else { return Ok(0) };
+        let of = |key: &Value| installed.elements.get(&(*key, None)).cloned();
+        let found: Vec<_> = keys.iter().map_while(of).collect();
+        let count = found.len();
+        give(table, installed, found, each)?;
+        Ok(count)
     }
 }
 
@@ -196,6 +210,7 @@ fn contents(installed: &InstalledTable, generation: Generation) -> Contents {
         name: installed.set.name.to_string(),
         set: Some(installed.set.as_ref().clone()),
         anonymous: false,
+        elements: u32::try_from(installed.elements.len()).ok(),
     });
     let rules = installed.chains.values().flat_map(|chain| &chain.rules);
     let rules = (1..).zip(rules).map(|(handle, rule)| DecodedRule {
@@ -216,13 +231,13 @@ fn contents(installed: &InstalledTable, generation: Generation) -> Contents {
     }
 }
 
-/// Gives the elements of a set as they come out of messages.
+/// Gives elements of a set as they come out of messages.
 fn give(
     table: &TableRef,
     installed: &InstalledSet,
-    each: &mut dyn FnMut(ElementRead<'_>),
-) -> Result<(), DecodeError> {
-    let elements = installed.elements.values().cloned().collect();
+    elements: Vec<Element>,
+    each: &mut dyn FnMut(ElementView<'_>),
+) -> Result<(), ReadError> {
     let operation = Operation::AddElements(table.clone(), installed.set.clone(), elements);
     let transaction = Transaction { operations: vec![operation] };
     let Ok(batch) = transaction.encode(1, Acknowledge::BatchEnd) else {
@@ -230,7 +245,10 @@ fn give(
     };
     for origin in &batch.messages {
         let attributes = batch.message(*origin).get(MESSAGE_HEADERS..).unwrap_or_default();
-        nft::decode_elements(attributes, |element| each(ElementRead::Element(element)))?;
+        nft::decode_elements(attributes, &mut *each).map_err(|error| ReadError::Malformed {
+            what: Request::Elements(table, &installed.set.name).to_string(),
+            error: error.into(),
+        })?;
     }
     Ok(())
 }

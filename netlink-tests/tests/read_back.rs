@@ -1,0 +1,234 @@
+//! What is read by keys is what a dump gives, and a dump is made where keys do not tell everything.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU16;
+
+use deltaproxy::config::Routing;
+use deltaproxy::engine::{Engine, Found, read_back};
+use deltaproxy::kernel::{
+    CommitError, Committed, Contents, ElementRead, Fake, Generation, Kernel, Nftables, ReadError,
+};
+use deltaproxy::model::{
+    Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Resource, Service,
+    ServicePort,
+};
+use deltaproxy::nft::{
+    Element, ElementView, Family, Operation, TableFlags, TableRef, Transaction, Value,
+};
+use netlink_tests::Namespace;
+
+/// Services have 1, 2, 3 … endpoints: all numbers that have a chain of their own, and more.
+const SERVICES: u32 = 40;
+
+/// A kernel that notes which sets are dumped.
+struct Noting<K> {
+    kernel: K,
+    tells_counts: bool,
+    dumped: Vec<String>,
+}
+
+impl<K: Kernel> Kernel for Noting<K> {
+    fn max_batch(&self) -> usize {
+        self.kernel.max_batch()
+    }
+
+    fn port(&self) -> u32 {
+        self.kernel.port()
+    }
+
+    fn commit(&mut self, transaction: &Transaction) -> Result<Committed, CommitError> {
+        self.kernel.commit(transaction)
+    }
+
+    fn generation(&mut self) -> Result<Generation, ReadError> {
+        self.kernel.generation()
+    }
+
+    fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
+        let mut contents = self.kernel.read_table(table)?;
+        if !self.tells_counts {
+            let sets = contents.iter_mut().flat_map(|contents| &mut contents.sets);
+            sets.for_each(|set| set.elements = None);
+        }
+        Ok(contents)
+    }
+
+    fn read_elements(
+        &mut self,
+        table: &TableRef,
+        set: &str,
+        each: &mut dyn FnMut(ElementRead<'_>),
+    ) -> Result<(), ReadError> {
+        self.dumped.push(format!("{} {set}", table.family));
+        self.kernel.read_elements(table, set, each)
+    }
+
+    fn find_elements(
+        &mut self,
+        table: &TableRef,
+        set: &str,
+        keys: &[Value],
+        each: &mut dyn FnMut(ElementView<'_>),
+    ) -> Result<usize, ReadError> {
+        self.kernel.find_elements(table, set, keys, each)
+    }
+}
+
+impl<K: Kernel> Noting<K> {
+    /// A kernel with [`SERVICES`].
+    fn new(kernel: K) -> Self {
+        let mut noting = Self { kernel, tells_counts: true, dumped: Vec::new() };
+        let mut engine = Engine::new(Routing::default(), TableFlags::default());
+        engine.apply((0..SERVICES).map(service));
+        engine.apply((0..SERVICES).flat_map(slices));
+        let listed = [Resource::Services, Resource::EndpointSlices, Resource::Nodes];
+        engine.apply(listed.map(Event::Listed));
+        let found = read_back(&mut noting, engine.layouts()).unwrap();
+        engine.observe(found);
+        while let Some(step) = engine.next_step(noting.max_batch()) {
+            noting.commit(&step.transaction).unwrap();
+            engine.committed(step);
+        }
+        noting
+    }
+
+    /// What is read, and whether the endpoints of both families were dumped for it.
+    fn read(&mut self) -> ([Found; 2], [bool; 2]) {
+        self.dumped.clear();
+        let engine = Engine::new(Routing::default(), TableFlags::default());
+        let found = read_back(self, engine.layouts()).unwrap();
+        let is_dumped = |name| self.dumped.iter().any(|dumped| dumped == name);
+        (found, ["ip endpoints", "ip6 endpoints"].map(is_dumped))
+    }
+
+    /// Checks that what is read is what dumps give.
+    #[track_caller]
+    fn check(&mut self, expected_dumps: [bool; 2]) {
+        let (found, dumped) = self.read();
+        self.tells_counts = false;
+        let (expected, _) = self.read();
+        self.tells_counts = true;
+        for (found, expected) in found.iter().zip(&expected) {
+            assert!(found.fragments.len() > SERVICES as usize);
+            assert_eq!(found.fragments, expected.fragments);
+            assert_eq!(found.cleanup, expected.cleanup);
+        }
+        let counted = self.read_table(&table(Family::Ip)).unwrap().unwrap().sets;
+        if counted.iter().all(|set| set.elements.is_some()) {
+            assert_eq!(dumped, expected_dumps);
+        }
+    }
+
+    fn change(&mut self, change: impl Fn(TableRef, Vec<Element>) -> Operation, element: Element) {
+        let operations = vec![change(table(Family::Ip), vec![element])];
+        self.commit(&Transaction { operations }).unwrap();
+    }
+}
+
+/// Runs a test on the fake kernel and on the real one.
+macro_rules! on_both {
+    ($test:expr) => {
+        $test(&mut Noting::new(Fake::new()));
+        Namespace::new().run(|| $test(&mut Noting::new(Nftables::open().unwrap())));
+    };
+}
+
+#[test]
+fn endpoints_of_any_number_are_read_by_their_keys() {
+    fn test(kernel: &mut Noting<impl Kernel>) {
+        kernel.check([false, false]);
+    }
+    on_both!(test);
+}
+
+#[test]
+fn an_endpoint_of_no_service_is_found_by_a_dump() {
+    fn test(kernel: &mut Noting<impl Kernel>) {
+        let set = endpoints(kernel);
+        let stray = Element::with_value(slot_of(SERVICES, 0), data());
+        kernel.change(|table, list| Operation::AddElements(table, set.clone(), list), stray);
+        kernel.check([true, false]);
+    }
+    on_both!(test);
+}
+
+#[test]
+fn a_missing_endpoint_is_found_by_a_dump() {
+    fn test(kernel: &mut Noting<impl Kernel>) {
+        let set = endpoints(kernel);
+        let gone = Element::new(slot_of(4, 2));
+        kernel.change(|table, list| Operation::DeleteElements(table, set.clone(), list), gone);
+        kernel.check([true, false]);
+    }
+    on_both!(test);
+}
+
+#[test]
+fn an_endpoint_without_address_is_found_by_a_dump_and_will_be_deleted() {
+    fn test(kernel: &mut Noting<impl Kernel>) {
+        let set = endpoints(kernel);
+        let gone = Element::new(slot_of(4, 2));
+        kernel.change(|table, list| Operation::DeleteElements(table, set.clone(), list), gone);
+        let nowhere = Element::with_value(slot_of(4, 2), Value::new().ip(POD.into()).port(0));
+        kernel.change(|table, list| Operation::AddElements(table, set.clone(), list), nowhere);
+        kernel.check([true, false]);
+        assert_eq!(kernel.read().0[0].cleanup.len(), 1);
+    }
+    on_both!(test);
+}
+
+const POD: Ipv4Addr = Ipv4Addr::new(10, 244, 1, 5);
+
+fn table(family: Family) -> TableRef {
+    TableRef { family, name: "kube-proxy".into() }
+}
+
+fn endpoints(kernel: &mut impl Kernel) -> std::sync::Arc<deltaproxy::nft::Set> {
+    let contents = kernel.read_table(&table(Family::Ip)).unwrap().unwrap();
+    let found = contents.sets.into_iter().find(|set| set.name == "endpoints").unwrap();
+    std::sync::Arc::new(found.set.unwrap())
+}
+
+fn slot_of(service: u32, slot: u32) -> Value {
+    Value::new().ip(cluster_ips(service)[0]).proto(6).port(80).integer(slot)
+}
+
+fn data() -> Value {
+    Value::new().ip(POD.into()).port(8080)
+}
+
+fn cluster_ips(number: u32) -> [IpAddr; 2] {
+    let v6 = u128::from(number) + (0xfd00 << 112);
+    [Ipv4Addr::from(0x0a60_0000 + number).into(), Ipv6Addr::from(v6).into()]
+}
+
+fn name(number: u32) -> ObjectName {
+    ObjectName::namespaced("default", &format!("service-{number}"))
+}
+
+fn port(number: u16) -> NonZeroU16 {
+    NonZeroU16::new(number).unwrap()
+}
+
+fn service(number: u32) -> Event {
+    let node_port = number.is_multiple_of(2).then(|| port(30_000 + u16::try_from(number).unwrap()));
+    Event::Service(Change::Is(Service {
+        ports: vec![ServicePort { node_port, ..ServicePort::tcp("http", port(80)) }],
+        ..Service::new(name(number), cluster_ips(number).into())
+    }))
+}
+
+/// A slice for each family.
+fn slices(number: u32) -> [Event; 2] {
+    let address = |i| cluster_ips(0x0094_0000 + number * 256 + i);
+    [0, 1].map(|family| {
+        let endpoints = (0..number).map(|i| Endpoint::ready(address(i)[family]));
+        Event::EndpointSlice(Change::Is(EndpointSlice {
+            name: ObjectName::namespaced("default", &format!("slice-{number}-{family}")),
+            service: name(number),
+            ports: vec![EndpointPort::tcp("http", port(8080))],
+            endpoints: endpoints.collect(),
+        }))
+    })
+}
