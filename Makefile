@@ -12,7 +12,7 @@ FUZZ_TARGETS = attributes dump events manifests
 
 # The tests for which another kernel may matter. The others are about programs and servers.
 KERNEL_TESTS = packets affinity policies changes nodeports source_ranges local_detection conntrack ruleset pieces \
-	messages transaction wire fake unusual daemon cli
+	messages transaction read_back wire fake unusual daemon cli
 
 .PHONY: help build demo test test-kernel bench bench-kernel bench-code bench-daemon fuzz lint docs deny clean
 
