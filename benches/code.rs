@@ -27,7 +27,7 @@ fn parse(bencher: Bencher<'_, '_>, endpoints: u32) {
     bencher.counter(BytesCount::of_str(&line)).bench_local(|| -> Change<EndpointSlice> {
         let event: WatchEvent<objects::EndpointSlice> = serde_json::from_str(&line).unwrap();
         let WatchEvent::Modified(object) = event else { panic!("not the event that was written") };
-        converter.endpoint_slice(&object).0
+        converter.endpoint_slice(object).0
     });
 }
 

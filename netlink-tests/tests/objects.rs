@@ -63,7 +63,7 @@ fn endpoint_slices_of_a_real_server_are_read() {
     ] {
         let slices = objects::<EndpointSlice>(trace);
         assert_eq!(
-            count(slices.iter().map(|it| converter.endpoint_slice(it))),
+            count(slices.into_iter().map(|it| converter.endpoint_slice(it))),
             expected,
             "{trace}"
         );

@@ -108,7 +108,7 @@ impl Daemon {
     /// # Errors
     /// See [`BenchError`].
     pub(super) fn send(&mut self, lines: &[WatchLine]) -> Result<(), BenchError> {
-        let events = convert(&parse(lines)?, &mut self.converter)?;
+        let events = convert(parse(lines)?, &mut self.converter)?;
         self.pass_on(events)
     }
 

@@ -92,7 +92,7 @@ impl Pipeline {
         for lines in groups {
             let (objects, took) = timed(|| parse(&lines));
             loaded.parsed += took;
-            let (taken, took) = timed(|| self.take_in(&objects?));
+            let (taken, took) = timed(|| self.take_in(objects?));
             taken?;
             loaded.taken_in += took;
         }
@@ -108,7 +108,7 @@ impl Pipeline {
         Ok(loaded)
     }
 
-    fn take_in(&mut self, objects: &[Line]) -> Result<(), BenchError> {
+    fn take_in(&mut self, objects: Vec<Line>) -> Result<(), BenchError> {
         let events = convert(objects, &mut self.converter)?;
         self.engine.apply(events);
         Ok(())
@@ -141,7 +141,7 @@ impl Pipeline {
         let (start, before) = (now(), thread_time());
         let (objects, took) = timed(|| parse(lines));
         stages.parsed = took;
-        let (events, took) = timed(|| convert(&objects?, &mut self.converter));
+        let (events, took) = timed(|| convert(objects?, &mut self.converter));
         stages.modelled = took;
         let (step, took) = timed(|| {
             self.engine.apply(events?);
@@ -176,7 +176,7 @@ pub(super) fn parse(lines: &[WatchLine]) -> Result<Vec<Line>, BenchError> {
 
 /// What API objects say, as the watches pass it on.
 pub(super) fn convert(
-    objects: &[Line],
+    objects: Vec<Line>,
     converter: &mut Converter,
 ) -> Result<Vec<Event>, BenchError> {
     let mut events = Vec::with_capacity(objects.len());

@@ -10,12 +10,17 @@ pub struct ObjectName(Arc<str>);
 impl ObjectName {
     /// The name of an object in a namespace.
     pub fn namespaced(namespace: &str, name: &str) -> Self {
-        Self(format!("{namespace}/{name}").into())
+        Self([namespace, "/", name].concat().into())
     }
 
     /// The name of a cluster-scoped object such as a Node.
     pub fn cluster_scoped(name: &str) -> Self {
         Self(name.into())
+    }
+
+    /// The name that [`as_str`](Self::as_str) writes so.
+    pub fn written(text: &str) -> Self {
+        Self(text.into())
     }
 
     /// `namespace/name`, or `name` where there is no namespace.

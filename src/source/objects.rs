@@ -12,12 +12,11 @@ mod node;
 mod service;
 #[cfg(test)]
 mod tests;
+mod text;
 
 pub use address::{parse_cidr, parse_ip};
 pub use converter::Converter;
-pub use endpoint_slice::{
-    Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, FirstAddress, Hint,
-};
+pub use endpoint_slice::EndpointSlice;
 pub use metadata::object_name;
 pub use node::{Node, NodeAddress, NodeSpec, NodeStatus, ServiceCidr, ServiceCidrSpec, Taint};
 pub use service::{

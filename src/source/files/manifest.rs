@@ -167,8 +167,8 @@ impl DocumentReader<'_> {
                 (Some(Event::Service(change)), problems)
             }),
             Resource::EndpointSlices => self.convert(&place, |converter, mut it: EndpointSlice| {
-                it.metadata.namespace = namespace.map(str::to_owned);
-                let (change, problems) = converter.endpoint_slice(&it);
+                it.set_namespace(namespace.unwrap_or_default());
+                let (change, problems) = converter.endpoint_slice(it);
                 (Some(Event::EndpointSlice(change)), problems)
             }),
             Resource::Nodes => self.convert(&place, |converter, mut node: Node| {

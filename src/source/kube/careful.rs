@@ -8,13 +8,13 @@ use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource as KubeResource;
-use kube::runtime::watcher::Event;
+use kube::runtime::watcher::Event as WatcherEvent;
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde_json::Value;
 
 use super::resource::Followed;
-use crate::model::{ObjectName, Problem};
-use crate::source::objects::object_name;
+use crate::model::{Event, ObjectName, Problem};
+use crate::source::objects::{Converter, object_name};
 
 /// An object, or what is wrong with it.
 #[derive(Clone, Debug)]
@@ -27,26 +27,33 @@ pub(super) enum Careful<T> {
 
 impl<T: Followed> Careful<T> {
     pub(super) fn name(&self) -> ObjectName {
-        object_name(self.meta())
+        match self {
+            Self::Read(object) => object.object_name(),
+            Self::Unreadable { metadata, .. } => object_name(metadata),
+        }
     }
 
-    pub(super) fn problem(&self, field: &str, message: &str) -> Problem {
-        Problem {
-            object: format!("{} {}", T::kind(&()), self.name()),
-            field: field.to_owned(),
-            message: message.to_owned(),
+    /// What the object says, or that it cannot be used.
+    pub(super) fn convert(self, converter: &mut Converter) -> (Event, Vec<Problem>) {
+        match self {
+            Self::Read(object) => object.convert(converter),
+            Self::Unreadable { metadata, field, message } => {
+                let name = object_name(&metadata);
+                let object = format!("{} {name}", T::kind(&()));
+                (T::invalid(name), vec![Problem { object, field, message }])
+            }
         }
     }
 }
 
 /// The same event, about an object that was read the quick way.
-pub(super) fn read<T>(event: Event<T>) -> Event<Careful<T>> {
+pub(super) fn read<T>(event: WatcherEvent<T>) -> WatcherEvent<Careful<T>> {
     match event {
-        Event::Init => Event::Init,
-        Event::InitApply(object) => Event::InitApply(Careful::Read(object)),
-        Event::InitDone => Event::InitDone,
-        Event::Apply(object) => Event::Apply(Careful::Read(object)),
-        Event::Delete(object) => Event::Delete(Careful::Read(object)),
+        WatcherEvent::Init => WatcherEvent::Init,
+        WatcherEvent::InitApply(object) => WatcherEvent::InitApply(Careful::Read(object)),
+        WatcherEvent::InitDone => WatcherEvent::InitDone,
+        WatcherEvent::Apply(object) => WatcherEvent::Apply(Careful::Read(object)),
+        WatcherEvent::Delete(object) => WatcherEvent::Delete(Careful::Read(object)),
     }
 }
 

@@ -6,7 +6,7 @@ use kube::core::WatchEvent;
 
 use super::resource::Followed;
 use crate::model::{Event, Problem, Resource};
-use crate::source::objects::{Converter, EndpointSlice, Node, Service, ServiceCidr, object_name};
+use crate::source::objects::{Converter, EndpointSlice, Node, Service, ServiceCidr};
 
 /// A line that was parsed and says something about an object.
 #[derive(Debug)]
@@ -37,8 +37,8 @@ impl Line {
     }
 
     /// What the object says; `None` for a bookmark or an error, which are about none.
-    pub fn convert(&self, converter: &mut Converter) -> Option<(Event, Vec<Problem>)> {
-        match &self.0 {
+    pub fn convert(self, converter: &mut Converter) -> Option<(Event, Vec<Problem>)> {
+        match self.0 {
             Object::Service(event) => convert(event, converter),
             Object::EndpointSlice(event) => convert(event, converter),
             Object::Node(event) => convert(event, converter),
@@ -48,12 +48,12 @@ impl Line {
 }
 
 fn convert<T: Followed>(
-    event: &WatchEvent<T>,
+    event: WatchEvent<T>,
     converter: &mut Converter,
 ) -> Option<(Event, Vec<Problem>)> {
     match event {
         WatchEvent::Added(object) | WatchEvent::Modified(object) => Some(object.convert(converter)),
-        WatchEvent::Deleted(object) => Some((T::gone(object_name(object.meta())), Vec::new())),
+        WatchEvent::Deleted(object) => Some((T::gone(object.object_name()), Vec::new())),
         WatchEvent::Bookmark(_) | WatchEvent::Error(_) => None,
     }
 }

@@ -21,7 +21,10 @@ pub(super) trait Followed:
     const OPTIONAL: bool;
 
     /// What the object says.
-    fn convert(&self, converter: &mut Converter) -> (Event, Vec<Problem>);
+    fn convert(self, converter: &mut Converter) -> (Event, Vec<Problem>);
+
+    /// The object's name; its [`meta`](KubeResource::meta) need not hold more than a version.
+    fn object_name(&self) -> ObjectName;
 
     /// The object of that name is gone.
     fn gone(name: ObjectName) -> Event;
@@ -33,7 +36,7 @@ pub(super) trait Followed:
 /// Implements [`KubeResource`] and [`Followed`], which differ only in words.
 macro_rules! followed {
     ($type:ident, $kind:literal, $group:literal, $plural:literal, $scope:ident,
-     $resource:ident, $event:ident, $convert:ident, $optional:literal) => {
+     $resource:ident, $event:ident, $convert:expr, $optional:literal) => {
         impl KubeResource for $type {
             type DynamicType = ();
             type Scope = $scope;
@@ -67,9 +70,13 @@ macro_rules! followed {
             const RESOURCE: Resource = Resource::$resource;
             const OPTIONAL: bool = $optional;
 
-            fn convert(&self, converter: &mut Converter) -> (Event, Vec<Problem>) {
-                let (change, problems) = converter.$convert(self);
+            fn convert(self, converter: &mut Converter) -> (Event, Vec<Problem>) {
+                let (change, problems) = $convert(converter, self);
                 (Event::$event(change), problems)
+            }
+
+            fn object_name(&self) -> ObjectName {
+                Self::name(self)
             }
 
             fn gone(name: ObjectName) -> Event {
@@ -91,7 +98,7 @@ followed!(
     NamespaceResourceScope,
     Services,
     Service,
-    service,
+    |converter: &mut Converter, it| converter.service(&it),
     false
 );
 followed!(
@@ -102,10 +109,20 @@ followed!(
     NamespaceResourceScope,
     EndpointSlices,
     EndpointSlice,
-    endpoint_slice,
+    Converter::endpoint_slice,
     false
 );
-followed!(Node, "Node", "", "nodes", ClusterResourceScope, Nodes, Node, node, false);
+followed!(
+    Node,
+    "Node",
+    "",
+    "nodes",
+    ClusterResourceScope,
+    Nodes,
+    Node,
+    |converter: &mut Converter, it| converter.node(&it),
+    false
+);
 // networking.k8s.io/v1 ServiceCIDR exists from Kubernetes 1.33.
 followed!(
     ServiceCidr,
@@ -115,6 +132,6 @@ followed!(
     ClusterResourceScope,
     ServiceCidrs,
     ServiceCidr,
-    service_cidr,
+    |converter: &mut Converter, it| converter.service_cidr(&it),
     true
 );

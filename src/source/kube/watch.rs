@@ -189,7 +189,7 @@ impl<T: Followed> Watch<T> {
             WatcherEvent::Init => self.stage = Stage::Begun,
             WatcherEvent::InitApply(object) => {
                 self.begin_list();
-                self.push(&object).await?;
+                self.push(object).await?;
             }
             WatcherEvent::InitDone => {
                 self.begin_list();
@@ -199,7 +199,7 @@ impl<T: Followed> Watch<T> {
                 self.recovered().await?;
             }
             WatcherEvent::Apply(object) => {
-                self.push(&object).await?;
+                self.push(object).await?;
                 self.recovered().await?;
             }
             WatcherEvent::Delete(object) => {
@@ -218,13 +218,8 @@ impl<T: Followed> Watch<T> {
         }
     }
 
-    async fn push(&mut self, object: &Careful<T>) -> Result<(), Closed> {
-        let (event, problems) = match object {
-            Careful::Read(object) => object.convert(&mut self.converter),
-            Careful::Unreadable { field, message, .. } => {
-                (T::invalid(object.name()), vec![object.problem(field, message)])
-            }
-        };
+    async fn push(&mut self, object: Careful<T>) -> Result<(), Closed> {
+        let (event, problems) = object.convert(&mut self.converter);
         self.batch.push(event);
         for problem in problems {
             self.outlet.report(Report::Object(problem)).await?;

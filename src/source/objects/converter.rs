@@ -38,9 +38,9 @@ impl Converter {
     /// What an EndpointSlice means; `Gone` for those of headless services and host names.
     pub fn endpoint_slice(
         &mut self,
-        object: &EndpointSlice,
+        mut object: EndpointSlice,
     ) -> (Change<model::EndpointSlice>, Vec<Problem>) {
-        let mut findings = Findings::new("EndpointSlice", &object.metadata);
+        let mut findings = object.findings();
         let found = endpoint_slice::convert(object, self, &mut findings);
         findings.conclude(found)
     }
@@ -73,16 +73,15 @@ impl Converter {
     }
 
     /// The shared copy of a list of zones. Clusters have few different ones: they are searched.
-    pub(super) fn zones(&mut self, names: &[&str]) -> Arc<Zones> {
-        let equal =
-            |known: &&Arc<Zones>| known.iter().map(|zone| &**zone).eq(names.iter().copied());
+    pub(super) fn zones<'a>(&mut self, names: impl Iterator<Item = &'a str> + Clone) -> Arc<Zones> {
+        let equal = |known: &&Arc<Zones>| known.iter().map(|zone| &**zone).eq(names.clone());
         if let Some(known) = self.zone_lists.iter().find(equal) {
             return Arc::clone(known);
         }
         if self.zone_lists.len() >= MAX_ZONE_LISTS {
             self.zone_lists.clear();
         }
-        let zones = Arc::new(names.iter().map(|zone| self.texts.share(*zone)).collect::<Zones>());
+        let zones = Arc::new(names.map(|zone| self.texts.share(zone)).collect::<Zones>());
         self.zone_lists.push(Arc::clone(&zones));
         zones
     }
@@ -107,14 +106,20 @@ pub(super) struct Findings {
 
 impl Findings {
     fn new(kind: &'static str, metadata: &ObjectMeta) -> Self {
-        let name = object_name(metadata);
-        let mut findings = Self { kind, name, problems: Vec::new(), refused: false };
-        let (name, namespace) = (metadata.name.as_deref(), metadata.namespace.as_deref());
-        match name.unwrap_or_default() {
+        let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
+        let parts = (namespace.unwrap_or_default(), name.unwrap_or_default());
+        Self::named(kind, object_name(metadata), parts)
+    }
+
+    /// Those of the object of that name, of which namespace and name are given apart too.
+    pub(super) fn named(kind: &'static str, whole: ObjectName, parts: (&str, &str)) -> Self {
+        let (namespace, name) = parts;
+        let mut findings = Self { kind, name: whole, problems: Vec::new(), refused: false };
+        match name {
             "" => findings.refuse("metadata.name", "is missing"),
             name => findings.check_name("metadata.name", name, MAX_NAME),
         }
-        findings.check_name("metadata.namespace", namespace.unwrap_or_default(), MAX_LABEL);
+        findings.check_name("metadata.namespace", namespace, MAX_LABEL);
         findings
     }
 

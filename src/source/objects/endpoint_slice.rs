@@ -1,56 +1,58 @@
 //! discovery.k8s.io/v1 EndpointSlice.
+//!
+//! There are a million endpoints, and a change of one comes with its whole slice. So the texts of
+//! a slice are kept in one string, and nothing is allocated for a single endpoint.
 
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
+use smallvec::SmallVec;
 
 use super::address::parse_ip;
 use super::converter::{Converter, Findings, MAX_LABEL, family};
-use super::metadata::{HEADLESS, SERVICE_NAME, label, null_is_absent, object, objects, slim};
-use crate::model::{self, Conditions, ObjectName, Zones};
+use super::metadata::{Object, SERVICE_NAME, SliceMetadata, few_objects, null_is_absent, object};
+use super::text::{Span, Text, Texts};
+use crate::model::{self, Conditions, ObjectName};
 
-/// An EndpointSlice. Fields have the API's names and meanings; an absent string is empty.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// An EndpointSlice, reduced while it is parsed.
+#[derive(Clone, Debug, Default)]
 pub struct EndpointSlice {
-    /// Name, namespace, version and the labels that matter.
-    #[serde(default, deserialize_with = "slim")]
-    pub metadata: ObjectMeta,
-    /// IPv4, IPv6 or FQDN.
-    #[serde(default, deserialize_with = "null_is_absent")]
-    pub address_type: String,
-    /// Endpoints.
-    #[serde(default, deserialize_with = "objects")]
-    pub endpoints: Vec<Endpoint>,
-    /// Ports of all of them.
-    #[serde(default, deserialize_with = "objects")]
-    pub ports: Vec<EndpointPort>,
+    /// The version and nothing else: what clients of the API ask of every object.
+    pub(in crate::source) metadata: ObjectMeta,
+    texts: Texts,
+    name: Span,
+    namespace: Span,
+    service: Span,
+    is_headless: bool,
+    address_type: Span,
+    endpoints: Vec<Endpoint>,
+    ports: SmallVec<[EndpointPort; 2]>,
 }
 
 /// One entry of `endpoints`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Endpoint {
-    /// The first address; others have no meaning.
-    #[serde(deserialize_with = "null_is_absent")]
-    pub addresses: FirstAddress,
-    /// What it can be used for.
-    #[serde(deserialize_with = "object")]
-    pub conditions: EndpointConditions,
-    /// The node it is on.
-    pub node_name: Option<String>,
-    /// Who should prefer it.
-    #[serde(deserialize_with = "object")]
-    pub hints: EndpointHints,
+#[derive(Clone, Debug)]
+struct Endpoint {
+    address: FirstAddress,
+    conditions: EndpointConditions,
+    node_name: Span,
+    for_zones: Span,
+    for_nodes: Span,
 }
 
-/// `addresses` of an endpoint, of which the first counts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum FirstAddress {
+/// One entry of `ports`.
+#[derive(Clone, Copy, Debug)]
+struct EndpointPort {
+    name: Span,
+    protocol: Option<Span>,
+    port: Option<i64>,
+}
+
+/// `addresses` of an endpoint, of which the first counts; others have no meaning.
+#[derive(Clone, Debug, Default)]
+enum FirstAddress {
     /// The list is empty.
     #[default]
     Missing,
@@ -63,74 +65,71 @@ pub enum FirstAddress {
 /// `conditions` of an endpoint.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct EndpointConditions {
+struct EndpointConditions {
     /// True if absent.
-    pub ready: Option<bool>,
+    ready: Option<bool>,
     /// True if absent.
-    pub serving: Option<bool>,
+    serving: Option<bool>,
     /// False if absent.
-    pub terminating: Option<bool>,
+    terminating: Option<bool>,
 }
 
-/// `hints` of an endpoint.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct EndpointHints {
-    /// Zones that should prefer it.
-    #[serde(deserialize_with = "objects")]
-    pub for_zones: Vec<Hint>,
-    /// Nodes that should prefer it.
-    #[serde(deserialize_with = "objects")]
-    pub for_nodes: Vec<Hint>,
-}
+impl EndpointSlice {
+    /// Namespace and name.
+    pub fn name(&self) -> ObjectName {
+        match (self.texts.at(self.namespace), self.texts.at(self.name)) {
+            ("", name) => ObjectName::cluster_scoped(name),
+            (namespace, name) => ObjectName::namespaced(namespace, name),
+        }
+    }
 
-/// One zone or node of a hint.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Hint {
-    /// Its name.
-    #[serde(deserialize_with = "null_is_absent")]
-    pub name: String,
-}
+    /// Moves it to a namespace, whatever it said itself.
+    pub(in crate::source) fn set_namespace(&mut self, namespace: &str) {
+        self.namespace = self.texts.add(namespace);
+    }
 
-/// One entry of `ports`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct EndpointPort {
-    /// Name of the service's port, empty if unnamed: the API server fills in an absent one so.
-    #[serde(deserialize_with = "null_is_absent")]
-    pub name: String,
-    /// TCP if absent.
-    pub protocol: Option<String>,
-    /// Absent or 0: this port is not routed.
-    pub port: Option<i64>,
+    /// The name in full, of the slice or of another object of its namespace.
+    fn name_beside(&mut self, name: Span) -> ObjectName {
+        match self.namespace.is_empty() {
+            true => ObjectName::written(self.texts.at(name)),
+            false => {
+                let path = self.texts.add_path(self.namespace, name);
+                ObjectName::written(self.texts.at(path))
+            }
+        }
+    }
+
+    /// What is to be found wrong with it, beginning with its name.
+    pub(super) fn findings(&mut self) -> Findings {
+        let name = self.name_beside(self.name);
+        let (namespace, own) = (self.texts.at(self.namespace), self.texts.at(self.name));
+        Findings::named("EndpointSlice", name, (namespace, own))
+    }
 }
 
 /// The model of a slice; `None` if it is not routed.
 pub(super) fn convert(
-    object: &EndpointSlice,
+    mut object: EndpointSlice,
     converter: &mut Converter,
     findings: &mut Findings,
 ) -> Option<model::EndpointSlice> {
-    if label(&object.metadata, HEADLESS).is_some() || object.address_type == "FQDN" {
+    let address_type = object.texts.at(object.address_type);
+    if object.is_headless || address_type == "FQDN" {
         return None;
     }
-    if !matches!(object.address_type.as_str(), "IPv4" | "IPv6") {
-        let message = format!("\"{}\" is not IPv4, IPv6 or FQDN", object.address_type);
-        findings.refuse("addressType", message);
+    if !matches!(address_type, "IPv4" | "IPv6") {
+        findings.refuse("addressType", format!("\"{address_type}\" is not IPv4, IPv6 or FQDN"));
         return None;
     }
-    let Some(service) = label(&object.metadata, SERVICE_NAME).filter(|name| !name.is_empty())
-    else {
+    if object.service.is_empty() {
         let message = format!("label {SERVICE_NAME} is missing: it belongs to no service");
         findings.leave_out("metadata.labels", message);
         return None;
-    };
-    let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+    }
     Some(model::EndpointSlice {
         name: findings.name(),
-        service: ObjectName::namespaced(namespace, service),
-        ports: ports(object, converter, findings),
+        service: object.name_beside(object.service),
+        ports: ports(&object, converter, findings),
         endpoints: endpoints(object, converter, findings),
     })
 }
@@ -143,36 +142,42 @@ fn ports(
     let mut ports = Vec::with_capacity(object.ports.len());
     for (i, entry) in object.ports.iter().enumerate() {
         let Some(number) = entry.port.filter(|number| *number != 0) else { continue };
-        let protocol =
-            findings.protocol(format_args!("ports[{i}].protocol"), entry.protocol.as_deref());
+        let name = object.texts.at(entry.name);
+        let protocol = entry.protocol.map(|protocol| object.texts.at(protocol));
+        let protocol = findings.protocol(format_args!("ports[{i}].protocol"), protocol);
         let port = findings.port(format_args!("ports[{i}].port"), number);
-        findings.check_name(format_args!("ports[{i}].name"), &entry.name, MAX_LABEL);
+        findings.check_name(format_args!("ports[{i}].name"), name, MAX_LABEL);
         if let (Some(protocol), Some(port)) = (protocol, port) {
-            ports.push(model::EndpointPort { name: converter.text(&entry.name), protocol, port });
+            ports.push(model::EndpointPort { name: converter.text(name), protocol, port });
         }
     }
     ports
 }
 
 fn endpoints(
-    object: &EndpointSlice,
+    object: EndpointSlice,
     converter: &mut Converter,
     findings: &mut Findings,
 ) -> Vec<model::Endpoint> {
-    let mut endpoints = Vec::with_capacity(object.endpoints.len());
-    for (i, endpoint) in object.endpoints.iter().enumerate() {
-        match usable_address(&endpoint.addresses, &object.address_type) {
-            Ok(address) => endpoints.push(model::Endpoint {
-                address,
-                conditions: conditions(endpoint, converter),
-                zones: zones(endpoint, converter),
-            }),
-            Err((field, message)) => {
-                findings.leave_out(format_args!("endpoints[{i}].{field}"), message);
+    let EndpointSlice { texts, address_type, endpoints, .. } = object;
+    let address_type = texts.at(address_type);
+    // The list is made in the place of the one that it is made from.
+    let usable =
+        endpoints.into_iter().enumerate().filter_map(|(i, endpoint)| {
+            match usable_address(&endpoint.address, address_type) {
+                Ok(address) => Some(model::Endpoint {
+                    address,
+                    conditions: conditions(&endpoint, &texts, converter),
+                    zones: (!endpoint.for_zones.is_empty())
+                        .then(|| converter.zones(texts.list_at(endpoint.for_zones))),
+                }),
+                Err((field, message)) => {
+                    findings.leave_out(format_args!("endpoints[{i}].{field}"), message);
+                    None
+                }
             }
-        }
-    }
-    endpoints
+        });
+    usable.collect()
 }
 
 /// The address, or the field that is wrong and why.
@@ -192,26 +197,163 @@ fn usable_address(
     }
 }
 
-fn conditions(endpoint: &Endpoint, converter: &Converter) -> Conditions {
-    let for_nodes = &endpoint.hints.for_nodes;
+fn conditions(endpoint: &Endpoint, texts: &Texts, converter: &Converter) -> Conditions {
+    let mut for_nodes = texts.list_at(endpoint.for_nodes);
     Conditions {
         ready: endpoint.conditions.ready.unwrap_or(true),
         serving: endpoint.conditions.serving.unwrap_or(true),
         terminating: endpoint.conditions.terminating.unwrap_or(false),
-        local: endpoint.node_name.as_deref().is_some_and(|name| converter.is_this_node(name)),
-        has_node_hints: !for_nodes.is_empty(),
-        hinted_for_node: for_nodes.iter().any(|hint| converter.is_this_node(&hint.name)),
+        local: converter.is_this_node(texts.at(endpoint.node_name)),
+        has_node_hints: !endpoint.for_nodes.is_empty(),
+        hinted_for_node: for_nodes.any(|name| converter.is_this_node(name)),
     }
 }
 
-fn zones(endpoint: &Endpoint, converter: &mut Converter) -> Option<Arc<Zones>> {
-    let for_zones = &endpoint.hints.for_zones;
-    if for_zones.is_empty() {
-        return None;
-    }
-    let names: Vec<&str> = for_zones.iter().map(|hint| hint.name.as_str()).collect();
-    Some(converter.zones(&names))
+/// The fields of a slice, with texts that are still those of the JSON.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct SliceFields<'a> {
+    #[serde(borrow, deserialize_with = "object")]
+    metadata: SliceMetadata<'a>,
+    #[serde(borrow, deserialize_with = "null_is_absent")]
+    address_type: Text<'a>,
+    #[serde(deserialize_with = "null_is_absent")]
+    endpoints: Endpoints,
+    #[serde(borrow, deserialize_with = "few_objects")]
+    ports: SmallVec<[PortFields<'a>; 2]>,
 }
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct EndpointFields<'a> {
+    #[serde(deserialize_with = "null_is_absent")]
+    addresses: FirstAddress,
+    #[serde(deserialize_with = "object")]
+    conditions: EndpointConditions,
+    #[serde(borrow)]
+    node_name: Option<Text<'a>>,
+    #[serde(borrow, deserialize_with = "object")]
+    hints: HintFields<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct HintFields<'a> {
+    #[serde(borrow, deserialize_with = "few_objects")]
+    for_zones: SmallVec<[Hint<'a>; 2]>,
+    #[serde(borrow, deserialize_with = "few_objects")]
+    for_nodes: SmallVec<[Hint<'a>; 2]>,
+}
+
+/// One zone or node of a hint.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Hint<'a> {
+    #[serde(borrow, deserialize_with = "null_is_absent")]
+    name: Text<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PortFields<'a> {
+    /// Empty if unnamed: the API server fills in an absent one so.
+    #[serde(borrow, deserialize_with = "null_is_absent")]
+    name: Text<'a>,
+    /// TCP if absent.
+    #[serde(borrow)]
+    protocol: Option<Text<'a>>,
+    /// Absent or 0: this port is not routed.
+    port: Option<i64>,
+}
+
+impl<'de> Deserialize<'de> for EndpointSlice {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        SliceFields::deserialize(input).map(Self::from)
+    }
+}
+
+impl From<SliceFields<'_>> for EndpointSlice {
+    fn from(fields: SliceFields<'_>) -> Self {
+        let SliceFields { metadata, address_type, endpoints, ports } = fields;
+        let Endpoints { list: endpoints, mut texts } = endpoints;
+        let mut add = |text: Option<&str>| text.map_or(Span::default(), |text| texts.add(text));
+        Self {
+            name: add(metadata.name.as_deref()),
+            namespace: add(metadata.namespace.as_deref()),
+            service: add(metadata.labels.service_name.as_deref()),
+            is_headless: metadata.labels.is_headless,
+            metadata: ObjectMeta {
+                resource_version: metadata.resource_version,
+                ..ObjectMeta::default()
+            },
+            address_type: add(Some(&address_type)),
+            endpoints,
+            ports: ports.iter().map(|fields| EndpointPort::new(fields, &mut texts)).collect(),
+            texts,
+        }
+    }
+}
+
+impl EndpointPort {
+    fn new(fields: &PortFields<'_>, texts: &mut Texts) -> Self {
+        Self {
+            name: texts.add(&fields.name),
+            protocol: fields.protocol.as_ref().map(|protocol| texts.add(protocol)),
+            port: fields.port,
+        }
+    }
+}
+
+/// Endpoints as they are read one by one, and their texts.
+#[derive(Default)]
+struct Endpoints {
+    list: Vec<Endpoint>,
+    texts: Texts,
+}
+
+impl Endpoints {
+    fn push(&mut self, fields: EndpointFields<'_>) {
+        let EndpointFields { addresses, conditions, node_name, hints } = fields;
+        self.list.push(Endpoint {
+            address: addresses,
+            conditions,
+            node_name: self.texts.add(node_name.as_deref().unwrap_or_default()),
+            for_zones: self.texts.add_list(hints.for_zones.iter().map(|hint| &*hint.name)),
+            for_nodes: self.texts.add_list(hints.for_nodes.iter().map(|hint| &*hint.name)),
+        });
+    }
+}
+
+impl<'de> Deserialize<'de> for Endpoints {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        input.deserialize_seq(EndpointsVisitor)
+    }
+}
+
+struct EndpointsVisitor;
+
+impl<'de> Visitor<'de> for EndpointsVisitor {
+    type Value = Endpoints;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a sequence")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut input: A) -> Result<Self::Value, A::Error> {
+        let list = Vec::with_capacity(FIRST_ENDPOINTS);
+        let mut endpoints = Endpoints { list, texts: Texts::with_capacity(FIRST_TEXTS) };
+        while let Some(Object(fields)) = input.next_element()? {
+            endpoints.push(fields);
+        }
+        Ok(endpoints)
+    }
+}
+
+/// Endpoints of a small slice: for most, the list need not grow.
+const FIRST_ENDPOINTS: usize = 8;
+
+/// Bytes for the texts of so many endpoints.
+const FIRST_TEXTS: usize = 512;
 
 impl<'de> Deserialize<'de> for FirstAddress {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {

@@ -9,8 +9,10 @@ use std::marker::PhantomData;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use smallvec::SmallVec;
 
+use super::text::Text;
 use crate::model::ObjectName;
 
 /// Names the service an EndpointSlice belongs to.
@@ -31,6 +33,28 @@ pub fn object_name(metadata: &ObjectMeta) -> ObjectName {
         None | Some("") => ObjectName::cluster_scoped(name),
         Some(namespace) => ObjectName::namespaced(namespace, name),
     }
+}
+
+/// What is kept of the metadata of an EndpointSlice, before it is copied.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct SliceMetadata<'a> {
+    #[serde(borrow)]
+    pub(super) name: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(super) namespace: Option<Text<'a>>,
+    pub(super) resource_version: Option<String>,
+    #[serde(borrow, deserialize_with = "null_is_absent")]
+    pub(super) labels: SliceLabels<'a>,
+}
+
+/// The labels of an EndpointSlice that matter.
+#[derive(Debug, Default)]
+pub(super) struct SliceLabels<'a> {
+    /// Label [`SERVICE_NAME`].
+    pub(super) service_name: Option<Text<'a>>,
+    /// It has the label [`HEADLESS`].
+    pub(super) is_headless: bool,
 }
 
 /// The value of a label.
@@ -85,8 +109,17 @@ where
     Ok(list.into_iter().map(|object| object.0).collect())
 }
 
+/// Reads a list of objects like [`objects`], which is kept in place if it is short.
+pub(super) fn few_objects<'de, D, T>(input: D) -> Result<SmallVec<[T; 2]>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    Ok(Option::<Few<T>>::deserialize(input)?.map(|list| list.0).unwrap_or_default())
+}
+
 /// A `T` that was an object: serde's derived structs also accept lists, by position.
-struct Object<T>(T);
+pub(super) struct Object<T>(pub(super) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
@@ -105,6 +138,33 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
         T::deserialize(MapAccessDeserializer::new(map))
+    }
+}
+
+/// A list of objects.
+struct Few<T>(SmallVec<[T; 2]>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        input.deserialize_seq(FewVisitor(PhantomData))
+    }
+}
+
+struct FewVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for FewVisitor<T> {
+    type Value = Few<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a sequence")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut few = SmallVec::new();
+        while let Some(Object(next)) = list.next_element()? {
+            few.push(next);
+        }
+        Ok(Few(few))
     }
 }
 
@@ -150,6 +210,39 @@ impl<'de> Visitor<'de> for LabelsVisitor {
             }
         }
         Ok(KeptLabels(kept))
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for SliceLabels<'a> {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        input.deserialize_map(SliceLabelsVisitor)
+    }
+}
+
+struct SliceLabelsVisitor;
+
+impl<'de> Visitor<'de> for SliceLabelsVisitor {
+    type Value = SliceLabels<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        LabelsVisitor.expecting(f)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut labels = SliceLabels::default();
+        while let Some(LabelKey(key)) = map.next_key()? {
+            match key {
+                Some(SERVICE_NAME) => labels.service_name = Some(map.next_value()?),
+                Some(key) => {
+                    map.next_value::<Text<'_>>()?;
+                    labels.is_headless |= key == HEADLESS;
+                }
+                None => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(labels)
     }
 }
 

@@ -8,8 +8,8 @@ use serde::Deserialize;
 
 use super::address::{parse_cidr, parse_ip};
 use super::converter::{Converter, Findings};
-use super::metadata::{ZONE, label, null_is_absent, object, objects, slim};
-use crate::model;
+use super::metadata::{ZONE, label, null_is_absent, object, object_name, objects, slim};
+use crate::model::{self, ObjectName};
 
 /// A Node. Fields have the API's names and meanings; an absent string is empty.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -23,6 +23,13 @@ pub struct Node {
     /// What it says of itself.
     #[serde(default, deserialize_with = "object")]
     pub status: NodeStatus,
+}
+
+impl Node {
+    /// Its name.
+    pub fn name(&self) -> ObjectName {
+        object_name(&self.metadata)
+    }
 }
 
 /// `spec` of a Node.
@@ -79,6 +86,13 @@ pub struct ServiceCidr {
     /// What is asked for.
     #[serde(default, deserialize_with = "object")]
     pub spec: ServiceCidrSpec,
+}
+
+impl ServiceCidr {
+    /// Its name.
+    pub fn name(&self) -> ObjectName {
+        object_name(&self.metadata)
+    }
 }
 
 /// `spec` of a ServiceCIDR.

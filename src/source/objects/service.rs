@@ -8,8 +8,10 @@ use serde::Deserialize;
 
 use super::address::{parse_cidr, parse_ip};
 use super::converter::{Converter, Findings, MAX_LABEL, family};
-use super::metadata::{SERVICE_PROXY_NAME, created, label, null_is_absent, object, objects, slim};
-use crate::model::{self, TrafficPolicy};
+use super::metadata::{
+    SERVICE_PROXY_NAME, created, label, null_is_absent, object, object_name, objects, slim,
+};
+use crate::model::{self, ObjectName, TrafficPolicy};
 
 /// A Service. Fields have the API's names and meanings; an absent string is empty.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -23,6 +25,13 @@ pub struct Service {
     /// What load balancers have done.
     #[serde(default, deserialize_with = "object")]
     pub status: ServiceStatus,
+}
+
+impl Service {
+    /// Namespace and name.
+    pub fn name(&self) -> ObjectName {
+        object_name(&self.metadata)
+    }
 }
 
 /// `spec` of a Service.

@@ -32,7 +32,7 @@ fn service(object: Value) -> (Change<model::Service>, Vec<Problem>) {
 }
 
 fn slice(object: Value) -> (Change<model::EndpointSlice>, Vec<Problem>) {
-    Converter::new(NODE).endpoint_slice(&serde_json::from_value(object).unwrap())
+    Converter::new(NODE).endpoint_slice(serde_json::from_value(object).unwrap())
 }
 
 /// A slice of service `web` with these fields besides.
@@ -274,7 +274,7 @@ fn a_node_without_a_name_has_no_local_endpoints() {
     let object = json!({"metadata": {"name": "s", "labels": {"kubernetes.io/service-name": "w"}},
         "addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"], "nodeName": ""}]});
     let object = serde_json::from_value(object).unwrap();
-    let slice = is(Converter::new("").endpoint_slice(&object));
+    let slice = is(Converter::new("").endpoint_slice(object));
     assert!(!slice.endpoints[0].conditions.local);
 }
 

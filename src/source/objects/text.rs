@@ -1,0 +1,160 @@
+//! Texts of an object: borrowed from what is parsed, and kept all in one string.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::{Deref, Range};
+
+use serde::de::{Deserialize, Deserializer, Visitor};
+
+/// A string of JSON: a part of what is parsed, unless it has escapes.
+#[derive(Debug, Default)]
+pub(super) struct Text<'a>(Cow<'a, str>);
+
+impl Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        input.deserialize_str(TextVisitor).map(Self)
+    }
+}
+
+struct TextVisitor;
+
+impl<'de> Visitor<'de> for TextVisitor {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(text))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(text.to_owned()))
+    }
+
+    fn visit_string<E: serde::de::Error>(self, text: String) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(text))
+    }
+}
+
+/// Many texts in one string, each found by its [`Span`].
+#[derive(Clone, Debug, Default)]
+pub(super) struct Texts(String);
+
+/// Where a text of [`Texts`] is; by default that of the empty one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Span {
+    start: u32,
+    end: u32,
+}
+
+impl Texts {
+    /// No texts, and room for `bytes` of them.
+    pub(super) fn with_capacity(bytes: usize) -> Self {
+        Self(String::with_capacity(bytes))
+    }
+
+    /// Appends a text.
+    pub(super) fn add(&mut self, text: &str) -> Span {
+        let start = self.0.len();
+        self.0.push_str(text);
+        self.span_from(start)
+    }
+
+    /// Appends `first/second`.
+    pub(super) fn add_path(&mut self, first: Span, second: Span) -> Span {
+        let start = self.0.len();
+        self.0.extend_from_within(first.range());
+        self.0.push('/');
+        self.0.extend_from_within(second.range());
+        self.span_from(start)
+    }
+
+    /// Appends a list of names.
+    pub(super) fn add_list<'n>(&mut self, names: impl Iterator<Item = &'n str>) -> Span {
+        let start = self.0.len();
+        for name in names {
+            // A name with a line end is nobody's, nor is what it becomes here.
+            match name.contains(LINE_END) {
+                false => self.0.push_str(name),
+                true => self.0.push_str(&name.replace(LINE_END, " ")),
+            }
+            self.0.push(LINE_END);
+        }
+        self.span_from(start)
+    }
+
+    /// The text at `span`, which was appended here.
+    pub(super) fn at(&self, span: Span) -> &str {
+        &self.0[span.range()]
+    }
+
+    /// The names of the list at `span`, which was appended here.
+    pub(super) fn list_at(&self, span: Span) -> impl Iterator<Item = &str> + Clone {
+        self.at(span).split_terminator(LINE_END)
+    }
+
+    /// What was appended since the length was `start`; nothing past 4 GiB, which no object has.
+    fn span_from(&self, start: usize) -> Span {
+        match (u32::try_from(start), u32::try_from(self.0.len())) {
+            (Ok(start), Ok(end)) => Span { start, end },
+            (Ok(_) | Err(_), Ok(_) | Err(_)) => Span::default(),
+        }
+    }
+}
+
+impl Span {
+    /// Whether the text, or the list, is empty.
+    pub(super) fn is_empty(self) -> bool {
+        self.start == self.end
+    }
+
+    fn range(self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
+}
+
+/// Ends each name of a list.
+const LINE_END: char = '\n';
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_borrowed_unless_it_has_escapes() {
+        let texts: [Text<'_>; 2] = serde_json::from_str(r#"["node-1", "node\u002d1"]"#).unwrap();
+        assert!(matches!(texts[0].0, Cow::Borrowed("node-1")));
+        assert!(matches!(&texts[1].0, Cow::Owned(text) if text == "node-1"));
+        let error = serde_json::from_str::<Text<'_>>("7").unwrap_err().to_string();
+        assert!(error.contains("invalid type: integer `7`, expected a string"), "{error}");
+    }
+
+    #[test]
+    fn texts_and_lists_are_read_as_they_were_appended() {
+        let mut texts = Texts::with_capacity(64);
+        let (namespace, name) = (texts.add("default"), texts.add("web"));
+        let path = texts.add_path(namespace, name);
+        let list = texts.add_list(["a", "", "b\nc"].into_iter());
+        let nobody = texts.add_list([""].into_iter());
+        assert_eq!(
+            [namespace, name, path].map(|it| texts.at(it)),
+            ["default", "web", "default/web"]
+        );
+        assert_eq!(texts.list_at(list).collect::<Vec<_>>(), ["a", "", "b c"]);
+        assert_eq!(texts.list_at(nobody).collect::<Vec<_>>(), [""]);
+        let empty = texts.add_list([].into_iter());
+        assert_eq!(texts.list_at(empty).count(), 0);
+        assert!(!nobody.is_empty() && Span::default().is_empty());
+        assert_eq!(texts.at(Span::default()), "");
+    }
+}
