@@ -262,6 +262,7 @@ impl Desired {
         let stale: Vec<Key> = self.tracker.installed_keys().filter(unclaimed).copied().collect();
         stale.into_iter().for_each(|key| self.tracker.want(key, None));
         self.serving.sweep(|key| self.claims.is_claimed(key));
+        self.sessions.sweep();
     }
 
     /// Renders one service; returns the services that should ask again.

@@ -47,6 +47,11 @@ impl SessionTables {
             Family::Ip6 => v6,
         }
     }
+
+    /// Everybody has asked: sessions that were found and are nobody's are about to go.
+    pub(super) fn sweep(&mut self) {
+        self.0.iter_mut().for_each(|sessions| sessions.found = HashSet::default());
+    }
 }
 
 /// The sessions that services ask for in one table.
@@ -54,7 +59,7 @@ impl SessionTables {
 pub(super) struct Sessions {
     by_owner: HashMap<Owner, Session>,
     entries: HashMap<Session, Entry>,
-    /// Sessions that were found in the kernel.
+    /// Sessions that were found in the kernel, until everybody has asked for theirs.
     found: HashSet<Session>,
     last: u32,
 }
@@ -204,11 +209,15 @@ mod tests {
     }
 
     #[test]
-    fn numbers_go_round_and_end() {
-        let mut sessions = Sessions { last: Session::LAST, ..Sessions::default() };
-        assert_eq!(session(&mut sessions, 80), Session::FIRST);
+    fn numbers_go_round_and_end_until_those_that_were_found_are_swept() {
+        let mut tables = SessionTables::default();
+        let sessions = tables.of(Family::Ip);
+        sessions.last = Session::LAST;
+        assert_eq!(session(sessions, 80), Session::FIRST);
         sessions.found = (Session::FIRST..=Session::LAST).map(Session::new).collect();
         assert_eq!(sessions.session(owner(81), std::iter::empty()), None);
+        tables.sweep();
+        assert_eq!(session(tables.of(Family::Ip), 81), Session::FIRST + 1);
     }
 
     #[test]
