@@ -107,7 +107,7 @@ pub enum Affinity {
 /// Most endpoints of a session. There are four times as many numbers: endpoints that the kernel
 /// has, those that were rendered last and new ones may all be others, and a number that was given
 /// back is taken again as late as possible.
-pub(super) const LIMIT: u32 = 8_192;
+pub const LIMIT: u32 = 8_192;
 
 /// The tree that draws an endpoint of a session.
 pub(super) const TREE: Tree = Tree {

@@ -6,7 +6,7 @@ use ahash::HashMap;
 
 use super::found_session::{FoundSession, SetElements};
 use super::read_slots::{has_known_keys, read_slots};
-use crate::desired::affinity::{EndpointId, Session};
+use crate::desired::affinity::{self, EndpointId, Session};
 use crate::desired::base::TABLE;
 use crate::desired::layout::{Placed, Role, endpoint_limits};
 use crate::desired::{Fragment, KeptFragment, Key, KeyKind, Layout, Layouts, Range, elements};
@@ -140,8 +140,8 @@ fn says<'a>(layout: &Layout, placed: &Placed, view: &ElementView<'a>) -> Option<
         Role::Slot(_) if placed.kind == KeyKind::Session => {
             let id = class_id(view)?;
             let Key::Session { session, .. } = key else { return None };
-            let slot = usize::try_from(slot).ok().filter(|slot| *slot < endpoint_limits()[0])?;
-            Says::SessionSlot { slot, id: session.endpoint_of(id)? }
+            let slot = Some(slot).filter(|slot| *slot < affinity::LIMIT)?;
+            Says::SessionSlot { slot: slot as usize, id: session.endpoint_of(id)? }
         }
         Role::Slot(tree) => {
             let slot = usize::try_from(slot).ok().filter(|slot| *slot < endpoint_limits()[tree])?;
