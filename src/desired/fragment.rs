@@ -56,17 +56,20 @@ impl Fragment {
     /// Upper bound for the number of elements that lead from `self` to `other`.
     pub fn distance(&self, other: &Self) -> usize {
         let sets = (self.sets ^ other.sets).count_ones() as usize;
-        let relabelled = if self.label == other.label { 0 } else { other.sets.count_ones() };
+        let is_relabelled = self.label != other.label;
+        let relabelled = if is_relabelled { other.sets.count_ones() } else { 0 };
+        let is_session = self.endpoint_ids().or(other.endpoint_ids()).is_some();
         let slots = slot_distance(&self.slots, &other.slots)
             + slot_distance(&self.local_slots, &other.local_slots);
         let only = |a: &[Range], b: &[Range]| {
             a.iter().filter(|range| b.binary_search(range).is_err()).count()
         };
         let ranges = only(&self.ranges, &other.ranges) + only(&other.ranges, &self.ranges);
-        let affinity = if self.affinity == other.affinity { 0 } else { AFFINITY_ELEMENTS };
+        // The label of a session is with its timeout.
+        let is_changed = self.affinity != other.affinity || is_session && is_relabelled;
+        let affinity = if is_changed { AFFINITY_ELEMENTS } else { 0 };
         // An endpoint of a session has an element of its own besides that of its slot.
-        let slots =
-            if self.endpoint_ids().or(other.endpoint_ids()).is_some() { 2 * slots } else { slots };
+        let slots = if is_session { 2 * slots } else { slots };
         sets + 2 * relabelled as usize + slots + ranges + affinity
     }
 
@@ -291,6 +294,13 @@ mod tests {
                 assert!(steps < 200, "no end with {budget} elements in a step: {now:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_session_with_another_label_is_not_the_same() {
+        let old = session(&Layout::new(Family::Ip), 1..2);
+        let new = Fragment { label: Some("default/web".into()), ..old.clone() };
+        assert!(old.distance(&new) >= 2, "its timeout's element is replaced");
     }
 
     #[test]
