@@ -64,11 +64,8 @@ pub enum KeyKind {
 impl Key {
     /// The address, if this is one that accepts traffic to node ports.
     pub fn node_port_ip(&self) -> Option<IpAddr> {
-        match self {
-            Self::NodePortIp(address) => Some(*address),
-            Self::Frontend { .. } | Self::NodePort { .. } | Self::ClusterIp(_) => None,
-            Self::Hairpin(..) | Self::Session { .. } => None,
-        }
+        let Self::NodePortIp(address) = self else { return None };
+        Some(*address)
     }
 
     /// The table this key belongs to.
@@ -84,15 +81,8 @@ impl Key {
 
     /// The session, if it is one of this table.
     pub(super) fn session(&self, of: Family) -> Option<Session> {
-        match self {
-            Self::Session { family, session, .. } if *family == of => Some(*session),
-            Self::Frontend { .. }
-            | Self::NodePort { .. }
-            | Self::ClusterIp(_)
-            | Self::NodePortIp(_)
-            | Self::Hairpin(..)
-            | Self::Session { .. } => None,
-        }
+        let Self::Session { family, session, .. } = self else { return None };
+        (*family == of).then_some(*session)
     }
 
     /// Whether it is a frontend or node port of this port of its service.
@@ -105,6 +95,14 @@ impl Key {
             Self::ClusterIp(_) | Self::NodePortIp(_) | Self::Hairpin(..) | Self::Session { .. } => {
                 false
             }
+        }
+    }
+
+    /// Whether it says the same whoever asks for it, so that several services may have it.
+    pub(super) fn is_shared(&self) -> bool {
+        match self.kind() {
+            KeyKind::Address | KeyKind::Hairpin => true,
+            KeyKind::Frontend | KeyKind::NodePort | KeyKind::Session => false,
         }
     }
 

@@ -251,13 +251,9 @@ impl Desired {
     /// Removes every installed key that nobody asks for.
     pub fn sweep(&mut self) {
         self.tracker.begin_unit(Lane::Slow);
-        let unclaimed = |key: &&Key| match key {
-            Key::NodePortIp(address) => !self.node_port_ips.contains(address),
-            Key::Frontend { .. }
-            | Key::NodePort { .. }
-            | Key::ClusterIp(_)
-            | Key::Hairpin(..)
-            | Key::Session { .. } => !self.claims.is_claimed(key),
+        let unclaimed = |key: &&Key| match key.node_port_ip() {
+            Some(address) => !self.node_port_ips.contains(&address),
+            None => !self.claims.is_claimed(key),
         };
         let stale: Vec<Key> = self.tracker.installed_keys().filter(unclaimed).copied().collect();
         stale.into_iter().for_each(|key| self.tracker.want(key, None));
@@ -293,27 +289,20 @@ impl Desired {
 
         let mut again = Vec::new();
         for wanted in rendered.wanted {
-            let is_new = || !former.contains(&wanted.key);
-            let granted = match wanted.key.kind() {
-                KeyKind::Address | KeyKind::Hairpin => {
-                    if is_new() {
-                        self.claims.share(wanted.key);
-                    }
-                    true
+            if !wanted.key.is_shared() {
+                let outcome = self.claims.claim(wanted.key, name, precedence);
+                problems.extend(conflict(&outcome, name, &wanted.key));
+                // A session goes with the last of its frontends, also when that is taken.
+                if let Outcome::YieldedTo(other) | Outcome::TakenFrom(other) = &outcome {
+                    again.push(other.clone());
                 }
-                KeyKind::Frontend | KeyKind::NodePort | KeyKind::Session => {
-                    let outcome = self.claims.claim(wanted.key, name, precedence);
-                    problems.extend(conflict(&outcome, name, &wanted.key));
-                    // A session goes with the last of its frontends, also when that is taken.
-                    if let Outcome::YieldedTo(other) | Outcome::TakenFrom(other) = &outcome {
-                        again.push(other.clone());
-                    }
-                    matches!(outcome, Outcome::Held | Outcome::TakenFrom(_))
+                if !matches!(outcome, Outcome::Held | Outcome::TakenFrom(_)) {
+                    continue;
                 }
-            };
-            if granted {
-                self.want(wanted);
+            } else if !former.contains(&wanted.key) {
+                self.claims.share(wanted.key);
             }
+            self.want(wanted);
         }
         let keys = match keys {
             None => former,
@@ -354,11 +343,9 @@ impl Desired {
         name: &ObjectName,
         precedence: impl Fn(&ObjectName) -> Precedence,
     ) -> Option<ObjectName> {
-        let released = match key.kind() {
-            KeyKind::Address | KeyKind::Hairpin => self.claims.unshare(key),
-            KeyKind::Frontend | KeyKind::NodePort | KeyKind::Session => {
-                self.claims.release(key, name, precedence)
-            }
+        let released = match key.is_shared() {
+            true => self.claims.unshare(key),
+            false => self.claims.release(key, name, precedence),
         };
         match released {
             Released::InUse => None,

@@ -61,13 +61,9 @@ impl Serving {
 
     /// The node ports as of their last commits.
     pub(super) fn node_ports(&self) -> impl Iterator<Item = (Family, NonZeroU16)> {
-        self.committed.keys().filter_map(|key| match key {
-            Key::NodePort { family, port, .. } => Some((*family, *port)),
-            Key::Frontend { .. }
-            | Key::ClusterIp(_)
-            | Key::NodePortIp(_)
-            | Key::Hairpin(..)
-            | Key::Session { .. } => None,
+        self.committed.keys().filter_map(|key| {
+            let Key::NodePort { family, port, .. } = key else { return None };
+            Some((*family, *port))
         })
     }
 
@@ -90,12 +86,8 @@ impl Serving {
 }
 
 fn is_udp(key: &Key) -> bool {
-    match key {
-        Key::Frontend { protocol, .. } | Key::NodePort { protocol, .. } => {
-            *protocol == Protocol::Udp
-        }
-        Key::ClusterIp(_) | Key::NodePortIp(_) | Key::Hairpin(..) | Key::Session { .. } => false,
-    }
+    let udp = Protocol::Udp;
+    matches!(key, Key::Frontend { protocol, .. } | Key::NodePort { protocol, .. } if *protocol == udp)
 }
 
 fn targets(fragment: &Fragment) -> Targets {
