@@ -45,7 +45,7 @@ use self::frontend::{SessionBook, Wanted};
 use self::owned::OwnedKeys;
 use self::serving::Serving;
 use self::sessions::SessionTables;
-use self::timeouts::Timeouts;
+use self::timeouts::GrantedTimeouts;
 use crate::diff::{Lane, Tracker};
 use crate::model::{Cluster, EndpointChanges, ObjectName, Problem, Protocol};
 use crate::nft::Family;
@@ -62,7 +62,7 @@ pub struct Desired {
     claims: Claims,
     serving: Serving,
     sessions: SessionTables,
-    timeouts: Timeouts,
+    timeouts: GrantedTimeouts,
     owned: HashMap<ObjectName, OwnedKeys>,
     node_port_ips: Vec<IpAddr>,
     /// Services that the kernel refused; they are out until they change.
@@ -205,7 +205,7 @@ impl Desired {
         self.excluded.remove(name);
     }
 
-    /// The timeouts that services with session affinity ask for, in seconds.
+    /// The timeouts that services with session affinity have, in seconds.
     pub fn affinity_timeouts(&self) -> BTreeSet<u32> {
         self.timeouts.all()
     }

@@ -1,4 +1,4 @@
-//! How long services with session affinity remember their clients.
+//! How long services with session affinity remember their clients: what each is granted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -11,14 +11,16 @@ use crate::model::ObjectName;
 /// tables and a rule that packets pass, so there are to be few of them.
 const LIMIT: usize = 64;
 
-/// The timeout of each service that has affinity, in seconds.
+/// The timeout that each service with affinity has, in seconds: the one it asks for, if there are
+/// not too many different ones.
 #[derive(Debug, Default)]
-pub(super) struct Timeouts {
+pub(super) struct GrantedTimeouts {
     by_service: HashMap<ObjectName, u32>,
+    /// How many services have each.
     services: BTreeMap<u32, usize>,
 }
 
-impl Timeouts {
+impl GrantedTimeouts {
     /// What a service asks for: `None` if it has no affinity. Beyond [`LIMIT`] different timeouts
     /// it gets the next longer one that another service has, or the longest.
     pub(super) fn ask(&mut self, service: &ObjectName, seconds: Option<u32>) {
@@ -66,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_timeout_is_known_as_long_as_a_service_has_it() {
-        let mut timeouts = Timeouts::default();
+        let mut timeouts = GrantedTimeouts::default();
         timeouts.ask(&service(1), Some(60));
         timeouts.ask(&service(2), Some(60));
         timeouts.ask(&service(1), Some(90));
@@ -77,7 +79,7 @@ mod tests {
 
     #[test]
     fn of_too_many_timeouts_the_next_longer_one_is_taken() {
-        let mut timeouts = Timeouts::default();
+        let mut timeouts = GrantedTimeouts::default();
         for number in 1..=64 {
             timeouts.ask(&service(number), Some(number * 100));
         }

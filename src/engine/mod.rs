@@ -11,7 +11,7 @@ mod read_back;
 mod read_slots;
 mod routing;
 mod stale;
-mod timeouts;
+mod table_timeouts;
 
 pub use read_back::{Found, read_back};
 pub use routing::ClosedNodePorts;
@@ -26,7 +26,7 @@ use self::backlog::{Backlog, SMALL_CHANGE};
 use self::base_state::Installed;
 use self::pace::Pace;
 use self::stale::NodeAddresses;
-use self::timeouts::Timeouts;
+use self::table_timeouts::TableTimeouts;
 use crate::config::Routing;
 use crate::conntrack::StaleFlow;
 use crate::desired::base::{Base, Settings, TABLE};
@@ -58,7 +58,7 @@ pub struct Engine {
     closed_node_ports: Option<ClosedNodePorts>,
     node_addresses: NodeAddresses,
     stale_flows: Vec<StaleFlow>,
-    affinity_timeouts: Timeouts,
+    table_timeouts: TableTimeouts,
 }
 
 /// One table besides the elements that services ask for.
@@ -124,7 +124,7 @@ impl Engine {
             closed_node_ports: None,
             node_addresses: NodeAddresses::default(),
             stale_flows: Vec::new(),
-            affinity_timeouts: Timeouts::default(),
+            table_timeouts: TableTimeouts::default(),
         };
         engine.render_tables();
         engine.render_node_ports();
@@ -147,7 +147,7 @@ impl Engine {
             self.desired.ask_timeout(name, timeout);
             self.desired.readmit(name);
         }
-        let is_new_timeout = self.affinity_timeouts.add(self.desired.affinity_timeouts());
+        let is_new_timeout = self.table_timeouts.add(self.desired.affinity_timeouts());
         if is_new_timeout || service_cidrs || (node && self.routing.rules_depend_on_node()) {
             self.render_tables();
         }
@@ -161,10 +161,11 @@ impl Engine {
         self.touched.services.shrink_to(SMALL_CHANGE);
     }
 
-    /// Forgets the timeouts that no session has any more; whether there was one.
+    /// Forgets the timeouts that no service has any more, once no session does; whether there was
+    /// one.
     fn forget_affinity_timeouts(&mut self) -> bool {
         let forgot =
-            self.is_settled() && self.affinity_timeouts.keep_only(self.desired.affinity_timeouts());
+            self.is_settled() && self.table_timeouts.keep_only(self.desired.affinity_timeouts());
         if forgot {
             self.render_tables();
         }
@@ -211,7 +212,7 @@ impl Engine {
     /// Starts over from what was read back.
     pub fn observe(&mut self, found: [Found; 2]) {
         // Sessions may have to leave the sets of other timeouts first.
-        if self.affinity_timeouts.observe(&found, self.desired.layouts().of(Family::Ip)) {
+        if self.table_timeouts.observe(&found, self.desired.layouts().of(Family::Ip)) {
             self.render_tables();
         }
         let mut fragments = ahash::HashMap::default();
@@ -469,7 +470,7 @@ impl Engine {
                 local_detector: self.routing.local_detector(self.cluster.node(), is_v4),
                 node_ports_everywhere: self.routing.node_ports_everywhere(is_v4),
                 service_cidrs: own,
-                affinity_timeouts: self.affinity_timeouts.to_vec(),
+                affinity_timeouts: self.table_timeouts.to_vec(),
             };
             table.desired = Base::new(self.desired.layouts().of(table.family), &settings);
             table.is_stale = true;

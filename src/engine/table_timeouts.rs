@@ -6,12 +6,13 @@ use super::read_back::Found;
 use crate::desired::Layout;
 use crate::desired::layout::Role;
 
-/// Timeouts in seconds: all that services ask for, and those that sessions may be about to leave.
+/// Timeouts in seconds: all that services have, and those that sessions in the kernel, or on their
+/// way there, may still have.
 #[derive(Debug, Default)]
-pub(super) struct Timeouts(BTreeSet<u32>);
+pub(super) struct TableTimeouts(BTreeSet<u32>);
 
-impl Timeouts {
-    /// Adds those that services ask for; whether one is new.
+impl TableTimeouts {
+    /// Adds those that services have; whether one is new.
     pub(super) fn add(&mut self, timeouts: impl IntoIterator<Item = u32>) -> bool {
         self.extend(timeouts.into_iter())
     }
@@ -19,19 +20,15 @@ impl Timeouts {
     /// Adds those that the kernel's tables have; whether one is new.
     pub(super) fn observe(&mut self, found: &[Found; 2], layout: &Layout) -> bool {
         let sets = found.iter().flat_map(|found| &found.contents).flat_map(|found| &found.sets);
-        let roles = sets.filter_map(|set| layout.by_name(&set.name)).map(|placed| placed.role);
-        self.extend(roles.filter_map(|role| match role {
-            Role::Timeout(seconds) => Some(seconds),
-            Role::Member(_)
-            | Role::Slot(_)
-            | Role::SourceRange
-            | Role::Session(_)
-            | Role::SessionEndpoint
-            | Role::Clients => None,
+        let placed = sets.filter_map(|set| layout.by_name(&set.name));
+        self.extend(placed.filter_map(|placed| {
+            let Role::Timeout(seconds) = placed.role else { return None };
+            Some(seconds)
         }))
     }
 
-    /// Forgets all but those that services ask for; whether there was another.
+    /// Forgets all but those that services have; whether there was another. To be asked when the
+    /// kernel holds everything that is desired.
     pub(super) fn keep_only(&mut self, used: BTreeSet<u32>) -> bool {
         let differ = self.0 != used;
         self.0 = used;
