@@ -39,6 +39,14 @@ fn name(prefix: &str, number: u8) -> ObjectName {
     ObjectName::namespaced("default", &format!("{prefix}{number}"))
 }
 
+/// One that may be a load balancer's, or a cluster IP.
+fn external_ip(number: u8) -> IpAddr {
+    match number {
+        0 | 1 => IpAddr::from([192, 0, 2, number]),
+        _ => IpAddr::from([10, 96, 0, number]),
+    }
+}
+
 prop_compose! {
     /// A service out of few, with addresses that services fight for.
     fn service()(
@@ -46,7 +54,7 @@ prop_compose! {
         created in 0i64..3,
         cluster_ip in 0u8..6,
         dual in any::<bool>(),
-        external in proptest::collection::vec(0u8..2, 0..2),
+        external in proptest::collection::vec(0u8..4, 0..3),
         policies in any::<(bool, bool)>(),
         ranges in proptest::collection::vec(0u8..3, 0..3),
         node_port in proptest::option::of(0u16..2),
@@ -60,7 +68,7 @@ prop_compose! {
         Event::Service(Change::Is(Service {
             created,
             session_affinity: affinity.map(Duration::from_secs),
-            external_ips: external.iter().map(|n| IpAddr::from([192, 0, 2, *n])).collect(),
+            external_ips: external.iter().map(|n| external_ip(*n)).collect(),
             load_balancer_ips: vec![IpAddr::from([192, 0, 2, 1])],
             source_ranges: ranges.iter().map(|n| (IpAddr::from([198, 51, 100, *n]), 24)).collect(),
             internal_traffic_policy: policy(policies.0),
@@ -331,6 +339,44 @@ proptest! {
             prop_assert_eq!(kernel.committed().len(), transactions);
         }
     }
+}
+
+#[test]
+fn a_restart_changes_nothing_where_an_external_ip_is_the_cluster_ip_of_another_policy() {
+    let address = IpAddr::from([10, 96, 0, 1]);
+    let service = Service {
+        session_affinity: Some(Duration::from_secs(60)),
+        external_ips: vec![address],
+        internal_traffic_policy: TrafficPolicy::Local,
+        ports: vec![ServicePort::tcp("http", port(80))],
+        ..Service::new(name("service", 1), vec![address])
+    };
+    let endpoint = |local| Endpoint {
+        address: IpAddr::from([10, 244, 0, u8::from(local)]),
+        conditions: Conditions { local, ..Conditions::READY },
+        zones: None,
+    };
+    let slice = EndpointSlice {
+        name: name("slice", 1),
+        service: name("service", 1),
+        ports: vec![EndpointPort::tcp("http", port(8080))],
+        endpoints: vec![endpoint(true), endpoint(false)],
+    };
+    let mut kernel = Fake::new();
+    let start = |kernel: &mut Fake| {
+        let mut engine = engine();
+        let events = [
+            Event::Service(Change::Is(service.clone())),
+            Event::EndpointSlice(Change::Is(slice.clone())),
+        ];
+        engine.apply(events);
+        converge(&mut engine, kernel, &mut Summary::default()).expect("it converges");
+        kernel.committed().len()
+    };
+    assert_eq!(start(&mut kernel), start(&mut kernel));
+    let found = read_back(&mut kernel, engine().layouts()).unwrap();
+    let keys = found.iter().flat_map(|found| found.fragments.keys());
+    assert_eq!(keys.filter(|key| matches!(key, Key::Session { .. })).count(), 1);
 }
 
 #[test]

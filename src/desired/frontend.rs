@@ -365,8 +365,10 @@ impl<'a> PortRenderer<'a> {
             List::Cluster => (0, true),
             List::Local => (1, uses(service.external_traffic_policy)),
         };
+        // An external address may be a cluster IP too, and is like that then.
+        let is_external = |address: &&IpAddr| used && !service.cluster_ips.contains(address);
         let external = service.load_balancer_ips.iter().chain(&service.external_ips);
-        let external = external.filter(|_| used).filter_map(|address| self.frontend(*address));
+        let external = external.filter(is_external).filter_map(|address| self.frontend(*address));
         let internal = internal.filter_map(|address| self.frontend(*address));
         let node_port = self.node_port().filter(|_| used);
         let internal = internal.map(|key| (key, 0));
