@@ -184,3 +184,70 @@ impl Claims {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const KEY: Key = Key::ClusterIp(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
+
+    fn name(number: u8) -> ObjectName {
+        ObjectName::namespaced("default", &number.to_string())
+    }
+
+    /// Asks for the key as a service does that is rendered, and others that are to ask again; how
+    /// many did.
+    fn render(claims: &mut Claims, ages: &BTreeMap<ObjectName, i64>, service: ObjectName) -> usize {
+        let precedence =
+            |name: &ObjectName| (ages.get(name).copied().unwrap_or(i64::MAX), name.clone());
+        let (mut waiting, mut rendered) = (vec![service], 0);
+        while let Some(service) = waiting.pop() {
+            rendered += 1;
+            if ages.contains_key(&service) {
+                let would_hold = claims.would_hold(&KEY, &service, precedence);
+                let outcome = claims.claim(KEY, &service, precedence);
+                let is_held = matches!(outcome, Outcome::Held | Outcome::TakenFrom(_));
+                assert_eq!(is_held, would_hold, "{outcome:?}");
+                if let Outcome::TakenFrom(other) | Outcome::YieldedTo(other) = outcome {
+                    waiting.push(other);
+                }
+            } else if let Released::Awaited(other) = claims.release(&KEY, &service, precedence) {
+                waiting.push(other);
+            }
+        }
+        rendered
+    }
+
+    proptest! {
+        #[test]
+        fn the_first_of_all_that_ask_holds_the_key(
+            changes in proptest::collection::vec(
+                proptest::collection::vec((0u8..5, proptest::option::of(0i64..4)), 1..4),
+                1..12,
+            ),
+        ) {
+            let (mut claims, mut ages) = (Claims::default(), BTreeMap::new());
+            // Of changes that come together all are known before the first is rendered.
+            for together in changes {
+                for (number, age) in &together {
+                    match age {
+                        Some(age) => ages.insert(name(*number), *age),
+                        None => ages.remove(&name(*number)),
+                    };
+                }
+                for (number, _) in &together {
+                    let rendered = render(&mut claims, &ages, name(*number));
+                    prop_assert!(rendered <= 12, "{rendered} were rendered");
+                }
+                let first = ages.iter().min_by_key(|(name, age)| (**age, (*name).clone()));
+                prop_assert_eq!(claims.holder(&KEY), first.map(|(name, _)| name));
+                let others = claims.waiting.get(&KEY).map_or(0, Vec::len);
+                prop_assert_eq!(others, ages.len().saturating_sub(1));
+            }
+        }
+    }
+}
