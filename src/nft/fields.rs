@@ -7,8 +7,8 @@ use thiserror::Error;
 
 use crate::netlink::attr::{Attr, AttrError, Attrs};
 
-/// No nest that is read here has a higher type than `NFTA_SET_EXPRESSIONS`, 18.
-const TYPES: usize = 20;
+/// No nest that is read here has a higher type than `NFTA_SET_COUNT`, 20.
+const TYPES: usize = 21;
 
 /// The attributes of one message or nest; of several of one type, the last.
 pub(super) struct Fields<'a> {
