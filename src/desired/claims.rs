@@ -151,18 +151,13 @@ impl Claims {
 
     fn take(&mut self, key: Key, service: &ObjectName) -> Outcome {
         self.forget_waiting(&key, service);
-        match self.holders.get_mut(&key) {
-            None => {
-                self.holders.insert(key, service.clone());
-                Outcome::Held
-            }
-            Some(holder) if holder == service => Outcome::Held,
-            Some(holder) => {
-                let former = std::mem::replace(holder, service.clone());
-                self.wait(key, former.clone());
-                Outcome::TakenFrom(former)
-            }
+        let holder = self.holders.entry(key).or_insert_with(|| service.clone());
+        if holder == service {
+            return Outcome::Held;
         }
+        let former = std::mem::replace(holder, service.clone());
+        self.wait(key, former.clone());
+        Outcome::TakenFrom(former)
     }
 
     /// Whether `service` has not waited before.
