@@ -8,12 +8,12 @@
 mod cluster;
 
 use deltaproxy::engine::{Engine, Step};
-use deltaproxy::model::{Change, Cluster, EndpointSlice, Event, ServicePort, Touched};
+use deltaproxy::model::{Cluster, Event, Resource, ServicePort, Touched};
 use deltaproxy::nft::{Acknowledge, Batch, decode_elements};
-use deltaproxy::source::objects::{self, Converter};
+use deltaproxy::source::kube::Line;
+use deltaproxy::source::objects::Converter;
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
-use kube::core::WatchEvent;
 
 fn main() {
     divan::main();
@@ -24,10 +24,9 @@ fn main() {
 fn parse(bencher: Bencher<'_, '_>, endpoints: u32) {
     let line = cluster::watch_line(7, 0..endpoints);
     let mut converter = Converter::new("node-1");
-    bencher.counter(BytesCount::of_str(&line)).bench_local(|| -> Change<EndpointSlice> {
-        let event: WatchEvent<objects::EndpointSlice> = serde_json::from_str(&line).unwrap();
-        let WatchEvent::Modified(object) = event else { panic!("not the event that was written") };
-        converter.endpoint_slice(object).0
+    bencher.counter(BytesCount::of_str(&line)).bench_local(|| {
+        let line = Line::parse(Resource::EndpointSlices, line.as_bytes()).unwrap();
+        line.convert(&mut converter)
     });
 }
 

@@ -11,10 +11,10 @@ mod cluster;
 
 use allocation_counter::measure;
 use deltaproxy::engine::Engine;
-use deltaproxy::model::Event;
+use deltaproxy::model::{Event, Resource};
 use deltaproxy::nft::Acknowledge;
-use deltaproxy::source::objects::{Converter, EndpointSlice};
-use kube::core::WatchEvent;
+use deltaproxy::source::kube::Line;
+use deltaproxy::source::objects::Converter;
 
 /// From the event to the batch, its commit included.
 const WITHOUT_PARSING: u64 = 11;
@@ -36,9 +36,8 @@ impl Bench {
     }
 
     fn parse(&mut self, line: &str) -> Event {
-        let event: WatchEvent<EndpointSlice> = serde_json::from_str(line).unwrap();
-        let WatchEvent::Modified(object) = event else { panic!("not the event that was written") };
-        Event::EndpointSlice(self.converter.endpoint_slice(object).0)
+        let line = Line::parse(Resource::EndpointSlices, line.as_bytes()).unwrap();
+        line.convert(&mut self.converter).unwrap().0
     }
 
     fn commit(&mut self, event: Event) {

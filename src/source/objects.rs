@@ -7,9 +7,11 @@
 mod address;
 mod converter;
 mod endpoint_slice;
+mod endpoints;
 mod metadata;
 mod node;
 mod service;
+mod shape;
 #[cfg(test)]
 mod tests;
 mod text;

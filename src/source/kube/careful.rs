@@ -12,6 +12,7 @@ use kube::runtime::watcher::Event as WatcherEvent;
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde_json::Value;
 
+use super::quick::Quick;
 use super::resource::Followed;
 use crate::model::{Event, ObjectName, Problem};
 use crate::source::objects::{Converter, object_name};
@@ -47,13 +48,13 @@ impl<T: Followed> Careful<T> {
 }
 
 /// The same event, about an object that was read the quick way.
-pub(super) fn read<T>(event: WatcherEvent<T>) -> WatcherEvent<Careful<T>> {
+pub(super) fn read<T>(event: WatcherEvent<Quick<T>>) -> WatcherEvent<Careful<T>> {
     match event {
         WatcherEvent::Init => WatcherEvent::Init,
-        WatcherEvent::InitApply(object) => WatcherEvent::InitApply(Careful::Read(object)),
+        WatcherEvent::InitApply(Quick(object)) => WatcherEvent::InitApply(Careful::Read(object)),
         WatcherEvent::InitDone => WatcherEvent::InitDone,
-        WatcherEvent::Apply(object) => WatcherEvent::Apply(Careful::Read(object)),
-        WatcherEvent::Delete(object) => WatcherEvent::Delete(Careful::Read(object)),
+        WatcherEvent::Apply(Quick(object)) => WatcherEvent::Apply(Careful::Read(object)),
+        WatcherEvent::Delete(Quick(object)) => WatcherEvent::Delete(Careful::Read(object)),
     }
 }
 

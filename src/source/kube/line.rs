@@ -4,6 +4,7 @@
 
 use kube::core::WatchEvent;
 
+use super::quick::Quick;
 use super::resource::Followed;
 use crate::model::{Event, Problem, Resource};
 use crate::source::objects::{Converter, EndpointSlice, Node, Service, ServiceCidr};
@@ -14,10 +15,10 @@ pub struct Line(Object);
 
 #[derive(Debug)]
 enum Object {
-    Service(WatchEvent<Service>),
-    EndpointSlice(WatchEvent<EndpointSlice>),
-    Node(WatchEvent<Node>),
-    ServiceCidr(WatchEvent<ServiceCidr>),
+    Service(WatchEvent<Quick<Service>>),
+    EndpointSlice(WatchEvent<Quick<EndpointSlice>>),
+    Node(WatchEvent<Quick<Node>>),
+    ServiceCidr(WatchEvent<Quick<ServiceCidr>>),
 }
 
 impl Line {
@@ -48,12 +49,14 @@ impl Line {
 }
 
 fn convert<T: Followed>(
-    event: WatchEvent<T>,
+    event: WatchEvent<Quick<T>>,
     converter: &mut Converter,
 ) -> Option<(Event, Vec<Problem>)> {
     match event {
-        WatchEvent::Added(object) | WatchEvent::Modified(object) => Some(object.convert(converter)),
-        WatchEvent::Deleted(object) => Some((T::gone(object.object_name()), Vec::new())),
+        WatchEvent::Added(Quick(object)) | WatchEvent::Modified(Quick(object)) => {
+            Some(object.convert(converter))
+        }
+        WatchEvent::Deleted(Quick(object)) => Some((T::gone(object.object_name()), Vec::new())),
         WatchEvent::Bookmark(_) | WatchEvent::Error(_) => None,
     }
 }

@@ -12,6 +12,7 @@ mod line;
 mod notices;
 mod outlet;
 mod pace;
+mod quick;
 mod resource;
 mod watch;
 

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource as KubeResource;
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
-use serde::de::DeserializeOwned;
+use serde::de::{Deserialize, DeserializeOwned, Deserializer};
 
 use crate::model::{Change, Event, ObjectName, Problem, Resource};
 use crate::source::objects::{Converter, EndpointSlice, Node, Service, ServiceCidr};
@@ -19,6 +19,9 @@ pub(super) trait Followed:
     const RESOURCE: Resource;
     /// Whether servers exist that do not have it; to them it is empty.
     const OPTIONAL: bool;
+
+    /// Reads an object like [`Deserialize`], in the quickest way there is.
+    fn read_quickly<'de, D: Deserializer<'de>>(input: D) -> Result<Self, D::Error>;
 
     /// What the object says.
     fn convert(self, converter: &mut Converter) -> (Event, Vec<Problem>);
@@ -36,7 +39,7 @@ pub(super) trait Followed:
 /// Implements [`KubeResource`] and [`Followed`], which differ only in words.
 macro_rules! followed {
     ($type:ident, $kind:literal, $group:literal, $plural:literal, $scope:ident,
-     $resource:ident, $event:ident, $convert:expr, $optional:literal) => {
+     $resource:ident, $event:ident, $read:path, $convert:expr, $optional:literal) => {
         impl KubeResource for $type {
             type DynamicType = ();
             type Scope = $scope;
@@ -70,6 +73,10 @@ macro_rules! followed {
             const RESOURCE: Resource = Resource::$resource;
             const OPTIONAL: bool = $optional;
 
+            fn read_quickly<'de, D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+                $read(input)
+            }
+
             fn convert(self, converter: &mut Converter) -> (Event, Vec<Problem>) {
                 let (change, problems) = $convert(converter, self);
                 (Event::$event(change), problems)
@@ -98,6 +105,7 @@ followed!(
     NamespaceResourceScope,
     Services,
     Service,
+    Deserialize::deserialize,
     |converter: &mut Converter, it| converter.service(&it),
     false
 );
@@ -109,6 +117,7 @@ followed!(
     NamespaceResourceScope,
     EndpointSlices,
     EndpointSlice,
+    EndpointSlice::deserialize_quickly,
     Converter::endpoint_slice,
     false
 );
@@ -120,6 +129,7 @@ followed!(
     ClusterResourceScope,
     Nodes,
     Node,
+    Deserialize::deserialize,
     |converter: &mut Converter, it| converter.node(&it),
     false
 );
@@ -132,6 +142,7 @@ followed!(
     ClusterResourceScope,
     ServiceCidrs,
     ServiceCidr,
+    Deserialize::deserialize,
     |converter: &mut Converter, it| converter.service_cidr(&it),
     true
 );

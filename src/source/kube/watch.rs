@@ -23,6 +23,7 @@ use super::careful::{self, Careful};
 use super::error::SourceError;
 use super::outlet::{Closed, Outlet, Report};
 use super::pace::paced;
+use super::quick::Quick;
 use super::resource::Followed;
 use crate::model::Event;
 use crate::source::objects::Converter;
@@ -147,7 +148,7 @@ impl<T: Followed> Watch<T> {
         if self.careful_since.is_some() {
             watcher(Api::<Careful<T>>::all(self.client.clone()), config).boxed()
         } else {
-            let events = watcher(Api::<T>::all(self.client.clone()), config);
+            let events = watcher(Api::<Quick<T>>::all(self.client.clone()), config);
             events.map(|event| event.map(careful::read)).boxed()
         }
     }

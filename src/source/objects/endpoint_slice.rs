@@ -3,17 +3,16 @@
 //! There are a million endpoints, and a change of one comes with its whole slice. So the texts of
 //! a slice are kept in one string, and nothing is allocated for a single endpoint.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
+use serde::de::Deserializer;
 use smallvec::SmallVec;
 
-use super::address::parse_ip;
 use super::converter::{Converter, Findings, MAX_LABEL, family};
-use super::metadata::{Object, SERVICE_NAME, SliceMetadata, few_objects, null_is_absent, object};
+use super::endpoints::{Endpoint, Endpoints, FirstAddress, QuickEndpoints};
+use super::metadata::{SERVICE_NAME, SliceMetadata, few_objects, null_is_absent, object};
 use super::text::{Span, Text, Texts};
 use crate::model::{self, Conditions, ObjectName};
 
@@ -32,46 +31,12 @@ pub struct EndpointSlice {
     ports: SmallVec<[EndpointPort; 2]>,
 }
 
-/// One entry of `endpoints`.
-#[derive(Clone, Debug)]
-struct Endpoint {
-    address: FirstAddress,
-    conditions: EndpointConditions,
-    node_name: Span,
-    for_zones: Span,
-    for_nodes: Span,
-}
-
 /// One entry of `ports`.
 #[derive(Clone, Copy, Debug)]
 struct EndpointPort {
     name: Span,
     protocol: Option<Span>,
     port: Option<i64>,
-}
-
-/// `addresses` of an endpoint, of which the first counts; others have no meaning.
-#[derive(Clone, Debug, Default)]
-enum FirstAddress {
-    /// The list is empty.
-    #[default]
-    Missing,
-    /// It is an IP address.
-    Ip(IpAddr),
-    /// It is something else.
-    Other(String),
-}
-
-/// `conditions` of an endpoint.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(default)]
-struct EndpointConditions {
-    /// True if absent.
-    ready: Option<bool>,
-    /// True if absent.
-    serving: Option<bool>,
-    /// False if absent.
-    terminating: Option<bool>,
 }
 
 impl EndpointSlice {
@@ -212,45 +177,16 @@ fn conditions(endpoint: &Endpoint, texts: &Texts, converter: &Converter) -> Cond
 /// The fields of a slice, with texts that are still those of the JSON.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct SliceFields<'a> {
+#[serde(bound(deserialize = "E: Default + Deserialize<'de>"))]
+struct SliceFields<'a, E> {
     #[serde(borrow, deserialize_with = "object")]
     metadata: SliceMetadata<'a>,
     #[serde(borrow, deserialize_with = "null_is_absent")]
     address_type: Text<'a>,
     #[serde(deserialize_with = "null_is_absent")]
-    endpoints: Endpoints,
+    endpoints: E,
     #[serde(borrow, deserialize_with = "few_objects")]
     ports: SmallVec<[PortFields<'a>; 2]>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct EndpointFields<'a> {
-    #[serde(deserialize_with = "null_is_absent")]
-    addresses: FirstAddress,
-    #[serde(deserialize_with = "object")]
-    conditions: EndpointConditions,
-    #[serde(borrow)]
-    node_name: Option<Text<'a>>,
-    #[serde(borrow, deserialize_with = "object")]
-    hints: HintFields<'a>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct HintFields<'a> {
-    #[serde(borrow, deserialize_with = "few_objects")]
-    for_zones: SmallVec<[Hint<'a>; 2]>,
-    #[serde(borrow, deserialize_with = "few_objects")]
-    for_nodes: SmallVec<[Hint<'a>; 2]>,
-}
-
-/// One zone or node of a hint.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Hint<'a> {
-    #[serde(borrow, deserialize_with = "null_is_absent")]
-    name: Text<'a>,
 }
 
 #[derive(Default, Deserialize)]
@@ -268,14 +204,24 @@ struct PortFields<'a> {
 
 impl<'de> Deserialize<'de> for EndpointSlice {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        SliceFields::deserialize(input).map(Self::from)
+        SliceFields::<Endpoints>::deserialize(input).map(Self::from)
     }
 }
 
-impl From<SliceFields<'_>> for EndpointSlice {
-    fn from(fields: SliceFields<'_>) -> Self {
+impl EndpointSlice {
+    /// Reads a slice like [`Deserialize`], in less time from a text of JSON. If its endpoints are
+    /// not what they should be, the error does not know the path to them.
+    pub(in crate::source) fn deserialize_quickly<'de, D: Deserializer<'de>>(
+        input: D,
+    ) -> Result<Self, D::Error> {
+        SliceFields::<QuickEndpoints>::deserialize(input).map(Self::from)
+    }
+}
+
+impl<E: Into<Endpoints>> From<SliceFields<'_, E>> for EndpointSlice {
+    fn from(fields: SliceFields<'_, E>) -> Self {
         let SliceFields { metadata, address_type, endpoints, ports } = fields;
-        let Endpoints { list: endpoints, mut texts } = endpoints;
+        let Endpoints { list: endpoints, mut texts } = endpoints.into();
         let mut add = |text: Option<&str>| text.map_or(Span::default(), |text| texts.add(text));
         Self {
             name: add(metadata.name.as_deref()),
@@ -301,104 +247,5 @@ impl EndpointPort {
             protocol: fields.protocol.as_ref().map(|protocol| texts.add(protocol)),
             port: fields.port,
         }
-    }
-}
-
-/// Endpoints as they are read one by one, and their texts.
-#[derive(Default)]
-struct Endpoints {
-    list: Vec<Endpoint>,
-    texts: Texts,
-}
-
-impl Endpoints {
-    fn push(&mut self, fields: EndpointFields<'_>) {
-        let EndpointFields { addresses, conditions, node_name, hints } = fields;
-        self.list.push(Endpoint {
-            address: addresses,
-            conditions,
-            node_name: self.texts.add(node_name.as_deref().unwrap_or_default()),
-            for_zones: self.texts.add_list(hints.for_zones.iter().map(|hint| &*hint.name)),
-            for_nodes: self.texts.add_list(hints.for_nodes.iter().map(|hint| &*hint.name)),
-        });
-    }
-}
-
-impl<'de> Deserialize<'de> for Endpoints {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        input.deserialize_seq(EndpointsVisitor)
-    }
-}
-
-struct EndpointsVisitor;
-
-impl<'de> Visitor<'de> for EndpointsVisitor {
-    type Value = Endpoints;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a sequence")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut input: A) -> Result<Self::Value, A::Error> {
-        let list = Vec::with_capacity(FIRST_ENDPOINTS);
-        let mut endpoints = Endpoints { list, texts: Texts::with_capacity(FIRST_TEXTS) };
-        while let Some(Object(fields)) = input.next_element()? {
-            endpoints.push(fields);
-        }
-        Ok(endpoints)
-    }
-}
-
-/// Endpoints of a small slice: for most, the list need not grow.
-const FIRST_ENDPOINTS: usize = 8;
-
-/// Bytes for the texts of so many endpoints.
-const FIRST_TEXTS: usize = 512;
-
-impl<'de> Deserialize<'de> for FirstAddress {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        input.deserialize_seq(AddressesVisitor)
-    }
-}
-
-/// Reads addresses without keeping their text: there are a million of them.
-struct AddressesVisitor;
-
-impl<'de> Visitor<'de> for AddressesVisitor {
-    type Value = FirstAddress;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of addresses")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let Some(AddressText(first)) = list.next_element()? else {
-            return Ok(FirstAddress::Missing);
-        };
-        while list.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(first)
-    }
-}
-
-struct AddressText(FirstAddress);
-
-impl<'de> Deserialize<'de> for AddressText {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        input.deserialize_str(AddressVisitor)
-    }
-}
-
-struct AddressVisitor;
-
-impl Visitor<'_> for AddressVisitor {
-    type Value = AddressText;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an address as a string")
-    }
-
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
-        let other = || FirstAddress::Other(text.to_owned());
-        Ok(AddressText(parse_ip(text).map_or_else(other, FirstAddress::Ip)))
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::{Deref, Range};
 
-use serde::de::{Deserialize, Deserializer, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Visitor};
 
 /// A string of JSON: a part of what is parsed, unless it has escapes.
 #[derive(Debug, Default)]
@@ -20,29 +20,38 @@ impl Deref for Text<'_> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        input.deserialize_str(TextVisitor).map(Self)
+        Expected("a string").deserialize(input)
     }
 }
 
-struct TextVisitor;
+/// Reads a text, which errors call so.
+pub(super) struct Expected(pub(super) &'static str);
 
-impl<'de> Visitor<'de> for TextVisitor {
-    type Value = Cow<'de, str>;
+impl<'de> DeserializeSeed<'de> for Expected {
+    type Value = Text<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Text<'de>, D::Error> {
+        input.deserialize_str(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Expected {
+    type Value = Text<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a string")
+        f.write_str(self.0)
     }
 
-    fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
-        Ok(Cow::Borrowed(text))
+    fn visit_borrowed_str<E: serde::de::Error>(self, text: &'de str) -> Result<Text<'de>, E> {
+        Ok(Text(Cow::Borrowed(text)))
     }
 
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(Cow::Owned(text.to_owned()))
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Text<'de>, E> {
+        Ok(Text(Cow::Owned(text.to_owned())))
     }
 
-    fn visit_string<E: serde::de::Error>(self, text: String) -> Result<Self::Value, E> {
-        Ok(Cow::Owned(text))
+    fn visit_string<E: serde::de::Error>(self, text: String) -> Result<Text<'de>, E> {
+        Ok(Text(Cow::Owned(text)))
     }
 }
 
@@ -82,15 +91,26 @@ impl Texts {
     /// Appends a list of names.
     pub(super) fn add_list<'n>(&mut self, names: impl Iterator<Item = &'n str>) -> Span {
         let start = self.0.len();
-        for name in names {
-            // A name with a line end is nobody's, nor is what it becomes here.
-            match name.contains(LINE_END) {
-                false => self.0.push_str(name),
-                true => self.0.push_str(&name.replace(LINE_END, " ")),
-            }
-            self.0.push(LINE_END);
-        }
+        names.for_each(|name| self.push_name(name));
         self.span_from(start)
+    }
+
+    /// Appends a name to a list that is empty or was appended last; `None` if it is neither.
+    pub(super) fn extend_list(&mut self, list: &mut Span, name: &str) -> Option<()> {
+        let start = if list.is_empty() { self.0.len() } else { list.start as usize };
+        let is_last = list.is_empty() || list.end as usize == self.0.len();
+        self.push_name(name);
+        *list = self.span_from(start);
+        is_last.then_some(())
+    }
+
+    fn push_name(&mut self, name: &str) {
+        // A name with a line end is nobody's, nor is what it becomes here.
+        match name.contains(LINE_END) {
+            false => self.0.push_str(name),
+            true => self.0.push_str(&name.replace(LINE_END, " ")),
+        }
+        self.0.push(LINE_END);
     }
 
     /// The text at `span`, which was appended here.

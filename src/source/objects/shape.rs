@@ -1,0 +1,289 @@
+//! What endpoints of a slice have in common: all but a few strings.
+//!
+//! One endpoint is read by serde, and its text kept as a [`Shape`]. Those after it that differ
+//! from it in strings only are read by comparing, which takes a fraction of the time; any other is
+//! read by serde again. All of the text was found to be JSON before.
+
+use std::ptr;
+
+use smallvec::SmallVec;
+
+use super::endpoints::{
+    Endpoint, EndpointConditions, EndpointFields, Endpoints, FirstAddress, Hint,
+};
+use super::metadata::Object;
+use super::text::Texts;
+
+/// Reads the list of endpoints that `text` is; `None` if it is not such a list.
+pub(super) fn read_list(text: &str, endpoints: &mut Endpoints) -> Option<()> {
+    let mut shapes = SmallVec::<[Shape<'_>; 1]>::new();
+    let mut rest = text.trim_ascii_start().strip_prefix('[')?.trim_ascii_start();
+    while !rest.starts_with(']') {
+        let texts = &mut endpoints.texts;
+        let after = match shapes.iter().find_map(|shape| shape.read(rest, texts)) {
+            Some((endpoint, after)) => {
+                endpoints.list.push(endpoint);
+                after
+            }
+            None => {
+                let (fields, after) = read_with_serde(rest, &mut shapes)?;
+                endpoints.push(fields);
+                after
+            }
+        };
+        rest = after.trim_ascii_start();
+        rest = rest.strip_prefix(',').unwrap_or(rest).trim_ascii_start();
+    }
+    Some(())
+}
+
+/// Reads the endpoint at the beginning of `text` and keeps its shape; also what comes after it.
+fn read_with_serde<'a>(
+    text: &'a str,
+    shapes: &mut SmallVec<[Shape<'a>; 1]>,
+) -> Option<(EndpointFields<'a>, &'a str)> {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter();
+    let Object(fields) = values.next()?.ok()?;
+    let (endpoint, rest) = text.split_at_checked(values.byte_offset())?;
+    if shapes.len() < MAX_SHAPES {
+        shapes.extend(Shape::of(endpoint, &fields));
+    }
+    Some((fields, rest))
+}
+
+/// More shapes than slices have: endpoints differ in conditions, and in what they leave out.
+const MAX_SHAPES: usize = 8;
+
+/// The text of an endpoint without its strings, some of which are fields that are kept.
+#[derive(Debug)]
+struct Shape<'a> {
+    /// The strings, each with the text between it and the one before it.
+    strings: SmallVec<[(&'a str, Role); 10]>,
+    /// The text after the last string.
+    end: &'a str,
+    conditions: EndpointConditions,
+}
+
+/// What a string is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    Address,
+    NodeName,
+    ForZone,
+    ForNode,
+    /// Nothing that is kept.
+    Unused,
+}
+
+impl<'a> Shape<'a> {
+    /// The shape of the endpoint that was read from `text`; `None` if its fields are not all there
+    /// as strings without escapes.
+    fn of(text: &'a str, fields: &EndpointFields<'a>) -> Option<Self> {
+        if text.contains('\\') {
+            return None;
+        }
+        let mut strings = SmallVec::<[(&str, Role); 10]>::new();
+        let mut done = 0;
+        let mut quotes = text.match_indices('"').map(|(at, _)| at);
+        while let (Some(start), Some(end)) = (quotes.next(), quotes.next()) {
+            let is_key = text.get(end + 1..)?.trim_ascii_start().starts_with(':');
+            if !is_key {
+                let role = Role::of(text.get(start + 1..end)?, fields);
+                strings.push((text.get(done..=start)?, role));
+                done = end;
+            }
+        }
+        // A hint without a name is one too, and is no string.
+        let of = |wanted| strings.iter().filter(|(_, role)| *role == wanted).count();
+        let hints = (fields.hints.for_zones.len(), fields.hints.for_nodes.len());
+        let is_whole = hints == (of(Role::ForZone), of(Role::ForNode));
+        let shape = Self { strings, end: text.get(done..)?, conditions: fields.conditions };
+        is_whole.then_some(shape)
+    }
+
+    /// Reads the endpoint at the beginning of `text`, if it is of this shape; also what comes
+    /// after it.
+    fn read(&self, text: &'a str, texts: &mut Texts) -> Option<(Endpoint, &'a str)> {
+        let mut endpoint = Endpoint::new(self.conditions);
+        let mut rest = text;
+        for (before, role) in &self.strings {
+            rest = rest.strip_prefix(before)?;
+            // Before a backslash the string does not end, and the next comparison fails.
+            let (string, after) = rest.split_at_checked(end_of_plain(rest.as_bytes()))?;
+            rest = after;
+            match role {
+                Role::Address => endpoint.address = FirstAddress::new(string),
+                Role::NodeName => endpoint.node_name = texts.add(string),
+                Role::ForZone => texts.extend_list(&mut endpoint.for_zones, string)?,
+                Role::ForNode => texts.extend_list(&mut endpoint.for_nodes, string)?,
+                Role::Unused => {}
+            }
+        }
+        Some((endpoint, rest.strip_prefix(self.end)?))
+    }
+}
+
+impl Role {
+    /// What the string is that serde has borrowed for one of the fields.
+    fn of(string: &str, fields: &EndpointFields<'_>) -> Self {
+        let is = |text: &str| ptr::eq(string, text);
+        let is_hint = |hints: &[Hint<'_>]| hints.iter().any(|hint| is(hint.name()));
+        if fields.addresses.0.as_deref().is_some_and(is) {
+            Self::Address
+        } else if fields.node_name.as_deref().is_some_and(is) {
+            Self::NodeName
+        } else if is_hint(&fields.hints.for_zones) {
+            Self::ForZone
+        } else if is_hint(&fields.hints.for_nodes) {
+            Self::ForNode
+        } else {
+            Self::Unused
+        }
+    }
+}
+
+/// How far it is to a quote or backslash, or to the end.
+fn end_of_plain(bytes: &[u8]) -> usize {
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (i, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let found = zero_bytes(word ^ QUOTES) | zero_bytes(word ^ BACKSLASHES);
+        if found != 0 {
+            return i * 8 + found.trailing_zeros() as usize / 8;
+        }
+    }
+    let end = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'));
+    words.len() * 8 + end.unwrap_or(rest.len())
+}
+
+/// Has the highest bit of the lowest byte that is zero, and no bit below it.
+fn zero_bytes(word: u64) -> u64 {
+    word.wrapping_sub(ONES) & !word & (ONES << 7)
+}
+
+const ONES: u64 = 0x0101_0101_0101_0101;
+const QUOTES: u64 = ONES * b'"' as u64;
+const BACKSLASHES: u64 = ONES * b'\\' as u64;
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::{self, Change, Problem};
+    use crate::source::objects::{Converter, EndpointSlice};
+
+    type Said = (Change<model::EndpointSlice>, Vec<Problem>);
+
+    /// The slice with this list of endpoints, read in both ways; `None` if it cannot be read.
+    fn both_ways(endpoints: &str) -> [Option<Said>; 2] {
+        let text = format!(
+            r#"{{"metadata":{{"name":"s","labels":{{"kubernetes.io/service-name":"w"}}}},
+                "addressType":"IPv4","endpoints":{endpoints}}}"#
+        );
+        let say = |slice| Converter::new("node-1").endpoint_slice(slice);
+        let mut parser = serde_json::Deserializer::from_str(&text);
+        let quick = EndpointSlice::deserialize_quickly(&mut parser);
+        let quick = quick.and_then(|slice| parser.end().map(|()| slice));
+        [quick.ok().map(say), serde_json::from_str(&text).ok().map(say)]
+    }
+
+    fn endpoint(i: u32) -> String {
+        let reference = format!(r#"{{"kind":"Pod","name":"w-{i}","uid":"f3a1e0a5-{i}"}}"#);
+        format!(
+            r#"{{"addresses":["10.0.0.{i}"],"conditions":{{"ready":true,"terminating":false}},"targetRef":{reference},"nodeName":"node-{i}","hints":{{"forZones":[{{"name":"z{}"}}],"forNodes":[{{"name":"node-{i}"}}]}}}}"#,
+            i % 2
+        )
+    }
+
+    fn list(endpoints: &[String]) -> String {
+        format!("[{}]", endpoints.join(","))
+    }
+
+    #[test]
+    fn endpoints_of_one_shape_are_read_by_comparing() {
+        let texts = [1, 2, 30].map(endpoint);
+        let mut shapes = SmallVec::new();
+        read_with_serde(&texts[0], &mut shapes).unwrap();
+        let mut known = Texts::default();
+        for (text, node) in [(&texts[1], "node-2"), (&texts[2], "node-30")] {
+            let (endpoint, rest) = shapes[0].read(text, &mut known).unwrap();
+            assert_eq!((known.at(endpoint.node_name), rest), (node, ""));
+            assert_eq!(known.list_at(endpoint.for_nodes).collect::<Vec<_>>(), [node]);
+            assert_eq!(known.list_at(endpoint.for_zones).collect::<Vec<_>>(), ["z0"]);
+        }
+        let [quick, slow] = both_ways(&list(&texts));
+        assert_eq!(quick, slow);
+        let Some((Change::Is(slice), _)) = quick else { panic!("{quick:?}") };
+        assert_eq!(slice.endpoints.len(), 3);
+        assert_eq!(slice.endpoints.iter().filter(|it| it.conditions.local).count(), 1);
+    }
+
+    #[test]
+    fn what_is_odd_is_read_as_serde_reads_it() {
+        let usual = endpoint(1);
+        for odd in [
+            String::new(),
+            endpoint(2).replace("true", "false"),
+            endpoint(2).replace("true", "null"),
+            endpoint(2).replace("node-2", r"node\u002d1"),
+            endpoint(2).replace("node-2", ""),
+            endpoint(2).replace("w-2", r#"\"},{\"nodeName\":\"node-1"#),
+            endpoint(2).replace("w-2", "é\u{2028}"),
+            endpoint(2).replace("w-2", "\u{1}"),
+            endpoint(2).replace(r#""node-2""#, "null"),
+            endpoint(2).replace(r#""node-2""#, "7"),
+            endpoint(2).replace("10.0.0.2", "10.0.0.300"),
+            endpoint(2).replace("10.0.0.2", "::1"),
+            endpoint(2).replace(r#""10.0.0.2""#, ""),
+            endpoint(2).replace(r#""10.0.0.2""#, "null"),
+            endpoint(2).replace(r#""10.0.0.2""#, r#""10.0.0.2","10.0.0.3""#),
+            endpoint(2).replace(r#""uid""#, r#""nodeName":"a","uid""#),
+            endpoint(2).replace(r#","hints""#, r#","nodeName":"a","hints""#),
+            endpoint(2).replace(r#""z0""#, "\"z\\n0\""),
+            endpoint(2).replace(r#"[{"name":"z0"}]"#, r#"[{"name":"z0"},{"name":"z1"}]"#),
+            endpoint(2).replace(r#"[{"name":"z0"}]"#, "[]"),
+            endpoint(2).replace(':', " : "),
+            "{}".to_owned(),
+            "null".to_owned(),
+            "[]".to_owned(),
+        ] {
+            for order in [[&usual, &odd, &usual], [&odd, &usual, &odd]] {
+                let joined =
+                    order.map(String::as_str).join(if odd.len() % 2 == 0 { "," } else { " ,\n" });
+                let [quick, slow] = both_ways(&format!("[{joined}]"));
+                assert_eq!(quick, slow, "{joined}");
+            }
+        }
+        for whole in ["null", "[]", " [ ] ", "{}", "7", "\"x\"", "[", ""] {
+            let [quick, slow] = both_ways(whole);
+            assert_eq!(quick, slow, "{whole}");
+        }
+    }
+
+    #[test]
+    fn many_shapes_in_turn_are_read_too() {
+        let mut text = String::from("[");
+        for i in 0..100 {
+            let fields = (0..i % 12).map(|k| format!(r#""x{k}":"{i}","#)).collect::<String>();
+            let comma = if i > 0 { "," } else { "" };
+            write!(text, r#"{comma}{{{fields}"addresses":["10.0.1.{i}"]}}"#).unwrap();
+        }
+        let [quick, slow] = both_ways(&(text + "]"));
+        assert_eq!(quick, slow);
+        assert!(matches!(quick, Some((Change::Is(slice), _)) if slice.endpoints.len() == 100));
+    }
+
+    proptest! {
+        #[test]
+        fn one_wrong_byte_changes_nothing_but_what_serde_says(at in 0..900_usize, byte in 1..127_u8) {
+            let mut bytes = list(&[1, 2, 3].map(endpoint)).into_bytes();
+            let at = at % bytes.len();
+            bytes[at] = byte;
+            let [quick, slow] = both_ways(std::str::from_utf8(&bytes).unwrap());
+            prop_assert_eq!(quick, slow);
+        }
+    }
+}
