@@ -170,7 +170,8 @@ impl Pipeline {
 
 /// Reads lines as the watches do.
 pub(super) fn parse(lines: &[WatchLine]) -> Result<Vec<Line>, BenchError> {
-    let line = |line: &WatchLine| Line::parse(line.resource, line.text.as_bytes());
+    let mut room = String::new();
+    let line = |line: &WatchLine| Line::parse(line.resource, line.text.as_bytes(), &mut room);
     lines.iter().map(line).collect::<Result<_, _>>().map_err(BenchError::Line)
 }
 

@@ -43,7 +43,8 @@ pub(super) struct SliceMetadata<'a> {
     pub(super) name: Option<Text<'a>>,
     #[serde(borrow)]
     pub(super) namespace: Option<Text<'a>>,
-    pub(super) resource_version: Option<String>,
+    #[serde(borrow)]
+    pub(super) resource_version: Option<Text<'a>>,
     #[serde(borrow, deserialize_with = "null_is_absent")]
     pub(super) labels: SliceLabels<'a>,
 }
