@@ -73,6 +73,12 @@ pub(crate) fn watch_line(number: u32, endpoints: Range<u32>) -> String {
     line
 }
 
+/// The same, of a service whose traffic stays in its zone.
+pub(crate) fn watch_line_with_hints(number: u32, endpoints: Range<u32>) -> String {
+    let hints = r#""zone":"zone-a","hints":{"forZones":[{"name":"zone-a"}]}"#;
+    watch_line(number, endpoints).replace(r#""zone":"zone-a""#, hints)
+}
+
 /// Address of endpoint `i` of a service.
 pub(crate) fn endpoint_address(service: u32, i: u32) -> Ipv4Addr {
     Ipv4Addr::from(0x0b00_0000 + service * 8 + i)

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use smallvec::SmallVec;
 use thiserror::Error;
 
 use super::abi::*;
@@ -30,10 +31,13 @@ pub struct Batch {
     pub bytes: Vec<u8>,
     /// Where each message between begin and end comes from. The first has the sequence number
     /// `first_sequence + 1`; the end has the one after the last.
-    pub messages: Vec<MessageOrigin>,
+    pub messages: SmallVec<[MessageOrigin; USUAL_MESSAGES]>,
     /// Sequence number of the message that begins the batch.
     pub first_sequence: u32,
 }
+
+/// Messages that the change of one endpoint takes, and some more.
+const USUAL_MESSAGES: usize = 8;
 
 /// Where a message of a batch comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,7 +271,7 @@ struct BatchWriter {
 impl BatchWriter {
     fn new(first_sequence: u32, expected: Size) -> Self {
         let bytes = Vec::with_capacity(expected.bytes);
-        let messages = Vec::with_capacity(expected.messages);
+        let messages = SmallVec::with_capacity(expected.messages);
         let batch = Batch { bytes, messages, first_sequence };
         let mut writer = Self { batch, operation: 0 };
         writer.boundary(NFNL_MSG_BATCH_BEGIN, NLM_F_REQUEST, first_sequence);
