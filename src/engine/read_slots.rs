@@ -52,8 +52,7 @@ pub(super) fn read_slots<'a, K: Kernel>(
     loop {
         let room = ASKED_AT_ONCE.saturating_sub(waiting.len());
         waiting.extend(asked.by_ref().take(room));
-        let questions = waiting.iter().flat_map(Asked::questions);
-        let keys: Vec<Value> = questions.take(ASKED_AT_ONCE).collect();
+        let keys = next_questions(&waiting);
         if keys.is_empty() {
             return Some(found);
         }
@@ -70,6 +69,20 @@ pub(super) fn read_slots<'a, K: Kernel>(
             waiting.pop_front();
         }
     }
+}
+
+/// Questions of those that wait, up to where a slot is likely to be missing, with which the answer
+/// ends.
+fn next_questions(waiting: &VecDeque<Asked<'_>>) -> Vec<Value> {
+    let mut keys = Vec::new();
+    for asked in waiting {
+        keys.extend(asked.questions().take(ASKED_AT_ONCE - keys.len()));
+        let [least, most] = asked.counts;
+        if least < most || keys.len() == ASKED_AT_ONCE {
+            break;
+        }
+    }
+    keys
 }
 
 /// The next answer belongs to the first that waits.
