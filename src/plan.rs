@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::desired::affinity::{Affinity, EndpointId, Session};
 use crate::desired::base::TABLE;
-use crate::desired::layout::{Role, is_labelled};
+use crate::desired::layout::{Role, choice, is_labelled};
 use crate::desired::{
     Desired, Fragment, KeptFragment, Key, Layout, Layouts, Patch, Range, elements,
 };
@@ -162,10 +162,12 @@ impl Changes {
     fn add_patch(&mut self, layouts: &Layouts, key: &Key, old: &KeptFragment, patch: &Patch) {
         let layout = layouts.of(key.family());
         for bit in bits(old.sets() ^ patch.sets) {
-            let Some(set) = self.set(layout, key, Role::Member(bit)) else { continue };
-            let is_member = patch.sets >> bit & 1 == 1;
-            let elements = if is_member { &mut set.added } else { &mut set.deleted };
-            elements.push(Element::new(elements::value_of(key)));
+            let role = layout.role_of(key.kind(), bit);
+            let Some(set) = self.set(layout, key, role) else { continue };
+            match patch.sets >> bit & 1 == 1 {
+                true => set.added.push(member(key, role, bit, old.label())),
+                false => set.deleted.push(Element::new(elements::value_of(key))),
+            }
         }
         let Some(set) = self.set(layout, key, Role::Slot(0)) else { return };
         let frontend = elements::value_of(key);
@@ -185,15 +187,14 @@ impl Changes {
         let relabelled = if old.label == new.label { 0 } else { old.sets & new.sets };
         for bit in bits(old.sets | new.sets) {
             let (was, is) = (old.sets >> bit & 1 == 1, new.sets >> bit & 1 == 1);
-            let labelled = is_labelled(key.kind(), bit);
-            let replaced = labelled && relabelled >> bit & 1 == 1;
-            let Some(set) = self.set(layout, key, Role::Member(bit)) else { continue };
+            let replaced = is_labelled(key.kind(), bit) && relabelled >> bit & 1 == 1;
+            let role = layout.role_of(key.kind(), bit);
+            let Some(set) = self.set(layout, key, role) else { continue };
             if was && (!is || replaced) {
                 set.deleted.push(Element::new(elements::value_of(key)));
             }
             if is && (!was || replaced) {
-                let comment = new.label.as_ref().filter(|_| labelled).map(Arc::clone);
-                set.added.push(Element { comment, ..Element::new(elements::value_of(key)) });
+                set.added.push(member(key, role, bit, new.label.as_ref()));
             }
         }
         match *key {
@@ -354,6 +355,25 @@ impl Changes {
         }
         operations
     }
+}
+
+/// The element that says that `key` has this bit.
+fn member(key: &Key, role: Role, bit: u32, label: Option<&Arc<str>>) -> Element {
+    let comment = label.filter(|_| is_labelled(key.kind(), bit)).map(Arc::clone);
+    let element = match role {
+        Role::OneOf(bits) => {
+            let data = Value::new().class_id(choice(bits, bit));
+            Element::with_value(elements::value_of(key), data)
+        }
+        Role::Member(_)
+        | Role::Slot(_)
+        | Role::SourceRange
+        | Role::Session(_)
+        | Role::SessionEndpoint
+        | Role::Timeout(_)
+        | Role::Clients => Element::new(elements::value_of(key)),
+    };
+    Element { comment, ..element }
 }
 
 fn fragment_of(update: Option<&Update<Fragment>>) -> Option<&Fragment> {

@@ -17,7 +17,7 @@ use deltaproxy::source::kube::Line;
 use deltaproxy::source::objects::Converter;
 
 /// From the event to the batch, its commit included.
-const WITHOUT_PARSING: u64 = 10;
+const WITHOUT_PARSING: u64 = 13;
 
 /// From the line to the event, in a slice of five or six endpoints; each endpoint names its node.
 const PARSING: u64 = 6;

@@ -80,7 +80,10 @@ fn apply_prints_json_for_programs() {
     manifests.set_endpoints("a");
     let third = json();
     assert_eq!(third["elements"]["ip kube-proxy endpoints"]["removed"], 1);
-    assert_eq!(third["messages"].as_object().unwrap().keys().collect::<Vec<_>>(), ["delsetelem"]);
+    assert_eq!(
+        third["messages"].as_object().unwrap().keys().collect::<Vec<_>>(),
+        ["delsetelem", "newsetelem"]
+    );
 }
 
 #[test]

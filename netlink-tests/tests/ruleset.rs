@@ -446,7 +446,7 @@ fn a_proxy_that_reads_the_tables_again_repairs_them() {
     let plain = || tables(net.node()).map(|table| table.map(without_handles));
     let before = plain();
     for damage in
-        ["flush ruleset", "delete table ip kube-proxy", "flush set ip kube-proxy service-ips"]
+        ["flush ruleset", "delete table ip kube-proxy", "flush map ip kube-proxy service-ips"]
     {
         net.node().nft(damage);
         assert_ne!(proxy.resync().transactions.len(), 0);

@@ -271,7 +271,10 @@ impl Kernel for Stopwatch {
 fn added(transaction: &Transaction, from: u32) -> Vec<Ipv4Addr> {
     let mut added = Vec::new();
     for operation in &transaction.operations {
-        let Operation::AddElements(_, _, elements) = operation else { continue };
+        let Operation::AddElements(_, set, elements) = operation else { continue };
+        if !set.name.ends_with("endpoints") {
+            continue;
+        }
         let data = elements.iter().filter_map(|element| match &element.data {
             Some(ElementData::Value(value)) => value.as_bytes().first_chunk::<4>().copied(),
             Some(ElementData::Verdict(_)) | None => None,

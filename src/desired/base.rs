@@ -5,12 +5,16 @@
 //! ```text
 //! filter prerouting, output → firewall-check: may this source use the address?
 //! nat prerouting, output   → services: is the destination a service address or node port?
-//!                            → service-traffic, nodeport-traffic: masquerade? which endpoints?
+//!                            → service-traffic: so many endpoints → one of them, DNAT
+//!                            → special-traffic, nodeport-traffic: masquerade? which endpoints?
 //!                              → pick-…: affinity? how many endpoints? → one of them, DNAT
 //! filter input, forward,   → …-check: refuse or drop what has no endpoint
 //!   output
 //! nat postrouting          → masquerading
 //! ```
+//!
+//! Where one of several things holds, a map tells which as a packet priority, because no verdict is
+//! to be in what changes often; rules compare it and clear it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -18,7 +22,10 @@ use std::sync::Arc;
 use super::Layout;
 use super::affinity;
 use super::counts::Tree;
-use super::layout::{FRONTEND, FRONTEND_TREES, NODE_PORT, NODE_PORT_TREES};
+use super::layout::{
+    DROP, FRONTEND, FRONTEND_TREES, LOCAL_POLICY, NODE_PORT, NODE_PORT_TREES, PLAIN, SERVED,
+    UNSERVED, WITH_ENDPOINTS, choice,
+};
 use crate::nft::{
     Chain, ChainType, Family, Hook, HookPoint, Name, Operand, Rule, Selector, Set, Statement,
     Verdict,
@@ -125,7 +132,7 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
     let mut chains = affinity::TREE.chains();
     chains.extend(affinity::chains(&settings.affinity_timeouts));
     chains.extend(FRONTEND_TREES.iter().chain(&NODE_PORT_TREES).flat_map(Tree::chains));
-    let fixed: [(&str, Vec<Vec<Statement>>); 11] = [
+    let fixed: [(&str, Vec<Vec<Statement>>); 13] = [
         ("firewall-sources", firewall_sources()),
         ("firewall-check", firewall_check()),
         ("external-local", external_local(settings, FRONTEND_TREES.map(|tree| tree.root))),
@@ -133,9 +140,11 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
             "nodeport-external-local",
             external_local(settings, NODE_PORT_TREES.map(|tree| tree.root)),
         ),
+        ("special-traffic", special_traffic(settings)),
         ("service-traffic", service_traffic(settings)),
         ("nodeport-traffic", nodeport_traffic(settings)),
         ("services", services(family, settings)),
+        ("no-endpoint", no_endpoint()),
         ("service-endpoints-check", service_endpoints_check()),
         ("nodeport-endpoints-check", nodeport_endpoints_check(family, settings)),
         ("cluster-ips-check", cluster_ips_check(settings)),
@@ -208,10 +217,7 @@ fn services(family: Family, settings: &Settings) -> Vec<Vec<Statement>> {
     let mut node_port = vec![Statement::in_set(NODE_PORT, "service-nodeports")];
     node_port.extend(node_port_addresses(family, settings, true));
     node_port.push(Statement::goto("nodeport-traffic"));
-    vec![
-        vec![Statement::in_set(FRONTEND, "service-ips"), Statement::goto("service-traffic")],
-        node_port,
-    ]
+    vec![vec![choose(FRONTEND, "service-ips"), Statement::goto("service-traffic")], node_port]
 }
 
 /// The conditions on the destination address of node port traffic.
@@ -232,7 +238,47 @@ fn node_port_addresses(family: Family, settings: &Settings, look_up: bool) -> Ve
     }
 }
 
+/// Most frontends are addresses of the cluster without affinity. What the map told of them is all that
+/// has to be known.
 fn service_traffic(settings: &Settings) -> Vec<Vec<Statement>> {
+    let mut rules = vec![
+        vec![is_chosen(SERVED, WITH_ENDPOINTS), Statement::PriorityClear, special()],
+        vec![
+            is_chosen(SERVED, LOCAL_POLICY),
+            Statement::PriorityClear,
+            Statement::goto("external-local"),
+        ],
+    ];
+    let mark = Statement::MarkSet(settings.masquerade_mark);
+    match &settings.local_detector {
+        _ if settings.masquerade_all => rules.push(vec![mark]),
+        Some(detector) => rules.push(vec![detector.not_local(), mark]),
+        None => {}
+    }
+    let counts = FRONTEND_TREES[0].leaf_names().into_iter().zip(PLAIN.trailing_zeros()..);
+    rules.extend(counts.map(|(leaf, bit)| {
+        vec![is_chosen(SERVED, 1 << bit), Statement::PriorityClear, Statement::goto(leaf)]
+    }));
+    rules.push(vec![Statement::PriorityClear, special()]);
+    rules
+}
+
+fn special() -> Statement {
+    Statement::goto("special-traffic")
+}
+
+/// Finds out which of several things holds for the packet; goes on if none does.
+fn choose(key: &[Selector], map: &'static str) -> Statement {
+    Statement::PriorityMap { key: key.to_vec(), map: map.into() }
+}
+
+/// Goes on if it is this one.
+fn is_chosen(bits: u64, one: u64) -> Statement {
+    let value = Operand::Class(choice(bits, one.trailing_zeros()));
+    Statement::Compare { selector: Selector::Priority, negated: false, value }
+}
+
+fn special_traffic(settings: &Settings) -> Vec<Vec<Statement>> {
     let mut rules = Vec::new();
     let cluster_ip = || Statement::in_set(&[Selector::Daddr], "cluster-ips");
     let mark = || Statement::MarkSet(settings.masquerade_mark);
@@ -241,10 +287,6 @@ fn service_traffic(settings: &Settings) -> Vec<Vec<Statement>> {
         Some(detector) => rules.push(vec![cluster_ip(), detector.not_local(), mark()]),
         None => {}
     }
-    rules.push(vec![
-        Statement::in_set(FRONTEND, "local-policy-ips"),
-        Statement::goto("external-local"),
-    ]);
     rules.push(vec![Statement::in_set(FRONTEND, "masquerade-ips"), mark()]);
     rules.push(vec![Statement::goto(FRONTEND_TREES[0].root)]);
     rules
@@ -286,22 +328,19 @@ fn firewall_sources() -> Vec<Vec<Statement>> {
 }
 
 fn service_endpoints_check() -> Vec<Vec<Statement>> {
-    vec![
-        vec![Statement::in_set(FRONTEND, "no-endpoint-services"), Statement::Reject],
-        vec![Statement::in_set(FRONTEND, "drop-services"), Statement::Verdict(Verdict::Drop)],
-    ]
+    vec![vec![choose(FRONTEND, "no-endpoint-services"), Statement::goto("no-endpoint")]]
 }
 
 fn nodeport_endpoints_check(family: Family, settings: &Settings) -> Vec<Vec<Statement>> {
-    let rule = |set, verdict| {
-        let mut rule = vec![Statement::in_set(NODE_PORT, set)];
-        rule.extend(node_port_addresses(family, settings, false));
-        rule.push(verdict);
-        rule
-    };
+    let mut rule = node_port_addresses(family, settings, false);
+    rule.extend([choose(NODE_PORT, "no-endpoint-nodeports"), Statement::goto("no-endpoint")]);
+    vec![rule]
+}
+
+fn no_endpoint() -> Vec<Vec<Statement>> {
     vec![
-        rule("no-endpoint-nodeports", Statement::Reject),
-        rule("drop-nodeports", Statement::Verdict(Verdict::Drop)),
+        vec![is_chosen(UNSERVED, DROP), Statement::Verdict(Verdict::Drop)],
+        vec![Statement::Reject],
     ]
 }
 

@@ -88,6 +88,11 @@ impl Tree {
         (0..leaves.len()).map(|leaf| memberships(&leaves, leaf)).collect()
     }
 
+    /// The chains that pick among so many endpoints, ascending.
+    pub(super) fn leaf_names(&self) -> Vec<String> {
+        self.leaves().map(|leaf| self.leaf_name(&leaf)).collect()
+    }
+
     /// Ranges of counts with a chain of their own, ascending.
     fn leaves(&self) -> impl Iterator<Item = Range<u32>> {
         let exact = (1..=EXACT).map(|count| count..count + 1);

@@ -75,6 +75,7 @@ pub fn key_from_bytes(family: Family, placed: &Placed, bytes: &[u8]) -> Option<(
                 }
                 Role::Clients => return None,
                 Role::Member(_)
+                | Role::OneOf(_)
                 | Role::Slot(_)
                 | Role::SourceRange
                 | Role::Session(_)
@@ -90,6 +91,7 @@ pub fn key_from_bytes(family: Family, placed: &Placed, bytes: &[u8]) -> Option<(
             0
         }
         Role::Member(_)
+        | Role::OneOf(_)
         | Role::Session(_)
         | Role::SessionEndpoint
         | Role::Timeout(_)

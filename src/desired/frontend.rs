@@ -192,6 +192,9 @@ impl<'a> PortRenderer<'a> {
             // without asking a set.
             let mut external = external;
             external.0.sets &= !MASQUERADE;
+            if external.0.sets & LOCAL_POLICY != 0 {
+                external.0.sets |= WITH_ENDPOINTS;
+            }
             self.add(key, &external);
         }
         self.add_hairpins();
@@ -225,7 +228,7 @@ impl<'a> PortRenderer<'a> {
             }
             TrafficPolicy::Local => {
                 let drop = if local.is_empty() { DROP } else { 0 };
-                self.fragment(WITH_ENDPOINTS | LOCAL_POLICY | drop, cluster, local, sessions)
+                self.fragment(LOCAL_POLICY | drop, cluster, local, sessions)
             }
         }
     }
@@ -258,7 +261,10 @@ impl<'a> PortRenderer<'a> {
         local: Arc<[Target]>,
         sessions: [Option<Session>; 2],
     ) -> (Fragment, Endpoints) {
-        let sets = sets | self.layout.count_memberships(all.len(), local.len());
+        let sets = match (sets, sessions) {
+            (WITH_ENDPOINTS, [None, None]) => self.layout.plain(all.len()),
+            _ => sets | self.layout.count_memberships(all.len(), local.len()),
+        };
         let affinity = (sessions != [None; 2]).then(|| Box::new(Affinity::Frontend(sessions)));
         let label = Some(self.label.clone());
         let fragment = Fragment { label, affinity, ..Fragment::member(sets) };

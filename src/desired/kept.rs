@@ -204,9 +204,9 @@ impl KeptFragment {
         }
     }
 
-    /// Takes back a membership.
-    pub fn remove_membership(&mut self, bit: u32) {
-        self.sets &= !(1 << bit);
+    /// Takes back what is said by these bits.
+    pub fn remove_memberships(&mut self, bits: u64) {
+        self.sets &= !bits;
     }
 
     /// Takes all endpoints out of their slots, or all of those on this node.
@@ -326,7 +326,7 @@ mod tests {
         let whole = Fragment::restore(&kept);
 
         kept.add_membership(5, None);
-        kept.remove_membership(5);
+        kept.remove_memberships(1 << 5);
         kept.set_session(0, Some(Session::new(Session::LAST)));
         kept.set_session(0, None);
         kept.empty(false);

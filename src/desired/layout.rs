@@ -12,18 +12,21 @@ use super::counts::{Pick, Tree};
 use super::key::KeyKind;
 use crate::nft::{DecodedSet, Family, Selector, Set, SetData, SetFlags, Type};
 
-/// Frontends with endpoints; node ports likewise.
+/// Frontends with endpoints that are neither of the local policy nor plain; node ports with endpoints.
 pub const WITH_ENDPOINTS: u64 = 1 << 0;
+/// Frontends with endpoints to which nothing else applies, by the number of these: the first bit is
+/// for one endpoint. They are not members of the sets of the tree.
+pub const PLAIN: u64 = 0x1f_ffff << PLAIN_BIT;
+/// Frontends that send traffic from outside to endpoints on this node only, and node ports that do.
+pub const LOCAL_POLICY: u64 = 1 << 22;
 /// Frontends whose packets are refused because there is no endpoint.
-pub const REJECT: u64 = 1 << 1;
+pub const REJECT: u64 = 1 << 23;
 /// Frontends whose packets are dropped because there is no endpoint on this node.
-pub const DROP: u64 = 1 << 2;
+pub const DROP: u64 = 1 << 24;
 /// Frontends whose packets are masqueraded whatever their source.
-pub const MASQUERADE: u64 = 1 << 3;
-/// Frontends that send traffic from outside to endpoints on this node only.
-pub const LOCAL_POLICY: u64 = 1 << 4;
+pub const MASQUERADE: u64 = 1 << 25;
 /// Frontends that only some sources may use.
-pub const FIREWALL: u64 = 1 << 5;
+pub const FIREWALL: u64 = 1 << 26;
 /// The address is a cluster IP.
 pub const CLUSTER_IP: u64 = 1 << 0;
 /// The address accepts traffic to node ports.
@@ -31,11 +34,20 @@ pub const NODE_PORT_IP: u64 = 1 << 1;
 /// The endpoint is on this node.
 pub const HAIRPIN: u64 = 1 << 0;
 
+/// The first of the bits [`PLAIN`].
+const PLAIN_BIT: u32 = 1;
+
+/// What the map `service-ips` says of a frontend.
+pub(super) const SERVED: u64 = WITH_ENDPOINTS | LOCAL_POLICY | PLAIN;
+
+/// What maps say of frontends or node ports that have no endpoint.
+pub(super) const UNSERVED: u64 = REJECT | DROP;
+
 /// Elements of these sets carry `namespace/name:port` as their comment.
-const LABELLED: u64 = WITH_ENDPOINTS | REJECT | DROP;
+const LABELLED: u64 = SERVED | UNSERVED;
 
 /// Bit of the first set of the tree that counts all endpoints, and of the one for local ones.
-const TREE_BITS: [u32; 2] = [8, 32];
+const TREE_BITS: [u32; 2] = [27, 47];
 
 /// Most endpoints of a service port that are told apart, in the cluster and on this node.
 const LIMITS: [u32; 2] = [65_536, 1_024];
@@ -122,6 +134,8 @@ impl Placed {
 pub enum Role {
     /// The key is a member; the number of the bit.
     Member(u32),
+    /// Which of several things holds, by the data: their bits. See [`choice`].
+    OneOf(u64),
     /// The endpoint in one slot: index of the tree.
     Slot(usize),
     /// A range of sources that may use the frontend.
@@ -149,6 +163,11 @@ impl Layout {
                 kind,
                 role: Role::Slot(i),
             }));
+        }
+        for (kind, name, bits, comment) in CHOICES {
+            let (key, class) = (key_types(family, kind), vec![Type::ClassId]);
+            let set = Arc::new(values(name, key, class, comment));
+            sets.push(Placed { set, kind, role: Role::OneOf(bits) });
         }
         for (kind, name, members, comment) in MEMBER_SETS {
             let role = Role::Member(members.trailing_zeros());
@@ -187,6 +206,13 @@ impl Layout {
         self.sets.iter().position(|placed| placed.kind == kind && placed.role == role)
     }
 
+    /// In what kind of set the bit of a fragment of this kind stands.
+    pub fn role_of(&self, kind: KeyKind, bit: u32) -> Role {
+        let choices = CHOICES.iter().filter(|(of, ..)| *of == kind).map(|(_, _, bits, _)| *bits);
+        let choice = { choices }.find(|bits| bits >> bit & 1 == 1);
+        choice.map_or(Role::Member(bit), Role::OneOf)
+    }
+
     /// The set at a position that [`Layout::position`] tells.
     pub fn set_at(&self, position: usize) -> Arc<Set> {
         match self.sets.get(position) {
@@ -221,17 +247,34 @@ impl Layout {
         of(0, all) | of(1, local)
     }
 
-    /// Memberships that tell other numbers of endpoints, and else the same.
-    pub fn with_counts(&self, sets: u64, all: usize, local: usize) -> u64 {
-        const COUNTS: u64 = u64::MAX << TREE_BITS[0];
-        sets & !COUNTS | self.count_memberships(all, local)
+    /// The bit of a frontend with so many endpoints to which nothing else applies.
+    pub fn plain(&self, count: usize) -> u64 {
+        let leaf = super::counts::leaf_of(count, LIMITS[0]);
+        leaf.map_or(0, |leaf| 1 << (PLAIN_BIT as usize + leaf))
     }
 
-    /// The numbers of endpoints, of a frontend or node port that has any, that lead to these
-    /// memberships: the least and the most. `None` for memberships that no number leads to.
+    /// Bits that tell other numbers of endpoints, and else the same.
+    pub fn with_counts(&self, sets: u64, all: usize, local: usize) -> u64 {
+        const COUNTS: u64 = PLAIN | u64::MAX << TREE_BITS[0];
+        let counts = match sets & PLAIN {
+            0 => self.count_memberships(all, local),
+            _ => self.plain(all),
+        };
+        sets & !COUNTS | counts
+    }
+
+    /// The numbers of endpoints that lead to these bits: the least and the most. `None` for a frontend
+    /// or node port without endpoints, and for bits that no number leads to.
     pub fn endpoint_counts(&self, sets: u64) -> Option<[u32; 2]> {
-        let tree = sets >> TREE_BITS[0] & ((1 << (TREE_BITS[1] - TREE_BITS[0])) - 1);
-        let leaf = self.counts[0].iter().position(|memberships| *memberships == tree)?;
+        let leaf = match (sets & PLAIN, sets & (WITH_ENDPOINTS | LOCAL_POLICY)) {
+            (0, 0) => return None,
+            (0, _) => {
+                let tree = sets >> TREE_BITS[0] & ((1 << (TREE_BITS[1] - TREE_BITS[0])) - 1);
+                self.counts[0].iter().position(|memberships| *memberships == tree)?
+            }
+            (plain, _) if plain.is_power_of_two() => (plain.trailing_zeros() - PLAIN_BIT) as usize,
+            _ => return None,
+        };
         let most = self.bounds.get(leaf + 1).map_or(LIMITS[0], |next| next - 1);
         Some([*self.bounds.get(leaf)?, most])
     }
@@ -241,6 +284,17 @@ impl Layout {
         let leaf = super::counts::leaf_of(count, affinity::LIMIT);
         leaf.map_or(0, |leaf| self.session_counts[leaf] << TREE_BITS[0])
     }
+}
+
+/// The packet priority that stands for a bit among others, of which a key has one: `1:0` for the
+/// lowest, `1:1` for the next.
+pub fn choice(bits: u64, bit: u32) -> u32 {
+    (1 << 16) + (bits & !(u64::MAX << bit)).count_ones()
+}
+
+/// The bit among others that a packet priority stands for.
+pub fn bit_of_choice(bits: u64, class_id: u32) -> Option<u32> {
+    (0..u64::BITS).find(|bit| bits >> bit & 1 == 1 && choice(bits, *bit) == class_id)
 }
 
 /// Whether elements of the set with this bit carry a comment.
@@ -253,28 +307,32 @@ pub fn endpoint_limits() -> [usize; 2] {
     LIMITS.map(|limit| limit as usize)
 }
 
-const MEMBER_SETS: [(KeyKind, &str, u64, &str); 13] = [
-    (KeyKind::Frontend, "service-ips", WITH_ENDPOINTS, "service addresses with endpoints"),
-    (KeyKind::Address, "cluster-ips", CLUSTER_IP, "active ClusterIPs"),
+/// Maps whose data say which of several bits a key has. They are asked by every packet of a new flow,
+/// so that one answer is enough for most.
+const CHOICES: [(KeyKind, &str, u64, &str); 3] = [
+    (
+        KeyKind::Frontend,
+        "service-ips",
+        SERVED,
+        "service addresses by their number of endpoints; 1:0 and 1:16: others apart",
+    ),
     (
         KeyKind::Frontend,
         "no-endpoint-services",
-        REJECT,
-        "service addresses refused for lack of endpoints",
+        UNSERVED,
+        "service addresses without endpoints: 1:0 refused, 1:1 dropped",
     ),
     (
-        KeyKind::Frontend,
-        "drop-services",
-        DROP,
-        "service addresses dropped for lack of endpoints on this node",
+        KeyKind::NodePort,
+        "no-endpoint-nodeports",
+        UNSERVED,
+        "node ports without endpoints: 1:0 refused, 1:1 dropped",
     ),
+];
+
+const MEMBER_SETS: [(KeyKind, &str, u64, &str); 7] = [
+    (KeyKind::Address, "cluster-ips", CLUSTER_IP, "active ClusterIPs"),
     (KeyKind::Frontend, "masquerade-ips", MASQUERADE, "service addresses with masquerade for all"),
-    (
-        KeyKind::Frontend,
-        "local-policy-ips",
-        LOCAL_POLICY,
-        "service addresses with external traffic policy Local",
-    ),
     (
         KeyKind::Frontend,
         "firewall-ips",
@@ -282,18 +340,6 @@ const MEMBER_SETS: [(KeyKind, &str, u64, &str); 13] = [
         "service addresses that are subject to source-ranges",
     ),
     (KeyKind::NodePort, "service-nodeports", WITH_ENDPOINTS, "node ports with endpoints"),
-    (
-        KeyKind::NodePort,
-        "no-endpoint-nodeports",
-        REJECT,
-        "node ports refused for lack of endpoints",
-    ),
-    (
-        KeyKind::NodePort,
-        "drop-nodeports",
-        DROP,
-        "node ports dropped for lack of endpoints on this node",
-    ),
     (
         KeyKind::NodePort,
         "local-policy-nodeports",
@@ -361,18 +407,21 @@ fn target_types(family: Family) -> Vec<Type> {
     [key_types(family, KeyKind::Address), vec![Type::InetService]].concat()
 }
 
-/// Most clients that are remembered in a table, of all services together. A client beyond that is
-/// served and not remembered. The kernel takes about 100 bytes for each.
-const CLIENTS: u32 = 4_194_304;
-
-fn affinity_sets(family: Family) -> Vec<Placed> {
-    let values = |name: &'static str, key: Vec<Type>, data: Vec<Type>, comment: &str| Set {
+fn values(name: &'static str, key: Vec<Type>, data: Vec<Type>, comment: &str) -> Set {
+    Set {
         name: name.into(),
         key,
         data: Some(SetData::Values(data)),
         comment: Some(comment.to_owned()),
         ..Set::default()
-    };
+    }
+}
+
+/// Most clients that are remembered in a table, of all services together. A client beyond that is
+/// served and not remembered. The kernel takes about 100 bytes for each.
+const CLIENTS: u32 = 4_194_304;
+
+fn affinity_sets(family: Family) -> Vec<Placed> {
     let place = |kind, role, set| Placed { set: Arc::new(set), kind, role };
     let class = || vec![Type::ClassId];
     let mut sets = Vec::new();
@@ -423,19 +472,48 @@ mod tests {
         assert_eq!(told(5_000, 1), Some([4_097, 8_192]));
         assert_eq!(told(70_000, 2), Some([32_769, 65_536]));
         assert_eq!(layout.endpoint_counts(u64::MAX), None);
+        assert_eq!(layout.endpoint_counts(REJECT), None);
+        for (count, range) in [(3, [3, 3]), (9, [9, 16]), (70_000, [32_769, 65_536])] {
+            assert_eq!(layout.endpoint_counts(layout.plain(count)), Some(range));
+        }
     }
 
     #[test]
-    fn every_membership_has_a_bit_of_its_own() {
+    fn a_choice_is_told_as_a_priority_and_back() {
+        let priorities =
+            [(WITH_ENDPOINTS, 0x1_0000), (1 << PLAIN_BIT, 0x1_0001), (LOCAL_POLICY, 0x1_0016)];
+        for (bits, class_id) in priorities {
+            assert_eq!(choice(SERVED, bits.trailing_zeros()), class_id);
+            assert_eq!(bit_of_choice(SERVED, class_id), Some(bits.trailing_zeros()));
+        }
+        for unknown in [0, 1, 0x1_0017, u32::MAX] {
+            assert_eq!(bit_of_choice(SERVED, unknown), None);
+        }
+    }
+
+    #[test]
+    fn every_number_of_endpoints_has_a_bit() {
+        let layout = Layout::new(Family::Ip);
+        assert_eq!(layout.plain(1), 1 << PLAIN_BIT);
+        assert_eq!(layout.plain(LIMITS[0] as usize), 1 << (63 - PLAIN.leading_zeros()));
+        assert_eq!(layout.plain(0), 0);
+    }
+
+    #[test]
+    fn every_set_has_bits_of_its_own() {
         for layout in [Layout::new(Family::Ip), Layout::new(Family::Ip6)] {
-            let mut places: Vec<_> =
-                layout.sets().iter().map(|p| (p.kind, format!("{:?}", p.role))).collect();
-            let all = places.len();
-            places.sort();
-            places.dedup();
-            assert_eq!(places.len(), all);
-            let fits = |p: &Placed| !matches!(p.role, Role::Member(64..));
-            assert!(layout.sets().iter().all(fits));
+            let mut taken = ahash::HashMap::<KeyKind, u64>::default();
+            for placed in layout.sets() {
+                let bits = match placed.role {
+                    Role::Member(bit) => 1_u64.checked_shl(bit).unwrap(),
+                    Role::OneOf(bits) => bits,
+                    Role::Slot(_) | Role::SourceRange | Role::Session(_) => continue,
+                    Role::SessionEndpoint | Role::Timeout(_) | Role::Clients => continue,
+                };
+                let taken = taken.entry(placed.kind).or_default();
+                assert_eq!(*taken & bits, 0, "{}", placed.set.name);
+                *taken |= bits;
+            }
         }
     }
 }

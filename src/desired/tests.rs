@@ -97,8 +97,8 @@ fn a_cluster_ip_without_endpoints_is_refused() {
     Settled::default().check(
         is(service("web", "10.96.0.1")),
         &[
+            "+no-endpoint-services { 10.96.0.1 . tcp . 80 comment \"default/web:http\" : 1:0 }",
             "+cluster-ips { 10.96.0.1 }",
-            "+no-endpoint-services { 10.96.0.1 . tcp . 80 comment \"default/web:http\" }",
         ],
     );
 }
@@ -112,7 +112,7 @@ fn the_first_endpoint_moves_a_frontend_from_refused_to_served() {
         &[
             "-no-endpoint-services { 10.96.0.1 . tcp . 80 }",
             "+endpoints { 10.96.0.1 . tcp . 80 . 0 : 10.244.0.1 . 8080 }",
-            "+service-ips { 10.96.0.1 . tcp . 80 comment \"default/web:http\" }",
+            "+service-ips { 10.96.0.1 . tcp . 80 comment \"default/web:http\" : 1:1 }",
         ],
     );
 }
@@ -123,8 +123,9 @@ fn removing_an_endpoint_moves_the_last_into_its_slot() {
         slice_is(slice("web", &[(2, false), (3, false)])),
         &[
             "-endpoints { 10.96.0.1 . tcp . 80 . 0, 10.96.0.1 . tcp . 80 . 2 }",
-            "-endpoints-ge-3 { 10.96.0.1 . tcp . 80 }",
+            "-service-ips { 10.96.0.1 . tcp . 80 }",
             "+endpoints { 10.96.0.1 . tcp . 80 . 0 : 10.244.0.3 . 8080 }",
+            "+service-ips { 10.96.0.1 . tcp . 80 comment \"default/web:http\" : 1:2 }",
         ],
     );
 }
@@ -163,7 +164,7 @@ fn a_rename_with_the_same_address_replaces_only_the_comment() {
     settled.apply(is(with_external_ip(service("b", "10.96.0.2"), 1)));
     let (changes, _) =
         settled.apply(Event::Service(Change::Gone(ObjectName::namespaced("default", "a"))));
-    let moved = "+no-endpoint-services { 192.0.2.1 . tcp . 80 comment \"default/b:http\" }";
+    let moved = "+no-endpoint-services { 192.0.2.1 . tcp . 80 comment \"default/b:http\" : 1:0 }";
     assert!(changes.contains(&moved.to_owned()), "{changes:?}");
 }
 

@@ -8,7 +8,7 @@ use super::found_session::{FoundSession, SetElements};
 use super::read_slots::{has_known_keys, read_slots};
 use crate::desired::affinity::{self, EndpointId, Session};
 use crate::desired::base::TABLE;
-use crate::desired::layout::{Placed, Role, endpoint_limits};
+use crate::desired::layout::{Placed, Role, bit_of_choice, endpoint_limits};
 use crate::desired::{Fragment, KeptFragment, Key, KeyKind, Layout, Layouts, Range, elements};
 use crate::diff::Keep;
 use crate::kernel::{Contents, ElementRead, Kernel, ReadError};
@@ -137,6 +137,10 @@ fn says<'a>(layout: &Layout, placed: &Placed, view: &ElementView<'a>) -> Option<
     let (key, slot) = elements::key_from_bytes(layout.family, placed, view.key)?;
     let says = match placed.role {
         Role::Member(bit) => Says::Member { bit, label: view.comment },
+        Role::OneOf(bits) => {
+            let bit = bit_of_choice(bits, class_id(view)?)?;
+            Says::Member { bit, label: view.comment }
+        }
         Role::Slot(_) if placed.kind == KeyKind::Session => {
             let id = class_id(view)?;
             let Key::Session { session, .. } = key else { return None };
@@ -212,7 +216,8 @@ impl Gathered {
         let fragments = fragments.map(|(_, fragment)| fragment);
         let sessions = self.sessions.values_mut();
         match placed.role {
-            Role::Member(bit) => fragments.for_each(|found| found.remove_membership(bit)),
+            Role::Member(bit) => fragments.for_each(|found| found.remove_memberships(1 << bit)),
+            Role::OneOf(bits) => fragments.for_each(|found| found.remove_memberships(bits)),
             Role::Slot(_) if placed.kind == KeyKind::Session => {
                 sessions.for_each(|found| found.slots.clear());
             }

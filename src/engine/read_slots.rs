@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use crate::desired::layout::{Placed, Role, WITH_ENDPOINTS};
+use crate::desired::layout::{Placed, Role};
 use crate::desired::{KeptFragment, Key, KeyKind, Layout, elements};
 use crate::kernel::Kernel;
 use crate::model::Target;
@@ -104,8 +104,7 @@ fn target(family: Family, view: &ElementView<'_>) -> Option<Target> {
 
 impl<'a> Asked<'a> {
     fn new(layout: &Layout, key: &Key, fragment: &'a mut KeptFragment) -> Option<Self> {
-        let sets = fragment.sets();
-        let counts = layout.endpoint_counts(sets).filter(|_| sets & WITH_ENDPOINTS != 0)?;
+        let counts = layout.endpoint_counts(fragment.sets())?;
         Some(Self { key: elements::value_of(key), counts, told: 0, fragment })
     }
 

@@ -164,6 +164,8 @@ pub enum Operand {
     Interface(Name),
     /// Every interface whose name starts so: `"cali*"`.
     InterfacePrefix(Name),
+    /// A packet priority.
+    Class(u32),
 }
 
 impl Operand {
@@ -196,6 +198,7 @@ impl Operand {
                 value
             }
             (Iifname | Oifname, Self::InterfacePrefix(prefix)) => interface_name(prefix)?,
+            (Priority | PriorityBits(_), Self::Class(id)) => id.to_ne_bytes().to_vec(),
             (Saddr | Daddr | L4Proto | Sport | Dport | Iifname | Oifname, _)
             | (Priority | PriorityBits(_) | Random(_), _) => {
                 return Err(LowerError::Operand);
@@ -218,6 +221,7 @@ impl fmt::Display for Operand {
             Self::Port(port) => write!(f, "{port}"),
             Self::Interface(name) => write!(f, "\"{name}\""),
             Self::InterfacePrefix(prefix) => write!(f, "\"{prefix}*\""),
+            Self::Class(id) => write_class_id(f, *id),
         }
     }
 }

@@ -282,6 +282,8 @@ fn matches(family: Family) -> Vec<Statement> {
         element(DynsetOperation::Delete, "sessions", session(), Some(Priority), None),
         Statement::PrioritySet(PriorityBits(0xffff_8000)),
         Statement::PriorityClear,
+        compare(Priority, false, Operand::Class(0x0001_0009)),
+        compare(Priority, true, Operand::Class(0x0001_0000)),
         Statement::PriorityMap { key: session(), map: "sessions".into() },
         Statement::PriorityMap { key: vec![L4Proto, Priority, Random(7)], map: "picks".into() },
         Statement::InSet { key: vec![L4Proto, Priority], set: "timed".into(), negated: false },
