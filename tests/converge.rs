@@ -252,7 +252,7 @@ fn tamper(kernel: &mut Fake, number: u8) {
         4 => Operation::FlushSet(table(Family::Ip), text("affinity-slots")),
         5 => Operation::FlushSet(table(Family::Ip), text("affinity-endpoints")),
         6 => Operation::FlushSet(table(Family::Ip), text("affinity-services")),
-        _ => Operation::FlushChain(table(Family::Ip6), text("services")),
+        _ => Operation::FlushChain(table(Family::Ip6), text("nat-output")),
     };
     kernel.commit(&Transaction { operations: vec![operation] }).expect("the table is there");
 }

@@ -385,26 +385,28 @@ fn stray_chains_and_sets_go() {
 #[test]
 fn a_chain_with_another_rule_is_written_again() {
     check_repair(
-        "insert rule ip kube-proxy masquerading accept",
+        "insert rule ip kube-proxy nat-postrouting accept",
         &[
-            "flush chain ip kube-proxy masquerading",
-            "add rule ip kube-proxy masquerading ct status dnat meta priority set none",
-            "add rule ip kube-proxy masquerading meta mark",
-            "add rule ip kube-proxy masquerading ct status dnat",
+            "flush chain ip kube-proxy nat-postrouting",
+            "add rule ip kube-proxy nat-postrouting ct status dnat meta priority set none",
+            "add rule ip kube-proxy nat-postrouting meta mark",
+            "add rule ip kube-proxy nat-postrouting ct status dnat",
         ],
-        &["masquerading"],
+        &["nat-postrouting"],
     );
 }
 
 #[test]
 fn a_chain_without_its_rules_gets_them_back() {
     check_repair(
-        "flush chain ip kube-proxy nat-prerouting",
+        "flush chain ip kube-proxy filter-forward",
         &[
-            "flush chain ip kube-proxy nat-prerouting",
-            "add rule ip kube-proxy nat-prerouting jump services",
+            "flush chain ip kube-proxy filter-forward",
+            "add rule ip kube-proxy filter-forward ct state != new accept",
+            "add rule ip kube-proxy filter-forward meta priority set",
+            "add rule ip kube-proxy filter-forward jump cluster-ips-check",
         ],
-        &["nat-prerouting"],
+        &["filter-forward"],
     );
 }
 
@@ -413,7 +415,11 @@ fn a_base_chain_that_is_gone_comes_back() {
     check_repair(
         "flush chain ip kube-proxy nat-output
          delete chain ip kube-proxy nat-output",
-        &["add chain ip kube-proxy nat-output", "add rule ip kube-proxy nat-output jump services"],
+        &[
+            "add chain ip kube-proxy nat-output",
+            "add rule ip kube-proxy nat-output meta priority set",
+            "add rule ip kube-proxy nat-output meta l4proto . th dport @service-nodeports",
+        ],
         &["nat-output"],
     );
 }

@@ -3,14 +3,15 @@
 //! A new connection takes these steps (`→` is a jump or goto):
 //!
 //! ```text
-//! filter prerouting, output → firewall-check: may this source use the address?
-//! nat prerouting, output   → services: is the destination a service address or node port?
-//!                            → service-traffic: so many endpoints → one of them, DNAT
-//!                            → special-traffic, nodeport-traffic: masquerade? which endpoints?
-//!                              → pick-…: affinity? how many endpoints? → one of them, DNAT
-//! filter input, forward,   → …-check: refuse or drop what has no endpoint
-//!   output
-//! nat postrouting          → masquerading
+//! filter prerouting, output → firewall-sources, if only some may use the address
+//! nat prerouting, output   → service-traffic, if it is a service address:
+//!                            so many endpoints → one of them, DNAT
+//!                            → special-traffic: masquerade?
+//!                          → nodeport-traffic, if it is a node port: masquerade?
+//!                            → pick-…: affinity? how many endpoints? → one of them, DNAT
+//! filter input, forward,   → no-endpoint: refuse or drop
+//!   output                 → cluster-ips-check: refuse or drop what is no service port
+//! nat postrouting          masquerade
 //! ```
 //!
 //! Where one of several things holds, a map tells which as a packet priority, because no verdict is
@@ -132,9 +133,8 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
     let mut chains = affinity::TREE.chains();
     chains.extend(affinity::chains(&settings.affinity_timeouts));
     chains.extend(FRONTEND_TREES.iter().chain(&NODE_PORT_TREES).flat_map(Tree::chains));
-    let fixed: [(&str, Vec<Vec<Statement>>); 13] = [
+    let fixed: [(&str, Vec<Vec<Statement>>); 8] = [
         ("firewall-sources", firewall_sources()),
-        ("firewall-check", firewall_check()),
         ("external-local", external_local(settings, FRONTEND_TREES.map(|tree| tree.root))),
         (
             "nodeport-external-local",
@@ -143,71 +143,45 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
         ("special-traffic", special_traffic(settings)),
         ("service-traffic", service_traffic(settings)),
         ("nodeport-traffic", nodeport_traffic(settings)),
-        ("services", services(family, settings)),
         ("no-endpoint", no_endpoint()),
-        ("service-endpoints-check", service_endpoints_check()),
-        ("nodeport-endpoints-check", nodeport_endpoints_check(family, settings)),
         ("cluster-ips-check", cluster_ips_check(settings)),
-        ("masquerading", masquerading(settings)),
     ];
     chains.extend(fixed.map(|(name, rules)| ChainSpec::new(name, rules)));
-    chains.extend(BASE_CHAINS.iter().map(|(name, hook, jumps)| {
-        let mut base = ChainSpec::new(*name, jumps.iter().map(|(filter, to)| jump(*filter, to)));
-        base.chain.hook = Some(*hook);
-        base
-    }));
+    chains.extend(base_chains(family, settings));
     chains
 }
 
-/// Which packets take a jump.
-#[derive(Clone, Copy)]
-enum Filter {
-    All,
-    New,
-}
-
-/// Name, hook and jumps.
-type BaseChain = (&'static str, Hook, &'static [(Filter, &'static str)]);
-
 /// Names and priorities are kube-proxy's: other software looks for them.
-const BASE_CHAINS: [BaseChain; 8] = [
-    (
-        "filter-prerouting-pre-dnat",
-        hook(ChainType::Filter, HookPoint::Prerouting, -110),
-        &[(Filter::New, "firewall-check")],
-    ),
-    (
-        "filter-output-pre-dnat",
-        hook(ChainType::Filter, HookPoint::Output, -110),
-        &[(Filter::New, "firewall-check")],
-    ),
-    (
-        "filter-input",
-        hook(ChainType::Filter, HookPoint::Input, 0),
-        &[(Filter::New, "nodeport-endpoints-check"), (Filter::New, "service-endpoints-check")],
-    ),
-    (
-        "filter-forward",
-        hook(ChainType::Filter, HookPoint::Forward, 0),
-        &[(Filter::New, "service-endpoints-check"), (Filter::New, "cluster-ips-check")],
-    ),
-    (
-        "filter-output",
-        hook(ChainType::Filter, HookPoint::Output, 0),
-        &[(Filter::New, "service-endpoints-check"), (Filter::New, "cluster-ips-check")],
-    ),
-    (
-        "nat-prerouting",
-        hook(ChainType::Nat, HookPoint::Prerouting, -100),
-        &[(Filter::All, "services")],
-    ),
-    ("nat-output", hook(ChainType::Nat, HookPoint::Output, -100), &[(Filter::All, "services")]),
-    (
-        "nat-postrouting",
-        hook(ChainType::Nat, HookPoint::Postrouting, 100),
-        &[(Filter::All, "masquerading")],
-    ),
-];
+///
+/// What every packet of a new connection is asked stands in them and not behind a jump, which would
+/// cost as much as the question.
+fn base_chains(family: Family, settings: &Settings) -> [ChainSpec; 8] {
+    let base = |name: &'static str, hook, rules: Vec<Vec<Statement>>| {
+        let mut spec = ChainSpec::new(name, rules);
+        spec.chain.hook = Some(hook);
+        spec
+    };
+    let filter = |name, point, priority, rules: Vec<Vec<Statement>>| {
+        let established = vec![Statement::CtStateNotNew, Statement::Verdict(Verdict::Accept)];
+        let rules = [vec![established], rules].concat();
+        base(name, hook(ChainType::Filter, point, priority), rules)
+    };
+    let nat =
+        |name, point, priority, rules| base(name, hook(ChainType::Nat, point, priority), rules);
+    let input = vec![unserved_node_port(family, settings), unserved_service()];
+    let onward = vec![unserved_service(), vec![Statement::jump("cluster-ips-check")]];
+    let services = services(family, settings);
+    [
+        filter("filter-prerouting-pre-dnat", HookPoint::Prerouting, -110, vec![firewall()]),
+        filter("filter-output-pre-dnat", HookPoint::Output, -110, vec![firewall()]),
+        filter("filter-input", HookPoint::Input, 0, input),
+        filter("filter-forward", HookPoint::Forward, 0, onward.clone()),
+        filter("filter-output", HookPoint::Output, 0, onward),
+        nat("nat-prerouting", HookPoint::Prerouting, -100, services.clone()),
+        nat("nat-output", HookPoint::Output, -100, services),
+        nat("nat-postrouting", HookPoint::Postrouting, 100, masquerading(settings)),
+    ]
+}
 
 const fn hook(kind: ChainType, point: HookPoint, priority: i32) -> Hook {
     Hook { kind, point, priority }
@@ -317,8 +291,8 @@ fn external_local(settings: &Settings, [all, local]: [&'static str; 2]) -> Vec<V
 }
 
 /// Before DNAT, while the destination is still the service's address.
-fn firewall_check() -> Vec<Vec<Statement>> {
-    vec![vec![Statement::in_set(FRONTEND, "firewall-ips"), Statement::goto("firewall-sources")]]
+fn firewall() -> Vec<Statement> {
+    vec![Statement::in_set(FRONTEND, "firewall-ips"), Statement::goto("firewall-sources")]
 }
 
 fn firewall_sources() -> Vec<Vec<Statement>> {
@@ -327,14 +301,14 @@ fn firewall_sources() -> Vec<Vec<Statement>> {
     vec![vec![elsewhere, Statement::Verdict(Verdict::Drop)]]
 }
 
-fn service_endpoints_check() -> Vec<Vec<Statement>> {
-    vec![vec![choose(FRONTEND, "no-endpoint-services"), Statement::goto("no-endpoint")]]
+fn unserved_service() -> Vec<Statement> {
+    vec![choose(FRONTEND, "no-endpoint-services"), Statement::goto("no-endpoint")]
 }
 
-fn nodeport_endpoints_check(family: Family, settings: &Settings) -> Vec<Vec<Statement>> {
+fn unserved_node_port(family: Family, settings: &Settings) -> Vec<Statement> {
     let mut rule = node_port_addresses(family, settings, false);
     rule.extend([choose(NODE_PORT, "no-endpoint-nodeports"), Statement::goto("no-endpoint")]);
-    vec![rule]
+    rule
 }
 
 fn no_endpoint() -> Vec<Vec<Statement>> {
@@ -377,14 +351,6 @@ fn masquerading(settings: &Settings) -> Vec<Vec<Statement>> {
         ],
     ]);
     rules
-}
-
-fn jump(filter: Filter, target: &'static str) -> Vec<Statement> {
-    let jump = Statement::jump(target);
-    match filter {
-        Filter::All => vec![jump],
-        Filter::New => vec![Statement::CtStateNew, jump],
-    }
 }
 
 fn in_range(selector: Selector, range: (IpAddr, u8)) -> Statement {

@@ -210,7 +210,7 @@ fn everything() -> Batch {
     };
     let statements = vec![
         compare,
-        Statement::CtStateNew,
+        Statement::CtStateNotNew,
         Statement::FibDaddrLocal,
         Statement::MarkSet(1),
         Statement::Element {

@@ -33,8 +33,8 @@ pub enum Statement {
         /// What it is compared with.
         value: Operand,
     },
-    /// Goes on for the first packet of a connection: `ct state new`.
-    CtStateNew,
+    /// Goes on for packets of connections that are there already: `ct state != new`.
+    CtStateNotNew,
     /// Goes on if the connection's destination was translated: `ct status dnat`.
     CtStatusDnat,
     /// Goes on if the source is an address of this host: `fib saddr type local`.
@@ -147,8 +147,15 @@ impl Statement {
             Self::Compare { selector, negated, value } => {
                 value.lower(*selector, *negated, family, out)?;
             }
-            Self::CtStateNew => lower_ct_bit(NFT_CT_STATE, NF_CT_STATE_BIT_NEW, out),
-            Self::CtStatusDnat => lower_ct_bit(NFT_CT_STATUS, IPS_DST_NAT, out),
+            Self::CtStateNotNew => {
+                out.push(Expr::Ct { key: NFT_CT_STATE, to: FIRST });
+                let value = NF_CT_STATE_BIT_NEW.to_ne_bytes().to_vec();
+                out.push(Expr::Cmp { from: FIRST, negated: true, value });
+            }
+            Self::CtStatusDnat => {
+                out.push(Expr::Ct { key: NFT_CT_STATUS, to: FIRST });
+                lower_any_bit(IPS_DST_NAT, out);
+            }
             Self::FibSaddrLocal => lower_fib(NFTA_FIB_F_SADDR, out),
             Self::FibDaddrLocal => lower_fib(NFTA_FIB_F_DADDR, out),
             Self::MarkSet(bits) => lower_mark(!bits, *bits, out),
@@ -211,7 +218,7 @@ impl Statement {
                 write_key(f, &[*selector], family)?;
                 write!(f, " {}{value}", if *negated { "!= " } else { "" })
             }
-            Self::CtStateNew => f.write_str("ct state new"),
+            Self::CtStateNotNew => f.write_str("ct state != new"),
             Self::CtStatusDnat => f.write_str("ct status dnat"),
             Self::FibSaddrLocal => f.write_str("fib saddr type local"),
             Self::FibDaddrLocal => f.write_str("fib daddr type local"),
@@ -273,11 +280,6 @@ fn lower_any_bit(bits: u32, out: &mut Vec<Expr>) {
     let (mask, zero) = (bits.to_ne_bytes().to_vec(), vec![0; 4]);
     out.push(Expr::Bitwise { from: FIRST, to: FIRST, mask, xor: zero.clone() });
     out.push(Expr::Cmp { from: FIRST, negated: true, value: zero });
-}
-
-fn lower_ct_bit(key: u32, bit: u32, out: &mut Vec<Expr>) {
-    out.push(Expr::Ct { key, to: FIRST });
-    lower_any_bit(bit, out);
 }
 
 fn lower_fib(flags: u32, out: &mut Vec<Expr>) {

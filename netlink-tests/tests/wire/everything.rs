@@ -267,7 +267,7 @@ fn matches(family: Family) -> Vec<Statement> {
         compare(Oifname, true, Operand::Interface("exactly-15-long".into())),
         compare(Iifname, false, Operand::InterfacePrefix("cali".into())),
         compare(Oifname, true, Operand::InterfacePrefix("exactly-14-bar".into())),
-        Statement::CtStateNew,
+        Statement::CtStateNotNew,
         Statement::CtStatusDnat,
         Statement::FibSaddrLocal,
         Statement::FibDaddrLocal,

@@ -309,7 +309,7 @@ fn used_set(statement: &Statement) -> Option<&Name> {
         | Statement::DnatMap { map, .. }
         | Statement::PriorityMap { map, .. } => Some(map),
         Statement::Compare { .. }
-        | Statement::CtStateNew
+        | Statement::CtStateNotNew
         | Statement::CtStatusDnat
         | Statement::FibSaddrLocal
         | Statement::FibDaddrLocal
