@@ -24,9 +24,9 @@ fn main() {
 #[divan::bench(args = [5, 100, 1000])]
 fn parse(bencher: Bencher<'_, '_>, endpoints: u32) {
     let line = cluster::watch_line_with_hints(7, 0..endpoints);
-    let (mut converter, mut room) = (Converter::new("node-1"), String::new());
+    let mut converter = Converter::new("node-1");
     bencher.counter(BytesCount::of_str(&line)).bench_local(|| {
-        let line = Line::parse(Resource::EndpointSlices, line.as_bytes(), &mut room).unwrap();
+        let line = Line::parse(Resource::EndpointSlices, line.as_bytes()).unwrap();
         line.convert(&mut converter)
     });
 }

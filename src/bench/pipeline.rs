@@ -170,8 +170,7 @@ impl Pipeline {
 
 /// Reads lines as the watches do.
 pub(super) fn parse(lines: &[WatchLine]) -> Result<Vec<Line>, BenchError> {
-    let mut room = String::new();
-    let line = |line: &WatchLine| Line::parse(line.resource, line.text.as_bytes(), &mut room);
+    let line = |line: &WatchLine| Line::parse(line.resource, line.text.as_bytes());
     lines.iter().map(line).collect::<Result<_, _>>().map_err(BenchError::Line)
 }
 

@@ -19,8 +19,6 @@ mod text;
 pub use address::{parse_cidr, parse_ip};
 pub use converter::Converter;
 pub use endpoint_slice::EndpointSlice;
-pub(in crate::source) use endpoint_slice::SliceApart;
-pub(in crate::source) use endpoints::read_apart;
 pub use metadata::object_name;
 pub use node::{Node, NodeAddress, NodeSpec, NodeStatus, ServiceCidr, ServiceCidrSpec, Taint};
 pub use service::{

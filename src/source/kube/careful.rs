@@ -8,9 +8,11 @@ use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource as KubeResource;
+use kube::runtime::watcher::Event as WatcherEvent;
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde_json::Value;
 
+use super::quick::Quick;
 use super::resource::Followed;
 use crate::model::{Event, ObjectName, Problem};
 use crate::source::objects::{Converter, object_name};
@@ -32,13 +34,6 @@ impl<T: Followed> Careful<T> {
         }
     }
 
-    pub(super) fn version(&self) -> Option<&str> {
-        match self {
-            Self::Read(object) => object.object_version(),
-            Self::Unreadable { metadata, .. } => metadata.resource_version.as_deref(),
-        }
-    }
-
     /// What the object says, or that it cannot be used.
     pub(super) fn convert(self, converter: &mut Converter) -> (Event, Vec<Problem>) {
         match self {
@@ -49,6 +44,17 @@ impl<T: Followed> Careful<T> {
                 (T::invalid(name), vec![Problem { object, field, message }])
             }
         }
+    }
+}
+
+/// The same event, about an object that was read the quick way.
+pub(super) fn read<T>(event: WatcherEvent<Quick<T>>) -> WatcherEvent<Careful<T>> {
+    match event {
+        WatcherEvent::Init => WatcherEvent::Init,
+        WatcherEvent::InitApply(Quick(object)) => WatcherEvent::InitApply(Careful::Read(object)),
+        WatcherEvent::InitDone => WatcherEvent::InitDone,
+        WatcherEvent::Apply(Quick(object)) => WatcherEvent::Apply(Careful::Read(object)),
+        WatcherEvent::Delete(Quick(object)) => WatcherEvent::Delete(Careful::Read(object)),
     }
 }
 

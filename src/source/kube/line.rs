@@ -1,13 +1,13 @@
-//! One line of a watch, read as the watches read it; also as a step of its own, to be measured.
+//! One line of a watch, read as the watches read it.
+//!
+//! `watcher` does this inside; here it is a step of its own, for those who measure it.
 
 use kube::core::WatchEvent;
-use serde::de::DeserializeOwned;
 
+use super::quick::Quick;
 use super::resource::Followed;
 use crate::model::{Event, Problem, Resource};
-use crate::source::objects::{
-    Converter, EndpointSlice, Node, Service, ServiceCidr, SliceApart, read_apart,
-};
+use crate::source::objects::{Converter, EndpointSlice, Node, Service, ServiceCidr};
 
 /// A line that was parsed and says something about an object.
 #[derive(Debug)]
@@ -15,30 +15,25 @@ pub struct Line(Object);
 
 #[derive(Debug)]
 enum Object {
-    Service(WatchEvent<Service>),
-    EndpointSlice(WatchEvent<EndpointSlice>),
-    Node(WatchEvent<Node>),
-    ServiceCidr(WatchEvent<ServiceCidr>),
+    Service(WatchEvent<Quick<Service>>),
+    EndpointSlice(WatchEvent<Quick<EndpointSlice>>),
+    Node(WatchEvent<Quick<Node>>),
+    ServiceCidr(WatchEvent<Quick<ServiceCidr>>),
 }
 
 impl Line {
-    /// Reads one line of the watch of `resource`, without its end. `room` is for that only, and
-    /// best kept for the next line.
+    /// Reads one line of the watch of `resource`, without its end.
     ///
     /// # Errors
     /// What is wrong with the JSON, or with the shape of the object.
-    pub fn parse(
-        resource: Resource,
-        line: &[u8],
-        room: &mut String,
-    ) -> Result<Self, serde_json::Error> {
+    pub fn parse(resource: Resource, line: &[u8]) -> Result<Self, serde_json::Error> {
         // Checks the text once, as the client's decoder of lines does, and not string by string.
         let text = std::str::from_utf8(line).map_err(serde::de::Error::custom)?;
         Ok(Self(match resource {
-            Resource::Services => Object::Service(Followed::read_line(text, room)?),
-            Resource::EndpointSlices => Object::EndpointSlice(Followed::read_line(text, room)?),
-            Resource::Nodes => Object::Node(Followed::read_line(text, room)?),
-            Resource::ServiceCidrs => Object::ServiceCidr(Followed::read_line(text, room)?),
+            Resource::Services => Object::Service(serde_json::from_str(text)?),
+            Resource::EndpointSlices => Object::EndpointSlice(serde_json::from_str(text)?),
+            Resource::Nodes => Object::Node(serde_json::from_str(text)?),
+            Resource::ServiceCidrs => Object::ServiceCidr(serde_json::from_str(text)?),
         }))
     }
 
@@ -54,56 +49,15 @@ impl Line {
 }
 
 fn convert<T: Followed>(
-    event: WatchEvent<T>,
+    event: WatchEvent<Quick<T>>,
     converter: &mut Converter,
 ) -> Option<(Event, Vec<Problem>)> {
     match event {
-        WatchEvent::Added(object) | WatchEvent::Modified(object) => Some(object.convert(converter)),
-        WatchEvent::Deleted(object) => Some((T::gone(object.object_name()), Vec::new())),
+        WatchEvent::Added(Quick(object)) | WatchEvent::Modified(Quick(object)) => {
+            Some(object.convert(converter))
+        }
+        WatchEvent::Deleted(Quick(object)) => Some((T::gone(object.object_name()), Vec::new())),
         WatchEvent::Bookmark(_) | WatchEvent::Error(_) => None,
-    }
-}
-
-/// Reads a line in one go.
-pub(super) fn read<T: DeserializeOwned>(
-    line: &str,
-    _room: &mut String,
-) -> serde_json::Result<WatchEvent<T>> {
-    serde_json::from_str(line)
-}
-
-/// Reads a line of EndpointSlices: their endpoints first, and the rest without them.
-pub(super) fn read_slice(
-    line: &str,
-    room: &mut String,
-) -> serde_json::Result<WatchEvent<EndpointSlice>> {
-    match read_slice_apart(line, room) {
-        Some(event) => Ok(event),
-        // There are none, or something is wrong, for which only serde has words.
-        None => read(line, room),
-    }
-}
-
-fn read_slice_apart(line: &str, room: &mut String) -> Option<WatchEvent<EndpointSlice>> {
-    let endpoints = read_apart(line, room)?;
-    let event = serde_json::from_str::<WatchEvent<SliceApart<'_>>>(room).ok()?;
-    let mut is_whole = true;
-    let event = with_object(event, |slice| {
-        let slice = slice.with(endpoints);
-        is_whole = slice.is_some();
-        slice.unwrap_or_default()
-    });
-    is_whole.then_some(event)
-}
-
-/// The same event, about another object.
-pub(super) fn with_object<A, B>(event: WatchEvent<A>, other: impl FnOnce(A) -> B) -> WatchEvent<B> {
-    match event {
-        WatchEvent::Added(object) => WatchEvent::Added(other(object)),
-        WatchEvent::Modified(object) => WatchEvent::Modified(other(object)),
-        WatchEvent::Deleted(object) => WatchEvent::Deleted(other(object)),
-        WatchEvent::Bookmark(bookmark) => WatchEvent::Bookmark(bookmark),
-        WatchEvent::Error(status) => WatchEvent::Error(status),
     }
 }
 
@@ -113,8 +67,7 @@ mod tests {
     use crate::model::Change;
 
     fn event(line: &str) -> Option<Event> {
-        let line =
-            Line::parse(Resource::EndpointSlices, line.as_bytes(), &mut String::new()).unwrap();
+        let line = Line::parse(Resource::EndpointSlices, line.as_bytes()).unwrap();
         line.convert(&mut Converter::default()).map(|(event, _)| event)
     }
 
@@ -134,44 +87,7 @@ mod tests {
 
     #[test]
     fn a_line_that_is_no_text_or_no_json_is_an_error() {
-        assert!(Line::parse(Resource::Services, b"\xff", &mut String::new()).is_err());
-        assert!(Line::parse(Resource::Services, b"{", &mut String::new()).is_err());
-    }
-
-    fn slice(fields: &str) -> String {
-        let metadata = r#""metadata":{"name":"web-1","resourceVersion":"7","labels":
-            {"kubernetes.io/service-name":"web"}}"#;
-        format!(r#"{{"type":"MODIFIED","object":{{{metadata},"addressType":"IPv4",{fields}}}}}"#)
-    }
-
-    #[test]
-    fn endpoints_are_read_apart_where_they_are_those_of_the_slice() {
-        let endpoints = r#""endpoints":[{"addresses":["10.0.0.1"]},{"addresses":["10.0.0.2"]}]"#;
-        for (fields, is_apart) in [
-            (format!(r#"{endpoints},"ports":[{{"port":80}}]"#), true),
-            (endpoints.replace(r#"":["#, r#"" : ["#), false),
-            (format!(r#"{endpoints},"odd":{{{endpoints}}}"#), true),
-            (format!(r#""odd":{{{endpoints}}},{endpoints}"#), false),
-            (format!(r#""odd":{{{endpoints}}},"endpoints":null"#), false),
-            (format!("{endpoints},{endpoints}"), false),
-            (endpoints.replace("},", "}"), false),
-            (endpoints.replace("10.0.0.2\"", "10.0.0.2"), false),
-            (r#""endpoints":["#.to_owned(), false),
-            (r#""endpoints":{}"#.to_owned(), false),
-        ] {
-            let (line, mut room) = (slice(&fields), String::new());
-            let say = |event| convert(event, &mut Converter::default());
-            assert_eq!(read_slice_apart(&line, &mut room).is_some(), is_apart, "{line}");
-            let both = [read_slice(&line, &mut room), read(&line, &mut room)];
-            let [apart, whole] = both.map(|read| read.map(say).map_err(|error| error.to_string()));
-            assert_eq!(apart, whole, "{line}");
-        }
-    }
-
-    #[test]
-    fn a_slice_keeps_its_version() {
-        let event = read_slice(&slice(r#""endpoints":[]"#), &mut String::new()).unwrap();
-        let WatchEvent::Modified(slice) = event else { panic!("it was modified") };
-        assert_eq!(slice.object_version(), Some("7"));
+        assert!(Line::parse(Resource::Services, b"\xff").is_err());
+        assert!(Line::parse(Resource::Services, b"{").is_err());
     }
 }

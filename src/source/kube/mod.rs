@@ -9,10 +9,10 @@ mod careful;
 mod client;
 mod error;
 mod line;
-mod list_watch;
 mod notices;
 mod outlet;
 mod pace;
+mod quick;
 mod resource;
 mod watch;
 

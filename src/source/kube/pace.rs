@@ -1,6 +1,6 @@
 //! Limits how often one resource starts a list or a watch.
 //!
-//! A new watch is started at once when one ends without an error. A server or a proxy that
+//! `watcher` starts a new watch at once when one ends without an error. A server or a proxy that
 //! accepts watches and ends them immediately would otherwise be asked in a tight loop.
 
 use std::sync::Arc;

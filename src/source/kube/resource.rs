@@ -5,10 +5,9 @@ use std::fmt::Debug;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource as KubeResource;
-use kube::core::{ClusterResourceScope, NamespaceResourceScope, WatchEvent};
-use serde::de::DeserializeOwned;
+use kube::core::{ClusterResourceScope, NamespaceResourceScope};
+use serde::de::{Deserialize, DeserializeOwned, Deserializer};
 
-use super::line;
 use crate::model::{Change, Event, ObjectName, Problem, Resource};
 use crate::source::objects::{Converter, EndpointSlice, Node, Service, ServiceCidr};
 
@@ -21,20 +20,14 @@ pub(super) trait Followed:
     /// Whether servers exist that do not have it; to them it is empty.
     const OPTIONAL: bool;
 
-    /// Reads a line of a watch in the quickest way there is; `room` is for that only.
-    ///
-    /// # Errors
-    /// What is wrong with the JSON, or with the shape of the object.
-    fn read_line(line: &str, room: &mut String) -> serde_json::Result<WatchEvent<Self>>;
+    /// Reads an object like [`Deserialize`], in the quickest way there is.
+    fn read_quickly<'de, D: Deserializer<'de>>(input: D) -> Result<Self, D::Error>;
 
     /// What the object says.
     fn convert(self, converter: &mut Converter) -> (Event, Vec<Problem>);
 
-    /// The object's name. Its [`meta`](KubeResource::meta) need not know it.
+    /// The object's name; its [`meta`](KubeResource::meta) need not hold more than a version.
     fn object_name(&self) -> ObjectName;
-
-    /// The object's version. Its [`meta`](KubeResource::meta) need not know it.
-    fn object_version(&self) -> Option<&str>;
 
     /// The object of that name is gone.
     fn gone(name: ObjectName) -> Event;
@@ -80,8 +73,8 @@ macro_rules! followed {
             const RESOURCE: Resource = Resource::$resource;
             const OPTIONAL: bool = $optional;
 
-            fn read_line(line: &str, room: &mut String) -> serde_json::Result<WatchEvent<Self>> {
-                $read(line, room)
+            fn read_quickly<'de, D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+                $read(input)
             }
 
             fn convert(self, converter: &mut Converter) -> (Event, Vec<Problem>) {
@@ -91,10 +84,6 @@ macro_rules! followed {
 
             fn object_name(&self) -> ObjectName {
                 Self::name(self)
-            }
-
-            fn object_version(&self) -> Option<&str> {
-                Self::resource_version(self)
             }
 
             fn gone(name: ObjectName) -> Event {
@@ -116,7 +105,7 @@ followed!(
     NamespaceResourceScope,
     Services,
     Service,
-    line::read,
+    Deserialize::deserialize,
     |converter: &mut Converter, it| converter.service(&it),
     false
 );
@@ -128,7 +117,7 @@ followed!(
     NamespaceResourceScope,
     EndpointSlices,
     EndpointSlice,
-    line::read_slice,
+    EndpointSlice::deserialize_quickly,
     Converter::endpoint_slice,
     false
 );
@@ -140,7 +129,7 @@ followed!(
     ClusterResourceScope,
     Nodes,
     Node,
-    line::read,
+    Deserialize::deserialize,
     |converter: &mut Converter, it| converter.node(&it),
     false
 );
@@ -153,7 +142,7 @@ followed!(
     ClusterResourceScope,
     ServiceCidrs,
     ServiceCidr,
-    line::read,
+    Deserialize::deserialize,
     |converter: &mut Converter, it| converter.service_cidr(&it),
     true
 );

@@ -13,17 +13,17 @@ use std::time::Duration;
 
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
-use kube::Client;
 use kube::core::Status;
-use kube::runtime::watcher::{self, Config, Event as WatcherEvent, InitialListStrategy};
+use kube::runtime::watcher::{self, Config, Event as WatcherEvent, InitialListStrategy, watcher};
+use kube::{Api, Client};
 use tokio::time::Instant;
 
 use super::backoff::Backoff;
-use super::careful::Careful;
+use super::careful::{self, Careful};
 use super::error::SourceError;
-use super::list_watch::{Reading, list_watch};
 use super::outlet::{Closed, Outlet, Report};
 use super::pace::paced;
+use super::quick::Quick;
 use super::resource::Followed;
 use crate::model::Event;
 use crate::source::objects::Converter;
@@ -145,9 +145,12 @@ impl<T: Followed> Watch<T> {
         if self.lists_since.is_none() {
             config.initial_list_strategy = InitialListStrategy::StreamingList;
         }
-        let quick = self.careful_since.is_none();
-        let reading = if quick { Reading::Quick } else { Reading::Careful };
-        list_watch(self.client.clone(), config, reading)
+        if self.careful_since.is_some() {
+            watcher(Api::<Careful<T>>::all(self.client.clone()), config).boxed()
+        } else {
+            let events = watcher(Api::<Quick<T>>::all(self.client.clone()), config);
+            events.map(|event| event.map(careful::read)).boxed()
+        }
     }
 
     /// The next event. What is at hand is batched; before waiting, the batch is passed on.
@@ -167,7 +170,7 @@ impl<T: Followed> Watch<T> {
         };
         Ok(match event {
             Ok(Some(event)) => event.map_err(Failure::Watcher),
-            // The stream never ends; if it did, opening it again is right.
+            // `watcher` never ends; if it did, opening it again is right.
             Ok(None) => Err(Failure::Incomplete),
             Err(_) => Err(Failure::Stalled),
         })
@@ -284,7 +287,7 @@ impl<T: Followed> Watch<T> {
 /// Why a stream did not go on.
 #[derive(Debug)]
 enum Failure {
-    /// The stream says so.
+    /// `watcher` says so.
     Watcher(watcher::Error),
     /// The server ended a streaming list before its last bookmark.
     Incomplete,

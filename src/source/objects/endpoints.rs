@@ -1,10 +1,12 @@
-//! The endpoints of a slice: read by serde with it, or quickly and apart from it.
+//! The endpoints of a slice: read by serde from anything, or quickly from a text of JSON.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 use smallvec::SmallVec;
 
 use super::address::parse_ip;
@@ -96,8 +98,8 @@ impl Hint<'_> {
 }
 
 /// Endpoints as they are read one by one, and their texts.
-#[derive(Debug, Default)]
-pub(in crate::source) struct Endpoints {
+#[derive(Default)]
+pub(super) struct Endpoints {
     pub(super) list: Vec<Endpoint>,
     pub(super) texts: Texts,
 }
@@ -144,41 +146,50 @@ impl<'de> Visitor<'de> for EndpointsVisitor {
     }
 }
 
-/// What stands in place of a list of endpoints that was read apart from its slice.
-#[derive(Debug, Default)]
-pub(super) struct Marked(bool);
+/// Endpoints that were read quickly if that was possible.
+#[derive(Default)]
+pub(super) struct QuickEndpoints(Endpoints);
 
-impl Marked {
-    /// Whether the list was there and was read apart.
-    pub(super) fn is_there(&self) -> bool {
-        self.0
+impl From<QuickEndpoints> for Endpoints {
+    fn from(quick: QuickEndpoints) -> Self {
+        quick.0
     }
 }
 
-/// How the mark is written. A server that writes it itself has said nothing of endpoints.
-const MARK: &str = "read apart";
-
-impl<'de> Deserialize<'de> for Marked {
+impl<'de> Deserialize<'de> for QuickEndpoints {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        Text::deserialize(input).map(|text| Self(&*text == MARK))
+        input.deserialize_newtype_struct(RAW_VALUE, QuickVisitor).map(Self)
     }
 }
 
-/// Reads the endpoints of a slice from a line that is or has its JSON. `rest` becomes the same
-/// with a mark in their place. `None` if there are none, or if they are not as they should be.
-pub(in crate::source) fn read_apart(line: &str, rest: &mut String) -> Option<Endpoints> {
-    let (before, list) = line.split_at_checked(line.find(FIELD)? + FIELD.len())?;
-    let mut endpoints = Endpoints::with_room();
-    let after = read_list(list, &mut endpoints)?;
-    rest.clear();
-    for part in [before, "\"", MARK, "\"", after] {
-        rest.push_str(part);
-    }
-    Some(endpoints)
-}
+/// By this name serde_json knows [`RawValue`], and passes on a value as its text after it has
+/// checked that it is one. Others than serde_json's readers of text pass on the value itself, and
+/// so would serde_json if it knew another name.
+const RAW_VALUE: &str = "$serde_json::private::RawValue";
 
-/// What comes before the endpoints, as API servers write it.
-const FIELD: &str = "\"endpoints\":";
+struct QuickVisitor;
+
+impl<'de> Visitor<'de> for QuickVisitor {
+    type Value = Endpoints;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        EndpointsVisitor.expecting(f)
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, input: D) -> Result<Endpoints, D::Error> {
+        Endpoints::deserialize(input)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Endpoints, A::Error> {
+        let text = <&RawValue>::deserialize(MapAccessDeserializer::new(map))?.get();
+        let mut endpoints = Endpoints::with_room();
+        match read_list(text, &mut endpoints) {
+            Some(()) => Ok(endpoints),
+            // Only serde has words for what is wrong.
+            None => serde_json::from_str(text).map_err(A::Error::custom),
+        }
+    }
+}
 
 /// Endpoints of a small slice: for most, the list need not grow.
 const FIRST_ENDPOINTS: usize = 8;

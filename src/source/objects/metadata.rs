@@ -43,8 +43,7 @@ pub(super) struct SliceMetadata<'a> {
     pub(super) name: Option<Text<'a>>,
     #[serde(borrow)]
     pub(super) namespace: Option<Text<'a>>,
-    #[serde(borrow)]
-    pub(super) resource_version: Option<Text<'a>>,
+    pub(super) resource_version: Option<String>,
     #[serde(borrow, deserialize_with = "null_is_absent")]
     pub(super) labels: SliceLabels<'a>,
 }

@@ -30,11 +30,6 @@ impl Node {
     pub fn name(&self) -> ObjectName {
         object_name(&self.metadata)
     }
-
-    /// Its version, if it has one.
-    pub fn resource_version(&self) -> Option<&str> {
-        self.metadata.resource_version.as_deref()
-    }
 }
 
 /// `spec` of a Node.
@@ -97,11 +92,6 @@ impl ServiceCidr {
     /// Its name.
     pub fn name(&self) -> ObjectName {
         object_name(&self.metadata)
-    }
-
-    /// Its version, if it has one.
-    pub fn resource_version(&self) -> Option<&str> {
-        self.metadata.resource_version.as_deref()
     }
 }
 

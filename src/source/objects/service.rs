@@ -32,11 +32,6 @@ impl Service {
     pub fn name(&self) -> ObjectName {
         object_name(&self.metadata)
     }
-
-    /// Its version, if it has one.
-    pub fn resource_version(&self) -> Option<&str> {
-        self.metadata.resource_version.as_deref()
-    }
 }
 
 /// `spec` of a Service.
