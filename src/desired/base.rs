@@ -215,30 +215,26 @@ fn node_port_addresses(family: Family, settings: &Settings, look_up: bool) -> Ve
 /// Most frontends are addresses of the cluster without affinity. What the map told of them is all that
 /// has to be known.
 fn service_traffic(settings: &Settings) -> Vec<Vec<Statement>> {
-    let mut rules = vec![
-        vec![is_chosen(SERVED, WITH_ENDPOINTS), Statement::PriorityClear, special()],
-        vec![
-            is_chosen(SERVED, LOCAL_POLICY),
-            Statement::PriorityClear,
-            Statement::goto("external-local"),
-        ],
+    let then = |one, chain: Name| {
+        vec![is_chosen(SERVED, one), Statement::PriorityClear, Statement::goto(chain)]
+    };
+    let counts = FRONTEND_TREES[0].leaf_names().into_iter().zip(PLAIN.trailing_zeros()..);
+    let plain = counts.map(|(leaf, bit)| then(1 << bit, leaf.into()));
+    let special = [
+        then(LOCAL_POLICY, "external-local".into()),
+        then(WITH_ENDPOINTS, "special-traffic".into()),
     ];
     let mark = Statement::MarkSet(settings.masquerade_mark);
-    match &settings.local_detector {
-        _ if settings.masquerade_all => rules.push(vec![mark]),
-        Some(detector) => rules.push(vec![detector.not_local(), mark]),
-        None => {}
+    let mark = match &settings.local_detector {
+        _ if settings.masquerade_all => Some(vec![mark]),
+        Some(detector) => Some(vec![detector.not_local(), mark]),
+        None => None,
+    };
+    match mark {
+        // Only what is plain is a ClusterIP for sure.
+        Some(mark) => special.into_iter().chain([mark]).chain(plain).collect(),
+        None => plain.chain(special).collect(),
     }
-    let counts = FRONTEND_TREES[0].leaf_names().into_iter().zip(PLAIN.trailing_zeros()..);
-    rules.extend(counts.map(|(leaf, bit)| {
-        vec![is_chosen(SERVED, 1 << bit), Statement::PriorityClear, Statement::goto(leaf)]
-    }));
-    rules.push(vec![Statement::PriorityClear, special()]);
-    rules
-}
-
-fn special() -> Statement {
-    Statement::goto("special-traffic")
 }
 
 /// Finds out which of several things holds for the packet; goes on if none does.
