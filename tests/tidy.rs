@@ -177,3 +177,17 @@ fn all_ways_to_name_a_module_are_seen() {
         use crate::Type;";
     assert_eq!(used_modules(text), ["one", "two", "three", "four", "five"]);
 }
+
+/// `make test` names the tests to run, some of them in network namespaces: one name must not
+/// stand for a test of either kind.
+#[test]
+fn no_two_tests_have_one_name() {
+    let names = |folder: &str| -> Vec<_> {
+        let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+        files.filter(|name| name.to_string_lossy().ends_with(".rs")).collect()
+    };
+    let others = names("netlink-tests/tests");
+    assert!(others.len() > 10);
+    let twice: Vec<_> = names("tests").into_iter().filter(|name| others.contains(name)).collect();
+    assert!(twice.is_empty(), "{twice:?}");
+}
