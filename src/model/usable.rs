@@ -121,10 +121,9 @@ fn entries<'a>(
     port: &'a ServicePort,
     ipv4: bool,
 ) -> impl Iterator<Item = (Target, EndpointView<'a>)> {
-    relevant(slices, port, ipv4).flat_map(|(slice, port)| {
-        slice
-            .endpoints()
-            .map(move |endpoint| (Target { address: endpoint.address, port }, endpoint))
+    relevant(slices, port, ipv4).flat_map(move |(slice, port)| {
+        let endpoints = slice.endpoints().filter(move |it| it.address.is_ipv4() == ipv4);
+        endpoints.map(move |endpoint| (Target { address: endpoint.address, port }, endpoint))
     })
 }
 
