@@ -207,8 +207,10 @@ impl Walk {
         };
         show(self.client, &connect, &printed);
         show("node", "nft monitor trace", &trace.finish(node, address));
-        if conntrack_available() && !matches!(self.outcome, REFUSED | SILENCE) {
-            let flows = node.output("conntrack", &["-L", "-d", address]).ok();
+        if let Some(conntrack) = conntrack()
+            && !matches!(self.outcome, REFUSED | SILENCE)
+        {
+            let flows = node.output(conntrack, &["-L", "-d", address]).ok();
             show("node", &format!("conntrack -L -d {address}"), &flows);
         }
         let key = if self.to == NODE_PORT { "30080" } else { address };
@@ -376,8 +378,8 @@ fn unrouted() -> String {
         .to_owned()
 }
 
-fn conntrack_available() -> bool {
-    ["/usr/sbin/conntrack", "/sbin/conntrack"].iter().any(|path| fs::exists(path).unwrap())
+fn conntrack() -> Option<&'static str> {
+    ["/usr/sbin/conntrack", "/sbin/conntrack"].into_iter().find(|path| fs::exists(path).unwrap())
 }
 
 const INTRODUCTION: &str = "\
@@ -414,7 +416,7 @@ fn the_walk_throughs_are_as_documented() {
     page.push_str(&affinity());
     page.push_str(&unrouted());
     if std::env::var_os("UPDATE_DOCS").is_some() {
-        assert!(conntrack_available(), "install conntrack (apt-get install conntrack)");
+        assert!(conntrack().is_some(), "install conntrack (apt-get install conntrack)");
         fs::create_dir_all(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs")).unwrap();
         return fs::write(PAGE, page).unwrap();
     }
@@ -434,7 +436,7 @@ const WALKS_AT_ONCE: usize = 4;
 /// The lines without what varies.
 fn comparable(page: &str) -> Vec<String> {
     let is_flow = |line: &str| line.starts_with("tcp  ") || line.starts_with("node$ conntrack");
-    let lines = page.lines().filter(|line| conntrack_available() || !is_flow(line));
+    let lines = page.lines().filter(|line| conntrack().is_some() || !is_flow(line));
     lines.map(|line| without_ports(line, is_flow(line))).collect()
 }
 
