@@ -134,11 +134,11 @@ fn is_synced() -> bool {
 /// Resident memory now, and the most it has been.
 fn memory(process: &Process) -> String {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid())).unwrap();
-    let megabytes = |field: &str| {
+    let mebibytes = |field: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
         line.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1024.0
     };
-    format!("{:.1} MB, at most {:.1} MB", megabytes("VmRSS:"), megabytes("VmHWM:"))
+    format!("{:.1} MiB, at most {:.1} MiB", mebibytes("VmRSS:"), mebibytes("VmHWM:"))
 }
 
 fn node_in_a_zone() -> Value {
