@@ -36,7 +36,7 @@ impl EndpointChanges {
         zone: Option<&Arc<str>>,
     ) -> Option<Self> {
         let new = slices.get(position)?;
-        let ipv4 = new.endpoint(0)?.address.is_ipv4();
+        let ipv4 = new.endpoint(0).or(old.endpoint(0))?.address.is_ipv4();
         let of_family = slices.iter().filter(|slice| slice.is_of(ipv4));
         let mut before = std::iter::once(old).chain(of_family.clone());
         // Lists of ports are shared: the same list is the same memory.
@@ -195,6 +195,8 @@ mod tests {
         let unready = [endpoint(1, UNREADY), endpoint(2, READY)];
         check(&ready(&[1, 2]), &unready, &others, &[(1, false)]);
         check(&unready, &ready(&[1, 2]), &others, &[(1, true)]);
+        check(&ready(&[1]), &[], &others, &[(1, false)]);
+        check(&[], &ready(&[1]), &others, &[(1, true)]);
     }
 
     #[test]
@@ -228,7 +230,6 @@ mod tests {
         none(&few, &slice(&[endpoint(1, READY), endpoint(2, LOCAL)]), &other);
         none(&slice(&[endpoint(1, LOCAL), endpoint(2, READY)]), &more, &other);
         none(&few, &slice(&ready(&(10..30).collect::<Vec<_>>())), &other);
-        none(&few, &slice(&[]), &other);
         let mut hinted = slice(&[in_zone(1, "z1"), in_zone(2, "z1")]);
         let alone = EndpointSlice { endpoints: Vec::new(), ..other.clone() };
         none(&few, &hinted, &alone);

@@ -4,8 +4,6 @@
 //! such a failure the resource is read again with [`Careful`], which knows the name of what it
 //! could not read. It costs a tree of values for each object, so it is not the usual way.
 
-use std::borrow::Cow;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource as KubeResource;
 use kube::runtime::watcher::Event as WatcherEvent;
@@ -13,7 +11,7 @@ use serde::de::{Deserialize, Deserializer, Error as _};
 use serde_json::Value;
 
 use super::quick::Quick;
-use super::resource::Followed;
+use super::resource::{Followed, resource_of};
 use crate::model::{Event, ObjectName, Problem};
 use crate::source::objects::{Converter, object_name};
 
@@ -85,24 +83,7 @@ fn plain_metadata(object: &Value) -> Option<ObjectMeta> {
 }
 
 impl<T: Followed> KubeResource for Careful<T> {
-    type DynamicType = ();
-    type Scope = T::Scope;
-
-    fn kind(_: &()) -> Cow<'_, str> {
-        T::kind(&())
-    }
-
-    fn group(_: &()) -> Cow<'_, str> {
-        T::group(&())
-    }
-
-    fn version(_: &()) -> Cow<'_, str> {
-        T::version(&())
-    }
-
-    fn plural(_: &()) -> Cow<'_, str> {
-        T::plural(&())
-    }
+    resource_of!(T);
 
     fn meta(&self) -> &ObjectMeta {
         match self {

@@ -1,12 +1,10 @@
 //! An object as it is read unless the server is known to send some of the wrong shape.
 
-use std::borrow::Cow;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource as KubeResource;
 use serde::de::{Deserialize, Deserializer};
 
-use super::resource::Followed;
+use super::resource::{Followed, resource_of};
 
 /// An object that was read the quick way, which has fewer words for what is wrong.
 #[derive(Clone, Debug)]
@@ -19,24 +17,7 @@ impl<'de, T: Followed> Deserialize<'de> for Quick<T> {
 }
 
 impl<T: Followed> KubeResource for Quick<T> {
-    type DynamicType = ();
-    type Scope = T::Scope;
-
-    fn kind(_: &()) -> Cow<'_, str> {
-        T::kind(&())
-    }
-
-    fn group(_: &()) -> Cow<'_, str> {
-        T::group(&())
-    }
-
-    fn version(_: &()) -> Cow<'_, str> {
-        T::version(&())
-    }
-
-    fn plural(_: &()) -> Cow<'_, str> {
-        T::plural(&())
-    }
+    resource_of!(T);
 
     fn meta(&self) -> &ObjectMeta {
         self.0.meta()

@@ -36,6 +36,31 @@ pub(super) trait Followed:
     fn invalid(name: ObjectName) -> Event;
 }
 
+/// What a wrapper of objects of `$object` says of their resource in its [`KubeResource`].
+macro_rules! resource_of {
+    ($object:ident) => {
+        type DynamicType = ();
+        type Scope = $object::Scope;
+
+        fn kind(_: &()) -> std::borrow::Cow<'_, str> {
+            $object::kind(&())
+        }
+
+        fn group(_: &()) -> std::borrow::Cow<'_, str> {
+            $object::group(&())
+        }
+
+        fn version(_: &()) -> std::borrow::Cow<'_, str> {
+            $object::version(&())
+        }
+
+        fn plural(_: &()) -> std::borrow::Cow<'_, str> {
+            $object::plural(&())
+        }
+    };
+}
+pub(super) use resource_of;
+
 /// Implements [`KubeResource`] and [`Followed`], which differ only in words.
 macro_rules! followed {
     ($type:ident, $kind:literal, $group:literal, $plural:literal, $scope:ident,
