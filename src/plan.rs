@@ -161,14 +161,7 @@ impl Changes {
 
     fn add_patch(&mut self, layouts: &Layouts, key: &Key, old: &KeptFragment, patch: &Patch) {
         let layout = layouts.of(key.family());
-        for bit in bits(old.sets() ^ patch.sets) {
-            let role = layout.role_of(key.kind(), bit);
-            let Some(set) = self.set(layout, key, role) else { continue };
-            match patch.sets >> bit & 1 == 1 {
-                true => set.added.push(member(key, role, bit, old.label())),
-                false => set.deleted.push(Element::new(elements::value_of(key))),
-            }
-        }
+        self.add_memberships(layout, key, [old.sets(), patch.sets], (old.label(), false));
         let Some(set) = self.set(layout, key, Role::Slot(0)) else { return };
         let frontend = elements::value_of(key);
         let removed = patch.length..old.len(false);
@@ -184,19 +177,8 @@ impl Changes {
     /// Adds what leads from `old` to `new` under `key`.
     fn add(&mut self, layouts: &Layouts, key: &Key, old: &Fragment, new: &Fragment) {
         let layout = layouts.of(key.family());
-        let relabelled = if old.label == new.label { 0 } else { old.sets & new.sets };
-        for bit in bits(old.sets | new.sets) {
-            let (was, is) = (old.sets >> bit & 1 == 1, new.sets >> bit & 1 == 1);
-            let replaced = is_labelled(key.kind(), bit) && relabelled >> bit & 1 == 1;
-            let role = layout.role_of(key.kind(), bit);
-            let Some(set) = self.set(layout, key, role) else { continue };
-            if was && (!is || replaced) {
-                set.deleted.push(Element::new(elements::value_of(key)));
-            }
-            if is && (!was || replaced) {
-                set.added.push(member(key, role, bit, new.label.as_ref()));
-            }
-        }
+        let label = (new.label.as_ref(), old.label != new.label);
+        self.add_memberships(layout, key, [old.sets, new.sets], label);
         match *key {
             Key::Session { protocol, session, .. } => {
                 self.add_session(layout, key, (protocol, session), [old, new]);
@@ -213,6 +195,31 @@ impl Changes {
                 }
                 self.add_ranges(layout, key, [&old.ranges, &new.ranges]);
                 self.add_sessions_of(layout, key, [old, new]);
+            }
+        }
+    }
+
+    /// Adds what leads from some bits to others; also the label and whether it is another.
+    fn add_memberships(
+        &mut self,
+        layout: &Layout,
+        key: &Key,
+        [old, new]: [u64; 2],
+        (label, is_other): (Option<&Arc<str>>, bool),
+    ) {
+        for bit in bits(old | new) {
+            let (was, is) = (old >> bit & 1 == 1, new >> bit & 1 == 1);
+            let replaced = is_other && was && is && is_labelled(key.kind(), bit);
+            if was == is && !replaced {
+                continue;
+            }
+            let role = layout.role_of(key.kind(), bit);
+            let Some(set) = self.set(layout, key, role) else { continue };
+            if was {
+                set.deleted.push(Element::new(elements::value_of(key)));
+            }
+            if is {
+                set.added.push(member(key, role, bit, label));
             }
         }
     }

@@ -25,7 +25,9 @@ use crate::kernel::{
     CommitError, Committed, Contents, ElementRead, Generation, Kernel, Nftables, ReadError, Writer,
 };
 use crate::model::{Event, Resource};
-use crate::nft::{ElementData, ElementView, Operation, TableRef, Transaction, Value};
+use crate::nft::{
+    ElementData, ElementView, Operation, SetData, TableRef, Transaction, Type, Value,
+};
 use crate::observe::Observe;
 use crate::run::Run;
 use crate::source::objects::Converter;
@@ -272,7 +274,8 @@ fn added(transaction: &Transaction, from: u32) -> Vec<Ipv4Addr> {
     let mut added = Vec::new();
     for operation in &transaction.operations {
         let Operation::AddElements(_, set, elements) = operation else { continue };
-        if !set.name.ends_with("endpoints") {
+        let Some(SetData::Values(types)) = &set.data else { continue };
+        if types.first() != Some(&Type::Ipv4Addr) {
             continue;
         }
         let data = elements.iter().filter_map(|element| match &element.data {

@@ -224,13 +224,7 @@ fn service_traffic(settings: &Settings) -> Vec<Vec<Statement>> {
         then(LOCAL_POLICY, "external-local".into()),
         then(WITH_ENDPOINTS, "special-traffic".into()),
     ];
-    let mark = Statement::MarkSet(settings.masquerade_mark);
-    let mark = match &settings.local_detector {
-        _ if settings.masquerade_all => Some(vec![mark]),
-        Some(detector) => Some(vec![detector.not_local(), mark]),
-        None => None,
-    };
-    match mark {
+    match mark_to_cluster_ip(settings) {
         // Only what is plain is a ClusterIP for sure.
         Some(mark) => special.into_iter().chain([mark]).chain(plain).collect(),
         None => plain.chain(special).collect(),
@@ -249,17 +243,24 @@ fn is_chosen(bits: u64, one: u64) -> Statement {
 }
 
 fn special_traffic(settings: &Settings) -> Vec<Vec<Statement>> {
-    let mut rules = Vec::new();
-    let cluster_ip = || Statement::in_set(&[Selector::Daddr], "cluster-ips");
-    let mark = || Statement::MarkSet(settings.masquerade_mark);
+    let cluster_ip = Statement::in_set(&[Selector::Daddr], "cluster-ips");
+    let to_cluster_ip = mark_to_cluster_ip(settings).map(|mark| [vec![cluster_ip], mark].concat());
+    let mark = Statement::MarkSet(settings.masquerade_mark);
+    let others = [
+        vec![Statement::in_set(FRONTEND, "masquerade-ips"), mark],
+        vec![Statement::goto(FRONTEND_TREES[0].root)],
+    ];
+    to_cluster_ip.into_iter().chain(others).collect()
+}
+
+/// Marks what is to be masqueraded of the packets to a ClusterIP; `None` if that is nothing.
+fn mark_to_cluster_ip(settings: &Settings) -> Option<Vec<Statement>> {
+    let mark = Statement::MarkSet(settings.masquerade_mark);
     match &settings.local_detector {
-        _ if settings.masquerade_all => rules.push(vec![cluster_ip(), mark()]),
-        Some(detector) => rules.push(vec![cluster_ip(), detector.not_local(), mark()]),
-        None => {}
+        _ if settings.masquerade_all => Some(vec![mark]),
+        Some(detector) => Some(vec![detector.not_local(), mark]),
+        None => None,
     }
-    rules.push(vec![Statement::in_set(FRONTEND, "masquerade-ips"), mark()]);
-    rules.push(vec![Statement::goto(FRONTEND_TREES[0].root)]);
-    rules
 }
 
 fn nodeport_traffic(settings: &Settings) -> Vec<Vec<Statement>> {

@@ -31,7 +31,6 @@ pub use patch::Patch;
 pub use serving::{ServingChange, Targets};
 pub use source_ranges::Range;
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -205,8 +204,8 @@ impl Desired {
         self.excluded.remove(name);
     }
 
-    /// The timeouts that services with session affinity have, in seconds.
-    pub fn affinity_timeouts(&self) -> BTreeSet<u32> {
+    /// The timeouts that services with session affinity have, in seconds, ascending.
+    pub fn affinity_timeouts(&self) -> impl Iterator<Item = u32> {
         self.timeouts.all()
     }
 

@@ -1,6 +1,6 @@
 //! How long services with session affinity remember their clients: what each is granted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use ahash::HashMap;
@@ -52,9 +52,9 @@ impl GrantedTimeouts {
         self.by_service.get(service).copied()
     }
 
-    /// All timeouts that services have.
-    pub(super) fn all(&self) -> BTreeSet<u32> {
-        self.services.keys().copied().collect()
+    /// All timeouts that services have, ascending.
+    pub(super) fn all(&self) -> impl Iterator<Item = u32> {
+        self.services.keys().copied()
     }
 }
 
@@ -72,9 +72,9 @@ mod tests {
         timeouts.ask(&service(1), Some(60));
         timeouts.ask(&service(2), Some(60));
         timeouts.ask(&service(1), Some(90));
-        assert_eq!(timeouts.all(), [60, 90].into());
+        assert_eq!(Vec::from_iter(timeouts.all()), [60, 90]);
         timeouts.ask(&service(2), None);
-        assert_eq!((timeouts.all(), timeouts.of(&service(2))), ([90].into(), None));
+        assert_eq!((Vec::from_iter(timeouts.all()), timeouts.of(&service(2))), (vec![90], None));
     }
 
     #[test]

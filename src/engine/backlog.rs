@@ -34,13 +34,7 @@ impl Backlog {
         services: impl Iterator<Item = (ObjectName, Extent)>,
     ) {
         for (name, extent) in services {
-            let is_new = match self.waiting.get_mut(&name) {
-                Some(known) => {
-                    known.add(extent);
-                    false
-                }
-                None => self.waiting.insert(name.clone(), extent).is_none(),
-            };
+            let is_new = extent.join(&mut self.waiting, name.clone());
             if is_new || lane == Lane::Fast {
                 self.queues[lane as usize].push_back(name);
             }

@@ -100,6 +100,7 @@ fn is_read_by_keys<K: Kernel>(
         let set = contents.sets.iter().find(|set| set.name == placed.set.name)?;
         usize::try_from(set.elements?).ok()
     };
+    // To ask for the generation alone would count as knowing what others committed until then.
     let is_whole = found.is_some()
         && kernel
             .read_table(&table)?

@@ -1,5 +1,7 @@
 //! What events touched, and how much of it.
 
+use std::collections::hash_map::Entry;
+
 use ahash::HashMap;
 
 use super::{EndpointChanges, ObjectName};
@@ -27,17 +29,26 @@ pub enum Extent {
 impl Touched {
     /// Notes that so much of a service is touched.
     pub fn add(&mut self, service: ObjectName, extent: Extent) {
-        use std::collections::hash_map::Entry;
-        match self.services.entry(service) {
-            Entry::Occupied(mut known) => known.get_mut().add(extent),
-            Entry::Vacant(vacant) => _ = vacant.insert(extent),
-        }
+        extent.join(&mut self.services, service);
     }
 }
 
 impl Extent {
-    /// Adds what is touched later.
-    pub fn add(&mut self, later: Self) {
+    /// Adds it to what is touched of several services; whether nothing of this one was.
+    pub fn join(self, services: &mut HashMap<ObjectName, Self>, service: ObjectName) -> bool {
+        match services.entry(service) {
+            Entry::Occupied(mut known) => {
+                known.get_mut().add(self);
+                false
+            }
+            Entry::Vacant(vacant) => {
+                vacant.insert(self);
+                true
+            }
+        }
+    }
+
+    fn add(&mut self, later: Self) {
         let both = match (std::mem::replace(self, Self::Whole), later) {
             (Self::Endpoints(mut known), Self::Endpoints(later)) => {
                 known.add(&later).then_some(known)

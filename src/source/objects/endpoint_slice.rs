@@ -12,7 +12,9 @@ use smallvec::SmallVec;
 
 use super::converter::{Converter, Findings, MAX_LABEL, family};
 use super::endpoints::{Endpoint, Endpoints, FirstAddress, QuickEndpoints};
-use super::metadata::{SERVICE_NAME, SliceMetadata, few_objects, null_is_absent, object};
+use super::metadata::{
+    SERVICE_NAME, SliceMetadata, few_objects, full_name, null_is_absent, object,
+};
 use super::text::{Span, Text, Texts};
 use crate::model::{self, Conditions, ObjectName};
 
@@ -42,10 +44,7 @@ struct EndpointPort {
 impl EndpointSlice {
     /// Namespace and name.
     pub fn name(&self) -> ObjectName {
-        match (self.texts.at(self.namespace), self.texts.at(self.name)) {
-            ("", name) => ObjectName::cluster_scoped(name),
-            (namespace, name) => ObjectName::namespaced(namespace, name),
-        }
+        full_name(self.texts.at(self.namespace), self.texts.at(self.name))
     }
 
     /// Moves it to a namespace, whatever it said itself.
@@ -53,7 +52,8 @@ impl EndpointSlice {
         self.namespace = self.texts.add(namespace);
     }
 
-    /// The name in full, of the slice or of another object of its namespace.
+    /// The name in full, of the slice or of another object of its namespace: as [`full_name`], but
+    /// put together among the texts, which have room for it.
     fn name_beside(&mut self, name: Span) -> ObjectName {
         match self.namespace.is_empty() {
             true => ObjectName::written(self.texts.at(name)),

@@ -28,10 +28,15 @@ const KEPT_LABELS: [&str; 4] = [SERVICE_NAME, SERVICE_PROXY_NAME, HEADLESS, ZONE
 
 /// The model's name of an object: `namespace/name`, or `name` if it has no namespace.
 pub fn object_name(metadata: &ObjectMeta) -> ObjectName {
-    let name = metadata.name.as_deref().unwrap_or_default();
-    match metadata.namespace.as_deref() {
-        None | Some("") => ObjectName::cluster_scoped(name),
-        Some(namespace) => ObjectName::namespaced(namespace, name),
+    let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
+    full_name(namespace.unwrap_or_default(), name.unwrap_or_default())
+}
+
+/// The model's name of an object of a namespace, or of none if that is empty.
+pub(super) fn full_name(namespace: &str, name: &str) -> ObjectName {
+    match namespace {
+        "" => ObjectName::cluster_scoped(name),
+        namespace => ObjectName::namespaced(namespace, name),
     }
 }
 
