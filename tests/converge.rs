@@ -7,18 +7,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 #![allow(clippy::wildcard_enum_match_arm)]
 
-use std::collections::BTreeMap;
+mod tables;
+
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
 use deltaproxy::cli::{Summary, converge};
-use deltaproxy::config::Routing;
-use deltaproxy::desired::affinity::Affinity;
+use deltaproxy::desired::Key;
 use deltaproxy::desired::elements::value_of;
-use deltaproxy::desired::{Fragment, KeptFragment, Key};
-use deltaproxy::diff::Keep;
-use deltaproxy::engine::{Blame, Engine, read_back};
+use deltaproxy::engine::{Blame, read_back};
 use deltaproxy::kernel::{
     CommitError, Committed, Contents, ElementRead, Fake, Generation, Kernel, ReadError,
 };
@@ -27,9 +25,10 @@ use deltaproxy::model::{
     Resource, Service, ServicePort, TrafficPolicy,
 };
 use deltaproxy::nft::{
-    Element, ElementView, Family, Name, Operation, TableFlags, TableRef, Transaction, Value,
+    Element, ElementView, Family, Name, Operation, TableRef, Transaction, Value,
 };
 use proptest::prelude::*;
+use tables::{config, contents, engine, from_scratch, settle};
 
 fn port(number: u16) -> NonZeroU16 {
     NonZeroU16::new(number).unwrap()
@@ -141,103 +140,8 @@ prop_compose! {
     }
 }
 
-/// As many cases of each test as `PROPTEST_CASES` says, or few.
-fn config() -> ProptestConfig {
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
-    ProptestConfig { cases: cases.unwrap_or(48), ..ProptestConfig::default() }
-}
-
-fn engine() -> Engine {
-    Engine::new(Routing::default(), TableFlags::default())
-}
-
 fn listed() -> [Event; 3] {
     [Resource::Services, Resource::EndpointSlices, Resource::Nodes].map(Event::Listed)
-}
-
-/// Commits what differs, in transactions of at most `max_batch` bytes.
-fn settle(engine: &mut Engine, kernel: &mut Fake, max_batch: usize) {
-    while let Some(step) = engine.next_step(max_batch) {
-        kernel.commit(&step.transaction).expect("the kernel accepts every transaction");
-        engine.committed(step);
-    }
-    assert!(engine.is_settled());
-}
-
-/// What both tables hold, slots in no particular order, and sessions by what they say instead of
-/// their numbers.
-fn contents(kernel: &mut Fake) -> BTreeMap<String, String> {
-    let found = read_back(kernel, engine().layouts()).expect("the tables can be read");
-    let mut fragments = BTreeMap::new();
-    for found in found {
-        assert!(found.contents.is_some() && found.cleanup.is_empty());
-        fragments.extend(found.fragments);
-    }
-    let fragments: BTreeMap<Key, Fragment> =
-        fragments.iter().map(|(key, kept)| (*key, sorted(kept))).collect();
-    let mut texts = BTreeMap::new();
-    for (key, fragment) in &fragments {
-        let name = match key {
-            Key::Session { .. } => format!("session {}", session_text(fragment)),
-            _ => format!("{key:?}"),
-        };
-        let is_new = texts.insert(name.clone(), fragment_text(&fragments, key, fragment)).is_none();
-        assert!(is_new || matches!(key, Key::Session { .. }), "{name} is there twice");
-    }
-    texts
-}
-
-/// The fragment without the order of its slots and the numbers in them, each of which stands for
-/// one endpoint.
-fn sorted(kept: &KeptFragment) -> Fragment {
-    let mut fragment = Fragment::restore(kept);
-    assert!(fragment.slots.iter().chain(&fragment.local_slots).all(Option::is_some));
-    if let Some(Affinity::Session { ids, .. }) = fragment.affinity.as_deref_mut() {
-        let mut numbers = ids.to_vec();
-        numbers.sort_unstable();
-        numbers.dedup();
-        assert_eq!(numbers.len(), fragment.slots.len(), "each endpoint has a number of its own");
-        assert!(numbers.iter().all(|number| *number > 0));
-        *ids = Box::default();
-    }
-    fragment.slots.sort();
-    fragment.local_slots.sort();
-    fragment
-}
-
-fn session_text(fragment: &Fragment) -> String {
-    let Some(Affinity::Session { timeout, .. }) = fragment.affinity.as_deref() else {
-        panic!("{fragment:?} is no session");
-    };
-    assert!(*timeout > 0 && !fragment.slots.is_empty());
-    let Fragment { sets, label, slots, .. } = fragment;
-    format!("{label:?} {sets:x} {timeout} s {slots:?}")
-}
-
-fn fragment_text(fragments: &BTreeMap<Key, Fragment>, key: &Key, fragment: &Fragment) -> String {
-    let sessions = match fragment.affinity.as_deref() {
-        Some(Affinity::Frontend(sessions)) => *sessions,
-        Some(Affinity::Session { .. }) => return String::new(),
-        None => [None; 2],
-    };
-    let protocol = match key {
-        Key::Frontend { protocol, .. } | Key::NodePort { protocol, .. } => *protocol,
-        _ => Protocol::Tcp,
-    };
-    let sessions = sessions.map(|session| {
-        let session = Key::Session { family: key.family(), protocol, session: session? };
-        Some(session_text(fragments.get(&session).expect("a frontend's session is there")))
-    });
-    let fragment = Fragment { affinity: None, ..fragment.clone() };
-    format!("{fragment:?} {sessions:?}")
-}
-
-/// What a daemon that starts now with these events would write.
-fn from_scratch(events: &[Event]) -> BTreeMap<String, String> {
-    let (mut engine, mut kernel) = (engine(), Fake::new());
-    engine.apply(events.to_vec());
-    settle(&mut engine, &mut kernel, usize::MAX);
-    contents(&mut kernel)
 }
 
 /// Somebody else empties a set, removes a chain's rules or the whole table.
@@ -258,7 +162,7 @@ fn tamper(kernel: &mut Fake, number: u8) {
 }
 
 proptest! {
-    #![proptest_config(config())]
+    #![proptest_config(config(48))]
 
     #[test]
     fn updates_one_by_one_end_where_a_fresh_start_ends(

@@ -1,23 +1,22 @@
 //! Endpoints that come and go one by one lead to the same tables as placing all of them anew.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+#![allow(clippy::wildcard_enum_match_arm)]
 
-use std::collections::BTreeMap;
+mod tables;
+
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use deltaproxy::config::Routing;
-use deltaproxy::desired::{Fragment, Key};
-use deltaproxy::diff::Keep;
 use deltaproxy::engine::{Engine, read_back};
-use deltaproxy::kernel::{Fake, Kernel};
+use deltaproxy::kernel::Fake;
 use deltaproxy::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Service,
     ServicePort, TrafficPolicy,
 };
-use deltaproxy::nft::TableFlags;
 use proptest::prelude::*;
+use tables::{config, contents, engine, from_scratch, settle};
 
 /// One edit of one slice, or of the node.
 #[derive(Clone, Debug)]
@@ -116,36 +115,17 @@ struct Daemon {
 
 impl Daemon {
     fn new() -> Self {
-        let engine = Engine::new(Routing::default(), TableFlags::default());
-        Self { engine, kernel: Fake::new() }
+        Self { engine: engine(), kernel: Fake::new() }
     }
 
     fn apply(&mut self, events: impl IntoIterator<Item = Event>) {
         self.engine.apply(events);
-        while let Some(step) = self.engine.next_step(usize::MAX) {
-            self.kernel.commit(&step.transaction).unwrap();
-            self.engine.committed(step);
-        }
-        assert!(self.engine.is_settled());
-    }
-
-    /// What the tables hold, slots in no particular order.
-    fn contents(&mut self) -> BTreeMap<Key, Fragment> {
-        let found = read_back(&mut self.kernel, self.engine.layouts()).unwrap();
-        let fragments = found.into_iter().flat_map(|found| found.fragments);
-        let sorted = fragments.map(|(key, kept)| {
-            let mut fragment = Fragment::restore(&kept);
-            assert!(fragment.slots.iter().chain(&fragment.local_slots).all(Option::is_some));
-            fragment.slots.sort();
-            fragment.local_slots.sort();
-            (key, fragment)
-        });
-        sorted.collect()
+        settle(&mut self.engine, &mut self.kernel, usize::MAX);
     }
 
     /// Another one takes over what this one leaves.
     fn restart(&mut self, events: impl IntoIterator<Item = Event>) {
-        self.engine = Engine::new(Routing::default(), TableFlags::default());
+        self.engine = engine();
         self.engine.apply(events);
         let found = read_back(&mut self.kernel, self.engine.layouts()).unwrap();
         self.engine.observe(found);
@@ -158,7 +138,7 @@ fn policy() -> impl Strategy<Value = TrafficPolicy> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(config(96))]
 
     #[test]
     fn one_by_one_comes_to_the_same_as_all_at_once(
@@ -210,8 +190,6 @@ proptest! {
             }
             daemon.apply(events);
         }
-        let mut anew = Daemon::new();
-        anew.apply(all(&slices, &zone));
-        prop_assert_eq!(daemon.contents(), anew.contents());
+        prop_assert_eq!(contents(&mut daemon.kernel), from_scratch(&all(&slices, &zone)));
     }
 }
