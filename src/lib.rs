@@ -39,6 +39,7 @@ pub mod netlink;
 pub mod nft;
 pub mod observe;
 pub mod plan;
+pub mod ruleset;
 pub mod run;
 pub mod schedule;
 pub mod source;

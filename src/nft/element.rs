@@ -204,13 +204,11 @@ fn write_field_text(f: &mut fmt::Formatter<'_>, kind: Type, bytes: &[u8]) -> fmt
     }
 }
 
-/// A packet priority: its upper and lower half in hexadecimal, `1:8003`. nft 1.0.6 cannot load what
-/// it prints for those with an upper half of 0.
+/// A packet priority: its upper and lower half in hexadecimal, `1:8003`.
 pub(super) fn write_class_id(f: &mut fmt::Formatter<'_>, id: u32) -> fmt::Result {
     match (id >> 16, id & 0xffff) {
         (0, 0) => f.write_str("none"),
         (0xffff, 0xffff) => f.write_str("root"),
-        (0, minor) => write!(f, ":{minor:x}"),
         (major, minor) => write!(f, "{major:x}:{minor:x}"),
     }
 }

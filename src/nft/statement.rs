@@ -216,7 +216,10 @@ impl Statement {
             }
             Self::Compare { selector, negated, value } => {
                 write_key(f, &[*selector], family)?;
-                write!(f, " {}{value}", if *negated { "!= " } else { "" })
+                // After a mask, nft prints the operator of equality too.
+                let is_masked = matches!(selector, Selector::PriorityBits(_));
+                let equal = if is_masked { "== " } else { "" };
+                write!(f, " {}{value}", if *negated { "!= " } else { equal })
             }
             Self::CtStateNotNew => f.write_str("ct state != new"),
             Self::CtStatusDnat => f.write_str("ct status dnat"),

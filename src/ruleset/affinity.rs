@@ -1,0 +1,178 @@
+//! The chains that send a client to the endpoint it had before.
+//!
+//! A service port with session affinity has a list of its own, a *session*: a frontend leads to
+//! `SSSS:TTFS`, where `SSSS` is the session and `TT` the timeout. A known client is looked up before
+//! anything is drawn; for a new one an endpoint is drawn and remembered. If the endpoint is gone,
+//! the client is forgotten and another endpoint is drawn. So a connection takes as many steps with
+//! three endpoints as with thousands, and changes are elements without verdicts.
+//!
+//! A packet that reads one set before a commit and the next one after it may find no endpoint. Then
+//! it draws once more, and at last goes on as if it were for no service.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::base::{ChainSpec, compare};
+use super::number::{ENDPOINT_BIT, SESSION_BITS, SIZE_BITS, SizeClass, TIMEOUT_BITS, Timeout};
+use super::sets::SetId;
+use crate::nft::{DecodedRule, DynsetOperation, Expr, Name, Selector, Statement, Verdict};
+
+/// The chain for packets to frontends with session affinity.
+pub(super) const AFFINITY: &str = "affinity";
+
+/// Timeouts in seconds by their numbers.
+pub type Timeouts = BTreeMap<Timeout, u32>;
+
+const SESSION: Selector = Selector::PriorityBits(SESSION_BITS);
+
+/// How often a chain of draws is jumped to, which keeps the table short.
+const JUMPS: usize = 4;
+
+/// The chains, each after those that it refers to.
+pub(super) fn chains(timeouts: &Timeouts) -> Vec<ChainSpec> {
+    let powers = || SizeClass::LARGEST_SESSION.powers();
+    let draws = powers().map(|size| draw_for(size, size.most()));
+    let again = jumps("affinity-draw-of-many");
+    let exact = SizeClass::exact().map(|size| draw_for(size, size.most()));
+    let half = powers().map(|size| draw_for(size, size.most() / 2));
+    let draw = exact.chain(jumps("affinity-draw-4-times")).chain(half).chain([vec![draw(1)]]);
+    let mut chains = vec![
+        ChainSpec::new("affinity-draw-of-many", draws),
+        ChainSpec::new("affinity-draw-4-times", again),
+        ChainSpec::new("affinity-draw", draw)
+            .with_comment("draws an endpoint: SSSS:TTFS becomes SSSS:EEEE, EEEE from 8001"),
+        ChainSpec::new("affinity-forget", forget())
+            .with_comment("the endpoint is gone: back to SSSS:TTFS, to draw another"),
+    ];
+    chains.extend(timeouts.values().flat_map(|seconds| timeout_chains(*seconds)));
+    let dispatch = timeouts.iter().map(|(timeout, seconds)| {
+        vec![compare(TIMEOUT_BITS, timeout.bits()), Statement::goto(chain_of(*seconds))]
+    });
+    let chain = ChainSpec::new(AFFINITY, dispatch);
+    chains.push(chain.with_comment("SSSS:TTFS is session SSSS with timeout TT"));
+    chains
+}
+
+/// The timeouts for which a table has chains, from the rules of the chain `affinity`.
+pub fn timeouts_of<'a>(rules: impl Iterator<Item = &'a DecodedRule>) -> Timeouts {
+    let timeout = |rule: &DecodedRule| match rule.exprs.as_slice() {
+        [.., Expr::Cmp { value, .. }, Expr::Verdict(Verdict::Goto(chain))] => {
+            let bits = u32::from_ne_bytes(value.as_slice().try_into().ok()?);
+            Some((Timeout::from_bits(bits)?, seconds_of(chain)?))
+        }
+        _ => None,
+    };
+    rules.filter(|rule| rule.chain == AFFINITY).filter_map(timeout).collect()
+}
+
+fn chain_of(seconds: u32) -> Name {
+    format!("affinity-{seconds}s").into()
+}
+
+fn seconds_of(chain: &str) -> Option<u32> {
+    let seconds = chain.strip_prefix("affinity-")?.strip_suffix('s')?.parse().ok()?;
+    (chain_of(seconds) == chain).then_some(seconds)
+}
+
+fn timeout_chains(seconds: u32) -> [ChainSpec; 3] {
+    let name = chain_of(seconds);
+    let [known, new] = ["known", "new"].map(|part| Name::from(format!("{name}-{part}")));
+    let remember = || Statement::Element {
+        operation: DynsetOperation::Update,
+        set: SetId::AffinityClients.name().into(),
+        key: client(),
+        data: Some(Selector::Priority),
+        timeout: Some(Duration::from_secs(seconds.into())),
+    };
+    let look_up =
+        || Statement::PriorityMap { key: client(), map: SetId::AffinityClients.name().into() };
+    let translate = || {
+        let key = vec![Selector::L4Proto, Selector::Priority];
+        Statement::DnatMap { key, map: SetId::AffinityEndpoints.name().into() }
+    };
+    let give_up = || vec![Statement::goto("affinity-forget")];
+    [
+        ChainSpec::new(known.clone(), [vec![remember()], vec![translate()], give_up()]),
+        // Another packet of the client may have drawn at the same time: the first element stays.
+        ChainSpec::new(
+            new.clone(),
+            [
+                vec![Statement::jump("affinity-draw")],
+                vec![remember()],
+                vec![look_up()],
+                vec![translate()],
+                give_up(),
+            ],
+        ),
+        ChainSpec::new(
+            name,
+            [
+                vec![look_up(), Statement::jump(known)],
+                vec![Statement::jump(new.clone())],
+                vec![Statement::jump(new)],
+            ],
+        ),
+    ]
+}
+
+fn forget() -> [Vec<Statement>; 2] {
+    let delete = Statement::Element {
+        operation: DynsetOperation::Delete,
+        set: SetId::AffinityClients.name().into(),
+        key: client(),
+        data: Some(Selector::Priority),
+        timeout: None,
+    };
+    let (key, map) = (vec![SESSION], SetId::AffinityLists.name().into());
+    [vec![delete], vec![Statement::PriorityMap { key, map }]]
+}
+
+/// The key of `affinity-clients`.
+fn client() -> Vec<Selector> {
+    vec![SESSION, Selector::Saddr]
+}
+
+/// Draws again, and returns once an endpoint is drawn.
+fn jumps(chain: &'static str) -> impl Iterator<Item = Vec<Statement>> {
+    let is_drawn = vec![compare(ENDPOINT_BIT, ENDPOINT_BIT), Statement::Verdict(Verdict::Return)];
+    (0..JUMPS).flat_map(move |_| [vec![Statement::jump(chain)], is_drawn.clone()])
+}
+
+fn draw_for(size: SizeClass, modulus: u32) -> Vec<Statement> {
+    let size = compare(ENDPOINT_BIT | SIZE_BITS, size.bits());
+    vec![size, draw(modulus), Statement::Verdict(Verdict::Return)]
+}
+
+fn draw(modulus: u32) -> Statement {
+    let key = vec![SESSION, Selector::Random(modulus)];
+    Statement::PriorityMap { key, map: SetId::AffinitySlots.name().into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nft::{Family, Rule};
+
+    #[test]
+    fn timeouts_are_read_from_the_rules_that_were_written() {
+        let timeouts: Timeouts =
+            [(1, 10_800), (7, 60)].map(|(n, secs)| (Timeout::new(n).unwrap(), secs)).into();
+        let decoded = |rule: &Rule| DecodedRule {
+            chain: rule.chain.to_string(),
+            handle: 0,
+            exprs: rule.lower(Family::Ip).unwrap(),
+            comment: None,
+        };
+        let chains = chains(&timeouts);
+        let rules: Vec<_> = chains.iter().flat_map(|spec| &spec.rules).map(decoded).collect();
+        assert_eq!(timeouts_of(rules.iter()), timeouts);
+    }
+
+    #[test]
+    fn only_names_of_timeouts_are_taken_for_such() {
+        assert_eq!(seconds_of("affinity-10800s"), Some(10_800));
+        for name in ["affinity-clients", "affinity-010s", "affinity-s", "affinity-+1s"] {
+            assert_eq!(seconds_of(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! Chains and rules that depend on settings only, never on services.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use super::affinity::{self, Timeouts};
+use super::draw;
+use super::element::Unserved;
+use super::number::{AFFINITY, LOCAL, MASQUERADE};
+use super::sets::{NODE_PORT, SERVICE, SetId, TableSets};
+use crate::nft::{
+    Chain, ChainType, Family, Hook, HookPoint, Name, Operand, Rule, Selector, Set, Statement,
+    Verdict,
+};
+
+/// What the fixed rules of one table depend on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The bit of the packet mark that requests masquerade; the only bit that is changed.
+    pub masquerade_mark: u32,
+    /// Masquerade all traffic to cluster IPs.
+    pub masquerade_all: bool,
+    /// Tells packets from pods from others; `None` if that is not possible.
+    pub local_detector: Option<LocalDetector>,
+    /// Node ports are open on every local address, not only on those in `nodeport-ips`.
+    pub node_ports_everywhere: bool,
+    /// Ranges that cluster IPs are allocated from, of this family.
+    pub service_cidrs: Vec<(IpAddr, u8)>,
+    /// How many seconds services with session affinity remember a client.
+    pub timeouts: Timeouts,
+}
+
+/// What makes a packet one from a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LocalDetector {
+    /// Its source is in this range of the table's family.
+    Range((IpAddr, u8)),
+    /// It came in by this interface. Packets that the node itself sends came in by none.
+    Interface(Name),
+    /// It came in by an interface whose name starts so, at most 15 bytes.
+    InterfacePrefix(Name),
+}
+
+impl LocalDetector {
+    /// Matches packets from pods.
+    fn local(&self) -> Statement {
+        self.compare(false)
+    }
+
+    /// Matches all other packets. Those that the node sends are among them: without an input
+    /// device the kernel compares with an empty name (`nft_meta_get_eval`).
+    fn not_local(&self) -> Statement {
+        self.compare(true)
+    }
+
+    fn compare(&self, negated: bool) -> Statement {
+        let (selector, value) = match self {
+            Self::Range(range) => (Selector::Saddr, operand(*range)),
+            Self::Interface(name) => (Selector::Iifname, Operand::Interface(name.clone())),
+            Self::InterfacePrefix(prefix) => {
+                (Selector::Iifname, Operand::InterfacePrefix(prefix.clone()))
+            }
+        };
+        Statement::Compare { selector, negated, value }
+    }
+}
+
+/// Chains and sets of a table, without elements.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Base {
+    /// All chains, each after those that it refers to. Those with a hook come last, so that a
+    /// table that is made in several transactions does nothing until it is complete.
+    pub chains: Vec<ChainSpec>,
+    /// All sets, in the order of creation.
+    pub sets: Vec<Arc<Set>>,
+}
+
+impl Base {
+    /// What the table with `sets` holds with these settings.
+    pub fn new(sets: &TableSets, settings: &Settings) -> Self {
+        Self { chains: chains(sets.family, settings), sets: sets.iter().map(Arc::clone).collect() }
+    }
+}
+
+/// A chain with its rules.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChainSpec {
+    /// The chain.
+    pub chain: Chain,
+    /// Its rules in order.
+    pub rules: Vec<Rule>,
+}
+
+impl ChainSpec {
+    /// A chain without a hook.
+    pub(super) fn new(
+        name: impl Into<Name>,
+        rules: impl IntoIterator<Item = Vec<Statement>>,
+    ) -> Self {
+        let name = name.into();
+        let rule = |statements| Rule { chain: name.clone(), statements, comment: None };
+        let rules = rules.into_iter().map(rule).collect();
+        Self { chain: Chain { name, hook: None, comment: None }, rules }
+    }
+
+    /// Sets the comment, at most 128 bytes.
+    pub(super) fn with_comment(mut self, comment: &str) -> Self {
+        self.chain.comment = Some(comment.to_owned());
+        self
+    }
+}
+
+fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
+    let mut chains = draw::chains();
+    chains.extend(affinity::chains(&settings.timeouts));
+    chains.extend([
+        ChainSpec::new("internal-traffic", internal_traffic())
+            .with_comment("from pods and this node: the list of all endpoints"),
+        ChainSpec::new("external-local", external_local(settings))
+            .with_comment("external traffic policy Local is for sources outside the cluster"),
+        ChainSpec::new("special-traffic", special_traffic(settings))
+            .with_comment("flags: 20 masquerade, 40 external policy Local, 80 session affinity"),
+        ChainSpec::new("service-traffic", service_traffic(settings)).with_comment(
+            "the priority is NNNN:NNFS: endpoint list NNNN:NN00, and in FS size class and flags",
+        ),
+    ]);
+    if settings.node_ports_everywhere {
+        chains.push(ChainSpec::new("nodeport-traffic", local_node_ports(family)));
+    }
+    chains.extend([
+        ChainSpec::new("firewall-sources", firewall_sources()),
+        ChainSpec::new("no-endpoint", no_endpoint()),
+        ChainSpec::new("cluster-ips-check", cluster_ips_check(settings))
+            .with_comment("cluster IPs here are for no port of a service"),
+    ]);
+    chains.extend(base_chains(family, settings));
+    chains
+}
+
+/// Names and priorities are kube-proxy's: other programs look for them.
+///
+/// What every new connection is compared with stands in them and not behind a jump, which would
+/// cost as much as the comparison.
+fn base_chains(family: Family, settings: &Settings) -> [ChainSpec; 8] {
+    let base = |name: &'static str, hook, rules: Vec<Vec<Statement>>| {
+        let mut spec = ChainSpec::new(name, rules);
+        spec.chain.hook = Some(hook);
+        spec
+    };
+    let filter = |name, point, priority, rules: &[Vec<Statement>]| {
+        let established = vec![Statement::CtStateNotNew, Statement::Verdict(Verdict::Accept)];
+        let hook = Hook { kind: ChainType::Filter, point, priority };
+        base(name, hook, [&[established], rules].concat())
+    };
+    let nat = |name, point, priority, rules| {
+        base(name, Hook { kind: ChainType::Nat, point, priority }, rules)
+    };
+    let check = vec![Statement::jump("cluster-ips-check")];
+    let input = [unserved_node_port(family, settings), unserved_service()];
+    let output = [clear_priority(), unserved_service(), check.clone()];
+    // For a forwarded packet IPv4 sets the priority anew (`ip_forward`), IPv6 does not.
+    let forward = match family {
+        Family::Ip => vec![unserved_service(), check],
+        Family::Ip6 => output.to_vec(),
+    };
+    let services = services(settings);
+    [
+        filter("filter-prerouting-pre-dnat", HookPoint::Prerouting, -110, &[firewall()]),
+        filter("filter-output-pre-dnat", HookPoint::Output, -110, &[firewall()]),
+        filter("filter-input", HookPoint::Input, 0, &input),
+        filter("filter-forward", HookPoint::Forward, 0, &forward),
+        filter("filter-output", HookPoint::Output, 0, &output),
+        nat("nat-prerouting", HookPoint::Prerouting, -100, services.clone()),
+        nat("nat-output", HookPoint::Output, -100, services),
+        nat("nat-postrouting", HookPoint::Postrouting, 100, masquerading(settings)),
+    ]
+}
+
+fn services(settings: &Settings) -> Vec<Vec<Statement>> {
+    let service = vec![look_up(SERVICE, SetId::Services), Statement::goto("service-traffic")];
+    let node_port = look_up(NODE_PORT, SetId::NodePorts);
+    let node_port = match settings.node_ports_everywhere {
+        true => vec![node_port, Statement::goto("nodeport-traffic")],
+        false => vec![is_node_port_ip(), node_port, Statement::goto("service-traffic")],
+    };
+    vec![service, node_port]
+}
+
+/// The port is compared before the address: asking routing costs more than a lookup.
+fn local_node_ports(family: Family) -> [Vec<Statement>; 2] {
+    [
+        vec![is_not_loopback(family), Statement::FibDaddrLocal, Statement::goto("service-traffic")],
+        vec![Statement::PriorityClear],
+    ]
+}
+
+fn is_node_port_ip() -> Statement {
+    Statement::in_set(&[Selector::Daddr], SetId::NodePortIps.name())
+}
+
+/// A loopback address never accepts node port traffic.
+fn is_not_loopback(family: Family) -> Statement {
+    let loopback = match family {
+        Family::Ip => (Ipv4Addr::new(127, 0, 0, 0).into(), 8),
+        Family::Ip6 => (Ipv6Addr::LOCALHOST.into(), 128),
+    };
+    in_range(Selector::Daddr, loopback, true)
+}
+
+/// Sets the priority to what a map has for the key; the rule ends if it has nothing.
+fn look_up(key: &[Selector], map: SetId) -> Statement {
+    Statement::PriorityMap { key: key.to_vec(), map: map.name().into() }
+}
+
+/// Matches packets whose priority has this value in these bits.
+pub(super) fn compare(bits: u32, value: u32) -> Statement {
+    let selector = Selector::PriorityBits(bits);
+    Statement::Compare { selector, negated: false, value: Operand::Class(value) }
+}
+
+/// Most frontends are cluster IPs without affinity, which have no flag.
+fn service_traffic(settings: &Settings) -> Vec<Vec<Statement>> {
+    let has_flags = Statement::Compare {
+        selector: Selector::PriorityBits(MASQUERADE | LOCAL | AFFINITY),
+        negated: true,
+        value: Operand::Class(0),
+    };
+    let mut rules = vec![vec![has_flags, Statement::goto("special-traffic")]];
+    rules.extend(mark_to_cluster_ip(settings));
+    rules.push(vec![Statement::goto(draw::PICK)]);
+    rules
+}
+
+fn special_traffic(settings: &Settings) -> Vec<Vec<Statement>> {
+    let has = |flag| compare(flag, flag);
+    let mut rules = vec![vec![has(MASQUERADE), Statement::MarkSet(settings.masquerade_mark)]];
+    let to_cluster_ip = compare(MASQUERADE | LOCAL, 0);
+    rules.extend(mark_to_cluster_ip(settings).map(|mark| [vec![to_cluster_ip], mark].concat()));
+    rules.extend([
+        vec![has(LOCAL), Statement::jump("external-local")],
+        vec![has(AFFINITY), Statement::goto(affinity::AFFINITY)],
+        vec![Statement::goto(draw::PICK)],
+    ]);
+    rules
+}
+
+/// Marks what is to be masqueraded of the packets to a ClusterIP; `None` if that is nothing.
+fn mark_to_cluster_ip(settings: &Settings) -> Option<Vec<Statement>> {
+    let mark = Statement::MarkSet(settings.masquerade_mark);
+    match &settings.local_detector {
+        _ if settings.masquerade_all => Some(vec![mark]),
+        Some(detector) => Some(vec![detector.not_local(), mark]),
+        None => None,
+    }
+}
+
+/// External traffic policy `Local` keeps the client's address and is for traffic from outside;
+/// pods and the node itself reach all endpoints.
+fn external_local(settings: &Settings) -> Vec<Vec<Statement>> {
+    let internal = || Statement::goto("internal-traffic");
+    let from_pod = settings.local_detector.as_ref().map(|it| vec![it.local(), internal()]);
+    let mark = Statement::MarkSet(settings.masquerade_mark);
+    from_pod.into_iter().chain([vec![Statement::FibSaddrLocal, mark, internal()]]).collect()
+}
+
+fn internal_traffic() -> [Vec<Statement>; 2] {
+    [
+        vec![look_up(SERVICE, SetId::InternalServices), Statement::Verdict(Verdict::Return)],
+        vec![look_up(NODE_PORT, SetId::InternalNodePorts)],
+    ]
+}
+
+/// Before DNAT, while the destination is still the service's address.
+fn firewall() -> Vec<Statement> {
+    let is_guarded = Statement::in_set(SERVICE, SetId::FirewallIps.name());
+    vec![is_guarded, Statement::goto("firewall-sources")]
+}
+
+fn firewall_sources() -> Vec<Vec<Statement>> {
+    let key = SERVICE.iter().copied().chain([Selector::Saddr]).collect();
+    let set = SetId::SourceRanges.name().into();
+    let elsewhere = Statement::InSet { key, set, negated: true };
+    vec![vec![elsewhere, Statement::Verdict(Verdict::Drop)]]
+}
+
+/// The priority of a packet that a local program sent could reach a queueing discipline.
+fn clear_priority() -> Vec<Statement> {
+    vec![Statement::CtStatusDnat, Statement::PriorityClear]
+}
+
+fn unserved_service() -> Vec<Statement> {
+    vec![look_up(SERVICE, SetId::NoEndpointServices), Statement::goto("no-endpoint")]
+}
+
+fn unserved_node_port(family: Family, settings: &Settings) -> Vec<Statement> {
+    let address = match settings.node_ports_everywhere {
+        true => is_not_loopback(family),
+        false => is_node_port_ip(),
+    };
+    let node_port = look_up(NODE_PORT, SetId::NoEndpointNodePorts);
+    vec![address, node_port, Statement::goto("no-endpoint")]
+}
+
+fn no_endpoint() -> Vec<Vec<Statement>> {
+    let is_drop = Statement::Compare {
+        selector: Selector::Priority,
+        negated: false,
+        value: Operand::Class(Unserved::Drop.priority()),
+    };
+    vec![vec![is_drop, Statement::Verdict(Verdict::Drop)], vec![Statement::Reject]]
+}
+
+/// A cluster IP that is still the destination here was not meant for any service port.
+fn cluster_ips_check(settings: &Settings) -> Vec<Vec<Statement>> {
+    let cluster_ip = Statement::in_set(&[Selector::Daddr], SetId::ClusterIps.name());
+    let mut rules = vec![vec![cluster_ip, Statement::Reject]];
+    rules.extend(settings.service_cidrs.iter().map(|range| {
+        vec![in_range(Selector::Daddr, *range, false), Statement::Verdict(Verdict::Drop)]
+    }));
+    rules
+}
+
+/// The mark is cleared before the packet leaves: it would survive encapsulation, and the packet
+/// would be masqueraded again.
+fn masquerading(settings: &Settings) -> Vec<Vec<Statement>> {
+    let hairpin = [Selector::Saddr, Selector::Daddr, Selector::L4Proto, Selector::Dport];
+    vec![
+        vec![
+            Statement::MarkTest(settings.masquerade_mark),
+            Statement::MarkClear(settings.masquerade_mark),
+            Statement::Masquerade,
+        ],
+        vec![
+            Statement::CtStatusDnat,
+            Statement::in_set(&hairpin, SetId::HairpinConnections.name()),
+            Statement::Masquerade,
+        ],
+    ]
+}
+
+fn in_range(selector: Selector, range: (IpAddr, u8), negated: bool) -> Statement {
+    Statement::Compare { selector, negated, value: operand(range) }
+}
+
+/// nft prints a range of one address as that address.
+fn operand((address, length): (IpAddr, u8)) -> Operand {
+    match (address, length) {
+        (IpAddr::V4(_), 32) | (IpAddr::V6(_), 128) => Operand::Address(address),
+        _ => Operand::Network(address, length),
+    }
+}

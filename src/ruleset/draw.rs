@@ -1,0 +1,154 @@
+//! The chains that choose an endpoint of a plain list.
+//!
+//! The modulus of `numgen random mod N` is fixed in a rule, so each size class has rules of its
+//! own. A list of up to [`SizeClass::EXACT`] endpoints draws once, below its size. A larger one
+//! draws below the next power of two until a slot is hit, at most [`DIRECT`] + [`AGAIN`] times, and
+//! then once below half of it, where every slot is taken. Each draw that hits is exactly even. The
+//! last draw decides for fewer than one connection in 2^16, less than the unevenness of `numgen`
+//! itself (`reciprocal_scale` of 32 random bits).
+//!
+//! A packet that reads a frontend before a commit and its list after it may miss a slot. It falls
+//! back to slot 0, which exists as long as the list has any endpoint.
+
+use super::base::{ChainSpec, compare};
+use super::number::{LIST_BITS, SIZE_BITS, SizeClass};
+use super::sets::SetId;
+use crate::nft::{Name, Selector, Statement};
+
+/// The chain that chooses an endpoint of a plain list.
+pub(super) const PICK: &str = "pick";
+
+/// Draws of a large list in the chain of its class.
+const DIRECT: usize = 2;
+
+/// Further draws, in chains that all large classes share.
+const AGAIN: usize = JUMPS * JUMPS;
+
+/// How often a chain of further draws is jumped to, which keeps the table short.
+const JUMPS: usize = 4;
+
+/// The chains, each after those that it refers to.
+pub(super) fn chains() -> Vec<ChainSpec> {
+    let powers = || SizeClass::LARGEST.powers();
+    let half = powers().map(|size| for_class(size, size.most() / 2));
+    let again = jumps("draw-4-times").chain(half).chain(no_draw_hit());
+    let mut chains = vec![
+        ChainSpec::new("draw-of-many", powers().map(|size| for_class(size, size.most()))),
+        ChainSpec::new("draw-4-times", jumps("draw-of-many")),
+        ChainSpec::new("pick-again", again),
+    ];
+    chains.extend(powers().map(|size| {
+        let draws = std::iter::repeat_n(vec![draw(size.most())], DIRECT);
+        ChainSpec::new(pick_chain(size), draws.chain([vec![Statement::goto("pick-again")]]))
+    }));
+    let exact = SizeClass::exact().map(|size| for_class(size, size.most()));
+    let large = powers().map(|size| vec![is_class(size), Statement::goto(pick_chain(size))]);
+    let pick = ChainSpec::new(PICK, exact.chain(large).chain(no_draw_hit()));
+    chains.push(pick.with_comment(
+        "endpoint list NNNN:NN00 and size class, the last two digits \
+        but flags, as 0:1f: 9 for at most 16, a for 32, ...",
+    ));
+    chains
+}
+
+fn pick_chain(size: SizeClass) -> Name {
+    format!("pick-{}", size.most()).into()
+}
+
+fn jumps(chain: &'static str) -> impl Iterator<Item = Vec<Statement>> {
+    std::iter::repeat_n(vec![Statement::jump(chain)], JUMPS)
+}
+
+fn is_class(size: SizeClass) -> Statement {
+    compare(SIZE_BITS, size.bits())
+}
+
+fn for_class(size: SizeClass, modulus: u32) -> Vec<Statement> {
+    vec![is_class(size), draw(modulus)]
+}
+
+fn draw(modulus: u32) -> Statement {
+    let key = vec![Selector::PriorityBits(LIST_BITS), Selector::L4Proto, Selector::Random(modulus)];
+    Statement::DnatMap { key, map: SetId::Endpoints.name().into() }
+}
+
+/// Slot 0; without it the packet goes on as if it were for no service.
+fn no_draw_hit() -> [Vec<Statement>; 2] {
+    [vec![draw(1)], vec![Statement::PriorityClear]]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nft::{Operand, Verdict};
+
+    const TRIES: usize = DIRECT + AGAIN;
+
+    /// The moduli that a packet draws below, as long as no slot is hit.
+    #[allow(clippy::wildcard_enum_match_arm)]
+    fn draws(chains: &[ChainSpec], chain: &str, size: SizeClass) -> Vec<u32> {
+        let spec = chains.iter().find(|spec| spec.chain.name == chain).unwrap();
+        let mut draws = Vec::new();
+        for rule in &spec.rules {
+            let (condition, action) = match rule.statements.as_slice() {
+                [Statement::Compare { value: Operand::Class(class), .. }, action] => {
+                    (*class == size.bits(), action)
+                }
+                [action] => (true, action),
+                other => panic!("unexpected rule {other:?}"),
+            };
+            match action {
+                _ if !condition => {}
+                Statement::DnatMap { key, .. } => match key.last() {
+                    Some(Selector::Random(modulus)) => draws.push(*modulus),
+                    other => panic!("no draw: {other:?}"),
+                },
+                Statement::Verdict(Verdict::Jump(target)) => {
+                    draws.extend(self::draws(chains, target, size));
+                }
+                Statement::Verdict(Verdict::Goto(target)) => {
+                    draws.extend(self::draws(chains, target, size));
+                    return draws;
+                }
+                Statement::PriorityClear => {}
+                other => panic!("unexpected statement {other:?}"),
+            }
+        }
+        draws
+    }
+
+    #[test]
+    fn every_size_is_drawn_below_itself_or_the_next_power_of_two_and_slot_0_comes_last() {
+        let chains = chains();
+        for count in (1..70).chain([100, 128, 129, 5_000, 65_535, 65_536, 100_000]) {
+            let size = SizeClass::of(count);
+            let drawn = draws(&chains, PICK, size);
+            let (last, drawn) = drawn.split_last().unwrap();
+            assert_eq!(*last, 1);
+            let capped = u32::try_from(count).unwrap().min(65_536);
+            if capped <= u32::from(SizeClass::EXACT) {
+                assert_eq!(drawn, [capped], "{count} endpoints");
+                continue;
+            }
+            let most = capped.next_power_of_two();
+            assert_eq!(drawn.len(), TRIES + 1, "{count} endpoints");
+            assert!(drawn[..TRIES].iter().all(|draw| *draw == most));
+            assert_eq!(drawn.last(), Some(&(most / 2)), "{count} endpoints");
+            assert!(most / 2 <= capped, "the last draw of {count} always hits");
+        }
+    }
+
+    #[test]
+    fn chains_refer_only_to_chains_before_them() {
+        let chains = chains();
+        for (i, spec) in chains.iter().enumerate() {
+            for statement in spec.rules.iter().flat_map(|rule| &rule.statements) {
+                if let Statement::Verdict(Verdict::Goto(target) | Verdict::Jump(target)) = statement
+                {
+                    let mut before = chains[..i].iter();
+                    assert!(before.any(|spec| spec.chain.name == *target), "{target}");
+                }
+            }
+        }
+    }
+}

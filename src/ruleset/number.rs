@@ -1,0 +1,334 @@
+//! The number that a packet carries from rule to rule, as its priority.
+//!
+//! nft prints it as two halves, `NNNN:NNFS`:
+//!
+//! ```text
+//! NNNNNN  the endpoint list
+//! FS      the size class in the lowest five bits, and flags:
+//!         20 masquerade whatever the source
+//!         40 endpoints on this node only; pods and the node look the frontend up once more
+//!         80 session affinity; then SSSS:TTFS is session SSSS with timeout TT
+//! ```
+//!
+//! With affinity, `SSSS:8001` and above are the endpoints of session `SSSS`.
+
+use std::fmt;
+
+/// What a frontend leads to: an endpoint list, its size class and flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Route(u32);
+
+/// The number of an endpoint list: of a plain one, or of one with session affinity.
+///
+/// The bits of a [`Route`] that are not size class, flags or timeout; so every route names its
+/// list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ListId(u32);
+
+/// How many endpoints a list has, as far as rules tell counts apart.
+///
+/// 1 to 8 are exact; 9 stands for at most 16 endpoints, 10 for at most 32, up to 21 for at most
+/// 65,536. 0 stands for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct SizeClass(u8);
+
+/// The number of an affinity timeout, from 1 to [`Timeout::LAST`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Timeout(u8);
+
+/// An endpoint of a list with affinity, from 1 to [`LAST_ENDPOINT`].
+pub type EndpointId = u16;
+
+/// The highest number of an endpoint of a list with affinity.
+pub const LAST_ENDPOINT: EndpointId = 0x7fff;
+
+/// What rules do with a packet besides choosing an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Flags {
+    /// Masquerade whatever the source.
+    pub masquerade: bool,
+    /// The list holds endpoints on this node; pods and the node look the frontend up once more.
+    pub local: bool,
+}
+
+/// The bits of a route with the size class.
+pub const SIZE_BITS: u32 = 0x1f;
+/// The bit of a route: masquerade whatever the source.
+pub const MASQUERADE: u32 = 0x20;
+/// The bit of a route: endpoints on this node only.
+pub const LOCAL: u32 = 0x40;
+/// The bit of a route: session affinity.
+pub const AFFINITY: u32 = 0x80;
+/// The bits of a route with the number of a plain list.
+pub const LIST_BITS: u32 = 0xffff_ff00;
+/// The bits of a route with the number of a list with affinity.
+pub const SESSION_BITS: u32 = 0xffff_0000;
+/// The bits of a route with the number of a timeout.
+pub const TIMEOUT_BITS: u32 = 0x7f00;
+/// The bit of a priority that names an endpoint of a list with affinity.
+pub const ENDPOINT_BIT: u32 = 0x8000;
+
+impl Route {
+    /// The route to a plain list, or to a list with affinity and this timeout.
+    pub fn new(list: ListId, timeout: Option<Timeout>, size: SizeClass, flags: Flags) -> Self {
+        let timeout = timeout.map_or(0, |timeout| u32::from(timeout.0) << 8);
+        Self(list.0 | timeout | u32::from(size.0) | flags.bits())
+    }
+
+    /// The route of a frontend without endpoints on this node, where others have some.
+    pub fn without_list(flags: Flags) -> Self {
+        Self(flags.bits())
+    }
+
+    /// The route with these bits; `None` if no frontend has such a one.
+    pub fn from_bits(bits: u32) -> Option<Self> {
+        let route = Self(bits);
+        let is_known_size = route.size() <= SizeClass::LARGEST;
+        let has_list = route.list().is_some_and(|list| list.is_valid());
+        let is_valid = match bits & AFFINITY {
+            _ if bits & !(MASQUERADE | LOCAL) == 0 => bits & LOCAL != 0,
+            0 => has_list,
+            _ => has_list && bits & ENDPOINT_BIT == 0 && bits & TIMEOUT_BITS != 0,
+        };
+        (is_valid && is_known_size).then_some(route)
+    }
+
+    /// The packet priority.
+    pub fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// The list; `None` where there is no endpoint on this node.
+    pub fn list(self) -> Option<ListId> {
+        let list = match self.0 & AFFINITY {
+            0 => ListId(self.0 & LIST_BITS),
+            _ => ListId(self.0 & SESSION_BITS | AFFINITY),
+        };
+        (list.0 != 0).then_some(list)
+    }
+
+    /// The size class of the list.
+    pub fn size(self) -> SizeClass {
+        SizeClass((self.0 & SIZE_BITS) as u8)
+    }
+
+    /// The flags.
+    pub fn flags(self) -> Flags {
+        Flags { masquerade: self.0 & MASQUERADE != 0, local: self.0 & LOCAL != 0 }
+    }
+
+    /// The timeout of a list with affinity.
+    pub fn timeout(self) -> Option<Timeout> {
+        let number = (self.0 & TIMEOUT_BITS) >> 8;
+        Timeout::new(u8::try_from(number).ok()?).filter(|_| self.0 & AFFINITY != 0)
+    }
+}
+
+impl Flags {
+    fn bits(self) -> u32 {
+        let masquerade = if self.masquerade { MASQUERADE } else { 0 };
+        let local = if self.local { LOCAL } else { 0 };
+        masquerade | local
+    }
+}
+
+impl ListId {
+    /// The lowest number of a plain list. nft prints lower ones with an upper half of 0.
+    pub const FIRST_PLAIN: u32 = 0x100;
+    /// The highest number of a plain list.
+    pub const LAST_PLAIN: u32 = 0xff_ffff;
+    /// The lowest number of a list with affinity.
+    pub const FIRST_SESSION: u32 = 1;
+    /// The highest number of a list with affinity.
+    pub const LAST_SESSION: u32 = 0xffff;
+
+    /// The plain list with a number up to [`ListId::LAST_PLAIN`].
+    pub const fn plain(number: u32) -> Self {
+        Self(number << 8)
+    }
+
+    /// The list with affinity with a number up to [`ListId::LAST_SESSION`].
+    pub const fn session(number: u32) -> Self {
+        Self(number << 16 | AFFINITY)
+    }
+
+    /// Whether the list has session affinity.
+    pub fn has_affinity(self) -> bool {
+        self.0 & AFFINITY != 0
+    }
+
+    /// Its number among lists of its kind.
+    pub fn number(self) -> u32 {
+        if self.has_affinity() { self.0 >> 16 } else { self.0 >> 8 }
+    }
+
+    /// The packet priority that rules look the list up by: `NNNN:NN00`, or `SSSS:0`.
+    pub fn key(self) -> u32 {
+        self.0 & !AFFINITY
+    }
+
+    /// The plain list with this key.
+    pub fn from_plain_key(key: u32) -> Option<Self> {
+        Some(Self(key)).filter(|list| key & !LIST_BITS == 0 && list.is_valid())
+    }
+
+    /// The list with affinity with this key.
+    pub fn from_session_key(key: u32) -> Option<Self> {
+        (key & !SESSION_BITS == 0 && key != 0).then_some(Self(key | AFFINITY))
+    }
+
+    /// The packet priority of an endpoint of a list with affinity.
+    pub fn endpoint(self, id: EndpointId) -> u32 {
+        self.key() | ENDPOINT_BIT | u32::from(id)
+    }
+
+    /// The list with affinity and its endpoint that a packet priority names.
+    pub fn from_endpoint(priority: u32) -> Option<(Self, EndpointId)> {
+        let list = Self::from_session_key(priority & SESSION_BITS)?;
+        let id = u16::try_from(priority & u32::from(LAST_ENDPOINT)).ok()?;
+        (priority & ENDPOINT_BIT != 0 && id != 0).then_some((list, id))
+    }
+
+    fn is_valid(self) -> bool {
+        match self.has_affinity() {
+            true => self.number() >= Self::FIRST_SESSION,
+            false => self.number() >= Self::FIRST_PLAIN,
+        }
+    }
+}
+
+impl fmt::Display for ListId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}:{:x}", self.key() >> 16, self.key() & 0xffff)
+    }
+}
+
+impl SizeClass {
+    /// Counts up to this one are told apart.
+    pub const EXACT: u8 = 8;
+    /// The largest class.
+    pub const LARGEST: Self = Self(21);
+    /// The largest class of a list with affinity.
+    pub const LARGEST_SESSION: Self = Self(19);
+
+    /// The class of a list with so many endpoints; the largest for more.
+    pub fn of(count: usize) -> Self {
+        let exact = usize::from(Self::EXACT);
+        if count <= exact {
+            return Self(u8::try_from(count).unwrap_or(Self::EXACT));
+        }
+        let power = count.checked_next_power_of_two().unwrap_or(usize::MAX).ilog2();
+        let above = power.saturating_sub(exact.ilog2());
+        let class = u8::try_from(above).unwrap_or(u8::MAX).saturating_add(Self::EXACT);
+        Self(class.min(Self::LARGEST.0))
+    }
+
+    /// The classes up to this one that are told apart by powers of two, ascending.
+    pub fn powers(self) -> impl Iterator<Item = Self> {
+        (Self::EXACT + 1..=self.0).map(Self)
+    }
+
+    /// The classes of counts that are told apart, ascending.
+    pub fn exact() -> impl Iterator<Item = Self> {
+        (1..=Self::EXACT).map(Self)
+    }
+
+    /// The most endpoints of a list of this class, below which rules draw a slot.
+    pub fn most(self) -> u32 {
+        match self.0.checked_sub(Self::EXACT) {
+            None | Some(0) => self.0.into(),
+            Some(above) => 1 << (above + 3),
+        }
+    }
+
+    /// The fewest endpoints of a list of this class.
+    pub fn fewest(self) -> u32 {
+        match self.0 {
+            ..=Self::EXACT => self.0.into(),
+            class => Self(class - 1).most() + 1,
+        }
+    }
+
+    /// The bits of the class in a route.
+    pub fn bits(self) -> u32 {
+        self.0.into()
+    }
+}
+
+impl Timeout {
+    /// The highest number.
+    pub const LAST: u8 = 0x7f;
+
+    /// The timeout with a number from 1 to [`Timeout::LAST`].
+    pub fn new(number: u8) -> Option<Self> {
+        (1..=Self::LAST).contains(&number).then_some(Self(number))
+    }
+
+    /// Its bits in a route.
+    pub fn bits(self) -> u32 {
+        u32::from(self.0) << 8
+    }
+
+    /// The timeout with these bits of a route.
+    pub fn from_bits(bits: u32) -> Option<Self> {
+        let number = u8::try_from(bits >> 8).ok()?;
+        Self::new(number).filter(|timeout| timeout.bits() == bits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_names_list_size_and_flags() {
+        let list = ListId::plain(0x2_07);
+        let flags = Flags { masquerade: true, local: false };
+        let route = Route::new(list, None, SizeClass::of(3), flags);
+        assert_eq!(route.bits(), 0x0002_0723);
+        assert_eq!((route.list(), route.size(), route.flags()), (Some(list), SizeClass(3), flags));
+        assert_eq!(list.to_string(), "2:700");
+        let session = ListId::session(0x101);
+        let route = Route::new(session, Timeout::new(1), SizeClass::of(2), Flags::default());
+        assert_eq!(route.bits(), 0x0101_0182);
+        assert_eq!((route.list(), route.timeout()), (Some(session), Timeout::new(1)));
+        assert_eq!(session.endpoint(3), 0x0101_8003);
+        assert_eq!(ListId::from_endpoint(0x0101_8003), Some((session, 3)));
+        assert_eq!(ListId::from_endpoint(0x0101_0003), None);
+        assert_eq!(session.to_string(), "101:0");
+    }
+
+    #[test]
+    fn bits_that_no_frontend_has_are_no_route() {
+        for bits in [0x0002_0723, 0x0101_0182, LOCAL, LOCAL | MASQUERADE, 0x0001_0041] {
+            assert_eq!(Route::from_bits(bits).map(Route::bits), Some(bits), "{bits:x}");
+        }
+        for bits in [0, MASQUERADE, 0x0002_0716, 0x0101_8182, 0x0101_0082, 0x0000_0101, 0x183] {
+            assert_eq!(Route::from_bits(bits), None, "{bits:x}");
+        }
+        assert_eq!(Route::from_bits(LOCAL).unwrap().list(), None);
+        assert_eq!(ListId::from_plain_key(0x0002_0701), None);
+        assert_eq!(ListId::from_session_key(0), None);
+    }
+
+    #[test]
+    fn classes_are_exact_up_to_8_and_powers_of_two_above() {
+        let rows = [
+            (0, 0, 0, 0),
+            (1, 1, 1, 1),
+            (8, 8, 8, 8),
+            (9, 9, 9, 16),
+            (16, 9, 9, 16),
+            (17, 10, 17, 32),
+            (5_000, 18, 4_097, 8_192),
+            (65_536, 21, 32_769, 65_536),
+            (1_000_000, 21, 32_769, 65_536),
+        ];
+        for (count, class, fewest, most) in rows {
+            let size = SizeClass::of(count);
+            assert_eq!((size.0, size.fewest(), size.most()), (class, fewest, most), "{count}");
+        }
+        assert_eq!(SizeClass::LARGEST_SESSION.most(), 16_384);
+        assert_eq!(SizeClass::of(usize::MAX), SizeClass::LARGEST);
+    }
+}

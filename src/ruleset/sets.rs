@@ -1,0 +1,250 @@
+//! The sets and maps of a table: names, types and comments.
+
+use std::sync::Arc;
+
+use crate::nft::{DecodedSet, Family, Selector, Set, SetData, SetFlags, Type};
+
+/// A set or map of our tables.
+///
+/// In the order of creation: the kernel finds a set by walking a list (`nft_set_lookup`), so those
+/// that most updates name come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SetId {
+    /// `list . protocol . slot : endpoint`
+    Endpoints,
+    /// `address . protocol . port : route`
+    Services,
+    /// `protocol . port : route`
+    NodePorts,
+    /// `address . protocol . port : route`, for pods and the node where `services` has local ones.
+    InternalServices,
+    /// The same for node ports.
+    InternalNodePorts,
+    /// `address . protocol . port : refuse or drop`
+    NoEndpointServices,
+    /// `protocol . port : refuse or drop`
+    NoEndpointNodePorts,
+    /// `address`
+    ClusterIps,
+    /// `address`
+    NodePortIps,
+    /// `address . address . protocol . port`
+    HairpinConnections,
+    /// `address . protocol . port`
+    FirewallIps,
+    /// `address . protocol . port . source`
+    SourceRanges,
+    /// `list . slot : list and endpoint`
+    AffinitySlots,
+    /// `protocol . list and endpoint : endpoint`
+    AffinityEndpoints,
+    /// `list : route`
+    AffinityLists,
+    /// `list . client : list and endpoint`; only packets write it.
+    AffinityClients,
+}
+
+/// The sets and maps of one table.
+#[derive(Debug)]
+pub struct TableSets {
+    /// The table's family.
+    pub family: Family,
+    sets: [Arc<Set>; SetId::COUNT],
+}
+
+/// The sets and maps of both tables.
+#[derive(Debug)]
+pub struct Layouts([TableSets; 2]);
+
+/// The fields of a packet that identify a service address.
+pub(super) const SERVICE: &[Selector] = &[Selector::Daddr, Selector::L4Proto, Selector::Dport];
+
+/// The fields of a packet that identify a node port.
+pub(super) const NODE_PORT: &[Selector] = &[Selector::L4Proto, Selector::Dport];
+
+/// Most clients remembered in a table, of all services together. Further clients are served and
+/// not remembered. The kernel takes about 100 bytes for each.
+const CLIENTS: u32 = 4_194_304;
+
+impl SetId {
+    /// How many there are.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// All of them, in the order of creation.
+    pub const ALL: [Self; 16] = [
+        Self::Endpoints,
+        Self::Services,
+        Self::NodePorts,
+        Self::InternalServices,
+        Self::InternalNodePorts,
+        Self::NoEndpointServices,
+        Self::NoEndpointNodePorts,
+        Self::ClusterIps,
+        Self::NodePortIps,
+        Self::HairpinConnections,
+        Self::FirewallIps,
+        Self::SourceRanges,
+        Self::AffinitySlots,
+        Self::AffinityEndpoints,
+        Self::AffinityLists,
+        Self::AffinityClients,
+    ];
+
+    /// Its name in the table.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Endpoints => "endpoints",
+            Self::Services => "services",
+            Self::NodePorts => "nodeports",
+            Self::InternalServices => "internal-services",
+            Self::InternalNodePorts => "internal-nodeports",
+            Self::NoEndpointServices => "no-endpoint-services",
+            Self::NoEndpointNodePorts => "no-endpoint-nodeports",
+            Self::ClusterIps => "cluster-ips",
+            Self::NodePortIps => "nodeport-ips",
+            Self::HairpinConnections => "hairpin-connections",
+            Self::FirewallIps => "firewall-ips",
+            Self::SourceRanges => "source-ranges",
+            Self::AffinitySlots => "affinity-slots",
+            Self::AffinityEndpoints => "affinity-endpoints",
+            Self::AffinityLists => "affinity-lists",
+            Self::AffinityClients => "affinity-clients",
+        }
+    }
+
+    /// The set of this name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|set| set.name() == name)
+    }
+
+    const fn comment(self) -> &'static str {
+        match self {
+            Self::Endpoints => "list . protocol . slot : endpoint; each list once",
+            Self::Services => {
+                "service address : NNNN:NNFS, number NNNN:NN00 of its endpoint list, size and flags \
+                 FS, see chain service-traffic"
+            }
+            Self::NodePorts => "node port : endpoint list, size and flags, as in services",
+            Self::InternalServices => {
+                "list of all endpoints, for pods and this node, where services has flag 40"
+            }
+            Self::InternalNodePorts => {
+                "list of all endpoints, for pods and this node, where nodeports has flag 40"
+            }
+            Self::NoEndpointServices => "service addresses without endpoints: 1:0 refuse, 1:1 drop",
+            Self::NoEndpointNodePorts => "node ports without endpoints: 1:0 refuse, 1:1 drop",
+            Self::ClusterIps => "active ClusterIPs",
+            Self::NodePortIps => "addresses that accept node port traffic",
+            Self::HairpinConnections => "endpoints on this node, which may reach themselves",
+            Self::FirewallIps => "service addresses that are subject to source-ranges",
+            Self::SourceRanges => "sources that may use a service address",
+            Self::AffinitySlots => "SSSS:0 . slot : SSSS:EEEE, endpoint EEEE of session SSSS",
+            Self::AffinityEndpoints => "protocol . SSSS:EEEE : endpoint",
+            Self::AffinityLists => {
+                "SSSS:0 : timeout and size of the session, for a client whose endpoint is gone"
+            }
+            Self::AffinityClients => {
+                "SSSS:0 . client : SSSS:EEEE, the endpoint it had last; only packets write it"
+            }
+        }
+    }
+
+    fn set(self, family: Family) -> Set {
+        let address = match family {
+            Family::Ip => Type::Ipv4Addr,
+            Family::Ip6 => Type::Ipv6Addr,
+        };
+        let (class, protocol, port) = (Type::ClassId, Type::InetProto, Type::InetService);
+        let service = [address, protocol, port];
+        let (key, data): (&[Type], &[Type]) = match self {
+            Self::Endpoints => (&[class, protocol, Type::Integer], &[address, port]),
+            Self::Services | Self::InternalServices | Self::NoEndpointServices => {
+                (&service, &[class])
+            }
+            Self::NodePorts | Self::InternalNodePorts | Self::NoEndpointNodePorts => {
+                (&[protocol, port], &[class])
+            }
+            Self::ClusterIps | Self::NodePortIps => (&[address], &[]),
+            Self::HairpinConnections => (&[address, address, protocol, port], &[]),
+            Self::FirewallIps => (&service, &[]),
+            Self::SourceRanges => (&[address, protocol, port, address], &[]),
+            Self::AffinitySlots => (&[class, Type::Integer], &[class]),
+            Self::AffinityEndpoints => (&[protocol, class], &[address, port]),
+            Self::AffinityLists => (&[class], &[class]),
+            Self::AffinityClients => (&[class, address], &[class]),
+        };
+        Set {
+            name: self.name().into(),
+            key: key.to_vec(),
+            data: (!data.is_empty()).then(|| SetData::Values(data.to_vec())),
+            flags: SetFlags {
+                // The kernel copies the whole set at each commit that touches it
+                // (`nft_pipapo_commit`), so it holds nothing that changes often.
+                interval: self == Self::SourceRanges,
+                dynamic: self == Self::AffinityClients,
+                timeout: self == Self::AffinityClients,
+            },
+            timeout: None,
+            size: (self == Self::AffinityClients).then_some(CLIENTS),
+            comment: Some(self.comment().to_owned()),
+        }
+    }
+}
+
+impl TableSets {
+    /// The sets and maps of the table of one family.
+    pub fn new(family: Family) -> Self {
+        Self { family, sets: SetId::ALL.map(|set| Arc::new(set.set(family))) }
+    }
+
+    /// All sets and maps in the order of creation.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Set>> {
+        self.sets.iter()
+    }
+
+    /// A set or map as nftables knows it.
+    pub fn get(&self, set: SetId) -> &Arc<Set> {
+        &self.sets[set as usize]
+    }
+
+    /// Which of ours a set found in the kernel is; `None` if it has another name, other types or
+    /// other flags.
+    pub fn identify(&self, found: &DecodedSet) -> Option<SetId> {
+        let id = SetId::by_name(&found.name)?;
+        let (ours, found) = (self.get(id), found.set.as_ref()?);
+        let is_same = (&found.key, &found.data, found.flags) == (&ours.key, &ours.data, ours.flags);
+        is_same.then_some(id)
+    }
+}
+
+impl Default for Layouts {
+    fn default() -> Self {
+        Self([Family::Ip, Family::Ip6].map(TableSets::new))
+    }
+}
+
+impl Layouts {
+    /// Both tables, `ip` first.
+    pub fn iter(&self) -> impl Iterator<Item = &TableSets> {
+        self.0.iter()
+    }
+
+    /// The sets and maps of one table.
+    pub fn of(&self, family: Family) -> &TableSets {
+        &self.0[family as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_set_is_found_by_its_name_and_has_a_comment_that_nft_can_load() {
+        for (i, set) in SetId::ALL.into_iter().enumerate() {
+            assert_eq!(SetId::by_name(set.name()), Some(set));
+            assert_eq!(set as usize, i);
+            assert!(set.comment().len() <= 128, "{}", set.name());
+        }
+    }
+}
