@@ -7,9 +7,11 @@
 
 mod cluster;
 
-use deltaproxy::engine::{Engine, Step};
+use std::time::Duration;
+
+use deltaproxy::engine::Engine;
 use deltaproxy::model::{Cluster, Event, Resource, ServicePort, Touched};
-use deltaproxy::nft::{Acknowledge, Batch, decode_elements};
+use deltaproxy::nft::{Acknowledge, Batch, Transaction, decode_elements};
 use deltaproxy::source::kube::Line;
 use deltaproxy::source::objects::Converter;
 use divan::Bencher;
@@ -52,8 +54,8 @@ fn diff(bencher: Bencher<'_, '_>, (services, endpoints): (u32, u32)) {
     let slices = [cluster::slice(0, 0..endpoints + 1), cluster::slice(0, 0..endpoints)];
     let mut next = slices.into_iter().cycle();
     bencher.with_inputs(|| next.next().unwrap()).bench_local_values(|slice| {
-        let step = change(&mut engine, slice);
-        engine.committed(step);
+        change(&mut engine, slice);
+        engine.committed(Duration::ZERO);
     });
 }
 
@@ -61,14 +63,16 @@ fn diff(bencher: Bencher<'_, '_>, (services, endpoints): (u32, u32)) {
 /// large one.
 #[divan::bench(args = [Size::OneEndpoint, Size::Piece])]
 fn encode(bencher: Bencher<'_, '_>, size: Size) {
-    let step = size.step();
-    bencher.counter(BytesCount::new(encoded(&step).bytes.len())).bench_local(|| encoded(&step));
+    let transaction = size.transaction();
+    bencher
+        .counter(BytesCount::new(encoded(&transaction).bytes.len()))
+        .bench_local(|| encoded(&transaction));
 }
 
 /// A dump of elements to views of each.
 #[divan::bench(args = [Size::OneEndpoint, Size::Piece])]
 fn decode(bencher: Bencher<'_, '_>, size: Size) {
-    let batch = encoded(&size.step());
+    let batch = encoded(&size.transaction());
     let messages = batch.messages.iter().map(|origin| &batch.message(*origin)[ATTRIBUTES..]);
     let messages: Vec<_> = messages.collect();
     let decode = || {
@@ -93,7 +97,7 @@ enum Size {
 }
 
 impl Size {
-    fn step(self) -> Step {
+    fn transaction(self) -> Transaction {
         let mut engine = cluster::engine(1, 5);
         match self {
             Self::OneEndpoint => change(&mut engine, cluster::slice(0, 0..6)),
@@ -101,18 +105,18 @@ impl Size {
                 let numbers = 1..10_000;
                 let events = numbers.flat_map(|n| [cluster::service(n), cluster::slice(n, 0..5)]);
                 engine.apply(events.collect::<Vec<Event>>());
-                engine.next_step(cluster::MAX_BATCH).unwrap()
+                engine.next_transaction(cluster::MAX_BATCH).unwrap()
             }
         }
     }
 }
 
 /// The transaction that a slice leads to which differs from the one before.
-fn change(engine: &mut Engine, slice: Event) -> Step {
+fn change(engine: &mut Engine, slice: Event) -> Transaction {
     engine.apply([slice]);
-    engine.next_step(cluster::MAX_BATCH).unwrap()
+    engine.next_transaction(cluster::MAX_BATCH).unwrap()
 }
 
-fn encoded(step: &Step) -> Batch {
-    step.transaction.encode(1, Acknowledge::BatchEnd).unwrap()
+fn encoded(transaction: &Transaction) -> Batch {
+    transaction.encode(1, Acknowledge::BatchEnd).unwrap()
 }

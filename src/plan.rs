@@ -1,33 +1,24 @@
-//! Changes become transactions of bounded size, each of which leaves a valid table.
+//! Element changes by set, and the operations of a transaction in an order that the kernel accepts.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::desired::affinity::{Affinity, EndpointId, Session};
-use crate::desired::base::TABLE;
-use crate::desired::layout::{Role, choice, is_labelled};
-use crate::desired::{
-    Desired, Fragment, KeptFragment, Key, Layout, Layouts, Patch, Range, elements,
-};
-use crate::diff::Update;
-use crate::model::{Protocol, Target};
-use crate::nft::{Element, Family, Operation, TableRef, Value};
+use ahash::HashMap;
 
-/// Elements to send, and what the tables say about each key once they are applied.
-#[derive(Debug, Default)]
+use crate::nft::{Element, Family, Operation, Value};
+use crate::ruleset::{self, Layouts, SetId, TableElement};
+
+/// Changes of elements that fit into one transaction.
+#[derive(Debug)]
 pub struct Piece {
-    /// Deletions before additions, so that an element can be replaced.
-    pub operations: Vec<Operation>,
-    /// The keys that change.
-    pub fragments: Vec<(Key, Update<Fragment>)>,
-    /// About how many bytes the operations take.
-    pub bytes: usize,
+    tables: [[SetChanges; SetId::COUNT]; 2],
+    elements: usize,
+    room: Room,
 }
 
 /// How much a piece may hold, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// No further unit is begun beyond this.
+    /// No further service is begun beyond this.
     pub budget: usize,
     /// Nothing goes beyond this.
     pub limit: usize,
@@ -36,360 +27,205 @@ pub struct Room {
 /// Bytes of an element, comment or second key included, on average at most.
 const ELEMENT_BYTES: usize = 112;
 
-/// Bytes of the elements of a key with few endpoints.
-const KEY_BYTES: usize = 2 * ELEMENT_BYTES;
-
-/// About how many bytes it takes to send everything that differs, for keys with few endpoints.
-pub fn estimate(desired: &Desired) -> usize {
-    desired.tracker().differences() * KEY_BYTES
-}
-
-/// Takes changes off the tracker until they fill the room.
-///
-/// Keys of one unit stay together up to the limit. A key that does not fit begins a piece of its
-/// own, and one that does not fit even there is changed step by step.
-pub fn take(desired: &mut Desired, room: Room) -> Piece {
-    let mut changes = Changes::default();
-    let mut fragments = Vec::new();
-    let mut unit_taken = None;
-    while let Some((key, unit)) = desired.tracker_mut().first() {
-        let end = if unit_taken == Some(unit) { room.limit } else { room.budget };
-        let elements = end.saturating_sub(changes.bytes) / ELEMENT_BYTES;
-        let left = Left { elements, is_all: fragments.is_empty() };
-        let taken = match desired.tracker().desired(&key) {
-            Some(Update::Patched(_)) => changes.take_patch(desired, &key, left),
-            Some(Update::Is(_) | Update::Gone) | None => changes.take_whole(desired, &key, left),
-        };
-        let Some(update) = taken else { break };
-        unit_taken = Some(unit);
-        fragments.push((key, update));
-    }
-    let bytes = changes.bytes;
-    Piece { operations: changes.into_operations(desired.layouts()), fragments, bytes }
-}
-
-/// What of a piece's room is left.
-#[derive(Clone, Copy)]
-struct Left {
-    elements: usize,
-    /// Whether nothing has been taken yet.
-    is_all: bool,
-}
-
-impl Left {
-    /// Whether something of so many elements may be taken: what comes first is in any case.
-    fn admits(self, elements: usize) -> bool {
-        self.is_all || elements <= self.elements
-    }
-}
-
-/// Element changes by set, in the order of the tables and of the sets in them.
-#[derive(Default)]
-struct Changes {
-    sets: BTreeMap<(Family, usize), SetChanges>,
-    bytes: usize,
-}
-
-#[derive(Default)]
+/// Changes of one set or map.
+#[derive(Debug, Default)]
 struct SetChanges {
     deleted: Vec<Element>,
     added: Vec<Element>,
+    /// Where in `added` each of the first `indexed` elements is; made when many are searched.
+    index: HashMap<Key, usize>,
+    indexed: usize,
 }
 
-impl SetChanges {
-    /// What leads from one datum of a map's key to another.
-    fn replace(&mut self, key: Value, old: Option<Value>, new: Option<Value>) {
-        if old == new {
-            return;
-        }
-        if old.is_some() {
-            self.deleted.push(Element::new(key));
-        }
-        if let Some(new) = new {
-            self.added.push(Element::with_value(key, new));
-        }
+/// What identifies an element: its key, and the end of its range.
+type Key = (Value, Option<Value>);
+
+/// So many elements are searched one by one.
+const FEW: usize = 16;
+
+impl Piece {
+    /// An empty piece.
+    pub fn new(room: Room) -> Self {
+        Self { tables: Default::default(), elements: 0, room }
     }
-}
 
-impl Changes {
-    /// Takes `key`, the first, up to where it fits; `None` if it is to begin another piece.
-    fn take_whole(
-        &mut self,
-        desired: &mut Desired,
-        key: &Key,
-        left: Left,
-    ) -> Option<Update<Fragment>> {
-        let nothing = Fragment::default();
-        let installed = desired.tracker().installed(key).unwrap_or_default();
-        let goal = fragment_of(desired.tracker().desired(key)).unwrap_or(&nothing);
-        let mut distance = installed.distance(goal);
-        if !left.admits(distance) {
-            return None;
-        }
-        let update = if distance <= left.elements {
-            desired.tracker_mut().take_first_whole(key)
+    /// Whether nothing changes.
+    pub fn is_empty(&self) -> bool {
+        self.elements == 0
+    }
+
+    /// About how many bytes the operations take.
+    pub fn bytes(&self) -> usize {
+        self.elements * ELEMENT_BYTES
+    }
+
+    /// Whether there is room to begin something more.
+    pub fn has_room(&self) -> bool {
+        self.bytes() < self.room.budget
+    }
+
+    /// Whether so many elements of a large change may be added: of those that come first one by
+    /// one in any case.
+    pub fn admits(&self, elements: usize) -> bool {
+        self.is_empty() || self.bytes() + elements * ELEMENT_BYTES <= self.room.budget
+    }
+
+    /// Whether so many elements that belong to something begun may be added.
+    pub fn fits(&self, elements: usize) -> bool {
+        self.is_empty() || self.bytes() + elements * ELEMENT_BYTES <= self.room.limit
+    }
+
+    /// Adds an element, without comment.
+    pub fn add(&mut self, family: Family, element: &TableElement<'_>) {
+        self.add_element(family, element.set(), element.to_element());
+    }
+
+    /// Adds an element of a set.
+    pub fn add_element(&mut self, family: Family, set: SetId, element: Element) {
+        self.elements += 1;
+        self.tables[family as usize][set as usize].added.push(element);
+    }
+
+    /// Deletes an element, which may have been added to this piece.
+    pub fn delete(&mut self, family: Family, element: &TableElement<'_>) {
+        let changes = &mut self.tables[family as usize][element.set() as usize];
+        let element = element.to_key();
+        if changes.take_added(&element) {
+            self.elements -= 1;
         } else {
-            let next = installed.step_towards(goal, left.elements);
-            distance = installed.distance(&next);
-            let next = (next != nothing).then_some(next);
-            desired.tracker_mut().take_first(key, next.as_ref());
-            next.map_or(Update::Gone, Update::Is)
-        };
-        self.bytes += distance * ELEMENT_BYTES;
-        let new = fragment_of(Some(&update)).unwrap_or(&nothing);
-        self.add(desired.layouts(), key, &installed, new);
-        Some(update)
+            self.elements += 1;
+            changes.deleted.push(element);
+        }
     }
 
-    /// The same for a key that changes a little.
-    fn take_patch(
+    /// Replaces an element by another one of the same key.
+    pub fn replace(
         &mut self,
-        desired: &mut Desired,
-        key: &Key,
-        left: Left,
-    ) -> Option<Update<Fragment>> {
-        let Some(Update::Patched(patch)) = desired.tracker().desired(key) else { return None };
-        let installed = desired.tracker().kept(key)?;
-        let distance = patch.distance(installed);
-        if !left.admits(distance) {
-            return None;
-        }
-        self.bytes += distance * ELEMENT_BYTES;
-        self.add_patch(desired.layouts(), key, installed, patch);
-        Some(desired.tracker_mut().take_first_whole(key))
+        family: Family,
+        old: Option<TableElement<'_>>,
+        new: Option<TableElement<'_>>,
+    ) {
+        old.iter().for_each(|old| self.delete(family, old));
+        new.iter().for_each(|new| self.add(family, new));
     }
 
-    fn add_patch(&mut self, layouts: &Layouts, key: &Key, old: &KeptFragment, patch: &Patch) {
-        let layout = layouts.of(key.family());
-        self.add_memberships(layout, key, [old.sets(), patch.sets], (old.label(), false));
-        let Some(set) = self.set(layout, key, Role::Slot(0)) else { return };
-        let frontend = elements::value_of(key);
-        let removed = patch.length..old.len(false);
-        let changed = patch.slots.iter().map(|(slot, target)| (*slot, Some(target)));
-        for (slot, target) in changed.chain(removed.map(|slot| (slot, None))) {
-            // There are at most 65,536 slots.
-            let Ok(number) = u32::try_from(slot) else { continue };
-            let old = old.slot(slot).as_ref().map(elements::value_of_target);
-            set.replace(frontend.integer(number), old, target.map(elements::value_of_target));
-        }
-    }
-
-    /// Adds what leads from `old` to `new` under `key`.
-    fn add(&mut self, layouts: &Layouts, key: &Key, old: &Fragment, new: &Fragment) {
-        let layout = layouts.of(key.family());
-        let label = (new.label.as_ref(), old.label != new.label);
-        self.add_memberships(layout, key, [old.sets, new.sets], label);
-        match *key {
-            Key::Session { protocol, session, .. } => {
-                self.add_session(layout, key, (protocol, session), [old, new]);
-            }
-            Key::Frontend { .. }
-            | Key::NodePort { .. }
-            | Key::ClusterIp(_)
-            | Key::NodePortIp(_)
-            | Key::Hairpin(..) => {
-                for (tree, old, new) in
-                    [(0, &old.slots, &new.slots), (1, &old.local_slots, &new.local_slots)]
-                {
-                    self.add_slots(layout, key, tree, [old, new]);
+    /// Deletions before additions, so that an element can be replaced.
+    pub fn into_operations(mut self, layouts: &Layouts) -> Vec<Operation> {
+        let mut operations = Vec::with_capacity(self.lists());
+        for (sets, changes) in layouts.iter().zip(&mut self.tables) {
+            for (set, changes) in sets.iter().zip(changes) {
+                let deleted = std::mem::take(&mut changes.deleted);
+                if !deleted.is_empty() {
+                    let table = ruleset::table(sets.family);
+                    operations.push(Operation::DeleteElements(table, Arc::clone(set), deleted));
                 }
-                self.add_ranges(layout, key, [&old.ranges, &new.ranges]);
-                self.add_sessions_of(layout, key, [old, new]);
             }
         }
-    }
-
-    /// Adds what leads from some bits to others; also the label and whether it is another.
-    fn add_memberships(
-        &mut self,
-        layout: &Layout,
-        key: &Key,
-        [old, new]: [u64; 2],
-        (label, is_other): (Option<&Arc<str>>, bool),
-    ) {
-        for bit in bits(old | new) {
-            let (was, is) = (old >> bit & 1 == 1, new >> bit & 1 == 1);
-            let replaced = is_other && was && is && is_labelled(key.kind(), bit);
-            if was == is && !replaced {
-                continue;
-            }
-            let role = layout.role_of(key.kind(), bit);
-            let Some(set) = self.set(layout, key, role) else { continue };
-            if was {
-                set.deleted.push(Element::new(elements::value_of(key)));
-            }
-            if is {
-                set.added.push(member(key, role, bit, label));
-            }
-        }
-    }
-
-    /// Which sessions a frontend has.
-    fn add_sessions_of(&mut self, layout: &Layout, key: &Key, [old, new]: [&Fragment; 2]) {
-        if old.affinity == new.affinity {
-            return;
-        }
-        let [old, new] = [old, new].map(|fragment| match fragment.affinity.as_deref() {
-            Some(Affinity::Frontend(sessions)) => *sessions,
-            Some(Affinity::Session { .. }) | None => [None; 2],
-        });
-        for (tree, (old, new)) in old.into_iter().zip(new).enumerate() {
-            let value = |session: Session| Value::new().class_id(session.class_id());
-            let Some(set) = self.set(layout, key, Role::Session(tree)) else { continue };
-            set.replace(elements::value_of(key), old.map(value), new.map(value));
-        }
-    }
-
-    /// The endpoints of a session and how long its clients are remembered.
-    fn add_session(
-        &mut self,
-        layout: &Layout,
-        key: &Key,
-        (protocol, session): (Protocol, Session),
-        [old, new]: [&Fragment; 2],
-    ) {
-        self.add_timeout(layout, key, [old, new]);
-        if old.affinity == new.affinity && old.slots == new.slots {
-            return;
-        }
-        let [old, new] = [old, new].map(|fragment| Vec::from_iter(fragment.session_slots()));
-        if let Some(set) = self.set(layout, key, Role::Slot(0)) {
-            let id = |slots: &[Option<(EndpointId, Target)>], i: usize| {
-                let (id, _) = (*slots.get(i)?)?;
-                Some(Value::new().class_id(session.endpoint(id)))
-            };
-            for (i, number) in (0..old.len().max(new.len())).zip(0u32..) {
-                let slot = elements::value_of(key).integer(number);
-                set.replace(slot, id(&old, i), id(&new, i));
-            }
-        }
-        if let Some(set) = self.set(layout, key, Role::SessionEndpoint) {
-            let [old, new] =
-                [old, new].map(|slots| BTreeMap::from_iter(slots.into_iter().flatten()));
-            let numbers: BTreeSet<EndpointId> = old.keys().chain(new.keys()).copied().collect();
-            for id in numbers {
-                let target = |endpoints: &BTreeMap<EndpointId, Target>| {
-                    endpoints.get(&id).map(elements::value_of_target)
-                };
-                let endpoint = elements::value_of_session_endpoint(protocol, session, id);
-                set.replace(endpoint, target(&old), target(&new));
-            }
-        }
-    }
-
-    fn add_timeout(&mut self, layout: &Layout, key: &Key, [old, new]: [&Fragment; 2]) {
-        let timeout = |fragment: &Fragment| match fragment.affinity.as_deref() {
-            // One that was found without a timeout has 0.
-            Some(Affinity::Session { timeout: 0, .. }) => None,
-            Some(Affinity::Session { timeout, .. }) => Some((*timeout, fragment.label.clone())),
-            Some(Affinity::Frontend(_)) | None => None,
-        };
-        let (old, new) = (timeout(old), timeout(new));
-        if old == new {
-            return;
-        }
-        if let Some((seconds, _)) = old
-            && let Some(set) = self.set(layout, key, Role::Timeout(seconds))
-        {
-            set.deleted.push(Element::new(elements::value_of(key)));
-        }
-        if let Some((seconds, comment)) = new
-            && let Some(set) = self.set(layout, key, Role::Timeout(seconds))
-        {
-            set.added.push(Element { comment, ..Element::new(elements::value_of(key)) });
-        }
-    }
-
-    fn add_ranges(&mut self, layout: &Layout, key: &Key, [old, new]: [&[Range]; 2]) {
-        if old == new {
-            return;
-        }
-        let Some(set) = self.set(layout, key, Role::SourceRange) else { return };
-        let element = |range: &Range| {
-            let [first, last] = elements::values_of_range(key, range);
-            Element { key_end: Some(last), ..Element::new(first) }
-        };
-        set.deleted
-            .extend(old.iter().filter(|range| new.binary_search(range).is_err()).map(element));
-        set.added.extend(new.iter().filter(|range| old.binary_search(range).is_err()).map(element));
-    }
-
-    fn add_slots(
-        &mut self,
-        layout: &Layout,
-        key: &Key,
-        tree: usize,
-        [old, new]: [&[Option<Target>]; 2],
-    ) {
-        if old == new {
-            return;
-        }
-        let Some(set) = self.set(layout, key, Role::Slot(tree)) else { return };
-        let frontend = elements::value_of(key);
-        let slot_of = |slots: &[Option<Target>], i: usize| slots.get(i).copied().flatten();
-        for (i, number) in (0..old.len().max(new.len())).zip(0u32..) {
-            let [was, is] = [old, new].map(|slots| slot_of(slots, i));
-            if was != is {
-                let [was, is] = [was, is].map(|slot| slot.as_ref().map(elements::value_of_target));
-                set.replace(frontend.integer(number), was, is);
-            }
-        }
-    }
-
-    fn set(&mut self, layout: &Layout, key: &Key, role: Role) -> Option<&mut SetChanges> {
-        let position = layout.position(key.kind(), role)?;
-        Some(self.sets.entry((layout.family, position)).or_default())
-    }
-
-    fn into_operations(mut self, layouts: &Layouts) -> Vec<Operation> {
-        let table = |family| TableRef { family, name: TABLE.into() };
-        let set = |(family, position): (Family, usize)| layouts.of(family).set_at(position);
-        let lists = |changes: &SetChanges| {
-            usize::from(!changes.deleted.is_empty()) + usize::from(!changes.added.is_empty())
-        };
-        let mut operations = Vec::with_capacity(self.sets.values().map(lists).sum());
-        for (place, changes) in &mut self.sets {
-            let deleted = std::mem::take(&mut changes.deleted);
-            if !deleted.is_empty() {
-                operations.push(Operation::DeleteElements(table(place.0), set(*place), deleted));
-            }
-        }
-        for (place, changes) in self.sets {
-            if !changes.added.is_empty() {
-                let added = changes.added;
-                operations.push(Operation::AddElements(table(place.0), set(place), added));
+        for (sets, changes) in layouts.iter().zip(self.tables) {
+            for (set, changes) in sets.iter().zip(changes) {
+                if !changes.added.is_empty() {
+                    let table = ruleset::table(sets.family);
+                    let added = changes.added;
+                    operations.push(Operation::AddElements(table, Arc::clone(set), added));
+                }
             }
         }
         operations
     }
-}
 
-/// The element that says that `key` has this bit.
-fn member(key: &Key, role: Role, bit: u32, label: Option<&Arc<str>>) -> Element {
-    let comment = label.filter(|_| is_labelled(key.kind(), bit)).map(Arc::clone);
-    let element = match role {
-        Role::OneOf(bits) => {
-            let data = Value::new().class_id(choice(bits, bit));
-            Element::with_value(elements::value_of(key), data)
-        }
-        Role::Member(_)
-        | Role::Slot(_)
-        | Role::SourceRange
-        | Role::Session(_)
-        | Role::SessionEndpoint
-        | Role::Timeout(_)
-        | Role::Clients => Element::new(elements::value_of(key)),
-    };
-    Element { comment, ..element }
-}
-
-fn fragment_of(update: Option<&Update<Fragment>>) -> Option<&Fragment> {
-    match update {
-        Some(Update::Is(fragment)) => Some(fragment),
-        Some(Update::Gone | Update::Patched(_)) | None => None,
+    fn lists(&self) -> usize {
+        let lists = |changes: &SetChanges| {
+            usize::from(!changes.deleted.is_empty()) + usize::from(!changes.added.is_empty())
+        };
+        self.tables.iter().flatten().map(lists).sum()
     }
 }
 
-fn bits(mask: u64) -> impl Iterator<Item = u32> {
-    (0..u64::BITS).filter(move |bit| mask >> bit & 1 == 1)
+impl SetChanges {
+    /// Takes an element back that was added; returns whether it was.
+    fn take_added(&mut self, element: &Element) -> bool {
+        let key = key(element);
+        let Some(position) = self.position(&key) else { return false };
+        self.added.swap_remove(position);
+        self.index.remove(&key);
+        self.indexed = self.indexed.min(self.added.len());
+        // The last element has taken its place.
+        if position < self.indexed {
+            self.index.insert(self::key(&self.added[position]), position);
+        }
+        true
+    }
+
+    fn position(&mut self, wanted: &Key) -> Option<usize> {
+        if self.added.len() <= FEW {
+            return self.added.iter().position(|element| key(element) == *wanted);
+        }
+        let new = self.added.iter().enumerate().skip(self.indexed);
+        self.index.extend(new.map(|(position, element)| (key(element), position)));
+        self.indexed = self.added.len();
+        self.index.get(wanted).copied()
+    }
+}
+
+fn key(element: &Element) -> Key {
+    (element.key, element.key_end)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ruleset::Member;
+
+    const ROOM: Room = Room { budget: usize::MAX, limit: usize::MAX };
+
+    fn cluster_ip(number: u8) -> TableElement<'static> {
+        TableElement::Member(Member::ClusterIp([10, 96, 0, number].into()))
+    }
+
+    fn texts(piece: Piece) -> Vec<String> {
+        piece.into_operations(&Layouts::default()).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn deletions_come_before_additions() {
+        let mut piece = Piece::new(ROOM);
+        piece.add(Family::Ip, &cluster_ip(1));
+        piece.delete(Family::Ip, &cluster_ip(2));
+        let expected = [
+            "delete element ip kube-proxy cluster-ips { 10.96.0.2 }",
+            "add element ip kube-proxy cluster-ips { 10.96.0.1 }",
+        ];
+        assert_eq!(texts(piece), expected);
+    }
+
+    #[test]
+    fn a_large_change_stops_at_the_budget_and_something_begun_at_the_limit() {
+        let mut piece = Piece::new(Room { budget: ELEMENT_BYTES, limit: 2 * ELEMENT_BYTES });
+        assert!(piece.admits(9) && piece.fits(9), "what comes first fits in any case");
+        piece.add(Family::Ip, &cluster_ip(1));
+        assert!(!piece.has_room() && !piece.admits(1) && piece.fits(1) && !piece.fits(2));
+    }
+
+    proptest! {
+        #[test]
+        fn an_element_that_is_added_and_deleted_again_is_not_sent(
+            changes in proptest::collection::vec((0u8..60, any::<bool>()), 0..200)
+        ) {
+            let mut piece = Piece::new(ROOM);
+            let mut present = [false; 60];
+            for (number, is_wanted) in changes {
+                match (std::mem::replace(&mut present[usize::from(number)], is_wanted), is_wanted) {
+                    (false, true) => piece.add(Family::Ip, &cluster_ip(number)),
+                    (true, false) => piece.delete(Family::Ip, &cluster_ip(number)),
+                    (false, false) | (true, true) => {}
+                }
+            }
+            let wanted = present.iter().filter(|is| **is).count();
+            prop_assert_eq!(piece.elements, wanted);
+            let added: usize = piece.tables[0].iter().map(|set| set.added.len()).sum();
+            prop_assert_eq!(added, wanted);
+        }
+    }
 }

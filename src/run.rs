@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
 use crate::conntrack::Cleaner;
-use crate::engine::{Blame, ClosedNodePorts, Engine, Step, read_back};
+use crate::engine::{Answer, Cause, ClosedNodePorts, Engine, read_back};
 use crate::kernel::{CommitError, Committed, Generation, Kernel, Writer, WriterGone};
 use crate::model::{Event, Problem};
 use crate::nft::Transaction;
@@ -258,9 +258,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
     async fn commit_all(&mut self) -> Result<bool, WriterGone> {
         loop {
             let events = &self.events;
-            let next = self.engine.next_step_unless(self.max_batch, || !events.is_empty());
-            if let Some(step) = next {
-                if !self.commit(step).await? {
+            let next = self.engine.next_transaction_unless(self.max_batch, || !events.is_empty());
+            if let Some(transaction) = next {
+                if !self.commit(transaction).await? {
                     return Ok(false);
                 }
             } else if self.engine.is_settled() || self.events.is_empty() {
@@ -277,21 +277,19 @@ impl<K: Kernel + Send + 'static> Run<K> {
         Ok(true)
     }
 
-    /// Whether the kernel has applied `step`.
-    async fn commit(&mut self, mut step: Step) -> Result<bool, WriterGone> {
-        let transaction = std::mem::take(&mut step.transaction);
+    /// Returns whether the kernel has applied the transaction.
+    async fn commit(&mut self, transaction: Transaction) -> Result<bool, WriterGone> {
         let (transaction, outcome) = self.writer.commit(transaction).await?;
-        step.transaction = transaction;
+        let answer = self.engine.answer(&transaction, &outcome);
         match outcome {
             Ok(committed) => {
-                self.note(&step.transaction, &committed);
-                self.engine.learn_pace(&step, committed.kernel_time);
-                self.engine.committed(step);
+                self.note(&transaction, &committed);
                 self.clean();
                 Ok(true)
             }
             Err(error) => {
-                self.refused(&step, &error);
+                self.observe.refused();
+                log_refusal(&answer, &error);
                 Ok(false)
             }
         }
@@ -326,25 +324,6 @@ impl<K: Kernel + Send + 'static> Run<K> {
             operations = transaction.operations.len(),
             "committed"
         );
-    }
-
-    fn refused(&mut self, step: &Step, error: &CommitError) {
-        self.observe.refused();
-        let CommitError::Refused { operation: Some(operation), element, .. } = error else {
-            tracing::error!("{error}");
-            return;
-        };
-        match self.engine.blame(step, *operation, element.unwrap_or_default()) {
-            Blame::Nobody => tracing::error!("{error}"),
-            Blame::Suspected(service) => {
-                tracing::warn!("Service {service}: {error}; reading the tables and trying again");
-            }
-            Blame::Excluded(service) => {
-                let (object, field) = (format!("Service {service}"), String::new());
-                let message = format!("is left out until it changes: {error}");
-                self.report(&[Problem { object, field, message }]);
-            }
-        }
     }
 
     /// Notices that somebody else has committed something, and reads the tables if so.
@@ -387,6 +366,22 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 // Who has too much to tell is not waited for.
                 let _ = listener.try_send(problem.clone());
             }
+        }
+    }
+}
+
+fn log_refusal(answer: &Answer, error: &CommitError) {
+    match answer {
+        Answer::ReadBack(Cause::Suspected(service)) => {
+            tracing::warn!("Service {service}: {error}; reading the tables and trying again");
+        }
+        // Reported as a problem of the service.
+        Answer::ReadBack(Cause::Excluded(_)) => {}
+        Answer::ReadBack(Cause::TooLarge) => {
+            tracing::warn!("{error}; trying again with smaller transactions");
+        }
+        Answer::ReadBack(Cause::NotKnown) | Answer::Hopeless | Answer::Applied => {
+            tracing::error!("{error}");
         }
     }
 }

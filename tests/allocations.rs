@@ -9,6 +9,8 @@
 #[path = "../benches/cluster/mod.rs"]
 mod cluster;
 
+use std::time::Duration;
+
 use allocation_counter::measure;
 use deltaproxy::engine::Engine;
 use deltaproxy::model::{Event, Resource};
@@ -42,9 +44,9 @@ impl Bench {
 
     fn commit(&mut self, event: Event) {
         self.engine.apply([event]);
-        let step = self.engine.next_step(cluster::MAX_BATCH).unwrap();
-        step.transaction.encode(1, Acknowledge::BatchEnd).unwrap();
-        self.engine.committed(step);
+        let transaction = self.engine.next_transaction(cluster::MAX_BATCH).unwrap();
+        transaction.encode(1, Acknowledge::BatchEnd).unwrap();
+        self.engine.committed(Duration::ZERO);
         assert!(self.engine.is_settled());
         self.engine.take_stale_flows();
     }

@@ -13,22 +13,20 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use deltaproxy::cli::{Summary, converge};
-use deltaproxy::desired::Key;
-use deltaproxy::desired::elements::value_of;
-use deltaproxy::engine::{Blame, read_back};
+use deltaproxy::engine::{Answer, Cause, Engine, converge, read_back};
 use deltaproxy::kernel::{
     CommitError, Committed, Contents, ElementRead, Fake, Generation, Kernel, ReadError,
 };
 use deltaproxy::model::{
-    Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Protocol,
-    Resource, Service, ServicePort, TrafficPolicy,
+    Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Resource,
+    Service, ServicePort, TrafficPolicy,
 };
 use deltaproxy::nft::{
     Element, ElementView, Family, Name, Operation, TableRef, Transaction, Value,
 };
+use deltaproxy::ruleset::SetId;
 use proptest::prelude::*;
-use tables::{config, contents, engine, from_scratch, settle};
+use tables::{config, contents, elements, engine, from_scratch, settle};
 
 fn port(number: u16) -> NonZeroU16 {
     NonZeroU16::new(number).unwrap()
@@ -144,18 +142,22 @@ fn listed() -> [Event; 3] {
     [Resource::Services, Resource::EndpointSlices, Resource::Nodes].map(Event::Listed)
 }
 
-/// Somebody else empties a set, removes a chain's rules or the whole table.
+fn converge_all(engine: &mut Engine, kernel: &mut Fake) {
+    converge(engine, kernel, &mut |_, _| ()).expect("it converges");
+}
+
+/// Another program empties a set, removes a chain's rules or the whole table.
 fn tamper(kernel: &mut Fake, number: u8) {
     let table = |family| TableRef { family, name: "kube-proxy".into() };
     let text = |text: &'static str| Name::Borrowed(text);
     let operation = match number {
         0 => Operation::DeleteTable(table(Family::Ip)),
-        1 => Operation::FlushSet(table(Family::Ip), text("service-ips")),
+        1 => Operation::FlushSet(table(Family::Ip), text("services")),
         2 => Operation::FlushSet(table(Family::Ip), text("endpoints")),
         3 => Operation::FlushSet(table(Family::Ip6), text("cluster-ips")),
         4 => Operation::FlushSet(table(Family::Ip), text("affinity-slots")),
         5 => Operation::FlushSet(table(Family::Ip), text("affinity-endpoints")),
-        6 => Operation::FlushSet(table(Family::Ip), text("affinity-services")),
+        6 => Operation::FlushSet(table(Family::Ip), text("affinity-lists")),
         _ => Operation::FlushChain(table(Family::Ip6), text("nat-output")),
     };
     kernel.commit(&Transaction { operations: vec![operation] }).expect("the table is there");
@@ -187,13 +189,13 @@ proptest! {
         for burst in &bursts {
             engine.apply(burst.events.clone());
             for _ in 0..burst.steps {
-                let Some(step) = engine.next_step(max_batch) else { break };
-                kernel.commit(&step.transaction).expect("the kernel accepts every transaction");
-                engine.committed(step);
+                let Some(transaction) = engine.next_transaction(max_batch) else { break };
+                kernel.commit(&transaction).expect("the kernel accepts every transaction");
+                engine.committed(Duration::ZERO);
             }
             if let Some(is_applied) = burst.lost {
-                if let Some(step) = engine.next_step(max_batch).filter(|_| is_applied) {
-                    kernel.commit(&step.transaction).expect("the kernel accepts every transaction");
+                if let Some(next) = engine.next_transaction(max_batch).filter(|_| is_applied) {
+                    kernel.commit(&next).expect("the kernel accepts every transaction");
                 }
                 let found = read_back(&mut kernel, engine.layouts()).unwrap();
                 engine.observe(found);
@@ -211,15 +213,15 @@ proptest! {
     ) {
         let (mut engine, mut kernel) = (engine(), Fake::new());
         engine.apply(events.clone().into_iter().chain(listed()));
-        converge(&mut engine, &mut kernel, &mut Summary::default()).expect("it converges");
+        converge_all(&mut engine, &mut kernel);
         let before = contents(&mut kernel);
         let transactions = kernel.committed().len();
 
-        converge(&mut engine, &mut kernel, &mut Summary::default()).expect("it converges");
+        converge_all(&mut engine, &mut kernel);
         prop_assert_eq!(kernel.committed().len(), transactions, "nothing differed");
 
         tamper(&mut kernel, damage);
-        converge(&mut engine, &mut kernel, &mut Summary::default()).expect("it converges");
+        converge_all(&mut engine, &mut kernel);
         prop_assert_eq!(contents(&mut kernel), before);
     }
 
@@ -237,7 +239,7 @@ proptest! {
         let mut second = engine();
         let all: Vec<_> = before.into_iter().chain(meanwhile.clone()).collect();
         second.apply(all.clone());
-        converge(&mut second, &mut kernel, &mut Summary::default()).expect("it converges");
+        converge_all(&mut second, &mut kernel);
         prop_assert_eq!(contents(&mut kernel), from_scratch(&all));
         if meanwhile.is_empty() {
             prop_assert_eq!(kernel.committed().len(), transactions);
@@ -274,17 +276,15 @@ fn a_restart_changes_nothing_where_an_external_ip_is_the_cluster_ip_of_another_p
             Event::EndpointSlice(Change::Is(slice.clone())),
         ];
         engine.apply(events);
-        converge(&mut engine, kernel, &mut Summary::default()).expect("it converges");
+        converge_all(&mut engine, kernel);
         kernel.committed().len()
     };
     assert_eq!(start(&mut kernel), start(&mut kernel));
-    let found = read_back(&mut kernel, engine().layouts()).unwrap();
-    let keys = found.iter().flat_map(|found| found.fragments.keys());
-    assert_eq!(keys.filter(|key| matches!(key, Key::Session { .. })).count(), 1);
+    assert_eq!(elements(&kernel, Family::Ip, SetId::AffinityLists).len(), 1);
 }
 
 #[test]
-fn a_service_that_loses_its_only_address_has_no_session_until_it_gets_it_back() {
+fn a_service_that_loses_its_only_address_has_no_list_until_it_gets_it_back() {
     let same_address = |number: u8, created| {
         let address = IpAddr::from([10, 96, 0, 1]);
         Event::Service(Change::Is(Service {
@@ -304,13 +304,14 @@ fn a_service_that_loses_its_only_address_has_no_session_until_it_gets_it_back() 
         }))
     };
     let (mut engine, mut kernel) = (engine(), Fake::new());
-    let mut sessions_after = |event: Event| {
+    let mut lists_after = |event: Event| {
         engine.apply([event]);
         settle(&mut engine, &mut kernel, usize::MAX);
-        let found = read_back(&mut kernel, engine.layouts()).unwrap();
-        let keys = found.into_iter().flat_map(|found| found.fragments);
-        let sessions = keys.filter(|(key, _)| matches!(key, Key::Session { .. }));
-        sessions.map(|(_, kept)| kept.label().unwrap().to_string()).collect::<Vec<_>>()
+        let lists = elements(&kernel, Family::Ip, SetId::AffinityLists).len();
+        let routes = elements(&kernel, Family::Ip, SetId::Services).into_iter();
+        let labels = routes.map(|route| route.comment.unwrap().to_string()).collect::<Vec<_>>();
+        assert_eq!(lists, labels.len());
+        labels
     };
     let [first, second] = [1, 2].map(|number| format!("default/service{number}:http"));
     let rows = [
@@ -324,7 +325,7 @@ fn a_service_that_loses_its_only_address_has_no_session_until_it_gets_it_back() 
     ];
     for (event, expected) in rows {
         let text = format!("{event:?}");
-        assert!(sessions_after(event).iter().eq(expected), "{text}");
+        assert!(lists_after(event).iter().eq(expected), "{text}");
     }
 }
 
@@ -332,16 +333,12 @@ fn a_service_that_loses_its_only_address_has_no_session_until_it_gets_it_back() 
 struct Picky(Fake);
 
 impl Picky {
-    /// Where a transaction adds the frontend 10.96.0.1:80 to `service-ips`.
+    /// Where a transaction adds the frontend 10.96.0.1:80 to `services`.
     fn objection(transaction: &Transaction) -> Option<(usize, usize)> {
-        let refused = value_of(&Key::Frontend {
-            address: IpAddr::from([10, 96, 0, 1]),
-            protocol: Protocol::Tcp,
-            port: port(80),
-        });
+        let refused = Value::new().ip(IpAddr::from([10, 96, 0, 1])).proto(6).port(80);
         let operations = transaction.operations.iter().enumerate();
         let mut found = operations.filter_map(|(i, operation)| match operation {
-            Operation::AddElements(_, set, elements) if set.name == "service-ips" => {
+            Operation::AddElements(_, set, elements) if set.name == "services" => {
                 Some((i, elements.iter().position(|element| element.key == refused)?))
             }
             _ => None,
@@ -425,21 +422,20 @@ fn a_service_that_the_kernel_refuses_is_left_out_and_named_and_the_others_work()
     let mut engine = engine();
     engine.apply(three_services());
     let mut kernel = Picky(Fake::new());
-    let problems = converge(&mut engine, &mut kernel, &mut Summary::default()).unwrap();
+    converge(&mut engine, &mut kernel, &mut |_, _| ()).unwrap();
+    let problems = engine.take_problems();
     let named: Vec<_> = problems.iter().map(|problem| problem.object.as_str()).collect();
     assert_eq!(named, ["Service default/service1"]);
-    let found = read_back(&mut kernel.0, engine.layouts()).unwrap();
-    let keys = found.iter().flat_map(|found| found.fragments.keys());
-    assert_eq!(keys.filter(|key| matches!(key, Key::Frontend { .. })).count(), 2);
+    assert_eq!(elements(&kernel.0, Family::Ip, SetId::Services).len(), 2);
 }
 
 #[test]
 fn an_element_that_somebody_else_put_in_our_way_costs_one_more_attempt() {
     let (mut engine, mut kernel) = (engine(), Fake::new());
-    converge(&mut engine, &mut kernel, &mut Summary::default()).unwrap();
+    converge_all(&mut engine, &mut kernel);
     engine.apply(three_services());
-    let step = engine.next_step(usize::MAX).unwrap();
-    let in_the_way = step.transaction.operations.iter().find_map(|operation| match operation {
+    let transaction = engine.next_transaction(usize::MAX).unwrap();
+    let in_the_way = transaction.operations.iter().find_map(|operation| match operation {
         Operation::AddElements(table, set, elements) if set.name == "endpoints" => {
             let data = Value::new().ip(IpAddr::from([192, 0, 2, 1])).port(1);
             let element = Element::with_value(elements[0].key, data);
@@ -448,13 +444,10 @@ fn an_element_that_somebody_else_put_in_our_way_costs_one_more_attempt() {
         _ => None,
     });
     kernel.tamper(&Transaction { operations: vec![in_the_way.unwrap()] }).unwrap();
-    let Err(CommitError::Refused { operation, element, .. }) = kernel.commit(&step.transaction)
-    else {
-        panic!("the element is in the way");
-    };
-    let blame = engine.blame(&step, operation.unwrap(), element.unwrap());
-    assert!(matches!(blame, Blame::Suspected(_)), "{blame:?}");
-    let problems = converge(&mut engine, &mut kernel, &mut Summary::default()).unwrap();
-    assert_eq!(problems, []);
+    let outcome = kernel.commit(&transaction);
+    let answer = engine.answer(&transaction, &outcome);
+    assert!(matches!(answer, Answer::ReadBack(Cause::Suspected(_))), "{answer:?}");
+    converge_all(&mut engine, &mut kernel);
+    assert_eq!(engine.take_problems(), []);
     assert_eq!(contents(&mut kernel), from_scratch(&three_services()));
 }

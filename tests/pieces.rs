@@ -10,30 +10,34 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{MAX_BATCH, endpoint_address, service, slice};
-use deltaproxy::engine::{Engine, Step};
+use deltaproxy::engine::Engine;
 use deltaproxy::model::{Change, Event, Node, ObjectName, Resource};
+use deltaproxy::nft::Transaction;
+
+/// What the kernel takes for a piece of the usual size.
+const TIME: Duration = Duration::from_millis(10);
 
 /// As many as fill several pieces.
 const MANY: u32 = 4_000;
 
 /// Whether the transaction has a slot for this endpoint.
-fn has(step: &Step, endpoint: Ipv4Addr) -> bool {
+fn has(transaction: &Transaction, endpoint: Ipv4Addr) -> bool {
     let slot = format!(": {endpoint} . 8080");
-    step.transaction.operations.iter().any(|operation| operation.to_string().contains(&slot))
+    transaction.operations.iter().any(|operation| operation.to_string().contains(&slot))
 }
 
 /// Gives service `number` one endpoint more, while a piece of something large is in the kernel, and
 /// checks that the next piece has it and is not the last.
 #[track_caller]
 fn check_not_delayed(engine: &mut Engine, number: u32) {
-    let piece = engine.next_step(MAX_BATCH).unwrap();
+    let piece = engine.next_transaction(MAX_BATCH).unwrap();
     let endpoint = endpoint_address(number, 5);
     assert!(!has(&piece, endpoint));
     engine.apply([slice(number, 0..6)]);
-    engine.committed(piece);
-    let next = engine.next_step(MAX_BATCH).unwrap();
+    engine.committed(TIME);
+    let next = engine.next_transaction(MAX_BATCH).unwrap();
     assert!(has(&next, endpoint), "the small change waits for another piece");
-    engine.committed(next);
+    engine.committed(TIME);
     assert!(!engine.is_settled(), "the large change was too small to show anything");
     settle(engine);
 }
@@ -41,8 +45,8 @@ fn check_not_delayed(engine: &mut Engine, number: u32) {
 /// Commits what is left; how many transactions that took.
 fn settle(engine: &mut Engine) -> usize {
     let steps = std::iter::from_fn(|| {
-        let step = engine.next_step(MAX_BATCH)?;
-        engine.committed(step);
+        engine.next_transaction(MAX_BATCH)?;
+        engine.committed(TIME);
         Some(())
     });
     let count = steps.count();
@@ -113,12 +117,12 @@ fn rendering_what_comes_to_the_same_can_be_interrupted() {
         pod_cidrs: Vec::new(),
         leaving: false,
     }))]);
-    assert!(engine.next_step_unless(MAX_BATCH, || true).is_none());
+    assert!(engine.next_transaction_unless(MAX_BATCH, || true).is_none());
     assert!(!engine.is_settled());
     engine.apply([slice(0, 0..6)]);
-    let step = engine.next_step_unless(MAX_BATCH, || true).unwrap();
-    assert!(has(&step, endpoint_address(0, 5)));
-    engine.committed(step);
+    let transaction = engine.next_transaction_unless(MAX_BATCH, || true).unwrap();
+    assert!(has(&transaction, endpoint_address(0, 5)));
+    engine.committed(TIME);
     assert_eq!(settle(&mut engine), 0);
 }
 
@@ -128,9 +132,8 @@ fn a_kernel_that_takes_long_gets_more_and_smaller_pieces() {
         let mut engine = cluster::engine(1, 5);
         load(&mut engine, 1..MANY);
         let mut pieces = 0;
-        while let Some(step) = engine.next_step(MAX_BATCH) {
-            engine.learn_pace(&step, kernel_time);
-            engine.committed(step);
+        while engine.next_transaction(MAX_BATCH).is_some() {
+            engine.committed(kernel_time);
             pieces += 1;
         }
         pieces

@@ -8,6 +8,7 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU16;
 use std::ops::Range;
+use std::time::Duration;
 
 use deltaproxy::config::Routing;
 use deltaproxy::engine::{Engine, Found};
@@ -15,7 +16,7 @@ use deltaproxy::model::{
     Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Resource, Service,
     ServicePort,
 };
-use deltaproxy::nft::TableFlags;
+use deltaproxy::nft::{Family, TableFlags};
 
 /// Room for every transaction, in bytes.
 pub(crate) const MAX_BATCH: usize = 64 << 20;
@@ -28,9 +29,9 @@ pub(crate) fn engine(services: u32, endpoints: u32) -> Engine {
     }
     engine
         .apply([Resource::Services, Resource::EndpointSlices, Resource::Nodes].map(Event::Listed));
-    engine.observe([Found::default(), Found::default()]);
-    while let Some(step) = engine.next_step(MAX_BATCH) {
-        engine.committed(step);
+    engine.observe([Family::Ip, Family::Ip6].map(Found::nothing));
+    while engine.next_transaction(MAX_BATCH).is_some() {
+        engine.committed(Duration::ZERO);
     }
     engine
 }

@@ -39,8 +39,8 @@ fuzz_target!(|bytes: &[u8]| {
     }
     // What is read back is what is desired.
     observe(&mut engine, &mut kernel);
-    if let Some(step) = engine.next_step(kernel.max_batch()) {
-        panic!("the kernel does not hold what is desired:\n{}", step.transaction);
+    if let Some(transaction) = engine.next_transaction(kernel.max_batch()) {
+        panic!("the kernel does not hold what is desired:\n{transaction}");
     }
 });
 
@@ -61,12 +61,12 @@ fn observe(engine: &mut Engine, kernel: &mut Fake) {
 }
 
 fn commit_all(engine: &mut Engine, kernel: &mut Fake) {
-    while let Some(step) = engine.next_step(kernel.max_batch()) {
+    while let Some(transaction) = engine.next_transaction(kernel.max_batch()) {
         // The fake encodes it too.
-        if let Err(error) = kernel.commit(&step.transaction) {
-            panic!("{error} in\n{}", step.transaction);
+        if let Err(error) = kernel.commit(&transaction) {
+            panic!("{error} in\n{transaction}");
         }
-        engine.committed(step);
+        engine.committed(Duration::ZERO);
     }
     assert!(engine.is_settled(), "nothing is left to do, and not everything is done");
 }

@@ -13,7 +13,7 @@ use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
 use deltaproxy::config::Routing;
-use deltaproxy::engine::{Engine, read_back};
+use deltaproxy::engine::{Engine, commit_all, read_back};
 use deltaproxy::kernel::{Kernel, Nftables};
 use deltaproxy::model::{
     Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Resource, Service,
@@ -83,10 +83,7 @@ impl Bench {
         );
         let found = read_back(&mut kernel, engine.layouts()).unwrap();
         engine.observe(found);
-        while let Some(step) = engine.next_step(kernel.max_batch()) {
-            kernel.commit(&step.transaction).unwrap();
-            engine.committed(step);
-        }
+        assert!(matches!(commit_all(&mut engine, &mut kernel, &mut |_, _| ()), Ok(None)));
         Self { engine, kernel }
     }
 
@@ -94,12 +91,12 @@ impl Bench {
     fn update(&mut self, events: Vec<Event>) -> (f64, f64) {
         let start = Instant::now();
         self.engine.apply(events);
-        let step = self.engine.next_step(self.kernel.max_batch()).unwrap();
-        let batch = step.transaction.encode(1, Acknowledge::BatchEnd).unwrap();
+        let transaction = self.engine.next_transaction(self.kernel.max_batch()).unwrap();
+        let batch = transaction.encode(1, Acknowledge::BatchEnd).unwrap();
         let user = start.elapsed();
         std::hint::black_box(batch);
-        let committed = self.kernel.commit(&step.transaction).unwrap();
-        self.engine.committed(step);
+        let committed = self.kernel.commit(&transaction).unwrap();
+        self.engine.committed(committed.kernel_time);
         (micros(user), micros(committed.kernel_time))
     }
 }

@@ -13,7 +13,7 @@ use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
 use deltaproxy::config::Routing;
-use deltaproxy::engine::Engine;
+use deltaproxy::engine::{Engine, commit_all};
 use deltaproxy::kernel::{Kernel, Nftables};
 use deltaproxy::model::{
     Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Protocol, Resource, Service,
@@ -109,10 +109,7 @@ fn load() {
     }
     let all = [Resource::Services, Resource::EndpointSlices, Resource::Nodes];
     engine.apply(all.map(Event::Listed));
-    while let Some(step) = engine.next_step(kernel.max_batch()) {
-        kernel.commit(&step.transaction).unwrap();
-        engine.committed(step);
-    }
+    assert!(matches!(commit_all(&mut engine, &mut kernel, &mut |_, _| ()), Ok(None)));
 }
 
 fn service(i: usize, count: u32, sticky: bool) -> [Event; 2] {

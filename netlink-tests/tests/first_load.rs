@@ -7,13 +7,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU16;
 
 use deltaproxy::config::Routing;
-use deltaproxy::engine::{Engine, Step, read_back};
+use deltaproxy::engine::{Engine, read_back};
 use deltaproxy::kernel::{Kernel, Nftables};
 use deltaproxy::model::{
     Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Resource, Service,
     ServicePort,
 };
-use deltaproxy::nft::{Element, Operation, TableFlags};
+use deltaproxy::nft::{Element, Operation, TableFlags, Transaction};
 use netlink_tests::{Answer, Net};
 
 /// As many as fill several pieces, whatever the kernel's time.
@@ -31,11 +31,10 @@ fn services_are_served_as_soon_as_their_piece_is_in_the_kernel() {
     let mut engine = engine(&mut kernel);
     let mut waiting: BTreeSet<u32> = (0..SERVICES).collect();
     let mut pieces = 0;
-    while let Some(step) = engine.next_step(kernel.max_batch()) {
-        let committed = kernel.commit(&step.transaction).unwrap();
-        let new = services_of(&step);
-        engine.learn_pace(&step, committed.kernel_time);
-        engine.committed(step);
+    while let Some(transaction) = engine.next_transaction(kernel.max_batch()) {
+        let committed = kernel.commit(&transaction).unwrap();
+        let new = services_of(&transaction);
+        engine.committed(committed.kernel_time);
         pieces += 1;
         waiting.retain(|number| !new.contains(number));
         for number in [new.first(), new.last()] {
@@ -61,10 +60,10 @@ fn engine(kernel: &mut Nftables) -> Engine {
     engine
 }
 
-/// The services that get an endpoint.
-fn services_of(step: &Step) -> BTreeSet<u32> {
-    let elements = step.transaction.operations.iter().filter_map(|operation| match operation {
-        Operation::AddElements(_, set, elements) if set.name == "endpoints" => Some(elements),
+/// The services that get a route.
+fn services_of(transaction: &Transaction) -> BTreeSet<u32> {
+    let elements = transaction.operations.iter().filter_map(|operation| match operation {
+        Operation::AddElements(_, set, elements) if set.name == "services" => Some(elements),
         _ => None,
     });
     let number = |element: &Element| {

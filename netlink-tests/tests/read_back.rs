@@ -5,18 +5,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU16;
 
 use deltaproxy::config::Routing;
-use deltaproxy::engine::{Engine, Found, read_back};
+use deltaproxy::engine::{Engine, Found, commit_all, read_back};
 use deltaproxy::kernel::{
     CommitError, Committed, Contents, ElementRead, Fake, Generation, Kernel, Nftables, ReadError,
     Release,
 };
 use deltaproxy::model::{
-    Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Resource, Service,
+    Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Protocol, Resource, Service,
     ServicePort,
 };
 use deltaproxy::nft::{
     Element, ElementView, Family, Operation, TableFlags, TableRef, Transaction, Value,
 };
+use deltaproxy::ruleset::number::ListId;
+use deltaproxy::ruleset::{SetId, TableElement, slot_key};
 use netlink_tests::Namespace;
 
 /// Services have 1, 2, 3 … endpoints: all numbers that have a chain of their own, and more.
@@ -90,10 +92,7 @@ impl<K: Kernel> Noting<K> {
         engine.apply(listed.map(Event::Listed));
         let found = read_back(&mut noting, engine.layouts()).unwrap();
         engine.observe(found);
-        while let Some(step) = engine.next_step(noting.max_batch()) {
-            noting.commit(&step.transaction).unwrap();
-            engine.committed(step);
-        }
+        assert!(matches!(commit_all(&mut engine, &mut noting, &mut |_, _| ()), Ok(None)));
         noting
     }
 
@@ -114,8 +113,8 @@ impl<K: Kernel> Noting<K> {
         let (expected, _) = self.read();
         self.tells_counts = true;
         for (found, expected) in found.iter().zip(&expected) {
-            assert!(found.fragments.len() > SERVICES as usize);
-            assert_eq!(found.fragments, expected.fragments);
+            assert!(found.elements.frontends().len() > SERVICES as usize);
+            assert_eq!(found.elements, expected.elements);
             assert_eq!(found.cleanup, expected.cleanup);
         }
         // Where the kernel does not tell counts, everything is dumped.
@@ -152,7 +151,7 @@ fn endpoints_of_any_number_are_read_by_their_keys() {
 fn an_endpoint_of_no_service_is_found_by_a_dump() {
     fn test(kernel: &mut Noting<impl Kernel>) {
         let set = endpoints(kernel);
-        let stray = Element::with_value(slot_of(SERVICES, 0), data());
+        let stray = Element::with_value(slot_key(NO_LIST, Protocol::Tcp, 0), data());
         kernel.change(|table, list| Operation::AddElements(table, set.clone(), list), stray);
         kernel.check([true, false]);
     }
@@ -163,7 +162,7 @@ fn an_endpoint_of_no_service_is_found_by_a_dump() {
 fn a_missing_endpoint_is_found_by_a_dump() {
     fn test(kernel: &mut Noting<impl Kernel>) {
         let set = endpoints(kernel);
-        let gone = Element::new(slot_of(4, 2));
+        let gone = Element::new(slot_of(kernel, 4, 2));
         kernel.change(|table, list| Operation::DeleteElements(table, set.clone(), list), gone);
         kernel.check([true, false]);
     }
@@ -174,15 +173,19 @@ fn a_missing_endpoint_is_found_by_a_dump() {
 fn an_endpoint_without_address_is_found_by_a_dump_and_will_be_deleted() {
     fn test(kernel: &mut Noting<impl Kernel>) {
         let set = endpoints(kernel);
-        let gone = Element::new(slot_of(4, 2));
+        let slot = slot_of(kernel, 4, 2);
+        let gone = Element::new(slot);
         kernel.change(|table, list| Operation::DeleteElements(table, set.clone(), list), gone);
-        let nowhere = Element::with_value(slot_of(4, 2), Value::new().ip(POD.into()).port(0));
+        let nowhere = Element::with_value(slot, Value::new().ip(POD.into()).port(0));
         kernel.change(|table, list| Operation::AddElements(table, set.clone(), list), nowhere);
         kernel.check([true, false]);
         assert_eq!(kernel.read().0[0].cleanup.len(), 1);
     }
     on_both!(test);
 }
+
+/// No route names it.
+const NO_LIST: ListId = ListId::plain(0x7f_ffff);
 
 const POD: Ipv4Addr = Ipv4Addr::new(10, 244, 1, 5);
 
@@ -196,8 +199,17 @@ fn endpoints(kernel: &mut impl Kernel) -> std::sync::Arc<deltaproxy::nft::Set> {
     std::sync::Arc::new(found.set.unwrap())
 }
 
-fn slot_of(service: u32, slot: u32) -> Value {
-    Value::new().ip(cluster_ips(service)[0]).proto(6).port(80).integer(slot)
+/// The key of a slot of the list that a service's route names.
+fn slot_of(kernel: &mut impl Kernel, service: u32, slot: u32) -> Value {
+    let key = Value::new().ip(cluster_ips(service)[0]).proto(6).port(80);
+    let mut list = None;
+    let mut each = |view: ElementView<'_>| {
+        let found = TableElement::read(Family::Ip, SetId::Services, &view);
+        let Some(TableElement::Route(_, route, _)) = found else { panic!("{view:?}") };
+        list = route.list();
+    };
+    kernel.find_elements(&table(Family::Ip), "services", &[key], &mut each).unwrap();
+    slot_key(list.unwrap(), Protocol::Tcp, slot)
 }
 
 fn data() -> Value {

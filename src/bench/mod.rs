@@ -40,9 +40,9 @@ pub use settings::{MAX_ENDPOINTS, MAX_SERVICES, Settings, SettingsError};
 pub use table::table;
 pub use watch_line::WatchLine;
 
-use crate::desired::base::TABLE;
 use crate::kernel::{CommitError, Kernel, Nftables, OpenError, ReadError};
 use crate::nft::{Family, TableRef};
+use crate::ruleset::TABLE;
 
 /// Why nothing could be measured.
 #[derive(Debug, thiserror::Error)]

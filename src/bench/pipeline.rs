@@ -10,10 +10,10 @@ use super::clock::{now, thread_time, timed};
 use super::cluster::NODE_NAME;
 use super::watch_line::WatchLine;
 use crate::config::Routing;
-use crate::engine::{Engine, Step, read_back};
-use crate::kernel::{Kernel, Nftables};
+use crate::engine::{Engine, read_back};
+use crate::kernel::{Committed, Kernel, Nftables};
 use crate::model::{Event, Resource};
-use crate::nft::TableFlags;
+use crate::nft::{TableFlags, Transaction};
 use crate::source::kube::Line;
 use crate::source::objects::Converter;
 
@@ -115,10 +115,8 @@ impl Pipeline {
     }
 
     fn converge(&mut self, loaded: &mut Loaded) -> Result<(), BenchError> {
-        while let Some(step) = self.engine.next_step(self.kernel.max_batch()) {
-            let committed = self.kernel.commit(&step.transaction)?;
-            self.engine.learn_pace(&step, committed.kernel_time);
-            self.committed(step);
+        while let Some(transaction) = self.engine.next_transaction(self.kernel.max_batch()) {
+            let committed = self.commit(&transaction)?;
             loaded.in_kernel += committed.kernel_time;
             loaded.longest = loaded.longest.max(committed.kernel_time);
             loaded.transactions += 1;
@@ -126,10 +124,13 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Notes what is installed. The flows to delete are forgotten: there are no packets.
-    fn committed(&mut self, step: Step) {
-        self.engine.committed(step);
+    /// Commits, and notes what is installed. Any refusal ends the bench: no other program changes
+    /// its tables. Stale flows are dropped: there are no packets.
+    fn commit(&mut self, transaction: &Transaction) -> Result<Committed, BenchError> {
+        let outcome = self.kernel.commit(transaction);
+        self.engine.answer(transaction, &outcome);
         drop(self.engine.take_stale_flows());
+        Ok(outcome?)
     }
 
     /// Makes one change and times its stages.
@@ -143,24 +144,23 @@ impl Pipeline {
         stages.parsed = took;
         let (events, took) = timed(|| convert(objects?, &mut self.converter));
         stages.modelled = took;
-        let (step, took) = timed(|| {
+        let (transaction, took) = timed(|| {
             self.engine.apply(events?);
-            Ok::<_, BenchError>(self.engine.next_step(self.kernel.max_batch()))
+            Ok::<_, BenchError>(self.engine.next_transaction(self.kernel.max_batch()))
         });
         stages.diffed = took;
-        let mut next = step?;
-        while let Some(step) = next {
-            let (committed, took) = timed(|| self.kernel.commit(&step.transaction));
+        let mut next = transaction?;
+        while let Some(transaction) = next {
+            let (committed, took) = timed(|| self.commit(&transaction));
             let committed = committed?;
             stages.encoded += committed.encode_time;
             stages.committed += committed.kernel_time;
             stages.noted += took - committed.encode_time - committed.kernel_time;
             stages.transactions += 1;
-            self.engine.learn_pace(&step, committed.kernel_time);
-            stages.noted += timed(|| self.committed(step)).1;
-            let (step, took) = timed(|| self.engine.next_step(self.kernel.max_batch()));
+            let (transaction, took) =
+                timed(|| self.engine.next_transaction(self.kernel.max_batch()));
             stages.diffed += took;
-            next = step;
+            next = transaction;
         }
         stages.end_to_end = start.elapsed();
         stages.user = (thread_time() - before).saturating_sub(stages.committed);

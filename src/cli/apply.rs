@@ -2,13 +2,12 @@
 
 use std::path::Path;
 
-use super::converge::converge;
 use super::manifests::load;
 use super::summary::Summary;
 use super::{Failure, Output};
 use crate::config::Routing;
 use crate::conntrack::{ConntrackError, ConntrackTable};
-use crate::engine::Engine;
+use crate::engine::{Engine, converge};
 use crate::kernel::Nftables;
 use crate::nft::TableFlags;
 
@@ -24,8 +23,11 @@ pub fn apply(path: &Path, node: &str, routing: Routing, output: Output) -> Resul
     let mut problems = load(&mut engine, path, node)?;
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     let mut summary = Summary::default();
-    let left_out = converge(&mut engine, &mut kernel, &mut summary).map_err(Failure::new)?;
-    problems.extend(left_out.iter().map(ToString::to_string));
+    converge(&mut engine, &mut kernel, &mut |transaction, committed| {
+        summary.add(transaction, committed);
+    })
+    .map_err(Failure::new)?;
+    problems.extend(engine.take_problems().iter().map(ToString::to_string));
     problems.extend(clean(&mut engine).err().map(|error| format!("stale UDP flows stay: {error}")));
     match output {
         Output::Text => super::print(&summary),

@@ -1,9 +1,9 @@
 //! `cleanup`: removes both tables.
 
 use super::Failure;
-use crate::desired::base::TABLE;
 use crate::kernel::{Kernel, Nftables};
 use crate::nft::{Family, Operation, TableRef, Transaction};
+use crate::ruleset::TABLE;
 
 /// Removes the tables that are there, both in one transaction.
 ///

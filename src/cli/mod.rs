@@ -6,7 +6,6 @@
 mod apply;
 mod bench;
 mod cleanup;
-mod converge;
 mod log;
 mod manifests;
 mod plan;
@@ -16,7 +15,6 @@ mod summary;
 pub use apply::apply;
 pub use bench::{BENCH_ROWS, BenchFlags, bench};
 pub use cleanup::cleanup;
-pub use converge::{ConvergeError, converge};
 pub use log::start_log;
 pub use plan::plan;
 pub use run::run;

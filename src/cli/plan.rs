@@ -1,6 +1,7 @@
 //! `plan`: shows what `apply` would do, changing nothing.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::Failure;
 use super::manifests::load;
@@ -19,11 +20,11 @@ pub fn plan(path: &Path, node: &str, routing: Routing) -> Result<(), Failure> {
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     let found = read_back(&mut kernel, engine.layouts()).map_err(Failure::new)?;
     engine.observe(found);
-    while let Some(step) = engine.next_step(kernel.max_batch()) {
-        for operation in &step.transaction.operations {
+    while let Some(transaction) = engine.next_transaction(kernel.max_batch()) {
+        for operation in &transaction.operations {
             lines(operation).iter().for_each(|line| super::print(&format_args!("{line}\n")));
         }
-        engine.committed(step);
+        engine.committed(Duration::ZERO);
     }
     problems.extend(engine.take_problems().iter().map(ToString::to_string));
     super::left_out(&problems)

@@ -2,35 +2,21 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Addresses from the first to the last, both included, of one family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Range {
-    /// The lowest address.
-    pub first: IpAddr,
-    /// The highest address.
-    pub last: IpAddr,
-}
+use crate::ruleset::Range;
 
-impl Range {
-    /// The addresses of a network; the length of its prefix is in bits.
-    pub fn of_network((network, length): (IpAddr, u8)) -> Self {
-        let last = match network {
-            IpAddr::V4(first) => {
-                let hosts = u32::MAX.checked_shr(length.into()).unwrap_or(0);
-                IpAddr::V4(Ipv4Addr::from_bits(first.to_bits() | hosts))
-            }
-            IpAddr::V6(first) => {
-                let hosts = u128::MAX.checked_shr(length.into()).unwrap_or(0);
-                IpAddr::V6(Ipv6Addr::from_bits(first.to_bits() | hosts))
-            }
-        };
-        Self { first: network, last }
-    }
-
-    /// Whether `address` is among them.
-    pub fn contains(&self, address: IpAddr) -> bool {
-        (self.first..=self.last).contains(&address)
-    }
+/// The addresses of a network; the length of its prefix is in bits.
+fn range_of((network, length): (IpAddr, u8)) -> Range {
+    let last = match network {
+        IpAddr::V4(first) => {
+            let hosts = u32::MAX.checked_shr(length.into()).unwrap_or(0);
+            IpAddr::V4(Ipv4Addr::from_bits(first.to_bits() | hosts))
+        }
+        IpAddr::V6(first) => {
+            let hosts = u128::MAX.checked_shr(length.into()).unwrap_or(0);
+            IpAddr::V6(Ipv6Addr::from_bits(first.to_bits() | hosts))
+        }
+    };
+    Range { first: network, last }
 }
 
 /// The ranges that may use the addresses `vips` of a service; `None` if everybody may.
@@ -48,7 +34,7 @@ pub(super) fn allowed(
     if own.is_empty() || own.iter().any(|(_, length)| *length == 0) {
         return None;
     }
-    let mut ranges: Vec<_> = own.into_iter().map(|network| Range::of_network(*network)).collect();
+    let mut ranges: Vec<_> = own.into_iter().map(|network| range_of(*network)).collect();
     if node_address.is_some_and(|address| ranges.iter().any(|range| range.contains(address))) {
         let vips = vips.iter().filter(|vip| vip.is_ipv4() == is_v4);
         ranges.extend(vips.map(|vip| Range { first: *vip, last: *vip }));

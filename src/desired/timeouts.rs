@@ -1,4 +1,7 @@
-//! How long services with session affinity remember their clients: what each is granted.
+//! How long services with session affinity remember their clients.
+//!
+//! Each timeout in use has a number in routes and chains of its own in both tables, so there are
+//! few of them.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -6,24 +9,35 @@ use std::ops::Bound;
 use ahash::HashMap;
 
 use crate::model::ObjectName;
+use crate::ruleset::{affinity, number};
 
-/// Different timeouts that services have at once. Each has two chains and a set of its own in both
-/// tables and a rule that packets pass, so there are to be few of them.
+/// Different timeouts that services have at once.
 const LIMIT: usize = 64;
 
-/// The timeout that each service with affinity has, in seconds: the one it asks for, if there are
-/// not too many different ones.
+/// The timeout that each service with affinity has: the one it asks for, if there are not too many
+/// different ones.
 #[derive(Debug, Default)]
-pub(super) struct GrantedTimeouts {
+pub struct Timeouts {
     by_service: HashMap<ObjectName, u32>,
     /// How many services have each.
     services: BTreeMap<u32, usize>,
+    /// Those that services have or had, with their numbers.
+    numbered: affinity::Timeouts,
 }
 
-impl GrantedTimeouts {
-    /// What a service asks for: `None` if it has no affinity. Beyond [`LIMIT`] different timeouts
-    /// it gets the next longer one that another service has, or the longest.
-    pub(super) fn ask(&mut self, service: &ObjectName, seconds: Option<u32>) {
+/// How long a service remembers its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GrantedTimeout {
+    /// Its number in routes.
+    pub number: number::Timeout,
+    /// Seconds.
+    pub seconds: u32,
+}
+
+impl Timeouts {
+    /// Sets the seconds that a service asks for; `None` if it has no affinity. Beyond [`LIMIT`]
+    /// different timeouts it gets the next longer one that another service has, or the longest.
+    pub fn request(&mut self, service: &ObjectName, seconds: Option<u32>) {
         if let Some(former) = self.by_service.remove(service)
             && let Some(count) = self.services.get_mut(&former)
         {
@@ -47,14 +61,50 @@ impl GrantedTimeouts {
         longer.or(self.services.last_key_value()).map_or(seconds, |(seconds, _)| *seconds)
     }
 
-    /// What a service has.
-    pub(super) fn of(&self, service: &ObjectName) -> Option<u32> {
-        self.by_service.get(service).copied()
+    /// The timeout of a service; `None` if it has no affinity, or none of its own was numbered.
+    pub fn of(&self, service: &ObjectName) -> Option<GrantedTimeout> {
+        let seconds = *self.by_service.get(service)?;
+        let mut numbered = self.numbered.iter();
+        let (number, _) = numbered.find(|(_, known)| **known == seconds)?;
+        Some(GrantedTimeout { number: *number, seconds })
     }
 
-    /// All timeouts that services have, ascending.
-    pub(super) fn all(&self) -> impl Iterator<Item = u32> {
-        self.services.keys().copied()
+    /// Gives each timeout of a service a number; returns whether one was new.
+    pub fn number_all(&mut self) -> bool {
+        let known = self.numbered.len();
+        for seconds in self.services.keys() {
+            if self.numbered.values().any(|numbered| numbered == seconds) {
+                continue;
+            }
+            let mut numbers = (1..=number::Timeout::LAST).filter_map(number::Timeout::new);
+            if let Some(free) = numbers.find(|number| !self.numbered.contains_key(number)) {
+                self.numbered.insert(free, *seconds);
+            }
+        }
+        self.numbered.len() > known
+    }
+
+    /// Adds those found in the kernel, with their numbers; returns whether one was new.
+    pub fn observe(&mut self, found: affinity::Timeouts) -> bool {
+        let known = self.numbered.len();
+        for (number, seconds) in found {
+            if !self.numbered.values().any(|numbered| *numbered == seconds) {
+                self.numbered.entry(number).or_insert(seconds);
+            }
+        }
+        self.numbered.len() > known
+    }
+
+    /// Forgets those that no service has; returns whether there was one. No route may name them.
+    pub fn forget_unused(&mut self) -> bool {
+        let known = self.numbered.len();
+        self.numbered.retain(|_, seconds| self.services.contains_key(seconds));
+        self.numbered.len() < known
+    }
+
+    /// All that tables need chains for.
+    pub fn numbered(&self) -> &affinity::Timeouts {
+        &self.numbered
     }
 }
 
@@ -66,29 +116,57 @@ mod tests {
         ObjectName::namespaced("default", &number.to_string())
     }
 
+    fn seconds(timeouts: &Timeouts, number: u32) -> Option<u32> {
+        timeouts.of(&service(number)).map(|granted| granted.seconds)
+    }
+
+    fn all(timeouts: &Timeouts) -> Vec<(u32, u32)> {
+        timeouts.numbered().iter().map(|(number, secs)| (number.bits() >> 8, *secs)).collect()
+    }
+
     #[test]
-    fn a_timeout_is_known_as_long_as_a_service_has_it() {
-        let mut timeouts = GrantedTimeouts::default();
-        timeouts.ask(&service(1), Some(60));
-        timeouts.ask(&service(2), Some(60));
-        timeouts.ask(&service(1), Some(90));
-        assert_eq!(Vec::from_iter(timeouts.all()), [60, 90]);
-        timeouts.ask(&service(2), None);
-        assert_eq!((Vec::from_iter(timeouts.all()), timeouts.of(&service(2))), (vec![90], None));
+    fn a_timeout_keeps_its_number_until_no_service_has_it_and_it_is_forgotten() {
+        let mut timeouts = Timeouts::default();
+        timeouts.request(&service(1), Some(60));
+        timeouts.request(&service(2), Some(60));
+        assert!(timeouts.number_all());
+        timeouts.request(&service(1), Some(30));
+        assert!(timeouts.number_all() && !timeouts.number_all());
+        assert_eq!(all(&timeouts), [(1, 60), (2, 30)]);
+        timeouts.request(&service(2), None);
+        assert_eq!((seconds(&timeouts, 1), seconds(&timeouts, 2)), (Some(30), None));
+        assert_eq!(all(&timeouts), [(1, 60), (2, 30)]);
+        assert!(timeouts.forget_unused() && !timeouts.forget_unused());
+        timeouts.request(&service(2), Some(90));
+        timeouts.number_all();
+        assert_eq!(all(&timeouts), [(1, 90), (2, 30)]);
+    }
+
+    #[test]
+    fn numbers_found_in_the_kernel_stay() {
+        let mut timeouts = Timeouts::default();
+        let number = |n| number::Timeout::new(n).unwrap();
+        assert!(timeouts.observe([(number(7), 60), (number(9), 30)].into()));
+        timeouts.request(&service(1), Some(60));
+        assert!(!timeouts.number_all());
+        let granted = GrantedTimeout { number: number(7), seconds: 60 };
+        assert_eq!(timeouts.of(&service(1)), Some(granted));
     }
 
     #[test]
     fn of_too_many_timeouts_the_next_longer_one_is_taken() {
-        let mut timeouts = GrantedTimeouts::default();
+        let mut timeouts = Timeouts::default();
         for number in 1..=64 {
-            timeouts.ask(&service(number), Some(number * 100));
+            timeouts.request(&service(number), Some(number * 100));
         }
-        timeouts.ask(&service(100), Some(150));
-        timeouts.ask(&service(101), Some(80_000));
-        assert_eq!(timeouts.of(&service(100)), Some(200));
-        assert_eq!(timeouts.of(&service(101)), Some(6_400));
-        timeouts.ask(&service(1), None);
-        timeouts.ask(&service(100), Some(150));
-        assert_eq!(timeouts.of(&service(100)), Some(150));
+        timeouts.request(&service(100), Some(150));
+        timeouts.request(&service(101), Some(80_000));
+        timeouts.number_all();
+        assert_eq!(seconds(&timeouts, 100), Some(200));
+        assert_eq!(seconds(&timeouts, 101), Some(6_400));
+        timeouts.request(&service(1), None);
+        timeouts.request(&service(100), Some(150));
+        timeouts.number_all();
+        assert_eq!(seconds(&timeouts, 100), Some(150));
     }
 }

@@ -1,22 +1,24 @@
-//! Chains, rules and sets of one table: what is installed, and what leads to what is desired.
+//! Chains, rules and sets of one table: what is installed, and the operations from there to what is
+//! desired.
 
 use std::sync::Arc;
 
 use ahash::{HashMap, HashSet};
 
-use crate::desired::Layout;
-use crate::desired::base::{Base, ChainSpec};
 use crate::kernel::Contents;
 use crate::nft::{
-    Chain, DecodedRule, DecodedSet, Hook, Name, Operation, Rule, Table, TableFlags, TableRef,
+    Chain, DecodedRule, DecodedSet, Family, Hook, Name, Operation, Rule, Table, TableFlags,
+    TableRef,
 };
+use crate::ruleset::base::{Base, ChainSpec};
+use crate::ruleset::{SetId, TableSets, table_comment};
 
 /// What the kernel holds of one table besides elements.
 #[derive(Debug)]
-pub(super) enum Installed {
+pub(super) enum BaseState {
     /// There is no such table.
     Absent,
-    /// A table of this name that is not laid out as ours; it is replaced whole.
+    /// A table of this name with another layout; it is replaced whole.
     Foreign,
     /// Our table.
     Ours { flags: TableFlags, chains: HashMap<Name, InstalledChain>, sets: HashSet<Name> },
@@ -30,26 +32,23 @@ pub(super) struct InstalledChain {
     rules: Option<Vec<Rule>>,
 }
 
-impl Installed {
+impl BaseState {
     /// What the kernel was found to hold, compared with what is desired.
-    pub(super) fn found(contents: Option<&Contents>, layout: &Layout, desired: &Base) -> Self {
+    pub(super) fn found(contents: Option<&Contents>, sets: &TableSets, desired: &Base) -> Self {
         let Some(contents) = contents else { return Self::Absent };
-        let fits =
-            |found: &DecodedSet| layout.by_name(&found.name).is_none_or(|known| known.is(found));
-        // A table without our first set is somebody else's, and one whose sets have other types
-        // cannot be changed into ours.
-        let is_ours = layout
-            .sets()
-            .first()
-            .is_some_and(|first| contents.sets.iter().any(|found| found.name == first.set.name));
-        let is_empty = contents.sets.is_empty() && contents.chains.is_empty();
-        if contents.foreign > 0 || !contents.sets.iter().all(fits) || !(is_ours || is_empty) {
+        let fits = |found: &DecodedSet| {
+            SetId::by_name(&found.name).is_none() || sets.identify(found).is_some()
+        };
+        let is_ours = contents.table.comment.as_deref() == Some(&*table_comment())
+            && contents.foreign == 0
+            && contents.sets.iter().all(fits);
+        if !is_ours {
             return Self::Foreign;
         }
         let chains = contents.chains.iter().map(|chain| {
             let spec = desired.chains.iter().find(|spec| spec.chain.name == chain.name);
             let rules = contents.rules.iter().filter(|rule| rule.chain == chain.name);
-            let same = spec.filter(|spec| are_same(layout, &spec.rules, rules));
+            let same = spec.filter(|spec| are_same(sets.family, &spec.rules, rules));
             let rules = same.map(|spec| spec.rules.clone());
             (chain.name.clone(), InstalledChain { hook: chain.hook, rules })
         });
@@ -72,7 +71,7 @@ impl Installed {
         Self::Ours { flags, chains: chains.collect(), sets: sets.collect() }
     }
 
-    /// The operations that make the table as desired, without elements.
+    /// The operations that make the table as desired, elements aside.
     pub(super) fn operations(&self, desired: &Base, table: &Table) -> Vec<Operation> {
         match self {
             Self::Absent => create(desired, table),
@@ -114,7 +113,7 @@ fn can_own(found: TableFlags, wanted: TableFlags) -> bool {
 }
 
 fn are_same<'a>(
-    layout: &Layout,
+    family: Family,
     desired: &[Rule],
     found: impl Iterator<Item = &'a DecodedRule>,
 ) -> bool {
@@ -122,7 +121,7 @@ fn are_same<'a>(
     let all = desired.iter().all(|rule| {
         found.next().is_some_and(|found| {
             found.comment == rule.comment
-                && rule.lower(layout.family).is_ok_and(|exprs| exprs == found.exprs)
+                && rule.lower(family).is_ok_and(|exprs| exprs == found.exprs)
         })
     });
     all && found.peek().is_none()

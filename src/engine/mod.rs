@@ -1,101 +1,96 @@
-//! Everything between the source and the kernel as one value: events in, transactions out.
+//! Everything between the source and the kernel as one value: events in, transactions out, their
+//! outcomes in.
 //!
-//! It does no I/O and reads no clock. `run`, `apply` and `plan` give it events and what was read
-//! back, and take steps until nothing differs.
+//! It does no I/O and reads no clock. `run`, `apply`, `plan` and `bench` send it events, what was
+//! read back and the outcome of each transaction.
 
-mod backlog;
 mod base_state;
-mod found_session;
+mod converge;
+mod driver;
 mod pace;
+mod queue;
 mod read_back;
 mod read_slots;
 mod routing;
 mod stale;
-mod table_timeouts;
 
+pub use converge::{ConvergeError, commit_all, converge};
+pub use driver::{Answer, Cause};
 pub use read_back::{Found, read_back};
 pub use routing::ClosedNodePorts;
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ahash::HashSet;
 
-use self::backlog::{Backlog, SMALL_CHANGE};
-use self::base_state::Installed;
+use self::base_state::BaseState;
 use self::pace::Pace;
+use self::queue::{Lane, Queue, SMALL_CHANGE};
 use self::stale::NodeAddresses;
-use self::table_timeouts::TableTimeouts;
 use crate::config::Routing;
 use crate::conntrack::StaleFlow;
-use crate::desired::base::{Base, Settings, TABLE};
-use crate::desired::{Desired, Fragment, Key, Layouts, elements};
-use crate::diff::{Lane, Update};
+use crate::desired::Timeouts;
+use crate::diff::{self, Context, Diff, Progress};
 use crate::model::{Cluster, Event, Extent, ObjectName, Problem, Touched};
 use crate::nft::{Acknowledge, Family, Operation, Table, TableFlags, Transaction};
-use crate::plan;
+use crate::plan::{Piece, Room};
+use crate::ruleset::base::{Base, Settings};
+use crate::ruleset::{self, Layouts, TABLE};
 
 /// Desired state of both tables and what is known of the kernel's.
 #[derive(Debug)]
 pub struct Engine {
     routing: Routing,
     table_flags: TableFlags,
+    layouts: Arc<Layouts>,
     cluster: Cluster,
     /// What events touch; empty but while they are taken in.
     touched: Touched,
-    desired: Desired,
+    timeouts: Timeouts,
+    queue: Queue,
+    diff: Diff,
     tables: [TableState; 2],
-    backlog: Backlog,
     pace: Pace,
+    /// The transaction whose outcome is not known yet.
+    in_flight: Option<InFlight>,
     problems: Vec<Problem>,
     /// Services with a refused element since everything was settled last.
     suspects: HashSet<ObjectName>,
-    /// Whether installed keys that nobody asks for are to be removed once everything is rendered.
+    /// Whether installed elements that no service has are to be removed once all are updated.
     sweep_due: bool,
+    /// Services to be updated after all others, `None` if these are.
+    postponed: Option<Vec<ObjectName>>,
     /// Addresses of this node's interfaces.
     local_addresses: Vec<IpAddr>,
     closed_node_ports: Option<ClosedNodePorts>,
     node_addresses: NodeAddresses,
     stale_flows: Vec<StaleFlow>,
-    table_timeouts: TableTimeouts,
 }
 
-/// One table besides the elements that services ask for.
+/// One table besides the elements that services need.
 #[derive(Debug)]
 struct TableState {
     family: Family,
-    installed: Installed,
+    installed: BaseState,
     desired: Base,
     /// Whether `installed` may differ from `desired`.
     is_stale: bool,
-    /// Removes elements that nobody asks for.
+    /// Removes elements that this program never writes.
     cleanup: Vec<Operation>,
 }
 
-/// A transaction, and what is known once it is applied.
+/// A transaction that was given out.
 #[derive(Debug, Default)]
-pub struct Step {
-    /// What is to be committed.
-    pub transaction: Transaction,
+struct InFlight {
+    /// The tables whose chains and sets it changes.
     tables: Vec<Family>,
-    fragments: Vec<(Key, Update<Fragment>)>,
-    /// About how many bytes the transaction takes.
+    /// About how many bytes it takes.
     bytes: usize,
 }
 
-/// Who is to blame for a refused transaction.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Blame {
-    /// No service in particular.
-    Nobody,
-    /// This service, if it happens again.
-    Suspected(ObjectName),
-    /// This service, which is left out from now on.
-    Excluded(ObjectName),
-}
-
-/// So many services of a large change are rendered whatever waits, so that it comes to an end.
+/// So many services of a large change are updated before anything interrupts, so that it comes to
+/// an end.
 const UNINTERRUPTED: usize = 256;
 
 impl Engine {
@@ -103,7 +98,7 @@ impl Engine {
     pub fn new(routing: Routing, table_flags: TableFlags) -> Self {
         let table = |family| TableState {
             family,
-            installed: Installed::Absent,
+            installed: BaseState::Absent,
             desired: Base::default(),
             is_stale: true,
             cleanup: Vec::new(),
@@ -111,27 +106,30 @@ impl Engine {
         let mut engine = Self {
             routing,
             table_flags,
+            layouts: Arc::default(),
             cluster: Cluster::default(),
             touched: Touched::default(),
-            desired: Desired::default(),
+            timeouts: Timeouts::default(),
+            queue: Queue::default(),
+            diff: Diff::default(),
             tables: [table(Family::Ip), table(Family::Ip6)],
-            backlog: Backlog::default(),
             pace: Pace::default(),
+            in_flight: None,
             problems: Vec::new(),
             suspects: HashSet::default(),
             sweep_due: false,
+            postponed: None,
             local_addresses: Vec::new(),
             closed_node_ports: None,
             node_addresses: NodeAddresses::default(),
             stale_flows: Vec::new(),
-            table_timeouts: TableTimeouts::default(),
         };
         engine.render_tables();
         engine.render_node_ports();
         engine
     }
 
-    /// Takes in events. What they touch is rendered when steps are taken.
+    /// Takes in events. What they touch is updated when transactions are made.
     pub fn apply(&mut self, events: impl IntoIterator<Item = Event>) {
         for mut event in events {
             self.routing.restrict(&mut event);
@@ -143,36 +141,23 @@ impl Engine {
             self.render_node_ports();
         }
         for name in self.touched.services.keys() {
-            let timeout = self.cluster.session_affinity(name);
-            self.desired.ask_timeout(name, timeout);
-            self.desired.readmit(name);
+            self.timeouts.request(name, self.cluster.session_affinity(name));
+            self.diff.readmit(name);
         }
-        let is_new_timeout = self.table_timeouts.add(self.desired.affinity_timeouts());
+        let is_new_timeout = self.timeouts.number_all();
         if is_new_timeout || service_cidrs || (node && self.routing.rules_depend_on_node()) {
             self.render_tables();
         }
         let services = self.touched.services.drain();
         // The first list comes in many small parts, and nothing is committed before it is whole.
         match self.cluster.is_listed() {
-            true => self.backlog.add(services),
-            false => self.backlog.add_to(Lane::Slow, services),
+            true => self.queue.add(services),
+            false => self.queue.add_to(Lane::Slow, services),
         }
-        // After a large change its room is given back.
         self.touched.services.shrink_to(SMALL_CHANGE);
     }
 
-    /// Forgets the timeouts that no service has any more, once no session does; whether there was
-    /// one.
-    fn forget_affinity_timeouts(&mut self) -> bool {
-        let forgot =
-            self.is_settled() && self.table_timeouts.keep_only(self.desired.affinity_timeouts());
-        if forgot {
-            self.render_tables();
-        }
-        forgot
-    }
-
-    /// What was left out since this was last asked.
+    /// Returns what was left out since the last call.
     pub fn take_problems(&mut self) -> Vec<Problem> {
         std::mem::take(&mut self.problems)
     }
@@ -183,7 +168,7 @@ impl Engine {
         self.render_node_ports();
     }
 
-    /// The families in which no address of this node serves NodePorts, as known by now.
+    /// The families in which no address of this node serves NodePorts.
     pub fn closed_node_ports(&self) -> Option<ClosedNodePorts> {
         self.closed_node_ports
     }
@@ -194,200 +179,199 @@ impl Engine {
         self.cluster.is_listed()
     }
 
-    /// What is known of the cluster.
+    /// All objects of the cluster.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    /// Where things are kept in the tables.
+    /// The sets and maps of both tables.
     pub fn layouts(&self) -> &Arc<Layouts> {
-        self.desired.layouts()
+        &self.layouts
     }
 
-    /// Whether the kernel lets nobody else change our tables.
+    /// Whether the kernel keeps other programs from changing our tables.
     pub fn owns_its_tables(&self) -> bool {
         self.tables.iter().all(|table| table.installed.is_owned())
     }
 
     /// Starts over from what was read back.
     pub fn observe(&mut self, found: [Found; 2]) {
-        // Sessions may have to leave the sets of other timeouts first.
-        if self.table_timeouts.observe(&found, self.desired.layouts().of(Family::Ip)) {
+        self.in_flight = None;
+        // Lists may have to leave other timeouts first.
+        let timeouts = found.iter().filter_map(|found| found.contents.as_ref());
+        let timeouts = timeouts.map(|it| ruleset::affinity::timeouts_of(it.rules.iter()));
+        if timeouts.fold(false, |any, found| self.timeouts.observe(found) || any) {
             self.render_tables();
         }
-        let mut fragments = ahash::HashMap::default();
-        for (table, found) in self.tables.iter_mut().zip(found) {
-            let layout = self.desired.layouts().of(table.family);
-            table.installed = Installed::found(found.contents.as_ref(), layout, &table.desired);
-            table.is_stale = true;
-            table.cleanup = Vec::new();
-            if matches!(table.installed, Installed::Ours { .. }) {
-                // Most clusters have one family, or nearly so: one map takes in the other.
-                let (mut more, mut fewer) = (found.fragments, fragments);
-                if more.len() < fewer.len() {
-                    std::mem::swap(&mut more, &mut fewer);
-                }
-                more.extend(fewer);
-                fragments = more;
-                table.cleanup = found.cleanup;
-            }
-        }
-        let installed = fragments.keys().filter_map(Key::node_port_ip);
+        let elements = found.map(|found| self.observe_table(found));
+        let installed = elements.iter().flat_map(diff::Found::node_port_ips);
         let is_listed = |ip: &IpAddr| !self.routing.node_ports_everywhere(ip.is_ipv4());
         self.node_addresses.observe(installed, is_listed);
-        self.desired.observe(fragments);
-        let services: Vec<_> = self.desired.services().cloned().collect();
-        self.backlog.add(services.into_iter().map(|name| (name, Extent::Whole)));
+        self.diff.observe(elements);
+        let services: Vec<_> = self.diff.services().cloned().collect();
+        self.queue.add(services.into_iter().map(|name| (name, Extent::Whole)));
         self.sweep_due = true;
+        self.postponed = Some(Vec::new());
+    }
+
+    /// Takes in what was read back of one table; returns its elements, if they are ours.
+    fn observe_table(&mut self, found: Found) -> diff::Found {
+        let family = found.elements.family();
+        let table = &mut self.tables[family as usize];
+        let sets = self.layouts.of(family);
+        table.installed = BaseState::found(found.contents.as_ref(), sets, &table.desired);
+        table.is_stale = true;
+        match table.installed {
+            BaseState::Ours { .. } => {
+                table.cleanup = found.cleanup;
+                found.elements
+            }
+            BaseState::Absent | BaseState::Foreign => {
+                table.cleanup = Vec::new();
+                diff::Found::new(family)
+            }
+        }
     }
 
     /// Whether the kernel holds everything that is desired.
     pub fn is_settled(&self) -> bool {
-        self.backlog.is_empty()
+        self.queue.is_empty()
+            && self.postponed.is_none()
             && !self.sweep_due
-            && self.desired.is_settled()
+            && self.diff.is_settled()
             && self.tables.iter().all(|table| !table.is_stale)
     }
 
     /// The next transaction; `None` if nothing differs. It is at most about `max_batch` bytes.
     ///
-    /// [`Engine::committed`] or [`Engine::observe`] must follow.
-    pub fn next_step(&mut self, max_batch: usize) -> Option<Step> {
-        self.next_step_unless(max_batch, || false)
+    /// [`Engine::answer`], [`Engine::committed`] or [`Engine::observe`] must follow.
+    pub fn next_transaction(&mut self, max_batch: usize) -> Option<Transaction> {
+        self.next_transaction_unless(max_batch, || false)
     }
 
-    /// The same, for a caller who may have something to do that should not wait: soon after
-    /// `interrupted` says so it is what is ready by then, or `None` although more is to be done.
-    pub fn next_step_unless(
+    /// The same, for a caller with other work that should not wait: soon after `interrupted`
+    /// returns true the result is what is ready by then, or `None` although more differs.
+    pub fn next_transaction_unless(
         &mut self,
         max_batch: usize,
         interrupted: impl Fn() -> bool,
-    ) -> Option<Step> {
-        let step = self.step_for_what_differs(max_batch, &interrupted);
-        if step.is_none() && self.forget_affinity_timeouts() {
-            return self.step_for_what_differs(max_batch, &interrupted);
+    ) -> Option<Transaction> {
+        let transaction = self.differences(max_batch, &interrupted);
+        if transaction.is_none() && self.forget_timeouts() {
+            return self.differences(max_batch, &interrupted);
         }
-        step
+        transaction
     }
 
-    fn step_for_what_differs(
+    /// Forgets the timeouts that no service has any more, once no route names them; returns whether
+    /// there was one.
+    fn forget_timeouts(&mut self) -> bool {
+        let forgot = self.is_settled() && self.timeouts.forget_unused();
+        if forgot {
+            self.render_tables();
+        }
+        forgot
+    }
+
+    fn differences(
         &mut self,
         max_batch: usize,
         interrupted: &impl Fn() -> bool,
-    ) -> Option<Step> {
-        let mut step = Step::default();
+    ) -> Option<Transaction> {
+        let mut in_flight = InFlight::default();
+        let mut operations = Vec::new();
         let mut budget = max_batch.min(self.pace.piece_bytes());
         for i in 0..self.tables.len() {
-            let operations = self.table_operations(i);
-            if operations.is_empty() {
+            let of_table = self.table_operations(i);
+            if of_table.is_empty() {
                 continue;
             }
-            let size = encoded_size(&operations);
-            if step.bytes > 0 && step.bytes + size > max_batch {
-                return Some(step);
+            let size = encoded_size(&of_table);
+            if in_flight.bytes > 0 && in_flight.bytes + size > max_batch {
+                return self.give_out(in_flight, operations);
             }
-            step.bytes += size;
-            if matches!(self.tables[i].installed, Installed::Foreign) {
-                // What is replaced is replaced whole, if one transaction can hold it.
+            in_flight.bytes += size;
+            if matches!(self.tables[i].installed, BaseState::Foreign) {
+                // A table that is replaced is replaced whole, if one transaction can hold it.
                 budget = max_batch;
             }
-            step.tables.push(self.tables[i].family);
-            step.transaction.operations.extend(operations);
+            in_flight.tables.push(self.tables[i].family);
+            operations.extend(of_table);
         }
         // Sizes of elements are estimates, so an eighth is left free.
-        let limit = (max_batch - max_batch / 8).saturating_sub(step.bytes);
-        if step.bytes == 0 || limit >= self.pace.piece_bytes() / 2 {
-            let room = plan::Room { budget: budget.min(limit), limit };
-            let piece = self.next_piece(room, interrupted);
-            match step.transaction.operations.is_empty() {
-                true => step.transaction.operations = piece.operations,
-                false => step.transaction.operations.extend(piece.operations),
-            }
-            step.fragments = piece.fragments;
-            step.bytes += piece.bytes;
-        }
-        (!step.transaction.operations.is_empty()).then_some(step)
-    }
-
-    /// Renders and takes changes that fill the room; empty only if there is none left, or if
-    /// `interrupted`.
-    fn next_piece(&mut self, room: plan::Room, interrupted: impl Fn() -> bool) -> plan::Piece {
-        loop {
-            let is_complete = self.render(room.budget, &interrupted);
-            let piece = plan::take(&mut self.desired, room);
-            if !piece.operations.is_empty() {
-                return piece;
-            }
-            // What was taken came to the same in the kernel.
-            self.commit_fragments(piece.fragments);
-            if !is_complete {
-                return plan::Piece::default();
-            }
-            if self.backlog.is_empty() && self.desired.is_settled() {
-                if !std::mem::take(&mut self.sweep_due) {
-                    return plan::Piece::default();
-                }
-                self.desired.sweep();
+        let limit = (max_batch - max_batch / 8).saturating_sub(in_flight.bytes);
+        if in_flight.bytes == 0 || limit >= self.pace.piece_bytes() / 2 {
+            let mut piece = Piece::new(Room { budget: budget.min(limit), limit });
+            self.fill(&mut piece, interrupted);
+            in_flight.bytes += piece.bytes();
+            let elements = piece.into_operations(&self.layouts);
+            match operations.is_empty() {
+                true => operations = elements,
+                false => operations.extend(elements),
             }
         }
+        self.give_out(in_flight, operations)
     }
 
-    /// Renders of small changes what fits about `budget` bytes, and then of large ones. Whether it
-    /// was not interrupted.
-    fn render(&mut self, budget: usize, interrupted: impl Fn() -> bool) -> bool {
-        let end = plan::estimate(&self.desired) + budget;
-        while plan::estimate(&self.desired) < end
-            && let Some((name, extent)) = self.backlog.next(Lane::Fast)
+    fn give_out(&mut self, in_flight: InFlight, operations: Vec<Operation>) -> Option<Transaction> {
+        if operations.is_empty() {
+            return None;
+        }
+        self.in_flight = Some(in_flight);
+        Some(Transaction { operations })
+    }
+
+    /// Updates services until the piece is full, small changes first. It stays empty only if
+    /// nothing differs, or if it was `interrupted`.
+    fn fill(&mut self, piece: &mut Piece, interrupted: &impl Fn() -> bool) {
+        let mut updated = 0;
+        while piece.has_room()
+            && let Some((name, extent)) = self.next_service()
         {
-            self.render_service(&name, &extent, Lane::Fast);
-        }
-        let mut rendered = 0;
-        while plan::estimate(&self.desired) < budget
-            && let Some((name, extent)) = self.backlog.next(Lane::Slow)
-        {
-            self.render_service(&name, &extent, Lane::Slow);
-            rendered += 1;
-            if rendered >= UNINTERRUPTED && interrupted() {
-                return false;
+            if self.update(name, &extent, piece) == Progress::Partial {
+                break;
+            }
+            updated += 1;
+            if updated >= UNINTERRUPTED && interrupted() {
+                return;
             }
         }
-        true
-    }
-
-    fn render_service(&mut self, name: &ObjectName, extent: &Extent, lane: Lane) {
-        if let Extent::Endpoints(changes) = extent
-            && self.desired.change_endpoints(name, changes, &self.cluster, lane)
-        {
-            return;
+        if self.queue.is_empty() && self.postponed.is_none() && self.sweep_due {
+            self.diff.begin_sweep();
+            self.sweep_due = false;
         }
-        let problems = self.desired.render_service(name, &self.cluster, lane);
-        self.problems.extend(problems);
+        self.diff.update_others(piece);
     }
 
-    /// The kernel took `time` for `step`: later ones are cut so that they take about as long as one
-    /// should.
-    pub fn learn_pace(&mut self, step: &Step, time: Duration) {
-        self.pace.learn(step.bytes, time);
+    fn next_service(&mut self) -> Option<(ObjectName, Extent)> {
+        self.queue.take().or_else(|| {
+            let postponed = self.postponed.take()?;
+            self.queue.add(postponed.into_iter().map(|name| (name, Extent::Whole)));
+            self.queue.take()
+        })
     }
 
-    /// The kernel has applied `step`.
-    pub fn committed(&mut self, step: Step) {
-        for table in self.tables.iter_mut().filter(|table| step.tables.contains(&table.family)) {
-            let flags = table.installed.flags_after(self.table_flags);
-            table.installed = Installed::after(&table.desired, flags);
-            table.is_stale = false;
-            table.cleanup = Vec::new();
+    fn update(&mut self, name: ObjectName, extent: &Extent, piece: &mut Piece) -> Progress {
+        let context = Context {
+            cluster: &self.cluster,
+            timeouts: &self.timeouts,
+            may_postpone: self.postponed.is_some(),
+        };
+        let updated = self.diff.update(&name, extent, context, piece);
+        self.problems.extend(updated.problems);
+        if let Some(postponed) = self.postponed.as_mut().filter(|_| updated.is_postponed) {
+            postponed.push(name);
+            return Progress::Complete;
         }
-        self.commit_fragments(step.fragments);
-        if self.is_settled() {
-            self.suspects.clear();
+        // The rest of a large service is a large change.
+        if updated.progress == Progress::Partial {
+            self.queue.put_first(Lane::Slow, name);
         }
-        self.gather_stale_flows();
+        updated.affected.into_iter().for_each(|name| self.queue.put_first(Lane::Fast, name));
+        updated.progress
     }
 
-    /// The flows that what is committed by now has made stale, each told once.
-    ///
-    /// To be asked only after [`Engine::committed`], or when there is no next step.
+    /// Returns the flows that committed changes have made stale, each once.
     pub fn take_stale_flows(&mut self) -> Vec<StaleFlow> {
         // A change of endpoints may leave the tables as they are.
         self.gather_stale_flows();
@@ -395,52 +379,20 @@ impl Engine {
     }
 
     fn gather_stale_flows(&mut self) {
-        let changes = self.desired.take_serving_changes();
+        if self.in_flight.is_some() {
+            return;
+        }
+        let changes = self.diff.take_serving_changes();
         let own = self.node_addresses.wanted();
         self.stale_flows.extend(changes.iter().flat_map(|change| stale::flows(change, own)));
-        let tracker = self.desired.tracker();
-        let is_committed = |address| !tracker.differs(&Key::NodePortIp(address));
+        let is_committed = |address| self.diff.is_node_port_ip_settled(address);
         let changes = self.node_addresses.take_changes(is_committed);
         if !changes.is_empty() {
-            self.stale_flows.extend(changes.flows(self.desired.udp_node_ports()));
+            self.stale_flows.extend(changes.flows(self.diff.udp_node_ports()));
         }
     }
 
-    fn commit_fragments(&mut self, fragments: Vec<(Key, Update<Fragment>)>) {
-        for (key, update) in fragments {
-            self.desired.tracker_mut().commit(key, update);
-        }
-    }
-
-    /// Finds the service to which the refused element of a step belongs.
-    ///
-    /// The first time the kernel's contents may have been other than was thought, so reading them
-    /// back may cure it. A service that is refused again is left out until it changes.
-    /// [`Engine::observe`] must follow.
-    pub fn blame(&mut self, step: &Step, operation: usize, element: usize) -> Blame {
-        let Some(service) = self.culprit(step, operation, element) else { return Blame::Nobody };
-        if self.suspects.insert(service.clone()) {
-            return Blame::Suspected(service);
-        }
-        self.desired.exclude(&service);
-        self.backlog.add([(service.clone(), Extent::Whole)].into_iter());
-        Blame::Excluded(service)
-    }
-
-    fn culprit(&self, step: &Step, operation: usize, element: usize) -> Option<ObjectName> {
-        let operation = step.transaction.operations.get(operation)?;
-        let (Operation::AddElements(table, set, list)
-        | Operation::DeleteElements(table, set, list)) = operation
-        else {
-            return None;
-        };
-        let placed = self.layouts().of(table.family).by_name(&set.name)?;
-        let value = list.get(element)?.key;
-        let (key, _) = elements::key_from_bytes(table.family, &placed, value.as_bytes())?;
-        self.desired.service_of(&key).cloned()
-    }
-
-    /// What leads from the installed to the desired table, without services' elements.
+    /// The operations from the installed to the desired table, without elements of services.
     fn table_operations(&mut self, i: usize) -> Vec<Operation> {
         let table = &mut self.tables[i];
         if !table.is_stale {
@@ -450,7 +402,7 @@ impl Engine {
             family: table.family,
             name: TABLE.into(),
             flags: table.installed.flags_after(self.table_flags),
-            comment: Some("service proxy rules of deltaproxy".to_owned()),
+            comment: Some(ruleset::table_comment()),
         };
         let mut operations = table.installed.operations(&table.desired, &header);
         operations.extend(table.cleanup.iter().cloned());
@@ -470,9 +422,9 @@ impl Engine {
                 local_detector: self.routing.local_detector(self.cluster.node(), is_v4),
                 node_ports_everywhere: self.routing.node_ports_everywhere(is_v4),
                 service_cidrs: own,
-                affinity_timeouts: self.table_timeouts.to_vec(),
+                timeouts: self.timeouts.numbered().clone(),
             };
-            table.desired = Base::new(self.desired.layouts().of(table.family), &settings);
+            table.desired = Base::new(self.layouts.of(table.family), &settings);
             table.is_stale = true;
         }
     }
@@ -480,7 +432,7 @@ impl Engine {
     fn render_node_ports(&mut self) {
         let addresses = self.routing.node_port_ips(self.cluster.node(), &self.local_addresses);
         self.closed_node_ports = self.routing.closed_node_ports(self.cluster.node(), &addresses);
-        self.desired.set_node_port_ips(&addresses);
+        self.diff.want_node_port_ips(&addresses);
         let everywhere = |address: &&IpAddr| self.routing.node_ports_everywhere(address.is_ipv4());
         let mut serving = addresses;
         serving.extend(self.local_addresses.iter().filter(everywhere));
@@ -488,7 +440,7 @@ impl Engine {
     }
 }
 
-/// Bytes that the operations take in a batch; a batch that cannot be encoded is told by its
+/// Bytes that the operations take in a batch; a batch that cannot be encoded is reported by its
 /// commit.
 fn encoded_size(operations: &[Operation]) -> usize {
     let transaction = Transaction { operations: operations.to_vec() };

@@ -31,17 +31,24 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// How many bytes the next piece may have.
+    /// Bytes that the next piece may have.
     pub(super) fn piece_bytes(self) -> usize {
         self.piece_bytes
+    }
+
+    /// Makes later pieces half as large; returns whether that is possible.
+    pub(super) fn halve(&mut self) -> bool {
+        let is_possible = self.piece_bytes > SMALLEST;
+        self.piece_bytes = (self.piece_bytes / 2).max(SMALLEST);
+        is_possible
     }
 
     /// The kernel took `time` for a transaction of so many bytes.
     ///
     /// At most it halves or doubles, so that one odd measurement does little. Transactions much
-    /// smaller than a piece say nothing of one.
+    /// smaller than a piece do not count.
     pub(super) fn learn(&mut self, bytes: usize, time: Duration) {
-        if bytes < self.piece_bytes / 4 {
+        if bytes < self.piece_bytes / 4 || time.is_zero() {
             return;
         }
         let in_target = bytes as u128 * TARGET.as_nanos() / time.as_nanos().max(1);

@@ -1,126 +1,98 @@
-//! Reading endpoints back by their keys, in time that grows with their number and no faster.
+//! Reading endpoints by their keys, in time that grows with their number and no faster.
 //!
 //! A dump takes time with the square of a set's size, because the kernel walks the set from its
-//! start for each 32 KiB of answers (`nft_rhash_walk`). But memberships tell which frontends have
-//! endpoints, and how many or nearly so; and where the kernel tells how many elements a map has, it
+//! start for each 32 KiB of answers (`nft_rhash_walk`). But routes name the lists, with their sizes
+//! or nearly so; and where the kernel reports how many elements a map has (seen in Linux 6.18), it
 //! is known whether those are all.
 
 use std::collections::VecDeque;
 
-use crate::desired::layout::{Placed, Role};
-use crate::desired::{KeptFragment, Key, KeyKind, Layout, elements};
+use crate::diff;
 use crate::kernel::Kernel;
-use crate::model::Target;
-use crate::nft::{DataView, ElementView, Family, TableRef, Value};
+use crate::model::{Protocol, Target};
+use crate::nft::{ElementView, Value};
+use crate::ruleset::number::ListId;
+use crate::ruleset::{self, SetId, slot_key};
 
-/// With fewer elements a dump is as fast.
-const MIN_ELEMENTS: u32 = 256;
+/// Keys in one request. The answers to so many fit a receive buffer that was not enlarged: each
+/// takes about 1 KiB there.
+const KEYS_AT_ONCE: usize = 128;
 
-/// The answers to so many questions fit a receive buffer that was not enlarged: each takes about
-/// 1 KiB there.
-const ASKED_AT_ONCE: usize = 128;
-
-/// A frontend or node port, and how far its endpoints have been told.
-struct Asked<'a> {
-    key: Value,
-    /// The least and the most endpoints that it can have.
+/// A list whose slots are being read.
+struct Reading {
+    list: ListId,
+    protocol: Protocol,
+    /// The fewest and the most endpoints that it may have.
     counts: [u32; 2],
-    told: u32,
-    fragment: &'a mut KeptFragment,
+    /// Slots read so far.
+    read: u32,
 }
 
-/// Whether the elements of a set can be read by their keys. Those of sets that hold memberships
-/// must be known before.
-pub(super) fn has_known_keys(placed: &Placed, elements: Option<u32>) -> bool {
-    matches!(placed.kind, KeyKind::Frontend | KeyKind::NodePort)
-        && placed.role == Role::Slot(0)
-        && elements.is_some_and(|elements| elements >= MIN_ELEMENTS)
-}
-
-/// Reads the endpoints of `fragments` from the map `placed`; how many there are. `None` if the map
+/// Reads the endpoints of all lists that routes name; returns how many there are. `None` if the map
 /// must be dumped.
-pub(super) fn read_slots<'a, K: Kernel>(
-    kernel: &mut K,
-    (layout, table): (&Layout, &TableRef),
-    placed: &Placed,
-    fragments: impl Iterator<Item = (&'a Key, &'a mut KeptFragment)>,
-) -> Option<usize> {
-    let mut asked = fragments
-        .filter(|(key, _)| key.kind() == placed.kind)
-        .filter_map(|(key, fragment)| Asked::new(layout, key, fragment));
-    let (mut waiting, mut found) = (VecDeque::new(), 0);
+pub(super) fn read_slots<K: Kernel>(kernel: &mut K, found: &mut diff::Found) -> Option<usize> {
+    let table = ruleset::table(found.family());
+    let mut lists = found.plain_lists().into_iter();
+    let (mut waiting, mut count) = (VecDeque::new(), 0);
     loop {
-        let room = ASKED_AT_ONCE.saturating_sub(waiting.len());
-        waiting.extend(asked.by_ref().take(room));
-        let keys = next_questions(&waiting);
+        let room = KEYS_AT_ONCE.saturating_sub(waiting.len());
+        waiting.extend(lists.by_ref().take(room).map(Reading::new));
+        let keys = next_keys(&waiting);
         if keys.is_empty() {
-            return Some(found);
+            return Some(count);
         }
         let mut targets = Vec::with_capacity(keys.len());
-        let mut each = |view: ElementView<'_>| targets.push(target(layout.family, &view));
-        // A dump tells the error, or does without these questions.
-        let told = kernel.find_elements(table, &placed.set.name, &keys, &mut each).ok()?;
+        let mut each = |view: ElementView<'_>| targets.push(ruleset::target(table.family, &view));
+        // A dump reports the error, or does without these requests.
+        let answered =
+            kernel.find_elements(&table, SetId::Endpoints.name(), &keys, &mut each).ok()?;
         for target in targets {
-            found += 1;
-            take(&mut waiting, target?);
+            count += 1;
+            put(&mut waiting, target?, found);
         }
-        if told < keys.len() {
-            // The one that the missing slot belongs to has no more.
+        if answered < keys.len() {
+            // The list that the missing slot belongs to has no more.
             waiting.pop_front();
         }
     }
 }
 
-/// Questions of those that wait, up to where a slot is likely to be missing, with which the answer
-/// ends.
-fn next_questions(waiting: &VecDeque<Asked<'_>>) -> Vec<Value> {
+/// Keys of the lists that wait, up to where a slot is likely to be missing, which ends the answer.
+fn next_keys(waiting: &VecDeque<Reading>) -> Vec<Value> {
     let mut keys = Vec::new();
-    for asked in waiting {
-        keys.extend(asked.questions().take(ASKED_AT_ONCE - keys.len()));
-        let [least, most] = asked.counts;
-        if least < most || keys.len() == ASKED_AT_ONCE {
+    for reading in waiting {
+        keys.extend(reading.keys().take(KEYS_AT_ONCE - keys.len()));
+        let [fewest, most] = reading.counts;
+        if fewest < most || keys.len() == KEYS_AT_ONCE {
             break;
         }
     }
     keys
 }
 
-/// The next answer belongs to the first that waits.
-fn take(waiting: &mut VecDeque<Asked<'_>>, target: Target) {
-    if let Some(first) = waiting.front_mut() {
-        first.put(target);
-        if first.told == first.counts[1] {
-            waiting.pop_front();
-        }
+/// Puts the next endpoint into its slot: it belongs to the first list that waits.
+fn put(waiting: &mut VecDeque<Reading>, target: Target, found: &mut diff::Found) {
+    let Some(first) = waiting.front_mut() else { return };
+    found.put(first.list, first.protocol, first.slot(first.read), target);
+    first.read += 1;
+    if first.read == first.counts[1] {
+        waiting.pop_front();
     }
 }
 
-fn target(family: Family, view: &ElementView<'_>) -> Option<Target> {
-    match view.data {
-        Some(DataView::Value(bytes)) => elements::target_from_bytes(family, bytes),
-        Some(DataView::Verdict(_)) | None => None,
-    }
-}
-
-impl<'a> Asked<'a> {
-    fn new(layout: &Layout, key: &Key, fragment: &'a mut KeptFragment) -> Option<Self> {
-        let counts = layout.endpoint_counts(fragment.sets())?;
-        Some(Self { key: elements::value_of(key), counts, told: 0, fragment })
+impl Reading {
+    fn new((list, (protocol, counts)): (ListId, (Protocol, [u32; 2]))) -> Self {
+        Self { list, protocol, counts, read: 0 }
     }
 
-    /// The slot of the n-th question. Of those that are surely there the last is the first, so that
-    /// the fragment is given its room at once.
+    /// The slot of the n-th key. Of those that surely exist the last comes first, so that the list
+    /// gets its length at once.
     fn slot(&self, n: u32) -> u32 {
-        let least = self.counts[0];
-        if n < least { least - 1 - n } else { n }
+        let fewest = self.counts[0];
+        if n < fewest { fewest - 1 - n } else { n }
     }
 
-    fn questions(&self) -> impl Iterator<Item = Value> {
-        (self.told..self.counts[1]).map(|n| self.key.integer(self.slot(n)))
-    }
-
-    fn put(&mut self, target: Target) {
-        self.fragment.put(false, self.slot(self.told) as usize, target);
-        self.told += 1;
+    fn keys(&self) -> impl Iterator<Item = Value> {
+        (self.read..self.counts[1]).map(|n| slot_key(self.list, self.protocol, self.slot(n)))
     }
 }

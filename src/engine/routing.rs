@@ -4,9 +4,10 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::config::{InterfaceName, LocalDetection, NodePortAddresses, Routing, local};
-use crate::desired::base::LocalDetector;
+
 use crate::model::{Change, Event, Node};
 use crate::nft::Name;
+use crate::ruleset::base::LocalDetector;
 
 /// That no address of this node serves NodePorts in a family, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

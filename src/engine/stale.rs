@@ -6,9 +6,10 @@ use std::num::NonZeroU16;
 use ahash::HashSet;
 
 use crate::conntrack::StaleFlow;
-use crate::desired::{Key, ServingChange};
+use crate::diff::ServingChange;
 use crate::model::Target;
 use crate::nft::Family;
+use crate::ruleset::Frontend;
 
 /// The flows that `change` makes stale: those to endpoints that left, and, as soon as there is
 /// somebody to serve them, those that were made while nobody did. `node_addresses` are those that
@@ -19,8 +20,8 @@ pub(super) fn flows(change: &ServingChange, node_addresses: &[IpAddr]) -> Vec<St
     let left = before.iter().filter(|target| after.binary_search(target).is_err());
     let begins =
         before.is_empty() && !after.is_empty() || change.before.is_none() && change.after.is_some();
-    match change.key {
-        Key::Frontend { address, port, .. } => {
+    match change.frontend {
+        Frontend::Address { address, port, .. } => {
             let frontend = Target { address, port };
             if begins {
                 return vec![StaleFlow::untranslated(frontend)];
@@ -31,16 +32,13 @@ pub(super) fn flows(change: &ServingChange, node_addresses: &[IpAddr]) -> Vec<St
             }
             left.map(|endpoint| StaleFlow::Between { frontend, endpoint: *endpoint }).collect()
         }
-        Key::NodePort { family, port, .. } => {
+        Frontend::NodePort { family, port, .. } => {
             if begins {
                 let own = node_addresses.iter().filter(|ip| ip.is_ipv4() == (family == Family::Ip));
                 let own = own.map(|&address| Target { address, port });
                 return own.map(StaleFlow::untranslated).collect();
             }
             left.map(|endpoint| StaleFlow::ThroughPort { port, endpoint: *endpoint }).collect()
-        }
-        Key::ClusterIp(_) | Key::NodePortIp(_) | Key::Hairpin(..) | Key::Session { .. } => {
-            Vec::new()
         }
     }
 }
@@ -132,7 +130,7 @@ impl AddressChanges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::desired::Targets;
+    use crate::diff::Targets;
     use crate::model::Protocol;
 
     const PORT: NonZeroU16 = NonZeroU16::new(53).unwrap();
@@ -145,8 +143,8 @@ mod tests {
         text.map(|text| text.split_whitespace().map(target).collect())
     }
 
-    fn found(key: Key, before: Option<&str>, after: Option<&str>) -> Vec<String> {
-        let change = ServingChange { key, before: targets(before), after: targets(after) };
+    fn found(frontend: Frontend, before: Option<&str>, after: Option<&str>) -> Vec<String> {
+        let change = ServingChange { frontend, before: targets(before), after: targets(after) };
         let node = ["192.0.2.1", "192.0.2.2", "2001:db8::1"].map(|ip| ip.parse().unwrap());
         flows(&change, &node).iter().map(ToString::to_string).collect()
     }
@@ -154,8 +152,8 @@ mod tests {
     #[test]
     fn stale_flows_follow_from_who_served_before_and_after() {
         let protocol = Protocol::Udp;
-        let vip = Key::Frontend { address: [10, 96, 0, 10].into(), protocol, port: PORT };
-        let node = Key::NodePort { family: Family::Ip, protocol, port: PORT };
+        let vip = Frontend::Address { address: [10, 96, 0, 10].into(), protocol, port: PORT };
+        let node = Frontend::NodePort { family: Family::Ip, protocol, port: PORT };
         let to = ["to 10.96.0.10:53"].as_slice();
         let untranslated = ["to 10.96.0.10:53 answered by 10.96.0.10:53"].as_slice();
         let untranslated_on_node = [

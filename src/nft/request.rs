@@ -162,11 +162,11 @@ mod tests {
         TableRef { family: Family::Ip6, name: name.into() }
     }
 
-    /// `nft --debug=mnl list set ip6 kube-proxy service-ips`.
+    /// `nft --debug=mnl list set ip6 kube-proxy services`.
     #[test]
     fn a_request_for_elements_names_table_and_set() {
         let table = table("kube-proxy");
-        let bytes = Request::Elements(&table, "service-ips").encode(7).unwrap();
+        let bytes = Request::Elements(&table, "services").encode(7).unwrap();
         let mut messages = message::Messages::new(&bytes);
         let message = messages.next().unwrap().unwrap();
         assert_eq!(messages.next(), None);
@@ -175,7 +175,7 @@ mod tests {
         let attributes: Vec<_> = Attrs::new(&message.payload[4..]).map(Result::unwrap).collect();
         assert_eq!(attributes.len(), 2);
         assert_eq!((attributes[0].kind, attributes[0].str()), (1, Ok("kube-proxy")));
-        assert_eq!((attributes[1].kind, attributes[1].str()), (2, Ok("service-ips")));
+        assert_eq!((attributes[1].kind, attributes[1].str()), (2, Ok("services")));
     }
 
     /// `nft --debug=mnl get element ip6 kube-proxy endpoints { … }`.

@@ -15,7 +15,7 @@ use super::{DynsetOperation, Expr, Family, Name, Operand, Selector, Verdict};
 /// A part of a rule. The family of the table decides between `ip` and `ip6`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Statement {
-    /// Goes on if the set has the key: `ip daddr . meta l4proto . th dport @service-ips`.
+    /// Goes on if the set has the key: `ip daddr . meta l4proto . th dport @firewall-ips`.
     InSet {
         /// Fields of the key.
         key: Vec<Selector>,
@@ -49,7 +49,7 @@ pub enum Statement {
     MarkTest(u32),
     /// Ends the rule.
     Verdict(Verdict),
-    /// Takes the verdict from a map; goes on if the map has none: `.. vmap @affinity-services`.
+    /// Takes the verdict from a map; goes on if the map has none: `.. vmap @verdicts`.
     VerdictMap {
         /// Fields of the key.
         key: Vec<Selector>,
@@ -76,7 +76,7 @@ pub enum Statement {
     },
     /// Replaces the source by the leaving interface's address: `masquerade fully-random`.
     Masquerade,
-    /// Sets the priority to what a field has: `meta priority set meta priority & ffff:8000`.
+    /// Sets the priority to what a field has: `meta priority set meta priority & ffff:0`.
     PrioritySet(Selector),
     /// Sets the priority to what a map has for the key; goes on with the next rule if it has none:
     /// `meta priority set meta l4proto . meta priority map @sessions`.

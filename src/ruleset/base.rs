@@ -221,7 +221,7 @@ pub(super) fn compare(bits: u32, value: u32) -> Statement {
 /// Most frontends are cluster IPs without affinity, which have no flag.
 fn service_traffic(settings: &Settings) -> Vec<Vec<Statement>> {
     let has_flags = Statement::Compare {
-        selector: Selector::PriorityBits(MASQUERADE | LOCAL | AFFINITY),
+        selector: Selector::PriorityBits(MASQUERADE | LOCAL.get() | AFFINITY),
         negated: true,
         value: Operand::Class(0),
     };
@@ -234,10 +234,10 @@ fn service_traffic(settings: &Settings) -> Vec<Vec<Statement>> {
 fn special_traffic(settings: &Settings) -> Vec<Vec<Statement>> {
     let has = |flag| compare(flag, flag);
     let mut rules = vec![vec![has(MASQUERADE), Statement::MarkSet(settings.masquerade_mark)]];
-    let to_cluster_ip = compare(MASQUERADE | LOCAL, 0);
+    let to_cluster_ip = compare(MASQUERADE | LOCAL.get(), 0);
     rules.extend(mark_to_cluster_ip(settings).map(|mark| [vec![to_cluster_ip], mark].concat()));
     rules.extend([
-        vec![has(LOCAL), Statement::jump("external-local")],
+        vec![has(LOCAL.get()), Statement::jump("external-local")],
         vec![has(AFFINITY), Statement::goto(affinity::AFFINITY)],
         vec![Statement::goto(draw::PICK)],
     ]);

@@ -2,7 +2,7 @@
 //!
 //! The modulus of `numgen random mod N` is fixed in a rule, so each size class has rules of its
 //! own. A list of up to [`SizeClass::EXACT`] endpoints draws once, below its size. A larger one
-//! draws below the next power of two until a slot is hit, at most [`DIRECT`] + [`AGAIN`] times, and
+//! draws below the next power of two until a slot is hit, at most 18 times, and
 //! then once below half of it, where every slot is taken. Each draw that hits is exactly even. The
 //! last draw decides for fewer than one connection in 2^16, less than the unevenness of `numgen`
 //! itself (`reciprocal_scale` of 32 random bits).
@@ -21,10 +21,7 @@ pub(super) const PICK: &str = "pick";
 /// Draws of a large list in the chain of its class.
 const DIRECT: usize = 2;
 
-/// Further draws, in chains that all large classes share.
-const AGAIN: usize = JUMPS * JUMPS;
-
-/// How often a chain of further draws is jumped to, which keeps the table short.
+/// How often a chain of further draws is jumped to, at two levels: that keeps the table short.
 const JUMPS: usize = 4;
 
 /// The chains, each after those that it refers to.
@@ -82,7 +79,7 @@ mod tests {
     use super::*;
     use crate::nft::{Operand, Verdict};
 
-    const TRIES: usize = DIRECT + AGAIN;
+    const TRIES: usize = DIRECT + JUMPS * JUMPS;
 
     /// The moduli that a packet draws below, as long as no slot is hit.
     #[allow(clippy::wildcard_enum_match_arm)]

@@ -62,6 +62,15 @@ pub struct Range {
     pub last: IpAddr,
 }
 
+/// What an element belongs to, as far as its key says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A frontend.
+    Frontend(Frontend),
+    /// An endpoint list.
+    List(ListId),
+}
+
 /// An element of one of our sets and maps, by its meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TableElement<'a> {
@@ -148,6 +157,35 @@ impl Range {
     /// Whether `address` is among them.
     pub fn contains(&self, address: IpAddr) -> bool {
         (self.first..=self.last).contains(&address)
+    }
+}
+
+impl Subject {
+    /// Reads it from the key of an element; `None` for sets that services share.
+    pub fn read(family: Family, set: SetId, key: &[u8]) -> Option<Self> {
+        let mut key = Fields(key);
+        match set {
+            SetId::Endpoints => ListId::from_plain_key(key.number()?).map(Self::List),
+            SetId::AffinitySlots | SetId::AffinityLists => {
+                ListId::from_session_key(key.number()?).map(Self::List)
+            }
+            SetId::AffinityEndpoints => {
+                key.protocol()?;
+                ListId::from_endpoint(key.number()?).map(|(list, _)| Self::List(list))
+            }
+            SetId::ClusterIps
+            | SetId::NodePortIps
+            | SetId::HairpinConnections
+            | SetId::AffinityClients => None,
+            SetId::Services
+            | SetId::NodePorts
+            | SetId::InternalServices
+            | SetId::InternalNodePorts
+            | SetId::NoEndpointServices
+            | SetId::NoEndpointNodePorts
+            | SetId::FirewallIps
+            | SetId::SourceRanges => key.frontend(family, set).map(Self::Frontend),
+        }
     }
 }
 

@@ -13,17 +13,18 @@
 //! With affinity, `SSSS:8001` and above are the endpoints of session `SSSS`.
 
 use std::fmt;
+use std::num::NonZeroU32;
 
 /// What a frontend leads to: an endpoint list, its size class and flags.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub struct Route(u32);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Route(NonZeroU32);
 
 /// The number of an endpoint list: of a plain one, or of one with session affinity.
 ///
 /// The bits of a [`Route`] that are not size class, flags or timeout; so every route names its
 /// list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ListId(u32);
+pub struct ListId(NonZeroU32);
 
 /// How many endpoints a list has, as far as rules tell counts apart.
 ///
@@ -56,9 +57,11 @@ pub const SIZE_BITS: u32 = 0x1f;
 /// The bit of a route: masquerade whatever the source.
 pub const MASQUERADE: u32 = 0x20;
 /// The bit of a route: endpoints on this node only.
-pub const LOCAL: u32 = 0x40;
+pub const LOCAL: NonZeroU32 = NonZeroU32::new(0x40).unwrap();
 /// The bit of a route: session affinity.
 pub const AFFINITY: u32 = 0x80;
+/// The same, as the lowest bits of a list with affinity.
+const SESSION: NonZeroU32 = NonZeroU32::new(AFFINITY).unwrap();
 /// The bits of a route with the number of a plain list.
 pub const LIST_BITS: u32 = 0xffff_ff00;
 /// The bits of a route with the number of a list with affinity.
@@ -71,22 +74,20 @@ pub const ENDPOINT_BIT: u32 = 0x8000;
 impl Route {
     /// The route to a plain list, or to a list with affinity and this timeout.
     pub fn new(list: ListId, timeout: Option<Timeout>, size: SizeClass, flags: Flags) -> Self {
-        let timeout = timeout.map_or(0, |timeout| u32::from(timeout.0) << 8);
-        Self(list.0 | timeout | u32::from(size.0) | flags.bits())
+        let timeout = timeout.map_or(0, Timeout::bits);
+        Self(list.0 | timeout | size.bits() | flags.bits())
     }
 
-    /// The route of a frontend without endpoints on this node, where others have some.
-    pub fn without_list(flags: Flags) -> Self {
-        Self(flags.bits())
-    }
+    /// The route of a frontend without endpoints on this node, where other nodes have some.
+    pub const WITHOUT_LIST: Self = Self(LOCAL);
 
     /// The route with these bits; `None` if no frontend has such a one.
     pub fn from_bits(bits: u32) -> Option<Self> {
-        let route = Self(bits);
+        let route = Self(NonZeroU32::new(bits)?);
         let is_known_size = route.size() <= SizeClass::LARGEST;
         let has_list = route.list().is_some_and(|list| list.is_valid());
         let is_valid = match bits & AFFINITY {
-            _ if bits & !(MASQUERADE | LOCAL) == 0 => bits & LOCAL != 0,
+            _ if route == Self::WITHOUT_LIST => true,
             0 => has_list,
             _ => has_list && bits & ENDPOINT_BIT == 0 && bits & TIMEOUT_BITS != 0,
         };
@@ -95,39 +96,39 @@ impl Route {
 
     /// The packet priority.
     pub fn bits(self) -> u32 {
-        self.0
+        self.0.get()
     }
 
     /// The list; `None` where there is no endpoint on this node.
     pub fn list(self) -> Option<ListId> {
-        let list = match self.0 & AFFINITY {
-            0 => ListId(self.0 & LIST_BITS),
-            _ => ListId(self.0 & SESSION_BITS | AFFINITY),
+        let list = match self.bits() & AFFINITY {
+            0 => self.bits() & LIST_BITS,
+            affinity => self.bits() & SESSION_BITS | affinity,
         };
-        (list.0 != 0).then_some(list)
+        NonZeroU32::new(list).map(ListId)
     }
 
     /// The size class of the list.
     pub fn size(self) -> SizeClass {
-        SizeClass((self.0 & SIZE_BITS) as u8)
+        SizeClass((self.bits() & SIZE_BITS) as u8)
     }
 
     /// The flags.
     pub fn flags(self) -> Flags {
-        Flags { masquerade: self.0 & MASQUERADE != 0, local: self.0 & LOCAL != 0 }
+        Flags { masquerade: self.bits() & MASQUERADE != 0, local: self.bits() & LOCAL.get() != 0 }
     }
 
     /// The timeout of a list with affinity.
     pub fn timeout(self) -> Option<Timeout> {
-        let number = (self.0 & TIMEOUT_BITS) >> 8;
-        Timeout::new(u8::try_from(number).ok()?).filter(|_| self.0 & AFFINITY != 0)
+        let number = (self.bits() & TIMEOUT_BITS) >> 8;
+        Timeout::new(u8::try_from(number).ok()?).filter(|_| self.bits() & AFFINITY != 0)
     }
 }
 
 impl Flags {
     fn bits(self) -> u32 {
         let masquerade = if self.masquerade { MASQUERADE } else { 0 };
-        let local = if self.local { LOCAL } else { 0 };
+        let local = if self.local { LOCAL.get() } else { 0 };
         masquerade | local
     }
 }
@@ -143,38 +144,45 @@ impl ListId {
     pub const LAST_SESSION: u32 = 0xffff;
 
     /// The plain list with a number up to [`ListId::LAST_PLAIN`].
+    ///
+    /// # Panics
+    /// The number is 0, which is a bug.
     pub const fn plain(number: u32) -> Self {
-        Self(number << 8)
+        match NonZeroU32::new(number << 8) {
+            Some(bits) => Self(bits),
+            None => panic!("bug: no list has the number 0"),
+        }
     }
 
     /// The list with affinity with a number up to [`ListId::LAST_SESSION`].
     pub const fn session(number: u32) -> Self {
-        Self(number << 16 | AFFINITY)
+        Self(SESSION.saturating_add(number << 16))
     }
 
     /// Whether the list has session affinity.
     pub fn has_affinity(self) -> bool {
-        self.0 & AFFINITY != 0
+        self.0.get() & AFFINITY != 0
     }
 
     /// Its number among lists of its kind.
     pub fn number(self) -> u32 {
-        if self.has_affinity() { self.0 >> 16 } else { self.0 >> 8 }
+        if self.has_affinity() { self.0.get() >> 16 } else { self.0.get() >> 8 }
     }
 
     /// The packet priority that rules look the list up by: `NNNN:NN00`, or `SSSS:0`.
     pub fn key(self) -> u32 {
-        self.0 & !AFFINITY
+        self.0.get() & !AFFINITY
     }
 
     /// The plain list with this key.
     pub fn from_plain_key(key: u32) -> Option<Self> {
-        Some(Self(key)).filter(|list| key & !LIST_BITS == 0 && list.is_valid())
+        let list = NonZeroU32::new(key).map(Self)?;
+        (key & !LIST_BITS == 0 && list.is_valid()).then_some(list)
     }
 
     /// The list with affinity with this key.
     pub fn from_session_key(key: u32) -> Option<Self> {
-        (key & !SESSION_BITS == 0 && key != 0).then_some(Self(key | AFFINITY))
+        (key & !SESSION_BITS == 0 && key != 0).then(|| Self::session(key >> 16))
     }
 
     /// The packet priority of an endpoint of a list with affinity.
@@ -300,13 +308,13 @@ mod tests {
 
     #[test]
     fn bits_that_no_frontend_has_are_no_route() {
-        for bits in [0x0002_0723, 0x0101_0182, LOCAL, LOCAL | MASQUERADE, 0x0001_0041] {
+        for bits in [0x0002_0723, 0x0101_0182, 0x40, 0x0001_0041] {
             assert_eq!(Route::from_bits(bits).map(Route::bits), Some(bits), "{bits:x}");
         }
-        for bits in [0, MASQUERADE, 0x0002_0716, 0x0101_8182, 0x0101_0082, 0x0000_0101, 0x183] {
+        for bits in [0, 0x20, 0x60, 0x0002_0716, 0x0101_8182, 0x0101_0082, 0x0000_0101, 0x183] {
             assert_eq!(Route::from_bits(bits), None, "{bits:x}");
         }
-        assert_eq!(Route::from_bits(LOCAL).unwrap().list(), None);
+        assert_eq!(Route::WITHOUT_LIST.list(), None);
         assert_eq!(ListId::from_plain_key(0x0002_0701), None);
         assert_eq!(ListId::from_session_key(0), None);
     }

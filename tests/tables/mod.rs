@@ -1,15 +1,17 @@
-//! What tests ask of a daemon's engine and the fake kernel behind it.
+//! An engine, the fake kernel behind it, and what its tables mean.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::time::Duration;
 
 use deltaproxy::config::Routing;
-use deltaproxy::desired::affinity::Affinity;
-use deltaproxy::desired::{Fragment, KeptFragment, Key};
-use deltaproxy::diff::Keep;
-use deltaproxy::engine::{Engine, read_back};
+use deltaproxy::engine::Engine;
 use deltaproxy::kernel::{Fake, Kernel};
-use deltaproxy::model::{Event, Protocol};
-use deltaproxy::nft::TableFlags;
+use deltaproxy::model::{Event, Protocol, Target};
+use deltaproxy::nft::{DataView, Element, ElementData, ElementView, Family, TableFlags, Value};
+use deltaproxy::ruleset::affinity::{Timeouts, timeouts_of};
+use deltaproxy::ruleset::number::{EndpointId, ListId, Route, SizeClass};
+use deltaproxy::ruleset::{self, SetId, TableElement};
 use proptest::prelude::ProptestConfig;
 
 /// As many cases of each test as `PROPTEST_CASES` says, or so few.
@@ -24,79 +26,11 @@ pub(crate) fn engine() -> Engine {
 
 /// Commits what differs, in transactions of at most `max_batch` bytes.
 pub(crate) fn settle(engine: &mut Engine, kernel: &mut Fake, max_batch: usize) {
-    while let Some(step) = engine.next_step(max_batch) {
-        kernel.commit(&step.transaction).expect("the kernel accepts every transaction");
-        engine.committed(step);
+    while let Some(transaction) = engine.next_transaction(max_batch) {
+        kernel.commit(&transaction).expect("the kernel accepts every transaction");
+        engine.committed(Duration::ZERO);
     }
     assert!(engine.is_settled());
-}
-
-/// What both tables hold, slots in no particular order, and sessions by what they say instead of
-/// their numbers.
-pub(crate) fn contents(kernel: &mut Fake) -> BTreeMap<String, String> {
-    let found = read_back(kernel, engine().layouts()).expect("the tables can be read");
-    let mut fragments = BTreeMap::new();
-    for found in found {
-        assert!(found.contents.is_some() && found.cleanup.is_empty());
-        fragments.extend(found.fragments);
-    }
-    let fragments: BTreeMap<Key, Fragment> =
-        fragments.iter().map(|(key, kept)| (*key, sorted(kept))).collect();
-    let mut texts = BTreeMap::new();
-    for (key, fragment) in &fragments {
-        let name = match key {
-            Key::Session { .. } => format!("session {}", session_text(fragment)),
-            _ => format!("{key:?}"),
-        };
-        let is_new = texts.insert(name.clone(), fragment_text(&fragments, key, fragment)).is_none();
-        assert!(is_new || matches!(key, Key::Session { .. }), "{name} is there twice");
-    }
-    texts
-}
-
-/// The fragment without the order of its slots and the numbers in them, each of which stands for
-/// one endpoint.
-fn sorted(kept: &KeptFragment) -> Fragment {
-    let mut fragment = Fragment::restore(kept);
-    assert!(fragment.slots.iter().chain(&fragment.local_slots).all(Option::is_some));
-    if let Some(Affinity::Session { ids, .. }) = fragment.affinity.as_deref_mut() {
-        let mut numbers = ids.to_vec();
-        numbers.sort_unstable();
-        numbers.dedup();
-        assert_eq!(numbers.len(), fragment.slots.len(), "each endpoint has a number of its own");
-        assert!(numbers.iter().all(|number| *number > 0));
-        *ids = Box::default();
-    }
-    fragment.slots.sort();
-    fragment.local_slots.sort();
-    fragment
-}
-
-fn session_text(fragment: &Fragment) -> String {
-    let Some(Affinity::Session { timeout, .. }) = fragment.affinity.as_deref() else {
-        panic!("{fragment:?} is no session");
-    };
-    assert!(*timeout > 0 && !fragment.slots.is_empty());
-    let Fragment { sets, label, slots, .. } = fragment;
-    format!("{label:?} {sets:x} {timeout} s {slots:?}")
-}
-
-fn fragment_text(fragments: &BTreeMap<Key, Fragment>, key: &Key, fragment: &Fragment) -> String {
-    let sessions = match fragment.affinity.as_deref() {
-        Some(Affinity::Frontend(sessions)) => *sessions,
-        Some(Affinity::Session { .. }) => return String::new(),
-        None => [None; 2],
-    };
-    let protocol = match key {
-        Key::Frontend { protocol, .. } | Key::NodePort { protocol, .. } => *protocol,
-        _ => Protocol::Tcp,
-    };
-    let sessions = sessions.map(|session| {
-        let session = Key::Session { family: key.family(), protocol, session: session? };
-        Some(session_text(fragments.get(&session).expect("a frontend's session is there")))
-    });
-    let fragment = Fragment { affinity: None, ..fragment.clone() };
-    format!("{fragment:?} {sessions:?}")
 }
 
 /// What a daemon that starts now with these events would write.
@@ -105,4 +39,150 @@ pub(crate) fn from_scratch(events: &[Event]) -> BTreeMap<String, String> {
     engine.apply(events.to_vec());
     settle(&mut engine, &mut kernel, usize::MAX);
     contents(&mut kernel)
+}
+
+/// The meaning of both tables: lists by their endpoints instead of their numbers, slots in no
+/// order. Panics where elements contradict each other or are of no use.
+pub(crate) fn contents(kernel: &mut Fake) -> BTreeMap<String, String> {
+    let mut texts = BTreeMap::new();
+    for family in [Family::Ip, Family::Ip6] {
+        let table = Table::read(kernel, family);
+        table.check_lists();
+        texts.extend(table.texts());
+    }
+    texts
+}
+
+/// The elements of a set.
+pub(crate) fn elements(kernel: &Fake, family: Family, set: SetId) -> Vec<Element> {
+    kernel.elements(&ruleset::table(family), set.name())
+}
+
+#[derive(Default)]
+struct Table {
+    timeouts: Timeouts,
+    plain: BTreeMap<ListId, BTreeMap<u32, (Protocol, Target)>>,
+    slots: BTreeMap<ListId, BTreeMap<u32, EndpointId>>,
+    endpoints: BTreeMap<(ListId, EndpointId), (Protocol, Target)>,
+    affinity_lists: BTreeMap<ListId, Route>,
+    routes: BTreeMap<String, (Route, Option<String>)>,
+    others: BTreeMap<String, String>,
+}
+
+impl Table {
+    fn read(kernel: &mut Fake, family: Family) -> Self {
+        let reference = ruleset::table(family);
+        let contents = kernel.read_table(&reference).expect("it can be read").expect("a table");
+        let timeouts = timeouts_of(contents.rules.iter());
+        let mut table = Self { timeouts, ..Self::default() };
+        for set in SetId::ALL.into_iter().filter(|set| *set != SetId::AffinityClients) {
+            for element in elements(kernel, family, set) {
+                with_view(&element, |view| {
+                    let element =
+                        TableElement::read(family, set, view).expect("an element of ours");
+                    table.add(&element);
+                });
+            }
+        }
+        table
+    }
+
+    fn add(&mut self, element: &TableElement<'_>) {
+        match element {
+            TableElement::Endpoint(list, protocol, slot, target) => {
+                self.plain.entry(*list).or_default().insert(*slot, (*protocol, *target));
+            }
+            TableElement::AffinitySlot(list, slot, id) => {
+                self.slots.entry(*list).or_default().insert(*slot, *id);
+            }
+            TableElement::AffinityEndpoint(list, protocol, id, target) => {
+                self.endpoints.insert((*list, *id), (*protocol, *target));
+            }
+            TableElement::AffinityList(list, route) => {
+                self.affinity_lists.insert(*list, *route);
+            }
+            TableElement::Route(frontend, route, label) => {
+                let name = format!("route of {frontend:?}");
+                self.routes.insert(name, (*route, label.map(str::to_owned)));
+            }
+            TableElement::Internal(frontend, route) => {
+                self.routes.insert(format!("internal route of {frontend:?}"), (*route, None));
+            }
+            TableElement::NoEndpoint(frontend, ..) => {
+                self.others.insert(format!("no endpoint: {frontend:?}"), text(element));
+            }
+            TableElement::Member(_) | TableElement::Firewall(_) | TableElement::SourceRange(..) => {
+                self.others.insert(text(element), String::new());
+            }
+        }
+    }
+
+    /// The endpoints of a list, sorted. Its slots hold them without a gap, each once.
+    fn endpoints_of(&self, list: ListId) -> Vec<(Protocol, Target)> {
+        let slots: BTreeMap<u32, (Protocol, Target)> = match list.has_affinity() {
+            false => self.plain.get(&list).expect("a list that a route names").clone(),
+            true => {
+                let slots = self.slots.get(&list).expect("a list that a route names");
+                slots.iter().map(|(slot, id)| (*slot, self.endpoints[&(list, *id)])).collect()
+            }
+        };
+        assert!(slots.keys().copied().eq(0..u32::try_from(slots.len()).unwrap()), "{slots:?}");
+        let mut endpoints: Vec<_> = slots.into_values().collect();
+        endpoints.sort_by_key(|(protocol, target)| (*protocol, *target));
+        assert!(endpoints.windows(2).all(|pair| pair[0] != pair[1]), "{endpoints:?}");
+        endpoints
+    }
+
+    /// Every list and every endpoint of one is of use.
+    fn check_lists(&self) {
+        let named: BTreeSet<_> =
+            self.routes.values().filter_map(|(route, _)| route.list()).collect();
+        let lists: BTreeSet<_> = self.plain.keys().chain(self.slots.keys()).copied().collect();
+        assert_eq!(named, lists, "lists that routes name and lists with slots");
+        let sessions: BTreeSet<_> = self.slots.keys().copied().collect();
+        assert_eq!(sessions, self.affinity_lists.keys().copied().collect());
+        let used: BTreeSet<_> = self
+            .slots
+            .iter()
+            .flat_map(|(list, slots)| slots.values().map(|id| (*list, *id)))
+            .collect();
+        assert_eq!(used, self.endpoints.keys().copied().collect());
+    }
+
+    fn texts(self) -> BTreeMap<String, String> {
+        let routes = self.routes.iter().map(|(name, (route, label))| {
+            let endpoints = route.list().map(|list| self.endpoints_of(list)).unwrap_or_default();
+            assert_eq!(route.size(), SizeClass::of(endpoints.len()), "{name}: {endpoints:?}");
+            let timeout = route.timeout().map(|timeout| self.timeouts[&timeout]);
+            if let Some(list) = route.list().filter(|list| list.has_affinity()) {
+                let again = self.affinity_lists[&list];
+                assert_eq!((again.size(), again.timeout()), (route.size(), route.timeout()));
+            }
+            let flags = route.flags();
+            (name.clone(), format!("{endpoints:?} {flags:?} {timeout:?} s {label:?}"))
+        });
+        routes.chain(self.others.clone()).collect()
+    }
+}
+
+fn text(value: &impl Debug) -> String {
+    format!("{value:?}")
+}
+
+/// Calls `read` with the element as it is read from a kernel.
+fn with_view(element: &Element, read: impl FnOnce(&ElementView<'_>)) {
+    let data = match &element.data {
+        Some(ElementData::Value(value)) => Some(DataView::Value(value.as_bytes())),
+        Some(ElementData::Verdict(_)) => panic!("{element:?} has a verdict"),
+        None => None,
+    };
+    read(&ElementView {
+        key: element.key.as_bytes(),
+        key_end: element.key_end.as_ref().map(Value::as_bytes),
+        data,
+        comment: element.comment.as_deref(),
+        timeout: None,
+        expires: None,
+        flags: 0,
+    });
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use deltaproxy::config::{LocalDetection, Routing};
 use deltaproxy::conntrack::{ConntrackTable, StaleFlow};
-use deltaproxy::engine::{Engine, read_back};
+use deltaproxy::engine::{Engine, commit_all, read_back};
 use deltaproxy::kernel::{Committed, Kernel, Nftables};
 use deltaproxy::nft::{MessageKind, TableFlags, Transaction};
 use deltaproxy::source::addresses::local_addresses;
@@ -158,13 +158,11 @@ impl Proxy {
     #[track_caller]
     fn commit(&mut self) -> Sent {
         let mut sent = Sent::default();
-        while let Some(step) = self.engine.next_step(self.kernel.max_batch()) {
-            let committed = self.kernel.commit(&step.transaction).unwrap_or_else(|error| {
-                panic!("the kernel refused: {error}\n{}", step.transaction)
-            });
-            sent.add(step.transaction.clone(), &committed);
-            self.engine.committed(step);
-        }
+        let mut add = |transaction: &Transaction, committed: &Committed| {
+            sent.add(transaction.clone(), committed);
+        };
+        let refused = commit_all(&mut self.engine, &mut self.kernel, &mut add);
+        assert!(matches!(refused, Ok(None)), "the kernel refused: {refused:?}");
         sent.stale_flows = self.engine.take_stale_flows();
         let stale = sent.stale_flows.iter().copied().collect();
         if let Some(conntrack) = &mut self.conntrack {

@@ -1,45 +1,43 @@
-//! A change of few endpoints of one key, told without naming the others.
+//! A change of few endpoints of a plain list, computed without looking at the others.
 //!
-//! The slots of a service may be thousands. What is changed here is relative to what is installed,
-//! and comes to the same as placing all endpoints anew.
+//! A list may have thousands of endpoints. The result is the same as of filling all slots anew.
 
 use smallvec::SmallVec;
 
-use super::layout::endpoint_limits;
-use super::{KeptFragment, Layout};
+use super::lists::List;
 use crate::model::Target;
+use crate::ruleset::number::SizeClass;
 
-/// What changes in an installed fragment.
+/// A change of an installed list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Patch {
-    /// The sets it is a member of from then on.
-    pub sets: u64,
+pub(super) struct Patch {
     /// How many slots there are from then on.
-    pub length: usize,
+    pub(super) length: usize,
     /// The slots below `length` that hold another endpoint from then on, ascending.
-    pub slots: Edits,
+    pub(super) slots: Edits,
+    /// How many slots there were.
+    former: usize,
 }
 
 /// Slots with their endpoints.
-pub(super) type Edits = SmallVec<[(usize, Target); 2]>;
+type Edits = SmallVec<[(usize, Target); 2]>;
 
 /// Slots on the way to a patch.
 struct Slots<'a> {
-    installed: &'a KeptFragment,
+    installed: &'a List,
     length: usize,
     edits: Edits,
 }
 
 impl Patch {
-    /// What leads from `installed` to where exactly those of `endpoints` have a slot that are marked,
-    /// and all others as before. `None` if that has to be found out from all endpoints: where there
-    /// are none, or none would be left, or more than are used.
+    /// The patch that gives each endpoint marked `true` a slot and frees the others'. `None` if
+    /// that depends on all endpoints: where there are none, none would be left, or more than are
+    /// used.
     pub(super) fn new(
-        installed: &KeptFragment,
-        layout: &Layout,
+        installed: &List,
         endpoints: impl Iterator<Item = (Target, bool)>,
     ) -> Option<Self> {
-        let former = installed.len(false);
+        let former = installed.len();
         let mut slots = Slots { installed, length: former, edits: Edits::new() };
         let mut gaps = SmallVec::<[usize; 2]>::new();
         let mut new = SmallVec::<[Target; 2]>::new();
@@ -59,26 +57,23 @@ impl Patch {
             }
         }
         gaps.into_iter().try_for_each(|gap| slots.close(gap))?;
-        let Slots { length, mut edits, .. } = slots;
-        if former == 0 || length == 0 || former.max(length) >= endpoint_limits()[0] {
+        let Slots { length, edits, .. } = slots;
+        if former == 0 || length == 0 || former.max(length) >= SizeClass::LARGEST.most() as usize {
             return None;
         }
-        edits.sort_unstable_by_key(|(slot, _)| *slot);
-        let sets = layout.with_counts(installed.sets(), length, installed.len(true));
-        Some(Self { sets, length, slots: edits })
+        let mut slots = edits;
+        slots.sort_unstable_by_key(|(slot, _)| *slot);
+        Some(Self { length, slots, former })
     }
 
-    /// Whether it leaves an installed fragment as it is.
-    pub(super) fn is_nothing(&self, installed: &KeptFragment) -> bool {
-        self.slots.is_empty() && self.length == installed.len(false)
+    /// Whether the list stays as it is.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.slots.is_empty() && self.length == self.former
     }
 
-    /// The number of elements by which it differs from what is installed.
-    pub fn distance(&self, installed: &KeptFragment) -> usize {
-        let sets = (self.sets ^ installed.sets()).count_ones() as usize;
-        let length = installed.len(false);
-        let replaced = self.slots.iter().filter(|(slot, _)| *slot < length).count();
-        sets + 2 * replaced + self.length.abs_diff(length)
+    /// Most elements of the list that change.
+    pub(super) fn elements(&self) -> usize {
+        2 * self.slots.len() + self.former.saturating_sub(self.length)
     }
 }
 
@@ -95,7 +90,7 @@ impl Slots<'_> {
         self.length += 1;
     }
 
-    /// The last endpoint moves into the gap; `None` if there is a hole.
+    /// Moves the last endpoint into the gap; `None` if there is a hole.
     fn close(&mut self, gap: usize) -> Option<()> {
         let last = self.length - 1;
         let edited = self.edits.iter().position(|(slot, _)| *slot == last);
@@ -113,16 +108,14 @@ impl Slots<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::{IpAddr, Ipv4Addr};
     use std::num::NonZeroU16;
 
     use proptest::prelude::*;
 
     use super::*;
-    use crate::desired::Fragment;
-    use crate::desired::layout::WITH_ENDPOINTS;
-    use crate::desired::slots::assign;
-    use crate::diff::Keep;
+    use crate::diff::slots::assign;
+    use crate::model::Protocol;
     use crate::nft::Family;
 
     fn target(number: u8, ipv6: bool) -> Target {
@@ -131,19 +124,20 @@ mod tests {
         Target { address, port: NonZeroU16::new(8080).unwrap() }
     }
 
-    fn fragment(layout: &Layout, slots: Box<[Option<Target>]>) -> Fragment {
-        let sets = layout.with_counts(WITH_ENDPOINTS, slots.len(), 0);
-        Fragment { slots, label: Some("default/web".into()), ..Fragment::member(sets) }
+    fn list(targets: impl Iterator<Item = Target>, ipv6: bool) -> List {
+        let family = if ipv6 { Family::Ip6 } else { Family::Ip };
+        let mut list = List::new(family, Protocol::Tcp);
+        targets.enumerate().for_each(|(slot, target)| list.put(slot, target));
+        list
     }
 
     fn patch(installed: &[u8], changes: &[(u8, bool)]) -> Option<(usize, Vec<(usize, u8)>)> {
-        let layout = Layout::new(Family::Ip);
-        let slots = installed.iter().map(|number| Some(target(*number, false))).collect();
+        let installed = list(installed.iter().map(|number| target(*number, false)), false);
         let changes = changes.iter().map(|(number, wanted)| (target(*number, false), *wanted));
-        let patch = Patch::new(&fragment(&layout, slots).keep(), &layout, changes)?;
+        let patch = Patch::new(&installed, changes)?;
         let number = |target: &Target| match target.address {
-            std::net::IpAddr::V4(address) => address.octets()[3],
-            std::net::IpAddr::V6(_) => 0,
+            IpAddr::V4(address) => address.octets()[3],
+            IpAddr::V6(_) => 0,
         };
         let slots = patch.slots.iter().map(|(slot, target)| (*slot, number(target)));
         Some((patch.length, slots.collect()))
@@ -167,39 +161,35 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_patch_leads_as_far_as_placing_all_and_changes_as_few_slots(
+        fn a_patch_leads_to_the_same_endpoints_as_filling_all_slots_and_changes_as_few(
             before in proptest::collection::hash_set(0u8..40, 1..30),
             changes in proptest::collection::hash_map(0u8..40, any::<bool>(), 0..9),
             ipv6: bool,
         ) {
-            let layout = Layout::new(if ipv6 { Family::Ip6 } else { Family::Ip });
-            let old: Box<[_]> = before.iter().map(|number| Some(target(*number, ipv6))).collect();
-            let mut kept = fragment(&layout, old.clone()).keep();
+            let installed = list(before.iter().map(|number| target(*number, ipv6)), ipv6);
+            let old: Vec<_> = installed.iter().collect();
             let changed = changes.iter().map(|(number, is)| (target(*number, ipv6), *is));
             let wanted: Vec<Target> = (0..40)
                 .filter(|number| *changes.get(number).unwrap_or(&before.contains(number)))
                 .map(|number| target(number, ipv6))
                 .collect();
-            let Some(patch) = Patch::new(&kept, &layout, changed) else {
+            let Some(patch) = Patch::new(&installed, changed) else {
                 prop_assert!(wanted.is_empty());
                 return Ok(());
             };
-            let is_nothing = patch.is_nothing(&kept);
-            let distance = patch.distance(&kept);
-            Fragment::patch(&mut kept, patch);
-            let new = Fragment::restore(&kept);
-            let mut held: Vec<_> = new.slots.iter().map(|slot| slot.unwrap()).collect();
+            let mut new = old.clone();
+            new.resize(patch.length, None);
+            patch.slots.iter().for_each(|(slot, target)| new[*slot] = Some(*target));
+            let mut held: Vec<_> = new.iter().map(|slot| slot.unwrap()).collect();
             held.sort();
             let mut all = wanted.clone();
             all.sort();
             prop_assert_eq!(held, all);
-            prop_assert_eq!(&new, &fragment(&layout, new.slots.clone()));
-            prop_assert_eq!(is_nothing, new.slots == old);
-            prop_assert_eq!(distance, fragment(&layout, old.clone()).distance(&new));
+            prop_assert_eq!(patch.is_nothing(), new == old);
             let kept_by = |slots: &[Option<Target>]| {
                 old.iter().zip(slots).filter(|(old, new)| old == new).count()
             };
-            prop_assert_eq!(kept_by(&new.slots), kept_by(&assign(&old, &wanted)));
+            prop_assert_eq!(kept_by(&new), kept_by(&assign(&old, &wanted)));
         }
     }
 }

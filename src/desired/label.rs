@@ -1,0 +1,68 @@
+//! The comment of a frontend: `namespace/name:port`, without `:port` for unnamed ports.
+
+use std::sync::Arc;
+
+use ahash::RandomState;
+use smallvec::SmallVec;
+
+use crate::model::{ObjectName, ServicePort};
+
+/// A comment of at most 128 bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label(SmallVec<[u8; LIMIT]>);
+
+/// nft prints and loads comments of up to this many bytes (`NFTNL_UDATA_COMMENT_MAXLEN`).
+const LIMIT: usize = 128;
+
+impl Label {
+    /// The label of a port of this service.
+    pub fn new(service: &ObjectName, port: &ServicePort) -> Self {
+        let separator = if port.name.is_empty() { "" } else { ":" };
+        let mut label = Self(SmallVec::new());
+        for part in [service.as_str(), separator, &port.name] {
+            let end = part.floor_char_boundary(LIMIT - label.0.len());
+            label.0.extend_from_slice(&part.as_bytes()[..end]);
+        }
+        label
+    }
+
+    /// The text, to be sent with elements.
+    pub fn to_text(&self) -> Arc<str> {
+        String::from_utf8_lossy(&self.0).into()
+    }
+
+    /// A number that tells labels of this process apart. What is installed is compared by it, since
+    /// texts would take more memory than all else about a frontend.
+    pub fn digest(&self) -> u32 {
+        Self::digest_of(&self.0)
+    }
+
+    /// The digest of a label found in the kernel.
+    pub fn digest_of(text: &[u8]) -> u32 {
+        // 0 is left to elements without a label.
+        let hasher = RandomState::with_seeds(1, 2, 3, 4);
+        u32::try_from(hasher.hash_one(text) >> 32).unwrap_or(u32::MAX).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU16;
+
+    use super::*;
+
+    fn label(service: &str, port: &str) -> Label {
+        let name = ObjectName::namespaced("default", service);
+        Label::new(&name, &ServicePort::tcp(port, NonZeroU16::MIN))
+    }
+
+    #[test]
+    fn a_label_names_service_and_port_and_has_128_bytes_at_most() {
+        assert_eq!(&*label("web", "http").to_text(), "default/web:http");
+        assert_eq!(&*label("web", "").to_text(), "default/web");
+        let long = label(&"ä".repeat(90), "http").to_text();
+        assert_eq!(long.len(), 128);
+        assert_eq!(label("web", "http").digest(), Label::digest_of(b"default/web:http"));
+        assert_ne!(label("web", "http").digest(), label("web", "https").digest());
+    }
+}

@@ -1,0 +1,228 @@
+//! One service -> its frontends and the endpoints they lead to.
+
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use ahash::HashSet;
+
+use super::source_ranges;
+use super::{GrantedTimeout, Label, Scope, Traffic, Wanted, WantedFrontend, WantedPort};
+use crate::model::{
+    Problem, Protocol, Service, ServicePort, ServiceView, TargetList, TrafficPolicy,
+    UsableEndpoints,
+};
+use crate::nft::Family;
+use crate::ruleset::number::SizeClass;
+use crate::ruleset::{Frontend, Member, Unserved, family_of};
+
+/// Most endpoints of a list with session affinity. There are four times as many numbers for them,
+/// so one that is given back is used again late.
+const AFFINITY_LIMIT: usize = 8_192;
+
+/// So many frontends or members are compared each with every other.
+const FEW: usize = 16;
+
+/// Everything that the service needs; `timeout` is how long it remembers clients.
+pub fn render(view: &ServiceView<'_>, timeout: Option<GrantedTimeout>) -> Wanted {
+    let mut wanted = Wanted::default();
+    let service = &view.service;
+    for family in [Family::Ip, Family::Ip6] {
+        let cluster_ips =
+            || service.cluster_ips.iter().copied().filter(move |ip| family_of(*ip) == family);
+        // A service has nothing in a family in which it has no cluster IP, whatever other
+        // addresses it names.
+        if cluster_ips().next().is_none() {
+            continue;
+        }
+        for port in &service.ports {
+            let rendered = PortRenderer { view, port, family }.render(timeout, &mut wanted);
+            wanted.ports.push(rendered);
+        }
+        wanted.members.extend(cluster_ips().map(Member::ClusterIp));
+    }
+    wanted.keep_first_of_each();
+    wanted
+}
+
+impl Wanted {
+    /// A load balancer address may be an external IP of the same service too.
+    fn keep_first_of_each(&mut self) {
+        if self.ports.iter().map(|port| port.frontends.len()).sum::<usize>() > FEW {
+            let mut known = HashSet::default();
+            for port in &mut self.ports {
+                port.frontends.retain(|it| known.insert(it.frontend));
+            }
+        } else {
+            for i in 0..self.ports.len() {
+                let (before, rest) = self.ports.split_at_mut(i);
+                let is_known = |frontend: &Frontend| before.iter().any(|port| port.has(frontend));
+                let own = &mut rest[0].frontends;
+                own.retain(|it| !is_known(&it.frontend));
+                for k in (1..own.len()).rev() {
+                    let (earlier, later) = own.split_at(k);
+                    if earlier.iter().any(|it| it.frontend == later[0].frontend) {
+                        own.remove(k);
+                    }
+                }
+            }
+        }
+        self.members.sort_unstable();
+        self.members.dedup();
+    }
+}
+
+impl WantedPort {
+    fn has(&self, frontend: &Frontend) -> bool {
+        self.frontends.iter().any(|it| it.frontend == *frontend)
+    }
+}
+
+/// One service port in one table.
+struct PortRenderer<'a> {
+    view: &'a ServiceView<'a>,
+    port: &'a ServicePort,
+    family: Family,
+}
+
+impl PortRenderer<'_> {
+    fn render(&self, timeout: Option<GrantedTimeout>, wanted: &mut Wanted) -> WantedPort {
+        let (view, port, family) = (self.view, self.port, self.family);
+        let is_ipv4 = family == Family::Ip;
+        let UsableEndpoints { cluster, local } = view.usable_endpoints(port, is_ipv4);
+        let mut endpoints = [cluster, local];
+        for list in &mut endpoints {
+            self.limit(list, timeout, wanted);
+        }
+        let is_udp = port.protocol == Protocol::Udp;
+        let hairpins = endpoints[Scope::Local as usize].iter();
+        wanted.members.extend(hairpins.map(|target| Member::Hairpin(*target, port.protocol)));
+        self.check_timeout(timeout, wanted);
+        let mut rendered = WantedPort {
+            family,
+            protocol: port.protocol,
+            port: port.port,
+            label: Label::new(&view.service.name, port),
+            endpoints,
+            timeout,
+            frontends: smallvec::SmallVec::new(),
+            ranges: Box::default(),
+            serving: is_udp.then(|| view.serving_endpoints(port, is_ipv4).into()),
+        };
+        self.add_frontends(&mut rendered);
+        rendered
+    }
+
+    fn add_frontends(&self, rendered: &mut WantedPort) {
+        let service = &self.view.service;
+        let ranges = source_ranges::allowed(
+            &service.source_ranges,
+            &service.load_balancer_ips,
+            self.view.node_address(self.family == Family::Ip),
+            self.family == Family::Ip,
+        );
+        let (internal, external) = (internal(service, rendered), external(service, rendered));
+        let cluster_ips = service.cluster_ips.iter().map(|address| (address, internal, false));
+        // Only load balancer addresses have source ranges. They come before external IPs, because
+        // an address may be both.
+        let is_guarded = ranges.is_some();
+        let load_balancer =
+            service.load_balancer_ips.iter().map(|address| (address, external, is_guarded));
+        let external_ips = service.external_ips.iter().map(|address| (address, external, false));
+        let all = cluster_ips.chain(load_balancer).chain(external_ips);
+        let own = all.filter(|(address, ..)| family_of(**address) == self.family);
+        rendered.frontends = own
+            .map(|(address, traffic, is_guarded)| WantedFrontend {
+                frontend: self.address(*address),
+                traffic,
+                is_guarded,
+            })
+            .collect();
+        rendered.frontends.extend(self.port.node_port.map(|port| WantedFrontend {
+            frontend: self.node_port(port),
+            traffic: external,
+            is_guarded: false,
+        }));
+        rendered.ranges = ranges.unwrap_or_default();
+    }
+
+    fn address(&self, address: IpAddr) -> Frontend {
+        Frontend::Address { address, protocol: self.port.protocol, port: self.port.port }
+    }
+
+    fn node_port(&self, port: NonZeroU16) -> Frontend {
+        Frontend::NodePort { family: self.family, protocol: self.port.protocol, port }
+    }
+
+    /// Leaves out the endpoints that are too many.
+    fn limit(&self, list: &mut TargetList, timeout: Option<GrantedTimeout>, wanted: &mut Wanted) {
+        let (limit, field) = match timeout {
+            Some(_) => (AFFINITY_LIMIT, "spec.sessionAffinity"),
+            None => (SizeClass::LARGEST.most() as usize, "spec.ports"),
+        };
+        if list.len() > limit {
+            let message =
+                format!("of its {} endpoints only the first {limit} are used", list.len());
+            wanted.problems.push(problem(&self.view.service, self.port, field, &message));
+            list.truncate(limit);
+        }
+    }
+
+    fn check_timeout(&self, timeout: Option<GrantedTimeout>, wanted: &mut Wanted) {
+        let service = &self.view.service;
+        let Some(requested) = service.session_affinity else { return };
+        let message = match timeout {
+            Some(granted) if Duration::from_secs(granted.seconds.into()) == requested => return,
+            Some(granted) => format!(
+                "clients are remembered for {} seconds: so many timeouts are in use that it gets \
+                 one of another service",
+                granted.seconds
+            ),
+            None => return,
+        };
+        wanted.problems.push(problem(service, self.port, "spec.sessionAffinity", &message));
+    }
+}
+
+/// Where packets to a cluster IP go.
+fn internal(service: &Service, port: &WantedPort) -> Traffic {
+    let scope = match service.internal_traffic_policy {
+        TrafficPolicy::Cluster => Scope::Cluster,
+        TrafficPolicy::Local => Scope::Local,
+    };
+    match (port.endpoints(scope).is_empty(), has_endpoints(port)) {
+        (false, _) => Traffic::To { scope, masquerade: false },
+        (true, false) => Traffic::Unserved(Unserved::Refuse),
+        (true, true) => Traffic::Unserved(Unserved::Drop),
+    }
+}
+
+/// Where packets to external IPs, load balancer addresses and node ports go.
+fn external(service: &Service, port: &WantedPort) -> Traffic {
+    match service.external_traffic_policy {
+        _ if !has_endpoints(port) => Traffic::Unserved(Unserved::Refuse),
+        TrafficPolicy::Cluster if port.endpoints(Scope::Cluster).is_empty() => {
+            Traffic::Unserved(Unserved::Refuse)
+        }
+        TrafficPolicy::Cluster => Traffic::To { scope: Scope::Cluster, masquerade: true },
+        TrafficPolicy::Local => Traffic::ExternalLocal,
+    }
+}
+
+fn has_endpoints(port: &WantedPort) -> bool {
+    !port.endpoints.iter().all(TargetList::is_empty)
+}
+
+/// What of a service port cannot be had.
+pub(super) fn problem(
+    service: &Service,
+    port: &ServicePort,
+    field: &str,
+    message: &str,
+) -> Problem {
+    Problem {
+        object: format!("Service {}", service.name),
+        field: field.to_owned(),
+        message: format!("port {}: {message}", port.port),
+    }
+}

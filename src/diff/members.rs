@@ -1,0 +1,117 @@
+//! Elements that do not depend on who needs them: cluster IPs, hairpins, addresses for node ports.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ahash::HashMap;
+
+use crate::plan::Piece;
+use crate::ruleset::{Member, TableElement};
+
+/// Cluster IPs and hairpins, by how many services need them.
+#[derive(Debug, Default)]
+pub(super) struct Members(HashMap<Member, MemberState>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct MemberState {
+    users: u32,
+    is_installed: bool,
+}
+
+impl Members {
+    /// One service more needs the member.
+    pub(super) fn share(&mut self, member: Member, piece: &mut Piece) {
+        self.0.entry(member).or_default().users += 1;
+        self.install(member, piece);
+    }
+
+    /// Installs a member that a service needs, if it is missing.
+    pub(super) fn install(&mut self, member: Member, piece: &mut Piece) {
+        let state = self.0.entry(member).or_default();
+        if !std::mem::replace(&mut state.is_installed, true) {
+            add(member, piece);
+        }
+    }
+
+    /// One service fewer needs the member.
+    pub(super) fn unshare(&mut self, member: Member, piece: &mut Piece) {
+        if let Some(state) = self.0.get_mut(&member) {
+            state.users = state.users.saturating_sub(1);
+        }
+        self.sweep(member, piece);
+    }
+
+    /// Deletes the member if nothing needs it.
+    pub(super) fn sweep(&mut self, member: Member, piece: &mut Piece) {
+        if self.0.get(&member).is_some_and(|state| state.users == 0)
+            && let Some(state) = self.0.remove(&member)
+            && state.is_installed
+        {
+            delete(member, piece);
+        }
+    }
+
+    /// Starts over from what the kernel was found to hold. Who needs what stays.
+    pub(super) fn observe(&mut self, found: impl Iterator<Item = Member>) {
+        self.0.retain(|_, state| {
+            state.is_installed = false;
+            state.users > 0
+        });
+        found.for_each(|member| self.0.entry(member).or_default().is_installed = true);
+    }
+
+    /// Members that nothing needs.
+    pub(super) fn unneeded(&self) -> impl Iterator<Item = Member> {
+        self.0.iter().filter(|(_, state)| state.users == 0).map(|(member, _)| *member)
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Addresses that accept traffic to node ports.
+#[derive(Debug, Default)]
+pub(super) struct NodePortIps {
+    wanted: BTreeSet<IpAddr>,
+    installed: BTreeSet<IpAddr>,
+}
+
+impl NodePortIps {
+    /// Sets the addresses that are to accept traffic.
+    pub(super) fn want(&mut self, addresses: &[IpAddr]) {
+        self.wanted = addresses.iter().copied().collect();
+    }
+
+    /// Starts over from those that the kernel was found to hold.
+    pub(super) fn observe(&mut self, found: impl Iterator<Item = IpAddr>) {
+        self.installed = found.collect();
+    }
+
+    /// Whether all are as wanted.
+    pub(super) fn are_settled(&self) -> bool {
+        self.wanted == self.installed
+    }
+
+    /// Whether this one is as wanted.
+    pub(super) fn is_settled(&self, address: IpAddr) -> bool {
+        self.wanted.contains(&address) == self.installed.contains(&address)
+    }
+
+    /// Makes all as wanted.
+    pub(super) fn install(&mut self, piece: &mut Piece) {
+        let member = |address: &IpAddr| Member::NodePortIp(*address);
+        self.installed.difference(&self.wanted).for_each(|it| delete(member(it), piece));
+        self.wanted.difference(&self.installed).for_each(|it| add(member(it), piece));
+        self.installed.clone_from(&self.wanted);
+    }
+}
+
+fn add(member: Member, piece: &mut Piece) {
+    piece.add(member.family(), &TableElement::Member(member));
+}
+
+fn delete(member: Member, piece: &mut Piece) {
+    piece.delete(member.family(), &TableElement::Member(member));
+}

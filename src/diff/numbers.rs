@@ -1,0 +1,90 @@
+//! Numbers of endpoint lists, given so that none changes hands while a packet may still carry it.
+//!
+//! Numbers are given in turn, so a free one is used again as late as possible: after all others of
+//! its kind. Even where almost all are taken, it rests until the commit after the one that freed it.
+
+use ahash::HashMap;
+
+use super::Epoch;
+
+/// Numbers from `first` to `last`.
+#[derive(Debug)]
+pub(super) struct Numbers {
+    first: u32,
+    last: u32,
+    next: u32,
+    /// Freed numbers that must not be given yet, with the epoch in which they were freed.
+    resting: HashMap<u32, Epoch>,
+}
+
+impl Numbers {
+    pub(super) fn new(first: u32, last: u32) -> Self {
+        Self { first, last, next: first, resting: HashMap::default() }
+    }
+
+    /// A number that is not `taken`; `None` if all are.
+    pub(super) fn give(&mut self, taken: impl Fn(u32) -> bool) -> Option<u32> {
+        let in_turn = (self.next..=self.last).chain(self.first..self.next);
+        let mut free =
+            in_turn.filter(|number| !self.resting.contains_key(number) && !taken(*number));
+        let number = free.next()?;
+        self.next = if number == self.last { self.first } else { number + 1 };
+        Some(number)
+    }
+
+    /// Takes a number back in this epoch.
+    pub(super) fn free(&mut self, number: u32, epoch: Epoch) {
+        self.resting.insert(number, epoch);
+    }
+
+    /// Wakes numbers that were freed before this epoch.
+    pub(super) fn begin(&mut self, epoch: Epoch) {
+        if !self.resting.is_empty() {
+            self.resting.retain(|_, freed| *freed >= epoch);
+        }
+    }
+
+    /// Goes on after the highest of the numbers found in the kernel.
+    pub(super) fn observe(&mut self, found: impl Iterator<Item = u32>) {
+        self.resting = HashMap::default();
+        let after = found.max().map_or(self.next, |highest| highest.saturating_add(1));
+        if after > self.next && after <= self.last {
+            self.next = after;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: fn(u32) -> bool = |_| false;
+
+    #[test]
+    fn numbers_go_round_and_skip_those_that_are_taken() {
+        let mut numbers = Numbers::new(1, 4);
+        let given: Vec<_> = (0..6).map(|_| numbers.give(|number| number == 3)).collect();
+        assert_eq!(given, [1, 2, 4, 1, 2, 4].map(Some));
+        assert_eq!(numbers.give(|_| true), None);
+    }
+
+    #[test]
+    fn a_freed_number_rests_until_the_next_epoch_even_if_no_other_is_left() {
+        let mut numbers = Numbers::new(1, 2);
+        numbers.free(1, 7);
+        assert_eq!(numbers.give(|number| number == 2), None);
+        numbers.begin(7);
+        assert_eq!(numbers.give(|number| number == 2), None);
+        numbers.begin(8);
+        assert_eq!(numbers.give(|number| number == 2), Some(1));
+    }
+
+    #[test]
+    fn numbers_found_in_the_kernel_are_passed_over() {
+        let mut numbers = Numbers::new(1, 100);
+        numbers.observe([3, 17, 5].into_iter());
+        assert_eq!(numbers.give(NONE), Some(18));
+        numbers.observe([100].into_iter());
+        assert_eq!(numbers.give(NONE), Some(19));
+    }
+}

@@ -1,0 +1,142 @@
+//! Which endpoints serve each UDP frontend, before and after a commit.
+//!
+//! The tables name the endpoints for new flows only. An established flow may go on to an endpoint
+//! that terminates or that a policy no longer chooses.
+
+use std::num::NonZeroU16;
+use std::sync::Arc;
+
+use ahash::HashMap;
+
+use crate::model::Target;
+use crate::nft::Family;
+use crate::ruleset::Frontend;
+
+/// Endpoints, each once and sorted.
+pub type Targets = Arc<[Target]>;
+
+/// A change of the endpoints that serve a UDP frontend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServingChange {
+    /// A frontend of UDP.
+    pub frontend: Frontend,
+    /// Those before; `None` if there was no such frontend.
+    pub before: Option<Targets>,
+    /// Those now; `None` if there is no such frontend any more.
+    pub after: Option<Targets>,
+}
+
+/// Serving endpoints of all UDP frontends.
+#[derive(Debug, Default)]
+pub(super) struct Serving {
+    /// As of the last commit that concerned the frontend.
+    committed: HashMap<Frontend, Targets>,
+    /// Where that is to change.
+    wanted: HashMap<Frontend, Option<Targets>>,
+}
+
+impl Serving {
+    /// Sets the endpoints that are to serve a frontend; `None` if it is to be there no more.
+    pub(super) fn want(&mut self, frontend: Frontend, targets: Option<Targets>) {
+        if self.committed.get(&frontend) == targets.as_ref() {
+            self.wanted.remove(&frontend);
+        } else {
+            self.wanted.insert(frontend, targets);
+        }
+    }
+
+    /// Takes the changes, which the kernel has applied.
+    pub(super) fn take(&mut self) -> Vec<ServingChange> {
+        let mut changes = Vec::new();
+        for (frontend, after) in self.wanted.drain() {
+            let before = match &after {
+                Some(targets) => self.committed.insert(frontend, Arc::clone(targets)),
+                None => self.committed.remove(&frontend),
+            };
+            changes.push(ServingChange { frontend, before, after });
+        }
+        changes
+    }
+
+    /// The node ports as of their last commits.
+    pub(super) fn node_ports(&self) -> impl Iterator<Item = (Family, NonZeroU16)> {
+        self.committed.keys().filter_map(|frontend| {
+            let Frontend::NodePort { family, port, .. } = frontend else { return None };
+            Some((*family, *port))
+        })
+    }
+
+    /// Starts over. What this process installed is remembered; of frontends that it did not install
+    /// only the endpoints for new flows are known, which are `found`.
+    ///
+    /// Every frontend must be stated again, and then [`Serving::sweep`] be called.
+    pub(super) fn observe(&mut self, found: impl Iterator<Item = (Frontend, Vec<Target>)>) {
+        self.wanted = HashMap::default();
+        for (frontend, mut targets) in found {
+            targets.sort_unstable();
+            targets.dedup();
+            self.committed.entry(frontend).or_insert_with(|| targets.into());
+        }
+    }
+
+    /// Removes every frontend that no service has.
+    pub(super) fn sweep(&mut self, is_claimed: impl Fn(&Frontend) -> bool) {
+        let unclaimed = self.committed.keys().filter(|frontend| !is_claimed(frontend));
+        self.wanted.extend(unclaimed.map(|frontend| (*frontend, None)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Protocol;
+
+    fn target(last: u8) -> Target {
+        Target { address: [10, 244, 0, last].into(), port: NonZeroU16::new(53).unwrap() }
+    }
+
+    fn endpoints(lasts: &[u8]) -> Option<Targets> {
+        Some(lasts.iter().copied().map(target).collect())
+    }
+
+    const FRONTEND: Frontend =
+        Frontend::NodePort { family: Family::Ip, protocol: Protocol::Udp, port: NonZeroU16::MIN };
+
+    fn change(before: Option<Targets>, after: Option<Targets>) -> [ServingChange; 1] {
+        [ServingChange { frontend: FRONTEND, before, after }]
+    }
+
+    #[test]
+    fn a_change_is_taken_once() {
+        let mut serving = Serving::default();
+        serving.want(FRONTEND, endpoints(&[1, 2]));
+        assert_eq!(serving.take(), change(None, endpoints(&[1, 2])));
+        assert_eq!(serving.take(), []);
+        serving.want(FRONTEND, endpoints(&[2]));
+        serving.want(FRONTEND, endpoints(&[1, 2]));
+        assert_eq!(serving.take(), []);
+        serving.want(FRONTEND, None);
+        assert_eq!(serving.take(), change(endpoints(&[1, 2]), None));
+    }
+
+    /// Case 99: the endpoints that left with a transaction that was refused are not forgotten.
+    #[test]
+    fn a_change_survives_a_read_back() {
+        let mut serving = Serving::default();
+        serving.want(FRONTEND, endpoints(&[1, 2]));
+        serving.take();
+        serving.want(FRONTEND, endpoints(&[2]));
+        serving.observe(std::iter::empty());
+        assert_eq!(serving.take(), [], "nothing is known until it is stated again");
+        serving.want(FRONTEND, endpoints(&[2]));
+        assert_eq!(serving.take(), change(endpoints(&[1, 2]), endpoints(&[2])));
+    }
+
+    #[test]
+    fn endpoints_found_in_the_kernel_served_before() {
+        let mut serving = Serving::default();
+        serving.observe([(FRONTEND, vec![target(3), target(1), target(3)])].into_iter());
+        serving.sweep(|_| false);
+        assert_eq!(serving.take(), change(endpoints(&[1, 3]), None));
+    }
+}

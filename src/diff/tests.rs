@@ -1,0 +1,463 @@
+//! Events, and the elements that change in the tables by them.
+
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use super::*;
+use crate::model::{
+    Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Protocol, Service,
+    ServicePort, Touched, TrafficPolicy,
+};
+use crate::nft::Operation;
+use crate::plan::Room;
+use crate::ruleset::Layouts;
+
+fn service(name: &str, cluster_ip: &str) -> Service {
+    let name = ObjectName::namespaced("default", name);
+    Service {
+        ports: vec![ServicePort::tcp("http", NonZeroU16::new(80).unwrap())],
+        ..Service::new(name, vec![cluster_ip.parse().unwrap()])
+    }
+}
+
+fn with_external_ip(service: Service, created: i64) -> Service {
+    Service { created, external_ips: vec![IpAddr::from([192, 0, 2, 1])], ..service }
+}
+
+fn slice(service: &str, endpoints: &[(u8, bool)]) -> EndpointSlice {
+    let name = ObjectName::namespaced("default", service);
+    let endpoint = |(last, local): &(u8, bool)| Endpoint {
+        address: IpAddr::from([10, 244, 0, *last]),
+        conditions: Conditions { local: *local, ..Conditions::READY },
+        zones: None,
+    };
+    EndpointSlice {
+        name: name.clone(),
+        service: name,
+        ports: vec![EndpointPort::tcp("http", NonZeroU16::new(8080).unwrap())],
+        endpoints: endpoints.iter().map(endpoint).collect(),
+    }
+}
+
+/// State with every change committed.
+#[derive(Default)]
+struct Settled {
+    cluster: Cluster,
+    timeouts: Timeouts,
+    diff: Diff,
+}
+
+const ROOM: Room = Room { budget: usize::MAX, limit: usize::MAX };
+
+impl Settled {
+    /// Applies an event; returns the changes in nft's words, transaction by transaction, and the
+    /// problems.
+    fn apply(&mut self, event: Event) -> (Vec<Vec<String>>, Vec<Problem>) {
+        let mut touched = Touched::default();
+        self.cluster.apply(event, &mut touched);
+        for name in touched.services.keys() {
+            self.timeouts.request(name, self.cluster.session_affinity(name));
+        }
+        self.timeouts.number_all();
+        self.update(touched.services.into_iter().collect())
+    }
+
+    fn update(
+        &mut self,
+        mut services: Vec<(ObjectName, Extent)>,
+    ) -> (Vec<Vec<String>>, Vec<Problem>) {
+        let (mut transactions, mut problems) = (Vec::new(), Vec::new());
+        loop {
+            let mut piece = Piece::new(ROOM);
+            while let Some((name, extent)) = services.pop() {
+                let context = Context {
+                    cluster: &self.cluster,
+                    timeouts: &self.timeouts,
+                    may_postpone: false,
+                };
+                let updated = self.diff.update(&name, &extent, context, &mut piece);
+                assert_eq!(updated.progress, Progress::Complete);
+                services.extend(updated.affected.into_iter().map(|name| (name, Extent::Whole)));
+                problems.extend(updated.problems);
+            }
+            self.diff.update_others(&mut piece);
+            let operations = piece.into_operations(&Layouts::default());
+            if operations.is_empty() {
+                break;
+            }
+            transactions.push(operations.iter().map(text).collect());
+            self.diff.committed();
+        }
+        assert!(self.diff.is_settled());
+        (transactions, problems)
+    }
+
+    /// Checks the transactions that an event leads to.
+    #[track_caller]
+    fn check(&mut self, event: Event, expected: &[&[&str]]) {
+        let (changes, problems) = self.apply(event);
+        assert_eq!(changes, expected);
+        assert_eq!(problems, []);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.diff.frontends.is_empty()
+            && self.diff.lists.iter().all(Lists::is_empty)
+            && self.diff.members.is_empty()
+            && self.diff.services.is_empty()
+    }
+
+    fn holder(&self, frontend: &Frontend) -> Option<&str> {
+        self.diff.frontends.holder(frontend).map(ObjectName::as_str)
+    }
+}
+
+/// `+services { … }`, without the table.
+fn text(operation: &Operation) -> String {
+    let text = operation.to_string();
+    let text = text.replace("add element ip kube-proxy ", "+");
+    text.replace("delete element ip kube-proxy ", "-")
+}
+
+fn is(service: Service) -> Event {
+    Event::Service(Change::Is(service))
+}
+
+fn slice_is(slice: EndpointSlice) -> Event {
+    Event::EndpointSlice(Change::Is(slice))
+}
+
+fn web() -> Settled {
+    let mut settled = Settled::default();
+    settled.apply(is(service("web", "10.96.0.1")));
+    settled.apply(slice_is(slice("web", &[(1, false), (2, false), (3, false)])));
+    settled
+}
+
+#[test]
+fn a_cluster_ip_without_endpoints_is_refused() {
+    Settled::default().check(
+        is(service("web", "10.96.0.1")),
+        &[&[
+            "+no-endpoint-services { 10.96.0.1 . tcp . 80 comment \"default/web:http\" : 1:0 }",
+            "+cluster-ips { 10.96.0.1 }",
+        ]],
+    );
+}
+
+#[test]
+fn the_first_endpoint_moves_a_frontend_from_refused_to_served() {
+    let mut settled = Settled::default();
+    settled.apply(is(service("web", "10.96.0.1")));
+    settled.check(
+        slice_is(slice("web", &[(1, false)])),
+        &[&[
+            "-no-endpoint-services { 10.96.0.1 . tcp . 80 }",
+            "+endpoints { 1:0 . tcp . 0 : 10.244.0.1 . 8080 }",
+            "+services { 10.96.0.1 . tcp . 80 comment \"default/web:http\" : 1:1 }",
+        ]],
+    );
+}
+
+#[test]
+fn removing_an_endpoint_moves_the_last_into_its_slot() {
+    web().check(
+        slice_is(slice("web", &[(2, false), (3, false)])),
+        &[&[
+            "-endpoints { 1:0 . tcp . 0, 1:0 . tcp . 2 }",
+            "-services { 10.96.0.1 . tcp . 80 }",
+            "+endpoints { 1:0 . tcp . 0 : 10.244.0.3 . 8080 }",
+            "+services { 10.96.0.1 . tcp . 80 comment \"default/web:http\" : 1:2 }",
+        ]],
+    );
+}
+
+#[test]
+fn a_replaced_endpoint_costs_two_elements() {
+    web().check(
+        slice_is(slice("web", &[(1, false), (9, false), (3, false)])),
+        &[&["-endpoints { 1:0 . tcp . 1 }", "+endpoints { 1:0 . tcp . 1 : 10.244.0.9 . 8080 }"]],
+    );
+}
+
+/// Packets that found the frontend before the commit may still look its endpoints up.
+#[test]
+fn the_last_endpoint_goes_one_transaction_after_its_frontend() {
+    let mut settled = Settled::default();
+    settled.apply(is(service("web", "10.96.0.1")));
+    settled.apply(slice_is(slice("web", &[(1, false)])));
+    settled.check(
+        slice_is(slice("web", &[])),
+        &[
+            &[
+                "-services { 10.96.0.1 . tcp . 80 }",
+                "+no-endpoint-services { 10.96.0.1 . tcp . 80 comment \"default/web:http\" : 1:0 }",
+            ],
+            &["-endpoints { 1:0 . tcp . 0 }"],
+        ],
+    );
+}
+
+#[test]
+fn a_list_that_comes_again_has_another_number() {
+    let mut settled = Settled::default();
+    settled.apply(is(service("web", "10.96.0.1")));
+    settled.apply(slice_is(slice("web", &[(1, false)])));
+    settled.apply(slice_is(slice("web", &[])));
+    let (changes, _) = settled.apply(slice_is(slice("web", &[(1, false)])));
+    assert!(changes[0].iter().any(|it| it.starts_with("+endpoints { 1:100 ")), "{changes:?}");
+}
+
+/// A service with a cluster IP, a node port, two external IPs and a load balancer address.
+fn many_frontends(policy: TrafficPolicy) -> Service {
+    let mut service = service("web", "10.96.0.1");
+    service.ports[0].node_port = NonZeroU16::new(30_080);
+    service.external_ips = vec![[192, 0, 2, 1].into(), [192, 0, 2, 2].into()];
+    service.load_balancer_ips = vec![[192, 0, 2, 3].into()];
+    Service { external_traffic_policy: policy, ..service }
+}
+
+#[test]
+fn however_many_frontends_there_are_an_endpoint_is_stored_once_for_each_list() {
+    for policy in [TrafficPolicy::Cluster, TrafficPolicy::Local] {
+        let mut settled = Settled::default();
+        settled.apply(is(many_frontends(policy)));
+        settled.apply(slice_is(slice("web", &[(1, false), (2, false), (3, true)])));
+        settled.check(
+            slice_is(slice("web", &[(1, false), (9, false), (3, true)])),
+            &[&[
+                "-endpoints { 1:0 . tcp . 1 }",
+                "+endpoints { 1:0 . tcp . 1 : 10.244.0.9 . 8080 }",
+            ]],
+        );
+        let endpoints = [(1, false), (9, false), (3, true), (4, false)];
+        let (changes, _) = settled.apply(slice_is(slice("web", &endpoints)));
+        let elements: usize =
+            changes.iter().flatten().map(|line| line.matches(" . tcp . ").count()).sum();
+        // One endpoint, and the size class in each of five routes, deleted and added. The node
+        // port's element does not begin with an address.
+        let node_port = changes.iter().flatten().filter(|line| line.contains("nodeports")).count();
+        assert_eq!(elements + node_port, 1 + 2 * 5, "{changes:?}");
+    }
+}
+
+#[test]
+fn a_policy_that_changes_leaves_nothing_that_packets_may_still_look_up() {
+    let mut settled = Settled::default();
+    settled.apply(is(many_frontends(TrafficPolicy::Local)));
+    settled.apply(slice_is(slice("web", &[(1, false), (2, true)])));
+    let (changes, _) = settled.apply(is(many_frontends(TrafficPolicy::Cluster)));
+    let gone = |transaction: &[String], what: &str| {
+        transaction.iter().any(|line| line.starts_with(&format!("-{what} ")))
+    };
+    assert!(!gone(&changes[0], "internal-services") && !gone(&changes[0], "endpoints"));
+    let later = changes[1..].concat();
+    assert!(gone(&later, "internal-services") && gone(&later, "internal-nodeports"));
+    assert!(gone(&later, "endpoints"), "the list of endpoints on this node");
+}
+
+#[test]
+fn source_ranges_go_after_the_mark_that_packets_are_checked_by() {
+    let guarded = |ranges: &[[u8; 4]]| Service {
+        source_ranges: ranges.iter().map(|it| (IpAddr::from(*it), 24)).collect(),
+        ..many_frontends(TrafficPolicy::Cluster)
+    };
+    let mut settled = Settled::default();
+    settled.apply(is(guarded(&[[198, 51, 100, 0]])));
+    settled.check(
+        is(guarded(&[])),
+        &[
+            &["-firewall-ips { 192.0.2.3 . tcp . 80 }"],
+            &["-source-ranges { 192.0.2.3 . tcp . 80 . 198.51.100.0/24 }"],
+        ],
+    );
+}
+
+fn sticky(seconds: u64) -> Service {
+    Service { session_affinity: Some(Duration::from_secs(seconds)), ..service("web", "10.96.0.1") }
+}
+
+#[test]
+fn a_list_with_affinity_names_endpoints_by_numbers() {
+    let mut settled = Settled::default();
+    settled.apply(is(sticky(60)));
+    settled.check(
+        slice_is(slice("web", &[(1, false), (2, false)])),
+        &[&[
+            "-no-endpoint-services { 10.96.0.1 . tcp . 80 }",
+            "+services { 10.96.0.1 . tcp . 80 comment \"default/web:http\" : 1:182 }",
+            "+affinity-slots { 1:0 . 0 : 1:8001, 1:0 . 1 : 1:8002 }",
+            "+affinity-endpoints { tcp . 1:8001 : 10.244.0.1 . 8080, \
+             tcp . 1:8002 : 10.244.0.2 . 8080 }",
+            "+affinity-lists { 1:0 : 1:182 }",
+        ]],
+    );
+    settled.check(
+        slice_is(slice("web", &[(9, false), (2, false)])),
+        &[&[
+            "-affinity-slots { 1:0 . 0 }",
+            "-affinity-endpoints { tcp . 1:8001 }",
+            "+affinity-slots { 1:0 . 0 : 1:8003 }",
+            "+affinity-endpoints { tcp . 1:8003 : 10.244.0.9 . 8080 }",
+        ]],
+    );
+    settled.check(
+        is(sticky(90)),
+        &[&[
+            "-services { 10.96.0.1 . tcp . 80 }",
+            "-affinity-lists { 1:0 }",
+            "+services { 10.96.0.1 . tcp . 80 comment \"default/web:http\" : 1:282 }",
+            "+affinity-lists { 1:0 : 1:282 }",
+        ]],
+    );
+}
+
+#[test]
+fn without_a_free_number_for_affinity_the_service_works_without_it() {
+    let mut settled = Settled::default();
+    settled.diff.lists.iter_mut().for_each(|lists| lists.limit_sessions(1));
+    let other =
+        Service { session_affinity: Some(Duration::from_secs(60)), ..service("a", "10.96.0.2") };
+    settled.apply(is(other));
+    settled.apply(slice_is(slice("a", &[(1, false)])));
+    settled.apply(is(sticky(60)));
+    let (changes, problems) = settled.apply(slice_is(slice("web", &[(2, false)])));
+    let [problem] = &problems[..] else { panic!("{problems:?}") };
+    assert!(problem.to_string().contains("default/web"), "{problem}");
+    assert!(changes[0].contains(&"+endpoints { 1:0 . tcp . 0 : 10.244.0.2 . 8080 }".to_owned()));
+    // The other's number rests before it is given again.
+    settled.apply(Event::Service(Change::Gone(ObjectName::namespaced("default", "a"))));
+    let (changes, problems) = settled.apply(is(sticky(90)));
+    assert_eq!(problems, []);
+    assert!(changes[0].contains(&"+affinity-lists { 1:0 : 1:281 }".to_owned()), "{changes:?}");
+}
+
+#[test]
+fn without_a_free_number_for_a_list_its_service_is_refused_and_named_and_others_work() {
+    let mut settled = Settled::default();
+    settled.diff.lists.iter_mut().for_each(|lists| lists.limit_plain(1));
+    settled.apply(is(service("a", "10.96.0.2")));
+    settled.apply(slice_is(slice("a", &[(1, false)])));
+    settled.apply(is(service("web", "10.96.0.1")));
+    let (changes, problems) = settled.apply(slice_is(slice("web", &[(2, false)])));
+    assert_eq!((changes.len(), problems.len()), (0, 1), "{changes:?} {problems:?}");
+    assert!(problems[0].message.contains("no number is free"), "{problems:?}");
+    settled.check(
+        slice_is(slice("a", &[(3, false)])),
+        &[&["-endpoints { 1:0 . tcp . 0 }", "+endpoints { 1:0 . tcp . 0 : 10.244.0.3 . 8080 }"]],
+    );
+}
+
+#[test]
+fn an_endpoint_on_this_node_may_reach_itself() {
+    let mut settled = Settled::default();
+    settled.apply(is(service("web", "10.96.0.1")));
+    let (changes, _) = settled.apply(slice_is(slice("web", &[(1, true)])));
+    let hairpin = "+hairpin-connections { 10.244.0.1 . 10.244.0.1 . tcp . 8080 }";
+    assert!(changes[0].contains(&hairpin.to_owned()), "{changes:?}");
+}
+
+#[test]
+fn a_service_that_goes_leaves_nothing() {
+    for service in [many_frontends(TrafficPolicy::Local), sticky(60)] {
+        let mut settled = Settled::default();
+        settled.apply(is(service));
+        settled.apply(slice_is(slice("web", &[(1, false), (2, true)])));
+        settled.apply(Event::Service(Change::Gone(ObjectName::namespaced("default", "web"))));
+        assert!(settled.is_empty(), "{:?}", settled.diff);
+    }
+}
+
+#[test]
+fn a_rename_with_the_same_address_replaces_only_the_comment() {
+    let mut settled = Settled::default();
+    settled.apply(is(with_external_ip(service("a", "10.96.0.1"), 0)));
+    settled.apply(is(with_external_ip(service("b", "10.96.0.2"), 1)));
+    let (changes, _) =
+        settled.apply(Event::Service(Change::Gone(ObjectName::namespaced("default", "a"))));
+    let moved = "+no-endpoint-services { 192.0.2.1 . tcp . 80 comment \"default/b:http\" : 1:0 }";
+    assert!(changes[0].contains(&moved.to_owned()), "{changes:?}");
+}
+
+#[test]
+fn an_address_that_two_services_swap_in_one_burst_leads_to_the_right_endpoints() {
+    let mut settled = Settled::default();
+    settled.apply(is(with_external_ip(service("a", "10.96.0.1"), 0)));
+    settled.apply(is(with_external_ip(service("b", "10.96.0.2"), 1)));
+    settled.apply(slice_is(slice("a", &[(1, false)])));
+    settled.apply(slice_is(slice("b", &[(2, false)])));
+    let mut touched = Touched::default();
+    settled.cluster.apply(is(with_external_ip(service("a", "10.96.0.1"), 5)), &mut touched);
+    settled.cluster.apply(slice_is(slice("b", &[(3, false)])), &mut touched);
+    let (changes, _) = settled.update(touched.services.into_iter().collect());
+    let moved = "+services { 192.0.2.1 . tcp . 80 comment \"default/b:http\" : 1:121 }";
+    assert!(changes[0].contains(&moved.to_owned()), "{changes:?}");
+}
+
+#[test]
+fn of_two_claims_the_older_wins_in_either_order_and_one_warning_is_given() {
+    for order in [["old", "young"], ["young", "old"]] {
+        let mut settled = Settled::default();
+        let mut problems = Vec::new();
+        for name in order {
+            let (address, created) =
+                if name == "old" { ("10.96.0.1", 1) } else { ("10.96.0.2", 2) };
+            let service = with_external_ip(service(name, address), created);
+            problems.extend(settled.apply(is(service)).1);
+        }
+        let (_, again) = settled.apply(slice_is(slice("young", &[(1, false)])));
+        problems.extend(again);
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert_eq!(problems[0].object, "Service default/young");
+        let frontend = Frontend::Address {
+            address: IpAddr::from([192, 0, 2, 1]),
+            protocol: Protocol::Tcp,
+            port: NonZeroU16::new(80).unwrap(),
+        };
+        assert_eq!(settled.holder(&frontend), Some("default/old"));
+    }
+}
+
+#[test]
+fn an_address_of_a_service_that_became_younger_goes_to_the_oldest() {
+    let mut settled = Settled::default();
+    for (name, ip, created) in [("a", "10.96.0.1", 0), ("b", "10.96.0.2", 1), ("c", "10.96.0.3", 2)]
+    {
+        settled.apply(is(with_external_ip(service(name, ip), created)));
+    }
+    // The holder is made anew, and another that waits is updated before it.
+    let anew = is(with_external_ip(service("a", "10.96.0.1"), 9));
+    let mut touched = Touched::default();
+    settled.cluster.apply(anew, &mut touched);
+    settled.apply(slice_is(slice("c", &[(1, false)])));
+    settled.update(touched.services.into_iter().collect());
+    let frontend = Frontend::Address {
+        address: IpAddr::from([192, 0, 2, 1]),
+        protocol: Protocol::Tcp,
+        port: NonZeroU16::new(80).unwrap(),
+    };
+    assert_eq!(settled.holder(&frontend), Some("default/b"));
+}
+
+#[test]
+fn an_address_that_holder_and_waiting_service_give_back_together_is_removed() {
+    let mut settled = Settled::default();
+    settled.apply(is(with_external_ip(service("a", "10.96.0.1"), 0)));
+    settled.apply(is(with_external_ip(service("b", "10.96.0.2"), 1)));
+    // The one that waits has no such address any more before the holder is updated.
+    settled.cluster.apply(is(service("b", "10.96.0.2")), &mut Touched::default());
+    let (changes, _) = settled.apply(is(service("a", "10.96.0.1")));
+    assert_eq!(changes, [["-no-endpoint-services { 192.0.2.1 . tcp . 80 }"]]);
+}
+
+#[test]
+fn a_service_has_nothing_in_a_family_without_cluster_ip() {
+    let mut service = service("web", "10.96.0.1");
+    service.ports[0].node_port = NonZeroU16::new(30_080);
+    service.external_ips = vec!["fd00::1".parse().unwrap()];
+    let mut settled = Settled::default();
+    settled.apply(is(service));
+    let families = settled.diff.frontends.iter().map(Frontend::family);
+    assert_eq!(families.filter(|family| *family == Family::Ip6).count(), 0);
+}

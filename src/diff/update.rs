@@ -1,0 +1,466 @@
+//! The update of one service.
+//!
+//! Everything is compared with what is installed, so an update that stopped where a piece was full
+//! goes on where it stopped. The order makes each piece leave a table that works: endpoints come
+//! before the routes to them, and go after these.
+
+use smallvec::SmallVec;
+
+use super::claims::{self, Outcome, Released};
+use super::frontends::Goal;
+use super::held::{HeldList, Holdings};
+use super::lookup::Lookup;
+use super::patch::Patch;
+use super::{Context, Diff, FRONTEND_ELEMENTS, Progress, Updated};
+use crate::desired::{self, Label, Scope, Traffic, Wanted, WantedFrontend, WantedPort};
+use crate::model::{Cluster, EndpointChanges, ObjectName, Problem, Protocol};
+use crate::nft::Family;
+use crate::plan::Piece;
+use crate::ruleset::number::{Flags, ListId, Route, SizeClass};
+use crate::ruleset::{Frontend, Unserved, family_of};
+
+/// A service on the way to what is wanted.
+struct ServiceUpdate<'a> {
+    diff: &'a mut Diff,
+    name: &'a ObjectName,
+    cluster: &'a Cluster,
+    wanted: &'a Wanted,
+    /// What it holds or claims now.
+    holdings: Holdings,
+    /// The lists that it needs.
+    lists: SmallVec<[HeldList; 2]>,
+    affected: Vec<ObjectName>,
+    problems: Vec<Problem>,
+}
+
+impl Diff {
+    /// Updates all of a service.
+    pub(super) fn update_whole(
+        &mut self,
+        name: &ObjectName,
+        context: Context<'_>,
+        piece: &mut Piece,
+    ) -> Updated {
+        let Context { cluster, timeouts, .. } = context;
+        let view = cluster.service(name).filter(|_| !self.excluded.contains(name));
+        let mut wanted =
+            view.map(|view| desired::render(&view, timeouts.of(name))).unwrap_or_default();
+        let is_postponed =
+            |wanted: &Wanted| wanted.ports.iter().any(|port| self.may_be_of_others(port));
+        if context.may_postpone && is_postponed(&wanted) {
+            return Updated { is_postponed: true, ..Updated::new(Progress::Complete) };
+        }
+        let of_rendering = std::mem::take(&mut wanted.problems);
+        let holdings = self.services.get(name).map(|held| held.unpack()).unwrap_or_default();
+        let mut update = ServiceUpdate {
+            diff: self,
+            name,
+            cluster,
+            wanted: &wanted,
+            holdings,
+            lists: SmallVec::new(),
+            affected: Vec::new(),
+            problems: Vec::new(),
+        };
+        let progress = update.run(piece);
+        let ServiceUpdate { holdings, affected, mut problems, .. } = update;
+        if progress == Progress::Complete {
+            problems.extend(of_rendering);
+        }
+        if holdings.is_empty() {
+            self.services.remove(name);
+        } else {
+            self.services.insert(name.clone(), holdings.pack());
+        }
+        Updated { affected, problems, ..Updated::new(progress) }
+    }
+
+    /// Whether a frontend of the port was found with the label of another one.
+    fn may_be_of_others(&self, port: &WantedPort) -> bool {
+        let mut states = port.frontends.iter().filter_map(|it| self.frontends.get(&it.frontend));
+        states.any(|state| state.may_be_of_another(&port.label))
+    }
+
+    /// Updates a few endpoints of a service, if nothing else of it depends on them; `None` if all of
+    /// it has to be updated.
+    pub(super) fn patch(
+        &mut self,
+        name: &ObjectName,
+        changes: &EndpointChanges,
+        cluster: &Cluster,
+        piece: &mut Piece,
+    ) -> Option<Progress> {
+        let ports = cluster.plainly_served_ports(name)?;
+        let holdings = self.services.get(name)?.unpack();
+        let mut patches = SmallVec::<[(HeldList, Label, Patch); 2]>::new();
+        for port in ports {
+            // Established flows of UDP depend on all endpoints that serve.
+            if port.protocol == Protocol::Udp {
+                return None;
+            }
+            for family in [Family::Ip, Family::Ip6] {
+                let endpoints = || {
+                    let endpoints = changes.of_port(port)?;
+                    Some(endpoints.filter(move |(it, _)| family_of(it.address) == family))
+                };
+                let is_served = holdings.frontends.iter().any(|it| it.family() == family);
+                if !is_served || endpoints()?.next().is_none() {
+                    continue;
+                }
+                let id = holdings.list(family, (port.protocol, port.port), Scope::Cluster)?;
+                let patch = Patch::new(self.lists[family as usize].get(id)?, endpoints()?)?;
+                if !patch.is_nothing() {
+                    let (protocol, port_number) = (port.protocol, port.port);
+                    let scope = Scope::Cluster;
+                    let list = HeldList { family, protocol, port: port_number, scope, id };
+                    patches.push((list, Label::new(name, port), patch));
+                }
+            }
+        }
+        let elements: usize = patches.iter().map(|(_, _, patch)| patch.elements()).sum();
+        if !piece.fits(elements + 4 * holdings.frontends.len()) {
+            // A service with so many frontends is updated one by one.
+            return if piece.is_empty() { None } else { Some(Progress::Partial) };
+        }
+        for (list, label, patch) in patches {
+            let length = patch.length;
+            let lists = &mut self.lists[list.family as usize];
+            let former = lists.get(list.id).map_or(0, |list| list.len());
+            lists.edit(list.id, patch.slots.into_iter(), length, piece);
+            if SizeClass::of(former) != SizeClass::of(length) {
+                self.resize_routes(name, &holdings, list.id, SizeClass::of(length), &label, piece);
+            }
+        }
+        Some(Progress::Complete)
+    }
+
+    /// Gives the routes of a service to a list another size class.
+    fn resize_routes(
+        &mut self,
+        name: &ObjectName,
+        holdings: &Holdings,
+        list: ListId,
+        size: SizeClass,
+        label: &Label,
+        piece: &mut Piece,
+    ) {
+        let resized = |route: Route| match route.list() == Some(list) {
+            true => Route::new(list, None, size, route.flags()),
+            false => route,
+        };
+        for frontend in &holdings.frontends {
+            if self.frontends.holder(frontend) == Some(name) {
+                self.frontends.resize(*frontend, resized, label, piece);
+            }
+        }
+    }
+}
+
+impl ServiceUpdate<'_> {
+    fn run(&mut self, piece: &mut Piece) -> Progress {
+        let wanted = self.wanted;
+        let held = self.claim();
+        let held = Lookup::new(&held);
+        let is_held = |frontend: &Frontend| held.contains(frontend);
+        for port in &wanted.ports {
+            if self.fill_lists(port, &is_held, piece) == Progress::Partial {
+                return Progress::Partial;
+            }
+        }
+        for port in &wanted.ports {
+            if self.install_frontends(port, &is_held, piece) == Progress::Partial {
+                return Progress::Partial;
+            }
+        }
+        if self.share_members(piece) == Progress::Partial
+            || self.give_back_frontends(piece) == Progress::Partial
+            || self.cut_lists(piece) == Progress::Partial
+        {
+            return Progress::Partial;
+        }
+        self.disown_lists();
+        self.holdings.frontends = wanted.frontends().map(|it| it.frontend).collect();
+        self.holdings.members.clone_from(&wanted.members);
+        self.holdings.lists = std::mem::take(&mut self.lists);
+        for port in &wanted.ports {
+            let Some(serving) = &port.serving else { continue };
+            for wanted in port.frontends.iter().filter(|it| is_held(&it.frontend)) {
+                self.diff.serving.want(wanted.frontend, Some(serving.clone()));
+            }
+        }
+        Progress::Complete
+    }
+
+    /// Claims all frontends; returns those that the service has.
+    fn claim(&mut self) -> SmallVec<[Frontend; 4]> {
+        let precedence = |name: &ObjectName| claims::precedence(self.cluster, name);
+        let mut held = SmallVec::new();
+        let former = self.holdings.frontends.clone();
+        let former = Lookup::new(&former);
+        for wanted in self.wanted.frontends() {
+            let frontend = wanted.frontend;
+            let outcome = self.diff.frontends.claim(frontend, self.name, precedence);
+            self.problems.extend(claims::conflict(&outcome, self.name, &frontend));
+            match outcome {
+                Outcome::Held => held.push(frontend),
+                Outcome::TakenFrom(other) => {
+                    held.push(frontend);
+                    self.affected.push(other);
+                }
+                Outcome::YieldedTo(other) => self.affected.push(other),
+                Outcome::HeldBy(_) | Outcome::StillHeld => {}
+            }
+            if !former.contains(&frontend) {
+                self.holdings.frontends.push(frontend);
+            }
+        }
+        held
+    }
+
+    /// Puts the endpoints of a port into lists that have slots for all of them.
+    fn fill_lists(
+        &mut self,
+        port: &WantedPort,
+        is_held: &impl Fn(&Frontend) -> bool,
+        piece: &mut Piece,
+    ) -> Progress {
+        for scope in Scope::ALL {
+            let mut held = port.frontends.iter().filter(|it| is_held(&it.frontend));
+            let is_used = held.any(|it| it.traffic.uses(scope));
+            if !is_used || port.endpoints(scope).is_empty() {
+                continue;
+            }
+            let Some(id) = self.list(port, scope) else { continue };
+            let WantedPort { family, protocol, port: number, .. } = *port;
+            let list = HeldList { family, protocol, port: number, scope, id };
+            self.lists.push(list);
+            if !self.holdings.lists.contains(&list) {
+                self.holdings.lists.push(list);
+            }
+            let lists = &mut self.diff.lists[family as usize];
+            lists.own(id);
+            if lists.fill(id, port.endpoints(scope), piece) == Progress::Partial {
+                return Progress::Partial;
+            }
+            let size = SizeClass::of(port.endpoints(scope).len());
+            if let Some(timeout) = port.timeout.filter(|_| id.has_affinity()) {
+                let route = Route::new(id, Some(timeout.number), size, Flags::default());
+                lists.set_route(id, Some(route), piece);
+            }
+        }
+        Progress::Complete
+    }
+
+    /// The list of a scope. Without a free number for one with affinity it is a plain one.
+    fn list(&mut self, port: &WantedPort, scope: Scope) -> Option<ListId> {
+        if port.timeout.is_some() {
+            if let Some(list) = self.list_of_kind(port, scope, true) {
+                return Some(list);
+            }
+            let message = "no number is free to remember its clients by";
+            self.add_problem(port, "spec.sessionAffinity", message);
+        }
+        let list = self.list_of_kind(port, scope, false);
+        if list.is_none() {
+            self.add_problem(port, "spec.ports", "no number is free for its endpoint list");
+        }
+        list
+    }
+
+    /// The list that the service has, or one that its frontends were found with, or a new one.
+    fn list_of_kind(
+        &mut self,
+        port: &WantedPort,
+        scope: Scope,
+        has_affinity: bool,
+    ) -> Option<ListId> {
+        let lists = &self.diff.lists[port.family as usize];
+        let is_it = |it: &&HeldList| it.is_of(port, scope) && it.id.has_affinity() == has_affinity;
+        let held = self.holdings.lists.iter().find(is_it).map(|held| held.id);
+        let is_there =
+            |id: &ListId| lists.get(*id).is_some_and(|list| list.protocol() == port.protocol);
+        if let Some(held) = held.filter(is_there) {
+            return Some(held);
+        }
+        let can_adopt = |list: &ListId| {
+            self.diff.lists[port.family as usize].can_adopt(*list, port.protocol, has_affinity)
+        };
+        if let Some(found) = self.found_list(port, scope).filter(can_adopt) {
+            return Some(found);
+        }
+        self.diff.lists[port.family as usize].add(port.protocol, has_affinity)
+    }
+
+    fn add_problem(&mut self, port: &WantedPort, field: &str, message: &str) {
+        self.problems.push(Problem {
+            object: format!("Service {}", self.name),
+            field: field.to_owned(),
+            message: format!("port {}: {message}", port.port),
+        });
+    }
+
+    /// The list that a frontend with the port's label was found with.
+    fn found_list(&self, port: &WantedPort, scope: Scope) -> Option<ListId> {
+        port.frontends.iter().find_map(|wanted| {
+            let state = self.diff.frontends.get(&wanted.frontend)?;
+            // Another service may have had the address.
+            if !state.has_label(&port.label) {
+                return None;
+            }
+            let route = match (wanted.traffic, scope) {
+                (Traffic::To { scope: own, .. }, _) if own == scope => {
+                    state.route().filter(|route| !route.flags().local)
+                }
+                (Traffic::ExternalLocal, Scope::Cluster) => state.internal(),
+                (Traffic::ExternalLocal, Scope::Local) => {
+                    state.route().filter(|route| route.flags().local)
+                }
+                (Traffic::To { .. } | Traffic::Unserved(_), _) => None,
+            };
+            route?.list()
+        })
+    }
+
+    fn install_frontends(
+        &mut self,
+        port: &WantedPort,
+        is_held: &impl Fn(&Frontend) -> bool,
+        piece: &mut Piece,
+    ) -> Progress {
+        for wanted in port.frontends.iter().filter(|it| is_held(&it.frontend)) {
+            if !piece.fits(FRONTEND_ELEMENTS) {
+                return Progress::Partial;
+            }
+            let goal = self.goal(port, wanted);
+            if !self.diff.install(wanted.frontend, goal, Some(&port.label), piece) {
+                return Progress::Partial;
+            }
+        }
+        Progress::Complete
+    }
+
+    /// What is to be installed for a frontend that the service has.
+    fn goal<'a>(&self, port: &'a WantedPort, wanted: &WantedFrontend) -> Goal<'a> {
+        let ranges = wanted.is_guarded.then_some(&*port.ranges);
+        let goal = Goal { ranges, ..Goal::default() };
+        match wanted.traffic {
+            Traffic::To { scope, masquerade } => {
+                match self.route(port, scope, Flags { masquerade, local: false }) {
+                    Some(route) => Goal { route: Some(route), ..goal },
+                    // No number was free.
+                    None => Goal { unserved: Some(Unserved::Refuse), ..goal },
+                }
+            }
+            Traffic::ExternalLocal => {
+                let flags = Flags { masquerade: false, local: true };
+                let local = self.route(port, Scope::Local, flags);
+                Goal {
+                    route: Some(local.unwrap_or(Route::WITHOUT_LIST)),
+                    internal: self.route(port, Scope::Cluster, Flags::default()),
+                    unserved: local.is_none().then_some(Unserved::Drop),
+                    ..goal
+                }
+            }
+            Traffic::Unserved(unserved) => Goal { unserved: Some(unserved), ..goal },
+        }
+    }
+
+    fn route(&self, port: &WantedPort, scope: Scope, flags: Flags) -> Option<Route> {
+        let mut lists = self.lists.iter();
+        let list = lists.find(|list| list.is_of(port, scope))?;
+        let timeout = port.timeout.filter(|_| list.id.has_affinity()).map(|it| it.number);
+        let size = SizeClass::of(port.endpoints(scope).len());
+        Some(Route::new(list.id, timeout, size, flags))
+    }
+
+    fn share_members(&mut self, piece: &mut Piece) -> Progress {
+        let wanted = &self.wanted.members;
+        let held = self.holdings.members.clone();
+        let held = Lookup::new(&held);
+        for member in wanted {
+            if !piece.fits(1) {
+                return Progress::Partial;
+            }
+            match held.contains(member) {
+                true => self.diff.members.install(*member, piece),
+                false => {
+                    self.diff.members.share(*member, piece);
+                    self.holdings.members.push(*member);
+                }
+            }
+        }
+        let wanted = Lookup::new(wanted);
+        let mut progress = Progress::Complete;
+        self.holdings.members.retain(|member| {
+            if wanted.contains(member) || progress == Progress::Partial {
+                return true;
+            }
+            if !piece.fits(1) {
+                progress = Progress::Partial;
+                return true;
+            }
+            self.diff.members.unshare(*member, piece);
+            false
+        });
+        progress
+    }
+
+    /// Gives the frontends back that are not wanted any more.
+    fn give_back_frontends(&mut self, piece: &mut Piece) -> Progress {
+        let wanted: SmallVec<[_; 4]> = self.wanted.frontends().map(|it| it.frontend).collect();
+        let wanted = Lookup::new(&wanted);
+        let former = self.holdings.frontends.iter().copied();
+        let unwanted: SmallVec<[_; 2]> = former.filter(|it| !wanted.contains(it)).collect();
+        for (i, frontend) in unwanted.iter().copied().enumerate() {
+            if !piece.fits(FRONTEND_ELEMENTS) {
+                let done = Lookup::new(&unwanted[..i]);
+                self.holdings.frontends.retain(|held| !done.contains(held));
+                return Progress::Partial;
+            }
+            let precedence = |name: &ObjectName| claims::precedence(self.cluster, name);
+            match self.diff.frontends.release(&frontend, self.name, precedence) {
+                Released::InUse => {}
+                Released::Free => {
+                    self.diff.serving.want(frontend, None);
+                    // Nothing is added, and source ranges go later: all of it fits.
+                    self.diff.install(frontend, Goal::default(), None, piece);
+                }
+                // Until that service has been updated, what is installed stays.
+                Released::Awaited(next) => self.affected.push(next),
+            }
+        }
+        let done = Lookup::new(&unwanted);
+        self.holdings.frontends.retain(|held| !done.contains(held));
+        Progress::Complete
+    }
+
+    /// Deletes slots that no route leads to any more.
+    fn cut_lists(&mut self, piece: &mut Piece) -> Progress {
+        for list in &self.lists {
+            let mut ports = self.wanted.ports.iter();
+            let port = ports.find(|port| list.is_of(port, list.scope));
+            let length = port.map_or(0, |port| port.endpoints(list.scope).len());
+            let lists = &mut self.diff.lists[list.family as usize];
+            if lists.cut(list.id, length, piece) == Progress::Partial
+                || lists.forget_endpoints(list.id, piece) == Progress::Partial
+            {
+                return Progress::Partial;
+            }
+        }
+        Progress::Complete
+    }
+
+    fn disown_lists(&mut self) {
+        for list in std::mem::take(&mut self.holdings.lists) {
+            if !self.lists.contains(&list) {
+                self.diff.disown(list.family, list.id);
+            }
+        }
+    }
+}
+
+impl Wanted {
+    fn frontends(&self) -> impl Iterator<Item = &WantedFrontend> {
+        self.ports.iter().flat_map(|port| &port.frontends)
+    }
+}

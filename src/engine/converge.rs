@@ -1,0 +1,67 @@
+//! Committing until the kernel holds what is desired, for callers that have nothing else to do.
+
+use std::io;
+
+use super::{Answer, Engine, read_back};
+use crate::kernel::{CommitError, Committed, Kernel, ReadError};
+use crate::nft::Transaction;
+
+/// Why the kernel does not hold what is desired.
+#[derive(Debug, thiserror::Error)]
+pub enum ConvergeError {
+    /// The tables cannot be read.
+    #[error("{0}")]
+    Read(#[from] ReadError),
+    /// A transaction was refused for a reason that leaving out a service does not cure.
+    #[error("{0}")]
+    Commit(#[from] CommitError),
+    /// Other programs keep changing the tables.
+    #[error("the tables could not be made right in {ATTEMPTS} attempts: {0}")]
+    Attempts(io::Error),
+}
+
+/// How often the kernel is read and changed at most.
+const ATTEMPTS: usize = 20;
+
+/// Reads the kernel and commits until it holds what is desired; `each` gets every transaction that
+/// was applied.
+///
+/// # Errors
+/// See [`ConvergeError`]. Transactions before the failing one have been applied.
+pub fn converge<K: Kernel>(
+    engine: &mut Engine,
+    kernel: &mut K,
+    each: &mut dyn FnMut(&Transaction, &Committed),
+) -> Result<(), ConvergeError> {
+    let mut last = io::Error::other("no attempt was made");
+    for _ in 0..ATTEMPTS {
+        let found = read_back(kernel, engine.layouts())?;
+        engine.observe(found);
+        match commit_all(engine, kernel, each)? {
+            None => return Ok(()),
+            Some(error) => last = io::Error::other(error),
+        }
+    }
+    Err(ConvergeError::Attempts(last))
+}
+
+/// Commits until nothing differs; returns the error after which the kernel must be read back.
+///
+/// # Errors
+/// Those that reading back does not cure.
+pub fn commit_all<K: Kernel>(
+    engine: &mut Engine,
+    kernel: &mut K,
+    each: &mut dyn FnMut(&Transaction, &Committed),
+) -> Result<Option<CommitError>, CommitError> {
+    while let Some(transaction) = engine.next_transaction(kernel.max_batch()) {
+        let outcome = kernel.commit(&transaction);
+        let answer = engine.answer(&transaction, &outcome);
+        match (outcome, answer) {
+            (Ok(committed), _) => each(&transaction, &committed),
+            (Err(error), Answer::Hopeless) => return Err(error),
+            (Err(error), Answer::Applied | Answer::ReadBack(_)) => return Ok(Some(error)),
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,124 @@
+//! Services that wait to be updated.
+
+use std::collections::VecDeque;
+
+use ahash::HashMap;
+
+use crate::model::{Extent, ObjectName};
+
+/// Each service once, in one of two lanes.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    waiting: HashMap<ObjectName, Extent>,
+    /// Services of each lane in their order. One that was taken meanwhile, or is in both lanes, is
+    /// skipped the second time.
+    lanes: [VecDeque<ObjectName>; 2],
+}
+
+/// Which services are taken first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// Small changes: before all of the other lane, however long that waits.
+    Fast,
+    /// Large changes.
+    Slow,
+}
+
+/// So many services touched together are a small change, which does not wait behind a large one:
+/// they fill about half a transaction, and the other half is for the large change.
+pub(super) const SMALL_CHANGE: usize = 256;
+
+impl Queue {
+    /// Adds services that were touched together.
+    pub(super) fn add(&mut self, services: impl ExactSizeIterator<Item = (ObjectName, Extent)>) {
+        let lane = if services.len() <= SMALL_CHANGE { Lane::Fast } else { Lane::Slow };
+        self.add_to(lane, services);
+    }
+
+    /// Adds services to a lane.
+    pub(super) fn add_to(
+        &mut self,
+        lane: Lane,
+        services: impl Iterator<Item = (ObjectName, Extent)>,
+    ) {
+        for (name, extent) in services {
+            let is_new = extent.join(&mut self.waiting, name.clone());
+            if is_new || lane == Lane::Fast {
+                self.lanes[lane as usize].push_back(name);
+            }
+        }
+    }
+
+    /// Puts a whole service first in a lane.
+    pub(super) fn put_first(&mut self, lane: Lane, name: ObjectName) {
+        self.waiting.insert(name.clone(), Extent::Whole);
+        self.lanes[lane as usize].push_front(name);
+    }
+
+    /// Takes the next service, with how much of it is to be updated.
+    pub(super) fn take(&mut self) -> Option<(ObjectName, Extent)> {
+        for lane in &mut self.lanes {
+            while let Some(name) = lane.pop_front() {
+                if let Some(extent) = self.waiting.remove(&name) {
+                    return Some((name, extent));
+                }
+            }
+        }
+        self.shrink();
+        None
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    fn shrink(&mut self) {
+        self.waiting.shrink_to(SMALL_CHANGE);
+        self.lanes.iter_mut().for_each(|lane| lane.shrink_to(SMALL_CHANGE));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ahash::HashSet;
+
+    use super::*;
+
+    fn services(
+        range: std::ops::Range<usize>,
+    ) -> impl ExactSizeIterator<Item = (ObjectName, Extent)> {
+        names(range).into_iter().map(|name| (name, Extent::Whole))
+    }
+
+    fn names(range: std::ops::Range<usize>) -> HashSet<ObjectName> {
+        range.map(|n| ObjectName::namespaced("default", &n.to_string())).collect()
+    }
+
+    fn rest(queue: &mut Queue) -> Vec<ObjectName> {
+        std::iter::from_fn(|| queue.take()).map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn a_small_change_comes_before_a_large_one_and_each_service_once() {
+        let mut queue = Queue::default();
+        queue.add(services(0..1000));
+        queue.add(services(500..501));
+        queue.add(services(1000..1001));
+        let small: Vec<_> = [500..501, 1000..1001].into_iter().flat_map(names).collect();
+        let mut all = rest(&mut queue);
+        assert_eq!(all[..2], small);
+        let length = all.len();
+        all.sort();
+        all.dedup();
+        assert_eq!((length, all.len()), (1001, 1001));
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn a_service_with_a_rest_to_do_comes_first_in_its_lane() {
+        let mut queue = Queue::default();
+        queue.add_to(Lane::Slow, services(0..5));
+        queue.put_first(Lane::Slow, ObjectName::namespaced("default", "7"));
+        assert_eq!(rest(&mut queue)[0].as_str(), "default/7");
+    }
+}
