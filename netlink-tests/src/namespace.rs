@@ -3,7 +3,9 @@
 //! The namespace ends when this file and all sockets and processes inside are gone, so nothing stays
 //! behind after a panic.
 
+use std::cell::Cell;
 use std::fs::{self, File};
+use std::os::fd::{AsRawFd, RawFd};
 use std::panic;
 use std::thread;
 
@@ -38,10 +40,16 @@ impl Namespace {
         &self.file
     }
 
-    /// Runs `work` on a thread inside this namespace. Its panic becomes the caller's.
+    /// Runs `work` on a thread inside this namespace. Its panic becomes the caller's. A thread that
+    /// is inside already runs it itself.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let here = Some(self.file.as_raw_fd());
+        if INSIDE.get() == here {
+            return work();
+        }
         let inside = || {
             setns(&self.file, CloneFlags::CLONE_NEWNET).expect("this process made the namespace");
+            INSIDE.set(here);
             work()
         };
         thread::scope(|scope| scope.spawn(inside).join())
@@ -74,6 +82,11 @@ impl Default for Namespace {
     fn default() -> Self {
         Self::new()
     }
+}
+
+thread_local! {
+    /// The file of the namespace that [`Namespace::run`] took this thread into.
+    static INSIDE: Cell<Option<RawFd>> = const { Cell::new(None) };
 }
 
 const HOW_TO_RUN: &str =

@@ -25,6 +25,7 @@ mod lab;
 mod manifests;
 mod object;
 mod proxy;
+mod race;
 mod web;
 
 pub use even::assert_even;
@@ -33,6 +34,7 @@ pub use lab::{Lab, World};
 pub use manifests::Manifests;
 pub use object::{Endpoint, Node, Object, Raw, Service, ServiceCidr, Slice};
 pub use proxy::{NODE_NAME, Proxy, Sent, routing};
+pub use race::{Race, Way, cycle};
 pub use web::{
     EXTERNAL, EXTERNAL_WAYS, NODE_PORT, VIP, WEB, slice, web_everywhere, web_with_node_port,
 };
