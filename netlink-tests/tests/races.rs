@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use netlink_tests::ip6_of;
 use netlink_tests::scenario::{
-    EXTERNAL, Lab, NODE_PORT, Object, Race, Service, Slice, VIP, WEB, Way, cycle, slice,
+    EXTERNAL, Lab, NODE_PORT, Object, Protocol, Race, Service, Slice, VIP, WEB, Way, cycle, slice,
     web_everywhere, web_with_node_port as web,
 };
 use serde_json::json;
@@ -53,10 +53,14 @@ fn many_address(nth: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 250, 0, nth)
 }
 
-/// So many endpoints of `web` on the node's own addresses.
+/// So many endpoints of `web` on the node's own addresses, without those of SCTP.
 fn many(count: u8) -> Slice {
     let addresses: Vec<_> = (1..=count).map(|nth| many_address(nth).to_string()).collect();
-    slice(&addresses.join(" "))
+    Slice::new("web")
+        .without_ports()
+        .named_target("p80-tcp", Protocol::Tcp, 8080)
+        .named_target("p80-udp", Protocol::Udp, 8080)
+        .endpoints(&addresses.join(" "))
 }
 
 fn sticky(service: Service, seconds: u32) -> Service {
@@ -301,7 +305,7 @@ fn others(prefix: &str, port: u16) -> Vec<Box<dyn Object>> {
     objects
 }
 
-const OTHERS: u8 = 8;
+const OTHERS: u8 = 3;
 
 fn refs<'a>(objects: impl IntoIterator<Item = &'a Box<dyn Object>>) -> Vec<&'a dyn Object> {
     objects.into_iter().map(AsRef::as_ref).collect()
@@ -394,17 +398,19 @@ fn no_flow_is_lost_while_everything_changes_in_one_burst() {
     // After so many states all of them begin again.
     let mixes: Vec<_> = (0..60).map(Mix::of).collect();
     let list = |served: fn(&Mix) -> String| mixes.iter().map(served).collect::<Vec<_>>();
+    // Policy and endpoints change together.
+    let endpoints = list(|mix| mix.served(false));
+    let by_internal_policy = list(|mix| mix.served(mix.internal_local));
+    let by_external_policy = list(|mix| mix.served(mix.external_local));
+    let by_holder = list(|mix| if mix.contended { "x".to_owned() } else { mix.served(false) });
     let ways = [
-        Way::new("pod", WEB, &list(|mix| mix.served(mix.internal_local))),
-        Way::new("node", VIP, &list(|mix| mix.served(false))),
-        Way::new("outside", NODE_PORT, &list(|mix| mix.served(mix.external_local))),
-        Way::new("outside", VIP, &list(|mix| mix.served(mix.external_local))),
-        Way::new(
-            "pod",
-            EXTERNAL,
-            &list(|mix| if mix.contended { "x".to_owned() } else { mix.served(false) }),
-        ),
-    ];
+        Way::new("pod", WEB, &by_internal_policy),
+        Way::new("node", VIP, &endpoints),
+        Way::new("outside", NODE_PORT, &by_external_policy),
+        Way::new("outside", VIP, &by_external_policy),
+        Way::new("pod", EXTERNAL, &by_holder),
+    ]
+    .map(|way| way.or_between(&endpoints));
     let other_services = [others("p", PORT_Y), Vec::new(), others("q", PORT_Z)];
     // It wins because its name comes first.
     let (first, first_slice) = service_on("first", "10.96.0.9", PORT_X);
