@@ -94,7 +94,8 @@ fn race_of_endpoints(service: &Service, states: &[&str]) {
 fn race_of_counts(service: &Service, counts: [u8; 2]) {
     let lab = lab_of_many();
     let slices = counts.map(many);
-    Race::of(&ways_to_web(&["many"]))
+    // The parser takes its time for many.
+    Race { ways: &ways_to_web(&["many"]), commits: 100 }
         .run(lab, |proxy, state| proxy.apply(&[service, &slices[state % 2]]));
 }
 
@@ -414,7 +415,7 @@ fn no_flow_is_lost_while_everything_changes_in_one_burst() {
     let other_services = [others("p", PORT_Y), Vec::new(), others("q", PORT_Z)];
     // It wins because its name comes first.
     let (first, first_slice) = service_on("first", "10.96.0.9", PORT_X);
-    Race::of(&ways).run(lab, |proxy, state| {
+    Race { ways: &ways, commits: 100 }.run(lab, |proxy, state| {
         let mix = Mix::of(state);
         let first =
             if mix.contended { first.clone().external_ip("198.51.100.1") } else { first.clone() };

@@ -6,52 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use deltaproxy::config::Routing;
 use deltaproxy::nft::{ElementData, MessageKind, Operation};
 use netlink_tests::reader::{Data, Family, Table};
-use netlink_tests::scenario::{
-    Node, Object, Protocol, Proxy, Sent, Service, ServiceCidr, Slice, routing,
-};
-use serde_json::json;
+use netlink_tests::scenario::{Proxy, Sent, Service, Slice, objects_for_every_chain, routing};
 
 use netlink_tests::{Host, Net, deltaproxy_binary, in_user_namespace, nft_available, nft_can_load};
 
 const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/manifests");
 
-/// Objects that use every chain and set.
-fn objects() -> Vec<Box<dyn Object>> {
-    let web = Service::new("web", "10.96.0.10").node_port(80, 30080).external_ip("198.51.100.1");
-    let local = Service::new("local", "10.96.0.11")
-        .node_port(80, 30081)
-        .load_balancer_ip("198.51.100.2")
-        .external_local();
-    let remote = Service::new("remote", "10.96.0.12").node_port(80, 30082).external_local();
-    let many: Vec<_> = (1..=40).map(|i| format!("10.244.3.{i}")).collect();
-    let admin = Service::new("many", "10.96.0.14");
-    vec![
-        Box::new(Node::new().zone("z1")),
-        Box::new(ServiceCidr::new("kubernetes", &["10.96.0.0/16", "fd00:10:96::/48"])),
-        Box::new(ServiceCidr::new("second", &["10.96.0.0/12"])),
-        Box::new(web),
-        Box::new(Slice::new("web").endpoints("a b c")),
-        Box::new(local.internal_local()),
-        Box::new(Slice::new("local").endpoints("a b c d")),
-        Box::new(remote.internal_local()),
-        Box::new(Slice::new("remote").endpoints("c")),
-        Box::new(Service::new("empty", "10.96.0.13").node_port(80, 30083)),
-        Box::new(admin.named_port("p80-tcp", Protocol::Tcp, 80, 0)),
-        Box::new(Slice::new("many").endpoints(&many.join(" "))),
-        Box::new(sticky("sticky", 10_800)),
-        Box::new(Slice::new("sticky").endpoints(&many.join(" "))),
-    ]
-}
-
-fn sticky(name: &str, seconds: u32) -> Service {
-    let service = Service::new(name, "10.96.0.15").node_port(80, 30085).external_local();
-    let service = service.spec("sessionAffinity", json!("ClientIP"));
-    let config = json!({"clientIP": {"timeoutSeconds": seconds}});
-    service.internal_local().spec("sessionAffinityConfig", config)
-}
-
 fn apply_all(proxy: &mut Proxy) -> Sent {
-    let objects = objects();
+    let objects = objects_for_every_chain();
     let objects: Vec<_> = objects.iter().map(AsRef::as_ref).collect();
     proxy.apply(&objects)
 }

@@ -20,6 +20,7 @@
 //! Addresses are written as IPv4; [`crate::ip6_of`] gives the IPv6 twin that everything has.
 
 mod even;
+mod every_chain;
 mod expect;
 mod lab;
 mod manifests;
@@ -29,6 +30,7 @@ mod race;
 mod web;
 
 pub use even::assert_even;
+pub use every_chain::objects_for_every_chain;
 pub use expect::{Expect, Family, Protocol, Scope, keeps_source, masquerades};
 pub use lab::{Lab, World};
 pub use manifests::Manifests;

@@ -1,0 +1,112 @@
+//! Tables of former layouts, as nft listed them, are replaced without a failed connection.
+//!
+//! `fixtures/layout-N.nft` is the listing of [`objects_for_every_chain`], and
+//! `fixtures/layout-N-examples.nft` that of the example manifests.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::collections::BTreeSet;
+
+use deltaproxy::nft::MessageKind;
+use netlink_tests::reader::{Family, Table};
+use netlink_tests::scenario::{
+    Lab, NODE_PORT, Proxy, Race, Sent, WEB, Way, objects_for_every_chain, routing,
+};
+use netlink_tests::{Host, Net, deltaproxy_binary, nft_can_load};
+
+const FORMER: &str = include_str!("fixtures/layout-1.nft");
+const FORMER_EXAMPLES: &str = include_str!("fixtures/layout-1-examples.nft");
+
+const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/manifests");
+
+fn apply_all(proxy: &mut Proxy) -> Sent {
+    let objects = objects_for_every_chain();
+    let objects: Vec<_> = objects.iter().map(AsRef::as_ref).collect();
+    proxy.apply(&objects)
+}
+
+fn apply_examples(host: &Host) {
+    let cidrs = "10.244.0.0/16,fd00:10:244::/48";
+    let args =
+        ["apply", "--hostname-override", "demo-node", "--cluster-cidr", cidrs, "--manifests"];
+    let args = [&args[..], &[MANIFESTS]].concat();
+    let _ = host.output(deltaproxy_binary(), &args).ok();
+}
+
+/// Both tables, without what the kernel numbers.
+fn tables(host: &Host) -> [Table; 2] {
+    [Family::Ip, Family::Ip6].map(|family| {
+        let mut table = host.read_table(family).expect("a table");
+        for rule in table.chains.values_mut().flat_map(|chain| &mut chain.rules) {
+            rule.handle = 0;
+            // For an interval set nft converts the byte order of the protocol, a single byte.
+            rule.expressions.retain(|name| name != "byteorder");
+        }
+        table
+    })
+}
+
+fn chains(host: &Host) -> BTreeSet<String> {
+    tables(host).into_iter().flat_map(|table| table.chains.into_keys()).collect()
+}
+
+#[test]
+fn tables_of_a_former_layout_are_replaced_whole_in_one_transaction() {
+    if !nft_can_load() {
+        return;
+    }
+    let fresh = Net::new();
+    let _ = apply_all(&mut Proxy::start(fresh.node(), routing()));
+    let net = Net::new();
+    net.node().nft_script(FORMER);
+    let is_former = chains(net.node()) != chains(fresh.node());
+    let mut proxy = Proxy::start(net.node(), routing());
+    let sent = apply_all(&mut proxy);
+    assert!(sent.transactions.len() <= 1, "{}", sent.script());
+    // Until the layout changes, at most rules are written again that nft has loaded wrongly.
+    let deleted = sent.messages.get(&MessageKind::DelTable).copied().unwrap_or(0);
+    assert_eq!(deleted, if is_former { 2 } else { 0 }, "{}", sent.script());
+    assert_eq!(tables(net.node()), tables(fresh.node()));
+    assert_eq!(proxy.resync().transactions.len(), 0);
+}
+
+#[test]
+fn tables_of_the_examples_in_a_former_layout_are_replaced() {
+    if !nft_can_load() {
+        return;
+    }
+    let fresh = Net::new();
+    apply_examples(fresh.node());
+    let net = Net::new();
+    net.node().nft_script(FORMER_EXAMPLES);
+    apply_examples(net.node());
+    assert_eq!(tables(net.node()), tables(fresh.node()));
+    assert_eq!(net.node().nft("list ruleset"), fresh.node().nft("list ruleset"));
+}
+
+/// Back and forth, because once is over before a packet comes.
+#[test]
+fn no_flow_is_lost_while_tables_of_a_former_layout_are_replaced() {
+    if !nft_can_load() {
+        return;
+    }
+    let lab = Lab::without_objects(routing());
+    let node = lab.world.node().clone();
+    let ways = [("pod", WEB), ("node", WEB), ("outside", NODE_PORT), ("pod", NODE_PORT)]
+        .map(|(client, to)| Way::new(client, to, &["a b c"]));
+    Race { ways: &ways, commits: 8 }.run(lab, |proxy, state| {
+        if state % 2 == 0 {
+            node.nft_script(&in_place_of_others(FORMER));
+            return Sent::default();
+        }
+        *proxy = Proxy::start(&node, routing());
+        proxy.leave_flows();
+        apply_all(proxy)
+    });
+}
+
+/// A script that replaces both tables by those of `listing`, in one transaction.
+fn in_place_of_others(listing: &str) -> String {
+    let tables = ["ip kube-proxy", "ip6 kube-proxy"];
+    let gone = tables.map(|table| format!("table {table}\ndelete table {table}\n"));
+    gone.concat() + listing
+}
