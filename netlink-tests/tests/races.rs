@@ -95,7 +95,8 @@ fn race_of_counts(service: &Service, counts: [u8; 2]) {
     let lab = lab_of_many();
     let slices = counts.map(many);
     // The parser takes its time for many.
-    Race { ways: &ways_to_web(&["many"]), commits: 100 }
+    Race::of(&ways_to_web(&["many"]))
+        .commits(100)
         .run(lab, |proxy, state| proxy.apply(&[service, &slices[state % 2]]));
 }
 
@@ -318,7 +319,7 @@ fn services_that_are_deleted_and_created_again_take_no_flows_of_others() {
     // Who is there in each state: the first, the second, nobody.
     let states = [others("p", PORT_X), others("q", PORT_Y), Vec::new()];
     let mut ways = ways_to_web(&[ALL]);
-    ways.push(Way::new("pod", OTHER_NODE_PORT, &["x", "y", ""]));
+    ways.push(Way::new("pod", OTHER_NODE_PORT, &["x", "y", "-"]));
     Race::of(&ways).run(lab, |proxy, state| {
         let new = refs(cycle(&states, state));
         if state == 0 {
@@ -415,7 +416,7 @@ fn no_flow_is_lost_while_everything_changes_in_one_burst() {
     let other_services = [others("p", PORT_Y), Vec::new(), others("q", PORT_Z)];
     // It wins because its name comes first.
     let (first, first_slice) = service_on("first", "10.96.0.9", PORT_X);
-    Race { ways: &ways, commits: 100 }.run(lab, |proxy, state| {
+    Race::of(&ways).commits(100).run(lab, |proxy, state| {
         let mix = Mix::of(state);
         let first =
             if mix.contended { first.clone().external_ip("198.51.100.1") } else { first.clone() };

@@ -29,9 +29,19 @@ pub fn objects_for_every_chain() -> Vec<Box<dyn Object>> {
         Box::new(Service::new("empty", "10.96.0.13").node_port(80, 30083)),
         Box::new(admin.named_port("p80-tcp", Protocol::Tcp, 80, 0)),
         Box::new(Slice::new("many").endpoints(&many.join(" "))),
+        Box::new(guarded()),
+        Box::new(Slice::new("guarded").endpoints("a b c")),
         Box::new(sticky("sticky", 10_800)),
         Box::new(Slice::new("sticky").endpoints(&many.join(" "))),
     ]
+}
+
+fn guarded() -> Service {
+    let ranges = ["10.244.0.0/16", "192.0.2.0/24", "fd00:10:244::/48", "fd00:192:0:2::/64"];
+    Service::new("guarded", "10.96.0.16")
+        .node_port(80, 30086)
+        .load_balancer_ip("198.51.100.3")
+        .spec("loadBalancerSourceRanges", json!(ranges))
 }
 
 fn sticky(name: &str, seconds: u32) -> Service {
