@@ -14,7 +14,7 @@ FUZZ_TARGETS = attributes dump events manifests
 KERNEL_TESTS = packets affinity policies changes nodeports source_ranges local_detection conntrack ruleset first_load \
 	messages transaction read_back wire fake unusual daemon cli
 
-.PHONY: help build demo test test-kernel bench bench-kernel bench-code bench-daemon fuzz lint docs deny clean
+.PHONY: help build demo test test-kernel test-nft bench bench-kernel bench-code bench-daemon fuzz lint docs deny clean
 
 help: ## List what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -43,6 +43,14 @@ test-kernel: ## Run KERNEL_TESTS in a virtual machine with KERNEL_PACKAGE (Linux
 	cargo test --locked --workspace --no-run
 	@cd netlink-tests && DELTAPROXY_TIME_FACTOR=$${DELTAPROXY_TIME_FACTOR:-4} \
 		sh in-kernel sh in-turn $$(sh built-tests $(KERNEL_TESTS))
+
+# Apart from `test`, because it fetches packages and what the newest suite has changes by itself.
+test-nft: ## Load and list the tables with nft of NFT_SUITES (bookworm trixie sid of Debian)
+	cargo test --locked --workspace --test nft_versions --no-run
+	@set -e; versions=$$(sh netlink-tests/nft-versions); \
+	DELTAPROXY_NFT_VERSIONS=$$(echo $$versions | tr ' ' ':'); \
+	export DELTAPROXY_NFT_VERSIONS; set -x; \
+	$(IN_NAMESPACES) cargo test --offline --workspace --test nft_versions
 
 bench: ## Measure updates and packets at 1,000, 10,000 and 50,000 services
 	cargo build --locked --release --bin deltaproxy

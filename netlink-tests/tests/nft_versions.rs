@@ -1,0 +1,140 @@
+//! Every version of nft from 1.0.6 lists our tables, and loads what any of them has listed.
+//!
+//! `make test-nft` fetches the versions and names their directories, separated by colons, in the
+//! variable `DELTAPROXY_NFT_VERSIONS`. Without it these tests are left out.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::env;
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use deltaproxy::config::Routing;
+use deltaproxy::nft::MessageKind;
+use netlink_tests::reader::{Family, Table};
+use netlink_tests::scenario::{Proxy, Sent, objects_for_every_chain, routing};
+use netlink_tests::{Host, Net, in_user_namespace};
+use tempfile::NamedTempFile;
+
+const VERSIONS: &str = "DELTAPROXY_NFT_VERSIONS";
+
+/// The program nft of one version.
+#[derive(Debug)]
+struct Nft(PathBuf);
+
+impl Nft {
+    /// Its version.
+    fn name(&self) -> String {
+        let directory = self.0.parent().and_then(|directory| directory.file_name());
+        directory.unwrap().to_string_lossy().into_owned()
+    }
+
+    #[track_caller]
+    fn list(&self, host: &Host) -> String {
+        host.output(&self.0, &["list", "ruleset"]).ok()
+    }
+
+    #[track_caller]
+    fn load(&self, host: &Host, script: &str) {
+        let file = NamedTempFile::new().unwrap();
+        fs::write(file.path(), script).unwrap();
+        let _ = host.output(&self.0, &["-f", file.path().to_str().unwrap()]).ok();
+    }
+}
+
+/// The versions to test; none if they are left out, which a line on the terminal says.
+fn versions() -> Vec<Nft> {
+    let reason = match env::var(VERSIONS) {
+        // It sends a script as one message, which an ordinary user's send buffer does not hold.
+        Ok(_) if in_user_namespace() => "nft loads whole tables for root only".to_owned(),
+        Ok(directories) => {
+            let program = |directory: &str| Nft(PathBuf::from(directory).join("nft"));
+            return directories.split(':').map(program).collect();
+        }
+        Err(_) => format!("{VERSIONS} is not set: make test-nft"),
+    };
+    // Not captured as what the macros print is.
+    let _ = writeln!(io::stderr(), "versions of nft are left out: {reason}");
+    Vec::new()
+}
+
+fn apply_all(proxy: &mut Proxy) -> Sent {
+    let objects = objects_for_every_chain();
+    let objects: Vec<_> = objects.iter().map(AsRef::as_ref).collect();
+    proxy.apply(&objects)
+}
+
+/// Both tables, without what the kernel numbers.
+fn tables(host: &Host) -> [Table; 2] {
+    [Family::Ip, Family::Ip6].map(|family| {
+        let mut table = host.read_table(family).expect("a table");
+        for rule in table.chains.values_mut().flat_map(|chain| &mut chain.rules) {
+            rule.handle = 0;
+            // For an interval set nft converts the byte order of the protocol, a single byte.
+            rule.expressions.retain(|name| name != "byteorder");
+        }
+        table
+    })
+}
+
+/// Loads with each version what each version lists: both must be the same, to nft and to the reader.
+#[track_caller]
+fn check_round_trips(routing: &Routing) {
+    let versions = versions();
+    if versions.is_empty() {
+        return;
+    }
+    let net = Net::new();
+    let _ = apply_all(&mut Proxy::start(net.node(), routing.clone()));
+    for lister in &versions {
+        let listed = lister.list(net.node());
+        for loader in &versions {
+            let pair = format!("listed by {}, loaded by {}", lister.name(), loader.name());
+            let copy = Net::new();
+            loader.load(copy.node(), &listed);
+            assert!(lister.list(copy.node()) == listed, "{pair}: not listed as before");
+            for (copied, table) in tables(copy.node()).iter().zip(tables(net.node())) {
+                assert_eq!(copied.sets, table.sets, "{pair}");
+                assert_eq!(copied.chains, table.chains, "{pair}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_nft_loads_what_every_nft_lists() {
+    check_round_trips(&routing());
+}
+
+#[test]
+fn every_nft_loads_what_every_nft_lists_with_other_settings() {
+    let everywhere = "0.0.0.0/0,::/0".parse().unwrap();
+    check_round_trips(&Routing {
+        node_port_addresses: everywhere,
+        masquerade_all: true,
+        ..routing()
+    });
+}
+
+/// Before 1.0.9, nft compiles some rules wrongly though it lists them right. No version loads what
+/// does not stay, except for such rules.
+#[test]
+fn a_proxy_that_starts_on_what_any_nft_has_loaded_writes_at_most_some_rules_again() {
+    for nft in versions() {
+        let net = Net::new();
+        let _ = apply_all(&mut Proxy::start(net.node(), routing()));
+        let copy = Net::new();
+        nft.load(copy.node(), &nft.list(net.node()));
+        let mut proxy = Proxy::start(copy.node(), routing());
+        let sent = apply_all(&mut proxy);
+        let rules = [MessageKind::NewRule, MessageKind::DelRule];
+        let kinds: Vec<_> = sent.messages.keys().collect();
+        let of = nft.name();
+        assert!(kinds.iter().all(|kind| rules.contains(kind)), "{of}: {}", sent.script());
+        assert!(sent.transactions.len() <= 1, "{of}: {}", sent.script());
+        assert_eq!(tables(copy.node()), tables(net.node()), "{of}");
+        assert!(proxy.resync().transactions.is_empty(), "{of}");
+        assert_eq!(nft.list(copy.node()), nft.list(net.node()), "{of}");
+        let _ = writeln!(io::stderr(), "{of}: {} lines sent", sent.script().lines().count());
+    }
+}
