@@ -1,7 +1,7 @@
-//! Every version of nft from 1.0.6 lists our tables, and loads what any of them has listed.
+//! Every version of nft from 1.0.6 lists our tables, and loads what it or an older one has listed.
 //!
-//! `make test-nft` fetches the versions and names their directories, separated by colons, in the
-//! variable `DELTAPROXY_NFT_VERSIONS`. Without it these tests are left out.
+//! `make test-nft` fetches the versions and names their directories, the oldest first and separated
+//! by colons, in the variable `DELTAPROXY_NFT_VERSIONS`. Without it these tests are left out.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::env;
@@ -77,7 +77,9 @@ fn tables(host: &Host) -> [Table; 2] {
     })
 }
 
-/// Loads with each version what each version lists: both must be the same, to nft and to the reader.
+/// Loads with each version what it or an older version lists: both must be the same, to nft and to
+/// the reader. 1.0.6 does not load what a later one lists: it has no names of priorities at the
+/// output hook.
 #[track_caller]
 fn check_round_trips(routing: &Routing) {
     let versions = versions();
@@ -86,13 +88,15 @@ fn check_round_trips(routing: &Routing) {
     }
     let net = Net::new();
     let _ = apply_all(&mut Proxy::start(net.node(), routing.clone()));
-    for lister in &versions {
+    for (nth, lister) in versions.iter().enumerate() {
         let listed = lister.list(net.node());
-        for loader in &versions {
+        for loader in &versions[nth..] {
             let pair = format!("listed by {}, loaded by {}", lister.name(), loader.name());
             let copy = Net::new();
             loader.load(copy.node(), &listed);
-            assert!(lister.list(copy.node()) == listed, "{pair}: not listed as before");
+            // 1.0.6 crashes when it lists what a later one has loaded.
+            let [here, there] = [&net, &copy].map(|net| loader.list(net.node()));
+            assert!(here == there, "{pair}: not listed as before");
             for (copied, table) in tables(copy.node()).iter().zip(tables(net.node())) {
                 assert_eq!(copied.sets, table.sets, "{pair}");
                 assert_eq!(copied.chains, table.chains, "{pair}");
@@ -102,12 +106,12 @@ fn check_round_trips(routing: &Routing) {
 }
 
 #[test]
-fn every_nft_loads_what_every_nft_lists() {
+fn every_nft_loads_what_it_or_an_older_one_lists() {
     check_round_trips(&routing());
 }
 
 #[test]
-fn every_nft_loads_what_every_nft_lists_with_other_settings() {
+fn every_nft_loads_what_it_or_an_older_one_lists_with_other_settings() {
     let everywhere = "0.0.0.0/0,::/0".parse().unwrap();
     check_round_trips(&Routing {
         node_port_addresses: everywhere,
@@ -116,8 +120,7 @@ fn every_nft_loads_what_every_nft_lists_with_other_settings() {
     });
 }
 
-/// Before 1.0.9, nft compiles some rules wrongly though it lists them right. No version loads what
-/// does not stay, except for such rules.
+/// Before 1.0.9, nft compiles some rules wrongly though it lists them right.
 #[test]
 fn a_proxy_that_starts_on_what_any_nft_has_loaded_writes_at_most_some_rules_again() {
     for nft in versions() {
