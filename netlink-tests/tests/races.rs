@@ -242,8 +242,8 @@ fn no_flow_is_lost_while_source_ranges_come_and_go() {
 /// `web` with the source ranges of all clients, and some more.
 fn with_ranges(more: &[&str]) -> Service {
     let ranges = [
-        &["10.244.0.0/16", "192.0.2.0/24", "192.168.50.0/24"][..],
-        &["fd00:10:244::/48", "fd00:192:0:2::/64", "fd00:192:168:50::/64"],
+        &["10.244.0.0/16", "192.0.2.0/24", "192.168.50.0/24", "10.252.0.0/16"][..],
+        &["fd00:10:244::/48", "fd00:192:0:2::/64", "fd00:192:168:50::/64", "fd00:10:252::/48"],
         more,
     ];
     web_everywhere().spec("loadBalancerSourceRanges", json!(ranges.concat()))

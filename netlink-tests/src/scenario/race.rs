@@ -187,7 +187,7 @@ impl<'a> Race<'a> {
         let sender = |((index, way), first_port): ((usize, &'w Way), u16)| {
             assert!(first_port <= u16::MAX - PORTS, "too many ways for the ports");
             let host = world.host(way.client).patient();
-            Sender { sources: sources(&host), host, way, index, first_port }
+            Sender { sources: sources(way.client, &host), host, way, index, first_port }
         };
         self.ways.iter().enumerate().zip(first_ports).map(sender).collect()
     }
@@ -308,23 +308,29 @@ fn leave_one_processor() {
     let _ = sched_setaffinity(Pid::from_raw(0), &others);
 }
 
-/// The addresses of a host from which flows are opened: its own, and some beside it.
-fn sources(host: &Host) -> Vec<Ipv4Addr> {
+/// The addresses of a client from which flows are opened: its own, and some beside it. The node, to
+/// which addresses cost little, has so many that most are clients that no service remembers.
+fn sources(name: &str, host: &Host) -> Vec<Ipv4Addr> {
     let [a, b, c, _] = host.ip().octets();
-    let others = (0..MORE_SOURCES).map(|i| Ipv4Addr::new(a, b, c, FIRST_SOURCE + i));
-    std::iter::once(host.ip()).chain(others).collect()
+    let beside = (0..MORE_SOURCES).map(|i| Ipv4Addr::new(a, b, c, FIRST_SOURCE + i));
+    let nodes =
+        NODE_BLOCKS.flat_map(|block| (1..=u8::MAX).map(move |i| [10, 252, block, i].into()));
+    let more: Vec<_> = if name == "node" { nodes.collect() } else { beside.collect() };
+    std::iter::once(host.ip()).chain(more).collect()
 }
 
 /// Gives `host` the addresses from which flows are opened.
 fn add_sources(name: &str, host: &Host) {
-    let more = sources(host).into_iter().skip(1);
-    let mut addresses = more.flat_map(|ip| [IpAddr::from(ip), ip6_of(ip).into()]);
+    let more = sources(name, host).into_iter().skip(1);
+    let addresses = more.flat_map(|ip| [IpAddr::from(ip), ip6_of(ip).into()]);
     if name != "node" {
         addresses.for_each(|address| host.add_address(address));
         return;
     }
-    host.add_addresses(addresses.clone());
-    let ready = || addresses.all(|address| host.icmp_echo(address) == Answer::Echoed).then_some(());
+    host.add_addresses(addresses);
+    // The kernel is ready for the last after the others.
+    let last = ip6_of([10, 252, *NODE_BLOCKS.end(), u8::MAX].into());
+    let ready = || (host.icmp_echo(last) == Answer::Echoed).then_some(());
     eventually("the node's addresses", PATIENCE, ready);
 }
 
@@ -375,6 +381,9 @@ const PORTS: u16 = 6_000;
 /// Addresses of a client beside its own.
 const MORE_SOURCES: u8 = 3;
 const FIRST_SOURCE: u8 = 201;
+
+/// The third bytes of the node's further addresses, 255 of each.
+const NODE_BLOCKS: RangeInclusive<u8> = 0..=4;
 
 /// Servers behind another node.
 const OTHER_NODE: [&str; 2] = ["c", "d"];
