@@ -8,6 +8,7 @@
 mod cluster;
 
 use deltaproxy::engine::{Engine, Step};
+use deltaproxy::family::Family;
 use deltaproxy::model::{Cluster, Event, Resource, ServicePort, Touched};
 use deltaproxy::nft::{Acknowledge, Batch, decode_elements};
 use deltaproxy::source::kube::Line;
@@ -41,7 +42,7 @@ fn model(bencher: Bencher<'_, '_>, endpoints: u32) {
     let name = known.service_names().next().unwrap().clone();
     let view = known.service(&name).unwrap();
     let port: &ServicePort = &view.service.ports[0];
-    bencher.bench_local(|| view.usable_endpoints(port, true));
+    bencher.bench_local(|| view.usable_endpoints(port, Family::Ip));
 }
 
 /// From the event to the transaction and from its commit to the installed state, without encoding:

@@ -7,20 +7,24 @@ use std::path::{Path, PathBuf};
 
 /// What each module may use besides itself, from the bottom to the top.
 const LAYERS: &[(&str, &[&str])] = &[
+    ("family", &[]),
     ("yaml", &[]),
     ("netlink", &[]),
     ("diff", &[]),
     ("schedule", &[]),
-    ("model", &[]),
+    ("model", &["family"]),
     ("observe", &[]),
-    ("nft", &["netlink"]),
-    ("source", &["yaml", "model"]),
-    ("config", &["yaml"]),
-    ("desired", &["diff", "model", "nft"]),
+    ("nft", &["family", "netlink"]),
+    ("source", &["family", "yaml", "model"]),
+    ("config", &["family", "yaml"]),
+    ("desired", &["family", "diff", "model", "nft"]),
     ("plan", &["diff", "model", "nft", "desired"]),
     ("kernel", &["netlink", "nft"]),
-    ("conntrack", &["netlink", "model"]),
-    ("engine", &["config", "model", "desired", "diff", "plan", "nft", "kernel", "conntrack"]),
+    ("conntrack", &["family", "netlink", "model"]),
+    (
+        "engine",
+        &["family", "config", "model", "desired", "diff", "plan", "nft", "kernel", "conntrack"],
+    ),
     (
         "bench",
         &[

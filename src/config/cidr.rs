@@ -4,17 +4,14 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use crate::family::Family;
+
 /// A range of addresses: its first address, host bits zero, and its prefix length in bits.
 pub type Cidr = (IpAddr, u8);
 
 /// The cluster's pod ranges: at most one of each family.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ClusterCidrs {
-    /// The IPv4 range.
-    pub v4: Option<Cidr>,
-    /// The IPv6 range.
-    pub v6: Option<Cidr>,
-}
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterCidrs(Vec<Cidr>);
 
 /// Which of the node's addresses serve NodePorts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,8 +30,8 @@ pub enum CidrError {
     #[error("{0:?} is not an address range such as 10.244.0.0/16 or fd00:10::/64")]
     NotACidr(String),
     /// The list has two ranges of one family where one is possible.
-    #[error("{0:?} has two {1} ranges; expected at most one of each family")]
-    TwoOfAFamily(String, &'static str),
+    #[error("{0:?} has two {family} ranges; expected at most one of each family", family = .1.name())]
+    TwoOfAFamily(String, Family),
     /// `primary` stands beside ranges.
     #[error("{0:?}: expected either \"primary\" alone or address ranges")]
     PrimaryAndOthers(String),
@@ -51,15 +48,20 @@ impl FromStr for ClusterCidrs {
         }
         for entry in text.split(',') {
             let cidr = parse(entry)?;
-            let (slot, family) = match cidr.0 {
-                IpAddr::V4(_) => (&mut cidrs.v4, "IPv4"),
-                IpAddr::V6(_) => (&mut cidrs.v6, "IPv6"),
-            };
-            if slot.replace(cidr).is_some() {
+            let family = Family::of(cidr.0);
+            if cidrs.of(family).is_some() {
                 return Err(CidrError::TwoOfAFamily(text.to_owned(), family));
             }
+            cidrs.0.push(cidr);
         }
         Ok(cidrs)
+    }
+}
+
+impl ClusterCidrs {
+    /// The range of one family.
+    pub fn of(&self, family: Family) -> Option<Cidr> {
+        self.0.iter().copied().find(|(address, _)| Family::of(*address) == family)
     }
 }
 
@@ -144,10 +146,11 @@ mod tests {
 
     #[test]
     fn cluster_ranges_are_one_of_each_family_in_any_order() {
-        let both =
-            ClusterCidrs { v4: Some(range("10.244.0.0", 16)), v6: Some(range("fd00:10::", 64)) };
-        assert_eq!("10.244.0.0/16,fd00:10::/64".parse(), Ok(both));
-        assert_eq!("fd00:10::1/64, 10.244.3.4/16".parse(), Ok(both));
+        for text in ["10.244.0.0/16,fd00:10::/64", "fd00:10::1/64, 10.244.3.4/16"] {
+            let cidrs: ClusterCidrs = text.parse().unwrap();
+            assert_eq!(cidrs.of(Family::Ip), Some(range("10.244.0.0", 16)));
+            assert_eq!(cidrs.of(Family::Ip6), Some(range("fd00:10::", 64)));
+        }
         assert_eq!("".parse(), Ok(ClusterCidrs::default()));
         assert_eq!(
             "10.0.0.0/8,11.0.0.0/8".parse::<ClusterCidrs>().unwrap_err().to_string(),

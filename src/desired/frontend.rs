@@ -140,8 +140,7 @@ impl<'a> PortRenderer<'a> {
         installed: &Tracker<Key, Fragment>,
         rendered: &'a mut Rendered,
     ) -> Self {
-        let UsableEndpoints { mut cluster, mut local } =
-            view.usable_endpoints(port, layout.family == Family::Ip);
+        let UsableEndpoints { mut cluster, mut local } = view.usable_endpoints(port, layout.family);
         for (list, limit) in [&mut cluster, &mut local].into_iter().zip(endpoint_limits()) {
             if list.len() > limit {
                 let message =
@@ -151,10 +150,9 @@ impl<'a> PortRenderer<'a> {
             }
         }
         let label = label(&view.service, port, |key| installed.kept(key)?.label());
-        let ipv4 = layout.family == Family::Ip;
-        let node_address = view.node_address(ipv4);
-        let serving =
-            (port.protocol == Protocol::Udp).then(|| view.serving_endpoints(port, ipv4).into());
+        let node_address = view.node_address(layout.family);
+        let serving = (port.protocol == Protocol::Udp)
+            .then(|| view.serving_endpoints(port, layout.family).into());
         let service = &view.service;
         let (cluster, local) = (shared(&cluster), shared(&local));
         Self {
@@ -240,12 +238,11 @@ impl<'a> PortRenderer<'a> {
     /// What load balancer addresses get: only they are subject to source ranges.
     fn guarded(&self, external: &(Fragment, Endpoints)) -> (Fragment, Endpoints) {
         let (mut fragment, endpoints) = external.clone();
-        let is_v4 = self.layout.family == Family::Ip;
         let ranges = source_ranges::allowed(
             &self.service.source_ranges,
             &self.service.load_balancer_ips,
             self.node_address,
-            is_v4,
+            self.layout.family,
         );
         if let Some(ranges) = ranges {
             fragment.sets |= FIREWALL;
@@ -409,7 +406,7 @@ impl<'a> PortRenderer<'a> {
 }
 
 fn family_matches(address: IpAddr, layout: &Layout) -> bool {
-    super::key::family_of(address) == layout.family
+    Family::of(address) == layout.family
 }
 
 fn frontend(address: IpAddr, port: &ServicePort) -> Key {

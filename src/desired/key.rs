@@ -73,9 +73,9 @@ impl Key {
         match self {
             Self::Frontend { address, .. }
             | Self::ClusterIp(address)
-            | Self::NodePortIp(address) => family_of(*address),
+            | Self::NodePortIp(address) => Family::of(*address),
             Self::NodePort { family, .. } | Self::Session { family, .. } => *family,
-            Self::Hairpin(target, _) => family_of(target.address),
+            Self::Hairpin(target, _) => Family::of(target.address),
         }
     }
 
@@ -135,13 +135,5 @@ impl fmt::Display for Key {
                 write!(f, "affinity session {}/{protocol}", session.number())
             }
         }
-    }
-}
-
-/// The table that an address belongs to.
-pub(super) fn family_of(address: IpAddr) -> Family {
-    match address {
-        IpAddr::V4(_) => Family::Ip,
-        IpAddr::V6(_) => Family::Ip6,
     }
 }

@@ -70,7 +70,7 @@ pub struct Desired {
 
 impl Default for Layouts {
     fn default() -> Self {
-        Self([Family::Ip, Family::Ip6].map(Layout::new))
+        Self(Family::ALL.map(Layout::new))
     }
 }
 
@@ -184,7 +184,7 @@ impl Desired {
             }
             let endpoints = changes.of_port(port)?;
             let family = key.family();
-            let endpoints = endpoints.filter(|(it, _)| key::family_of(it.address) == family);
+            let endpoints = endpoints.filter(|(it, _)| Family::of(it.address) == family);
             let installed = self.tracker.kept(&key)?;
             let patch = Patch::new(installed, self.layouts.of(family), endpoints)?;
             if !patch.is_nothing(installed) {
@@ -233,7 +233,7 @@ impl Desired {
     /// Every service must be rendered again, and then [`Desired::sweep`] be called.
     pub fn observe(&mut self, installed: HashMap<Key, KeptFragment>) {
         self.serving.observe(&installed);
-        for family in [Family::Ip, Family::Ip6] {
+        for family in Family::ALL {
             let sessions = installed.keys().filter_map(|key| key.session(family));
             self.sessions.of(family).observe(sessions);
         }

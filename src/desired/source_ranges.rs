@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::family::Family;
+
 /// Addresses from the first to the last, both included, of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Range {
@@ -42,15 +44,16 @@ pub(super) fn allowed(
     networks: &[(IpAddr, u8)],
     vips: &[IpAddr],
     node_address: Option<IpAddr>,
-    is_v4: bool,
+    family: Family,
 ) -> Option<Box<[Range]>> {
-    let own: Vec<_> = networks.iter().filter(|(address, _)| address.is_ipv4() == is_v4).collect();
+    let own: Vec<_> =
+        networks.iter().filter(|(address, _)| Family::of(*address) == family).collect();
     if own.is_empty() || own.iter().any(|(_, length)| *length == 0) {
         return None;
     }
     let mut ranges: Vec<_> = own.into_iter().map(|network| Range::of_network(*network)).collect();
     if node_address.is_some_and(|address| ranges.iter().any(|range| range.contains(address))) {
-        let vips = vips.iter().filter(|vip| vip.is_ipv4() == is_v4);
+        let vips = vips.iter().filter(|vip| Family::of(**vip) == family);
         ranges.extend(vips.map(|vip| Range { first: *vip, last: *vip }));
     }
     Some(disjoint(ranges))
@@ -82,7 +85,7 @@ mod tests {
             })
             .collect();
         let vips = ["192.0.2.60".parse().unwrap(), "fd00::60".parse().unwrap()];
-        let ranges = allowed(&networks, &vips, Some(node.parse().unwrap()), true);
+        let ranges = allowed(&networks, &vips, Some(node.parse().unwrap()), Family::Ip);
         let text = |range: &Range| format!("{}-{}", range.first, range.last);
         let ranges = ranges.map(|ranges| ranges.iter().map(text).collect::<Vec<_>>());
         let expected =

@@ -233,7 +233,7 @@ impl Engine {
             }
         }
         let installed = fragments.keys().filter_map(Key::node_port_ip);
-        let is_listed = |ip: &IpAddr| !self.routing.node_ports_everywhere(ip.is_ipv4());
+        let is_listed = |ip: &IpAddr| !self.routing.node_ports_everywhere(Family::of(*ip));
         self.node_addresses.observe(installed, is_listed);
         self.desired.observe(fragments);
         let services: Vec<_> = self.desired.services().cloned().collect();
@@ -461,14 +461,13 @@ impl Engine {
     fn render_tables(&mut self) {
         let service_cidrs = self.cluster.service_cidrs();
         for table in &mut self.tables {
-            let is_v4 = table.family == Family::Ip;
             let mut own = service_cidrs.clone();
-            own.retain(|(address, _)| address.is_ipv4() == is_v4);
+            own.retain(|(address, _)| Family::of(*address) == table.family);
             let settings = Settings {
                 masquerade_mark: self.routing.masquerade_mark(),
                 masquerade_all: self.routing.masquerade_all,
-                local_detector: self.routing.local_detector(self.cluster.node(), is_v4),
-                node_ports_everywhere: self.routing.node_ports_everywhere(is_v4),
+                local_detector: self.routing.local_detector(self.cluster.node(), table.family),
+                node_ports_everywhere: self.routing.node_ports_everywhere(table.family),
                 service_cidrs: own,
                 affinity_timeouts: self.table_timeouts.to_vec(),
             };
@@ -481,7 +480,8 @@ impl Engine {
         let addresses = self.routing.node_port_ips(self.cluster.node(), &self.local_addresses);
         self.closed_node_ports = self.routing.closed_node_ports(self.cluster.node(), &addresses);
         self.desired.set_node_port_ips(&addresses);
-        let everywhere = |address: &&IpAddr| self.routing.node_ports_everywhere(address.is_ipv4());
+        let everywhere =
+            |address: &&IpAddr| self.routing.node_ports_everywhere(Family::of(**address));
         let mut serving = addresses;
         serving.extend(self.local_addresses.iter().filter(everywhere));
         self.node_addresses.want(serving);

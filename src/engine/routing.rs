@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use crate::config::{InterfaceName, LocalDetection, NodePortAddresses, Routing, local};
 use crate::desired::base::LocalDetector;
+use crate::family::Family;
 use crate::model::{Change, Event, Node};
 use crate::nft::Name;
 
@@ -56,15 +57,17 @@ impl fmt::Display for ClosedNodePorts {
 
 impl Routing {
     /// How packets of one family that come from pods are told from others, if that is possible.
-    pub(super) fn local_detector(&self, node: Option<&Node>, ipv4: bool) -> Option<LocalDetector> {
+    pub(super) fn local_detector(
+        &self,
+        node: Option<&Node>,
+        family: Family,
+    ) -> Option<LocalDetector> {
         let name = |name: &InterfaceName| Name::Owned(name.as_str().to_owned());
         Some(match &self.local_detection {
-            LocalDetection::ClusterCidr(cidrs) => {
-                LocalDetector::Range(if ipv4 { cidrs.v4 } else { cidrs.v6 }?)
-            }
+            LocalDetection::ClusterCidr(cidrs) => LocalDetector::Range(cidrs.of(family)?),
             LocalDetection::NodeCidr => {
                 let mut ranges = node?.pod_cidrs.iter();
-                LocalDetector::Range(*ranges.find(|(address, _)| address.is_ipv4() == ipv4)?)
+                LocalDetector::Range(*ranges.find(|(address, _)| Family::of(*address) == family)?)
             }
             LocalDetection::BridgeInterface(bridge) => LocalDetector::Interface(name(bridge)),
             // nft cannot read so long a prefix, which only the name itself starts with.
@@ -91,11 +94,11 @@ impl Routing {
         self.local_detection == LocalDetection::NodeCidr
     }
 
-    pub(super) fn node_ports_everywhere(&self, ipv4: bool) -> bool {
+    pub(super) fn node_ports_everywhere(&self, family: Family) -> bool {
         match &self.node_port_addresses {
             NodePortAddresses::Primary => false,
             NodePortAddresses::Cidrs(ranges) => {
-                let mut own = ranges.iter().filter(|(address, _)| address.is_ipv4() == ipv4);
+                let mut own = ranges.iter().filter(|(address, _)| Family::of(*address) == family);
                 own.clone().next().is_none() || own.any(|(_, length)| *length == 0)
             }
         }
@@ -107,11 +110,11 @@ impl Routing {
         node: Option<&Node>,
         open: &[IpAddr],
     ) -> Option<ClosedNodePorts> {
-        let is_closed = |ipv4| {
-            let mut own = open.iter().filter(|address| address.is_ipv4() == ipv4);
-            !self.node_ports_everywhere(ipv4) && own.next().is_none()
+        let is_closed = |family| {
+            let mut own = open.iter().filter(|address| Family::of(**address) == family);
+            !self.node_ports_everywhere(family) && own.next().is_none()
         };
-        let families = match (is_closed(true), is_closed(false)) {
+        let families = match (is_closed(Family::Ip), is_closed(Family::Ip6)) {
             (true, true) => ClosedFamilies::Both,
             (true, false) => ClosedFamilies::Ipv4,
             (false, true) => ClosedFamilies::Ipv6,
@@ -128,11 +131,11 @@ impl Routing {
     /// The addresses that accept node port traffic, of the families where not all do.
     pub(super) fn node_port_ips(&self, node: Option<&Node>, local: &[IpAddr]) -> Vec<IpAddr> {
         let mut addresses = Vec::new();
-        for ipv4 in [true, false] {
-            if self.node_ports_everywhere(ipv4) {
+        for family in Family::ALL {
+            if self.node_ports_everywhere(family) {
                 continue;
             }
-            let own = |address: &&IpAddr| address.is_ipv4() == ipv4 && !address.is_loopback();
+            let own = |address: &&IpAddr| Family::of(**address) == family && !address.is_loopback();
             match &self.node_port_addresses {
                 NodePortAddresses::Primary => {
                     let all = node.map_or(&[][..], |node| &node.addresses);
@@ -194,17 +197,17 @@ mod tests {
             pod_cidrs: vec![range("10.1.0.0", 24), range("10.2.0.0", 24)],
             leaving: false,
         };
-        assert_eq!(routing.local_detector(None, true), None);
+        assert_eq!(routing.local_detector(None, Family::Ip), None);
         let first = LocalDetector::Range(range("10.1.0.0", 24));
-        assert_eq!(routing.local_detector(Some(&node), true), Some(first));
-        assert_eq!(routing.local_detector(Some(&node), false), None);
+        assert_eq!(routing.local_detector(Some(&node), Family::Ip), Some(first));
+        assert_eq!(routing.local_detector(Some(&node), Family::Ip6), None);
     }
 
     #[test]
     fn a_prefix_of_full_length_is_a_name() {
         let detector = |text: &str| {
             let local_detection = LocalDetection::InterfaceNamePrefix(text.parse().unwrap());
-            Routing { local_detection, ..Routing::default() }.local_detector(None, true)
+            Routing { local_detection, ..Routing::default() }.local_detector(None, Family::Ip)
         };
         let full = LocalDetector::Interface("fifteen-letters".into());
         assert_eq!(detector("fifteen-letters"), Some(full));

@@ -33,7 +33,7 @@ pub(super) fn flows(change: &ServingChange, node_addresses: &[IpAddr]) -> Vec<St
         }
         Key::NodePort { family, port, .. } => {
             if begins {
-                let own = node_addresses.iter().filter(|ip| ip.is_ipv4() == (family == Family::Ip));
+                let own = node_addresses.iter().filter(|ip| Family::of(**ip) == family);
                 let own = own.map(|&address| Target { address, port });
                 return own.map(StaleFlow::untranslated).collect();
             }
@@ -121,7 +121,7 @@ impl AddressChanges {
         ports: impl Iterator<Item = (Family, NonZeroU16)>,
     ) -> impl Iterator<Item = StaleFlow> {
         ports.flat_map(move |(family, port)| {
-            let own = move |address: &&IpAddr| address.is_ipv4() == (family == Family::Ip);
+            let own = move |address: &&IpAddr| Family::of(**address) == family;
             let target = move |&address| Target { address, port };
             let begun = self.begun.iter().filter(own).map(target).map(StaleFlow::untranslated);
             begun.chain(self.ceased.iter().filter(own).map(target).map(StaleFlow::To))

@@ -12,6 +12,7 @@ use super::{
     Change, EndpointChanges, EndpointSlice, Event, Extent, Node, ObjectName, Resource, Service,
     ServiceCidr, ServicePort, Target, Touched, UsableEndpoints,
 };
+use crate::family::Family;
 
 /// All objects that routing depends on.
 #[derive(Debug, Default)]
@@ -287,21 +288,21 @@ impl Entry {
 
 impl ServiceView<'_> {
     /// The first address of this node of the family asked for.
-    pub fn node_address(&self, ipv4: bool) -> Option<IpAddr> {
+    pub fn node_address(&self, family: Family) -> Option<IpAddr> {
         let mut addresses = self.node?.addresses.iter().copied();
-        addresses.find(|address| address.is_ipv4() == ipv4)
+        addresses.find(|address| Family::of(*address) == family)
     }
 
     /// The endpoints that packets to `port` may be sent to, of the family asked for.
-    pub fn usable_endpoints(&self, port: &ServicePort, ipv4: bool) -> UsableEndpoints {
+    pub fn usable_endpoints(&self, port: &ServicePort, family: Family) -> UsableEndpoints {
         let zone = self.node.and_then(|node| node.zone.as_ref());
-        UsableEndpoints::select(self.slices, port, ipv4, zone)
+        UsableEndpoints::select(self.slices, port, family, zone)
     }
 
     /// The endpoints to which packets to `port` may have been sent and still may go: ready, or
     /// serving until they end; of the family asked for, sorted.
-    pub fn serving_endpoints(&self, port: &ServicePort, ipv4: bool) -> Vec<Target> {
-        super::usable::serving(self.slices, port, ipv4)
+    pub fn serving_endpoints(&self, port: &ServicePort, family: Family) -> Vec<Target> {
+        super::usable::serving(self.slices, port, family)
     }
 }
 

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use super::choice::Choice;
 use super::stored::StoredSlice;
 use super::{EndpointPort, ServicePort, Target};
+use crate::family::Family;
 
 /// Endpoints of other nodes that came or went. All slices of their family have the same ports, and
 /// the rule by which endpoints are chosen stayed the same.
@@ -36,11 +37,11 @@ impl EndpointChanges {
         zone: Option<&Arc<str>>,
     ) -> Option<Self> {
         let new = slices.get(position)?;
-        let ipv4 = new.endpoint(0).or(old.endpoint(0))?.address.is_ipv4();
-        let of_family = slices.iter().filter(|slice| slice.is_of(ipv4));
+        let family = Family::of(new.endpoint(0).or(old.endpoint(0))?.address);
+        let of_family = slices.iter().filter(|slice| slice.is_of(family));
         let mut before = std::iter::once(old).chain(of_family.clone());
         // Lists of ports are shared: the same list is the same memory.
-        if !before.all(|slice| Arc::ptr_eq(&slice.ports, &new.ports)) || !old.is_of(ipv4) {
+        if !before.all(|slice| Arc::ptr_eq(&slice.ports, &new.ports)) || !old.is_of(family) {
             return None;
         }
         let others = || of_family.clone().filter(|slice| slice.name != new.name);

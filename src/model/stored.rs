@@ -13,6 +13,7 @@ use super::{
     Conditions, Endpoint, EndpointPort, EndpointSlice, Interner, ObjectName, Service, ServicePort,
     TrafficPolicy, Zones,
 };
+use crate::family::Family;
 
 /// Lists of ports that are in use, each once.
 #[derive(Debug, Default)]
@@ -217,8 +218,8 @@ impl StoredSlice {
     }
 
     /// Whether the endpoints are of this family; an empty slice is of both.
-    pub(super) fn is_of(&self, ipv4: bool) -> bool {
-        self.endpoint(0).is_none_or(|first| first.address.is_ipv4() == ipv4)
+    pub(super) fn is_of(&self, family: Family) -> bool {
+        self.endpoint(0).is_none_or(|first| Family::of(first.address) == family)
     }
 
     fn lists(&self) -> (&[StoredEndpoint<Ipv4Addr>], &[StoredEndpoint<IpAddr>]) {

@@ -1,7 +1,6 @@
 //! Turns API objects into the model, beside the list of what could not be used.
 
 use std::fmt::Display;
-use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
@@ -186,13 +185,5 @@ impl Findings {
             (false, None) => Change::Gone(self.name),
         };
         (change, self.problems)
-    }
-}
-
-/// Words of an address's family, as `ipFamilies` and `addressType` write them.
-pub(super) fn family(address: IpAddr) -> &'static str {
-    match address {
-        IpAddr::V4(_) => "IPv4",
-        IpAddr::V6(_) => "IPv6",
     }
 }

@@ -10,12 +10,13 @@ use serde::Deserialize;
 use serde::de::Deserializer;
 use smallvec::SmallVec;
 
-use super::converter::{Converter, Findings, MAX_LABEL, family};
+use super::converter::{Converter, Findings, MAX_LABEL};
 use super::endpoints::{Endpoint, Endpoints, FirstAddress, QuickEndpoints};
 use super::metadata::{
     SERVICE_NAME, SliceMetadata, few_objects, full_name, null_is_absent, object,
 };
 use super::text::{Span, Text, Texts};
+use crate::family::Family;
 use crate::model::{self, Conditions, ObjectName};
 
 /// An EndpointSlice, reduced while it is parsed.
@@ -151,7 +152,7 @@ fn usable_address(
     address_type: &str,
 ) -> Result<IpAddr, (&'static str, String)> {
     match first {
-        FirstAddress::Ip(address) if family(*address) == address_type => Ok(*address),
+        FirstAddress::Ip(address) if Family::of(*address).name() == address_type => Ok(*address),
         FirstAddress::Ip(address) => {
             Err(("addresses[0]", format!("{address} is not of addressType {address_type}")))
         }

@@ -7,10 +7,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
 use super::address::{parse_cidr, parse_ip};
-use super::converter::{Converter, Findings, MAX_LABEL, family};
+use super::converter::{Converter, Findings, MAX_LABEL};
 use super::metadata::{
     SERVICE_PROXY_NAME, created, label, null_is_absent, object, object_name, objects, slim,
 };
+use crate::family::Family;
 use crate::model::{self, ObjectName, TrafficPolicy};
 
 /// A Service. Fields have the API's names and meanings; an absent string is empty.
@@ -229,12 +230,13 @@ fn add_cluster_ip(
     let Some(address) = parse_ip(text) else {
         return findings.refuse(field, format!("\"{text}\" is not an IP address"));
     };
-    if let Some(stated) = stated.filter(|stated| *stated != family(address)) {
+    let family = Family::of(address);
+    if let Some(stated) = stated.filter(|stated| *stated != family.name()) {
         let message = format!("{address} is not of the family \"{stated}\" of spec.ipFamilies");
         return findings.refuse(field, message);
     }
-    if addresses.iter().any(|other: &IpAddr| other.is_ipv4() == address.is_ipv4()) {
-        let message = format!("{address} is a second {} address: one is possible", family(address));
+    if addresses.iter().any(|other| Family::of(*other) == family) {
+        let message = format!("{address} is a second {} address: one is possible", family.name());
         return findings.refuse(field, message);
     }
     addresses.push(address);
@@ -289,9 +291,9 @@ fn source_ranges(spec: &ServiceSpec, findings: &mut Findings) -> Vec<(IpAddr, u8
             ),
         }
     }
-    let open = |ipv4: bool| ranges.iter().any(|(ip, length)| *length == 0 && ip.is_ipv4() == ipv4);
-    let (open_v4, open_v6) = (open(true), open(false));
-    ranges.retain(|(ip, _)| if ip.is_ipv4() { !open_v4 } else { !open_v6 });
+    let open = ranges.iter().filter(|(_, length)| *length == 0);
+    let open: Vec<_> = open.map(|(network, _)| Family::of(*network)).collect();
+    ranges.retain(|(network, _)| !open.contains(&Family::of(*network)));
     ranges
 }
 
