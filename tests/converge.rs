@@ -69,7 +69,7 @@ prop_compose! {
             session_affinity: affinity.map(Duration::from_secs),
             external_ips: external.iter().map(|n| external_ip(*n)).collect(),
             load_balancer_ips: vec![IpAddr::from([192, 0, 2, 1])],
-            source_ranges: ranges.iter().map(|n| (IpAddr::from([198, 51, 100, *n]), 24)).collect(),
+            source_ranges: ranges.iter().map(|n| format!("198.51.100.{n}/24").parse().unwrap()).collect(),
             internal_traffic_policy: policy(policies.0),
             external_traffic_policy: policy(policies.1),
             ports: vec![ServicePort { node_port: node_port.map(|n| port(30_000 + n)), ..ServicePort::tcp("http", port(80)) }],

@@ -19,7 +19,7 @@ use std::time::Duration;
 use self::local::DetectLocalMode;
 use crate::yaml::SyntaxError;
 
-pub use cidr::{Cidr, ClusterCidrs, NodePortAddresses};
+pub use cidr::{ClusterCidrs, NodePortAddresses};
 pub use file::Notes;
 pub use gates::{FeatureGates, GateError};
 pub use local::{InterfaceName, LocalDetection};

@@ -20,6 +20,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use ipnet::IpNet;
+
 use super::Layout;
 use super::affinity;
 use super::counts::Tree;
@@ -47,7 +49,7 @@ pub struct Settings {
     /// Node ports are open on every local address, not only on those in `nodeport-ips`.
     pub node_ports_everywhere: bool,
     /// Ranges that cluster IPs are allocated from, of this family.
-    pub service_cidrs: Vec<(IpAddr, u8)>,
+    pub service_cidrs: Vec<IpNet>,
     /// How many seconds services with session affinity remember a client, ascending.
     pub affinity_timeouts: Vec<u32>,
 }
@@ -56,7 +58,7 @@ pub struct Settings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalDetector {
     /// Its source is in this range of the table's family.
-    Range((IpAddr, u8)),
+    Range(IpNet),
     /// It came in by this interface. What the node sends itself came in by none.
     Interface(Name),
     /// It came in by an interface whose name starts so, at most 15 bytes.
@@ -77,7 +79,7 @@ impl LocalDetector {
 
     fn compare(&self, negated: bool) -> Statement {
         let (selector, value) = match self {
-            Self::Range(range) => (Selector::Saddr, operand(*range)),
+            Self::Range(range) => (Selector::Saddr, Operand::Network(*range)),
             Self::Interface(name) => (Selector::Iifname, Operand::Interface(name.clone())),
             Self::InterfacePrefix(prefix) => {
                 (Selector::Iifname, Operand::InterfacePrefix(prefix.clone()))
@@ -202,8 +204,8 @@ fn node_port_addresses(family: Family, settings: &Settings, look_up: bool) -> Ve
         return vec![Statement::in_set(&[Selector::Daddr], "nodeport-ips")];
     }
     let loopback = match family {
-        Family::Ip => (Ipv4Addr::new(127, 0, 0, 0).into(), 8),
-        Family::Ip6 => (Ipv6Addr::LOCALHOST.into(), 128),
+        Family::Ip => IpNet::new_assert(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8),
+        Family::Ip6 => IpNet::new_assert(IpAddr::V6(Ipv6Addr::LOCALHOST), 128),
     };
     let not_loopback = not_in_range(Selector::Daddr, loopback);
     match look_up {
@@ -350,18 +352,10 @@ fn masquerading(settings: &Settings) -> Vec<Vec<Statement>> {
     rules
 }
 
-fn in_range(selector: Selector, range: (IpAddr, u8)) -> Statement {
-    Statement::Compare { selector, negated: false, value: operand(range) }
+fn in_range(selector: Selector, range: IpNet) -> Statement {
+    Statement::Compare { selector, negated: false, value: Operand::Network(range) }
 }
 
-fn not_in_range(selector: Selector, range: (IpAddr, u8)) -> Statement {
-    Statement::Compare { selector, negated: true, value: operand(range) }
-}
-
-/// nft prints a range of one address as that address.
-fn operand((address, length): (IpAddr, u8)) -> Operand {
-    match (address, length) {
-        (IpAddr::V4(_), 32) | (IpAddr::V6(_), 128) => Operand::Address(address),
-        _ => Operand::Network(address, length),
-    }
+fn not_in_range(selector: Selector, range: IpNet) -> Statement {
+    Statement::Compare { selector, negated: true, value: Operand::Network(range) }
 }

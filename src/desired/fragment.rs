@@ -243,7 +243,7 @@ mod tests {
     }
 
     fn ranges(numbers: &[u8]) -> Box<[Range]> {
-        let network = |number: &u8| (std::net::IpAddr::from([10, *number, 0, 0]), 16);
+        let network = |number: &u8| format!("10.{number}.0.0/16").parse().unwrap();
         let mut ranges: Vec<_> = numbers.iter().map(network).map(Range::of_network).collect();
         ranges.sort_unstable();
         ranges.into()

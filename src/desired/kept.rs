@@ -360,7 +360,7 @@ mod tests {
             range in proptest::option::of(any::<[u8; 4]>()),
             session in proptest::option::weighted(0.2, Session::FIRST..9),
         ) -> Fragment {
-            let ranges = range.map(|first| Range::of_network((IpAddr::from(first), 32)));
+            let ranges = range.map(|first| Range::of_network(IpAddr::from(first).into()));
             Fragment {
                 sets,
                 label: label.map(Into::into),

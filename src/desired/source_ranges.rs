@@ -1,6 +1,8 @@
 //! Who may use a load balancer address: `spec.loadBalancerSourceRanges` as ranges of addresses.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
 
 use crate::family::Family;
 
@@ -14,19 +16,9 @@ pub struct Range {
 }
 
 impl Range {
-    /// The addresses of a network; the length of its prefix is in bits.
-    pub fn of_network((network, length): (IpAddr, u8)) -> Self {
-        let last = match network {
-            IpAddr::V4(first) => {
-                let hosts = u32::MAX.checked_shr(length.into()).unwrap_or(0);
-                IpAddr::V4(Ipv4Addr::from_bits(first.to_bits() | hosts))
-            }
-            IpAddr::V6(first) => {
-                let hosts = u128::MAX.checked_shr(length.into()).unwrap_or(0);
-                IpAddr::V6(Ipv6Addr::from_bits(first.to_bits() | hosts))
-            }
-        };
-        Self { first: network, last }
+    /// The addresses of a network.
+    pub fn of_network(network: IpNet) -> Self {
+        Self { first: network.network(), last: network.broadcast() }
     }
 
     /// Whether `address` is among them.
@@ -41,14 +33,14 @@ impl Range {
 /// address of its own as source, so `vips` are let in too. The ranges are disjoint, as the kernel
 /// wants them.
 pub(super) fn allowed(
-    networks: &[(IpAddr, u8)],
+    networks: &[IpNet],
     vips: &[IpAddr],
     node_address: Option<IpAddr>,
     family: Family,
 ) -> Option<Box<[Range]>> {
     let own: Vec<_> =
-        networks.iter().filter(|(address, _)| Family::of(*address) == family).collect();
-    if own.is_empty() || own.iter().any(|(_, length)| *length == 0) {
+        networks.iter().filter(|network| Family::of(network.addr()) == family).collect();
+    if own.is_empty() || own.iter().any(|network| network.prefix_len() == 0) {
         return None;
     }
     let mut ranges: Vec<_> = own.into_iter().map(|network| Range::of_network(*network)).collect();
@@ -77,13 +69,7 @@ mod tests {
 
     #[track_caller]
     fn check(networks: &[&str], node: &str, expected: Option<&[&str]>) {
-        let networks: Vec<_> = networks
-            .iter()
-            .map(|text| {
-                let (address, length) = text.split_once('/').unwrap();
-                (address.parse().unwrap(), length.parse().unwrap())
-            })
-            .collect();
+        let networks: Vec<_> = networks.iter().map(|text| text.parse().unwrap()).collect();
         let vips = ["192.0.2.60".parse().unwrap(), "fd00::60".parse().unwrap()];
         let ranges = allowed(&networks, &vips, Some(node.parse().unwrap()), Family::Ip);
         let text = |range: &Range| format!("{}-{}", range.first, range.last);

@@ -462,7 +462,7 @@ impl Engine {
         let service_cidrs = self.cluster.service_cidrs();
         for table in &mut self.tables {
             let mut own = service_cidrs.clone();
-            own.retain(|(address, _)| Family::of(*address) == table.family);
+            own.retain(|range| Family::of(range.addr()) == table.family);
             let settings = Settings {
                 masquerade_mark: self.routing.masquerade_mark(),
                 masquerade_all: self.routing.masquerade_all,

@@ -67,7 +67,7 @@ impl Routing {
             LocalDetection::ClusterCidr(cidrs) => LocalDetector::Range(cidrs.of(family)?),
             LocalDetection::NodeCidr => {
                 let mut ranges = node?.pod_cidrs.iter();
-                LocalDetector::Range(*ranges.find(|(address, _)| Family::of(*address) == family)?)
+                LocalDetector::Range(*ranges.find(|range| Family::of(range.addr()) == family)?)
             }
             LocalDetection::BridgeInterface(bridge) => LocalDetector::Interface(name(bridge)),
             // nft cannot read so long a prefix, which only the name itself starts with.
@@ -98,8 +98,8 @@ impl Routing {
         match &self.node_port_addresses {
             NodePortAddresses::Primary => false,
             NodePortAddresses::Cidrs(ranges) => {
-                let mut own = ranges.iter().filter(|(address, _)| Family::of(*address) == family);
-                own.clone().next().is_none() || own.any(|(_, length)| *length == 0)
+                let mut own = ranges.iter().filter(|range| Family::of(range.addr()) == family);
+                own.clone().next().is_none() || own.any(|range| range.prefix_len() == 0)
             }
         }
     }
@@ -143,7 +143,7 @@ impl Routing {
                 }
                 NodePortAddresses::Cidrs(ranges) => {
                     let inside =
-                        |address: &&IpAddr| ranges.iter().any(|range| contains(*range, **address));
+                        |address: &&IpAddr| ranges.iter().any(|range| range.contains(*address));
                     addresses.extend(local.iter().filter(own).filter(inside));
                 }
             }
@@ -152,15 +152,6 @@ impl Routing {
         addresses.dedup();
         addresses
     }
-}
-
-fn contains((network, length): (IpAddr, u8), address: IpAddr) -> bool {
-    let differing = match (network, address) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
-        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
-        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => return false,
-    };
-    differing >= u32::from(length)
 }
 
 #[cfg(test)]
@@ -189,16 +180,15 @@ mod tests {
     #[test]
     fn the_first_pod_range_of_each_family_counts_once_there_is_a_node() {
         let routing = Routing { local_detection: LocalDetection::NodeCidr, ..Routing::default() };
-        let range = |text: &str, length| (text.parse::<IpAddr>().unwrap(), length);
         let node = Node {
             name: ObjectName::cluster_scoped("node"),
             zone: None,
             addresses: Vec::new(),
-            pod_cidrs: vec![range("10.1.0.0", 24), range("10.2.0.0", 24)],
+            pod_cidrs: ["10.1.0.0/24", "10.2.0.0/24"].map(|range| range.parse().unwrap()).into(),
             leaving: false,
         };
         assert_eq!(routing.local_detector(None, Family::Ip), None);
-        let first = LocalDetector::Range(range("10.1.0.0", 24));
+        let first = LocalDetector::Range("10.1.0.0/24".parse().unwrap());
         assert_eq!(routing.local_detector(Some(&node), Family::Ip), Some(first));
         assert_eq!(routing.local_detector(Some(&node), Family::Ip6), None);
     }
@@ -222,19 +212,19 @@ mod tests {
 
     #[test]
     fn ranges_select_interface_addresses() {
-        let ranges = vec![("192.168.50.0".parse().unwrap(), 24), ("fd00::".parse().unwrap(), 8)];
+        let ranges = vec!["192.168.50.0/24".parse().unwrap(), "fd00::/8".parse().unwrap()];
         check(NodePortAddresses::Cidrs(ranges), &["192.168.50.2", "192.168.50.3", "fd00::9"]);
     }
 
     #[test]
     fn a_family_without_a_range_is_open_everywhere_and_needs_no_list() {
-        let ranges = vec![("192.168.50.0".parse().unwrap(), 24)];
+        let ranges = vec!["192.168.50.0/24".parse().unwrap()];
         check(NodePortAddresses::Cidrs(ranges), &["192.168.50.2", "192.168.50.3"]);
     }
 
     #[test]
     fn a_loopback_address_never_accepts_node_ports() {
-        let ranges = vec![("127.0.0.0".parse().unwrap(), 8), ("::".parse().unwrap(), 0)];
+        let ranges = vec!["127.0.0.0/8".parse().unwrap(), "::/0".parse().unwrap()];
         check(NodePortAddresses::Cidrs(ranges), &[]);
     }
 

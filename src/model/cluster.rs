@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 
 use ahash::HashMap;
+use ipnet::IpNet;
 
 use super::stored::{PortLists, StoredService, StoredSlice};
 use super::{
@@ -119,7 +120,7 @@ impl Cluster {
     }
 
     /// All ranges that cluster IPs are allocated from, sorted and without duplicates.
-    pub fn service_cidrs(&self) -> Vec<(IpAddr, u8)> {
+    pub fn service_cidrs(&self) -> Vec<IpNet> {
         let objects = self.service_cidrs.values();
         let mut cidrs: Vec<_> = objects.flat_map(|m| m.object.cidrs.iter().copied()).collect();
         cidrs.sort_unstable();
@@ -454,7 +455,7 @@ mod tests {
     #[test]
     fn ranges_listed_by_two_objects_stay_until_both_are_gone() {
         let range = |object: &str| {
-            let cidrs = vec![(IpAddr::from([10, 96, 0, 0]), 12)];
+            let cidrs = vec!["10.96.0.0/12".parse().unwrap()];
             Event::ServiceCidr(Change::Is(ServiceCidr {
                 name: ObjectName::cluster_scoped(object),
                 cidrs,

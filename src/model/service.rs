@@ -6,6 +6,8 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 use super::{EndpointPort, ObjectName};
 
 /// A Service with at least one cluster IP.
@@ -24,8 +26,8 @@ pub struct Service {
     pub external_ips: Vec<IpAddr>,
     /// `status.loadBalancer.ingress[].ip` of mode VIP.
     pub load_balancer_ips: Vec<IpAddr>,
-    /// `spec.loadBalancerSourceRanges` as (network, prefix length).
-    pub source_ranges: Vec<(IpAddr, u8)>,
+    /// `spec.loadBalancerSourceRanges`, host bits zero.
+    pub source_ranges: Vec<IpNet>,
     /// `spec.internalTrafficPolicy`.
     pub internal_traffic_policy: TrafficPolicy,
     /// `spec.externalTrafficPolicy`, `Cluster` where the type gives it no meaning.

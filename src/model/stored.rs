@@ -8,6 +8,8 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 use super::choice::Hints;
 use super::{
     Conditions, Endpoint, EndpointPort, EndpointSlice, Interner, ObjectName, Service, ServicePort,
@@ -43,7 +45,7 @@ enum ClusterIps {
 struct Unusual {
     external_ips: Box<[IpAddr]>,
     load_balancer_ips: Box<[IpAddr]>,
-    source_ranges: Box<[(IpAddr, u8)]>,
+    source_ranges: Box<[IpNet]>,
     internal_traffic_policy: TrafficPolicy,
     external_traffic_policy: TrafficPolicy,
     session_affinity: Option<Duration>,
@@ -336,7 +338,7 @@ mod tests {
             cluster_ips: vec![plain.cluster_ips[0], ipv6],
             external_ips: vec![ipv6],
             load_balancer_ips: vec![IpAddr::from([192, 0, 2, 1])],
-            source_ranges: vec![(IpAddr::from([192, 0, 2, 0]), 24)],
+            source_ranges: vec!["192.0.2.0/24".parse().unwrap()],
             internal_traffic_policy: TrafficPolicy::Local,
             external_traffic_policy: TrafficPolicy::Local,
             session_affinity: Some(Duration::from_secs(60)),

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
@@ -150,14 +151,14 @@ fn addresses(status: &NodeStatus, findings: &mut Findings) -> Vec<IpAddr> {
     addresses
 }
 
-fn pod_cidrs(spec: &NodeSpec, findings: &mut Findings) -> Vec<(IpAddr, u8)> {
+fn pod_cidrs(spec: &NodeSpec, findings: &mut Findings) -> Vec<IpNet> {
     if spec.pod_cidrs.is_empty() && !spec.pod_cidr.is_empty() {
         return cidrs("spec.podCIDR", std::slice::from_ref(&spec.pod_cidr), findings);
     }
     cidrs("spec.podCIDRs", &spec.pod_cidrs, findings)
 }
 
-fn cidrs(field: &str, texts: &[String], findings: &mut Findings) -> Vec<(IpAddr, u8)> {
+fn cidrs(field: &str, texts: &[String], findings: &mut Findings) -> Vec<IpNet> {
     let mut cidrs = Vec::with_capacity(texts.len());
     for (i, text) in texts.iter().enumerate() {
         match parse_cidr(text) {

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
@@ -279,8 +280,8 @@ fn load_balancer_ips(status: &ServiceStatus, findings: &mut Findings) -> Vec<IpA
 }
 
 /// The ranges that restrict; a range of all addresses lifts the restriction of its family.
-fn source_ranges(spec: &ServiceSpec, findings: &mut Findings) -> Vec<(IpAddr, u8)> {
-    let mut ranges: Vec<(IpAddr, u8)> = Vec::new();
+fn source_ranges(spec: &ServiceSpec, findings: &mut Findings) -> Vec<IpNet> {
+    let mut ranges = Vec::new();
     for (i, text) in spec.load_balancer_source_ranges.iter().enumerate() {
         match parse_cidr(text.trim()) {
             Some(range) if !ranges.contains(&range) => ranges.push(range),
@@ -291,9 +292,9 @@ fn source_ranges(spec: &ServiceSpec, findings: &mut Findings) -> Vec<(IpAddr, u8
             ),
         }
     }
-    let open = ranges.iter().filter(|(_, length)| *length == 0);
-    let open: Vec<_> = open.map(|(network, _)| Family::of(*network)).collect();
-    ranges.retain(|(network, _)| !open.contains(&Family::of(*network)));
+    let open = ranges.iter().filter(|range| range.prefix_len() == 0);
+    let open: Vec<_> = open.map(|range| Family::of(range.addr())).collect();
+    ranges.retain(|range| !open.contains(&Family::of(range.addr())));
     ranges
 }
 
