@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use crate::conntrack::Cleaner;
 use crate::engine::{Blame, ClosedNodePorts, Engine, Step, read_back};
 use crate::kernel::{CommitError, Committed, Generation, Kernel, Writer, WriterGone};
-use crate::model::{Event, Problem};
+use crate::model::{Event, ObjectRef, Problem};
 use crate::nft::Transaction;
 use crate::observe::{self, Observe};
 use crate::schedule::{Input, Schedule, Task};
@@ -340,7 +340,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 tracing::warn!("Service {service}: {error}; reading the tables and trying again");
             }
             Blame::Excluded(service) => {
-                let (object, field) = (format!("Service {service}"), String::new());
+                let (object, field) = (ObjectRef::service(&service), String::new());
                 let message = format!("is left out until it changes: {error}");
                 self.report(&[Problem { object, field, message }]);
             }

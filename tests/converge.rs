@@ -426,7 +426,7 @@ fn a_service_that_the_kernel_refuses_is_left_out_and_named_and_the_others_work()
     engine.apply(three_services());
     let mut kernel = Picky(Fake::new());
     let problems = converge(&mut engine, &mut kernel, &mut Summary::default()).unwrap();
-    let named: Vec<_> = problems.iter().map(|problem| problem.object.as_str()).collect();
+    let named: Vec<_> = problems.iter().map(|problem| problem.object.to_string()).collect();
     assert_eq!(named, ["Service default/service1"]);
     let found = read_back(&mut kernel.0, engine.layouts()).unwrap();
     let keys = found.iter().flat_map(|found| found.fragments.keys());

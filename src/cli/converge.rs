@@ -5,7 +5,7 @@ use std::io;
 use super::summary::Summary;
 use crate::engine::{Blame, Engine, read_back};
 use crate::kernel::{CommitError, Kernel, ReadError};
-use crate::model::Problem;
+use crate::model::{ObjectRef, Problem};
 
 /// Why the kernel does not hold what is desired.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +68,7 @@ fn commit_all<K: Kernel>(
                         Blame::Nobody => return Err(error),
                         Blame::Suspected(_) => {}
                         Blame::Excluded(service) => problems.push(Problem {
-                            object: format!("Service {service}"),
+                            object: ObjectRef::service(&service),
                             field: String::new(),
                             message: format!("left out: {error}"),
                         }),

@@ -17,7 +17,8 @@ use super::sessions::{List, Owner, SessionTables};
 use super::{Fragment, Layouts, source_ranges};
 use crate::diff::Tracker;
 use crate::model::{
-    Problem, Protocol, Service, ServicePort, ServiceView, Target, TrafficPolicy, UsableEndpoints,
+    ObjectRef, Problem, Protocol, Service, ServicePort, ServiceView, Target, TrafficPolicy,
+    UsableEndpoints,
 };
 use crate::nft::Family;
 
@@ -416,7 +417,7 @@ fn frontend(address: IpAddr, port: &ServicePort) -> Key {
 /// What of a service port cannot be had.
 fn problem(service: &Service, port: &ServicePort, field: &str, message: &str) -> Problem {
     Problem {
-        object: format!("Service {}", service.name),
+        object: ObjectRef::service(&service.name),
         field: field.to_owned(),
         message: format!("port {}: {message}", port.port),
     }

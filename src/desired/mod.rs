@@ -46,7 +46,7 @@ use self::serving::Serving;
 use self::sessions::SessionTables;
 use self::timeouts::GrantedTimeouts;
 use crate::diff::{Lane, Tracker};
-use crate::model::{Cluster, EndpointChanges, ObjectName, Problem, Protocol};
+use crate::model::{Cluster, EndpointChanges, ObjectName, ObjectRef, Problem, Protocol};
 use crate::nft::Family;
 
 /// The layouts of both tables.
@@ -370,7 +370,7 @@ fn conflict(outcome: &Outcome, name: &ObjectName, key: &Key) -> Option<Problem> 
         Outcome::HeldBy(winner) | Outcome::YieldedTo(winner) => (name, winner),
     };
     Some(Problem {
-        object: format!("Service {loser}"),
+        object: ObjectRef::service(loser),
         field: String::new(),
         message: format!("{key} belongs to Service {winner}, which is older or first by name"),
     })

@@ -182,7 +182,7 @@ fn of_two_claims_the_older_wins_in_either_order_and_one_warning_is_given() {
         let (_, again) = settled.apply(slice_is(slice("young", &[(1, false)])));
         problems.extend(again);
         assert_eq!(problems.len(), 1, "{problems:?}");
-        assert_eq!(problems[0].object, "Service default/young");
+        assert_eq!(problems[0].object.to_string(), "Service default/young");
         let key = Key::Frontend {
             address: IpAddr::from([192, 0, 2, 1]),
             protocol: Protocol::Tcp,

@@ -19,7 +19,7 @@ mod usable;
 pub use cluster::{Cluster, ServiceView};
 pub use endpoint::{Conditions, Endpoint, EndpointPort, EndpointSlice, Zones};
 pub use endpoint_changes::EndpointChanges;
-pub use event::{Change, Event, Problem, Resource};
+pub use event::{Change, Event, ObjectRef, Problem, Resource};
 pub use interner::Interner;
 pub use name::ObjectName;
 pub use node::{Node, ServiceCidr};

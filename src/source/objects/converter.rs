@@ -8,7 +8,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::metadata::object_name;
 use super::{EndpointSlice, Node, Service, ServiceCidr, endpoint_slice, node, service};
-use crate::model::{self, Change, Interner, ObjectName, Problem, Protocol, Zones};
+use crate::model::{
+    self, Change, Interner, ObjectName, ObjectRef, Problem, Protocol, Resource, Zones,
+};
 
 /// Turns API objects into the model, for one node.
 ///
@@ -29,7 +31,7 @@ impl Converter {
 
     /// What a Service means; `Gone` for those that are not routed here.
     pub fn service(&mut self, object: &Service) -> (Change<model::Service>, Vec<Problem>) {
-        let mut findings = Findings::new("Service", &object.metadata);
+        let mut findings = Findings::new(Resource::Services, &object.metadata);
         let found = service::convert(object, self, &mut findings);
         findings.conclude(found)
     }
@@ -46,7 +48,7 @@ impl Converter {
 
     /// What a Node means.
     pub fn node(&mut self, object: &Node) -> (Change<model::Node>, Vec<Problem>) {
-        let mut findings = Findings::new("Node", &object.metadata);
+        let mut findings = Findings::new(Resource::Nodes, &object.metadata);
         let found = node::convert_node(object, self, &mut findings);
         findings.conclude(Some(found))
     }
@@ -56,7 +58,7 @@ impl Converter {
         &mut self,
         object: &ServiceCidr,
     ) -> (Change<model::ServiceCidr>, Vec<Problem>) {
-        let mut findings = Findings::new("ServiceCIDR", &object.metadata);
+        let mut findings = Findings::new(Resource::ServiceCidrs, &object.metadata);
         let found = node::convert_service_cidr(object, &mut findings);
         findings.conclude(Some(found))
     }
@@ -97,23 +99,21 @@ pub(super) const MAX_LABEL: usize = 63;
 /// What was found wrong with one object.
 #[derive(Debug)]
 pub(super) struct Findings {
-    kind: &'static str,
-    name: ObjectName,
+    object: ObjectRef,
     problems: Vec<Problem>,
     refused: bool,
 }
 
 impl Findings {
-    fn new(kind: &'static str, metadata: &ObjectMeta) -> Self {
+    fn new(resource: Resource, metadata: &ObjectMeta) -> Self {
         let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
         let parts = (namespace.unwrap_or_default(), name.unwrap_or_default());
-        Self::named(kind, object_name(metadata), parts)
+        Self::named(ObjectRef { resource, name: object_name(metadata) }, parts)
     }
 
-    /// Those of the object of that name, of which namespace and name are given apart too.
-    pub(super) fn named(kind: &'static str, whole: ObjectName, parts: (&str, &str)) -> Self {
-        let (namespace, name) = parts;
-        let mut findings = Self { kind, name: whole, problems: Vec::new(), refused: false };
+    /// Those of an object, of which namespace and name are given apart too.
+    pub(super) fn named(object: ObjectRef, (namespace, name): (&str, &str)) -> Self {
+        let mut findings = Self { object, problems: Vec::new(), refused: false };
         match name {
             "" => findings.refuse("metadata.name", "is missing"),
             name => findings.check_name("metadata.name", name, MAX_NAME),
@@ -135,7 +135,7 @@ impl Findings {
 
     /// The name of the object.
     pub(super) fn name(&self) -> ObjectName {
-        self.name.clone()
+        self.object.name.clone()
     }
 
     /// Leaves out the whole object because of this field.
@@ -146,8 +146,8 @@ impl Findings {
 
     /// Leaves out this entry only.
     pub(super) fn leave_out(&mut self, field: impl Display, message: impl Into<String>) {
-        let object = format!("{} {}", self.kind, self.name);
-        self.problems.push(Problem { object, field: field.to_string(), message: message.into() });
+        let (object, field) = (self.object.clone(), field.to_string());
+        self.problems.push(Problem { object, field, message: message.into() });
     }
 
     /// Reads a port that must be there: 1 to 65535, or the object is refused.
@@ -180,9 +180,9 @@ impl Findings {
     /// The answer: `None` means that the object is not for us.
     fn conclude<T>(self, found: Option<T>) -> (Change<T>, Vec<Problem>) {
         let change = match (self.refused, found) {
-            (true, _) => Change::Invalid(self.name),
+            (true, _) => Change::Invalid(self.object.name),
             (false, Some(value)) => Change::Is(value),
-            (false, None) => Change::Gone(self.name),
+            (false, None) => Change::Gone(self.object.name),
         };
         (change, self.problems)
     }

@@ -17,7 +17,7 @@ use super::metadata::{
 };
 use super::text::{Span, Text, Texts};
 use crate::family::Family;
-use crate::model::{self, Conditions, ObjectName};
+use crate::model::{self, Conditions, ObjectName, ObjectRef, Resource};
 
 /// An EndpointSlice, reduced while it is parsed.
 #[derive(Clone, Debug, Default)]
@@ -68,8 +68,8 @@ impl EndpointSlice {
     /// What is to be found wrong with it, beginning with its name.
     pub(super) fn findings(&mut self) -> Findings {
         let name = self.name_beside(self.name);
-        let (namespace, own) = (self.texts.at(self.namespace), self.texts.at(self.name));
-        Findings::named("EndpointSlice", name, (namespace, own))
+        let object = ObjectRef { resource: Resource::EndpointSlices, name };
+        Findings::named(object, (self.texts.at(self.namespace), self.texts.at(self.name)))
     }
 }
 

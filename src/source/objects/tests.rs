@@ -160,7 +160,7 @@ fn an_impossible_value_leaves_out_the_service_and_names_the_field() {
         let (change, problems) = service_with(spec.clone());
         assert_eq!(change, Change::Invalid(ObjectName::namespaced("default", "web")), "{spec}");
         assert_eq!(problems[0].field, field, "{spec}");
-        assert_eq!(problems[0].object, "Service default/web");
+        assert_eq!(problems[0].object.to_string(), "Service default/web");
     }
 }
 
