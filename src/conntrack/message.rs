@@ -10,7 +10,7 @@ use std::num::NonZeroU16;
 use super::flow::{Flow, StaleFlow};
 use crate::family::Family;
 use crate::model::{Protocol, Target};
-use crate::netlink::attr::{Attr, AttrWriter, Attrs};
+use crate::netlink::attr::{Attr, AttrWriter, Attrs, NLA_F_NESTED};
 use crate::netlink::message::{self, ACK, DUMP, Header, REQUEST, TooLong};
 
 const NFNL_SUBSYS_CTNETLINK: u16 = 1 << 8;
@@ -60,6 +60,7 @@ pub(super) enum Filter {
 pub(super) struct Entry {
     /// Where it was sent and who answers.
     pub(super) flow: Flow,
+    /// The original tuple's attributes, as the kernel wrote them.
     original: Vec<u8>,
     id: Option<u32>,
     zone: Option<u16>,
@@ -107,11 +108,7 @@ pub(super) fn delete(
     message::append(out, header, |out| {
         nfgenmsg(out, Family::of(entry.flow.sent_to.address));
         let mut w = AttrWriter::new(out);
-        w.nest(CTA_TUPLE_ORIG, |w| {
-            for attr in Attrs::new(&entry.original).flatten() {
-                w.bytes(nested_if_tuple(attr.kind), attr.payload);
-            }
-        });
+        w.bytes(CTA_TUPLE_ORIG | NLA_F_NESTED, &entry.original);
         if let Some(id) = entry.id {
             w.be32(CTA_ID, id);
         }
@@ -200,14 +197,6 @@ fn tuple(
 /// With version 0 the kernel deletes from both families (`ctnetlink_del_conntrack`).
 fn nfgenmsg(out: &mut Vec<u8>, family: Family) {
     out.extend_from_slice(&[family.number(), 1, 0, 0]);
-}
-
-fn nested_if_tuple(kind: u16) -> u16 {
-    const NLA_F_NESTED: u16 = 1 << 15;
-    match kind {
-        CTA_TUPLE_IP | CTA_TUPLE_PROTO => kind | NLA_F_NESTED,
-        other => other,
-    }
 }
 
 impl Entry {
