@@ -39,8 +39,7 @@ fn model(bencher: Bencher<'_, '_>, endpoints: u32) {
     for event in [cluster::service(7), cluster::slice(7, 0..endpoints)] {
         known.apply(event, &mut Touched::default());
     }
-    let name = known.service_names().next().unwrap().clone();
-    let view = known.service(&name).unwrap();
+    let view = known.service(&cluster::service_name(7)).unwrap();
     let port: &ServicePort = &view.service.ports[0];
     bencher.bench_local(|| view.usable_endpoints(port, Family::Ip));
 }

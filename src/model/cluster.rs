@@ -109,11 +109,6 @@ impl Cluster {
         self.services.get(name)?.service.as_ref()?.object.plainly_served_ports()
     }
 
-    /// Names of all routed services, in no order.
-    pub fn service_names(&self) -> impl Iterator<Item = &ObjectName> {
-        self.services.iter().filter(|(_, entry)| entry.service.is_some()).map(|(name, _)| name)
-    }
-
     /// This node's object, if it is known.
     pub fn node(&self) -> Option<&Node> {
         self.node.as_ref().map(|marked| &marked.object)

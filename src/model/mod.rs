@@ -8,6 +8,7 @@ mod cluster;
 mod endpoint;
 mod endpoint_changes;
 mod event;
+mod hints;
 mod interner;
 mod name;
 mod node;

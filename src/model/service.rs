@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::{EndpointPort, ObjectName};
+use super::ObjectName;
 
 /// A Service with at least one cluster IP.
 ///
@@ -76,14 +76,6 @@ impl ServicePort {
     /// A port of TCP, without node port.
     pub fn tcp(name: &str, port: NonZeroU16) -> Self {
         Self { name: name.into(), protocol: Protocol::Tcp, port, node_port: None }
-    }
-
-    /// Those of a slice's ports that serve it.
-    pub fn among<'a>(
-        &self,
-        ports: &'a [EndpointPort],
-    ) -> impl Iterator<Item = &'a EndpointPort> + Clone {
-        ports.iter().filter(|port| port.name == self.name && port.protocol == self.protocol)
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::choice::Hints;
+use super::hints::Hints;
 use super::{
     Conditions, Endpoint, EndpointPort, EndpointSlice, Interner, ObjectName, Service, ServicePort,
     TrafficPolicy, Zones,

@@ -112,7 +112,8 @@ fn relevant<'a>(
 ) -> impl Iterator<Item = (&'a StoredSlice, NonZeroU16)> + Clone {
     let slices = slices.iter().filter(move |slice| slice.is_of(family));
     slices.flat_map(move |slice| {
-        port.among(&slice.ports).map(move |slice_port| (slice, slice_port.port))
+        let serving = slice.ports.iter().filter(move |it| it.serves(port));
+        serving.map(move |slice_port| (slice, slice_port.port))
     })
 }
 
