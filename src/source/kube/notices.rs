@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::pace::Pace;
 use super::{ApiServer, SourceError, load_client};
 use crate::model::{Problem, Resource};
-use crate::source::objects::{EndpointSlice, Node, Service, ServiceCidr};
+use crate::source::objects::{EndpointSlice, MAX_NAME, Node, Service, ServiceCidr};
 
 /// Events that may be written without waiting, after a quiet time.
 const BURST: u32 = 20;
@@ -32,9 +32,6 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 /// The longest `note` (`ValidateEvent` in pkg/apis/core/validation/events.go), in bytes.
 const MAX_NOTE: usize = 1024;
-
-/// The longest name of an object, in bytes.
-const MAX_NAME: usize = 253;
 
 /// Who writes the events.
 const CONTROLLER: &str = "deltaproxy";

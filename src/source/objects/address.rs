@@ -8,13 +8,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use ipnet::IpNet;
 
 /// Reads an address; `None` if it is not one. Zones (`fe80::1%eth0`) are not addresses here.
-pub fn parse_ip(text: &str) -> Option<IpAddr> {
+pub(super) fn parse_ip(text: &str) -> Option<IpAddr> {
     let strict = text.parse::<IpAddr>().ok();
     strict.or_else(|| parse_sloppy(text)).map(|address| address.to_canonical())
 }
 
 /// Reads `address/length`, host bits set to zero.
-pub fn parse_cidr(text: &str) -> Option<IpNet> {
+pub(super) fn parse_cidr(text: &str) -> Option<IpNet> {
     let (address, length) = text.split_once('/')?;
     // `str::parse` would also take `+8`.
     let length = length.parse().ok().filter(|_| !length.starts_with('+'))?;

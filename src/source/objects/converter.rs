@@ -1,11 +1,14 @@
 //! Turns API objects into the model, beside the list of what could not be used.
 
 use std::fmt::Display;
+use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::address::{parse_cidr, parse_ip};
 use super::metadata::object_name;
 use super::{EndpointSlice, Node, Service, ServiceCidr, endpoint_slice, node, service};
 use crate::model::{
@@ -91,8 +94,13 @@ impl Converter {
 /// More different lists than real clusters have; past it sharing starts anew.
 const MAX_ZONE_LISTS: usize = 64;
 
-/// The longest name of an object (RFC 1123 subdomain).
-const MAX_NAME: usize = 253;
+/// Adds `found`, unless the list holds it.
+pub(super) fn add_new<T: PartialEq>(found: Option<T>, list: &mut Vec<T>) {
+    list.extend(found.filter(|new| !list.contains(new)));
+}
+
+/// The longest name of an object (RFC 1123 subdomain), in bytes.
+pub(in crate::source) const MAX_NAME: usize = 253;
 /// The longest name of a namespace or port (RFC 1123 label).
 pub(super) const MAX_LABEL: usize = 63;
 
@@ -148,6 +156,29 @@ impl Findings {
     pub(super) fn leave_out(&mut self, field: impl Display, message: impl Into<String>) {
         let (object, field) = (self.object.clone(), field.to_string());
         self.problems.push(Problem { object, field, message: message.into() });
+    }
+
+    /// Reads an address, or leaves out the entry.
+    pub(super) fn ip(&mut self, field: impl Display, text: &str) -> Option<IpAddr> {
+        let address = parse_ip(text);
+        if address.is_none() {
+            self.leave_out(field, format!("\"{text}\" is not an IP address"));
+        }
+        address
+    }
+
+    /// Reads a range, or leaves out the entry.
+    pub(super) fn range(
+        &mut self,
+        field: impl Display,
+        text: &str,
+        example: &str,
+    ) -> Option<IpNet> {
+        let range = parse_cidr(text);
+        if range.is_none() {
+            self.leave_out(field, format!("\"{text}\" is not a CIDR such as {example}"));
+        }
+        range
     }
 
     /// Reads a port that must be there: 1 to 65535, or the object is refused.

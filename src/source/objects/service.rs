@@ -7,8 +7,8 @@ use ipnet::IpNet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
-use super::address::{parse_cidr, parse_ip};
-use super::converter::{Converter, Findings, MAX_LABEL};
+use super::address::parse_ip;
+use super::converter::{Converter, Findings, MAX_LABEL, add_new};
 use super::metadata::{
     SERVICE_PROXY_NAME, created, label, null_is_absent, object, object_name, objects, slim,
 };
@@ -246,15 +246,9 @@ fn add_cluster_ip(
 fn external_ips(spec: &ServiceSpec, findings: &mut Findings) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
     for (i, text) in spec.external_ips.iter().enumerate() {
-        match parse_ip(text) {
-            Some(address) if !addresses.contains(&address) => addresses.push(address),
-            Some(_) => {}
-            // Blank entries come from templates; kube-proxy passes over them in silence too.
-            None if text.trim().is_empty() => {}
-            None => findings.leave_out(
-                format_args!("spec.externalIPs[{i}]"),
-                format!("\"{text}\" is not an IP address"),
-            ),
+        // Blank entries come from templates; kube-proxy passes over them in silence too.
+        if !text.trim().is_empty() {
+            add_new(findings.ip(format_args!("spec.externalIPs[{i}]"), text), &mut addresses);
         }
     }
     addresses
@@ -264,16 +258,9 @@ fn load_balancer_ips(status: &ServiceStatus, findings: &mut Findings) -> Vec<IpA
     let mut addresses = Vec::new();
     for (i, ingress) in status.load_balancer.ingress.iter().enumerate() {
         let by_address = matches!(ingress.ip_mode.as_deref(), None | Some("VIP"));
-        if ingress.ip.is_empty() || !by_address {
-            continue;
-        }
-        match parse_ip(&ingress.ip) {
-            Some(address) if !addresses.contains(&address) => addresses.push(address),
-            Some(_) => {}
-            None => findings.leave_out(
-                format_args!("status.loadBalancer.ingress[{i}].ip"),
-                format!("\"{}\" is not an IP address", ingress.ip),
-            ),
+        if by_address && !ingress.ip.is_empty() {
+            let field = format!("status.loadBalancer.ingress[{i}].ip");
+            add_new(findings.ip(field, &ingress.ip), &mut addresses);
         }
     }
     addresses
@@ -283,14 +270,8 @@ fn load_balancer_ips(status: &ServiceStatus, findings: &mut Findings) -> Vec<IpA
 fn source_ranges(spec: &ServiceSpec, findings: &mut Findings) -> Vec<IpNet> {
     let mut ranges = Vec::new();
     for (i, text) in spec.load_balancer_source_ranges.iter().enumerate() {
-        match parse_cidr(text.trim()) {
-            Some(range) if !ranges.contains(&range) => ranges.push(range),
-            Some(_) => {}
-            None => findings.leave_out(
-                format_args!("spec.loadBalancerSourceRanges[{i}]"),
-                format!("\"{text}\" is not a CIDR such as 192.0.2.0/24"),
-            ),
-        }
+        let field = format_args!("spec.loadBalancerSourceRanges[{i}]");
+        add_new(findings.range(field, text.trim(), "192.0.2.0/24"), &mut ranges);
     }
     let open = ranges.iter().filter(|range| range.prefix_len() == 0);
     let open: Vec<_> = open.map(|range| Family::of(range.addr())).collect();
