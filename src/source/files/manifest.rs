@@ -46,17 +46,14 @@ pub(super) fn parse(
     text: &[u8],
     converter: &mut Converter,
 ) -> Result<Contents, Box<FileProblem>> {
-    let whole = |line, message| {
-        let (object, field) = (String::new(), String::new());
-        Box::new(FileProblem { file: file.to_owned(), line, object, field, message })
-    };
+    let whole = |line, message| Box::new(FileProblem::of_file(file, Some(line), message));
     let text = std::str::from_utf8(text).map_err(|error| {
         let (valid, _) = text.split_at(error.valid_up_to());
         let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
-        whole(Some(line), "is not UTF-8 text".to_owned())
+        whole(line, "is not UTF-8 text".to_owned())
     })?;
     let documents = yaml::parse(text).map_err(|SyntaxError { line, column, message }| {
-        whole(Some(line), format!("does not parse at column {column}: {message}"))
+        whole(line, format!("does not parse at column {column}: {message}"))
     })?;
     let mut contents = Contents::default();
     for document in &documents {

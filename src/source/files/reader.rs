@@ -80,7 +80,7 @@ impl ManifestReader {
         if scan.too_many {
             let message =
                 format!("holds more than {MAX_FILES} manifest files: others are not read");
-            update.problems.push(whole_file(path, message));
+            update.problems.push(FileProblem::of_file(path, None, message));
         }
         Ok(update)
     }
@@ -110,7 +110,8 @@ impl ManifestReader {
         match bytes {
             Err(error) => {
                 state.fingerprint = None;
-                state.problems = vec![whole_file(file, format!("cannot be read: {error}"))];
+                state.problems =
+                    vec![FileProblem::of_file(file, None, format!("cannot be read: {error}"))];
             }
             Ok(bytes) => {
                 let fingerprint = Some(self.hasher.hash_one(&bytes));
@@ -189,11 +190,6 @@ fn duplicate(file: &Path, statement: &Statement, (first, line): (&Path, usize)) 
         field: String::new(),
         message: format!("is already in {}:{line}, which counts", first.display()),
     }
-}
-
-fn whole_file(file: &Path, message: String) -> FileProblem {
-    let (object, field) = (String::new(), String::new());
-    FileProblem { file: file.to_owned(), line: None, object, field, message }
 }
 
 #[cfg(test)]
