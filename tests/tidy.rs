@@ -13,7 +13,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("diff", &[]),
     ("schedule", &[]),
     ("model", &["family"]),
-    ("observe", &[]),
+    ("observe", &["family"]),
     ("nft", &["family", "netlink"]),
     ("source", &["family", "yaml", "model"]),
     ("config", &["family", "yaml"]),
