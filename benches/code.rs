@@ -10,6 +10,7 @@ mod cluster;
 use std::time::Duration;
 
 use deltaproxy::engine::Engine;
+use deltaproxy::family::Family;
 use deltaproxy::model::{Cluster, Event, Resource, ServicePort, Touched};
 use deltaproxy::nft::{Acknowledge, Batch, Transaction, decode_elements};
 use deltaproxy::source::kube::Line;
@@ -40,10 +41,9 @@ fn model(bencher: Bencher<'_, '_>, endpoints: u32) {
     for event in [cluster::service(7), cluster::slice(7, 0..endpoints)] {
         known.apply(event, &mut Touched::default());
     }
-    let name = known.service_names().next().unwrap().clone();
-    let view = known.service(&name).unwrap();
+    let view = known.service(&cluster::service_name(7)).unwrap();
     let port: &ServicePort = &view.service.ports[0];
-    bencher.bench_local(|| view.usable_endpoints(port, true));
+    bencher.bench_local(|| view.usable_endpoints(port, Family::Ip));
 }
 
 /// From the event to the transaction and from its commit to the installed state, without encoding:

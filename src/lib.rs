@@ -33,6 +33,7 @@ pub mod conntrack;
 pub mod desired;
 pub mod diff;
 pub mod engine;
+pub mod family;
 pub mod kernel;
 pub mod model;
 pub mod netlink;

@@ -83,12 +83,12 @@ impl Piece {
     /// Adds an element of a set.
     pub fn add_element(&mut self, family: Family, set: SetId, element: Element) {
         self.elements += 1;
-        self.tables[family as usize][set as usize].added.push(element);
+        self.tables[family.index()][set as usize].added.push(element);
     }
 
     /// Deletes an element, which may have been added to this piece.
     pub fn delete(&mut self, family: Family, element: &TableElement<'_>) {
-        let changes = &mut self.tables[family as usize][element.set() as usize];
+        let changes = &mut self.tables[family.index()][element.set() as usize];
         let element = element.to_key();
         if changes.take_added(&element) {
             self.elements -= 1;

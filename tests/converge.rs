@@ -67,7 +67,7 @@ prop_compose! {
             session_affinity: affinity.map(Duration::from_secs),
             external_ips: external.iter().map(|n| external_ip(*n)).collect(),
             load_balancer_ips: vec![IpAddr::from([192, 0, 2, 1])],
-            source_ranges: ranges.iter().map(|n| (IpAddr::from([198, 51, 100, *n]), 24)).collect(),
+            source_ranges: ranges.iter().map(|n| format!("198.51.100.{n}/24").parse().unwrap()).collect(),
             internal_traffic_policy: policy(policies.0),
             external_traffic_policy: policy(policies.1),
             ports: vec![ServicePort { node_port: node_port.map(|n| port(30_000 + n)), ..ServicePort::tcp("http", port(80)) }],
@@ -424,7 +424,7 @@ fn a_service_that_the_kernel_refuses_is_left_out_and_named_and_the_others_work()
     let mut kernel = Picky(Fake::new());
     converge(&mut engine, &mut kernel, &mut |_, _| ()).unwrap();
     let problems = engine.take_problems();
-    let named: Vec<_> = problems.iter().map(|problem| problem.object.as_str()).collect();
+    let named: Vec<_> = problems.iter().map(|problem| problem.object.to_string()).collect();
     assert_eq!(named, ["Service default/service1"]);
     assert_eq!(elements(&kernel.0, Family::Ip, SetId::Services).len(), 2);
 }

@@ -85,7 +85,7 @@ pub(crate) fn endpoint_address(service: u32, i: u32) -> Ipv4Addr {
     Ipv4Addr::from(0x0b00_0000 + service * 8 + i)
 }
 
-fn service_name(number: u32) -> ObjectName {
+pub(crate) fn service_name(number: u32) -> ObjectName {
     ObjectName::namespaced("bench", &format!("service-{number}"))
 }
 

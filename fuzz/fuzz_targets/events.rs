@@ -16,6 +16,7 @@ use deltaproxy::model::{
     Resource, Service, ServiceCidr, ServicePort, TrafficPolicy,
 };
 use deltaproxy::nft::TableFlags;
+use ipnet::IpNet;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 
@@ -220,18 +221,8 @@ fn address_of(ipv6: bool, input: &mut Unstructured<'_>) -> Result<IpAddr> {
 }
 
 /// A network with its host bits zero.
-fn range(input: &mut Unstructured<'_>) -> Result<(IpAddr, u8)> {
-    let ip = address(input)?;
-    Ok(match ip {
-        IpAddr::V4(ip) => {
-            let length = input.int_in_range(0..=32)?;
-            let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
-            (Ipv4Addr::from_bits(ip.to_bits() & mask).into(), length)
-        }
-        IpAddr::V6(ip) => {
-            let length = input.int_in_range(0..=128)?;
-            let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
-            (Ipv6Addr::from_bits(ip.to_bits() & mask).into(), length)
-        }
-    })
+fn range(input: &mut Unstructured<'_>) -> Result<IpNet> {
+    let host = IpNet::from(address(input)?);
+    let length = input.int_in_range(0..=host.max_prefix_len())?;
+    Ok(IpNet::new(host.addr(), length).unwrap_or(host).trunc())
 }

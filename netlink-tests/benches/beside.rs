@@ -124,7 +124,7 @@ fn service(number: u32) -> Event {
     if number.is_multiple_of(UNUSUAL_EACH) {
         service.load_balancer_ips = vec![Ipv4Addr::from(0xc612_0000 + number).into()];
         let ranges = [0xc000_0200_u32, 0xc633_6400, 0xcb00_7100].map(Ipv4Addr::from);
-        service.source_ranges = ranges.map(|first| (first.into(), 24)).into();
+        service.source_ranges = ranges.map(|first| format!("{first}/24").parse().unwrap()).into();
     }
     Event::Service(Change::Is(service))
 }

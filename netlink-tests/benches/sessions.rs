@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use deltaproxy::config::Routing;
 use deltaproxy::engine::{Engine, commit_all};
-use deltaproxy::kernel::{Kernel, Nftables};
+use deltaproxy::kernel::Nftables;
 use deltaproxy::model::{
     Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Protocol, Resource, Service,
     ServicePort,

@@ -329,7 +329,8 @@ async fn an_object_of_the_wrong_shape_is_left_out_and_its_neighbours_are_not() {
         source.until_services(&["default/a", "default/z"]).await;
         let names_it = |report: &Report| match report {
             Report::Object(problem) => {
-                problem.object == "Service default/bad" && problem.field == "spec.ports[0].port"
+                problem.object.to_string() == "Service default/bad"
+                    && problem.field == "spec.ports[0].port"
             }
             _ => false,
         };

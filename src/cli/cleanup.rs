@@ -22,7 +22,7 @@ pub fn cleanup() -> Result<(), Failure> {
 pub(super) fn remove() -> Result<Transaction, Failure> {
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     let mut transaction = Transaction::default();
-    for family in [Family::Ip, Family::Ip6] {
+    for family in Family::ALL {
         let table = TableRef { family, name: TABLE.into() };
         if kernel.read_table(&table).map_err(Failure::new)?.is_some() {
             transaction.operations.push(Operation::DeleteTable(table));

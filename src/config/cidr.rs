@@ -1,20 +1,15 @@
 //! Address ranges as settings: the cluster's pod ranges, and the addresses that serve NodePorts.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// A range of addresses: its first address, host bits zero, and its prefix length in bits.
-pub type Cidr = (IpAddr, u8);
+use ipnet::IpNet;
+
+use crate::family::Family;
 
 /// The cluster's pod ranges: at most one of each family.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ClusterCidrs {
-    /// The IPv4 range.
-    pub v4: Option<Cidr>,
-    /// The IPv6 range.
-    pub v6: Option<Cidr>,
-}
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterCidrs(Vec<IpNet>);
 
 /// Which of the node's addresses serve NodePorts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +18,7 @@ pub enum NodePortAddresses {
     Primary,
     /// The local addresses inside these ranges, of which there is at least one. Length 0 is every
     /// local address of the family.
-    Cidrs(Vec<Cidr>),
+    Cidrs(Vec<IpNet>),
 }
 
 /// Why a text is not a list of address ranges.
@@ -33,8 +28,8 @@ pub enum CidrError {
     #[error("{0:?} is not an address range such as 10.244.0.0/16 or fd00:10::/64")]
     NotACidr(String),
     /// The list has two ranges of one family where one is possible.
-    #[error("{0:?} has two {1} ranges; expected at most one of each family")]
-    TwoOfAFamily(String, &'static str),
+    #[error("{0:?} has two {family} ranges; expected at most one of each family", family = .1.name())]
+    TwoOfAFamily(String, Family),
     /// `primary` stands beside ranges.
     #[error("{0:?}: expected either \"primary\" alone or address ranges")]
     PrimaryAndOthers(String),
@@ -51,15 +46,20 @@ impl FromStr for ClusterCidrs {
         }
         for entry in text.split(',') {
             let cidr = parse(entry)?;
-            let (slot, family) = match cidr.0 {
-                IpAddr::V4(_) => (&mut cidrs.v4, "IPv4"),
-                IpAddr::V6(_) => (&mut cidrs.v6, "IPv6"),
-            };
-            if slot.replace(cidr).is_some() {
+            let family = Family::of(cidr.addr());
+            if cidrs.of(family).is_some() {
                 return Err(CidrError::TwoOfAFamily(text.to_owned(), family));
             }
+            cidrs.0.push(cidr);
         }
         Ok(cidrs)
+    }
+}
+
+impl ClusterCidrs {
+    /// The range of one family.
+    pub fn of(&self, family: Family) -> Option<IpNet> {
+        self.0.iter().copied().find(|range| Family::of(range.addr()) == family)
     }
 }
 
@@ -98,8 +98,8 @@ impl fmt::Display for NodePortAddresses {
         match self {
             Self::Primary => f.write_str(PRIMARY),
             Self::Cidrs(cidrs) => {
-                for (i, (address, length)) in cidrs.iter().enumerate() {
-                    write!(f, "{}{address}/{length}", if i == 0 { "" } else { "," })?;
+                for (i, range) in cidrs.iter().enumerate() {
+                    write!(f, "{}{range}", if i == 0 { "" } else { "," })?;
                 }
                 Ok(())
             }
@@ -107,29 +107,9 @@ impl fmt::Display for NodePortAddresses {
     }
 }
 
-fn parse(text: &str) -> Result<Cidr, CidrError> {
-    cidr(text.trim()).ok_or_else(|| CidrError::NotACidr(text.to_owned()))
-}
-
-fn cidr(text: &str) -> Option<Cidr> {
-    let (address, length) = text.split_once('/')?;
-    if !length.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    let length: u8 = length.parse().ok()?;
-    let network = match address.parse().ok()? {
-        IpAddr::V4(address) => {
-            let host = 32_u32.checked_sub(length.into())?;
-            let mask = u32::MAX.checked_shl(host).unwrap_or(0);
-            Ipv4Addr::from(u32::from(address) & mask).into()
-        }
-        IpAddr::V6(address) => {
-            let host = 128_u32.checked_sub(length.into())?;
-            let mask = u128::MAX.checked_shl(host).unwrap_or(0);
-            Ipv6Addr::from(u128::from(address) & mask).into()
-        }
-    };
-    Some((network, length))
+fn parse(text: &str) -> Result<IpNet, CidrError> {
+    let range: Result<IpNet, _> = text.trim().parse();
+    range.map(|range| range.trunc()).map_err(|_| CidrError::NotACidr(text.to_owned()))
 }
 
 const PRIMARY: &str = "primary";
@@ -138,16 +118,17 @@ const PRIMARY: &str = "primary";
 mod tests {
     use super::*;
 
-    fn range(address: &str, length: u8) -> Cidr {
-        (address.parse().unwrap(), length)
+    fn range(text: &str) -> IpNet {
+        text.parse().unwrap()
     }
 
     #[test]
     fn cluster_ranges_are_one_of_each_family_in_any_order() {
-        let both =
-            ClusterCidrs { v4: Some(range("10.244.0.0", 16)), v6: Some(range("fd00:10::", 64)) };
-        assert_eq!("10.244.0.0/16,fd00:10::/64".parse(), Ok(both));
-        assert_eq!("fd00:10::1/64, 10.244.3.4/16".parse(), Ok(both));
+        for text in ["10.244.0.0/16,fd00:10::/64", "fd00:10::1/64, 10.244.3.4/16"] {
+            let cidrs: ClusterCidrs = text.parse().unwrap();
+            assert_eq!(cidrs.of(Family::Ip), Some(range("10.244.0.0/16")));
+            assert_eq!(cidrs.of(Family::Ip6), Some(range("fd00:10::/64")));
+        }
         assert_eq!("".parse(), Ok(ClusterCidrs::default()));
         assert_eq!(
             "10.0.0.0/8,11.0.0.0/8".parse::<ClusterCidrs>().unwrap_err().to_string(),
@@ -166,7 +147,7 @@ mod tests {
 
     #[test]
     fn node_port_addresses_are_primary_or_ranges() {
-        let ranges = NodePortAddresses::Cidrs(vec![range("0.0.0.0", 0), range("::", 0)]);
+        let ranges = NodePortAddresses::Cidrs(vec![range("0.0.0.0/0"), range("::/0")]);
         for (text, expected) in [
             ("", Some(NodePortAddresses::Primary)),
             ("primary", Some(NodePortAddresses::Primary)),

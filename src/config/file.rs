@@ -15,7 +15,7 @@ use super::fields::{self, Type};
 use super::local::DetectLocalMode;
 use super::{
     ConfigError, FeatureGates, InterfaceName, LocalDetection, NodePortAddresses, Routing, address,
-    duration, read,
+    duration,
 };
 
 /// What the file says that has no effect.
@@ -63,7 +63,8 @@ pub(super) struct File {
 impl File {
     /// Reads the file at `path`.
     pub(super) fn read(path: &Path) -> Result<Self, ConfigError> {
-        Self::parse(path, &read(path)?)
+        let unreadable = |source| ConfigError::Read { path: path.to_owned(), source };
+        Self::parse(path, &std::fs::read_to_string(path).map_err(unreadable)?)
     }
 
     /// Reads `text`; errors name it `path`.

@@ -206,7 +206,7 @@ impl NodeFlags {
         };
         Ok(match mode {
             DetectLocalMode::ClusterCidr => {
-                LocalDetection::ClusterCidr(self.cluster_cidr.unwrap_or_default())
+                LocalDetection::ClusterCidr(self.cluster_cidr.clone().unwrap_or_default())
             }
             DetectLocalMode::NodeCidr => LocalDetection::NodeCidr,
             DetectLocalMode::BridgeInterface => LocalDetection::BridgeInterface(needed(

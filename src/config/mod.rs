@@ -13,13 +13,13 @@ mod gates;
 pub mod local;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use self::local::DetectLocalMode;
 use crate::yaml::SyntaxError;
 
-pub use cidr::{Cidr, ClusterCidrs, NodePortAddresses};
+pub use cidr::{ClusterCidrs, NodePortAddresses};
 pub use file::Notes;
 pub use gates::{FeatureGates, GateError};
 pub use local::{InterfaceName, LocalDetection};
@@ -155,11 +155,6 @@ fn node_name(wanted: Option<&str>) -> Result<String, ConfigError> {
 fn trimmed(name: &str) -> Option<String> {
     let name = name.trim().to_lowercase();
     (!name.is_empty()).then_some(name)
-}
-
-fn read(path: &Path) -> Result<String, ConfigError> {
-    std::fs::read_to_string(path)
-        .map_err(|source| ConfigError::Read { path: path.to_owned(), source })
 }
 
 /// kube-proxy's mark is 0x4000.

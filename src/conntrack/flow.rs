@@ -6,6 +6,7 @@ use std::num::NonZeroU16;
 
 use ahash::HashSet;
 
+use crate::family::Family;
 use crate::model::Target;
 
 /// UDP flows whose entries are to be deleted.
@@ -38,12 +39,12 @@ impl StaleFlow {
         Self::Between { frontend, endpoint: frontend }
     }
 
-    /// Whether it is about IPv4.
-    pub fn is_ipv4(&self) -> bool {
+    /// The family of its addresses.
+    pub fn family(&self) -> Family {
         match self {
             Self::To(target)
             | Self::Between { frontend: target, .. }
-            | Self::ThroughPort { endpoint: target, .. } => target.address.is_ipv4(),
+            | Self::ThroughPort { endpoint: target, .. } => Family::of(target.address),
         }
     }
 

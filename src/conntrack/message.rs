@@ -8,8 +8,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU16;
 
 use super::flow::{Flow, StaleFlow};
+use crate::family::Family;
 use crate::model::{Protocol, Target};
-use crate::netlink::attr::{Attr, AttrWriter, Attrs};
+use crate::netlink::attr::{Attr, AttrWriter, Attrs, NLA_F_NESTED};
 use crate::netlink::message::{self, ACK, DUMP, Header, REQUEST, TooLong};
 
 const NFNL_SUBSYS_CTNETLINK: u16 = 1 << 8;
@@ -44,19 +45,14 @@ const FILTER_PROTO_DST_PORT: u32 = 1 << 5;
 
 /// Length of `struct nfgenmsg` in bytes.
 const NFGENMSG: usize = 4;
-const AF_INET: u8 = 2;
-const AF_INET6: u8 = 10;
 
 /// Which entries a request is about: only UDP, of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filter {
     /// These.
     Stale(StaleFlow),
-    /// All, of IPv4 or else of IPv6.
-    All {
-        /// Whether of IPv4.
-        ipv4: bool,
-    },
+    /// All.
+    All(Family),
 }
 
 /// One entry of a dump, with what it takes to delete it and no later one of the same addresses.
@@ -64,6 +60,7 @@ pub(super) enum Filter {
 pub(super) struct Entry {
     /// Where it was sent and who answers.
     pub(super) flow: Flow,
+    /// The original tuple's attributes, as the kernel wrote them.
     original: Vec<u8>,
     id: Option<u32>,
     zone: Option<u16>,
@@ -109,13 +106,9 @@ pub(super) fn delete(
 ) -> Result<(), TooLong> {
     let header = Header { kind: IPCTNL_MSG_CT_DELETE, flags: last.flags(), sequence };
     message::append(out, header, |out| {
-        nfgenmsg(out, entry.flow.sent_to.address.is_ipv4());
+        nfgenmsg(out, Family::of(entry.flow.sent_to.address));
         let mut w = AttrWriter::new(out);
-        w.nest(CTA_TUPLE_ORIG, |w| {
-            for attr in Attrs::new(&entry.original).flatten() {
-                w.bytes(nested_if_tuple(attr.kind), attr.payload);
-            }
-        });
+        w.bytes(CTA_TUPLE_ORIG | NLA_F_NESTED, &entry.original);
         if let Some(id) = entry.id {
             w.be32(CTA_ID, id);
         }
@@ -127,15 +120,15 @@ pub(super) fn delete(
 
 impl Filter {
     fn write(&self, out: &mut Vec<u8>) {
-        let ipv4 = match self {
-            Self::Stale(flow) => flow.is_ipv4(),
-            Self::All { ipv4 } => *ipv4,
+        let family = match self {
+            Self::Stale(flow) => flow.family(),
+            Self::All(family) => *family,
         };
-        nfgenmsg(out, ipv4);
+        nfgenmsg(out, family);
         let mut w = AttrWriter::new(out);
         let (address, port, endpoint) = match self {
             Self::Stale(flow) => (flow.address(), Some(flow.port()), flow.endpoint()),
-            Self::All { .. } => (None, None, None),
+            Self::All(_) => (None, None, None),
         };
         // `ctnetlink_filter_match_tuple` compares IPv6 addresses the wrong way round (seen on
         // 6.18): what has the address does not pass, and what has another does.
@@ -202,17 +195,8 @@ fn tuple(
 }
 
 /// With version 0 the kernel deletes from both families (`ctnetlink_del_conntrack`).
-fn nfgenmsg(out: &mut Vec<u8>, ipv4: bool) {
-    let family = if ipv4 { AF_INET } else { AF_INET6 };
-    out.extend_from_slice(&[family, 1, 0, 0]);
-}
-
-fn nested_if_tuple(kind: u16) -> u16 {
-    const NLA_F_NESTED: u16 = 1 << 15;
-    match kind {
-        CTA_TUPLE_IP | CTA_TUPLE_PROTO => kind | NLA_F_NESTED,
-        other => other,
-    }
+fn nfgenmsg(out: &mut Vec<u8>, family: Family) {
+    out.extend_from_slice(&[family.number(), 1, 0, 0]);
 }
 
 impl Entry {
@@ -306,7 +290,7 @@ mod tests {
     #[test]
     fn what_is_no_udp_entry_is_passed_over() {
         let entry = |protocol: u8| {
-            let mut out = vec![AF_INET, 0, 0, 0];
+            let mut out = vec![Family::Ip.number(), 0, 0, 0];
             let mut w = AttrWriter::new(&mut out);
             for kind in [CTA_TUPLE_ORIG, CTA_TUPLE_REPLY] {
                 w.nest(kind, |w| {

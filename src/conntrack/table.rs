@@ -7,6 +7,7 @@ use nix::errno::Errno;
 
 use super::flow::StaleFlow;
 use super::message::{self, Entry, Filter, Last};
+use crate::family::Family;
 use crate::netlink::message::{Meaning, Message, MessageError, Messages, TooLong};
 use crate::netlink::socket::{ReceiveError, Socket, Wait};
 
@@ -159,7 +160,7 @@ fn filters(flows: &HashSet<StaleFlow>) -> Vec<Filter> {
     if flows.len() <= MANY {
         return flows.iter().copied().map(Filter::Stale).collect();
     }
-    let families = [true, false].into_iter();
-    let present = families.filter(|ipv4| flows.iter().any(|flow| flow.is_ipv4() == *ipv4));
-    present.map(|ipv4| Filter::All { ipv4 }).collect()
+    let families = Family::ALL.into_iter();
+    let present = families.filter(|family| flows.iter().any(|flow| flow.family() == *family));
+    present.map(Filter::All).collect()
 }

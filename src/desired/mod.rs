@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::family::Family;
 use crate::model::{Problem, Protocol, Target, TargetList};
-use crate::nft::Family;
 use crate::ruleset::{Frontend, Member, Range, Unserved};
 
 /// What a service needs, and what of it cannot be had.

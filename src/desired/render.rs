@@ -8,13 +8,13 @@ use ahash::HashSet;
 
 use super::source_ranges;
 use super::{GrantedTimeout, Label, Scope, Traffic, Wanted, WantedFrontend, WantedPort};
+use crate::family::Family;
 use crate::model::{
-    Problem, Protocol, Service, ServicePort, ServiceView, TargetList, TrafficPolicy,
+    ObjectRef, Problem, Protocol, Service, ServicePort, ServiceView, TargetList, TrafficPolicy,
     UsableEndpoints,
 };
-use crate::nft::Family;
 use crate::ruleset::number::SizeClass;
-use crate::ruleset::{Frontend, Member, Unserved, family_of};
+use crate::ruleset::{Frontend, Member, Unserved};
 
 /// Most endpoints of a list with session affinity. There are four times as many numbers for them,
 /// so one that is given back is used again late.
@@ -27,9 +27,9 @@ const FEW: usize = 16;
 pub fn render(view: &ServiceView<'_>, timeout: Option<GrantedTimeout>) -> Wanted {
     let mut wanted = Wanted::default();
     let service = &view.service;
-    for family in [Family::Ip, Family::Ip6] {
+    for family in Family::ALL {
         let cluster_ips =
-            || service.cluster_ips.iter().copied().filter(move |ip| family_of(*ip) == family);
+            || service.cluster_ips.iter().copied().filter(move |ip| Family::of(*ip) == family);
         // A service has nothing in a family in which it has no cluster IP, whatever other
         // addresses it names.
         if cluster_ips().next().is_none() {
@@ -88,8 +88,7 @@ struct PortRenderer<'a> {
 impl PortRenderer<'_> {
     fn render(&self, timeout: Option<GrantedTimeout>, wanted: &mut Wanted) -> WantedPort {
         let (view, port, family) = (self.view, self.port, self.family);
-        let is_ipv4 = family == Family::Ip;
-        let UsableEndpoints { cluster, local } = view.usable_endpoints(port, is_ipv4);
+        let UsableEndpoints { cluster, local } = view.usable_endpoints(port, family);
         let mut endpoints = [cluster, local];
         for list in &mut endpoints {
             self.limit(list, timeout, wanted);
@@ -107,7 +106,7 @@ impl PortRenderer<'_> {
             timeout,
             frontends: smallvec::SmallVec::new(),
             ranges: Box::default(),
-            serving: is_udp.then(|| view.serving_endpoints(port, is_ipv4).into()),
+            serving: is_udp.then(|| view.serving_endpoints(port, family).into()),
         };
         self.add_frontends(&mut rendered);
         rendered
@@ -118,8 +117,8 @@ impl PortRenderer<'_> {
         let ranges = source_ranges::allowed(
             &service.source_ranges,
             &service.load_balancer_ips,
-            self.view.node_address(self.family == Family::Ip),
-            self.family == Family::Ip,
+            self.view.node_address(self.family),
+            self.family,
         );
         let (internal, external) = (internal(service, rendered), external(service, rendered));
         let cluster_ips = service.cluster_ips.iter().map(|address| (address, internal, false));
@@ -130,7 +129,7 @@ impl PortRenderer<'_> {
             service.load_balancer_ips.iter().map(|address| (address, external, is_guarded));
         let external_ips = service.external_ips.iter().map(|address| (address, external, false));
         let all = cluster_ips.chain(load_balancer).chain(external_ips);
-        let own = all.filter(|(address, ..)| family_of(**address) == self.family);
+        let own = all.filter(|(address, ..)| Family::of(**address) == self.family);
         rendered.frontends = own
             .map(|(address, traffic, is_guarded)| WantedFrontend {
                 frontend: self.address(*address),
@@ -221,7 +220,7 @@ pub(super) fn problem(
     message: &str,
 ) -> Problem {
     Problem {
-        object: format!("Service {}", service.name),
+        object: ObjectRef::service(&service.name),
         field: field.to_owned(),
         message: format!("port {}: {message}", port.port),
     }

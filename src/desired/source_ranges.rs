@@ -1,22 +1,16 @@
 //! Who may use a load balancer address: `spec.loadBalancerSourceRanges` as ranges of addresses.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::family::Family;
 
 use crate::ruleset::Range;
 
-/// The addresses of a network; the length of its prefix is in bits.
-fn range_of((network, length): (IpAddr, u8)) -> Range {
-    let last = match network {
-        IpAddr::V4(first) => {
-            let hosts = u32::MAX.checked_shr(length.into()).unwrap_or(0);
-            IpAddr::V4(Ipv4Addr::from_bits(first.to_bits() | hosts))
-        }
-        IpAddr::V6(first) => {
-            let hosts = u128::MAX.checked_shr(length.into()).unwrap_or(0);
-            IpAddr::V6(Ipv6Addr::from_bits(first.to_bits() | hosts))
-        }
-    };
-    Range { first: network, last }
+/// The addresses of a network.
+fn range_of(network: IpNet) -> Range {
+    Range { first: network.network(), last: network.broadcast() }
 }
 
 /// The ranges that may use the addresses `vips` of a service; `None` if everybody may.
@@ -25,18 +19,19 @@ fn range_of((network, length): (IpAddr, u8)) -> Range {
 /// address of its own as source, so `vips` are let in too. The ranges are disjoint, as the kernel
 /// wants them.
 pub(super) fn allowed(
-    networks: &[(IpAddr, u8)],
+    networks: &[IpNet],
     vips: &[IpAddr],
     node_address: Option<IpAddr>,
-    is_v4: bool,
+    family: Family,
 ) -> Option<Box<[Range]>> {
-    let own: Vec<_> = networks.iter().filter(|(address, _)| address.is_ipv4() == is_v4).collect();
-    if own.is_empty() || own.iter().any(|(_, length)| *length == 0) {
+    let own: Vec<_> =
+        networks.iter().filter(|network| Family::of(network.addr()) == family).collect();
+    if own.is_empty() || own.iter().any(|network| network.prefix_len() == 0) {
         return None;
     }
     let mut ranges: Vec<_> = own.into_iter().map(|network| range_of(*network)).collect();
     if node_address.is_some_and(|address| ranges.iter().any(|range| range.contains(address))) {
-        let vips = vips.iter().filter(|vip| vip.is_ipv4() == is_v4);
+        let vips = vips.iter().filter(|vip| Family::of(**vip) == family);
         ranges.extend(vips.map(|vip| Range { first: *vip, last: *vip }));
     }
     Some(disjoint(ranges))
@@ -60,15 +55,9 @@ mod tests {
 
     #[track_caller]
     fn check(networks: &[&str], node: &str, expected: Option<&[&str]>) {
-        let networks: Vec<_> = networks
-            .iter()
-            .map(|text| {
-                let (address, length) = text.split_once('/').unwrap();
-                (address.parse().unwrap(), length.parse().unwrap())
-            })
-            .collect();
+        let networks: Vec<_> = networks.iter().map(|text| text.parse().unwrap()).collect();
         let vips = ["192.0.2.60".parse().unwrap(), "fd00::60".parse().unwrap()];
-        let ranges = allowed(&networks, &vips, Some(node.parse().unwrap()), true);
+        let ranges = allowed(&networks, &vips, Some(node.parse().unwrap()), Family::Ip);
         let text = |range: &Range| format!("{}-{}", range.first, range.last);
         let ranges = ranges.map(|ranges| ranges.iter().map(text).collect::<Vec<_>>());
         let expected =

@@ -3,7 +3,7 @@
 //! The oldest wins, then the first by name, so the winner does not depend on the order of events.
 
 use super::frontends::Frontends;
-use crate::model::{Cluster, ObjectName, Problem};
+use crate::model::{Cluster, ObjectName, ObjectRef, Problem};
 use crate::ruleset::Frontend;
 
 /// Age and name of a claimant; the lowest wins.
@@ -53,7 +53,7 @@ pub(super) fn conflict(
         Outcome::HeldBy(winner) | Outcome::YieldedTo(winner) => (name, winner),
     };
     Some(Problem {
-        object: format!("Service {loser}"),
+        object: ObjectRef::service(loser),
         field: String::new(),
         message: format!("{frontend} belongs to Service {winner}, which is older or first by name"),
     })
@@ -164,8 +164,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::family::Family;
     use crate::model::Protocol;
-    use crate::nft::Family;
 
     const FRONTEND: Frontend =
         Frontend::NodePort { family: Family::Ip, protocol: Protocol::Tcp, port: NonZeroU16::MIN };

@@ -233,7 +233,7 @@ impl Diff {
         }
         self.frontends.observe(frontends);
         for (frontend, list) in self.frontends.references() {
-            self.lists[frontend.family() as usize].add_reference(list);
+            self.lists[frontend.family().index()].add_reference(list);
         }
     }
 }

@@ -6,8 +6,8 @@ use std::num::NonZeroU16;
 use smallvec::SmallVec;
 
 use crate::desired::{Scope, WantedPort};
+use crate::family::Family;
 use crate::model::Protocol;
-use crate::nft::Family;
 use crate::ruleset::number::ListId;
 use crate::ruleset::{Frontend, Member};
 

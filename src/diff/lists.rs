@@ -8,8 +8,8 @@ use ahash::{HashMap, HashSet};
 use super::numbers::Numbers;
 use super::slots::assign;
 use super::{Epoch, Progress};
+use crate::family::Family;
 use crate::model::{Protocol, Target};
-use crate::nft::Family;
 use crate::plan::Piece;
 use crate::ruleset::TableElement;
 use crate::ruleset::number::{EndpointId, LAST_ENDPOINT, ListId, Route};
@@ -452,7 +452,7 @@ impl Affinity {
         target: Target,
         piece: &mut Piece,
     ) {
-        let family = crate::ruleset::family_of(target.address);
+        let family = Family::of(target.address);
         let id = match self.endpoints.get(&target) {
             Some(id) => *id,
             None => {

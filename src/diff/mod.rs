@@ -40,8 +40,8 @@ use self::lists::Lists;
 use self::members::{Members, NodePortIps};
 use self::serving::Serving;
 use crate::desired::Timeouts;
+use crate::family::Family;
 use crate::model::{Cluster, Extent, ObjectName, Problem};
-use crate::nft::Family;
 use crate::plan::Piece;
 use crate::ruleset::number::ListId;
 use crate::ruleset::{Frontend, Member, Subject};
@@ -128,7 +128,7 @@ impl Default for Diff {
     fn default() -> Self {
         Self {
             frontends: Frontends::default(),
-            lists: [Family::Ip, Family::Ip6].map(Lists::new),
+            lists: Family::ALL.map(Lists::new),
             members: Members::default(),
             node_port_ips: NodePortIps::default(),
             services: HashMap::default(),
@@ -215,8 +215,8 @@ impl Diff {
         self.unclaimed = frontends.chain(members).collect();
         let frontends = &self.frontends;
         self.serving.sweep(|frontend| frontends.holder(frontend).is_some());
-        for family in [Family::Ip, Family::Ip6] {
-            let unused = self.lists[family as usize].unused();
+        for family in Family::ALL {
+            let unused = self.lists[family.index()].unused();
             self.leftovers.extend(unused.map(|list| (Leftover::List(family, list), self.epoch)));
         }
     }
@@ -287,7 +287,7 @@ impl Diff {
 
     fn note(&mut self, frontend: Frontend, consequences: &Consequences) {
         let family = frontend.family();
-        let lists = &mut self.lists[family as usize];
+        let lists = &mut self.lists[family.index()];
         consequences.referenced.iter().for_each(|list| lists.add_reference(*list));
         for list in &consequences.unreferenced {
             if lists.remove_reference(*list) {
@@ -300,7 +300,7 @@ impl Diff {
     }
 
     fn disown(&mut self, family: Family, list: ListId) {
-        if self.lists[family as usize].disown(list) {
+        if self.lists[family.index()].disown(list) {
             self.leftovers.push_back((Leftover::List(family, list), self.epoch));
         }
     }
@@ -319,7 +319,7 @@ impl Diff {
                 }
             }
             Leftover::List(family, list) => {
-                self.lists[family as usize].delete(list, self.epoch, piece)
+                self.lists[family.index()].delete(list, self.epoch, piece)
             }
         }
     }

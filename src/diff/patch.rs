@@ -115,8 +115,8 @@ mod tests {
 
     use super::*;
     use crate::diff::slots::assign;
+    use crate::family::Family;
     use crate::model::Protocol;
-    use crate::nft::Family;
 
     fn target(number: u8, ipv6: bool) -> Target {
         let v4 = Ipv4Addr::from([10, 0, 0, number]);

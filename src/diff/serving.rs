@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use ahash::HashMap;
 
+use crate::family::Family;
 use crate::model::Target;
-use crate::nft::Family;
 use crate::ruleset::Frontend;
 
 /// Endpoints, each once and sorted.

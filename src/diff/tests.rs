@@ -4,6 +4,8 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 use super::*;
 use crate::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Protocol, Service,
@@ -260,7 +262,7 @@ fn a_policy_that_changes_leaves_nothing_that_packets_may_still_look_up() {
 #[test]
 fn source_ranges_go_after_the_mark_that_packets_are_checked_by() {
     let guarded = |ranges: &[[u8; 4]]| Service {
-        source_ranges: ranges.iter().map(|it| (IpAddr::from(*it), 24)).collect(),
+        source_ranges: ranges.iter().map(|it| IpNet::new(IpAddr::from(*it), 24).unwrap()).collect(),
         ..many_frontends(TrafficPolicy::Cluster)
     };
     let mut settled = Settled::default();
@@ -409,7 +411,7 @@ fn of_two_claims_the_older_wins_in_either_order_and_one_warning_is_given() {
         let (_, again) = settled.apply(slice_is(slice("young", &[(1, false)])));
         problems.extend(again);
         assert_eq!(problems.len(), 1, "{problems:?}");
-        assert_eq!(problems[0].object, "Service default/young");
+        assert_eq!(problems[0].object.to_string(), "Service default/young");
         let frontend = Frontend::Address {
             address: IpAddr::from([192, 0, 2, 1]),
             protocol: Protocol::Tcp,

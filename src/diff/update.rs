@@ -13,11 +13,11 @@ use super::lookup::Lookup;
 use super::patch::Patch;
 use super::{Context, Diff, FRONTEND_ELEMENTS, Progress, Updated};
 use crate::desired::{self, Label, Scope, Traffic, Wanted, WantedFrontend, WantedPort};
-use crate::model::{Cluster, EndpointChanges, ObjectName, Problem, Protocol};
-use crate::nft::Family;
+use crate::family::Family;
+use crate::model::{Cluster, EndpointChanges, ObjectName, ObjectRef, Problem, Protocol};
 use crate::plan::Piece;
 use crate::ruleset::number::{Flags, ListId, Route, SizeClass};
-use crate::ruleset::{Frontend, Unserved, family_of};
+use crate::ruleset::{Frontend, Unserved};
 
 /// A service on the way to what is wanted.
 struct ServiceUpdate<'a> {
@@ -98,17 +98,17 @@ impl Diff {
             if port.protocol == Protocol::Udp {
                 return None;
             }
-            for family in [Family::Ip, Family::Ip6] {
+            for family in Family::ALL {
                 let endpoints = || {
                     let endpoints = changes.of_port(port)?;
-                    Some(endpoints.filter(move |(it, _)| family_of(it.address) == family))
+                    Some(endpoints.filter(move |(it, _)| Family::of(it.address) == family))
                 };
                 let is_served = holdings.frontends.iter().any(|it| it.family() == family);
                 if !is_served || endpoints()?.next().is_none() {
                     continue;
                 }
                 let id = holdings.list(family, (port.protocol, port.port), Scope::Cluster)?;
-                let patch = Patch::new(self.lists[family as usize].get(id)?, endpoints()?)?;
+                let patch = Patch::new(self.lists[family.index()].get(id)?, endpoints()?)?;
                 if !patch.is_nothing() {
                     let (protocol, port_number) = (port.protocol, port.port);
                     let scope = Scope::Cluster;
@@ -124,7 +124,7 @@ impl Diff {
         }
         for (list, label, patch) in patches {
             let length = patch.length;
-            let lists = &mut self.lists[list.family as usize];
+            let lists = &mut self.lists[list.family.index()];
             let former = lists.get(list.id).map_or(0, |list| list.len());
             lists.edit(list.id, patch.slots.into_iter(), length, piece);
             if SizeClass::of(former) != SizeClass::of(length) {
@@ -237,7 +237,7 @@ impl ServiceUpdate<'_> {
             if !self.holdings.lists.contains(&list) {
                 self.holdings.lists.push(list);
             }
-            let lists = &mut self.diff.lists[family as usize];
+            let lists = &mut self.diff.lists[family.index()];
             lists.own(id);
             if lists.fill(id, port.endpoints(scope), piece) == Progress::Partial {
                 return Progress::Partial;
@@ -274,7 +274,7 @@ impl ServiceUpdate<'_> {
         scope: Scope,
         has_affinity: bool,
     ) -> Option<ListId> {
-        let lists = &self.diff.lists[port.family as usize];
+        let lists = &self.diff.lists[port.family.index()];
         let is_it = |it: &&HeldList| it.is_of(port, scope) && it.id.has_affinity() == has_affinity;
         let held = self.holdings.lists.iter().find(is_it).map(|held| held.id);
         let is_there =
@@ -283,17 +283,17 @@ impl ServiceUpdate<'_> {
             return Some(held);
         }
         let can_adopt = |list: &ListId| {
-            self.diff.lists[port.family as usize].can_adopt(*list, port.protocol, has_affinity)
+            self.diff.lists[port.family.index()].can_adopt(*list, port.protocol, has_affinity)
         };
         if let Some(found) = self.found_list(port, scope).filter(can_adopt) {
             return Some(found);
         }
-        self.diff.lists[port.family as usize].add(port.protocol, has_affinity)
+        self.diff.lists[port.family.index()].add(port.protocol, has_affinity)
     }
 
     fn add_problem(&mut self, port: &WantedPort, field: &str, message: &str) {
         self.problems.push(Problem {
-            object: format!("Service {}", self.name),
+            object: ObjectRef::service(self.name),
             field: field.to_owned(),
             message: format!("port {}: {message}", port.port),
         });
@@ -440,7 +440,7 @@ impl ServiceUpdate<'_> {
             let mut ports = self.wanted.ports.iter();
             let port = ports.find(|port| list.is_of(port, list.scope));
             let length = port.map_or(0, |port| port.endpoints(list.scope).len());
-            let lists = &mut self.diff.lists[list.family as usize];
+            let lists = &mut self.diff.lists[list.family.index()];
             if lists.cut(list.id, length, piece) == Progress::Partial
                 || lists.forget_endpoints(list.id, piece) == Progress::Partial
             {

@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use super::Engine;
 use super::base_state::BaseState;
 use crate::kernel::{CommitError, Committed};
-use crate::model::{Extent, ObjectName, Problem};
+use crate::model::{Extent, ObjectName, ObjectRef, Problem};
 use crate::nft::{Operation, Transaction};
 use crate::ruleset::{SetId, Subject};
 
@@ -117,7 +117,7 @@ impl Engine {
         self.queue.add([(service.clone(), Extent::Whole)].into_iter());
         let reason = outcome.as_ref().err().map(ToString::to_string).unwrap_or_default();
         self.problems.push(Problem {
-            object: format!("Service {service}"),
+            object: ObjectRef::service(&service),
             field: String::new(),
             message: format!("is left out until it changes: {reason}"),
         });

@@ -205,7 +205,7 @@ impl Engine {
         }
         let elements = found.map(|found| self.observe_table(found));
         let installed = elements.iter().flat_map(diff::Found::node_port_ips);
-        let is_listed = |ip: &IpAddr| !self.routing.node_ports_everywhere(ip.is_ipv4());
+        let is_listed = |ip: &IpAddr| !self.routing.node_ports_everywhere(Family::of(*ip));
         self.node_addresses.observe(installed, is_listed);
         self.diff.observe(elements);
         let services: Vec<_> = self.diff.services().cloned().collect();
@@ -217,7 +217,7 @@ impl Engine {
     /// Takes in what was read back of one table; returns its elements, if they are ours.
     fn observe_table(&mut self, found: Found) -> diff::Found {
         let family = found.elements.family();
-        let table = &mut self.tables[family as usize];
+        let table = &mut self.tables[family.index()];
         let sets = self.layouts.of(family);
         table.installed = BaseState::found(found.contents.as_ref(), sets, &table.desired);
         table.is_stale = true;
@@ -413,14 +413,13 @@ impl Engine {
     fn render_tables(&mut self) {
         let service_cidrs = self.cluster.service_cidrs();
         for table in &mut self.tables {
-            let is_v4 = table.family == Family::Ip;
             let mut own = service_cidrs.clone();
-            own.retain(|(address, _)| address.is_ipv4() == is_v4);
+            own.retain(|range| Family::of(range.addr()) == table.family);
             let settings = Settings {
                 masquerade_mark: self.routing.masquerade_mark(),
                 masquerade_all: self.routing.masquerade_all,
-                local_detector: self.routing.local_detector(self.cluster.node(), is_v4),
-                node_ports_everywhere: self.routing.node_ports_everywhere(is_v4),
+                local_detector: self.routing.local_detector(self.cluster.node(), table.family),
+                node_ports_everywhere: self.routing.node_ports_everywhere(table.family),
                 service_cidrs: own,
                 timeouts: self.timeouts.numbered().clone(),
             };
@@ -433,7 +432,8 @@ impl Engine {
         let addresses = self.routing.node_port_ips(self.cluster.node(), &self.local_addresses);
         self.closed_node_ports = self.routing.closed_node_ports(self.cluster.node(), &addresses);
         self.diff.want_node_port_ips(&addresses);
-        let everywhere = |address: &&IpAddr| self.routing.node_ports_everywhere(address.is_ipv4());
+        let everywhere =
+            |address: &&IpAddr| self.routing.node_ports_everywhere(Family::of(**address));
         let mut serving = addresses;
         serving.extend(self.local_addresses.iter().filter(everywhere));
         self.node_addresses.want(serving);

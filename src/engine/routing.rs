@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::config::{InterfaceName, LocalDetection, NodePortAddresses, Routing, local};
-
+use crate::family::Family;
 use crate::model::{Change, Event, Node};
 use crate::nft::Name;
 use crate::ruleset::base::LocalDetector;
@@ -57,15 +57,17 @@ impl fmt::Display for ClosedNodePorts {
 
 impl Routing {
     /// How packets of one family that come from pods are told from others, if that is possible.
-    pub(super) fn local_detector(&self, node: Option<&Node>, ipv4: bool) -> Option<LocalDetector> {
+    pub(super) fn local_detector(
+        &self,
+        node: Option<&Node>,
+        family: Family,
+    ) -> Option<LocalDetector> {
         let name = |name: &InterfaceName| Name::Owned(name.as_str().to_owned());
         Some(match &self.local_detection {
-            LocalDetection::ClusterCidr(cidrs) => {
-                LocalDetector::Range(if ipv4 { cidrs.v4 } else { cidrs.v6 }?)
-            }
+            LocalDetection::ClusterCidr(cidrs) => LocalDetector::Range(cidrs.of(family)?),
             LocalDetection::NodeCidr => {
                 let mut ranges = node?.pod_cidrs.iter();
-                LocalDetector::Range(*ranges.find(|(address, _)| address.is_ipv4() == ipv4)?)
+                LocalDetector::Range(*ranges.find(|range| Family::of(range.addr()) == family)?)
             }
             LocalDetection::BridgeInterface(bridge) => LocalDetector::Interface(name(bridge)),
             // nft cannot read so long a prefix, which only the name itself starts with.
@@ -92,12 +94,12 @@ impl Routing {
         self.local_detection == LocalDetection::NodeCidr
     }
 
-    pub(super) fn node_ports_everywhere(&self, ipv4: bool) -> bool {
+    pub(super) fn node_ports_everywhere(&self, family: Family) -> bool {
         match &self.node_port_addresses {
             NodePortAddresses::Primary => false,
             NodePortAddresses::Cidrs(ranges) => {
-                let mut own = ranges.iter().filter(|(address, _)| address.is_ipv4() == ipv4);
-                own.clone().next().is_none() || own.any(|(_, length)| *length == 0)
+                let mut own = ranges.iter().filter(|range| Family::of(range.addr()) == family);
+                own.clone().next().is_none() || own.any(|range| range.prefix_len() == 0)
             }
         }
     }
@@ -108,11 +110,11 @@ impl Routing {
         node: Option<&Node>,
         open: &[IpAddr],
     ) -> Option<ClosedNodePorts> {
-        let is_closed = |ipv4| {
-            let mut own = open.iter().filter(|address| address.is_ipv4() == ipv4);
-            !self.node_ports_everywhere(ipv4) && own.next().is_none()
+        let is_closed = |family| {
+            let mut own = open.iter().filter(|address| Family::of(**address) == family);
+            !self.node_ports_everywhere(family) && own.next().is_none()
         };
-        let families = match (is_closed(true), is_closed(false)) {
+        let families = match (is_closed(Family::Ip), is_closed(Family::Ip6)) {
             (true, true) => ClosedFamilies::Both,
             (true, false) => ClosedFamilies::Ipv4,
             (false, true) => ClosedFamilies::Ipv6,
@@ -129,11 +131,11 @@ impl Routing {
     /// The addresses that accept node port traffic, of the families where not all do.
     pub(super) fn node_port_ips(&self, node: Option<&Node>, local: &[IpAddr]) -> Vec<IpAddr> {
         let mut addresses = Vec::new();
-        for ipv4 in [true, false] {
-            if self.node_ports_everywhere(ipv4) {
+        for family in Family::ALL {
+            if self.node_ports_everywhere(family) {
                 continue;
             }
-            let own = |address: &&IpAddr| address.is_ipv4() == ipv4 && !address.is_loopback();
+            let own = |address: &&IpAddr| Family::of(**address) == family && !address.is_loopback();
             match &self.node_port_addresses {
                 NodePortAddresses::Primary => {
                     let all = node.map_or(&[][..], |node| &node.addresses);
@@ -141,7 +143,7 @@ impl Routing {
                 }
                 NodePortAddresses::Cidrs(ranges) => {
                     let inside =
-                        |address: &&IpAddr| ranges.iter().any(|range| contains(*range, **address));
+                        |address: &&IpAddr| ranges.iter().any(|range| range.contains(*address));
                     addresses.extend(local.iter().filter(own).filter(inside));
                 }
             }
@@ -150,15 +152,6 @@ impl Routing {
         addresses.dedup();
         addresses
     }
-}
-
-fn contains((network, length): (IpAddr, u8), address: IpAddr) -> bool {
-    let differing = match (network, address) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
-        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
-        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => return false,
-    };
-    differing >= u32::from(length)
 }
 
 #[cfg(test)]
@@ -187,25 +180,24 @@ mod tests {
     #[test]
     fn the_first_pod_range_of_each_family_counts_once_there_is_a_node() {
         let routing = Routing { local_detection: LocalDetection::NodeCidr, ..Routing::default() };
-        let range = |text: &str, length| (text.parse::<IpAddr>().unwrap(), length);
         let node = Node {
             name: ObjectName::cluster_scoped("node"),
             zone: None,
             addresses: Vec::new(),
-            pod_cidrs: vec![range("10.1.0.0", 24), range("10.2.0.0", 24)],
+            pod_cidrs: ["10.1.0.0/24", "10.2.0.0/24"].map(|range| range.parse().unwrap()).into(),
             leaving: false,
         };
-        assert_eq!(routing.local_detector(None, true), None);
-        let first = LocalDetector::Range(range("10.1.0.0", 24));
-        assert_eq!(routing.local_detector(Some(&node), true), Some(first));
-        assert_eq!(routing.local_detector(Some(&node), false), None);
+        assert_eq!(routing.local_detector(None, Family::Ip), None);
+        let first = LocalDetector::Range("10.1.0.0/24".parse().unwrap());
+        assert_eq!(routing.local_detector(Some(&node), Family::Ip), Some(first));
+        assert_eq!(routing.local_detector(Some(&node), Family::Ip6), None);
     }
 
     #[test]
     fn a_prefix_of_full_length_is_a_name() {
         let detector = |text: &str| {
             let local_detection = LocalDetection::InterfaceNamePrefix(text.parse().unwrap());
-            Routing { local_detection, ..Routing::default() }.local_detector(None, true)
+            Routing { local_detection, ..Routing::default() }.local_detector(None, Family::Ip)
         };
         let full = LocalDetector::Interface("fifteen-letters".into());
         assert_eq!(detector("fifteen-letters"), Some(full));
@@ -220,19 +212,19 @@ mod tests {
 
     #[test]
     fn ranges_select_interface_addresses() {
-        let ranges = vec![("192.168.50.0".parse().unwrap(), 24), ("fd00::".parse().unwrap(), 8)];
+        let ranges = vec!["192.168.50.0/24".parse().unwrap(), "fd00::/8".parse().unwrap()];
         check(NodePortAddresses::Cidrs(ranges), &["192.168.50.2", "192.168.50.3", "fd00::9"]);
     }
 
     #[test]
     fn a_family_without_a_range_is_open_everywhere_and_needs_no_list() {
-        let ranges = vec![("192.168.50.0".parse().unwrap(), 24)];
+        let ranges = vec!["192.168.50.0/24".parse().unwrap()];
         check(NodePortAddresses::Cidrs(ranges), &["192.168.50.2", "192.168.50.3"]);
     }
 
     #[test]
     fn a_loopback_address_never_accepts_node_ports() {
-        let ranges = vec![("127.0.0.0".parse().unwrap(), 8), ("::".parse().unwrap(), 0)];
+        let ranges = vec!["127.0.0.0/8".parse().unwrap(), "::/0".parse().unwrap()];
         check(NodePortAddresses::Cidrs(ranges), &[]);
     }
 

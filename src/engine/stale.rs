@@ -7,8 +7,8 @@ use ahash::HashSet;
 
 use crate::conntrack::StaleFlow;
 use crate::diff::ServingChange;
+use crate::family::Family;
 use crate::model::Target;
-use crate::nft::Family;
 use crate::ruleset::Frontend;
 
 /// The flows that `change` makes stale: those to endpoints that left, and, as soon as there is
@@ -34,7 +34,7 @@ pub(super) fn flows(change: &ServingChange, node_addresses: &[IpAddr]) -> Vec<St
         }
         Frontend::NodePort { family, port, .. } => {
             if begins {
-                let own = node_addresses.iter().filter(|ip| ip.is_ipv4() == (family == Family::Ip));
+                let own = node_addresses.iter().filter(|ip| Family::of(**ip) == family);
                 let own = own.map(|&address| Target { address, port });
                 return own.map(StaleFlow::untranslated).collect();
             }
@@ -119,7 +119,7 @@ impl AddressChanges {
         ports: impl Iterator<Item = (Family, NonZeroU16)>,
     ) -> impl Iterator<Item = StaleFlow> {
         ports.flat_map(move |(family, port)| {
-            let own = move |address: &&IpAddr| address.is_ipv4() == (family == Family::Ip);
+            let own = move |address: &&IpAddr| Family::of(**address) == family;
             let target = move |&address| Target { address, port };
             let begun = self.begun.iter().filter(own).map(target).map(StaleFlow::untranslated);
             begun.chain(self.ceased.iter().filter(own).map(target).map(StaleFlow::To))

@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 
+use super::Zones;
+use super::hints::Hints;
 use super::stored::{EndpointView, StoredSlice};
-use super::{Conditions, Zones};
 
 /// What is chosen of all endpoints of some slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,15 +21,6 @@ pub(super) enum Choice<'a> {
     HintedForNode,
     /// Those that are ready and hinted for this zone.
     HintedForZone(&'a str),
-}
-
-/// What hints the ready endpoints of a list have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Hints {
-    any_ready: bool,
-    all_for_nodes: bool,
-    any_for_this_node: bool,
-    all_for_zones: bool,
 }
 
 impl<'a> Choice<'a> {
@@ -61,39 +53,6 @@ impl<'a> Choice<'a> {
             Self::Ready => conditions.ready,
             Self::HintedForNode => conditions.ready && conditions.hinted_for_node,
             Self::HintedForZone(zone) => conditions.ready && names(endpoint.zones, zone),
-        }
-    }
-}
-
-impl Hints {
-    /// Those of no endpoint.
-    pub(super) const NONE: Self = Self {
-        any_ready: false,
-        all_for_nodes: true,
-        any_for_this_node: false,
-        all_for_zones: true,
-    };
-
-    /// Those of one endpoint.
-    pub(super) fn of(conditions: Conditions, zones: Option<&Arc<Zones>>) -> Self {
-        if !conditions.ready {
-            return Self::NONE;
-        }
-        Self {
-            any_ready: true,
-            all_for_nodes: conditions.has_node_hints,
-            any_for_this_node: conditions.hinted_for_node,
-            all_for_zones: zones.is_some(),
-        }
-    }
-
-    /// Those of both.
-    pub(super) fn and(self, other: Self) -> Self {
-        Self {
-            any_ready: self.any_ready || other.any_ready,
-            all_for_nodes: self.all_for_nodes && other.all_for_nodes,
-            any_for_this_node: self.any_for_this_node || other.any_for_this_node,
-            all_for_zones: self.all_for_zones && other.all_for_zones,
         }
     }
 }

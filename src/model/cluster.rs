@@ -6,12 +6,14 @@
 use std::net::IpAddr;
 
 use ahash::HashMap;
+use ipnet::IpNet;
 
 use super::stored::{PortLists, StoredService, StoredSlice};
 use super::{
     Change, EndpointChanges, EndpointSlice, Event, Extent, Node, ObjectName, Resource, Service,
     ServiceCidr, ServicePort, Target, Touched, UsableEndpoints,
 };
+use crate::family::Family;
 
 /// All objects that routing depends on.
 #[derive(Debug, Default)]
@@ -107,18 +109,13 @@ impl Cluster {
         self.services.get(name)?.service.as_ref()?.object.plainly_served_ports()
     }
 
-    /// Names of all routed services, in no order.
-    pub fn service_names(&self) -> impl Iterator<Item = &ObjectName> {
-        self.services.iter().filter(|(_, entry)| entry.service.is_some()).map(|(name, _)| name)
-    }
-
     /// This node's object, if it is known.
     pub fn node(&self) -> Option<&Node> {
         self.node.as_ref().map(|marked| &marked.object)
     }
 
     /// All ranges that cluster IPs are allocated from, sorted and without duplicates.
-    pub fn service_cidrs(&self) -> Vec<(IpAddr, u8)> {
+    pub fn service_cidrs(&self) -> Vec<IpNet> {
         let objects = self.service_cidrs.values();
         let mut cidrs: Vec<_> = objects.flat_map(|m| m.object.cidrs.iter().copied()).collect();
         cidrs.sort_unstable();
@@ -287,21 +284,21 @@ impl Entry {
 
 impl ServiceView<'_> {
     /// The first address of this node of the family asked for.
-    pub fn node_address(&self, ipv4: bool) -> Option<IpAddr> {
+    pub fn node_address(&self, family: Family) -> Option<IpAddr> {
         let mut addresses = self.node?.addresses.iter().copied();
-        addresses.find(|address| address.is_ipv4() == ipv4)
+        addresses.find(|address| Family::of(*address) == family)
     }
 
     /// The endpoints that packets to `port` may be sent to, of the family asked for.
-    pub fn usable_endpoints(&self, port: &ServicePort, ipv4: bool) -> UsableEndpoints {
+    pub fn usable_endpoints(&self, port: &ServicePort, family: Family) -> UsableEndpoints {
         let zone = self.node.and_then(|node| node.zone.as_ref());
-        UsableEndpoints::select(self.slices, port, ipv4, zone)
+        UsableEndpoints::select(self.slices, port, family, zone)
     }
 
     /// The endpoints to which packets to `port` may have been sent and still may go: ready, or
     /// serving until they end; of the family asked for, sorted.
-    pub fn serving_endpoints(&self, port: &ServicePort, ipv4: bool) -> Vec<Target> {
-        super::usable::serving(self.slices, port, ipv4)
+    pub fn serving_endpoints(&self, port: &ServicePort, family: Family) -> Vec<Target> {
+        super::usable::serving(self.slices, port, family)
     }
 }
 
@@ -453,7 +450,7 @@ mod tests {
     #[test]
     fn ranges_listed_by_two_objects_stay_until_both_are_gone() {
         let range = |object: &str| {
-            let cidrs = vec![(IpAddr::from([10, 96, 0, 0]), 12)];
+            let cidrs = vec!["10.96.0.0/12".parse().unwrap()];
             Event::ServiceCidr(Change::Is(ServiceCidr {
                 name: ObjectName::cluster_scoped(object),
                 cidrs,

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use super::{ObjectName, Protocol};
+use super::{ObjectName, Protocol, ServicePort};
 
 /// Some of the endpoints of one service, with the ports they share.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +31,11 @@ pub struct EndpointPort {
 }
 
 impl EndpointPort {
+    /// Whether it serves a port of the service.
+    pub fn serves(&self, port: &ServicePort) -> bool {
+        self.name == port.name && self.protocol == port.protocol
+    }
+
     /// A port of TCP.
     pub fn tcp(name: &str, port: NonZeroU16) -> Self {
         Self { name: name.into(), protocol: Protocol::Tcp, port }

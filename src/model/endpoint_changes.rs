@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use super::choice::Choice;
 use super::stored::StoredSlice;
 use super::{EndpointPort, ServicePort, Target};
+use crate::family::Family;
 
 /// Endpoints of other nodes that came or went. All slices of their family have the same ports, and
 /// the rule by which endpoints are chosen stayed the same.
@@ -36,11 +37,11 @@ impl EndpointChanges {
         zone: Option<&Arc<str>>,
     ) -> Option<Self> {
         let new = slices.get(position)?;
-        let ipv4 = new.endpoint(0).or(old.endpoint(0))?.address.is_ipv4();
-        let of_family = slices.iter().filter(|slice| slice.is_of(ipv4));
+        let family = Family::of(new.endpoint(0).or(old.endpoint(0))?.address);
+        let of_family = slices.iter().filter(|slice| slice.is_of(family));
         let mut before = std::iter::once(old).chain(of_family.clone());
         // Lists of ports are shared: the same list is the same memory.
-        if !before.all(|slice| Arc::ptr_eq(&slice.ports, &new.ports)) || !old.is_of(ipv4) {
+        if !before.all(|slice| Arc::ptr_eq(&slice.ports, &new.ports)) || !old.is_of(family) {
             return None;
         }
         let others = || of_family.clone().filter(|slice| slice.name != new.name);
@@ -66,7 +67,7 @@ impl EndpointChanges {
     /// The endpoints of a port that may have changed, with whether packets may be sent to them now,
     /// those on this node aside. `None` if the port is served under several numbers.
     pub fn of_port(&self, port: &ServicePort) -> Option<impl Iterator<Item = (Target, bool)>> {
-        let mut numbers = port.among(&self.ports).map(|port| port.port);
+        let mut numbers = self.ports.iter().filter(|it| it.serves(port)).map(|it| it.port);
         let number = numbers.next();
         let addresses = self.addresses.iter();
         let targets = number.into_iter().flat_map(move |port| {

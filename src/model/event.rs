@@ -1,5 +1,7 @@
 //! What a source says: this object is now so, is gone, or cannot be understood.
 
+use std::fmt;
+
 use super::{EndpointSlice, Node, ObjectName, Service, ServiceCidr};
 
 /// One statement of a source about the cluster.
@@ -20,6 +22,30 @@ pub enum Event {
     Relist(Resource),
     /// Every object of this resource has been named since `Relist`.
     Listed(Resource),
+}
+
+impl Event {
+    /// The event for an object that is gone.
+    pub fn gone(object: ObjectRef) -> Self {
+        let name = object.name;
+        match object.resource {
+            Resource::Services => Self::Service(Change::Gone(name)),
+            Resource::EndpointSlices => Self::EndpointSlice(Change::Gone(name)),
+            Resource::Nodes => Self::Node(Change::Gone(name)),
+            Resource::ServiceCidrs => Self::ServiceCidr(Change::Gone(name)),
+        }
+    }
+
+    /// The event for an object that cannot be used.
+    pub fn invalid(object: ObjectRef) -> Self {
+        let name = object.name;
+        match object.resource {
+            Resource::Services => Self::Service(Change::Invalid(name)),
+            Resource::EndpointSlices => Self::EndpointSlice(Change::Invalid(name)),
+            Resource::Nodes => Self::Node(Change::Invalid(name)),
+            Resource::ServiceCidrs => Self::ServiceCidr(Change::Invalid(name)),
+        }
+    }
 }
 
 /// What became of one object.
@@ -46,19 +72,57 @@ pub enum Resource {
     ServiceCidrs,
 }
 
+impl Resource {
+    /// All of them.
+    pub const ALL: [Self; 4] =
+        [Self::Services, Self::EndpointSlices, Self::Nodes, Self::ServiceCidrs];
+
+    /// The `kind` of its objects.
+    pub const fn kind(self) -> &'static str {
+        match self {
+            Self::Services => "Service",
+            Self::EndpointSlices => "EndpointSlice",
+            Self::Nodes => "Node",
+            Self::ServiceCidrs => "ServiceCIDR",
+        }
+    }
+}
+
+/// An object of the cluster; prints as `Service default/web`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ObjectRef {
+    /// The resource that it is of.
+    pub resource: Resource,
+    /// Its name.
+    pub name: ObjectName,
+}
+
+impl ObjectRef {
+    /// The Service of that name.
+    pub fn service(name: &ObjectName) -> Self {
+        Self { resource: Resource::Services, name: name.clone() }
+    }
+}
+
+impl fmt::Display for ObjectRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.resource.kind(), self.name)
+    }
+}
+
 /// Why an object, or a part of it, was left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Kind and name, `Service default/web`.
-    pub object: String,
+    /// The object.
+    pub object: ObjectRef,
     /// Path of the offending field, `spec.ports[0].port`; empty if it is the object itself.
     pub field: String,
     /// What is wrong and what was expected.
     pub message: String,
 }
 
-impl std::fmt::Display for Problem {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.field.as_str() {
             "" => write!(f, "{}: {}", self.object, self.message),
             field => write!(f, "{}: {field}: {}", self.object, self.message),

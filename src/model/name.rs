@@ -23,6 +23,12 @@ impl ObjectName {
         Self(text.into())
     }
 
+    /// The namespace, if there is one, and the name in it.
+    pub fn parts(&self) -> (Option<&str>, &str) {
+        let parts = self.0.split_once('/');
+        parts.map_or((None, &*self.0), |(namespace, name)| (Some(namespace), name))
+    }
+
     /// `namespace/name`, or `name` where there is no namespace.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ipnet::IpNet;
+
 use super::ObjectName;
 
 /// This node's Node object.
@@ -14,8 +16,8 @@ pub struct Node {
     pub zone: Option<Arc<str>>,
     /// `status.addresses`: InternalIPs first, then ExternalIPs, each in the object's order.
     pub addresses: Vec<IpAddr>,
-    /// `spec.podCIDRs` as (network, prefix length).
-    pub pod_cidrs: Vec<(IpAddr, u8)>,
+    /// `spec.podCIDRs`, host bits zero.
+    pub pod_cidrs: Vec<IpNet>,
     /// `metadata.deletionTimestamp` is set or the taint `ToBeDeletedByClusterAutoscaler` is there.
     pub leaving: bool,
 }
@@ -25,6 +27,6 @@ pub struct Node {
 pub struct ServiceCidr {
     /// Name of the object.
     pub name: ObjectName,
-    /// `spec.cidrs` as (network, prefix length), host bits zero.
-    pub cidrs: Vec<(IpAddr, u8)>,
+    /// `spec.cidrs`, host bits zero.
+    pub cidrs: Vec<IpNet>,
 }

@@ -6,7 +6,9 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{EndpointPort, ObjectName};
+use ipnet::IpNet;
+
+use super::ObjectName;
 
 /// A Service with at least one cluster IP.
 ///
@@ -24,8 +26,8 @@ pub struct Service {
     pub external_ips: Vec<IpAddr>,
     /// `status.loadBalancer.ingress[].ip` of mode VIP.
     pub load_balancer_ips: Vec<IpAddr>,
-    /// `spec.loadBalancerSourceRanges` as (network, prefix length).
-    pub source_ranges: Vec<(IpAddr, u8)>,
+    /// `spec.loadBalancerSourceRanges`, host bits zero.
+    pub source_ranges: Vec<IpNet>,
     /// `spec.internalTrafficPolicy`.
     pub internal_traffic_policy: TrafficPolicy,
     /// `spec.externalTrafficPolicy`, `Cluster` where the type gives it no meaning.
@@ -74,14 +76,6 @@ impl ServicePort {
     /// A port of TCP, without node port.
     pub fn tcp(name: &str, port: NonZeroU16) -> Self {
         Self { name: name.into(), protocol: Protocol::Tcp, port, node_port: None }
-    }
-
-    /// Those of a slice's ports that serve it.
-    pub fn among<'a>(
-        &self,
-        ports: &'a [EndpointPort],
-    ) -> impl Iterator<Item = &'a EndpointPort> + Clone {
-        ports.iter().filter(|port| port.name == self.name && port.protocol == self.protocol)
     }
 }
 

@@ -8,11 +8,14 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::choice::Hints;
+use ipnet::IpNet;
+
+use super::hints::Hints;
 use super::{
     Conditions, Endpoint, EndpointPort, EndpointSlice, Interner, ObjectName, Service, ServicePort,
     TrafficPolicy, Zones,
 };
+use crate::family::Family;
 
 /// Lists of ports that are in use, each once.
 #[derive(Debug, Default)]
@@ -42,7 +45,7 @@ enum ClusterIps {
 struct Unusual {
     external_ips: Box<[IpAddr]>,
     load_balancer_ips: Box<[IpAddr]>,
-    source_ranges: Box<[(IpAddr, u8)]>,
+    source_ranges: Box<[IpNet]>,
     internal_traffic_policy: TrafficPolicy,
     external_traffic_policy: TrafficPolicy,
     session_affinity: Option<Duration>,
@@ -217,8 +220,8 @@ impl StoredSlice {
     }
 
     /// Whether the endpoints are of this family; an empty slice is of both.
-    pub(super) fn is_of(&self, ipv4: bool) -> bool {
-        self.endpoint(0).is_none_or(|first| first.address.is_ipv4() == ipv4)
+    pub(super) fn is_of(&self, family: Family) -> bool {
+        self.endpoint(0).is_none_or(|first| Family::of(first.address) == family)
     }
 
     fn lists(&self) -> (&[StoredEndpoint<Ipv4Addr>], &[StoredEndpoint<IpAddr>]) {
@@ -335,7 +338,7 @@ mod tests {
             cluster_ips: vec![plain.cluster_ips[0], ipv6],
             external_ips: vec![ipv6],
             load_balancer_ips: vec![IpAddr::from([192, 0, 2, 1])],
-            source_ranges: vec![(IpAddr::from([192, 0, 2, 0]), 24)],
+            source_ranges: vec!["192.0.2.0/24".parse().unwrap()],
             internal_traffic_policy: TrafficPolicy::Local,
             external_traffic_policy: TrafficPolicy::Local,
             session_affinity: Some(Duration::from_secs(60)),

@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 use super::choice::Choice;
 use super::stored::{EndpointView, StoredSlice};
 use super::{Conditions, ServicePort};
+use crate::family::Family;
 
 /// Where a packet can go: an endpoint's address and port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,11 +68,11 @@ impl UsableEndpoints {
     pub(super) fn select(
         slices: &[StoredSlice],
         port: &ServicePort,
-        ipv4: bool,
+        family: Family,
         zone: Option<&Arc<str>>,
     ) -> Self {
-        let entries = || entries(slices, port, ipv4);
-        let choice = Choice::of(relevant(slices, port, ipv4).map(|(slice, _)| slice), zone);
+        let entries = || entries(slices, port, family);
+        let choice = Choice::of(relevant(slices, port, family).map(|(slice, _)| slice), zone);
         let local = |included: fn(Conditions) -> bool| {
             let entries = entries().filter(|(_, endpoint)| endpoint.conditions.local);
             // Few of very many are on one node.
@@ -91,9 +92,9 @@ impl UsableEndpoints {
 
 /// Every target that takes traffic, new or old: ready, or serving until it ends; sorted. Neither
 /// policies nor topology count.
-pub(super) fn serving(slices: &[StoredSlice], port: &ServicePort, ipv4: bool) -> Vec<Target> {
+pub(super) fn serving(slices: &[StoredSlice], port: &ServicePort, family: Family) -> Vec<Target> {
     let takes_traffic = |it: Conditions| it.ready || it.serves_terminating();
-    let entries = entries(slices, port, ipv4);
+    let entries = entries(slices, port, family);
     let mut targets: Vec<_> = entries
         .filter(|(_, endpoint)| takes_traffic(endpoint.conditions))
         .map(|(target, _)| target)
@@ -107,11 +108,12 @@ pub(super) fn serving(slices: &[StoredSlice], port: &ServicePort, ipv4: bool) ->
 fn relevant<'a>(
     slices: &'a [StoredSlice],
     port: &'a ServicePort,
-    ipv4: bool,
+    family: Family,
 ) -> impl Iterator<Item = (&'a StoredSlice, NonZeroU16)> + Clone {
-    let slices = slices.iter().filter(move |slice| slice.is_of(ipv4));
+    let slices = slices.iter().filter(move |slice| slice.is_of(family));
     slices.flat_map(move |slice| {
-        port.among(&slice.ports).map(move |slice_port| (slice, slice_port.port))
+        let serving = slice.ports.iter().filter(move |it| it.serves(port));
+        serving.map(move |slice_port| (slice, slice_port.port))
     })
 }
 
@@ -119,10 +121,10 @@ fn relevant<'a>(
 fn entries<'a>(
     slices: &'a [StoredSlice],
     port: &'a ServicePort,
-    ipv4: bool,
+    family: Family,
 ) -> impl Iterator<Item = (Target, EndpointView<'a>)> {
-    relevant(slices, port, ipv4).flat_map(move |(slice, port)| {
-        let endpoints = slice.endpoints().filter(move |it| it.address.is_ipv4() == ipv4);
+    relevant(slices, port, family).flat_map(move |(slice, port)| {
+        let endpoints = slice.endpoints().filter(move |it| Family::of(it.address) == family);
         endpoints.map(move |endpoint| (Target { address: endpoint.address, port }, endpoint))
     })
 }
@@ -228,7 +230,7 @@ mod tests {
     fn select(slices: &[StoredSlice], zone: Option<&str>) -> UsableEndpoints {
         let zone: Option<Arc<str>> = zone.map(Arc::from);
         let port = service_port("http", Protocol::Tcp);
-        UsableEndpoints::select(slices, &port, true, zone.as_ref())
+        UsableEndpoints::select(slices, &port, Family::Ip, zone.as_ref())
     }
 
     /// `cluster` and `local` are the last bytes of the addresses that are expected.
@@ -281,14 +283,14 @@ mod tests {
     #[test]
     fn a_port_of_another_name_protocol_or_family_is_not_used() {
         let slices = [slice(8080, &[endpoint(1, READY)])];
-        for (name, protocol, ipv4) in [
-            ("", Protocol::Tcp, true),
-            ("http", Protocol::Udp, true),
-            ("http", Protocol::Tcp, false),
+        for (name, protocol, family) in [
+            ("", Protocol::Tcp, Family::Ip),
+            ("http", Protocol::Udp, Family::Ip),
+            ("http", Protocol::Tcp, Family::Ip6),
         ] {
             let port = service_port(name, protocol);
-            let usable = UsableEndpoints::select(&slices, &port, ipv4, None);
-            assert!(usable.is_empty(), "{name} {protocol} {ipv4}");
+            let usable = UsableEndpoints::select(&slices, &port, family, None);
+            assert!(usable.is_empty(), "{name} {protocol} {family}");
         }
     }
 

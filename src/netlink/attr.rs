@@ -238,7 +238,8 @@ pub enum AttrError {
 
 const HEADER: usize = 4;
 const ALIGNMENT: usize = 4;
-const NLA_F_NESTED: u16 = 0x8000;
+/// Flag of the type of an attribute whose payload is attributes.
+pub const NLA_F_NESTED: u16 = 0x8000;
 const NLA_TYPE_MASK: u16 = 0x3fff;
 
 #[cfg(test)]

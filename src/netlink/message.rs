@@ -5,7 +5,7 @@
 //! Layouts: `struct nlmsghdr` and `struct nlmsgerr` of `<linux/netlink.h>`. Numbers of the
 //! netlink layer itself are in the byte order of the machine.
 
-use std::iter::FusedIterator;
+use super::attr::Attrs;
 
 /// Length of `struct nlmsghdr` in bytes.
 pub const HEADER_LENGTH: usize = 16;
@@ -29,9 +29,6 @@ const NLM_F_CAPPED: u16 = 0x100;
 const NLM_F_ACK_TLVS: u16 = 0x200;
 const NLMSGERR_ATTR_MSG: u16 = 1;
 const NLMSGERR_ATTR_OFFS: u16 = 2;
-const ATTRIBUTE_HEADER_LENGTH: usize = 4;
-/// The flags `NLA_F_NESTED` and `NLA_F_NET_BYTEORDER` in an attribute's type.
-const ATTRIBUTE_FLAGS: u16 = 0xc000;
 
 /// A message that cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -190,16 +187,17 @@ impl<'a> Message<'a> {
         if self.flags & NLM_F_ACK_TLVS == 0 {
             return acknowledgement;
         }
-        let mut rest = self.payload.get(start..).unwrap_or_default();
-        while let Some((kind, value, next)) = attribute(rest) {
-            match kind {
-                NLMSGERR_ATTR_MSG => acknowledgement.reason = text(value),
+        // Reason and offset are optional: a broken attribute ends the reading, and is no error.
+        let attributes = Attrs::new(self.payload.get(start..).unwrap_or_default());
+        for attr in attributes.flatten() {
+            match attr.kind {
+                NLMSGERR_ATTR_MSG => acknowledgement.reason = attr.str().ok(),
                 NLMSGERR_ATTR_OFFS => {
-                    acknowledgement.offset = value.first_chunk().map(|b| u32::from_ne_bytes(*b));
+                    let bytes = attr.payload.first_chunk();
+                    acknowledgement.offset = bytes.map(|bytes| u32::from_ne_bytes(*bytes));
                 }
                 _ => {}
             }
-            rest = next;
         }
         acknowledgement
     }
@@ -242,24 +240,6 @@ impl<'a> Iterator for Messages<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         (!self.rest.is_empty()).then(|| self.split())
     }
-}
-
-impl FusedIterator for Messages<'_> {}
-
-/// Splits the first attribute off `bytes`; `None` at the end or where the length is wrong, since
-/// the words of an acknowledgement are a courtesy and not worth failing for.
-fn attribute(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
-    let header = bytes.first_chunk::<ATTRIBUTE_HEADER_LENGTH>()?;
-    let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));
-    let kind = u16::from_ne_bytes([header[2], header[3]]) & !ATTRIBUTE_FLAGS;
-    let value = bytes.get(ATTRIBUTE_HEADER_LENGTH..length)?;
-    Some((kind, value, bytes.get(aligned(length)..).unwrap_or_default()))
-}
-
-/// The text before the NUL, if it is UTF-8.
-fn text(value: &[u8]) -> Option<&str> {
-    let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
-    std::str::from_utf8(&value[..end]).ok()
 }
 
 /// The number at `at`, which the caller has checked to be inside `bytes`.

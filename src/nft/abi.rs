@@ -16,8 +16,6 @@ pub(super) const NFNL_MSG_BATCH_END: u16 = 0x11;
 
 // <linux/netfilter.h>
 pub(super) const NFPROTO_UNSPEC: u8 = 0;
-pub(super) const NFPROTO_IPV4: u8 = 2;
-pub(super) const NFPROTO_IPV6: u8 = 10;
 pub(super) const NF_DROP: u32 = 0;
 pub(super) const NF_ACCEPT: u32 = 1;
 pub(super) const NF_INET_PRE_ROUTING: u32 = 0;

@@ -23,14 +23,14 @@ mod userdata;
 mod value;
 mod verdict;
 
+pub use crate::family::Family;
 pub use batch::{Acknowledge, Batch, EncodeError, LIST_LIMIT, MessageKind, MessageOrigin};
 pub use element::{DataView, Element, ElementData, ElementView, decode_elements};
 pub use expr::{DynsetOperation, Expr, Register};
 pub use fields::DecodeError;
 pub use locate::{Location, locate};
 pub use object::{
-    Chain, ChainType, Family, Hook, HookPoint, Name, Table, TableFlags, TableRef, table_name,
-    table_owner,
+    Chain, ChainType, Hook, HookPoint, Name, Table, TableFlags, TableRef, table_name, table_owner,
 };
 pub use rule::{DecodedRule, Rule};
 pub use selector::{Operand, Selector};

@@ -8,29 +8,13 @@ use super::abi::*;
 use super::fields::{DecodeError, Fields};
 use super::text::Comment;
 use super::userdata;
+use crate::family::Family;
 use crate::netlink::attr::{AttrWriter, Attrs};
 
 /// Name of a table, chain or set.
 pub type Name = Cow<'static, str>;
 
-/// Address family of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Family {
-    /// IPv4: `NFPROTO_IPV4`.
-    Ip,
-    /// IPv6: `NFPROTO_IPV6`.
-    Ip6,
-}
-
 impl Family {
-    /// `nfgen_family` of messages about this family's objects.
-    pub const fn number(self) -> u8 {
-        match self {
-            Self::Ip => NFPROTO_IPV4,
-            Self::Ip6 => NFPROTO_IPV6,
-        }
-    }
-
     /// The bytes of an address of this family, `None` for one of the other.
     pub(super) fn octets(self, address: IpAddr) -> Option<Vec<u8>> {
         match (self, address) {

@@ -206,7 +206,7 @@ fn everything() -> Batch {
     let compare = Statement::Compare {
         selector: Selector::Saddr,
         negated: true,
-        value: Operand::Network([10, 0, 0, 0].into(), 9),
+        value: Operand::Network("10.0.0.0/9".parse().unwrap()),
     };
     let statements = vec![
         compare,

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use ipnet::IpNet;
+
 use super::abi::*;
 use super::element::{write_class_id, write_protocol};
 use super::expr::Register;
@@ -154,8 +156,8 @@ pub(super) fn write_key(
 pub enum Operand {
     /// An address of the table's family.
     Address(IpAddr),
-    /// A network: its address, and its prefix length. Host bits have no meaning.
-    Network(IpAddr, u8),
+    /// A network. Host bits have no meaning.
+    Network(IpNet),
     /// A transport protocol by its IANA number.
     Protocol(u8),
     /// A port.
@@ -184,11 +186,10 @@ impl Operand {
             (Saddr | Daddr, Self::Address(address)) => {
                 family.octets(*address).ok_or(LowerError::Family)?
             }
-            (Saddr | Daddr, Self::Network(address, length)) => {
-                let address = family.octets(*address).ok_or(LowerError::Family)?;
-                let source = selector == Saddr;
-                let offset = if source { saddr_offset(family) } else { daddr_offset(family) };
-                return lower_network(offset, &address, *length, negated, out);
+            (Saddr | Daddr, Self::Network(network)) => {
+                let offsets = (saddr_offset(family), daddr_offset(family));
+                let offset = if selector == Saddr { offsets.0 } else { offsets.1 };
+                return lower_network(offset, *network, negated, family, out);
             }
             (L4Proto, Self::Protocol(number)) => vec![*number],
             (Sport | Dport, Self::Port(port)) => port.to_be_bytes().to_vec(),
@@ -214,9 +215,10 @@ impl fmt::Display for Operand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => write!(f, "{address}"),
-            Self::Network(address @ IpAddr::V4(_), 32) => write!(f, "{address}"),
-            Self::Network(address @ IpAddr::V6(_), 128) => write!(f, "{address}"),
-            Self::Network(address, length) => write!(f, "{}/{length}", masked(*address, *length)),
+            Self::Network(network) if network.prefix_len() == network.max_prefix_len() => {
+                write!(f, "{}", network.addr())
+            }
+            Self::Network(network) => write!(f, "{}", network.trunc()),
             Self::Protocol(number) => write_protocol(f, *number),
             Self::Port(port) => write!(f, "{port}"),
             Self::Interface(name) => write!(f, "\"{name}\""),
@@ -240,53 +242,24 @@ fn interface_name(name: &str) -> Result<Vec<u8>, LowerError> {
 /// compared as they are, as nft does; anything else through a mask.
 fn lower_network(
     offset: u32,
-    address: &[u8],
-    length: u8,
+    network: IpNet,
     negated: bool,
+    family: Family,
     out: &mut Vec<Expr>,
 ) -> Result<(), LowerError> {
-    let full = u32::try_from(address.len()).unwrap_or(u32::MAX);
-    let bits = u32::from(length);
-    if bits > full * 8 {
-        return Err(LowerError::Operand);
-    }
-    let mask = mask(address.len(), length);
-    let mut value: Vec<u8> = address.iter().zip(&mask).map(|(a, m)| a & m).collect();
+    let mut value = family.octets(network.network()).ok_or(LowerError::Family)?;
+    let mask = family.octets(network.netmask()).ok_or(LowerError::Family)?;
+    let bits = u32::from(network.prefix_len());
     if bits > 0 && bits.is_multiple_of(8) {
-        value.truncate(usize::from(length / 8));
+        value.truncate(usize::from(network.prefix_len() / 8));
         out.push(load_address(offset, bits / 8, FIRST));
     } else {
-        out.push(load_address(offset, full, FIRST));
+        out.push(load_address(offset, u32::from(network.max_prefix_len()) / 8, FIRST));
         let xor = vec![0; mask.len()];
         out.push(Expr::Bitwise { from: FIRST, to: FIRST, mask, xor });
     }
     out.push(Expr::Cmp { from: FIRST, negated, value });
     Ok(())
-}
-
-/// The first `length` bits of `bytes` bytes set.
-fn mask(bytes: usize, length: u8) -> Vec<u8> {
-    let length = usize::from(length);
-    (0..bytes)
-        .map(|i| match length.saturating_sub(i * 8) {
-            0 => 0,
-            bits @ 1..8 => !(u8::MAX >> bits),
-            _ => u8::MAX,
-        })
-        .collect()
-}
-
-fn masked(address: IpAddr, length: u8) -> IpAddr {
-    match address {
-        IpAddr::V4(address) => {
-            let shift = 32u32.saturating_sub(u32::from(length));
-            IpAddr::V4((address.to_bits() & u32::MAX.checked_shl(shift).unwrap_or(0)).into())
-        }
-        IpAddr::V6(address) => {
-            let shift = 128u32.saturating_sub(u32::from(length));
-            IpAddr::V6((address.to_bits() & u128::MAX.checked_shl(shift).unwrap_or(0)).into())
-        }
-    }
 }
 
 #[cfg(test)]
@@ -300,7 +273,8 @@ mod tests {
 
     #[test]
     fn whole_bytes_of_a_network_are_compared_without_a_mask() {
-        let exprs = lower(Selector::Saddr, &Operand::Network([10, 244, 9, 9].into(), 16)).unwrap();
+        let exprs =
+            lower(Selector::Saddr, &Operand::Network("10.244.9.9/16".parse().unwrap())).unwrap();
         let expected = [
             load_address(12, 2, FIRST),
             Expr::Cmp { from: FIRST, negated: false, value: vec![10, 244] },
@@ -310,7 +284,7 @@ mod tests {
 
     #[test]
     fn other_networks_are_masked_and_host_bits_have_no_meaning() {
-        let network = Operand::Network([10, 244, 255, 9].into(), 17);
+        let network = Operand::Network("10.244.255.9/17".parse().unwrap());
         assert_eq!(network.to_string(), "10.244.128.0/17");
         let exprs = lower(Selector::Daddr, &network).unwrap();
         let mask = vec![255, 255, 128, 0];
@@ -328,9 +302,7 @@ mod tests {
         let check =
             |selector, value: Operand, error| assert_eq!(lower(selector, &value), Err(error));
         check(Selector::Saddr, Operand::Address(v6), LowerError::Family);
-        check(Selector::Saddr, Operand::Network(v6, 8), LowerError::Family);
-        check(Selector::Saddr, Operand::Network([0; 4].into(), 33), LowerError::Operand);
-        check(Selector::Saddr, Operand::Network([0; 4].into(), 255), LowerError::Operand);
+        check(Selector::Saddr, Operand::Network("::/8".parse().unwrap()), LowerError::Family);
         check(Selector::Dport, Operand::Protocol(6), LowerError::Operand);
         for name in ["", "sixteen-long-123", "a\"b", "a*"] {
             let operand = Operand::InterfacePrefix(name.into());

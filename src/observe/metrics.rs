@@ -3,7 +3,6 @@
 //! kube-proxy has a label `ip_family` on most of its metrics. One sync here leads both families,
 //! so both values of the label are told the same.
 
-use std::array;
 use std::time::{Duration, SystemTime};
 
 use prometheus_client::metrics::counter::Counter;
@@ -14,6 +13,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
 use super::Transaction;
+use crate::family::Family as IpFamily;
 
 /// What the source spoke of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,10 +179,7 @@ impl Metrics {
     }
 
     pub(super) fn sync_took(&self, duration: Duration) {
-        self.kube_proxy
-            .sync_duration
-            .iter()
-            .for_each(|family| family.observe(duration.as_secs_f64()));
+        observe_all(&self.kube_proxy.sync_duration, duration);
     }
 
     pub(super) fn sync_failed(&self) {
@@ -192,10 +189,7 @@ impl Metrics {
     }
 
     pub(super) fn network_programmed(&self, duration: Duration) {
-        self.kube_proxy
-            .network_programming
-            .iter()
-            .for_each(|family| family.observe(duration.as_secs_f64()));
+        observe_all(&self.kube_proxy.network_programming, duration);
     }
 
     pub(super) fn committed(&self, transaction: &Transaction<'_>) {
@@ -209,8 +203,7 @@ impl Metrics {
     }
 
     pub(super) fn flows_cleaned(&self, entries: u64, took: Duration) {
-        let families = self.kube_proxy.flows_cleaned.iter();
-        families.for_each(|family| family.observe(took.as_secs_f64()));
+        observe_all(&self.kube_proxy.flows_cleaned, took);
         self.own.entries_deleted.inc_by(entries);
     }
 
@@ -279,7 +272,7 @@ impl Names<'_> {
     {
         let family = Family::new_with_constructor(constructor);
         let family = self.add(name, help, family);
-        array::from_fn(|i| family.get_or_create_owned(&[("ip_family", IP_FAMILIES[i])]))
+        IpFamily::ALL.map(|value| family.get_or_create_owned(&[("ip_family", value.name())]))
     }
 
     /// `name_total`, and `name_pending` of which a sync leaves none.
@@ -291,6 +284,10 @@ impl Names<'_> {
             pending: self.add(&format!("{name}_pending"), &pending, Gauge::default()),
         }
     }
+}
+
+fn observe_all(histograms: &PerFamily<Histogram>, duration: Duration) {
+    histograms.iter().for_each(|histogram| histogram.observe(duration.as_secs_f64()));
 }
 
 fn set_all(gauges: &PerFamily<Floating>, value: f64) {
@@ -323,9 +320,6 @@ fn network_programming_buckets() -> impl Iterator<Item = f64> {
     let whole = (1..60).chain((60..120).step_by(5)).chain((120..=300).step_by(30));
     [0.25, 0.5].into_iter().chain(whole.map(f64::from))
 }
-
-/// The values of the label `ip_family`.
-const IP_FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 
 #[cfg(test)]
 mod tests {

@@ -3,6 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use ipnet::IpNet;
+
 use super::affinity::{self, Timeouts};
 use super::draw;
 use super::element::Unserved;
@@ -25,7 +27,7 @@ pub struct Settings {
     /// Node ports are open on every local address, not only on those in `nodeport-ips`.
     pub node_ports_everywhere: bool,
     /// Ranges that cluster IPs are allocated from, of this family.
-    pub service_cidrs: Vec<(IpAddr, u8)>,
+    pub service_cidrs: Vec<IpNet>,
     /// How many seconds services with session affinity remember a client.
     pub timeouts: Timeouts,
 }
@@ -34,7 +36,7 @@ pub struct Settings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalDetector {
     /// Its source is in this range of the table's family.
-    Range((IpAddr, u8)),
+    Range(IpNet),
     /// It came in by this interface. Packets that the node itself sends came in by none.
     Interface(Name),
     /// It came in by an interface whose name starts so, at most 15 bytes.
@@ -55,7 +57,7 @@ impl LocalDetector {
 
     fn compare(&self, negated: bool) -> Statement {
         let (selector, value) = match self {
-            Self::Range(range) => (Selector::Saddr, operand(*range)),
+            Self::Range(range) => (Selector::Saddr, Operand::Network(*range)),
             Self::Interface(name) => (Selector::Iifname, Operand::Interface(name.clone())),
             Self::InterfacePrefix(prefix) => {
                 (Selector::Iifname, Operand::InterfacePrefix(prefix.clone()))
@@ -201,8 +203,8 @@ fn is_node_port_ip() -> Statement {
 /// A loopback address never accepts node port traffic.
 fn is_not_loopback(family: Family) -> Statement {
     let loopback = match family {
-        Family::Ip => (Ipv4Addr::new(127, 0, 0, 0).into(), 8),
-        Family::Ip6 => (Ipv6Addr::LOCALHOST.into(), 128),
+        Family::Ip => IpNet::new_assert(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8),
+        Family::Ip6 => IpNet::new_assert(IpAddr::V6(Ipv6Addr::LOCALHOST), 128),
     };
     in_range(Selector::Daddr, loopback, true)
 }
@@ -338,14 +340,6 @@ fn masquerading(settings: &Settings) -> Vec<Vec<Statement>> {
     ]
 }
 
-fn in_range(selector: Selector, range: (IpAddr, u8), negated: bool) -> Statement {
-    Statement::Compare { selector, negated, value: operand(range) }
-}
-
-/// nft prints a range of one address as that address.
-fn operand((address, length): (IpAddr, u8)) -> Operand {
-    match (address, length) {
-        (IpAddr::V4(_), 32) | (IpAddr::V6(_), 128) => Operand::Address(address),
-        _ => Operand::Network(address, length),
-    }
+fn in_range(selector: Selector, range: IpNet, negated: bool) -> Statement {
+    Statement::Compare { selector, negated, value: Operand::Network(range) }
 }

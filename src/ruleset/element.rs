@@ -100,7 +100,7 @@ impl Frontend {
     /// The table it belongs to.
     pub fn family(&self) -> Family {
         match self {
-            Self::Address { address, .. } => family_of(*address),
+            Self::Address { address, .. } => Family::of(*address),
             Self::NodePort { family, .. } => *family,
         }
     }
@@ -147,8 +147,8 @@ impl Member {
     /// The table it belongs to.
     pub fn family(&self) -> Family {
         match self {
-            Self::ClusterIp(address) | Self::NodePortIp(address) => family_of(*address),
-            Self::Hairpin(target, _) => family_of(target.address),
+            Self::ClusterIp(address) | Self::NodePortIp(address) => Family::of(*address),
+            Self::Hairpin(target, _) => Family::of(target.address),
         }
     }
 }
@@ -339,14 +339,6 @@ impl<'a> TableElement<'a> {
             SetId::AffinityClients => return None,
         };
         key.0.is_empty().then_some(element)
-    }
-}
-
-/// The table that an address belongs to.
-pub fn family_of(address: IpAddr) -> Family {
-    match address {
-        IpAddr::V4(_) => Family::Ip,
-        IpAddr::V6(_) => Family::Ip6,
     }
 }
 

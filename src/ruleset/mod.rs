@@ -25,7 +25,7 @@ pub mod number;
 mod sets;
 
 pub use element::{
-    Frontend, Member, Range, Subject, TableElement, Unserved, family_of, slot_key, stray, target,
+    Frontend, Member, Range, Subject, TableElement, Unserved, slot_key, stray, target,
 };
 pub use sets::{Layouts, SetId, TableSets};
 

@@ -219,7 +219,7 @@ impl TableSets {
 
 impl Default for Layouts {
     fn default() -> Self {
-        Self([Family::Ip, Family::Ip6].map(TableSets::new))
+        Self(Family::ALL.map(TableSets::new))
     }
 }
 
@@ -231,7 +231,7 @@ impl Layouts {
 
     /// The sets and maps of one table.
     pub fn of(&self, family: Family) -> &TableSets {
-        &self.0[family as usize]
+        &self.0[family.index()]
     }
 }
 

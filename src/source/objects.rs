@@ -16,8 +16,8 @@ mod shape;
 mod tests;
 mod text;
 
-pub use address::{parse_cidr, parse_ip};
 pub use converter::Converter;
+pub(super) use converter::MAX_NAME;
 pub use endpoint_slice::EndpointSlice;
 pub use metadata::object_name;
 pub use node::{Node, NodeAddress, NodeSpec, NodeStatus, ServiceCidr, ServiceCidrSpec, Taint};

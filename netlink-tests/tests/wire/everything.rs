@@ -99,6 +99,11 @@ fn plain_sets(family: Family) -> Vec<(Set, Vec<Element>)> {
     ]
 }
 
+/// The network of this length that holds the first address of [`network`].
+fn network_of(family: Family, length: u8) -> ipnet::IpNet {
+    ipnet::IpNet::new(network(family).0, length).unwrap()
+}
+
 fn source_ranges(family: Family) -> (Set, Vec<Element>) {
     let (first, last) = network(family);
     let key = |last| key(family, last);
@@ -236,7 +241,7 @@ fn matches(family: Family) -> Vec<Statement> {
     };
     let hairpin = [Saddr, Daddr, L4Proto, Dport];
     let source_range = [Daddr, L4Proto, Dport, Saddr];
-    let network = |length| Operand::Network(network(family).0, length);
+    let network = |length| Operand::Network(network_of(family, length));
     let full = match family {
         Family::Ip => 32,
         Family::Ip6 => 128,
@@ -361,7 +366,7 @@ pub(crate) fn rules(family: Family) -> Vec<Rule> {
             "source-nat",
             vec![
                 in_set(&FRONTEND, "service-ips", false),
-                compare(Selector::Saddr, true, Operand::Network(network(family).0, 16)),
+                compare(Selector::Saddr, true, Operand::Network(network_of(family, 16))),
                 Statement::MarkSet(0x4000),
                 Statement::Verdict(Verdict::Goto("target".into())),
             ],

@@ -304,10 +304,7 @@ mod tests {
     fn short(event: &Event) -> Option<String> {
         let Event::ServiceCidr(change) = event else { return None };
         match change {
-            Change::Is(ServiceCidr { name, cidrs }) => {
-                let (address, length) = cidrs.first()?;
-                Some(format!("+{name} {address}/{length}"))
-            }
+            Change::Is(ServiceCidr { name, cidrs }) => Some(format!("+{name} {}", cidrs.first()?)),
             Change::Gone(name) => Some(format!("-{name}")),
             Change::Invalid(name) => Some(format!("!{name}")),
         }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::FileProblem;
-use crate::model::{Change, Event, ObjectName, Problem, Resource};
+use crate::model::{Event, ObjectName, ObjectRef, Problem, Resource};
 use crate::source::objects::{Converter, EndpointSlice, Node, Service, ServiceCidr};
 use crate::yaml::{self, Document, SyntaxError};
 
@@ -31,10 +31,8 @@ pub(super) struct Contents {
 pub(super) struct Statement {
     /// Where it stands, from 1.
     pub(super) line: usize,
-    /// Its resource.
-    pub(super) resource: Resource,
-    /// Its name.
-    pub(super) name: ObjectName,
+    /// The object.
+    pub(super) object: ObjectRef,
     /// What is said of it.
     pub(super) event: Event,
 }
@@ -48,17 +46,14 @@ pub(super) fn parse(
     text: &[u8],
     converter: &mut Converter,
 ) -> Result<Contents, Box<FileProblem>> {
-    let whole = |line, message| {
-        let (object, field) = (String::new(), String::new());
-        Box::new(FileProblem { file: file.to_owned(), line, object, field, message })
-    };
+    let whole = |line, message| Box::new(FileProblem::of_file(file, Some(line), message));
     let text = std::str::from_utf8(text).map_err(|error| {
         let (valid, _) = text.split_at(error.valid_up_to());
         let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
-        whole(Some(line), "is not UTF-8 text".to_owned())
+        whole(line, "is not UTF-8 text".to_owned())
     })?;
     let documents = yaml::parse(text).map_err(|SyntaxError { line, column, message }| {
-        whole(Some(line), format!("does not parse at column {column}: {message}"))
+        whole(line, format!("does not parse at column {column}: {message}"))
     })?;
     let mut contents = Contents::default();
     for document in &documents {
@@ -197,7 +192,8 @@ impl DocumentReader<'_> {
             Ok(object) => {
                 let (event, problems) = meaning(self.converter, object);
                 for problem in problems {
-                    self.problem(place.part, (problem.object, &problem.field), problem.message);
+                    let object = problem.object.to_string();
+                    self.problem(place.part, (object, &problem.field), problem.message);
                 }
                 if let Some(event) = event {
                     self.state(place, event);
@@ -206,16 +202,15 @@ impl DocumentReader<'_> {
             Err(error) => {
                 let field = error.path().to_string();
                 let field = if field == "." { "" } else { &field };
-                self.problem(place.part, (place.object(), field), error.inner());
-                self.state(place, invalid(place.resource, place.object_name()));
+                self.problem(place.part, (place.object().to_string(), field), error.inner());
+                self.state(place, Event::invalid(place.object()));
             }
         }
     }
 
     fn state(&mut self, place: &Place<'_>, event: Event) {
         let line = self.document.line_of(&place.part.path);
-        let (resource, name) = (place.resource, place.object_name());
-        self.contents.statements.push(Statement { line, resource, name, event });
+        self.contents.statements.push(Statement { line, object: place.object(), event });
     }
 
     /// Reports a part of which not even kind and name are known.
@@ -248,45 +243,12 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    fn object_name(&self) -> ObjectName {
-        match self.namespace {
+    fn object(&self) -> ObjectRef {
+        let name = match self.namespace {
             Some(namespace) => ObjectName::namespaced(namespace, self.name),
             None => ObjectName::cluster_scoped(self.name),
-        }
-    }
-
-    fn object(&self) -> String {
-        format!("{} {}", kind_of(self.resource), self.object_name())
-    }
-}
-
-/// The event that says that an object cannot be used.
-fn invalid(resource: Resource, name: ObjectName) -> Event {
-    match resource {
-        Resource::Services => Event::Service(Change::Invalid(name)),
-        Resource::EndpointSlices => Event::EndpointSlice(Change::Invalid(name)),
-        Resource::Nodes => Event::Node(Change::Invalid(name)),
-        Resource::ServiceCidrs => Event::ServiceCidr(Change::Invalid(name)),
-    }
-}
-
-/// The event that says that an object is gone.
-pub(super) fn gone(resource: Resource, name: ObjectName) -> Event {
-    match resource {
-        Resource::Services => Event::Service(Change::Gone(name)),
-        Resource::EndpointSlices => Event::EndpointSlice(Change::Gone(name)),
-        Resource::Nodes => Event::Node(Change::Gone(name)),
-        Resource::ServiceCidrs => Event::ServiceCidr(Change::Gone(name)),
-    }
-}
-
-/// The `kind` of a resource's objects.
-pub(super) fn kind_of(resource: Resource) -> &'static str {
-    match resource {
-        Resource::Services => "Service",
-        Resource::EndpointSlices => "EndpointSlice",
-        Resource::Nodes => "Node",
-        Resource::ServiceCidrs => "ServiceCIDR",
+        };
+        ObjectRef { resource: self.resource, name }
     }
 }
 

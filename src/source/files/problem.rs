@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Something in a file that was left out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -17,6 +17,14 @@ pub struct FileProblem {
     pub field: String,
     /// What is wrong and what was expected.
     pub message: String,
+}
+
+impl FileProblem {
+    /// A problem of a line of a file, or of all of it, and of no object.
+    pub(super) fn of_file(file: &Path, line: Option<usize>, message: String) -> Self {
+        let (object, field) = (String::new(), String::new());
+        Self { file: file.to_owned(), line, object, field, message }
+    }
 }
 
 impl fmt::Display for FileProblem {

@@ -11,9 +11,9 @@ use std::time::SystemTime;
 use ahash::{AHashMap, AHashSet, RandomState};
 
 use super::folder::{self, MAX_FILES, Stamp};
-use super::manifest::{self, Statement, gone, kind_of};
+use super::manifest::{self, Statement};
 use super::{FileProblem, FilesError};
-use crate::model::{Event, ObjectName, Resource};
+use crate::model::{Event, ObjectRef, Resource};
 use crate::source::objects::Converter;
 
 /// Reads manifest files again and again, and says what has changed.
@@ -22,7 +22,7 @@ pub struct ManifestReader {
     converter: Converter,
     files: BTreeMap<PathBuf, FileState>,
     /// The last event of each object that is not gone.
-    stated: AHashMap<(Resource, ObjectName), Event>,
+    stated: AHashMap<ObjectRef, Event>,
     listed: bool,
     hasher: RandomState,
 }
@@ -80,7 +80,7 @@ impl ManifestReader {
         if scan.too_many {
             let message =
                 format!("holds more than {MAX_FILES} manifest files: others are not read");
-            update.problems.push(whole_file(path, message));
+            update.problems.push(FileProblem::of_file(path, None, message));
         }
         Ok(update)
     }
@@ -110,7 +110,8 @@ impl ManifestReader {
         match bytes {
             Err(error) => {
                 state.fingerprint = None;
-                state.problems = vec![whole_file(file, format!("cannot be read: {error}"))];
+                state.problems =
+                    vec![FileProblem::of_file(file, None, format!("cannot be read: {error}"))];
             }
             Ok(bytes) => {
                 let fingerprint = Some(self.hasher.hash_one(&bytes));
@@ -126,40 +127,37 @@ impl ManifestReader {
     /// Compares what the files say with what was said, and remembers it.
     fn settle(&mut self) -> Update {
         let mut update = Update::default();
-        let mut owners: AHashMap<(Resource, ObjectName), (&Path, usize)> = AHashMap::default();
+        let mut owners: AHashMap<&ObjectRef, (&Path, usize)> = AHashMap::default();
         for (file, state) in &self.files {
             update.problems.extend_from_slice(&state.problems);
             for statement in &state.statements {
-                let key = (statement.resource, statement.name.clone());
-                if let Some(first) = owners.get(&key) {
+                let object = &statement.object;
+                if let Some(first) = owners.get(object) {
                     update.problems.push(duplicate(file, statement, *first));
                     continue;
                 }
-                owners.insert(key.clone(), (file, statement.line));
-                if self.stated.get(&key) != Some(&statement.event) {
+                owners.insert(object, (file, statement.line));
+                if self.stated.get(object) != Some(&statement.event) {
                     update.events.push(statement.event.clone());
-                    self.stated.insert(key, statement.event.clone());
+                    self.stated.insert(object.clone(), statement.event.clone());
                 }
             }
         }
         let mut absent: Vec<_> =
-            self.stated.keys().filter(|key| !owners.contains_key(key)).cloned().collect();
-        absent.sort_unstable_by(|(_, one), (_, other)| one.cmp(other));
-        for (resource, name) in absent {
-            self.stated.remove(&(resource, name.clone()));
-            update.events.push(gone(resource, name));
+            self.stated.keys().filter(|object| !owners.contains_key(object)).cloned().collect();
+        absent.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        for object in absent {
+            self.stated.remove(&object);
+            update.events.push(Event::gone(object));
         }
         if !std::mem::replace(&mut self.listed, true) {
-            let relists = RESOURCES.map(Event::Relist).into_iter();
+            let relists = Resource::ALL.map(Event::Relist).into_iter();
             update.events =
-                relists.chain(update.events).chain(RESOURCES.map(Event::Listed)).collect();
+                relists.chain(update.events).chain(Resource::ALL.map(Event::Listed)).collect();
         }
         update
     }
 }
-
-const RESOURCES: [Resource; 4] =
-    [Resource::Services, Resource::EndpointSlices, Resource::Nodes, Resource::ServiceCidrs];
 
 impl FileState {
     fn parse(&mut self, file: &Path, bytes: &[u8], converter: &mut Converter) {
@@ -178,9 +176,8 @@ impl FileState {
     /// Keeps former statements about objects that are not named any more: one of them may be the
     /// object that could not be identified.
     fn keep(&mut self, former: Vec<Statement>) {
-        let named: AHashSet<_> =
-            self.statements.iter().map(|it| (it.resource, it.name.clone())).collect();
-        let unnamed = |it: &Statement| !named.contains(&(it.resource, it.name.clone()));
+        let named: AHashSet<_> = self.statements.iter().map(|it| it.object.clone()).collect();
+        let unnamed = |it: &Statement| !named.contains(&it.object);
         self.statements.extend(former.into_iter().filter(unnamed));
     }
 }
@@ -189,21 +186,16 @@ fn duplicate(file: &Path, statement: &Statement, (first, line): (&Path, usize)) 
     FileProblem {
         file: file.to_owned(),
         line: Some(statement.line),
-        object: format!("{} {}", kind_of(statement.resource), statement.name),
+        object: statement.object.to_string(),
         field: String::new(),
         message: format!("is already in {}:{line}, which counts", first.display()),
     }
 }
 
-fn whole_file(file: &Path, message: String) -> FileProblem {
-    let (object, field) = (String::new(), String::new());
-    FileProblem { file: file.to_owned(), line: None, object, field, message }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Change;
+    use crate::model::{Change, ObjectName};
 
     /// What one or more files, given as (name, text), give to a reader.
     #[track_caller]
@@ -249,8 +241,8 @@ mod tests {
         let (a, b) = (service("a", "80"), service("b", "80"));
         let first =
             reader.update([(PathBuf::from("f"), Ok([a.as_bytes(), b.as_bytes()].concat()))]);
-        assert_eq!(first.events[..4], RESOURCES.map(Event::Relist));
-        assert_eq!(first.events[6..], RESOURCES.map(Event::Listed));
+        assert_eq!(first.events[..4], Resource::ALL.map(Event::Relist));
+        assert_eq!(first.events[6..], Resource::ALL.map(Event::Listed));
         let same = [a.clone(), b.clone()].concat();
         assert_eq!(update(&mut reader, &[("f", &same)]).0, [""; 0]);
         let changed = [a, service("b", "81")].concat();

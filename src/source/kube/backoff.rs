@@ -1,50 +1,44 @@
 //! How long to wait after a failure. Reads no clock and does not wait itself.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use tokio::time::Instant;
 
-/// The longest first wait: routes change in far less than a second, so a broken connection is
+/// The shortest first wait: routes change in far less than a second, so a broken connection is
 /// tried again at once and not after client-go's 800 ms.
-const FIRST: Duration = Duration::from_millis(100);
+const FIRST: Duration = Duration::from_millis(50);
 
-/// The longest wait.
-const LONGEST: Duration = Duration::from_secs(30);
+/// The longest wait before its random part is added, which may be as long.
+const LONGEST: Duration = Duration::from_secs(15);
 
 /// After this long without a failure the next one is a new one.
 const STABLE: Duration = Duration::from_secs(20);
 
-/// Doubling waits with a random part, so that a thousand nodes do not return in step.
-#[derive(Debug)]
-pub(super) struct Backoff {
-    wait: Duration,
-    quiet_from: Option<Instant>,
-}
+/// From [`FIRST`] on, each twice the one before it.
+const WAITS: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(FIRST)
+    .with_max_delay(LONGEST)
+    .without_max_times()
+    .with_jitter();
 
-impl Default for Backoff {
-    fn default() -> Self {
-        Self { wait: FIRST, quiet_from: None }
-    }
+/// Doubling waits with a random part, so that a thousand nodes do not return in step.
+#[derive(Debug, Default)]
+pub(super) struct Backoff {
+    /// What is left of the waits, and the end of the last one; `None` before the first failure.
+    waits: Option<(ExponentialBackoff, Instant)>,
 }
 
 impl Backoff {
-    /// The wait after a failure at `now`: from half to all of a value that doubles each time.
+    /// The wait after a failure at `now`: once to twice a value that doubles each time.
     pub(super) fn after_failure(&mut self, now: Instant) -> Duration {
-        if self.quiet_from.is_some_and(|since| now.saturating_duration_since(since) >= STABLE) {
-            self.wait = FIRST;
-        }
-        let wait = self.wait.mul_f64(0.5 + random_half());
-        self.quiet_from = Some(now + wait);
-        self.wait = (self.wait * 2).min(LONGEST);
+        self.waits.take_if(|(_, end)| now.saturating_duration_since(*end) >= STABLE);
+        let (waits, end) = self.waits.get_or_insert_with(|| (WAITS.build(), now));
+        // `WAITS` has no end.
+        let wait = waits.next().unwrap_or(LONGEST);
+        *end = now + wait;
         wait
     }
-}
-
-/// A random number from 0 to 0.5.
-fn random_half() -> f64 {
-    let [first, second, ..] = RandomState::new().build_hasher().finish().to_ne_bytes();
-    f64::from(u16::from_ne_bytes([first, second])) / f64::from(u16::MAX) / 2.0
 }
 
 #[cfg(test)]
@@ -57,7 +51,7 @@ mod tests {
         let mut expected = FIRST;
         for _ in 0..20 {
             let wait = backoff.after_failure(now);
-            assert!(wait >= expected / 2 && wait <= expected, "{wait:?} is not near {expected:?}");
+            assert!(wait >= expected && wait <= expected * 2, "{wait:?} is not near {expected:?}");
             expected = (expected * 2).min(LONGEST);
             now += wait;
         }
@@ -70,7 +64,7 @@ mod tests {
         for _ in 0..10 {
             backoff.after_failure(now);
         }
-        assert!(backoff.after_failure(now + LONGEST + STABLE) <= FIRST);
+        assert!(backoff.after_failure(now + LONGEST * 2 + STABLE) <= FIRST * 2);
     }
 
     #[test]
@@ -79,6 +73,6 @@ mod tests {
         for _ in 0..10 {
             now += backoff.after_failure(now) + STABLE / 2;
         }
-        assert!(backoff.after_failure(now) >= LONGEST / 2);
+        assert!(backoff.after_failure(now) >= LONGEST);
     }
 }

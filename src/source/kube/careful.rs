@@ -37,9 +37,8 @@ impl<T: Followed> Careful<T> {
         match self {
             Self::Read(object) => object.convert(converter),
             Self::Unreadable { metadata, field, message } => {
-                let name = object_name(&metadata);
-                let object = format!("{} {name}", T::kind(&()));
-                (T::invalid(name), vec![Problem { object, field, message }])
+                let object = T::object(object_name(&metadata));
+                (Event::invalid(object.clone()), vec![Problem { object, field, message }])
             }
         }
     }

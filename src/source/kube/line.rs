@@ -56,7 +56,9 @@ fn convert<T: Followed>(
         WatchEvent::Added(Quick(object)) | WatchEvent::Modified(Quick(object)) => {
             Some(object.convert(converter))
         }
-        WatchEvent::Deleted(Quick(object)) => Some((T::gone(object.object_name()), Vec::new())),
+        WatchEvent::Deleted(Quick(object)) => {
+            Some((Event::gone(T::object(object.object_name())), Vec::new()))
+        }
         WatchEvent::Bookmark(_) | WatchEvent::Error(_) => None,
     }
 }

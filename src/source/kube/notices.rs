@@ -18,8 +18,8 @@ use tokio::time::Instant;
 
 use super::pace::Pace;
 use super::{ApiServer, SourceError, load_client};
-use crate::model::Problem;
-use crate::source::objects::{EndpointSlice, Node, Service, ServiceCidr};
+use crate::model::{Problem, Resource};
+use crate::source::objects::{EndpointSlice, MAX_NAME, Node, Service, ServiceCidr};
 
 /// Events that may be written without waiting, after a quiet time.
 const BURST: u32 = 20;
@@ -32,9 +32,6 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 /// The longest `note` (`ValidateEvent` in pkg/apis/core/validation/events.go), in bytes.
 const MAX_NOTE: usize = 1024;
-
-/// The longest name of an object, in bytes.
-const MAX_NAME: usize = 253;
 
 /// Who writes the events.
 const CONTROLLER: &str = "deltaproxy";
@@ -104,22 +101,17 @@ struct Subject {
 }
 
 impl Subject {
-    /// The object that has the problem, if it is one that can be named.
+    /// The object that has the problem, if it has a name.
     fn of(problem: &Problem) -> Option<Self> {
-        let (kind, name) = problem.object.split_once(' ')?;
-        let resource = match kind {
-            "Service" => ApiResource::erase::<Service>(&()),
-            "EndpointSlice" => ApiResource::erase::<EndpointSlice>(&()),
-            "Node" => ApiResource::erase::<Node>(&()),
-            "ServiceCIDR" => ApiResource::erase::<ServiceCidr>(&()),
-            _ => return None,
+        let resource = match problem.object.resource {
+            Resource::Services => ApiResource::erase::<Service>(&()),
+            Resource::EndpointSlices => ApiResource::erase::<EndpointSlice>(&()),
+            Resource::Nodes => ApiResource::erase::<Node>(&()),
+            Resource::ServiceCidrs => ApiResource::erase::<ServiceCidr>(&()),
         };
-        let (namespace, name) = match name.split_once('/') {
-            Some((namespace, name)) => (Some(namespace.to_owned()), name),
-            None => (None, name),
-        };
-        let name = Some(name.to_owned()).filter(|name| !name.is_empty())?;
-        Some(Self { resource, namespace, name, uid: None })
+        let (namespace, name) = problem.object.name.parts();
+        let namespace = namespace.map(str::to_owned);
+        (!name.is_empty()).then(|| Self { resource, namespace, name: name.to_owned(), uid: None })
     }
 
     fn api(&self, client: &Client) -> Api<DynamicObject> {
@@ -187,15 +179,16 @@ fn note(problem: &Problem) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{ObjectName, ObjectRef};
 
-    fn problem(object: &str, message: &str) -> Problem {
-        let field = "spec.ports[0]".to_owned();
-        Problem { object: object.to_owned(), field, message: message.to_owned() }
+    fn problem(resource: Resource, name: &str, message: &str) -> Problem {
+        let object = ObjectRef { resource, name: ObjectName::written(name) };
+        Problem { object, field: "spec.ports[0]".to_owned(), message: message.to_owned() }
     }
 
     #[test]
     fn an_event_names_the_object_and_what_was_left_out() {
-        let problem = problem("Service default/web", "is wrong");
+        let problem = problem(Resource::Services, "default/web", "is wrong");
         let mut subject = Subject::of(&problem).unwrap();
         subject.uid = Some("7".to_owned());
         let event = serde_json::to_value(event(&subject, "node-a", &problem)).unwrap();
@@ -210,21 +203,21 @@ mod tests {
 
     #[test]
     fn an_event_about_an_object_of_the_cluster_is_in_the_default_namespace() {
-        let subject = Subject::of(&problem("ServiceCIDR kubernetes", "")).unwrap();
+        let subject = Subject::of(&problem(Resource::ServiceCidrs, "kubernetes", "")).unwrap();
         assert_eq!(subject.event_namespace(), "default");
         assert_eq!(subject.reference().namespace, None);
     }
 
     #[test]
     fn the_same_words_have_the_same_name_and_others_have_another() {
-        let name = |object: &str, message: &str| {
-            let problem = problem(object, message);
+        let name = |name: &str, message: &str| {
+            let problem = problem(Resource::Services, name, message);
             event_name(&Subject::of(&problem).unwrap(), &problem)
         };
-        let first = name("Service default/web", "a");
-        assert_eq!(first, name("Service default/web", "a"));
-        assert_ne!(first, name("Service default/web", "b"));
-        let long = format!("Service default/{}-{}", "a".repeat(235), "b".repeat(17));
+        let first = name("default/web", "a");
+        assert_eq!(first, name("default/web", "a"));
+        assert_ne!(first, name("default/web", "b"));
+        let long = format!("default/{}-{}", "a".repeat(235), "b".repeat(17));
         let long = name(&long, "a");
         assert!(
             long.len() <= MAX_NAME && long.starts_with("aaa") && !long.contains("-."),
@@ -234,14 +227,14 @@ mod tests {
 
     #[test]
     fn a_note_is_cut_between_characters() {
-        let note = note(&problem("Service default/web", &"ä".repeat(MAX_NOTE)));
+        let note = note(&problem(Resource::Services, "default/web", &"ä".repeat(MAX_NOTE)));
         assert!(note.len() <= MAX_NOTE && note.len() > MAX_NOTE - 2);
     }
 
     #[test]
-    fn what_has_no_name_or_is_of_no_known_kind_is_passed_over() {
-        for object in ["", "Service", "Service default/", "Pod default/a"] {
-            assert!(Subject::of(&problem(object, "")).is_none(), "{object}");
+    fn an_object_without_a_name_is_passed_over() {
+        for name in ["", "default/"] {
+            assert!(Subject::of(&problem(Resource::Services, name, "")).is_none(), "{name}");
         }
     }
 }

@@ -8,7 +8,7 @@ use kube::Resource as KubeResource;
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use serde::de::{Deserialize, DeserializeOwned, Deserializer};
 
-use crate::model::{Change, Event, ObjectName, Problem, Resource};
+use crate::model::{Event, ObjectName, ObjectRef, Problem, Resource};
 use crate::source::objects::{Converter, EndpointSlice, Node, Service, ServiceCidr};
 
 /// A resource that can be followed.
@@ -29,11 +29,10 @@ pub(super) trait Followed:
     /// The object's name; its [`meta`](KubeResource::meta) need not hold more than a version.
     fn object_name(&self) -> ObjectName;
 
-    /// The object of that name is gone.
-    fn gone(name: ObjectName) -> Event;
-
-    /// The object of that name cannot be used.
-    fn invalid(name: ObjectName) -> Event;
+    /// The object of that name.
+    fn object(name: ObjectName) -> ObjectRef {
+        ObjectRef { resource: Self::RESOURCE, name }
+    }
 }
 
 /// What a wrapper of objects of `$object` says of their resource in its [`KubeResource`].
@@ -63,14 +62,14 @@ pub(super) use resource_of;
 
 /// Implements [`KubeResource`] and [`Followed`], which differ only in words.
 macro_rules! followed {
-    ($type:ident, $kind:literal, $group:literal, $plural:literal, $scope:ident,
+    ($type:ident, $group:literal, $plural:literal, $scope:ident,
      $resource:ident, $event:ident, $read:path, $convert:expr, $optional:literal) => {
         impl KubeResource for $type {
             type DynamicType = ();
             type Scope = $scope;
 
             fn kind(_: &()) -> Cow<'_, str> {
-                $kind.into()
+                Self::RESOURCE.kind().into()
             }
 
             fn group(_: &()) -> Cow<'_, str> {
@@ -110,21 +109,12 @@ macro_rules! followed {
             fn object_name(&self) -> ObjectName {
                 Self::name(self)
             }
-
-            fn gone(name: ObjectName) -> Event {
-                Event::$event(Change::Gone(name))
-            }
-
-            fn invalid(name: ObjectName) -> Event {
-                Event::$event(Change::Invalid(name))
-            }
         }
     };
 }
 
 followed!(
     Service,
-    "Service",
     "",
     "services",
     NamespaceResourceScope,
@@ -136,7 +126,6 @@ followed!(
 );
 followed!(
     EndpointSlice,
-    "EndpointSlice",
     "discovery.k8s.io",
     "endpointslices",
     NamespaceResourceScope,
@@ -148,7 +137,6 @@ followed!(
 );
 followed!(
     Node,
-    "Node",
     "",
     "nodes",
     ClusterResourceScope,
@@ -161,7 +149,6 @@ followed!(
 // networking.k8s.io/v1 ServiceCIDR exists from Kubernetes 1.33.
 followed!(
     ServiceCidr,
-    "ServiceCIDR",
     "networking.k8s.io",
     "servicecidrs",
     ClusterResourceScope,

@@ -204,7 +204,7 @@ impl<T: Followed> Watch<T> {
                 self.recovered().await?;
             }
             WatcherEvent::Delete(object) => {
-                self.batch.push(T::gone(object.name()));
+                self.batch.push(Event::gone(T::object(object.name())));
                 self.recovered().await?;
             }
         }

@@ -3,41 +3,29 @@
 //! Like Go's former parser, leading zeros are decimal (`192.168.099.022` is 192.168.99.22), and
 //! an IPv4 address written as IPv6 (`::ffff:10.0.0.1`) is IPv4. What comes out is canonical.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
+
+use ipnet::IpNet;
 
 /// Reads an address; `None` if it is not one. Zones (`fe80::1%eth0`) are not addresses here.
-pub fn parse_ip(text: &str) -> Option<IpAddr> {
+pub(super) fn parse_ip(text: &str) -> Option<IpAddr> {
     let strict = text.parse::<IpAddr>().ok();
     strict.or_else(|| parse_sloppy(text)).map(|address| address.to_canonical())
 }
 
-/// Reads `address/length` into network and prefix length, host bits set to zero.
-pub fn parse_cidr(text: &str) -> Option<(IpAddr, u8)> {
+/// Reads `address/length`, host bits set to zero.
+pub(super) fn parse_cidr(text: &str) -> Option<IpNet> {
     let (address, length) = text.split_once('/')?;
-    let length = parse_length(length)?;
-    let plain = address.parse::<IpAddr>().ok().or_else(|| parse_sloppy(address))?;
-    match (plain, plain.to_canonical()) {
+    // `str::parse` would also take `+8`.
+    let length = length.parse().ok().filter(|_| !length.starts_with('+'))?;
+    let plain = address.parse().ok().or_else(|| parse_sloppy(address))?;
+    let range = match (plain, plain.to_canonical()) {
         (IpAddr::V6(_), IpAddr::V4(mapped)) if length >= 96 => {
-            Some(network_v4(mapped, length - 96))
+            IpNet::new(mapped.into(), length - 96)
         }
-        (IpAddr::V4(address), _) if length <= 32 => Some(network_v4(address, length)),
-        (IpAddr::V6(address), _) if length <= 128 => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
-            Some((Ipv6Addr::from_bits(address.to_bits() & mask).into(), length))
-        }
-        (IpAddr::V4(_) | IpAddr::V6(_), _) => None,
-    }
-}
-
-fn network_v4(address: Ipv4Addr, length: u8) -> (IpAddr, u8) {
-    let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
-    (Ipv4Addr::from_bits(address.to_bits() & mask).into(), length)
-}
-
-/// Digits only: `str::parse` would also take `+8`.
-fn parse_length(text: &str) -> Option<u8> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|length| digits && *length <= 128)
+        (IpAddr::V4(_) | IpAddr::V6(_), _) => IpNet::new(plain, length),
+    };
+    range.ok().map(|range| range.trunc())
 }
 
 fn parse_sloppy(text: &str) -> Option<IpAddr> {
@@ -105,23 +93,25 @@ mod tests {
     #[test]
     fn ranges_lose_their_host_bits_and_impossible_ones_are_refused() {
         let cases = [
-            ("10.96.0.0/16", Some(("10.96.0.0", 16))),
-            ("010.096.1.2/16", Some(("10.96.0.0", 16))),
-            ("1.2.3.4/0", Some(("0.0.0.0", 0))),
-            ("1.2.3.4/32", Some(("1.2.3.4", 32))),
+            ("10.96.0.0/16", Some("10.96.0.0/16")),
+            ("010.096.1.2/16", Some("10.96.0.0/16")),
+            ("1.2.3.4/0", Some("0.0.0.0/0")),
+            ("1.2.3.4/32", Some("1.2.3.4/32")),
             ("1.2.3.4/33", None),
-            ("fd00::1/64", Some(("fd00::", 64))),
-            ("fd00::1/0", Some(("::", 0))),
-            ("fd00::1/128", Some(("fd00::1", 128))),
+            ("fd00::1/64", Some("fd00::/64")),
+            ("fd00::1/0", Some("::/0")),
+            ("fd00::1/128", Some("fd00::1/128")),
             ("fd00::1/129", None),
-            ("::ffff:10.0.0.1/104", Some(("10.0.0.0", 8))),
+            ("::ffff:10.0.0.1/104", Some("10.0.0.0/8")),
+            ("::ffff:10.0.0.1/95", Some("::fffe:0:0/95")),
+            ("::ffff:10.0.0.1/129", None),
             ("10.0.0.0/+8", None),
             ("10.0.0.0/", None),
             ("10.0.0.0", None),
             ("/8", None),
         ];
         for (text, expected) in cases {
-            let expected = expected.map(|(ip, length)| (ip.parse::<IpAddr>().unwrap(), length));
+            let expected = expected.map(|text| text.parse().unwrap());
             assert_eq!(parse_cidr(text), expected, "{text:?}");
         }
     }

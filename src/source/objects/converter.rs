@@ -5,11 +5,15 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::address::{parse_cidr, parse_ip};
 use super::metadata::object_name;
 use super::{EndpointSlice, Node, Service, ServiceCidr, endpoint_slice, node, service};
-use crate::model::{self, Change, Interner, ObjectName, Problem, Protocol, Zones};
+use crate::model::{
+    self, Change, Interner, ObjectName, ObjectRef, Problem, Protocol, Resource, Zones,
+};
 
 /// Turns API objects into the model, for one node.
 ///
@@ -30,7 +34,7 @@ impl Converter {
 
     /// What a Service means; `Gone` for those that are not routed here.
     pub fn service(&mut self, object: &Service) -> (Change<model::Service>, Vec<Problem>) {
-        let mut findings = Findings::new("Service", &object.metadata);
+        let mut findings = Findings::new(Resource::Services, &object.metadata);
         let found = service::convert(object, self, &mut findings);
         findings.conclude(found)
     }
@@ -47,7 +51,7 @@ impl Converter {
 
     /// What a Node means.
     pub fn node(&mut self, object: &Node) -> (Change<model::Node>, Vec<Problem>) {
-        let mut findings = Findings::new("Node", &object.metadata);
+        let mut findings = Findings::new(Resource::Nodes, &object.metadata);
         let found = node::convert_node(object, self, &mut findings);
         findings.conclude(Some(found))
     }
@@ -57,7 +61,7 @@ impl Converter {
         &mut self,
         object: &ServiceCidr,
     ) -> (Change<model::ServiceCidr>, Vec<Problem>) {
-        let mut findings = Findings::new("ServiceCIDR", &object.metadata);
+        let mut findings = Findings::new(Resource::ServiceCidrs, &object.metadata);
         let found = node::convert_service_cidr(object, &mut findings);
         findings.conclude(Some(found))
     }
@@ -90,31 +94,34 @@ impl Converter {
 /// More different lists than real clusters have; past it sharing starts anew.
 const MAX_ZONE_LISTS: usize = 64;
 
-/// The longest name of an object (RFC 1123 subdomain).
-const MAX_NAME: usize = 253;
+/// Adds `found`, unless the list holds it.
+pub(super) fn add_new<T: PartialEq>(found: Option<T>, list: &mut Vec<T>) {
+    list.extend(found.filter(|new| !list.contains(new)));
+}
+
+/// The longest name of an object (RFC 1123 subdomain), in bytes.
+pub(in crate::source) const MAX_NAME: usize = 253;
 /// The longest name of a namespace or port (RFC 1123 label).
 pub(super) const MAX_LABEL: usize = 63;
 
 /// What was found wrong with one object.
 #[derive(Debug)]
 pub(super) struct Findings {
-    kind: &'static str,
-    name: ObjectName,
+    object: ObjectRef,
     problems: Vec<Problem>,
     refused: bool,
 }
 
 impl Findings {
-    fn new(kind: &'static str, metadata: &ObjectMeta) -> Self {
+    fn new(resource: Resource, metadata: &ObjectMeta) -> Self {
         let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
         let parts = (namespace.unwrap_or_default(), name.unwrap_or_default());
-        Self::named(kind, object_name(metadata), parts)
+        Self::named(ObjectRef { resource, name: object_name(metadata) }, parts)
     }
 
-    /// Those of the object of that name, of which namespace and name are given apart too.
-    pub(super) fn named(kind: &'static str, whole: ObjectName, parts: (&str, &str)) -> Self {
-        let (namespace, name) = parts;
-        let mut findings = Self { kind, name: whole, problems: Vec::new(), refused: false };
+    /// Those of an object, of which namespace and name are given apart too.
+    pub(super) fn named(object: ObjectRef, (namespace, name): (&str, &str)) -> Self {
+        let mut findings = Self { object, problems: Vec::new(), refused: false };
         match name {
             "" => findings.refuse("metadata.name", "is missing"),
             name => findings.check_name("metadata.name", name, MAX_NAME),
@@ -136,7 +143,7 @@ impl Findings {
 
     /// The name of the object.
     pub(super) fn name(&self) -> ObjectName {
-        self.name.clone()
+        self.object.name.clone()
     }
 
     /// Leaves out the whole object because of this field.
@@ -147,8 +154,31 @@ impl Findings {
 
     /// Leaves out this entry only.
     pub(super) fn leave_out(&mut self, field: impl Display, message: impl Into<String>) {
-        let object = format!("{} {}", self.kind, self.name);
-        self.problems.push(Problem { object, field: field.to_string(), message: message.into() });
+        let (object, field) = (self.object.clone(), field.to_string());
+        self.problems.push(Problem { object, field, message: message.into() });
+    }
+
+    /// Reads an address, or leaves out the entry.
+    pub(super) fn ip(&mut self, field: impl Display, text: &str) -> Option<IpAddr> {
+        let address = parse_ip(text);
+        if address.is_none() {
+            self.leave_out(field, format!("\"{text}\" is not an IP address"));
+        }
+        address
+    }
+
+    /// Reads a range, or leaves out the entry.
+    pub(super) fn range(
+        &mut self,
+        field: impl Display,
+        text: &str,
+        example: &str,
+    ) -> Option<IpNet> {
+        let range = parse_cidr(text);
+        if range.is_none() {
+            self.leave_out(field, format!("\"{text}\" is not a CIDR such as {example}"));
+        }
+        range
     }
 
     /// Reads a port that must be there: 1 to 65535, or the object is refused.
@@ -181,18 +211,10 @@ impl Findings {
     /// The answer: `None` means that the object is not for us.
     fn conclude<T>(self, found: Option<T>) -> (Change<T>, Vec<Problem>) {
         let change = match (self.refused, found) {
-            (true, _) => Change::Invalid(self.name),
+            (true, _) => Change::Invalid(self.object.name),
             (false, Some(value)) => Change::Is(value),
-            (false, None) => Change::Gone(self.name),
+            (false, None) => Change::Gone(self.object.name),
         };
         (change, self.problems)
-    }
-}
-
-/// Words of an address's family, as `ipFamilies` and `addressType` write them.
-pub(super) fn family(address: IpAddr) -> &'static str {
-    match address {
-        IpAddr::V4(_) => "IPv4",
-        IpAddr::V6(_) => "IPv6",
     }
 }

@@ -10,13 +10,14 @@ use serde::Deserialize;
 use serde::de::Deserializer;
 use smallvec::SmallVec;
 
-use super::converter::{Converter, Findings, MAX_LABEL, family};
+use super::converter::{Converter, Findings, MAX_LABEL};
 use super::endpoints::{Endpoint, Endpoints, FirstAddress, QuickEndpoints};
 use super::metadata::{
     SERVICE_NAME, SliceMetadata, few_objects, full_name, null_is_absent, object,
 };
 use super::text::{Span, Text, Texts};
-use crate::model::{self, Conditions, ObjectName};
+use crate::family::Family;
+use crate::model::{self, Conditions, ObjectName, ObjectRef, Resource};
 
 /// An EndpointSlice, reduced while it is parsed.
 #[derive(Clone, Debug, Default)]
@@ -67,8 +68,8 @@ impl EndpointSlice {
     /// What is to be found wrong with it, beginning with its name.
     pub(super) fn findings(&mut self) -> Findings {
         let name = self.name_beside(self.name);
-        let (namespace, own) = (self.texts.at(self.namespace), self.texts.at(self.name));
-        Findings::named("EndpointSlice", name, (namespace, own))
+        let object = ObjectRef { resource: Resource::EndpointSlices, name };
+        Findings::named(object, (self.texts.at(self.namespace), self.texts.at(self.name)))
     }
 }
 
@@ -151,7 +152,7 @@ fn usable_address(
     address_type: &str,
 ) -> Result<IpAddr, (&'static str, String)> {
     match first {
-        FirstAddress::Ip(address) if family(*address) == address_type => Ok(*address),
+        FirstAddress::Ip(address) if Family::of(*address).name() == address_type => Ok(*address),
         FirstAddress::Ip(address) => {
             Err(("addresses[0]", format!("{address} is not of addressType {address_type}")))
         }

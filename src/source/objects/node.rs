@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
-use super::address::{parse_cidr, parse_ip};
-use super::converter::{Converter, Findings};
+use super::converter::{Converter, Findings, add_new};
 use super::metadata::{ZONE, label, null_is_absent, object, object_name, objects, slim};
 use crate::model::{self, ObjectName};
 
@@ -137,36 +137,24 @@ fn addresses(status: &NodeStatus, findings: &mut Findings) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
     for kind in ["InternalIP", "ExternalIP"] {
         for (i, entry) in status.addresses.iter().enumerate().filter(|(_, it)| it.kind == kind) {
-            match parse_ip(&entry.address) {
-                Some(address) if !addresses.contains(&address) => addresses.push(address),
-                Some(_) => {}
-                None => findings.leave_out(
-                    format_args!("status.addresses[{i}].address"),
-                    format!("\"{}\" is not an IP address", entry.address),
-                ),
-            }
+            let field = format_args!("status.addresses[{i}].address");
+            add_new(findings.ip(field, &entry.address), &mut addresses);
         }
     }
     addresses
 }
 
-fn pod_cidrs(spec: &NodeSpec, findings: &mut Findings) -> Vec<(IpAddr, u8)> {
+fn pod_cidrs(spec: &NodeSpec, findings: &mut Findings) -> Vec<IpNet> {
     if spec.pod_cidrs.is_empty() && !spec.pod_cidr.is_empty() {
         return cidrs("spec.podCIDR", std::slice::from_ref(&spec.pod_cidr), findings);
     }
     cidrs("spec.podCIDRs", &spec.pod_cidrs, findings)
 }
 
-fn cidrs(field: &str, texts: &[String], findings: &mut Findings) -> Vec<(IpAddr, u8)> {
-    let mut cidrs = Vec::with_capacity(texts.len());
-    for (i, text) in texts.iter().enumerate() {
-        match parse_cidr(text) {
-            Some(cidr) => cidrs.push(cidr),
-            None => findings.leave_out(
-                format_args!("{field}[{i}]"),
-                format!("\"{text}\" is not a CIDR such as 10.96.0.0/16"),
-            ),
-        }
-    }
-    cidrs
+fn cidrs(field: &str, texts: &[String], findings: &mut Findings) -> Vec<IpNet> {
+    let texts = texts.iter().enumerate();
+    let read = |(i, text): (_, &String)| {
+        findings.range(format_args!("{field}[{i}]"), text, "10.96.0.0/16")
+    };
+    texts.filter_map(read).collect()
 }

@@ -3,14 +3,16 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
-use super::address::{parse_cidr, parse_ip};
-use super::converter::{Converter, Findings, MAX_LABEL, family};
+use super::address::parse_ip;
+use super::converter::{Converter, Findings, MAX_LABEL, add_new};
 use super::metadata::{
     SERVICE_PROXY_NAME, created, label, null_is_absent, object, object_name, objects, slim,
 };
+use crate::family::Family;
 use crate::model::{self, ObjectName, TrafficPolicy};
 
 /// A Service. Fields have the API's names and meanings; an absent string is empty.
@@ -229,12 +231,13 @@ fn add_cluster_ip(
     let Some(address) = parse_ip(text) else {
         return findings.refuse(field, format!("\"{text}\" is not an IP address"));
     };
-    if let Some(stated) = stated.filter(|stated| *stated != family(address)) {
+    let family = Family::of(address);
+    if let Some(stated) = stated.filter(|stated| *stated != family.name()) {
         let message = format!("{address} is not of the family \"{stated}\" of spec.ipFamilies");
         return findings.refuse(field, message);
     }
-    if addresses.iter().any(|other: &IpAddr| other.is_ipv4() == address.is_ipv4()) {
-        let message = format!("{address} is a second {} address: one is possible", family(address));
+    if addresses.iter().any(|other| Family::of(*other) == family) {
+        let message = format!("{address} is a second {} address: one is possible", family.name());
         return findings.refuse(field, message);
     }
     addresses.push(address);
@@ -243,15 +246,9 @@ fn add_cluster_ip(
 fn external_ips(spec: &ServiceSpec, findings: &mut Findings) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
     for (i, text) in spec.external_ips.iter().enumerate() {
-        match parse_ip(text) {
-            Some(address) if !addresses.contains(&address) => addresses.push(address),
-            Some(_) => {}
-            // Blank entries come from templates; kube-proxy passes over them in silence too.
-            None if text.trim().is_empty() => {}
-            None => findings.leave_out(
-                format_args!("spec.externalIPs[{i}]"),
-                format!("\"{text}\" is not an IP address"),
-            ),
+        // Blank entries come from templates; kube-proxy passes over them in silence too.
+        if !text.trim().is_empty() {
+            add_new(findings.ip(format_args!("spec.externalIPs[{i}]"), text), &mut addresses);
         }
     }
     addresses
@@ -261,37 +258,24 @@ fn load_balancer_ips(status: &ServiceStatus, findings: &mut Findings) -> Vec<IpA
     let mut addresses = Vec::new();
     for (i, ingress) in status.load_balancer.ingress.iter().enumerate() {
         let by_address = matches!(ingress.ip_mode.as_deref(), None | Some("VIP"));
-        if ingress.ip.is_empty() || !by_address {
-            continue;
-        }
-        match parse_ip(&ingress.ip) {
-            Some(address) if !addresses.contains(&address) => addresses.push(address),
-            Some(_) => {}
-            None => findings.leave_out(
-                format_args!("status.loadBalancer.ingress[{i}].ip"),
-                format!("\"{}\" is not an IP address", ingress.ip),
-            ),
+        if by_address && !ingress.ip.is_empty() {
+            let field = format!("status.loadBalancer.ingress[{i}].ip");
+            add_new(findings.ip(field, &ingress.ip), &mut addresses);
         }
     }
     addresses
 }
 
 /// The ranges that restrict; a range of all addresses lifts the restriction of its family.
-fn source_ranges(spec: &ServiceSpec, findings: &mut Findings) -> Vec<(IpAddr, u8)> {
-    let mut ranges: Vec<(IpAddr, u8)> = Vec::new();
+fn source_ranges(spec: &ServiceSpec, findings: &mut Findings) -> Vec<IpNet> {
+    let mut ranges = Vec::new();
     for (i, text) in spec.load_balancer_source_ranges.iter().enumerate() {
-        match parse_cidr(text.trim()) {
-            Some(range) if !ranges.contains(&range) => ranges.push(range),
-            Some(_) => {}
-            None => findings.leave_out(
-                format_args!("spec.loadBalancerSourceRanges[{i}]"),
-                format!("\"{text}\" is not a CIDR such as 192.0.2.0/24"),
-            ),
-        }
+        let field = format_args!("spec.loadBalancerSourceRanges[{i}]");
+        add_new(findings.range(field, text.trim(), "192.0.2.0/24"), &mut ranges);
     }
-    let open = |ipv4: bool| ranges.iter().any(|(ip, length)| *length == 0 && ip.is_ipv4() == ipv4);
-    let (open_v4, open_v6) = (open(true), open(false));
-    ranges.retain(|(ip, _)| if ip.is_ipv4() { !open_v4 } else { !open_v6 });
+    let open = ranges.iter().filter(|range| range.prefix_len() == 0);
+    let open: Vec<_> = open.map(|range| Family::of(range.addr())).collect();
+    ranges.retain(|range| !open.contains(&Family::of(range.addr())));
     ranges
 }
 
