@@ -16,9 +16,6 @@ use netlink_tests::{Host, Net, deltaproxy_binary, nft_can_load};
 const FORMER: &str = include_str!("fixtures/layout-1.nft");
 const FORMER_EXAMPLES: &str = include_str!("fixtures/layout-1-examples.nft");
 
-/// The address of a service with source ranges.
-const GUARDED: &str = "198.51.100.3:80";
-
 const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/manifests");
 
 fn apply_all(proxy: &mut Proxy) -> Sent {
@@ -114,11 +111,6 @@ fn race_of_layouts(ways: &[(&'static str, &'static str)]) {
 #[test]
 fn no_flow_is_lost_while_tables_of_a_former_layout_are_replaced() {
     race_of_layouts(&[("pod", WEB), ("node", WEB), ("outside", NODE_PORT), ("pod", NODE_PORT)]);
-}
-
-#[test]
-fn no_flow_from_a_source_range_is_lost_while_tables_of_a_former_layout_are_replaced() {
-    race_of_layouts(&[("outside", GUARDED), ("pod", GUARDED)]);
 }
 
 /// A script that replaces both tables by those of `listing`, in one transaction.

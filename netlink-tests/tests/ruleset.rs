@@ -91,7 +91,7 @@ fn rules_that_an_old_nft_loads_wrongly_are_written_again() {
     let mut proxy = Proxy::start(copy.node(), routing());
     let sent = apply_all(&mut proxy);
     let script = sent.script();
-    let of_affinity = |line: &str| line.contains(" ip6 kube-proxy affinity-10800s");
+    let of_affinity = |line: &str| line.contains(" ip6 kube-proxy affinity-");
     assert!(script.lines().all(of_affinity), "{script}");
     assert!(proxy.resync().transactions.is_empty());
 }
@@ -162,7 +162,7 @@ fn the_kernel_holds_exactly_the_elements_that_were_sent() {
         }
     }
     assert_eq!(found, expected);
-    assert!(expected.len() > 30, "{:?}", expected.keys());
+    assert!(expected.len() >= 28, "{:?}", expected.keys());
 }
 
 /// The same objects applied in two steps, with others in between, give the same elements except
@@ -245,8 +245,17 @@ fn a_table_of_kube_proxy_is_replaced_whole_in_one_transaction() {
     assert!(net.node().nft("list tables").contains("table ip other"));
 }
 
+/// The number of the list that a frontend leads to, as nft prints it.
+fn list_of(host: &Host, frontend: &str) -> String {
+    let found = host.nft(&format!("get element ip kube-proxy services {{ {frontend} }}"));
+    let route = found.rsplit(" : ").next().unwrap().split_whitespace().next().unwrap();
+    let (upper, lower) = route.split_once(':').unwrap();
+    let lower = u32::from_str_radix(lower, 16).unwrap() & 0xff00;
+    format!("{upper}:{lower:x}")
+}
+
 /// Checks that after `damage` a new proxy sends exactly `repair` (parts of lines, one for each
-/// operation), keeps the handles of all rules in chains other than `rewritten`, and that the
+/// operation; `MANY` stands for the list of the service `many`), keeps the handles of all rules in chains other than `rewritten`, and that the
 /// tables are as before.
 #[track_caller]
 fn check_repair(damage: &str, repair: &[&str], rewritten: &[&str]) {
@@ -256,14 +265,16 @@ fn check_repair(damage: &str, repair: &[&str], rewritten: &[&str]) {
     let net = Net::new();
     let _ = apply_all(&mut Proxy::start(net.node(), routing()));
     let before = tables(net.node());
-    net.node().nft_script(damage);
+    let many = list_of(net.node(), "10.96.0.14 . tcp . 80");
+    net.node().nft_script(&damage.replace("MANY", &many));
     assert_ne!(tables(net.node()), before, "no damage was done");
     let mut proxy = Proxy::start(net.node(), routing());
     let sent = apply_all(&mut proxy);
     let script = sent.script();
     assert_eq!(script.lines().count(), repair.len(), "{script}");
     for part in repair {
-        assert!(script.lines().any(|line| line.contains(part)), "{part} is not in:\n{script}");
+        let part = part.replace("MANY", &many);
+        assert!(script.lines().any(|line| line.contains(&part)), "{part} is not in:\n{script}");
     }
     let kept = |tables: [Option<Table>; 2]| {
         tables.map(|table| {
@@ -281,8 +292,8 @@ fn check_repair(damage: &str, repair: &[&str], rewritten: &[&str]) {
 #[test]
 fn an_element_that_somebody_deleted_comes_back() {
     check_repair(
-        "delete element ip kube-proxy service-ips { 10.96.0.10 . tcp . 80 }",
-        &["add element ip kube-proxy service-ips { 10.96.0.10 . tcp . 80 comment"],
+        "delete element ip kube-proxy services { 10.96.0.10 . tcp . 80 }",
+        &["add element ip kube-proxy services { 10.96.0.10 . tcp . 80 comment"],
         &[],
     );
 }
@@ -290,8 +301,8 @@ fn an_element_that_somebody_deleted_comes_back() {
 #[test]
 fn an_endpoint_that_somebody_deleted_comes_back() {
     check_repair(
-        "delete element ip kube-proxy endpoints { 10.96.0.14 . tcp . 80 . 7 }",
-        &["add element ip kube-proxy endpoints { 10.96.0.14 . tcp . 80 . 7 : "],
+        "delete element ip kube-proxy endpoints { MANY . tcp . 7 }",
+        &["add element ip kube-proxy endpoints { MANY . tcp . 7 : "],
         &[],
     );
 }
@@ -300,12 +311,14 @@ fn an_endpoint_that_somebody_deleted_comes_back() {
 fn stray_elements_go() {
     check_repair(
         "add element ip kube-proxy cluster-ips { 10.96.9.9 }
-         add element ip kube-proxy endpoints { 10.96.0.14 . tcp . 80 . 40 : 10.244.9.9 . 80 }
-         add element ip6 kube-proxy service-nodeports { udp . 31000 }",
+         add element ip kube-proxy endpoints { MANY . tcp . 40 : 10.244.9.9 . 80 }
+         add element ip kube-proxy endpoints { ff:ff00 . tcp . 0 : 10.244.9.9 . 80 }
+         add element ip6 kube-proxy nodeports { udp . 31000 : 0:40 }",
         &[
             "delete element ip kube-proxy cluster-ips { 10.96.9.9 }",
-            "delete element ip kube-proxy endpoints { 10.96.0.14 . tcp . 80 . 40 }",
-            "delete element ip6 kube-proxy service-nodeports { udp . 31000 }",
+            "delete element ip kube-proxy endpoints { MANY . tcp . 40 }",
+            "delete element ip kube-proxy endpoints { ff:ff00 . tcp . 0 }",
+            "delete element ip6 kube-proxy nodeports { udp . 31000 }",
         ],
         &[],
     );
@@ -314,11 +327,11 @@ fn stray_elements_go() {
 #[test]
 fn elements_with_another_value_are_replaced() {
     check_repair(
-        "delete element ip kube-proxy endpoints { 10.96.0.14 . tcp . 80 . 0 }
-         add element ip kube-proxy endpoints { 10.96.0.14 . tcp . 80 . 0 : 10.244.9.9 . 80 }",
+        "delete element ip kube-proxy endpoints { MANY . tcp . 0 }
+         add element ip kube-proxy endpoints { MANY . tcp . 0 : 10.244.9.9 . 80 }",
         &[
-            "delete element ip kube-proxy endpoints { 10.96.0.14 . tcp . 80 . 0 }",
-            "add element ip kube-proxy endpoints { 10.96.0.14 . tcp . 80 . 0 : ",
+            "delete element ip kube-proxy endpoints { MANY . tcp . 0 }",
+            "add element ip kube-proxy endpoints { MANY . tcp . 0 : ",
         ],
         &[],
     );
@@ -350,7 +363,6 @@ fn a_chain_with_another_rule_is_written_again() {
         "insert rule ip kube-proxy nat-postrouting accept",
         &[
             "flush chain ip kube-proxy nat-postrouting",
-            "add rule ip kube-proxy nat-postrouting ct status dnat meta priority set none",
             "add rule ip kube-proxy nat-postrouting meta mark",
             "add rule ip kube-proxy nat-postrouting ct status dnat",
         ],
@@ -380,7 +392,7 @@ fn a_base_chain_that_is_gone_comes_back() {
         &[
             "add chain ip kube-proxy nat-output",
             "add rule ip kube-proxy nat-output meta priority set",
-            "add rule ip kube-proxy nat-output meta l4proto . th dport @service-nodeports",
+            "add rule ip kube-proxy nat-output ip daddr @nodeport-ips meta priority set",
         ],
         &["nat-output"],
     );
@@ -414,7 +426,7 @@ fn a_proxy_that_reads_the_tables_again_repairs_them() {
     let plain = || tables(net.node()).map(|table| table.map(without_handles));
     let before = plain();
     for damage in
-        ["flush ruleset", "delete table ip kube-proxy", "flush map ip kube-proxy service-ips"]
+        ["flush ruleset", "delete table ip kube-proxy", "flush map ip kube-proxy services"]
     {
         net.node().nft(damage);
         assert_ne!(proxy.resync().transactions.len(), 0);

@@ -37,6 +37,8 @@ struct Rare {
     unserved: Option<Unserved>,
     is_guarded: bool,
     ranges: Box<[Range]>,
+    /// When the last range was added.
+    ranges_added: Option<Epoch>,
     /// Since when packets are not sent to `internal` any more.
     internal_unused: Option<Epoch>,
     /// Since when `ranges` are not looked up any more.
@@ -64,6 +66,8 @@ pub(super) struct Consequences {
     pub(super) has_leftovers: bool,
     /// Not everything fitted into the piece.
     pub(super) is_partial: bool,
+    /// The rest is to be installed after the next commit.
+    pub(super) must_wait: bool,
 }
 
 impl Frontends {
@@ -275,8 +279,9 @@ impl Update<'_> {
         let frontend = self.frontend;
         let has_ranges = |rare: &Rare| rare.is_guarded || !rare.ranges.is_empty();
         if goal.ranges.is_some() || state.rare.as_deref().is_some_and(has_ranges) {
+            let is_new = state.route.is_none() && state.rare().unserved.is_none();
             self.install_ranges(state.rare(), goal.ranges);
-            if self.consequences.is_partial {
+            if self.consequences.is_partial || (is_new && self.consequences.must_wait) {
                 return;
             }
         }
@@ -328,13 +333,16 @@ impl Update<'_> {
         }
     }
 
-    /// Ranges are complete before packets look them up, and stay a while after the last does.
+    /// Ranges are complete before packets look them up, and stay a while after the last does. The
+    /// kernel shows a change of an interval set later than all else of its commit
+    /// (`nft_set_commit_update`), so the mark comes with the next one.
     fn install_ranges(&mut self, rare: &mut Rare, goal: Option<&[Range]>) {
         let (frontend, family) = (self.frontend, self.frontend.family());
         let Some(goal) = goal else {
             if std::mem::take(&mut rare.is_guarded) {
                 self.piece.delete(family, &TableElement::Firewall(frontend));
             }
+            rare.ranges_added = None;
             if !rare.ranges.is_empty() && rare.ranges_unused.is_none() {
                 rare.ranges_unused = Some(self.epoch);
                 self.consequences.has_leftovers = true;
@@ -347,10 +355,17 @@ impl Update<'_> {
             self.delete_ranges(rare, |range| goal.binary_search(range).is_ok());
             self.add_ranges(rare, goal);
         }
-        if !self.consequences.is_partial && !rare.is_guarded {
-            self.piece.add(family, &TableElement::Firewall(frontend));
-            rare.is_guarded = true;
+        if self.consequences.is_partial || rare.is_guarded {
+            return;
         }
+        // The first commit may make the whole table, or replace it.
+        if self.epoch > 0 && rare.ranges_added == Some(self.epoch) {
+            self.consequences.must_wait = true;
+            return;
+        }
+        self.piece.add(family, &TableElement::Firewall(frontend));
+        rare.is_guarded = true;
+        rare.ranges_added = None;
     }
 
     fn add_ranges(&mut self, rare: &mut Rare, goal: &[Range]) {
@@ -364,6 +379,7 @@ impl Update<'_> {
             }
             let element = TableElement::SourceRange(self.frontend, *range);
             self.piece.add(self.frontend.family(), &element);
+            rare.ranges_added = Some(self.epoch);
             ranges.push(*range);
         }
         ranges.sort_unstable();

@@ -206,12 +206,21 @@ impl Lists {
         };
         let lists = &self.lists;
         let id = id(numbers.give(|number| lists.contains_key(&id(number)))?);
+        self.restore(id, protocol);
+        Some(id)
+    }
+
+    /// Adds a list of a service with this number again; returns whether the number was free.
+    pub(super) fn restore(&mut self, id: ListId, protocol: Protocol) -> bool {
+        if self.lists.contains_key(&id) {
+            return false;
+        }
         self.lists.insert(id, List::new(self.family, protocol));
-        if affinity {
+        if id.has_affinity() {
             self.affinity.insert(id, Affinity::default());
         }
         self.own(id);
-        Some(id)
+        true
     }
 
     /// Notes that a service needs the list.

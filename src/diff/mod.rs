@@ -84,10 +84,22 @@ pub struct Updated {
     pub progress: Progress,
     /// The service is to be updated after all others.
     pub is_postponed: bool,
+    /// The rest of the service is to be updated after the next commit.
+    pub must_wait: bool,
     /// Services that are to be updated next: they lost a frontend, or can have one.
     pub affected: Vec<ObjectName>,
     /// What was left out.
     pub problems: Vec<Problem>,
+}
+
+/// What remains to be done for a frontend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    Nothing,
+    /// Some of it did not fit into the piece.
+    NextPiece,
+    /// Some of it must not be in the same commit.
+    AfterCommit,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -116,7 +128,13 @@ pub struct Context<'a> {
 
 impl Updated {
     fn new(progress: Progress) -> Self {
-        Self { progress, is_postponed: false, affected: Vec::new(), problems: Vec::new() }
+        Self {
+            progress,
+            is_postponed: false,
+            must_wait: false,
+            affected: Vec::new(),
+            problems: Vec::new(),
+        }
     }
 }
 
@@ -196,7 +214,7 @@ impl Diff {
             }
             match unclaimed {
                 Unclaimed::Frontend(frontend) => {
-                    if !self.install(frontend, Goal::default(), None, piece) {
+                    if self.install(frontend, Goal::default(), None, piece) != Rest::Nothing {
                         return Progress::Partial;
                     }
                 }
@@ -271,18 +289,22 @@ impl Diff {
         self.services.iter().find(|(_, held)| has_it(held)).map(|(name, _)| name)
     }
 
-    /// Installs `goal` for a frontend, and notes which lists that makes used or unused.
+    /// Installs `goal` for a frontend, and notes which lists that makes used or unused. Returns what
+    /// remains to be done for the frontend itself.
     fn install(
         &mut self,
         frontend: Frontend,
         goal: Goal<'_>,
         label: Option<&crate::desired::Label>,
         piece: &mut Piece,
-    ) -> bool {
-        // Whether all of it fitted.
+    ) -> Rest {
         let consequences = self.frontends.install(frontend, goal, label, self.epoch, piece);
         self.note(frontend, &consequences);
-        !consequences.is_partial
+        match (consequences.is_partial, consequences.must_wait) {
+            (true, _) => Rest::NextPiece,
+            (false, true) => Rest::AfterCommit,
+            (false, false) => Rest::Nothing,
+        }
     }
 
     fn note(&mut self, frontend: Frontend, consequences: &Consequences) {

@@ -72,6 +72,7 @@ impl Settled {
         let (mut transactions, mut problems) = (Vec::new(), Vec::new());
         loop {
             let mut piece = Piece::new(ROOM);
+            let mut after_commit = Vec::new();
             while let Some((name, extent)) = services.pop() {
                 let context = Context {
                     cluster: &self.cluster,
@@ -82,6 +83,7 @@ impl Settled {
                 assert_eq!(updated.progress, Progress::Complete);
                 services.extend(updated.affected.into_iter().map(|name| (name, Extent::Whole)));
                 problems.extend(updated.problems);
+                after_commit.extend(updated.must_wait.then_some((name, Extent::Whole)));
             }
             self.diff.update_others(&mut piece);
             let operations = piece.into_operations(&Layouts::default());
@@ -90,6 +92,7 @@ impl Settled {
             }
             transactions.push(operations.iter().map(text).collect());
             self.diff.committed();
+            services = after_commit;
         }
         assert!(self.diff.is_settled());
         (transactions, problems)
@@ -257,6 +260,26 @@ fn a_policy_that_changes_leaves_nothing_that_packets_may_still_look_up() {
     let later = changes[1..].concat();
     assert!(gone(&later, "internal-services") && gone(&later, "internal-nodeports"));
     assert!(gone(&later, "endpoints"), "the list of endpoints on this node");
+}
+
+#[test]
+fn source_ranges_come_before_the_mark_that_packets_are_checked_by_and_the_route() {
+    let mut settled = web();
+    let service = Service {
+        load_balancer_ips: vec![[192, 0, 2, 3].into()],
+        source_ranges: vec![IpNet::new(IpAddr::from([198, 51, 100, 0]), 24).unwrap()],
+        ..service("web", "10.96.0.1")
+    };
+    settled.check(
+        is(service),
+        &[
+            &["+source-ranges { 192.0.2.3 . tcp . 80 . 198.51.100.0/24 }"],
+            &[
+                "+services { 192.0.2.3 . tcp . 80 comment \"default/web:http\" : 1:23 }",
+                "+firewall-ips { 192.0.2.3 . tcp . 80 }",
+            ],
+        ],
+    );
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::frontends::Goal;
 use super::held::{HeldList, Holdings};
 use super::lookup::Lookup;
 use super::patch::Patch;
-use super::{Context, Diff, FRONTEND_ELEMENTS, Progress, Updated};
+use super::{Context, Diff, FRONTEND_ELEMENTS, Progress, Rest, Updated};
 use crate::desired::{self, Label, Scope, Traffic, Wanted, WantedFrontend, WantedPort};
 use crate::family::Family;
 use crate::model::{Cluster, EndpointChanges, ObjectName, ObjectRef, Problem, Protocol};
@@ -31,6 +31,7 @@ struct ServiceUpdate<'a> {
     lists: SmallVec<[HeldList; 2]>,
     affected: Vec<ObjectName>,
     problems: Vec<Problem>,
+    must_wait: bool,
 }
 
 impl Diff {
@@ -61,10 +62,11 @@ impl Diff {
             lists: SmallVec::new(),
             affected: Vec::new(),
             problems: Vec::new(),
+            must_wait: false,
         };
         let progress = update.run(piece);
-        let ServiceUpdate { holdings, affected, mut problems, .. } = update;
-        if progress == Progress::Complete {
+        let ServiceUpdate { holdings, affected, mut problems, must_wait, .. } = update;
+        if progress == Progress::Complete && !must_wait {
             problems.extend(of_rendering);
         }
         if holdings.is_empty() {
@@ -72,7 +74,7 @@ impl Diff {
         } else {
             self.services.insert(name.clone(), holdings.pack());
         }
-        Updated { affected, problems, ..Updated::new(progress) }
+        Updated { must_wait, affected, problems, ..Updated::new(progress) }
     }
 
     /// Whether a frontend of the port was found with the label of another one.
@@ -282,6 +284,11 @@ impl ServiceUpdate<'_> {
         if let Some(held) = held.filter(is_there) {
             return Some(held);
         }
+        // Another program may have deleted it.
+        let lists = &mut self.diff.lists[port.family.index()];
+        if let Some(held) = held.filter(|held| lists.restore(*held, port.protocol)) {
+            return Some(held);
+        }
         let can_adopt = |list: &ListId| {
             self.diff.lists[port.family.index()].can_adopt(*list, port.protocol, has_affinity)
         };
@@ -332,8 +339,10 @@ impl ServiceUpdate<'_> {
                 return Progress::Partial;
             }
             let goal = self.goal(port, wanted);
-            if !self.diff.install(wanted.frontend, goal, Some(&port.label), piece) {
-                return Progress::Partial;
+            match self.diff.install(wanted.frontend, goal, Some(&port.label), piece) {
+                Rest::Nothing => {}
+                Rest::NextPiece => return Progress::Partial,
+                Rest::AfterCommit => self.must_wait = true,
             }
         }
         Progress::Complete

@@ -6,6 +6,7 @@ use nix::errno::Errno;
 
 use super::Engine;
 use super::base_state::BaseState;
+use super::queue::Lane;
 use crate::kernel::{CommitError, Committed};
 use crate::model::{Extent, ObjectName, ObjectRef, Problem};
 use crate::nft::{Operation, Transaction};
@@ -84,6 +85,9 @@ impl Engine {
             table.cleanup = Vec::new();
         }
         self.diff.committed();
+        for service in std::mem::take(&mut self.after_commit) {
+            self.queue.put_first(Lane::Fast, service);
+        }
         if self.is_settled() {
             self.suspects.clear();
         }

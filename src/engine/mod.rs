@@ -23,6 +23,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ahash::HashSet;
+use smallvec::SmallVec;
 
 use self::base_state::BaseState;
 use self::pace::Pace;
@@ -59,6 +60,8 @@ pub struct Engine {
     suspects: HashSet<ObjectName>,
     /// Whether installed elements that no service has are to be removed once all are updated.
     sweep_due: bool,
+    /// Services whose rest is to be updated after the next commit.
+    after_commit: Vec<ObjectName>,
     /// Services to be updated after all others, `None` if these are.
     postponed: Option<Vec<ObjectName>>,
     /// Addresses of this node's interfaces.
@@ -118,6 +121,7 @@ impl Engine {
             problems: Vec::new(),
             suspects: HashSet::default(),
             sweep_due: false,
+            after_commit: Vec::new(),
             postponed: None,
             local_addresses: Vec::new(),
             closed_node_ports: None,
@@ -148,7 +152,10 @@ impl Engine {
         if is_new_timeout || service_cidrs || (node && self.routing.rules_depend_on_node()) {
             self.render_tables();
         }
-        let services = self.touched.services.drain();
+        // In order, so that the same objects get the same numbers.
+        let mut services: SmallVec<[_; 2]> = self.touched.services.drain().collect();
+        services.sort_unstable_by(|(a, _): &(ObjectName, Extent), (b, _)| a.cmp(b));
+        let services = services.into_iter();
         // The first list comes in many small parts, and nothing is committed before it is whole.
         match self.cluster.is_listed() {
             true => self.queue.add(services),
@@ -210,6 +217,7 @@ impl Engine {
         self.diff.observe(elements);
         let services: Vec<_> = self.diff.services().cloned().collect();
         self.queue.add(services.into_iter().map(|name| (name, Extent::Whole)));
+        self.after_commit.clear();
         self.sweep_due = true;
         self.postponed = Some(Vec::new());
     }
@@ -237,6 +245,7 @@ impl Engine {
     pub fn is_settled(&self) -> bool {
         self.queue.is_empty()
             && self.postponed.is_none()
+            && self.after_commit.is_empty()
             && !self.sweep_due
             && self.diff.is_settled()
             && self.tables.iter().all(|table| !table.is_stale)
@@ -362,6 +371,9 @@ impl Engine {
         if let Some(postponed) = self.postponed.as_mut().filter(|_| updated.is_postponed) {
             postponed.push(name);
             return Progress::Complete;
+        }
+        if updated.must_wait && updated.progress == Progress::Complete {
+            self.after_commit.push(name.clone());
         }
         // The rest of a large service is a large change.
         if updated.progress == Progress::Partial {
