@@ -1,4 +1,7 @@
 //! The thread that deletes stale entries behind the commits.
+//!
+//! A pass walks the kernel's whole table, whatever it deletes. So flows that become stale shortly
+//! after a pass wait and are deleted together by the next one.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -36,11 +39,33 @@ struct Shared {
 struct Queue {
     /// What waits is taken all at once: many flows cost no more than some.
     flows: HashSet<StaleFlow>,
+    /// No pass before this; `None` before the first one.
+    resting_until: Option<Instant>,
     closed: bool,
+}
+
+/// What the thread does next.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    /// Delete the entries of these flows.
+    Pass(HashSet<StaleFlow>),
+    /// Wait for so long: the last pass was just now.
+    Rest(Duration),
+    /// Wait for flows.
+    Idle,
+    /// End: the queue is closed and empty.
+    End,
 }
 
 /// Flows that may wait; what is more is left to time out by itself.
 const MAX_WAITING: usize = 1 << 18;
+
+/// After a pass the thread rests this many times as long as the pass took: passes take at most a
+/// hundredth of one processor's time.
+const REST: u32 = 99;
+
+/// The longest rest: stale flows are deleted within about a second however long passes take.
+const LONGEST_REST: Duration = Duration::from_secs(1);
 
 /// How often a pass is tried.
 const ATTEMPTS: u32 = 4;
@@ -59,13 +84,16 @@ impl Cleaner {
         thread::Builder::new().name("conntrack".into()).spawn(move || {
             let mut table = None;
             while let Some(flows) = own.next() {
-                report(clean(&mut table, &flows));
+                let cleaned = clean(&mut table, &flows);
+                own.lock().rest(now(), cleaned.took);
+                report(cleaned);
             }
         })?;
         Ok(Self { shared })
     }
 
-    /// Has the entries of `flows` deleted, soon. It never waits for the kernel.
+    /// Has the entries of `flows` deleted: at once if the last pass was long ago, and within about
+    /// a second otherwise. Never waits for the kernel.
     pub fn delete(&self, flows: Vec<StaleFlow>) {
         if flows.is_empty() {
             return;
@@ -93,16 +121,39 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for flows and takes all; `None` when it is closed and nothing is left.
+    /// Waits for the next pass and returns its flows; `None` when the queue is closed and empty.
     fn next(&self) -> Option<HashSet<StaleFlow>> {
         let mut queue = self.lock();
-        while queue.flows.is_empty() {
-            if queue.closed {
-                return None;
-            }
-            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        loop {
+            queue = match queue.next(now()) {
+                Next::Pass(flows) => return Some(flows),
+                Next::End => return None,
+                Next::Idle => self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
+                Next::Rest(time) => {
+                    let woken = self.changed.wait_timeout(queue, time);
+                    woken.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
         }
-        Some(std::mem::take(&mut queue.flows))
+    }
+}
+
+impl Queue {
+    /// What the thread does at `now`. A closed queue does not rest.
+    fn next(&mut self, now: Instant) -> Next {
+        let rest =
+            self.resting_until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
+        match (self.flows.is_empty(), self.closed) {
+            (true, true) => Next::End,
+            (true, false) => Next::Idle,
+            (false, false) if !rest.is_zero() => Next::Rest(rest),
+            (false, _) => Next::Pass(std::mem::take(&mut self.flows)),
+        }
+    }
+
+    /// Rests after a pass that ended at `now` and took so long.
+    fn rest(&mut self, now: Instant, took: Duration) {
+        self.resting_until = Some(now + (took * REST).min(LONGEST_REST));
     }
 }
 
@@ -144,4 +195,80 @@ fn try_clean(
 #[allow(clippy::disallowed_methods)]
 fn now() -> Instant {
     Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::num::NonZeroU16;
+
+    use super::*;
+    use crate::model::Target;
+
+    fn flow(port: u16) -> StaleFlow {
+        let address = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 10));
+        StaleFlow::To(Target { address, port: NonZeroU16::new(port).unwrap() })
+    }
+
+    /// Passes and the flows of each, when every `interval` for `time` another flow becomes stale
+    /// and each pass takes `cost`. Also the longest that a flow waits for its pass to begin.
+    fn passes(interval: Duration, time: Duration, cost: Duration) -> (Vec<usize>, Duration) {
+        let (mut queue, start) = (Queue::default(), now());
+        let (mut at, mut due, mut port) = (start, start, 0);
+        let (mut passes, mut waiting, mut longest) = (Vec::new(), Vec::new(), Duration::ZERO);
+        while at < start + time {
+            while due <= at {
+                port += 1;
+                queue.flows.insert(flow(port));
+                waiting.push(due);
+                due += interval;
+            }
+            match queue.next(at) {
+                Next::Pass(flows) => {
+                    passes.push(flows.len());
+                    longest = waiting.drain(..).map(|since| at - since).fold(longest, Ord::max);
+                    at += cost;
+                    queue.rest(at, cost);
+                }
+                Next::Rest(rest) => at += rest,
+                Next::Idle => at = due,
+                Next::End => panic!("the queue was not closed"),
+            }
+        }
+        (passes, longest)
+    }
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_flow_after_a_quiet_time_is_deleted_at_once() {
+        let (passes, longest) = passes(2_000 * MS, 10_000 * MS, 4 * MS);
+        assert_eq!((passes, longest), (vec![1; 5], Duration::ZERO));
+    }
+
+    #[test]
+    fn flows_that_follow_each_other_share_passes() {
+        let (passes, longest) = passes(20 * MS, 10_000 * MS, 4 * MS);
+        assert!((24..=26).contains(&passes.len()), "{passes:?}");
+        assert!(passes[1..].iter().all(|flows| (20..=21).contains(flows)), "{passes:?}");
+        assert!(longest <= 400 * MS, "{longest:?}");
+    }
+
+    #[test]
+    fn a_flow_waits_a_second_at_most_for_a_pass_that_takes_long() {
+        let (passes, longest) = passes(20 * MS, 10_000 * MS, 100 * MS);
+        assert!((9..=10).contains(&passes.len()), "{passes:?}");
+        assert!(longest <= LONGEST_REST + 100 * MS, "{longest:?}");
+    }
+
+    #[test]
+    fn a_closed_queue_does_not_rest() {
+        let (mut queue, now) = (Queue::default(), now());
+        queue.rest(now, 10 * MS);
+        queue.flows.insert(flow(53));
+        assert_eq!(queue.next(now), Next::Rest(990 * MS));
+        queue.closed = true;
+        assert_eq!(queue.next(now), Next::Pass(HashSet::from_iter([flow(53)])));
+        assert_eq!(queue.next(now), Next::End);
+    }
 }
