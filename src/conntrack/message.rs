@@ -51,6 +51,8 @@ const NFGENMSG: usize = 4;
 pub(super) enum Filter {
     /// These.
     Stale(StaleFlow),
+    /// Those that this endpoint answers, whatever they were sent to.
+    AnsweredBy(Target),
     /// All.
     All(Family),
 }
@@ -120,16 +122,17 @@ pub(super) fn delete(
 
 impl Filter {
     fn write(&self, out: &mut Vec<u8>) {
-        let family = match self {
-            Self::Stale(flow) => flow.family(),
-            Self::All(family) => *family,
+        let (family, address, port, endpoint) = match self {
+            Self::Stale(flow) => {
+                (flow.family(), flow.address(), Some(flow.port()), flow.endpoint())
+            }
+            Self::AnsweredBy(endpoint) => {
+                (Family::of(endpoint.address), None, None, Some(*endpoint))
+            }
+            Self::All(family) => (*family, None, None, None),
         };
         nfgenmsg(out, family);
         let mut w = AttrWriter::new(out);
-        let (address, port, endpoint) = match self {
-            Self::Stale(flow) => (flow.address(), Some(flow.port()), flow.endpoint()),
-            Self::All(_) => (None, None, None),
-        };
         // `ctnetlink_filter_match_tuple` compares IPv6 addresses the wrong way round (seen on
         // 6.18): what has the address does not pass, and what has another does.
         let usable = |address: &IpAddr| address.is_ipv4();

@@ -1,8 +1,9 @@
 //! The kernel's conntrack table, through a socket of its own.
 
+use std::collections::hash_map::Entry::Occupied;
 use std::io;
 
-use ahash::HashSet;
+use ahash::{HashMap, HashSet};
 use nix::errno::Errno;
 
 use super::flow::StaleFlow;
@@ -38,7 +39,7 @@ pub struct ConntrackTable {
     sequence: u32,
 }
 
-/// Up to so many flows are looked for one by one. With 50,000 entries the kernel walks its table
+/// Up to so many endpoints and flows are looked for one by one. With 50,000 entries the kernel walks its table
 /// in 20 ms whoever asks for what; telling all of them took as long as 20 walks (debug build).
 const MANY: usize = 16;
 
@@ -154,13 +155,76 @@ impl ConntrackTable {
     }
 }
 
-/// The walks through the table that find all of `flows`: one for each flow, or, if they are many,
-/// one for each family.
+/// The walks through the table that find all of `flows`: one for each endpoint and for each flow
+/// without one, or, if they are many, one for each family.
 fn filters(flows: &HashSet<StaleFlow>) -> Vec<Filter> {
-    if flows.len() <= MANY {
-        return flows.iter().copied().map(Filter::Stale).collect();
+    let mut filters = HashMap::default();
+    for flow in flows {
+        let endpoint = flow.endpoint();
+        match (filters.entry(endpoint.ok_or(*flow)), endpoint) {
+            (Occupied(mut filter), Some(endpoint)) => {
+                filter.insert(Filter::AnsweredBy(endpoint));
+            }
+            (filter, _) => {
+                filter.or_insert(Filter::Stale(*flow));
+            }
+        }
+    }
+    if filters.len() <= MANY {
+        return filters.into_values().collect();
     }
     let families = Family::ALL.into_iter();
     let present = families.filter(|family| flows.iter().any(|flow| flow.family() == *family));
     present.map(Filter::All).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::num::NonZeroU16;
+
+    use super::*;
+    use crate::model::Target;
+
+    fn target(text: &str) -> Target {
+        let socket: SocketAddr = text.parse().unwrap();
+        Target { address: socket.ip(), port: NonZeroU16::new(socket.port()).unwrap() }
+    }
+
+    /// All flows from these frontends to each of these endpoints.
+    fn between(frontends: &[&str], endpoints: &[&str]) -> HashSet<StaleFlow> {
+        let flow = |frontend: &&str, endpoint: &&str| StaleFlow::Between {
+            frontend: target(frontend),
+            endpoint: target(endpoint),
+        };
+        frontends.iter().flat_map(|to| endpoints.iter().map(move |by| flow(to, by))).collect()
+    }
+
+    #[test]
+    fn the_flows_of_an_endpoint_are_found_by_one_walk() {
+        let (cluster_ip, external) = ("10.96.0.10:53", "198.51.100.1:53");
+        let one = between(&[cluster_ip], &["10.244.0.1:53"]);
+        assert_eq!(filters(&one), [Filter::Stale(*one.iter().next().unwrap())]);
+
+        let mut flows = between(&[cluster_ip, external], &["10.244.0.1:53", "[fd00::1]:53"]);
+        flows.insert(StaleFlow::To(target(external)));
+        let mut found = filters(&flows);
+        found.sort_by_key(|filter| format!("{filter:?}"));
+        let answered_by = |endpoint| Filter::AnsweredBy(target(endpoint));
+        let expected = [
+            answered_by("10.244.0.1:53"),
+            answered_by("[fd00::1]:53"),
+            Filter::Stale(StaleFlow::To(target(external))),
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn the_flows_of_many_endpoints_are_found_by_one_walk_for_each_family() {
+        let endpoints: Vec<_> = (0..=MANY).map(|i| format!("10.244.0.{i}:53")).collect();
+        let endpoints: Vec<_> = endpoints.iter().map(String::as_str).collect();
+        assert_eq!(filters(&between(&["10.96.0.10:53"], &endpoints[1..])).len(), MANY);
+        let many = between(&["10.96.0.10:53"], &endpoints);
+        assert_eq!(filters(&many), [Filter::All { ipv4: true }]);
+    }
 }
