@@ -142,6 +142,12 @@ impl ApiServer {
         self.change(Store::compact);
     }
 
+    /// Encodes all objects now, so that the first watch need not wait for it.
+    pub fn encode(&self) {
+        let store = &mut self.state().store;
+        Kind::ALL.into_iter().for_each(|kind| drop(store.initial_events(kind)));
+    }
+
     /// Plans a fault for the next `times` requests of this kind.
     pub fn misbehave(&self, kind: Kind, on: On, fault: Fault, times: usize) {
         self.state().plan.add(kind, on, fault, times);

@@ -156,20 +156,22 @@ async fn watch(
     let mut changes = shared.changed.subscribe();
     let asked = request.parameter("resourceVersion").parse::<u64>().unwrap_or(0);
     let initial = request.on == On::StreamingList || asked == 0;
-    let (events, mut version, expired) = {
-        let store = &shared.lock().store;
-        let events = if initial { store.initial_events(kind) } else { Vec::new() };
+    let (lines, mut version, expired) = {
+        let store = &mut shared.lock().store;
+        let lines = if initial { store.initial_events(kind) } else { Vec::new() };
         let version = if initial { store.version() } else { asked };
-        (events, version, !initial && store.is_expired(asked))
+        (lines, version, !initial && store.is_expired(asked))
     };
     let mut answer = Events::open(socket, fault).await?;
     if expired {
         answer.event(&error_event(410, &format!("too old resource version: {asked}"))).await?;
         return answer.close().await;
     }
-    for event in &events {
-        answer.event(event).await?;
+    for line in &lines {
+        answer.line(line).await?;
     }
+    answer.flush().await?;
+    drop(lines);
     if request.on == On::StreamingList {
         answer.event(&end_of_initial_events(kind, version)).await?;
     }
@@ -181,8 +183,9 @@ async fn watch(
             (store.events_after(kind, version), store.version())
         };
         for event in &events {
-            answer.event(event).await?;
+            answer.line(&format!("{event}\n")).await?;
         }
+        answer.flush().await?;
         version = now;
         match tokio::time::timeout_at(end, changes.changed()).await {
             Ok(Ok(())) => {}

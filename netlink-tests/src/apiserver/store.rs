@@ -1,6 +1,7 @@
 //! The objects and what happened to them, in versions as etcd counts them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -19,6 +20,9 @@ pub(super) struct Store {
 struct Table {
     /// By `namespace/name`, which is the order of a real server's lists.
     objects: BTreeMap<String, Value>,
+    /// The objects as lines of a watch, made when they are first needed, as a real server's watch
+    /// cache keeps objects encoded.
+    lines: BTreeMap<String, Arc<str>>,
     log: Vec<Change>,
 }
 
@@ -51,7 +55,7 @@ impl Store {
     /// Takes over a recorded list, versions included.
     pub(super) fn load(&mut self, kind: Kind, list: &Value) {
         for item in list["items"].as_array().expect("a list has items") {
-            self.table(kind).objects.insert(key(item), item.clone());
+            self.table(kind).insert(item);
         }
         self.version = self.version.max(version(list));
     }
@@ -63,10 +67,10 @@ impl Store {
         self.version = self.version.max(version);
         match event["type"].as_str() {
             Some("ADDED" | "MODIFIED") => {
-                self.table(kind).objects.insert(key(object), object.clone());
+                self.table(kind).insert(object);
             }
             Some("DELETED") => {
-                self.table(kind).objects.remove(&key(object));
+                self.table(kind).remove(&key(object));
             }
             _ => {}
         }
@@ -99,7 +103,7 @@ impl Store {
     pub(super) fn delete(&mut self, kind: Kind, name: &str) {
         self.version += 1;
         let version = self.version;
-        let mut object = self.table(kind).objects.remove(name).expect("the object exists");
+        let mut object = self.table(kind).remove(name).expect("the object exists");
         object["metadata"]["resourceVersion"] = version.to_string().into();
         add_type(kind, &mut object);
         let event = json!({"type": "DELETED", "object": object});
@@ -128,13 +132,18 @@ impl Store {
         }
     }
 
-    /// All objects as ADDED events.
-    pub(super) fn initial_events(&self, kind: Kind) -> Vec<Value> {
-        let added = |mut object: Value| {
-            add_type(kind, &mut object);
-            json!({"type": "ADDED", "object": object})
+    /// All objects as lines of ADDED events.
+    pub(super) fn initial_events(&mut self, kind: Kind) -> Vec<Arc<str>> {
+        let Table { objects, lines, .. } = self.table(kind);
+        let line = |(key, object): (&String, &Value)| {
+            let line = lines.entry(key.clone()).or_insert_with(|| {
+                let mut object = object.clone();
+                add_type(kind, &mut object);
+                format!("{}\n", json!({"type": "ADDED", "object": object})).into()
+            });
+            Arc::clone(line)
         };
-        self.page(kind, "", None).items.into_iter().map(added).collect()
+        objects.iter().map(line).collect()
     }
 
     /// What happened after a version.
@@ -145,6 +154,19 @@ impl Store {
 
     fn table(&mut self, kind: Kind) -> &mut Table {
         &mut self.tables[kind as usize]
+    }
+}
+
+impl Table {
+    fn insert(&mut self, object: &Value) {
+        let key = key(object);
+        self.lines.remove(&key);
+        self.objects.insert(key, object.clone());
+    }
+
+    fn remove(&mut self, key: &str) -> Option<Value> {
+        self.lines.remove(key);
+        self.objects.remove(key)
     }
 }
 

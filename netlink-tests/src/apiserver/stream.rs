@@ -8,11 +8,18 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use super::Fault;
 
 /// Writes the events of a watch, one chunk each, until a fault breaks the connection.
+///
+/// Like kube-apiserver (`ServeHTTP` of its `WatchServer`), it flushes only after the last event at
+/// hand, so that many small events share a packet.
 pub(super) struct Events<'a, W> {
     socket: &'a mut W,
     fault: Option<Fault>,
     sent: usize,
+    written: Vec<u8>,
 }
+
+/// Bytes that are sent at once.
+const PACKET: usize = 16 << 10;
 
 /// Breaks the connection on purpose.
 fn cut() -> io::Error {
@@ -26,15 +33,21 @@ impl<'a, W: AsyncWrite + Unpin> Events<'a, W> {
                     Transfer-Encoding: chunked\r\n\r\n";
         socket.write_all(head.as_bytes()).await?;
         socket.flush().await?;
-        Ok(Self { socket, fault, sent: 0 })
+        Ok(Self { socket, fault, sent: 0, written: Vec::new() })
     }
 
-    /// Writes one event, or what the fault makes of it.
+    /// Writes one event, or what the fault makes of it, and flushes it.
     pub(super) async fn event(&mut self, event: &Value) -> io::Result<()> {
-        let line = format!("{event}\n");
+        self.line(&format!("{event}\n")).await?;
+        self.flush().await
+    }
+
+    /// Writes the line of one event, or what the fault makes of it.
+    pub(super) async fn line(&mut self, line: &str) -> io::Result<()> {
         match self.fault {
             Some(Fault::CutAfter(count)) if count == self.sent => {
                 self.chunk(&line.as_bytes()[..line.len() / 2]).await?;
+                self.flush().await?;
                 return Err(cut());
             }
             Some(Fault::GarbageAfter(count)) if count == self.sent => {
@@ -42,7 +55,7 @@ impl<'a, W: AsyncWrite + Unpin> Events<'a, W> {
                 return self.chunk(b"}garbage{\n").await;
             }
             Some(Fault::StaleBookmarkAfter(count)) if count == self.sent => {
-                let stale = format!("{}\n", stale_bookmark(event));
+                let stale = format!("{}\n", stale_bookmark(line));
                 self.chunk(stale.as_bytes()).await?;
             }
             _ => {}
@@ -51,6 +64,7 @@ impl<'a, W: AsyncWrite + Unpin> Events<'a, W> {
         if self.fault == Some(Fault::Slow) {
             for byte in line.as_bytes() {
                 self.chunk(&[*byte]).await?;
+                self.flush().await?;
                 tokio::task::yield_now().await;
             }
             return Ok(());
@@ -59,21 +73,30 @@ impl<'a, W: AsyncWrite + Unpin> Events<'a, W> {
     }
 
     /// Ends the answer in good order.
-    pub(super) async fn close(self) -> io::Result<()> {
+    pub(super) async fn close(mut self) -> io::Result<()> {
+        self.flush().await?;
         self.socket.write_all(b"0\r\n\r\n").await?;
         self.socket.flush().await
     }
 
-    async fn chunk(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.socket.write_all(format!("{:x}\r\n", bytes.len()).as_bytes()).await?;
-        self.socket.write_all(bytes).await?;
-        self.socket.write_all(b"\r\n").await?;
+    /// Sends everything that was written.
+    pub(super) async fn flush(&mut self) -> io::Result<()> {
+        self.socket.write_all(&self.written).await?;
+        self.written.clear();
         self.socket.flush().await
+    }
+
+    async fn chunk(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.written.extend_from_slice(format!("{:x}\r\n", bytes.len()).as_bytes());
+        self.written.extend_from_slice(bytes);
+        self.written.extend_from_slice(b"\r\n");
+        if self.written.len() >= PACKET { self.flush().await } else { Ok(()) }
     }
 }
 
-/// A bookmark that goes back in time, of the same kind as the event.
-fn stale_bookmark(event: &Value) -> Value {
+/// A bookmark that goes back in time, of the same kind as the event of this line.
+fn stale_bookmark(line: &str) -> Value {
+    let event: Value = serde_json::from_str(line).expect("the line is an event");
     let object = &event["object"];
     json!({"type": "BOOKMARK", "object": {
         "kind": object["kind"],
