@@ -10,11 +10,6 @@ use kube::{Client, Error};
 use super::SourceError;
 use super::error::causes;
 
-/// A connection on which nothing arrives for so long is taken for dead. The server sends each
-/// watch a bookmark about once a minute (at most every 75 s, its watch cache's `bookmarkFrequency`
-/// with jitter), so this does not break connections that work.
-const SILENCE: Duration = Duration::from_secs(90);
-
 /// How long to wait for a TCP connection and its TLS handshake.
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -39,7 +34,6 @@ pub async fn load_client(server: &ApiServer) -> Result<Client, SourceError> {
             .map_err(|error| SourceError::NotInCluster { message: causes(&error) })?,
     };
     config.connect_timeout = Some(CONNECT);
-    config.read_timeout = Some(SILENCE);
     // Our own backoff retries, and reports.
     config.default_retry = false;
     Client::try_from(config).map_err(|error| unusable(server, &error))

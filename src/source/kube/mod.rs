@@ -14,6 +14,7 @@ mod outlet;
 mod pace;
 mod quick;
 mod resource;
+mod silence;
 mod watch;
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Limits how often one resource starts a list or a watch.
+//! Limits how often one resource starts a list or a watch, and how long an answer may be silent.
 //!
 //! `watcher` starts a new watch at once when one ends without an error. A server or a proxy that
 //! accepts watches and ends them immediately would otherwise be asked in a tight loop.
@@ -11,6 +11,8 @@ use kube::Client;
 use kube::client::Body;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
+
+use super::silence::heard;
 
 /// Requests that may be started without waiting, after a quiet time.
 const BURST: u32 = 8;
@@ -31,7 +33,7 @@ pub(super) fn paced(client: &Client) -> Client {
                 let mut pace = pace.lock().await;
                 tokio::time::sleep_until(pace.start(Instant::now())).await;
             }
-            client.send(request).await
+            heard(client.send(request)).await
         }
     });
     Client::new(service, namespace)

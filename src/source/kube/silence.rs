@@ -1,0 +1,104 @@
+//! Ends a connection on which nothing arrives.
+//!
+//! The read timeout of `kube` does so too, but moves a timer at every read, which wakes tokio's
+//! driver once more. Here the timer stands still and is moved only when it fires.
+
+use std::error::Error as StdError;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::Response;
+use hyper::body::{Body, Bytes, Frame, SizeHint};
+use tokio::time::{Instant, Sleep};
+
+/// A connection on which nothing arrives for so long is taken for dead. The server sends each
+/// watch a bookmark about once a minute (at most every 75 s, its watch cache's `bookmarkFrequency`
+/// with jitter), so this does not break connections that work.
+const SILENCE: Duration = Duration::from_secs(90);
+
+type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// The answer, whose body fails after a long silence.
+///
+/// # Errors
+/// The request's own, or that no answer began in time.
+pub(super) async fn heard<B, E: Into<BoxError>>(
+    answer: impl Future<Output = Result<Response<B>, E>>,
+) -> Result<Response<Heard<B>>, BoxError> {
+    let answer = tokio::time::timeout(SILENCE, answer).await.map_err(|_| silent())?;
+    Ok(answer.map_err(Into::into)?.map(Heard::new))
+}
+
+/// A body that fails when nothing of it has arrived for [`SILENCE`].
+#[derive(Debug)]
+pub(super) struct Heard<B> {
+    body: B,
+    last: Instant,
+    check: Pin<Box<Sleep>>,
+}
+
+impl<B> Heard<B> {
+    fn new(body: B) -> Self {
+        let last = Instant::now();
+        Self { body, last, check: Box::pin(tokio::time::sleep_until(last + SILENCE)) }
+    }
+}
+
+impl<B> Body for Heard<B>
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
+            self.last = Instant::now();
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        while self.check.as_mut().poll(context).is_ready() {
+            match next_check(self.last, Instant::now()) {
+                Some(next) => self.check.as_mut().reset(next),
+                None => return Poll::Ready(Some(Err(silent().into()))),
+            }
+        }
+        Poll::Pending
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// When to look again, at `now`, if something arrived `last`; `None` if that is too long ago.
+fn next_check(last: Instant, now: Instant) -> Option<Instant> {
+    Some(last + SILENCE).filter(|next| *next > now)
+}
+
+fn silent() -> io::Error {
+    let message = format!("nothing arrived for {} s", SILENCE.as_secs());
+    io::Error::new(io::ErrorKind::TimedOut, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_dead_when_nothing_has_arrived_for_long() {
+        let (last, second) = (Instant::now(), Duration::from_secs(1));
+        assert_eq!(next_check(last, last + SILENCE - second), Some(last + SILENCE));
+        assert_eq!(next_check(last, last + SILENCE), None);
+        let later = last + SILENCE - second;
+        assert_eq!(next_check(later, last + SILENCE), Some(later + SILENCE));
+    }
+}
