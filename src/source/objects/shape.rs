@@ -79,12 +79,12 @@ impl<'a> Shape<'a> {
     /// The shape of the endpoint that was read from `text`; `None` if its fields are not all there
     /// as strings without escapes.
     fn of(text: &'a str, fields: &EndpointFields<'a>) -> Option<Self> {
-        if text.contains('\\') {
+        if text.as_bytes().contains(&b'\\') {
             return None;
         }
         let mut strings = SmallVec::<[(&str, Role); 10]>::new();
         let mut done = 0;
-        let mut quotes = text.match_indices('"').map(|(at, _)| at);
+        let mut quotes = Quotes { text: text.as_bytes(), at: 0 };
         while let (Some(start), Some(end)) = (quotes.next(), quotes.next()) {
             let is_key = text.get(end + 1..)?.trim_ascii_start().starts_with(':');
             if !is_key {
@@ -139,6 +139,24 @@ impl Role {
         } else {
             Self::Unused
         }
+    }
+}
+
+/// The places of the quotes in a text without backslashes. Several times as fast as
+/// `str::match_indices`, which looks for each quote anew.
+struct Quotes<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl Iterator for Quotes<'_> {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        let rest = self.text.get(self.at..)?;
+        let found = self.at + end_of_plain(rest);
+        self.at = found + 1;
+        (found < self.text.len()).then_some(found)
     }
 }
 
