@@ -22,6 +22,15 @@ const ENDPOINTS: u32 = 5;
 /// Slices that change at once.
 const BURST: u32 = 5_000;
 
+/// Slices that change one by one.
+const CHANGES: u32 = 2_000;
+
+/// Time between them: for most, the one before is in the kernel.
+const PAUSE: Duration = Duration::from_millis(3);
+
+/// `sysconf(_SC_CLK_TCK)`, which is 100 a second on every machine that Linux runs on today.
+const TICK: Duration = Duration::from_millis(10);
+
 /// Nothing takes longer than this.
 const LIMIT: Duration = Duration::from_secs(600);
 
@@ -41,6 +50,7 @@ fn main() {
     api.push_all([node("node1", "192.168.50.2"), service_cidr("kubernetes", "10.0.0.0/8")]);
     api.push_all((0..services).flat_map(|number| [service(number), slice(number, 0)]));
     api.compact();
+    api.encode();
     println!("| {services} services with {ENDPOINTS} endpoints each | time | commits | memory |");
     println!("|---|---|---|---|");
     let mut bench = Bench { net, api, watch: None };
@@ -52,6 +62,7 @@ fn main() {
     bench.change("5,000 slices change at once", &daemon, burst);
     bench.change("this node gets a zone: all services change", &daemon, vec![node_in_a_zone()]);
     bench.change("one slice changes", &daemon, vec![slice(services / 2, 1)]);
+    bench.changes_one_by_one(&daemon, services);
 }
 
 struct Bench {
@@ -80,10 +91,11 @@ impl Bench {
             assert!(start.elapsed() < LIMIT, "not ready in {LIMIT:?}:\n{}", daemon.output());
             std::thread::sleep(Duration::from_millis(5));
         }
-        let took = start.elapsed();
+        let (took, worked) = (start.elapsed().as_secs_f64(), processor_time(&daemon).as_secs_f64());
         self.settled();
         let commits = self.generation() - before;
-        println!("| {what} | {:.2} s | {commits} | {} |", took.as_secs_f64(), memory(&daemon));
+        let memory = memory(&daemon);
+        println!("| {what} | {took:.2} s, CPU {worked:.2} s | {commits} | {memory} |");
         daemon
     }
 
@@ -97,6 +109,22 @@ impl Bench {
         let took = self.settled() - start;
         let commits = self.generation() - before;
         println!("| {what} | {:.3} s | {commits} | {} |", took.as_secs_f64(), memory(daemon));
+    }
+
+    /// What slices that change every few milliseconds cost the daemon, each by itself.
+    fn changes_one_by_one(&mut self, daemon: &Process, services: u32) {
+        let (before, worked) = (self.generation(), processor_time(daemon));
+        for number in 0..CHANGES {
+            self.api.push(slice(number % services, number / services + 2));
+            std::thread::sleep(PAUSE);
+        }
+        self.settled();
+        let commits = self.generation() - before;
+        let each = (processor_time(daemon) - worked) / CHANGES;
+        let memory = memory(daemon);
+        println!(
+            "| {CHANGES} slices change one by one, CPU of each | {each:.0?} | {commits} | {memory} |"
+        );
     }
 
     /// Waits until nobody commits any more; when the last commit was seen.
@@ -129,6 +157,15 @@ fn is_synced() -> bool {
     let line = "kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family=\"IPv4\"} ";
     let value = answer.lines().find_map(|found| found.strip_prefix(line));
     received.is_ok() && value.is_some_and(|value| value.parse::<f64>().unwrap() > 0.0)
+}
+
+/// Time that a process has spent on processors.
+fn processor_time(process: &Process) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.pid())).unwrap();
+    // proc_pid_stat(5): utime and stime, counted from after the name, which may hold blanks.
+    let fields = stat.rsplit(')').next().unwrap().split_whitespace().skip(11).take(2);
+    let ticks: u64 = fields.map(|field| field.parse::<u64>().unwrap()).sum();
+    TICK * u32::try_from(ticks).unwrap()
 }
 
 /// Resident memory now, and the most it has been.
