@@ -65,11 +65,10 @@ bench-publish: ## Measure what docs/performance.md says, and draw its plot
 	"$(TARGET_DIR)/release/deltaproxy" bench --services 1000 --distribution even --traffic \
 		--baseline nft --json "$(TARGET_DIR)/performance-baseline.json"
 
-# With the setting of examples/daemonset.yaml.
 bench-daemon: ## Measure memory, start and large changes of the daemon at 50,000 services
 	cargo build --locked --release --bin deltaproxy
 	cargo bench --locked --package netlink-tests --bench daemon --no-run
-	MALLOC_MMAP_THRESHOLD_=262144 $(IN_NAMESPACES) cargo bench --offline --package netlink-tests --bench daemon
+	$(IN_NAMESPACES) cargo bench --offline --package netlink-tests --bench daemon
 
 bench-kernel: ## Measure small sizes on another kernel, as test-kernel; ratios count
 	cargo build --locked --release --bin deltaproxy

@@ -7,6 +7,10 @@ use deltaproxy::cli::{self, BenchFlags, Failure, Output};
 use deltaproxy::config::flags::{OnceFlags, RunFlags};
 use deltaproxy::config::{Config, ConfigError, Loaded};
 
+/// `.cargo/config.toml` has its settings.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// A kube-proxy that sends the kernel only what changed, through netlink.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100)]
