@@ -225,6 +225,6 @@ mod tests {
         let endpoints: Vec<_> = endpoints.iter().map(String::as_str).collect();
         assert_eq!(filters(&between(&["10.96.0.10:53"], &endpoints[1..])).len(), MANY);
         let many = between(&["10.96.0.10:53"], &endpoints);
-        assert_eq!(filters(&many), [Filter::All { ipv4: true }]);
+        assert_eq!(filters(&many), [Filter::All(Family::Ip)]);
     }
 }

@@ -85,11 +85,11 @@ impl Timeouts {
     }
 
     /// Adds those found in the kernel, with their numbers; returns whether one was new.
-    pub fn observe(&mut self, found: affinity::Timeouts) -> bool {
+    pub fn observe(&mut self, found: &affinity::Timeouts) -> bool {
         let known = self.numbered.len();
         for (number, seconds) in found {
-            if !self.numbered.values().any(|numbered| *numbered == seconds) {
-                self.numbered.entry(number).or_insert(seconds);
+            if !self.numbered.values().any(|numbered| numbered == seconds) {
+                self.numbered.entry(*number).or_insert(*seconds);
             }
         }
         self.numbered.len() > known
@@ -146,7 +146,7 @@ mod tests {
     fn numbers_found_in_the_kernel_stay() {
         let mut timeouts = Timeouts::default();
         let number = |n| number::Timeout::new(n).unwrap();
-        assert!(timeouts.observe([(number(7), 60), (number(9), 30)].into()));
+        assert!(timeouts.observe(&[(number(7), 60), (number(9), 30)].into()));
         timeouts.request(&service(1), Some(60));
         assert!(!timeouts.number_all());
         let granted = GrantedTimeout { number: number(7), seconds: 60 };

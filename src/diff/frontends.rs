@@ -53,6 +53,8 @@ pub(super) struct Goal<'a> {
     pub(super) unserved: Option<Unserved>,
     /// Sources that may use it, ascending and disjoint; `None` if all may.
     pub(super) ranges: Option<&'a [Range]>,
+    /// The comment of its elements.
+    pub(super) label: Option<&'a Label>,
 }
 
 /// What follows from a change of a frontend.
@@ -120,13 +122,12 @@ impl Frontends {
         &mut self,
         frontend: Frontend,
         goal: Goal<'_>,
-        label: Option<&Label>,
         epoch: Epoch,
         piece: &mut Piece,
     ) -> Consequences {
         let state = self.states.entry(frontend).or_default();
         let mut update = Update { frontend, epoch, piece, consequences: Consequences::default() };
-        update.install(state, goal, label);
+        update.install(state, goal);
         let consequences = update.consequences;
         if state.is_empty() {
             self.states.remove(&frontend);
@@ -275,8 +276,8 @@ struct Update<'a> {
 }
 
 impl Update<'_> {
-    fn install(&mut self, state: &mut FrontendState, goal: Goal<'_>, label: Option<&Label>) {
-        let frontend = self.frontend;
+    fn install(&mut self, state: &mut FrontendState, goal: Goal<'_>) {
+        let (frontend, label) = (self.frontend, goal.label);
         let has_ranges = |rare: &Rare| rare.is_guarded || !rare.ranges.is_empty();
         if goal.ranges.is_some() || state.rare.as_deref().is_some_and(has_ranges) {
             let is_new = state.route.is_none() && state.rare().unserved.is_none();

@@ -71,12 +71,12 @@ impl List {
     }
 
     /// The transport protocol of its endpoints.
-    pub fn protocol(&self) -> Protocol {
+    pub(super) fn protocol(&self) -> Protocol {
         self.protocol
     }
 
     /// How many slots there are.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         match &self.slots {
             Slots::V4(slots) => slots.len(),
             Slots::V6(slots) => slots.len(),
@@ -84,7 +84,7 @@ impl List {
     }
 
     /// The endpoint in a slot.
-    pub fn slot(&self, slot: usize) -> Option<Target> {
+    pub(super) fn slot(&self, slot: usize) -> Option<Target> {
         match &self.slots {
             Slots::V4(slots) => slots.get(slot)?.target(),
             Slots::V6(slots) => slots.get(slot)?.target(),
@@ -92,7 +92,7 @@ impl List {
     }
 
     /// The endpoint in each slot.
-    pub fn iter(&self) -> impl Iterator<Item = Option<Target>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = Option<Target>> {
         (0..self.len()).map(|slot| self.slot(slot))
     }
 

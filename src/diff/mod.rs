@@ -214,7 +214,7 @@ impl Diff {
             }
             match unclaimed {
                 Unclaimed::Frontend(frontend) => {
-                    if self.install(frontend, Goal::default(), None, piece) != Rest::Nothing {
+                    if self.install(frontend, Goal::default(), piece) != Rest::Nothing {
                         return Progress::Partial;
                     }
                 }
@@ -291,14 +291,8 @@ impl Diff {
 
     /// Installs `goal` for a frontend, and notes which lists that makes used or unused. Returns what
     /// remains to be done for the frontend itself.
-    fn install(
-        &mut self,
-        frontend: Frontend,
-        goal: Goal<'_>,
-        label: Option<&crate::desired::Label>,
-        piece: &mut Piece,
-    ) -> Rest {
-        let consequences = self.frontends.install(frontend, goal, label, self.epoch, piece);
+    fn install(&mut self, frontend: Frontend, goal: Goal<'_>, piece: &mut Piece) -> Rest {
+        let consequences = self.frontends.install(frontend, goal, self.epoch, piece);
         self.note(frontend, &consequences);
         match (consequences.is_partial, consequences.must_wait) {
             (true, _) => Rest::NextPiece,

@@ -129,32 +129,20 @@ impl Diff {
             let lists = &mut self.lists[list.family.index()];
             let former = lists.get(list.id).map_or(0, |list| list.len());
             lists.edit(list.id, patch.slots.into_iter(), length, piece);
-            if SizeClass::of(former) != SizeClass::of(length) {
-                self.resize_routes(name, &holdings, list.id, SizeClass::of(length), &label, piece);
+            let size = SizeClass::of(length);
+            if SizeClass::of(former) != size {
+                let resized = |route: Route| match route.list() == Some(list.id) {
+                    true => Route::new(list.id, None, size, route.flags()),
+                    false => route,
+                };
+                for frontend in &holdings.frontends {
+                    if self.frontends.holder(frontend) == Some(name) {
+                        self.frontends.resize(*frontend, resized, &label, piece);
+                    }
+                }
             }
         }
         Some(Progress::Complete)
-    }
-
-    /// Gives the routes of a service to a list another size class.
-    fn resize_routes(
-        &mut self,
-        name: &ObjectName,
-        holdings: &Holdings,
-        list: ListId,
-        size: SizeClass,
-        label: &Label,
-        piece: &mut Piece,
-    ) {
-        let resized = |route: Route| match route.list() == Some(list) {
-            true => Route::new(list, None, size, route.flags()),
-            false => route,
-        };
-        for frontend in &holdings.frontends {
-            if self.frontends.holder(frontend) == Some(name) {
-                self.frontends.resize(*frontend, resized, label, piece);
-            }
-        }
     }
 }
 
@@ -339,7 +327,7 @@ impl ServiceUpdate<'_> {
                 return Progress::Partial;
             }
             let goal = self.goal(port, wanted);
-            match self.diff.install(wanted.frontend, goal, Some(&port.label), piece) {
+            match self.diff.install(wanted.frontend, goal, piece) {
                 Rest::Nothing => {}
                 Rest::NextPiece => return Progress::Partial,
                 Rest::AfterCommit => self.must_wait = true,
@@ -351,7 +339,7 @@ impl ServiceUpdate<'_> {
     /// What is to be installed for a frontend that the service has.
     fn goal<'a>(&self, port: &'a WantedPort, wanted: &WantedFrontend) -> Goal<'a> {
         let ranges = wanted.is_guarded.then_some(&*port.ranges);
-        let goal = Goal { ranges, ..Goal::default() };
+        let goal = Goal { ranges, label: Some(&port.label), ..Goal::default() };
         match wanted.traffic {
             Traffic::To { scope, masquerade } => {
                 match self.route(port, scope, Flags { masquerade, local: false }) {
@@ -432,7 +420,7 @@ impl ServiceUpdate<'_> {
                 Released::Free => {
                     self.diff.serving.want(frontend, None);
                     // Nothing is added, and source ranges go later: all of it fits.
-                    self.diff.install(frontend, Goal::default(), None, piece);
+                    self.diff.install(frontend, Goal::default(), piece);
                 }
                 // Until that service has been updated, what is installed stays.
                 Released::Awaited(next) => self.affected.push(next),

@@ -207,7 +207,8 @@ impl Engine {
         // Lists may have to leave other timeouts first.
         let timeouts = found.iter().filter_map(|found| found.contents.as_ref());
         let timeouts = timeouts.map(|it| ruleset::affinity::timeouts_of(it.rules.iter()));
-        if timeouts.fold(false, |any, found| self.timeouts.observe(found) || any) {
+        let new = timeouts.filter(|found| self.timeouts.observe(found)).count();
+        if new > 0 {
             self.render_tables();
         }
         let elements = found.map(|found| self.observe_table(found));

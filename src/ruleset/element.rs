@@ -72,7 +72,7 @@ pub enum Subject {
 }
 
 /// An element of one of our sets and maps, by its meaning.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableElement<'a> {
     /// The endpoint in a slot of a plain list.
     Endpoint(ListId, Protocol, u32, Target),
@@ -419,6 +419,7 @@ mod tests {
 
     use super::super::number::{Flags, Timeout};
     use super::*;
+    use crate::nft::ElementData;
 
     fn any_target(family: Family) -> impl Strategy<Value = Target> {
         (any::<[u8; 16]>(), 1u16..).prop_map(move |(bytes, port)| {
@@ -475,13 +476,12 @@ mod tests {
             let bytes = |value: &Value| value.as_bytes().to_vec();
             let (key, end) = (bytes(&written.key), written.key_end.as_ref().map(bytes));
             let data = match &written.data {
-                Some(crate::nft::ElementData::Value(value)) => Some(bytes(value)),
-                _ => None,
+                Some(ElementData::Value(value)) => Some(bytes(value)),
+                Some(ElementData::Verdict(_)) | None => None,
             };
-            let comment = match element {
-                TableElement::NoEndpoint(..) => None,
-                _ => written.comment.as_deref(),
-            };
+            // Refusals were made without a label.
+            let is_refusal = matches!(element, TableElement::NoEndpoint(..));
+            let comment = written.comment.as_deref().filter(|_| !is_refusal);
             let view = ElementView {
                 key: &key,
                 key_end: end.as_deref(),
