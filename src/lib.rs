@@ -1,20 +1,25 @@
 //! The map of the program: a kube-proxy that sends the kernel only what changed.
 //!
 //! ```text
-//!  API server / files                                                                              kernel
-//!      |                                                                                             ^
-//!      v                                                                                             |
-//!   source --Event--> model --touched--> desired --fragments--> diff --Change--> plan --Transaction--> kernel
-//!   (kube types and   (Cluster: our own  (frontends, slots,     (desired vs      (order that the      (commit,
-//!    YAML end here)    services,          set and map            installed)       kernel accepts)      read back)
-//!                      endpoints)         elements)                                                      |
-//!        run: the only loop <-- schedule: when to commit (no clock, no I/O) <---- committed/refused/tampered
+//!  API server / files                                                                        kernel
+//!      |                                                                                        ^
+//!      v                                                                                        |
+//!   source --Event--> model --touched--> desired --Wanted--> diff --elements--> plan --Transaction
+//!   (kube types and   (Cluster: our own  (one service:       (compared with     (order that     |
+//!    YAML end here)    services,          frontends, lists,   installed, as its  the kernel     |
+//!                      endpoints)         members)            turn comes)        accepts)       |
+//!                                                                                               |
+//!        engine: all between source and kernel as one value <--Answer-- committed/refused/unknown
+//!        run: the only loop; schedule: when to commit (no clock, no I/O)
 //!         +--> observe: metrics and health     +--> conntrack: stale UDP flows
 //! ```
 //!
-//! Data flows left to right; what flows back is one of three words. One task owns everything
-//! between `source` and `kernel`, so there are no locks. It applies no event to the diff while a
-//! commit is in flight, so the diff cannot change under a transaction.
+//! Data flows left to right; what flows back is the outcome of a transaction. One task owns
+//! everything between `source` and `kernel`, so there are no locks. A touched service waits in a
+//! queue. When its turn comes it is rendered and compared with what is installed, and the difference
+//! goes into the next transaction. While that is in the kernel, nothing is compared.
+//!
+//! `ruleset` holds what packets run: chains, rules, sets, and the meaning of each element.
 //!
 //! `bench` measures all of this on a synthetic cluster, by calling the same modules.
 //!
@@ -22,7 +27,9 @@
 //!
 //! - Kubernetes types outside `source`. A malformed object becomes a problem report and never
 //!   stops other objects.
-//! - Failing, waiting or logging in `model`, `desired`, `diff`, `plan` and `schedule`.
+//! - Failing, waiting or logging in `model`, `desired`, `diff`, `plan`, `engine` and `schedule`.
+//! - A second place that decides what follows from a refused transaction: [`engine::Engine::answer`]
+//!   does for `run`, `apply`, `bench` and the tests.
 //! - Reading the clock anywhere but in `run` and at the edges (`kernel`, `cli`, `observe`, `bench`).
 //! - Acting on any table but our own two, `ip kube-proxy` and `ip6 kube-proxy`.
 

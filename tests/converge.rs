@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use deltaproxy::engine::{Answer, Cause, Engine, converge, read_back};
 use deltaproxy::kernel::{
-    CommitError, Committed, Contents, ElementRead, Fake, Generation, Kernel, ReadError,
+    CommitError, Committed, Contents, ElementRead, Generation, Kernel, ReadError,
 };
 use deltaproxy::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Resource,
@@ -25,6 +25,7 @@ use deltaproxy::nft::{
     Element, ElementView, Family, Name, Operation, TableRef, Transaction, Value,
 };
 use deltaproxy::ruleset::SetId;
+use fake_kernel::Fake;
 use proptest::prelude::*;
 use tables::{config, contents, elements, engine, from_scratch, settle};
 

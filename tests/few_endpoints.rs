@@ -10,11 +10,12 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use deltaproxy::engine::{Engine, read_back};
-use deltaproxy::kernel::Fake;
+
 use deltaproxy::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Service,
     ServicePort, TrafficPolicy,
 };
+use fake_kernel::Fake;
 use proptest::prelude::*;
 use tables::{config, contents, engine, from_scratch, settle};
 

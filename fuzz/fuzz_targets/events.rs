@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use deltaproxy::config::Routing;
 use deltaproxy::engine::{Engine, read_back};
-use deltaproxy::kernel::{Fake, Kernel};
+use deltaproxy::kernel::Kernel;
 use deltaproxy::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Protocol,
     Resource, Service, ServiceCidr, ServicePort, TrafficPolicy,
 };
 use deltaproxy::nft::TableFlags;
+use fake_kernel::Fake;
 use ipnet::IpNet;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;

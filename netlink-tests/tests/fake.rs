@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use deltaproxy::kernel::{CommitError, ElementRead, Fake, Kernel, Nftables};
+use deltaproxy::kernel::{CommitError, ElementRead, Kernel, Nftables};
 use deltaproxy::nft::{
     Chain, ChainType, Element, Family, Hook, HookPoint, Operation, Rule, Selector, Set, SetData,
     SetFlags, Statement, Table, TableFlags, TableRef, Transaction, Type, Value, Verdict,
 };
+use fake_kernel::Fake;
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 use proptest::prelude::*;

@@ -7,8 +7,7 @@ use std::num::NonZeroU16;
 use deltaproxy::config::Routing;
 use deltaproxy::engine::{Engine, Found, commit_all, read_back};
 use deltaproxy::kernel::{
-    CommitError, Committed, Contents, ElementRead, Fake, Generation, Kernel, Nftables, ReadError,
-    Release,
+    CommitError, Committed, Contents, ElementRead, Generation, Kernel, Nftables, ReadError, Release,
 };
 use deltaproxy::model::{
     Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Protocol, Resource, Service,
@@ -19,6 +18,7 @@ use deltaproxy::nft::{
 };
 use deltaproxy::ruleset::number::ListId;
 use deltaproxy::ruleset::{SetId, TableElement, slot_key};
+use fake_kernel::Fake;
 use netlink_tests::Namespace;
 
 /// Services have 1, 2, 3 … endpoints: all numbers that have a chain of their own, and more.

@@ -12,7 +12,7 @@ use crate::nft::{
 const MAX_TEXT: usize = 300;
 
 /// What is refused if it is no operation.
-pub(super) const WHOLE: &str = "the transaction as a whole";
+const WHOLE: &str = "the transaction as a whole";
 
 /// What a refusal is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,24 +45,37 @@ pub(super) fn find(transaction: &Transaction, batch: &Batch, refusal: &Refusal) 
     }
 }
 
-/// A transaction that cannot be encoded, reported like one that the kernel refuses.
-pub(super) fn unencodable(transaction: &Transaction, error: &EncodeError) -> CommitError {
-    let (operation, element) = match error {
+impl CommitError {
+    /// A refusal of a transaction as a whole, or of one operation and maybe one of its elements.
+    pub fn refused(
+        transaction: &Transaction,
+        culprit: Option<(usize, Option<usize>)>,
+        errno: Errno,
+    ) -> Self {
+        let (operation, element) = (culprit.map(|(index, _)| index), culprit.and_then(|(_, e)| e));
+        let what = match operation.and_then(|index| transaction.operations.get(index)) {
+            Some(operation) => describe(operation, element, &Location::default()),
+            None => WHOLE.to_owned(),
+        };
+        Self::Refused { operation, element, errno, reason: None, what }
+    }
+
+    /// A transaction that cannot be encoded, reported like one that the kernel refuses.
+    pub fn unencodable(transaction: &Transaction, error: &EncodeError) -> Self {
+        let mut refused = Self::refused(transaction, Some(position(error)), Errno::EINVAL);
+        if let Self::Refused { reason, .. } = &mut refused {
+            *reason = Some(error.to_string());
+        }
+        refused
+    }
+}
+
+fn position(error: &EncodeError) -> (usize, Option<usize>) {
+    match error {
         EncodeError::TooLong { operation } | EncodeError::Statement { operation, .. } => {
             (*operation, None)
         }
         EncodeError::Element { operation, element } => (*operation, Some(*element)),
-    };
-    let refused = transaction.operations.get(operation);
-    CommitError::Refused {
-        operation: Some(operation),
-        element,
-        errno: Errno::EINVAL,
-        reason: Some(error.to_string()),
-        what: refused.map_or_else(
-            || WHOLE.to_owned(),
-            |refused| describe(refused, element, &Location::default()),
-        ),
     }
 }
 
@@ -72,7 +85,7 @@ fn locate(batch: &Batch, origin: MessageOrigin, offset: Option<u32>) -> Location
 }
 
 /// The operation in nft's notation, narrowed to the element, and the field.
-pub(super) fn describe(operation: &Operation, element: Option<usize>, at: &Location) -> String {
+fn describe(operation: &Operation, element: Option<usize>, at: &Location) -> String {
     let text = match element {
         Some(element) => narrowed(operation, element).to_string(),
         None => operation.to_string(),

@@ -1,12 +1,11 @@
 //! The kernel side: commit, read back, notice changes by others.
 //!
 //! A transaction is applied whole or not at all, and the error says which where that can be
-//! known. There are two kernels behind one trait: [`Nftables`], and [`Fake`] for tests.
+//! known. There are two kernels behind one trait: [`Nftables`], and the crate `fake-kernel` for tests.
 
 mod answer;
 mod culprit;
 mod error;
-mod fake;
 mod nftables;
 mod read;
 mod release;
@@ -16,7 +15,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use error::{CommitError, Malformed, OpenError, ReadError};
-pub use fake::{Fake, Mishap};
 pub use nftables::Nftables;
 pub use read::{MAX_ANSWER_BYTES, MAX_ANSWER_TIME};
 pub use release::Release;
@@ -127,7 +125,7 @@ pub struct Committed {
 
 impl Committed {
     /// The outcome of an empty transaction.
-    pub(crate) fn nothing(generation: Generation) -> Self {
+    pub fn nothing(generation: Generation) -> Self {
         Self {
             generation,
             by_others: 0,

@@ -115,7 +115,7 @@ impl Nftables {
         let sequence = self.next_sequence();
         let batch = transaction
             .encode(sequence, self.acknowledge)
-            .map_err(|error| culprit::unencodable(transaction, &error))?;
+            .map_err(|error| CommitError::unencodable(transaction, &error))?;
         self.sequence = batch.last_sequence().saturating_add(1);
         let (length, most) = (batch.bytes.len(), self.socket.max_send());
         if length > most {

@@ -1,17 +1,20 @@
 //! An engine, the fake kernel behind it, and what its tables mean.
 
+#![allow(dead_code, reason = "each test that includes it uses a part")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::time::Duration;
 
 use deltaproxy::config::Routing;
 use deltaproxy::engine::Engine;
-use deltaproxy::kernel::{Fake, Kernel};
+use deltaproxy::kernel::Kernel;
 use deltaproxy::model::{Event, Protocol, Target};
 use deltaproxy::nft::{DataView, Element, ElementData, ElementView, Family, TableFlags, Value};
 use deltaproxy::ruleset::affinity::{Timeouts, timeouts_of};
 use deltaproxy::ruleset::number::{EndpointId, ListId, Route, SizeClass};
 use deltaproxy::ruleset::{self, SetId, TableElement};
+use fake_kernel::Fake;
 use proptest::prelude::ProptestConfig;
 
 /// As many cases of each test as `PROPTEST_CASES` says, or so few.

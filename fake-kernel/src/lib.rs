@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use super::{
-    CommitError, Committed, Contents, ElementRead, Generation, Kernel, ReadError, culprit,
+use deltaproxy::kernel::{
+    CommitError, Committed, Contents, ElementRead, Generation, Kernel, ReadError,
 };
-use crate::netlink::message::HEADER_LENGTH;
-use crate::nft::request::Request;
-use crate::nft::{
-    self, Acknowledge, Batch, DecodedRule, DecodedSet, Element, ElementView, Location, Operation,
-    TableRef, Transaction, Value,
+use deltaproxy::netlink::message::HEADER_LENGTH;
+use deltaproxy::nft::request::Request;
+use deltaproxy::nft::{
+    self, Acknowledge, Batch, DecodedRule, DecodedSet, Element, ElementView, Operation, TableRef,
+    Transaction, Value,
 };
 use ruleset::{InstalledSet, InstalledTable, Refused, Ruleset};
 
@@ -140,7 +140,7 @@ impl Kernel for Fake {
     fn commit(&mut self, transaction: &Transaction) -> Result<Committed, CommitError> {
         let batch = transaction
             .encode(1, Acknowledge::BatchEnd)
-            .map_err(|error| culprit::unencodable(transaction, &error))?;
+            .map_err(|error| CommitError::unencodable(transaction, &error))?;
         if transaction.operations.is_empty() {
             return Ok(Committed::nothing(self.reported));
         }
@@ -149,7 +149,9 @@ impl Kernel for Fake {
         }
         let mishap = self.mishaps.pop_front();
         match mishap {
-            Some(Mishap::Refused(errno)) => return Err(refused_whole(errno)),
+            Some(Mishap::Refused(errno)) => {
+                return Err(CommitError::refused(transaction, None, errno));
+            }
             Some(Mishap::NotSent) => return Err(CommitError::NotSent(Errno::ENOBUFS.into())),
             Some(Mishap::AnswerLost) | None => {}
         }
@@ -256,20 +258,9 @@ fn give(
 /// Length of `struct nlmsghdr` and `struct nfgenmsg`.
 const MESSAGE_HEADERS: usize = HEADER_LENGTH + 4;
 
-fn refused_whole(errno: Errno) -> CommitError {
-    CommitError::Refused {
-        operation: None,
-        element: None,
-        errno,
-        reason: None,
-        what: culprit::WHOLE.to_owned(),
-    }
-}
-
 fn refusal(transaction: &Transaction, index: usize, refused: Refused) -> CommitError {
     let Refused { errno, element } = refused;
-    let what = culprit::describe(&transaction.operations[index], element, &Location::default());
-    CommitError::Refused { operation: Some(index), element, errno, reason: None, what }
+    CommitError::refused(transaction, Some((index, element)), errno)
 }
 
 #[cfg(test)]
@@ -277,8 +268,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::kernel::Writer;
-    use crate::nft::{Family, Set, Table, TableFlags, Type, Value};
+    use deltaproxy::kernel::Writer;
+    use deltaproxy::nft::{Family, Set, Table, TableFlags, Type, Value};
 
     fn reference() -> TableRef {
         TableRef { family: Family::Ip, name: "kube-proxy".into() }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 
-use crate::nft::{
+use deltaproxy::nft::{
     Chain, Element, ElementData, Name, Operation, Rule, Set, SetData, Statement, Table, TableRef,
     Type, Value, Verdict,
 };

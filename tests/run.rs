@@ -1,0 +1,228 @@
+//! The daemon's loop on the fake kernel: whatever goes wrong with a commit, the tables end right.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+#![allow(clippy::disallowed_methods)] // It waits for the daemon, with a limit.
+
+mod tables;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use deltaproxy::kernel::{
+    CommitError, Committed, Contents, ElementRead, Generation, Kernel, ReadError, Writer,
+};
+use deltaproxy::model::{
+    Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Resource, Service,
+    ServicePort,
+};
+use deltaproxy::nft::{ElementView, TableRef, Transaction, Value};
+use deltaproxy::observe::Observe;
+use deltaproxy::run::Run;
+use fake_kernel::{Fake, Mishap};
+use nix::errno::Errno;
+use tables::{contents, engine, from_scratch};
+use tokio::sync::{mpsc, oneshot};
+
+/// A fake kernel that the test sees too.
+#[derive(Clone)]
+struct Shared(Arc<Mutex<Fake>>);
+
+impl Shared {
+    fn with<T>(&self, read: impl FnOnce(&mut Fake) -> T) -> T {
+        read(&mut self.0.lock().unwrap())
+    }
+
+    /// Whether both tables are there.
+    fn has_tables(&self) -> bool {
+        self.with(|kernel| {
+            let mut families = deltaproxy::family::Family::ALL.into_iter();
+            families.all(|family| {
+                let table = deltaproxy::ruleset::table(family);
+                kernel.read_table(&table).unwrap().is_some()
+            })
+        })
+    }
+}
+
+impl Kernel for Shared {
+    fn max_batch(&self) -> usize {
+        self.with(|kernel| kernel.max_batch())
+    }
+
+    fn port(&self) -> u32 {
+        self.with(|kernel| kernel.port())
+    }
+
+    fn commit(&mut self, transaction: &Transaction) -> Result<Committed, CommitError> {
+        self.with(|kernel| kernel.commit(transaction))
+    }
+
+    fn generation(&mut self) -> Result<Generation, ReadError> {
+        self.with(Kernel::generation)
+    }
+
+    fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
+        self.with(|kernel| kernel.read_table(table))
+    }
+
+    fn read_elements(
+        &mut self,
+        table: &TableRef,
+        set: &str,
+        each: &mut dyn FnMut(ElementRead<'_>),
+    ) -> Result<(), ReadError> {
+        self.with(|kernel| kernel.read_elements(table, set, each))
+    }
+
+    fn find_elements(
+        &mut self,
+        table: &TableRef,
+        set: &str,
+        keys: &[Value],
+        each: &mut dyn FnMut(ElementView<'_>),
+    ) -> Result<usize, ReadError> {
+        self.with(|kernel| kernel.find_elements(table, set, keys, each))
+    }
+}
+
+/// A daemon on a thread of its own.
+struct Daemon {
+    kernel: Shared,
+    events: mpsc::Sender<Vec<Event>>,
+    /// All events so far.
+    applied: Vec<Event>,
+    stop: oneshot::Sender<()>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Daemon {
+    fn start(kernel: Fake) -> Self {
+        let kernel = Shared(Arc::new(Mutex::new(kernel)));
+        let writer = Writer::spawn(kernel.clone()).unwrap();
+        let (events, queue) = mpsc::channel(16);
+        let run = Run::new(engine(), writer, queue, Observe::new(), Duration::ZERO);
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let ended = runtime.unwrap().block_on(run.until(async { drop(stopped.await) }));
+            ended.expect("the kernel's thread goes on");
+        });
+        let mut daemon = Self { kernel, events, applied: Vec::new(), stop, thread };
+        let listed = [Resource::Services, Resource::EndpointSlices, Resource::Nodes];
+        daemon.send(listed.map(Event::Listed).into());
+        daemon
+    }
+
+    fn send(&mut self, events: Vec<Event>) {
+        self.applied.extend(events.clone());
+        self.events.blocking_send(events).unwrap();
+    }
+
+    fn expect(&self, mishap: Mishap) {
+        self.kernel.with(|kernel| kernel.expect_mishap(mishap));
+    }
+
+    /// Waits until the tables are what a daemon would write that starts now.
+    #[track_caller]
+    fn wait(&self) {
+        let expected = from_scratch(&self.applied);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mut found = BTreeMap::new();
+        while found != expected {
+            assert!(Instant::now() < deadline, "{found:#?} is not {expected:#?}");
+            self.wait_for_quiet();
+            if self.kernel.has_tables() {
+                found = self.kernel.with(contents);
+            }
+        }
+    }
+
+    /// Between two transactions there may be lists that no route names.
+    fn wait_for_quiet(&self) {
+        let committed = || self.kernel.with(|kernel| kernel.committed().len());
+        let mut before = usize::MAX;
+        while before != committed() {
+            before = committed();
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn end(self) {
+        self.stop.send(()).unwrap();
+        self.thread.join().expect("the loop ends by itself");
+    }
+}
+
+fn port(number: u16) -> NonZeroU16 {
+    NonZeroU16::new(number).unwrap()
+}
+
+/// A service with so many endpoints.
+fn service(number: u8, endpoints: u8) -> Vec<Event> {
+    let name = ObjectName::namespaced("default", &format!("service{number}"));
+    let service = Service {
+        ports: vec![ServicePort::tcp("http", port(80))],
+        ..Service::new(name.clone(), vec![IpAddr::from([10, 96, 0, number])])
+    };
+    let slice = EndpointSlice {
+        name: name.clone(),
+        service: name,
+        ports: vec![EndpointPort::tcp("http", port(8080))],
+        endpoints: (0..endpoints).map(|i| Endpoint::ready([10, 244, number, i].into())).collect(),
+    };
+    vec![Event::Service(Change::Is(service)), Event::EndpointSlice(Change::Is(slice))]
+}
+
+#[test]
+fn events_reach_the_kernel() {
+    let mut daemon = Daemon::start(Fake::new());
+    for endpoints in [3, 4, 9, 0, 1] {
+        daemon.send(service(1, endpoints));
+        daemon.wait();
+    }
+    daemon.end();
+}
+
+#[test]
+fn whatever_goes_wrong_with_a_commit_the_tables_end_right() {
+    for mishap in [
+        Mishap::Refused(Errno::ENOMEM),
+        Mishap::Refused(Errno::EINVAL),
+        Mishap::AnswerLost,
+        Mishap::NotSent,
+    ] {
+        let mut daemon = Daemon::start(Fake::new());
+        daemon.send(service(1, 3));
+        daemon.wait();
+        daemon.expect(mishap);
+        daemon.expect(mishap);
+        daemon.send(service(1, 4));
+        daemon.send(service(2, 2));
+        daemon.wait();
+        daemon.end();
+    }
+}
+
+#[test]
+fn tables_that_another_program_removes_come_back() {
+    let mut daemon = Daemon::start(Fake::new());
+    daemon.send(service(1, 3));
+    daemon.wait();
+    daemon.kernel.with(Fake::flush_ruleset);
+    daemon.wait();
+    daemon.end();
+}
+
+#[test]
+fn a_large_change_goes_to_a_kernel_that_takes_small_batches() {
+    let mut kernel = Fake::new();
+    kernel.set_max_batch(150_000);
+    let mut daemon = Daemon::start(kernel);
+    daemon.send((0..200).flat_map(|number| service(number, 9)).collect());
+    daemon.wait();
+    assert!(daemon.kernel.with(|kernel| kernel.committed().len()) > 2);
+    daemon.end();
+}
