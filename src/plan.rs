@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ahash::HashMap;
+use smallvec::SmallVec;
 
 use crate::nft::{Element, Family, Operation, Value};
 use crate::ruleset::{self, Layouts, SetId, TableElement};
@@ -10,7 +11,8 @@ use crate::ruleset::{self, Layouts, SetId, TableElement};
 /// Changes of elements that fit into one transaction.
 #[derive(Debug)]
 pub struct Piece {
-    tables: [[SetChanges; SetId::COUNT]; 2],
+    /// By table and set, in no order: a change touches few of them.
+    sets: SmallVec<[((Family, SetId), SetChanges); 4]>,
     elements: usize,
     room: Room,
 }
@@ -32,9 +34,15 @@ const ELEMENT_BYTES: usize = 112;
 struct SetChanges {
     deleted: Vec<Element>,
     added: Vec<Element>,
-    /// Where in `added` each of the first `indexed` elements is; made when many are searched.
-    index: HashMap<Key, usize>,
-    indexed: usize,
+    /// Made when many elements are searched.
+    index: Option<Box<Index>>,
+}
+
+/// Where each of the first `length` added elements is.
+#[derive(Debug, Default)]
+struct Index {
+    positions: HashMap<Key, usize>,
+    length: usize,
 }
 
 /// What identifies an element: its key, and the end of its range.
@@ -46,7 +54,7 @@ const FEW: usize = 16;
 impl Piece {
     /// An empty piece.
     pub fn new(room: Room) -> Self {
-        Self { tables: Default::default(), elements: 0, room }
+        Self { sets: SmallVec::new(), elements: 0, room }
     }
 
     /// Whether nothing changes.
@@ -83,18 +91,18 @@ impl Piece {
     /// Adds an element of a set.
     pub fn add_element(&mut self, family: Family, set: SetId, element: Element) {
         self.elements += 1;
-        self.tables[family.index()][set as usize].added.push(element);
+        self.changes(family, set).added.push(element);
     }
 
     /// Deletes an element, which may have been added to this piece.
     pub fn delete(&mut self, family: Family, element: &TableElement<'_>) {
-        let changes = &mut self.tables[family.index()][element.set() as usize];
+        let changes = self.changes(family, element.set());
         let element = element.to_key();
         if changes.take_added(&element) {
             self.elements -= 1;
         } else {
-            self.elements += 1;
             changes.deleted.push(element);
+            self.elements += 1;
         }
     }
 
@@ -111,33 +119,38 @@ impl Piece {
 
     /// Deletions before additions, so that an element can be replaced.
     pub fn into_operations(mut self, layouts: &Layouts) -> Vec<Operation> {
-        let mut operations = Vec::with_capacity(self.lists());
-        for (sets, changes) in layouts.iter().zip(&mut self.tables) {
-            for (set, changes) in sets.iter().zip(changes) {
-                let deleted = std::mem::take(&mut changes.deleted);
-                if !deleted.is_empty() {
-                    let table = ruleset::table(sets.family);
-                    operations.push(Operation::DeleteElements(table, Arc::clone(set), deleted));
-                }
+        self.sets.sort_unstable_by_key(|(place, _)| *place);
+        let lists = |changes: &SetChanges| {
+            usize::from(!changes.deleted.is_empty()) + usize::from(!changes.added.is_empty())
+        };
+        let mut operations =
+            Vec::with_capacity(self.sets.iter().map(|(_, changes)| lists(changes)).sum());
+        let place = |(family, set): (Family, SetId)| {
+            (ruleset::table(family), Arc::clone(layouts.of(family).get(set)))
+        };
+        for (at, changes) in &mut self.sets {
+            let deleted = std::mem::take(&mut changes.deleted);
+            if !deleted.is_empty() {
+                let (table, set) = place(*at);
+                operations.push(Operation::DeleteElements(table, set, deleted));
             }
         }
-        for (sets, changes) in layouts.iter().zip(self.tables) {
-            for (set, changes) in sets.iter().zip(changes) {
-                if !changes.added.is_empty() {
-                    let table = ruleset::table(sets.family);
-                    let added = changes.added;
-                    operations.push(Operation::AddElements(table, Arc::clone(set), added));
-                }
+        for (at, changes) in self.sets {
+            if !changes.added.is_empty() {
+                let (table, set) = place(at);
+                operations.push(Operation::AddElements(table, set, changes.added));
             }
         }
         operations
     }
 
-    fn lists(&self) -> usize {
-        let lists = |changes: &SetChanges| {
-            usize::from(!changes.deleted.is_empty()) + usize::from(!changes.added.is_empty())
-        };
-        self.tables.iter().flatten().map(lists).sum()
+    fn changes(&mut self, family: Family, set: SetId) -> &mut SetChanges {
+        let known = self.sets.iter().position(|(place, _)| *place == (family, set));
+        let position = known.unwrap_or_else(|| {
+            self.sets.push(((family, set), SetChanges::default()));
+            self.sets.len() - 1
+        });
+        &mut self.sets[position].1
     }
 }
 
@@ -147,11 +160,13 @@ impl SetChanges {
         let key = key(element);
         let Some(position) = self.position(&key) else { return false };
         self.added.swap_remove(position);
-        self.index.remove(&key);
-        self.indexed = self.indexed.min(self.added.len());
-        // The last element has taken its place.
-        if position < self.indexed {
-            self.index.insert(self::key(&self.added[position]), position);
+        if let Some(index) = &mut self.index {
+            index.positions.remove(&key);
+            index.length = index.length.min(self.added.len());
+            // The last element has taken its place.
+            if position < index.length {
+                index.positions.insert(self::key(&self.added[position]), position);
+            }
         }
         true
     }
@@ -160,10 +175,11 @@ impl SetChanges {
         if self.added.len() <= FEW {
             return self.added.iter().position(|element| key(element) == *wanted);
         }
-        let new = self.added.iter().enumerate().skip(self.indexed);
-        self.index.extend(new.map(|(position, element)| (key(element), position)));
-        self.indexed = self.added.len();
-        self.index.get(wanted).copied()
+        let index = self.index.get_or_insert_default();
+        let new = self.added.iter().enumerate().skip(index.length);
+        index.positions.extend(new.map(|(position, element)| (key(element), position)));
+        index.length = self.added.len();
+        index.positions.get(wanted).copied()
     }
 }
 
@@ -224,7 +240,7 @@ mod tests {
             }
             let wanted = present.iter().filter(|is| **is).count();
             prop_assert_eq!(piece.elements, wanted);
-            let added: usize = piece.tables[0].iter().map(|set| set.added.len()).sum();
+            let added: usize = piece.sets.iter().map(|(_, set)| set.added.len()).sum();
             prop_assert_eq!(added, wanted);
         }
     }

@@ -101,6 +101,9 @@ impl NodePortIps {
 
     /// Makes all as wanted.
     pub(super) fn install(&mut self, piece: &mut Piece) {
+        if self.are_settled() {
+            return;
+        }
         let member = |address: &IpAddr| Member::NodePortIp(*address);
         self.installed.difference(&self.wanted).for_each(|it| delete(member(it), piece));
         self.wanted.difference(&self.installed).for_each(|it| add(member(it), piece));
