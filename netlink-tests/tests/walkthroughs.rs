@@ -341,23 +341,39 @@ const TRACED: &str = "
         }
     }";
 
-/// The elements of the table that name one of `keys`, with their set or map.
+/// The elements of the table that name one of `keys`, with their set or map, and the endpoints of
+/// the lists that they lead to.
 fn elements_with(node: &Host, keys: &[&str]) -> String {
     let listed = node.nft("list table ip kube-proxy");
+    let (sets, _) = listed.split_once("\tchain ").unwrap();
+    let mut elements = Vec::new();
     let mut set = "";
-    let mut found = BTreeSet::new();
-    for line in listed.lines() {
+    for line in sets.lines() {
         if let Some(name) = line.strip_prefix("\tset ").or(line.strip_prefix("\tmap ")) {
             set = name.trim_end_matches(" {");
         }
         let line = line.trim().trim_start_matches("elements = {").trim_end_matches('}');
-        let elements = line.split(',').map(str::trim).filter(|element| {
-            keys.iter().any(|key| element.contains(key))
-                || (set == "hairpin-connections" && element.contains("tcp"))
-        });
-        found.extend(elements.map(|element| format!("{set}: {element}\n")));
+        let each = line.split(',').map(str::trim).filter(|element| !element.is_empty());
+        elements.extend(each.map(|element| (set, element)));
     }
-    found.into_iter().collect()
+    let is_named = |(set, element): &&(&str, &str)| {
+        keys.iter().any(|key| element.contains(key))
+            || (*set == "hairpin-connections" && element.contains("tcp"))
+    };
+    let named: Vec<_> = elements.iter().filter(is_named).collect();
+    let lists: BTreeSet<_> = named.iter().filter_map(|(_, element)| list_of(element)).collect();
+    let endpoints = elements.iter().filter(|(set, element)| {
+        *set == "endpoints" && lists.iter().any(|list| element.starts_with(list))
+    });
+    let found: BTreeSet<_> = named.into_iter().chain(endpoints).collect();
+    found.into_iter().map(|(set, element)| format!("{set}: {element}\n")).collect()
+}
+
+/// How elements of the list begin that the route of an element names.
+fn list_of(element: &str) -> Option<String> {
+    let (upper, lower) = element.rsplit_once(" : ")?.1.split_once(':')?;
+    let lower = u32::from_str_radix(lower, 16).ok()? & 0xff00;
+    Some(format!("{upper}:{lower:x} . "))
 }
 
 /// Services that are not routed: the table is as before.
