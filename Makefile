@@ -11,7 +11,7 @@ FUZZ_SECONDS = 20
 FUZZ_TARGETS = attributes dump events manifests
 
 # The tests for which another kernel may matter. The others are about programs and servers.
-KERNEL_TESTS = packets affinity policies changes nodeports source_ranges local_detection conntrack ruleset first_load \
+KERNEL_TESTS = packets affinity priority policies changes nodeports source_ranges local_detection conntrack ruleset first_load \
 	messages transaction read_back wire fake unusual daemon cli
 
 .PHONY: help build demo test test-kernel test-nft bench bench-kernel bench-code bench-daemon fuzz lint docs deny clean

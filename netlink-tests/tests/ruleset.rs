@@ -96,6 +96,25 @@ fn rules_that_an_old_nft_loads_wrongly_are_written_again() {
     assert!(proxy.resync().transactions.is_empty());
 }
 
+/// A person can read it: few chains, rules and sets, however many services there are.
+#[test]
+fn a_table_is_small_and_the_listing_of_the_examples_is_short() {
+    let net = Net::new();
+    let _ = apply_all(&mut Proxy::start(net.node(), routing()));
+    for table in tables(net.node()).map(Option::unwrap) {
+        let rules: usize = table.chains.values().map(|chain| chain.rules.len()).sum();
+        let counts = (table.chains.len(), rules, table.sets.len());
+        assert!(counts.0 <= 60 && rules <= 250 && counts.2 <= 30, "{counts:?}");
+    }
+    if nft_available() {
+        let net = Net::new();
+        let args = ["apply", "--hostname-override", "demo-node", "--manifests", MANIFESTS];
+        let _ = net.node().output(deltaproxy_binary(), &args).ok();
+        let lines = net.node().nft("list table ip kube-proxy").lines().count();
+        assert!(lines < 500, "{lines} lines");
+    }
+}
+
 /// nft's JSON output is what tools read.
 #[test]
 fn nft_lists_the_tables_as_json() {
