@@ -8,13 +8,15 @@ TARGET_DIR = $${CARGO_TARGET_DIR:-target}
 NAMES = sed 's|.*/|--test |; s|\.rs$$||'
 IN_NAMESPACES = sh netlink-tests/in-namespaces
 FUZZ_SECONDS = 20
+BEFORE =
+AFTER = target/release/deltaproxy
 FUZZ_TARGETS = attributes dump events manifests
 
 # The tests for which another kernel may matter. The others are about programs and servers.
 KERNEL_TESTS = packets affinity priority policies changes nodeports source_ranges local_detection conntrack ruleset first_load \
 	messages transaction read_back wire fake unusual daemon cli
 
-.PHONY: help build demo test test-kernel test-nft bench bench-kernel bench-code bench-daemon fuzz lint docs deny clean
+.PHONY: help build demo test test-kernel test-nft bench bench-kernel bench-code bench-daemon bench-builds fuzz lint docs deny clean
 
 help: ## List what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -69,6 +71,11 @@ bench-daemon: ## Measure memory, start and large changes of the daemon at 50,000
 	cargo build --locked --release --bin deltaproxy
 	cargo bench --locked --package netlink-tests --bench daemon --no-run
 	$(IN_NAMESPACES) cargo bench --offline --package netlink-tests --bench daemon
+
+bench-builds: ## Compare first packets and kernel memory of two builds (BEFORE=..., AFTER=...)
+	cargo bench --locked --package netlink-tests --bench builds --no-run
+	$(IN_NAMESPACES) env BEFORE="$(BEFORE)" AFTER="$(AFTER)" \
+		cargo bench --offline --package netlink-tests --bench builds
 
 bench-kernel: ## Measure small sizes on another kernel, as test-kernel; ratios count
 	cargo build --locked --release --bin deltaproxy

@@ -1,0 +1,493 @@
+//! Compares two builds of deltaproxy: first packets of UDP flows, and kernel memory of the tables.
+//!
+//! `BEFORE` and `AFTER` name the binaries, `AFTER` is `target/release/deltaproxy` by default. Each
+//! applies the same manifests in a network namespace of its own. `SERVICES` is the number of
+//! services, `ROUNDS` the number of flows of each kind, `LOADS` how often memory is measured. Every
+//! address is on the loopback device, so `sendto` includes the packet's whole way to the endpoint's
+//! socket, and only `sendto` is timed.
+//!
+//! Packets are sent by a raw socket with a source that is no address of the host: `fib saddr type
+//! local` is false for it, so policy `Local` holds as for a client outside. Such packets pass the
+//! hook `output`, not `prerouting`; both lead to the same service chains.
+
+#![allow(clippy::disallowed_methods, clippy::print_stdout, clippy::unwrap_used)]
+
+use std::fs::{self, File};
+use std::io::{BufWriter, ErrorKind, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use netlink_tests::apiserver::object::service_cidr;
+use netlink_tests::{NODE_IP, Net};
+use serde_json::{Value, json};
+use socket2::{Domain, Protocol, Socket, Type};
+
+const NODE: &str = "node1";
+
+/// Endpoints of each service.
+const ENDPOINTS: u32 = 5;
+
+const ENDPOINT_PORT: u16 = 8080;
+const SERVICE_PORT: u16 = 80;
+const FIRST_NODE_PORT: u16 = 20_000;
+
+/// One in so many services is of each kind that is not a plain cluster IP.
+const KIND_EACH: u32 = 10;
+
+/// Flows of one turn. The receive queue of a socket holds some hundred datagrams.
+const TURN: u32 = 16;
+
+/// Ranges on the loopback: cluster IPs and endpoints.
+const LOCAL_RANGES: [(Ipv4Addr, u8); 2] =
+    [(Ipv4Addr::new(10, 96, 0, 1), 11), (Ipv4Addr::new(11, 0, 0, 1), 9)];
+
+const FIRST_CLUSTER_IP: u32 = 0x0a60_0001;
+const FIRST_ENDPOINT: u32 = 0x0b00_0001;
+
+/// Pods' addresses are 11.0.0.0/8; endpoints are in the lower half, clients in the upper one.
+const FIRST_POD_CLIENT: u32 = 0x0b80_0001;
+const FIRST_OUTSIDE_CLIENT: u32 = 0x0c00_0001;
+
+/// Source port of the first flow of a client, and of its second.
+const CLIENT_PORTS: [u16; 2] = [40_000, 40_001];
+
+/// Time limit of one `apply` or `cleanup`.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Time between two readings of the memory. The kernel frees a table later, on a worker.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// Readings until the memory counts as steady anyway.
+const READINGS: usize = 20;
+
+/// Change between two readings of steady memory, in MiB.
+const STEADY: f64 = 0.3;
+
+fn main() {
+    // `cargo test` runs benches too, with this argument.
+    if std::env::args().any(|argument| argument == "--test") {
+        return;
+    }
+    let number = |name, default| std::env::var(name).map_or(default, |n| n.parse().unwrap());
+    let services = number("SERVICES", 1_000u32).max(KIND_EACH);
+    let rounds = number("ROUNDS", 5_000u32);
+    let before = std::env::var_os("BEFORE").unwrap_or_else(|| panic!("BEFORE=binary is missing"));
+    let after = std::env::var_os("AFTER").unwrap_or_else(|| "target/release/deltaproxy".into());
+    let builds = [before, after].map(|path| absolute(Path::new(&path)));
+    let folder = tempfile::tempdir().unwrap();
+    compare_packets(&builds, &folder.path().join("udp.json"), services, rounds);
+    println!();
+    compare_memory(&builds, folder.path(), services, number("LOADS", 3));
+}
+
+/// Cargo starts a bench in the folder of its package, `make` counts from the one above.
+fn absolute(path: &Path) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    root.join(path).canonicalize().unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+// Packets.
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    NoService,
+    ClusterIp,
+    NodePortCluster,
+    NodePortLocal,
+    NewClient,
+    KnownClient,
+}
+
+const KINDS: [Kind; 6] = [
+    Kind::NoService,
+    Kind::ClusterIp,
+    Kind::NodePortCluster,
+    Kind::NodePortLocal,
+    Kind::NewClient,
+    Kind::KnownClient,
+];
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::NoService => "no service",
+            Self::ClusterIp => "cluster IP",
+            Self::NodePortCluster => "node port, policy Cluster",
+            Self::NodePortLocal => "node port, policy Local",
+            Self::NewClient => "cluster IP with affinity, new client",
+            Self::KnownClient => "cluster IP with affinity, known client",
+        }
+    }
+
+    /// The client of flow `flow` and its destination.
+    fn flow(self, flow: u32, services: u32) -> (SocketAddrV4, SocketAddrV4) {
+        // A stride that visits services far from each other.
+        let group = flow.wrapping_mul(7_919) % (services / KIND_EACH);
+        let service = |kind| group * KIND_EACH + kind;
+        let to_cluster_ip = |kind| SocketAddrV4::new(cluster_ip(service(kind)), SERVICE_PORT);
+        let to_node_port = |kind| SocketAddrV4::new(NODE_IP, node_port(service(kind)));
+        // Each kind that needs clients of its own has a range of 2^20.
+        let pod = |range| client(FIRST_POD_CLIENT, range, flow);
+        let outside = |range| client(FIRST_OUTSIDE_CLIENT, range, flow);
+        match self {
+            Self::NoService => {
+                let endpoint = Ipv4Addr::from(FIRST_ENDPOINT + service(PLAIN) * ENDPOINTS);
+                (pod(0), SocketAddrV4::new(endpoint, ENDPOINT_PORT))
+            }
+            Self::ClusterIp => (pod(1), to_cluster_ip(PLAIN)),
+            Self::NodePortCluster => (outside(0), to_node_port(CLUSTER)),
+            Self::NodePortLocal => (outside(1), to_node_port(LOCAL)),
+            Self::NewClient => (pod(2), to_cluster_ip(STICKY)),
+            Self::KnownClient => {
+                let mut client = pod(2);
+                client.set_port(CLIENT_PORTS[1]);
+                (client, to_cluster_ip(STICKY))
+            }
+        }
+    }
+}
+
+/// Of each [`KIND_EACH`] services, those with these numbers; any other is as the plain one.
+const PLAIN: u32 = 0;
+const CLUSTER: u32 = 1;
+const LOCAL: u32 = 2;
+const STICKY: u32 = 3;
+
+fn client(first: u32, range: u32, flow: u32) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::from(first + (range << 20) + flow), CLIENT_PORTS[0])
+}
+
+fn cluster_ip(service: u32) -> Ipv4Addr {
+    Ipv4Addr::from(FIRST_CLUSTER_IP + service)
+}
+
+/// Each [`KIND_EACH`] services have two node ports.
+fn node_port(service: u32) -> u16 {
+    FIRST_NODE_PORT
+        + u16::try_from(service / KIND_EACH * 2 + service % KIND_EACH - CLUSTER).unwrap()
+}
+
+fn compare_packets(builds: &[PathBuf; 2], manifests: &Path, services: u32, rounds: u32) {
+    let turns = rounds.div_ceil(TURN);
+    let most: u32 = fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_max")
+        .map_or(65_536, |text| text.trim().parse().unwrap());
+    let flows = turns * TURN * u32::try_from(KINDS.len()).unwrap();
+    assert!(flows <= most / 2, "{flows} flows, but nf_conntrack_max is {most}: set ROUNDS lower");
+    write_manifests(manifests, services, udp_service);
+    let nets = [Net::new(), Net::new()];
+    for (net, build) in nets.iter().zip(builds) {
+        net.node().run(give_addresses);
+        apply(net, build, manifests);
+    }
+    let places = nets.each_ref().map(|net| net.node().run(Place::open));
+    // Turn 0 is not counted; its new clients are the known ones of turn 1.
+    for place in &places {
+        for kind in KINDS.into_iter().filter(|kind| !matches!(kind, Kind::KnownClient)) {
+            let _ = place.turn(kind, 0, services);
+        }
+    }
+    let mut samples = KINDS.map(|_| Samples::default());
+    for turn in 1..=turns {
+        let pairs = (0..KINDS.len()).map(|i| (i + turn as usize) % KINDS.len());
+        for kind in pairs {
+            let first = turn as usize % 2;
+            for build in [first, 1 - first] {
+                let took = places[build].turn(KINDS[kind], turn, services);
+                samples[kind].add(build, took);
+            }
+        }
+    }
+    println!(
+        "| first packet, {services} services, {} flows of each kind | before, ns | after, ns \
+         | difference, ns | ratio in pairs of turns |",
+        turns * TURN
+    );
+    println!("|---|---|---|---|---|");
+    for (kind, samples) in KINDS.iter().zip(samples) {
+        println!("| {} | {} |", kind.name(), samples.row());
+    }
+}
+
+/// Nanoseconds of one kind of flow, by build.
+#[derive(Debug, Default)]
+struct Samples {
+    flows: [Vec<f64>; 2],
+    turns: [Vec<f64>; 2],
+}
+
+impl Samples {
+    fn add(&mut self, build: usize, took: Vec<f64>) {
+        self.flows[build].extend(&took);
+        self.turns[build].push(median(took));
+    }
+
+    fn row(self) -> String {
+        let [before, after] = self.flows.map(median);
+        let [firsts, seconds] = self.turns;
+        let ratio = median(firsts.iter().zip(seconds).map(|(first, then)| then / first).collect());
+        format!("{before:.0} | {after:.0} | {:+.0} | {ratio:.3}", after - before)
+    }
+}
+
+fn median(mut samples: Vec<f64>) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    samples[samples.len() / 2]
+}
+
+/// The sockets in one namespace.
+struct Place {
+    client: Socket,
+    server: UdpSocket,
+}
+
+impl Place {
+    fn open() -> Self {
+        let server = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, ENDPOINT_PORT)).unwrap();
+        server.set_nonblocking(true).unwrap();
+        // IPPROTO_RAW: packets come with their IP header.
+        let client = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(255))).unwrap();
+        Self { client, server }
+    }
+
+    /// Sends one turn's flows and checks that all arrive; nanoseconds of each.
+    fn turn(&self, kind: Kind, turn: u32, services: u32) -> Vec<f64> {
+        // The known clients of a turn are the new ones of the turn before.
+        let turn = if matches!(kind, Kind::KnownClient) { turn - 1 } else { turn };
+        let flows = (0..TURN).map(|i| kind.flow(turn * TURN + i, services));
+        let took = flows.map(|(from, to)| self.send(from, to)).collect();
+        assert_eq!(self.arrived(), TURN, "{kind:?}: datagrams were lost");
+        took
+    }
+
+    fn send(&self, from: SocketAddrV4, to: SocketAddrV4) -> f64 {
+        let packet = packet(from, to);
+        // The address holds no port of its own: a raw socket takes only 0.
+        let address = SocketAddrV4::new(*to.ip(), 0).into();
+        let start = Instant::now();
+        let sent = self.client.send_to(&packet, &address);
+        let took = start.elapsed();
+        assert_eq!(sent.unwrap(), packet.len());
+        took.as_secs_f64() * 1e9
+    }
+
+    fn arrived(&self) -> u32 {
+        let mut count = 0;
+        loop {
+            match self.server.recv(&mut [0; 16]) {
+                Ok(_) => count += 1,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return count,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
+/// A UDP datagram with its IP header. The kernel writes the length and checksum of that header.
+fn packet(from: SocketAddrV4, to: SocketAddrV4) -> Vec<u8> {
+    // Version 4 and 5 words of header; 64 hops; UDP.
+    let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0];
+    packet.extend(from.ip().octets());
+    packet.extend(to.ip().octets());
+    let payload = b"bench";
+    let length = 8 + u16::try_from(payload.len()).unwrap();
+    // Checksum 0: none.
+    for field in [from.port(), to.port(), length, 0] {
+        packet.extend(field.to_be_bytes());
+    }
+    packet.extend(payload);
+    packet
+}
+
+/// Gives the loopback the ranges of cluster IPs and endpoints.
+///
+/// An address with a prefix makes its whole range local (`fib_add_ifaddr`).
+fn give_addresses() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    runtime.block_on(async {
+        let (connection, handle, _) = rtnetlink::new_connection().unwrap();
+        tokio::spawn(connection);
+        for (address, prefix) in LOCAL_RANGES {
+            let request = handle.address().add(1, IpAddr::from(address), prefix);
+            request.execute().await.unwrap();
+        }
+    });
+}
+
+// Memory.
+
+/// Lines of /proc/meminfo that hold what tables take. Large tables of hashed sets are in
+/// `VmallocUsed`, statistics in `Percpu`; elements, chains and rules in `SUnreclaim`.
+const LINES: [&str; 3] = ["SUnreclaim:", "VmallocUsed:", "Percpu:"];
+
+fn compare_memory(builds: &[PathBuf; 2], folder: &Path, services: u32, loads: u32) {
+    println!(
+        "| kernel memory, {services} services | SUnreclaim, MiB | VmallocUsed, MiB | Percpu, MiB \
+         | sum, MiB |"
+    );
+    println!("|---|---|---|---|---|");
+    let kinds: [(&str, Spec); 2] = [("mixed", mixed_service), ("plain", plain_service)];
+    for (name, service) in kinds {
+        let manifests = folder.join(format!("{name}.json"));
+        write_manifests(&manifests, services, service);
+        // The first load also fills the kernel's caches, and is not counted.
+        let _ = growth(&builds[0], &manifests);
+        let mut growths = [Vec::new(), Vec::new()];
+        for _ in 0..loads {
+            for (growths, build) in growths.iter_mut().zip(builds) {
+                growths.push(growth(build, &manifests));
+            }
+        }
+        let kind = if name == "mixed" { MIXED } else { "cluster IPs alone" };
+        for (build, growths) in ["before", "after"].iter().zip(&growths) {
+            let [slab, vmalloc, percpu] =
+                std::array::from_fn(|i| median(growths.iter().map(|growth| growth[i]).collect()));
+            let sum: f64 = median(growths.iter().map(|growth| growth.iter().sum()).collect());
+            println!("| {kind}: {build} | {slab:.1} | {vmalloc:.1} | {percpu:.1} | {sum:.1} |");
+        }
+    }
+}
+
+const MIXED: &str = "every 3rd with a node port, every 10th with a load balancer's address";
+
+/// MiB by which the lines grow when `build` loads `manifests` into a new namespace.
+fn growth(build: &Path, manifests: &Path) -> [f64; 3] {
+    let net = Net::new();
+    let before = settled();
+    apply(&net, build, manifests);
+    let after = settled();
+    let _ = net.node().spawn(build, &["cleanup"]).finish(LIMIT).ok();
+    std::array::from_fn(|i| after[i] - before[i])
+}
+
+/// Reads the memory in use until it is steady.
+fn settled() -> [f64; 3] {
+    let mut last = used();
+    for _ in 0..READINGS {
+        std::thread::sleep(SETTLE);
+        let now = used();
+        let is_steady = now.iter().zip(last).all(|(now, last)| (now - last).abs() < STEADY);
+        last = now;
+        if is_steady {
+            break;
+        }
+    }
+    last
+}
+
+fn used() -> [f64; 3] {
+    let text = fs::read_to_string("/proc/meminfo").unwrap();
+    LINES.map(|name| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
+    })
+}
+
+// Manifests.
+
+/// The spec, and status if any, of a service by its number.
+type Spec = fn(u32) -> Value;
+
+fn apply(net: &Net, build: &Path, manifests: &Path) {
+    let manifests = format!("--manifests={}", manifests.display());
+    let node = format!("--hostname-override={NODE}");
+    let arguments = ["apply", &node, "--cluster-cidr=11.0.0.0/8", &manifests];
+    let _ = net.node().spawn(build, &arguments).finish(LIMIT).ok();
+}
+
+/// Writes a List of the node, the range of cluster IPs, and the services with their slices.
+fn write_manifests(path: &Path, services: u32, spec: Spec) {
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE},
+        "status": {"addresses": [{"type": "InternalIP", "address": NODE_IP}]},
+    });
+    let cidr = service_cidr("kubernetes", "10.96.0.0/11");
+    let mut file = BufWriter::new(File::create(path).unwrap());
+    write!(file, r#"{{"apiVersion": "v1", "kind": "List", "items": [{node}, {cidr}"#).unwrap();
+    for number in 0..services {
+        let (service, slice) = objects(number, spec(number));
+        write!(file, ",\n{service},\n{slice}").unwrap();
+    }
+    write!(file, "]}}").unwrap();
+    file.flush().unwrap();
+}
+
+/// A Service and its slice. Endpoints of UDP are on this node, as policy `Local` needs; those of
+/// TCP are elsewhere, as most are in a large cluster.
+fn objects(number: u32, mut service: Value) -> (Value, Value) {
+    let name = format!("service-{number}");
+    let protocol = service["spec"]["ports"][0]["protocol"].clone();
+    service["apiVersion"] = json!("v1");
+    service["kind"] = json!("Service");
+    service["metadata"] = json!({"name": name, "namespace": "bench"});
+    service["spec"]["clusterIP"] = json!(cluster_ip(number));
+    service["spec"]["clusterIPs"] = json!([cluster_ip(number)]);
+    service["spec"]["ipFamilies"] = json!(["IPv4"]);
+    let node = if protocol == "UDP" { NODE } else { "node2" };
+    let endpoint = |i| {
+        let address = Ipv4Addr::from(FIRST_ENDPOINT + number * ENDPOINTS + i);
+        json!({"addresses": [address], "nodeName": node, "conditions": {"ready": true}})
+    };
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {
+            "name": format!("{name}-1"), "namespace": "bench",
+            "labels": {"kubernetes.io/service-name": name},
+        },
+        "addressType": "IPv4",
+        "ports": [{"name": "port", "protocol": protocol, "port": ENDPOINT_PORT}],
+        "endpoints": (0..ENDPOINTS).map(endpoint).collect::<Vec<_>>(),
+    });
+    (service, slice)
+}
+
+fn port(protocol: &str, node_port: Option<u16>) -> Value {
+    let mut port = json!({
+        "name": "port", "protocol": protocol, "port": SERVICE_PORT, "targetPort": ENDPOINT_PORT,
+    });
+    if let Some(node_port) = node_port {
+        port["nodePort"] = json!(node_port);
+    }
+    port
+}
+
+fn udp_service(number: u32) -> Value {
+    let on_node = |policy| {
+        let ports = [port("UDP", Some(node_port(number)))];
+        json!({"spec": {"type": "NodePort", "externalTrafficPolicy": policy, "ports": ports}})
+    };
+    let ports = [port("UDP", None)];
+    match number % KIND_EACH {
+        CLUSTER => on_node("Cluster"),
+        LOCAL => on_node("Local"),
+        STICKY => json!({"spec": {
+            "type": "ClusterIP", "ports": ports, "sessionAffinity": "ClientIP",
+            "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10_800}},
+        }}),
+        _ => json!({"spec": {"type": "ClusterIP", "ports": ports}}),
+    }
+}
+
+fn plain_service(_: u32) -> Value {
+    json!({"spec": {"type": "ClusterIP", "ports": [port("TCP", None)]}})
+}
+
+fn mixed_service(number: u32) -> Value {
+    let node_port =
+        number.is_multiple_of(3).then(|| FIRST_NODE_PORT + u16::try_from(number / 3).unwrap());
+    let ports = [port("TCP", node_port)];
+    if number.is_multiple_of(10) {
+        let address = Ipv4Addr::from(FIRST_BALANCER + number);
+        return json!({
+            "spec": {
+                "type": "LoadBalancer", "ports": ports, "allocateLoadBalancerNodePorts": false,
+            },
+            "status": {"loadBalancer": {"ingress": [{"ip": address, "ipMode": "VIP"}]}},
+        });
+    }
+    let kind = if node_port.is_some() { "NodePort" } else { "ClusterIP" };
+    json!({"spec": {"type": kind, "ports": ports}})
+}
+
+/// 198.18.0.1, of a range for benchmarks (RFC 2544).
+const FIRST_BALANCER: u32 = 0xc612_0001;
