@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::net::{IpAddr, SocketAddr};
+use std::thread;
 use std::time::Duration;
 
 use deltaproxy::config::Routing;
@@ -282,9 +283,13 @@ fn lost_notifications_of_addresses_are_made_good() {
         let (sender, mut addresses) = watch::channel(Vec::new());
         tokio::spawn(follow_local_addresses(sender));
         addresses.changed().await.unwrap();
-        // This blocks the only thread of the runtime.
-        node.add_addresses(many);
-        node.add_address(ip(ADDED[0]));
+        // This blocks the only thread of the runtime. Adding has a runtime of its own, which cannot
+        // start inside of this one.
+        let add = || {
+            node.add_addresses(many);
+            node.add_address(ip(ADDED[0]));
+        };
+        thread::scope(|scope| scope.spawn(add).join().unwrap());
         let found = addresses.wait_for(|all| all.contains(&ip(ADDED[0])));
         let found = tokio::time::timeout(Duration::from_secs(4), found).await;
         assert_eq!(found.expect("in time").unwrap().len(), 10_000 + BEFORE + 1);

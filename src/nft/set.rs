@@ -33,11 +33,6 @@ pub struct Set {
 }
 
 impl Set {
-    /// Bytes of a key in the kernel: a single field has no padding.
-    pub fn key_length(&self) -> usize {
-        length(&self.key)
-    }
-
     /// Types of a map's data; empty for a set and for a verdict map.
     pub fn data_types(&self) -> &[Type] {
         match &self.data {
