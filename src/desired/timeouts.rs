@@ -35,7 +35,7 @@ pub struct GrantedTimeout {
 }
 
 impl Timeouts {
-    /// Sets the seconds that a service asks for; `None` if it has no affinity. Beyond [`LIMIT`]
+    /// Sets the seconds that a service asks for; `None` if it has no affinity. Beyond `LIMIT`
     /// different timeouts it gets the next longer one that another service has, or the longest.
     pub fn request(&mut self, service: &ObjectName, seconds: Option<u32>) {
         if let Some(former) = self.by_service.remove(service)
