@@ -103,7 +103,7 @@ fn masqueraded(server: &str, seen: IpAddr) -> Result<(), String> {
 }
 
 impl<'a> Race<'a> {
-    /// A race of [`COMMITS`] commits or more.
+    /// A race of `COMMITS` commits or more.
     #[must_use]
     pub fn of(ways: &'a [Way]) -> Self {
         Self { ways, commits: COMMITS, burst: BURST }
