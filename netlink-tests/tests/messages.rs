@@ -135,7 +135,7 @@ fn with_affinity_services_and_endpoints_are_elements_without_verdicts_too() {
     assert_eq!(elements(&proxy.apply(&[&other])), (0, 0));
 }
 
-/// Sizes are told apart up to 8, and above that by powers of two.
+/// Each size up to 8 has a class of its own; above that there is one up to each power of two.
 #[test]
 fn one_endpoint_of_many_is_a_few_elements_however_many_there_are() {
     let (_net, mut proxy) = proxy();

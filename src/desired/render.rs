@@ -10,7 +10,7 @@ use super::source_ranges;
 use super::{GrantedTimeout, Label, Scope, Traffic, Wanted, WantedFrontend, WantedPort};
 use crate::family::Family;
 use crate::model::{
-    ObjectRef, Problem, Protocol, Service, ServicePort, ServiceView, TargetList, TrafficPolicy,
+    Problem, Protocol, Service, ServicePort, ServiceView, TargetList, TrafficPolicy,
     UsableEndpoints,
 };
 use crate::ruleset::number::SizeClass;
@@ -162,7 +162,7 @@ impl PortRenderer<'_> {
         if list.len() > limit {
             let message =
                 format!("of its {} endpoints only the first {limit} are used", list.len());
-            wanted.problems.push(problem(&self.view.service, self.port, field, &message));
+            self.report(field, &message, wanted);
             list.truncate(limit);
         }
     }
@@ -179,7 +179,12 @@ impl PortRenderer<'_> {
             ),
             None => return,
         };
-        wanted.problems.push(problem(service, self.port, "spec.sessionAffinity", &message));
+        self.report("spec.sessionAffinity", &message, wanted);
+    }
+
+    fn report(&self, field: &str, message: &str, wanted: &mut Wanted) {
+        let name = &self.view.service.name;
+        wanted.problems.push(Problem::of_port(name, self.port.port, field, message));
     }
 }
 
@@ -210,18 +215,4 @@ fn external(service: &Service, port: &WantedPort) -> Traffic {
 
 fn has_endpoints(port: &WantedPort) -> bool {
     !port.endpoints.iter().all(TargetList::is_empty)
-}
-
-/// What of a service port cannot be had.
-pub(super) fn problem(
-    service: &Service,
-    port: &ServicePort,
-    field: &str,
-    message: &str,
-) -> Problem {
-    Problem {
-        object: ObjectRef::service(&service.name),
-        field: field.to_owned(),
-        message: format!("port {}: {message}", port.port),
-    }
 }

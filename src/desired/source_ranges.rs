@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::family::Family;
-
 use crate::ruleset::Range;
 
 /// The addresses of a network.

@@ -40,10 +40,14 @@ pub(super) struct HeldList {
 }
 
 impl HeldList {
+    /// What tells it from the service's other lists.
+    pub(super) fn place(&self) -> (Family, Protocol, NonZeroU16, Scope) {
+        (self.family, self.protocol, self.port, self.scope)
+    }
+
     /// Whether it is the list of this scope of a port.
     pub(super) fn is_of(&self, port: &WantedPort, scope: Scope) -> bool {
-        (self.family, self.protocol, self.port, self.scope)
-            == (port.family, port.protocol, port.port, scope)
+        self.place() == (port.family, port.protocol, port.port, scope)
     }
 }
 
@@ -77,32 +81,15 @@ impl Holdings {
         self.frontends.is_empty() && self.members.is_empty() && self.lists.is_empty()
     }
 
-    /// The list of a service port.
-    pub(super) fn list(
-        &self,
-        family: Family,
-        (protocol, port): (Protocol, NonZeroU16),
-        scope: Scope,
-    ) -> Option<ListId> {
-        let mut lists = self.lists.iter();
-        let is_it = |it: &&HeldList| {
-            (it.family, it.protocol, it.port, it.scope) == (family, protocol, port, scope)
-        };
-        lists.find(is_it).map(|it| it.id)
-    }
-
     pub(super) fn pack(mut self) -> Held {
         if let [Frontend::Address { address: IpAddr::V4(address), protocol, port }] =
             self.frontends[..]
             && self.members[..] == [Member::ClusterIp(IpAddr::V4(address))]
         {
-            let usual = |it: &HeldList| {
-                (it.family, it.protocol, it.port, it.scope)
-                    == (Family::Ip, protocol, port, Scope::Cluster)
-            };
+            let usual = (Family::Ip, protocol, port, Scope::Cluster);
             match self.lists[..] {
                 [] => return Held::Usual { address, protocol, port, list: None },
-                [list] if usual(&list) => {
+                [list] if list.place() == usual => {
                     return Held::Usual { address, protocol, port, list: Some(list.id) };
                 }
                 _ => {}

@@ -1,8 +1,8 @@
 //! What is desired against what is installed.
 //!
 //! A touched service is rendered when its turn comes, compared with what is installed, and the
-//! difference is added to a piece of a transaction. From then on it counts as installed: whoever
-//! takes the piece must commit it, or read the kernel back and call [`Diff::observe`].
+//! difference is added to a piece of a transaction. From then on it counts as installed: the
+//! caller must commit the piece, or read the kernel back and call [`Diff::observe`].
 //!
 //! Packets that pass during a commit may read one map before it and the next one after it. So
 //! nothing that a route leads to is deleted in the commit that removes the route: it is deleted in

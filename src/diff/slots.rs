@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::model::Target;
 
-/// Slots of a frontend; a hole is possible only in what was read back from the kernel.
+/// Slots of a list; a hole is possible only in what was read back from the kernel.
 pub(super) type Slots = Box<[Option<Target>]>;
 
 /// Gives every wanted endpoint a slot, keeping those that `installed` already has in place.

@@ -14,7 +14,7 @@ use super::patch::Patch;
 use super::{Context, Diff, FRONTEND_ELEMENTS, Progress, Rest, Updated};
 use crate::desired::{self, Label, Scope, Traffic, Wanted, WantedFrontend, WantedPort};
 use crate::family::Family;
-use crate::model::{Cluster, EndpointChanges, ObjectName, ObjectRef, Problem, Protocol};
+use crate::model::{Cluster, EndpointChanges, ObjectName, Problem, Protocol};
 use crate::plan::Piece;
 use crate::ruleset::number::{Flags, ListId, Route, SizeClass};
 use crate::ruleset::{Frontend, Unserved};
@@ -109,12 +109,10 @@ impl Diff {
                 if !is_served || endpoints()?.next().is_none() {
                     continue;
                 }
-                let id = holdings.list(family, (port.protocol, port.port), Scope::Cluster)?;
-                let patch = Patch::new(self.lists[family.index()].get(id)?, endpoints()?)?;
+                let place = (family, port.protocol, port.port, Scope::Cluster);
+                let list = *holdings.lists.iter().find(|list| list.place() == place)?;
+                let patch = Patch::new(self.lists[family.index()].get(list.id)?, endpoints()?)?;
                 if !patch.is_nothing() {
-                    let (protocol, port_number) = (port.protocol, port.port);
-                    let scope = Scope::Cluster;
-                    let list = HeldList { family, protocol, port: port_number, scope, id };
                     patches.push((list, Label::new(name, port), patch));
                 }
             }
@@ -287,11 +285,7 @@ impl ServiceUpdate<'_> {
     }
 
     fn add_problem(&mut self, port: &WantedPort, field: &str, message: &str) {
-        self.problems.push(Problem {
-            object: ObjectRef::service(self.name),
-            field: field.to_owned(),
-            message: format!("port {}: {message}", port.port),
-        });
+        self.problems.push(Problem::of_port(self.name, port.port, field, message));
     }
 
     /// The list that a frontend with the port's label was found with.

@@ -96,7 +96,7 @@ impl BaseState {
         matches!(self, Self::Ours { flags, .. } if flags.owner)
     }
 
-    /// The flags that the table has after [`Installed::operations`].
+    /// The flags that the table has after [`BaseState::operations`].
     pub(super) fn flags_after(&self, wanted: TableFlags) -> TableFlags {
         match self {
             Self::Absent | Self::Foreign => wanted,

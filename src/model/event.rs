@@ -1,6 +1,7 @@
 //! What a source says: this object is now so, is gone, or cannot be understood.
 
 use std::fmt;
+use std::num::NonZeroU16;
 
 use super::{EndpointSlice, Node, ObjectName, Service, ServiceCidr};
 
@@ -119,6 +120,17 @@ pub struct Problem {
     pub field: String,
     /// What is wrong and what was expected.
     pub message: String,
+}
+
+impl Problem {
+    /// What is wrong with a port of a service.
+    pub fn of_port(service: &ObjectName, port: NonZeroU16, field: &str, message: &str) -> Self {
+        Self {
+            object: ObjectRef::service(service),
+            field: field.to_owned(),
+            message: format!("port {port}: {message}"),
+        }
+    }
 }
 
 impl fmt::Display for Problem {

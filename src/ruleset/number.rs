@@ -26,7 +26,7 @@ pub struct Route(NonZeroU32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ListId(NonZeroU32);
 
-/// How many endpoints a list has, as far as rules tell counts apart.
+/// How many endpoints a list has, as rules distinguish them.
 ///
 /// 1 to 8 are exact; 9 stands for at most 16 endpoints, 10 for at most 32, up to 21 for at most
 /// 65,536. 0 stands for none.
@@ -212,7 +212,7 @@ impl fmt::Display for ListId {
 }
 
 impl SizeClass {
-    /// Counts up to this one are told apart.
+    /// Up to this number of endpoints each count has a class of its own.
     pub const EXACT: u8 = 8;
     /// The largest class.
     pub const LARGEST: Self = Self(21);
@@ -231,12 +231,12 @@ impl SizeClass {
         Self(class.min(Self::LARGEST.0))
     }
 
-    /// The classes up to this one that are told apart by powers of two, ascending.
+    /// The classes up to this one that stand for several counts, ascending.
     pub fn powers(self) -> impl Iterator<Item = Self> {
         (Self::EXACT + 1..=self.0).map(Self)
     }
 
-    /// The classes of counts that are told apart, ascending.
+    /// The classes that stand for one count, ascending.
     pub fn exact() -> impl Iterator<Item = Self> {
         (1..=Self::EXACT).map(Self)
     }
