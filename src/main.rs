@@ -8,6 +8,7 @@ use deltaproxy::config::flags::{OnceFlags, RunFlags};
 use deltaproxy::config::{Config, ConfigError, Loaded};
 
 /// `.cargo/config.toml` has its settings.
+#[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
