@@ -34,6 +34,9 @@ const TICK: Duration = Duration::from_millis(10);
 /// Nothing takes longer than this.
 const LIMIT: Duration = Duration::from_secs(600);
 
+/// Time between looks whether the daemon is ready: each costs it a page of metrics.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// As long as this without a commit: there will be none.
 const QUIET: Duration = Duration::from_secs(2);
 
@@ -89,7 +92,7 @@ impl Bench {
         let daemon = self.net.node().spawn(deltaproxy_binary(), &arguments);
         while !self.net.node().run(is_synced) {
             assert!(start.elapsed() < LIMIT, "not ready in {LIMIT:?}:\n{}", daemon.output());
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(LOOK);
         }
         let (took, worked) = (start.elapsed().as_secs_f64(), processor_time(&daemon).as_secs_f64());
         self.settled();

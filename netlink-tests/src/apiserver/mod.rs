@@ -145,7 +145,7 @@ impl ApiServer {
     /// Encodes all objects now, so that the first watch need not wait for it.
     pub fn encode(&self) {
         let store = &mut self.state().store;
-        Kind::ALL.into_iter().for_each(|kind| drop(store.initial_events(kind)));
+        Kind::ALL.into_iter().for_each(|kind| drop(store.initial_chunks(kind)));
     }
 
     /// Plans a fault for the next `times` requests of this kind.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-use super::stream::Events;
+use super::stream::{Events, watch_line};
 use super::{Fault, Kind, On, Request, Shared, trace};
 
 /// Answers the requests of one connection until either side ends it.
@@ -156,11 +156,16 @@ async fn watch(
     let mut changes = shared.changed.subscribe();
     let asked = request.parameter("resourceVersion").parse::<u64>().unwrap_or(0);
     let initial = request.on == On::StreamingList || asked == 0;
-    let (lines, mut version, expired) = {
+    let (mut lines, mut chunks) = (Vec::new(), None);
+    let (mut version, expired) = {
         let store = &mut shared.lock().store;
-        let lines = if initial { store.initial_events(kind) } else { Vec::new() };
+        match (initial, &fault) {
+            (true, Some(_)) => lines = store.initial_lines(kind),
+            (true, None) => chunks = Some(store.initial_chunks(kind)),
+            (false, _) => {}
+        }
         let version = if initial { store.version() } else { asked };
-        (lines, version, !initial && store.is_expired(asked))
+        (version, !initial && store.is_expired(asked))
     };
     let mut answer = Events::open(socket, fault).await?;
     if expired {
@@ -171,7 +176,9 @@ async fn watch(
         answer.line(line).await?;
     }
     answer.flush().await?;
-    drop(lines);
+    if let Some(chunks) = chunks {
+        answer.chunks(&chunks).await?;
+    }
     if request.on == On::StreamingList {
         answer.event(&end_of_initial_events(kind, version)).await?;
     }
@@ -183,7 +190,7 @@ async fn watch(
             (store.events_after(kind, version), store.version())
         };
         for event in &events {
-            answer.line(&format!("{event}\n")).await?;
+            answer.line(&watch_line(event)).await?;
         }
         answer.flush().await?;
         version = now;

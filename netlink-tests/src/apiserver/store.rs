@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::Kind;
+use super::stream::{append_chunk, watch_line};
 
 /// All objects. Versions grow with every change of any object.
 #[derive(Debug)]
@@ -20,9 +21,9 @@ pub(super) struct Store {
 struct Table {
     /// By `namespace/name`, which is the order of a real server's lists.
     objects: BTreeMap<String, Value>,
-    /// The objects as lines of a watch, made when they are first needed, as a real server's watch
-    /// cache keeps objects encoded.
-    lines: BTreeMap<String, Arc<str>>,
+    /// The objects as chunks of an answer, until one changes: a real server's watch cache keeps
+    /// objects encoded too.
+    chunks: Option<Arc<[u8]>>,
     log: Vec<Change>,
 }
 
@@ -133,17 +134,25 @@ impl Store {
     }
 
     /// All objects as lines of ADDED events.
-    pub(super) fn initial_events(&mut self, kind: Kind) -> Vec<Arc<str>> {
-        let Table { objects, lines, .. } = self.table(kind);
-        let line = |(key, object): (&String, &Value)| {
-            let line = lines.entry(key.clone()).or_insert_with(|| {
-                let mut object = object.clone();
-                add_type(kind, &mut object);
-                format!("{}\n", json!({"type": "ADDED", "object": object})).into()
-            });
-            Arc::clone(line)
+    pub(super) fn initial_lines(&self, kind: Kind) -> Vec<String> {
+        let line = |object: &Value| {
+            let mut object = object.clone();
+            add_type(kind, &mut object);
+            watch_line(&json!({"type": "ADDED", "object": object}))
         };
-        objects.iter().map(line).collect()
+        self.tables[kind as usize].objects.values().map(line).collect()
+    }
+
+    /// All objects as the chunks of an answer.
+    pub(super) fn initial_chunks(&mut self, kind: Kind) -> Arc<[u8]> {
+        if let Some(chunks) = &self.table(kind).chunks {
+            return Arc::clone(chunks);
+        }
+        let mut chunks = Vec::new();
+        self.initial_lines(kind).iter().for_each(|line| append_chunk(&mut chunks, line.as_bytes()));
+        let chunks: Arc<[u8]> = chunks.into();
+        self.table(kind).chunks = Some(Arc::clone(&chunks));
+        chunks
     }
 
     /// What happened after a version.
@@ -160,12 +169,12 @@ impl Store {
 impl Table {
     fn insert(&mut self, object: &Value) {
         let key = key(object);
-        self.lines.remove(&key);
+        self.chunks = None;
         self.objects.insert(key, object.clone());
     }
 
     fn remove(&mut self, key: &str) -> Option<Value> {
-        self.lines.remove(key);
+        self.chunks = None;
         self.objects.remove(key)
     }
 }

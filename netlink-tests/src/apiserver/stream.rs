@@ -38,7 +38,7 @@ impl<'a, W: AsyncWrite + Unpin> Events<'a, W> {
 
     /// Writes one event, or what the fault makes of it, and flushes it.
     pub(super) async fn event(&mut self, event: &Value) -> io::Result<()> {
-        self.line(&format!("{event}\n")).await?;
+        self.line(&watch_line(event)).await?;
         self.flush().await
     }
 
@@ -55,8 +55,7 @@ impl<'a, W: AsyncWrite + Unpin> Events<'a, W> {
                 return self.chunk(b"}garbage{\n").await;
             }
             Some(Fault::StaleBookmarkAfter(count)) if count == self.sent => {
-                let stale = format!("{}\n", stale_bookmark(line));
-                self.chunk(stale.as_bytes()).await?;
+                self.chunk(watch_line(&stale_bookmark(line)).as_bytes()).await?;
             }
             _ => {}
         }
@@ -86,12 +85,29 @@ impl<'a, W: AsyncWrite + Unpin> Events<'a, W> {
         self.socket.flush().await
     }
 
+    /// Writes many lines that [`append_chunk`] has encoded; faults do not touch them.
+    pub(super) async fn chunks(&mut self, encoded: &[u8]) -> io::Result<()> {
+        self.flush().await?;
+        self.socket.write_all(encoded).await
+    }
+
     async fn chunk(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.written.extend_from_slice(format!("{:x}\r\n", bytes.len()).as_bytes());
-        self.written.extend_from_slice(bytes);
-        self.written.extend_from_slice(b"\r\n");
+        append_chunk(&mut self.written, bytes);
         if self.written.len() >= PACKET { self.flush().await } else { Ok(()) }
     }
+}
+
+/// Appends one chunk of RFC 9112, section 7.1.
+pub(super) fn append_chunk(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend_from_slice(format!("{:x}\r\n", bytes.len()).as_bytes());
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// One line of a watch. The type comes first, as kube-apiserver writes it: a client that gets the
+/// object first cannot read it before it knows the type, and has to keep it.
+pub(super) fn watch_line(event: &Value) -> String {
+    format!("{{\"type\":{},\"object\":{}}}\n", event["type"], event["object"])
 }
 
 /// A bookmark that goes back in time, of the same kind as the event of this line.
