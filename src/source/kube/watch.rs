@@ -153,7 +153,8 @@ impl<T: Followed> Watch<T> {
         }
     }
 
-    /// The next event. What is at hand is batched; before waiting, the batch is passed on.
+    /// The next event. What is at hand is batched; before waiting for a change, the batch is passed
+    /// on. A list is of no use before it is whole, so its batches are passed on when they are full.
     async fn next(
         &mut self,
         stream: &mut Stream<T>,
@@ -163,7 +164,9 @@ impl<T: Followed> Watch<T> {
         {
             return Ok(event.map_err(Failure::Watcher));
         }
-        self.flush().await?;
+        if self.batch.len() >= BATCH || self.stage != Stage::Listing {
+            self.flush().await?;
+        }
         let event = match self.patience() {
             Some(limit) => tokio::time::timeout(limit, stream.next()).await,
             None => Ok(stream.next().await),
@@ -232,7 +235,9 @@ impl<T: Followed> Watch<T> {
         if self.batch.is_empty() {
             return Ok(());
         }
-        self.outlet.send(std::mem::take(&mut self.batch)).await
+        let capacity = if self.stage == Stage::Listing { BATCH } else { 0 };
+        let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(capacity));
+        self.outlet.send(batch).await
     }
 
     /// Decides what follows a failure, and reports it if it is one to people.
