@@ -7,18 +7,19 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use tokio::sync::{mpsc, watch};
 
 use crate::conntrack::Cleaner;
-use crate::engine::{Answer, Cause, ClosedNodePorts, Engine, read_back};
-use crate::kernel::{CommitError, Committed, Generation, Kernel, Writer, WriterGone};
+use crate::engine::{Answer, Cause, ClosedNodePorts, Engine, Found, read_back};
+use crate::kernel::{CommitError, Committed, Generation, Kernel, ReadError, Writer, WriterGone};
 use crate::model::{Event, Problem};
 use crate::nft::Transaction;
 use crate::observe::{self, Observe};
 use crate::schedule::{Input, Schedule, Task};
 
 /// The parts of the daemon, from the source's channel to the kernel.
-#[derive(Debug)]
 pub struct Run<K> {
     engine: Engine,
     schedule: Schedule,
@@ -34,6 +35,23 @@ pub struct Run<K> {
     problems: Option<mpsc::Sender<Problem>>,
     without_node: WithoutNode,
     max_batch: usize,
+    /// What the kernel holds, read while objects are listed.
+    early_read: Option<BoxFuture<'static, ReadOutcome>>,
+    /// The kernel has never held what is desired.
+    is_initial_sync: bool,
+    /// Is to be committed next.
+    ahead: Option<Transaction>,
+}
+
+type ReadOutcome = Result<Result<Reading, ReadError>, WriterGone>;
+
+/// Both tables as they were read.
+struct Reading {
+    tables: [Found; 2],
+    /// From before the first table was read.
+    generation: Generation,
+    /// The netlink port of our socket.
+    port: u32,
 }
 
 /// Whether others may change our tables, and what is known of it.
@@ -42,8 +60,8 @@ enum Watch {
     /// The kernel keeps others out.
     Owned,
     /// Others may. The tables are known as of this generation; if it is another, they are read,
-    /// but not before `next_look`.
-    Shared { known: Generation, next_look: Instant },
+    /// but not before `next_look`. `is_overtaken` if others have committed since they were read.
+    Shared { known: Generation, next_look: Instant, is_overtaken: bool },
 }
 
 /// Whether a node without a Node object wants traffic from load balancers.
@@ -91,6 +109,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
             without_node: WithoutNode::Unfit,
             closed_node_ports: None,
             max_batch: 0,
+            early_read: None,
+            is_initial_sync: true,
+            ahead: None,
         }
     }
 
@@ -127,6 +148,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     pub async fn until(mut self, stop: impl Future<Output = ()>) -> Result<(), WriterGone> {
         tokio::pin!(stop);
         self.max_batch = self.writer.run(|kernel| kernel.max_batch()).await?;
+        self.early_read = Some(self.read().boxed());
         let mut look = tokio::time::interval(LOOK_INTERVAL);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -224,26 +246,24 @@ impl<K: Kernel + Send + 'static> Run<K> {
         Ok(())
     }
 
-    /// Reads both tables and compares them with what is desired. Whether that worked, and they are
-    /// ours to change.
+    /// Compares what the kernel holds with what is desired. Whether that is known, and the tables
+    /// are ours to change.
     async fn read_back(&mut self) -> Result<bool, WriterGone> {
         let started = now();
-        let layouts = Arc::clone(self.engine.layouts());
-        let found = self.writer.run(move |kernel| {
-            let generation = kernel.generation()?;
-            Ok((read_back(kernel, &layouts)?, generation, kernel.port()))
-        });
-        let found: Result<_, crate::kernel::ReadError> = found.await?;
-        match found {
-            Ok((found, generation, port)) => {
-                let mut contents = found.iter().filter_map(|found| found.contents.as_ref());
+        let reading = match self.take_early_read().await? {
+            Some(reading) => Ok(reading),
+            None => self.read().await?,
+        };
+        match reading {
+            Ok(Reading { tables, generation, port }) => {
+                let mut contents = tables.iter().filter_map(|found| found.contents.as_ref());
                 if let Some(error) = contents.find_map(|table| table.owned_by_another(port)) {
                     tracing::error!("{error}; trying again");
                     return Ok(false);
                 }
-                self.engine.observe(found);
+                self.engine.observe(tables);
                 let next_look = now() + started.elapsed() * READ_SHARE;
-                self.watch = Watch::Shared { known: generation, next_look };
+                self.watch = Watch::Shared { known: generation, next_look, is_overtaken: false };
                 Ok(true)
             }
             Err(error) => {
@@ -253,12 +273,32 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
     }
 
+    /// Reads both tables.
+    fn read(&self) -> impl Future<Output = ReadOutcome> + Send + use<K> {
+        let layouts = Arc::clone(self.engine.layouts());
+        self.writer.run(move |kernel| {
+            let generation = kernel.generation()?;
+            let tables = read_back(kernel, &layouts)?;
+            Ok(Reading { tables, generation, port: kernel.port() })
+        })
+    }
+
+    /// What was read while objects were listed, if nobody has changed nftables since.
+    async fn take_early_read(&mut self) -> Result<Option<Reading>, WriterGone> {
+        let Some(reading) = self.early_read.take() else { return Ok(None) };
+        let Ok(reading) = reading.await? else { return Ok(None) };
+        let is_current = self.writer.generation().await?.ok() == Some(reading.generation);
+        Ok(is_current.then_some(reading))
+    }
+
     /// Commits step by step until the kernel holds what is desired. Between steps, events that
     /// came in are taken in, so that they do not wait for the rest. Whether that worked.
     async fn commit_all(&mut self) -> Result<bool, WriterGone> {
         loop {
             let events = &self.events;
-            let next = self.engine.next_transaction_unless(self.max_batch, || !events.is_empty());
+            let next = self.ahead.take().or_else(|| {
+                self.engine.next_transaction_unless(self.max_batch, || !events.is_empty())
+            });
             if let Some(transaction) = next {
                 if !self.commit(transaction).await? {
                     return Ok(false);
@@ -270,8 +310,11 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 self.take_in(Vec::new());
             }
         }
+        self.is_initial_sync = false;
         self.clean();
-        if self.engine.owns_its_tables() {
+        // What others did before the tables were ours is still to be looked at.
+        let is_overtaken = matches!(self.watch, Watch::Shared { is_overtaken: true, .. });
+        if self.engine.owns_its_tables() && !is_overtaken {
             self.watch = Watch::Owned;
         }
         Ok(true)
@@ -279,12 +322,19 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Returns whether the kernel has applied the transaction.
     async fn commit(&mut self, transaction: Transaction) -> Result<bool, WriterGone> {
-        let (transaction, outcome) = self.writer.commit(transaction).await?;
+        let outcome = self.writer.commit(transaction);
+        // Later, a small change would wait for one piece more.
+        let ahead = match self.is_initial_sync {
+            true => self.engine.next_transaction_ahead(self.max_batch),
+            false => None,
+        };
+        let (transaction, outcome) = outcome.await?;
         let answer = self.engine.answer(&transaction, &outcome);
         match outcome {
             Ok(committed) => {
                 self.note(&transaction, &committed);
                 self.clean();
+                self.ahead = ahead;
                 Ok(true)
             }
             Err(error) => {
@@ -306,10 +356,11 @@ impl<K: Kernel + Send + 'static> Run<K> {
     fn note(&mut self, transaction: &Transaction, committed: &Committed) {
         // If others committed meanwhile, the generation stays unknown and the next look reads
         // the tables back.
-        if let Watch::Shared { known, .. } = &mut self.watch
-            && committed.by_others == 0
-        {
-            *known = committed.generation;
+        if let Watch::Shared { known, is_overtaken, .. } = &mut self.watch {
+            match committed.by_others {
+                0 if !*is_overtaken => *known = committed.generation,
+                _ => *is_overtaken = true,
+            }
         }
         let operations: Vec<_> = committed.messages.iter().map(|(k, n)| (k.name(), *n)).collect();
         self.observe.committed(&observe::Transaction {
@@ -328,7 +379,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Notices that somebody else has committed something, and reads the tables if so.
     async fn look(&mut self) -> Result<(), WriterGone> {
-        let Watch::Shared { known, next_look } = self.watch else { return Ok(()) };
+        let Watch::Shared { known, next_look, .. } = self.watch else { return Ok(()) };
         if now() < next_look {
             return Ok(());
         }

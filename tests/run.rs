@@ -11,6 +11,7 @@ use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use deltaproxy::engine::Engine;
 use deltaproxy::kernel::{
     CommitError, Committed, Contents, ElementRead, Generation, Kernel, ReadError, Writer,
 };
@@ -18,21 +19,30 @@ use deltaproxy::model::{
     Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Resource, Service,
     ServicePort,
 };
-use deltaproxy::nft::{ElementView, TableRef, Transaction, Value};
+use deltaproxy::nft::{Element, ElementView, Family, Operation, TableRef, Transaction, Value};
 use deltaproxy::observe::Observe;
+use deltaproxy::ruleset::{Layouts, SetId, table};
 use deltaproxy::run::Run;
 use fake_kernel::{Fake, Mishap};
 use nix::errno::Errno;
-use tables::{contents, engine, from_scratch};
+use tables::{contents, elements, engine, from_scratch, owning_engine};
 use tokio::sync::{mpsc, oneshot};
 
 /// A fake kernel that the test sees too.
 #[derive(Clone)]
-struct Shared(Arc<Mutex<Fake>>);
+struct Shared {
+    kernel: Arc<Mutex<Fake>>,
+    /// What another program commits before our next transaction.
+    overtaking: Arc<Mutex<Option<Transaction>>>,
+}
 
 impl Shared {
+    fn new(kernel: Fake) -> Self {
+        Self { kernel: Arc::new(Mutex::new(kernel)), overtaking: Arc::default() }
+    }
+
     fn with<T>(&self, read: impl FnOnce(&mut Fake) -> T) -> T {
-        read(&mut self.0.lock().unwrap())
+        read(&mut self.kernel.lock().unwrap())
     }
 
     /// Whether both tables are there.
@@ -57,6 +67,9 @@ impl Kernel for Shared {
     }
 
     fn commit(&mut self, transaction: &Transaction) -> Result<Committed, CommitError> {
+        if let Some(others) = self.overtaking.lock().unwrap().take() {
+            self.with(|kernel| kernel.tamper(&others).unwrap());
+        }
         self.with(|kernel| kernel.commit(transaction))
     }
 
@@ -88,6 +101,9 @@ impl Kernel for Shared {
     }
 }
 
+/// Nothing takes longer than this.
+const LIMIT: Duration = Duration::from_secs(20);
+
 /// A daemon on a thread of its own.
 struct Daemon {
     kernel: Shared,
@@ -100,20 +116,30 @@ struct Daemon {
 
 impl Daemon {
     fn start(kernel: Fake) -> Self {
-        let kernel = Shared(Arc::new(Mutex::new(kernel)));
+        let mut daemon = Self::start_unlisted(engine(), Shared::new(kernel));
+        daemon.list(Vec::new());
+        daemon
+    }
+
+    /// One that waits for its first lists.
+    fn start_unlisted(engine: Engine, kernel: Shared) -> Self {
         let writer = Writer::spawn(kernel.clone()).unwrap();
         let (events, queue) = mpsc::channel(16);
-        let run = Run::new(engine(), writer, queue, Observe::new(), Duration::ZERO);
+        let run = Run::new(engine, writer, queue, Observe::new(), Duration::ZERO);
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let ended = runtime.unwrap().block_on(run.until(async { drop(stopped.await) }));
             ended.expect("the kernel's thread goes on");
         });
-        let mut daemon = Self { kernel, events, applied: Vec::new(), stop, thread };
+        Self { kernel, events, applied: Vec::new(), stop, thread }
+    }
+
+    /// Sends the first lists, which hold these objects.
+    fn list(&mut self, mut objects: Vec<Event>) {
         let listed = [Resource::Services, Resource::EndpointSlices, Resource::Nodes];
-        daemon.send(listed.map(Event::Listed).into());
-        daemon
+        objects.extend(listed.map(Event::Listed));
+        self.send(objects);
     }
 
     fn send(&mut self, events: Vec<Event>) {
@@ -129,7 +155,7 @@ impl Daemon {
     #[track_caller]
     fn wait(&self) {
         let expected = from_scratch(&self.applied);
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + LIMIT;
         let mut found = BTreeMap::new();
         while found != expected {
             assert!(Instant::now() < deadline, "{found:#?} is not {expected:#?}");
@@ -140,14 +166,33 @@ impl Daemon {
         }
     }
 
-    /// Between two transactions there may be lists that no route names.
+    /// Between two transactions there may be lists that no route names; after one that went wrong
+    /// the next one comes 50 ms later.
     fn wait_for_quiet(&self) {
         let committed = || self.kernel.with(|kernel| kernel.committed().len());
         let mut before = usize::MAX;
         while before != committed() {
             before = committed();
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(150));
         }
+    }
+
+    /// Waits until so many transactions were committed since the kernel began.
+    #[track_caller]
+    fn wait_for_commits(&self, count: usize) {
+        let deadline = Instant::now() + LIMIT;
+        while self.kernel.with(|kernel| kernel.committed().len()) < count {
+            assert!(Instant::now() < deadline, "no {count} commits in {LIMIT:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Waits until the loop has taken in all events, and the thread of the kernel has nothing to do.
+    fn wait_until_taken(&self) {
+        while self.events.capacity() < self.events.max_capacity() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(100));
     }
 
     fn end(self) {
@@ -174,6 +219,19 @@ fn service(number: u8, endpoints: u8) -> Vec<Event> {
         endpoints: (0..endpoints).map(|i| Endpoint::ready([10, 244, number, i].into())).collect(),
     };
     vec![Event::Service(Change::Is(service)), Event::EndpointSlice(Change::Is(slice))]
+}
+
+/// Objects for an initial sync of several transactions of [`SMALL_BATCH`].
+fn many_services() -> Vec<Event> {
+    (0..200).flat_map(|number| service(number, 9)).collect()
+}
+
+const SMALL_BATCH: usize = 150_000;
+
+fn small_batches() -> Fake {
+    let mut kernel = Fake::new();
+    kernel.set_max_batch(SMALL_BATCH);
+    kernel
 }
 
 #[test]
@@ -218,11 +276,69 @@ fn tables_that_another_program_removes_come_back() {
 
 #[test]
 fn a_large_change_goes_to_a_kernel_that_takes_small_batches() {
-    let mut kernel = Fake::new();
-    kernel.set_max_batch(150_000);
-    let mut daemon = Daemon::start(kernel);
-    daemon.send((0..200).flat_map(|number| service(number, 9)).collect());
+    let mut daemon = Daemon::start(small_batches());
+    daemon.send(many_services());
     daemon.wait();
     assert!(daemon.kernel.with(|kernel| kernel.committed().len()) > 2);
+    daemon.end();
+}
+
+/// A daemon that was killed with many services installed: its kernel, and an endpoint of it as
+/// another program deletes it.
+fn killed_daemon() -> (Shared, Transaction) {
+    let kernel = Shared::new(small_batches());
+    let mut daemon = Daemon::start_unlisted(owning_engine(), kernel.clone());
+    daemon.list(many_services());
+    daemon.wait();
+    daemon.end();
+    let (set, last) = (SetId::Endpoints, |elements: Vec<Element>| elements.last().cloned());
+    let endpoint = kernel.with(|kernel| last(elements(kernel, Family::Ip, set))).unwrap();
+    let set = Arc::clone(Layouts::default().of(Family::Ip).get(set));
+    let endpoint = Element { data: None, ..endpoint };
+    let operation = Operation::DeleteElements(table(Family::Ip), set, vec![endpoint]);
+    (kernel, Transaction { operations: vec![operation] })
+}
+
+#[test]
+fn a_transaction_made_ahead_is_dropped_if_the_one_before_is_not_applied() {
+    for mishap in [Mishap::Refused(Errno::EINVAL), Mishap::AnswerLost, Mishap::NotSent] {
+        for commits in 1..4 {
+            let mut kernel = small_batches();
+            kernel.expect_mishap_after(commits, mishap);
+            let mut daemon = Daemon::start_unlisted(engine(), Shared::new(kernel));
+            daemon.list(many_services());
+            daemon.wait_for_commits(commits);
+            // What was made ahead is out of date when it is tried again.
+            std::thread::sleep(Duration::from_millis(10));
+            daemon.send((0..200).flat_map(|number| service(number, 2)).collect());
+            daemon.wait();
+            assert_eq!(daemon.kernel.with(|kernel| kernel.failures()), 1);
+            daemon.end();
+        }
+    }
+}
+
+#[test]
+fn what_was_read_before_the_lists_came_is_read_again_if_it_has_changed() {
+    let (kernel, deletion) = killed_daemon();
+    let mut daemon = Daemon::start_unlisted(owning_engine(), kernel.clone());
+    daemon.send(service(1, 9));
+    daemon.wait_until_taken();
+    kernel.with(|kernel| kernel.tamper(&deletion).unwrap());
+    daemon.list(many_services());
+    daemon.wait();
+    daemon.end();
+}
+
+#[test]
+fn what_others_did_just_before_the_tables_were_ours_is_undone() {
+    let (kernel, deletion) = killed_daemon();
+    let before = kernel.with(|kernel| kernel.committed().len());
+    let mut daemon = Daemon::start_unlisted(owning_engine(), kernel.clone());
+    *kernel.overtaking.lock().unwrap() = Some(deletion);
+    daemon.list(many_services().into_iter().chain(service(7, 3)).collect());
+    // That of the changed service and that of the endpoint.
+    daemon.wait_for_commits(before + 2);
+    daemon.wait();
     daemon.end();
 }

@@ -40,8 +40,10 @@ pub struct Fake {
     generation: Generation,
     reported: Generation,
     max_batch: usize,
-    mishaps: VecDeque<Mishap>,
+    /// For each commit to come; it succeeds without one.
+    mishaps: VecDeque<Option<Mishap>>,
     committed: Vec<Transaction>,
+    failures: usize,
 }
 
 impl Default for Fake {
@@ -60,6 +62,7 @@ impl Fake {
             max_batch: usize::MAX,
             mishaps: VecDeque::new(),
             committed: Vec::new(),
+            failures: 0,
         }
     }
 
@@ -70,12 +73,23 @@ impl Fake {
 
     /// Lets the next commit that has no mishap waiting go wrong.
     pub fn expect_mishap(&mut self, mishap: Mishap) {
-        self.mishaps.push_back(mishap);
+        self.mishaps.push_back(Some(mishap));
+    }
+
+    /// Lets so many commits succeed and the next one go wrong.
+    pub fn expect_mishap_after(&mut self, commits: usize, mishap: Mishap) {
+        self.mishaps.extend(std::iter::repeat_n(None, commits));
+        self.expect_mishap(mishap);
     }
 
     /// Every transaction that was applied by [`Kernel::commit`], in order.
     pub fn committed(&self) -> &[Transaction] {
         &self.committed
+    }
+
+    /// How many commits have ended with an error.
+    pub fn failures(&self) -> usize {
+        self.failures
     }
 
     /// Applies a transaction as another program would do.
@@ -109,6 +123,32 @@ impl Fake {
         Ok(())
     }
 
+    fn try_commit(&mut self, transaction: &Transaction) -> Result<Committed, CommitError> {
+        let batch = transaction
+            .encode(1, Acknowledge::BatchEnd)
+            .map_err(|error| CommitError::unencodable(transaction, &error))?;
+        if transaction.operations.is_empty() {
+            return Ok(Committed::nothing(self.reported));
+        }
+        if batch.bytes.len() > self.max_batch {
+            return Err(CommitError::NotSent(Errno::EMSGSIZE.into()));
+        }
+        let mishap = self.mishaps.pop_front().flatten();
+        match mishap {
+            Some(Mishap::Refused(errno)) => {
+                return Err(CommitError::refused(transaction, None, errno));
+            }
+            Some(Mishap::NotSent) => return Err(CommitError::NotSent(Errno::ENOBUFS.into())),
+            Some(Mishap::AnswerLost) | None => {}
+        }
+        self.apply(transaction).map_err(|(index, refused)| refusal(transaction, index, refused))?;
+        let committed = self.committed_now(transaction, &batch);
+        match mishap {
+            Some(Mishap::AnswerLost) => Err(CommitError::Unknown(Errno::ENOBUFS.into())),
+            Some(Mishap::Refused(_) | Mishap::NotSent) | None => Ok(committed),
+        }
+    }
+
     fn advance(&mut self) {
         self.generation = Generation(self.generation.0.checked_add(1).unwrap_or(1));
     }
@@ -138,29 +178,9 @@ impl Kernel for Fake {
     }
 
     fn commit(&mut self, transaction: &Transaction) -> Result<Committed, CommitError> {
-        let batch = transaction
-            .encode(1, Acknowledge::BatchEnd)
-            .map_err(|error| CommitError::unencodable(transaction, &error))?;
-        if transaction.operations.is_empty() {
-            return Ok(Committed::nothing(self.reported));
-        }
-        if batch.bytes.len() > self.max_batch {
-            return Err(CommitError::NotSent(Errno::EMSGSIZE.into()));
-        }
-        let mishap = self.mishaps.pop_front();
-        match mishap {
-            Some(Mishap::Refused(errno)) => {
-                return Err(CommitError::refused(transaction, None, errno));
-            }
-            Some(Mishap::NotSent) => return Err(CommitError::NotSent(Errno::ENOBUFS.into())),
-            Some(Mishap::AnswerLost) | None => {}
-        }
-        self.apply(transaction).map_err(|(index, refused)| refusal(transaction, index, refused))?;
-        let committed = self.committed_now(transaction, &batch);
-        match mishap {
-            Some(Mishap::AnswerLost) => Err(CommitError::Unknown(Errno::ENOBUFS.into())),
-            Some(Mishap::Refused(_) | Mishap::NotSent) | None => Ok(committed),
-        }
+        let outcome = self.try_commit(transaction);
+        self.failures += usize::from(outcome.is_err());
+        outcome
     }
 
     fn generation(&mut self) -> Result<Generation, ReadError> {

@@ -39,7 +39,7 @@ pub enum Cause {
 }
 
 impl Engine {
-    /// Takes in the outcome of the transaction given out last.
+    /// Takes in the outcome of the transaction in flight, the first of two.
     pub fn answer(
         &mut self,
         transaction: &Transaction,
@@ -72,10 +72,10 @@ impl Engine {
         }
     }
 
-    /// The transaction given out last was applied; the kernel took `time` for it. Later ones are
+    /// The transaction in flight was applied; the kernel took `time` for it. Later ones are
     /// cut so that each takes about as long as one should.
     pub fn committed(&mut self, time: Duration) {
-        let Some(in_flight) = self.in_flight.take() else { return };
+        let Some(in_flight) = self.in_flight.pop_front() else { return };
         self.pace.learn(in_flight.bytes, time);
         let changed = |table: &&mut super::TableState| in_flight.tables.contains(&table.family);
         for table in self.tables.iter_mut().filter(changed) {
@@ -88,7 +88,7 @@ impl Engine {
         for service in std::mem::take(&mut self.after_commit) {
             self.queue.put_first(Lane::Fast, service);
         }
-        if self.is_settled() {
+        if self.in_flight.is_empty() && self.is_settled() {
             self.suspects.clear();
         }
         self.gather_stale_flows();

@@ -19,6 +19,7 @@ pub use driver::{Answer, Cause};
 pub use read_back::{Found, read_back};
 pub use routing::ClosedNodePorts;
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -53,8 +54,8 @@ pub struct Engine {
     diff: Diff,
     tables: [TableState; 2],
     pace: Pace,
-    /// The transaction whose outcome is not known yet.
-    in_flight: Option<InFlight>,
+    /// The transactions whose outcome is not known yet, in their order: at most one and one ahead.
+    in_flight: VecDeque<InFlight>,
     problems: Vec<Problem>,
     /// Services with a refused element since everything was settled last.
     suspects: HashSet<ObjectName>,
@@ -117,7 +118,7 @@ impl Engine {
             diff: Diff::default(),
             tables: [table(Family::Ip), table(Family::Ip6)],
             pace: Pace::default(),
-            in_flight: None,
+            in_flight: VecDeque::new(),
             problems: Vec::new(),
             suspects: HashSet::default(),
             sweep_due: false,
@@ -203,7 +204,7 @@ impl Engine {
 
     /// Starts over from what was read back.
     pub fn observe(&mut self, found: [Found; 2]) {
-        self.in_flight = None;
+        self.in_flight.clear();
         // Lists may have to leave other timeouts first.
         let timeouts = found.iter().filter_map(|found| found.contents.as_ref());
         let timeouts = timeouts.map(|it| ruleset::affinity::timeouts_of(it.rules.iter()));
@@ -273,6 +274,14 @@ impl Engine {
         transaction
     }
 
+    /// The transaction after the one in flight, made while the kernel applies that one: the caller
+    /// commits it next, or drops it if that one is not applied. `None` if it cannot be made before
+    /// the outcome is known, or nothing else differs.
+    pub fn next_transaction_ahead(&mut self, max_batch: usize) -> Option<Transaction> {
+        let is_possible = self.in_flight.len() == 1 && self.in_flight[0].tables.is_empty();
+        if is_possible { self.differences(max_batch, &|| false) } else { None }
+    }
+
     /// Forgets the timeouts that no service has any more, once no route names them; returns whether
     /// there was one.
     fn forget_timeouts(&mut self) -> bool {
@@ -327,7 +336,7 @@ impl Engine {
         if operations.is_empty() {
             return None;
         }
-        self.in_flight = Some(in_flight);
+        self.in_flight.push_back(in_flight);
         Some(Transaction { operations })
     }
 
@@ -392,7 +401,7 @@ impl Engine {
     }
 
     fn gather_stale_flows(&mut self) {
-        if self.in_flight.is_some() {
+        if !self.in_flight.is_empty() {
             return;
         }
         let changes = self.diff.take_serving_changes();

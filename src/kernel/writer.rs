@@ -14,6 +14,9 @@ use crate::nft::Transaction;
 
 type Task<K> = Box<dyn FnOnce(&mut K) + Send>;
 
+/// A transaction and what came of it.
+pub(super) type Outcome = (Transaction, Result<Committed, CommitError>);
+
 /// The thread has ended, which it does only by a panic: a bug in what it was asked to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the thread that talks to the kernel has ended")]
@@ -42,11 +45,14 @@ impl<K: Kernel + Send + 'static> Writer<K> {
 
     /// Runs `task` on the thread after all earlier requests, and gives its result.
     ///
-    /// The task runs even if the returned future is dropped.
+    /// The thread gets the task at once; it runs even if the returned future is dropped.
     ///
     /// # Errors
     /// [`WriterGone`] if the thread has ended.
-    pub async fn run<T, F>(&self, task: F) -> Result<T, WriterGone>
+    pub fn run<T, F>(
+        &self,
+        task: F,
+    ) -> impl Future<Output = Result<T, WriterGone>> + Send + use<K, T, F>
     where
         T: Send + 'static,
         F: FnOnce(&mut K) -> T + Send + 'static,
@@ -56,23 +62,25 @@ impl<K: Kernel + Send + 'static> Writer<K> {
             // Nobody waits any more if this fails; the task has been done all the same.
             let _ = answer.send(task(kernel));
         });
-        self.tasks.send(task).map_err(|_| WriterGone)?;
-        result.await.map_err(|_| WriterGone)
+        let sent = self.tasks.send(task).map_err(|_| WriterGone);
+        async move {
+            sent?;
+            result.await.map_err(|_| WriterGone)
+        }
     }
 
-    /// Commits `transaction` and gives it back with the outcome.
+    /// Commits `transaction` and gives it back with the outcome. The thread gets it at once.
     ///
     /// # Errors
     /// [`WriterGone`]; the commit's own errors are in the pair.
-    pub async fn commit(
+    pub fn commit(
         &self,
         transaction: Transaction,
-    ) -> Result<(Transaction, Result<Committed, CommitError>), WriterGone> {
+    ) -> impl Future<Output = Result<Outcome, WriterGone>> + Send + use<K> {
         self.run(move |kernel| {
             let outcome = kernel.commit(&transaction);
             (transaction, outcome)
         })
-        .await
     }
 
     /// Asks for the generation of the rule set.

@@ -27,6 +27,11 @@ pub(crate) fn engine() -> Engine {
     Engine::new(Routing::default(), TableFlags::default())
 }
 
+/// An engine whose tables other programs cannot change.
+pub(crate) fn owning_engine() -> Engine {
+    Engine::new(Routing::default(), TableFlags { owner: true, persist: true })
+}
+
 /// Commits what differs, in transactions of at most `max_batch` bytes.
 pub(crate) fn settle(engine: &mut Engine, kernel: &mut Fake, max_batch: usize) {
     while let Some(transaction) = engine.next_transaction(max_batch) {
