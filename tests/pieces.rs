@@ -12,7 +12,7 @@ use std::time::Duration;
 use cluster::{MAX_BATCH, endpoint_address, service, slice};
 use deltaproxy::engine::Engine;
 use deltaproxy::model::{Change, Event, Node, ObjectName, Resource};
-use deltaproxy::nft::Transaction;
+use deltaproxy::nft::{Operation, Transaction};
 
 /// What the kernel takes for a piece of the usual size.
 const TIME: Duration = Duration::from_millis(10);
@@ -95,6 +95,39 @@ fn a_change_beside_many_others_of_its_size_is_not_delayed() {
     load(&mut engine, 300..MANY);
     engine.apply((1..250).map(|number| slice(number, 0..6)));
     check_not_delayed(&mut engine, 0);
+}
+
+/// Elements that the transaction adds or deletes.
+fn elements(transaction: &Transaction) -> usize {
+    let count = |operation: &Operation| {
+        if let Operation::AddElements(_, _, elements) | Operation::DeleteElements(_, _, elements) =
+            operation
+        {
+            elements.len()
+        } else {
+            0
+        }
+    };
+    transaction.operations.iter().map(count).sum()
+}
+
+#[test]
+fn small_changes_go_by_themselves_and_a_piece_of_the_large_one_follows() {
+    let mut engine = cluster::engine(10, 5);
+    load(&mut engine, 10..MANY);
+    for number in 0..4 {
+        let piece = engine.next_transaction(MAX_BATCH).unwrap();
+        assert!(elements(&piece) > 1_000, "a piece of the large change");
+        engine.apply([slice(number, 0..6)]);
+        engine.committed(TIME);
+        let small = engine.next_transaction(MAX_BATCH).unwrap();
+        assert!(has(&small, endpoint_address(number, 5)));
+        assert!(elements(&small) < 10, "{} elements", elements(&small));
+        // What comes now does not keep the large change waiting.
+        engine.apply([slice(number, 0..7)]);
+        engine.committed(TIME);
+    }
+    settle(&mut engine);
 }
 
 fn with_zone_hints(mut slice: Event) -> Event {

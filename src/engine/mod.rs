@@ -59,6 +59,8 @@ pub struct Engine {
     problems: Vec<Problem>,
     /// Services with a refused element since everything was settled last.
     suspects: HashSet<ObjectName>,
+    /// The last piece was one of small changes only, though a large one waits.
+    small_went_first: bool,
     /// Whether installed elements that no service has are to be removed once all are updated.
     sweep_due: bool,
     /// Services whose rest is to be updated after the next commit.
@@ -121,6 +123,7 @@ impl Engine {
             in_flight: VecDeque::new(),
             problems: Vec::new(),
             suspects: HashSet::default(),
+            small_went_first: false,
             sweep_due: false,
             after_commit: Vec::new(),
             postponed: None,
@@ -342,11 +345,20 @@ impl Engine {
 
     /// Updates services until the piece is full, small changes first. It stays empty only if
     /// nothing differs, or if it was `interrupted`.
+    ///
+    /// Small changes do not wait for a large one to be rendered and applied with them, but the next
+    /// piece is the large one's, so that it comes to an end.
     fn fill(&mut self, piece: &mut Piece, interrupted: &impl Fn() -> bool) {
-        let mut updated = 0;
-        while piece.has_room()
-            && let Some((name, extent)) = self.next_service()
-        {
+        let (mut updated, mut is_small) = (0, !std::mem::take(&mut self.small_went_first));
+        while piece.has_room() {
+            if self.queue.next_lane() == Some(Lane::Slow) {
+                self.small_went_first = is_small && !piece.is_empty();
+                if self.small_went_first {
+                    return;
+                }
+                is_small = false;
+            }
+            let Some((name, extent)) = self.next_service() else { break };
             if self.update(name, &extent, piece) == Progress::Partial {
                 break;
             }

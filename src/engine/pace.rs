@@ -1,8 +1,8 @@
 //! How large a piece of a large change may be, by how long the kernel took for earlier ones.
 //!
-//! The kernel holds a lock for the whole of a transaction. A small change waits at most for the
-//! piece that is in the kernel, and goes out with the next one: two of them are to stay well below
-//! 50 ms, on slow machines too.
+//! The kernel holds a lock for the whole of a transaction. A small change waits for the piece that is
+//! in the kernel, and at most for one more: two of them are to stay well below 50 ms, on slow
+//! machines too.
 
 use std::time::Duration;
 

@@ -55,17 +55,28 @@ impl Queue {
         self.lanes[lane as usize].push_front(name);
     }
 
-    /// Takes the next service, with how much of it is to be updated.
-    pub(super) fn take(&mut self) -> Option<(ObjectName, Extent)> {
-        for lane in &mut self.lanes {
-            while let Some(name) = lane.pop_front() {
-                if let Some(extent) = self.waiting.remove(&name) {
-                    return Some((name, extent));
+    /// The lane of the next service.
+    pub(super) fn next_lane(&mut self) -> Option<Lane> {
+        for lane in [Lane::Fast, Lane::Slow] {
+            let names = &mut self.lanes[lane as usize];
+            while let Some(name) = names.front() {
+                if self.waiting.contains_key(name) {
+                    return Some(lane);
                 }
+                names.pop_front();
             }
         }
-        self.shrink();
         None
+    }
+
+    /// Takes the next service, with how much of it is to be updated.
+    pub(super) fn take(&mut self) -> Option<(ObjectName, Extent)> {
+        let next = self.next_lane().and_then(|lane| self.lanes[lane as usize].pop_front());
+        let Some(name) = next else {
+            self.shrink();
+            return None;
+        };
+        self.waiting.remove_entry(&name)
     }
 
     pub(super) fn is_empty(&self) -> bool {
