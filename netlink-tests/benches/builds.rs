@@ -2,13 +2,12 @@
 //!
 //! `BEFORE` and `AFTER` name the binaries, `AFTER` is `target/release/deltaproxy` by default. Each
 //! applies the same manifests in a network namespace of its own. `SERVICES` is the number of
-//! services, `ROUNDS` the number of flows of each kind, `LOADS` how often memory is measured. Every
-//! address is on the loopback device, so `sendto` includes the packet's whole way to the endpoint's
-//! socket, and only `sendto` is timed.
+//! services, `ROUNDS` the number of flows of each kind, `LOADS` how often memory is measured.
 //!
-//! Packets are sent by a raw socket with a source that is no address of the host: `fib saddr type
-//! local` is false for it, so policy `Local` holds as for a client outside. Such packets pass the
-//! hook `output`, not `prerouting`; both lead to the same service chains.
+//! Packets are sent by a raw socket in a namespace of its own, over a veth pair, and come to the
+//! node's hook `prerouting` as those of pods and other hosts do. Service addresses and endpoints are
+//! on the node's loopback device, so `sendto` includes the packet's whole way to the endpoint's
+//! socket, and only `sendto` is timed.
 
 #![allow(clippy::disallowed_methods, clippy::print_stdout, clippy::unwrap_used)]
 
@@ -19,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use netlink_tests::apiserver::object::service_cidr;
-use netlink_tests::{NODE_IP, Net};
+use netlink_tests::{Host, NODE_IP, Net};
 use serde_json::{Value, json};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -180,7 +179,7 @@ fn compare_packets(builds: &[PathBuf; 2], manifests: &Path, services: u32, round
         net.node().run(give_addresses);
         apply(net, build, manifests);
     }
-    let places = nets.each_ref().map(|net| net.node().run(Place::open));
+    let places = nets.each_ref().map(Place::open);
     // Turn 0 is not counted; its new clients are the known ones of turn 1.
     for place in &places {
         for kind in KINDS.into_iter().filter(|kind| !matches!(kind, Kind::KnownClient)) {
@@ -235,19 +234,22 @@ fn median(mut samples: Vec<f64>) -> f64 {
     samples[samples.len() / 2]
 }
 
-/// The sockets in one namespace.
+/// A node's socket, and one of a host that sends to it.
 struct Place {
     client: Socket,
     server: UdpSocket,
+    _host: Host,
 }
 
 impl Place {
-    fn open() -> Self {
-        let server = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, ENDPOINT_PORT)).unwrap();
+    fn open(net: &Net) -> Self {
+        let address = (Ipv4Addr::UNSPECIFIED, ENDPOINT_PORT);
+        let server = net.node().run(|| UdpSocket::bind(address).unwrap());
         server.set_nonblocking(true).unwrap();
+        let host = net.outside("bench", "192.168.50.9");
         // IPPROTO_RAW: packets come with their IP header.
-        let client = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(255))).unwrap();
-        Self { client, server }
+        let client = || Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(255))).unwrap();
+        Self { client: host.run(client), server, _host: host }
     }
 
     /// Sends one turn's flows and checks that all arrive; nanoseconds of each.

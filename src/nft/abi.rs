@@ -252,6 +252,7 @@ pub(super) const NFT_PAYLOAD_TRANSPORT_HEADER: u32 = 2;
 // enum nft_meta_keys
 pub(super) const NFT_META_PRIORITY: u32 = 2;
 pub(super) const NFT_META_MARK: u32 = 3;
+pub(super) const NFT_META_IIF: u32 = 4;
 pub(super) const NFT_META_IIFNAME: u32 = 6;
 pub(super) const NFT_META_OIFNAME: u32 = 7;
 pub(super) const NFT_META_L4PROTO: u32 = 16;

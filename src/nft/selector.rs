@@ -24,6 +24,8 @@ pub enum Selector {
     Sport,
     /// Destination port: `th dport`.
     Dport,
+    /// Index of the interface it came in by, 0 for a packet that this node sends: `iif`.
+    Iif,
     /// Name of the interface it came in by: `iifname`.
     Iifname,
     /// Name of the interface it leaves by: `oifname`.
@@ -47,6 +49,7 @@ impl Selector {
             Self::Sport => transport(0),
             Self::Dport => transport(2),
             Self::L4Proto => meta(NFT_META_L4PROTO),
+            Self::Iif => meta(NFT_META_IIF),
             Self::Iifname => meta(NFT_META_IIFNAME),
             Self::Oifname => meta(NFT_META_OIFNAME),
             Self::Priority | Self::PriorityBits(_) => meta(NFT_META_PRIORITY),
@@ -64,7 +67,7 @@ impl Selector {
         match (self, family) {
             (Self::Saddr | Self::Daddr, Family::Ip) => 1,
             (Self::Saddr | Self::Daddr, Family::Ip6) => 4,
-            (Self::L4Proto | Self::Sport | Self::Dport, _)
+            (Self::L4Proto | Self::Sport | Self::Dport | Self::Iif, _)
             | (Self::Priority | Self::PriorityBits(_) | Self::Random(_), _) => 1,
             (Self::Iifname | Self::Oifname, _) => 4,
         }
@@ -138,6 +141,7 @@ pub(super) fn write_key(
             Selector::L4Proto => f.write_str("meta l4proto")?,
             Selector::Sport => f.write_str("th sport")?,
             Selector::Dport => f.write_str("th dport")?,
+            Selector::Iif => f.write_str("iif")?,
             Selector::Iifname => f.write_str("iifname")?,
             Selector::Oifname => f.write_str("oifname")?,
             Selector::Priority => f.write_str("meta priority")?,
@@ -162,6 +166,8 @@ pub enum Operand {
     Protocol(u8),
     /// A port.
     Port(u16),
+    /// An interface's index.
+    InterfaceIndex(u32),
     /// An interface name, at most 15 bytes.
     Interface(Name),
     /// Every interface whose name starts so: `"cali*"`.
@@ -180,7 +186,8 @@ impl Operand {
         out: &mut Vec<Expr>,
     ) -> Result<(), LowerError> {
         use Selector::{
-            Daddr, Dport, Iifname, L4Proto, Oifname, Priority, PriorityBits, Random, Saddr, Sport,
+            Daddr, Dport, Iif, Iifname, L4Proto, Oifname, Priority, PriorityBits, Random, Saddr,
+            Sport,
         };
         let value = match (selector, self) {
             (Saddr | Daddr, Self::Address(address)) => {
@@ -193,6 +200,7 @@ impl Operand {
             }
             (L4Proto, Self::Protocol(number)) => vec![*number],
             (Sport | Dport, Self::Port(port)) => port.to_be_bytes().to_vec(),
+            (Iif, Self::InterfaceIndex(index)) => index.to_ne_bytes().to_vec(),
             (Iifname | Oifname, Self::Interface(name)) => {
                 let mut value = interface_name(name)?;
                 value.resize(IFNAMSIZ, 0);
@@ -200,7 +208,7 @@ impl Operand {
             }
             (Iifname | Oifname, Self::InterfacePrefix(prefix)) => interface_name(prefix)?,
             (Priority | PriorityBits(_), Self::Class(id)) => id.to_ne_bytes().to_vec(),
-            (Saddr | Daddr | L4Proto | Sport | Dport | Iifname | Oifname, _)
+            (Saddr | Daddr | L4Proto | Sport | Dport | Iif | Iifname | Oifname, _)
             | (Priority | PriorityBits(_) | Random(_), _) => {
                 return Err(LowerError::Operand);
             }
@@ -221,6 +229,7 @@ impl fmt::Display for Operand {
             Self::Network(network) => write!(f, "{}", network.trunc()),
             Self::Protocol(number) => write_protocol(f, *number),
             Self::Port(port) => write!(f, "{port}"),
+            Self::InterfaceIndex(index) => write!(f, "{index}"),
             Self::Interface(name) => write!(f, "\"{name}\""),
             Self::InterfacePrefix(prefix) => write!(f, "\"{prefix}*\""),
             Self::Class(id) => write_class_id(f, *id),

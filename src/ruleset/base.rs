@@ -116,6 +116,7 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
     let mut chains = draw::chains();
     chains.extend(affinity::chains(&settings.timeouts));
     chains.extend([
+        ChainSpec::new(CHOOSE, choose()),
         ChainSpec::new("internal-traffic", internal_traffic())
             .with_comment("from pods and this node: the list of all endpoints"),
         ChainSpec::new("external-local", external_local(settings))
@@ -235,15 +236,24 @@ fn service_traffic(settings: &Settings) -> Vec<Vec<Statement>> {
 
 fn special_traffic(settings: &Settings) -> Vec<Vec<Statement>> {
     let has = |flag| compare(flag, flag);
-    let mut rules = vec![vec![has(MASQUERADE), Statement::MarkSet(settings.masquerade_mark)]];
-    let to_cluster_ip = compare(MASQUERADE | LOCAL.get(), 0);
+    let mut rules = vec![
+        vec![has(LOCAL.get()), Statement::goto("external-local")],
+        vec![has(MASQUERADE), Statement::MarkSet(settings.masquerade_mark)],
+    ];
+    let to_cluster_ip = compare(MASQUERADE, 0);
     rules.extend(mark_to_cluster_ip(settings).map(|mark| [vec![to_cluster_ip], mark].concat()));
-    rules.extend([
-        vec![has(LOCAL.get()), Statement::jump("external-local")],
-        vec![has(AFFINITY), Statement::goto(affinity::AFFINITY)],
-        vec![Statement::goto(draw::PICK)],
-    ]);
+    rules.extend(choose());
     rules
+}
+
+/// The chain that chooses an endpoint of any list. Its rules also stand where a jump can be saved.
+const CHOOSE: &str = "choose";
+
+fn choose() -> [Vec<Statement>; 2] {
+    [
+        vec![compare(AFFINITY, AFFINITY), Statement::goto(affinity::AFFINITY)],
+        vec![Statement::goto(draw::PICK)],
+    ]
 }
 
 /// Marks what is to be masqueraded of the packets to a ClusterIP; `None` if that is nothing.
@@ -257,18 +267,28 @@ fn mark_to_cluster_ip(settings: &Settings) -> Option<Vec<Statement>> {
 }
 
 /// External traffic policy `Local` keeps the client's address and is for traffic from outside;
-/// pods and the node itself reach all endpoints.
+/// pods and the node itself reach all endpoints. What came in by an interface was not sent by the
+/// node, so routing need not be asked, which costs more than a lookup.
 fn external_local(settings: &Settings) -> Vec<Vec<Statement>> {
     let internal = || Statement::goto("internal-traffic");
     let from_pod = settings.local_detector.as_ref().map(|it| vec![it.local(), internal()]);
+    let came_in_by_none = Statement::Compare {
+        selector: Selector::Iif,
+        negated: false,
+        value: Operand::InterfaceIndex(0),
+    };
     let mark = Statement::MarkSet(settings.masquerade_mark);
-    from_pod.into_iter().chain([vec![Statement::FibSaddrLocal, mark, internal()]]).collect()
+    let from_node = vec![came_in_by_none, Statement::FibSaddrLocal, mark, internal()];
+    from_pod.into_iter().chain([from_node]).chain(choose()).collect()
 }
 
-fn internal_traffic() -> [Vec<Statement>; 2] {
+fn internal_traffic() -> [Vec<Statement>; 4] {
+    let [affinity, pick] = choose();
     [
-        vec![look_up(SERVICE, SetId::InternalServices), Statement::Verdict(Verdict::Return)],
+        vec![look_up(SERVICE, SetId::InternalServices), Statement::goto(CHOOSE)],
         vec![look_up(NODE_PORT, SetId::InternalNodePorts)],
+        affinity,
+        pick,
     ]
 }
 

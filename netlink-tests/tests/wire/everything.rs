@@ -237,7 +237,7 @@ fn in_set(key: &[Selector], set: &'static str, negated: bool) -> Statement {
 
 fn matches(family: Family) -> Vec<Statement> {
     use Selector::{
-        Daddr, Dport, Iifname, L4Proto, Oifname, Priority, PriorityBits, Random, Saddr, Sport,
+        Daddr, Dport, Iif, Iifname, L4Proto, Oifname, Priority, PriorityBits, Random, Saddr, Sport,
     };
     let hairpin = [Saddr, Daddr, L4Proto, Dport];
     let source_range = [Daddr, L4Proto, Dport, Saddr];
@@ -268,6 +268,7 @@ fn matches(family: Family) -> Vec<Statement> {
         compare(L4Proto, true, Operand::Protocol(132)),
         compare(Sport, false, Operand::Port(53)),
         compare(Dport, true, Operand::Port(443)),
+        compare(Iif, false, Operand::InterfaceIndex(0)),
         compare(Iifname, false, Operand::Interface("cni0".into())),
         compare(Oifname, true, Operand::Interface("exactly-15-long".into())),
         compare(Iifname, false, Operand::InterfacePrefix("cali".into())),
