@@ -51,6 +51,8 @@ pub struct Engine {
     touched: Touched,
     timeouts: Timeouts,
     queue: Queue,
+    /// Services that wait to be queued, in no order.
+    backlog: VecDeque<ObjectName>,
     diff: Diff,
     tables: [TableState; 2],
     pace: Pace,
@@ -99,6 +101,9 @@ struct InFlight {
 /// an end.
 const UNINTERRUPTED: usize = 256;
 
+/// So many services of the backlog are queued at once.
+const QUEUED: usize = 1_024;
+
 impl Engine {
     /// An engine that knows nothing of the cluster and of the kernel yet.
     pub fn new(routing: Routing, table_flags: TableFlags) -> Self {
@@ -117,6 +122,7 @@ impl Engine {
             touched: Touched::default(),
             timeouts: Timeouts::default(),
             queue: Queue::default(),
+            backlog: VecDeque::new(),
             diff: Diff::default(),
             tables: [table(Family::Ip), table(Family::Ip6)],
             pace: Pace::default(),
@@ -148,6 +154,11 @@ impl Engine {
         if node {
             self.render_node_ports();
         }
+        let dependents = self.touched.dependents.drain(..);
+        match self.cluster.is_listed() {
+            true => self.backlog.extend(dependents),
+            false => self.queue.add_to(Lane::Slow, dependents.map(|name| (name, Extent::Whole))),
+        }
         for name in self.touched.services.keys() {
             self.timeouts.request(name, self.cluster.session_affinity(name));
             self.diff.readmit(name);
@@ -158,6 +169,10 @@ impl Engine {
         }
         // In order, so that the same objects get the same numbers.
         let mut services: SmallVec<[_; 2]> = self.touched.services.drain().collect();
+        if !self.backlog.is_empty() {
+            // It may be among them, and has other endpoints than the change was told from.
+            services.iter_mut().for_each(|(_, extent)| *extent = Extent::Whole);
+        }
         services.sort_unstable_by(|(a, _): &(ObjectName, Extent), (b, _)| a.cmp(b));
         let services = services.into_iter();
         // The first list comes in many small parts, and nothing is committed before it is whole.
@@ -166,6 +181,7 @@ impl Engine {
             false => self.queue.add_to(Lane::Slow, services),
         }
         self.touched.services.shrink_to(SMALL_CHANGE);
+        self.touched.dependents.shrink_to(SMALL_CHANGE);
     }
 
     /// Returns what was left out since the last call.
@@ -249,6 +265,7 @@ impl Engine {
     /// Whether the kernel holds everything that is desired.
     pub fn is_settled(&self) -> bool {
         self.queue.is_empty()
+            && self.backlog.is_empty()
             && self.postponed.is_none()
             && self.after_commit.is_empty()
             && !self.sweep_due
@@ -351,7 +368,7 @@ impl Engine {
     fn fill(&mut self, piece: &mut Piece, interrupted: &impl Fn() -> bool) {
         let (mut updated, mut is_small) = (0, !std::mem::take(&mut self.small_went_first));
         while piece.has_room() {
-            if self.queue.next_lane() == Some(Lane::Slow) {
+            if self.next_lane() == Some(Lane::Slow) {
                 self.small_went_first = is_small && !piece.is_empty();
                 if self.small_went_first {
                     return;
@@ -367,11 +384,27 @@ impl Engine {
                 return;
             }
         }
-        if self.queue.is_empty() && self.postponed.is_none() && self.sweep_due {
+        let are_updated = self.queue.is_empty() && self.backlog.is_empty();
+        if are_updated && self.postponed.is_none() && self.sweep_due {
             self.diff.begin_sweep();
             self.sweep_due = false;
         }
         self.diff.update_others(piece);
+    }
+
+    /// The lane of the next service. Of the backlog so much is queued as takes no time.
+    fn next_lane(&mut self) -> Option<Lane> {
+        let lane = self.queue.next_lane();
+        if lane.is_some() || self.backlog.is_empty() {
+            return lane;
+        }
+        let services: Vec<_> = self.backlog.drain(..self.backlog.len().min(QUEUED)).collect();
+        if self.backlog.is_empty() {
+            self.backlog.shrink_to_fit();
+        }
+        services.iter().for_each(|name| self.diff.readmit(name));
+        self.queue.add_to(Lane::Slow, services.into_iter().map(|name| (name, Extent::Whole)));
+        self.queue.next_lane()
     }
 
     fn next_service(&mut self) -> Option<(ObjectName, Extent)> {

@@ -219,7 +219,7 @@ impl Cluster {
             (other_zone && entry.has_zone_hints()) || (other_addresses && entry.has_source_ranges())
         };
         let depending = self.services.iter().filter(|(_, entry)| depends(entry));
-        depending.for_each(|(name, _)| touched.add(name.clone(), Extent::Whole));
+        touched.dependents.extend(depending.map(|(name, _)| name.clone()));
     }
 
     fn apply_service_cidr(&mut self, change: Change<ServiceCidr>, touched: &mut Touched) {
@@ -368,7 +368,8 @@ mod tests {
         before.into_iter().for_each(|event| cluster.apply(event, &mut Touched::default()));
         let mut found = Touched::default();
         events.into_iter().for_each(|event| cluster.apply(event, &mut found));
-        let mut names: Vec<_> = found.services.keys().map(ObjectName::as_str).collect();
+        let names = found.services.keys().chain(&found.dependents);
+        let mut names: Vec<_> = names.map(ObjectName::as_str).collect();
         names.sort_unstable();
         let expected: Vec<_> = touched.iter().map(|name| format!("default/{name}")).collect();
         assert_eq!(names, expected);

@@ -13,6 +13,8 @@ pub struct Touched {
     pub services: HashMap<ObjectName, Extent>,
     /// This node's object changed.
     pub node: bool,
+    /// Services to render again because it did: there may be very many.
+    pub dependents: Vec<ObjectName>,
     /// The service address ranges changed.
     pub service_cidrs: bool,
 }
