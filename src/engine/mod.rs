@@ -154,10 +154,11 @@ impl Engine {
         if node {
             self.render_node_ports();
         }
-        let dependents = self.touched.dependents.drain(..);
-        match self.cluster.is_listed() {
-            true => self.backlog.extend(dependents),
-            false => self.queue.add_to(Lane::Slow, dependents.map(|name| (name, Extent::Whole))),
+        if self.cluster.is_listed() {
+            self.backlog.extend(self.touched.dependents.drain(..));
+        } else {
+            let dependents = std::mem::take(&mut self.touched.dependents);
+            dependents.into_iter().for_each(|name| self.touched.add(name, Extent::Whole));
         }
         for name in self.touched.services.keys() {
             self.timeouts.request(name, self.cluster.session_affinity(name));
@@ -369,7 +370,9 @@ impl Engine {
         let (mut updated, mut is_small) = (0, !std::mem::take(&mut self.small_went_first));
         while piece.has_room() {
             if self.next_lane() == Some(Lane::Slow) {
-                self.small_went_first = is_small && !piece.is_empty();
+                // Before all services are updated, one may have what another one is to get back.
+                let may_go_first = is_small && self.postponed.is_none();
+                self.small_went_first = may_go_first && !piece.is_empty();
                 if self.small_went_first {
                     return;
                 }
