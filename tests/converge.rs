@@ -285,6 +285,40 @@ fn a_restart_changes_nothing_where_an_external_ip_is_the_cluster_ip_of_another_p
 }
 
 #[test]
+fn a_service_keeps_the_lists_of_its_policies_apart_when_both_change_before_a_read_back() {
+    let service = |internal_traffic_policy, external_traffic_policy, node_port| {
+        let ports = vec![ServicePort { node_port, ..ServicePort::tcp("http", port(80)) }];
+        let cluster_ip = IpAddr::from([10, 96, 0, 1]);
+        Event::Service(Change::Is(Service {
+            internal_traffic_policy,
+            external_traffic_policy,
+            ports,
+            ..Service::new(name("service", 1), vec![cluster_ip])
+        }))
+    };
+    let endpoint = |local| Endpoint {
+        address: IpAddr::from([10, 244, 0, u8::from(local)]),
+        conditions: Conditions { local, ..Conditions::READY },
+        zones: None,
+    };
+    let slice = Event::EndpointSlice(Change::Is(EndpointSlice {
+        name: name("slice", 1),
+        service: name("service", 1),
+        ports: vec![EndpointPort::tcp("http", port(8080))],
+        endpoints: vec![endpoint(true), endpoint(false)],
+    }));
+    let (mut engine, mut kernel) = (engine(), Fake::new());
+    engine.apply([slice.clone(), service(TrafficPolicy::Local, TrafficPolicy::Cluster, None)]);
+    settle(&mut engine, &mut kernel, usize::MAX);
+    let found = read_back(&mut kernel, engine.layouts()).unwrap();
+    engine.observe(found);
+    let changed = service(TrafficPolicy::Cluster, TrafficPolicy::Local, Some(port(30_000)));
+    engine.apply([changed.clone()]);
+    settle(&mut engine, &mut kernel, usize::MAX);
+    assert_eq!(contents(&mut kernel), from_scratch(&[slice, changed]));
+}
+
+#[test]
 fn a_service_that_loses_its_only_address_has_no_list_until_it_gets_it_back() {
     let same_address = |number: u8, created| {
         let address = IpAddr::from([10, 96, 0, 1]);

@@ -276,7 +276,11 @@ impl ServiceUpdate<'_> {
             return Some(held);
         }
         let can_adopt = |list: &ListId| {
-            self.diff.lists[port.family.index()].can_adopt(*list, port.protocol, has_affinity)
+            // Its own ones serve other policies, whatever is to be done with these.
+            let is_own =
+                self.holdings.lists.iter().any(|it| (it.family, it.id) == (port.family, *list));
+            let lists = &self.diff.lists[port.family.index()];
+            !is_own && lists.can_adopt(*list, port.protocol, has_affinity)
         };
         if let Some(found) = self.found_list(port, scope).filter(can_adopt) {
             return Some(found);
