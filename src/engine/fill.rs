@@ -1,0 +1,96 @@
+//! Which services the next piece updates: small changes first, and of a large one as many as fit.
+
+use super::Engine;
+use super::queue::Lane;
+use crate::diff::{Context, Progress};
+use crate::model::{Extent, ObjectName};
+use crate::plan::Piece;
+
+/// So many services of a large change are updated before anything interrupts, so that it comes to
+/// an end.
+const UNINTERRUPTED: usize = 256;
+
+/// So many services of the backlog are queued at once.
+const QUEUED: usize = 1_024;
+
+impl Engine {
+    /// Updates services until the piece is full, small changes first. It stays empty only if
+    /// nothing differs, or if it was `interrupted`.
+    ///
+    /// Small changes do not wait for a large one to be rendered and applied with them, but the next
+    /// piece is the large one's, so that it comes to an end.
+    pub(super) fn fill(&mut self, piece: &mut Piece, interrupted: &impl Fn() -> bool) {
+        let (mut updated, mut is_small) = (0, !std::mem::take(&mut self.small_went_first));
+        while piece.has_room() {
+            if self.next_lane() == Some(Lane::Slow) {
+                // Before all services are updated, one may have what another one is to get back.
+                let may_go_first = is_small && self.postponed.is_none();
+                self.small_went_first = may_go_first && !piece.is_empty();
+                if self.small_went_first {
+                    return;
+                }
+                is_small = false;
+            }
+            let Some((name, extent)) = self.next_service() else { break };
+            if self.update(name, &extent, piece) == Progress::Partial {
+                break;
+            }
+            updated += 1;
+            if updated >= UNINTERRUPTED && interrupted() {
+                return;
+            }
+        }
+        let are_updated = self.queue.is_empty() && self.backlog.is_empty();
+        if are_updated && self.postponed.is_none() && self.sweep_due {
+            self.diff.begin_sweep();
+            self.sweep_due = false;
+        }
+        self.diff.update_others(piece);
+    }
+
+    /// The lane of the next service. Of the backlog so much is queued as takes no time.
+    fn next_lane(&mut self) -> Option<Lane> {
+        let lane = self.queue.next_lane();
+        if lane.is_some() || self.backlog.is_empty() {
+            return lane;
+        }
+        let services: Vec<_> = self.backlog.drain(..self.backlog.len().min(QUEUED)).collect();
+        if self.backlog.is_empty() {
+            self.backlog.shrink_to_fit();
+        }
+        services.iter().for_each(|name| self.diff.readmit(name));
+        self.queue.add_to(Lane::Slow, services.into_iter().map(|name| (name, Extent::Whole)));
+        self.queue.next_lane()
+    }
+
+    fn next_service(&mut self) -> Option<(ObjectName, Extent)> {
+        self.queue.take().or_else(|| {
+            let postponed = self.postponed.take()?;
+            self.queue.add(postponed.into_iter().map(|name| (name, Extent::Whole)));
+            self.queue.take()
+        })
+    }
+
+    fn update(&mut self, name: ObjectName, extent: &Extent, piece: &mut Piece) -> Progress {
+        let context = Context {
+            cluster: &self.cluster,
+            timeouts: &self.timeouts,
+            may_postpone: self.postponed.is_some(),
+        };
+        let updated = self.diff.update(&name, extent, context, piece);
+        self.problems.extend(updated.problems);
+        if let Some(postponed) = self.postponed.as_mut().filter(|_| updated.is_postponed) {
+            postponed.push(name);
+            return Progress::Complete;
+        }
+        if updated.must_wait && updated.progress == Progress::Complete {
+            self.after_commit.push(name.clone());
+        }
+        // The rest of a large service is a large change.
+        if updated.progress == Progress::Partial {
+            self.queue.put_first(Lane::Slow, name);
+        }
+        updated.affected.into_iter().for_each(|name| self.queue.put_first(Lane::Fast, name));
+        updated.progress
+    }
+}
