@@ -36,8 +36,8 @@ pub(super) enum Released {
     Awaited(ObjectName),
 }
 
-/// The precedence of a service.
-pub(super) fn precedence(cluster: &Cluster, name: &ObjectName) -> Precedence {
+/// The precedence of a service: the least one gets a contested frontend.
+pub fn precedence(cluster: &Cluster, name: &ObjectName) -> Precedence {
     (cluster.created(name).unwrap_or(i64::MAX), name.clone())
 }
 

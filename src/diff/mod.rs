@@ -23,6 +23,7 @@ mod slots;
 mod tests;
 mod update;
 
+pub use claims::precedence;
 pub use found::Found;
 pub use frontends::FrontendState;
 pub use lists::List;

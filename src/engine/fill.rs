@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::queue::Lane;
-use crate::diff::{Context, Progress};
+use crate::diff::{self, Context, Progress};
 use crate::model::{Extent, ObjectName};
 use crate::plan::Piece;
 
@@ -65,7 +65,9 @@ impl Engine {
 
     fn next_service(&mut self) -> Option<(ObjectName, Extent)> {
         self.queue.take().or_else(|| {
-            let postponed = self.postponed.take()?;
+            let mut postponed = self.postponed.take()?;
+            // None of them takes what another one is to get back.
+            postponed.sort_by_cached_key(|name| diff::precedence(&self.cluster, name));
             self.queue.add(postponed.into_iter().map(|name| (name, Extent::Whole)));
             self.queue.take()
         })
