@@ -319,6 +319,35 @@ fn a_service_keeps_the_lists_of_its_policies_apart_when_both_change_before_a_rea
 }
 
 #[test]
+fn a_service_that_waits_for_others_is_not_forgotten_when_the_tables_are_read_again() {
+    let service = |number: u8, created, address: u8| {
+        Event::Service(Change::Is(Service {
+            created,
+            ports: vec![ServicePort::tcp("http", port(80))],
+            ..Service::new(name("service", number), vec![IpAddr::from([10, 96, 0, address])])
+        }))
+    };
+    // The tables name the second service, the first one is older.
+    let mut kernel = Fake::new();
+    let mut before = engine();
+    before.apply([service(2, 10, 1)]);
+    settle(&mut before, &mut kernel, usize::MAX);
+    let others = (3..9).map(|number| service(number, 20, number));
+    let all: Vec<_> = [service(1, 5, 1), service(2, 10, 1)].into_iter().chain(others).collect();
+    let mut engine = engine();
+    engine.apply(all.clone());
+    let mut read_again = |engine: &mut Engine| {
+        let found = read_back(&mut kernel, engine.layouts()).unwrap();
+        engine.observe(found);
+    };
+    read_again(&mut engine);
+    assert!(engine.next_transaction(600).is_some(), "it is not sent");
+    read_again(&mut engine);
+    settle(&mut engine, &mut kernel, usize::MAX);
+    assert_eq!(contents(&mut kernel), from_scratch(&all));
+}
+
+#[test]
 fn a_service_that_loses_its_only_address_has_no_list_until_it_gets_it_back() {
     let same_address = |number: u8, created| {
         let address = IpAddr::from([10, 96, 0, 1]);

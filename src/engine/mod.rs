@@ -231,11 +231,12 @@ impl Engine {
         let is_listed = |ip: &IpAddr| !self.routing.node_ports_everywhere(Family::of(*ip));
         self.node_addresses.observe(installed, is_listed);
         self.diff.observe(elements);
-        let services: Vec<_> = self.diff.services().cloned().collect();
+        // Those that are postponed may have nothing yet.
+        let postponed = self.postponed.replace(Vec::new()).unwrap_or_default();
+        let services: Vec<_> = self.diff.services().cloned().chain(postponed).collect();
         self.queue.add(services.into_iter().map(|name| (name, Extent::Whole)));
         self.after_commit.clear();
         self.sweep_due = true;
-        self.postponed = Some(Vec::new());
     }
 
     /// Takes in what was read back of one table; returns its elements, if they are ours.
