@@ -10,23 +10,24 @@ use crate::plan::Piece;
 /// an end.
 const UNINTERRUPTED: usize = 256;
 
-/// So many services of the backlog are queued at once.
+/// So many services of the backlog are queued at once, which takes a few milliseconds at most.
 const QUEUED: usize = 1_024;
 
 impl Engine {
     /// Updates services until the piece is full, small changes first. It stays empty only if
     /// nothing differs, or if it was `interrupted`.
     ///
-    /// Small changes do not wait for a large one to be rendered and applied with them, but the next
-    /// piece is the large one's, so that it comes to an end.
+    /// A piece of small changes holds nothing of a large one, so that they need not wait until that
+    /// is rendered and applied. The next piece is the large one's, so that it comes to an end.
+    /// While services are postponed, pieces are mixed: a service of one lane may take a frontend that
+    /// one of the other lane takes back, which in one piece comes to nothing.
     pub(super) fn fill(&mut self, piece: &mut Piece, interrupted: &impl Fn() -> bool) {
-        let (mut updated, mut is_small) = (0, !std::mem::take(&mut self.small_went_first));
+        let may_go_first = !std::mem::take(&mut self.small_went_first) && self.postponed.is_none();
+        let (mut updated, mut is_small) = (0, may_go_first);
         while piece.has_room() {
-            if self.next_lane() == Some(Lane::Slow) {
-                // Before all services are updated, one may have what another one is to get back.
-                let may_go_first = is_small && self.postponed.is_none();
-                self.small_went_first = may_go_first && !piece.is_empty();
-                if self.small_went_first {
+            if is_small && self.large_change_is_next() {
+                if !piece.is_empty() {
+                    self.small_went_first = true;
                     return;
                 }
                 is_small = false;
@@ -48,29 +49,33 @@ impl Engine {
         self.diff.update_others(piece);
     }
 
-    /// The lane of the next service. Of the backlog so much is queued as takes no time.
-    fn next_lane(&mut self) -> Option<Lane> {
-        let lane = self.queue.next_lane();
-        if lane.is_some() || self.backlog.is_empty() {
-            return lane;
+    fn large_change_is_next(&mut self) -> bool {
+        match self.queue.next_lane() {
+            Some(lane) => lane == Lane::Slow,
+            None => !self.backlog.is_empty(),
         }
+    }
+
+    fn next_service(&mut self) -> Option<(ObjectName, Extent)> {
+        if self.queue.is_empty() {
+            self.queue_from_backlog();
+        }
+        self.queue.take().or_else(|| {
+            let mut postponed = self.postponed.take()?;
+            // The rightful owner first: a frontend that is taken and taken back is written anew.
+            postponed.sort_by_cached_key(|name| diff::precedence(&self.cluster, name));
+            self.queue.add(postponed.into_iter().map(|name| (name, Extent::Whole)));
+            self.queue.take()
+        })
+    }
+
+    fn queue_from_backlog(&mut self) {
         let services: Vec<_> = self.backlog.drain(..self.backlog.len().min(QUEUED)).collect();
         if self.backlog.is_empty() {
             self.backlog.shrink_to_fit();
         }
         services.iter().for_each(|name| self.diff.readmit(name));
         self.queue.add_to(Lane::Slow, services.into_iter().map(|name| (name, Extent::Whole)));
-        self.queue.next_lane()
-    }
-
-    fn next_service(&mut self) -> Option<(ObjectName, Extent)> {
-        self.queue.take().or_else(|| {
-            let mut postponed = self.postponed.take()?;
-            // None of them takes what another one is to get back.
-            postponed.sort_by_cached_key(|name| diff::precedence(&self.cluster, name));
-            self.queue.add(postponed.into_iter().map(|name| (name, Extent::Whole)));
-            self.queue.take()
-        })
     }
 
     fn update(&mut self, name: ObjectName, extent: &Extent, piece: &mut Piece) -> Progress {

@@ -71,12 +71,15 @@ impl Queue {
 
     /// Takes the next service, with how much of it is to be updated.
     pub(super) fn take(&mut self) -> Option<(ObjectName, Extent)> {
-        let next = self.next_lane().and_then(|lane| self.lanes[lane as usize].pop_front());
-        let Some(name) = next else {
-            self.shrink();
-            return None;
-        };
-        self.waiting.remove_entry(&name)
+        for lane in &mut self.lanes {
+            while let Some(name) = lane.pop_front() {
+                if let Some(extent) = self.waiting.remove(&name) {
+                    return Some((name, extent));
+                }
+            }
+        }
+        self.shrink();
+        None
     }
 
     pub(super) fn is_empty(&self) -> bool {
