@@ -35,11 +35,11 @@ pub struct Run<K> {
     problems: Option<mpsc::Sender<Problem>>,
     without_node: WithoutNode,
     max_batch: usize,
-    /// What the kernel holds, read while objects are listed.
+    /// Both tables, read while the source lists objects.
     early_read: Option<BoxFuture<'static, ReadOutcome>>,
-    /// The kernel has never held what is desired.
+    /// Whether the kernel has never held what is desired.
     is_initial_sync: bool,
-    /// Is to be committed next.
+    /// The next transaction, rendered while the kernel applied the last one.
     ahead: Option<Transaction>,
 }
 
@@ -59,9 +59,9 @@ struct Reading {
 enum Watch {
     /// The kernel keeps others out.
     Owned,
-    /// Others may. The tables are known as of this generation; if it is another, they are read,
-    /// but not before `next_look`. `is_overtaken` if others have committed since they were read.
-    Shared { known: Generation, next_look: Instant, is_overtaken: bool },
+    /// Others may. The tables are known as of this generation, `None` if others have committed since
+    /// they were read. If it is another one, they are read, but not before `next_look`.
+    Shared { known: Option<Generation>, next_look: Instant },
 }
 
 /// Whether a node without a Node object wants traffic from load balancers.
@@ -263,7 +263,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 }
                 self.engine.observe(tables);
                 let next_look = now() + started.elapsed() * READ_SHARE;
-                self.watch = Watch::Shared { known: generation, next_look, is_overtaken: false };
+                self.watch = Watch::Shared { known: Some(generation), next_look };
                 Ok(true)
             }
             Err(error) => {
@@ -283,7 +283,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         })
     }
 
-    /// What was read while objects were listed, if nobody has changed nftables since.
+    /// Returns the early reading, unless nftables has changed since.
     async fn take_early_read(&mut self) -> Result<Option<Reading>, WriterGone> {
         let Some(reading) = self.early_read.take() else { return Ok(None) };
         let Ok(reading) = reading.await? else { return Ok(None) };
@@ -312,9 +312,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
         self.is_initial_sync = false;
         self.clean();
-        // What others did before the tables were ours is still to be looked at.
-        let is_overtaken = matches!(self.watch, Watch::Shared { is_overtaken: true, .. });
-        if self.engine.owns_its_tables() && !is_overtaken {
+        // Others may have changed the tables just before we became their owner.
+        let is_known = !matches!(self.watch, Watch::Shared { known: None, .. });
+        if self.engine.owns_its_tables() && is_known {
             self.watch = Watch::Owned;
         }
         Ok(true)
@@ -323,7 +323,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// Returns whether the kernel has applied the transaction.
     async fn commit(&mut self, transaction: Transaction) -> Result<bool, WriterGone> {
         let outcome = self.writer.commit(transaction);
-        // Later, a small change would wait for one piece more.
+        // After the initial sync this would make a small change wait for one piece more.
         let ahead = match self.is_initial_sync {
             true => self.engine.next_transaction_ahead(self.max_batch),
             false => None,
@@ -356,11 +356,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
     fn note(&mut self, transaction: &Transaction, committed: &Committed) {
         // If others committed meanwhile, the generation stays unknown and the next look reads
         // the tables back.
-        if let Watch::Shared { known, is_overtaken, .. } = &mut self.watch {
-            match committed.by_others {
-                0 if !*is_overtaken => *known = committed.generation,
-                _ => *is_overtaken = true,
-            }
+        if let Watch::Shared { known, .. } = &mut self.watch {
+            let is_ours = committed.by_others == 0;
+            *known = known.filter(|_| is_ours).map(|_| committed.generation);
         }
         let operations: Vec<_> = committed.messages.iter().map(|(k, n)| (k.name(), *n)).collect();
         self.observe.committed(&observe::Transaction {
@@ -379,12 +377,12 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Notices that somebody else has committed something, and reads the tables if so.
     async fn look(&mut self) -> Result<(), WriterGone> {
-        let Watch::Shared { known, next_look, .. } = self.watch else { return Ok(()) };
+        let Watch::Shared { known, next_look } = self.watch else { return Ok(()) };
         if now() < next_look {
             return Ok(());
         }
         match self.writer.generation().await? {
-            Ok(generation) if generation != known => {
+            Ok(generation) if Some(generation) != known => {
                 tracing::debug!("somebody else changed nftables: reading our tables");
                 self.schedule.handle(Input::Tampered, now());
             }
