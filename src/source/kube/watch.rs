@@ -235,9 +235,7 @@ impl<T: Followed> Watch<T> {
         if self.batch.is_empty() {
             return Ok(());
         }
-        let capacity = if self.stage == Stage::Listing { BATCH } else { 0 };
-        let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(capacity));
-        self.outlet.send(batch).await
+        self.outlet.send(std::mem::take(&mut self.batch)).await
     }
 
     /// Decides what follows a failure, and reports it if it is one to people.
