@@ -198,8 +198,7 @@ proptest! {
                 if let Some(next) = engine.next_transaction(max_batch).filter(|_| is_applied) {
                     kernel.commit(&next).expect("the kernel accepts every transaction");
                 }
-                let found = read_back(&mut kernel, engine.layouts()).unwrap();
-                engine.observe(found);
+                read_again(&mut engine, &mut kernel);
             }
         }
         settle(&mut engine, &mut kernel, max_batch);
@@ -248,6 +247,27 @@ proptest! {
     }
 }
 
+/// The slice of `service1` with a local and a remote endpoint.
+fn slice_with_one_local_endpoint() -> Event {
+    let endpoint = |local| Endpoint {
+        address: IpAddr::from([10, 244, 0, u8::from(local)]),
+        conditions: Conditions { local, ..Conditions::READY },
+        zones: None,
+    };
+    Event::EndpointSlice(Change::Is(EndpointSlice {
+        name: name("slice", 1),
+        service: name("service", 1),
+        ports: vec![EndpointPort::tcp("http", port(8080))],
+        endpoints: vec![endpoint(true), endpoint(false)],
+    }))
+}
+
+/// Reads the tables and starts over from them.
+fn read_again(engine: &mut Engine, kernel: &mut Fake) {
+    let found = read_back(kernel, engine.layouts()).unwrap();
+    engine.observe(found);
+}
+
 #[test]
 fn a_restart_changes_nothing_where_an_external_ip_is_the_cluster_ip_of_another_policy() {
     let address = IpAddr::from([10, 96, 0, 1]);
@@ -258,24 +278,10 @@ fn a_restart_changes_nothing_where_an_external_ip_is_the_cluster_ip_of_another_p
         ports: vec![ServicePort::tcp("http", port(80))],
         ..Service::new(name("service", 1), vec![address])
     };
-    let endpoint = |local| Endpoint {
-        address: IpAddr::from([10, 244, 0, u8::from(local)]),
-        conditions: Conditions { local, ..Conditions::READY },
-        zones: None,
-    };
-    let slice = EndpointSlice {
-        name: name("slice", 1),
-        service: name("service", 1),
-        ports: vec![EndpointPort::tcp("http", port(8080))],
-        endpoints: vec![endpoint(true), endpoint(false)],
-    };
     let mut kernel = Fake::new();
     let start = |kernel: &mut Fake| {
         let mut engine = engine();
-        let events = [
-            Event::Service(Change::Is(service.clone())),
-            Event::EndpointSlice(Change::Is(slice.clone())),
-        ];
+        let events = [Event::Service(Change::Is(service.clone())), slice_with_one_local_endpoint()];
         engine.apply(events);
         converge_all(&mut engine, kernel);
         kernel.committed().len()
@@ -296,22 +302,11 @@ fn a_service_keeps_the_lists_of_its_policies_apart_when_both_change_before_a_rea
             ..Service::new(name("service", 1), vec![cluster_ip])
         }))
     };
-    let endpoint = |local| Endpoint {
-        address: IpAddr::from([10, 244, 0, u8::from(local)]),
-        conditions: Conditions { local, ..Conditions::READY },
-        zones: None,
-    };
-    let slice = Event::EndpointSlice(Change::Is(EndpointSlice {
-        name: name("slice", 1),
-        service: name("service", 1),
-        ports: vec![EndpointPort::tcp("http", port(8080))],
-        endpoints: vec![endpoint(true), endpoint(false)],
-    }));
+    let slice = slice_with_one_local_endpoint();
     let (mut engine, mut kernel) = (engine(), Fake::new());
     engine.apply([slice.clone(), service(TrafficPolicy::Local, TrafficPolicy::Cluster, None)]);
     settle(&mut engine, &mut kernel, usize::MAX);
-    let found = read_back(&mut kernel, engine.layouts()).unwrap();
-    engine.observe(found);
+    read_again(&mut engine, &mut kernel);
     let changed = service(TrafficPolicy::Cluster, TrafficPolicy::Local, Some(port(30_000)));
     engine.apply([changed.clone()]);
     settle(&mut engine, &mut kernel, usize::MAX);
@@ -327,7 +322,7 @@ fn a_service_that_waits_for_others_is_not_forgotten_when_the_tables_are_read_aga
             ..Service::new(name("service", number), vec![IpAddr::from([10, 96, 0, address])])
         }))
     };
-    // The tables name the second service, the first one is older.
+    // The tables have the address as the second service's; the first service is older.
     let mut kernel = Fake::new();
     let mut before = engine();
     before.apply([service(2, 10, 1)]);
@@ -336,13 +331,10 @@ fn a_service_that_waits_for_others_is_not_forgotten_when_the_tables_are_read_aga
     let all: Vec<_> = [service(1, 5, 1), service(2, 10, 1)].into_iter().chain(others).collect();
     let mut engine = engine();
     engine.apply(all.clone());
-    let mut read_again = |engine: &mut Engine| {
-        let found = read_back(&mut kernel, engine.layouts()).unwrap();
-        engine.observe(found);
-    };
-    read_again(&mut engine);
-    assert!(engine.next_transaction(600).is_some(), "it is not sent");
-    read_again(&mut engine);
+    read_again(&mut engine, &mut kernel);
+    // The first transaction is not sent.
+    assert!(engine.next_transaction(600).is_some());
+    read_again(&mut engine, &mut kernel);
     settle(&mut engine, &mut kernel, usize::MAX);
     assert_eq!(contents(&mut kernel), from_scratch(&all));
 }

@@ -123,7 +123,7 @@ fn small_changes_go_by_themselves_and_a_piece_of_the_large_one_follows() {
         let small = engine.next_transaction(MAX_BATCH).unwrap();
         assert!(has(&small, endpoint_address(number, 5)));
         assert!(elements(&small) < 10, "{} elements", elements(&small));
-        // What comes now does not keep the large change waiting.
+        // The next piece is one of the large change, although another small change waits.
         engine.apply([slice(number, 0..7)]);
         engine.committed(TIME);
     }

@@ -187,9 +187,12 @@ impl Daemon {
         }
     }
 
-    /// Waits until the loop has taken in all events, and the thread of the kernel has nothing to do.
+    /// Waits until the loop has taken in all events and the kernel's thread has read the tables.
+    #[track_caller]
     fn wait_until_taken(&self) {
+        let deadline = Instant::now() + LIMIT;
         while self.events.capacity() < self.events.max_capacity() {
+            assert!(Instant::now() < deadline, "events wait after {LIMIT:?}");
             std::thread::sleep(Duration::from_millis(1));
         }
         std::thread::sleep(Duration::from_millis(100));
@@ -283,8 +286,8 @@ fn a_large_change_goes_to_a_kernel_that_takes_small_batches() {
     daemon.end();
 }
 
-/// A daemon that was killed with many services installed: its kernel, and an endpoint of it as
-/// another program deletes it.
+/// The kernel of a daemon that ended with many services installed, and a transaction with which
+/// another program deletes one of the endpoints.
 fn killed_daemon() -> (Shared, Transaction) {
     let kernel = Shared::new(small_batches());
     let mut daemon = Daemon::start_unlisted(owning_engine(), kernel.clone());
@@ -308,7 +311,7 @@ fn a_transaction_made_ahead_is_dropped_if_the_one_before_is_not_applied() {
             let mut daemon = Daemon::start_unlisted(engine(), Shared::new(kernel));
             daemon.list(many_services());
             daemon.wait_for_commits(commits);
-            // What was made ahead is out of date when it is tried again.
+            // The transaction made ahead is out of date by the time of the next attempt.
             std::thread::sleep(Duration::from_millis(10));
             daemon.send((0..200).flat_map(|number| service(number, 2)).collect());
             daemon.wait();
@@ -337,7 +340,7 @@ fn what_others_did_just_before_the_tables_were_ours_is_undone() {
     let mut daemon = Daemon::start_unlisted(owning_engine(), kernel.clone());
     *kernel.overtaking.lock().unwrap() = Some(deletion);
     daemon.list(many_services().into_iter().chain(service(7, 3)).collect());
-    // That of the changed service and that of the endpoint.
+    // One commit for the changed service, and one for the deleted endpoint.
     daemon.wait_for_commits(before + 2);
     daemon.wait();
     daemon.end();
