@@ -39,9 +39,9 @@ pub struct ConntrackTable {
     sequence: u32,
 }
 
-/// Up to so many endpoints and flows are looked for one by one. With 50,000 entries the kernel walks
-/// its table in 20 ms whoever asks for what; telling all of them took as long as 20 walks (debug
-/// build).
+/// Up to so many endpoints and flows are looked for one by one. With 50,000 entries one walk of the
+/// kernel's table takes 20 ms, whatever is looked for; a dump of all entries takes as long as 20 walks
+/// (debug build).
 const MANY: usize = 16;
 
 /// Answer to the delete of an entry that is gone.

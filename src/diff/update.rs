@@ -276,7 +276,7 @@ impl ServiceUpdate<'_> {
             return Some(held);
         }
         let can_adopt = |list: &ListId| {
-            // Its own ones serve other policies, whatever is to be done with these.
+            // A list that the service holds already is the one of another scope.
             let is_own =
                 self.holdings.lists.iter().any(|it| (it.family, it.id) == (port.family, *list));
             let lists = &self.diff.lists[port.family.index()];

@@ -62,7 +62,7 @@ pub struct Engine {
     problems: Vec<Problem>,
     /// Services with a refused element since everything was settled last.
     suspects: HashSet<ObjectName>,
-    /// The last piece was one of small changes only, though a large one waits.
+    /// Whether the last piece was one of small changes while a large one waited.
     small_went_first: bool,
     /// Whether installed elements that no service has are to be removed once all are updated.
     sweep_due: bool,
@@ -165,7 +165,8 @@ impl Engine {
         // In order, so that the same objects get the same numbers.
         let mut services: SmallVec<[_; 2]> = self.touched.services.drain().collect();
         if !self.backlog.is_empty() {
-            // It may be among them, and has other endpoints than the change was told from.
+            // The service may be in the backlog: then what is installed is older than what the change
+            // starts from.
             services.iter_mut().for_each(|(_, extent)| *extent = Extent::Whole);
         }
         services.sort_unstable_by(|(a, _): &(ObjectName, Extent), (b, _)| a.cmp(b));
@@ -231,7 +232,7 @@ impl Engine {
         let is_listed = |ip: &IpAddr| !self.routing.node_ports_everywhere(Family::of(*ip));
         self.node_addresses.observe(installed, is_listed);
         self.diff.observe(elements);
-        // Those that are postponed may have nothing yet.
+        // A postponed service may have no frontend yet.
         let postponed = self.postponed.replace(Vec::new()).unwrap_or_default();
         let services: Vec<_> = self.diff.services().cloned().chain(postponed).collect();
         self.queue.add(services.into_iter().map(|name| (name, Extent::Whole)));

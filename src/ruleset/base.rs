@@ -267,8 +267,8 @@ fn mark_to_cluster_ip(settings: &Settings) -> Option<Vec<Statement>> {
 }
 
 /// External traffic policy `Local` keeps the client's address and is for traffic from outside;
-/// pods and the node itself reach all endpoints. What came in by an interface was not sent by the
-/// node, so routing need not be asked, which costs more than a lookup.
+/// pods and the node itself reach all endpoints. A packet with an input interface was not sent by the
+/// node, so `fib`, which costs more than a set lookup, is skipped for it.
 fn external_local(settings: &Settings) -> Vec<Vec<Statement>> {
     let internal = || Statement::goto("internal-traffic");
     let from_pod = settings.local_detector.as_ref().map(|it| vec![it.local(), internal()]);
