@@ -35,9 +35,11 @@ impl Manifests {
         self.write_text(name, &documents.join("\n---\n"));
     }
 
-    /// Writes a file of any text.
+    /// Replaces a file of any text. A daemon sees the former text or the new one, never a part.
     pub fn write_text(&self, name: &str, text: &str) {
-        fs::write(self.file(name), text).expect("a file in a folder of our own");
+        let unfinished = self.path().join(name).with_extension("unfinished");
+        fs::write(&unfinished, text).expect("a file in a folder of our own");
+        fs::rename(unfinished, self.file(name)).expect("a file in a folder of our own");
     }
 
     /// Writes `slice`: these hosts are the endpoints of the service `web`.
