@@ -1,4 +1,5 @@
-//! The loop: events in, commits out. The only reader of the clock.
+//! The loop: events in, commits out. The only reader of the clock, which is tokio's: a simulation
+//! moves it by itself.
 //!
 //! It waits for a commit before it looks at the next event, so events gather meanwhile and go
 //! out together.
@@ -11,7 +12,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::{mpsc, watch};
 
-use crate::conntrack::Cleaner;
+use crate::conntrack::StaleFlow;
 use crate::engine::{Answer, Cause, ClosedNodePorts, Engine, Found, read_back};
 use crate::kernel::{CommitError, Committed, Generation, Kernel, ReadError, Writer, WriterGone};
 use crate::model::{Event, Problem};
@@ -30,7 +31,7 @@ pub struct Run<K> {
     addresses: Option<watch::Receiver<Vec<IpAddr>>>,
     /// What the log was last told.
     closed_node_ports: Option<ClosedNodePorts>,
-    cleaner: Option<Cleaner>,
+    cleaner: Option<Clean>,
     /// Who is told what was left out, besides the log.
     problems: Option<mpsc::Sender<Problem>>,
     without_node: WithoutNode,
@@ -42,6 +43,9 @@ pub struct Run<K> {
     /// The next transaction, rendered while the kernel applied the last one.
     ahead: Option<Transaction>,
 }
+
+/// Has flows deleted, and does not wait for it.
+type Clean = Box<dyn Fn(Vec<StaleFlow>) + Send>;
 
 type ReadOutcome = Result<Result<Reading, ReadError>, WriterGone>;
 
@@ -122,10 +126,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self
     }
 
-    /// The same, with somebody who deletes the UDP flows that commits make stale.
+    /// Sets what deletes the UDP flows that commits make stale, without waiting for it.
     #[must_use]
-    pub fn cleaning(self, cleaner: Cleaner) -> Self {
-        Self { cleaner: Some(cleaner), ..self }
+    pub fn cleaning(self, delete: impl Fn(Vec<StaleFlow>) + Send + 'static) -> Self {
+        Self { cleaner: Some(Box::new(delete)), ..self }
     }
 
     /// The same, with somebody who is told what was left out, but never waited for.
@@ -262,7 +266,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                     return Ok(false);
                 }
                 self.engine.observe(tables);
-                let next_look = now() + started.elapsed() * READ_SHARE;
+                let next_look = now() + (now() - started) * READ_SHARE;
                 self.watch = Watch::Shared { known: Some(generation), next_look };
                 Ok(true)
             }
@@ -348,8 +352,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// Has the flows deleted that the last commit made stale.
     fn clean(&mut self) {
         let flows = self.engine.take_stale_flows();
-        if let Some(cleaner) = &self.cleaner {
-            cleaner.delete(flows);
+        if let Some(delete) = &self.cleaner {
+            delete(flows);
         }
     }
 
@@ -454,7 +458,6 @@ fn observed(event: &Event) -> Option<observe::Change> {
     }
 }
 
-#[allow(clippy::disallowed_methods)]
 fn now() -> Instant {
-    Instant::now()
+    tokio::time::Instant::now().into_std()
 }

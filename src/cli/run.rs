@@ -70,7 +70,7 @@ async fn run_until_stopped(config: Config) -> Result<(), Failure> {
     let report = move |done: Cleaned| own.flows_cleaned(done.entries as u64, done.took);
     let cleaner = Cleaner::spawn(report).map_err(Failure::new)?;
     let run = Run::new(engine, writer, events, observe, config.min_sync_period);
-    let run = run.with_local_addresses(addresses).cleaning(cleaner);
+    let run = run.with_local_addresses(addresses).cleaning(move |flows| cleaner.delete(flows));
     let run = run.counting(without_node(&config.source)).telling(problems);
     run.until(stop_signal()?).await.map_err(Failure::new)?;
     tracing::info!("stopped; the tables stay and go on working");

@@ -84,15 +84,17 @@ impl Timeouts {
         self.numbered.len() > known
     }
 
-    /// Adds those found in the kernel, with their numbers; returns whether one was new.
-    pub fn observe(&mut self, found: &affinity::Timeouts) -> bool {
-        let known = self.numbered.len();
-        for (number, seconds) in found {
+    /// Starts over from the numbers in the kernel's tables, so that routes which are right stay;
+    /// returns whether a number changed. Where two tables differ, the first counts.
+    pub fn observe<'a>(&mut self, found: impl Iterator<Item = &'a affinity::Timeouts>) -> bool {
+        let former = std::mem::take(&mut self.numbered);
+        for (number, seconds) in found.flatten() {
             if !self.numbered.values().any(|numbered| numbered == seconds) {
                 self.numbered.entry(*number).or_insert(*seconds);
             }
         }
-        self.numbered.len() > known
+        self.number_all();
+        self.numbered != former
     }
 
     /// Forgets those that no service has; returns whether there was one. No route may name them.
@@ -145,10 +147,17 @@ mod tests {
     #[test]
     fn numbers_found_in_the_kernel_stay() {
         let mut timeouts = Timeouts::default();
-        let number = |n| number::Timeout::new(n).unwrap();
-        assert!(timeouts.observe(&[(number(7), 60), (number(9), 30)].into()));
         timeouts.request(&service(1), Some(60));
-        assert!(!timeouts.number_all());
+        timeouts.request(&service(2), Some(90));
+        timeouts.number_all();
+        let number = |n| number::Timeout::new(n).unwrap();
+        let found = [
+            [(number(1), 30), (number(7), 60)].into(),
+            [(number(7), 20), (number(8), 60), (number(9), 10)].into(),
+        ];
+        assert!(timeouts.observe(found.iter()));
+        assert_eq!(all(&timeouts), [(1, 30), (2, 90), (7, 60), (9, 10)]);
+        assert!(!timeouts.observe([timeouts.numbered().clone()].iter()));
         let granted = GrantedTimeout { number: number(7), seconds: 60 };
         assert_eq!(timeouts.of(&service(1)), Some(granted));
     }

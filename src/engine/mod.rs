@@ -220,11 +220,10 @@ impl Engine {
     /// Starts over from what was read back.
     pub fn observe(&mut self, found: [Found; 2]) {
         self.in_flight.clear();
-        // Lists may have to leave other timeouts first.
-        let timeouts = found.iter().filter_map(|found| found.contents.as_ref());
-        let timeouts = timeouts.map(|it| ruleset::affinity::timeouts_of(it.rules.iter()));
-        let new = timeouts.filter(|found| self.timeouts.observe(found)).count();
-        if new > 0 {
+        let contents = found.iter().filter_map(|found| found.contents.as_ref());
+        let timeouts: SmallVec<[_; 2]> =
+            contents.map(|it| ruleset::affinity::timeouts_of(it.rules.iter())).collect();
+        if self.timeouts.observe(timeouts.iter()) {
             self.render_tables();
         }
         let elements = found.map(|found| self.observe_table(found));

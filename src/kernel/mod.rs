@@ -18,7 +18,7 @@ pub use error::{CommitError, Malformed, OpenError, ReadError};
 pub use nftables::Nftables;
 pub use read::{MAX_ANSWER_BYTES, MAX_ANSWER_TIME};
 pub use release::Release;
-pub use writer::{Writer, WriterGone};
+pub use writer::{Requests, Writer, WriterGone};
 
 use crate::nft::{
     Chain, DecodedRule, DecodedSet, ElementView, MessageKind, Table, TableRef, Transaction, Value,

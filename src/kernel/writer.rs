@@ -28,19 +28,36 @@ pub struct Writer<K> {
     tasks: mpsc::Sender<Task<K>>,
 }
 
+/// The requests to a kernel, to be run by the caller.
+#[derive(Debug)]
+pub struct Requests<K>(mpsc::Receiver<Task<K>>);
+
+impl<K> Requests<K> {
+    /// Runs the next request; whether there was one.
+    pub fn run_next(&self, kernel: &mut K) -> bool {
+        self.0.try_recv().map(|task| task(kernel)).is_ok()
+    }
+}
+
 impl<K: Kernel + Send + 'static> Writer<K> {
+    /// A writer whose requests the caller runs, such as a simulation.
+    pub fn without_thread() -> (Self, Requests<K>) {
+        let (tasks, queue) = mpsc::channel();
+        (Self { tasks }, Requests(queue))
+    }
+
     /// Starts the thread, which owns `kernel` from then on.
     ///
     /// # Errors
     /// What the system reports if it cannot start a thread.
     pub fn spawn(mut kernel: K) -> io::Result<Self> {
-        let (tasks, queue) = mpsc::channel::<Task<K>>();
+        let (writer, requests) = Self::without_thread();
         thread::Builder::new().name("nftables".into()).spawn(move || {
-            for task in queue {
+            for task in requests.0 {
                 task(&mut kernel);
             }
         })?;
-        Ok(Self { tasks })
+        Ok(writer)
     }
 
     /// Runs `task` on the thread after all earlier requests, and gives its result.

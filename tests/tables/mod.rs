@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use deltaproxy::config::Routing;
 use deltaproxy::engine::Engine;
-use deltaproxy::kernel::Kernel;
+use deltaproxy::kernel::{ElementRead, Kernel};
 use deltaproxy::model::{Event, Protocol, Target};
-use deltaproxy::nft::{DataView, Element, ElementData, ElementView, Family, TableFlags, Value};
+use deltaproxy::nft::{Element, Family, TableFlags};
 use deltaproxy::ruleset::affinity::{Timeouts, timeouts_of};
 use deltaproxy::ruleset::number::{EndpointId, ListId, Route, SizeClass};
-use deltaproxy::ruleset::{self, SetId, TableElement};
+use deltaproxy::ruleset::{self, Frontend, SetId, TableElement};
 use fake_kernel::Fake;
 use proptest::prelude::ProptestConfig;
 
@@ -51,10 +51,10 @@ pub(crate) fn from_scratch(events: &[Event]) -> BTreeMap<String, String> {
 
 /// The meaning of both tables: lists by their endpoints instead of their numbers, slots in no
 /// order. Panics where elements contradict each other or are of no use.
-pub(crate) fn contents(kernel: &mut Fake) -> BTreeMap<String, String> {
+pub(crate) fn contents(kernel: &mut impl Kernel) -> BTreeMap<String, String> {
     let mut texts = BTreeMap::new();
     for family in [Family::Ip, Family::Ip6] {
-        let table = Table::read(kernel, family);
+        let table = Table::read(kernel, family).expect("a table");
         table.check_lists();
         texts.extend(table.texts());
     }
@@ -66,33 +66,37 @@ pub(crate) fn elements(kernel: &Fake, family: Family, set: SetId) -> Vec<Element
     kernel.elements(&ruleset::table(family), set.name())
 }
 
+/// The elements of a table.
 #[derive(Default)]
-struct Table {
+pub(crate) struct Table {
     timeouts: Timeouts,
     plain: BTreeMap<ListId, BTreeMap<u32, (Protocol, Target)>>,
     slots: BTreeMap<ListId, BTreeMap<u32, EndpointId>>,
     endpoints: BTreeMap<(ListId, EndpointId), (Protocol, Target)>,
     affinity_lists: BTreeMap<ListId, Route>,
-    routes: BTreeMap<String, (Route, Option<String>)>,
+    pub(crate) routes: BTreeMap<Frontend, (Route, Option<String>)>,
+    internal: BTreeMap<Frontend, Route>,
     others: BTreeMap<String, String>,
 }
 
 impl Table {
-    fn read(kernel: &mut Fake, family: Family) -> Self {
+    /// Reads it; `None` if there is none.
+    pub(crate) fn read(kernel: &mut impl Kernel, family: Family) -> Option<Self> {
         let reference = ruleset::table(family);
-        let contents = kernel.read_table(&reference).expect("it can be read").expect("a table");
+        let contents = kernel.read_table(&reference).expect("it can be read")?;
         let timeouts = timeouts_of(contents.rules.iter());
         let mut table = Self { timeouts, ..Self::default() };
-        for set in SetId::ALL.into_iter().filter(|set| *set != SetId::AffinityClients) {
-            for element in elements(kernel, family, set) {
-                with_view(&element, |view| {
-                    let element =
-                        TableElement::read(family, set, view).expect("an element of ours");
-                    table.add(&element);
-                });
-            }
+        let sets = contents.sets.iter().filter_map(|set| SetId::by_name(&set.name));
+        for set in sets.filter(|set| *set != SetId::AffinityClients) {
+            let mut each = |read: ElementRead<'_>| {
+                if let ElementRead::Element(view) = read {
+                    let element = TableElement::read(family, set, &view);
+                    table.add(&element.expect("an element of ours"));
+                }
+            };
+            kernel.read_elements(&reference, set.name(), &mut each).expect("it can be read");
         }
-        table
+        Some(table)
     }
 
     fn add(&mut self, element: &TableElement<'_>) {
@@ -110,11 +114,10 @@ impl Table {
                 self.affinity_lists.insert(*list, *route);
             }
             TableElement::Route(frontend, route, label) => {
-                let name = format!("route of {frontend:?}");
-                self.routes.insert(name, (*route, label.map(str::to_owned)));
+                self.routes.insert(*frontend, (*route, label.map(str::to_owned)));
             }
             TableElement::Internal(frontend, route) => {
-                self.routes.insert(format!("internal route of {frontend:?}"), (*route, None));
+                self.internal.insert(*frontend, *route);
             }
             TableElement::NoEndpoint(frontend, ..) => {
                 self.others.insert(format!("no endpoint: {frontend:?}"), text(element));
@@ -125,15 +128,20 @@ impl Table {
         }
     }
 
+    /// The endpoints by slot of a list, if it has any.
+    pub(crate) fn slots_of(&self, list: ListId) -> Option<BTreeMap<u32, (Protocol, Target)>> {
+        if !list.has_affinity() {
+            return self.plain.get(&list).cloned();
+        }
+        let endpoint = |(slot, id): (&u32, &EndpointId)| {
+            Some((*slot, *self.endpoints.get(&(list, *id))?))
+        };
+        self.slots.get(&list)?.iter().map(endpoint).collect()
+    }
+
     /// The endpoints of a list, sorted. Its slots hold them without a gap, each once.
     fn endpoints_of(&self, list: ListId) -> Vec<(Protocol, Target)> {
-        let slots: BTreeMap<u32, (Protocol, Target)> = match list.has_affinity() {
-            false => self.plain.get(&list).expect("a list that a route names").clone(),
-            true => {
-                let slots = self.slots.get(&list).expect("a list that a route names");
-                slots.iter().map(|(slot, id)| (*slot, self.endpoints[&(list, *id)])).collect()
-            }
-        };
+        let slots = self.slots_of(list).expect("a list that a route names");
         assert!(slots.keys().copied().eq(0..u32::try_from(slots.len()).unwrap()), "{slots:?}");
         let mut endpoints: Vec<_> = slots.into_values().collect();
         endpoints.sort_by_key(|(protocol, target)| (*protocol, *target));
@@ -143,8 +151,8 @@ impl Table {
 
     /// Every list and every endpoint of one is of use.
     fn check_lists(&self) {
-        let named: BTreeSet<_> =
-            self.routes.values().filter_map(|(route, _)| route.list()).collect();
+        let routes = self.routes.values().map(|(route, _)| route).chain(self.internal.values());
+        let named: BTreeSet<_> = routes.filter_map(|route| route.list()).collect();
         let lists: BTreeSet<_> = self.plain.keys().chain(self.slots.keys()).copied().collect();
         assert_eq!(named, lists, "lists that routes name and lists with slots");
         let sessions: BTreeSet<_> = self.slots.keys().copied().collect();
@@ -158,7 +166,13 @@ impl Table {
     }
 
     fn texts(self) -> BTreeMap<String, String> {
-        let routes = self.routes.iter().map(|(name, (route, label))| {
+        let routes = self.routes.iter().map(|(frontend, (route, label))| {
+            (format!("route of {frontend:?}"), *route, label.clone())
+        });
+        let internal = self.internal.iter();
+        let internal = internal
+            .map(|(frontend, route)| (format!("internal route of {frontend:?}"), *route, None));
+        let routes = routes.chain(internal).map(|(name, route, label)| {
             let endpoints = route.list().map(|list| self.endpoints_of(list)).unwrap_or_default();
             assert_eq!(route.size(), SizeClass::of(endpoints.len()), "{name}: {endpoints:?}");
             let timeout = route.timeout().map(|timeout| self.timeouts[&timeout]);
@@ -167,7 +181,7 @@ impl Table {
                 assert_eq!((again.size(), again.timeout()), (route.size(), route.timeout()));
             }
             let flags = route.flags();
-            (name.clone(), format!("{endpoints:?} {flags:?} {timeout:?} s {label:?}"))
+            (name, format!("{endpoints:?} {flags:?} {timeout:?} s {label:?}"))
         });
         routes.chain(self.others.clone()).collect()
     }
@@ -175,22 +189,4 @@ impl Table {
 
 fn text(value: &impl Debug) -> String {
     format!("{value:?}")
-}
-
-/// Calls `read` with the element as it is read from a kernel.
-fn with_view(element: &Element, read: impl FnOnce(&ElementView<'_>)) {
-    let data = match &element.data {
-        Some(ElementData::Value(value)) => Some(DataView::Value(value.as_bytes())),
-        Some(ElementData::Verdict(_)) => panic!("{element:?} has a verdict"),
-        None => None,
-    };
-    read(&ElementView {
-        key: element.key.as_bytes(),
-        key_end: element.key_end.as_ref().map(Value::as_bytes),
-        data,
-        comment: element.comment.as_deref(),
-        timeout: None,
-        expires: None,
-        flags: 0,
-    });
 }

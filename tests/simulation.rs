@@ -1,0 +1,47 @@
+//! Random runs of the daemon in which anything goes wrong that may go wrong, on the fake kernel.
+//!
+//! `SIMULATION_SEED` plays one sequence, `SIMULATION_SEQUENCES` so many. A sequence that fails is
+//! made as short as possible and printed with the command that plays it again.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+#![allow(clippy::wildcard_enum_match_arm)]
+
+mod tables;
+mod world;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use deltaproxy::nft::Transaction;
+use fake_kernel::Fake;
+use world::kernel::Shared;
+use world::play;
+use world::seeds::{Seeds, run_seed};
+
+impl Shared for Fake {
+    fn commit_by_another(&mut self, transaction: &Transaction) {
+        let _ = self.tamper(transaction);
+    }
+
+    fn reopen(&mut self) {}
+}
+
+#[test]
+fn whatever_goes_wrong_the_tables_end_right_and_what_has_endpoints_works_throughout() {
+    let seeds = Seeds::chosen(10_000);
+    let next = AtomicU64::new(seeds.first);
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        let work = || {
+            loop {
+                let seed = next.fetch_add(1, Ordering::Relaxed);
+                if seed >= seeds.end {
+                    break;
+                }
+                run_seed(seed, "simulation", |sequence| play(Fake::new(), sequence));
+            }
+        };
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+    });
+}

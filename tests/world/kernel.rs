@@ -1,0 +1,176 @@
+//! A kernel around another one: it makes things go wrong and watches what is committed.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use deltaproxy::kernel::{
+    CommitError, Committed, Contents, ElementRead, Generation, Kernel, ReadError,
+};
+use deltaproxy::nft::{ElementView, Operation, TableRef, Transaction, Value};
+use nix::errno::Errno;
+
+use super::oracle::Oracle;
+
+/// A kernel in which other programs commit too.
+pub(crate) trait Shared: Kernel + Send + 'static {
+    /// Commits as another program; what the kernel refuses then is of no matter.
+    fn commit_by_another(&mut self, transaction: &Transaction);
+
+    /// The daemon's socket was closed and a new one opened.
+    fn reopen(&mut self);
+}
+
+/// What goes wrong with a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mishap {
+    /// The kernel refuses the transaction as a whole.
+    Refused(Errno),
+    /// It cannot be sent.
+    NotSent(Errno),
+    /// It may have been applied, but nobody says so.
+    AnswerLost { is_applied: bool },
+}
+
+pub(crate) struct Hostile<K> {
+    pub(crate) inner: K,
+    pub(crate) mishaps: VecDeque<Mishap>,
+    pub(crate) reads_that_break_off: u8,
+    /// Frontends of this address are refused.
+    pub(crate) refused: Option<IpAddr>,
+    /// The netlink port of the program that owns our tables.
+    pub(crate) owner: Option<u32>,
+    pub(crate) max_batch: usize,
+    pub(crate) oracle: Oracle,
+    pub(crate) commits: usize,
+    pub(crate) was_uncertain: bool,
+}
+
+impl<K: Shared> Hostile<K> {
+    pub(crate) fn new(inner: K) -> Self {
+        Self {
+            max_batch: inner.max_batch(),
+            inner,
+            mishaps: VecDeque::new(),
+            reads_that_break_off: 0,
+            refused: None,
+            owner: None,
+            oracle: Oracle::default(),
+            commits: 0,
+            was_uncertain: false,
+        }
+    }
+
+    /// From now on nothing goes wrong.
+    pub(crate) fn calm(&mut self) {
+        self.mishaps.clear();
+        self.reads_that_break_off = 0;
+        self.owner = None;
+    }
+
+    fn breaks_off(&mut self) -> bool {
+        let breaks_off = self.reads_that_break_off > 0;
+        self.reads_that_break_off = self.reads_that_break_off.saturating_sub(1);
+        breaks_off
+    }
+
+    /// The operation and the element of it that the kernel refuses.
+    fn objection(&self, transaction: &Transaction) -> Option<(usize, usize)> {
+        let refused = Value::new().ip(self.refused?);
+        let operations = transaction.operations.iter().enumerate();
+        let mut found = operations.filter_map(|(i, operation)| {
+            let Operation::AddElements(_, set, elements) = operation else { return None };
+            let is_refused = |key: &Value| key.as_bytes().starts_with(refused.as_bytes());
+            let refused = elements.iter().position(|element| is_refused(&element.key));
+            refused.filter(|_| set.name == "services").map(|element| (i, element))
+        });
+        found.next()
+    }
+}
+
+impl<K: Shared> Kernel for Hostile<K> {
+    fn max_batch(&self) -> usize {
+        self.max_batch
+    }
+
+    fn port(&self) -> u32 {
+        self.inner.port()
+    }
+
+    fn commit(&mut self, transaction: &Transaction) -> Result<Committed, CommitError> {
+        if transaction.operations.is_empty() {
+            return self.inner.commit(transaction);
+        }
+        if let Some(port) = self.owner {
+            let table = deltaproxy::ruleset::table(deltaproxy::nft::Family::Ip);
+            return Err(CommitError::Owned { table, port });
+        }
+        let mishap = self.mishaps.pop_front();
+        match mishap {
+            Some(Mishap::Refused(errno)) => {
+                return Err(CommitError::refused(transaction, None, errno));
+            }
+            Some(Mishap::NotSent(errno)) => return Err(CommitError::NotSent(errno.into())),
+            Some(Mishap::AnswerLost { is_applied: false }) => {
+                return Err(CommitError::Unknown(Errno::ENOBUFS.into()));
+            }
+            Some(Mishap::AnswerLost { is_applied: true }) | None => {}
+        }
+        if let Some((operation, element)) = self.objection(transaction) {
+            return Err(CommitError::refused(
+                transaction,
+                Some((operation, Some(element))),
+                Errno::EINVAL,
+            ));
+        }
+        let outcome = self.inner.commit(transaction);
+        self.commits += 1;
+        self.oracle.see(transaction, &outcome, &mut self.inner);
+        match mishap {
+            Some(_) => {
+                self.was_uncertain = true;
+                Err(CommitError::Unknown(Errno::ENOBUFS.into()))
+            }
+            None => outcome,
+        }
+    }
+
+    fn generation(&mut self) -> Result<Generation, ReadError> {
+        self.inner.generation()
+    }
+
+    fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
+        if self.breaks_off() {
+            return Err(ReadError::Changing { what: table.to_string() });
+        }
+        let owner = self.owner;
+        let found = self.inner.read_table(table)?;
+        Ok(found.map(|found| Contents { owner: owner.or(found.owner), ..found }))
+    }
+
+    fn read_elements(
+        &mut self,
+        table: &TableRef,
+        set: &str,
+        each: &mut dyn FnMut(ElementRead<'_>),
+    ) -> Result<(), ReadError> {
+        let breaks_off = self.breaks_off();
+        self.inner.read_elements(table, set, each)?;
+        match breaks_off {
+            true => Err(ReadError::Changing { what: set.to_owned() }),
+            false => Ok(()),
+        }
+    }
+
+    fn find_elements(
+        &mut self,
+        table: &TableRef,
+        set: &str,
+        keys: &[Value],
+        each: &mut dyn FnMut(ElementView<'_>),
+    ) -> Result<usize, ReadError> {
+        if self.breaks_off() {
+            return Err(ReadError::Changing { what: set.to_owned() });
+        }
+        self.inner.find_elements(table, set, keys, each)
+    }
+}

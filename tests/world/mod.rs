@@ -1,0 +1,332 @@
+//! The daemon's loop on a kernel where anything may go wrong, in virtual time.
+//!
+//! A sequence of steps is played on one thread: the loop is polled by hand, the kernel's requests
+//! are done when the sequence says so, and time passes when it says so. So a sequence always has the
+//! same outcome.
+
+#![allow(dead_code, reason = "each test that includes it uses a part")]
+
+pub(crate) mod kernel;
+pub(crate) mod objects;
+pub(crate) mod oracle;
+pub(crate) mod seeds;
+pub(crate) mod steps;
+
+use std::fmt::Write;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use deltaproxy::config::Routing;
+use deltaproxy::conntrack::StaleFlow;
+use deltaproxy::engine::Engine;
+use deltaproxy::kernel::{Requests, Writer, WriterGone};
+use deltaproxy::model::{Event, ObjectName, Resource};
+use deltaproxy::nft::{Name, Operation, TableFlags, TableRef, Transaction};
+use deltaproxy::observe::Observe;
+use deltaproxy::run::Run;
+use fake_kernel::Fake;
+use tokio::sync::{mpsc, watch};
+
+use self::kernel::{Hostile, Shared};
+use self::objects::{Objects, bystanders, cluster_ip};
+use self::oracle::Wanted;
+use self::steps::{Happening, Sequence, Step, routing};
+use crate::tables::{contents, settle};
+
+/// A daemon that is polled by hand.
+struct Daemon<K> {
+    run: Pin<Box<dyn Future<Output = Result<(), WriterGone>>>>,
+    requests: Requests<Hostile<K>>,
+    events: mpsc::Sender<Vec<Event>>,
+    addresses: watch::Sender<Vec<IpAddr>>,
+}
+
+struct World<K> {
+    kernel: Hostile<K>,
+    daemon: Daemon<K>,
+    objects: Objects,
+    min_interval: Duration,
+    flags: TableFlags,
+    routing: Routing,
+    addresses: Vec<IpAddr>,
+    /// Flows that the daemon asked to delete.
+    asked: Arc<Mutex<Vec<StaleFlow>>>,
+    /// How many commits there were before the daemon began.
+    commits_before: usize,
+}
+
+/// Longer than the daemon ever waits before it tries again.
+const LONGEST_WAIT: Duration = Duration::from_secs(15);
+
+/// Plays a sequence; what was wrong is the error.
+pub(crate) fn play<K: Shared>(kernel: K, sequence: &Sequence) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .map_err(|error| error.to_string())?;
+    runtime.block_on(tokio::task::unconstrained(async {
+        let mut world = World::start(kernel, sequence);
+        world.check().await?;
+        for step in &sequence.steps {
+            world.step(step).await?;
+        }
+        world.check().await
+    }))
+}
+
+impl<K: Shared> Daemon<K> {
+    fn start(
+        engine: Engine,
+        min_interval: Duration,
+        local: Vec<IpAddr>,
+        asked: &Arc<Mutex<Vec<StaleFlow>>>,
+    ) -> Self {
+        let (writer, requests) = Writer::without_thread();
+        let (events, queue) = mpsc::channel(64);
+        let (addresses, changes) = watch::channel(local);
+        let asked = Arc::clone(asked);
+        let run = Run::new(engine, writer, queue, Observe::new(), min_interval)
+            .with_local_addresses(changes)
+            .cleaning(move |flows| asked.lock().expect("no test panicked").extend(flows));
+        let run = Box::pin(run.until(std::future::pending()));
+        Self { run, requests, events, addresses }
+    }
+
+    fn send(&mut self, events: Vec<Event>) {
+        self.events.try_send(events).expect("the loop takes in all events at once");
+    }
+}
+
+impl<K: Shared> World<K> {
+    fn start(kernel: K, sequence: &Sequence) -> Self {
+        let flags = TableFlags { owner: sequence.owned, persist: sequence.owned };
+        let (routing, addresses) = (Routing::default(), local_addresses(1));
+        let asked = Arc::default();
+        let mut objects = Objects::default();
+        bystanders().iter().for_each(|event| objects.apply(event));
+        let engine = engine(&routing, flags, &addresses);
+        let min_interval = sequence.min_interval;
+        let daemon = Daemon::start(engine, min_interval, addresses.clone(), &asked);
+        let kernel = Hostile::new(kernel);
+        let mut world = Self {
+            kernel,
+            daemon,
+            objects,
+            min_interval,
+            flags,
+            routing,
+            addresses,
+            asked,
+            commits_before: 0,
+        };
+        world.send_lists();
+        world
+    }
+
+    /// Sends all objects, as a source does that begins.
+    fn send_lists(&mut self) {
+        let lists = Resource::ALL.map(|resource| self.objects.list(resource));
+        lists.into_iter().for_each(|list| self.daemon.send(list));
+    }
+
+    async fn step(&mut self, step: &Step) -> Result<(), String> {
+        match &step.happens {
+            Happening::Events(events) => self.change(events.clone()),
+            Happening::ListedAgain { resource, missing } => {
+                self.objects.lose(*resource, *missing);
+                let list = self.objects.list(*resource);
+                self.change(list);
+            }
+            Happening::LocalAddresses(count) => {
+                self.addresses = local_addresses(*count);
+                self.daemon.addresses.send_replace(self.addresses.clone());
+            }
+            Happening::Time(time) => tokio::time::advance(*time).await,
+            Happening::Mishap(mishap) => self.kernel.mishaps.push_back(*mishap),
+            Happening::ReadsBreakOff(count) => self.kernel.reads_that_break_off = *count,
+            Happening::Refusal(number) => {
+                self.kernel.refused = Some(cluster_ip(*number));
+                self.keep_served();
+            }
+            // A table that is owned cannot be changed by others.
+            Happening::Damage(_) if self.flags.owner && self.kernel.commits > self.commits_before => {}
+            Happening::Damage(number) => {
+                self.kernel.inner.commit_by_another(&damage(*number));
+                self.kernel.oracle.forget();
+                self.kernel.was_uncertain = true;
+            }
+            Happening::ForeignCommit => self.kernel.inner.commit_by_another(&of_another_table()),
+            Happening::OwnedElsewhere => self.kernel.owner = Some(1),
+            Happening::OwnerGone => self.kernel.owner = None,
+            Happening::Restart { routing, is_done } => self.restart(*routing, *is_done).await,
+            Happening::MaxBatch(bytes) => self.kernel.max_batch = *bytes,
+            Happening::Check => self.check().await?,
+        }
+        self.poll().await;
+        for _ in 0..step.answers {
+            if !self.answer().await {
+                break;
+            }
+        }
+        match self.kernel.oracle.violations.first() {
+            Some(violation) => Err(violation.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// The source sends events.
+    fn change(&mut self, events: Vec<Event>) {
+        events.iter().for_each(|event| self.objects.apply(event));
+        self.keep_served();
+        self.daemon.send(events);
+    }
+
+    fn keep_served(&mut self) {
+        let wanted = self.wanted();
+        self.kernel.oracle.keep(&wanted.served);
+    }
+
+    fn wanted(&self) -> Wanted {
+        let refused = self.kernel.refused;
+        let services = self.objects.services();
+        let is_refused = services
+            .filter(|service| {
+                let addresses = service.cluster_ips.iter().chain(&service.external_ips);
+                addresses.chain(&service.load_balancer_ips).any(|ip| Some(*ip) == refused)
+            })
+            .map(|service| service.name.clone());
+        let is_refused: Vec<ObjectName> = is_refused.collect();
+        Wanted::by(&self.objects, |name| is_refused.contains(name))
+    }
+
+    async fn restart(&mut self, number: u8, is_done: bool) {
+        while is_done && self.daemon.requests.run_next(&mut self.kernel) {}
+        let former = std::mem::replace(&mut self.routing, routing(number));
+        if former != self.routing {
+            self.kernel.oracle.forget_routes();
+        }
+        self.kernel.inner.reopen();
+        self.commits_before = self.kernel.commits;
+        self.kernel.was_uncertain = true;
+        self.objects.forget_gone();
+        let engine = engine(&self.routing, self.flags, &self.addresses);
+        let (addresses, interval) = (self.addresses.clone(), self.min_interval);
+        self.daemon = Daemon::start(engine, interval, addresses, &self.asked);
+        self.send_lists();
+        self.poll().await;
+    }
+
+    /// Lets the loop go on as far as it can without an answer of the kernel.
+    async fn poll(&mut self) {
+        let ended = futures::poll!(self.daemon.run.as_mut());
+        assert!(ended.is_pending(), "the loop ended: {ended:?}");
+        let asked = std::mem::take(&mut *self.asked.lock().expect("no test panicked"));
+        self.kernel.oracle.delete(&asked);
+    }
+
+    /// The kernel does what it was asked first; whether there was something.
+    async fn answer(&mut self) -> bool {
+        let is_done = self.daemon.requests.run_next(&mut self.kernel);
+        self.poll().await;
+        is_done
+    }
+
+    /// Waits until all is settled and nothing goes wrong any more; then the tables must be those
+    /// of a fresh start.
+    async fn check(&mut self) -> Result<(), String> {
+        self.kernel.calm();
+        self.poll().await;
+        if let Some(refused) = self.kernel.refused.take() {
+            self.readmit(refused).await;
+        }
+        let mut commits = usize::MAX;
+        while commits != self.kernel.commits {
+            commits = self.kernel.commits;
+            // Twice: what others did is looked for between a commit and the next one.
+            for _ in 0..2 {
+                while self.answer().await {}
+                tokio::time::advance(LONGEST_WAIT).await;
+                self.poll().await;
+            }
+            while self.answer().await {}
+        }
+        let wanted = self.wanted();
+        self.kernel.oracle.check_flows(&wanted.serving, std::mem::take(&mut self.kernel.was_uncertain));
+        if let Some(violation) = self.kernel.oracle.violations.first() {
+            return Err(violation.clone());
+        }
+        let (found, expected) = (contents(&mut self.kernel.inner), self.fresh());
+        if found != expected {
+            let mut text = "the tables are not those of a fresh start:\n".to_owned();
+            for (name, value) in found.iter().filter(|(name, it)| expected.get(*name) != Some(it)) {
+                let _ = writeln!(text, "+ {name}: {value}");
+            }
+            for (name, value) in expected.iter().filter(|(name, it)| found.get(*name) != Some(it)) {
+                let _ = writeln!(text, "- {name}: {value}");
+            }
+            return Err(text);
+        }
+        self.kernel.oracle.begin(&wanted.served, &mut self.kernel.inner);
+        Ok(())
+    }
+
+    /// Changes the services that the kernel refused, which lets them in again.
+    async fn readmit(&mut self, refused: IpAddr) {
+        let services = self.objects.list(Resource::Services);
+        let is_of_it = |event: &Event| format!("{event:?}").contains(&refused.to_string());
+        for event in services.into_iter().filter(is_of_it) {
+            let Event::Service(deltaproxy::model::Change::Is(service)) = &event else { continue };
+            let gone = deltaproxy::model::Change::Gone(service.name.clone());
+            self.change(vec![Event::Service(gone)]);
+            self.change(vec![event]);
+            self.poll().await;
+        }
+    }
+
+    /// What a daemon writes that starts now.
+    fn fresh(&self) -> std::collections::BTreeMap<String, String> {
+        let mut engine = engine(&self.routing, self.flags, &self.addresses);
+        let mut kernel = Fake::new();
+        engine.apply(self.objects.all().cloned());
+        settle(&mut engine, &mut kernel, usize::MAX);
+        contents(&mut kernel)
+    }
+}
+
+fn engine(routing: &Routing, flags: TableFlags, addresses: &[IpAddr]) -> Engine {
+    let mut engine = Engine::new(routing.clone(), flags);
+    engine.set_local_addresses(addresses.to_vec());
+    engine
+}
+
+fn local_addresses(count: u8) -> Vec<IpAddr> {
+    (0..count).map(|number| IpAddr::from([192, 168, 0, number])).collect()
+}
+
+/// Another program empties a set, removes the rules of a chain or a whole table.
+fn damage(number: u8) -> Transaction {
+    let table = |family| TableRef { family, name: "kube-proxy".into() };
+    let text = |text: &'static str| Name::Borrowed(text);
+    let ip = || table(deltaproxy::nft::Family::Ip);
+    let ip6 = || table(deltaproxy::nft::Family::Ip6);
+    let operation = match number {
+        0 => Operation::DeleteTable(ip()),
+        1 => Operation::FlushSet(ip(), text("services")),
+        2 => Operation::FlushSet(ip(), text("endpoints")),
+        3 => Operation::FlushSet(ip6(), text("cluster-ips")),
+        4 => Operation::FlushSet(ip(), text("affinity-slots")),
+        5 => Operation::FlushSet(ip(), text("affinity-endpoints")),
+        6 => Operation::FlushSet(ip(), text("affinity-lists")),
+        _ => Operation::FlushChain(ip6(), text("nat-output")),
+    };
+    Transaction { operations: vec![operation] }
+}
+
+fn of_another_table() -> Transaction {
+    let (family, flags) = (deltaproxy::nft::Family::Ip, TableFlags::default());
+    let table = deltaproxy::nft::Table { family, name: "other".into(), flags, comment: None };
+    Transaction { operations: vec![Operation::AddTable(table)] }
+}

@@ -1,0 +1,303 @@
+//! Random events about the objects of a small cluster.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+use std::sync::Arc;
+use std::time::Duration;
+
+use deltaproxy::model::{
+    Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Protocol,
+    Resource, Service, ServiceCidr, ServicePort, TrafficPolicy,
+};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+const SERVICES: u8 = 5;
+const SLICES: u8 = 8;
+
+pub(crate) fn port(number: u16) -> NonZeroU16 {
+    NonZeroU16::new(number).expect("a port is not 0")
+}
+
+fn name(prefix: &str, number: u8) -> ObjectName {
+    ObjectName::namespaced("default", &format!("{prefix}{number}"))
+}
+
+/// One that may be the address of a load balancer, or a cluster IP.
+fn external_ip(number: u8) -> IpAddr {
+    match number {
+        0 | 1 => IpAddr::from([192, 0, 2, number]),
+        _ => cluster_ip(number),
+    }
+}
+
+pub(crate) fn cluster_ip(number: u8) -> IpAddr {
+    IpAddr::from([10, 96, 0, number])
+}
+
+fn tcp_and_udp(node_port: Option<u16>) -> Vec<ServicePort> {
+    let tcp = ServicePort {
+        node_port: node_port.map(|number| port(30_000 + number)),
+        ..ServicePort::tcp("http", port(80))
+    };
+    let udp = ServicePort {
+        name: "dns".into(),
+        protocol: Protocol::Udp,
+        port: port(53),
+        node_port: node_port.map(|number| port(30_053 + number)),
+    };
+    vec![tcp, udp]
+}
+
+fn slice_ports() -> Vec<EndpointPort> {
+    let udp =
+        EndpointPort { name: "dns".into(), protocol: Protocol::Udp, port: port(5353) };
+    vec![EndpointPort::tcp("http", port(8080)), udp]
+}
+
+prop_compose! {
+    /// A service out of few, with addresses that services contest.
+    fn service()(
+        number in 0..SERVICES,
+        created in 0i64..3,
+        cluster in 0u8..6,
+        dual in any::<bool>(),
+        external in vec(0u8..4, 0..3),
+        policies in any::<(bool, bool)>(),
+        ranges in vec(0u8..3, 0..3),
+        node_port in option::of(0u16..2),
+        affinity in option::weighted(0.3, 1u64..4),
+        ports in 0usize..4,
+    ) -> Event {
+        let policy = |local| if local { TrafficPolicy::Local } else { TrafficPolicy::Cluster };
+        let mut cluster_ips = vec![cluster_ip(cluster)];
+        if dual {
+            cluster_ips.push(IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(cluster)]));
+        }
+        let mut kept = tcp_and_udp(node_port);
+        if ports > 1 {
+            kept.remove(ports - 2);
+        }
+        Event::Service(Change::Is(Service {
+            created,
+            session_affinity: affinity.map(Duration::from_secs),
+            external_ips: external.iter().map(|n| external_ip(*n)).collect(),
+            load_balancer_ips: vec![IpAddr::from([192, 0, 2, 1])],
+            source_ranges: ranges.iter().map(|n| format!("198.51.100.{n}/24").parse().unwrap()).collect(),
+            internal_traffic_policy: policy(policies.0),
+            external_traffic_policy: policy(policies.1),
+            ports: kept,
+            ..Service::new(name("service", number), cluster_ips)
+        }))
+    }
+}
+
+prop_compose! {
+    fn endpoint()(
+        last in 0u8..40,
+        ipv6 in any::<bool>(),
+        conditions in any::<(bool, bool, bool, bool)>(),
+        hints in option::weighted(0.2, (0u8..3, any::<bool>(), any::<bool>())),
+    ) -> (IpAddr, Endpoint) {
+        let address = match ipv6 {
+            true => IpAddr::from([0xfd01, 0, 0, 0, 0, 0, 0, u16::from(last)]),
+            false => IpAddr::from([10, 244, 0, last]),
+        };
+        let (ready, serving, terminating, local) = conditions;
+        let (zone, has_node_hints, hinted_for_node) = hints.unwrap_or_default();
+        let conditions = Conditions {
+            ready: ready && !terminating,
+            serving: serving || ready,
+            terminating,
+            local,
+            has_node_hints,
+            hinted_for_node: hinted_for_node && has_node_hints,
+        };
+        let zones = hints.map(|_| Arc::new(vec![format!("zone{zone}").into()]));
+        (address, Endpoint { address, conditions, zones })
+    }
+}
+
+prop_compose! {
+    fn slice()(
+        number in 0..SLICES,
+        owner in 0..SERVICES,
+        endpoints in prop_oneof![4 => vec(endpoint(), 0..5), 1 => vec(endpoint(), 0..30)],
+    ) -> Event {
+        let is_ipv6 = number % 4 == 3;
+        let endpoints: BTreeMap<_, _> =
+            endpoints.into_iter().filter(|(address, _)| address.is_ipv6() == is_ipv6).collect();
+        Event::EndpointSlice(Change::Is(EndpointSlice {
+            name: name("slice", number),
+            service: name("service", owner),
+            ports: slice_ports(),
+            endpoints: endpoints.into_values().collect(),
+        }))
+    }
+}
+
+prop_compose! {
+    fn node()(
+        address in 0u8..3,
+        zone in option::of(0u8..3),
+        leaving in any::<bool>(),
+    ) -> Event {
+        Event::Node(Change::Is(Node {
+            name: ObjectName::cluster_scoped("node"),
+            zone: zone.map(|number| format!("zone{number}").into()),
+            addresses: vec![IpAddr::from([192, 168, 0, address])],
+            pod_cidrs: vec!["10.244.0.0/24".parse().unwrap()],
+            leaving,
+        }))
+    }
+}
+
+prop_compose! {
+    fn service_cidr()(number in 0u8..3) -> Event {
+        let cidr = ["10.96.0.0/16", "10.0.0.0/8", "fd00::/112"][usize::from(number)];
+        Event::ServiceCidr(Change::Is(ServiceCidr {
+            name: ObjectName::cluster_scoped("kubernetes"),
+            cidrs: vec![cidr.parse().unwrap()],
+        }))
+    }
+}
+
+/// An event about an object of the cluster.
+pub(crate) fn event() -> impl Strategy<Value = Event> {
+    let services = (0..SERVICES, any::<bool>()).prop_map(|(number, is_gone)| {
+        let name = name("service", number);
+        Event::Service(if is_gone { Change::Gone(name) } else { Change::Invalid(name) })
+    });
+    let slices = (0..SLICES, any::<bool>()).prop_map(|(number, is_gone)| {
+        let name = name("slice", number);
+        Event::EndpointSlice(if is_gone { Change::Gone(name) } else { Change::Invalid(name) })
+    });
+    let gone_node = Just(Event::Node(Change::Gone(ObjectName::cluster_scoped("node"))));
+    prop_oneof![
+        8 => service(),
+        10 => slice(),
+        2 => services,
+        2 => slices,
+        2 => node(),
+        1 => gone_node,
+        1 => service_cidr(),
+    ]
+}
+
+/// Two services that no random event is about, and their endpoints. The second has affinity.
+pub(crate) fn bystanders() -> Vec<Event> {
+    let objects = (0u8..2).flat_map(|number| {
+        let service = Service {
+            created: 1,
+            session_affinity: (number == 1).then_some(Duration::from_secs(7)),
+            ports: tcp_and_udp(None),
+            ..Service::new(name("bystander", number), vec![bystander_address(number)])
+        };
+        let endpoints = (0..=number + 1).map(|i| bystander_address(0x10 * (number + 1) + i));
+        let slice = EndpointSlice {
+            name: name("bystander", number),
+            service: service.name.clone(),
+            ports: slice_ports(),
+            endpoints: endpoints.map(Endpoint::ready).collect(),
+        };
+        [Event::Service(Change::Is(service)), Event::EndpointSlice(Change::Is(slice))]
+    });
+    objects.collect()
+}
+
+/// An address that only bystanders have.
+fn bystander_address(number: u8) -> IpAddr {
+    IpAddr::from([10, 99, 0, number])
+}
+
+/// Whether bytes of an element hold an address of a bystander.
+pub(crate) fn are_of_bystander(bytes: &[u8]) -> bool {
+    bytes.chunks_exact(4).any(|field| field.starts_with(&[10, 99, 0]))
+}
+
+/// All objects that exist.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Objects {
+    objects: BTreeMap<(u8, ObjectName), Event>,
+    /// The last Node object that there was: what it said stays in force when it is gone.
+    last_node: Option<Event>,
+}
+
+impl Objects {
+    pub(crate) fn apply(&mut self, event: &Event) {
+        let key = |name: &ObjectName| (resource_of(event) as u8, name.clone());
+        if let Event::Node(Change::Is(_)) = event {
+            self.last_node = Some(event.clone());
+        }
+        match event {
+            Event::Service(Change::Is(Service { name, .. }))
+            | Event::EndpointSlice(Change::Is(EndpointSlice { name, .. }))
+            | Event::Node(Change::Is(Node { name, .. }))
+            | Event::ServiceCidr(Change::Is(ServiceCidr { name, .. })) => {
+                self.objects.insert(key(name), event.clone());
+            }
+            Event::Service(Change::Gone(name))
+            | Event::EndpointSlice(Change::Gone(name))
+            | Event::Node(Change::Gone(name))
+            | Event::ServiceCidr(Change::Gone(name)) => {
+                self.objects.remove(&key(name));
+            }
+            // What an unusable object said before stays in force.
+            Event::Service(Change::Invalid(_))
+            | Event::EndpointSlice(Change::Invalid(_))
+            | Event::Node(Change::Invalid(_))
+            | Event::ServiceCidr(Change::Invalid(_))
+            | Event::Relist(_)
+            | Event::Listed(_) => {}
+        }
+    }
+
+    /// Removes those random objects of a resource whose bit is set.
+    pub(crate) fn lose(&mut self, resource: Resource, missing: u8) {
+        let mut number = 0;
+        self.objects.retain(|(of, name), _| {
+            if *of != resource as u8 || name.as_str().contains("bystander") {
+                return true;
+            }
+            number += 1;
+            missing >> (number % 8) & 1 == 0
+        });
+    }
+
+    /// The list of a resource.
+    pub(crate) fn list(&self, resource: Resource) -> Vec<Event> {
+        let objects = self.objects.iter().filter(|((of, _), _)| *of == resource as u8);
+        let objects = objects.map(|(_, event)| event.clone());
+        [Event::Relist(resource)].into_iter().chain(objects).chain([Event::Listed(resource)]).collect()
+    }
+
+    /// A new daemon knows only of the Node that exists.
+    pub(crate) fn forget_gone(&mut self) {
+        let is_node = |event: &&Event| matches!(event, Event::Node(_));
+        self.last_node = self.objects.values().find(is_node).cloned();
+    }
+
+    /// All that a daemon knows.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Event> {
+        self.objects.values().chain(&self.last_node)
+    }
+
+    pub(crate) fn services(&self) -> impl Iterator<Item = &Service> {
+        self.objects.values().filter_map(|event| match event {
+            Event::Service(Change::Is(service)) => Some(service),
+            _ => None,
+        })
+    }
+}
+
+fn resource_of(event: &Event) -> Resource {
+    match event {
+        Event::Service(_) => Resource::Services,
+        Event::EndpointSlice(_) => Resource::EndpointSlices,
+        Event::Node(_) => Resource::Nodes,
+        Event::ServiceCidr(_) => Resource::ServiceCidrs,
+        Event::Relist(resource) | Event::Listed(resource) => *resource,
+    }
+}

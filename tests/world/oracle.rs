@@ -1,0 +1,220 @@
+//! What must hold after every commit, whatever else went wrong.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use deltaproxy::conntrack::StaleFlow;
+use deltaproxy::desired;
+use deltaproxy::desired::Traffic;
+use deltaproxy::kernel::{CommitError, Committed, ElementRead, Kernel};
+use deltaproxy::model::{Cluster, ObjectName, Protocol, Target, Touched};
+use deltaproxy::nft::{DataView, Family, Transaction};
+use deltaproxy::ruleset::number::SizeClass;
+use deltaproxy::ruleset::{self, Frontend, SetId};
+
+use super::objects::{Objects, are_of_bystander};
+use crate::tables::Table;
+
+/// A UDP flow: where it was sent, and which endpoint answers.
+type Flow = (Target, Target);
+
+/// Set, key and data of an element.
+type Bytes = (&'static str, Vec<u8>, Vec<u8>);
+
+#[derive(Default)]
+pub(crate) struct Oracle {
+    /// What was wrong.
+    pub(crate) violations: Vec<String>,
+    /// Frontends that had usable endpoints all the time since the last check.
+    must_work: BTreeSet<Frontend>,
+    /// Elements of the bystanders at the last check.
+    bystanders: Option<BTreeSet<Bytes>>,
+    /// Whether another program has changed our tables since the last check.
+    pub(crate) is_damaged: bool,
+    /// Flows through all that was ever installed, as far as nobody asked to delete them.
+    flows: BTreeSet<Flow>,
+}
+
+impl Oracle {
+    /// Looks at the tables after a transaction.
+    pub(crate) fn see(
+        &mut self,
+        transaction: &Transaction,
+        outcome: &Result<Committed, CommitError>,
+        kernel: &mut impl Kernel,
+    ) {
+        match outcome {
+            Err(error) if !self.is_damaged => {
+                self.violations.push(format!("refused: {error} in {transaction:?}"));
+            }
+            Err(_) => {}
+            Ok(_) => self.look(kernel),
+        }
+    }
+
+    /// Another program has changed our tables: only a check tells more.
+    pub(crate) fn forget(&mut self) {
+        self.is_damaged = true;
+        self.forget_routes();
+    }
+
+    /// Another configuration is in force.
+    pub(crate) fn forget_routes(&mut self) {
+        self.must_work.clear();
+        self.bystanders = None;
+    }
+
+    /// Frontends that are not wanted, or without endpoints, need not work any more.
+    pub(crate) fn keep(&mut self, served: &BTreeSet<Frontend>) {
+        self.must_work.retain(|frontend| served.contains(frontend));
+    }
+
+    /// From now on, frontends that are served and installed must go on working, and elements of
+    /// bystanders stay what they are.
+    pub(crate) fn begin(&mut self, served: &BTreeSet<Frontend>, kernel: &mut impl Kernel) {
+        let tables = read(kernel);
+        let routes = tables.iter().flat_map(|table| table.routes.keys());
+        self.must_work = routes.copied().filter(|it| served.contains(it)).collect();
+        self.bystanders = Some(elements_of_bystanders(kernel));
+        self.is_damaged = false;
+    }
+
+    fn look(&mut self, kernel: &mut impl Kernel) {
+        let tables = read(kernel);
+        for frontend in &self.must_work {
+            if let Some(fault) = fault(&tables, frontend) {
+                self.violations.push(format!("{frontend:?} does not work: {fault}"));
+            }
+        }
+        if let Some(known) = &self.bystanders {
+            let found = elements_of_bystanders(kernel);
+            if found != *known {
+                let (gone, new) = (known.difference(&found), found.difference(known));
+                let (gone, new) = (gone.collect::<Vec<_>>(), new.collect::<Vec<_>>());
+                self.violations.push(format!("a bystander was touched: -{gone:?} +{new:?}"));
+            }
+        }
+        self.flows.extend(tables.iter().flat_map(flows));
+    }
+
+    /// Flows that somebody asked to delete are gone.
+    pub(crate) fn delete(&mut self, asked: &[StaleFlow]) {
+        let asked: BTreeSet<_> = asked.iter().map(ToString::to_string).collect();
+        self.flows.retain(|(frontend, endpoint)| {
+            let (frontend, endpoint) = (*frontend, *endpoint);
+            let meaning = [
+                StaleFlow::To(frontend),
+                StaleFlow::Between { frontend, endpoint },
+                StaleFlow::ThroughPort { port: frontend.port, endpoint },
+            ];
+            !meaning.iter().any(|flow| asked.contains(&flow.to_string()))
+        });
+    }
+
+    /// Every flow that is left leads to an endpoint that serves its frontend.
+    pub(crate) fn check_flows(&mut self, serving: &BTreeMap<Target, BTreeSet<Target>>, is_uncertain: bool) {
+        for (frontend, endpoint) in std::mem::take(&mut self.flows) {
+            if serving.get(&frontend).is_some_and(|targets| targets.contains(&endpoint)) {
+                self.flows.insert((frontend, endpoint));
+            } else if !is_uncertain {
+                self.violations.push(format!("a flow stays: {frontend:?} to {endpoint:?}"));
+            }
+        }
+    }
+}
+
+fn read(kernel: &mut impl Kernel) -> Vec<Table> {
+    [Family::Ip, Family::Ip6].into_iter().filter_map(|it| Table::read(kernel, it)).collect()
+}
+
+/// Why a frontend that should work does not.
+fn fault(tables: &[Table], frontend: &Frontend) -> Option<String> {
+    let table = tables.iter().find(|table| table.routes.contains_key(frontend));
+    let Some((table, (route, _))) = table.map(|table| (table, &table.routes[frontend])) else {
+        return Some("it has no route".to_owned());
+    };
+    let list = route.list()?;
+    let Some(slots) = table.slots_of(list) else {
+        return Some(format!("list {list} has no slots, or a slot without endpoint"));
+    };
+    let is_whole = slots.keys().copied().eq(0..u32::try_from(slots.len()).unwrap_or_default());
+    if !is_whole || SizeClass::of(slots.len()) < route.size() {
+        return Some(format!("{route:?} leads to {slots:?}"));
+    }
+    None
+}
+
+/// The flows that a table lets begin at an address.
+fn flows(table: &Table) -> Vec<Flow> {
+    let mut flows = Vec::new();
+    for (frontend, (route, _)) in &table.routes {
+        let Frontend::Address { address, protocol: Protocol::Udp, port } = *frontend else {
+            continue;
+        };
+        let slots = route.list().and_then(|list| table.slots_of(list)).unwrap_or_default();
+        let endpoints = slots.into_values().map(|(_, endpoint)| endpoint);
+        flows.extend(endpoints.map(|endpoint| (Target { address, port }, endpoint)));
+    }
+    flows
+}
+
+fn elements_of_bystanders(kernel: &mut impl Kernel) -> BTreeSet<Bytes> {
+    let mut found = BTreeSet::new();
+    for family in [Family::Ip, Family::Ip6] {
+        for set in SetId::ALL {
+            let each = &mut |read: ElementRead<'_>| {
+                let ElementRead::Element(view) = read else { return };
+                let data = match view.data {
+                    Some(DataView::Value(data)) => data,
+                    _ => &[],
+                };
+                if are_of_bystander(view.key) || are_of_bystander(data) {
+                    found.insert((set.name(), view.key.to_vec(), data.to_vec()));
+                }
+            };
+            // There may be no table yet.
+            let _ = kernel.read_elements(&ruleset::table(family), set.name(), each);
+        }
+    }
+    found
+}
+
+/// What services need of the tables, as far as the checks go.
+pub(crate) struct Wanted {
+    /// Frontends that have endpoints, whoever of several claimants gets them.
+    pub(crate) served: BTreeSet<Frontend>,
+    /// Endpoints that UDP flows to an address may go to.
+    pub(crate) serving: BTreeMap<Target, BTreeSet<Target>>,
+}
+
+impl Wanted {
+    /// Those of all services but `excluded`, whose frontends need not work.
+    pub(crate) fn by(objects: &Objects, excluded: impl Fn(&ObjectName) -> bool) -> Self {
+        let mut cluster = Cluster::default();
+        objects.all().for_each(|event| cluster.apply(event.clone(), &mut Touched::default()));
+        let (mut served, mut unserved) = (BTreeSet::new(), BTreeSet::new());
+        let mut serving = BTreeMap::<_, BTreeSet<_>>::new();
+        for service in objects.services() {
+            let view = cluster.service(&service.name).expect("it was applied");
+            for port in desired::render(&view, None).ports {
+                for wanted in &port.frontends {
+                    let works = match wanted.traffic {
+                        Traffic::To { .. } => true,
+                        Traffic::ExternalLocal => !port.endpoints(desired::Scope::Local).is_empty(),
+                        Traffic::Unserved(_) => false,
+                    };
+                    let is_served = works && !excluded(&service.name);
+                    let of = if is_served { &mut served } else { &mut unserved };
+                    of.insert(wanted.frontend);
+                    if let (Frontend::Address { address, port: number, .. }, Some(targets)) =
+                        (wanted.frontend, &port.serving)
+                    {
+                        let frontend = Target { address, port: number };
+                        serving.entry(frontend).or_default().extend(targets.iter().copied());
+                    }
+                }
+            }
+        }
+        served.retain(|frontend| !unserved.contains(frontend));
+        Self { served, serving }
+    }
+}

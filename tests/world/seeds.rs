@@ -1,0 +1,40 @@
+//! Sequences from seeds.
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+
+use super::steps::{Sequence, sequence};
+
+/// Which sequences are played.
+pub(crate) struct Seeds {
+    pub(crate) first: u64,
+    pub(crate) end: u64,
+}
+
+impl Seeds {
+    /// The one that `SIMULATION_SEED` names, or as many as `SIMULATION_SEQUENCES` says, or so many.
+    pub(crate) fn chosen(count: u64) -> Self {
+        let number = |name| std::env::var(name).ok()?.parse().ok();
+        match number("SIMULATION_SEED") {
+            Some(seed) => Self { first: seed, end: seed + 1 },
+            None => Self { first: 0, end: number("SIMULATION_SEQUENCES").unwrap_or(count) },
+        }
+    }
+}
+
+/// Plays the sequence of a seed. Panics with the shortest one that fails too.
+pub(crate) fn run_seed(seed: u64, test: &str, play: impl Fn(&Sequence) -> Result<(), String>) {
+    let config = Config { failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() };
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let random = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut runner = TestRunner::new_with_rng(config, random);
+    let tree = sequence().new_tree(&mut runner).expect("no value is rejected");
+    let outcome = runner.run_one(tree, |sequence| play(&sequence).map_err(TestCaseError::fail));
+    if let Err(TestError::Fail(reason, sequence)) = outcome {
+        panic!(
+            "sequence {seed} fails: {reason}\n{sequence:#?}\n\
+             again: SIMULATION_SEED={seed} cargo test --workspace --test {test}"
+        );
+    }
+}

@@ -1,0 +1,127 @@
+//! What may happen, in random order.
+
+use std::time::Duration;
+
+use deltaproxy::config::cidr::NodePortAddresses;
+use deltaproxy::config::{LocalDetection, Routing};
+use deltaproxy::model::{Event, Resource};
+use nix::errno::Errno;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::kernel::Mishap;
+use super::objects::event;
+
+/// A whole run of the daemon, restarts included.
+#[derive(Clone, Debug)]
+pub(crate) struct Sequence {
+    /// Least time between two commits.
+    pub(crate) min_interval: Duration,
+    /// Whether the kernel keeps other programs from changing our tables.
+    pub(crate) owned: bool,
+    pub(crate) steps: Vec<Step>,
+}
+
+/// Something that happens, and how many requests the kernel answers after it.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pub(crate) happens: Happening,
+    pub(crate) answers: u8,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Happening {
+    /// The source sends these in one batch.
+    Events(Vec<Event>),
+    /// The source lists a resource again; objects whose bit is set are gone.
+    ListedAgain { resource: Resource, missing: u8 },
+    /// The node has so many addresses.
+    LocalAddresses(u8),
+    /// Time passes.
+    Time(Duration),
+    /// The next commit goes wrong.
+    Mishap(Mishap),
+    /// So many of the next reads break off.
+    ReadsBreakOff(u8),
+    /// The kernel refuses every frontend of this cluster IP.
+    Refusal(u8),
+    /// Another program changes our tables.
+    Damage(u8),
+    /// Another program changes its own table.
+    ForeignCommit,
+    /// Another program owns our tables.
+    OwnedElsewhere,
+    /// Nobody else owns them any more.
+    OwnerGone,
+    /// The daemon is killed and another one started with this configuration. What it asked of the
+    /// kernel is done or not.
+    Restart { routing: u8, is_done: bool },
+    /// The kernel takes transactions of so many bytes.
+    MaxBatch(usize),
+    /// Nothing goes wrong any more until all is settled; then the tables are checked.
+    Check,
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    let resource = prop::sample::select(Resource::ALL.to_vec());
+    let errno = prop::sample::select(vec![Errno::ENOMEM, Errno::EMSGSIZE, Errno::EINVAL, Errno::EBUSY]);
+    let mishap = prop_oneof![
+        2 => errno.prop_map(Mishap::Refused),
+        1 => prop::sample::select(vec![Errno::EMSGSIZE, Errno::ENOBUFS]).prop_map(Mishap::NotSent),
+        2 => any::<bool>().prop_map(|is_applied| Mishap::AnswerLost { is_applied }),
+    ];
+    let millis = prop_oneof![0u64..100, 400u64..2_000, Just(3_600_000)];
+    prop_oneof![
+        30 => vec(event(), 1..5).prop_map(Happening::Events),
+        3 => (resource, any::<u8>()).prop_map(|(resource, missing)| Happening::ListedAgain { resource, missing }),
+        2 => (0u8..3).prop_map(Happening::LocalAddresses),
+        6 => millis.prop_map(|millis| Happening::Time(Duration::from_millis(millis))),
+        6 => mishap.prop_map(Happening::Mishap),
+        2 => (1u8..4).prop_map(Happening::ReadsBreakOff),
+        2 => (0u8..6).prop_map(Happening::Refusal),
+        2 => (0u8..8).prop_map(Happening::Damage),
+        2 => Just(Happening::ForeignCommit),
+        1 => Just(Happening::OwnedElsewhere),
+        1 => Just(Happening::OwnerGone),
+        4 => (0u8..6, any::<bool>()).prop_map(|(routing, is_done)| Happening::Restart { routing, is_done }),
+        1 => (600usize..30_000).prop_map(Happening::MaxBatch),
+        2 => Just(Happening::Check),
+    ]
+}
+
+prop_compose! {
+    fn step()(
+        happens in happening(),
+        answers in prop_oneof![3 => Just(u8::MAX), 2 => 0u8..4],
+    ) -> Step {
+        Step { happens, answers }
+    }
+}
+
+prop_compose! {
+    pub(crate) fn sequence()(
+        min_interval in prop_oneof![Just(0u64), Just(1_000)],
+        owned in any::<bool>(),
+        steps in vec(step(), 1..16),
+    ) -> Sequence {
+        Sequence { min_interval: Duration::from_millis(min_interval), owned, steps }
+    }
+}
+
+/// A configuration; half of the numbers mean the first one.
+pub(crate) fn routing(number: u8) -> Routing {
+    let usual = Routing::default();
+    match number {
+        0 => Routing { masquerade_all: true, ..usual },
+        1 => Routing {
+            node_port_addresses: NodePortAddresses::Cidrs(vec!["0.0.0.0/0".parse().unwrap()]),
+            ..usual
+        },
+        2 => Routing {
+            local_detection: LocalDetection::ClusterCidr("10.244.0.0/16".parse().unwrap()),
+            external_ips: false,
+            ..usual
+        },
+        _ => usual,
+    }
+}
