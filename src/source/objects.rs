@@ -10,6 +10,7 @@ mod endpoint_slice;
 mod endpoints;
 mod metadata;
 mod node;
+mod resource;
 mod service;
 mod shape;
 #[cfg(test)]
@@ -21,6 +22,7 @@ pub(super) use converter::MAX_NAME;
 pub use endpoint_slice::EndpointSlice;
 pub use metadata::object_name;
 pub use node::{Node, NodeAddress, NodeSpec, NodeStatus, ServiceCidr, ServiceCidrSpec, Taint};
+pub(super) use resource::{Followed, read, resource_of};
 pub use service::{
     ClientIp, LoadBalancerIngress, LoadBalancerStatus, Service, ServicePort, ServiceSpec,
     ServiceStatus, SessionAffinityConfig,

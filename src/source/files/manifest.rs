@@ -7,12 +7,13 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::FileProblem;
 use crate::model::{Event, ObjectName, ObjectRef, Problem, Resource};
-use crate::source::objects::{Converter, EndpointSlice, Node, Service, ServiceCidr};
+use crate::source::objects::{
+    self, Converter, EndpointSlice, Followed, Node, Service, ServiceCidr,
+};
 use crate::yaml::{self, Document, SyntaxError};
 
 /// What one file says.
@@ -156,56 +157,32 @@ impl DocumentReader<'_> {
         let namespace = is_namespaced(resource).then_some(namespace.unwrap_or("default"));
         let place = Place { part, resource, name, namespace };
         match resource {
-            Resource::Services => self.convert(&place, |converter, mut service: Service| {
-                service.metadata.namespace = namespace.map(str::to_owned);
-                let (change, problems) = converter.service(&service);
-                (Some(Event::Service(change)), problems)
-            }),
-            Resource::EndpointSlices => self.convert(&place, |converter, mut it: EndpointSlice| {
-                it.set_namespace(namespace.unwrap_or_default());
-                let (change, problems) = converter.endpoint_slice(it);
-                (Some(Event::EndpointSlice(change)), problems)
-            }),
-            Resource::Nodes => self.convert(&place, |converter, mut node: Node| {
-                node.metadata.namespace = None;
-                if !converter.is_this_node(name) {
-                    return (None, Vec::new());
-                }
-                let (change, problems) = converter.node(&node);
-                (Some(Event::Node(change)), problems)
-            }),
-            Resource::ServiceCidrs => self.convert(&place, |converter, mut it: ServiceCidr| {
-                it.metadata.namespace = None;
-                let (change, problems) = converter.service_cidr(&it);
-                (Some(Event::ServiceCidr(change)), problems)
-            }),
+            Resource::Services => self.convert::<Service>(&place),
+            Resource::EndpointSlices => self.convert::<EndpointSlice>(&place),
+            Resource::Nodes => self.convert::<Node>(&place),
+            Resource::ServiceCidrs => self.convert::<ServiceCidr>(&place),
         }
     }
 
-    /// Reads the object as `T` and states what it means.
-    fn convert<'a, T: Deserialize<'a>>(
-        &mut self,
-        place: &Place<'a>,
-        meaning: impl FnOnce(&mut Converter, T) -> (Option<Event>, Vec<Problem>),
-    ) {
-        match serde_path_to_error::deserialize(place.part.value) {
-            Ok(object) => {
-                let (event, problems) = meaning(self.converter, object);
-                for problem in problems {
-                    let object = problem.object.to_string();
-                    self.problem(place.part, (object, &problem.field), problem.message);
-                }
-                if let Some(event) = event {
-                    self.state(place, event);
-                }
+    /// Reads the object as `T` and states what it means. Other nodes mean nothing.
+    fn convert<T: Followed>(&mut self, place: &Place<'_>) {
+        let (event, problems) = match objects::read::<T>(place.part.value) {
+            Ok(_) if T::RESOURCE == Resource::Nodes && !self.converter.is_this_node(place.name) => {
+                return;
             }
-            Err(error) => {
-                let field = error.path().to_string();
-                let field = if field == "." { "" } else { &field };
-                self.problem(place.part, (place.object().to_string(), field), error.inner());
-                self.state(place, Event::invalid(place.object()));
+            Ok(mut object) => {
+                object.set_namespace(place.namespace);
+                object.convert(self.converter)
             }
+            Err((field, message)) => {
+                let object = place.object();
+                (Event::invalid(object.clone()), vec![Problem { object, field, message }])
+            }
+        };
+        for Problem { object, field, message } in problems {
+            self.problem(place.part, (object.to_string(), &field), message);
         }
+        self.state(place, event);
     }
 
     fn state(&mut self, place: &Place<'_>, event: Event) {

@@ -4,16 +4,14 @@
 //! such a failure the resource is read again with [`Careful`], which knows the name of what it
 //! could not read. It costs a tree of values for each object, so it is not the usual way.
 
+use k8s_openapi::Metadata;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource as KubeResource;
 use kube::runtime::watcher::Event as WatcherEvent;
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde_json::Value;
 
-use super::quick::Quick;
-use super::resource::{Followed, resource_of};
 use crate::model::{Event, ObjectName, Problem};
-use crate::source::objects::{Converter, object_name};
+use crate::source::objects::{self, Converter, Followed, object_name, resource_of};
 
 /// An object, or what is wrong with it.
 #[derive(Clone, Debug)]
@@ -45,13 +43,13 @@ impl<T: Followed> Careful<T> {
 }
 
 /// The same event, about an object that was read the quick way.
-pub(super) fn read<T>(event: WatcherEvent<Quick<T>>) -> WatcherEvent<Careful<T>> {
+pub(super) fn read<T>(event: WatcherEvent<T>) -> WatcherEvent<Careful<T>> {
     match event {
         WatcherEvent::Init => WatcherEvent::Init,
-        WatcherEvent::InitApply(Quick(object)) => WatcherEvent::InitApply(Careful::Read(object)),
+        WatcherEvent::InitApply(object) => WatcherEvent::InitApply(Careful::Read(object)),
         WatcherEvent::InitDone => WatcherEvent::InitDone,
-        WatcherEvent::Apply(Quick(object)) => WatcherEvent::Apply(Careful::Read(object)),
-        WatcherEvent::Delete(Quick(object)) => WatcherEvent::Delete(Careful::Read(object)),
+        WatcherEvent::Apply(object) => WatcherEvent::Apply(Careful::Read(object)),
+        WatcherEvent::Delete(object) => WatcherEvent::Delete(Careful::Read(object)),
     }
 }
 
@@ -59,14 +57,11 @@ impl<'de, T: Followed> Deserialize<'de> for Careful<T> {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(input)?;
         let metadata = plain_metadata(&value).ok_or_else(|| D::Error::custom("no metadata"))?;
-        Ok(match serde_path_to_error::deserialize(value) {
-            Ok(object) => Self::Read(object),
-            Err(error) => Self::Unreadable {
-                metadata: Box::new(metadata),
-                field: error.path().to_string(),
-                message: error.into_inner().to_string(),
-            },
-        })
+        let metadata = Box::new(metadata);
+        Ok(objects::read(&value).map_or_else(
+            |(field, message)| Self::Unreadable { metadata, field, message },
+            Self::Read,
+        ))
     }
 }
 
@@ -81,19 +76,23 @@ fn plain_metadata(object: &Value) -> Option<ObjectMeta> {
     })
 }
 
-impl<T: Followed> KubeResource for Careful<T> {
+impl<T: Followed> k8s_openapi::Resource for Careful<T> {
     resource_of!(T);
+}
 
-    fn meta(&self) -> &ObjectMeta {
+impl<T: Followed> Metadata for Careful<T> {
+    type Ty = ObjectMeta;
+
+    fn metadata(&self) -> &ObjectMeta {
         match self {
-            Self::Read(object) => object.meta(),
+            Self::Read(object) => object.metadata(),
             Self::Unreadable { metadata, .. } => metadata,
         }
     }
 
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
+    fn metadata_mut(&mut self) -> &mut ObjectMeta {
         match self {
-            Self::Read(object) => object.meta_mut(),
+            Self::Read(object) => object.metadata_mut(),
             Self::Unreadable { metadata, .. } => metadata,
         }
     }
@@ -110,7 +109,7 @@ mod tests {
                        "spec":{"ports":[{"port":"eighty"}]}}"#;
         let object: Careful<Service> = serde_json::from_str(text).unwrap();
         assert_eq!(object.name().as_str(), "default/web");
-        assert_eq!(object.meta().resource_version.as_deref(), Some("7"));
+        assert_eq!(object.metadata().resource_version.as_deref(), Some("7"));
         let Careful::Unreadable { field, .. } = &object else { panic!("it was read") };
         assert_eq!(field, "spec.ports[0].port");
     }

@@ -4,10 +4,8 @@
 
 use kube::core::WatchEvent;
 
-use super::quick::Quick;
-use super::resource::Followed;
 use crate::model::{Event, Problem, Resource};
-use crate::source::objects::{Converter, EndpointSlice, Node, Service, ServiceCidr};
+use crate::source::objects::{Converter, EndpointSlice, Followed, Node, Service, ServiceCidr};
 
 /// A line that was parsed and says something about an object.
 #[derive(Debug)]
@@ -15,10 +13,10 @@ pub struct Line(Object);
 
 #[derive(Debug)]
 enum Object {
-    Service(WatchEvent<Quick<Service>>),
-    EndpointSlice(WatchEvent<Quick<EndpointSlice>>),
-    Node(WatchEvent<Quick<Node>>),
-    ServiceCidr(WatchEvent<Quick<ServiceCidr>>),
+    Service(WatchEvent<Service>),
+    EndpointSlice(WatchEvent<EndpointSlice>),
+    Node(WatchEvent<Node>),
+    ServiceCidr(WatchEvent<ServiceCidr>),
 }
 
 impl Line {
@@ -49,14 +47,12 @@ impl Line {
 }
 
 fn convert<T: Followed>(
-    event: WatchEvent<Quick<T>>,
+    event: WatchEvent<T>,
     converter: &mut Converter,
 ) -> Option<(Event, Vec<Problem>)> {
     match event {
-        WatchEvent::Added(Quick(object)) | WatchEvent::Modified(Quick(object)) => {
-            Some(object.convert(converter))
-        }
-        WatchEvent::Deleted(Quick(object)) => {
+        WatchEvent::Added(object) | WatchEvent::Modified(object) => Some(object.convert(converter)),
+        WatchEvent::Deleted(object) => {
             Some((Event::gone(T::object(object.object_name())), Vec::new()))
         }
         WatchEvent::Bookmark(_) | WatchEvent::Error(_) => None,

@@ -12,8 +12,6 @@ mod line;
 mod notices;
 mod outlet;
 mod pace;
-mod quick;
-mod resource;
 mod silence;
 mod watch;
 

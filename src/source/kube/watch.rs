@@ -23,10 +23,8 @@ use super::careful::{self, Careful};
 use super::error::SourceError;
 use super::outlet::{Closed, Outlet, Report};
 use super::pace::paced;
-use super::quick::Quick;
-use super::resource::Followed;
-use crate::model::Event;
-use crate::source::objects::Converter;
+use crate::model::{Event, Resource};
+use crate::source::objects::{Converter, Followed};
 
 /// Most events in one batch: bounds memory while a list is passed on.
 const BATCH: usize = 512;
@@ -92,6 +90,10 @@ enum Next {
 }
 
 impl<T: Followed> Watch<T> {
+    /// Servers exist that do not have the resource; to them it is empty. networking.k8s.io/v1
+    /// ServiceCIDR exists from Kubernetes 1.33.
+    const IS_OPTIONAL: bool = matches!(T::RESOURCE, Resource::ServiceCidrs);
+
     pub(super) fn new(client: &Client, config: Config, node_name: &str, outlet: &Outlet) -> Self {
         Self {
             client: paced(client),
@@ -148,7 +150,7 @@ impl<T: Followed> Watch<T> {
         if self.careful_since.is_some() {
             watcher(Api::<Careful<T>>::all(self.client.clone()), config).boxed()
         } else {
-            let events = watcher(Api::<Quick<T>>::all(self.client.clone()), config);
+            let events = watcher(Api::<T>::all(self.client.clone()), config);
             events.map(|event| event.map(careful::read)).boxed()
         }
     }
@@ -244,7 +246,7 @@ impl<T: Followed> Watch<T> {
             self.lists_since = Some(Instant::now());
             return Ok(Next::Reopen(Duration::ZERO));
         }
-        if T::OPTIONAL && failure.code() == Some(404) {
+        if Self::IS_OPTIONAL && failure.code() == Some(404) {
             return self.pass_absence().await;
         }
         if failure.is_unreadable() {

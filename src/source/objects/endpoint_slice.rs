@@ -44,12 +44,12 @@ struct EndpointPort {
 
 impl EndpointSlice {
     /// Namespace and name.
-    pub fn name(&self) -> ObjectName {
+    pub(super) fn name(&self) -> ObjectName {
         full_name(self.texts.at(self.namespace), self.texts.at(self.name))
     }
 
     /// Moves it to a namespace, whatever it said itself.
-    pub(in crate::source) fn set_namespace(&mut self, namespace: &str) {
+    pub(super) fn move_to(&mut self, namespace: &str) {
         self.namespace = self.texts.add(namespace);
     }
 
@@ -205,17 +205,17 @@ struct PortFields<'a> {
 
 impl<'de> Deserialize<'de> for EndpointSlice {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        SliceFields::<Endpoints>::deserialize(input).map(Self::from)
+        SliceFields::<QuickEndpoints>::deserialize(input).map(Self::from)
     }
 }
 
 impl EndpointSlice {
-    /// Reads a slice like [`Deserialize`], in less time from a text of JSON. If its endpoints are
-    /// not what they should be, the error does not know the path to them.
-    pub(in crate::source) fn deserialize_quickly<'de, D: Deserializer<'de>>(
+    /// Reads a slice like [`Deserialize`], but in more time from a text of JSON. If its endpoints
+    /// are not what they should be, the error knows the path to them.
+    pub(super) fn deserialize_with_path<'de, D: Deserializer<'de>>(
         input: D,
     ) -> Result<Self, D::Error> {
-        SliceFields::<QuickEndpoints>::deserialize(input).map(Self::from)
+        SliceFields::<Endpoints>::deserialize(input).map(Self::from)
     }
 }
 

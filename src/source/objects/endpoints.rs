@@ -4,9 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use serde::Deserialize;
-use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::value::RawValue;
 use smallvec::SmallVec;
 
 use super::address::parse_ip;
@@ -162,7 +160,7 @@ impl<'de> Deserialize<'de> for QuickEndpoints {
     }
 }
 
-/// By this name serde_json knows [`RawValue`], and passes on a value as its text after it has
+/// By this name serde_json knows [`RawValue`](serde_json::value::RawValue), and passes on a value as its text after it has
 /// checked that it is one. Others than serde_json's readers of text pass on the value itself, and
 /// so would serde_json if it knew another name.
 const RAW_VALUE: &str = "$serde_json::private::RawValue";
@@ -180,13 +178,14 @@ impl<'de> Visitor<'de> for QuickVisitor {
         Endpoints::deserialize(input)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Endpoints, A::Error> {
-        let text = <&RawValue>::deserialize(MapAccessDeserializer::new(map))?.get();
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Endpoints, A::Error> {
+        map.next_key::<IgnoredAny>()?;
+        let text: Text<'_> = map.next_value()?;
         let mut endpoints = Endpoints::with_room();
-        match read_list(text, &mut endpoints) {
+        match read_list(&text, &mut endpoints) {
             Some(()) => Ok(endpoints),
             // Only serde has words for what is wrong.
-            None => serde_json::from_str(text).map_err(A::Error::custom),
+            None => serde_json::from_str(&text).map_err(A::Error::custom),
         }
     }
 }

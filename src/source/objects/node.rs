@@ -8,8 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
 use super::converter::{Converter, Findings, add_new};
-use super::metadata::{ZONE, label, null_is_absent, object, object_name, objects, slim};
-use crate::model::{self, ObjectName};
+use super::metadata::{ZONE, label, null_is_absent, object, objects, slim};
+use crate::model;
 
 /// A Node. Fields have the API's names and meanings; an absent string is empty.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -23,13 +23,6 @@ pub struct Node {
     /// What it says of itself.
     #[serde(default, deserialize_with = "object")]
     pub status: NodeStatus,
-}
-
-impl Node {
-    /// Its name.
-    pub fn name(&self) -> ObjectName {
-        object_name(&self.metadata)
-    }
 }
 
 /// `spec` of a Node.
@@ -86,13 +79,6 @@ pub struct ServiceCidr {
     /// What is asked for.
     #[serde(default, deserialize_with = "object")]
     pub spec: ServiceCidrSpec,
-}
-
-impl ServiceCidr {
-    /// Its name.
-    pub fn name(&self) -> ObjectName {
-        object_name(&self.metadata)
-    }
 }
 
 /// `spec` of a ServiceCIDR.

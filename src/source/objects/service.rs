@@ -9,11 +9,9 @@ use serde::Deserialize;
 
 use super::address::parse_ip;
 use super::converter::{Converter, Findings, MAX_LABEL, add_new};
-use super::metadata::{
-    SERVICE_PROXY_NAME, created, label, null_is_absent, object, object_name, objects, slim,
-};
+use super::metadata::{SERVICE_PROXY_NAME, created, label, null_is_absent, object, objects, slim};
 use crate::family::Family;
-use crate::model::{self, ObjectName, TrafficPolicy};
+use crate::model::{self, TrafficPolicy};
 
 /// A Service. Fields have the API's names and meanings; an absent string is empty.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -27,13 +25,6 @@ pub struct Service {
     /// What load balancers have done.
     #[serde(default, deserialize_with = "object")]
     pub status: ServiceStatus,
-}
-
-impl Service {
-    /// Namespace and name.
-    pub fn name(&self) -> ObjectName {
-        object_name(&self.metadata)
-    }
 }
 
 /// `spec` of a Service.

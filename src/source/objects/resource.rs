@@ -1,0 +1,128 @@
+//! The resources that are followed: what the API calls them, and what their objects say.
+
+use std::fmt::Debug;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{Metadata, api};
+use serde::de::{DeserializeOwned, Deserializer};
+use serde_json::Value;
+
+use super::metadata::object_name;
+use super::{Converter, EndpointSlice, Node, Service, ServiceCidr};
+use crate::model::{Event, ObjectName, ObjectRef, Problem, Resource};
+
+/// An object of a resource that can be followed.
+pub(in crate::source) trait Followed:
+    Metadata<Ty = ObjectMeta> + DeserializeOwned + Clone + Debug + Send + Sync + 'static
+{
+    /// What the model calls the resource.
+    const RESOURCE: Resource;
+
+    /// What the object says.
+    fn convert(self, converter: &mut Converter) -> (Event, Vec<Problem>);
+
+    /// Reads an object like [`Deserialize`](serde::Deserialize), but so that errors always know the
+    /// path to what is wrong.
+    fn deserialize_carefully<'de, D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        Self::deserialize(input)
+    }
+
+    /// The object's name; its metadata need not hold more than a version.
+    fn object_name(&self) -> ObjectName {
+        object_name(self.metadata())
+    }
+
+    /// Moves it to a namespace or to none, whatever it said itself.
+    fn set_namespace(&mut self, namespace: Option<&str>) {
+        self.metadata_mut().namespace = namespace.map(str::to_owned);
+    }
+
+    /// The object of that name.
+    fn object(name: ObjectName) -> ObjectRef {
+        ObjectRef { resource: Self::RESOURCE, name }
+    }
+}
+
+/// Reads an object, or says which field of it is wrong, and why.
+pub(in crate::source) fn read<T: Followed>(value: &Value) -> Result<T, (String, String)> {
+    let mut track = serde_path_to_error::Track::new();
+    let input = serde_path_to_error::Deserializer::new(value, &mut track);
+    T::deserialize_carefully(input).map_err(|error| {
+        let field = track.path().to_string();
+        (if field == "." { String::new() } else { field }, error.to_string())
+    })
+}
+
+/// The items of a [`k8s_openapi::Resource`] whose objects are those of `$api`.
+macro_rules! resource_of {
+    ($api:ty) => {
+        const API_VERSION: &'static str = <$api as k8s_openapi::Resource>::API_VERSION;
+        const GROUP: &'static str = <$api as k8s_openapi::Resource>::GROUP;
+        const KIND: &'static str = <$api as k8s_openapi::Resource>::KIND;
+        const VERSION: &'static str = <$api as k8s_openapi::Resource>::VERSION;
+        const URL_PATH_SEGMENT: &'static str = <$api as k8s_openapi::Resource>::URL_PATH_SEGMENT;
+        type Scope = <$api as k8s_openapi::Resource>::Scope;
+    };
+}
+pub(in crate::source) use resource_of;
+
+/// Implements [`Followed`] and what it needs, which differ only in words.
+macro_rules! followed {
+    ($type:ident, $api:ty, $resource:ident, $event:ident, $convert:expr, $($special:tt)*) => {
+        impl k8s_openapi::Resource for $type {
+            resource_of!($api);
+        }
+
+        impl Metadata for $type {
+            type Ty = ObjectMeta;
+
+            fn metadata(&self) -> &ObjectMeta {
+                &self.metadata
+            }
+
+            fn metadata_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.metadata
+            }
+        }
+
+        impl Followed for $type {
+            const RESOURCE: Resource = Resource::$resource;
+
+            fn convert(self, converter: &mut Converter) -> (Event, Vec<Problem>) {
+                let (change, problems) = $convert(converter, self);
+                (Event::$event(change), problems)
+            }
+
+            $($special)*
+        }
+    };
+}
+
+followed!(Service, api::core::v1::Service, Services, Service, |converter: &mut Converter, it| {
+    converter.service(&it)
+},);
+followed!(Node, api::core::v1::Node, Nodes, Node, |converter: &mut Converter, it| converter
+    .node(&it),);
+followed!(
+    ServiceCidr,
+    api::networking::v1::ServiceCIDR,
+    ServiceCidrs,
+    ServiceCidr,
+    |converter: &mut Converter, it| converter.service_cidr(&it),
+);
+followed!(
+    EndpointSlice,
+    api::discovery::v1::EndpointSlice,
+    EndpointSlices,
+    EndpointSlice,
+    Converter::endpoint_slice,
+    fn deserialize_carefully<'de, D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        Self::deserialize_with_path(input)
+    },
+    fn object_name(&self) -> ObjectName {
+        self.name()
+    },
+    fn set_namespace(&mut self, namespace: Option<&str>) {
+        self.move_to(namespace.unwrap_or_default());
+    }
+);
