@@ -6,13 +6,13 @@
 use std::time::{Duration, SystemTime};
 
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::{Family, MetricConstructor};
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
-use super::Transaction;
+use super::{Observe, Transaction};
 use crate::family::Family as IpFamily;
 
 /// What the source spoke of.
@@ -26,8 +26,11 @@ pub enum Change {
     Other,
 }
 
-type Label<V> = [(&'static str, V); 1];
+pub(super) type Label<V> = [(&'static str, V); 1];
 type Floating = Gauge<f64, std::sync::atomic::AtomicU64>;
+
+/// Answers to probes, by their code.
+pub(super) type Answers = Family<Label<u16>, Counter>;
 
 /// A metric with kube-proxy's label `ip_family`: one handle for each of its values.
 type PerFamily<M> = [M; 2];
@@ -36,13 +39,13 @@ type PerFamily<M> = [M; 2];
 #[derive(Debug)]
 pub(super) struct Metrics {
     registry: Registry,
-    kube_proxy: KubeProxy,
+    pub(super) kube_proxy: KubeProxy,
     own: Own,
 }
 
 /// Metrics that kube-proxy has too.
 #[derive(Debug)]
-struct KubeProxy {
+pub(super) struct KubeProxy {
     sync_duration: PerFamily<Histogram>,
     sync_failures: PerFamily<Counter>,
     synced_at: PerFamily<Floating>,
@@ -51,8 +54,8 @@ struct KubeProxy {
     flows_cleaned: PerFamily<Histogram>,
     endpoint_changes: Pending,
     service_changes: Pending,
-    healthz: Family<Label<u16>, Counter>,
-    livez: Family<Label<u16>, Counter>,
+    pub(super) healthz: Answers,
+    pub(super) livez: Answers,
 }
 
 /// Metrics of our own.
@@ -167,69 +170,75 @@ impl Own {
     }
 }
 
-impl Metrics {
-    pub(super) fn queued(&self, now: SystemTime) {
-        set_all(&self.kube_proxy.queued_at, seconds(now));
+/// What is only counted and measured.
+impl Observe {
+    /// Leading the kernel to the desired state took this long, from the first look at the
+    /// changes to the kernel's last answer.
+    pub fn sync_took(&self, duration: Duration) {
+        observe_all(&self.shared.metrics.kube_proxy.sync_duration, duration);
     }
 
-    pub(super) fn synced(&self, now: SystemTime) {
-        set_all(&self.kube_proxy.synced_at, seconds(now));
-        self.kube_proxy.endpoint_changes.pending.set(0);
-        self.kube_proxy.service_changes.pending.set(0);
-    }
-
-    pub(super) fn sync_took(&self, duration: Duration) {
-        observe_all(&self.kube_proxy.sync_duration, duration);
-    }
-
-    pub(super) fn sync_failed(&self) {
-        self.kube_proxy.sync_failures.iter().for_each(|family| {
+    /// A sync ended with an error.
+    pub fn sync_failed(&self) {
+        for family in &self.shared.metrics.kube_proxy.sync_failures {
             family.inc();
-        });
-    }
-
-    pub(super) fn network_programmed(&self, duration: Duration) {
-        observe_all(&self.kube_proxy.network_programming, duration);
-    }
-
-    pub(super) fn committed(&self, transaction: &Transaction<'_>) {
-        self.own.committed.inc();
-        self.own.bytes.inc_by(transaction.bytes as u64);
-        self.own.commit_duration.observe(transaction.kernel_time.as_secs_f64());
-        for (kind, count) in transaction.operations {
-            let label = [("kind", (*kind).to_owned())];
-            self.own.operations.get_or_create(&label).inc_by(*count as u64);
         }
     }
 
-    pub(super) fn flows_cleaned(&self, entries: u64, took: Duration) {
-        observe_all(&self.kube_proxy.flows_cleaned, took);
-        self.own.entries_deleted.inc_by(entries);
+    /// A change of endpoints is in the kernel, this long after what triggered it.
+    pub fn network_programmed(&self, duration: Duration) {
+        observe_all(&self.shared.metrics.kube_proxy.network_programming, duration);
     }
 
-    pub(super) fn refused(&self) {
-        self.own.refused.inc();
+    /// The kernel applied a transaction.
+    pub fn committed(&self, transaction: &Transaction<'_>) {
+        let metrics = &self.shared.metrics.own;
+        metrics.committed.inc();
+        metrics.bytes.inc_by(transaction.bytes as u64);
+        metrics.commit_duration.observe(transaction.kernel_time.as_secs_f64());
+        for (kind, count) in transaction.operations {
+            let label = [("kind", (*kind).to_owned())];
+            metrics.operations.get_or_create(&label).inc_by(*count as u64);
+        }
     }
 
-    pub(super) fn problems(&self, count: u64) {
-        self.own.problems.inc_by(count);
+    /// Conntrack entries of stale flows were deleted: how many, and how long that took.
+    pub fn flows_cleaned(&self, entries: u64, took: Duration) {
+        observe_all(&self.shared.metrics.kube_proxy.flows_cleaned, took);
+        self.shared.metrics.own.entries_deleted.inc_by(entries);
     }
 
-    pub(super) fn event(&self, change: Change) {
-        self.own.events.inc();
+    /// The kernel refused a transaction.
+    pub fn refused(&self) {
+        self.shared.metrics.own.refused.inc();
+    }
+
+    /// This many objects, or parts of objects, were left out.
+    pub fn problems(&self, count: u64) {
+        self.shared.metrics.own.problems.inc_by(count);
+    }
+
+    /// The source said something about an object.
+    pub fn event(&self, change: Change) {
+        let metrics = &self.shared.metrics;
+        metrics.own.events.inc();
         match change {
-            Change::Service => self.kube_proxy.service_changes.add_one(),
-            Change::EndpointSlice => self.kube_proxy.endpoint_changes.add_one(),
+            Change::Service => metrics.kube_proxy.service_changes.add_one(),
+            Change::EndpointSlice => metrics.kube_proxy.endpoint_changes.add_one(),
             Change::Other => {}
         }
     }
+}
 
-    pub(super) fn answered_healthz(&self, code: u16) {
-        self.kube_proxy.healthz.get_or_create(&[("code", code)]).inc();
+impl Metrics {
+    pub(super) fn queued(&self, now: SystemTime) {
+        set_all(&self.kube_proxy.queued_at, now);
     }
 
-    pub(super) fn answered_livez(&self, code: u16) {
-        self.kube_proxy.livez.get_or_create(&[("code", code)]).inc();
+    pub(super) fn synced(&self, now: SystemTime) {
+        set_all(&self.kube_proxy.synced_at, now);
+        self.kube_proxy.endpoint_changes.pending.set(0);
+        self.kube_proxy.service_changes.pending.set(0);
     }
 
     /// All metrics in the OpenMetrics text format.
@@ -260,15 +269,14 @@ impl Names<'_> {
         metric
     }
 
-    fn per_family<M: Metric + Clone, C>(
+    fn per_family<M: Metric + Clone>(
         &mut self,
         name: &str,
         help: &str,
-        constructor: C,
+        constructor: fn() -> M,
     ) -> PerFamily<M>
     where
-        C: MetricConstructor<M> + Clone,
-        Family<Label<&'static str>, M, C>: Metric,
+        Family<Label<&'static str>, M, fn() -> M>: Metric,
     {
         let family = Family::new_with_constructor(constructor);
         let family = self.add(name, help, family);
@@ -290,15 +298,12 @@ fn observe_all(histograms: &PerFamily<Histogram>, duration: Duration) {
     histograms.iter().for_each(|histogram| histogram.observe(duration.as_secs_f64()));
 }
 
-fn set_all(gauges: &PerFamily<Floating>, value: f64) {
-    gauges.iter().for_each(|gauge| {
-        gauge.set(value);
-    });
-}
-
-/// Seconds since 1970.
-fn seconds(time: SystemTime) -> f64 {
-    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+/// Sets all to the seconds since 1970.
+fn set_all(gauges: &PerFamily<Floating>, time: SystemTime) {
+    let since_1970 = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    for gauge in gauges {
+        gauge.set(since_1970.as_secs_f64());
+    }
 }
 
 /// kube-proxy's buckets, and finer ones below, in seconds.
@@ -326,8 +331,8 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn has(metrics: &Metrics, lines: &[&str]) {
-        let text = metrics.text();
+    fn has(observe: &Observe, lines: &[&str]) {
+        let text = observe.shared.metrics.text();
         for line in lines {
             assert!(text.lines().any(|other| other == *line), "no {line} in\n{text}");
         }
@@ -336,7 +341,7 @@ mod tests {
     #[test]
     fn metrics_that_nothing_was_told_are_zero_and_there() {
         has(
-            &Metrics::default(),
+            &Observe::new(),
             &[
                 "kubeproxy_sync_proxy_rules_duration_seconds_count{ip_family=\"IPv6\"} 0",
                 "kubeproxy_sync_proxy_rules_nftables_sync_failures_total{ip_family=\"IPv4\"} 0",
@@ -350,14 +355,14 @@ mod tests {
 
     #[test]
     fn a_transaction_is_counted_by_kind_bytes_and_time() {
-        let metrics = Metrics::default();
+        let observe = Observe::new();
         let operations = &[("newsetelem", 3), ("delsetelem", 1)][..];
         let kernel_time = Duration::from_micros(40);
-        metrics.committed(&Transaction { operations, bytes: 900, kernel_time });
-        metrics.committed(&Transaction { operations, bytes: 100, kernel_time });
-        metrics.refused();
+        observe.committed(&Transaction { operations, bytes: 900, kernel_time });
+        observe.committed(&Transaction { operations, bytes: 100, kernel_time });
+        observe.refused();
         has(
-            &metrics,
+            &observe,
             &[
                 "deltaproxy_transactions_total{result=\"committed\"} 2",
                 "deltaproxy_transactions_total{result=\"refused\"} 1",
@@ -372,22 +377,22 @@ mod tests {
 
     #[test]
     fn a_sync_leaves_no_change_pending() {
-        let metrics = Metrics::default();
+        let observe = Observe::new();
         for change in [Change::Service, Change::EndpointSlice, Change::EndpointSlice, Change::Other]
         {
-            metrics.event(change);
+            observe.event(change);
         }
         has(
-            &metrics,
+            &observe,
             &[
                 "kubeproxy_sync_proxy_rules_endpoint_changes_pending 2",
                 "kubeproxy_sync_proxy_rules_service_changes_pending 1",
                 "deltaproxy_events_total 4",
             ],
         );
-        metrics.synced(SystemTime::UNIX_EPOCH + Duration::from_millis(1_500));
+        observe.shared.metrics.synced(SystemTime::UNIX_EPOCH + Duration::from_millis(1_500));
         has(
-            &metrics,
+            &observe,
             &[
                 "kubeproxy_sync_proxy_rules_endpoint_changes_pending 0",
                 "kubeproxy_sync_proxy_rules_endpoint_changes_total 2",

@@ -60,51 +60,10 @@ impl Observe {
         self.shared.metrics.synced(SystemTime::now());
     }
 
-    /// Leading the kernel to the desired state took this long, from the first look at the
-    /// changes to the kernel's last answer.
-    pub fn sync_took(&self, duration: Duration) {
-        self.shared.metrics.sync_took(duration);
-    }
-
-    /// A sync ended with an error.
-    pub fn sync_failed(&self) {
-        self.shared.metrics.sync_failed();
-    }
-
     /// Whether load balancers should send traffic to this node: its Node object is not being
     /// deleted and has no taint of the cluster autoscaler. False until told.
     pub fn node_eligible(&self, eligible: bool) {
         self.health().node_eligible(eligible);
-    }
-
-    /// The kernel applied a transaction.
-    pub fn committed(&self, transaction: &Transaction<'_>) {
-        self.shared.metrics.committed(transaction);
-    }
-
-    /// Conntrack entries of stale flows were deleted: how many, and how long that took.
-    pub fn flows_cleaned(&self, entries: u64, took: Duration) {
-        self.shared.metrics.flows_cleaned(entries, took);
-    }
-
-    /// The kernel refused a transaction.
-    pub fn refused(&self) {
-        self.shared.metrics.refused();
-    }
-
-    /// This many objects, or parts of objects, were left out.
-    pub fn problems(&self, count: u64) {
-        self.shared.metrics.problems(count);
-    }
-
-    /// The source said something about an object.
-    pub fn event(&self, change: Change) {
-        self.shared.metrics.event(change);
-    }
-
-    /// A change of endpoints is in the kernel, this long after what triggered it.
-    pub fn network_programmed(&self, duration: Duration) {
-        self.shared.metrics.network_programmed(duration);
     }
 
     fn health(&self) -> MutexGuard<'_, Health> {

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::Observe;
 use super::health::Verdict;
+use super::metrics::Answers;
 
 /// Which of the two ports a request came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,23 +29,16 @@ pub(super) fn respond(
     path: &str,
     now: (Instant, SystemTime),
 ) -> Response<Full<Bytes>> {
+    let metrics = &observe.shared.metrics;
+    let verdict = || observe.health().verdict(now.0);
     match (site, path) {
         (Site::Health, "/healthz") => {
-            let verdict = observe.health().verdict(now.0);
-            let healthy = verdict.healthy && verdict.node_eligible;
-            let response = probe(verdict, healthy, Some(verdict.node_eligible), now.1);
-            observe.shared.metrics.answered_healthz(response.status().as_u16());
-            response
+            let verdict = verdict();
+            let node_eligible = Some(verdict.node_eligible);
+            probe(verdict, node_eligible, now.1, &metrics.kube_proxy.healthz)
         }
-        (Site::Health, "/livez") => {
-            let verdict = observe.health().verdict(now.0);
-            let response = probe(verdict, verdict.healthy, None, now.1);
-            observe.shared.metrics.answered_livez(response.status().as_u16());
-            response
-        }
-        (Site::Metrics, "/metrics") => {
-            text(StatusCode::OK, OPEN_METRICS, observe.shared.metrics.text())
-        }
+        (Site::Health, "/livez") => probe(verdict(), None, now.1, &metrics.kube_proxy.livez),
+        (Site::Metrics, "/metrics") => text(StatusCode::OK, OPEN_METRICS, metrics.text()),
         (Site::Metrics, "/healthz" | "/healthz/ping") => text(StatusCode::OK, PLAIN, "ok"),
         (Site::Metrics, "/proxyMode") => text(StatusCode::OK, PLAIN, "nftables"),
         (Site::Health | Site::Metrics, _) => {
@@ -81,11 +75,12 @@ struct FamilyStatus {
     healthy: bool,
 }
 
+/// The answer to a probe that may ask for the node too; adds it to `answers`.
 fn probe(
     verdict: Verdict,
-    healthy: bool,
     node_eligible: Option<bool>,
     now: SystemTime,
+    answers: &Answers,
 ) -> Response<Full<Bytes>> {
     let synced_at = verdict.synced_ago.and_then(|ago| now.checked_sub(ago));
     let family = synced_at.map(|synced_at| FamilyStatus {
@@ -100,7 +95,11 @@ fn probe(
         healthy: verdict.healthy,
         status: Status { v4: family.clone(), v6: family },
     };
-    let status = if healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let status = match verdict.healthy && node_eligible != Some(false) {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    answers.get_or_create(&[("code", status.as_u16())]).inc();
     // Texts and truth values always serialize.
     let body = serde_json::to_string(&body).unwrap_or_default();
     let mut response = text(status, "application/json", body);
