@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use super::converter::{Converter, Findings, MAX_LABEL};
 use super::endpoints::{Endpoint, Endpoints, FirstAddress, QuickEndpoints};
 use super::metadata::{
-    SERVICE_NAME, SliceMetadata, few_objects, full_name, null_is_absent, object,
+    HEADLESS, Object, SERVICE_NAME, SliceMetadata, full_name, null_is_absent, object,
 };
 use super::text::{Span, Text, Texts};
 use crate::family::Family;
@@ -186,8 +186,8 @@ struct SliceFields<'a, E> {
     address_type: Text<'a>,
     #[serde(deserialize_with = "null_is_absent")]
     endpoints: E,
-    #[serde(borrow, deserialize_with = "few_objects")]
-    ports: SmallVec<[PortFields<'a>; 2]>,
+    #[serde(borrow, deserialize_with = "null_is_absent")]
+    ports: SmallVec<[Object<PortFields<'a>>; 2]>,
 }
 
 #[derive(Default, Deserialize)]
@@ -227,15 +227,15 @@ impl<E: Into<Endpoints>> From<SliceFields<'_, E>> for EndpointSlice {
         Self {
             name: add(metadata.name.as_deref()),
             namespace: add(metadata.namespace.as_deref()),
-            service: add(metadata.labels.service_name.as_deref()),
-            is_headless: metadata.labels.is_headless,
+            service: add(metadata.labels.get(SERVICE_NAME)),
+            is_headless: metadata.labels.get(HEADLESS).is_some(),
             metadata: ObjectMeta {
                 resource_version: metadata.resource_version,
                 ..ObjectMeta::default()
             },
             address_type: add(Some(&address_type)),
             endpoints,
-            ports: ports.iter().map(|fields| EndpointPort::new(fields, &mut texts)).collect(),
+            ports: ports.iter().map(|port| EndpointPort::new(&port.0, &mut texts)).collect(),
             texts,
         }
     }

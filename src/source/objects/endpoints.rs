@@ -8,7 +8,7 @@ use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visi
 use smallvec::SmallVec;
 
 use super::address::parse_ip;
-use super::metadata::{Object, few_objects, null_is_absent, object};
+use super::metadata::{Object, null_is_absent, object};
 use super::shape::read_list;
 use super::text::{Expected, Span, Text, Texts};
 
@@ -75,24 +75,20 @@ pub(super) struct FirstText<'a>(pub(super) Option<Text<'a>>);
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct HintFields<'a> {
-    #[serde(borrow, deserialize_with = "few_objects")]
-    pub(super) for_zones: SmallVec<[Hint<'a>; 2]>,
-    #[serde(borrow, deserialize_with = "few_objects")]
-    pub(super) for_nodes: SmallVec<[Hint<'a>; 2]>,
+    #[serde(borrow, deserialize_with = "null_is_absent")]
+    pub(super) for_zones: Hints<'a>,
+    #[serde(borrow, deserialize_with = "null_is_absent")]
+    pub(super) for_nodes: Hints<'a>,
 }
+
+pub(super) type Hints<'a> = SmallVec<[Object<Hint<'a>>; 2]>;
 
 /// One zone or node of a hint.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Hint<'a> {
     #[serde(borrow, deserialize_with = "null_is_absent")]
-    name: Text<'a>,
-}
-
-impl Hint<'_> {
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
+    pub(super) name: Text<'a>,
 }
 
 /// Endpoints as they are read one by one, and their texts.
@@ -114,8 +110,8 @@ impl Endpoints {
             address: addresses.0.map_or(FirstAddress::Missing, |text| FirstAddress::new(&text)),
             conditions,
             node_name: self.texts.add(node_name.as_deref().unwrap_or_default()),
-            for_zones: self.texts.add_list(hints.for_zones.iter().map(Hint::name)),
-            for_nodes: self.texts.add_list(hints.for_nodes.iter().map(Hint::name)),
+            for_zones: self.texts.add_list(hints.for_zones.iter().map(|hint| &*hint.0.name)),
+            for_nodes: self.texts.add_list(hints.for_nodes.iter().map(|hint| &*hint.0.name)),
         });
     }
 }

@@ -9,8 +9,7 @@ use std::marker::PhantomData;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use smallvec::SmallVec;
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::text::Text;
 use crate::model::ObjectName;
@@ -50,16 +49,7 @@ pub(super) struct SliceMetadata<'a> {
     pub(super) namespace: Option<Text<'a>>,
     pub(super) resource_version: Option<String>,
     #[serde(borrow, deserialize_with = "null_is_absent")]
-    pub(super) labels: SliceLabels<'a>,
-}
-
-/// The labels of an EndpointSlice that matter.
-#[derive(Debug, Default)]
-pub(super) struct SliceLabels<'a> {
-    /// Label [`SERVICE_NAME`].
-    pub(super) service_name: Option<Text<'a>>,
-    /// It has the label [`HEADLESS`].
-    pub(super) is_headless: bool,
+    pub(super) labels: Labels<'a>,
 }
 
 /// The value of a label.
@@ -74,14 +64,14 @@ pub(super) fn created(metadata: &ObjectMeta) -> i64 {
 
 /// Reads the few fields that are kept; for `deserialize_with`.
 pub(super) fn slim<'de, D: Deserializer<'de>>(input: D) -> Result<ObjectMeta, D::Error> {
-    let kept: Kept = object(input)?;
+    let kept: Kept<'de> = object(input)?;
     Ok(ObjectMeta {
         name: kept.name,
         namespace: kept.namespace,
         resource_version: kept.resource_version,
         creation_timestamp: kept.creation_timestamp,
         deletion_timestamp: kept.deletion_timestamp,
-        labels: kept.labels.and_then(|labels| labels.0),
+        labels: kept.labels.into_map(),
         ..ObjectMeta::default()
     })
 }
@@ -114,16 +104,8 @@ where
     Ok(list.into_iter().map(|object| object.0).collect())
 }
 
-/// Reads a list of objects like [`objects`], which is kept in place if it is short.
-pub(super) fn few_objects<'de, D, T>(input: D) -> Result<SmallVec<[T; 2]>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    Ok(Option::<Few<T>>::deserialize(input)?.map(|list| list.0).unwrap_or_default())
-}
-
 /// A `T` that was an object: serde's derived structs also accept lists, by position.
+#[derive(Debug)]
 pub(super) struct Object<T>(pub(super) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -146,48 +128,37 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
     }
 }
 
-/// A list of objects.
-struct Few<T>(SmallVec<[T; 2]>);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        input.deserialize_seq(FewVisitor(PhantomData))
-    }
-}
-
-struct FewVisitor<T>(PhantomData<T>);
-
-impl<'de, T: Deserialize<'de>> Visitor<'de> for FewVisitor<T> {
-    type Value = Few<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a sequence")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut few = SmallVec::new();
-        while let Some(Object(next)) = list.next_element()? {
-            few.push(next);
-        }
-        Ok(Few(few))
-    }
-}
-
 #[derive(Default, serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Kept {
+#[serde(rename_all = "camelCase", default)]
+struct Kept<'a> {
     name: Option<String>,
     namespace: Option<String>,
     resource_version: Option<String>,
     creation_timestamp: Option<Time>,
     deletion_timestamp: Option<Time>,
-    labels: Option<KeptLabels>,
+    #[serde(borrow, deserialize_with = "null_is_absent")]
+    labels: Labels<'a>,
 }
 
-/// The labels of [`KEPT_LABELS`]; others are never allocated.
-struct KeptLabels(Option<BTreeMap<String, String>>);
+/// The values of the labels of [`KEPT_LABELS`], in its order; others are never allocated.
+#[derive(Debug, Default)]
+pub(super) struct Labels<'a>([Option<Text<'a>>; KEPT_LABELS.len()]);
 
-impl<'de> Deserialize<'de> for KeptLabels {
+impl Labels<'_> {
+    /// The value of a kept label.
+    pub(super) fn get(&self, key: &str) -> Option<&str> {
+        let mut labels = KEPT_LABELS.iter().zip(&self.0);
+        labels.find(|(kept, _)| **kept == key)?.1.as_deref()
+    }
+
+    fn into_map(self) -> Option<BTreeMap<String, String>> {
+        let labels = KEPT_LABELS.into_iter().zip(self.0);
+        let labels = labels.filter_map(|(key, value)| Some((key.to_owned(), value?.to_string())));
+        Some(labels.collect()).filter(|labels: &BTreeMap<_, _>| !labels.is_empty())
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Labels<'a> {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         input.deserialize_map(LabelsVisitor)
     }
@@ -196,80 +167,20 @@ impl<'de> Deserialize<'de> for KeptLabels {
 struct LabelsVisitor;
 
 impl<'de> Visitor<'de> for LabelsVisitor {
-    type Value = KeptLabels;
+    type Value = Labels<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a map of labels")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut kept: Option<BTreeMap<String, String>> = None;
-        while let Some(LabelKey(key)) = map.next_key()? {
-            match key {
-                Some(key) => {
-                    kept.get_or_insert_default().insert(key.to_owned(), map.next_value()?);
-                }
-                None => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
-        }
-        Ok(KeptLabels(kept))
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for SliceLabels<'a> {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        input.deserialize_map(SliceLabelsVisitor)
-    }
-}
-
-struct SliceLabelsVisitor;
-
-impl<'de> Visitor<'de> for SliceLabelsVisitor {
-    type Value = SliceLabels<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        LabelsVisitor.expecting(f)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut labels = SliceLabels::default();
-        while let Some(LabelKey(key)) = map.next_key()? {
-            match key {
-                Some(SERVICE_NAME) => labels.service_name = Some(map.next_value()?),
-                Some(key) => {
-                    map.next_value::<Text<'_>>()?;
-                    labels.is_headless |= key == HEADLESS;
-                }
-                None => {
-                    map.next_value::<IgnoredAny>()?;
-                }
+        let mut labels = Labels::default();
+        while let Some(key) = map.next_key::<Text<'_>>()? {
+            match KEPT_LABELS.iter().position(|kept| **kept == *key) {
+                Some(i) => labels.0[i] = Some(map.next_value()?),
+                None => drop(map.next_value::<IgnoredAny>()?),
             }
         }
         Ok(labels)
-    }
-}
-
-/// A label's key if it is one we keep.
-struct LabelKey(Option<&'static str>);
-
-impl<'de> Deserialize<'de> for LabelKey {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        input.deserialize_str(KeyVisitor)
-    }
-}
-
-struct KeyVisitor;
-
-impl Visitor<'_> for KeyVisitor {
-    type Value = LabelKey;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a label's key")
-    }
-
-    fn visit_str<E: serde::de::Error>(self, key: &str) -> Result<LabelKey, E> {
-        Ok(LabelKey(KEPT_LABELS.into_iter().find(|kept| *kept == key)))
     }
 }

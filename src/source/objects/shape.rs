@@ -9,7 +9,7 @@ use std::ptr;
 use smallvec::SmallVec;
 
 use super::endpoints::{
-    Endpoint, EndpointConditions, EndpointFields, Endpoints, FirstAddress, Hint,
+    Endpoint, EndpointConditions, EndpointFields, Endpoints, FirstAddress, Hints,
 };
 use super::metadata::Object;
 use super::text::Texts;
@@ -127,7 +127,7 @@ impl Role {
     /// What the string is that serde has borrowed for one of the fields.
     fn of(string: &str, fields: &EndpointFields<'_>) -> Self {
         let is = |text: &str| ptr::eq(string, text);
-        let is_hint = |hints: &[Hint<'_>]| hints.iter().any(|hint| is(hint.name()));
+        let is_hint = |hints: &Hints<'_>| hints.iter().any(|hint| is(&hint.0.name));
         if fields.addresses.0.as_deref().is_some_and(is) {
             Self::Address
         } else if fields.node_name.as_deref().is_some_and(is) {
