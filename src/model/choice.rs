@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use super::Zones;
 use super::hints::Hints;
 use super::stored::{EndpointView, StoredSlice};
 
@@ -30,15 +29,17 @@ impl<'a> Choice<'a> {
         slices: impl Iterator<Item = &'s StoredSlice> + Clone,
         zone: Option<&'a Arc<str>>,
     ) -> Self {
-        let hints = slices.clone().map(StoredSlice::hints).fold(Hints::NONE, Hints::and);
+        let hints = slices.clone().map(StoredSlice::hints).fold(Hints::default(), Hints::and);
         if !hints.any_ready {
             return Self::Terminating;
         }
-        if hints.all_for_nodes && hints.any_for_this_node {
+        if hints.any_for_this_node && !hints.any_without_nodes {
             return Self::HintedForNode;
         }
         match zone {
-            Some(zone) if hints.all_for_zones && { slices }.any(|slice| slice.is_hinted(zone)) => {
+            Some(zone)
+                if !hints.any_without_zones && { slices }.any(|slice| slice.is_hinted(zone)) =>
+            {
                 Self::HintedForZone(zone)
             }
             _ => Self::Ready,
@@ -52,11 +53,10 @@ impl<'a> Choice<'a> {
             Self::Terminating => conditions.serves_terminating(),
             Self::Ready => conditions.ready,
             Self::HintedForNode => conditions.ready && conditions.hinted_for_node,
-            Self::HintedForZone(zone) => conditions.ready && names(endpoint.zones, zone),
+            Self::HintedForZone(zone) => {
+                let mut zones = endpoint.zones.into_iter().flat_map(|zones| zones.iter());
+                conditions.ready && zones.any(|name| **name == *zone)
+            }
         }
     }
-}
-
-fn names(zones: Option<&Arc<Zones>>, zone: &str) -> bool {
-    zones.is_some_and(|zones| zones.iter().any(|name| **name == *zone))
 }

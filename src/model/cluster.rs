@@ -22,8 +22,8 @@ pub struct Cluster {
     port_lists: PortLists,
     /// The service of each slice; the slice itself is kept with its service.
     slices: HashMap<ObjectName, Marked<ObjectName>>,
-    node: Option<Marked<Node>>,
-    service_cidrs: HashMap<ObjectName, Marked<ServiceCidr>>,
+    node: Option<Node>,
+    service_cidrs: HashMap<ObjectName, Marked<Vec<IpNet>>>,
     listings: [Listing; 4],
 }
 
@@ -65,9 +65,9 @@ impl Cluster {
             Event::EndpointSlice(change) => self.apply_slice(change, touched),
             Event::Node(change) => self.apply_node(change, touched),
             Event::ServiceCidr(change) => self.apply_service_cidr(change, touched),
-            Event::Relist(resource) => self.listing_mut(resource).number += 1,
+            Event::Relist(resource) => self.listings[resource as usize].number += 1,
             Event::Listed(resource) => {
-                self.listing_mut(resource).complete_once = true;
+                self.listings[resource as usize].complete_once = true;
                 self.sweep(resource, touched);
             }
         }
@@ -111,13 +111,13 @@ impl Cluster {
 
     /// This node's object, if it is known.
     pub fn node(&self) -> Option<&Node> {
-        self.node.as_ref().map(|marked| &marked.object)
+        self.node.as_ref()
     }
 
     /// All ranges that cluster IPs are allocated from, sorted and without duplicates.
     pub fn service_cidrs(&self) -> Vec<IpNet> {
         let objects = self.service_cidrs.values();
-        let mut cidrs: Vec<_> = objects.flat_map(|m| m.object.cidrs.iter().copied()).collect();
+        let mut cidrs: Vec<_> = objects.flat_map(|marked| &marked.object).copied().collect();
         cidrs.sort_unstable();
         cidrs.dedup();
         cidrs
@@ -176,7 +176,7 @@ impl Cluster {
             touched.add(former.object, Extent::Whole);
         }
         let slice = StoredSlice::new(slice, &mut self.port_lists);
-        let zone = self.node.as_ref().and_then(|node| node.object.zone.as_ref());
+        let zone = self.node.as_ref().and_then(|node| node.zone.as_ref());
         let slices = &mut self.services.entry(service.clone()).or_default().slices;
         let extent = match slices.iter().position(|old| old.name == slice.name) {
             Some(i) if slices[i] == slice => return,
@@ -202,35 +202,28 @@ impl Cluster {
     }
 
     fn apply_node(&mut self, change: Change<Node>, touched: &mut Touched) {
-        let listing = self.listings[Resource::Nodes as usize].number;
-        let former = self.node().cloned();
-        match change {
-            Change::Is(node) => touched.node |= replace(&mut self.node, node, listing),
-            Change::Invalid(_) => mark(self.node.as_mut(), listing),
-            // A node that routes packets exists: what was known of it stays true until it is
-            // told otherwise (kube-proxy does the same).
-            Change::Gone(_) => {}
-        }
-        let (now, former) = (self.node(), former.as_ref());
-        let zone = |node: &Node| node.zone.clone();
-        let other_zone = now.map(zone) != former.map(zone);
-        let other_addresses = now.map(|node| &node.addresses) != former.map(|node| &node.addresses);
+        // A node that routes packets exists: what was known of it stays true until it is told
+        // otherwise (kube-proxy does the same).
+        let Change::Is(node) = change else { return };
+        let former = self.node.as_ref();
+        touched.node |= former != Some(&node);
+        let other_zone = former.and_then(|former| former.zone.as_ref()) != node.zone.as_ref();
+        let other_addresses = former.is_none_or(|former| former.addresses != node.addresses);
         let depends = |entry: &Entry| {
             (other_zone && entry.has_zone_hints()) || (other_addresses && entry.has_source_ranges())
         };
         let depending = self.services.iter().filter(|(_, entry)| depends(entry));
         touched.dependents.extend(depending.map(|(name, _)| name.clone()));
+        self.node = Some(node);
     }
 
     fn apply_service_cidr(&mut self, change: Change<ServiceCidr>, touched: &mut Touched) {
         let listing = self.listings[Resource::ServiceCidrs as usize].number;
         match change {
-            Change::Is(cidr) => {
-                let marked = Marked { object: cidr, listing };
-                let name = marked.object.name.clone();
-                let cidrs = marked.object.cidrs.clone();
+            Change::Is(ServiceCidr { name, cidrs }) => {
+                let marked = Marked { object: cidrs.clone(), listing };
                 let former = self.service_cidrs.insert(name, marked);
-                touched.service_cidrs |= former.is_none_or(|former| former.object.cidrs != cidrs);
+                touched.service_cidrs |= former.is_none_or(|former| former.object != cidrs);
             }
             Change::Invalid(name) => mark(self.service_cidrs.get_mut(&name), listing),
             Change::Gone(name) => {
@@ -266,10 +259,6 @@ impl Cluster {
             }
         }
     }
-
-    fn listing_mut(&mut self, resource: Resource) -> &mut Listing {
-        &mut self.listings[resource as usize]
-    }
 }
 
 impl Entry {
@@ -300,13 +289,6 @@ impl ServiceView<'_> {
     pub fn serving_endpoints(&self, port: &ServicePort, family: Family) -> Vec<Target> {
         super::usable::serving(self.slices, port, family)
     }
-}
-
-/// Stores `object`; whether that changed anything.
-fn replace<T: PartialEq>(slot: &mut Option<Marked<T>>, object: T, listing: u32) -> bool {
-    let changed = slot.as_ref().is_none_or(|old| old.object != object);
-    *slot = Some(Marked { object, listing });
-    changed
 }
 
 fn mark<T>(object: Option<&mut Marked<T>>, listing: u32) {

@@ -157,7 +157,7 @@ impl StoredSlice {
         let is_v4 = slice.endpoints.iter().all(|endpoint| endpoint.address.is_ipv4());
         let each = slice.endpoints.iter();
         let hints = each.clone().map(|it| Hints::of(it.conditions, it.zones.as_ref()));
-        let hints = hints.fold(Hints::NONE, Hints::and);
+        let hints = hints.fold(Hints::default(), Hints::and);
         let endpoints = if is_v4 {
             let v4 = each.filter_map(|endpoint| match endpoint.address {
                 IpAddr::V4(address) => Some(stored(address, endpoint, &mut zones)),
@@ -271,34 +271,17 @@ fn stored<A>(address: A, endpoint: &Endpoint, zones: &mut Vec<Arc<Zones>>) -> St
     StoredEndpoint { address, conditions: bits(endpoint.conditions), zones }
 }
 
-const READY: u8 = 1 << 0;
-const SERVING: u8 = 1 << 1;
-const TERMINATING: u8 = 1 << 2;
-const LOCAL: u8 = 1 << 3;
-const HAS_NODE_HINTS: u8 = 1 << 4;
-const HINTED_FOR_NODE: u8 = 1 << 5;
-
 fn bits(conditions: Conditions) -> u8 {
     let Conditions { ready, serving, terminating, local, has_node_hints, hinted_for_node } =
         conditions;
-    let bit = |holds: bool, bit: u8| if holds { bit } else { 0 };
-    bit(ready, READY)
-        | bit(serving, SERVING)
-        | bit(terminating, TERMINATING)
-        | bit(local, LOCAL)
-        | bit(has_node_hints, HAS_NODE_HINTS)
-        | bit(hinted_for_node, HINTED_FOR_NODE)
+    let all = [hinted_for_node, has_node_hints, local, terminating, serving, ready];
+    all.into_iter().fold(0, |bits, holds| bits << 1 | u8::from(holds))
 }
 
 fn conditions(bits: u8) -> Conditions {
-    Conditions {
-        ready: bits & READY != 0,
-        serving: bits & SERVING != 0,
-        terminating: bits & TERMINATING != 0,
-        local: bits & LOCAL != 0,
-        has_node_hints: bits & HAS_NODE_HINTS != 0,
-        hinted_for_node: bits & HINTED_FOR_NODE != 0,
-    }
+    let [ready, serving, terminating, local, has_node_hints, hinted_for_node] =
+        std::array::from_fn(|bit| bits & 1 << bit != 0);
+    Conditions { ready, serving, terminating, local, has_node_hints, hinted_for_node }
 }
 
 #[cfg(test)]

@@ -137,7 +137,7 @@ fn distinct<'a>(
     let mut found = TargetList::with_capacity(room);
     let mut index = Index::default();
     for (target, _) in entries {
-        if index.position(&found, target, room).is_none() {
+        if index.adds(target, &found, room) {
             found.push(target);
         }
     }
@@ -156,14 +156,13 @@ struct Index {
 impl Index {
     const FEW: usize = 16;
 
-    /// Position of `target` in `found`, which grows to about `most`; if it is absent it is about
-    /// to be pushed.
-    fn position(&mut self, found: &[Target], target: Target, most: usize) -> Option<usize> {
+    /// Whether `target` is absent from `found`, to which it is pushed then; `found` grows to about
+    /// `most`.
+    fn adds(&mut self, target: Target, found: &[Target], most: usize) -> bool {
         if found.len() < Self::FEW {
-            return found.iter().position(|known| *known == target);
+            return !found.contains(&target);
         }
-        let hash = |target: Target| self.hasher.hash_one(target);
-        let hash_at = |position: &usize| hash(found[*position]);
+        let hash_at = |position: &usize| self.hasher.hash_one(found[*position]);
         if self.positions.is_empty() {
             self.positions.reserve(most, hash_at);
             for position in 0..found.len() {
@@ -171,13 +170,10 @@ impl Index {
             }
         }
         let is_target = |position: &usize| found[*position] == target;
-        match self.positions.entry(hash(target), is_target, hash_at) {
-            Entry::Occupied(known) => Some(*known.get()),
-            Entry::Vacant(vacant) => {
-                vacant.insert(found.len());
-                None
-            }
-        }
+        let entry = self.positions.entry(self.hasher.hash_one(target), is_target, hash_at);
+        let is_new = matches!(entry, Entry::Vacant(_));
+        entry.or_insert(found.len());
+        is_new
     }
 }
 
