@@ -20,6 +20,7 @@ mod text;
 pub use converter::Converter;
 pub(super) use converter::MAX_NAME;
 pub use endpoint_slice::EndpointSlice;
+pub(super) use metadata::full_name;
 pub use metadata::object_name;
 pub use node::{Node, NodeAddress, NodeSpec, NodeStatus, ServiceCidr, ServiceCidrSpec, Taint};
 pub(super) use resource::{Followed, read, resource_of};

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::FileProblem;
 use crate::model::{Event, ObjectName, ObjectRef, Problem, Resource};
 use crate::source::objects::{
-    self, Converter, EndpointSlice, Followed, Node, Service, ServiceCidr,
+    self, Converter, EndpointSlice, Followed, Node, Service, ServiceCidr, full_name,
 };
 use crate::yaml::{self, Document, SyntaxError};
 
@@ -118,18 +118,13 @@ impl DocumentReader<'_> {
             self.unidentified(part, "kind", message);
             return None;
         };
-        match version {
+        let found = match version {
             Some(version) if versions.contains(&version) => return Some(known),
-            Some(version) => {
-                let expected = versions.join(" or ");
-                let message = format!("\"{version}\" is not read: expected {expected} for {kind}");
-                self.unidentified(part, "apiVersion", message);
-            }
-            None => {
-                let message = format!("is missing: expected {} for {kind}", versions.join(" or "));
-                self.unidentified(part, "apiVersion", message);
-            }
-        }
+            Some(version) => format!("\"{version}\" is not read"),
+            None => "is missing".to_owned(),
+        };
+        let message = format!("{found}: expected {} for {kind}", versions.join(" or "));
+        self.unidentified(part, "apiVersion", message);
         None
     }
 
@@ -154,40 +149,40 @@ impl DocumentReader<'_> {
             return self.unidentified(part, "metadata.name", message);
         };
         let namespace = text("namespace").filter(|namespace| !namespace.is_empty());
-        let namespace = is_namespaced(resource).then_some(namespace.unwrap_or("default"));
-        let place = Place { part, resource, name, namespace };
+        let namespace = match resource {
+            Resource::Services | Resource::EndpointSlices => namespace.unwrap_or("default"),
+            Resource::Nodes | Resource::ServiceCidrs => "",
+        };
+        let name = full_name(namespace, name);
         match resource {
-            Resource::Services => self.convert::<Service>(&place),
-            Resource::EndpointSlices => self.convert::<EndpointSlice>(&place),
-            Resource::Nodes => self.convert::<Node>(&place),
-            Resource::ServiceCidrs => self.convert::<ServiceCidr>(&place),
+            Resource::Services => self.convert::<Service>(part, namespace, name),
+            Resource::EndpointSlices => self.convert::<EndpointSlice>(part, namespace, name),
+            Resource::Nodes => self.convert::<Node>(part, namespace, name),
+            Resource::ServiceCidrs => self.convert::<ServiceCidr>(part, namespace, name),
         }
     }
 
     /// Reads the object as `T` and states what it means. Other nodes mean nothing.
-    fn convert<T: Followed>(&mut self, place: &Place<'_>) {
-        let (event, problems) = match objects::read::<T>(place.part.value) {
-            Ok(_) if T::RESOURCE == Resource::Nodes && !self.converter.is_this_node(place.name) => {
-                return;
-            }
-            Ok(mut object) => {
-                object.set_namespace(place.namespace);
-                object.convert(self.converter)
+    fn convert<T: Followed>(&mut self, part: &Part<'_>, namespace: &str, name: ObjectName) {
+        let is_foreign =
+            T::RESOURCE == Resource::Nodes && !self.converter.is_this_node(name.as_str());
+        let object = T::object(name);
+        let (event, problems) = match objects::read::<T>(part.value) {
+            Ok(_) if is_foreign => return,
+            Ok(mut read) => {
+                read.set_namespace(namespace);
+                read.convert(self.converter)
             }
             Err((field, message)) => {
-                let object = place.object();
+                let object = object.clone();
                 (Event::invalid(object.clone()), vec![Problem { object, field, message }])
             }
         };
         for Problem { object, field, message } in problems {
-            self.problem(place.part, (object.to_string(), &field), message);
+            self.problem(part, (object.to_string(), &field), message);
         }
-        self.state(place, event);
-    }
-
-    fn state(&mut self, place: &Place<'_>, event: Event) {
-        let line = self.document.line_of(&place.part.path);
-        self.contents.statements.push(Statement { line, object: place.object(), event });
+        let line = self.document.line_of(&part.path);
+        self.contents.statements.push(Statement { line, object, event });
     }
 
     /// Reports a part of which not even kind and name are known.
@@ -211,50 +206,22 @@ impl DocumentReader<'_> {
     }
 }
 
-/// An object of known kind and name.
-struct Place<'a> {
-    part: &'a Part<'a>,
-    resource: Resource,
-    name: &'a str,
-    namespace: Option<&'a str>,
-}
-
-impl Place<'_> {
-    fn object(&self) -> ObjectRef {
-        let name = match self.namespace {
-            Some(namespace) => ObjectName::namespaced(namespace, self.name),
-            None => ObjectName::cluster_scoped(self.name),
-        };
-        ObjectRef { resource: self.resource, name }
-    }
-}
-
-fn is_namespaced(resource: Resource) -> bool {
-    match resource {
-        Resource::Services | Resource::EndpointSlices => true,
-        Resource::Nodes | Resource::ServiceCidrs => false,
-    }
-}
-
 const KINDS: &str = "Service, EndpointSlice, Node, ServiceCIDR or List";
 
 /// A kind by its name, and the API versions in which it is read.
 fn known_kind(kind: &str) -> Option<(Kind, &'static [&'static str])> {
-    let resource = match kind.strip_suffix("List").unwrap_or(kind) {
-        "" => return Some((Kind::List, &["v1"])),
-        "Service" => Resource::Services,
-        "EndpointSlice" => Resource::EndpointSlices,
-        "Node" => Resource::Nodes,
-        "ServiceCIDR" => Resource::ServiceCidrs,
-        _ => return None,
-    };
+    if kind == "List" {
+        return Some((Kind::List, &["v1"]));
+    }
+    let item = kind.strip_suffix("List");
+    let mut resources = Resource::ALL.into_iter();
+    let resource = resources.find(|resource| resource.kind() == item.unwrap_or(kind))?;
     let versions: &[&str] = match resource {
         Resource::Services | Resource::Nodes => &["v1"],
         Resource::EndpointSlices => &["discovery.k8s.io/v1"],
         Resource::ServiceCidrs => &["networking.k8s.io/v1", "networking.k8s.io/v1beta1"],
     };
-    let list = kind.ends_with("List");
-    Some((if list { Kind::ListOf(resource) } else { Kind::Object(resource) }, versions))
+    Some((item.map_or(Kind::Object(resource), |_| Kind::ListOf(resource)), versions))
 }
 
 fn text_at<'a>(value: &'a Value, key: &str) -> Option<&'a str> {

@@ -66,7 +66,7 @@ impl ManifestReader {
     /// If there is nothing at the path or it cannot be listed. Nothing changes then.
     pub fn load(&mut self, path: &Path) -> Result<Update, FilesError> {
         let scan = folder::scan(path)?;
-        self.forget_others(|file| scan.files.contains_key(file));
+        self.files.retain(|file, _| scan.files.contains_key(file));
         for (file, stamp) in &scan.files {
             if stamp.is_some() && self.files.get(file).is_some_and(|known| known.stamp == *stamp) {
                 continue;
@@ -96,12 +96,8 @@ impl ManifestReader {
             self.begin_file(&file, bytes);
             named.insert(file);
         }
-        self.forget_others(|file| named.contains(file));
+        self.files.retain(|file, _| named.contains(file));
         self.settle()
-    }
-
-    fn forget_others(&mut self, is_there: impl Fn(&PathBuf) -> bool) {
-        self.files.retain(|file, _| is_there(file));
     }
 
     /// Takes the bytes of one file, or why there are none.

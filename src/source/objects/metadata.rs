@@ -32,7 +32,7 @@ pub fn object_name(metadata: &ObjectMeta) -> ObjectName {
 }
 
 /// The model's name of an object of a namespace, or of none if that is empty.
-pub(super) fn full_name(namespace: &str, name: &str) -> ObjectName {
+pub(in crate::source) fn full_name(namespace: &str, name: &str) -> ObjectName {
     match namespace {
         "" => ObjectName::cluster_scoped(name),
         namespace => ObjectName::namespaced(namespace, name),

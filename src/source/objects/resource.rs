@@ -32,9 +32,9 @@ pub(in crate::source) trait Followed:
         object_name(self.metadata())
     }
 
-    /// Moves it to a namespace or to none, whatever it said itself.
-    fn set_namespace(&mut self, namespace: Option<&str>) {
-        self.metadata_mut().namespace = namespace.map(str::to_owned);
+    /// Moves it to a namespace, or to none if that is empty, whatever it said itself.
+    fn set_namespace(&mut self, namespace: &str) {
+        self.metadata_mut().namespace = Some(namespace.to_owned());
     }
 
     /// The object of that name.
@@ -122,7 +122,7 @@ followed!(
     fn object_name(&self) -> ObjectName {
         self.name()
     },
-    fn set_namespace(&mut self, namespace: Option<&str>) {
-        self.move_to(namespace.unwrap_or_default());
+    fn set_namespace(&mut self, namespace: &str) {
+        self.move_to(namespace);
     }
 );
