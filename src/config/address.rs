@@ -1,6 +1,6 @@
 //! Addresses to listen on.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// The port of `/healthz` and `/livez` unless another is given.
 pub const HEALTHZ_PORT: u16 = 10256;
@@ -15,14 +15,6 @@ pub const DEFAULT_HEALTHZ: SocketAddr =
 /// Where `/metrics` is served unless told otherwise: inside this machine.
 pub const DEFAULT_METRICS: SocketAddr =
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), METRICS_PORT);
-
-/// [`DEFAULT_HEALTHZ`] of a node whose `bindAddress` is an IPv6 one.
-pub const DEFAULT_HEALTHZ_V6: SocketAddr =
-    SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), HEALTHZ_PORT);
-
-/// [`DEFAULT_METRICS`] of a node whose `bindAddress` is an IPv6 one.
-pub const DEFAULT_METRICS_V6: SocketAddr =
-    SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), METRICS_PORT);
 
 /// A text is not an address to listen on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

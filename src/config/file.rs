@@ -3,7 +3,7 @@
 //! Every field of the API is accepted and its type checked. One that says something and has no
 //! effect here is named in [`Notes`], and so is one that the API does not have.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,8 +14,7 @@ use crate::yaml::{self, Document};
 use super::fields::{self, Type};
 use super::local::DetectLocalMode;
 use super::{
-    ConfigError, FeatureGates, InterfaceName, LocalDetection, NodePortAddresses, Routing, address,
-    duration,
+    ConfigError, InterfaceName, LocalDetection, NodePortAddresses, Routing, address, duration,
 };
 
 /// What the file says that has no effect.
@@ -99,9 +98,9 @@ impl<'a> Reader<'a> {
             hostname_override: self.hostname_override()?,
             routing: Routing {
                 local_detection: self.local_detection(&mut notes)?,
-                masquerade_all: self.flag("nftables.masqueradeAll"),
+                masquerade_all: self.flag("nftables.masqueradeAll", false),
                 masquerade_bit: self.masquerade_bit()?,
-                external_ips: self.external_ips(),
+                external_ips: self.flag("featureGates.AllowServiceExternalIPs", true),
                 node_port_addresses: self.node_port_addresses()?,
             },
             min_sync_period: self
@@ -201,11 +200,11 @@ impl<'a> Reader<'a> {
         let bind_address = self.parsed("bindAddress", |text| {
             text.parse::<IpAddr>().map_err(|_| format!("is {text:?}; expected an IP address"))
         })?;
-        let (healthz, metrics) = if bind_address.is_some_and(|address| address.is_ipv6()) {
-            (address::DEFAULT_HEALTHZ_V6, address::DEFAULT_METRICS_V6)
-        } else {
-            (address::DEFAULT_HEALTHZ, address::DEFAULT_METRICS)
-        };
+        let (mut healthz, mut metrics) = (address::DEFAULT_HEALTHZ, address::DEFAULT_METRICS);
+        if bind_address.is_some_and(|address| address.is_ipv6()) {
+            healthz.set_ip(Ipv6Addr::UNSPECIFIED.into());
+            metrics.set_ip(Ipv6Addr::LOCALHOST.into());
+        }
         let read = |field, default: SocketAddr| {
             let address = self.parsed(field, |text| address::parse(text, default.port()))?;
             Ok(address.unwrap_or(default))
@@ -250,13 +249,8 @@ impl<'a> Reader<'a> {
         self.value(path).and_then(Value::as_str).filter(|text| !text.is_empty())
     }
 
-    fn external_ips(&self) -> bool {
-        let gate = self.value("featureGates.AllowServiceExternalIPs").and_then(Value::as_bool);
-        gate.unwrap_or(FeatureGates::default().external_ips)
-    }
-
-    fn flag(&self, path: &str) -> bool {
-        self.value(path).and_then(Value::as_bool).unwrap_or_default()
+    fn flag(&self, path: &str, default: bool) -> bool {
+        self.value(path).and_then(Value::as_bool).unwrap_or(default)
     }
 
     fn parsed<T, E: std::fmt::Display>(

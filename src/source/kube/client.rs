@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use kube::Client;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
-use kube::{Client, Error};
 
 use super::SourceError;
 use super::error::causes;
@@ -28,40 +28,32 @@ pub enum ApiServer {
 /// [`SourceError::KubeconfigMissing`], [`SourceError::KubeconfigInvalid`],
 /// [`SourceError::NotInCluster`]. Must be called in a tokio runtime.
 pub async fn load_client(server: &ApiServer) -> Result<Client, SourceError> {
+    let unusable = |error: &dyn std::error::Error| {
+        let message = causes(error);
+        match server.clone() {
+            ApiServer::Kubeconfig(path) => SourceError::KubeconfigInvalid { path, message },
+            ApiServer::InCluster => SourceError::NotInCluster { message },
+        }
+    };
     let mut config = match server {
-        ApiServer::Kubeconfig(path) => from_kubeconfig(path).await?,
-        ApiServer::InCluster => Config::incluster()
-            .map_err(|error| SourceError::NotInCluster { message: causes(&error) })?,
+        ApiServer::Kubeconfig(path) => {
+            from_kubeconfig(path).await.map_err(|error| match error {
+                // The kubeconfig itself, and not a file that it names.
+                KubeconfigError::ReadConfig(cause, _) if cause.kind() == ErrorKind::NotFound => {
+                    SourceError::KubeconfigMissing { path: path.clone() }
+                }
+                error => unusable(&error),
+            })?
+        }
+        ApiServer::InCluster => Config::incluster().map_err(|error| unusable(&error))?,
     };
     config.connect_timeout = Some(CONNECT);
     // Our own backoff retries, and reports.
     config.default_retry = false;
-    Client::try_from(config).map_err(|error| unusable(server, &error))
+    Client::try_from(config).map_err(|error| unusable(&error))
 }
 
-async fn from_kubeconfig(path: &Path) -> Result<Config, SourceError> {
-    let invalid = |error: KubeconfigError| {
-        let path = path.to_owned();
-        if is_missing(&error) {
-            return SourceError::KubeconfigMissing { path };
-        }
-        SourceError::KubeconfigInvalid { path, message: causes(&error) }
-    };
-    let kubeconfig = Kubeconfig::read_from(path).map_err(invalid)?;
-    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(invalid)
-}
-
-/// Whether the kubeconfig itself is what does not exist, and not a file that it names.
-fn is_missing(error: &KubeconfigError) -> bool {
-    matches!(error, KubeconfigError::ReadConfig(cause, _) if cause.kind() == ErrorKind::NotFound)
-}
-
-fn unusable(server: &ApiServer, error: &Error) -> SourceError {
-    let message = causes(error);
-    match server {
-        ApiServer::Kubeconfig(path) => {
-            SourceError::KubeconfigInvalid { path: path.clone(), message }
-        }
-        ApiServer::InCluster => SourceError::NotInCluster { message },
-    }
+async fn from_kubeconfig(path: &Path) -> Result<Config, KubeconfigError> {
+    let kubeconfig = Kubeconfig::read_from(path)?;
+    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await
 }

@@ -235,18 +235,14 @@ impl<E: Into<Endpoints>> From<SliceFields<'_, E>> for EndpointSlice {
             },
             address_type: add(Some(&address_type)),
             endpoints,
-            ports: ports.iter().map(|port| EndpointPort::new(&port.0, &mut texts)).collect(),
+            ports: (ports.iter())
+                .map(|Object(port)| EndpointPort {
+                    name: add(Some(&port.name)),
+                    protocol: port.protocol.as_deref().map(|protocol| add(Some(protocol))),
+                    port: port.port,
+                })
+                .collect(),
             texts,
-        }
-    }
-}
-
-impl EndpointPort {
-    fn new(fields: &PortFields<'_>, texts: &mut Texts) -> Self {
-        Self {
-            name: texts.add(&fields.name),
-            protocol: fields.protocol.as_ref().map(|protocol| texts.add(protocol)),
-            port: fields.port,
         }
     }
 }
