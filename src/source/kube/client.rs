@@ -32,19 +32,19 @@ pub async fn load_client(server: &ApiServer) -> Result<Client, SourceError> {
         let message = causes(error);
         match server.clone() {
             ApiServer::Kubeconfig(path) => SourceError::KubeconfigInvalid { path, message },
-            ApiServer::InCluster => SourceError::NotInCluster { message },
+            ApiServer::InCluster => SourceError::NotInCluster(message),
         }
     };
     let mut config = match server {
-        ApiServer::Kubeconfig(path) => {
-            from_kubeconfig(path).await.map_err(|error| match error {
-                // The kubeconfig itself, and not a file that it names.
-                KubeconfigError::ReadConfig(cause, _) if cause.kind() == ErrorKind::NotFound => {
-                    SourceError::KubeconfigMissing { path: path.clone() }
-                }
-                error => unusable(&error),
-            })?
-        }
+        ApiServer::Kubeconfig(path) => from_kubeconfig(path).await.map_err(|error| {
+            // The kubeconfig itself, and not a file that it names.
+            if let KubeconfigError::ReadConfig(cause, _) = &error
+                && cause.kind() == ErrorKind::NotFound
+            {
+                return SourceError::KubeconfigMissing(path.clone());
+            }
+            unusable(&error)
+        })?,
         ApiServer::InCluster => Config::incluster().map_err(|error| unusable(&error))?,
     };
     config.connect_timeout = Some(CONNECT);

@@ -8,12 +8,9 @@ use kube::runtime::watcher;
 /// Why the API server cannot be used now. None of these is final: the source tries again.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The kubeconfig file does not exist.
-    #[error("kubeconfig {} does not exist: check --kubeconfig", path.display())]
-    KubeconfigMissing {
-        /// The file.
-        path: PathBuf,
-    },
+    /// The kubeconfig file of this path does not exist.
+    #[error("kubeconfig {} does not exist: check --kubeconfig", .0.display())]
+    KubeconfigMissing(PathBuf),
     /// The kubeconfig file, or a file that it names, cannot be read or used.
     #[error("kubeconfig {} cannot be used: {message}", path.display())]
     KubeconfigInvalid {
@@ -22,34 +19,20 @@ pub enum SourceError {
         /// What is wrong with it.
         message: String,
     },
-    /// No kubeconfig was given and there is no service account.
-    #[error("no API server: give --kubeconfig, or run in a pod with a service account ({message})")]
-    NotInCluster {
-        /// What is missing.
-        message: String,
-    },
-    /// No connection, or it broke: DNS, TCP, TLS.
-    #[error("the API server cannot be reached: {message}")]
-    Unreachable {
-        /// The causes, outermost first.
-        message: String,
-    },
-    /// 401, or the credentials could not even be read.
+    /// No kubeconfig was given and there is no service account; what is missing of it.
+    #[error("no API server: give --kubeconfig, or run in a pod with a service account ({0})")]
+    NotInCluster(String),
+    /// No connection, or it broke (DNS, TCP, TLS); the causes, outermost first.
+    #[error("the API server cannot be reached: {0}")]
+    Unreachable(String),
+    /// 401 in the server's words, or the credentials could not even be read.
     #[error(
-        "the API server does not accept the credentials (401): check token and certificate ({message})"
+        "the API server does not accept the credentials (401): check token and certificate ({0})"
     )]
-    Unauthorized {
-        /// The server's words.
-        message: String,
-    },
-    /// 403.
-    #[error(
-        "the API server forbids it (403): bind the cluster role system:node-proxier ({message})"
-    )]
-    Forbidden {
-        /// The server's words, which name user, verb and resource.
-        message: String,
-    },
+    Unauthorized(String),
+    /// 403 in the server's words, which name user, verb and resource.
+    #[error("the API server forbids it (403): bind the cluster role system:node-proxier ({0})")]
+    Forbidden(String),
     /// Another refusal.
     #[error("the API server refused with code {code}: {message}")]
     Refused {
@@ -58,21 +41,15 @@ pub enum SourceError {
         /// The server's words.
         message: String,
     },
-    /// An answer that is not what the API promises.
-    #[error("the API server's answer cannot be understood: {message}")]
-    Malformed {
-        /// What was expected.
-        message: String,
-    },
+    /// An answer that is not what the API promises; what was expected.
+    #[error("the API server's answer cannot be understood: {0}")]
+    Malformed(String),
     /// The server ended streams before they said anything.
     #[error("the API server ended the list before it was complete")]
     Incomplete,
-    /// The server accepted the request for a list and then was silent.
-    #[error("the API server did not complete the list and said nothing for {seconds} s")]
-    Stalled {
-        /// How long it was waited for.
-        seconds: u64,
-    },
+    /// The server accepted the request for a list and then was silent for so many seconds.
+    #[error("the API server did not complete the list and said nothing for {0} s")]
+    Stalled(u64),
 }
 
 impl From<&watcher::Error> for SourceError {
@@ -83,7 +60,7 @@ impl From<&watcher::Error> for SourceError {
         match error {
             InitialListFailed(cause) | WatchStartFailed(cause) | WatchFailed(cause) => cause.into(),
             WatchError(status) => status.as_ref().into(),
-            NoResourceVersion => Self::Malformed { message: "no metadata.resourceVersion".into() },
+            NoResourceVersion => Self::Malformed("no metadata.resourceVersion".into()),
         }
     }
 }
@@ -95,12 +72,12 @@ impl From<&kube::Error> for SourceError {
         }
         let message = causes(error);
         if matches!(error, kube::Error::Auth(_)) {
-            return Self::Unauthorized { message };
+            return Self::Unauthorized(message);
         }
         if matches!(error, kube::Error::SerdeError(_) | kube::Error::FromUtf8(_)) {
-            return Self::Malformed { message };
+            return Self::Malformed(message);
         }
-        Self::Unreachable { message }
+        Self::Unreachable(message)
     }
 }
 
@@ -108,10 +85,10 @@ impl From<&Status> for SourceError {
     fn from(status: &Status) -> Self {
         let message = one_line(&status.message);
         match status.code {
-            401 => Self::Unauthorized { message },
-            403 => Self::Forbidden { message },
+            401 => Self::Unauthorized(message),
+            403 => Self::Forbidden(message),
             // kube takes any JSON object that is not a watch event for a Status without fields.
-            0 => Self::Malformed { message: "not a watch event of this resource".into() },
+            0 => Self::Malformed("not a watch event of this resource".into()),
             code => Self::Refused { code, message },
         }
     }

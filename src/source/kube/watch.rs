@@ -353,7 +353,7 @@ impl From<&Failure> for SourceError {
         match failure {
             Failure::Watcher(error) => error.into(),
             Failure::Incomplete => Self::Incomplete,
-            Failure::Stalled => Self::Stalled { seconds: STALLED.as_secs() },
+            Failure::Stalled => Self::Stalled(STALLED.as_secs()),
         }
     }
 }

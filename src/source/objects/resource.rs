@@ -68,7 +68,8 @@ pub(in crate::source) use resource_of;
 
 /// Implements [`Followed`] and what it needs, which differ only in words.
 macro_rules! followed {
-    ($type:ident, $api:ty, $resource:ident, $event:ident, $convert:expr, $($special:tt)*) => {
+    ($type:ident, $api:ty, $resource:ident, $event:ident, $convert:ident($($by:tt)?) =>
+     $($special:tt)*) => {
         impl k8s_openapi::Resource for $type {
             resource_of!($api);
         }
@@ -89,7 +90,7 @@ macro_rules! followed {
             const RESOURCE: Resource = Resource::$resource;
 
             fn convert(self, converter: &mut Converter) -> (Event, Vec<Problem>) {
-                let (change, problems) = $convert(converter, self);
+                let (change, problems) = converter.$convert($($by)? self);
                 (Event::$event(change), problems)
             }
 
@@ -98,31 +99,24 @@ macro_rules! followed {
     };
 }
 
-followed!(Service, api::core::v1::Service, Services, Service, |converter: &mut Converter, it| {
-    converter.service(&it)
-},);
-followed!(Node, api::core::v1::Node, Nodes, Node, |converter: &mut Converter, it| converter
-    .node(&it),);
-followed!(
-    ServiceCidr,
-    api::networking::v1::ServiceCIDR,
-    ServiceCidrs,
-    ServiceCidr,
-    |converter: &mut Converter, it| converter.service_cidr(&it),
-);
-followed!(
-    EndpointSlice,
-    api::discovery::v1::EndpointSlice,
-    EndpointSlices,
-    EndpointSlice,
-    Converter::endpoint_slice,
+followed! { Service, api::core::v1::Service, Services, Service, service(&) => }
+followed! { Node, api::core::v1::Node, Nodes, Node, node(&) => }
+followed! {
+    ServiceCidr, api::networking::v1::ServiceCIDR, ServiceCidrs, ServiceCidr, service_cidr(&) =>
+}
+followed! {
+    EndpointSlice, api::discovery::v1::EndpointSlice, EndpointSlices, EndpointSlice,
+    endpoint_slice() =>
+
     fn deserialize_carefully<'de, D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         Self::deserialize_with_path(input)
-    },
+    }
+
     fn object_name(&self) -> ObjectName {
         self.name()
-    },
+    }
+
     fn set_namespace(&mut self, namespace: &str) {
         self.move_to(namespace);
     }
-);
+}
