@@ -12,7 +12,7 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{AsyncSocket, AsyncSocketExt, SocketAddr, TokioSocket};
 use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
-use nix::sys::socket::{SockaddrLike, SockaddrStorage};
+use nix::sys::socket::SockaddrStorage;
 use tokio::sync::watch;
 
 /// Addresses of all interfaces in this network namespace, in no order.
@@ -96,7 +96,6 @@ impl Changes {
 fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
     let v4 = address.as_sockaddr_in().map(|address| address.ip().into());
     v4.or_else(|| address.as_sockaddr_in6().map(|address| address.ip().into()))
-        .filter(|_| address.family().is_some())
 }
 
 /// `RTMGRP_IPV4_IFADDR` and `RTMGRP_IPV6_IFADDR` of <linux/rtnetlink.h>.
