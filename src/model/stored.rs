@@ -163,7 +163,10 @@ impl StoredSlice {
                 IpAddr::V4(address) => Some(stored(address, endpoint, &mut zones)),
                 IpAddr::V6(_) => None,
             });
-            Endpoints::V4(hints, exact(v4, slice.endpoints.len()))
+            // No room to spare.
+            let mut list = Vec::with_capacity(slice.endpoints.len());
+            list.extend(v4);
+            Endpoints::V4(hints, list.into())
         } else {
             let all = each.map(|endpoint| stored(endpoint.address, endpoint, &mut zones));
             Endpoints::Others(hints, all.collect())
@@ -249,13 +252,6 @@ fn find<A: Copy + PartialEq>(
     let is_there = list.iter().fold(false, |found, it| found | (it.address == address));
     let list = if is_there { list } else { &[] };
     list.iter().filter(move |endpoint| endpoint.address == address)
-}
-
-/// Collects into a list that has no room to spare.
-fn exact<T>(items: impl Iterator<Item = T>, length: usize) -> Box<[T]> {
-    let mut list = Vec::with_capacity(length);
-    list.extend(items);
-    list.into()
 }
 
 fn stored<A>(address: A, endpoint: &Endpoint, zones: &mut Vec<Arc<Zones>>) -> StoredEndpoint<A> {
