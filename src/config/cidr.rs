@@ -1,6 +1,5 @@
 //! Address ranges as settings: the cluster's pod ranges, and the addresses that serve NodePorts.
 
-use std::fmt;
 use std::str::FromStr;
 
 use ipnet::IpNet;
@@ -88,20 +87,6 @@ impl NodePortAddresses {
             }
             _ => {
                 entries.iter().map(|entry| parse(entry)).collect::<Result<_, _>>().map(Self::Cidrs)
-            }
-        }
-    }
-}
-
-impl fmt::Display for NodePortAddresses {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Primary => f.write_str(PRIMARY),
-            Self::Cidrs(cidrs) => {
-                for (i, range) in cidrs.iter().enumerate() {
-                    write!(f, "{}{range}", if i == 0 { "" } else { "," })?;
-                }
-                Ok(())
             }
         }
     }

@@ -19,7 +19,7 @@ use super::{
 };
 
 /// The flags of `deltaproxy run`.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct RunFlags {
     /// Follow a file or folder of manifests instead of an API server
     #[arg(long, value_name = "PATH", conflicts_with = "kubeconfig")]
@@ -129,12 +129,6 @@ pub struct LogFlags {
     /// How it is logged
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub log_format: LogFormat,
-}
-
-impl Default for LogFlags {
-    fn default() -> Self {
-        Self { log_level: LevelFilter::INFO, log_format: LogFormat::Text }
-    }
 }
 
 /// How log lines look.

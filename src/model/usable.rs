@@ -59,11 +59,6 @@ pub type TargetList = SmallVec<[Target; FEW]>;
 const FEW: usize = 8;
 
 impl UsableEndpoints {
-    /// Whether there is no endpoint at all.
-    pub fn is_empty(&self) -> bool {
-        self.cluster.is_empty() && self.local.is_empty()
-    }
-
     /// Selects from `slices` what serves `port`; `zone` is this node's.
     pub(super) fn select(
         slices: &[StoredSlice],
@@ -286,7 +281,7 @@ mod tests {
         ] {
             let port = service_port(name, protocol);
             let usable = UsableEndpoints::select(&slices, &port, family, None);
-            assert!(usable.is_empty(), "{name} {protocol} {family}");
+            assert_eq!(usable, UsableEndpoints::default(), "{name} {protocol} {family}");
         }
     }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// How long a change may wait before the daemon counts as unhealthy: twice the 30 s that
 /// kube-proxy has for its sync period.
-pub const HEALTH_TIMEOUT: Duration = Duration::from_secs(60);
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What was last heard of syncs and of the node.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(super) struct Health {
     waiting_since: Option<Instant>,
     /// When everything was in the kernel last.
     synced_at: Option<Instant>,
-    node_eligible: bool,
+    pub(super) node_eligible: bool,
 }
 
 /// The answer to a probe.
@@ -43,10 +43,6 @@ impl Health {
     pub(super) fn synced(&mut self, now: Instant) {
         self.waiting_since = None;
         self.synced_at = Some(now);
-    }
-
-    pub(super) fn node_eligible(&mut self, eligible: bool) {
-        self.node_eligible = eligible;
     }
 
     pub(super) fn verdict(&self, now: Instant) -> Verdict {
@@ -107,9 +103,9 @@ mod tests {
         let mut health = Health::default();
         let now = Instant::now();
         assert!(!health.verdict(now).node_eligible);
-        health.node_eligible(true);
+        health.node_eligible = true;
         assert!(health.verdict(now).node_eligible);
-        health.node_eligible(false);
+        health.node_eligible = false;
         assert!(!health.verdict(now).node_eligible);
     }
 }

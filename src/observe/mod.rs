@@ -14,7 +14,6 @@ use std::time::{Duration, Instant, SystemTime};
 use health::Health;
 use metrics::Metrics;
 
-pub use health::HEALTH_TIMEOUT;
 pub use metrics::Change;
 pub use respond::Site;
 pub use server::{bind, serve, serve_at};
@@ -63,7 +62,7 @@ impl Observe {
     /// Whether load balancers should send traffic to this node: its Node object is not being
     /// deleted and has no taint of the cluster autoscaler. False until told.
     pub fn node_eligible(&self, eligible: bool) {
-        self.health().node_eligible(eligible);
+        self.health().node_eligible = eligible;
     }
 
     fn health(&self) -> MutexGuard<'_, Health> {

@@ -11,7 +11,6 @@ mod manifest;
 mod problem;
 mod reader;
 
-pub use folder::{MAX_FILE, MAX_FILES};
 pub use follow::follow;
 pub use problem::{FileProblem, FilesError};
 pub use reader::{ManifestReader, Update, read};

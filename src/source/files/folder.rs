@@ -10,10 +10,10 @@ use std::time::{Duration, SystemTime};
 use super::FilesError;
 
 /// The largest manifest file that is read, in bytes: what the parser accepts.
-pub const MAX_FILE: usize = crate::yaml::MAX_TEXT;
+pub(super) const MAX_FILE: usize = crate::yaml::MAX_TEXT;
 
 /// The largest number of manifest files in a folder: one for each object of a large cluster.
-pub const MAX_FILES: usize = 200_000;
+pub(super) const MAX_FILES: usize = 200_000;
 
 /// The files of a path, and the folders in which a change may change them.
 #[derive(Debug, Default)]
