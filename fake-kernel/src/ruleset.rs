@@ -32,11 +32,11 @@ pub(super) struct Ruleset {
     pub tables: BTreeMap<TableRef, InstalledTable>,
 }
 
-/// A table and what is in it.
+/// A table and what is in it. A copy shares what does not change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InstalledTable {
     pub table: Table,
-    pub chains: BTreeMap<Name, InstalledChain>,
+    pub chains: Arc<BTreeMap<Name, InstalledChain>>,
     pub sets: BTreeMap<Name, InstalledSet>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct InstalledChain {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InstalledSet {
     pub set: Arc<Set>,
-    pub elements: BTreeMap<Key, Element>,
+    pub elements: Arc<BTreeMap<Key, Element>>,
 }
 
 /// What identifies an element: its key and the end of its range.
@@ -75,7 +75,7 @@ impl Ruleset {
             Operation::AddSet(table, set) => Ok(self.table(table)?.add_set(set)?),
             Operation::DeleteSet(table, name) => Ok(self.table(table)?.delete_set(name)?),
             Operation::FlushSet(table, name) => {
-                self.table(table)?.set(name)?.elements.clear();
+                self.table(table)?.set(name)?.elements = Arc::default();
                 Ok(())
             }
             Operation::AddElements(table, set, elements) => {
@@ -97,7 +97,7 @@ impl Ruleset {
             }
             Some(_) => Ok(()),
             None => {
-                let (chains, sets) = (BTreeMap::new(), BTreeMap::new());
+                let (chains, sets) = (Arc::default(), BTreeMap::new());
                 let installed = InstalledTable { table: table.clone(), chains, sets };
                 self.tables.insert(table.reference(), installed);
                 Ok(())
@@ -130,7 +130,7 @@ fn each(
 
 impl InstalledTable {
     fn chain(&mut self, name: &Name) -> Result<&mut InstalledChain, Errno> {
-        self.chains.get_mut(name).ok_or(Errno::ENOENT)
+        Arc::make_mut(&mut self.chains).get_mut(name).ok_or(Errno::ENOENT)
     }
 
     fn set(&mut self, name: &Name) -> Result<&mut InstalledSet, Errno> {
@@ -145,7 +145,7 @@ impl InstalledTable {
             Some(_) => Ok(()),
             None => {
                 let installed = InstalledChain { chain: chain.clone(), rules: Vec::new() };
-                self.chains.insert(chain.name.clone(), installed);
+                Arc::make_mut(&mut self.chains).insert(chain.name.clone(), installed);
                 Ok(())
             }
         }
@@ -153,18 +153,22 @@ impl InstalledTable {
 
     /// The kernel deletes the rules of the chain with it, but not what jumps to it.
     fn delete_chain(&mut self, name: &Name) -> Result<(), Errno> {
-        self.chain(name)?;
+        if !self.chains.contains_key(name) {
+            return Err(Errno::ENOENT);
+        }
         let in_rule = self.statements().any(|statement| target(statement) == Some(name));
         let in_map = self.elements().any(|element| element_target(element) == Some(name));
         if in_rule || in_map {
             return Err(Errno::EBUSY);
         }
-        self.chains.remove(name);
+        Arc::make_mut(&mut self.chains).remove(name);
         Ok(())
     }
 
     fn add_rule(&mut self, rule: &Rule) -> Result<(), Errno> {
-        self.chain(&rule.chain)?;
+        if !self.chains.contains_key(&rule.chain) {
+            return Err(Errno::ENOENT);
+        }
         for statement in &rule.statements {
             target(statement).map_or(Ok(()), |chain| self.check_target(chain))?;
             used_set(statement).map_or(Ok(()), |set| self.set(set).map(drop))?;
@@ -187,7 +191,7 @@ impl InstalledTable {
             Some(installed) if is_same(&installed.set) => Ok(()),
             Some(_) => Err(Errno::EEXIST),
             None => {
-                let installed = InstalledSet { set: set.clone(), elements: BTreeMap::new() };
+                let installed = InstalledSet { set: set.clone(), elements: Arc::default() };
                 self.sets.insert(set.name.clone(), installed);
                 Ok(())
             }
@@ -213,7 +217,7 @@ impl InstalledTable {
         let installed = self.set(set)?;
         installed.check_key(&element.key)?;
         let key = (element.key, element.key_end);
-        installed.elements.remove(&key).map(drop).ok_or(Errno::ENOENT)
+        Arc::make_mut(&mut installed.elements).remove(&key).map(drop).ok_or(Errno::ENOENT)
     }
 
     fn statements(&self) -> impl Iterator<Item = &Statement> {
@@ -254,7 +258,7 @@ impl InstalledSet {
     /// (Linux 6.12 and later).
     fn add(&mut self, element: &Element) -> Result<(), Errno> {
         let key = (element.key, element.key_end);
-        match self.elements.get_mut(&key) {
+        match Arc::make_mut(&mut self.elements).get_mut(&key) {
             Some(installed) if installed.data == element.data => {
                 installed.timeout = element.timeout;
                 return Ok(());
@@ -266,7 +270,7 @@ impl InstalledSet {
         if most.is_some_and(|most| self.elements.len() >= most) {
             return Err(Errno::ENFILE);
         }
-        self.elements.insert(key, element.clone());
+        Arc::make_mut(&mut self.elements).insert(key, element.clone());
         Ok(())
     }
 }

@@ -80,23 +80,29 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Reads it; `None` if there is none.
+    /// Reads it with its rules; `None` if there is none.
     pub(crate) fn read(kernel: &mut impl Kernel, family: Family) -> Option<Self> {
-        let reference = ruleset::table(family);
-        let contents = kernel.read_table(&reference).expect("it can be read")?;
-        let timeouts = timeouts_of(contents.rules.iter());
-        let mut table = Self { timeouts, ..Self::default() };
-        let sets = contents.sets.iter().filter_map(|set| SetId::by_name(&set.name));
-        for set in sets.filter(|set| *set != SetId::AffinityClients) {
+        let rules = kernel.read_table(&ruleset::table(family)).expect("it can be read")?.rules;
+        let table = Self::read_elements(kernel, family);
+        Some(Self { timeouts: timeouts_of(rules.iter()), ..table })
+    }
+
+    /// Reads its elements; if there is no table, there are none.
+    pub(crate) fn read_elements(kernel: &mut impl Kernel, family: Family) -> Self {
+        let mut table = Self::default();
+        for set in SetId::ALL.into_iter().filter(|set| *set != SetId::AffinityClients) {
             let mut each = |read: ElementRead<'_>| {
                 if let ElementRead::Element(view) = read {
                     let element = TableElement::read(family, set, &view);
                     table.add(&element.expect("an element of ours"));
                 }
             };
-            kernel.read_elements(&reference, set.name(), &mut each).expect("it can be read");
+            match kernel.read_elements(&ruleset::table(family), set.name(), &mut each) {
+                Err(error) if error.is_missing() => {}
+                read => read.expect("it can be read"),
+            }
         }
-        Some(table)
+        table
     }
 
     fn add(&mut self, element: &TableElement<'_>) {

@@ -123,7 +123,7 @@ impl Oracle {
 }
 
 fn read(kernel: &mut impl Kernel) -> Vec<Table> {
-    [Family::Ip, Family::Ip6].into_iter().filter_map(|it| Table::read(kernel, it)).collect()
+    [Family::Ip, Family::Ip6].map(|family| Table::read_elements(kernel, family)).into()
 }
 
 /// Why a frontend that should work does not.
