@@ -83,15 +83,10 @@ impl Piece {
         self.is_empty() || self.bytes() + elements * ELEMENT_BYTES <= self.room.limit
     }
 
-    /// Adds an element, without comment.
+    /// Adds an element.
     pub fn add(&mut self, family: Family, element: &TableElement<'_>) {
-        self.add_element(family, element.set(), element.to_element());
-    }
-
-    /// Adds an element of a set.
-    pub fn add_element(&mut self, family: Family, set: SetId, element: Element) {
         self.elements += 1;
-        self.changes(family, set).added.push(element);
+        self.changes(family, element.set()).added.push(element.to_element());
     }
 
     /// Deletes an element, which may have been added to this piece.

@@ -1,7 +1,5 @@
 //! The comment of a frontend: `namespace/name:port`, without `:port` for unnamed ports.
 
-use std::sync::Arc;
-
 use ahash::RandomState;
 use smallvec::SmallVec;
 
@@ -27,8 +25,9 @@ impl Label {
     }
 
     /// The text, to be sent with elements.
-    pub fn to_text(&self) -> Arc<str> {
-        String::from_utf8_lossy(&self.0).into()
+    pub fn as_str(&self) -> &str {
+        // It was cut between characters.
+        std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
     /// A number that tells labels of this process apart. What is installed is compared by it, since
@@ -58,10 +57,9 @@ mod tests {
 
     #[test]
     fn a_label_names_service_and_port_and_has_128_bytes_at_most() {
-        assert_eq!(&*label("web", "http").to_text(), "default/web:http");
-        assert_eq!(&*label("web", "").to_text(), "default/web");
-        let long = label(&"ä".repeat(90), "http").to_text();
-        assert_eq!(long.len(), 128);
+        assert_eq!(label("web", "http").as_str(), "default/web:http");
+        assert_eq!(label("web", "").as_str(), "default/web");
+        assert_eq!(label(&"ä".repeat(90), "http").as_str().len(), 128);
         assert_eq!(label("web", "http").digest(), Label::digest_of(b"default/web:http"));
         assert_ne!(label("web", "http").digest(), label("web", "https").digest());
     }

@@ -144,13 +144,11 @@ impl Frontends {
         piece: &mut Piece,
     ) {
         let Some(state) = self.states.get_mut(&frontend) else { return };
-        let mut update =
-            Update { frontend, epoch: 0, piece, consequences: Consequences::default() };
         let (old, new) = (state.route, state.route.map(&resized));
         if old != new {
-            let element = |route| TableElement::Route(frontend, route, None);
-            let labelled = |element: TableElement<'_>| element.to_labelled(&label.to_text());
-            update.replace(old.map(element), new.map(element), labelled);
+            let label = Some(label.as_str());
+            let element = |route| TableElement::Route(frontend, route, label);
+            piece.replace(frontend.family(), old.map(element), new.map(element));
             state.route = new;
         }
         let Some(rare) = state.rare.as_deref_mut().filter(|it| it.internal_unused.is_none()) else {
@@ -277,7 +275,7 @@ struct Update<'a> {
 
 impl Update<'_> {
     fn install(&mut self, state: &mut FrontendState, goal: Goal<'_>) {
-        let (frontend, label) = (self.frontend, goal.label);
+        let (frontend, family) = (self.frontend, self.frontend.family());
         let has_ranges = |rare: &Rare| rare.is_guarded || !rare.ranges.is_empty();
         if goal.ranges.is_some() || state.rare.as_deref().is_some_and(has_ranges) {
             let is_new = state.route.is_none() && state.rare().unserved.is_none();
@@ -286,28 +284,22 @@ impl Update<'_> {
                 return;
             }
         }
-        let digest = label.map_or(0, Label::digest);
+        let digest = goal.label.map_or(0, Label::digest);
         let is_relabelled = digest != state.label;
-        let labelled = |element: TableElement<'_>| match label {
-            Some(label) => element.to_labelled(&label.to_text()),
-            None => element.to_element(),
-        };
         if goal.internal.is_some() || state.rare.is_some() {
             self.install_internal(state.rare(), goal.internal);
-            let rare = state.rare();
-            if rare.unserved != goal.unserved || (is_relabelled && goal.unserved.is_some()) {
-                let element = |unserved| TableElement::NoEndpoint(frontend, unserved, None);
-                let (old, new) = (rare.unserved.map(element), goal.unserved.map(element));
-                self.replace(old, new, labelled);
-                rare.unserved = goal.unserved;
-            }
-        } else if let Some(unserved) = goal.unserved {
-            self.replace(None, Some(TableElement::NoEndpoint(frontend, unserved, None)), labelled);
-            state.rare().unserved = Some(unserved);
+        }
+        let unserved = state.rare.as_ref().and_then(|rare| rare.unserved);
+        if unserved != goal.unserved || (is_relabelled && goal.unserved.is_some()) {
+            let label = goal.label.map(Label::as_str);
+            let element = |unserved| TableElement::NoEndpoint(frontend, unserved, label);
+            self.piece.replace(family, unserved.map(element), goal.unserved.map(element));
+            state.rare().unserved = goal.unserved;
         }
         if state.route != goal.route || (is_relabelled && goal.route.is_some()) {
-            let element = |route| TableElement::Route(frontend, route, None);
-            self.replace(state.route.map(element), goal.route.map(element), labelled);
+            let label = goal.label.map(Label::as_str);
+            let element = |route| TableElement::Route(frontend, route, label);
+            self.piece.replace(family, state.route.map(element), goal.route.map(element));
             self.refer([state.route, goal.route]);
             state.route = goal.route;
         }
@@ -422,22 +414,6 @@ impl Update<'_> {
             }
         }
         state.rare.take_if(|rare| **rare == Rare::default());
-    }
-
-    fn replace(
-        &mut self,
-        old: Option<TableElement<'_>>,
-        new: Option<TableElement<'_>>,
-        labelled: impl Fn(TableElement<'_>) -> crate::nft::Element,
-    ) {
-        let family = self.frontend.family();
-        if let Some(old) = old {
-            self.piece.delete(family, &old);
-        }
-        if let Some(new) = new {
-            let set = new.set();
-            self.piece.add_element(family, set, labelled(new));
-        }
     }
 
     fn refer(&mut self, [old, new]: [Option<Route>; 2]) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::number::{EndpointId, ListId, Route, SizeClass};
 use super::sets::SetId;
 use crate::model::{Protocol, Target};
-use crate::nft::{DataView, Element, ElementView, Family, Value};
+use crate::nft::{DataView, Element, ElementData, ElementView, Family, Value};
 
 /// Where packets to a service port arrive: the key of most of our maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -248,31 +248,21 @@ impl TableElement<'_> {
         Element::new(key)
     }
 
-    /// The element as nftables knows it, without its comment.
+    /// The element as nftables knows it.
     pub fn to_element(&self) -> Element {
         let class = |bits| Some(Value::new().class_id(bits));
-        let data = match self {
+        let (data, label) = match *self {
             Self::Endpoint(_, _, _, target) | Self::AffinityEndpoint(_, _, _, target) => {
-                Some(Value::new().ip(target.address).port(target.port.get()))
+                (Some(Value::new().ip(target.address).port(target.port.get())), None)
             }
-            Self::Route(_, route, _) | Self::Internal(_, route) => class(route.bits()),
-            Self::AffinityList(_, route) => class(route.bits()),
-            Self::NoEndpoint(_, unserved, _) => class(unserved.priority()),
-            Self::AffinitySlot(list, _, id) => class(list.endpoint(*id)),
-            Self::Member(_) | Self::Firewall(_) | Self::SourceRange(..) => None,
+            Self::Route(_, route, label) => (class(route.bits()), label),
+            Self::NoEndpoint(_, unserved, label) => (class(unserved.priority()), label),
+            Self::Internal(_, route) | Self::AffinityList(_, route) => (class(route.bits()), None),
+            Self::AffinitySlot(list, _, id) => (class(list.endpoint(id)), None),
+            Self::Member(_) | Self::Firewall(_) | Self::SourceRange(..) => (None, None),
         };
-        let key = self.to_key();
-        match data {
-            Some(data) => Element::with_value(key.key, data),
-            None => key,
-        }
-    }
-
-    /// The element with `namespace/name:port` as its comment, if elements of its set have one.
-    pub fn to_labelled(&self, label: &Arc<str>) -> Element {
-        let is_labelled = matches!(self, Self::Route(..) | Self::NoEndpoint(..));
-        let comment = is_labelled.then(|| Arc::clone(label));
-        Element { comment, ..self.to_element() }
+        let (data, comment) = (data.map(ElementData::Value), label.map(Arc::from));
+        Element { data, comment, ..self.to_key() }
     }
 }
 
@@ -419,7 +409,6 @@ mod tests {
 
     use super::super::number::{Flags, Timeout};
     use super::*;
-    use crate::nft::ElementData;
 
     fn any_target(family: Family) -> impl Strategy<Value = Target> {
         (any::<[u8; 16]>(), 1u16..).prop_map(move |(bytes, port)| {
@@ -472,21 +461,18 @@ mod tests {
             (family, element) in prop_oneof![Just(Family::Ip), Just(Family::Ip6)]
                 .prop_flat_map(|family| (Just(family), any_element(family))),
         ) {
-            let written = element.to_labelled(&"default/web:http".into());
+            let written = element.to_element();
             let bytes = |value: &Value| value.as_bytes().to_vec();
             let (key, end) = (bytes(&written.key), written.key_end.as_ref().map(bytes));
             let data = match &written.data {
                 Some(ElementData::Value(value)) => Some(bytes(value)),
                 Some(ElementData::Verdict(_)) | None => None,
             };
-            // Refusals were made without a label.
-            let is_refusal = matches!(element, TableElement::NoEndpoint(..));
-            let comment = written.comment.as_deref().filter(|_| !is_refusal);
             let view = ElementView {
                 key: &key,
                 key_end: end.as_deref(),
                 data: data.as_deref().map(DataView::Value),
-                comment,
+                comment: written.comment.as_deref(),
                 timeout: None,
                 expires: None,
                 flags: 0,
