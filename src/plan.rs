@@ -26,6 +26,10 @@ pub struct Room {
     pub limit: usize,
 }
 
+/// A piece is full: the rest is to be done with the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
 /// Bytes of an element, comment or second key included, on average at most.
 const ELEMENT_BYTES: usize = 112;
 
@@ -74,13 +78,24 @@ impl Piece {
 
     /// Whether so many elements of a large change may be added: of those that come first one by
     /// one in any case.
-    pub fn admits(&self, elements: usize) -> bool {
-        self.is_empty() || self.bytes() + elements * ELEMENT_BYTES <= self.room.budget
+    ///
+    /// # Errors
+    /// They may not.
+    pub fn admits(&self, elements: usize) -> Result<(), Full> {
+        self.has_room_for(elements, self.room.budget)
     }
 
     /// Whether so many elements that belong to something begun may be added.
-    pub fn fits(&self, elements: usize) -> bool {
-        self.is_empty() || self.bytes() + elements * ELEMENT_BYTES <= self.room.limit
+    ///
+    /// # Errors
+    /// They may not.
+    pub fn fits(&self, elements: usize) -> Result<(), Full> {
+        self.has_room_for(elements, self.room.limit)
+    }
+
+    fn has_room_for(&self, elements: usize, bytes: usize) -> Result<(), Full> {
+        let fits = self.is_empty() || self.bytes() + elements * ELEMENT_BYTES <= bytes;
+        fits.then_some(()).ok_or(Full)
     }
 
     /// Adds an element.
@@ -214,9 +229,10 @@ mod tests {
     #[test]
     fn a_large_change_stops_at_the_budget_and_something_begun_at_the_limit() {
         let mut piece = Piece::new(Room { budget: ELEMENT_BYTES, limit: 2 * ELEMENT_BYTES });
-        assert!(piece.admits(9) && piece.fits(9), "what comes first fits in any case");
+        assert_eq!([piece.admits(9), piece.fits(9)], [Ok(()); 2], "what comes first always fits");
         piece.add(Family::Ip, &cluster_ip(1));
-        assert!(!piece.has_room() && !piece.admits(1) && piece.fits(1) && !piece.fits(2));
+        assert!(!piece.has_room());
+        assert_eq!([piece.admits(1), piece.fits(1), piece.fits(2)], [Err(Full), Ok(()), Err(Full)]);
     }
 
     proptest! {

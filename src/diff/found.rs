@@ -1,13 +1,17 @@
 //! What was read back of one table, in terms of frontends and lists.
 
+use std::collections::BTreeMap;
+
 use ahash::HashMap;
 
+use super::frontends::Rare;
 use super::lists::{Affinity, List};
 use super::{Diff, FrontendState};
+use crate::desired::Label;
 use crate::model::{Protocol, Target};
 use crate::nft::{Element, Family};
 use crate::ruleset::number::ListId;
-use crate::ruleset::{Frontend, Member, Range, SetId, TableElement};
+use crate::ruleset::{Frontend, Member, SetId, TableElement};
 
 /// The elements of one table.
 #[derive(Debug, PartialEq, Eq)]
@@ -16,13 +20,9 @@ pub struct Found {
     frontends: HashMap<Frontend, FrontendState>,
     lists: HashMap<ListId, List>,
     affinity: HashMap<ListId, Affinity>,
-    /// Slots of lists with affinity, until all endpoints are known.
-    affinity_slots: HashMap<ListId, Vec<(u32, u16)>>,
-    /// Source ranges, until all are known.
-    ranges: HashMap<Frontend, Vec<Range>>,
     members: Vec<Member>,
-    /// Elements that contradict others.
-    strays: Vec<(SetId, Element)>,
+    /// Elements that contradict others, or that this program never writes.
+    strays: BTreeMap<SetId, Vec<Element>>,
 }
 
 impl Found {
@@ -33,10 +33,8 @@ impl Found {
             frontends: HashMap::default(),
             lists: HashMap::default(),
             affinity: HashMap::default(),
-            affinity_slots: HashMap::default(),
-            ranges: HashMap::default(),
             members: Vec::new(),
-            strays: Vec::new(),
+            strays: BTreeMap::new(),
         }
     }
 
@@ -45,38 +43,61 @@ impl Found {
         self.family
     }
 
-    /// Adds an element.
+    /// Adds an element. Endpoints of lists with affinity must come before the slots that name them.
     pub fn add(&mut self, element: &TableElement<'_>) {
+        let digest = |label: Option<&str>| label.map_or(0, |it| Label::digest_of(it.as_bytes()));
         match *element {
-            TableElement::Route(frontend, ..)
-            | TableElement::Internal(frontend, _)
-            | TableElement::NoEndpoint(frontend, ..)
-            | TableElement::Firewall(frontend) => {
-                self.frontends.entry(frontend).or_default().observe(element);
+            TableElement::Route(frontend, route, label) => {
+                let state = self.state(frontend);
+                (state.route, state.label) = (Some(route), digest(label));
             }
+            TableElement::Internal(frontend, route) => {
+                self.state(frontend).rare().internal = Some(route);
+            }
+            TableElement::NoEndpoint(frontend, unserved, label) => {
+                let state = self.state(frontend);
+                state.rare().unserved = Some(unserved);
+                if state.route.is_none() {
+                    state.label = digest(label);
+                }
+            }
+            TableElement::Firewall(frontend) => self.state(frontend).rare().is_guarded = true,
             TableElement::SourceRange(frontend, range) => {
-                self.ranges.entry(frontend).or_default().push(range);
+                self.state(frontend).rare().ranges.push(range);
             }
             TableElement::Member(member) => self.members.push(member),
             TableElement::Endpoint(list, protocol, slot, target) => {
                 if !self.put(list, protocol, slot, target) {
-                    self.strays.push((element.set(), element.to_key()));
+                    self.add_stray(element.set(), element.to_key());
                 }
-            }
-            TableElement::AffinitySlot(list, slot, id) => {
-                self.affinity_slots.entry(list).or_default().push((slot, id));
             }
             TableElement::AffinityEndpoint(list, protocol, id, target) => {
                 let known = self.lists.entry(list).or_insert(List::new(self.family, protocol));
                 let affinity = self.affinity.entry(list).or_default();
-                if known.protocol() != protocol || affinity.observe_endpoint(target, id) {
-                    self.strays.push((element.set(), element.to_key()));
+                if known.protocol() != protocol || !affinity.observe_endpoint(target, id) {
+                    self.add_stray(element.set(), element.to_key());
+                }
+            }
+            TableElement::AffinitySlot(list, slot, id) => {
+                let target = self.affinity.get(&list).and_then(|it| it.targets.get(&id));
+                match (self.lists.get_mut(&list), target) {
+                    (Some(list), Some(target)) => list.put(slot as usize, *target),
+                    (None, _) | (_, None) => self.add_stray(element.set(), element.to_key()),
                 }
             }
             TableElement::AffinityList(list, route) => {
-                self.affinity.entry(list).or_default().observe_route(Some(route));
+                self.affinity.entry(list).or_default().route = Some(route);
             }
         }
+    }
+
+    /// Adds an element that is to be deleted.
+    pub fn add_stray(&mut self, set: SetId, element: Element) {
+        self.strays.entry(set).or_default().push(element);
+    }
+
+    fn state(&mut self, frontend: Frontend) -> &mut FrontendState {
+        self.frontends.entry(frontend).or_default()
     }
 
     /// Puts an endpoint into a slot of a list; returns whether the list has this protocol.
@@ -91,34 +112,50 @@ impl Found {
 
     /// Forgets the elements of a set, which is read again from its start.
     pub fn forget(&mut self, set: SetId) {
-        self.strays.retain(|(of, _)| *of != set);
+        self.strays.remove(&set);
         match set {
             SetId::Endpoints => self.lists.retain(|list, _| list.has_affinity()),
-            SetId::AffinitySlots => self.affinity_slots.clear(),
+            SetId::AffinitySlots => {
+                let lists = self.lists.iter_mut().filter(|(id, _)| id.has_affinity());
+                lists.for_each(|(_, list)| list.resize(0));
+            }
             SetId::AffinityEndpoints => {
                 self.lists.retain(|list, _| !list.has_affinity());
-                self.affinity.values_mut().for_each(Affinity::forget_endpoints);
+                for affinity in self.affinity.values_mut() {
+                    affinity.endpoints.clear();
+                    affinity.targets.clear();
+                }
             }
-            SetId::AffinityLists => {
-                self.affinity.values_mut().for_each(|affinity| affinity.observe_route(None));
+            SetId::AffinityLists => self.affinity.values_mut().for_each(|it| it.route = None),
+            SetId::ClusterIps | SetId::NodePortIps | SetId::HairpinConnections => {
+                self.members.retain(|member| TableElement::Member(*member).set() != set);
             }
-            SetId::ClusterIps => self.members.retain(|it| !matches!(it, Member::ClusterIp(_))),
-            SetId::NodePortIps => self.members.retain(|it| !matches!(it, Member::NodePortIp(_))),
-            SetId::HairpinConnections => {
-                self.members.retain(|it| !matches!(it, Member::Hairpin(..)));
+            SetId::Services | SetId::NodePorts => {
+                self.states_of(set).for_each(|state| state.route = None);
             }
-            SetId::SourceRanges => self.ranges.clear(),
-            SetId::Services
-            | SetId::NodePorts
-            | SetId::InternalServices
-            | SetId::InternalNodePorts
-            | SetId::NoEndpointServices
-            | SetId::NoEndpointNodePorts
-            | SetId::FirewallIps => {
-                self.frontends.values_mut().for_each(|state| state.forget(set));
+            SetId::InternalServices | SetId::InternalNodePorts => {
+                self.rares_of(set).for_each(|rare| rare.internal = None);
             }
+            SetId::NoEndpointServices | SetId::NoEndpointNodePorts => {
+                self.rares_of(set).for_each(|rare| rare.unserved = None);
+            }
+            SetId::FirewallIps => self.rares_of(set).for_each(|rare| rare.is_guarded = false),
+            SetId::SourceRanges => self.rares_of(set).for_each(|rare| rare.ranges.clear()),
             SetId::AffinityClients => {}
         }
+    }
+
+    /// The frontends that are keys of a set.
+    fn states_of(&mut self, set: SetId) -> impl Iterator<Item = &mut FrontendState> {
+        let is_of_node_ports =
+            matches!(set, SetId::NodePorts | SetId::InternalNodePorts | SetId::NoEndpointNodePorts);
+        let is_key =
+            move |it: &Frontend| matches!(it, Frontend::NodePort { .. }) == is_of_node_ports;
+        self.frontends.iter_mut().filter(move |(it, _)| is_key(it)).map(|(_, state)| state)
+    }
+
+    fn rares_of(&mut self, set: SetId) -> impl Iterator<Item = &mut Rare> {
+        self.states_of(set).filter_map(|state| state.rare.as_deref_mut())
     }
 
     /// The plain lists that routes name, with their protocols and the fewest and the most endpoints
@@ -126,7 +163,7 @@ impl Found {
     pub fn plain_lists(&self) -> HashMap<ListId, (Protocol, [u32; 2])> {
         let mut lists = HashMap::default();
         for (frontend, state) in &self.frontends {
-            for route in [state.route(), state.internal()].into_iter().flatten() {
+            for route in state.routes() {
                 if let Some(list) = route.list().filter(|list| !list.has_affinity()) {
                     let counts = [route.size().fewest(), route.size().most()];
                     lists.insert(list, (frontend.protocol(), counts));
@@ -136,39 +173,22 @@ impl Found {
         lists
     }
 
-    /// Completes lists; returns the elements that contradict others, which are to be deleted.
-    pub fn finish(&mut self) -> Vec<(SetId, Element)> {
-        for (list, slots) in std::mem::take(&mut self.affinity_slots) {
-            let mut affinity = self.affinity.get_mut(&list);
-            let targets = affinity.as_ref().map(|affinity| affinity.by_id()).unwrap_or_default();
-            for (slot, id) in slots {
-                match (self.lists.get_mut(&list), &mut affinity, targets.get(&id)) {
-                    (Some(found), Some(affinity), Some(target)) => {
-                        found.put(slot as usize, *target);
-                        affinity.observe_slot(slot as usize, id);
-                    }
-                    _ => {
-                        let element = TableElement::AffinitySlot(list, slot, id);
-                        self.strays.push((element.set(), element.to_key()));
-                    }
-                }
-            }
+    /// Completes what was read; returns the elements that are to be deleted: they contradict others
+    /// or are none that this program writes.
+    pub fn finish(&mut self) -> BTreeMap<SetId, Vec<Element>> {
+        for rare in self.frontends.values_mut().filter_map(|state| state.rare.as_deref_mut()) {
+            rare.ranges.sort_unstable();
         }
-        for (frontend, mut ranges) in std::mem::take(&mut self.ranges) {
-            ranges.sort_unstable();
-            self.frontends.entry(frontend).or_default().observe_ranges(ranges.into());
-        }
-        // A list of which only the route is there.
-        for (list, affinity) in &mut self.affinity {
-            if !self.lists.contains_key(list)
-                && let Some(route) = affinity.take_route()
-            {
+        let (lists, strays) = (&self.lists, &mut self.strays);
+        self.affinity.retain(|list, affinity| {
+            let is_there = lists.contains_key(list);
+            // A list of which only the route is there.
+            if let Some(route) = affinity.route.filter(|_| !is_there) {
                 let element = TableElement::AffinityList(*list, route);
-                self.strays.push((element.set(), element.to_key()));
+                strays.entry(element.set()).or_default().push(element.to_key());
             }
-        }
-        let lists = &mut self.lists;
-        self.affinity.retain(|list, _| lists.contains_key(list));
+            is_there
+        });
         self.lists.values_mut().for_each(List::trim);
         self.members.sort_unstable();
         std::mem::take(&mut self.strays)
@@ -187,22 +207,11 @@ impl Found {
         &self.frontends
     }
 
-    /// The lists.
-    pub fn lists(&self) -> &HashMap<ListId, List> {
-        &self.lists
-    }
-
-    /// Members of sets, sorted.
-    pub fn members(&self) -> &[Member] {
-        &self.members
-    }
-
     /// The UDP frontends with all endpoints that their routes lead to.
     fn serving(&self) -> impl Iterator<Item = (Frontend, Vec<Target>)> {
         let udp = self.frontends.iter().filter(|(it, _)| it.protocol() == Protocol::Udp);
         udp.map(|(frontend, state)| {
-            let routes = [state.route(), state.internal()].into_iter().flatten();
-            let lists = routes.filter_map(|route| self.lists.get(&route.list()?));
+            let lists = state.routes().filter_map(|route| self.lists.get(&route.list()?));
             (*frontend, lists.flat_map(List::iter).flatten().collect())
         })
     }
@@ -214,7 +223,6 @@ impl Diff {
     /// Every service must be updated again, then [`Diff::begin_sweep`] be called.
     pub fn observe(&mut self, found: [Found; 2]) {
         self.leftovers.clear();
-        self.unclaimed.clear();
         self.serving.observe(found.iter().flat_map(Found::serving));
         self.node_port_ips.observe(found.iter().flat_map(Found::node_port_ips));
         let members = found.iter().flat_map(|found| found.members.iter().copied());

@@ -1,14 +1,14 @@
 //! Frontends: which service has each, and what the tables hold for it.
 
 use ahash::HashMap;
-use smallvec::SmallVec;
 
-use super::Epoch;
+use super::lists::Lists;
+use super::{Epoch, Leftover, Leftovers, Progress};
 use crate::desired::Label;
 use crate::model::ObjectName;
-use crate::plan::Piece;
+use crate::plan::{Full, Piece};
 use crate::ruleset::number::{ListId, Route};
-use crate::ruleset::{Frontend, Range, SetId, TableElement, Unserved};
+use crate::ruleset::{Frontend, Range, TableElement, Unserved};
 
 /// All frontends of both tables.
 #[derive(Debug, Default)]
@@ -25,18 +25,18 @@ pub struct FrontendState {
     /// installed stays until a service is updated or it is swept.
     holder: Option<ObjectName>,
     /// Digest of the label of its elements, 0 without.
-    label: u32,
-    route: Option<Route>,
-    rare: Option<Box<Rare>>,
+    pub(super) label: u32,
+    pub(super) route: Option<Route>,
+    pub(super) rare: Option<Box<Rare>>,
 }
 
 /// What most frontends do not have.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Rare {
-    internal: Option<Route>,
-    unserved: Option<Unserved>,
-    is_guarded: bool,
-    ranges: Box<[Range]>,
+pub(super) struct Rare {
+    pub(super) internal: Option<Route>,
+    pub(super) unserved: Option<Unserved>,
+    pub(super) is_guarded: bool,
+    pub(super) ranges: Vec<Range>,
     /// When the last range was added.
     ranges_added: Option<Epoch>,
     /// Since when packets are not sent to `internal` any more.
@@ -55,21 +55,6 @@ pub(super) struct Goal<'a> {
     pub(super) ranges: Option<&'a [Range]>,
     /// The comment of its elements.
     pub(super) label: Option<&'a Label>,
-}
-
-/// What follows from a change of a frontend.
-#[derive(Debug, Default)]
-pub(super) struct Consequences {
-    /// Lists that an installed route names now.
-    pub(super) referenced: SmallVec<[ListId; 2]>,
-    /// Lists that one route fewer names.
-    pub(super) unreferenced: SmallVec<[ListId; 2]>,
-    /// Something of the frontend is to be deleted later.
-    pub(super) has_leftovers: bool,
-    /// Not everything fitted into the piece.
-    pub(super) is_partial: bool,
-    /// The rest is to be installed after the next commit.
-    pub(super) must_wait: bool,
 }
 
 impl Frontends {
@@ -107,8 +92,7 @@ impl Frontends {
     /// Every list that an installed route names, once for each route.
     pub(super) fn references(&self) -> impl Iterator<Item = (Frontend, ListId)> {
         self.states.iter().flat_map(|(frontend, state)| {
-            let routes = [state.route, state.internal()].into_iter().flatten();
-            routes.filter_map(Route::list).map(|list| (*frontend, list))
+            state.routes().filter_map(Route::list).map(|list| (*frontend, list))
         })
     }
 
@@ -117,66 +101,18 @@ impl Frontends {
         self.states.iter().filter(|(_, state)| state.holder.is_none()).map(|(it, _)| *it)
     }
 
-    /// Installs `goal` for a frontend, as far as that fits into the piece.
-    pub(super) fn install(
+    /// Changes the state of a frontend.
+    pub(super) fn change<T>(
         &mut self,
         frontend: Frontend,
-        goal: Goal<'_>,
-        epoch: Epoch,
-        piece: &mut Piece,
-    ) -> Consequences {
+        change: impl FnOnce(&mut FrontendState) -> T,
+    ) -> T {
         let state = self.states.entry(frontend).or_default();
-        let mut update = Update { frontend, epoch, piece, consequences: Consequences::default() };
-        update.install(state, goal);
-        let consequences = update.consequences;
+        let result = change(state);
         if state.is_empty() {
             self.states.remove(&frontend);
         }
-        consequences
-    }
-
-    /// Gives the routes of a frontend another size class.
-    pub(super) fn resize(
-        &mut self,
-        frontend: Frontend,
-        resized: impl Fn(Route) -> Route,
-        label: &Label,
-        piece: &mut Piece,
-    ) {
-        let Some(state) = self.states.get_mut(&frontend) else { return };
-        let (old, new) = (state.route, state.route.map(&resized));
-        if old != new {
-            let label = Some(label.as_str());
-            let element = |route| TableElement::Route(frontend, route, label);
-            piece.replace(frontend.family(), old.map(element), new.map(element));
-            state.route = new;
-        }
-        let Some(rare) = state.rare.as_deref_mut().filter(|it| it.internal_unused.is_none()) else {
-            return;
-        };
-        let (old, new) = (rare.internal, rare.internal.map(resized));
-        if old != new {
-            let element = |route| TableElement::Internal(frontend, route);
-            piece.replace(frontend.family(), old.map(element), new.map(element));
-            rare.internal = new;
-        }
-    }
-
-    /// Deletes what packets stopped to use before this epoch.
-    pub(super) fn delete_leftovers(
-        &mut self,
-        frontend: Frontend,
-        epoch: Epoch,
-        piece: &mut Piece,
-    ) -> Consequences {
-        let Some(state) = self.states.get_mut(&frontend) else { return Consequences::default() };
-        let mut update = Update { frontend, epoch, piece, consequences: Consequences::default() };
-        update.delete_leftovers(state);
-        let consequences = update.consequences;
-        if state.is_empty() {
-            self.states.remove(&frontend);
-        }
-        consequences
+        result
     }
 
     #[cfg(test)]
@@ -201,6 +137,11 @@ impl FrontendState {
         self.rare.as_ref()?.internal
     }
 
+    /// Both.
+    pub(super) fn routes(&self) -> impl Iterator<Item = Route> + use<> {
+        self.route.into_iter().chain(self.internal())
+    }
+
     /// Whether elements of another label were found, and no service has the frontend yet.
     pub(super) fn may_be_of_another(&self, label: &Label) -> bool {
         self.holder.is_none() && self.label != 0 && !self.has_label(label)
@@ -211,52 +152,7 @@ impl FrontendState {
         self.label == label.digest()
     }
 
-    /// Adds an element that was read back.
-    pub(super) fn observe(&mut self, element: &TableElement<'_>) {
-        let digest =
-            |label: &Option<&str>| label.map_or(0, |label| Label::digest_of(label.as_bytes()));
-        match element {
-            TableElement::Route(_, route, label) => {
-                (self.route, self.label) = (Some(*route), digest(label));
-            }
-            TableElement::Internal(_, route) => self.rare().internal = Some(*route),
-            TableElement::NoEndpoint(_, unserved, label) => {
-                self.rare().unserved = Some(*unserved);
-                if self.route.is_none() {
-                    self.label = digest(label);
-                }
-            }
-            TableElement::Firewall(_) => self.rare().is_guarded = true,
-            TableElement::Endpoint(..)
-            | TableElement::SourceRange(..)
-            | TableElement::Member(_)
-            | TableElement::AffinitySlot(..)
-            | TableElement::AffinityEndpoint(..)
-            | TableElement::AffinityList(..) => {}
-        }
-    }
-
-    /// Sets the source ranges that were read back.
-    pub(super) fn observe_ranges(&mut self, ranges: Box<[Range]>) {
-        self.rare().ranges = ranges;
-    }
-
-    /// Forgets the elements of one set.
-    pub(super) fn forget(&mut self, set: SetId) {
-        if matches!(set, SetId::Services | SetId::NodePorts) {
-            self.route = None;
-        }
-        let Some(rare) = self.rare.as_deref_mut() else { return };
-        if matches!(set, SetId::InternalServices | SetId::InternalNodePorts) {
-            rare.internal = None;
-        } else if matches!(set, SetId::NoEndpointServices | SetId::NoEndpointNodePorts) {
-            rare.unserved = None;
-        } else if set == SetId::FirewallIps {
-            rare.is_guarded = false;
-        }
-    }
-
-    fn rare(&mut self) -> &mut Rare {
+    pub(super) fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
     }
 
@@ -265,23 +161,30 @@ impl FrontendState {
     }
 }
 
-/// A change of one frontend.
-struct Update<'a> {
-    frontend: Frontend,
-    epoch: Epoch,
-    piece: &'a mut Piece,
-    consequences: Consequences,
+/// A change of what is installed for one frontend.
+pub(super) struct FrontendChange<'a> {
+    pub(super) frontend: Frontend,
+    pub(super) epoch: Epoch,
+    pub(super) piece: &'a mut Piece,
+    /// The lists of its family.
+    pub(super) lists: &'a mut Lists,
+    pub(super) leftovers: &'a mut Leftovers,
 }
 
-impl Update<'_> {
-    fn install(&mut self, state: &mut FrontendState, goal: Goal<'_>) {
-        let (frontend, family) = (self.frontend, self.frontend.family());
+impl FrontendChange<'_> {
+    /// Installs `goal`, as far as that fits into the piece.
+    pub(super) fn install(
+        &mut self,
+        state: &mut FrontendState,
+        goal: Goal<'_>,
+    ) -> Result<Progress, Full> {
         let has_ranges = |rare: &Rare| rare.is_guarded || !rare.ranges.is_empty();
+        let mut progress = Progress::Complete;
         if goal.ranges.is_some() || state.rare.as_deref().is_some_and(has_ranges) {
             let is_new = state.route.is_none() && state.rare().unserved.is_none();
-            self.install_ranges(state.rare(), goal.ranges);
-            if self.consequences.is_partial || (is_new && self.consequences.must_wait) {
-                return;
+            progress = self.install_ranges(state.rare(), goal.ranges)?;
+            if is_new && progress == Progress::AfterCommit {
+                return Ok(progress);
             }
         }
         let digest = goal.label.map_or(0, Label::digest);
@@ -292,36 +195,62 @@ impl Update<'_> {
         let unserved = state.rare.as_ref().and_then(|rare| rare.unserved);
         if unserved != goal.unserved || (is_relabelled && goal.unserved.is_some()) {
             let label = goal.label.map(Label::as_str);
-            let element = |unserved| TableElement::NoEndpoint(frontend, unserved, label);
-            self.piece.replace(family, unserved.map(element), goal.unserved.map(element));
+            let element = |it| TableElement::NoEndpoint(self.frontend, it, label);
+            self.replace(unserved.map(element), goal.unserved.map(element));
             state.rare().unserved = goal.unserved;
         }
         if state.route != goal.route || (is_relabelled && goal.route.is_some()) {
-            let label = goal.label.map(Label::as_str);
-            let element = |route| TableElement::Route(frontend, route, label);
-            self.piece.replace(family, state.route.map(element), goal.route.map(element));
-            self.refer([state.route, goal.route]);
-            state.route = goal.route;
+            self.install_route(state, goal.route, goal.label);
         }
         state.label = digest;
         state.rare.take_if(|rare| **rare == Rare::default());
+        Ok(progress)
+    }
+
+    /// Gives the routes to a list another size class.
+    pub(super) fn resize(
+        &mut self,
+        state: &mut FrontendState,
+        resized: impl Fn(Route) -> Route,
+        label: &Label,
+    ) {
+        let route = state.route.map(&resized);
+        if state.route != route {
+            self.install_route(state, route, Some(label));
+        }
+        if let Some(rare) = state.rare.as_deref_mut().filter(|it| it.internal_unused.is_none())
+            && let Some(internal) = rare.internal
+        {
+            self.install_internal(rare, Some(resized(internal)));
+        }
+    }
+
+    fn install_route(
+        &mut self,
+        state: &mut FrontendState,
+        goal: Option<Route>,
+        label: Option<&Label>,
+    ) {
+        let label = label.map(Label::as_str);
+        let element = |route| TableElement::Route(self.frontend, route, label);
+        self.replace(state.route.map(element), goal.map(element));
+        self.refer(state.route, goal);
+        state.route = goal;
     }
 
     /// Packets that found the former route may still look `internal` up, so it stays a while.
     fn install_internal(&mut self, rare: &mut Rare, goal: Option<Route>) {
         if goal.is_none() {
             if rare.internal.is_some() && rare.internal_unused.is_none() {
-                rare.internal_unused = Some(self.epoch);
-                self.consequences.has_leftovers = true;
+                rare.internal_unused = Some(self.leave());
             }
             return;
         }
         rare.internal_unused = None;
         if rare.internal != goal {
             let element = |route| TableElement::Internal(self.frontend, route);
-            let (old, new) = (rare.internal.map(element), goal.map(element));
-            self.piece.replace(self.frontend.family(), old, new);
-            self.refer([rare.internal, goal]);
+            self.replace(rare.internal.map(element), goal.map(element));
+            self.refer(rare.internal, goal);
             rare.internal = goal;
         }
     }
@@ -329,95 +258,114 @@ impl Update<'_> {
     /// Ranges are complete before packets look them up, and stay a while after the last does. The
     /// kernel shows a change of an interval set later than all else of its commit
     /// (`nft_set_commit_update`), so the mark comes with the next one.
-    fn install_ranges(&mut self, rare: &mut Rare, goal: Option<&[Range]>) {
-        let (frontend, family) = (self.frontend, self.frontend.family());
+    fn install_ranges(
+        &mut self,
+        rare: &mut Rare,
+        goal: Option<&[Range]>,
+    ) -> Result<Progress, Full> {
+        let mark = TableElement::Firewall(self.frontend);
         let Some(goal) = goal else {
             if std::mem::take(&mut rare.is_guarded) {
-                self.piece.delete(family, &TableElement::Firewall(frontend));
+                self.replace(Some(mark), None);
             }
             rare.ranges_added = None;
             if !rare.ranges.is_empty() && rare.ranges_unused.is_none() {
-                rare.ranges_unused = Some(self.epoch);
-                self.consequences.has_leftovers = true;
+                rare.ranges_unused = Some(self.leave());
             }
-            return;
+            return Ok(Progress::Complete);
         };
         rare.ranges_unused = None;
         if *rare.ranges != *goal {
             // Ranges that go come first: those that come could overlap them.
-            self.delete_ranges(rare, |range| goal.binary_search(range).is_ok());
-            self.add_ranges(rare, goal);
+            self.delete_ranges(rare, |range| goal.binary_search(range).is_ok())?;
+            self.add_ranges(rare, goal)?;
         }
-        if self.consequences.is_partial || rare.is_guarded {
-            return;
+        if rare.is_guarded {
+            return Ok(Progress::Complete);
         }
         // The first commit may make the whole table, or replace it.
         if self.epoch > 0 && rare.ranges_added == Some(self.epoch) {
-            self.consequences.must_wait = true;
-            return;
+            return Ok(Progress::AfterCommit);
         }
-        self.piece.add(family, &TableElement::Firewall(frontend));
+        self.replace(None, Some(mark));
         rare.is_guarded = true;
         rare.ranges_added = None;
+        Ok(Progress::Complete)
     }
 
-    fn add_ranges(&mut self, rare: &mut Rare, goal: &[Range]) {
-        let mut ranges = std::mem::take(&mut rare.ranges).into_vec();
-        let missing: Vec<_> =
-            goal.iter().filter(|range| ranges.binary_search(range).is_err()).collect();
-        for range in missing {
-            if self.consequences.is_partial || !self.piece.admits(1) {
-                self.consequences.is_partial = true;
-                break;
+    fn add_ranges(&mut self, rare: &mut Rare, goal: &[Range]) -> Result<(), Full> {
+        let known = rare.ranges.len();
+        let result = goal.iter().try_for_each(|range| {
+            if rare.ranges[..known].binary_search(range).is_err() {
+                self.piece.admits(1)?;
+                self.replace(None, Some(TableElement::SourceRange(self.frontend, *range)));
+                rare.ranges_added = Some(self.epoch);
+                rare.ranges.push(*range);
             }
-            let element = TableElement::SourceRange(self.frontend, *range);
-            self.piece.add(self.frontend.family(), &element);
-            rare.ranges_added = Some(self.epoch);
-            ranges.push(*range);
-        }
-        ranges.sort_unstable();
-        rare.ranges = ranges.into();
-    }
-
-    fn delete_ranges(&mut self, rare: &mut Rare, is_kept: impl Fn(&Range) -> bool) {
-        let mut ranges = std::mem::take(&mut rare.ranges).into_vec();
-        ranges.retain(|range| {
-            if self.consequences.is_partial || is_kept(range) {
-                return true;
-            }
-            if !self.piece.admits(1) {
-                self.consequences.is_partial = true;
-                return true;
-            }
-            let element = TableElement::SourceRange(self.frontend, *range);
-            self.piece.delete(self.frontend.family(), &element);
-            false
+            Ok(())
         });
-        rare.ranges = ranges.into();
+        rare.ranges.sort_unstable();
+        result
     }
 
-    fn delete_leftovers(&mut self, state: &mut FrontendState) {
-        let Some(rare) = state.rare.as_deref_mut() else { return };
+    fn delete_ranges(
+        &mut self,
+        rare: &mut Rare,
+        is_kept: impl Fn(&Range) -> bool,
+    ) -> Result<(), Full> {
+        let mut result = Ok(());
+        rare.ranges.retain(|range| {
+            if is_kept(range) || result.is_err() {
+                return true;
+            }
+            result = self.piece.admits(1);
+            if result.is_ok() {
+                self.replace(Some(TableElement::SourceRange(self.frontend, *range)), None);
+            }
+            result.is_err()
+        });
+        result
+    }
+
+    /// Deletes what packets stopped to use before this epoch.
+    pub(super) fn delete_leftovers(&mut self, state: &mut FrontendState) -> Result<(), Full> {
+        let Some(rare) = state.rare.as_deref_mut() else { return Ok(()) };
         let is_due = |since: Epoch| since < self.epoch || self.piece.is_empty();
         let (internal, ranges) =
             (rare.internal_unused.is_some_and(is_due), rare.ranges_unused.is_some_and(is_due));
         if internal && let Some(route) = rare.internal.take() {
-            let element = TableElement::Internal(self.frontend, route);
-            self.piece.delete(self.frontend.family(), &element);
-            self.refer([Some(route), None]);
+            self.replace(Some(TableElement::Internal(self.frontend, route)), None);
+            self.refer(Some(route), None);
             rare.internal_unused = None;
         }
         if ranges {
-            self.delete_ranges(rare, |_| false);
-            if !self.consequences.is_partial {
-                rare.ranges_unused = None;
-            }
+            self.delete_ranges(rare, |_| false)?;
+            rare.ranges_unused = None;
         }
         state.rare.take_if(|rare| **rare == Rare::default());
+        Ok(())
     }
 
-    fn refer(&mut self, [old, new]: [Option<Route>; 2]) {
-        self.consequences.referenced.extend(new.and_then(Route::list));
-        self.consequences.unreferenced.extend(old.and_then(Route::list));
+    fn replace(&mut self, old: Option<TableElement<'_>>, new: Option<TableElement<'_>>) {
+        self.piece.replace(self.frontend.family(), old, new);
+    }
+
+    /// Notes that something of the frontend is to be deleted later; returns since when.
+    fn leave(&mut self) -> Epoch {
+        self.leftovers.push_back((Leftover::Frontend(self.frontend), Some(self.epoch)));
+        self.epoch
+    }
+
+    /// Notes which lists the installed routes name.
+    fn refer(&mut self, old: Option<Route>, new: Option<Route>) {
+        let [old, new] = [old, new].map(|route| route.and_then(Route::list));
+        if old == new {
+            return;
+        }
+        new.iter().for_each(|list| self.lists.add_reference(*list));
+        if let Some(list) = old.filter(|list| self.lists.remove_reference(*list)) {
+            let leftover = Leftover::List(self.frontend.family(), list);
+            self.leftovers.push_back((leftover, Some(self.epoch)));
+        }
     }
 }

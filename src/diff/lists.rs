@@ -1,22 +1,23 @@
 //! The endpoint lists of one table.
 
+use std::collections::hash_map::Entry;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU16;
 
 use ahash::{HashMap, HashSet};
+use smallvec::SmallVec;
 
 use super::numbers::Numbers;
 use super::slots::assign;
-use super::{Epoch, Progress};
 use crate::family::Family;
 use crate::model::{Protocol, Target};
-use crate::plan::Piece;
+use crate::plan::{Full, Piece};
 use crate::ruleset::TableElement;
 use crate::ruleset::number::{EndpointId, LAST_ENDPOINT, ListId, Route};
 
 /// The endpoints in the slots of one list, as installed.
 #[derive(Debug, PartialEq, Eq)]
-pub struct List {
+pub(super) struct List {
     protocol: Protocol,
     /// Whether a service needs it.
     is_owned: bool,
@@ -41,14 +42,20 @@ struct Slot<A> {
 /// What session affinity adds to a list, as installed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Affinity {
-    /// The endpoint of each slot; 0 in a hole.
-    slots: Vec<EndpointId>,
-    endpoints: HashMap<Target, EndpointId>,
-    /// The numbers of `endpoints`.
-    ids: HashSet<EndpointId>,
+    pub(super) endpoints: HashMap<Target, EndpointId>,
+    /// The same by their numbers.
+    pub(super) targets: HashMap<EndpointId, Target>,
     /// The list's element of `affinity-lists`.
-    route: Option<Route>,
+    pub(super) route: Option<Route>,
     last: EndpointId,
+}
+
+/// A list that is being changed.
+pub(super) struct OpenList<'a> {
+    family: Family,
+    id: ListId,
+    list: &'a mut List,
+    affinity: Option<&'a mut Affinity>,
 }
 
 /// All lists of one table and their numbers.
@@ -215,19 +222,11 @@ impl Lists {
         if self.lists.contains_key(&id) {
             return false;
         }
-        self.lists.insert(id, List::new(self.family, protocol));
+        self.lists.insert(id, List { is_owned: true, ..List::new(self.family, protocol) });
         if id.has_affinity() {
             self.affinity.insert(id, Affinity::default());
         }
-        self.own(id);
         true
-    }
-
-    /// Notes that a service needs the list.
-    pub(super) fn own(&mut self, id: ListId) {
-        if let Some(list) = self.lists.get_mut(&id) {
-            list.is_owned = true;
-        }
     }
 
     /// Notes that no service needs the list; returns whether it is to be deleted.
@@ -257,136 +256,28 @@ impl Lists {
         self.lists.iter().filter(|(_, list)| list.is_unused()).map(|(id, _)| *id)
     }
 
-    /// Puts the endpoints into the first slots, moving as few as possible, and leaves those after
-    /// them: rules may still draw them.
-    pub(super) fn fill(&mut self, id: ListId, wanted: &[Target], piece: &mut Piece) -> Progress {
-        let Some(list) = self.lists.get_mut(&id) else { return Progress::Complete };
-        let installed: smallvec::SmallVec<[_; 8]> = list.iter().collect();
-        let goal = assign(&installed, wanted);
-        let mut affinity = self.affinity.get_mut(&id);
-        for (slot, target) in goal.iter().enumerate() {
-            let former = installed.get(slot).copied().flatten();
-            let Some(target) = target.filter(|target| former != Some(*target)) else { continue };
-            if !piece.admits(if affinity.is_some() { 4 } else { 2 }) {
-                return Progress::Partial;
-            }
-            match &mut affinity {
-                Some(affinity) => affinity.put((id, list.protocol), slot, target, piece),
-                None => {
-                    let element = |target| endpoint(id, list.protocol, slot, target);
-                    piece.replace(self.family, former.map(element), Some(element(target)));
-                }
-            }
-            list.put(slot, target);
-        }
-        Progress::Complete
-    }
-
-    /// Puts endpoints into a few slots of a plain list and gives it another length.
-    pub(super) fn edit(
-        &mut self,
-        id: ListId,
-        edits: impl Iterator<Item = (usize, Target)>,
-        length: usize,
-        piece: &mut Piece,
-    ) {
-        let Some(list) = self.lists.get_mut(&id) else { return };
-        let protocol = list.protocol;
-        for (slot, target) in edits {
-            let element = |target| endpoint(id, protocol, slot, target);
-            piece.replace(self.family, list.slot(slot).map(element), Some(element(target)));
-            list.put(slot, target);
-        }
-        for slot in length..list.len() {
-            if let Some(target) = list.slot(slot) {
-                piece.delete(self.family, &endpoint(id, protocol, slot, target));
-            }
-        }
-        list.resize(length);
-    }
-
-    /// Deletes the slots from `length` on, as far as they fit into the piece.
-    pub(super) fn cut(&mut self, id: ListId, length: usize, piece: &mut Piece) -> Progress {
-        let Some(list) = self.lists.get_mut(&id) else { return Progress::Complete };
-        let mut left = list.len();
-        let mut progress = Progress::Complete;
-        while left > length {
-            if !piece.admits(1) {
-                progress = Progress::Partial;
-                break;
-            }
-            left -= 1;
-            let Some(target) = list.slot(left) else { continue };
-            match self.affinity.get(&id) {
-                Some(_) => {
-                    let slot = u32::try_from(left).unwrap_or(u32::MAX);
-                    piece.delete(self.family, &TableElement::AffinitySlot(id, slot, 0));
-                }
-                None => piece.delete(self.family, &endpoint(id, list.protocol, left, target)),
-            }
-        }
-        if left < list.len() {
-            list.resize(left);
-            if let Some(affinity) = self.affinity.get_mut(&id) {
-                affinity.slots.truncate(left);
-            }
-        }
-        progress
-    }
-
-    /// Deletes endpoints of a list with affinity that no slot names any more.
-    pub(super) fn forget_endpoints(&mut self, id: ListId, piece: &mut Piece) -> Progress {
-        let (Some(list), Some(affinity)) = (self.lists.get(&id), self.affinity.get_mut(&id)) else {
-            return Progress::Complete;
-        };
-        let used: HashSet<Target> = list.iter().flatten().collect();
-        let mut unused: Vec<_> =
-            affinity.endpoints.iter().filter(|(target, _)| !used.contains(target)).collect();
-        unused.sort_unstable();
-        let unused: Vec<_> = unused.into_iter().map(|(target, id)| (*target, *id)).collect();
-        for (target, endpoint) in unused {
-            if !piece.admits(1) {
-                return Progress::Partial;
-            }
-            let element = TableElement::AffinityEndpoint(id, list.protocol, endpoint, target);
-            piece.delete(self.family, &element);
-            affinity.endpoints.remove(&target);
-            affinity.ids.remove(&endpoint);
-        }
-        Progress::Complete
-    }
-
-    /// Sets what a client whose endpoint is gone finds in `affinity-lists`.
-    pub(super) fn set_route(&mut self, id: ListId, route: Option<Route>, piece: &mut Piece) {
-        let Some(affinity) = self.affinity.get_mut(&id).filter(|it| it.route != route) else {
-            return;
-        };
-        let element = |route| TableElement::AffinityList(id, route);
-        piece.replace(self.family, affinity.route.map(element), route.map(element));
-        affinity.route = route;
+    /// A list to be changed.
+    pub(super) fn open(&mut self, id: ListId) -> Option<OpenList<'_>> {
+        let affinity = if id.has_affinity() { self.affinity.get_mut(&id) } else { None };
+        Some(OpenList { family: self.family, id, list: self.lists.get_mut(&id)?, affinity })
     }
 
     /// Deletes an unused list, as far as that fits into the piece. Its number rests from then on.
-    pub(super) fn delete(&mut self, id: ListId, epoch: Epoch, piece: &mut Piece) -> Progress {
-        if !self.lists.get(&id).is_some_and(List::is_unused) {
-            return Progress::Complete;
-        }
-        self.set_route(id, None, piece);
-        if self.cut(id, 0, piece) == Progress::Partial
-            || self.forget_endpoints(id, piece) == Progress::Partial
-        {
-            return Progress::Partial;
-        }
+    pub(super) fn delete(&mut self, id: ListId, piece: &mut Piece) -> Result<(), Full> {
+        let Some(mut list) = self.open(id).filter(|it| it.list.is_unused()) else { return Ok(()) };
+        list.set_route(None, piece);
+        list.cut(0, piece)?;
+        list.forget_endpoints(piece)?;
         self.lists.remove(&id);
         self.affinity.remove(&id);
-        self.numbers(id).free(id.number(), epoch);
-        Progress::Complete
+        self.numbers(id).free(id.number());
+        Ok(())
     }
 
-    /// Wakes numbers that were freed before this epoch.
-    pub(super) fn begin(&mut self, epoch: Epoch) {
-        self.plain.begin(epoch);
-        self.sessions.begin(epoch);
+    /// The kernel has applied a commit: freed numbers may be given again.
+    pub(super) fn wake_numbers(&mut self) {
+        self.plain.wake();
+        self.sessions.wake();
     }
 
     fn numbers(&mut self, id: ListId) -> &mut Numbers {
@@ -411,78 +302,140 @@ impl Lists {
     }
 }
 
-fn endpoint(id: ListId, protocol: Protocol, slot: usize, target: Target) -> TableElement<'static> {
-    // Lists have at most 65,536 slots.
-    TableElement::Endpoint(id, protocol, u32::try_from(slot).unwrap_or(u32::MAX), target)
+impl OpenList<'_> {
+    /// Notes that a service needs the list.
+    pub(super) fn own(&mut self) {
+        self.list.is_owned = true;
+    }
+
+    /// How many slots there are.
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Puts the endpoints into the first slots, moving as few as possible, and leaves those after
+    /// them: rules may still draw them.
+    pub(super) fn fill(&mut self, wanted: &[Target], piece: &mut Piece) -> Result<(), Full> {
+        let installed: SmallVec<[_; 8]> = self.list.iter().collect();
+        for (slot, target) in assign(&installed, wanted).iter().enumerate() {
+            if let Some(target) = target.filter(|target| self.list.slot(slot) != Some(*target)) {
+                piece.admits(if self.affinity.is_some() { 4 } else { 2 })?;
+                self.put(slot, target, piece);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts endpoints into a few slots and gives the list another length.
+    pub(super) fn edit(
+        &mut self,
+        edits: impl IntoIterator<Item = (usize, Target)>,
+        length: usize,
+        piece: &mut Piece,
+    ) {
+        edits.into_iter().for_each(|(slot, target)| self.put(slot, target, piece));
+        (length..self.len()).for_each(|slot| self.clear(slot, piece));
+        self.list.resize(length);
+    }
+
+    /// Deletes the slots from `length` on, as far as they fit into the piece.
+    pub(super) fn cut(&mut self, length: usize, piece: &mut Piece) -> Result<(), Full> {
+        let mut left = self.len();
+        let result = (length..left).rev().try_for_each(|slot| {
+            piece.admits(1)?;
+            self.clear(slot, piece);
+            left = slot;
+            Ok(())
+        });
+        self.list.resize(left);
+        result
+    }
+
+    /// Deletes endpoints of a list with affinity that no slot names any more.
+    pub(super) fn forget_endpoints(&mut self, piece: &mut Piece) -> Result<(), Full> {
+        let Some(affinity) = &mut self.affinity else { return Ok(()) };
+        let used: HashSet<Target> = self.list.iter().flatten().collect();
+        let unused = affinity.endpoints.iter().filter(|(target, _)| !used.contains(target));
+        let mut unused: Vec<_> = unused.map(|(target, id)| (*target, *id)).collect();
+        unused.sort_unstable();
+        for (target, id) in unused {
+            piece.admits(1)?;
+            let protocol = self.list.protocol;
+            piece.delete(
+                self.family,
+                &TableElement::AffinityEndpoint(self.id, protocol, id, target),
+            );
+            affinity.endpoints.remove(&target);
+            affinity.targets.remove(&id);
+        }
+        Ok(())
+    }
+
+    /// Sets what a client whose endpoint is gone finds in `affinity-lists`.
+    pub(super) fn set_route(&mut self, route: Option<Route>, piece: &mut Piece) {
+        if let Some(affinity) = self.affinity.as_mut().filter(|it| it.route != route) {
+            let element = |route| TableElement::AffinityList(self.id, route);
+            piece.replace(self.family, affinity.route.map(element), route.map(element));
+            affinity.route = route;
+        }
+    }
+
+    fn put(&mut self, slot: usize, target: Target, piece: &mut Piece) {
+        let endpoint = self.endpoint(target, piece);
+        let element = self.element(slot, target, endpoint);
+        piece.replace(self.family, self.list.slot(slot).map(|_| element), Some(element));
+        self.list.put(slot, target);
+    }
+
+    fn clear(&self, slot: usize, piece: &mut Piece) {
+        if let Some(target) = self.list.slot(slot) {
+            piece.delete(self.family, &self.element(slot, target, 0));
+        }
+    }
+
+    /// The element of a slot; its key does not depend on the endpoint.
+    fn element(&self, slot: usize, target: Target, id: EndpointId) -> TableElement<'static> {
+        // Lists have at most 65,536 slots.
+        let slot = u32::try_from(slot).unwrap_or(u32::MAX);
+        match self.affinity {
+            Some(_) => TableElement::AffinitySlot(self.id, slot, id),
+            None => TableElement::Endpoint(self.id, self.list.protocol, slot, target),
+        }
+    }
+
+    /// The number of an endpoint of a list with affinity, which is added if it is new; 0 in a plain
+    /// list.
+    fn endpoint(&mut self, target: Target, piece: &mut Piece) -> EndpointId {
+        let Some(affinity) = &mut self.affinity else { return 0 };
+        if let Some(id) = affinity.endpoints.get(&target) {
+            return *id;
+        }
+        let id = affinity.new_id(target);
+        let protocol = self.list.protocol;
+        piece.add(self.family, &TableElement::AffinityEndpoint(self.id, protocol, id, target));
+        id
+    }
 }
 
 impl Affinity {
-    /// Adds the endpoint of a slot found in the kernel.
-    pub(super) fn observe_slot(&mut self, slot: usize, id: EndpointId) {
-        if slot >= self.slots.len() {
-            self.slots.resize(slot + 1, 0);
-        }
-        self.slots[slot] = id;
-    }
-
-    /// Adds an endpoint found in the kernel; returns whether it is there under another number.
+    /// Adds an endpoint found in the kernel; returns whether it is there under no other number.
     pub(super) fn observe_endpoint(&mut self, target: Target, id: EndpointId) -> bool {
         self.last = self.last.max(id);
-        let known = *self.endpoints.entry(target).or_insert(id);
-        self.ids.insert(known);
-        known != id
+        let is_known_by_it = *self.endpoints.entry(target).or_insert(id) == id;
+        if is_known_by_it {
+            self.targets.insert(id, target);
+        }
+        is_known_by_it
     }
 
-    /// Forgets the endpoints found in the kernel.
-    pub(super) fn forget_endpoints(&mut self) {
-        self.endpoints.clear();
-        self.ids.clear();
-    }
-
-    /// Endpoints by their numbers.
-    pub(super) fn by_id(&self) -> HashMap<EndpointId, Target> {
-        self.endpoints.iter().map(|(target, id)| (*id, *target)).collect()
-    }
-
-    /// Takes the route found in the kernel.
-    pub(super) fn take_route(&mut self) -> Option<Route> {
-        self.route.take()
-    }
-
-    /// Sets the route found in the kernel.
-    pub(super) fn observe_route(&mut self, route: Option<Route>) {
-        self.route = route;
-    }
-
-    fn put(
-        &mut self,
-        (list, protocol): (ListId, Protocol),
-        slot: usize,
-        target: Target,
-        piece: &mut Piece,
-    ) {
-        let family = Family::of(target.address);
-        let id = match self.endpoints.get(&target) {
-            Some(id) => *id,
-            None => {
-                let id = self.new_id();
-                piece.add(family, &TableElement::AffinityEndpoint(list, protocol, id, target));
-                self.endpoints.insert(target, id);
-                id
-            }
-        };
-        let number = u32::try_from(slot).unwrap_or(u32::MAX);
-        let element = |id| TableElement::AffinitySlot(list, number, id);
-        let former = self.slots.get(slot).copied().filter(|id| *id != 0);
-        piece.replace(family, former.map(element), Some(element(id)));
-        self.observe_slot(slot, id);
-    }
-
-    /// The next number that no endpoint has. There are four times as many as endpoints of a list.
-    fn new_id(&mut self) -> EndpointId {
+    /// Gives an endpoint the next number that none has. There are four times as many as endpoints of
+    /// a list.
+    fn new_id(&mut self, target: Target) -> EndpointId {
         loop {
             self.last = self.last % LAST_ENDPOINT + 1;
-            if self.ids.insert(self.last) {
+            if let Entry::Vacant(free) = self.targets.entry(self.last) {
+                free.insert(target);
+                self.endpoints.insert(target, self.last);
                 return self.last;
             }
         }

@@ -26,7 +26,6 @@ mod update;
 pub use claims::precedence;
 pub use found::Found;
 pub use frontends::FrontendState;
-pub use lists::List;
 pub use serving::{ServingChange, Targets};
 
 use std::collections::VecDeque;
@@ -35,7 +34,7 @@ use std::num::NonZeroU16;
 
 use ahash::{HashMap, HashSet};
 
-use self::frontends::{Consequences, Frontends, Goal};
+use self::frontends::{FrontendChange, Frontends, Goal};
 use self::held::Held;
 use self::lists::Lists;
 use self::members::{Members, NodePortIps};
@@ -43,7 +42,7 @@ use self::serving::Serving;
 use crate::desired::Timeouts;
 use crate::family::Family;
 use crate::model::{Cluster, Extent, ObjectName, Problem};
-use crate::plan::Piece;
+use crate::plan::{Full, Piece};
 use crate::ruleset::number::ListId;
 use crate::ruleset::{Frontend, Member, Subject};
 
@@ -59,59 +58,49 @@ pub struct Diff {
     node_port_ips: NodePortIps,
     services: HashMap<ObjectName, Held>,
     serving: Serving,
-    /// What packets in flight may still look up, with the epoch in which the last route to it went.
-    leftovers: VecDeque<(Leftover, Epoch)>,
-    /// What was found in the kernel and no service has.
-    unclaimed: Vec<Unclaimed>,
+    /// What is to be deleted, with the epoch in which the last route to it went: packets in flight
+    /// may still look it up. `None` if nothing leads to it.
+    leftovers: Leftovers,
     epoch: Epoch,
     /// Services that the kernel refused; they are left out until they change.
     excluded: HashSet<ObjectName>,
 }
 
-/// Whether all of something fitted into a piece.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
+/// How far the update of a service has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Progress {
     /// Nothing is left to do.
+    #[default]
     Complete,
+    /// The rest must not be in the same commit: it is to be done after the next one.
+    AfterCommit,
     /// The rest is to be done with the next piece.
     Partial,
+    /// All of it is to be done after all other services.
+    Postponed,
 }
 
 /// What follows from the update of a service.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Updated {
-    /// Whether the rest of the service is to be updated with the next piece.
+    /// Whether there is a rest of the service.
     pub progress: Progress,
-    /// The service is to be updated after all others.
-    pub is_postponed: bool,
-    /// The rest of the service is to be updated after the next commit.
-    pub must_wait: bool,
     /// Services that are to be updated next: they lost a frontend, or can have one.
     pub affected: Vec<ObjectName>,
     /// What was left out.
     pub problems: Vec<Problem>,
 }
 
-/// What remains to be done for a frontend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rest {
-    Nothing,
-    /// Some of it did not fit into the piece.
-    NextPiece,
-    /// Some of it must not be in the same commit.
-    AfterCommit,
-}
+type Leftovers = VecDeque<(Leftover, Option<Epoch>)>;
 
 #[derive(Clone, Copy, Debug)]
 enum Leftover {
+    /// What a frontend does not use any more.
     Frontend(Frontend),
     List(Family, ListId),
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Unclaimed {
-    Frontend(Frontend),
+    /// A frontend that was found in the kernel and no service has.
+    Unclaimed(Frontend),
+    /// A member that was found in the kernel and no service needs.
     Member(Member),
 }
 
@@ -127,18 +116,6 @@ pub struct Context<'a> {
     pub may_postpone: bool,
 }
 
-impl Updated {
-    fn new(progress: Progress) -> Self {
-        Self {
-            progress,
-            is_postponed: false,
-            must_wait: false,
-            affected: Vec::new(),
-            problems: Vec::new(),
-        }
-    }
-}
-
 /// Elements of a frontend at most, source ranges aside: a route, an internal one, a refusal, each
 /// deleted and added, and the mark for source ranges.
 const FRONTEND_ELEMENTS: usize = 7;
@@ -152,8 +129,7 @@ impl Default for Diff {
             node_port_ips: NodePortIps::default(),
             services: HashMap::default(),
             serving: Serving::default(),
-            leftovers: VecDeque::new(),
-            unclaimed: Vec::new(),
+            leftovers: Leftovers::new(),
             epoch: 0,
             excluded: HashSet::default(),
         }
@@ -172,7 +148,7 @@ impl Diff {
         if let Extent::Endpoints(changes) = extent
             && let Some(progress) = self.patch(name, changes, context.cluster, piece)
         {
-            return Updated::new(progress);
+            return Updated { progress, ..Updated::default() };
         }
         self.update_whole(name, context, piece)
     }
@@ -196,59 +172,39 @@ impl Diff {
     /// removal of what no service has, and leftovers that no packet can need any more.
     pub fn update_others(&mut self, piece: &mut Piece) {
         self.node_port_ips.install(piece);
-        if self.sweep(piece) == Progress::Partial {
-            return;
-        }
-        while let Some((leftover, epoch)) = self.leftovers.front().copied() {
-            let is_due = epoch < self.epoch || piece.is_empty();
-            if !is_due || self.delete_leftover(leftover, piece) == Progress::Partial {
+        while let Some((leftover, since)) = self.leftovers.front().copied() {
+            let is_due = since < Some(self.epoch) || piece.is_empty();
+            if !is_due || self.delete_leftover(leftover, piece).is_err() {
                 break;
             }
             self.leftovers.pop_front();
         }
     }
 
-    fn sweep(&mut self, piece: &mut Piece) -> Progress {
-        while let Some(unclaimed) = self.unclaimed.last().copied() {
-            if !piece.admits(FRONTEND_ELEMENTS) {
-                return Progress::Partial;
-            }
-            match unclaimed {
-                Unclaimed::Frontend(frontend) => {
-                    if self.install(frontend, Goal::default(), piece) != Rest::Nothing {
-                        return Progress::Partial;
-                    }
-                }
-                Unclaimed::Member(member) => self.members.sweep(member, piece),
-            }
-            self.unclaimed.pop();
-        }
-        Progress::Complete
-    }
-
     /// Collects what no service has, to be removed. All services must have been updated since
     /// [`Diff::observe`].
     pub fn begin_sweep(&mut self) {
-        let frontends = self.frontends.unclaimed().map(Unclaimed::Frontend);
-        let members = self.members.unneeded().map(Unclaimed::Member);
-        self.unclaimed = frontends.chain(members).collect();
+        let frontends = self.frontends.unclaimed().map(Leftover::Unclaimed);
+        let members = self.members.unneeded().map(Leftover::Member);
+        frontends.chain(members).for_each(|it| self.leftovers.push_front((it, None)));
         let frontends = &self.frontends;
         self.serving.sweep(|frontend| frontends.holder(frontend).is_some());
         for family in Family::ALL {
             let unused = self.lists[family.index()].unused();
-            self.leftovers.extend(unused.map(|list| (Leftover::List(family, list), self.epoch)));
+            let since = Some(self.epoch);
+            self.leftovers.extend(unused.map(|list| (Leftover::List(family, list), since)));
         }
     }
 
     /// Whether nothing is left to add to a piece, services that wait for an update aside.
     pub fn is_settled(&self) -> bool {
-        self.leftovers.is_empty() && self.unclaimed.is_empty() && self.node_port_ips.are_settled()
+        self.leftovers.is_empty() && self.node_port_ips.are_settled()
     }
 
     /// The kernel has applied the piece.
     pub fn committed(&mut self) {
         self.epoch += 1;
-        self.lists.iter_mut().for_each(|lists| lists.begin(self.epoch));
+        self.lists.iter_mut().for_each(Lists::wake_numbers);
         if self.leftovers.is_empty() {
             self.leftovers.shrink_to(SMALL);
         }
@@ -290,53 +246,54 @@ impl Diff {
         self.services.iter().find(|(_, held)| has_it(held)).map(|(name, _)| name)
     }
 
-    /// Installs `goal` for a frontend, and notes which lists that makes used or unused. Returns what
-    /// remains to be done for the frontend itself.
-    fn install(&mut self, frontend: Frontend, goal: Goal<'_>, piece: &mut Piece) -> Rest {
-        let consequences = self.frontends.install(frontend, goal, self.epoch, piece);
-        self.note(frontend, &consequences);
-        match (consequences.is_partial, consequences.must_wait) {
-            (true, _) => Rest::NextPiece,
-            (false, true) => Rest::AfterCommit,
-            (false, false) => Rest::Nothing,
-        }
+    /// Installs `goal` for a frontend, as far as that fits into the piece.
+    fn install(
+        &mut self,
+        frontend: Frontend,
+        goal: Goal<'_>,
+        piece: &mut Piece,
+    ) -> Result<Progress, Full> {
+        self.change(frontend, piece, |change, state| change.install(state, goal))
     }
 
-    fn note(&mut self, frontend: Frontend, consequences: &Consequences) {
-        let family = frontend.family();
-        let lists = &mut self.lists[family.index()];
-        consequences.referenced.iter().for_each(|list| lists.add_reference(*list));
-        for list in &consequences.unreferenced {
-            if lists.remove_reference(*list) {
-                self.leftovers.push_back((Leftover::List(family, *list), self.epoch));
-            }
-        }
-        if consequences.has_leftovers {
-            self.leftovers.push_back((Leftover::Frontend(frontend), self.epoch));
-        }
+    /// Changes what is installed for a frontend.
+    fn change<T>(
+        &mut self,
+        frontend: Frontend,
+        piece: &mut Piece,
+        make: impl FnOnce(&mut FrontendChange<'_>, &mut FrontendState) -> T,
+    ) -> T {
+        let (epoch, leftovers) = (self.epoch, &mut self.leftovers);
+        let lists = &mut self.lists[frontend.family().index()];
+        let mut change = FrontendChange { frontend, epoch, piece, lists, leftovers };
+        self.frontends.change(frontend, |state| make(&mut change, state))
     }
 
     fn disown(&mut self, family: Family, list: ListId) {
         if self.lists[family.index()].disown(list) {
-            self.leftovers.push_back((Leftover::List(family, list), self.epoch));
+            self.leftovers.push_back((Leftover::List(family, list), Some(self.epoch)));
         }
     }
 
-    fn delete_leftover(&mut self, leftover: Leftover, piece: &mut Piece) -> Progress {
+    fn delete_leftover(&mut self, leftover: Leftover, piece: &mut Piece) -> Result<(), Full> {
         match leftover {
             Leftover::Frontend(frontend) => {
-                if !piece.fits(FRONTEND_ELEMENTS) {
-                    return Progress::Partial;
-                }
-                let consequences = self.frontends.delete_leftovers(frontend, self.epoch, piece);
-                self.note(frontend, &consequences);
-                match consequences.is_partial {
-                    true => Progress::Partial,
-                    false => Progress::Complete,
-                }
+                piece.fits(FRONTEND_ELEMENTS)?;
+                self.change(frontend, piece, |change, state| change.delete_leftovers(state))
             }
-            Leftover::List(family, list) => {
-                self.lists[family.index()].delete(list, self.epoch, piece)
+            Leftover::List(family, list) => self.lists[family.index()].delete(list, piece),
+            Leftover::Unclaimed(frontend) => {
+                piece.admits(FRONTEND_ELEMENTS)?;
+                // A service may have claimed it meanwhile.
+                if self.frontends.holder(&frontend).is_none() {
+                    self.install(frontend, Goal::default(), piece)?;
+                }
+                Ok(())
+            }
+            Leftover::Member(member) => {
+                piece.admits(1)?;
+                self.members.sweep(member, piece);
+                Ok(())
             }
         }
     }

@@ -3,9 +3,7 @@
 //! Numbers are given in turn, so a free one is used again as late as possible: after all others of
 //! its kind. Even where almost all are taken, it rests until the commit after the one that freed it.
 
-use ahash::HashMap;
-
-use super::Epoch;
+use ahash::HashSet;
 
 /// Numbers from `first` to `last`.
 #[derive(Debug)]
@@ -13,40 +11,37 @@ pub(super) struct Numbers {
     first: u32,
     last: u32,
     next: u32,
-    /// Freed numbers that must not be given yet, with the epoch in which they were freed.
-    resting: HashMap<u32, Epoch>,
+    /// Numbers that were freed since the last commit.
+    resting: HashSet<u32>,
 }
 
 impl Numbers {
     pub(super) fn new(first: u32, last: u32) -> Self {
-        Self { first, last, next: first, resting: HashMap::default() }
+        Self { first, last, next: first, resting: HashSet::default() }
     }
 
     /// A number that is not `taken`; `None` if all are.
     pub(super) fn give(&mut self, taken: impl Fn(u32) -> bool) -> Option<u32> {
         let in_turn = (self.next..=self.last).chain(self.first..self.next);
-        let mut free =
-            in_turn.filter(|number| !self.resting.contains_key(number) && !taken(*number));
+        let mut free = in_turn.filter(|number| !self.resting.contains(number) && !taken(*number));
         let number = free.next()?;
         self.next = if number == self.last { self.first } else { number + 1 };
         Some(number)
     }
 
-    /// Takes a number back in this epoch.
-    pub(super) fn free(&mut self, number: u32, epoch: Epoch) {
-        self.resting.insert(number, epoch);
+    /// Takes a number back, which rests until the next commit.
+    pub(super) fn free(&mut self, number: u32) {
+        self.resting.insert(number);
     }
 
-    /// Wakes numbers that were freed before this epoch.
-    pub(super) fn begin(&mut self, epoch: Epoch) {
-        if !self.resting.is_empty() {
-            self.resting.retain(|_, freed| *freed >= epoch);
-        }
+    /// Wakes the numbers that rest, after a commit.
+    pub(super) fn wake(&mut self) {
+        self.resting.clear();
     }
 
     /// Goes on after the highest of the numbers found in the kernel.
     pub(super) fn observe(&mut self, found: impl Iterator<Item = u32>) {
-        self.resting = HashMap::default();
+        self.resting = HashSet::default();
         let after = found.max().map_or(self.next, |highest| highest.saturating_add(1));
         if after > self.next && after <= self.last {
             self.next = after;
@@ -69,13 +64,11 @@ mod tests {
     }
 
     #[test]
-    fn a_freed_number_rests_until_the_next_epoch_even_if_no_other_is_left() {
+    fn a_freed_number_rests_until_the_next_commit_even_if_no_other_is_left() {
         let mut numbers = Numbers::new(1, 2);
-        numbers.free(1, 7);
+        numbers.free(1);
         assert_eq!(numbers.give(|number| number == 2), None);
-        numbers.begin(7);
-        assert_eq!(numbers.give(|number| number == 2), None);
-        numbers.begin(8);
+        numbers.wake();
         assert_eq!(numbers.give(|number| number == 2), Some(1));
     }
 

@@ -80,10 +80,11 @@ impl Settled {
                     may_postpone: false,
                 };
                 let updated = self.diff.update(&name, &extent, context, &mut piece);
-                assert_eq!(updated.progress, Progress::Complete);
+                assert_ne!(updated.progress, Progress::Partial);
                 services.extend(updated.affected.into_iter().map(|name| (name, Extent::Whole)));
                 problems.extend(updated.problems);
-                after_commit.extend(updated.must_wait.then_some((name, Extent::Whole)));
+                let must_wait = updated.progress == Progress::AfterCommit;
+                after_commit.extend(must_wait.then_some((name, Extent::Whole)));
             }
             self.diff.update_others(&mut piece);
             let operations = piece.into_operations(&Layouts::default());

@@ -11,11 +11,11 @@ use super::frontends::Goal;
 use super::held::{HeldList, Holdings};
 use super::lookup::Lookup;
 use super::patch::Patch;
-use super::{Context, Diff, FRONTEND_ELEMENTS, Progress, Rest, Updated};
+use super::{Context, Diff, FRONTEND_ELEMENTS, Progress, Updated};
 use crate::desired::{self, Label, Scope, Traffic, Wanted, WantedFrontend, WantedPort};
 use crate::family::Family;
 use crate::model::{Cluster, EndpointChanges, ObjectName, Problem, Protocol};
-use crate::plan::Piece;
+use crate::plan::{Full, Piece};
 use crate::ruleset::number::{Flags, ListId, Route, SizeClass};
 use crate::ruleset::{Frontend, Unserved};
 
@@ -29,9 +29,7 @@ struct ServiceUpdate<'a> {
     holdings: Holdings,
     /// The lists that it needs.
     lists: SmallVec<[HeldList; 2]>,
-    affected: Vec<ObjectName>,
-    problems: Vec<Problem>,
-    must_wait: bool,
+    updated: Updated,
 }
 
 impl Diff {
@@ -49,7 +47,7 @@ impl Diff {
         let is_postponed =
             |wanted: &Wanted| wanted.ports.iter().any(|port| self.may_be_of_others(port));
         if context.may_postpone && is_postponed(&wanted) {
-            return Updated { is_postponed: true, ..Updated::new(Progress::Complete) };
+            return Updated { progress: Progress::Postponed, ..Updated::default() };
         }
         let of_rendering = std::mem::take(&mut wanted.problems);
         let holdings = self.services.get(name).map(|held| held.unpack()).unwrap_or_default();
@@ -60,21 +58,19 @@ impl Diff {
             wanted: &wanted,
             holdings,
             lists: SmallVec::new(),
-            affected: Vec::new(),
-            problems: Vec::new(),
-            must_wait: false,
+            updated: Updated::default(),
         };
-        let progress = update.run(piece);
-        let ServiceUpdate { holdings, affected, mut problems, must_wait, .. } = update;
-        if progress == Progress::Complete && !must_wait {
-            problems.extend(of_rendering);
+        let progress = update.run(piece).unwrap_or(Progress::Partial);
+        let ServiceUpdate { holdings, mut updated, .. } = update;
+        if progress == Progress::Complete {
+            updated.problems.extend(of_rendering);
         }
         if holdings.is_empty() {
             self.services.remove(name);
         } else {
             self.services.insert(name.clone(), holdings.pack());
         }
-        Updated { must_wait, affected, problems, ..Updated::new(progress) }
+        Updated { progress, ..updated }
     }
 
     /// Whether a frontend of the port was found with the label of another one.
@@ -118,25 +114,26 @@ impl Diff {
             }
         }
         let elements: usize = patches.iter().map(|(_, _, patch)| patch.elements()).sum();
-        if !piece.fits(elements + 4 * holdings.frontends.len()) {
-            // A service with so many frontends is updated one by one.
-            return if piece.is_empty() { None } else { Some(Progress::Partial) };
+        if piece.fits(elements + 4 * holdings.frontends.len()).is_err() {
+            return Some(Progress::Partial);
         }
-        for (list, label, patch) in patches {
-            let length = patch.length;
-            let lists = &mut self.lists[list.family.index()];
-            let former = lists.get(list.id).map_or(0, |list| list.len());
-            lists.edit(list.id, patch.slots.into_iter(), length, piece);
-            let size = SizeClass::of(length);
-            if SizeClass::of(former) != size {
-                let resized = |route: Route| match route.list() == Some(list.id) {
-                    true => Route::new(list.id, None, size, route.flags()),
-                    false => route,
-                };
-                for frontend in &holdings.frontends {
-                    if self.frontends.holder(frontend) == Some(name) {
-                        self.frontends.resize(*frontend, resized, &label, piece);
-                    }
+        for (HeldList { family, id, .. }, label, patch) in patches {
+            let mut list = self.lists[family.index()].open(id)?;
+            let former = list.len();
+            list.edit(patch.slots, patch.length, piece);
+            let size = SizeClass::of(patch.length);
+            if SizeClass::of(former) == size {
+                continue;
+            }
+            let resized = |route: Route| match route.list() == Some(id) {
+                true => Route::new(id, None, size, route.flags()),
+                false => route,
+            };
+            for frontend in &holdings.frontends {
+                if self.frontends.holder(frontend) == Some(name) {
+                    self.change(*frontend, piece, |change, state| {
+                        change.resize(state, resized, &label);
+                    });
                 }
             }
         }
@@ -145,27 +142,27 @@ impl Diff {
 }
 
 impl ServiceUpdate<'_> {
-    fn run(&mut self, piece: &mut Piece) -> Progress {
+    fn run(&mut self, piece: &mut Piece) -> Result<Progress, Full> {
         let wanted = self.wanted;
         let held = self.claim();
         let held = Lookup::new(&held);
         let is_held = |frontend: &Frontend| held.contains(frontend);
         for port in &wanted.ports {
-            if self.fill_lists(port, &is_held, piece) == Progress::Partial {
-                return Progress::Partial;
-            }
+            self.fill_lists(port, &is_held, piece)?;
         }
+        let mut progress = Progress::Complete;
         for port in &wanted.ports {
-            if self.install_frontends(port, &is_held, piece) == Progress::Partial {
-                return Progress::Partial;
+            for wanted in port.frontends.iter().filter(|it| is_held(&it.frontend)) {
+                piece.fits(FRONTEND_ELEMENTS)?;
+                let goal = self.goal(port, wanted);
+                if self.diff.install(wanted.frontend, goal, piece)? == Progress::AfterCommit {
+                    progress = Progress::AfterCommit;
+                }
             }
         }
-        if self.share_members(piece) == Progress::Partial
-            || self.give_back_frontends(piece) == Progress::Partial
-            || self.cut_lists(piece) == Progress::Partial
-        {
-            return Progress::Partial;
-        }
+        self.share_members(piece)?;
+        self.give_back_frontends(piece)?;
+        self.cut_lists(piece)?;
         self.disown_lists();
         self.holdings.frontends = wanted.frontends().map(|it| it.frontend).collect();
         self.holdings.members.clone_from(&wanted.members);
@@ -176,7 +173,7 @@ impl ServiceUpdate<'_> {
                 self.diff.serving.want(wanted.frontend, Some(serving.clone()));
             }
         }
-        Progress::Complete
+        Ok(progress)
     }
 
     /// Claims all frontends; returns those that the service has.
@@ -188,14 +185,14 @@ impl ServiceUpdate<'_> {
         for wanted in self.wanted.frontends() {
             let frontend = wanted.frontend;
             let outcome = self.diff.frontends.claim(frontend, self.name, precedence);
-            self.problems.extend(claims::conflict(&outcome, self.name, &frontend));
+            self.updated.problems.extend(claims::conflict(&outcome, self.name, &frontend));
             match outcome {
                 Outcome::Held => held.push(frontend),
                 Outcome::TakenFrom(other) => {
                     held.push(frontend);
-                    self.affected.push(other);
+                    self.updated.affected.push(other);
                 }
-                Outcome::YieldedTo(other) => self.affected.push(other),
+                Outcome::YieldedTo(other) => self.updated.affected.push(other),
                 Outcome::HeldBy(_) | Outcome::StillHeld => {}
             }
             if !former.contains(&frontend) {
@@ -211,7 +208,7 @@ impl ServiceUpdate<'_> {
         port: &WantedPort,
         is_held: &impl Fn(&Frontend) -> bool,
         piece: &mut Piece,
-    ) -> Progress {
+    ) -> Result<(), Full> {
         for scope in Scope::ALL {
             let mut held = port.frontends.iter().filter(|it| is_held(&it.frontend));
             let is_used = held.any(|it| it.traffic.uses(scope));
@@ -225,18 +222,13 @@ impl ServiceUpdate<'_> {
             if !self.holdings.lists.contains(&list) {
                 self.holdings.lists.push(list);
             }
-            let lists = &mut self.diff.lists[family.index()];
-            lists.own(id);
-            if lists.fill(id, port.endpoints(scope), piece) == Progress::Partial {
-                return Progress::Partial;
-            }
-            let size = SizeClass::of(port.endpoints(scope).len());
-            if let Some(timeout) = port.timeout.filter(|_| id.has_affinity()) {
-                let route = Route::new(id, Some(timeout.number), size, Flags::default());
-                lists.set_route(id, Some(route), piece);
-            }
+            let route = self.route(port, scope, Flags::default());
+            let Some(mut list) = self.diff.lists[family.index()].open(id) else { continue };
+            list.own();
+            list.fill(port.endpoints(scope), piece)?;
+            list.set_route(route, piece);
         }
-        Progress::Complete
+        Ok(())
     }
 
     /// The list of a scope. Without a free number for one with affinity it is a plain one.
@@ -289,7 +281,7 @@ impl ServiceUpdate<'_> {
     }
 
     fn add_problem(&mut self, port: &WantedPort, field: &str, message: &str) {
-        self.problems.push(Problem::of_port(self.name, port.port, field, message));
+        self.updated.problems.push(Problem::of_port(self.name, port.port, field, message));
     }
 
     /// The list that a frontend with the port's label was found with.
@@ -312,26 +304,6 @@ impl ServiceUpdate<'_> {
             };
             route?.list()
         })
-    }
-
-    fn install_frontends(
-        &mut self,
-        port: &WantedPort,
-        is_held: &impl Fn(&Frontend) -> bool,
-        piece: &mut Piece,
-    ) -> Progress {
-        for wanted in port.frontends.iter().filter(|it| is_held(&it.frontend)) {
-            if !piece.fits(FRONTEND_ELEMENTS) {
-                return Progress::Partial;
-            }
-            let goal = self.goal(port, wanted);
-            match self.diff.install(wanted.frontend, goal, piece) {
-                Rest::Nothing => {}
-                Rest::NextPiece => return Progress::Partial,
-                Rest::AfterCommit => self.must_wait = true,
-            }
-        }
-        Progress::Complete
     }
 
     /// What is to be installed for a frontend that the service has.
@@ -368,14 +340,12 @@ impl ServiceUpdate<'_> {
         Some(Route::new(list.id, timeout, size, flags))
     }
 
-    fn share_members(&mut self, piece: &mut Piece) -> Progress {
+    fn share_members(&mut self, piece: &mut Piece) -> Result<(), Full> {
         let wanted = &self.wanted.members;
         let held = self.holdings.members.clone();
         let held = Lookup::new(&held);
         for member in wanted {
-            if !piece.fits(1) {
-                return Progress::Partial;
-            }
+            piece.fits(1)?;
             match held.contains(member) {
                 true => self.diff.members.install(*member, piece),
                 false => {
@@ -385,64 +355,61 @@ impl ServiceUpdate<'_> {
             }
         }
         let wanted = Lookup::new(wanted);
-        let mut progress = Progress::Complete;
+        let mut result = Ok(());
         self.holdings.members.retain(|member| {
-            if wanted.contains(member) || progress == Progress::Partial {
+            if wanted.contains(member) || result.is_err() {
                 return true;
             }
-            if !piece.fits(1) {
-                progress = Progress::Partial;
-                return true;
+            result = piece.fits(1);
+            if result.is_ok() {
+                self.diff.members.unshare(*member, piece);
             }
-            self.diff.members.unshare(*member, piece);
-            false
+            result.is_err()
         });
-        progress
+        result
     }
 
     /// Gives the frontends back that are not wanted any more.
-    fn give_back_frontends(&mut self, piece: &mut Piece) -> Progress {
+    fn give_back_frontends(&mut self, piece: &mut Piece) -> Result<(), Full> {
         let wanted: SmallVec<[_; 4]> = self.wanted.frontends().map(|it| it.frontend).collect();
         let wanted = Lookup::new(&wanted);
-        let former = self.holdings.frontends.iter().copied();
-        let unwanted: SmallVec<[_; 2]> = former.filter(|it| !wanted.contains(it)).collect();
-        for (i, frontend) in unwanted.iter().copied().enumerate() {
-            if !piece.fits(FRONTEND_ELEMENTS) {
-                let done = Lookup::new(&unwanted[..i]);
-                self.holdings.frontends.retain(|held| !done.contains(held));
-                return Progress::Partial;
+        let precedence = |name: &ObjectName| claims::precedence(self.cluster, name);
+        let mut result = Ok(());
+        self.holdings.frontends.retain(|frontend| {
+            if wanted.contains(frontend) || result.is_err() {
+                return true;
             }
-            let precedence = |name: &ObjectName| claims::precedence(self.cluster, name);
-            match self.diff.frontends.release(&frontend, self.name, precedence) {
+            result = piece.fits(FRONTEND_ELEMENTS);
+            if result.is_err() {
+                return true;
+            }
+            match self.diff.frontends.release(frontend, self.name, precedence) {
                 Released::InUse => {}
                 Released::Free => {
-                    self.diff.serving.want(frontend, None);
+                    self.diff.serving.want(*frontend, None);
                     // Nothing is added, and source ranges go later: all of it fits.
-                    self.diff.install(frontend, Goal::default(), piece);
+                    let _ = self.diff.install(*frontend, Goal::default(), piece);
                 }
                 // Until that service has been updated, what is installed stays.
-                Released::Awaited(next) => self.affected.push(next),
+                Released::Awaited(next) => self.updated.affected.push(next),
             }
-        }
-        let done = Lookup::new(&unwanted);
-        self.holdings.frontends.retain(|held| !done.contains(held));
-        Progress::Complete
+            false
+        });
+        result
     }
 
     /// Deletes slots that no route leads to any more.
-    fn cut_lists(&mut self, piece: &mut Piece) -> Progress {
+    fn cut_lists(&mut self, piece: &mut Piece) -> Result<(), Full> {
         for list in &self.lists {
             let mut ports = self.wanted.ports.iter();
             let port = ports.find(|port| list.is_of(port, list.scope));
             let length = port.map_or(0, |port| port.endpoints(list.scope).len());
-            let lists = &mut self.diff.lists[list.family.index()];
-            if lists.cut(list.id, length, piece) == Progress::Partial
-                || lists.forget_endpoints(list.id, piece) == Progress::Partial
-            {
-                return Progress::Partial;
+            if let Some(mut list) = self.diff.lists[list.family.index()].open(list.id) {
+                list.cut(length, piece)?;
+                list.forget_endpoints(piece)?;
             }
         }
-        Progress::Complete
+        Ok(())
     }
 
     fn disown_lists(&mut self) {

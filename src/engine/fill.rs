@@ -86,16 +86,12 @@ impl Engine {
         };
         let updated = self.diff.update(&name, extent, context, piece);
         self.problems.extend(updated.problems);
-        if let Some(postponed) = self.postponed.as_mut().filter(|_| updated.is_postponed) {
-            postponed.push(name);
-            return Progress::Complete;
-        }
-        if updated.must_wait && updated.progress == Progress::Complete {
-            self.after_commit.push(name.clone());
-        }
-        // The rest of a large service is a large change.
-        if updated.progress == Progress::Partial {
-            self.queue.put_first(Lane::Slow, name);
+        match updated.progress {
+            Progress::Complete => {}
+            Progress::AfterCommit => self.after_commit.push(name),
+            // The rest of a large service is a large change.
+            Progress::Partial => self.queue.put_first(Lane::Slow, name),
+            Progress::Postponed => self.postponed.get_or_insert_default().push(name),
         }
         updated.affected.into_iter().for_each(|name| self.queue.put_first(Lane::Fast, name));
         updated.progress

@@ -1,9 +1,12 @@
 //! What the kernel holds of our tables.
 
+use std::cmp::Reverse;
+use std::sync::Arc;
+
 use super::read_slots::read_slots;
 use crate::diff;
 use crate::kernel::{Contents, ElementRead, Kernel, ReadError};
-use crate::nft::{DecodedSet, Element, Family, Operation};
+use crate::nft::{DecodedSet, Family, Operation};
 use crate::ruleset::{self, Layouts, SetId, TableElement, TableSets};
 
 /// What was found of one table.
@@ -46,21 +49,18 @@ fn read_table<K: Kernel>(kernel: &mut K, sets: &TableSets) -> Result<Found, Read
         {
             continue;
         }
-        let strays = read_set(kernel, sets.family, set, &mut found.elements)?;
-        if !strays.is_empty() {
-            let set = sets.get(set).clone();
-            found.cleanup.push(Operation::DeleteElements(table.clone(), set, strays));
-        }
+        read_set(kernel, sets.family, set, &mut found.elements)?;
     }
-    for (set, stray) in found.elements.finish() {
-        let set = sets.get(set).clone();
-        found.cleanup.push(Operation::DeleteElements(table.clone(), set, vec![stray]));
-    }
+    let strays = found.elements.finish().into_iter();
+    let delete =
+        |(set, strays)| Operation::DeleteElements(table.clone(), Arc::clone(sets.get(set)), strays);
+    found.cleanup = strays.map(delete).collect();
     found.contents = Some(contents);
     Ok(found)
 }
 
-/// Our sets with the number of their elements. Endpoints come last: frontends tell which there are.
+/// Our sets with the number of their elements. Endpoints come last, because frontends tell which
+/// there are, and those of lists with affinity before the slots that name them.
 fn sets_to_read(sets: &TableSets, contents: &Contents) -> Vec<(SetId, Option<u32>)> {
     let ours = |found: &DecodedSet| {
         // Packets write what clients remember, and it may be much.
@@ -68,7 +68,7 @@ fn sets_to_read(sets: &TableSets, contents: &Contents) -> Vec<(SetId, Option<u32
         Some((set, found.elements))
     };
     let mut found: Vec<_> = contents.sets.iter().filter_map(ours).collect();
-    found.sort_by_key(|(set, _)| *set == SetId::Endpoints);
+    found.sort_unstable_by_key(|(set, _)| Reverse(*set));
     found
 }
 
@@ -95,25 +95,18 @@ fn is_read_by_keys<K: Kernel>(
     Ok(is_whole)
 }
 
-/// Reads a set by a dump; returns the elements that this program never writes.
+/// Reads a set by a dump.
 fn read_set<K: Kernel>(
     kernel: &mut K,
     family: Family,
     set: SetId,
     found: &mut diff::Found,
-) -> Result<Vec<Element>, ReadError> {
-    let (mut strays, mut is_begun) = (Vec::new(), false);
+) -> Result<(), ReadError> {
     kernel.read_elements(&ruleset::table(family), set.name(), &mut |read| match read {
-        ElementRead::Start => {
-            if std::mem::replace(&mut is_begun, true) {
-                found.forget(set);
-                strays.clear();
-            }
-        }
+        ElementRead::Start => found.forget(set),
         ElementRead::Element(view) => match TableElement::read(family, set, &view) {
             Some(element) => found.add(&element),
-            None => strays.extend(ruleset::stray(&view)),
+            None => ruleset::stray(&view).into_iter().for_each(|it| found.add_stray(set, it)),
         },
-    })?;
-    Ok(strays)
+    })
 }
