@@ -5,11 +5,13 @@
 //! frontend depend on what is installed, and are left to `diff`.
 
 mod label;
+mod lookup;
 mod render;
 mod source_ranges;
 mod timeouts;
 
 pub use label::Label;
+pub use lookup::Lookup;
 pub use render::render;
 pub use timeouts::{GrantedTimeout, Timeouts};
 

@@ -4,10 +4,8 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use ahash::HashSet;
-
 use super::source_ranges;
-use super::{GrantedTimeout, Label, Scope, Traffic, Wanted, WantedFrontend, WantedPort};
+use super::{GrantedTimeout, Label, Lookup, Scope, Traffic, Wanted, WantedFrontend, WantedPort};
 use crate::family::Family;
 use crate::model::{
     Problem, Protocol, Service, ServicePort, ServiceView, TargetList, TrafficPolicy,
@@ -19,9 +17,6 @@ use crate::ruleset::{Frontend, Member, Unserved};
 /// Most endpoints of a list with session affinity. There are four times as many numbers for them,
 /// so one that is given back is used again late.
 const AFFINITY_LIMIT: usize = 8_192;
-
-/// So many frontends or members are compared each with every other.
-const FEW: usize = 16;
 
 /// Everything that the service needs; `timeout` is how long it remembers clients.
 pub fn render(view: &ServiceView<'_>, timeout: Option<GrantedTimeout>) -> Wanted {
@@ -48,33 +43,12 @@ pub fn render(view: &ServiceView<'_>, timeout: Option<GrantedTimeout>) -> Wanted
 impl Wanted {
     /// A load balancer address may be an external IP of the same service too.
     fn keep_first_of_each(&mut self) {
-        if self.ports.iter().map(|port| port.frontends.len()).sum::<usize>() > FEW {
-            let mut known = HashSet::default();
-            for port in &mut self.ports {
-                port.frontends.retain(|it| known.insert(it.frontend));
-            }
-        } else {
-            for i in 0..self.ports.len() {
-                let (before, rest) = self.ports.split_at_mut(i);
-                let is_known = |frontend: &Frontend| before.iter().any(|port| port.has(frontend));
-                let own = &mut rest[0].frontends;
-                own.retain(|it| !is_known(&it.frontend));
-                for k in (1..own.len()).rev() {
-                    let (earlier, later) = own.split_at(k);
-                    if earlier.iter().any(|it| it.frontend == later[0].frontend) {
-                        own.remove(k);
-                    }
-                }
-            }
+        let mut known = Lookup::default();
+        for port in &mut self.ports {
+            port.frontends.retain(|it| known.insert(it.frontend));
         }
         self.members.sort_unstable();
         self.members.dedup();
-    }
-}
-
-impl WantedPort {
-    fn has(&self, frontend: &Frontend) -> bool {
-        self.frontends.iter().any(|it| it.frontend == *frontend)
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! The oldest wins, then the first by name, so the winner does not depend on the order of events.
 
+use super::Updated;
 use super::frontends::Frontends;
 use crate::model::{Cluster, ObjectName, ObjectRef, Problem};
 use crate::ruleset::Frontend;
@@ -9,101 +10,70 @@ use crate::ruleset::Frontend;
 /// Age and name of a claimant; the lowest wins.
 pub(super) type Precedence = (i64, ObjectName);
 
-/// What a service gets when it claims a frontend.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// The frontend is its own.
-    Held,
-    /// The frontend is its own, and was this service's before, which is to be updated.
-    TakenFrom(ObjectName),
-    /// The frontend is this service's or will be; the claimant waits from now on.
-    HeldBy(ObjectName),
-    /// The frontend was its own and is to be this service's, which is to be updated: the claimant
-    /// has become the younger.
-    YieldedTo(ObjectName),
-    /// The frontend is another service's, as it was before.
-    StillHeld,
-}
-
-/// What remains of a frontend that a service gives back.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Released {
-    /// No service claims it.
-    Free,
-    /// It belongs to another service.
-    InUse,
-    /// This service waits for it and is to be updated.
-    Awaited(ObjectName),
-}
-
 /// The precedence of a service: the least one gets a contested frontend.
 pub fn precedence(cluster: &Cluster, name: &ObjectName) -> Precedence {
     (cluster.created(name).unwrap_or(i64::MAX), name.clone())
 }
 
-/// The report of a conflict, once, when a service begins to wait.
-pub(super) fn conflict(
-    outcome: &Outcome,
-    name: &ObjectName,
-    frontend: &Frontend,
-) -> Option<Problem> {
-    let (loser, winner) = match outcome {
-        Outcome::Held | Outcome::StillHeld => return None,
-        Outcome::TakenFrom(former) => (former, name),
-        Outcome::HeldBy(winner) | Outcome::YieldedTo(winner) => (name, winner),
-    };
-    Some(Problem {
+/// The report of a conflict, made once, when a service begins to wait.
+fn conflict(loser: &ObjectName, winner: &ObjectName, frontend: &Frontend) -> Problem {
+    Problem {
         object: ObjectRef::service(loser),
         field: String::new(),
         message: format!("{frontend} belongs to Service {winner}, which is older or first by name"),
-    })
+    }
 }
 
 impl Frontends {
-    /// `service` claims a frontend.
+    /// `service` claims a frontend; returns whether it has it. What follows for others is added to
+    /// `updated`.
     pub(super) fn claim(
         &mut self,
         frontend: Frontend,
         service: &ObjectName,
         precedence: impl Fn(&ObjectName) -> Precedence,
-    ) -> Outcome {
+        updated: &mut Updated,
+    ) -> bool {
+        let is_holder = self.holder(&frontend) == Some(service);
         let Some(first) = self.first_before(&frontend, service, precedence) else {
-            return self.take(frontend, service);
+            self.forget_waiting(&frontend, service);
+            if !is_holder && let Some(former) = self.set_holder(frontend, Some(service.clone())) {
+                updated.problems.push(conflict(&former, service, &frontend));
+                self.wait(frontend, &former);
+                updated.affected.push(former);
+            }
+            return true;
         };
-        let is_new = self.wait(frontend, service.clone());
-        if self.holder(&frontend) == Some(service) {
-            // Until that service has been updated no service has the frontend.
+        if self.wait(frontend, service) {
+            updated.problems.push(conflict(service, &first, &frontend));
+        }
+        if is_holder {
+            // It has become the younger. Until the first has been updated none has the frontend.
             self.set_holder(frontend, None);
-            return Outcome::YieldedTo(first);
+            updated.affected.push(first);
         }
-        match is_new {
-            true => Outcome::HeldBy(first),
-            false => Outcome::StillHeld,
-        }
+        false
     }
 
-    /// `service` no longer claims a frontend.
+    /// `service` no longer claims a frontend; returns whether no service does. The one that is to
+    /// have it next is added to `updated`.
     pub(super) fn release(
         &mut self,
         frontend: &Frontend,
         service: &ObjectName,
         precedence: impl Fn(&ObjectName) -> Precedence,
-    ) -> Released {
+        updated: &mut Updated,
+    ) -> bool {
         self.forget_waiting(frontend, service);
         // Without a holder the frontend has just been given back, and was offered to this service.
         if self.holder(frontend).is_some_and(|holder| holder != service) {
-            return Released::InUse;
+            return false;
         }
         self.set_holder(*frontend, None);
-        self.first_waiting(frontend, precedence).map_or(Released::Free, Released::Awaited)
-    }
-
-    fn first_waiting(
-        &self,
-        frontend: &Frontend,
-        precedence: impl Fn(&ObjectName) -> Precedence,
-    ) -> Option<ObjectName> {
-        self.waiting.get(frontend)?.iter().min_by_key(|name| precedence(name)).cloned()
+        let waiting = self.waiting.get(frontend).into_iter().flatten();
+        let next = waiting.min_by_key(|name| precedence(name));
+        updated.affected.extend(next.cloned());
+        next.is_none()
     }
 
     /// The first of all that have the frontend or wait for it, if it comes before `service`.
@@ -122,26 +92,12 @@ impl Frontends {
         (precedence(first) < precedence(service)).then(|| first.clone())
     }
 
-    fn take(&mut self, frontend: Frontend, service: &ObjectName) -> Outcome {
-        self.forget_waiting(&frontend, service);
-        if self.holder(&frontend) == Some(service) {
-            return Outcome::Held;
-        }
-        match self.set_holder(frontend, Some(service.clone())) {
-            None => Outcome::Held,
-            Some(former) => {
-                self.wait(frontend, former.clone());
-                Outcome::TakenFrom(former)
-            }
-        }
-    }
-
     /// Returns whether `service` has not waited before.
-    fn wait(&mut self, frontend: Frontend, service: ObjectName) -> bool {
+    fn wait(&mut self, frontend: Frontend, service: &ObjectName) -> bool {
         let names = self.waiting.entry(frontend).or_default();
-        let is_new = !names.contains(&service);
+        let is_new = !names.contains(service);
         if is_new {
-            names.push(service);
+            names.push(service.clone());
         }
         is_new
     }
@@ -183,20 +139,16 @@ mod tests {
     ) -> usize {
         let precedence =
             |name: &ObjectName| (ages.get(name).copied().unwrap_or(i64::MAX), name.clone());
-        let (mut waiting, mut updated) = (vec![service], 0);
-        while let Some(service) = waiting.pop() {
-            updated += 1;
-            if ages.contains_key(&service) {
-                let outcome = claims.claim(FRONTEND, &service, precedence);
-                if let Outcome::TakenFrom(other) | Outcome::YieldedTo(other) = outcome {
-                    waiting.push(other);
-                }
-            } else if let Released::Awaited(other) = claims.release(&FRONTEND, &service, precedence)
-            {
-                waiting.push(other);
-            }
+        let (mut updated, mut count) = (Updated::default(), 0);
+        updated.affected.push(service);
+        while let Some(service) = updated.affected.pop() {
+            count += 1;
+            match ages.contains_key(&service) {
+                true => claims.claim(FRONTEND, &service, precedence, &mut updated),
+                false => claims.release(&FRONTEND, &service, precedence, &mut updated),
+            };
         }
-        updated
+        count
     }
 
     proptest! {

@@ -13,7 +13,6 @@ mod found;
 mod frontends;
 mod held;
 mod lists;
-mod lookup;
 mod members;
 mod numbers;
 mod patch;

@@ -6,13 +6,12 @@
 
 use smallvec::SmallVec;
 
-use super::claims::{self, Outcome, Released};
+use super::claims;
 use super::frontends::Goal;
 use super::held::{HeldList, Holdings};
-use super::lookup::Lookup;
 use super::patch::Patch;
 use super::{Context, Diff, FRONTEND_ELEMENTS, Progress, Updated};
-use crate::desired::{self, Label, Scope, Traffic, Wanted, WantedFrontend, WantedPort};
+use crate::desired::{self, Label, Lookup, Scope, Traffic, Wanted, WantedFrontend, WantedPort};
 use crate::family::Family;
 use crate::model::{Cluster, EndpointChanges, ObjectName, Problem, Protocol};
 use crate::plan::{Full, Piece};
@@ -145,7 +144,6 @@ impl ServiceUpdate<'_> {
     fn run(&mut self, piece: &mut Piece) -> Result<Progress, Full> {
         let wanted = self.wanted;
         let held = self.claim();
-        let held = Lookup::new(&held);
         let is_held = |frontend: &Frontend| held.contains(frontend);
         for port in &wanted.ports {
             self.fill_lists(port, &is_held, piece)?;
@@ -177,26 +175,17 @@ impl ServiceUpdate<'_> {
     }
 
     /// Claims all frontends; returns those that the service has.
-    fn claim(&mut self) -> SmallVec<[Frontend; 4]> {
+    fn claim(&mut self) -> Lookup<Frontend> {
         let precedence = |name: &ObjectName| claims::precedence(self.cluster, name);
-        let mut held = SmallVec::new();
-        let former = self.holdings.frontends.clone();
-        let former = Lookup::new(&former);
-        for wanted in self.wanted.frontends() {
-            let frontend = wanted.frontend;
-            let outcome = self.diff.frontends.claim(frontend, self.name, precedence);
-            self.updated.problems.extend(claims::conflict(&outcome, self.name, &frontend));
-            match outcome {
-                Outcome::Held => held.push(frontend),
-                Outcome::TakenFrom(other) => {
-                    held.push(frontend);
-                    self.updated.affected.push(other);
-                }
-                Outcome::YieldedTo(other) => self.updated.affected.push(other),
-                Outcome::HeldBy(_) | Outcome::StillHeld => {}
+        let mut held = Lookup::default();
+        let former: Lookup<_> = self.holdings.frontends.iter().copied().collect();
+        for WantedFrontend { frontend, .. } in self.wanted.frontends() {
+            let claimed = &mut self.diff.frontends;
+            if claimed.claim(*frontend, self.name, precedence, &mut self.updated) {
+                held.insert(*frontend);
             }
-            if !former.contains(&frontend) {
-                self.holdings.frontends.push(frontend);
+            if !former.contains(frontend) {
+                self.holdings.frontends.push(*frontend);
             }
         }
         held
@@ -342,8 +331,7 @@ impl ServiceUpdate<'_> {
 
     fn share_members(&mut self, piece: &mut Piece) -> Result<(), Full> {
         let wanted = &self.wanted.members;
-        let held = self.holdings.members.clone();
-        let held = Lookup::new(&held);
+        let held: Lookup<_> = self.holdings.members.iter().copied().collect();
         for member in wanted {
             piece.fits(1)?;
             match held.contains(member) {
@@ -354,7 +342,7 @@ impl ServiceUpdate<'_> {
                 }
             }
         }
-        let wanted = Lookup::new(wanted);
+        let wanted: Lookup<_> = wanted.iter().copied().collect();
         let mut result = Ok(());
         self.holdings.members.retain(|member| {
             if wanted.contains(member) || result.is_err() {
@@ -371,8 +359,7 @@ impl ServiceUpdate<'_> {
 
     /// Gives the frontends back that are not wanted any more.
     fn give_back_frontends(&mut self, piece: &mut Piece) -> Result<(), Full> {
-        let wanted: SmallVec<[_; 4]> = self.wanted.frontends().map(|it| it.frontend).collect();
-        let wanted = Lookup::new(&wanted);
+        let wanted: Lookup<_> = self.wanted.frontends().map(|it| it.frontend).collect();
         let precedence = |name: &ObjectName| claims::precedence(self.cluster, name);
         let mut result = Ok(());
         self.holdings.frontends.retain(|frontend| {
@@ -383,15 +370,12 @@ impl ServiceUpdate<'_> {
             if result.is_err() {
                 return true;
             }
-            match self.diff.frontends.release(frontend, self.name, precedence) {
-                Released::InUse => {}
-                Released::Free => {
-                    self.diff.serving.want(*frontend, None);
-                    // Nothing is added, and source ranges go later: all of it fits.
-                    let _ = self.diff.install(*frontend, Goal::default(), piece);
-                }
-                // Until that service has been updated, what is installed stays.
-                Released::Awaited(next) => self.updated.affected.push(next),
+            // What is installed stays until the next service that wants it has been updated.
+            let claimed = &mut self.diff.frontends;
+            if claimed.release(frontend, self.name, precedence, &mut self.updated) {
+                self.diff.serving.want(*frontend, None);
+                // Nothing is added, and source ranges go later: all of it fits.
+                let _ = self.diff.install(*frontend, Goal::default(), piece);
             }
             false
         });

@@ -1,0 +1,49 @@
+//! A set that mostly has few items and may have many.
+
+use std::hash::Hash;
+
+use ahash::HashSet;
+use smallvec::SmallVec;
+
+/// Items to be found by value.
+#[derive(Debug)]
+pub struct Lookup<T> {
+    few: SmallVec<[T; FEW]>,
+    many: HashSet<T>,
+}
+
+/// So many items are searched one by one.
+const FEW: usize = 16;
+
+impl<T: Copy + Eq + Hash> Lookup<T> {
+    /// Whether the item is in the set.
+    pub fn contains(&self, item: &T) -> bool {
+        self.few.contains(item) || self.many.contains(item)
+    }
+
+    /// Adds an item; returns whether it is new.
+    pub fn insert(&mut self, item: T) -> bool {
+        if self.few.contains(&item) {
+            return false;
+        }
+        if self.few.len() == FEW {
+            return self.many.insert(item);
+        }
+        self.few.push(item);
+        true
+    }
+}
+
+impl<T> Default for Lookup<T> {
+    fn default() -> Self {
+        Self { few: SmallVec::new(), many: HashSet::default() }
+    }
+}
+
+impl<T: Copy + Eq + Hash> FromIterator<T> for Lookup<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
+        let mut lookup = Self::default();
+        items.into_iter().for_each(|item| _ = lookup.insert(item));
+        lookup
+    }
+}
