@@ -12,15 +12,9 @@ use crate::ruleset::base::LocalDetector;
 /// That no address of this node serves NodePorts in a family, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClosedNodePorts {
-    families: ClosedFamilies,
+    /// The only family; `None` if both are closed.
+    family: Option<Family>,
     reason: ClosedReason,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ClosedFamilies {
-    Ipv4,
-    Ipv6,
-    Both,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,17 +27,13 @@ enum ClosedReason {
 impl ClosedNodePorts {
     /// Whether NodePorts are closed altogether.
     pub fn is_complete(&self) -> bool {
-        self.families == ClosedFamilies::Both
+        self.family.is_none()
     }
 }
 
 impl fmt::Display for ClosedNodePorts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let family = match self.families {
-            ClosedFamilies::Ipv4 => "IPv4 ",
-            ClosedFamilies::Ipv6 => "IPv6 ",
-            ClosedFamilies::Both => "",
-        };
+        let family = self.family.map(|family| format!("{} ", family.name())).unwrap_or_default();
         write!(f, "{family}NodePorts are closed until that changes: ")?;
         match self.reason {
             ClosedReason::NoNode => f.write_str("this machine has no Node object"),
@@ -114,18 +104,15 @@ impl Routing {
             let mut own = open.iter().filter(|address| Family::of(**address) == family);
             !self.node_ports_everywhere(family) && own.next().is_none()
         };
-        let families = match (is_closed(Family::Ip), is_closed(Family::Ip6)) {
-            (true, true) => ClosedFamilies::Both,
-            (true, false) => ClosedFamilies::Ipv4,
-            (false, true) => ClosedFamilies::Ipv6,
-            (false, false) => return None,
-        };
+        let mut closed = Family::ALL.into_iter().filter(|family| is_closed(*family));
+        let first = closed.next()?;
+        let family = closed.next().is_none().then_some(first);
         let reason = match (&self.node_port_addresses, node) {
             (NodePortAddresses::Primary, None) => ClosedReason::NoNode,
             (NodePortAddresses::Primary, Some(_)) => ClosedReason::NoAddress,
             (NodePortAddresses::Cidrs(_), _) => ClosedReason::NoneInRanges,
         };
-        Some(ClosedNodePorts { families, reason })
+        Some(ClosedNodePorts { family, reason })
     }
 
     /// The addresses that accept node port traffic, of the families where not all do.
