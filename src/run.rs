@@ -28,13 +28,16 @@ pub struct Run<K> {
     events: mpsc::Receiver<Vec<Event>>,
     observe: Observe,
     watch: Watch,
-    addresses: Option<watch::Receiver<Vec<IpAddr>>>,
-    /// What the log was last told.
+    /// The addresses of this node's interfaces; without, they stay what the engine knows.
+    pub addresses: Option<watch::Receiver<Vec<IpAddr>>>,
+    /// Deletes the UDP flows that commits make stale, and does not wait for it.
+    pub cleaner: Option<Clean>,
+    /// Gets what was left out, besides the log; never waited for.
+    pub problems: Option<mpsc::Sender<Problem>>,
+    /// Whether load balancers should use a node that has no Node object.
+    pub without_node: WithoutNode,
+    /// As logged last.
     closed_node_ports: Option<ClosedNodePorts>,
-    cleaner: Option<Clean>,
-    /// Who is told what was left out, besides the log.
-    problems: Option<mpsc::Sender<Problem>>,
-    without_node: WithoutNode,
     max_batch: usize,
     /// Both tables, read while the source lists objects.
     early_read: Option<BoxFuture<'static, ReadOutcome>>,
@@ -44,7 +47,7 @@ pub struct Run<K> {
     ahead: Option<Transaction>,
 }
 
-/// Has flows deleted, and does not wait for it.
+/// Deletes flows.
 type Clean = Box<dyn Fn(Vec<StaleFlow>) + Send>;
 
 type ReadOutcome = Result<Result<Reading, ReadError>, WriterGone>;
@@ -117,32 +120,6 @@ impl<K: Kernel + Send + 'static> Run<K> {
             is_initial_sync: true,
             ahead: None,
         }
-    }
-
-    /// Follows the addresses of this node's interfaces; without, they stay what the engine knows.
-    #[must_use]
-    pub fn with_local_addresses(mut self, addresses: watch::Receiver<Vec<IpAddr>>) -> Self {
-        self.addresses = Some(addresses);
-        self
-    }
-
-    /// Sets what deletes the UDP flows that commits make stale, without waiting for it.
-    #[must_use]
-    pub fn cleaning(self, delete: impl Fn(Vec<StaleFlow>) + Send + 'static) -> Self {
-        Self { cleaner: Some(Box::new(delete)), ..self }
-    }
-
-    /// The same, with somebody who is told what was left out, but never waited for.
-    #[must_use]
-    pub fn telling(self, problems: mpsc::Sender<Problem>) -> Self {
-        Self { problems: Some(problems), ..self }
-    }
-
-    /// The same, with another answer to whether load balancers should use a node that has no Node
-    /// object: without this it is [`WithoutNode::Unfit`].
-    #[must_use]
-    pub fn counting(self, without_node: WithoutNode) -> Self {
-        Self { without_node, ..self }
     }
 
     /// Runs until `stop` is ready or the source is gone. What the kernel holds stays.

@@ -69,9 +69,11 @@ async fn run_until_stopped(config: Config) -> Result<(), Failure> {
     let own = observe.clone();
     let report = move |done: Cleaned| own.flows_cleaned(done.entries as u64, done.took);
     let cleaner = Cleaner::spawn(report).map_err(Failure::new)?;
-    let run = Run::new(engine, writer, events, observe, config.min_sync_period);
-    let run = run.with_local_addresses(addresses).cleaning(move |flows| cleaner.delete(flows));
-    let run = run.counting(without_node(&config.source)).telling(problems);
+    let mut run = Run::new(engine, writer, events, observe, config.min_sync_period);
+    run.addresses = Some(addresses);
+    run.cleaner = Some(Box::new(move |flows| cleaner.delete(flows)));
+    run.problems = Some(problems);
+    run.without_node = without_node(&config.source);
     run.until(stop_signal()?).await.map_err(Failure::new)?;
     tracing::info!("stopped; the tables stay and go on working");
     tasks.abort_all();

@@ -88,9 +88,10 @@ impl<K: Shared> Daemon<K> {
         let (events, queue) = mpsc::channel(64);
         let (addresses, changes) = watch::channel(local);
         let asked = Arc::clone(asked);
-        let run = Run::new(engine, writer, queue, Observe::new(), min_interval)
-            .with_local_addresses(changes)
-            .cleaning(move |flows| asked.lock().expect("no test panicked").extend(flows));
+        let mut run = Run::new(engine, writer, queue, Observe::new(), min_interval);
+        run.addresses = Some(changes);
+        run.cleaner =
+            Some(Box::new(move |flows| asked.lock().expect("no test panicked").extend(flows)));
         let run = Box::pin(run.until(std::future::pending()));
         Self { run, requests, events, addresses }
     }
