@@ -73,14 +73,14 @@ impl Members {
 
 /// Addresses that accept traffic to node ports.
 #[derive(Debug, Default)]
-pub(super) struct NodePortIps {
+pub struct NodePortIps {
     wanted: BTreeSet<IpAddr>,
     installed: BTreeSet<IpAddr>,
 }
 
 impl NodePortIps {
     /// Sets the addresses that are to accept traffic.
-    pub(super) fn want(&mut self, addresses: &[IpAddr]) {
+    pub fn want(&mut self, addresses: &[IpAddr]) {
         self.wanted = addresses.iter().copied().collect();
     }
 
@@ -95,7 +95,7 @@ impl NodePortIps {
     }
 
     /// Whether this one is as wanted.
-    pub(super) fn is_settled(&self, address: IpAddr) -> bool {
+    pub fn is_settled(&self, address: IpAddr) -> bool {
         self.wanted.contains(&address) == self.installed.contains(&address)
     }
 

@@ -25,19 +25,16 @@ mod update;
 pub use claims::precedence;
 pub use found::Found;
 pub use frontends::FrontendState;
-pub use serving::{ServingChange, Targets};
-
-use std::collections::VecDeque;
-use std::net::IpAddr;
-use std::num::NonZeroU16;
+pub use members::NodePortIps;
+pub use serving::{Serving, ServingChange, Targets};
 
 use ahash::{HashMap, HashSet};
+use std::collections::VecDeque;
 
 use self::frontends::{FrontendChange, Frontends, Goal};
 use self::held::Held;
 use self::lists::Lists;
-use self::members::{Members, NodePortIps};
-use self::serving::Serving;
+use self::members::Members;
 use crate::desired::Timeouts;
 use crate::family::Family;
 use crate::model::{Cluster, Extent, ObjectName, Problem};
@@ -54,15 +51,17 @@ pub struct Diff {
     frontends: Frontends,
     lists: [Lists; 2],
     members: Members,
-    node_port_ips: NodePortIps,
+    /// Addresses that accept traffic to node ports.
+    pub node_port_ips: NodePortIps,
     services: HashMap<ObjectName, Held>,
-    serving: Serving,
+    /// Which endpoints serve UDP frontends.
+    pub serving: Serving,
     /// What is to be deleted, with the epoch in which the last route to it went: packets in flight
     /// may still look it up. `None` if nothing leads to it.
     leftovers: Leftovers,
     epoch: Epoch,
     /// Services that the kernel refused; they are left out until they change.
-    excluded: HashSet<ObjectName>,
+    pub excluded: HashSet<ObjectName>,
 }
 
 /// How far the update of a service has come.
@@ -152,21 +151,6 @@ impl Diff {
         self.update_whole(name, context, piece)
     }
 
-    /// Leaves a service out from its next update to [`Diff::readmit`].
-    pub fn exclude(&mut self, name: &ObjectName) {
-        self.excluded.insert(name.clone());
-    }
-
-    /// Lets a service that was left out in again.
-    pub fn readmit(&mut self, name: &ObjectName) {
-        self.excluded.remove(name);
-    }
-
-    /// Sets the addresses that are to accept traffic to node ports.
-    pub fn want_node_port_ips(&mut self, addresses: &[IpAddr]) {
-        self.node_port_ips.want(addresses);
-    }
-
     /// Adds to a piece what does not belong to a service's update: addresses for node ports, the
     /// removal of what no service has, and leftovers that no packet can need any more.
     pub fn update_others(&mut self, piece: &mut Piece) {
@@ -207,21 +191,6 @@ impl Diff {
         if self.leftovers.is_empty() {
             self.leftovers.shrink_to(SMALL);
         }
-    }
-
-    /// The changes of serving UDP endpoints that the kernel has applied, each once.
-    pub fn take_serving_changes(&mut self) -> Vec<ServingChange> {
-        self.serving.take()
-    }
-
-    /// The node ports of UDP that the kernel has.
-    pub fn udp_node_ports(&self) -> impl Iterator<Item = (Family, NonZeroU16)> {
-        self.serving.node_ports()
-    }
-
-    /// Whether this address accepts traffic to node ports exactly if it is to.
-    pub fn is_node_port_ip_settled(&self, address: IpAddr) -> bool {
-        self.node_port_ips.is_settled(address)
     }
 
     /// Services that hold or claim something.

@@ -28,7 +28,7 @@ pub struct ServingChange {
 
 /// Serving endpoints of all UDP frontends.
 #[derive(Debug, Default)]
-pub(super) struct Serving {
+pub struct Serving {
     /// As of the last commit that concerned the frontend.
     committed: HashMap<Frontend, Targets>,
     /// Where that is to change.
@@ -46,7 +46,7 @@ impl Serving {
     }
 
     /// Takes the changes, which the kernel has applied.
-    pub(super) fn take(&mut self) -> Vec<ServingChange> {
+    pub fn take(&mut self) -> Vec<ServingChange> {
         let mut changes = Vec::new();
         for (frontend, after) in self.wanted.drain() {
             let before = match &after {
@@ -59,7 +59,7 @@ impl Serving {
     }
 
     /// The node ports as of their last commits.
-    pub(super) fn node_ports(&self) -> impl Iterator<Item = (Family, NonZeroU16)> {
+    pub fn node_ports(&self) -> impl Iterator<Item = (Family, NonZeroU16)> {
         self.committed.keys().filter_map(|frontend| {
             let Frontend::NodePort { family, port, .. } = frontend else { return None };
             Some((*family, *port))

@@ -13,7 +13,7 @@ use crate::model::{
 };
 use crate::nft::Operation;
 use crate::plan::Room;
-use crate::ruleset::Layouts;
+use crate::ruleset::{Layouts, TableElement, Unserved};
 
 fn service(name: &str, cluster_ip: &str) -> Service {
     let name = ObjectName::namespaced("default", name);
@@ -486,4 +486,22 @@ fn a_service_has_nothing_in_a_family_without_cluster_ip() {
     settled.apply(is(service));
     let families = settled.diff.frontends.iter().map(Frontend::family);
     assert_eq!(families.filter(|family| *family == Family::Ip6).count(), 0);
+}
+
+#[test]
+fn a_frontend_that_a_service_claims_before_it_is_swept_stays() {
+    let mut settled = Settled::default();
+    let frontend = Frontend::Address {
+        address: IpAddr::from([192, 0, 2, 1]),
+        protocol: Protocol::Tcp,
+        port: NonZeroU16::new(80).unwrap(),
+    };
+    let mut found = Found::new(Family::Ip);
+    found.add(&TableElement::NoEndpoint(frontend, Unserved::Drop, None));
+    settled.diff.observe([found, Found::new(Family::Ip6)]);
+    settled.diff.begin_sweep();
+    let (changes, _) = settled.apply(is(with_external_ip(service("web", "10.96.0.1"), 0)));
+    let installed = "192.0.2.1 . tcp . 80 comment \"default/web:http\" : 1:0";
+    assert!(changes[0].iter().any(|line| line.contains(installed)), "{changes:?}");
+    assert_eq!(settled.holder(&frontend), Some("default/web"));
 }

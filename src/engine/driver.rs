@@ -117,7 +117,7 @@ impl Engine {
         if self.suspects.insert(service.clone()) {
             return Cause::Suspected(service);
         }
-        self.diff.exclude(&service);
+        self.diff.excluded.insert(service.clone());
         self.queue.add([(service.clone(), Extent::Whole)].into_iter());
         let reason = outcome.as_ref().err().map(ToString::to_string).unwrap_or_default();
         self.problems.push(Problem {

@@ -10,9 +10,6 @@ use crate::plan::Piece;
 /// an end.
 const UNINTERRUPTED: usize = 256;
 
-/// So many services of the backlog are queued at once, which takes a few milliseconds at most.
-const QUEUED: usize = 1_024;
-
 impl Engine {
     /// Updates services until the piece is full, small changes first. It stays empty only if
     /// nothing differs, or if it was `interrupted`.
@@ -25,7 +22,7 @@ impl Engine {
         let may_go_first = !std::mem::take(&mut self.small_went_first) && self.postponed.is_none();
         let (mut updated, mut is_small) = (0, may_go_first);
         while piece.has_room() {
-            if is_small && self.large_change_is_next() {
+            if is_small && self.queue.next_lane() == Some(Lane::Slow) {
                 if !piece.is_empty() {
                     self.small_went_first = true;
                     return;
@@ -41,25 +38,14 @@ impl Engine {
                 return;
             }
         }
-        let are_updated = self.queue.is_empty() && self.backlog.is_empty();
-        if are_updated && self.postponed.is_none() && self.sweep_due {
+        if self.queue.is_empty() && self.postponed.is_none() && self.sweep_due {
             self.diff.begin_sweep();
             self.sweep_due = false;
         }
         self.diff.update_others(piece);
     }
 
-    fn large_change_is_next(&mut self) -> bool {
-        match self.queue.next_lane() {
-            Some(lane) => lane == Lane::Slow,
-            None => !self.backlog.is_empty(),
-        }
-    }
-
     fn next_service(&mut self) -> Option<(ObjectName, Extent)> {
-        if self.queue.is_empty() {
-            self.queue_from_backlog();
-        }
         self.queue.take().or_else(|| {
             let mut postponed = self.postponed.take()?;
             // The rightful owner first: a frontend that is taken and taken back is written anew.
@@ -67,15 +53,6 @@ impl Engine {
             self.queue.add(postponed.into_iter().map(|name| (name, Extent::Whole)));
             self.queue.take()
         })
-    }
-
-    fn queue_from_backlog(&mut self) {
-        let services: Vec<_> = self.backlog.drain(..self.backlog.len().min(QUEUED)).collect();
-        if self.backlog.is_empty() {
-            self.backlog.shrink_to_fit();
-        }
-        services.iter().for_each(|name| self.diff.readmit(name));
-        self.queue.add_to(Lane::Slow, services.into_iter().map(|name| (name, Extent::Whole)));
     }
 
     fn update(&mut self, name: ObjectName, extent: &Extent, piece: &mut Piece) -> Progress {

@@ -52,8 +52,6 @@ pub struct Engine {
     touched: Touched,
     timeouts: Timeouts,
     queue: Queue,
-    /// Services that wait to be queued, in no order.
-    backlog: VecDeque<ObjectName>,
     diff: Diff,
     tables: [TableState; 2],
     pace: Pace,
@@ -116,7 +114,6 @@ impl Engine {
             touched: Touched::default(),
             timeouts: Timeouts::default(),
             queue: Queue::default(),
-            backlog: VecDeque::new(),
             diff: Diff::default(),
             tables: [table(Family::Ip), table(Family::Ip6)],
             pace: Pace::default(),
@@ -149,14 +146,16 @@ impl Engine {
             self.render_node_ports();
         }
         if self.cluster.is_listed() {
-            self.backlog.extend(self.touched.dependents.drain(..));
+            let dependents = &mut self.touched.dependents;
+            self.diff.excluded.retain(|name| !dependents.contains(name));
+            self.queue.add_last(dependents.drain(..));
         } else {
             let dependents = std::mem::take(&mut self.touched.dependents);
             dependents.into_iter().for_each(|name| self.touched.add(name, Extent::Whole));
         }
         for name in self.touched.services.keys() {
             self.timeouts.request(name, self.cluster.session_affinity(name));
-            self.diff.readmit(name);
+            self.diff.excluded.remove(name);
         }
         let is_new_timeout = self.timeouts.number_all();
         if is_new_timeout || service_cidrs || (node && self.routing.rules_depend_on_node()) {
@@ -164,8 +163,8 @@ impl Engine {
         }
         // In order, so that the same objects get the same numbers.
         let mut services: SmallVec<[_; 2]> = self.touched.services.drain().collect();
-        if !self.backlog.is_empty() {
-            // The service may be in the backlog: then what is installed is older than what the change
+        if self.queue.has_backlog() {
+            // The service may be in it: then what is installed is older than what the change
             // starts from.
             services.iter_mut().for_each(|(_, extent)| *extent = Extent::Whole);
         }
@@ -261,7 +260,6 @@ impl Engine {
     /// Whether the kernel holds everything that is desired.
     pub fn is_settled(&self) -> bool {
         self.queue.is_empty()
-            && self.backlog.is_empty()
             && self.postponed.is_none()
             && self.after_commit.is_empty()
             && !self.sweep_due
@@ -367,13 +365,13 @@ impl Engine {
         if !self.in_flight.is_empty() {
             return;
         }
-        let changes = self.diff.take_serving_changes();
+        let changes = self.diff.serving.take();
         let own = self.node_addresses.wanted();
         self.stale_flows.extend(changes.iter().flat_map(|change| stale::flows(change, own)));
-        let is_committed = |address| self.diff.is_node_port_ip_settled(address);
+        let is_committed = |address| self.diff.node_port_ips.is_settled(address);
         let changes = self.node_addresses.take_changes(is_committed);
         if !changes.is_empty() {
-            self.stale_flows.extend(changes.flows(self.diff.udp_node_ports()));
+            self.stale_flows.extend(changes.flows(self.diff.serving.node_ports()));
         }
     }
 
@@ -416,7 +414,7 @@ impl Engine {
     fn render_node_ports(&mut self) {
         let addresses = self.routing.node_port_ips(self.cluster.node(), &self.local_addresses);
         self.closed_node_ports = self.routing.closed_node_ports(self.cluster.node(), &addresses);
-        self.diff.want_node_port_ips(&addresses);
+        self.diff.node_port_ips.want(&addresses);
         let everywhere =
             |address: &&IpAddr| self.routing.node_ports_everywhere(Family::of(**address));
         let mut serving = addresses;

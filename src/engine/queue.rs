@@ -13,7 +13,12 @@ pub(super) struct Queue {
     /// Services of each lane in their order. One that was taken meanwhile, or is in both lanes, is
     /// skipped the second time.
     lanes: [VecDeque<ObjectName>; 2],
+    /// Services that wait to be added to the slow lane, in no order: there may be very many.
+    backlog: VecDeque<ObjectName>,
 }
+
+/// So many services of the backlog are added at once, which takes a few milliseconds at most.
+const ADDED: usize = 1_024;
 
 /// Which services are taken first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +54,15 @@ impl Queue {
         }
     }
 
+    /// Adds services that come after all others.
+    pub(super) fn add_last(&mut self, services: impl IntoIterator<Item = ObjectName>) {
+        self.backlog.extend(services);
+    }
+
+    pub(super) fn has_backlog(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
     /// Puts a whole service first in a lane.
     pub(super) fn put_first(&mut self, lane: Lane, name: ObjectName) {
         self.waiting.insert(name.clone(), Extent::Whole);
@@ -66,11 +80,15 @@ impl Queue {
                 names.pop_front();
             }
         }
-        None
+        self.has_backlog().then_some(Lane::Slow)
     }
 
     /// Takes the next service, with how much of it is to be updated.
     pub(super) fn take(&mut self) -> Option<(ObjectName, Extent)> {
+        if self.waiting.is_empty() && self.has_backlog() {
+            let services: Vec<_> = self.backlog.drain(..self.backlog.len().min(ADDED)).collect();
+            self.add_to(Lane::Slow, services.into_iter().map(|name| (name, Extent::Whole)));
+        }
         for lane in &mut self.lanes {
             while let Some(name) = lane.pop_front() {
                 if let Some(extent) = self.waiting.remove(&name) {
@@ -83,12 +101,13 @@ impl Queue {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.waiting.is_empty() && self.backlog.is_empty()
     }
 
     fn shrink(&mut self) {
         self.waiting.shrink_to(SMALL_CHANGE);
         self.lanes.iter_mut().for_each(|lane| lane.shrink_to(SMALL_CHANGE));
+        self.backlog.shrink_to_fit();
     }
 }
 
