@@ -7,8 +7,7 @@ use ahash::{HashMap, HashSet};
 
 use crate::kernel::Contents;
 use crate::nft::{
-    Chain, DecodedRule, DecodedSet, Family, Hook, Name, Operation, Rule, Table, TableFlags,
-    TableRef,
+    DecodedRule, DecodedSet, Family, Hook, Name, Operation, Rule, Table, TableFlags, TableRef,
 };
 use crate::ruleset::base::{Base, ChainSpec};
 use crate::ruleset::{SetId, TableSets, table_comment};
@@ -73,22 +72,21 @@ impl BaseState {
 
     /// The operations that make the table as desired, elements aside.
     pub(super) fn operations(&self, desired: &Base, table: &Table) -> Vec<Operation> {
-        match self {
-            Self::Absent => create(desired, table),
-            Self::Foreign => {
-                let mut operations = vec![Operation::DeleteTable(table.reference())];
-                operations.extend(create(desired, table));
-                operations
-            }
-            Self::Ours { flags, chains, sets } => {
-                let mut operations = Vec::new();
-                if can_own(*flags, table.flags) {
-                    operations.push(Operation::AddTable(table.clone()));
-                }
-                operations.extend(update(desired, &table.reference(), (chains, sets)));
-                operations
-            }
+        let nothing = (HashMap::default(), HashSet::default());
+        let mut operations = Vec::new();
+        let (chains, sets) = match self {
+            Self::Ours { chains, sets, .. } => (chains, sets),
+            Self::Absent | Self::Foreign => (&nothing.0, &nothing.1),
+        };
+        if matches!(self, Self::Foreign) {
+            operations.push(Operation::DeleteTable(table.reference()));
         }
+        let is_kept = |flags: TableFlags| !can_own(flags, table.flags);
+        if !matches!(self, Self::Ours { flags, .. } if is_kept(*flags)) {
+            operations.push(Operation::AddTable(table.clone()));
+        }
+        operations.extend(update(desired, &table.reference(), (chains, sets)));
+        operations
     }
 
     /// Whether the table has an owner.
@@ -125,13 +123,6 @@ fn are_same<'a>(
         })
     });
     all && found.peek().is_none()
-}
-
-fn create(desired: &Base, table: &Table) -> Vec<Operation> {
-    let mut operations = vec![Operation::AddTable(table.clone())];
-    let nothing = (&HashMap::default(), &HashSet::default());
-    operations.extend(update(desired, &table.reference(), nothing));
-    operations
 }
 
 /// Sets and chains are there before rules name them, and gone after no rule does.
@@ -172,7 +163,7 @@ fn update(
     let (base, regular): (Vec<_>, Vec<_>) = unwanted.into_iter().partition(has_namesake);
     let delete = |name: &Name| Operation::DeleteChain(table.clone(), name.clone());
     operations.extend(base.into_iter().map(delete));
-    operations.extend(added.map(|spec| add_chain(table, &spec.chain)));
+    operations.extend(added.map(|it| Operation::AddChain(table.clone(), it.chain.clone())));
     let rules = changed.iter().flat_map(|spec| &spec.rules);
     operations.extend(rules.map(|rule| Operation::AddRule(table.clone(), rule.clone())));
     operations.extend(regular.into_iter().map(delete));
@@ -180,8 +171,4 @@ fn update(
     let unknown = sets.iter().filter(|name| !wanted_sets.contains(name));
     operations.extend(unknown.map(|name| Operation::DeleteSet(table.clone(), name.clone())));
     operations
-}
-
-fn add_chain(table: &TableRef, chain: &Chain) -> Operation {
-    Operation::AddChain(table.clone(), chain.clone())
 }
