@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::base::{ChainSpec, compare};
+use super::base::{ChainSpec, compare, look_up};
 use super::number::{ENDPOINT_BIT, SESSION_BITS, SIZE_BITS, SizeClass, TIMEOUT_BITS, Timeout};
 use super::sets::SetId;
 use crate::nft::{DecodedRule, DynsetOperation, Expr, Name, Selector, Statement, Verdict};
@@ -24,6 +24,9 @@ pub(super) const AFFINITY: &str = "affinity";
 pub type Timeouts = BTreeMap<Timeout, u32>;
 
 const SESSION: Selector = Selector::PriorityBits(SESSION_BITS);
+
+/// The key of `affinity-clients`.
+const CLIENT: &[Selector] = &[SESSION, Selector::Saddr];
 
 /// How often a chain of draws is jumped to, which keeps the table short.
 const JUMPS: usize = 4;
@@ -77,15 +80,9 @@ fn seconds_of(chain: &str) -> Option<u32> {
 fn timeout_chains(seconds: u32) -> [ChainSpec; 3] {
     let name = chain_of(seconds);
     let [known, new] = ["known", "new"].map(|part| Name::from(format!("{name}-{part}")));
-    let remember = || Statement::Element {
-        operation: DynsetOperation::Update,
-        set: SetId::AffinityClients.name().into(),
-        key: client(),
-        data: Some(Selector::Priority),
-        timeout: Some(Duration::from_secs(seconds.into())),
-    };
-    let look_up =
-        || Statement::PriorityMap { key: client(), map: SetId::AffinityClients.name().into() };
+    let timeout = Duration::from_secs(seconds.into());
+    let remember = || client(DynsetOperation::Update, Some(timeout));
+    let look_up = || look_up(CLIENT, SetId::AffinityClients);
     let translate = || {
         let key = vec![Selector::L4Proto, Selector::Priority];
         Statement::DnatMap { key, map: SetId::AffinityEndpoints.name().into() }
@@ -116,20 +113,14 @@ fn timeout_chains(seconds: u32) -> [ChainSpec; 3] {
 }
 
 fn forget() -> [Vec<Statement>; 2] {
-    let delete = Statement::Element {
-        operation: DynsetOperation::Delete,
-        set: SetId::AffinityClients.name().into(),
-        key: client(),
-        data: Some(Selector::Priority),
-        timeout: None,
-    };
-    let (key, map) = (vec![SESSION], SetId::AffinityLists.name().into());
-    [vec![delete], vec![Statement::PriorityMap { key, map }]]
+    [vec![client(DynsetOperation::Delete, None)], vec![look_up(&[SESSION], SetId::AffinityLists)]]
 }
 
-/// The key of `affinity-clients`.
-fn client() -> Vec<Selector> {
-    vec![SESSION, Selector::Saddr]
+/// Remembers or forgets a client and its endpoint.
+fn client(operation: DynsetOperation, timeout: Option<Duration>) -> Statement {
+    let set = SetId::AffinityClients.name().into();
+    let data = Some(Selector::Priority);
+    Statement::Element { operation, set, key: CLIENT.to_vec(), data, timeout }
 }
 
 /// Draws again, and returns once an endpoint is drawn.
@@ -144,8 +135,7 @@ fn draw_for(size: SizeClass, modulus: u32) -> Vec<Statement> {
 }
 
 fn draw(modulus: u32) -> Statement {
-    let key = vec![SESSION, Selector::Random(modulus)];
-    Statement::PriorityMap { key, map: SetId::AffinitySlots.name().into() }
+    look_up(&[SESSION, Selector::Random(modulus)], SetId::AffinitySlots)
 }
 
 #[cfg(test)]

@@ -46,24 +46,25 @@ pub enum LocalDetector {
 impl LocalDetector {
     /// Matches packets from pods.
     fn local(&self) -> Statement {
-        self.compare(false)
+        let (selector, value) = self.operands();
+        is(selector, value)
     }
 
     /// Matches all other packets. Those that the node sends are among them: without an input
     /// device the kernel compares with an empty name (`nft_meta_get_eval`).
     fn not_local(&self) -> Statement {
-        self.compare(true)
+        let (selector, value) = self.operands();
+        is_not(selector, value)
     }
 
-    fn compare(&self, negated: bool) -> Statement {
-        let (selector, value) = match self {
+    fn operands(&self) -> (Selector, Operand) {
+        match self {
             Self::Range(range) => (Selector::Saddr, Operand::Network(*range)),
             Self::Interface(name) => (Selector::Iifname, Operand::Interface(name.clone())),
             Self::InterfacePrefix(prefix) => {
                 (Selector::Iifname, Operand::InterfacePrefix(prefix.clone()))
             }
-        };
-        Statement::Compare { selector, negated, value }
+        }
     }
 }
 
@@ -207,27 +208,31 @@ fn is_not_loopback(family: Family) -> Statement {
         Family::Ip => IpNet::new_assert(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8),
         Family::Ip6 => IpNet::new_assert(IpAddr::V6(Ipv6Addr::LOCALHOST), 128),
     };
-    in_range(Selector::Daddr, loopback, true)
+    is_not(Selector::Daddr, Operand::Network(loopback))
 }
 
 /// Sets the priority to what a map has for the key; the rule ends if it has nothing.
-fn look_up(key: &[Selector], map: SetId) -> Statement {
+pub(super) fn look_up(key: &[Selector], map: SetId) -> Statement {
     Statement::PriorityMap { key: key.to_vec(), map: map.name().into() }
 }
 
 /// Matches packets whose priority has this value in these bits.
 pub(super) fn compare(bits: u32, value: u32) -> Statement {
-    let selector = Selector::PriorityBits(bits);
-    Statement::Compare { selector, negated: false, value: Operand::Class(value) }
+    is(Selector::PriorityBits(bits), Operand::Class(value))
+}
+
+fn is(selector: Selector, value: Operand) -> Statement {
+    Statement::Compare { selector, negated: false, value }
+}
+
+fn is_not(selector: Selector, value: Operand) -> Statement {
+    Statement::Compare { selector, negated: true, value }
 }
 
 /// Most frontends are cluster IPs without affinity, which have no flag.
 fn service_traffic(settings: &Settings) -> Vec<Vec<Statement>> {
-    let has_flags = Statement::Compare {
-        selector: Selector::PriorityBits(MASQUERADE | LOCAL.get() | AFFINITY),
-        negated: true,
-        value: Operand::Class(0),
-    };
+    let flags = Selector::PriorityBits(MASQUERADE | LOCAL.get() | AFFINITY);
+    let has_flags = is_not(flags, Operand::Class(0));
     let mut rules = vec![vec![has_flags, Statement::goto("special-traffic")]];
     rules.extend(mark_to_cluster_ip(settings));
     rules.push(vec![Statement::goto(draw::PICK)]);
@@ -272,11 +277,7 @@ fn mark_to_cluster_ip(settings: &Settings) -> Option<Vec<Statement>> {
 fn external_local(settings: &Settings) -> Vec<Vec<Statement>> {
     let internal = || Statement::goto("internal-traffic");
     let from_pod = settings.local_detector.as_ref().map(|it| vec![it.local(), internal()]);
-    let came_in_by_none = Statement::Compare {
-        selector: Selector::Iif,
-        negated: false,
-        value: Operand::InterfaceIndex(0),
-    };
+    let came_in_by_none = is(Selector::Iif, Operand::InterfaceIndex(0));
     let mark = Statement::MarkSet(settings.masquerade_mark);
     let from_node = vec![came_in_by_none, Statement::FibSaddrLocal, mark, internal()];
     from_pod.into_iter().chain([from_node]).chain(choose()).collect()
@@ -324,11 +325,7 @@ fn unserved_node_port(family: Family, settings: &Settings) -> Vec<Statement> {
 }
 
 fn no_endpoint() -> Vec<Vec<Statement>> {
-    let is_drop = Statement::Compare {
-        selector: Selector::Priority,
-        negated: false,
-        value: Operand::Class(Unserved::Drop.priority()),
-    };
+    let is_drop = is(Selector::Priority, Operand::Class(Unserved::Drop.priority()));
     vec![vec![is_drop, Statement::Verdict(Verdict::Drop)], vec![Statement::Reject]]
 }
 
@@ -337,7 +334,8 @@ fn cluster_ips_check(settings: &Settings) -> Vec<Vec<Statement>> {
     let cluster_ip = Statement::in_set(&[Selector::Daddr], SetId::ClusterIps.name());
     let mut rules = vec![vec![cluster_ip, Statement::Reject]];
     rules.extend(settings.service_cidrs.iter().map(|range| {
-        vec![in_range(Selector::Daddr, *range, false), Statement::Verdict(Verdict::Drop)]
+        let is_in_range = is(Selector::Daddr, Operand::Network(*range));
+        vec![is_in_range, Statement::Verdict(Verdict::Drop)]
     }));
     rules
 }
@@ -358,8 +356,4 @@ fn masquerading(settings: &Settings) -> Vec<Vec<Statement>> {
             Statement::Masquerade,
         ],
     ]
-}
-
-fn in_range(selector: Selector, range: IpNet, negated: bool) -> Statement {
-    Statement::Compare { selector, negated, value: Operand::Network(range) }
 }
