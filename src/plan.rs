@@ -130,11 +130,7 @@ impl Piece {
     /// Deletions before additions, so that an element can be replaced.
     pub fn into_operations(mut self, layouts: &Layouts) -> Vec<Operation> {
         self.sets.sort_unstable_by_key(|(place, _)| *place);
-        let lists = |changes: &SetChanges| {
-            usize::from(!changes.deleted.is_empty()) + usize::from(!changes.added.is_empty())
-        };
-        let mut operations =
-            Vec::with_capacity(self.sets.iter().map(|(_, changes)| lists(changes)).sum());
+        let mut operations = Vec::with_capacity(2 * self.sets.len());
         let place = |(family, set): (Family, SetId)| {
             (ruleset::table(family), Arc::clone(layouts.of(family).get(set)))
         };

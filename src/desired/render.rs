@@ -1,7 +1,5 @@
 //! One service -> its frontends and the endpoints they lead to.
 
-use std::net::IpAddr;
-use std::num::NonZeroU16;
 use std::time::Duration;
 
 use super::source_ranges;
@@ -95,36 +93,24 @@ impl PortRenderer<'_> {
             self.family,
         );
         let (internal, external) = (internal(service, rendered), external(service, rendered));
-        let cluster_ips = service.cluster_ips.iter().map(|address| (address, internal, false));
+        let cluster_ips = service.cluster_ips.iter().map(|ip| (ip, internal, false));
         // Only load balancer addresses have source ranges. They come before external IPs, because
         // an address may be both.
         let is_guarded = ranges.is_some();
-        let load_balancer =
-            service.load_balancer_ips.iter().map(|address| (address, external, is_guarded));
-        let external_ips = service.external_ips.iter().map(|address| (address, external, false));
+        let load_balancer = service.load_balancer_ips.iter().map(|ip| (ip, external, is_guarded));
+        let external_ips = service.external_ips.iter().map(|ip| (ip, external, false));
         let all = cluster_ips.chain(load_balancer).chain(external_ips);
-        let own = all.filter(|(address, ..)| Family::of(**address) == self.family);
-        rendered.frontends = own
-            .map(|(address, traffic, is_guarded)| WantedFrontend {
-                frontend: self.address(*address),
-                traffic,
-                is_guarded,
-            })
-            .collect();
-        rendered.frontends.extend(self.port.node_port.map(|port| WantedFrontend {
-            frontend: self.node_port(port),
-            traffic: external,
-            is_guarded: false,
+        let own = all.filter(|(ip, ..)| Family::of(**ip) == self.family);
+        let ServicePort { protocol, port, node_port, .. } = *self.port;
+        rendered.frontends.extend(own.map(|(&address, traffic, is_guarded)| {
+            let frontend = Frontend::Address { address, protocol, port };
+            WantedFrontend { frontend, traffic, is_guarded }
+        }));
+        rendered.frontends.extend(node_port.map(|port| {
+            let frontend = Frontend::NodePort { family: self.family, protocol, port };
+            WantedFrontend { frontend, traffic: external, is_guarded: false }
         }));
         rendered.ranges = ranges.unwrap_or_default();
-    }
-
-    fn address(&self, address: IpAddr) -> Frontend {
-        Frontend::Address { address, protocol: self.port.protocol, port: self.port.port }
-    }
-
-    fn node_port(&self, port: NonZeroU16) -> Frontend {
-        Frontend::NodePort { family: self.family, protocol: self.port.protocol, port }
     }
 
     /// Leaves out the endpoints that are too many.

@@ -7,11 +7,6 @@ use ipnet::IpNet;
 use crate::family::Family;
 use crate::ruleset::Range;
 
-/// The addresses of a network.
-fn range_of(network: IpNet) -> Range {
-    Range { first: network.network(), last: network.broadcast() }
-}
-
 /// The ranges that may use the addresses `vips` of a service; `None` if everybody may.
 ///
 /// A range that holds the node's address lets the node in, and the node may use a load balancer
@@ -28,7 +23,8 @@ pub(super) fn allowed(
     if own.is_empty() || own.iter().any(|network| network.prefix_len() == 0) {
         return None;
     }
-    let mut ranges: Vec<_> = own.into_iter().map(|network| range_of(*network)).collect();
+    let range_of = |it: &IpNet| Range { first: it.network(), last: it.broadcast() };
+    let mut ranges: Vec<_> = own.into_iter().map(range_of).collect();
     if node_address.is_some_and(|address| ranges.iter().any(|range| range.contains(address))) {
         let vips = vips.iter().filter(|vip| Family::of(**vip) == family);
         ranges.extend(vips.map(|vip| Range { first: *vip, last: *vip }));

@@ -147,10 +147,8 @@ impl Found {
 
     /// The frontends that are keys of a set.
     fn states_of(&mut self, set: SetId) -> impl Iterator<Item = &mut FrontendState> {
-        let is_of_node_ports =
-            matches!(set, SetId::NodePorts | SetId::InternalNodePorts | SetId::NoEndpointNodePorts);
         let is_key =
-            move |it: &Frontend| matches!(it, Frontend::NodePort { .. }) == is_of_node_ports;
+            move |it: &Frontend| matches!(it, Frontend::NodePort { .. }) == set.is_of_node_ports();
         self.frontends.iter_mut().filter(move |(it, _)| is_key(it)).map(|(_, state)| state)
     }
 
@@ -232,16 +230,37 @@ impl Diff {
         for (lists, found) in self.lists.iter_mut().zip(found) {
             lists.observe(found.lists, found.affinity);
             // Most clusters have one family, or nearly so: one map takes in the other.
-            let (mut more, mut fewer) = (found.frontends, frontends);
-            if more.len() < fewer.len() {
-                std::mem::swap(&mut more, &mut fewer);
-            }
-            more.extend(fewer);
-            frontends = more;
+            let fewer = match found.frontends.len() > frontends.len() {
+                true => std::mem::replace(&mut frontends, found.frontends),
+                false => found.frontends,
+            };
+            frontends.extend(fewer);
         }
         self.frontends.observe(frontends);
         for (frontend, list) in self.frontends.references() {
             self.lists[frontend.family().index()].add_reference(list);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU16;
+
+    use super::*;
+    use crate::ruleset::number::Route;
+
+    #[test]
+    fn a_set_that_is_read_again_leaves_what_other_sets_hold() {
+        let (protocol, port) = (Protocol::Tcp, NonZeroU16::MIN);
+        let address = Frontend::Address { address: [10, 96, 0, 1].into(), protocol, port };
+        let node_port = Frontend::NodePort { family: Family::Ip, protocol, port };
+        let mut found = Found::new(Family::Ip);
+        for frontend in [address, node_port] {
+            found.add(&TableElement::Route(frontend, Route::WITHOUT_LIST, None));
+        }
+        found.forget(SetId::NodePorts);
+        let routes = [address, node_port].map(|frontend| found.frontends[&frontend].route);
+        assert_eq!(routes, [Some(Route::WITHOUT_LIST), None]);
     }
 }

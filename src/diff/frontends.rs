@@ -127,17 +127,12 @@ impl Frontends {
 }
 
 impl FrontendState {
-    /// Where packets to it are sent.
-    pub fn route(&self) -> Option<Route> {
-        self.route
-    }
-
     /// Where packets of pods and of the node are sent, if elsewhere.
-    pub fn internal(&self) -> Option<Route> {
+    pub(super) fn internal(&self) -> Option<Route> {
         self.rare.as_ref()?.internal
     }
 
-    /// Both.
+    /// Where packets to it are sent.
     pub(super) fn routes(&self) -> impl Iterator<Item = Route> + use<> {
         self.route.into_iter().chain(self.internal())
     }

@@ -281,17 +281,12 @@ impl ServiceUpdate<'_> {
             if !state.has_label(&port.label) {
                 return None;
             }
-            let route = match (wanted.traffic, scope) {
-                (Traffic::To { scope: own, .. }, _) if own == scope => {
-                    state.route().filter(|route| !route.flags().local)
-                }
-                (Traffic::ExternalLocal, Scope::Cluster) => state.internal(),
-                (Traffic::ExternalLocal, Scope::Local) => {
-                    state.route().filter(|route| route.flags().local)
-                }
-                (Traffic::To { .. } | Traffic::Unserved(_), _) => None,
+            let (route, is_local) = match (wanted.traffic, scope) {
+                (Traffic::ExternalLocal, Scope::Cluster) => (state.internal(), false),
+                (traffic, _) => (state.route, traffic == Traffic::ExternalLocal),
             };
-            route?.list()
+            let is_it = |route: &Route| route.flags().local == is_local;
+            route.filter(is_it).filter(|_| wanted.traffic.uses(scope))?.list()
         })
     }
 

@@ -371,9 +371,7 @@ impl Fields<'_> {
     }
 
     fn frontend(&mut self, family: Family, set: SetId) -> Option<Frontend> {
-        let is_node_port =
-            matches!(set, SetId::NodePorts | SetId::InternalNodePorts | SetId::NoEndpointNodePorts);
-        if is_node_port {
+        if set.is_of_node_ports() {
             let protocol = self.protocol()?;
             return Some(Frontend::NodePort { family, protocol, port: self.port()? });
         }

@@ -49,7 +49,7 @@ pub enum SetId {
 pub struct TableSets {
     /// The table's family.
     pub family: Family,
-    sets: [Arc<Set>; SetId::COUNT],
+    sets: [Arc<Set>; SetId::ALL.len()],
 }
 
 /// The sets and maps of both tables.
@@ -67,9 +67,6 @@ pub(super) const NODE_PORT: &[Selector] = &[Selector::L4Proto, Selector::Dport];
 const CLIENTS: u32 = 4_194_304;
 
 impl SetId {
-    /// How many there are.
-    pub const COUNT: usize = Self::ALL.len();
-
     /// All of them, in the order of creation.
     pub const ALL: [Self; 16] = [
         Self::Endpoints,
@@ -115,6 +112,11 @@ impl SetId {
     /// The set of this name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|set| set.name() == name)
+    }
+
+    /// Whether its keys are node ports.
+    pub const fn is_of_node_ports(self) -> bool {
+        matches!(self, Self::NodePorts | Self::InternalNodePorts | Self::NoEndpointNodePorts)
     }
 
     const fn comment(self) -> &'static str {
@@ -224,11 +226,6 @@ impl Default for Layouts {
 }
 
 impl Layouts {
-    /// Both tables, `ip` first.
-    pub fn iter(&self) -> impl Iterator<Item = &TableSets> {
-        self.0.iter()
-    }
-
     /// The sets and maps of one table.
     pub fn of(&self, family: Family) -> &TableSets {
         &self.0[family.index()]
