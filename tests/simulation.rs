@@ -15,15 +15,23 @@ use std::thread;
 use deltaproxy::nft::Transaction;
 use fake_kernel::Fake;
 use world::kernel::Shared;
-use world::play;
 use world::seeds::{Seeds, run_seed};
+use world::steps::Sequence;
+use world::{play, with_tables};
 
 impl Shared for Fake {
     fn commit_by_another(&mut self, transaction: &Transaction) {
         let _ = self.tamper(transaction);
     }
 
-    fn reopen(&mut self) {}
+    fn reopen(&mut self) {
+        Fake::reopen(self);
+    }
+}
+
+/// One with tables without services, if the sequence begins so.
+fn first_kernel(sequence: &Sequence) -> Fake {
+    if sequence.without_tables { Fake::new() } else { with_tables(u8::MAX, sequence.owned) }
 }
 
 #[test]
@@ -38,7 +46,7 @@ fn whatever_goes_wrong_the_tables_end_right_and_what_has_endpoints_works_through
                 if seed >= seeds.end {
                     break;
                 }
-                run_seed(seed, "simulation", |sequence| play(Fake::new(), sequence));
+                run_seed(seed, "simulation", |sequence| play(first_kernel(sequence), sequence));
             }
         };
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();

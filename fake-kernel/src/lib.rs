@@ -34,7 +34,7 @@ pub enum Mishap {
 }
 
 /// An in-memory stand-in for nf_tables.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Fake {
     ruleset: Ruleset,
     generation: Generation,
@@ -98,6 +98,12 @@ impl Fake {
     /// The error number with which the kernel refuses it.
     pub fn tamper(&mut self, transaction: &Transaction) -> Result<(), Errno> {
         self.apply(transaction).map_err(|(_, refused)| refused.errno)
+    }
+
+    /// Closes our socket, which owns the tables that were made with an owner, and opens another.
+    pub fn reopen(&mut self) {
+        self.ruleset.lose_owner();
+        self.advance();
     }
 
     /// Removes every table, like `nft flush ruleset` of another program.
@@ -174,7 +180,7 @@ impl Kernel for Fake {
     }
 
     fn port(&self) -> u32 {
-        0
+        PORT
     }
 
     fn commit(&mut self, transaction: &Transaction) -> Result<Committed, CommitError> {
@@ -227,7 +233,6 @@ impl Kernel for Fake {
 }
 
 fn contents(installed: &InstalledTable, generation: Generation) -> Contents {
-    let family = installed.table.family;
     let sets = installed.sets.values().map(|installed| DecodedSet {
         name: installed.set.name.to_string(),
         set: Some(installed.set.as_ref().clone()),
@@ -235,17 +240,16 @@ fn contents(installed: &InstalledTable, generation: Generation) -> Contents {
         elements: u32::try_from(installed.elements.len()).ok(),
     });
     let rules = installed.chains.values().flat_map(|chain| &chain.rules);
-    let rules = (1..).zip(rules).map(|(handle, rule)| DecodedRule {
-        chain: rule.chain.to_string(),
+    let rules = (1..).zip(rules).map(|(handle, installed)| DecodedRule {
+        chain: installed.rule.chain.to_string(),
         handle,
-        // It was encoded when it was committed.
-        exprs: rule.lower(family).unwrap_or_default(),
-        comment: rule.comment.clone(),
+        exprs: installed.exprs.clone(),
+        comment: installed.rule.comment.clone(),
     });
     Contents {
         generation,
         table: installed.table.clone(),
-        owner: None,
+        owner: installed.table.flags.owner.then_some(PORT),
         chains: installed.chains.values().map(|installed| installed.chain.clone()).collect(),
         rules: rules.collect(),
         sets: sets.collect(),
@@ -274,6 +278,9 @@ fn give(
     }
     Ok(())
 }
+
+/// The netlink port of our socket.
+const PORT: u32 = 100;
 
 /// Length of `struct nlmsghdr` and `struct nfgenmsg`.
 const MESSAGE_HEADERS: usize = HEADER_LENGTH + 4;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 
 use deltaproxy::nft::{
-    Chain, Element, ElementData, Name, Operation, Rule, Set, SetData, Statement, Table, TableRef,
+    Chain, Element, ElementData, Expr, Family, Name, Operation, Rule, Set, SetData, Statement, Table, TableRef,
     Type, Value, Verdict,
 };
 
@@ -44,7 +44,14 @@ pub(super) struct InstalledTable {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InstalledChain {
     pub chain: Chain,
-    pub rules: Vec<Rule>,
+    pub rules: Vec<InstalledRule>,
+}
+
+/// A rule, and its expressions as the kernel lists them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct InstalledRule {
+    pub rule: Rule,
+    pub exprs: Vec<Expr>,
 }
 
 /// A set and its elements by key.
@@ -71,7 +78,10 @@ impl Ruleset {
                 self.table(table)?.chain(name)?.rules.clear();
                 Ok(())
             }
-            Operation::AddRule(table, rule) => Ok(self.table(table)?.add_rule(rule)?),
+            Operation::AddRule(table, rule) => {
+                let family = table.family;
+                Ok(self.table(table)?.add_rule(rule, family)?)
+            }
             Operation::AddSet(table, set) => Ok(self.table(table)?.add_set(set)?),
             Operation::DeleteSet(table, name) => Ok(self.table(table)?.delete_set(name)?),
             Operation::FlushSet(table, name) => {
@@ -90,10 +100,11 @@ impl Ruleset {
     }
 
     fn add_table(&mut self, table: &Table) -> Result<(), Errno> {
-        match self.tables.get(&table.reference()) {
-            // A table without owner never gets one.
+        match self.tables.get_mut(&table.reference()) {
             Some(installed) if table.flags.owner && !installed.table.flags.owner => {
-                Err(Errno::EOPNOTSUPP)
+                // A table without owner gets one only if it had one that left it behind.
+                installed.table.flags.owner = installed.table.flags.persist;
+                if installed.table.flags.owner { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
             }
             Some(_) => Ok(()),
             None => {
@@ -103,6 +114,12 @@ impl Ruleset {
                 Ok(())
             }
         }
+    }
+
+    /// The socket that owns tables is closed: those that do not persist are gone.
+    pub(super) fn lose_owner(&mut self) {
+        self.tables.retain(|_, it| !it.table.flags.owner || it.table.flags.persist);
+        self.tables.values_mut().for_each(|it| it.table.flags.owner = false);
     }
 
     /// The table, if it has the set: no element is to blame for a set that is missing.
@@ -165,7 +182,7 @@ impl InstalledTable {
         Ok(())
     }
 
-    fn add_rule(&mut self, rule: &Rule) -> Result<(), Errno> {
+    fn add_rule(&mut self, rule: &Rule, family: Family) -> Result<(), Errno> {
         if !self.chains.contains_key(&rule.chain) {
             return Err(Errno::ENOENT);
         }
@@ -173,7 +190,9 @@ impl InstalledTable {
             target(statement).map_or(Ok(()), |chain| self.check_target(chain))?;
             used_set(statement).map_or(Ok(()), |set| self.set(set).map(drop))?;
         }
-        self.chain(&rule.chain)?.rules.push(rule.clone());
+        // What cannot be encoded was refused before.
+        let exprs = rule.lower(family).unwrap_or_default();
+        self.chain(&rule.chain)?.rules.push(InstalledRule { rule: rule.clone(), exprs });
         Ok(())
     }
 
@@ -222,7 +241,7 @@ impl InstalledTable {
 
     fn statements(&self) -> impl Iterator<Item = &Statement> {
         let rules = self.chains.values().flat_map(|chain| &chain.rules);
-        rules.flat_map(|rule| &rule.statements)
+        rules.flat_map(|installed| &installed.rule.statements)
     }
 
     /// The elements of verdict maps.

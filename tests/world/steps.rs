@@ -19,6 +19,8 @@ pub(crate) struct Sequence {
     pub(crate) min_interval: Duration,
     /// Whether the kernel keeps other programs from changing our tables.
     pub(crate) owned: bool,
+    /// Whether there are no tables at first.
+    pub(crate) without_tables: bool,
     pub(crate) steps: Vec<Step>,
 }
 
@@ -102,9 +104,10 @@ prop_compose! {
     pub(crate) fn sequence()(
         min_interval in prop_oneof![Just(0u64), Just(1_000)],
         owned in any::<bool>(),
+        without_tables in proptest::bool::weighted(0.1),
         steps in vec(step(), 1..16),
     ) -> Sequence {
-        Sequence { min_interval: Duration::from_millis(min_interval), owned, steps }
+        Sequence { min_interval: Duration::from_millis(min_interval), owned, without_tables, steps }
     }
 }
 
