@@ -9,8 +9,8 @@ use std::sync::Arc;
 use nix::errno::Errno;
 
 use deltaproxy::nft::{
-    Chain, Element, ElementData, Expr, Family, Name, Operation, Rule, Set, SetData, Statement, Table, TableRef,
-    Type, Value, Verdict,
+    Chain, Element, Expr, Family, Name, Operation, Rule, Set, Statement, Table, TableRef, Type,
+    Value, Verdict,
 };
 
 /// Why an operation is refused, and which of its elements is to blame.
@@ -173,9 +173,7 @@ impl InstalledTable {
         if !self.chains.contains_key(name) {
             return Err(Errno::ENOENT);
         }
-        let in_rule = self.statements().any(|statement| target(statement) == Some(name));
-        let in_map = self.elements().any(|element| element_target(element) == Some(name));
-        if in_rule || in_map {
+        if self.statements().any(|statement| target(statement) == Some(name)) {
             return Err(Errno::EBUSY);
         }
         Arc::make_mut(&mut self.chains).remove(name);
@@ -227,9 +225,9 @@ impl InstalledTable {
     }
 
     fn add_element(&mut self, set: &Name, element: &Element) -> Result<(), Errno> {
-        self.set(set)?.check(element)?;
-        element_target(element).map_or(Ok(()), |chain| self.check_target(chain))?;
-        self.set(set)?.add(element)
+        let set = self.set(set)?;
+        set.check(element)?;
+        set.add(element)
     }
 
     fn delete_element(&mut self, set: &Name, element: &Element) -> Result<(), Errno> {
@@ -243,45 +241,25 @@ impl InstalledTable {
         let rules = self.chains.values().flat_map(|chain| &chain.rules);
         rules.flat_map(|installed| &installed.rule.statements)
     }
-
-    /// The elements of verdict maps.
-    fn elements(&self) -> impl Iterator<Item = &Element> {
-        let maps = self.sets.values().filter(|set| set.set.data == Some(SetData::Verdict));
-        maps.flat_map(|set| set.elements.values())
-    }
 }
 
 impl InstalledSet {
     fn check(&self, element: &Element) -> Result<(), Errno> {
         self.check_key(&element.key)?;
         element.key_end.as_ref().map_or(Ok(()), |end| self.check_key(end))?;
-        if element.timeout.is_some() && !self.set.flags.timeout {
-            return Err(Errno::EINVAL);
-        }
-        match (&self.set.data, &element.data) {
-            (None, None) | (Some(SetData::Verdict), Some(ElementData::Verdict(_))) => Ok(()),
-            (Some(SetData::Values(types)), Some(ElementData::Value(value)))
-                if value.as_bytes().len() == length(types) =>
-            {
-                Ok(())
-            }
-            (None | Some(SetData::Values(_) | SetData::Verdict), _) => Err(Errno::EINVAL),
-        }
+        let found = element.data.as_ref().map_or(0, |data| data.as_bytes().len());
+        if found == length(&self.set.data) { Ok(()) } else { Err(Errno::EINVAL) }
     }
 
     fn check_key(&self, key: &Value) -> Result<(), Errno> {
         if key.as_bytes().len() == length(&self.set.key) { Ok(()) } else { Err(Errno::EINVAL) }
     }
 
-    /// An element that is there already stays as it is, comment included, but for its timeout
-    /// (Linux 6.12 and later).
+    /// An element that is there already stays as it is, comment included.
     fn add(&mut self, element: &Element) -> Result<(), Errno> {
         let key = (element.key, element.key_end);
-        match Arc::make_mut(&mut self.elements).get_mut(&key) {
-            Some(installed) if installed.data == element.data => {
-                installed.timeout = element.timeout;
-                return Ok(());
-            }
+        match self.elements.get(&key) {
+            Some(installed) if installed.data == element.data => return Ok(()),
             Some(_) => return Err(Errno::EEXIST),
             None => {}
         }
@@ -299,38 +277,24 @@ fn length(types: &[Type]) -> usize {
     let field = |field: &Type| match field {
         Type::Ipv6Addr => 16,
         Type::Ipv4Addr | Type::InetProto | Type::InetService => 4,
-        Type::Mark | Type::ClassId | Type::Integer => 4,
+        Type::ClassId | Type::Integer => 4,
     };
     types.iter().map(field).sum()
 }
 
-/// The chain that a verdict leads to.
-fn verdict_target(verdict: &Verdict) -> Option<&Name> {
-    match verdict {
-        Verdict::Jump(chain) | Verdict::Goto(chain) => Some(chain),
-        Verdict::Accept | Verdict::Drop | Verdict::Return => None,
-    }
-}
-
-fn element_target(element: &Element) -> Option<&Name> {
-    match &element.data {
-        Some(ElementData::Verdict(verdict)) => verdict_target(verdict),
-        Some(ElementData::Value(_)) | None => None,
-    }
-}
-
-/// The chain that a statement jumps or goes to by itself.
+/// The chain that a statement jumps or goes to.
 fn target(statement: &Statement) -> Option<&Name> {
-    if let Statement::Verdict(verdict) = statement { verdict_target(verdict) } else { None }
+    let Statement::Verdict(Verdict::Jump(chain) | Verdict::Goto(chain)) = statement else {
+        return None;
+    };
+    Some(chain)
 }
 
 /// The set or map that a statement looks into or changes.
 fn used_set(statement: &Statement) -> Option<&Name> {
     match statement {
         Statement::InSet { set, .. } | Statement::Element { set, .. } => Some(set),
-        Statement::VerdictMap { map, .. }
-        | Statement::DnatMap { map, .. }
-        | Statement::PriorityMap { map, .. } => Some(map),
+        Statement::DnatMap { map, .. } | Statement::PriorityMap { map, .. } => Some(map),
         Statement::Compare { .. }
         | Statement::CtStateNotNew
         | Statement::CtStatusDnat
@@ -341,8 +305,6 @@ fn used_set(statement: &Statement) -> Option<&Name> {
         | Statement::MarkTest(_)
         | Statement::Verdict(_)
         | Statement::Reject
-        | Statement::DnatTo { .. }
-        | Statement::PrioritySet(_)
         | Statement::PriorityClear
         | Statement::Masquerade => None,
     }

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use deltaproxy::kernel::{ElementRead, Kernel, Nftables};
-use deltaproxy::nft::{Element, Operation, Set, SetData, TableRef, Transaction, Type, Value};
+use deltaproxy::nft::{Element, Operation, Set, TableRef, Transaction, Type, Value};
 use netlink_tests::scenario::{
     Expect, Family, Lab, Object, Protocol, Proxy, Sent, Service, Slice, World, routing,
 };
@@ -278,7 +278,7 @@ fn more_clients_than_65_535_are_remembered() {
     let clients = Arc::new(Set {
         name: "affinity-clients".into(),
         key: vec![Type::ClassId, Type::Ipv4Addr],
-        data: Some(SetData::Values(vec![Type::ClassId])),
+        data: vec![Type::ClassId],
         ..Set::default()
     });
     for block in 0..16u8 {

@@ -8,12 +8,11 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use deltaproxy::kernel::{CommitError, ElementRead, Kernel, Nftables};
 use deltaproxy::nft::{
-    Chain, ChainType, Element, Family, Hook, HookPoint, Operation, Rule, Selector, Set, SetData,
-    SetFlags, Statement, Table, TableFlags, TableRef, Transaction, Type, Value, Verdict,
+    Chain, ChainType, Element, Family, Hook, HookPoint, Operation, Rule, Selector, Set, SetFlags,
+    Statement, Table, TableFlags, TableRef, Transaction, Type, Value, Verdict,
 };
 use fake_kernel::Fake;
 use nix::errno::Errno;
@@ -23,7 +22,7 @@ use proptest::test_runner::{Config, TestRunner};
 
 /// Chains only jump to later ones: loops are refused by rules of their own.
 const CHAINS: [&str; 3] = ["base", "middle", "last"];
-const SETS: [&str; 4] = ["addresses", "few", "backends", "verdicts"];
+const SETS: [&str; 3] = ["addresses", "few", "backends"];
 
 fn reference() -> TableRef {
     TableRef { family: Family::Ip, name: "kube-proxy".into() }
@@ -36,11 +35,7 @@ fn chain(index: usize, hooked: bool) -> Chain {
 }
 
 fn set(index: usize) -> Arc<Set> {
-    let data = match index {
-        2 => Some(SetData::Values(vec![Type::Ipv4Addr, Type::InetService])),
-        3 => Some(SetData::Verdict),
-        _ => None,
-    };
+    let data = if index == 2 { vec![Type::Ipv4Addr, Type::InetService] } else { Vec::new() };
     Arc::new(Set {
         name: SETS[index].into(),
         key: vec![Type::Ipv4Addr, Type::InetProto],
@@ -76,20 +71,17 @@ fn element(set: usize) -> BoxedStrategy<Element> {
                 if bare { Element::new(key) } else { Element::with_value(key, data) }
             })
             .boxed(),
-        3 => (key(), verdict(2)).prop_map(|(key, to)| Element::with_verdict(key, to)).boxed(),
-        _ => (odd, prop::option::weighted(0.1, Just(Duration::from_secs(600))))
-            .prop_map(|((key, with_data), timeout)| {
+        _ => odd
+            .prop_map(|(key, with_data)| {
                 let data = Value::new().ip(IpAddr::V4(Ipv4Addr::LOCALHOST)).port(1);
-                let element =
-                    if with_data { Element::with_value(key, data) } else { Element::new(key) };
-                Element { timeout, ..element }
+                if with_data { Element::with_value(key, data) } else { Element::new(key) }
             })
             .boxed(),
     }
 }
 
 fn elements() -> impl Strategy<Value = (usize, Vec<Element>)> {
-    (0_usize..4).prop_flat_map(|set| (Just(set), prop::collection::vec(element(set), 1..4)))
+    (0_usize..3).prop_flat_map(|set| (Just(set), prop::collection::vec(element(set), 1..4)))
 }
 
 fn rule() -> impl Strategy<Value = Rule> {
@@ -102,11 +94,10 @@ fn rule() -> impl Strategy<Value = Rule> {
                 set: SETS[set].into(),
                 negated: false,
             });
-            let map = Statement::VerdictMap { key: key(), map: SETS[3].into() };
             let statement = match chain {
                 // The last chain would go to itself.
                 2 => in_set.boxed(),
-                _ => prop_oneof![in_set, jump, Just(map)].boxed(),
+                _ => prop_oneof![in_set, jump].boxed(),
             };
             (Just(chain), statement)
         })
@@ -121,7 +112,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     let (family, name, flags) = (Family::Ip, "kube-proxy".into(), TableFlags::default());
     let table = Operation::AddTable(Table { family, name, flags, comment: None });
     let chain_name = (0_usize..3).prop_map(|index| CHAINS[index].into());
-    let set_name = (0_usize..4).prop_map(|index| SETS[index].into());
+    let set_name = (0_usize..3).prop_map(|index| SETS[index].into());
     prop_oneof![
         1 => Just(table),
         4 => (0_usize..3, prop::bool::weighted(0.8))
@@ -129,7 +120,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => chain_name.clone().prop_map(|name| Operation::DeleteChain(reference(), name)),
         1 => chain_name.prop_map(|name| Operation::FlushChain(reference(), name)),
         5 => rule().prop_map(|rule| Operation::AddRule(reference(), rule)),
-        4 => (0_usize..4).prop_map(|index| Operation::AddSet(reference(), set(index))),
+        4 => (0_usize..3).prop_map(|index| Operation::AddSet(reference(), set(index))),
         1 => set_name.clone().prop_map(|name| Operation::DeleteSet(reference(), name)),
         1 => set_name.prop_map(|name| Operation::FlushSet(reference(), name)),
         8 => elements().prop_map(|(index, elements)| {
@@ -169,7 +160,7 @@ fn everything() -> Transaction {
     let (family, name, flags) = (Family::Ip, "kube-proxy".into(), TableFlags::default());
     let table = Operation::AddTable(Table { family, name, flags, comment: None });
     let chains = (0..3).map(|index| Operation::AddChain(reference(), chain(index, true)));
-    let sets = (0..4).map(|index| Operation::AddSet(reference(), set(index)));
+    let sets = (0..3).map(|index| Operation::AddSet(reference(), set(index)));
     Transaction { operations: [table].into_iter().chain(chains).chain(sets).collect() }
 }
 
@@ -207,9 +198,7 @@ fn contents(kernel: &mut impl Kernel) -> BTreeSet<String> {
         kernel
             .read_elements(&reference(), &name, &mut |read| {
                 if let ElementRead::Element(element) = read {
-                    // What a second addition does to the timeout depends on the kernel's version.
-                    let element = element.to_element().map(|e| Element { timeout: None, ..e });
-                    found.insert(format!("{name} {element:?}"));
+                    found.insert(format!("{name} {:?}", element.to_element()));
                 }
             })
             .unwrap();

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use deltaproxy::config::Routing;
-use deltaproxy::nft::{ElementData, MessageKind, Operation};
+use deltaproxy::nft::{MessageKind, Operation};
 use netlink_tests::reader::{Data, Family, Table};
 use netlink_tests::scenario::{Proxy, Sent, Service, Slice, objects_for_every_chain, routing};
 
@@ -156,10 +156,7 @@ fn the_kernel_holds_exactly_the_elements_that_were_sent() {
         let Operation::AddElements(table, set, elements) = operation else { continue };
         let entries = expected.entry(format!("{table} {}", set.name)).or_default();
         entries.extend(elements.iter().map(|element| {
-            let data = match &element.data {
-                Some(ElementData::Value(value)) => Some(value.as_bytes().to_vec()),
-                Some(ElementData::Verdict(_)) | None => None,
-            };
+            let data = element.data.as_ref().map(|data| data.as_bytes().to_vec());
             let comment = element.comment.as_ref().map(ToString::to_string);
             (element.key.as_bytes().to_vec(), data, comment)
         }));

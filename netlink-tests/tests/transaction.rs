@@ -11,8 +11,8 @@ use deltaproxy::kernel::{
     CommitError, ElementRead, Kernel, Nftables, OpenError, ReadError, Writer,
 };
 use deltaproxy::nft::{
-    Chain, Element, ElementView, Family, Operation, Rule, Set, SetData, Statement, Table,
-    TableFlags, TableRef, Transaction, Type, Value, Verdict,
+    Chain, Element, ElementView, Family, Operation, Rule, Set, Statement, Table, TableFlags,
+    TableRef, Transaction, Type, Value, Verdict,
 };
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
@@ -53,7 +53,7 @@ fn service_ips() -> Arc<Set> {
 }
 
 fn endpoints() -> Arc<Set> {
-    let data = Some(SetData::Values(vec![Type::Ipv4Addr, Type::InetService]));
+    let data = vec![Type::Ipv4Addr, Type::InetService];
     Arc::new(Set { name: "endpoints".into(), key: frontend(), data, ..Set::default() })
 }
 

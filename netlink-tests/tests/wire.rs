@@ -247,7 +247,7 @@ fn everything_can_be_removed_piece_by_piece_as_bytes_and_as_text() {
         for (i, (set, elements)) in sets(family).into_iter().enumerate() {
             let set = Arc::new(set);
             // nft's word for a map is `flush map`; the operation is displayed as `flush set`.
-            if set.data.is_some() || (i % 2 == 0 && !elements.is_empty()) {
+            if !set.data.is_empty() || (i % 2 == 0 && !elements.is_empty()) {
                 operations.push(Operation::DeleteElements(here(), Arc::clone(&set), elements));
             } else {
                 operations.push(Operation::FlushSet(here(), set.name.clone()));

@@ -25,9 +25,7 @@ use crate::kernel::{
     CommitError, Committed, Contents, ElementRead, Generation, Kernel, Nftables, ReadError, Writer,
 };
 use crate::model::{Event, Resource};
-use crate::nft::{
-    ElementData, ElementView, Operation, SetData, TableRef, Transaction, Type, Value,
-};
+use crate::nft::{ElementView, Operation, TableRef, Transaction, Type, Value};
 use crate::observe::Observe;
 use crate::run::Run;
 use crate::source::objects::Converter;
@@ -274,14 +272,11 @@ fn added(transaction: &Transaction, from: u32) -> Vec<Ipv4Addr> {
     let mut added = Vec::new();
     for operation in &transaction.operations {
         let Operation::AddElements(_, set, elements) = operation else { continue };
-        let Some(SetData::Values(types)) = &set.data else { continue };
-        if types.first() != Some(&Type::Ipv4Addr) {
+        if set.data.first() != Some(&Type::Ipv4Addr) {
             continue;
         }
-        let data = elements.iter().filter_map(|element| match &element.data {
-            Some(ElementData::Value(value)) => value.as_bytes().first_chunk::<4>().copied(),
-            Some(ElementData::Verdict(_)) | None => None,
-        });
+        let data = elements.iter().filter_map(|element| element.data.as_ref());
+        let data = data.filter_map(|value| value.as_bytes().first_chunk::<4>().copied());
         added.extend(data.map(Ipv4Addr::from).filter(|address| address.to_bits() >= from));
     }
     added

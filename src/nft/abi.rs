@@ -231,9 +231,6 @@ pub(super) const NFT_SET_TIMEOUT: u32 = 0x10;
 pub(super) const NFT_SET_EVAL: u32 = 0x20;
 pub(super) const NFT_SET_CONCAT: u32 = 0x80;
 
-// enum nft_data_types
-pub(super) const NFT_DATA_VERDICT: u32 = 0xffff_ff00;
-
 // enum nft_cmp_ops
 pub(super) const NFT_CMP_EQ: u32 = 0;
 pub(super) const NFT_CMP_NEQ: u32 = 1;

@@ -455,7 +455,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::{Operand, Rule, Selector, Statement, Type, Value, Verdict, decode_elements};
+    use super::super::{Operand, Rule, Selector, Statement, Type, Value, decode_elements};
     use super::*;
     use crate::netlink::message::Messages;
 
@@ -545,7 +545,7 @@ mod tests {
         let statement = Statement::Compare {
             selector: Selector::Saddr,
             negated: false,
-            value: Operand::Address([0; 16].into()),
+            value: Operand::Network("::/8".parse().unwrap()),
         };
         let rule = Rule { chain: "c".into(), statements: vec![statement], comment: None };
         let first = Operation::FlushChain(table(), "c".into());
@@ -564,7 +564,7 @@ mod tests {
             Operation::AddElements(table(), addresses(), vec![element(1), short]),
             EncodeError::Element { operation: 1, element: 1 },
         );
-        let with_data = Element::with_verdict(element(1).key, Verdict::Drop);
+        let with_data = Element::with_value(element(1).key, element(1).key);
         check(
             Operation::AddElements(table(), addresses(), vec![with_data]),
             EncodeError::Element { operation: 1, element: 0 },

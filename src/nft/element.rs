@@ -10,8 +10,8 @@ use std::time::Duration;
 use super::abi::*;
 use super::fields::{DecodeError, Fields};
 use super::object::write_userdata;
-use super::text::{Comment, Time, milliseconds};
-use super::{Set, SetData, Type, Value, Verdict, set, userdata};
+use super::text::Comment;
+use super::{Set, Type, Value, set, userdata};
 use crate::netlink::attr::{AttrWriter, Attrs};
 
 /// An element of a set or map.
@@ -22,45 +22,27 @@ pub struct Element {
     /// Last key of a range, each field compared by itself; needs a concatenation of types.
     pub key_end: Option<Value>,
     /// What a map returns; `None` in a set.
-    pub data: Option<ElementData>,
+    pub data: Option<Value>,
     /// What `nft list` prints as comment; cut to 128 bytes when sent.
     pub comment: Option<Arc<str>>,
-    /// How long it lives, if not as long as the set says.
-    pub timeout: Option<Duration>,
-}
-
-/// What a map returns for a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ElementData {
-    /// Concatenated fields.
-    Value(Value),
-    /// A verdict.
-    Verdict(Verdict),
 }
 
 impl Element {
     /// An element of a set: a key and nothing else.
     pub const fn new(key: Value) -> Self {
-        Self { key, key_end: None, data: None, comment: None, timeout: None }
+        Self { key, key_end: None, data: None, comment: None }
     }
 
-    /// An element of a map with plain data.
+    /// An element of a map.
     pub fn with_value(key: Value, data: Value) -> Self {
-        Self { data: Some(ElementData::Value(data)), ..Self::new(key) }
-    }
-
-    /// An element of a verdict map.
-    pub fn with_verdict(key: Value, verdict: Verdict) -> Self {
-        Self { data: Some(ElementData::Verdict(verdict)), ..Self::new(key) }
+        Self { data: Some(data), ..Self::new(key) }
     }
 
     /// Whether key and data have the lengths that the set's types ask for.
     pub(super) fn fits(&self, set: &Set) -> bool {
-        let data_fits = match (&self.data, &set.data) {
-            (None, None) => true,
-            (Some(ElementData::Verdict(_)), Some(SetData::Verdict)) => true,
-            (Some(ElementData::Value(data)), Some(SetData::Values(types))) => fits(data, types),
-            (None | Some(_), None | Some(_)) => false,
+        let data_fits = match &self.data {
+            Some(data) => !set.data.is_empty() && fits(data, &set.data),
+            None => set.data.is_empty(),
         };
         data_fits && self.key_fits(set)
     }
@@ -73,17 +55,8 @@ impl Element {
 
     pub(super) fn encode(&self, set: &Set, w: &mut AttrWriter<'_>) {
         self.encode_key(set, w);
-        match &self.data {
-            None => {}
-            Some(ElementData::Value(data)) => {
-                write_value(w, NFTA_SET_ELEM_DATA, data, set.data_types())
-            }
-            Some(ElementData::Verdict(verdict)) => {
-                w.nest(NFTA_SET_ELEM_DATA, |w| verdict.encode(w));
-            }
-        }
-        if let Some(timeout) = self.timeout {
-            w.be64(NFTA_SET_ELEM_TIMEOUT, milliseconds(timeout));
+        if let Some(data) = &self.data {
+            write_value(w, NFTA_SET_ELEM_DATA, data, &set.data);
         }
         write_userdata(w, NFTA_SET_ELEM_USERDATA, self.comment.as_deref());
     }
@@ -102,18 +75,10 @@ impl Element {
     pub fn text(&self, set: &Set) -> impl fmt::Display {
         fmt::from_fn(move |f| {
             write_key_text(f, &set.key, &self.key, self.key_end.as_ref())?;
-            if let Some(timeout) = self.timeout {
-                write!(f, " timeout {}", Time(timeout))?;
-            }
             write!(f, "{}", Comment(self.comment.as_deref()))?;
-            match &self.data {
-                None => Ok(()),
-                Some(ElementData::Verdict(verdict)) => write!(f, " : {verdict}"),
-                Some(ElementData::Value(data)) => {
-                    f.write_str(" : ")?;
-                    write_key_text(f, set.data_types(), data, None)
-                }
-            }
+            let Some(data) = &self.data else { return Ok(()) };
+            f.write_str(" : ")?;
+            write_key_text(f, &set.data, data, None)
         })
     }
 
@@ -196,7 +161,6 @@ fn write_field_text(f: &mut fmt::Formatter<'_>, kind: Type, bytes: &[u8]) -> fmt
         },
         (Type::InetProto, &[number]) => write_protocol(f, number),
         (Type::InetService, &[high, low]) => write!(f, "{}", u16::from_be_bytes([high, low])),
-        (Type::Mark, &[a, b, c, d]) => write!(f, "{:#010x}", u32::from_ne_bytes([a, b, c, d])),
         (Type::ClassId, &[a, b, c, d]) => write_class_id(f, u32::from_ne_bytes([a, b, c, d])),
         (Type::Integer, &[a, b, c, d]) => write!(f, "{}", u32::from_ne_bytes([a, b, c, d])),
         // A value of the wrong length is never sent: `fits`.
@@ -214,7 +178,7 @@ pub(super) fn write_class_id(f: &mut fmt::Formatter<'_>, id: u32) -> fmt::Result
 }
 
 /// A protocol by name where nft has one.
-pub(super) fn write_protocol(f: &mut fmt::Formatter<'_>, number: u8) -> fmt::Result {
+fn write_protocol(f: &mut fmt::Formatter<'_>, number: u8) -> fmt::Result {
     match number {
         6 => f.write_str("tcp"),
         17 => f.write_str("udp"),
@@ -231,8 +195,8 @@ pub struct ElementView<'a> {
     pub key: &'a [u8],
     /// Last key of a range.
     pub key_end: Option<&'a [u8]>,
-    /// What a map returns.
-    pub data: Option<DataView<'a>>,
+    /// What a map returns, without padding of a single field; `None` also for a verdict.
+    pub data: Option<&'a [u8]>,
     /// What `nft list` prints as comment.
     pub comment: Option<&'a str>,
     /// How long it lives, if it says so.
@@ -243,34 +207,19 @@ pub struct ElementView<'a> {
     pub flags: u32,
 }
 
-/// Data of an element in a message from the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DataView<'a> {
-    /// Plain data, without padding of a single field.
-    Value(&'a [u8]),
-    /// The attributes of a verdict, which [`ElementView::to_element`] decodes.
-    Verdict(&'a [u8]),
-}
-
 impl ElementView<'_> {
     /// The element as it would be sent, padded to words; `None` if it is none that this program
     /// sends.
     pub fn to_element(&self) -> Option<Element> {
-        let data = match self.data {
-            None => None,
-            Some(DataView::Value(bytes)) => Some(ElementData::Value(Value::from_bytes(bytes)?)),
-            Some(DataView::Verdict(attributes)) => {
-                let fields = Fields::read(Attrs::new(attributes)).ok()?;
-                Some(ElementData::Verdict(Verdict::decode(&fields).ok()?))
-            }
+        let optional = |bytes: Option<&[u8]>| match bytes {
+            Some(bytes) => Value::from_bytes(bytes).map(Some),
+            None => Some(None),
         };
         let key = Value::from_bytes(self.key)?;
-        let key_end = match self.key_end {
-            Some(bytes) => Some(Value::from_bytes(bytes)?).filter(|end| *end != key),
-            None => None,
-        };
+        let key_end = optional(self.key_end)?.filter(|end| *end != key);
+        let data = optional(self.data)?;
         let comment = self.comment.map(Arc::from);
-        (self.flags == 0).then_some(Element { key, key_end, data, comment, timeout: self.timeout })
+        (self.flags == 0).then_some(Element { key, key_end, data, comment })
     }
 }
 
@@ -296,12 +245,16 @@ fn decode_element(attrs: Attrs<'_>) -> Result<ElementView<'_>, DecodeError> {
         let Some(attr) = fields.find(kind) else { return Ok(None) };
         Ok(Some(Fields::read(attr.nested())?.need(NFTA_DATA_VALUE)?.payload))
     };
+    let data = match fields.find(NFTA_SET_ELEM_DATA) {
+        Some(data) => Fields::read(data.nested())?.find(NFTA_DATA_VALUE),
+        None => None,
+    };
     let milliseconds = |kind| Ok::<_, DecodeError>(fields.be64(kind)?.map(Duration::from_millis));
     Ok(ElementView {
         // The catch-all element has no key; its flag tells it apart.
         key: value(NFTA_SET_ELEM_KEY)?.unwrap_or_default(),
         key_end: value(NFTA_SET_ELEM_KEY_END)?,
-        data: decode_data(&fields)?,
+        data: data.map(|data| data.payload),
         comment: fields
             .find(NFTA_SET_ELEM_USERDATA)
             .and_then(|attr| userdata::read_comment(attr.payload)),
@@ -309,13 +262,4 @@ fn decode_element(attrs: Attrs<'_>) -> Result<ElementView<'_>, DecodeError> {
         expires: milliseconds(NFTA_SET_ELEM_EXPIRATION)?,
         flags: fields.be32_or_zero(NFTA_SET_ELEM_FLAGS)?,
     })
-}
-
-fn decode_data<'a>(element: &Fields<'a>) -> Result<Option<DataView<'a>>, DecodeError> {
-    let Some(data) = element.find(NFTA_SET_ELEM_DATA) else { return Ok(None) };
-    let fields = Fields::read(data.nested())?;
-    match fields.find(NFTA_DATA_VALUE) {
-        Some(value) => Ok(Some(DataView::Value(value.payload))),
-        None => Ok(Some(DataView::Verdict(data.payload))),
-    }
 }

@@ -152,7 +152,6 @@ const SET: Level = Level::Names(&[
     (NFTA_SET_DATA_LEN, "data length", None),
     (NFTA_SET_DESC, "description", None),
     (NFTA_SET_ID, "id", None),
-    (NFTA_SET_TIMEOUT, "timeout", None),
     (NFTA_SET_USERDATA, "user data", None),
 ]);
 
@@ -165,8 +164,6 @@ const ELEMENTS: Level = Level::Names(&[
 const ELEMENT: Level = Level::Names(&[
     (NFTA_SET_ELEM_KEY, "key", None),
     (NFTA_SET_ELEM_DATA, "data", None),
-    (NFTA_SET_ELEM_FLAGS, "flags", None),
-    (NFTA_SET_ELEM_TIMEOUT, "timeout", None),
     (NFTA_SET_ELEM_USERDATA, "comment", None),
     (NFTA_SET_ELEM_KEY_END, "key end", None),
 ]);
@@ -178,8 +175,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::{
-        Acknowledge, Batch, Element, ElementData, Family, Operation, Rule, Selector, Set, SetData,
-        Statement, TableRef, Transaction, Type, Value, Verdict,
+        Acknowledge, Batch, Element, Family, Operation, Rule, Selector, Set, Statement, TableRef,
+        Transaction, Type, Value,
     };
     use super::*;
 
@@ -191,9 +188,9 @@ mod tests {
 
     fn elements() -> Batch {
         let key = vec![Type::InetService];
-        let set = Set { name: "ports".into(), key, data: Some(SetData::Verdict), ..Set::default() };
+        let set = Set { name: "ports".into(), data: key.clone(), key, ..Set::default() };
         let elements = (0..5)
-            .map(|port| Element::with_verdict(Value::new().port(port), Verdict::Drop))
+            .map(|port| Element::with_value(Value::new().port(port), Value::new().port(1)))
             .collect();
         batch(|table| Operation::AddElements(table, Arc::new(set), elements))
     }
@@ -251,12 +248,12 @@ mod tests {
     fn a_range_is_located_too() {
         let key = vec![Type::Ipv4Addr, Type::InetService];
         let flags = super::super::SetFlags { interval: true, ..Default::default() };
-        let data = Some(SetData::Values(vec![Type::Mark]));
+        let data = vec![Type::ClassId];
         let set = Set { name: "s".into(), key, flags, data, ..Set::default() };
         let value = Value::new().ip([10, 0, 0, 0].into()).port(1);
         let element = Element {
             key_end: Some(Value::new().ip([10, 0, 0, 255].into()).port(1)),
-            data: Some(ElementData::Value(Value::new().mark(1))),
+            data: Some(Value::new().class_id(1)),
             ..Element::new(value)
         };
         let places =

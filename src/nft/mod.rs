@@ -25,7 +25,7 @@ mod verdict;
 
 pub use crate::family::Family;
 pub use batch::{Acknowledge, Batch, EncodeError, LIST_LIMIT, MessageKind, MessageOrigin};
-pub use element::{DataView, Element, ElementData, ElementView, decode_elements};
+pub use element::{Element, ElementView, decode_elements};
 pub use expr::{DynsetOperation, Expr, Register};
 pub use fields::DecodeError;
 pub use locate::{Location, locate};
@@ -34,7 +34,7 @@ pub use object::{
 };
 pub use rule::{DecodedRule, Rule};
 pub use selector::{Operand, Selector};
-pub use set::{DecodedSet, Set, SetData, SetFlags, Type};
+pub use set::{DecodedSet, Set, SetFlags, Type};
 pub use statement::{LowerError, Statement};
 pub use transaction::{Operation, Transaction};
 pub use value::Value;

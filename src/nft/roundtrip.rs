@@ -1,7 +1,6 @@
 //! Properties of every object: what is encoded is decoded to the same, and damage is an error.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::option;
@@ -9,10 +8,10 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::{
-    Acknowledge, Batch, Chain, ChainType, DecodedRule, DecodedSet, DynsetOperation, Element,
-    ElementData, Expr, Family, Hook, HookPoint, Operand, Operation, Register, Rule, Selector, Set,
-    SetData, SetFlags, Statement, Table, TableFlags, TableRef, Transaction, Type, Value, Verdict,
-    decode_elements, table_name, table_owner,
+    Acknowledge, Batch, Chain, ChainType, DecodedRule, DecodedSet, DynsetOperation, Element, Expr,
+    Family, Hook, HookPoint, Operand, Operation, Register, Rule, Selector, Set, SetFlags,
+    Statement, Table, TableFlags, TableRef, Transaction, Type, Value, Verdict, decode_elements,
+    table_name, table_owner,
 };
 use crate::netlink::attr::{AttrWriter, Attrs};
 
@@ -70,7 +69,6 @@ fn types() -> impl Strategy<Value = Vec<Type>> {
         Type::Ipv6Addr,
         Type::InetProto,
         Type::InetService,
-        Type::Mark,
         Type::ClassId,
         Type::Integer,
     ];
@@ -80,22 +78,16 @@ fn types() -> impl Strategy<Value = Vec<Type>> {
 }
 
 fn set() -> impl Strategy<Value = Set> {
-    let data = prop_oneof![
-        Just(None),
-        Just(Some(SetData::Verdict)),
-        types().prop_map(|types| Some(SetData::Values(types))),
-    ];
+    let data = prop_oneof![Just(Vec::new()), types()];
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     let flags =
         flags.prop_map(|(interval, dynamic, timeout)| SetFlags { interval, dynamic, timeout });
-    let limits = (option::of(any::<u32>()), option::of(any::<u32>()), option::of(comment()));
-    (name(), types(), data, flags, limits).prop_map(
-        |(name, key, data, flags, (milliseconds, size, comment))| Set {
+    (name(), types(), data, flags, option::of(any::<u32>()), option::of(comment())).prop_map(
+        |(name, key, data, flags, size, comment)| Set {
             name: name.into(),
             key,
             data,
             flags,
-            timeout: milliseconds.map(|number| Duration::from_millis(number.into())),
             size,
             comment,
         },
@@ -114,26 +106,18 @@ fn value(types: &[Type]) -> impl Strategy<Value = Value> + use<> {
 }
 
 fn element(set: &Set) -> impl Strategy<Value = Element> + use<> {
-    let data = match &set.data {
-        None => Just(None).boxed(),
-        Some(SetData::Verdict) => verdict().prop_map(|v| Some(ElementData::Verdict(v))).boxed(),
-        Some(SetData::Values(types)) => {
-            value(types).prop_map(|value| Some(ElementData::Value(value))).boxed()
-        }
+    let data = match set.data.as_slice() {
+        [] => Just(None).boxed(),
+        types => value(types).prop_map(Some).boxed(),
     };
     let end = match set.is_interval_concatenation() {
         true => option::of(value(&set.key)).boxed(),
         false => Just(None).boxed(),
     };
-    (value(&set.key), end, data, option::of(comment()), option::of(any::<u32>())).prop_map(
-        |(key, key_end, data, comment, timeout)| Element {
-            key,
-            key_end: key_end.filter(|end| *end != key),
-            data,
-            comment: comment.map(Arc::from),
-            timeout: timeout.map(|milliseconds| Duration::from_millis(milliseconds.into())),
-        },
-    )
+    (value(&set.key), end, data, option::of(comment())).prop_map(|(key, key_end, data, comment)| {
+        let key_end = key_end.filter(|end| *end != key);
+        Element { key, key_end, data, comment: comment.map(Arc::from) }
+    })
 }
 
 fn register() -> impl Strategy<Value = Register> {
@@ -229,16 +213,14 @@ fn everything() -> Batch {
     let set = Arc::new(Set {
         name: "s".into(),
         key: vec![Type::Ipv4Addr, Type::Integer],
-        data: Some(SetData::Verdict),
+        data: vec![Type::Ipv4Addr],
         size: Some(3),
         comment: Some("f".into()),
         ..Set::default()
     });
     let key = Value::new().ip([10, 0, 0, 1].into()).integer(1);
-    let element = Element {
-        comment: Some("g".into()),
-        ..Element::with_verdict(key, Verdict::Jump("c".into()))
-    };
+    let data = Value::new().ip([10, 0, 0, 2].into());
+    let element = Element { comment: Some("g".into()), ..Element::with_value(key, data) };
     let operations = vec![
         Operation::AddTable(header),
         Operation::AddChain(table.clone(), chain),

@@ -1,12 +1,11 @@
 //! Fields of the packet, and what they are compared with.
 
 use std::fmt;
-use std::net::IpAddr;
 
 use ipnet::IpNet;
 
 use super::abi::*;
-use super::element::{write_class_id, write_protocol};
+use super::element::write_class_id;
 use super::expr::Register;
 use super::statement::{FIRST, LowerError};
 use super::{Expr, Family, Name};
@@ -20,16 +19,12 @@ pub enum Selector {
     Daddr,
     /// Transport protocol: `meta l4proto`.
     L4Proto,
-    /// Source port: `th sport`.
-    Sport,
     /// Destination port: `th dport`.
     Dport,
     /// Index of the interface it came in by, 0 for a packet that this node sends: `iif`.
     Iif,
     /// Name of the interface it came in by: `iifname`.
     Iifname,
-    /// Name of the interface it leaves by: `oifname`.
-    Oifname,
     /// Priority for queueing, until routing sets it: `meta priority`.
     Priority,
     /// Some bits of it: `meta priority & ffff:8000`. nft loads it as the first field only.
@@ -41,17 +36,15 @@ pub enum Selector {
 impl Selector {
     fn load(self, family: Family, to: Register, out: &mut Vec<Expr>) {
         let meta = |key| Expr::Meta { key, to };
-        let transport =
-            |offset| Expr::Payload { base: NFT_PAYLOAD_TRANSPORT_HEADER, offset, length: 2, to };
         let load = match self {
             Self::Saddr => load_address(saddr_offset(family), address_length(family), to),
             Self::Daddr => load_address(daddr_offset(family), address_length(family), to),
-            Self::Sport => transport(0),
-            Self::Dport => transport(2),
+            Self::Dport => {
+                Expr::Payload { base: NFT_PAYLOAD_TRANSPORT_HEADER, offset: 2, length: 2, to }
+            }
             Self::L4Proto => meta(NFT_META_L4PROTO),
             Self::Iif => meta(NFT_META_IIF),
             Self::Iifname => meta(NFT_META_IIFNAME),
-            Self::Oifname => meta(NFT_META_OIFNAME),
             Self::Priority | Self::PriorityBits(_) => meta(NFT_META_PRIORITY),
             Self::Random(modulus) => Expr::Numgen { modulus, to },
         };
@@ -63,13 +56,13 @@ impl Selector {
     }
 
     /// Registers of four bytes that the field fills.
-    fn words(self, family: Family) -> u8 {
+    pub(super) fn words(self, family: Family) -> u8 {
         match (self, family) {
             (Self::Saddr | Self::Daddr, Family::Ip) => 1,
             (Self::Saddr | Self::Daddr, Family::Ip6) => 4,
-            (Self::L4Proto | Self::Sport | Self::Dport | Self::Iif, _)
+            (Self::L4Proto | Self::Dport | Self::Iif, _)
             | (Self::Priority | Self::PriorityBits(_) | Self::Random(_), _) => 1,
-            (Self::Iifname | Self::Oifname, _) => 4,
+            (Self::Iifname, _) => 4,
         }
     }
 }
@@ -139,11 +132,9 @@ pub(super) fn write_key(
             Selector::Saddr => write!(f, "{family} saddr")?,
             Selector::Daddr => write!(f, "{family} daddr")?,
             Selector::L4Proto => f.write_str("meta l4proto")?,
-            Selector::Sport => f.write_str("th sport")?,
             Selector::Dport => f.write_str("th dport")?,
             Selector::Iif => f.write_str("iif")?,
             Selector::Iifname => f.write_str("iifname")?,
-            Selector::Oifname => f.write_str("oifname")?,
             Selector::Priority => f.write_str("meta priority")?,
             Selector::PriorityBits(bits) => {
                 f.write_str("meta priority & ")?;
@@ -158,14 +149,8 @@ pub(super) fn write_key(
 /// What a field is compared with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operand {
-    /// An address of the table's family.
-    Address(IpAddr),
     /// A network. Host bits have no meaning.
     Network(IpNet),
-    /// A transport protocol by its IANA number.
-    Protocol(u8),
-    /// A port.
-    Port(u16),
     /// An interface's index.
     InterfaceIndex(u32),
     /// An interface name, at most 15 bytes.
@@ -186,32 +171,24 @@ impl Operand {
         out: &mut Vec<Expr>,
     ) -> Result<(), LowerError> {
         use Selector::{
-            Daddr, Dport, Iif, Iifname, L4Proto, Oifname, Priority, PriorityBits, Random, Saddr,
-            Sport,
+            Daddr, Dport, Iif, Iifname, L4Proto, Priority, PriorityBits, Random, Saddr,
         };
         let value = match (selector, self) {
-            (Saddr | Daddr, Self::Address(address)) => {
-                family.octets(*address).ok_or(LowerError::Family)?
-            }
             (Saddr | Daddr, Self::Network(network)) => {
-                let offsets = (saddr_offset(family), daddr_offset(family));
-                let offset = if selector == Saddr { offsets.0 } else { offsets.1 };
+                let source = saddr_offset(family);
+                let offset = if selector == Saddr { source } else { daddr_offset(family) };
                 return lower_network(offset, *network, negated, family, out);
             }
-            (L4Proto, Self::Protocol(number)) => vec![*number],
-            (Sport | Dport, Self::Port(port)) => port.to_be_bytes().to_vec(),
             (Iif, Self::InterfaceIndex(index)) => index.to_ne_bytes().to_vec(),
-            (Iifname | Oifname, Self::Interface(name)) => {
+            (Iifname, Self::Interface(name)) => {
                 let mut value = interface_name(name)?;
                 value.resize(IFNAMSIZ, 0);
                 value
             }
-            (Iifname | Oifname, Self::InterfacePrefix(prefix)) => interface_name(prefix)?,
+            (Iifname, Self::InterfacePrefix(prefix)) => interface_name(prefix)?,
             (Priority | PriorityBits(_), Self::Class(id)) => id.to_ne_bytes().to_vec(),
-            (Saddr | Daddr | L4Proto | Sport | Dport | Iif | Iifname | Oifname, _)
-            | (Priority | PriorityBits(_) | Random(_), _) => {
-                return Err(LowerError::Operand);
-            }
+            (Saddr | Daddr | L4Proto | Dport | Iif | Iifname, _)
+            | (Priority | PriorityBits(_) | Random(_), _) => return Err(LowerError::Operand),
         };
         selector.load(family, FIRST, out);
         out.push(Expr::Cmp { from: FIRST, negated, value });
@@ -222,13 +199,10 @@ impl Operand {
 impl fmt::Display for Operand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Address(address) => write!(f, "{address}"),
             Self::Network(network) if network.prefix_len() == network.max_prefix_len() => {
                 write!(f, "{}", network.addr())
             }
             Self::Network(network) => write!(f, "{}", network.trunc()),
-            Self::Protocol(number) => write_protocol(f, *number),
-            Self::Port(port) => write!(f, "{port}"),
             Self::InterfaceIndex(index) => write!(f, "{index}"),
             Self::Interface(name) => write!(f, "\"{name}\""),
             Self::InterfacePrefix(prefix) => write!(f, "\"{prefix}*\""),
@@ -307,12 +281,10 @@ mod tests {
 
     #[test]
     fn what_a_field_cannot_be_is_refused() {
-        let v6 = [0; 16].into();
         let check =
             |selector, value: Operand, error| assert_eq!(lower(selector, &value), Err(error));
-        check(Selector::Saddr, Operand::Address(v6), LowerError::Family);
         check(Selector::Saddr, Operand::Network("::/8".parse().unwrap()), LowerError::Family);
-        check(Selector::Dport, Operand::Protocol(6), LowerError::Operand);
+        check(Selector::Dport, Operand::Class(6), LowerError::Operand);
         for name in ["", "sixteen-long-123", "a\"b", "a*"] {
             let operand = Operand::InterfacePrefix(name.into());
             check(Selector::Iifname, operand, LowerError::InterfaceName);
@@ -322,7 +294,7 @@ mod tests {
     #[test]
     fn a_key_longer_than_the_registers_is_refused() {
         let mut out = Vec::new();
-        let key = [Selector::Saddr, Selector::Daddr, Selector::Iifname, Selector::Oifname];
+        let key = [Selector::Saddr, Selector::Daddr, Selector::Iifname, Selector::Iifname];
         assert_eq!(load_key(&key, Family::Ip6, &mut out), Ok(Register::Word(16)));
         let key = [&key[..], &[Selector::Dport]].concat();
         assert_eq!(load_key(&key, Family::Ip6, &mut out), Err(LowerError::KeyTooLong));

@@ -1,12 +1,11 @@
 //! Sets and maps: their keys, their data and how elements behave.
 
 use std::fmt;
-use std::time::Duration;
 
 use super::Name;
 use super::abi::*;
 use super::fields::{DecodeError, Fields};
-use super::text::{Comment, Joined, Time, milliseconds};
+use super::text::{Comment, Joined};
 use super::userdata;
 use crate::netlink::attr::{AttrWriter, Attrs};
 
@@ -20,12 +19,10 @@ pub struct Set {
     pub name: Name,
     /// Types of the key's fields, in order; at least one, at most five.
     pub key: Vec<Type>,
-    /// What a map returns; `None` for a set.
-    pub data: Option<SetData>,
+    /// Types of what a map returns, in order; empty for a set.
+    pub data: Vec<Type>,
     /// How elements behave.
     pub flags: SetFlags,
-    /// How long elements live unless they say otherwise. Needs [`SetFlags::timeout`].
-    pub timeout: Option<Duration>,
     /// Most elements that it may have.
     pub size: Option<u32>,
     /// What `nft list` prints as the set's comment.
@@ -33,17 +30,9 @@ pub struct Set {
 }
 
 impl Set {
-    /// Types of a map's data; empty for a set and for a verdict map.
-    pub fn data_types(&self) -> &[Type] {
-        match &self.data {
-            Some(SetData::Values(types)) => types,
-            Some(SetData::Verdict) | None => &[],
-        }
-    }
-
     /// `map` if there is data, else `set`: the word for it in nft(8).
     pub fn noun(&self) -> &'static str {
-        if self.data.is_some() { "map" } else { "set" }
+        if self.data.is_empty() { "set" } else { "map" }
     }
 
     // nft has no name for the type of `numgen`, so only `typeof` can be loaded again.
@@ -58,15 +47,12 @@ impl Set {
         w.be32(NFTA_SET_FLAGS, self.flag_bits());
         w.be32(NFTA_SET_KEY_TYPE, packed(&self.key));
         w.be32(NFTA_SET_KEY_LEN, be_length(&self.key));
-        if let Some(data) = &self.data {
-            w.be32(NFTA_SET_DATA_TYPE, data.kernel_type());
-            w.be32(NFTA_SET_DATA_LEN, be_length(self.data_types()));
+        if !self.data.is_empty() {
+            w.be32(NFTA_SET_DATA_TYPE, packed(&self.data));
+            w.be32(NFTA_SET_DATA_LEN, be_length(&self.data));
         }
         w.be32(NFTA_SET_ID, id);
         self.encode_description(w);
-        if let Some(timeout) = self.timeout {
-            w.be64(NFTA_SET_TIMEOUT, milliseconds(timeout));
-        }
         let mut bytes = Vec::new();
         userdata::write_set(&mut bytes, self);
         w.bytes(NFTA_SET_USERDATA, &bytes);
@@ -98,7 +84,7 @@ impl Set {
         let bits = [
             (self.flags.interval, NFT_SET_INTERVAL),
             (self.is_interval_concatenation(), NFT_SET_CONCAT),
-            (self.data.is_some(), NFT_SET_MAP),
+            (!self.data.is_empty(), NFT_SET_MAP),
             (self.flags.dynamic, NFT_SET_EVAL),
             (self.flags.timeout, NFT_SET_TIMEOUT),
         ];
@@ -115,17 +101,12 @@ impl fmt::Display for Set {
         };
         let list = |types: &[Type]| types.iter().map(|field| of(*field)).collect::<Vec<_>>();
         write!(f, "{} {{ {word} {}", self.name, Joined(&list(&self.key), " . "))?;
-        match &self.data {
-            None => {}
-            Some(SetData::Values(types)) => write!(f, " : {}", Joined(&list(types), " . "))?,
-            Some(SetData::Verdict) => f.write_str(" : verdict")?,
+        if !self.data.is_empty() {
+            write!(f, " : {}", Joined(&list(&self.data), " . "))?;
         }
         f.write_str(";")?;
         if self.flags != SetFlags::default() {
             write!(f, " flags {};", self.flags)?;
-        }
-        if let Some(timeout) = self.timeout {
-            write!(f, " timeout {};", Time(timeout))?;
         }
         if let Some(size) = self.size {
             write!(f, " size {size};")?;
@@ -134,24 +115,6 @@ impl fmt::Display for Set {
             write!(f, "{};", Comment(Some(comment)))?;
         }
         f.write_str(" }")
-    }
-}
-
-/// What a map returns for a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SetData {
-    /// Fields of these types, in order.
-    Values(Vec<Type>),
-    /// A verdict.
-    Verdict,
-}
-
-impl SetData {
-    fn kernel_type(&self) -> u32 {
-        match self {
-            Self::Values(types) => packed(types),
-            Self::Verdict => NFT_DATA_VERDICT,
-        }
     }
 }
 
@@ -196,8 +159,6 @@ pub enum Type {
     InetProto,
     /// Port, 2 bytes in network byte order.
     InetService,
-    /// Packet mark, 4 bytes in host byte order.
-    Mark,
     /// Packet priority, two numbers of 16 bits: 4 bytes in host byte order.
     ClassId,
     /// A number made by `numgen`, 4 bytes in host byte order.
@@ -208,7 +169,7 @@ impl Type {
     /// Bytes of a field of this type, without padding.
     pub const fn length(self) -> u32 {
         match self {
-            Self::Ipv4Addr | Self::Mark | Self::ClassId | Self::Integer => 4,
+            Self::Ipv4Addr | Self::ClassId | Self::Integer => 4,
             Self::Ipv6Addr => 16,
             Self::InetProto => 1,
             Self::InetService => 2,
@@ -223,7 +184,6 @@ impl Type {
             Self::Ipv6Addr => 8,
             Self::InetProto => 12,
             Self::InetService => 13,
-            Self::Mark => 19,
             Self::ClassId => 23,
         }
     }
@@ -234,7 +194,6 @@ impl Type {
             Self::Ipv6Addr,
             Self::InetProto,
             Self::InetService,
-            Self::Mark,
             Self::ClassId,
             Self::Integer,
         ]
@@ -248,7 +207,6 @@ impl Type {
             Self::Ipv6Addr => "ipv6_addr",
             Self::InetProto => "inet_proto",
             Self::InetService => "inet_service",
-            Self::Mark => "mark",
             Self::ClassId => "classid",
             Self::Integer => "integer",
         }
@@ -261,7 +219,6 @@ impl Type {
             Self::Ipv6Addr => "ip6 daddr",
             Self::InetProto => "meta l4proto",
             Self::InetService => "th dport",
-            Self::Mark => "meta mark",
             Self::ClassId => "meta priority",
             Self::Integer => "numgen random mod 2",
         }
@@ -322,9 +279,8 @@ impl DecodedSet {
         let set = Set {
             name: name.clone().into(),
             key: unpacked(fields.be32_or_zero(NFTA_SET_KEY_TYPE)?).unwrap_or_default(),
-            data: decode_data(&fields, flags)?,
+            data: unpacked(fields.be32_or_zero(NFTA_SET_DATA_TYPE)?).unwrap_or_default(),
             flags: SetFlags::from_bits(flags),
-            timeout: fields.be64(NFTA_SET_TIMEOUT)?.map(Duration::from_millis),
             size: decode_size(&fields)?,
             comment: fields
                 .find(NFTA_SET_USERDATA)
@@ -335,8 +291,8 @@ impl DecodedSet {
         let ours = !set.key.is_empty()
             && set.flag_bits() == flags
             && be_length(&set.key) == fields.be32(NFTA_SET_KEY_LEN)?
-            && set.data.as_ref().map_or(0, SetData::kernel_type)
-                == fields.be32_or_zero(NFTA_SET_DATA_TYPE)?;
+            && packed(&set.data) == fields.be32_or_zero(NFTA_SET_DATA_TYPE)?
+            && fields.find(NFTA_SET_TIMEOUT).is_none();
         Ok(Self {
             name,
             set: ours.then_some(set),
@@ -347,16 +303,6 @@ impl DecodedSet {
                 .transpose()?,
         })
     }
-}
-
-fn decode_data(fields: &Fields<'_>, flags: u32) -> Result<Option<SetData>, DecodeError> {
-    if flags & NFT_SET_MAP == 0 {
-        return Ok(None);
-    }
-    Ok(match fields.be32(NFTA_SET_DATA_TYPE)? {
-        NFT_DATA_VERDICT => Some(SetData::Verdict),
-        packed => unpacked(packed).map(SetData::Values),
-    })
 }
 
 fn decode_size(fields: &Fields<'_>) -> Result<Option<u32>, DecodeError> {

@@ -3,7 +3,6 @@
 //! `text` is what `nft list` prints for the expressions that `lower` makes.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use super::abi::*;
@@ -49,13 +48,6 @@ pub enum Statement {
     MarkTest(u32),
     /// Ends the rule.
     Verdict(Verdict),
-    /// Takes the verdict from a map; goes on if the map has none: `.. vmap @verdicts`.
-    VerdictMap {
-        /// Fields of the key.
-        key: Vec<Selector>,
-        /// Name of the map.
-        map: Name,
-    },
     /// Answers with "port unreachable".
     Reject,
     /// Sends the connection to the address and port that a map has for the key; goes on if it has
@@ -66,18 +58,8 @@ pub enum Statement {
         /// Name of the map.
         map: Name,
     },
-    /// Sends the connection to an address and port: `dnat to 10.244.1.5:8080`. nft loads it only
-    /// after a comparison of the transport protocol.
-    DnatTo {
-        /// Address of the table's family.
-        address: IpAddr,
-        /// Port.
-        port: u16,
-    },
     /// Replaces the source by the leaving interface's address: `masquerade fully-random`.
     Masquerade,
-    /// Sets the priority to what a field has: `meta priority set meta priority & ffff:0`.
-    PrioritySet(Selector),
     /// Sets the priority to what a map has for the key; goes on with the next rule if it has none:
     /// `meta priority set meta l4proto . meta priority map @sessions`.
     PriorityMap {
@@ -165,23 +147,14 @@ impl Statement {
                 lower_any_bit(*bits, out);
             }
             Self::Verdict(verdict) => out.push(Expr::Verdict(verdict.clone())),
-            Self::VerdictMap { key, map } => {
-                load_key(key, family, out)?;
-                out.push(lookup(map, Some(Register::Verdict), false));
-            }
             Self::Reject => out.push(reject(family)),
             Self::DnatMap { key, map } => {
                 load_key(key, family, out)?;
                 out.push(lookup(map, Some(FIRST), false));
                 out.push(dnat(family));
             }
-            Self::DnatTo { address, port } => lower_dnat_to(*address, *port, family, out)?,
             Self::Masquerade => {
                 out.push(Expr::Masquerade { flags: NF_NAT_RANGE_PROTO_RANDOM_FULLY });
-            }
-            Self::PrioritySet(selector) => {
-                load_key(&[*selector], family, out)?;
-                out.push(PRIORITY_SET);
             }
             Self::PriorityMap { key, map } => {
                 load_key(key, family, out)?;
@@ -229,27 +202,13 @@ impl Statement {
             Self::MarkClear(bits) => write!(f, "meta mark set meta mark ^ {bits:#010x}"),
             Self::MarkTest(bits) => write!(f, "meta mark & {bits:#010x} != 0x00000000"),
             Self::Verdict(verdict) => write!(f, "{verdict}"),
-            Self::VerdictMap { key, map } => {
-                write_key(f, key, family)?;
-                write!(f, " vmap @{map}")
-            }
             Self::Reject => f.write_str("reject"),
             Self::DnatMap { key, map } => {
                 write!(f, "dnat {family} to ")?;
                 write_key(f, key, family)?;
                 write!(f, " map @{map}")
             }
-            Self::DnatTo { address: IpAddr::V4(address), port } => {
-                write!(f, "dnat to {address}:{port}")
-            }
-            Self::DnatTo { address: IpAddr::V6(address), port } => {
-                write!(f, "dnat to [{address}]:{port}")
-            }
             Self::Masquerade => f.write_str("masquerade fully-random"),
-            Self::PrioritySet(selector) => {
-                f.write_str("meta priority set ")?;
-                write_key(f, &[*selector], family)
-            }
             Self::PriorityMap { key, map } => {
                 f.write_str("meta priority set ")?;
                 write_key(f, key, family)?;
@@ -324,27 +283,7 @@ fn lower_data(
     Ok(Register::Word(word))
 }
 
-fn lower_dnat_to(
-    address: IpAddr,
-    port: u16,
-    family: Family,
-    out: &mut Vec<Expr>,
-) -> Result<(), LowerError> {
-    let value = family.octets(address).ok_or(LowerError::Family)?;
-    out.push(Expr::Immediate { value, to: FIRST });
-    out.push(Expr::Immediate { value: port.to_be_bytes().to_vec(), to: after_address(family) });
-    out.push(dnat(family));
-    Ok(())
-}
-
 fn dnat(family: Family) -> Expr {
-    let port = Some(after_address(family));
+    let port = Some(Register::Word(Selector::Daddr.words(family)));
     Expr::Dnat { family: family.number(), address: FIRST, port }
-}
-
-fn after_address(family: Family) -> Register {
-    match family {
-        Family::Ip => Register::Word(1),
-        Family::Ip6 => Register::Word(4),
-    }
 }

@@ -5,7 +5,7 @@
 //! host byte order.
 
 use super::text::comment;
-use super::{Set, SetData, Type};
+use super::{Set, Type};
 
 /// `NFTNL_UDATA_TABLE_COMMENT`, `_CHAIN_COMMENT`, `_RULE_COMMENT`, `_SET_ELEM_COMMENT`.
 const COMMENT: u8 = 0;
@@ -38,17 +38,13 @@ pub(super) fn read_set_comment(userdata: &[u8]) -> Option<&str> {
 /// Appends the user data of a set: byte orders, `typeof` where nft needs it, comment.
 pub(super) fn write_set(out: &mut Vec<u8>, set: &Set) {
     number(out, NFTNL_UDATA_SET_KEYBYTEORDER, byte_order(&set.key));
-    let data = match &set.data {
-        Some(SetData::Values(types)) => types.as_slice(),
-        Some(SetData::Verdict) | None => &[],
-    };
-    if !data.is_empty() {
-        number(out, NFTNL_UDATA_SET_DATABYTEORDER, byte_order(data));
+    if !set.data.is_empty() {
+        number(out, NFTNL_UDATA_SET_DATABYTEORDER, byte_order(&set.data));
     }
     if set.needs_typeof() {
         entry(out, NFTNL_UDATA_SET_KEY_TYPEOF, |out| typeof_key(out, &set.key));
-        if !data.is_empty() {
-            entry(out, NFTNL_UDATA_SET_DATA_TYPEOF, |out| typeof_key(out, data));
+        if !set.data.is_empty() {
+            entry(out, NFTNL_UDATA_SET_DATA_TYPEOF, |out| typeof_key(out, &set.data));
         }
     }
     if let Some(text) = &set.comment {
@@ -93,7 +89,7 @@ fn byte_order(types: &[Type]) -> u32 {
     const HOST_ENDIAN: u32 = 1;
     const BIG_ENDIAN: u32 = 2;
     match types {
-        [Type::Mark | Type::ClassId | Type::Integer] => HOST_ENDIAN,
+        [Type::ClassId | Type::Integer] => HOST_ENDIAN,
         [Type::Ipv4Addr | Type::Ipv6Addr | Type::InetProto | Type::InetService] => BIG_ENDIAN,
         _ => INVALID,
     }
@@ -123,7 +119,6 @@ fn typeof_expr(out: &mut Vec<u8>, kind: Type) {
         Type::Ipv6Addr => (EXPR_PAYLOAD, &[13, 9]),
         Type::InetService => (EXPR_PAYLOAD, &[11, 2]),
         Type::InetProto => (EXPR_META, &[16]),
-        Type::Mark => (EXPR_META, &[3]),
         Type::ClassId => (EXPR_META, &[2]),
         Type::Integer => (EXPR_NUMGEN, &[1, 2, 0]),
     };
@@ -164,7 +159,7 @@ mod tests {
         let set = Set {
             name: "m".into(),
             key: vec![Type::Ipv4Addr, Type::InetProto, Type::InetService, Type::Integer],
-            data: Some(SetData::Values(vec![Type::Ipv4Addr, Type::InetService])),
+            data: vec![Type::Ipv4Addr, Type::InetService],
             ..Set::default()
         };
         let mut out = Vec::new();
@@ -178,7 +173,7 @@ mod tests {
         write_comment(&mut out, "default/web:http");
         assert_eq!(out[..2], [0, 17]);
         assert_eq!(read_comment(&out), Some("default/web:http"));
-        let set = Set { comment: Some("slots".into()), key: vec![Type::Mark], ..Set::default() };
+        let set = Set { comment: Some("slots".into()), key: vec![Type::ClassId], ..Set::default() };
         out.clear();
         write_set(&mut out, &set);
         assert_eq!(read_set_comment(&out), Some("slots"));

@@ -54,12 +54,6 @@ impl Value {
         self.field(&number.to_ne_bytes())
     }
 
-    /// Adds a packet mark, which is in host byte order.
-    #[must_use]
-    pub fn mark(self, mark: u32) -> Self {
-        self.field(&mark.to_ne_bytes())
-    }
-
     /// Adds a packet priority, which is in host byte order.
     #[must_use]
     pub fn class_id(self, id: u32) -> Self {
@@ -125,7 +119,7 @@ mod tests {
     #[test]
     fn the_longest_key_fits() {
         let ip = Value::new().ip([0; 16].into());
-        let value = ip.value(&ip).proto(6).port(1).integer(1).mark(1);
+        let value = ip.value(&ip).proto(6).port(1).integer(1).class_id(1);
         assert_eq!(value.as_bytes().len(), Value::CAPACITY);
     }
 }

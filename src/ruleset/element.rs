@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::number::{EndpointId, ListId, Route, SizeClass};
 use super::sets::SetId;
 use crate::model::{Protocol, Target};
-use crate::nft::{DataView, Element, ElementData, ElementView, Family, Value};
+use crate::nft::{Element, ElementView, Family, Value};
 
 /// Where packets to a service port arrive: the key of most of our maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -261,7 +261,7 @@ impl TableElement<'_> {
             Self::AffinitySlot(list, _, id) => (class(list.endpoint(id)), None),
             Self::Member(_) | Self::Firewall(_) | Self::SourceRange(..) => (None, None),
         };
-        let (data, comment) = (data.map(ElementData::Value), label.map(Arc::from));
+        let comment = label.map(Arc::from);
         Element { data, comment, ..self.to_key() }
     }
 }
@@ -340,7 +340,7 @@ pub fn stray(view: &ElementView<'_>) -> Option<Element> {
 
 /// The endpoint that is the data of an element.
 pub fn target(family: Family, view: &ElementView<'_>) -> Option<Target> {
-    let mut fields = Fields(data(view)?);
+    let mut fields = Fields(view.data?);
     let target = Target { address: fields.address(family)?, port: fields.port()? };
     fields.0.is_empty().then_some(target)
 }
@@ -350,14 +350,7 @@ fn route(view: &ElementView<'_>) -> Option<Route> {
 }
 
 fn priority(view: &ElementView<'_>) -> Option<u32> {
-    data(view)?.try_into().ok().map(u32::from_ne_bytes)
-}
-
-fn data<'a>(view: &ElementView<'a>) -> Option<&'a [u8]> {
-    match view.data {
-        Some(DataView::Value(bytes)) => Some(bytes),
-        Some(DataView::Verdict(_)) | None => None,
-    }
+    view.data?.try_into().ok().map(u32::from_ne_bytes)
 }
 
 /// Concatenated fields, each padded to four bytes.
@@ -462,14 +455,11 @@ mod tests {
             let written = element.to_element();
             let bytes = |value: &Value| value.as_bytes().to_vec();
             let (key, end) = (bytes(&written.key), written.key_end.as_ref().map(bytes));
-            let data = match &written.data {
-                Some(ElementData::Value(value)) => Some(bytes(value)),
-                Some(ElementData::Verdict(_)) | None => None,
-            };
+            let data = written.data.as_ref().map(bytes);
             let view = ElementView {
                 key: &key,
                 key_end: end.as_deref(),
-                data: data.as_deref().map(DataView::Value),
+                data: data.as_deref(),
                 comment: written.comment.as_deref(),
                 timeout: None,
                 expires: None,

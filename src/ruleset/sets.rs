@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::nft::{DecodedSet, Family, Selector, Set, SetData, SetFlags, Type};
+use crate::nft::{DecodedSet, Family, Selector, Set, SetFlags, Type};
 
 /// A set or map of our tables.
 ///
@@ -178,7 +178,7 @@ impl SetId {
         Set {
             name: self.name().into(),
             key: key.to_vec(),
-            data: (!data.is_empty()).then(|| SetData::Values(data.to_vec())),
+            data: data.to_vec(),
             flags: SetFlags {
                 // The kernel copies the whole set at each commit that touches it
                 // (`nft_pipapo_commit`), so it holds nothing that changes often.
@@ -186,7 +186,6 @@ impl SetId {
                 dynamic: self == Self::AffinityClients,
                 timeout: self == Self::AffinityClients,
             },
-            timeout: None,
             size: (self == Self::AffinityClients).then_some(CLIENTS),
             comment: Some(self.comment().to_owned()),
         }

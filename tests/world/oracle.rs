@@ -7,7 +7,7 @@ use deltaproxy::desired;
 use deltaproxy::desired::Traffic;
 use deltaproxy::kernel::{CommitError, Committed, ElementRead, Kernel};
 use deltaproxy::model::{Cluster, ObjectName, Protocol, Target, Touched};
-use deltaproxy::nft::{DataView, Family, Transaction};
+use deltaproxy::nft::{Family, Transaction};
 use deltaproxy::ruleset::number::SizeClass;
 use deltaproxy::ruleset::{self, Frontend, SetId};
 
@@ -163,10 +163,7 @@ fn elements_of_bystanders(kernel: &mut impl Kernel) -> BTreeSet<Bytes> {
         for set in SetId::ALL {
             let each = &mut |read: ElementRead<'_>| {
                 let ElementRead::Element(view) = read else { return };
-                let data = match view.data {
-                    Some(DataView::Value(data)) => data,
-                    _ => &[],
-                };
+                let data = view.data.unwrap_or_default();
                 if are_of_bystander(view.key) || are_of_bystander(data) {
                     found.insert((set.name(), view.key.to_vec(), data.to_vec()));
                 }

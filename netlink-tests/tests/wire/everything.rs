@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use deltaproxy::nft::{
     Chain, ChainType, DynsetOperation, Element, Family, Hook, HookPoint, Operand, Operation, Rule,
-    Selector, Set, SetData, SetFlags, Statement, Table, TableFlags, TableRef, Transaction, Type,
-    Value, Verdict,
+    Selector, Set, SetFlags, Statement, Table, TableFlags, TableRef, Transaction, Type, Value,
+    Verdict,
 };
 
 pub(crate) fn table(family: Family) -> TableRef {
@@ -86,7 +86,6 @@ fn plain_sets(family: Family) -> Vec<(Set, Vec<Element>)> {
         (set("service-ips", frontend(family)), services),
         (set("protocols", vec![Type::InetProto]), one(Value::new().proto(132))),
         (set("ports", vec![Type::InetService]), one(Value::new().port(30080))),
-        (set("marks", vec![Type::Mark]), one(Value::new().mark(0x4000))),
         (
             set("nodeports", vec![Type::InetProto, Type::InetService]),
             one(Value::new().proto(6).port(30080)),
@@ -126,26 +125,20 @@ fn timed_sets(family: Family) -> Vec<(Set, Vec<Element>)> {
     let key = vec![address_type(family)];
     let clients = Set {
         flags: SetFlags { dynamic: true, timeout: true, ..SetFlags::default() },
-        timeout: Some(Duration::from_secs(10_800)),
         size: Some(1_000_000),
         ..set("clients", key.clone())
     };
     let flags = SetFlags { timeout: true, ..SetFlags::default() };
-    let aged = Element { timeout: Some(Duration::from_secs(3600)), ..Element::new(ip(family, 1)) };
     let sessions = Set {
-        timeout: None,
-        data: Some(SetData::Values(vec![Type::ClassId])),
+        data: vec![Type::ClassId],
         ..set_like(&clients, "sessions", vec![Type::ClassId, key[0]])
     };
     let session = Value::new().class_id(0x0001_8000).ip(address(family, 1));
-    let client = Element {
-        timeout: Some(Duration::from_secs(7200)),
-        ..Element::with_value(session, Value::new().class_id(0x0001_8001))
-    };
+    let client = Element::with_value(session, Value::new().class_id(0x0001_8001));
     vec![
         (clients, vec![]),
         (sessions, vec![client]),
-        (Set { flags, ..set("aging", key) }, vec![aged]),
+        (Set { flags, ..set("aging", key) }, vec![Element::new(ip(family, 1))]),
     ]
 }
 
@@ -156,10 +149,7 @@ fn set_like(other: &Set, name: &'static str, key: Vec<Type>) -> Set {
 fn maps(family: Family) -> Vec<(Set, Vec<Element>)> {
     let key = |last| key(family, last);
     let endpoint = |last| ip(family, last).port(8080);
-    let values = |name, key: Vec<Type>, data: &[Type]| Set {
-        data: Some(SetData::Values(data.to_vec())),
-        ..set(name, key)
-    };
+    let values = |name, key, data: &[Type]| Set { data: data.to_vec(), ..set(name, key) };
     let to = [address_type(family), Type::InetService];
     let slots = [frontend(family), vec![Type::Integer]].concat();
     let named = Element {
@@ -172,31 +162,20 @@ fn maps(family: Family) -> Vec<(Set, Vec<Element>)> {
         Element::with_value(key(1).integer(70_000), endpoint(8)),
     ];
     let node_port = Value::new().proto(6).port(30080).integer(0);
-    let count = Element::with_value(key(1), Value::new().mark(5));
     let class = [Type::ClassId];
     let id = |id| Value::new().class_id(id);
     let pick = |number: u32| Value::new().proto(6).class_id(0x0001_8000).integer(number);
     let picks = vec![Element::with_value(pick(0), id(0x0001_8001))];
     let ids = [0, 0x0001_0000, 0x0001_8000, u32::MAX].iter().zip(1..);
     let ids = ids.map(|(number, last)| Element::with_value(key(last), id(*number))).collect();
-    let jump = Verdict::Jump("target".into());
-    let verdicts = vec![
-        Element::with_verdict(key(1), Verdict::Goto("target".into())),
-        Element { comment: Some("b".into()), ..Element::with_verdict(key(2), jump) },
-        Element::with_verdict(key(3), Verdict::Drop),
-        Element::with_verdict(key(4), Verdict::Accept),
-        Element::with_verdict(key(5), Verdict::Return),
-    ];
     vec![
         (values("endpoints", slots.clone(), &to), endpoints),
         (
             values("nodeport-endpoints", slots[1..].to_vec(), &to),
             vec![Element::with_value(node_port, endpoint(5))],
         ),
-        (values("counts", frontend(family), &[Type::Mark]), vec![count]),
         (values("picks", vec![Type::InetProto, Type::ClassId, Type::Integer], &class), picks),
         (values("ids", frontend(family), &class), ids),
-        (Set { data: Some(SetData::Verdict), ..set("verdicts", frontend(family)) }, verdicts),
     ]
 }
 
@@ -236,9 +215,7 @@ fn in_set(key: &[Selector], set: &'static str, negated: bool) -> Statement {
 }
 
 fn matches(family: Family) -> Vec<Statement> {
-    use Selector::{
-        Daddr, Dport, Iif, Iifname, L4Proto, Oifname, Priority, PriorityBits, Random, Saddr, Sport,
-    };
+    use Selector::{Daddr, Dport, Iif, Iifname, L4Proto, Priority, Random, Saddr};
     let hairpin = [Saddr, Daddr, L4Proto, Dport];
     let source_range = [Daddr, L4Proto, Dport, Saddr];
     let network = |length| Operand::Network(network_of(family, length));
@@ -255,8 +232,6 @@ fn matches(family: Family) -> Vec<Statement> {
         in_set(&[L4Proto, Dport], "nodeports", true),
         in_set(&hairpin, "hairpin", false),
         in_set(&source_range, "source-ranges", true),
-        compare(Saddr, false, Operand::Address(address(family, 1))),
-        compare(Daddr, true, Operand::Address(address(family, 1))),
         compare(Saddr, true, network(8)),
         compare(Saddr, false, network(16)),
         compare(Daddr, false, network(21)),
@@ -264,15 +239,11 @@ fn matches(family: Family) -> Vec<Statement> {
         compare(Daddr, true, network(full)),
         compare(Daddr, false, network(1)),
         compare(Daddr, false, network(0)),
-        compare(L4Proto, false, Operand::Protocol(6)),
-        compare(L4Proto, true, Operand::Protocol(132)),
-        compare(Sport, false, Operand::Port(53)),
-        compare(Dport, true, Operand::Port(443)),
         compare(Iif, false, Operand::InterfaceIndex(0)),
         compare(Iifname, false, Operand::Interface("cni0".into())),
-        compare(Oifname, true, Operand::Interface("exactly-15-long".into())),
+        compare(Iifname, true, Operand::Interface("exactly-15-long".into())),
         compare(Iifname, false, Operand::InterfacePrefix("cali".into())),
-        compare(Oifname, true, Operand::InterfacePrefix("exactly-14-bar".into())),
+        compare(Iifname, true, Operand::InterfacePrefix("exactly-14-bar".into())),
         Statement::CtStateNotNew,
         Statement::CtStatusDnat,
         Statement::FibSaddrLocal,
@@ -286,7 +257,6 @@ fn matches(family: Family) -> Vec<Statement> {
         element(DynsetOperation::Delete, "clients", vec![Saddr], None, None),
         element(DynsetOperation::Update, "sessions", session(), Some(Priority), Some(10_800)),
         element(DynsetOperation::Delete, "sessions", session(), Some(Priority), None),
-        Statement::PrioritySet(PriorityBits(0xffff_8000)),
         Statement::PriorityClear,
         compare(Priority, false, Operand::Class(0x0001_0009)),
         compare(Priority, true, Operand::Class(0x0001_0000)),
@@ -332,24 +302,15 @@ pub(crate) fn rules(family: Family) -> Vec<Rule> {
     };
     let mut rules: Vec<Rule> =
         matches(family).into_iter().chain(verdicts()).map(|one| rule("rules", vec![one])).collect();
-    let verdict_map = Statement::VerdictMap { key: FRONTEND.to_vec(), map: "verdicts".into() };
     let to = |key: &[Selector], modulus, map: &'static str| Statement::DnatMap {
         key: [key, &[Selector::Random(modulus)]].concat(),
         map: map.into(),
     };
     rules.extend([
-        rule("rules", vec![verdict_map]),
         rule("filter-forward", vec![Statement::Reject]),
         rule("to-map", vec![to(&FRONTEND, 1, "endpoints")]),
         rule("to-map", vec![to(&FRONTEND, 250, "endpoints")]),
         rule("to-map", vec![to(&FRONTEND[1..], 2, "nodeport-endpoints")]),
-        rule(
-            "to-map",
-            vec![
-                compare(Selector::L4Proto, false, Operand::Protocol(17)),
-                Statement::DnatTo { address: address(family, 9), port: 53 },
-            ],
-        ),
         rule("nat-prerouting", vec![Statement::Verdict(Verdict::Jump("to-map".into()))]),
         rule("nat-postrouting", vec![Statement::Verdict(Verdict::Jump("source-nat".into()))]),
         Rule {
