@@ -40,22 +40,16 @@ pub(super) const ICMPV6_PORT_UNREACH: u8 = 4;
 
 // enum nf_tables_msg_types
 pub(super) const NFT_MSG_NEWTABLE: u16 = 0;
-pub(super) const NFT_MSG_GETTABLE: u16 = 1;
 pub(super) const NFT_MSG_DELTABLE: u16 = 2;
 pub(super) const NFT_MSG_NEWCHAIN: u16 = 3;
-pub(super) const NFT_MSG_GETCHAIN: u16 = 4;
 pub(super) const NFT_MSG_DELCHAIN: u16 = 5;
 pub(super) const NFT_MSG_NEWRULE: u16 = 6;
-pub(super) const NFT_MSG_GETRULE: u16 = 7;
 pub(super) const NFT_MSG_DELRULE: u16 = 8;
 pub(super) const NFT_MSG_NEWSET: u16 = 9;
-pub(super) const NFT_MSG_GETSET: u16 = 10;
 pub(super) const NFT_MSG_DELSET: u16 = 11;
 pub(super) const NFT_MSG_NEWSETELEM: u16 = 12;
-pub(super) const NFT_MSG_GETSETELEM: u16 = 13;
 pub(super) const NFT_MSG_DELSETELEM: u16 = 14;
 pub(super) const NFT_MSG_NEWGEN: u16 = 15;
-pub(super) const NFT_MSG_GETGEN: u16 = 16;
 
 // enum nft_registers
 pub(super) const NFT_REG_VERDICT: u32 = 0;
@@ -251,7 +245,6 @@ pub(super) const NFT_META_PRIORITY: u32 = 2;
 pub(super) const NFT_META_MARK: u32 = 3;
 pub(super) const NFT_META_IIF: u32 = 4;
 pub(super) const NFT_META_IIFNAME: u32 = 6;
-pub(super) const NFT_META_OIFNAME: u32 = 7;
 pub(super) const NFT_META_L4PROTO: u32 = 16;
 
 // enum nft_ct_keys

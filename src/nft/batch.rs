@@ -54,63 +54,34 @@ pub struct MessageOrigin {
 
 /// Type of a message, named as in `<linux/netfilter/nf_tables.h>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u16)]
 pub enum MessageKind {
     /// `NFT_MSG_NEWTABLE`.
-    NewTable,
+    NewTable = NFT_MSG_NEWTABLE,
     /// `NFT_MSG_DELTABLE`.
-    DelTable,
+    DelTable = NFT_MSG_DELTABLE,
     /// `NFT_MSG_NEWCHAIN`.
-    NewChain,
+    NewChain = NFT_MSG_NEWCHAIN,
     /// `NFT_MSG_DELCHAIN`.
-    DelChain,
+    DelChain = NFT_MSG_DELCHAIN,
     /// `NFT_MSG_NEWRULE`.
-    NewRule,
+    NewRule = NFT_MSG_NEWRULE,
     /// `NFT_MSG_DELRULE`.
-    DelRule,
+    DelRule = NFT_MSG_DELRULE,
     /// `NFT_MSG_NEWSET`.
-    NewSet,
+    NewSet = NFT_MSG_NEWSET,
     /// `NFT_MSG_DELSET`.
-    DelSet,
+    DelSet = NFT_MSG_DELSET,
     /// `NFT_MSG_NEWSETELEM`.
-    NewSetElem,
+    NewSetElem = NFT_MSG_NEWSETELEM,
     /// `NFT_MSG_DELSETELEM`.
-    DelSetElem,
+    DelSetElem = NFT_MSG_DELSETELEM,
 }
 
 impl MessageKind {
-    const ALL: [Self; 10] = [
-        Self::NewTable,
-        Self::DelTable,
-        Self::NewChain,
-        Self::DelChain,
-        Self::NewRule,
-        Self::DelRule,
-        Self::NewSet,
-        Self::DelSet,
-        Self::NewSetElem,
-        Self::DelSetElem,
-    ];
-
     /// `nlmsg_type` of such a message.
     pub const fn number(self) -> u16 {
-        let message = match self {
-            Self::NewTable => NFT_MSG_NEWTABLE,
-            Self::DelTable => NFT_MSG_DELTABLE,
-            Self::NewChain => NFT_MSG_NEWCHAIN,
-            Self::DelChain => NFT_MSG_DELCHAIN,
-            Self::NewRule => NFT_MSG_NEWRULE,
-            Self::DelRule => NFT_MSG_DELRULE,
-            Self::NewSet => NFT_MSG_NEWSET,
-            Self::DelSet => NFT_MSG_DELSET,
-            Self::NewSetElem => NFT_MSG_NEWSETELEM,
-            Self::DelSetElem => NFT_MSG_DELSETELEM,
-        };
-        NFNL_SUBSYS_NFTABLES << 8 | message
-    }
-
-    /// The kind of a message with this `nlmsg_type`, `None` for any other message.
-    pub fn from_number(number: u16) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.number() == number)
+        NFNL_SUBSYS_NFTABLES << 8 | self as u16
     }
 
     // No NLM_F_EXCL: what is there already and equal is not an error.
@@ -125,9 +96,7 @@ impl MessageKind {
             }
         }
     }
-}
 
-impl MessageKind {
     /// The kernel's name in lower case without `NFT_MSG_`.
     pub fn name(self) -> &'static str {
         match self {

@@ -6,7 +6,7 @@
 use super::abi::*;
 use super::fields::{DecodeError, Fields};
 use super::{Name, Verdict};
-use crate::netlink::attr::{Attr, AttrWriter, Attrs};
+use crate::netlink::attr::{AttrWriter, Attrs};
 
 /// One instruction of a rule. Numbers called key, base or flags are the kernel's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,21 +137,15 @@ pub enum Expr {
 
 /// What a rule does to an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub enum DynsetOperation {
     /// Adds it; if it is there, its data stays and its timeout starts anew.
-    Update,
+    Update = NFT_DYNSET_OP_UPDATE,
     /// Removes it.
-    Delete,
+    Delete = NFT_DYNSET_OP_DELETE,
 }
 
 impl DynsetOperation {
-    const fn number(self) -> u32 {
-        match self {
-            Self::Update => NFT_DYNSET_OP_UPDATE,
-            Self::Delete => NFT_DYNSET_OP_DELETE,
-        }
-    }
-
     /// The word for it in nft(8).
     pub(super) const fn word(self) -> &'static str {
         match self {
@@ -252,9 +246,7 @@ impl Expr {
             Self::Lookup { set, from, to, negated } => {
                 w.str(NFTA_LOOKUP_SET, set);
                 w.be32(NFTA_LOOKUP_SREG, from.number());
-                if let Some(to) = to {
-                    w.be32(NFTA_LOOKUP_DREG, to.number());
-                }
+                optional(w, NFTA_LOOKUP_DREG, *to);
                 if *negated {
                     w.be32(NFTA_LOOKUP_FLAGS, NFT_LOOKUP_F_INV);
                 }
@@ -270,9 +262,7 @@ impl Expr {
             Self::Dnat { family, address, port } => {
                 w.be32(NFTA_NAT_TYPE, NFT_NAT_DNAT);
                 pair(w, (NFTA_NAT_FAMILY, u32::from(*family)), (NFTA_NAT_REG_ADDR_MIN, address));
-                if let Some(port) = port {
-                    w.be32(NFTA_NAT_REG_PROTO_MIN, port.number());
-                }
+                optional(w, NFTA_NAT_REG_PROTO_MIN, *port);
             }
             Self::Masquerade { flags } => w.be32(NFTA_MASQ_FLAGS, *flags),
             Self::Reject { kind, code } => {
@@ -281,8 +271,11 @@ impl Expr {
             }
             Self::Dynset { operation, set, key, data, timeout } => {
                 w.str(NFTA_DYNSET_SET_NAME, set);
-                pair(w, (NFTA_DYNSET_OP, operation.number()), (NFTA_DYNSET_SREG_KEY, key));
-                encode_datum(w, *data, *timeout);
+                pair(w, (NFTA_DYNSET_OP, *operation as u32), (NFTA_DYNSET_SREG_KEY, key));
+                optional(w, NFTA_DYNSET_SREG_DATA, *data);
+                if let Some(timeout) = timeout {
+                    w.be64(NFTA_DYNSET_TIMEOUT, *timeout);
+                }
             }
             Self::Other(_) => {}
         }
@@ -303,33 +296,74 @@ fn pair(w: &mut AttrWriter<'_>, (kind, number): (u16, u32), (at, register): (u16
     w.be32(at, register.number());
 }
 
-fn encode_datum(w: &mut AttrWriter<'_>, data: Option<Register>, timeout: Option<u64>) {
-    if let Some(data) = data {
-        w.be32(NFTA_DYNSET_SREG_DATA, data.number());
-    }
-    if let Some(timeout) = timeout {
-        w.be64(NFTA_DYNSET_TIMEOUT, timeout);
+fn optional(w: &mut AttrWriter<'_>, kind: u16, register: Option<Register>) {
+    if let Some(register) = register {
+        w.be32(kind, register.number());
     }
 }
 
 /// `None` for an expression, or a use of one, that this program never sends.
 fn decode_known(name: &str, fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
-    match name {
-        "payload" => decode_payload(fields),
-        "meta" => decode_meta(fields),
-        "ct" => decode_ct(fields),
-        "fib" => decode_fib(fields),
-        "numgen" => decode_numgen(fields),
-        "cmp" => decode_cmp(fields),
-        "bitwise" => decode_bitwise(fields),
-        "lookup" => decode_lookup(fields).map(Some),
-        "immediate" => decode_immediate(fields).map(Some),
-        "nat" => decode_nat(fields),
-        "masq" => decode_masquerade(fields),
-        "reject" => decode_reject(fields).map(Some),
-        "dynset" => decode_dynset(fields),
-        _ => Ok(None),
-    }
+    const NFT_BITWISE_MASK_XOR: u32 = 0;
+    Ok(Some(match name {
+        "payload" if fields.find(NFTA_PAYLOAD_DREG).is_some() => Expr::Payload {
+            base: fields.be32(NFTA_PAYLOAD_BASE)?,
+            offset: fields.be32(NFTA_PAYLOAD_OFFSET)?,
+            length: fields.be32(NFTA_PAYLOAD_LEN)?,
+            to: register(fields, NFTA_PAYLOAD_DREG)?,
+        },
+        "meta" => {
+            let key = fields.be32(NFTA_META_KEY)?;
+            match optional_register(fields, NFTA_META_DREG)? {
+                Some(to) => Expr::Meta { key, to },
+                None => Expr::MetaSet { key, from: register(fields, NFTA_META_SREG)? },
+            }
+        }
+        "ct" if fields.find(NFTA_CT_DREG).is_some() && fields.find(NFTA_CT_DIRECTION).is_none() => {
+            Expr::Ct { key: fields.be32(NFTA_CT_KEY)?, to: register(fields, NFTA_CT_DREG)? }
+        }
+        "fib" if fields.be32(NFTA_FIB_RESULT)? == NFT_FIB_RESULT_ADDRTYPE => Expr::FibType {
+            flags: fields.be32(NFTA_FIB_FLAGS)?,
+            to: register(fields, NFTA_FIB_DREG)?,
+        },
+        "numgen"
+            if fields.be32(NFTA_NG_TYPE)? == NFT_NG_RANDOM
+                && fields.be32_or_zero(NFTA_NG_OFFSET)? == 0 =>
+        {
+            let modulus = fields.be32(NFTA_NG_MODULUS)?;
+            Expr::Numgen { modulus, to: register(fields, NFTA_NG_DREG)? }
+        }
+        "cmp" if matches!(fields.be32(NFTA_CMP_OP)?, NFT_CMP_EQ | NFT_CMP_NEQ) => Expr::Cmp {
+            from: register(fields, NFTA_CMP_SREG)?,
+            negated: fields.be32(NFTA_CMP_OP)? == NFT_CMP_NEQ,
+            value: value(fields, NFTA_CMP_DATA)?,
+        },
+        "bitwise" if fields.be32_or_zero(NFTA_BITWISE_OP)? == NFT_BITWISE_MASK_XOR => {
+            Expr::Bitwise {
+                from: register(fields, NFTA_BITWISE_SREG)?,
+                to: register(fields, NFTA_BITWISE_DREG)?,
+                mask: value(fields, NFTA_BITWISE_MASK)?,
+                xor: value(fields, NFTA_BITWISE_XOR)?,
+            }
+        }
+        "lookup" => Expr::Lookup {
+            set: fields.str(NFTA_LOOKUP_SET)?.to_owned().into(),
+            from: register(fields, NFTA_LOOKUP_SREG)?,
+            to: optional_register(fields, NFTA_LOOKUP_DREG)?,
+            negated: fields.be32_or_zero(NFTA_LOOKUP_FLAGS)? & NFT_LOOKUP_F_INV != 0,
+        },
+        "immediate" => decode_immediate(fields)?,
+        "nat" => return decode_nat(fields),
+        "masq" if fields.find(NFTA_MASQ_REG_PROTO_MIN).is_none() => {
+            Expr::Masquerade { flags: fields.be32_or_zero(NFTA_MASQ_FLAGS)? }
+        }
+        "reject" => Expr::Reject {
+            kind: fields.be32(NFTA_REJECT_TYPE)?,
+            code: fields.find(NFTA_REJECT_ICMP_CODE).map_or(Ok(0), |code| code.u8())?,
+        },
+        "dynset" => return decode_dynset(fields),
+        _ => return Ok(None),
+    }))
 }
 
 fn register(fields: &Fields<'_>, kind: u16) -> Result<Register, DecodeError> {
@@ -342,82 +376,6 @@ fn optional_register(fields: &Fields<'_>, kind: u16) -> Result<Option<Register>,
 
 fn value(fields: &Fields<'_>, kind: u16) -> Result<Vec<u8>, DecodeError> {
     Ok(fields.nest(kind)?.need(NFTA_DATA_VALUE)?.payload.to_vec())
-}
-
-fn decode_payload(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
-    let Some(to) = optional_register(fields, NFTA_PAYLOAD_DREG)? else { return Ok(None) };
-    let base = fields.be32(NFTA_PAYLOAD_BASE)?;
-    let offset = fields.be32(NFTA_PAYLOAD_OFFSET)?;
-    let length = fields.be32(NFTA_PAYLOAD_LEN)?;
-    Ok(Some(Expr::Payload { base, offset, length, to }))
-}
-
-fn decode_meta(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
-    let key = fields.be32(NFTA_META_KEY)?;
-    match optional_register(fields, NFTA_META_DREG)? {
-        Some(to) => Ok(Some(Expr::Meta { key, to })),
-        None => Ok(Some(Expr::MetaSet { key, from: register(fields, NFTA_META_SREG)? })),
-    }
-}
-
-fn decode_ct(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
-    let to = optional_register(fields, NFTA_CT_DREG)?;
-    match (to, fields.find(NFTA_CT_DIRECTION)) {
-        (Some(to), None) => Ok(Some(Expr::Ct { key: fields.be32(NFTA_CT_KEY)?, to })),
-        (Some(_), Some(_)) | (None, _) => Ok(None),
-    }
-}
-
-fn decode_fib(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
-    match fields.be32(NFTA_FIB_RESULT)? {
-        NFT_FIB_RESULT_ADDRTYPE => Ok(Some(Expr::FibType {
-            flags: fields.be32(NFTA_FIB_FLAGS)?,
-            to: register(fields, NFTA_FIB_DREG)?,
-        })),
-        _ => Ok(None),
-    }
-}
-
-fn decode_numgen(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
-    let modulus = fields.be32(NFTA_NG_MODULUS)?;
-    match (fields.be32(NFTA_NG_TYPE)?, fields.be32_or_zero(NFTA_NG_OFFSET)?) {
-        (NFT_NG_RANDOM, 0) => {
-            Ok(Some(Expr::Numgen { modulus, to: register(fields, NFTA_NG_DREG)? }))
-        }
-        _ => Ok(None),
-    }
-}
-
-fn decode_cmp(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
-    let negated = match fields.be32(NFTA_CMP_OP)? {
-        NFT_CMP_EQ => false,
-        NFT_CMP_NEQ => true,
-        _ => return Ok(None),
-    };
-    let from = register(fields, NFTA_CMP_SREG)?;
-    Ok(Some(Expr::Cmp { from, negated, value: value(fields, NFTA_CMP_DATA)? }))
-}
-
-fn decode_bitwise(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
-    const NFT_BITWISE_MASK_XOR: u32 = 0;
-    if fields.be32_or_zero(NFTA_BITWISE_OP)? != NFT_BITWISE_MASK_XOR {
-        return Ok(None);
-    }
-    Ok(Some(Expr::Bitwise {
-        from: register(fields, NFTA_BITWISE_SREG)?,
-        to: register(fields, NFTA_BITWISE_DREG)?,
-        mask: value(fields, NFTA_BITWISE_MASK)?,
-        xor: value(fields, NFTA_BITWISE_XOR)?,
-    }))
-}
-
-fn decode_lookup(fields: &Fields<'_>) -> Result<Expr, DecodeError> {
-    Ok(Expr::Lookup {
-        set: fields.str(NFTA_LOOKUP_SET)?.to_owned().into(),
-        from: register(fields, NFTA_LOOKUP_SREG)?,
-        to: optional_register(fields, NFTA_LOOKUP_DREG)?,
-        negated: fields.be32_or_zero(NFTA_LOOKUP_FLAGS)? & NFT_LOOKUP_F_INV != 0,
-    })
 }
 
 fn decode_immediate(fields: &Fields<'_>) -> Result<Expr, DecodeError> {
@@ -448,20 +406,6 @@ fn decode_nat(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
         Some(address) if plain => Ok(Some(Expr::Dnat { family, address, port })),
         Some(_) | None => Ok(None),
     }
-}
-
-fn decode_masquerade(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
-    match fields.find(NFTA_MASQ_REG_PROTO_MIN) {
-        Some(_) => Ok(None),
-        None => Ok(Some(Expr::Masquerade { flags: fields.be32_or_zero(NFTA_MASQ_FLAGS)? })),
-    }
-}
-
-fn decode_reject(fields: &Fields<'_>) -> Result<Expr, DecodeError> {
-    Ok(Expr::Reject {
-        kind: fields.be32(NFTA_REJECT_TYPE)?,
-        code: fields.find(NFTA_REJECT_ICMP_CODE).map_or(Ok(0), |code: Attr<'_>| code.u8())?,
-    })
 }
 
 fn decode_dynset(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {

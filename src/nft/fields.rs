@@ -39,9 +39,13 @@ impl<'a> Fields<'a> {
         Ok(self.need(kind)?.be32()?)
     }
 
+    pub(super) fn optional_be32(&self, kind: u16) -> Result<Option<u32>, DecodeError> {
+        Ok(self.find(kind).map(|attr| attr.be32()).transpose()?)
+    }
+
     /// The number, or 0 if the attribute is absent, as the kernel reads it.
     pub(super) fn be32_or_zero(&self, kind: u16) -> Result<u32, DecodeError> {
-        Ok(self.find(kind).map_or(Ok(0), |attr| attr.be32())?)
+        Ok(self.optional_be32(kind)?.unwrap_or_default())
     }
 
     pub(super) fn be64(&self, kind: u16) -> Result<Option<u64>, DecodeError> {

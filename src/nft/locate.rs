@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use super::MessageKind;
 use super::abi::*;
-use crate::netlink::attr::Attrs;
+use crate::netlink::attr::{Attr, Attrs};
 use crate::netlink::message::HEADER_LENGTH;
 
 /// The attribute of a message that the kernel refused.
@@ -39,34 +38,29 @@ impl fmt::Display for Location {
 pub fn locate(message: &[u8], offset: usize) -> Location {
     let mut location = Location::default();
     let kind = message.get(4..6).map_or(0, |kind| u16::from_ne_bytes([kind[0], kind[1]]));
-    let Some(kind) = MessageKind::from_number(kind) else { return location };
-    let mut level = attributes(kind);
+    let Some(mut level) = attributes(kind) else { return location };
     let (mut start, mut bytes) = (ATTRIBUTES, message.get(ATTRIBUTES..).unwrap_or_default());
-    while let Some((index, found)) = find(bytes, offset.saturating_sub(start)) {
-        match level {
-            Level::List(_) if kind == MessageKind::NewRule => location.expression = Some(index),
-            Level::List(_) => location.element = Some(index),
-            Level::Names(names) => {
-                match names.iter().find(|(number, _, _)| *number == found.kind) {
-                    Some((_, name, _)) => location.path.push(name),
-                    None => return location,
-                }
+    while let Some((index, found, attr)) = find(bytes, offset.saturating_sub(start)) {
+        let inner = match level {
+            Level::Elements => {
+                location.element = Some(index);
+                Some(ELEMENT)
             }
-        }
-        level = match level {
-            Level::List(item) => *item,
+            Level::Expressions => {
+                location.expression = Some(index);
+                Some(EXPRESSION)
+            }
             Level::Names(names) => {
-                match names.iter().find(|(number, _, _)| *number == found.kind) {
-                    Some((_, _, Some(inner))) => **inner,
-                    Some((_, _, None)) | None => return location,
-                }
+                let known = names.iter().find(|(number, _, _)| *number == attr.kind);
+                location.path.extend(known.map(|(_, name, _)| name));
+                known.and_then(|(_, _, inner)| *inner)
             }
         };
-        start += found.offset + ATTRIBUTE_HEADER;
-        if start > offset {
-            return location;
+        start += found + ATTRIBUTE_HEADER;
+        match inner {
+            Some(inner) if start <= offset => (level, bytes) = (inner, attr.payload),
+            Some(_) | None => break,
         }
-        bytes = found.payload;
     }
     location
 }
@@ -75,25 +69,21 @@ pub fn locate(message: &[u8], offset: usize) -> Location {
 #[derive(Clone, Copy)]
 enum Level {
     /// Type, name and what is inside.
-    Names(&'static [(u16, &'static str, Option<&'static Self>)]),
-    /// Each is an item of a list.
-    List(&'static Self),
+    Names(&'static [(u16, &'static str, Option<Self>)]),
+    /// Each is an element of a set.
+    Elements,
+    /// Each is an expression of a rule.
+    Expressions,
 }
 
-struct Found<'a> {
-    kind: u16,
-    offset: usize,
-    payload: &'a [u8],
-}
-
-/// The attribute that contains the byte at `offset`, and its index.
-fn find(bytes: &[u8], offset: usize) -> Option<(usize, Found<'_>)> {
+/// The attribute that contains the byte at `offset`, with its index and where it starts.
+fn find(bytes: &[u8], offset: usize) -> Option<(usize, usize, Attr<'_>)> {
     let mut attrs = Attrs::new(bytes);
     let mut start = 0;
     for index in 0.. {
         let attr = attrs.next()?.ok()?;
         if offset < attrs.offset() {
-            return Some((index, Found { kind: attr.kind, offset: start, payload: attr.payload }));
+            return Some((index, start, attr));
         }
         start = attrs.offset();
     }
@@ -104,13 +94,14 @@ fn find(bytes: &[u8], offset: usize) -> Option<(usize, Found<'_>)> {
 const ATTRIBUTES: usize = HEADER_LENGTH + 4;
 const ATTRIBUTE_HEADER: usize = 4;
 
-const fn attributes(kind: MessageKind) -> Level {
-    match kind {
-        MessageKind::NewTable | MessageKind::DelTable => TABLE,
-        MessageKind::NewChain | MessageKind::DelChain => CHAIN,
-        MessageKind::NewRule | MessageKind::DelRule => RULE,
-        MessageKind::NewSet | MessageKind::DelSet => SET,
-        MessageKind::NewSetElem | MessageKind::DelSetElem => ELEMENTS,
+fn attributes(kind: u16) -> Option<Level> {
+    match kind ^ NFNL_SUBSYS_NFTABLES << 8 {
+        NFT_MSG_NEWTABLE | NFT_MSG_DELTABLE => Some(TABLE),
+        NFT_MSG_NEWCHAIN | NFT_MSG_DELCHAIN => Some(CHAIN),
+        NFT_MSG_NEWRULE | NFT_MSG_DELRULE => Some(RULE),
+        NFT_MSG_NEWSET | NFT_MSG_DELSET => Some(SET),
+        NFT_MSG_NEWSETELEM | NFT_MSG_DELSETELEM => Some(ELEMENTS),
+        _ => None,
     }
 }
 
@@ -123,7 +114,7 @@ const TABLE: Level = Level::Names(&[
 const CHAIN: Level = Level::Names(&[
     (NFTA_CHAIN_TABLE, "table", None),
     (NFTA_CHAIN_NAME, "name", None),
-    (NFTA_CHAIN_HOOK, "hook", Some(&HOOK)),
+    (NFTA_CHAIN_HOOK, "hook", Some(HOOK)),
     (NFTA_CHAIN_POLICY, "policy", None),
     (NFTA_CHAIN_TYPE, "type", None),
     (NFTA_CHAIN_USERDATA, "comment", None),
@@ -135,7 +126,7 @@ const HOOK: Level =
 const RULE: Level = Level::Names(&[
     (NFTA_RULE_TABLE, "table", None),
     (NFTA_RULE_CHAIN, "chain", None),
-    (NFTA_RULE_EXPRESSIONS, "expressions", Some(&Level::List(&EXPRESSION))),
+    (NFTA_RULE_EXPRESSIONS, "expressions", Some(Level::Expressions)),
     (NFTA_RULE_USERDATA, "comment", None),
 ]);
 
@@ -158,7 +149,7 @@ const SET: Level = Level::Names(&[
 const ELEMENTS: Level = Level::Names(&[
     (NFTA_SET_ELEM_LIST_TABLE, "table", None),
     (NFTA_SET_ELEM_LIST_SET, "set", None),
-    (NFTA_SET_ELEM_LIST_ELEMENTS, "elements", Some(&Level::List(&ELEMENT))),
+    (NFTA_SET_ELEM_LIST_ELEMENTS, "elements", Some(Level::Elements)),
 ]);
 
 const ELEMENT: Level = Level::Names(&[

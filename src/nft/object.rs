@@ -95,7 +95,7 @@ impl Table {
 /// The attributes are broken.
 pub fn table_owner(attributes: &[u8]) -> Result<Option<u32>, DecodeError> {
     let fields = Fields::read(Attrs::new(attributes))?;
-    Ok(fields.find(NFTA_TABLE_OWNER).map(|attr| attr.be32()).transpose()?)
+    fields.optional_be32(NFTA_TABLE_OWNER)
 }
 
 /// The name of the table that a message about a table, chain, rule, set or element belongs to.
@@ -169,7 +169,7 @@ impl Chain {
         w.str(NFTA_CHAIN_NAME, &self.name);
         if let Some(hook) = &self.hook {
             w.nest(NFTA_CHAIN_HOOK, |w| {
-                w.be32(NFTA_HOOK_HOOKNUM, hook.point.number());
+                w.be32(NFTA_HOOK_HOOKNUM, hook.point as u32);
                 w.bytes(NFTA_HOOK_PRIORITY, &hook.priority.to_be_bytes());
             });
             w.be32(NFTA_CHAIN_POLICY, NF_ACCEPT);
@@ -224,7 +224,7 @@ pub struct Hook {
 impl Hook {
     fn decode(chain: &Fields<'_>) -> Result<Self, DecodeError> {
         let hook = chain.nest(NFTA_CHAIN_HOOK)?;
-        match chain.find(NFTA_CHAIN_POLICY).map(|policy| policy.be32()).transpose()? {
+        match chain.optional_be32(NFTA_CHAIN_POLICY)? {
             None | Some(NF_ACCEPT) => {}
             Some(_) => return Err(DecodeError::Unknown("chain policy")),
         }
@@ -271,39 +271,26 @@ impl ChainType {
 
 /// Point on a packet's way through the kernel: `NF_INET_*` in `<linux/netfilter.h>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub enum HookPoint {
     /// Received, before routing.
-    Prerouting,
+    Prerouting = NF_INET_PRE_ROUTING,
     /// For this host.
-    Input,
+    Input = NF_INET_LOCAL_IN,
     /// From one interface to another.
-    Forward,
+    Forward = NF_INET_FORWARD,
     /// Made on this host.
-    Output,
+    Output = NF_INET_LOCAL_OUT,
     /// About to leave.
-    Postrouting,
+    Postrouting = NF_INET_POST_ROUTING,
 }
 
 impl HookPoint {
-    const fn number(self) -> u32 {
-        match self {
-            Self::Prerouting => NF_INET_PRE_ROUTING,
-            Self::Input => NF_INET_LOCAL_IN,
-            Self::Forward => NF_INET_FORWARD,
-            Self::Output => NF_INET_LOCAL_OUT,
-            Self::Postrouting => NF_INET_POST_ROUTING,
-        }
-    }
-
     fn decode(number: u32) -> Result<Self, DecodeError> {
-        match number {
-            NF_INET_PRE_ROUTING => Ok(Self::Prerouting),
-            NF_INET_LOCAL_IN => Ok(Self::Input),
-            NF_INET_FORWARD => Ok(Self::Forward),
-            NF_INET_LOCAL_OUT => Ok(Self::Output),
-            NF_INET_POST_ROUTING => Ok(Self::Postrouting),
-            _ => Err(DecodeError::Unknown("hook")),
-        }
+        [Self::Prerouting, Self::Input, Self::Forward, Self::Output, Self::Postrouting]
+            .into_iter()
+            .find(|point| *point as u32 == number)
+            .ok_or(DecodeError::Unknown("hook"))
     }
 }
 

@@ -41,7 +41,8 @@ impl<'a> Request<'a> {
     pub fn encode(&self, sequence: u32) -> Result<Vec<u8>, TooLong> {
         // With an acknowledgement asked for, every answer has an end that can be seen.
         let flags = message::REQUEST | if self.is_dump() { message::DUMP } else { message::ACK };
-        let kind = subsystem(self.question());
+        // `NFT_MSG_GET*` is the number after `NFT_MSG_NEW*`.
+        let kind = self.answer() + 1;
         let mut out = Vec::new();
         let mut fits = Ok(());
         // The message is far shorter than 4 GiB, or else an attribute did not fit either.
@@ -55,7 +56,7 @@ impl<'a> Request<'a> {
     /// The attributes of a message, if it answers this request.
     pub fn attributes<'m>(&self, kind: u16, payload: &'m [u8]) -> Option<&'m [u8]> {
         let attributes = payload.get(NFGENMSG_LENGTH..)?;
-        let answers = kind == subsystem(self.answer())
+        let answers = kind == self.answer()
             && self.family() == payload[0]
             // The kernel dumps the chains of all tables of a family.
             && self.table().is_none_or(|table| table_name(attributes) == Ok(&table.name));
@@ -66,26 +67,17 @@ impl<'a> Request<'a> {
         !matches!(self, Self::Generation | Self::Table(_) | Self::ElementsOf(..))
     }
 
-    fn question(&self) -> u16 {
-        match self {
-            Self::Generation => NFT_MSG_GETGEN,
-            Self::Table(_) => NFT_MSG_GETTABLE,
-            Self::Chains(_) => NFT_MSG_GETCHAIN,
-            Self::Rules(_) => NFT_MSG_GETRULE,
-            Self::Sets(_) => NFT_MSG_GETSET,
-            Self::Elements(..) | Self::ElementsOf(..) => NFT_MSG_GETSETELEM,
-        }
-    }
-
+    /// The type of the messages that answer.
     fn answer(&self) -> u16 {
-        match self {
+        let message = match self {
             Self::Generation => NFT_MSG_NEWGEN,
             Self::Table(_) => NFT_MSG_NEWTABLE,
             Self::Chains(_) => NFT_MSG_NEWCHAIN,
             Self::Rules(_) => NFT_MSG_NEWRULE,
             Self::Sets(_) => NFT_MSG_NEWSET,
             Self::Elements(..) | Self::ElementsOf(..) => NFT_MSG_NEWSETELEM,
-        }
+        };
+        NFNL_SUBSYS_NFTABLES << 8 | message
     }
 
     fn table(&self) -> Option<&'a TableRef> {
@@ -147,10 +139,6 @@ fn write_key(key: &Value, w: &mut AttrWriter<'_>) {
     w.nest(NFTA_LIST_ELEM, |w| {
         w.nest(NFTA_SET_ELEM_KEY, |w| w.bytes(NFTA_DATA_VALUE, key.as_bytes()));
     });
-}
-
-fn subsystem(kind: u16) -> u16 {
-    NFNL_SUBSYS_NFTABLES << 8 | kind
 }
 
 #[cfg(test)]

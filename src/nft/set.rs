@@ -148,21 +148,23 @@ impl fmt::Display for SetFlags {
     }
 }
 
-/// Type of one field of a key or of data.
+/// Type of one field of a key or of data, with the number that it has in `enum datatypes` of nft's
+/// `datatype.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
 pub enum Type {
     /// IPv4 address, 4 bytes in network byte order.
-    Ipv4Addr,
+    Ipv4Addr = 7,
     /// IPv6 address, 16 bytes in network byte order.
-    Ipv6Addr,
+    Ipv6Addr = 8,
     /// Transport protocol, 1 byte.
-    InetProto,
+    InetProto = 12,
     /// Port, 2 bytes in network byte order.
-    InetService,
+    InetService = 13,
     /// Packet priority, two numbers of 16 bits: 4 bytes in host byte order.
-    ClassId,
+    ClassId = 23,
     /// A number made by `numgen`, 4 bytes in host byte order.
-    Integer,
+    Integer = 4,
 }
 
 impl Type {
@@ -176,29 +178,11 @@ impl Type {
         }
     }
 
-    /// The number of `enum datatypes` in nft's `datatype.h`.
-    const fn number(self) -> u32 {
-        match self {
-            Self::Integer => 4,
-            Self::Ipv4Addr => 7,
-            Self::Ipv6Addr => 8,
-            Self::InetProto => 12,
-            Self::InetService => 13,
-            Self::ClassId => 23,
-        }
-    }
-
     fn decode(number: u32) -> Option<Self> {
-        [
-            Self::Ipv4Addr,
-            Self::Ipv6Addr,
-            Self::InetProto,
-            Self::InetService,
-            Self::ClassId,
-            Self::Integer,
-        ]
-        .into_iter()
-        .find(|kind| kind.number() == number)
+        use Type::{ClassId, InetProto, InetService, Integer, Ipv4Addr, Ipv6Addr};
+        [Ipv4Addr, Ipv6Addr, InetProto, InetService, ClassId, Integer]
+            .into_iter()
+            .find(|kind| *kind as u32 == number)
     }
 
     const fn name(self) -> &'static str {
@@ -229,7 +213,7 @@ impl Type {
 const TYPE_BITS: u32 = 6;
 
 fn packed(types: &[Type]) -> u32 {
-    types.iter().fold(0, |all, kind| all << TYPE_BITS | kind.number())
+    types.iter().fold(0, |all, kind| all << TYPE_BITS | *kind as u32)
 }
 
 fn unpacked(mut packed: u32) -> Option<Vec<Type>> {
@@ -276,12 +260,18 @@ impl DecodedSet {
         let fields = Fields::read(Attrs::new(attributes))?;
         let name = fields.str(NFTA_SET_NAME)?.to_owned();
         let flags = fields.be32_or_zero(NFTA_SET_FLAGS)?;
+        let size = match fields.find(NFTA_SET_DESC) {
+            Some(description) => {
+                Fields::read(description.nested())?.optional_be32(NFTA_SET_DESC_SIZE)?
+            }
+            None => None,
+        };
         let set = Set {
             name: name.clone().into(),
             key: unpacked(fields.be32_or_zero(NFTA_SET_KEY_TYPE)?).unwrap_or_default(),
             data: unpacked(fields.be32_or_zero(NFTA_SET_DATA_TYPE)?).unwrap_or_default(),
             flags: SetFlags::from_bits(flags),
-            size: decode_size(&fields)?,
+            size,
             comment: fields
                 .find(NFTA_SET_USERDATA)
                 .and_then(|attr| userdata::read_set_comment(attr.payload))
@@ -297,20 +287,7 @@ impl DecodedSet {
             name,
             set: ours.then_some(set),
             anonymous: flags & NFT_SET_ANONYMOUS != 0,
-            elements: fields
-                .find(NFTA_SET_COUNT)
-                .map(|_| fields.be32(NFTA_SET_COUNT))
-                .transpose()?,
+            elements: fields.optional_be32(NFTA_SET_COUNT)?,
         })
-    }
-}
-
-fn decode_size(fields: &Fields<'_>) -> Result<Option<u32>, DecodeError> {
-    match fields.find(NFTA_SET_DESC) {
-        None => Ok(None),
-        Some(description) => {
-            let description = Fields::read(description.nested())?;
-            Ok(description.find(NFTA_SET_DESC_SIZE).map(|size| size.be32()).transpose()?)
-        }
     }
 }

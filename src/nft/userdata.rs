@@ -19,10 +19,7 @@ const NFTNL_UDATA_SET_TYPEOF_DATA: u8 = 1;
 
 /// Appends the user data of a table, chain, rule or element that has a comment.
 pub(super) fn write_comment(out: &mut Vec<u8>, text: &str) {
-    entry(out, COMMENT, |out| {
-        out.extend_from_slice(comment(text).as_bytes());
-        out.push(0);
-    });
+    write_text(out, COMMENT, text);
 }
 
 /// The comment in the user data of a table, chain, rule or element.
@@ -48,11 +45,15 @@ pub(super) fn write_set(out: &mut Vec<u8>, set: &Set) {
         }
     }
     if let Some(text) = &set.comment {
-        entry(out, NFTNL_UDATA_SET_COMMENT, |out| {
-            out.extend_from_slice(comment(text).as_bytes());
-            out.push(0);
-        });
+        write_text(out, NFTNL_UDATA_SET_COMMENT, text);
     }
+}
+
+fn write_text(out: &mut Vec<u8>, kind: u8, text: &str) {
+    entry(out, kind, |out| {
+        out.extend_from_slice(comment(text).as_bytes());
+        out.push(0);
+    });
 }
 
 fn read_text(mut userdata: &[u8], wanted: u8) -> Option<&str> {
