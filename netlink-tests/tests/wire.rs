@@ -120,11 +120,8 @@ fn dump(namespace: &Namespace, kind: u16, family: Family, attributes: &[u8]) -> 
     let mut request = Vec::new();
     let header =
         Header { kind: 10 << 8 | kind, flags: message::REQUEST | message::DUMP, sequence: 1 };
-    message::append(&mut request, header, |out| {
-        out.extend_from_slice(&[family.number(), 0, 0, 0]);
-        out.extend_from_slice(attributes);
-    })
-    .unwrap();
+    let body = [&[family.number(), 0, 0, 0], attributes].concat();
+    message::append(&mut request, header, &body, |_| {}).unwrap();
     namespace.run(|| {
         let mut socket = Socket::open(NETLINK_NETFILTER).unwrap();
         socket.send(&request).unwrap();

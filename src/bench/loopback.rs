@@ -7,7 +7,6 @@ use std::io;
 use std::net::Ipv4Addr;
 
 use super::cluster::{FIRST_CLUSTER_IP, FIRST_ENDPOINT};
-use crate::netlink::attr::AttrWriter;
 use crate::netlink::message::{self, Header, Meaning, Messages};
 use crate::netlink::socket::{Socket, Wait};
 
@@ -35,32 +34,30 @@ const NLM_F_CREATE: u16 = 0x400;
 /// What the kernel says.
 pub(super) fn prepare() -> io::Result<()> {
     let mut socket = Socket::open(netlink_sys::protocols::NETLINK_ROUTE)?;
-    request(&mut socket, RTM_NEWLINK, |out| {
-        // struct ifinfomsg: family, type, index, flags and which of them change.
-        out.extend_from_slice(&[0; 4]);
-        out.extend_from_slice(&LOOPBACK.to_ne_bytes());
-        out.extend_from_slice(&IFF_UP.to_ne_bytes());
-        out.extend_from_slice(&IFF_UP.to_ne_bytes());
-    })?;
+    // struct ifinfomsg: family, type, index, flags and which of them change.
+    let up = IFF_UP.to_ne_bytes();
+    request(&mut socket, RTM_NEWLINK, &[[0; 4], LOOPBACK.to_ne_bytes(), up, up].concat(), &[])?;
     for (first, prefix) in RANGES {
-        request(&mut socket, RTM_NEWADDR, |out| {
-            // struct ifaddrmsg: family, prefix, flags, scope, index.
-            out.extend_from_slice(&[AF_INET, prefix, 0, 0]);
-            out.extend_from_slice(&LOOPBACK.to_ne_bytes());
-            let address = Ipv4Addr::from(first).octets();
-            let mut attributes = AttrWriter::new(out);
-            attributes.bytes(IFA_LOCAL, &address);
-            attributes.bytes(IFA_ADDRESS, &address);
-        })?;
+        // struct ifaddrmsg: family, prefix, flags, scope, index.
+        let body = [[AF_INET, prefix, 0, 0], LOOPBACK.to_ne_bytes()].concat();
+        let address = Ipv4Addr::from(first).octets();
+        request(&mut socket, RTM_NEWADDR, &body, &[(IFA_LOCAL, address), (IFA_ADDRESS, address)])?;
     }
     Ok(())
 }
 
-fn request(socket: &mut Socket, kind: u16, body: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+fn request(
+    socket: &mut Socket,
+    kind: u16,
+    body: &[u8],
+    attributes: &[(u16, [u8; 4])],
+) -> io::Result<()> {
     let mut bytes = Vec::new();
     let flags = message::REQUEST | message::ACK | NLM_F_CREATE;
-    message::append(&mut bytes, Header { kind, flags, sequence: 1 }, body)
-        .map_err(io::Error::other)?;
+    message::append(&mut bytes, Header { kind, flags, sequence: 1 }, body, |w| {
+        attributes.iter().for_each(|(kind, payload)| w.bytes(*kind, payload));
+    })
+    .map_err(io::Error::other)?;
     socket.send(&bytes)?;
     let answer = socket.receive(Wait::Limited).map_err(io::Error::other)?;
     for message in Messages::new(answer) {

@@ -4,14 +4,14 @@
 //! `CTA_FILTER_ORIG_FLAGS` and `CTA_FILTER_REPLY_FLAGS` are in the kernel's
 //! `net/netfilter/nf_internals.h` only.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::num::NonZeroU16;
 
 use super::flow::{Flow, StaleFlow};
 use crate::family::Family;
 use crate::model::{Protocol, Target};
-use crate::netlink::attr::{Attr, AttrWriter, Attrs, NLA_F_NESTED};
-use crate::netlink::message::{self, ACK, DUMP, Header, REQUEST, TooLong};
+use crate::netlink::attr::{Attr, AttrWriter, Attrs, NLA_F_NESTED, TooLong};
+use crate::netlink::message::{self, DUMP, Header, REQUEST};
 
 const NFNL_SUBSYS_CTNETLINK: u16 = 1 << 8;
 /// An entry, in the answer to a dump.
@@ -48,13 +48,15 @@ const NFGENMSG: usize = 4;
 
 /// Which entries a request is about: only UDP, of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Filter {
-    /// These.
-    Stale(StaleFlow),
-    /// Those that this endpoint answers, whatever they were sent to.
-    AnsweredBy(Target),
-    /// All.
-    All(Family),
+pub(super) struct Filter {
+    /// Of this family.
+    pub(super) family: Family,
+    /// Sent to this address.
+    pub(super) address: Option<IpAddr>,
+    /// Sent to this port.
+    pub(super) port: Option<NonZeroU16>,
+    /// Answered by this endpoint.
+    pub(super) endpoint: Option<Target>,
 }
 
 /// One entry of a dump, with what it takes to delete it and no later one of the same addresses.
@@ -68,24 +70,6 @@ pub(super) struct Entry {
     zone: Option<u16>,
 }
 
-/// What a delete waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Last {
-    /// It is the last of a datagram and is acknowledged.
-    Yes,
-    /// It is not, and only an error is told.
-    No,
-}
-
-impl Last {
-    fn flags(self) -> u16 {
-        match self {
-            Self::Yes => REQUEST | ACK,
-            Self::No => REQUEST,
-        }
-    }
-}
-
 /// Appends a request for all entries that pass `filter`. The kernel may tell others too: before 5.8
 /// it knows no filter, and addresses of IPv6 are not part of what is asked for.
 ///
@@ -93,10 +77,10 @@ impl Last {
 /// See [`message::append`]; it does not happen with what is appended here.
 pub(super) fn dump(out: &mut Vec<u8>, sequence: u32, filter: &Filter) -> Result<(), TooLong> {
     let header = Header { kind: IPCTNL_MSG_CT_GET, flags: REQUEST | DUMP, sequence };
-    message::append(out, header, |out| filter.write(out))
+    message::append(out, header, &nfgenmsg(filter.family), |w| filter.write(w))
 }
 
-/// Appends a request to delete one entry.
+/// Appends a request to delete one entry; without `NLM_F_ACK` in `flags`, only an error is told.
 ///
 /// # Errors
 /// As [`dump`].
@@ -104,12 +88,10 @@ pub(super) fn delete(
     out: &mut Vec<u8>,
     sequence: u32,
     entry: &Entry,
-    last: Last,
+    flags: u16,
 ) -> Result<(), TooLong> {
-    let header = Header { kind: IPCTNL_MSG_CT_DELETE, flags: last.flags(), sequence };
-    message::append(out, header, |out| {
-        nfgenmsg(out, Family::of(entry.flow.sent_to.address));
-        let mut w = AttrWriter::new(out);
+    let header = Header { kind: IPCTNL_MSG_CT_DELETE, flags, sequence };
+    message::append(out, header, &nfgenmsg(Family::of(entry.flow.sent_to.address)), |w| {
         w.bytes(CTA_TUPLE_ORIG | NLA_F_NESTED, &entry.original);
         if let Some(id) = entry.id {
             w.be32(CTA_ID, id);
@@ -121,26 +103,26 @@ pub(super) fn delete(
 }
 
 impl Filter {
-    fn write(&self, out: &mut Vec<u8>) {
-        let (family, address, port, endpoint) = match self {
-            Self::Stale(flow) => {
-                (flow.family(), flow.address(), Some(flow.port()), flow.endpoint())
-            }
-            Self::AnsweredBy(endpoint) => {
-                (Family::of(endpoint.address), None, None, Some(*endpoint))
-            }
-            Self::All(family) => (*family, None, None, None),
-        };
-        nfgenmsg(out, family);
-        let mut w = AttrWriter::new(out);
+    /// Those of a stale flow.
+    pub(super) fn of(flow: &StaleFlow) -> Self {
+        let (address, endpoint) = (flow.address(), flow.endpoint());
+        Self { family: flow.family(), address, port: Some(flow.port()), endpoint }
+    }
+
+    /// All of a family.
+    pub(super) fn all(family: Family) -> Self {
+        Self { family, address: None, port: None, endpoint: None }
+    }
+
+    fn write(&self, w: &mut AttrWriter<'_>) {
         // `ctnetlink_filter_match_tuple` compares IPv6 addresses the wrong way round (seen on
         // 6.18): what has the address does not pass, and what has another does.
         let usable = |address: &IpAddr| address.is_ipv4();
-        let address = address.filter(usable);
-        let original = tuple(&mut w, CTA_TUPLE_ORIG, Side::Destination, address, port);
-        let reply = endpoint.map(|Target { address, port }| {
+        let address = self.address.filter(usable);
+        let original = tuple(w, CTA_TUPLE_ORIG, &DESTINATION, address, self.port);
+        let reply = self.endpoint.map(|Target { address, port }| {
             let address = Some(address).filter(usable);
-            tuple(&mut w, CTA_TUPLE_REPLY, Side::Source, address, Some(port))
+            tuple(w, CTA_TUPLE_REPLY, &SOURCE, address, Some(port))
         });
         w.nest(CTA_FILTER, |w| {
             // Unlike the other numbers of this protocol these are in the machine's byte order.
@@ -152,45 +134,53 @@ impl Filter {
     }
 }
 
-/// Which end of a tuple.
-#[derive(Clone, Copy)]
-enum Side {
-    Source,
-    Destination,
+/// One end of a tuple: types of its attributes and the flags that filter by them.
+struct Side {
+    v4: u16,
+    v6: u16,
+    port: u16,
+    address_flag: u32,
+    port_flag: u32,
 }
+
+const SOURCE: Side = Side {
+    v4: CTA_IP_V4_SRC,
+    v6: CTA_IP_V6_SRC,
+    port: CTA_PROTO_SRC_PORT,
+    address_flag: FILTER_IP_SRC,
+    port_flag: FILTER_PROTO_SRC_PORT,
+};
+
+const DESTINATION: Side = Side {
+    v4: CTA_IP_V4_DST,
+    v6: CTA_IP_V6_DST,
+    port: CTA_PROTO_DST_PORT,
+    address_flag: FILTER_IP_DST,
+    port_flag: FILTER_PROTO_DST_PORT,
+};
 
 /// Writes a UDP tuple with one of its ends; the flags of what it says.
 fn tuple(
     w: &mut AttrWriter<'_>,
     kind: u16,
-    side: Side,
+    side: &Side,
     address: Option<IpAddr>,
     port: Option<NonZeroU16>,
 ) -> u32 {
-    let (v4, v6, port_kind, address_flag, port_flag) = match side {
-        Side::Source => {
-            let kinds = (CTA_IP_V4_SRC, CTA_IP_V6_SRC, CTA_PROTO_SRC_PORT);
-            (kinds.0, kinds.1, kinds.2, FILTER_IP_SRC, FILTER_PROTO_SRC_PORT)
-        }
-        Side::Destination => {
-            let kinds = (CTA_IP_V4_DST, CTA_IP_V6_DST, CTA_PROTO_DST_PORT);
-            (kinds.0, kinds.1, kinds.2, FILTER_IP_DST, FILTER_PROTO_DST_PORT)
-        }
-    };
     let mut flags = FILTER_PROTO_NUM;
     w.nest(kind, |w| {
         if let Some(address) = address {
-            flags |= address_flag;
+            flags |= side.address_flag;
             w.nest(CTA_TUPLE_IP, |w| match address {
-                IpAddr::V4(address) => w.bytes(v4, &address.octets()),
-                IpAddr::V6(address) => w.bytes(v6, &address.octets()),
+                IpAddr::V4(address) => w.bytes(side.v4, &address.octets()),
+                IpAddr::V6(address) => w.bytes(side.v6, &address.octets()),
             });
         }
         w.nest(CTA_TUPLE_PROTO, |w| {
             w.u8(CTA_PROTO_NUM, Protocol::Udp.number());
             if let Some(port) = port {
-                flags |= port_flag;
-                w.be16(port_kind, port.get());
+                flags |= side.port_flag;
+                w.be16(side.port, port.get());
             }
         });
     });
@@ -198,8 +188,8 @@ fn tuple(
 }
 
 /// With version 0 the kernel deletes from both families (`ctnetlink_del_conntrack`).
-fn nfgenmsg(out: &mut Vec<u8>, family: Family) {
-    out.extend_from_slice(&[family.number(), 1, 0, 0]);
+fn nfgenmsg(family: Family) -> [u8; NFGENMSG] {
+    [family.number(), 1, 0, 0]
 }
 
 impl Entry {
@@ -215,9 +205,9 @@ impl Entry {
             match attr.kind {
                 CTA_TUPLE_ORIG => {
                     original = attr.payload.to_vec();
-                    sent_to = read_tuple(&attr, Side::Destination);
+                    sent_to = read_tuple(&attr, &DESTINATION);
                 }
-                CTA_TUPLE_REPLY => answered_by = read_tuple(&attr, Side::Source),
+                CTA_TUPLE_REPLY => answered_by = read_tuple(&attr, &SOURCE),
                 CTA_ID => id = attr.be32().ok(),
                 CTA_ZONE => zone = attr.be16().ok(),
                 _ => {}
@@ -229,24 +219,19 @@ impl Entry {
 }
 
 /// One end of a UDP tuple.
-fn read_tuple(tuple: &Attr<'_>, side: Side) -> Option<Target> {
+fn read_tuple(tuple: &Attr<'_>, side: &Side) -> Option<Target> {
     let (mut address, mut port, mut protocol) = (None, None, None);
     for attr in tuple.nested().flatten() {
         for inner in attr.nested().flatten() {
-            match (attr.kind, inner.kind, side) {
-                (CTA_TUPLE_IP, CTA_IP_V4_SRC, Side::Source)
-                | (CTA_TUPLE_IP, CTA_IP_V4_DST, Side::Destination) => {
-                    let octets: [u8; 4] = inner.payload.try_into().ok()?;
-                    address = Some(IpAddr::from(Ipv4Addr::from(octets)));
+            match (attr.kind, inner.kind) {
+                (CTA_TUPLE_IP, kind) if kind == side.v4 => {
+                    address = Some(IpAddr::from(<[u8; 4]>::try_from(inner.payload).ok()?));
                 }
-                (CTA_TUPLE_IP, CTA_IP_V6_SRC, Side::Source)
-                | (CTA_TUPLE_IP, CTA_IP_V6_DST, Side::Destination) => {
-                    let octets: [u8; 16] = inner.payload.try_into().ok()?;
-                    address = Some(IpAddr::from(Ipv6Addr::from(octets)));
+                (CTA_TUPLE_IP, kind) if kind == side.v6 => {
+                    address = Some(IpAddr::from(<[u8; 16]>::try_from(inner.payload).ok()?));
                 }
-                (CTA_TUPLE_PROTO, CTA_PROTO_NUM, _) => protocol = inner.u8().ok(),
-                (CTA_TUPLE_PROTO, CTA_PROTO_SRC_PORT, Side::Source)
-                | (CTA_TUPLE_PROTO, CTA_PROTO_DST_PORT, Side::Destination) => {
+                (CTA_TUPLE_PROTO, CTA_PROTO_NUM) => protocol = inner.u8().ok(),
+                (CTA_TUPLE_PROTO, kind) if kind == side.port => {
                     port = NonZeroU16::new(inner.be16().ok()?);
                 }
                 _ => {}
@@ -269,7 +254,7 @@ mod tests {
     fn filter(frontend: Target, endpoint: Target) -> (u32, u32, usize) {
         let mut out = Vec::new();
         let flow = StaleFlow::Between { frontend, endpoint };
-        dump(&mut out, 1, &Filter::Stale(flow)).unwrap();
+        dump(&mut out, 1, &Filter::of(&flow)).unwrap();
         let (mut flags, mut length) = (Vec::new(), 0);
         for attr in Attrs::new(&out[message::HEADER_LENGTH + NFGENMSG..]).map(Result::unwrap) {
             if attr.kind == CTA_FILTER {

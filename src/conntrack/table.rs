@@ -1,15 +1,15 @@
 //! The kernel's conntrack table, through a socket of its own.
 
-use std::collections::hash_map::Entry::Occupied;
 use std::io;
 
 use ahash::{HashMap, HashSet};
 use nix::errno::Errno;
 
 use super::flow::StaleFlow;
-use super::message::{self, Entry, Filter, Last};
+use super::message::{self, Entry, Filter};
 use crate::family::Family;
-use crate::netlink::message::{Meaning, Message, MessageError, Messages, TooLong};
+use crate::netlink::attr::TooLong;
+use crate::netlink::message::{ACK, Meaning, Message, MessageError, Messages, REQUEST};
 use crate::netlink::socket::{ReceiveError, Socket, Wait};
 
 /// Why entries could not be deleted. Some may have been.
@@ -107,8 +107,8 @@ impl ConntrackTable {
             let first = self.next_sequence(count);
             let last = first + (count - 1);
             for (entry, sequence) in entries.iter().zip(first..) {
-                let last = if sequence == last { Last::Yes } else { Last::No };
-                message::delete(&mut request, sequence, entry, last)?;
+                let flags = if sequence == last { REQUEST | ACK } else { REQUEST };
+                message::delete(&mut request, sequence, entry, flags)?;
             }
             self.socket.send(&request)?;
             deleted += entries.len() - self.receive_answer(last, |_| {})?;
@@ -159,24 +159,19 @@ impl ConntrackTable {
 /// The walks through the table that find all of `flows`: one for each endpoint and for each flow
 /// without one, or, if they are many, one for each family.
 fn filters(flows: &HashSet<StaleFlow>) -> Vec<Filter> {
-    let mut filters = HashMap::default();
+    let mut filters: HashMap<_, Filter> = HashMap::default();
     for flow in flows {
-        let endpoint = flow.endpoint();
-        match (filters.entry(endpoint.ok_or(*flow)), endpoint) {
-            (Occupied(mut filter), Some(endpoint)) => {
-                filter.insert(Filter::AnsweredBy(endpoint));
-            }
-            (filter, _) => {
-                filter.or_insert(Filter::Stale(*flow));
-            }
-        }
+        let filter = filters.entry(flow.endpoint().ok_or(*flow));
+        // A second flow of an endpoint: whatever they were sent to.
+        let widen = |filter: &mut Filter| (filter.address, filter.port) = (None, None);
+        filter.and_modify(widen).or_insert_with(|| Filter::of(flow));
     }
     if filters.len() <= MANY {
         return filters.into_values().collect();
     }
     let families = Family::ALL.into_iter();
     let present = families.filter(|family| flows.iter().any(|flow| flow.family() == *family));
-    present.map(Filter::All).collect()
+    present.map(Filter::all).collect()
 }
 
 #[cfg(test)]
@@ -205,17 +200,21 @@ mod tests {
     fn the_flows_of_an_endpoint_are_found_by_one_walk() {
         let (cluster_ip, external) = ("10.96.0.10:53", "198.51.100.1:53");
         let one = between(&[cluster_ip], &["10.244.0.1:53"]);
-        assert_eq!(filters(&one), [Filter::Stale(*one.iter().next().unwrap())]);
+        assert_eq!(filters(&one), [Filter::of(one.iter().next().unwrap())]);
 
-        let mut flows = between(&[cluster_ip, external], &["10.244.0.1:53", "[fd00::1]:53"]);
+        let mut flows = between(&[cluster_ip, external], &["10.244.0.1:53"]);
+        flows.extend(between(&["[fd01::1]:53", "[fd01::2]:53"], &["[fd00::1]:53"]));
         flows.insert(StaleFlow::To(target(external)));
         let mut found = filters(&flows);
         found.sort_by_key(|filter| format!("{filter:?}"));
-        let answered_by = |endpoint| Filter::AnsweredBy(target(endpoint));
+        let answered_by = |text| {
+            let endpoint = target(text);
+            Filter { endpoint: Some(endpoint), ..Filter::all(Family::of(endpoint.address)) }
+        };
         let expected = [
             answered_by("10.244.0.1:53"),
+            Filter::of(&StaleFlow::To(target(external))),
             answered_by("[fd00::1]:53"),
-            Filter::Stale(StaleFlow::To(target(external))),
         ];
         assert_eq!(found, expected);
     }
@@ -226,6 +225,6 @@ mod tests {
         let endpoints: Vec<_> = endpoints.iter().map(String::as_str).collect();
         assert_eq!(filters(&between(&["10.96.0.10:53"], &endpoints[1..])).len(), MANY);
         let many = between(&["10.96.0.10:53"], &endpoints);
-        assert_eq!(filters(&many), [Filter::All(Family::Ip)]);
+        assert_eq!(filters(&many), [Filter::all(Family::Ip)]);
     }
 }

@@ -196,12 +196,10 @@ mod tests {
         let mut out = Vec::new();
         for (sequence, errno) in acknowledgements {
             let header = Header { kind: NLMSG_ERROR, flags: 0, sequence: *sequence };
-            message::append(&mut out, header, |out| {
-                out.extend_from_slice(&(-errno).to_ne_bytes());
-                let refused = Header { kind: 0x0a00, flags: 0, sequence: *sequence };
-                message::append(out, refused, |_| {}).unwrap();
-            })
-            .unwrap();
+            let mut body = (-errno).to_ne_bytes().to_vec();
+            let refused = Header { kind: 0x0a00, flags: 0, sequence: *sequence };
+            message::append(&mut body, refused, &[], |_| {}).unwrap();
+            message::append(&mut out, header, &body, |_| {}).unwrap();
         }
         out
     }

@@ -342,7 +342,7 @@ mod tests {
     fn message(kind: u16, flags: u16, payload: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         let header = Header { kind, flags, sequence: 5 };
-        message::append(&mut out, header, |out| out.extend_from_slice(payload)).unwrap();
+        message::append(&mut out, header, payload, |_| {}).unwrap();
         out
     }
 

@@ -88,9 +88,9 @@ impl<'a> AttrWriter<'a> {
     }
 }
 
-/// An attribute is longer than its 16-bit length field can say.
+/// An attribute or a message is longer than its length field of 16 or 32 bits can say.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("a netlink attribute is longer than 65535 bytes")]
+#[error("a netlink attribute or message is longer than its length field can say")]
 pub struct TooLong;
 
 /// Reads attributes one after the other.

@@ -5,7 +5,7 @@
 //! Layouts: `struct nlmsghdr` and `struct nlmsgerr` of `<linux/netlink.h>`. Numbers of the
 //! netlink layer itself are in the byte order of the machine.
 
-use super::attr::Attrs;
+use super::attr::{AttrWriter, Attrs, TooLong};
 
 /// Length of `struct nlmsghdr` in bytes.
 pub const HEADER_LENGTH: usize = 16;
@@ -29,11 +29,6 @@ const NLM_F_CAPPED: u16 = 0x100;
 const NLM_F_ACK_TLVS: u16 = 0x200;
 const NLMSGERR_ATTR_MSG: u16 = 1;
 const NLMSGERR_ATTR_OFFS: u16 = 2;
-
-/// A message that cannot be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a message of {0} bytes does not fit the 32 bit length of a netlink header")]
-pub struct TooLong(pub usize);
 
 /// A datagram that does not consist of netlink messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,14 +60,15 @@ pub struct Header {
     pub sequence: u32,
 }
 
-/// Appends one message whose payload is written by `body`, padded to 4 bytes.
+/// Appends one message: the bytes of its fixed part, then the attributes that `fill` writes.
 ///
 /// # Errors
-/// [`TooLong`] if the length does not fit; `out` is then as it was before.
+/// [`TooLong`] if a length does not fit its field; `out` is then as it was before.
 pub fn append(
     out: &mut Vec<u8>,
     header: Header,
-    body: impl FnOnce(&mut Vec<u8>),
+    fixed: &[u8],
+    fill: impl FnOnce(&mut AttrWriter<'_>),
 ) -> Result<(), TooLong> {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -80,11 +76,14 @@ pub fn append(
     out.extend_from_slice(&header.flags.to_ne_bytes());
     out.extend_from_slice(&header.sequence.to_ne_bytes());
     out.extend_from_slice(&[0; 4]);
-    body(out);
+    out.extend_from_slice(fixed);
+    let mut attributes = AttrWriter::new(out);
+    fill(&mut attributes);
+    let written = attributes.finish();
     let length = out.len() - start;
-    let Ok(stated) = u32::try_from(length) else {
+    let (Ok(()), Ok(stated)) = (written, u32::try_from(length)) else {
         out.truncate(start);
-        return Err(TooLong(length));
+        return Err(TooLong);
     };
     out[start..start + 4].copy_from_slice(&stated.to_ne_bytes());
     out.resize(start + aligned(length), 0);
@@ -258,8 +257,7 @@ mod tests {
 
     fn written(kind: u16, flags: u16, sequence: u32, payload: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        append(&mut out, Header { kind, flags, sequence }, |out| out.extend_from_slice(payload))
-            .unwrap();
+        append(&mut out, Header { kind, flags, sequence }, payload, |_| {}).unwrap();
         out
     }
 

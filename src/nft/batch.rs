@@ -12,7 +12,7 @@ use thiserror::Error;
 use super::abi::*;
 use super::statement::LowerError;
 use super::{Element, Family, Name, Operation, Set, TableRef, Transaction};
-use crate::netlink::attr::AttrWriter;
+use crate::netlink::attr::{AttrWriter, TooLong};
 use crate::netlink::message::{self, Header};
 
 /// Which message of a batch the kernel is asked to acknowledge.
@@ -267,10 +267,9 @@ impl BatchWriter {
 
     fn boundary(&mut self, kind: u16, flags: u16, sequence: u32) {
         let header = Header { kind, flags, sequence };
-        let written = message::append(&mut self.batch.bytes, header, |out| {
-            out.extend_from_slice(&[NFPROTO_UNSPEC, 0]);
-            out.extend_from_slice(&NFNL_SUBSYS_NFTABLES.to_be_bytes());
-        });
+        let [high, low] = NFNL_SUBSYS_NFTABLES.to_be_bytes();
+        let fixed = [NFPROTO_UNSPEC, 0, high, low];
+        let written = message::append(&mut self.batch.bytes, header, &fixed, |_| {});
         debug_assert!(written.is_ok(), "bug: a message of 20 bytes is too long");
     }
 
@@ -371,18 +370,9 @@ impl BatchWriter {
             flags: kind.flags(),
             sequence: self.batch.last_sequence(),
         };
-        let mut attributes = Ok(());
-        let written = message::append(&mut self.batch.bytes, header, |out| {
-            out.extend_from_slice(&[family.number(), 0, 0, 0]);
-            let mut w = AttrWriter::new(out);
-            fill(&mut w);
-            attributes = w.finish();
-        });
         let operation = self.operation;
-        match (written, attributes) {
-            (Ok(()), Ok(())) => {}
-            (_, Err(_)) | (Err(_), _) => return Err(EncodeError::TooLong { operation }),
-        }
+        message::append(&mut self.batch.bytes, header, &[family.number(), 0, 0, 0], fill)
+            .map_err(|TooLong| EncodeError::TooLong { operation })?;
         self.batch.messages.push(MessageOrigin { operation, first_element: 0, kind, offset });
         Ok(())
     }

@@ -44,13 +44,9 @@ impl<'a> Request<'a> {
         // `NFT_MSG_GET*` is the number after `NFT_MSG_NEW*`.
         let kind = self.answer() + 1;
         let mut out = Vec::new();
-        let mut fits = Ok(());
-        // The message is far shorter than 4 GiB, or else an attribute did not fit either.
-        let _ = message::append(&mut out, Header { kind, flags, sequence }, |out| {
-            out.extend_from_slice(&[self.family(), 0, 0, 0]);
-            fits = self.write_names(AttrWriter::new(out));
-        });
-        fits.map(|()| out)
+        let (header, fixed) = (Header { kind, flags, sequence }, [self.family(), 0, 0, 0]);
+        message::append(&mut out, header, &fixed, |w| self.write_names(w))?;
+        Ok(out)
     }
 
     /// The attributes of a message, if it answers this request.
@@ -96,7 +92,7 @@ impl<'a> Request<'a> {
         self.table().map_or(NFPROTO_UNSPEC, |table| table.family.number())
     }
 
-    fn write_names(&self, mut w: AttrWriter<'_>) -> Result<(), TooLong> {
+    fn write_names(&self, w: &mut AttrWriter<'_>) {
         if let Some(table) = self.table() {
             // Messages about what is in a table name it by an attribute of the same number.
             w.str(NFTA_TABLE_NAME, &table.name);
@@ -107,7 +103,6 @@ impl<'a> Request<'a> {
         if let Self::ElementsOf(_, _, keys) = self {
             w.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |w| keys.iter().for_each(|key| write_key(key, w)));
         }
-        w.finish()
     }
 }
 
