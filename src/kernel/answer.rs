@@ -43,11 +43,6 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// The refusal of a whole batch.
-    pub(super) fn of_batch(batch: &Batch, errno: Errno) -> Self {
-        Self { sequence: batch.first_sequence, errno, offset: None, reason: None }
-    }
-
     /// Whether the kernel broke the batch off for a reason outside of it: the rule set changed
     /// meanwhile, a signal came, or a module had to be loaded.
     pub(super) fn is_transient(&self, batch: &Batch) -> bool {
@@ -59,30 +54,24 @@ impl Refusal {
 /// Gathers the answers to one batch.
 #[derive(Debug)]
 struct Answers {
+    /// From the first message of the batch to the last.
     sequences: RangeInclusive<u32>,
-    awaited: u32,
     acknowledge: Acknowledge,
     acknowledged: bool,
     refusal: Option<Refusal>,
     lost: Option<io::Error>,
 }
 
-/// Which answers belong to a batch.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Expected {
-    /// Sequence number of the first message.
-    pub first: u32,
-    /// Sequence number of the last message.
-    pub last: u32,
-    /// Which message asked to be acknowledged.
-    pub acknowledge: Acknowledge,
-}
-
 /// Receives until the outcome of a batch that was just sent is clear.
 ///
 /// With [`Wait::No`] only what has arrived already counts, which is all there will be.
-pub(super) fn receive_outcome(socket: &mut Socket, expected: Expected, wait: Wait) -> Outcome {
-    let mut answers = Answers::new(expected);
+pub(super) fn receive_outcome(
+    socket: &mut Socket,
+    batch: &Batch,
+    acknowledge: Acknowledge,
+    wait: Wait,
+) -> Outcome {
+    let mut answers = Answers::new(batch.first_sequence..=batch.last_sequence(), acknowledge);
     for _ in 0..MAX_DATAGRAMS {
         if answers.acknowledged {
             break;
@@ -105,20 +94,8 @@ pub(super) fn receive_outcome(socket: &mut Socket, expected: Expected, wait: Wai
 }
 
 impl Answers {
-    fn new(expected: Expected) -> Self {
-        let Expected { first, last, acknowledge } = expected;
-        let awaited = match acknowledge {
-            Acknowledge::BatchEnd => last,
-            Acknowledge::LastMessage => last.saturating_sub(1),
-        };
-        Self {
-            sequences: first..=last,
-            awaited,
-            acknowledge,
-            acknowledged: false,
-            refusal: None,
-            lost: None,
-        }
+    fn new(sequences: RangeInclusive<u32>, acknowledge: Acknowledge) -> Self {
+        Self { sequences, acknowledge, acknowledged: false, refusal: None, lost: None }
     }
 
     fn is_undecided(&self) -> bool {
@@ -152,7 +129,12 @@ impl Answers {
 
     fn take_acknowledgement(&mut self, sequence: u32, answer: Acknowledgement<'_>) {
         if answer.errno == 0 {
-            self.acknowledged |= sequence == self.awaited;
+            let last = *self.sequences.end();
+            let awaited = match self.acknowledge {
+                Acknowledge::BatchEnd => last,
+                Acknowledge::LastMessage => last.saturating_sub(1),
+            };
+            self.acknowledged |= sequence == awaited;
             return;
         }
         self.refusal.get_or_insert_with(|| Refusal {
@@ -188,7 +170,7 @@ mod tests {
 
     /// The answers to a batch of the messages 10 (begin) to 13 (end).
     fn answers(acknowledge: Acknowledge) -> Answers {
-        Answers::new(Expected { first: 10, last: 13, acknowledge })
+        Answers::new(10..=13, acknowledge)
     }
 
     /// A datagram with `nlmsgerr`s for these (sequence, errno).

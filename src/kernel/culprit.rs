@@ -4,9 +4,7 @@ use nix::errno::Errno;
 
 use super::CommitError;
 use super::answer::Refusal;
-use crate::nft::{
-    self, Batch, EncodeError, Location, MessageOrigin, Operation, TableRef, Transaction,
-};
+use crate::nft::{self, Batch, EncodeError, Location, Operation, TableRef, Transaction};
 
 /// Longest text in bytes that names an object in an error.
 const MAX_TEXT: usize = 300;
@@ -14,35 +12,30 @@ const MAX_TEXT: usize = 300;
 /// What is refused if it is no operation.
 const WHOLE: &str = "the transaction as a whole";
 
-/// What a refusal is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Culprit {
-    /// Index of the operation; `None` for the transaction as a whole.
-    pub operation: Option<usize>,
-    /// Index into the operation's elements.
-    pub element: Option<usize>,
-    /// The table of the operation.
-    pub table: Option<TableRef>,
-    /// The object and the field, in words.
-    pub what: String,
-}
-
-/// Finds what `refusal` is about.
-pub(super) fn find(transaction: &Transaction, batch: &Batch, refusal: &Refusal) -> Culprit {
-    let origin = batch.origin(refusal.sequence);
+/// The error for `refusal`, and the table that it is about unless it is the whole transaction.
+pub(super) fn find(
+    transaction: &Transaction,
+    batch: &Batch,
+    refusal: Refusal,
+) -> (CommitError, Option<TableRef>) {
+    let Refusal { sequence, errno, offset, reason } = refusal;
+    let origin = batch.origin(sequence);
     let found = origin.and_then(|at| Some((at, transaction.operations.get(at.operation)?)));
     let Some((origin, operation)) = found else {
         let what = WHOLE.to_owned();
-        return Culprit { operation: None, element: None, table: None, what };
+        return (
+            CommitError::Refused { operation: None, element: None, errno, reason, what },
+            None,
+        );
     };
-    let location = locate(batch, origin, refusal.offset);
+    let offset = offset.and_then(|offset| usize::try_from(offset).ok());
+    let location = offset.map(|offset| nft::locate(batch.message(origin), offset));
+    let location = location.unwrap_or_default();
     let element = location.element.map(|index| origin.first_element + index);
-    Culprit {
-        operation: Some(origin.operation),
-        element,
-        table: Some(table(operation)),
-        what: describe(operation, element, &location),
-    }
+    let what = describe(operation, element, &location);
+    let index = Some(origin.operation);
+    let error = CommitError::Refused { operation: index, element, errno, reason, what };
+    (error, Some(table(operation)))
 }
 
 impl CommitError {
@@ -62,26 +55,18 @@ impl CommitError {
 
     /// A transaction that cannot be encoded, reported like one that the kernel refuses.
     pub fn unencodable(transaction: &Transaction, error: &EncodeError) -> Self {
-        let mut refused = Self::refused(transaction, Some(position(error)), Errno::EINVAL);
+        let culprit = match error {
+            EncodeError::TooLong { operation } | EncodeError::Statement { operation, .. } => {
+                (*operation, None)
+            }
+            EncodeError::Element { operation, element } => (*operation, Some(*element)),
+        };
+        let mut refused = Self::refused(transaction, Some(culprit), Errno::EINVAL);
         if let Self::Refused { reason, .. } = &mut refused {
             *reason = Some(error.to_string());
         }
         refused
     }
-}
-
-fn position(error: &EncodeError) -> (usize, Option<usize>) {
-    match error {
-        EncodeError::TooLong { operation } | EncodeError::Statement { operation, .. } => {
-            (*operation, None)
-        }
-        EncodeError::Element { operation, element } => (*operation, Some(*element)),
-    }
-}
-
-fn locate(batch: &Batch, origin: MessageOrigin, offset: Option<u32>) -> Location {
-    let offset = offset.and_then(|offset| usize::try_from(offset).ok());
-    offset.map(|offset| nft::locate(batch.message(origin), offset)).unwrap_or_default()
 }
 
 /// The operation in nft's notation, narrowed to the element, and the field.

@@ -8,19 +8,22 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-use super::answer::{self, Expected, Outcome, Refusal};
+use super::answer::{self, Outcome, Refusal};
+use super::read::{Read, Seen};
 use super::{
     CommitError, Committed, Contents, ElementRead, Generation, Kernel, OpenError, ReadError,
     Release, culprit,
 };
 use crate::netlink::socket::{Socket, Wait};
 use crate::nft::request::Request;
-use crate::nft::{Acknowledge, Batch, ElementView, TableRef, Transaction, Value};
+use crate::nft::{Acknowledge, Batch, ElementView, TableRef, Transaction, Value, decode_elements};
 
 /// `NETLINK_NETFILTER` of `<linux/netlink.h>`.
 const NETLINK_NETFILTER: isize = 12;
 /// How often a batch is sent again that the kernel broke off without looking at it whole.
 const MAX_COMMIT_ATTEMPTS: usize = 4;
+/// How often something is read again because it changed meanwhile.
+const MAX_READ_ATTEMPTS: usize = 10;
 /// Sequence numbers start again from 1 above this, so that those of one batch never wrap.
 const MAX_SEQUENCE: u32 = 1 << 31;
 
@@ -80,25 +83,11 @@ impl Nftables {
             .map_err(io::Error::other)?;
         self.sequence = batch.last_sequence() + 1;
         self.socket.send(&batch.bytes)?;
-        let expected = self.expected(&batch);
-        match answer::receive_outcome(&mut self.socket, expected, Wait::No) {
+        match answer::receive_outcome(&mut self.socket, &batch, Acknowledge::BatchEnd, Wait::No) {
             Outcome::Applied => Ok(Acknowledge::BatchEnd),
             Outcome::Refused(refusal) => Err(open_error(refusal.errno.into())),
             Outcome::Lost(_) => Ok(Acknowledge::LastMessage),
         }
-    }
-
-    fn expected(&self, batch: &Batch) -> Expected {
-        Expected {
-            first: batch.first_sequence,
-            last: batch.last_sequence(),
-            acknowledge: self.acknowledge,
-        }
-    }
-
-    fn receive_outcome(&mut self, batch: &Batch) -> Outcome {
-        let expected = self.expected(batch);
-        answer::receive_outcome(&mut self.socket, expected, Wait::Limited)
     }
 
     /// The sequence number for the next request.
@@ -132,9 +121,13 @@ impl Nftables {
         loop {
             let (sent, took) = timed(|| self.socket.send(&batch.bytes));
             let outcome = match sent {
-                Ok(()) => self.receive_outcome(batch),
+                Ok(()) => {
+                    let (socket, acknowledge) = (&mut self.socket, self.acknowledge);
+                    answer::receive_outcome(socket, batch, acknowledge, Wait::Limited)
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                    Outcome::Refused(Refusal::of_batch(batch, Errno::EINTR))
+                    let (sequence, errno) = (batch.first_sequence, Errno::EINTR);
+                    Outcome::Refused(Refusal { sequence, errno, offset: None, reason: None })
                 }
                 Err(error) => return Err(CommitError::NotSent(error)),
             };
@@ -185,25 +178,14 @@ impl Nftables {
         batch: &Batch,
         refusal: Refusal,
     ) -> CommitError {
-        let culprit = culprit::find(transaction, batch, &refusal);
-        if refusal.errno == Errno::EPERM
-            && let Some(table) = &culprit.table
-            && let Some(port) = self.foreign_owner(table)
-        {
-            return CommitError::Owned { table: table.clone(), port };
-        }
-        CommitError::Refused {
-            operation: culprit.operation,
-            element: culprit.element,
-            errno: refusal.errno,
-            reason: refusal.reason,
-            what: culprit.what,
-        }
-    }
-
-    fn foreign_owner(&mut self, table: &TableRef) -> Option<u32> {
-        let (_, owner) = self.read_header(table).ok()??;
-        owner.filter(|owner| *owner != self.port())
+        let is_forbidden = refusal.errno == Errno::EPERM;
+        let (error, table) = culprit::find(transaction, batch, refusal);
+        let owner = |table: TableRef| {
+            let (_, owner) = self.read_header(&table).ok()??;
+            let port = owner.filter(|owner| *owner != self.port())?;
+            Some(CommitError::Owned { table, port })
+        };
+        table.filter(|_| is_forbidden).and_then(owner).unwrap_or(error)
     }
 }
 
@@ -236,7 +218,15 @@ impl Kernel for Nftables {
     }
 
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
-        self.read_contents(table)
+        for _ in 0..MAX_READ_ATTEMPTS {
+            let generation = self.read_generation()?;
+            let contents = self.read_contents_once(table, generation);
+            // An error may come from a change as well, such as a table that is gone meanwhile.
+            if self.read_generation()? == generation {
+                return contents;
+            }
+        }
+        Err(ReadError::Changing { what: Request::Table(table).to_string() })
     }
 
     fn read_elements(
@@ -245,7 +235,21 @@ impl Kernel for Nftables {
         set: &str,
         each: &mut dyn FnMut(ElementRead<'_>),
     ) -> Result<(), ReadError> {
-        self.read_set(table, set, each)
+        let request = Request::Elements(table, set);
+        for _ in 0..MAX_READ_ATTEMPTS {
+            each(ElementRead::Start);
+            let mut seen = Seen::new();
+            let read = self.ask(request, &mut |attributes| {
+                decode_elements(attributes, |element| {
+                    seen.insert(&element);
+                    each(ElementRead::Element(element));
+                })
+            })?;
+            if read == Read::Whole && seen.were_different() {
+                return Ok(());
+            }
+        }
+        Err(ReadError::Changing { what: request.to_string() })
     }
 
     fn find_elements(
@@ -255,7 +259,19 @@ impl Kernel for Nftables {
         keys: &[Value],
         each: &mut dyn FnMut(ElementView<'_>),
     ) -> Result<usize, ReadError> {
-        self.find_in_set(Request::ElementsOf(table, set, keys), each)
+        let mut found = 0;
+        // The kernel finds each by its key (`nft_get_set_elem`) and answers with a datagram for
+        // each.
+        let read = self.ask(Request::ElementsOf(table, set, keys), &mut |attributes| {
+            decode_elements(attributes, |element| {
+                found += 1;
+                each(element);
+            })
+        });
+        match read {
+            Err(error) if !error.is_missing() => Err(error),
+            Ok(_) | Err(_) => Ok(found),
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use ahash::RandomState;
 use nix::errno::Errno;
 
 use super::nftables::Nftables;
-use super::{Contents, ElementRead, Generation, Malformed, ReadError};
+use super::{Contents, Generation, Malformed, ReadError};
 use crate::netlink::message::{Acknowledgement, Meaning, Message, Messages};
 use crate::netlink::socket::{ReceiveError, Wait};
 use crate::nft::request::{self, Request};
@@ -23,12 +23,10 @@ use crate::nft::{
 pub const MAX_ANSWER_BYTES: usize = 2 << 30;
 /// Longest time that one answer may take: a set of 2.5 million elements was seen to take 262 s.
 pub const MAX_ANSWER_TIME: Duration = Duration::from_secs(600);
-/// How often something is read again because it changed meanwhile.
-const MAX_READ_ATTEMPTS: usize = 10;
 
 /// Whether what was read is of one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Read {
+pub(super) enum Read {
     Whole,
     /// The rule set changed while it was read.
     Interrupted,
@@ -50,11 +48,15 @@ struct Walk<'a> {
 type Header = (Option<Table>, Option<u32>);
 
 /// Takes the attributes of one object of an answer.
-type EachObject<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), DecodeError>;
+pub(super) type EachObject<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), DecodeError>;
 
 impl Nftables {
     /// Sends `request` and gives every object of the answer to `each`.
-    fn ask(&mut self, request: Request<'_>, each: EachObject<'_>) -> Result<Read, ReadError> {
+    pub(super) fn ask(
+        &mut self,
+        request: Request<'_>,
+        each: EachObject<'_>,
+    ) -> Result<Read, ReadError> {
         let sequence = self.next_sequence();
         let send_error = |error| ReadError::Send { what: request.to_string(), error };
         let bytes = request.encode(sequence).map_err(io::Error::other).map_err(send_error)?;
@@ -107,23 +109,8 @@ impl Nftables {
         }
     }
 
-    /// What a table holds, read again until it is of one piece.
-    pub(super) fn read_contents(
-        &mut self,
-        table: &TableRef,
-    ) -> Result<Option<Contents>, ReadError> {
-        for _ in 0..MAX_READ_ATTEMPTS {
-            let generation = self.read_generation()?;
-            let contents = self.read_contents_once(table, generation);
-            // An error may come from a change as well, such as a table that is gone meanwhile.
-            if self.read_generation()? == generation {
-                return contents;
-            }
-        }
-        Err(ReadError::Changing { what: Request::Table(table).to_string() })
-    }
-
-    fn read_contents_once(
+    /// What a table holds; of one piece if the generation is the same afterwards.
+    pub(super) fn read_contents_once(
         &mut self,
         table: &TableRef,
         generation: Generation,
@@ -155,51 +142,6 @@ impl Nftables {
             foreign,
         }))
     }
-
-    /// Every element of a set, given again from the start if the rule set changed meanwhile.
-    pub(super) fn read_set(
-        &mut self,
-        table: &TableRef,
-        set: &str,
-        each: &mut dyn FnMut(ElementRead<'_>),
-    ) -> Result<(), ReadError> {
-        let request = Request::Elements(table, set);
-        for _ in 0..MAX_READ_ATTEMPTS {
-            each(ElementRead::Start);
-            let mut seen = Seen::new();
-            let read = self.ask(request, &mut |attributes| {
-                nft::decode_elements(attributes, |element| {
-                    seen.insert(&element);
-                    each(ElementRead::Element(element));
-                })
-            })?;
-            if read == Read::Whole && seen.were_different() {
-                return Ok(());
-            }
-        }
-        Err(ReadError::Changing { what: request.to_string() })
-    }
-
-    /// The elements that a request names, up to the first that is missing; how many they were.
-    ///
-    /// The kernel finds each by its key (`nft_get_set_elem`) and answers with a datagram for each.
-    pub(super) fn find_in_set(
-        &mut self,
-        request: Request<'_>,
-        each: &mut dyn FnMut(ElementView<'_>),
-    ) -> Result<usize, ReadError> {
-        let mut found = 0;
-        let read = self.ask(request, &mut |attributes| {
-            nft::decode_elements(attributes, |element| {
-                found += 1;
-                each(element);
-            })
-        });
-        match read {
-            Err(error) if !error.is_missing() => Err(error),
-            Ok(_) | Err(_) => Ok(found),
-        }
-    }
 }
 
 /// Fingerprints of the elements that a dump has given.
@@ -208,21 +150,21 @@ impl Nftables {
 /// background after many insertions (`nft_rhash_walk` starts each datagram by skipping as many
 /// elements as it gave before, in whatever order they are then). As many elements are missing
 /// then as are given twice; seen on 6.18 with 120,000 elements.
-struct Seen {
+pub(super) struct Seen {
     state: RandomState,
     fingerprints: Vec<u64>,
 }
 
 impl Seen {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { state: RandomState::new(), fingerprints: Vec::new() }
     }
 
-    fn insert(&mut self, element: &ElementView<'_>) {
+    pub(super) fn insert(&mut self, element: &ElementView<'_>) {
         self.fingerprints.push(self.state.hash_one((element.key, element.key_end, element.flags)));
     }
 
-    fn were_different(mut self) -> bool {
+    pub(super) fn were_different(mut self) -> bool {
         self.fingerprints.sort_unstable();
         self.fingerprints.windows(2).all(|pair| pair[0] != pair[1])
     }
