@@ -1,33 +1,56 @@
 //! What a run is asked to do, checked.
 
+use clap::{Args, value_parser};
 use serde::{Deserialize, Serialize};
 
 use super::change::Mix;
 use super::cluster::UDP_EACH;
 use super::distribution::Distribution;
 
-/// Settings of a run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Settings of a run, most of which are flags.
+#[derive(Args, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
-    /// Numbers of services, each measured in a process of its own.
+    /// Several numbers of services, measured one after the other, with a column for the growth
+    #[arg(
+        long,
+        value_name = "N,N,..",
+        value_delimiter = ',',
+        conflicts_with = "services",
+        value_parser = value_parser!(u32).range(1..=i64::from(MAX_SERVICES))
+    )]
     pub sizes: Vec<u32>,
-    /// Endpoints of a service on average.
+    /// Endpoints of a service on average
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 5,
+        value_parser = value_parser!(u32).range(1..=1_000)
+    )]
     pub endpoints: u32,
-    /// How endpoints are spread over services.
+    /// How endpoints are spread over services
+    #[arg(long, value_name = "HOW", default_value = "real")]
     pub distribution: Distribution,
-    /// Decides the cluster and the changes.
-    pub seed: u64,
-    /// How many changes are made one by one.
+    /// Changes that are made one by one
+    #[arg(long, value_name = "N", default_value_t = 2_000)]
     pub changes: u32,
-    /// Changes in a second; 0 is one after the other without a pause.
+    /// Changes in a second; 0 makes one after the other without a pause
+    #[arg(long, value_name = "N", default_value_t = 500)]
     pub rate: u32,
-    /// Kinds of changes.
+    /// What changes: weights of changes of one endpoint, of a whole service, of a policy
+    #[arg(long, value_name = "MIX", default_value_t = Mix::default())]
     pub mix: Mix,
-    /// Whether packets are sent meanwhile.
+    /// Decides the cluster and its changes: the same seed gives the same
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Send real packets as well: the first ones of UDP flows, through services and without one,
+    /// with --baseline through its table too; and through services while they change
+    #[arg(long)]
     pub traffic: bool,
     /// Whether the present network namespace is used.
+    #[arg(skip)]
     pub in_place: bool,
     /// Whether the same is done with `nft` on kube-proxy's layout.
+    #[arg(skip)]
     pub baseline: bool,
 }
 

@@ -14,14 +14,11 @@ use std::thread;
 use clap::{Args, Subcommand, ValueEnum};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde::{Deserialize, Serialize};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::Failure;
 use super::cleanup::remove;
-use crate::bench::{
-    self, BenchError, Distribution, Machine, Mix, Progress, Report, Settings, SizeReport,
-};
+use super::run::stop_signal;
+use crate::bench::{self, BenchError, Machine, Progress, Report, Settings, SizeReport};
 
 /// What the rows of the table say.
 pub const BENCH_ROWS: &str = "\
@@ -66,42 +63,9 @@ pub struct BenchFlags {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(bench::MAX_SERVICES))
     )]
     pub services: u32,
-    /// Several numbers of services, measured one after the other, with a column for the growth
-    #[arg(
-        long,
-        value_name = "N,N,..",
-        value_delimiter = ',',
-        conflicts_with = "services",
-        value_parser = clap::value_parser!(u32).range(1..=i64::from(bench::MAX_SERVICES))
-    )]
-    pub sizes: Vec<u32>,
-    /// Endpoints of a service on average
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 5,
-        value_parser = clap::value_parser!(u32).range(1..=1_000)
-    )]
-    pub endpoints: u32,
-    /// How endpoints are spread over services
-    #[arg(long, value_name = "HOW", default_value = "real")]
-    pub distribution: Distribution,
-    /// Changes that are made one by one
-    #[arg(long, value_name = "N", default_value_t = 2_000)]
-    pub changes: u32,
-    /// Changes in a second; 0 makes one after the other without a pause
-    #[arg(long, value_name = "N", default_value_t = 500)]
-    pub rate: u32,
-    /// What changes: weights of changes of one endpoint, of a whole service, of a policy
-    #[arg(long, value_name = "MIX", default_value_t = Mix::default())]
-    pub mix: Mix,
-    /// Decides the cluster and its changes: the same seed gives the same
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
-    /// Send real packets as well: the first ones of UDP flows, through services and without one,
-    /// with --baseline through its table too; and through services while they change
-    #[arg(long)]
-    pub traffic: bool,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "documentation here would become that of the command")]
+    pub settings: Settings,
     /// Do the same with another program in a namespace of its own, in turn with ours: nft runs that
     /// program on the layout of kube-proxy 1.36, a chain and an anonymous map for each service. Of
     /// changes of one endpoint it makes some 100, of others all, for a minute at most
@@ -142,19 +106,8 @@ pub enum BenchCommand {
     },
 }
 
-/// What the process for one size says on its standard output.
-#[derive(Debug, Serialize, Deserialize)]
-enum Answer {
-    Report(SizeReport),
-    Failed(String),
-}
-
-/// What one process is to measure.
-#[derive(Debug, Serialize, Deserialize)]
-struct Task {
-    settings: Settings,
-    services: u32,
-}
+/// What the process for one size says on its standard output: a report, or why there is none.
+type Answer = Result<SizeReport, String>;
 
 /// Measures and prints.
 ///
@@ -168,7 +121,14 @@ pub fn bench(flags: &BenchFlags) -> Result<(), Failure> {
         super::print(&bench::compare(&read(first)?, &read(second)?));
         return Ok(());
     }
-    let settings = settings(flags);
+    let mut settings = Settings {
+        baseline: flags.baseline.is_some(),
+        in_place: flags.in_place,
+        ..flags.settings.clone()
+    };
+    if settings.sizes.is_empty() {
+        settings.sizes.push(flags.services);
+    }
     settings.check().map_err(Failure::new)?;
     let (end, listen) = End::listen()?;
     thread::spawn(listen);
@@ -187,22 +147,6 @@ pub fn bench(flags: &BenchFlags) -> Result<(), Failure> {
         }
     }
     failure.map_or(Ok(()), Err)
-}
-
-fn settings(flags: &BenchFlags) -> Settings {
-    let sizes = if flags.sizes.is_empty() { vec![flags.services] } else { flags.sizes.clone() };
-    Settings {
-        sizes,
-        endpoints: flags.endpoints,
-        distribution: flags.distribution,
-        seed: flags.seed,
-        changes: flags.changes,
-        rate: flags.rate,
-        mix: flags.mix,
-        traffic: flags.traffic,
-        in_place: flags.in_place,
-        baseline: flags.baseline.is_some(),
-    }
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
@@ -238,13 +182,12 @@ fn run_all(settings: Settings, end: &End) -> Result<(Report, Option<Failure>), F
         interrupted: false,
     };
     for &services in &report.settings.sizes {
-        let task = Task { settings: report.settings.clone(), services };
-        match run_one(&task, end).map_err(Failure::new)? {
-            Answer::Report(size) => {
+        match run_one(&report.settings, services, end).map_err(Failure::new)? {
+            Ok(size) => {
                 report.interrupted |= size.interrupted;
                 report.sizes.push(size);
             }
-            Answer::Failed(why) => return Ok((report, Some(Failure(vec![why])))),
+            Err(why) => return Ok((report, Some(Failure(vec![why])))),
         }
         if end.is_asked_for() {
             report.interrupted = true;
@@ -254,8 +197,8 @@ fn run_all(settings: Settings, end: &End) -> Result<(Report, Option<Failure>), F
     Ok((report, None))
 }
 
-fn run_one(task: &Task, end: &End) -> io::Result<Answer> {
-    let task = serde_json::to_string(task)?;
+fn run_one(settings: &Settings, services: u32, end: &End) -> io::Result<Answer> {
+    let task = serde_json::to_string(&(settings, services))?;
     let child = Command::new("/proc/self/exe")
         .args(["bench", "--worker", &task])
         .stdout(Stdio::piped())
@@ -271,7 +214,7 @@ fn run_one(task: &Task, end: &End) -> io::Result<Answer> {
     } else {
         format!("the process for one size failed ({}); was the memory too small?", output.status)
     };
-    Ok(Answer::Failed(why))
+    Ok(Err(why))
 }
 
 /// Whether somebody asked for the end, by Ctrl-C or SIGTERM; the process then does not end by
@@ -293,16 +236,10 @@ impl End {
             .build()
             .map_err(Failure::new)?;
         let context = runtime.enter();
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::new)?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(Failure::new)?;
+        let stop = stop_signal()?;
         drop(context);
         let listen = move || {
-            runtime.block_on(async {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                }
-            });
+            runtime.block_on(stop);
             listener.asked.store(true, Ordering::Relaxed);
             listener.tell_child();
         };
@@ -336,17 +273,13 @@ impl End {
 
 /// Measures one size and writes the answer to standard output.
 fn work(task: &str) -> Result<(), Failure> {
-    let task: Task = serde_json::from_str(task).map_err(Failure::new)?;
-    let answer = match measure(&task) {
-        Ok(report) => Answer::Report(report),
-        Err(error) => Answer::Failed(error.to_string()),
-    };
+    let (settings, services) = serde_json::from_str(task).map_err(Failure::new)?;
+    let answer: Answer = measure(&settings, services).map_err(|error| error.to_string());
     super::print(&serde_json::to_string(&answer).map_err(Failure::new)?);
     Ok(())
 }
 
-fn measure(task: &Task) -> Result<SizeReport, Failure> {
-    let Task { settings, services } = task;
+fn measure(settings: &Settings, services: u32) -> Result<SizeReport, Failure> {
     let (end, listen) = End::listen()?;
     if settings.in_place {
         bench::check_unused().map_err(Failure::new)?;
@@ -356,7 +289,7 @@ fn measure(task: &Task) -> Result<SizeReport, Failure> {
     }
     thread::spawn(listen);
     let progress = Progress::new(end.asked);
-    let report = bench::measure(settings, *services, &progress).map_err(Failure::new);
+    let report = bench::measure(settings, services, &progress).map_err(Failure::new);
     if settings.in_place {
         remove()?;
     }

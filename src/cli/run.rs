@@ -124,7 +124,7 @@ fn start_source(
 }
 
 /// Ready when the daemon is asked to stop.
-fn stop_signal() -> Result<impl Future<Output = ()>, Failure> {
+pub(super) fn stop_signal() -> Result<impl Future<Output = ()> + Send + use<>, Failure> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::new)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::new)?;
     Ok(async move {
