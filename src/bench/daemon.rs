@@ -34,7 +34,8 @@ use crate::source::objects::Converter;
 const QUEUE: usize = 256;
 
 /// Resources that are listed before anything is committed.
-const LISTED: [Resource; 3] = [Resource::Services, Resource::EndpointSlices, Resource::Nodes];
+pub(super) const LISTED: [Resource; 3] =
+    [Resource::Services, Resource::EndpointSlices, Resource::Nodes];
 
 /// A run loop on a thread of its own.
 #[derive(Debug)]
@@ -87,22 +88,6 @@ impl Daemon {
         Ok(Self { events, commits, told_from, converter, stop, thread })
     }
 
-    /// Passes on that lists begin.
-    ///
-    /// # Errors
-    /// [`BenchError::Ended`].
-    pub(super) fn begin_lists(&mut self) -> Result<(), BenchError> {
-        self.pass_on(LISTED.map(Event::Relist).into())
-    }
-
-    /// Passes on that lists are complete.
-    ///
-    /// # Errors
-    /// [`BenchError::Ended`].
-    pub(super) fn end_lists(&mut self) -> Result<(), BenchError> {
-        self.pass_on(LISTED.map(Event::Listed).into())
-    }
-
     /// Reads lines as the source does and passes on what they say, as one batch.
     ///
     /// # Errors
@@ -112,7 +97,11 @@ impl Daemon {
         self.pass_on(events)
     }
 
-    fn pass_on(&mut self, events: Vec<Event>) -> Result<(), BenchError> {
+    /// Passes events on as one batch.
+    ///
+    /// # Errors
+    /// [`BenchError::Ended`].
+    pub(super) fn pass_on(&mut self, events: Vec<Event>) -> Result<(), BenchError> {
         self.events.blocking_send(events).map_err(|_| BenchError::Ended)
     }
 
@@ -138,11 +127,6 @@ impl Daemon {
         }
     }
 
-    /// A commit that has happened already.
-    pub(super) fn past_commit(&mut self) -> Option<Commit> {
-        self.commits.try_recv().ok()
-    }
-
     /// Makes a change and waits for its commit; `None` if it led to none.
     ///
     /// # Errors
@@ -166,23 +150,19 @@ impl Daemon {
                 return Ok(());
             }
         }
-        self.count_until_quiet(QUIET).map(drop)
+        self.settle(QUIET).map(drop)
     }
 
-    /// Waits until there is no commit for a while; how many there were, and when the last ended.
+    /// Waits for the first commit so long, then until there is none for a while; how many there
+    /// were, and when the last ended.
     ///
     /// # Errors
     /// [`BenchError::Ended`].
-    pub(super) fn settle(&mut self) -> Result<(usize, Option<Instant>), BenchError> {
-        self.count_until_quiet(FIRST_COMMIT)
-    }
-
-    fn count_until_quiet(
+    pub(super) fn settle(
         &mut self,
-        first: Duration,
+        mut patience: Duration,
     ) -> Result<(usize, Option<Instant>), BenchError> {
         let (mut count, mut last) = (0, None);
-        let mut patience = first;
         while let Some(commit) = self.next_commit(patience)? {
             count += 1;
             last = Some(commit.ended);
@@ -206,7 +186,7 @@ const NO_COMMIT: Duration = Duration::from_millis(500);
 const READ: Duration = Duration::from_secs(900);
 
 /// How long the first commit of a large change may take.
-const FIRST_COMMIT: Duration = Duration::from_secs(5);
+pub(super) const FIRST_COMMIT: Duration = Duration::from_secs(5);
 
 /// How long a large change may pause between commits.
 const QUIET: Duration = Duration::from_millis(500);

@@ -190,15 +190,12 @@ fn parts(service: u32, state: &State) -> Parts {
 /// The rule that picks one of the endpoints.
 fn pick(protocol: &str, endpoints: &[u32]) -> String {
     let count = endpoints.len();
-    let mut rule =
-        format!("meta l4proto {protocol} dnat ip addr . port to numgen random mod {count} map {{ ");
-    for (slot, endpoint) in endpoints.iter().enumerate() {
-        let separator = if slot > 0 { ", " } else { "" };
-        let address = Cluster::endpoint_address(*endpoint);
-        let _ = write!(rule, "{separator}{slot} : {address} . 8080");
-    }
-    rule.push_str(" }");
-    rule
+    let addresses = endpoints.iter().map(|endpoint| Cluster::endpoint_address(*endpoint));
+    let slots = addresses.enumerate().map(|(slot, address)| format!("{slot} : {address} . 8080"));
+    let slots = slots.collect::<Vec<_>>().join(", ");
+    format!(
+        "meta l4proto {protocol} dnat ip addr . port to numgen random mod {count} map {{ {slots} }}"
+    )
 }
 
 fn goto(chain: &str) -> String {

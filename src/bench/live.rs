@@ -12,7 +12,7 @@ use super::baseline::Baseline;
 use super::change::ChangeKind;
 use super::clock::now;
 use super::cluster::{Cluster, ZONES};
-use super::daemon::{Commit, Daemon};
+use super::daemon::{Commit, Daemon, FIRST_COMMIT, LISTED};
 use super::loopback;
 use super::measure::{Bench, Pace, milliseconds};
 use super::random::Random;
@@ -20,6 +20,7 @@ use super::report::Row;
 use super::spreads::{histogram, record, title};
 use super::traffic::{Background, Flows, compare};
 use super::watch_line::WatchLine;
+use crate::model::Event;
 
 /// Slices that change at once, if there are so many services.
 const BURST: u32 = 5_000;
@@ -91,11 +92,11 @@ impl Bench<'_> {
     /// Lets the loop take in everything and waits until a change passes through it.
     fn start_daemon(&mut self) -> Result<Daemon, BenchError> {
         let mut daemon = Daemon::start()?;
-        daemon.begin_lists()?;
+        daemon.pass_on(LISTED.map(Event::Relist).into())?;
         for lines in self.objects("the run loop starts") {
             daemon.send(&lines)?;
         }
-        daemon.end_lists()?;
+        daemon.pass_on(LISTED.map(Event::Listed).into())?;
         // What the stages before left behind is removed, so there is a commit.
         daemon.wait_until_ready(self.progress)?;
         Ok(daemon)
@@ -144,15 +145,22 @@ impl Bench<'_> {
             daemon.send(batch)?;
             self.progress.step(batch.len() as u64);
         }
-        let (transactions, last) = daemon.settle()?;
+        self.report.rows.push(Row::count("slices at once", size as usize));
+        self.settle(daemon, "slices at once", start).map(drop)
+    }
+
+    /// Waits for the commits of a large change that began at `start`; how long they took.
+    fn settle(
+        &mut self,
+        daemon: &mut Daemon,
+        name: &str,
+        start: Instant,
+    ) -> Result<Duration, BenchError> {
+        let (transactions, last) = daemon.settle(FIRST_COMMIT)?;
         let took = last.map_or(Duration::ZERO, |last| last - start);
-        let rows = [
-            Row::count("slices at once", size as usize),
-            milliseconds("slices at once: committed", took),
-            Row::count("slices at once: transactions", transactions),
-        ];
-        self.report.rows.extend(rows);
-        Ok(())
+        self.report.rows.push(milliseconds(&format!("{name}: committed"), took));
+        self.report.rows.push(Row::count(format!("{name}: transactions"), transactions));
+        Ok(took)
     }
 
     /// The node moves to a zone, which touches every service; then back, while services change.
@@ -165,10 +173,7 @@ impl Bench<'_> {
         let line = self.cluster.node(Some(ZONES[0]));
         let start = now();
         daemon.send(&[line])?;
-        let (transactions, last) = daemon.settle()?;
-        let took = last.map_or(Duration::ZERO, |last| last - start);
-        self.report.rows.push(milliseconds("zone change: committed", took));
-        self.report.rows.push(Row::count("zone change: transactions", transactions));
+        let took = self.settle(daemon, "zone change", start)?;
         self.progress.step(1);
         if self.progress.is_stopped() {
             return Ok(());
@@ -197,7 +202,7 @@ impl Bench<'_> {
             let (change, endpoint) = self.changes.replace_in_first_zone(&mut self.cluster, service);
             waits.sent.insert(Cluster::endpoint_address(endpoint), now());
             daemon.send(&change.lines)?;
-            while let Some(commit) = daemon.past_commit() {
+            while let Some(commit) = daemon.next_commit(Duration::ZERO)? {
                 waits.note(&commit);
             }
             if now() >= end {

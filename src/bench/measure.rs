@@ -8,7 +8,7 @@ use super::change::Changes;
 use super::clock::now;
 use super::cluster::Cluster;
 use super::memory;
-use super::pipeline::{Loaded, Pipeline};
+use super::pipeline::Pipeline;
 use super::progress::Progress;
 use super::report::{Row, SizeReport, Unit};
 use super::settings::Settings;
@@ -78,7 +78,7 @@ impl<'a> Bench<'a> {
     /// Everything into the empty table.
     fn load(&mut self) -> Result<Pipeline, BenchError> {
         let mut pipeline = Pipeline::open()?;
-        let loaded = self.take_in(&mut pipeline, "everything into an empty table")?;
+        let loaded = pipeline.load(self.objects("everything into an empty table"))?;
         let rows = [
             seconds("all objects parsed", loaded.parsed),
             seconds("empty table: all loaded", loaded.taken_in + loaded.converged),
@@ -97,7 +97,7 @@ impl<'a> Bench<'a> {
     /// What a new process does that finds the tables as they should be.
     fn start_again(&mut self) -> Result<Pipeline, BenchError> {
         let mut pipeline = Pipeline::open()?;
-        let loaded = self.take_in(&mut pipeline, "start on the existing table")?;
+        let loaded = pipeline.load(self.objects("start on the existing table"))?;
         let ready = loaded.parsed + loaded.taken_in + loaded.read_back + loaded.converged;
         let rows = [
             seconds("start again: ready", ready),
@@ -106,10 +106,6 @@ impl<'a> Bench<'a> {
         ];
         self.report.rows.extend(rows);
         Ok(pipeline)
-    }
-
-    fn take_in(&mut self, pipeline: &mut Pipeline, what: &str) -> Result<Loaded, BenchError> {
-        pipeline.load(self.objects(what))
     }
 
     /// The lines of all objects, some hundred at a time, until somebody wants the end.

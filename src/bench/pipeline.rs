@@ -8,11 +8,12 @@ use std::time::Duration;
 use super::BenchError;
 use super::clock::{now, thread_time, timed};
 use super::cluster::NODE_NAME;
+use super::daemon::LISTED;
 use super::watch_line::WatchLine;
 use crate::config::Routing;
 use crate::engine::{Engine, read_back};
 use crate::kernel::{Committed, Kernel, Nftables};
-use crate::model::{Event, Resource};
+use crate::model::Event;
 use crate::nft::{TableFlags, Transaction};
 use crate::source::kube::Line;
 use crate::source::objects::Converter;
@@ -87,16 +88,18 @@ impl Pipeline {
         groups: impl Iterator<Item = Vec<WatchLine>>,
     ) -> Result<Loaded, BenchError> {
         let mut loaded = Loaded::default();
-        let listed = [Resource::Services, Resource::EndpointSlices, Resource::Nodes];
-        self.engine.apply(listed.map(Event::Relist));
+        self.engine.apply(LISTED.map(Event::Relist));
         for lines in groups {
             let (objects, took) = timed(|| parse(&lines));
             loaded.parsed += took;
-            let (taken, took) = timed(|| self.take_in(objects?));
+            let (taken, took) = timed(|| {
+                self.engine.apply(convert(objects?, &mut self.converter)?);
+                Ok::<_, BenchError>(())
+            });
             taken?;
             loaded.taken_in += took;
         }
-        self.engine.apply(listed.map(Event::Listed));
+        self.engine.apply(LISTED.map(Event::Listed));
         let (found, took) = timed(|| read_back(&mut self.kernel, self.engine.layouts()));
         loaded.read_back = took;
         let (done, took) = timed(|| {
@@ -106,12 +109,6 @@ impl Pipeline {
         done?;
         loaded.converged = took;
         Ok(loaded)
-    }
-
-    fn take_in(&mut self, objects: Vec<Line>) -> Result<(), BenchError> {
-        let events = convert(objects, &mut self.converter)?;
-        self.engine.apply(events);
-        Ok(())
     }
 
     fn converge(&mut self, loaded: &mut Loaded) -> Result<(), BenchError> {

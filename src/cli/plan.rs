@@ -8,7 +8,7 @@ use super::manifests::load;
 use crate::config::Routing;
 use crate::engine::{Engine, read_back};
 use crate::kernel::{Kernel, Nftables};
-use crate::nft::{Element, Operation, TableFlags};
+use crate::nft::{Operation, TableFlags};
 
 /// Prints each change as a line in nft's words: `+` for what is added, `-` for what is removed.
 ///
@@ -32,24 +32,19 @@ pub fn plan(path: &Path, node: &str, routing: Routing) -> Result<(), Failure> {
 
 /// One line for each object and each element.
 fn lines(operation: &Operation) -> Vec<String> {
-    let one = |element: &Element| vec![element.clone()];
-    match operation {
-        Operation::AddElements(table, set, elements) => elements
-            .iter()
-            .map(|e| format!("+ {}", Operation::AddElements(table.clone(), set.clone(), one(e))))
-            .collect(),
-        Operation::DeleteElements(table, set, elements) => elements
-            .iter()
-            .map(|e| format!("- {}", Operation::DeleteElements(table.clone(), set.clone(), one(e))))
-            .collect(),
+    let is_added = matches!(
+        operation,
         Operation::AddTable(_)
-        | Operation::AddChain(..)
-        | Operation::AddRule(..)
-        | Operation::AddSet(..) => vec![format!("+ {operation}")],
-        Operation::DeleteTable(_)
-        | Operation::DeleteChain(..)
-        | Operation::FlushChain(..)
-        | Operation::DeleteSet(..)
-        | Operation::FlushSet(..) => vec![format!("- {operation}")],
+            | Operation::AddChain(..)
+            | Operation::AddRule(..)
+            | Operation::AddSet(..)
+            | Operation::AddElements(..)
+    );
+    let sign = if is_added { '+' } else { '-' };
+    match operation.elements() {
+        Some(elements) => (0..elements.len())
+            .map(|element| format!("{sign} {}", operation.narrowed(element)))
+            .collect(),
+        None => vec![format!("{sign} {operation}")],
     }
 }

@@ -72,35 +72,13 @@ impl CommitError {
 /// The operation in nft's notation, narrowed to the element, and the field.
 fn describe(operation: &Operation, element: Option<usize>, at: &Location) -> String {
     let text = match element {
-        Some(element) => narrowed(operation, element).to_string(),
+        Some(element) => operation.narrowed(element).to_string(),
         None => operation.to_string(),
     };
     let end = text.floor_char_boundary(MAX_TEXT);
     let dots = if end < text.len() { " ..." } else { "" };
     let field = if at.path.is_empty() { String::new() } else { format!(", field {at}") };
     format!("`{}{dots}`{field}", &text[..end])
-}
-
-/// The operation with only one of its elements.
-fn narrowed(operation: &Operation, element: usize) -> Operation {
-    let only = |elements: &[nft::Element]| elements.get(element).cloned().into_iter().collect();
-    match operation {
-        Operation::AddElements(table, set, elements) => {
-            Operation::AddElements(table.clone(), set.clone(), only(elements))
-        }
-        Operation::DeleteElements(table, set, elements) => {
-            Operation::DeleteElements(table.clone(), set.clone(), only(elements))
-        }
-        Operation::AddTable(_)
-        | Operation::DeleteTable(_)
-        | Operation::AddChain(..)
-        | Operation::DeleteChain(..)
-        | Operation::FlushChain(..)
-        | Operation::AddRule(..)
-        | Operation::AddSet(..)
-        | Operation::DeleteSet(..)
-        | Operation::FlushSet(..) => operation.clone(),
-    }
 }
 
 /// The table that an operation is about.

@@ -200,14 +200,8 @@ impl Transaction {
 
     /// About how many messages and bytes it takes, so that buffers seldom grow.
     fn expected_size(&self) -> Size {
-        let mut elements = 0;
-        for operation in &self.operations {
-            if let Operation::AddElements(_, _, list) | Operation::DeleteElements(_, _, list) =
-                operation
-            {
-                elements += list.len() * ELEMENT_BYTES;
-            }
-        }
+        let lists = self.operations.iter().filter_map(Operation::elements);
+        let elements = lists.map(|list| list.len() * ELEMENT_BYTES).sum::<usize>();
         let messages = self.operations.len() + elements / LIST_LIMIT;
         Size { messages, bytes: (messages + 1) * MESSAGE_BYTES + elements }
     }

@@ -6,7 +6,7 @@ use super::abi::*;
 use super::fields::{DecodeError, Fields};
 use super::object::{read_userdata, write_userdata};
 use super::statement::LowerError;
-use super::text::Comment;
+use super::text::{Comment, joined};
 use super::{Expr, Family, Name, Statement};
 use crate::netlink::attr::{AttrWriter, Attrs};
 
@@ -37,13 +37,9 @@ impl Rule {
 
     /// The rule as `nft list` prints it in a table of `family`, without its chain.
     pub fn text(&self, family: Family) -> impl fmt::Display {
-        fmt::from_fn(move |f| {
-            for (i, statement) in self.statements.iter().enumerate() {
-                f.write_str(if i > 0 { " " } else { "" })?;
-                write!(f, "{}", statement.text(family))?;
-            }
-            write!(f, "{}", Comment(self.comment.as_deref()))
-        })
+        let statements = self.statements.iter().map(move |statement| statement.text(family));
+        let statements = joined(statements, " ");
+        fmt::from_fn(move |f| write!(f, "{statements}{}", Comment(self.comment.as_deref())))
     }
 
     pub(super) fn encode(

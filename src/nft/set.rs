@@ -5,7 +5,7 @@ use std::fmt;
 use super::Name;
 use super::abi::*;
 use super::fields::{DecodeError, Fields};
-use super::text::{Comment, Joined};
+use super::text::{Comment, joined};
 use super::userdata;
 use crate::netlink::attr::{AttrWriter, Attrs};
 
@@ -99,10 +99,10 @@ impl fmt::Display for Set {
             true => ("typeof", Type::sample as fn(Type) -> &'static str),
             false => ("type", Type::name as fn(Type) -> &'static str),
         };
-        let list = |types: &[Type]| types.iter().map(|field| of(*field)).collect::<Vec<_>>();
-        write!(f, "{} {{ {word} {}", self.name, Joined(&list(&self.key), " . "))?;
+        let list = |types| joined(<[Type]>::iter(types).map(|field| of(*field)), " . ");
+        write!(f, "{} {{ {word} {}", self.name, list(&self.key))?;
         if !self.data.is_empty() {
-            write!(f, " : {}", Joined(&list(&self.data), " . "))?;
+            write!(f, " : {}", list(&self.data))?;
         }
         f.write_str(";")?;
         if self.flags != SetFlags::default() {
@@ -143,8 +143,8 @@ impl fmt::Display for SetFlags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words =
             [(self.interval, "interval"), (self.dynamic, "dynamic"), (self.timeout, "timeout")];
-        let words: Vec<_> = words.iter().filter(|(on, _)| *on).map(|(_, word)| *word).collect();
-        write!(f, "{}", Joined(&words, ","))
+        let words = words.iter().filter(|(on, _)| *on).map(|(_, word)| word);
+        write!(f, "{}", joined(words, ","))
     }
 }
 

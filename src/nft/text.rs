@@ -62,16 +62,17 @@ pub(super) fn milliseconds(duration: Duration) -> u64 {
 }
 
 /// Items with a separator between them.
-pub(super) struct Joined<'a, T>(pub(super) &'a [T], pub(super) &'static str);
-
-impl<T: fmt::Display> fmt::Display for Joined<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, item) in self.0.iter().enumerate() {
-            f.write_str(if i > 0 { self.1 } else { "" })?;
+pub(super) fn joined<I>(items: I, separator: &str) -> impl fmt::Display
+where
+    I: Iterator<Item: fmt::Display> + Clone,
+{
+    fmt::from_fn(move |f| {
+        for (i, item) in items.clone().enumerate() {
+            f.write_str(if i > 0 { separator } else { "" })?;
             write!(f, "{item}")?;
         }
         Ok(())
-    }
+    })
 }
 
 #[cfg(test)]

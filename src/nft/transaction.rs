@@ -5,6 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::text::joined;
 use super::{Chain, Element, Name, Rule, Set, Table, TableRef};
 
 /// One change of the ruleset.
@@ -48,6 +49,33 @@ impl fmt::Display for Transaction {
     }
 }
 
+impl Operation {
+    /// The elements that it adds or removes, if it does that.
+    pub fn elements(&self) -> Option<&[Element]> {
+        match self {
+            Self::AddElements(_, _, elements) | Self::DeleteElements(_, _, elements) => {
+                Some(elements)
+            }
+            Self::AddTable(_) | Self::DeleteTable(_) | Self::AddRule(..) => None,
+            Self::AddChain(..) | Self::DeleteChain(..) | Self::FlushChain(..) => None,
+            Self::AddSet(..) | Self::DeleteSet(..) | Self::FlushSet(..) => None,
+        }
+    }
+
+    /// The operation with only one of its elements.
+    #[must_use]
+    pub fn narrowed(&self, element: usize) -> Self {
+        let only = |elements: &[Element]| elements.get(element).cloned().into_iter().collect();
+        if let Self::AddElements(table, set, elements) = self {
+            Self::AddElements(table.clone(), Arc::clone(set), only(elements))
+        } else if let Self::DeleteElements(table, set, elements) = self {
+            Self::DeleteElements(table.clone(), Arc::clone(set), only(elements))
+        } else {
+            self.clone()
+        }
+    }
+}
+
 /// One command of nft(8), without a line break.
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -65,25 +93,13 @@ impl fmt::Display for Operation {
             Self::DeleteSet(table, name) => write!(f, "delete set {table} {name}"),
             Self::FlushSet(table, name) => write!(f, "flush set {table} {name}"),
             Self::AddElements(table, set, elements) => {
-                write!(f, "add element {table} {} {{ ", set.name)?;
-                write_list(f, elements, |f, element| write!(f, "{}", element.text(set)))
+                let list = joined(elements.iter().map(|element| element.text(set)), ", ");
+                write!(f, "add element {table} {} {{ {list} }}", set.name)
             }
             Self::DeleteElements(table, set, elements) => {
-                write!(f, "delete element {table} {} {{ ", set.name)?;
-                write_list(f, elements, |f, element| write!(f, "{}", element.key_text(set)))
+                let list = joined(elements.iter().map(|element| element.key_text(set)), ", ");
+                write!(f, "delete element {table} {} {{ {list} }}", set.name)
             }
         }
     }
-}
-
-fn write_list(
-    f: &mut fmt::Formatter<'_>,
-    elements: &[Element],
-    each: impl Fn(&mut fmt::Formatter<'_>, &Element) -> fmt::Result,
-) -> fmt::Result {
-    for (i, element) in elements.iter().enumerate() {
-        f.write_str(if i > 0 { ", " } else { "" })?;
-        each(f, element)?;
-    }
-    f.write_str(" }")
 }
