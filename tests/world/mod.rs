@@ -72,7 +72,8 @@ pub(crate) fn play<K: Shared>(kernel: K, sequence: &Sequence) -> Result<(), Stri
         .map_err(|error| error.to_string())?;
     runtime.block_on(tokio::task::unconstrained(async {
         let mut world = World::start(kernel, sequence);
-        world.check().await?;
+        world.wait_until_settled().await;
+        world.begin();
         for step in &sequence.steps {
             world.step(step).await?;
         }
@@ -240,14 +241,7 @@ impl<K: Shared> World<K> {
         is_done
     }
 
-    /// Waits until all is settled and nothing goes wrong any more; then the tables must be those
-    /// of a fresh start.
-    async fn check(&mut self) -> Result<(), String> {
-        self.kernel.calm();
-        self.poll().await;
-        if let Some(refused) = self.kernel.refused.take() {
-            self.readmit(refused).await;
-        }
+    async fn wait_until_settled(&mut self) {
         let mut commits = usize::MAX;
         while commits != self.kernel.commits {
             commits = self.kernel.commits;
@@ -259,6 +253,23 @@ impl<K: Shared> World<K> {
             }
             while self.answer().await {}
         }
+    }
+
+    /// From now on, what works must go on working.
+    fn begin(&mut self) {
+        let wanted = self.wanted();
+        self.kernel.oracle.begin(&wanted.served, &mut self.kernel.inner);
+    }
+
+    /// Waits until all is settled and nothing goes wrong any more; then the tables must be those
+    /// of a fresh start.
+    async fn check(&mut self) -> Result<(), String> {
+        self.kernel.calm();
+        self.poll().await;
+        if let Some(refused) = self.kernel.refused.take() {
+            self.readmit(refused).await;
+        }
+        self.wait_until_settled().await;
         let wanted = self.wanted();
         self.kernel.oracle.check_flows(&wanted.serving, std::mem::take(&mut self.kernel.was_uncertain));
         if let Some(violation) = self.kernel.oracle.violations.first() {
@@ -275,7 +286,7 @@ impl<K: Shared> World<K> {
             }
             return Err(text);
         }
-        self.kernel.oracle.begin(&wanted.served, &mut self.kernel.inner);
+        self.begin();
         Ok(())
     }
 

@@ -98,6 +98,9 @@ impl Oracle {
 
     /// Flows that somebody asked to delete are gone.
     pub(crate) fn delete(&mut self, asked: &[StaleFlow]) {
+        if asked.is_empty() {
+            return;
+        }
         let asked: BTreeSet<_> = asked.iter().map(ToString::to_string).collect();
         self.flows.retain(|(frontend, endpoint)| {
             let (frontend, endpoint) = (*frontend, *endpoint);
