@@ -139,9 +139,8 @@ impl Table {
         if !list.has_affinity() {
             return self.plain.get(&list).cloned();
         }
-        let endpoint = |(slot, id): (&u32, &EndpointId)| {
-            Some((*slot, *self.endpoints.get(&(list, *id))?))
-        };
+        let endpoint =
+            |(slot, id): (&u32, &EndpointId)| Some((*slot, *self.endpoints.get(&(list, *id))?));
         self.slots.get(&list)?.iter().map(endpoint).collect()
     }
 

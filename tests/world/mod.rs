@@ -158,7 +158,8 @@ impl<K: Shared> World<K> {
                 self.keep_served();
             }
             // A table that is owned cannot be changed by others.
-            Happening::Damage(_) if self.flags.owner && self.kernel.commits > self.commits_before => {}
+            Happening::Damage(_)
+                if self.flags.owner && self.kernel.commits > self.commits_before => {}
             Happening::Damage(number) => {
                 self.kernel.inner.commit_by_another(&damage(*number));
                 self.kernel.oracle.forget();
@@ -271,7 +272,9 @@ impl<K: Shared> World<K> {
         }
         self.wait_until_settled().await;
         let wanted = self.wanted();
-        self.kernel.oracle.check_flows(&wanted.serving, std::mem::take(&mut self.kernel.was_uncertain));
+        self.kernel
+            .oracle
+            .check_flows(&wanted.serving, std::mem::take(&mut self.kernel.was_uncertain));
         if let Some(violation) = self.kernel.oracle.violations.first() {
             return Err(violation.clone());
         }

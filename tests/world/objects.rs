@@ -52,8 +52,7 @@ fn tcp_and_udp(node_port: Option<u16>) -> Vec<ServicePort> {
 }
 
 fn slice_ports() -> Vec<EndpointPort> {
-    let udp =
-        EndpointPort { name: "dns".into(), protocol: Protocol::Udp, port: port(5353) };
+    let udp = EndpointPort { name: "dns".into(), protocol: Protocol::Udp, port: port(5353) };
     vec![EndpointPort::tcp("http", port(8080)), udp]
 }
 
@@ -270,7 +269,11 @@ impl Objects {
     pub(crate) fn list(&self, resource: Resource) -> Vec<Event> {
         let objects = self.objects.iter().filter(|((of, _), _)| *of == resource as u8);
         let objects = objects.map(|(_, event)| event.clone());
-        [Event::Relist(resource)].into_iter().chain(objects).chain([Event::Listed(resource)]).collect()
+        [Event::Relist(resource)]
+            .into_iter()
+            .chain(objects)
+            .chain([Event::Listed(resource)])
+            .collect()
     }
 
     /// A new daemon knows only of the Node that exists.

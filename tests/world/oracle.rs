@@ -114,7 +114,11 @@ impl Oracle {
     }
 
     /// Every flow that is left leads to an endpoint that serves its frontend.
-    pub(crate) fn check_flows(&mut self, serving: &BTreeMap<Target, BTreeSet<Target>>, is_uncertain: bool) {
+    pub(crate) fn check_flows(
+        &mut self,
+        serving: &BTreeMap<Target, BTreeSet<Target>>,
+        is_uncertain: bool,
+    ) {
         for (frontend, endpoint) in std::mem::take(&mut self.flows) {
             if serving.get(&frontend).is_some_and(|targets| targets.contains(&endpoint)) {
                 self.flows.insert((frontend, endpoint));

@@ -66,7 +66,8 @@ pub(crate) enum Happening {
 
 fn happening() -> impl Strategy<Value = Happening> {
     let resource = prop::sample::select(Resource::ALL.to_vec());
-    let errno = prop::sample::select(vec![Errno::ENOMEM, Errno::EMSGSIZE, Errno::EINVAL, Errno::EBUSY]);
+    let errno =
+        prop::sample::select(vec![Errno::ENOMEM, Errno::EMSGSIZE, Errno::EINVAL, Errno::EBUSY]);
     let mishap = prop_oneof![
         2 => errno.prop_map(Mishap::Refused),
         1 => prop::sample::select(vec![Errno::EMSGSIZE, Errno::ENOBUFS]).prop_map(Mishap::NotSent),
