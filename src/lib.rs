@@ -47,6 +47,7 @@ pub mod netlink;
 pub mod nft;
 pub mod observe;
 pub mod plan;
+pub mod printable;
 pub mod ruleset;
 pub mod run;
 pub mod schedule;

@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 use deltaproxy::cli::{self, BenchFlags, Failure, Output};
 use deltaproxy::config::flags::{OnceFlags, RunFlags};
 use deltaproxy::config::{Config, ConfigError, Loaded};
+use deltaproxy::printable::Printable;
 
 /// `.cargo/config.toml` has its settings.
 #[cfg(feature = "jemalloc")]
@@ -45,7 +46,7 @@ fn main() -> ExitCode {
     match execute(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{failure}");
+            eprintln!("{}", Printable(failure));
             ExitCode::FAILURE
         }
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::num::NonZeroU16;
 
 use super::{EndpointSlice, Node, ObjectName, Service, ServiceCidr};
+use crate::printable::Printable;
 
 /// One statement of a source about the cluster.
 ///
@@ -136,8 +137,11 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.field.as_str() {
-            "" => write!(f, "{}: {}", self.object, self.message),
-            field => write!(f, "{}: {field}: {}", self.object, self.message),
+            "" => write!(f, "{}: {}", Printable(&self.object), Printable(&self.message)),
+            field => {
+                let (object, message) = (Printable(&self.object), Printable(&self.message));
+                write!(f, "{object}: {}: {message}", Printable(field))
+            }
         }
     }
 }

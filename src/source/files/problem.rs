@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::printable::Printable;
+
 /// Something in a file that was left out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FileProblem {
@@ -29,13 +31,13 @@ impl FileProblem {
 
 impl fmt::Display for FileProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.file.display())?;
+        write!(f, "{}", Printable(self.file.display()))?;
         if let Some(line) = self.line {
             write!(f, ":{line}")?;
         }
         for part in [&self.object, &self.field, &self.message] {
             if !part.is_empty() {
-                write!(f, ": {part}")?;
+                write!(f, ": {}", Printable(part))?;
             }
         }
         Ok(())
