@@ -77,6 +77,25 @@ fn healthz_follows_syncs_and_the_node() {
 }
 
 #[test]
+fn idle_and_slow_connections_keep_nobody_from_an_answer() {
+    let server = Server::start(Site::Health, "127.0.0.1:0");
+    let started = Instant::now();
+    let mut idle = Vec::new();
+    for number in 0..2_000u32 {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+        if number % 2 == 0 {
+            stream.write_all(b"GET /livez HTTP/1.1\r\n").unwrap();
+        }
+        idle.push(stream);
+        if number % 100 == 99 {
+            assert!(server.get("/livez").starts_with("HTTP/1.1 200 "));
+        }
+    }
+    // Waiting for places would take some 40 s.
+    assert!(started.elapsed() < LIMIT, "{:?}", started.elapsed());
+}
+
+#[test]
 fn any_method_is_answered() {
     let server = Server::start(Site::Health, "127.0.0.1:0");
     let post = "POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc";

@@ -3,6 +3,7 @@
 //! [`Observe`] is told what happens and never makes anyone wait: its methods add to counters, or
 //! hold a lock for a few instructions. The servers read it from tasks of their own.
 
+mod connections;
 mod health;
 mod metrics;
 mod respond;

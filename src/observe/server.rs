@@ -5,7 +5,6 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use hyper::server::conn::http1;
@@ -13,11 +12,11 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::sys::socket::{setsockopt, sockopt::Ipv6V6Only};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, error, info};
 
 use super::Observe;
+use super::connections::Connections;
 use super::respond::{Site, respond};
 
 /// Serves `site` at `address` and never ends; an address that cannot be had now is tried again
@@ -43,22 +42,24 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     }
 }
 
-/// Answers the requests that reach `listener`, and never ends.
+/// Answers the requests that reach `listener`, and never ends. Every connection is accepted at once.
 pub async fn serve(observe: Observe, site: Site, listener: TcpListener) {
-    let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut connections = Connections::default();
     loop {
-        // The semaphore is never closed, so waiting for it does not fail.
-        let permit = free.clone().acquire_owned().await.ok();
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, client)) => {
+                let client = client.ip().to_canonical();
+                let local = stream.local_addr().map(|local| local.ip().to_canonical());
+                // A client on this node has the address that it asks, or a loopback address.
+                let is_own = client.is_loopback() || local.is_ok_and(|local| local == client);
                 let connection = connection(observe.clone(), site, stream);
-                tokio::spawn(async move {
+                let task = tokio::spawn(async move {
                     // What a client does wrong is the client's matter.
                     if timeout(CONNECTION_TIME, connection).await.is_err() {
                         debug!(?site, "a request took too long");
                     }
-                    drop(permit);
                 });
+                connections.add(client, is_own, task.abort_handle());
             }
             Err(error) => {
                 // Too many open files, most likely: others may close theirs soon.
@@ -136,14 +137,11 @@ const BIND_RETRY: Duration = Duration::from_secs(5);
 /// Time after a connection could not be accepted.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// Connections served at once: probes of the kubelet and of every load balancer.
-const MAX_CONNECTIONS: usize = 256;
-
-/// Connections that wait to be accepted.
-const BACKLOG: u32 = 128;
+/// Connections that wait to be accepted; the kernel's limit is `net.core.somaxconn`.
+const BACKLOG: u32 = 4096;
 
 /// The longest that a client may take to send its headers.
-const HEADER_TIME: Duration = Duration::from_secs(5);
+const HEADER_TIME: Duration = Duration::from_secs(2);
 
 /// The longest that a request may take altogether.
 const CONNECTION_TIME: Duration = Duration::from_secs(30);

@@ -1,0 +1,83 @@
+//! The connections of a server. When there are too many, the oldest ends: probes are answered at
+//! once, so an old connection is one that asks nothing.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use tokio::task::AbortHandle;
+
+/// Connections of one group of clients, oldest first.
+#[derive(Debug, Default)]
+struct Group(VecDeque<(IpAddr, AbortHandle)>);
+
+/// All connections. Those of this node's own clients, such as the kubelet, are counted by
+/// themselves, so that others cannot take their place.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    own: Group,
+    others: Group,
+}
+
+/// Connections of one group: probes of the kubelet, or of every load balancer.
+const MAX_CONNECTIONS: usize = 256;
+
+/// Connections of one address. A load balancer probes each service by itself.
+const MAX_OF_CLIENT: usize = 32;
+
+impl Connections {
+    /// Takes in a connection of `client`, and ends older ones if there are too many.
+    pub(super) fn add(&mut self, client: IpAddr, is_own: bool, connection: AbortHandle) {
+        let group = if is_own { &mut self.own } else { &mut self.others };
+        group.0.retain(|(_, connection)| !connection.is_finished());
+        let of_client = group.0.iter().filter(|(address, _)| *address == client).count();
+        let oldest = match of_client >= MAX_OF_CLIENT {
+            true => group.0.iter().position(|(address, _)| *address == client),
+            false => (group.0.len() >= MAX_CONNECTIONS).then_some(0),
+        };
+        if let Some((_, connection)) = oldest.and_then(|oldest| group.0.remove(oldest)) {
+            connection.abort();
+        }
+        group.0.push_back((client, connection));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    /// How many of the connections of each client go on after they came in this order.
+    async fn left(clients: impl Iterator<Item = (u8, bool)>) -> Vec<(u8, usize)> {
+        let (mut connections, mut tasks) = (Connections::default(), Vec::new());
+        for (client, is_own) in clients {
+            let task = tokio::spawn(pending::<()>());
+            connections.add(IpAddr::from([10, 0, 0, client]), is_own, task.abort_handle());
+            tasks.push((client, task));
+        }
+        // The runtime comes to some 60 tasks at a time.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        let mut counts = std::collections::BTreeMap::<u8, usize>::new();
+        for (client, _) in tasks.iter().filter(|(_, task)| !task.is_finished()) {
+            *counts.entry(*client).or_default() += 1;
+        }
+        counts.into_iter().collect()
+    }
+
+    #[tokio::test]
+    async fn one_client_cannot_end_connections_of_others() {
+        let flood = (0..600).map(|_| (1, false));
+        let found = left([(2, false), (3, true)].into_iter().chain(flood)).await;
+        assert_eq!(found, [(1, MAX_OF_CLIENT), (2, 1), (3, 1)]);
+    }
+
+    #[tokio::test]
+    async fn many_clients_cannot_end_connections_of_this_node() {
+        let flood = (0..600).map(|number| (u8::try_from(number % 200).unwrap(), false));
+        let found = left([(250, true)].into_iter().chain(flood)).await;
+        assert_eq!(found.last(), Some(&(250, 1)));
+        assert_eq!(found.iter().map(|(_, count)| count).sum::<usize>(), MAX_CONNECTIONS + 1);
+    }
+}
