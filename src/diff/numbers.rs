@@ -11,37 +11,41 @@ pub(super) struct Numbers {
     first: u32,
     last: u32,
     next: u32,
-    /// Numbers that were freed since the last commit.
-    resting: HashSet<u32>,
+    /// Numbers that were freed since the last commit, and those before it. While a transaction is in
+    /// flight the next one is made, so the last commit may be of one that knew nothing of them.
+    resting: [HashSet<u32>; 2],
 }
 
 impl Numbers {
     pub(super) fn new(first: u32, last: u32) -> Self {
-        Self { first, last, next: first, resting: HashSet::default() }
+        Self { first, last, next: first, resting: Default::default() }
     }
 
     /// A number that is not `taken`; `None` if all are.
     pub(super) fn give(&mut self, taken: impl Fn(u32) -> bool) -> Option<u32> {
         let in_turn = (self.next..=self.last).chain(self.first..self.next);
-        let mut free = in_turn.filter(|number| !self.resting.contains(number) && !taken(*number));
+        let rests = |number: &u32| self.resting.iter().any(|resting| resting.contains(number));
+        let mut free = in_turn.filter(|number| !rests(number) && !taken(*number));
         let number = free.next()?;
         self.next = if number == self.last { self.first } else { number + 1 };
         Some(number)
     }
 
-    /// Takes a number back, which rests until the next commit.
+    /// Takes a number back, which rests until the commit after the next.
     pub(super) fn free(&mut self, number: u32) {
-        self.resting.insert(number);
+        self.resting[0].insert(number);
     }
 
-    /// Wakes the numbers that rest, after a commit.
+    /// After a commit, wakes the numbers that have rested for two.
     pub(super) fn wake(&mut self) {
-        self.resting.clear();
+        let [last, before] = &mut self.resting;
+        std::mem::swap(last, before);
+        last.clear();
     }
 
     /// Goes on after the highest of the numbers found in the kernel.
     pub(super) fn observe(&mut self, found: impl Iterator<Item = u32>) {
-        self.resting = HashSet::default();
+        self.resting = Default::default();
         let after = found.max().map_or(self.next, |highest| highest.saturating_add(1));
         if after > self.next && after <= self.last {
             self.next = after;
@@ -64,11 +68,13 @@ mod tests {
     }
 
     #[test]
-    fn a_freed_number_rests_until_the_next_commit_even_if_no_other_is_left() {
+    fn a_freed_number_rests_for_two_commits_even_if_no_other_is_left() {
         let mut numbers = Numbers::new(1, 2);
         numbers.free(1);
-        assert_eq!(numbers.give(|number| number == 2), None);
-        numbers.wake();
+        for _ in 0..2 {
+            assert_eq!(numbers.give(|number| number == 2), None);
+            numbers.wake();
+        }
         assert_eq!(numbers.give(|number| number == 2), Some(1));
     }
 

@@ -352,8 +352,9 @@ fn without_a_free_number_for_affinity_the_service_works_without_it() {
     let [problem] = &problems[..] else { panic!("{problems:?}") };
     assert!(problem.to_string().contains("default/web"), "{problem}");
     assert!(changes[0].contains(&"+endpoints { 1:0 . tcp . 0 : 10.244.0.2 . 8080 }".to_owned()));
-    // The other's number rests before it is given again.
+    // The other's number rests for two commits before it is given again.
     settled.apply(Event::Service(Change::Gone(ObjectName::namespaced("default", "a"))));
+    settled.apply(slice_is(slice("web", &[(3, false)])));
     let (changes, problems) = settled.apply(is(sticky(90)));
     assert_eq!(problems, []);
     assert!(changes[0].contains(&"+affinity-lists { 1:0 : 1:281 }".to_owned()), "{changes:?}");
