@@ -291,6 +291,55 @@ fn a_restart_changes_nothing_where_an_external_ip_is_the_cluster_ip_of_another_p
 }
 
 #[test]
+fn a_cluster_ip_is_its_services_whatever_others_claim_and_whenever() {
+    let address = IpAddr::from([10, 96, 0, 1]);
+    let ports = || vec![ServicePort::tcp("http", port(80))];
+    let owner =
+        Service { created: 20, ports: ports(), ..Service::new(name("service", 1), vec![address]) };
+    let other = IpAddr::from([10, 96, 0, 2]);
+    // Older, and first by name.
+    let thief = Service {
+        external_ips: vec![address],
+        created: 10,
+        ports: ports(),
+        ..Service::new(name("service", 0), vec![other])
+    };
+    let endpoint = |number| {
+        Event::EndpointSlice(Change::Is(EndpointSlice {
+            name: name("slice", number),
+            service: name("service", number),
+            ports: vec![EndpointPort::tcp("http", port(8080))],
+            endpoints: vec![Endpoint::ready([10, 244, 0, number].into())],
+        }))
+    };
+    let labels = |kernel: &Fake| {
+        let routes = elements(kernel, Family::Ip, SetId::Services).into_iter();
+        routes.map(|route| route.comment.unwrap().to_string()).collect::<Vec<_>>()
+    };
+    let [owner, thief] = [owner, thief].map(|service| Event::Service(Change::Is(service)));
+    for (first, second) in [(&owner, &thief), (&thief, &owner)] {
+        let (mut engine, mut kernel) = (engine(), Fake::new());
+        engine.apply([endpoint(0), endpoint(1), first.clone()]);
+        settle(&mut engine, &mut kernel, usize::MAX);
+        engine.apply([second.clone()]);
+        settle(&mut engine, &mut kernel, usize::MAX);
+        let expected = ["default/service1:http", "default/service0:http"];
+        assert_eq!(labels(&kernel), expected);
+        let problems = engine.take_problems();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert_eq!(problems[0].object.to_string(), "Service default/service0");
+        let mut restarted = tables::engine();
+        restarted.apply([endpoint(0), endpoint(1), second.clone(), first.clone()]);
+        let before = kernel.committed().len();
+        converge_all(&mut restarted, &mut kernel);
+        assert_eq!(
+            (labels(&kernel), kernel.committed().len()),
+            (expected.map(Into::into).to_vec(), before)
+        );
+    }
+}
+
+#[test]
 fn a_service_keeps_the_lists_of_its_policies_apart_when_both_change_before_a_read_back() {
     let service = |internal_traffic_policy, external_traffic_policy, node_port| {
         let ports = vec![ServicePort { node_port, ..ServicePort::tcp("http", port(80)) }];

@@ -1,18 +1,33 @@
 //! Which service a frontend belongs to, when several claim it.
 //!
-//! The oldest wins, then the first by name, so the winner does not depend on the order of events.
+//! A service whose cluster IP it is comes before all others: whoever may write a Service can claim
+//! any external address, but cluster IPs are given by the API server. Among equals the oldest wins,
+//! then the first by name. So the winner does not depend on the order of events.
 
 use super::Updated;
 use super::frontends::Frontends;
 use crate::model::{Cluster, ObjectName, ObjectRef, Problem};
 use crate::ruleset::Frontend;
 
-/// Age and name of a claimant; the lowest wins.
-pub(super) type Precedence = (i64, ObjectName);
+/// Whether a claim is one to another address than the claimant's cluster IP, and the claimant's age
+/// and name; the lowest wins.
+pub(super) type Precedence = (bool, Age);
 
-/// The precedence of a service: the least one gets a contested frontend.
-pub fn precedence(cluster: &Cluster, name: &ObjectName) -> Precedence {
+/// When a service was created, and its name.
+pub(super) type Age = (i64, ObjectName);
+
+/// The age of a service: the lowest one gets a contested frontend, if it is no cluster IP.
+pub fn age(cluster: &Cluster, name: &ObjectName) -> (i64, ObjectName) {
     (cluster.created(name).unwrap_or(i64::MAX), name.clone())
+}
+
+/// The precedence of a claim.
+pub(super) fn precedence(cluster: &Cluster, name: &ObjectName, frontend: &Frontend) -> Precedence {
+    let is_cluster_ip = match frontend {
+        Frontend::Address { address, .. } => cluster.has_cluster_ip(name, *address),
+        Frontend::NodePort { .. } => false,
+    };
+    (!is_cluster_ip, age(cluster, name))
 }
 
 /// The report of a conflict, made once, when a service begins to wait.
@@ -20,7 +35,9 @@ fn conflict(loser: &ObjectName, winner: &ObjectName, frontend: &Frontend) -> Pro
     Problem {
         object: ObjectRef::service(loser),
         field: String::new(),
-        message: format!("{frontend} belongs to Service {winner}, which is older or first by name"),
+        message: format!(
+            "{frontend} belongs to Service {winner}: its cluster IP, or it is older or first by name"
+        ),
     }
 }
 
@@ -130,6 +147,12 @@ mod tests {
         ObjectName::namespaced("default", &number.to_string())
     }
 
+    /// Services with an even age claim their cluster IP.
+    fn precedence(ages: &BTreeMap<ObjectName, i64>, name: &ObjectName) -> Precedence {
+        let age = ages.get(name).copied().unwrap_or(i64::MAX);
+        (age % 2 == 1, (age, name.clone()))
+    }
+
     /// Claims the frontend for a service and for those that are to be updated then; returns how many
     /// claimed it.
     fn update(
@@ -137,8 +160,7 @@ mod tests {
         ages: &BTreeMap<ObjectName, i64>,
         service: ObjectName,
     ) -> usize {
-        let precedence =
-            |name: &ObjectName| (ages.get(name).copied().unwrap_or(i64::MAX), name.clone());
+        let precedence = |name: &ObjectName| precedence(ages, name);
         let (mut updated, mut count) = (Updated::default(), 0);
         updated.affected.push(service);
         while let Some(service) = updated.affected.pop() {
@@ -172,8 +194,8 @@ mod tests {
                     let updated = update(&mut claims, &ages, name(*number));
                     prop_assert!(updated <= 12, "{updated} were updated");
                 }
-                let first = ages.iter().min_by_key(|(name, age)| (**age, (*name).clone()));
-                prop_assert_eq!(claims.holder(&FRONTEND), first.map(|(name, _)| name));
+                let first = ages.keys().min_by_key(|name| precedence(&ages, name));
+                prop_assert_eq!(claims.holder(&FRONTEND), first);
                 let others = claims.waiting.get(&FRONTEND).map_or(0, Vec::len);
                 prop_assert_eq!(others, ages.len().saturating_sub(1));
             }

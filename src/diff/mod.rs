@@ -22,7 +22,7 @@ mod slots;
 mod tests;
 mod update;
 
-pub use claims::precedence;
+pub use claims::age;
 pub use found::Found;
 pub use frontends::FrontendState;
 pub use members::NodePortIps;

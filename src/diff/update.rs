@@ -176,11 +176,11 @@ impl ServiceUpdate<'_> {
 
     /// Claims all frontends; returns those that the service has.
     fn claim(&mut self) -> Lookup<Frontend> {
-        let precedence = |name: &ObjectName| claims::precedence(self.cluster, name);
         let mut held = Lookup::default();
         let former: Lookup<_> = self.holdings.frontends.iter().copied().collect();
         for WantedFrontend { frontend, .. } in self.wanted.frontends() {
             let claimed = &mut self.diff.frontends;
+            let precedence = |name: &ObjectName| claims::precedence(self.cluster, name, frontend);
             if claimed.claim(*frontend, self.name, precedence, &mut self.updated) {
                 held.insert(*frontend);
             }
@@ -355,7 +355,6 @@ impl ServiceUpdate<'_> {
     /// Gives the frontends back that are not wanted any more.
     fn give_back_frontends(&mut self, piece: &mut Piece) -> Result<(), Full> {
         let wanted: Lookup<_> = self.wanted.frontends().map(|it| it.frontend).collect();
-        let precedence = |name: &ObjectName| claims::precedence(self.cluster, name);
         let mut result = Ok(());
         self.holdings.frontends.retain(|frontend| {
             if wanted.contains(frontend) || result.is_err() {
@@ -365,6 +364,7 @@ impl ServiceUpdate<'_> {
             if result.is_err() {
                 return true;
             }
+            let precedence = |name: &ObjectName| claims::precedence(self.cluster, name, frontend);
             // What is installed stays until the next service that wants it has been updated.
             let claimed = &mut self.diff.frontends;
             if claimed.release(frontend, self.name, precedence, &mut self.updated) {

@@ -49,7 +49,7 @@ impl Engine {
         self.queue.take().or_else(|| {
             let mut postponed = self.postponed.take()?;
             // The rightful owner first: a frontend that is taken and taken back is written anew.
-            postponed.sort_by_cached_key(|name| diff::precedence(&self.cluster, name));
+            postponed.sort_by_cached_key(|name| diff::age(&self.cluster, name));
             self.queue.add(postponed.into_iter().map(|name| (name, Extent::Whole)));
             self.queue.take()
         })

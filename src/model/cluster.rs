@@ -96,6 +96,12 @@ impl Cluster {
         Some(self.services.get(name)?.service.as_ref()?.object.created)
     }
 
+    /// Whether the service of this name has this cluster IP.
+    pub fn has_cluster_ip(&self, name: &ObjectName, address: IpAddr) -> bool {
+        let entry = self.services.get(name).and_then(|entry| entry.service.as_ref());
+        entry.is_some_and(|service| service.object.has_cluster_ip(address))
+    }
+
     /// How many seconds the service of this name is to remember clients, if it has session affinity.
     pub fn session_affinity(&self, name: &ObjectName) -> Option<u32> {
         let timeout = self.services.get(name)?.service.as_ref()?.object.session_affinity()?;

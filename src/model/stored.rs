@@ -105,6 +105,13 @@ impl StoredService {
         self.unusual.as_ref()?.session_affinity
     }
 
+    pub(super) fn has_cluster_ip(&self, address: IpAddr) -> bool {
+        match &self.cluster_ips {
+            ClusterIps::V4(own) => address == *own,
+            ClusterIps::Others(addresses) => addresses.contains(&address),
+        }
+    }
+
     /// Its ports, if each client may be sent to any usable endpoint.
     pub(super) fn plainly_served_ports(&self) -> Option<&[ServicePort]> {
         let is_plain = self.unusual.as_ref().is_none_or(|unusual| {
