@@ -13,6 +13,36 @@ pub(super) fn parse_ip(text: &str) -> Option<IpAddr> {
     strict.or_else(|| parse_sloppy(text)).map(|address| address.to_canonical())
 }
 
+/// Reads an address that packets can be sent to by way of a router; the error says what is wrong.
+///
+/// The API server refuses most others too (`ValidateNonSpecialIP`), but not in a status.
+pub(super) fn parse_usable_ip(text: &str) -> Result<IpAddr, String> {
+    let address = parse_ip(text).ok_or_else(|| format!("\"{text}\" is not an IP address"))?;
+    match special_use(address) {
+        Some(kind) => Err(format!("{address} is {kind}, which no service can use")),
+        None => Ok(address),
+    }
+}
+
+/// What makes an address useless to others than this node and its links.
+pub(super) fn special_use(address: IpAddr) -> Option<&'static str> {
+    let is_link_local = match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    if address.is_unspecified() {
+        Some("the unspecified address")
+    } else if address.is_loopback() {
+        Some("a loopback address")
+    } else if address.is_multicast() {
+        Some("a multicast address")
+    } else if address == Ipv4Addr::BROADCAST {
+        Some("the broadcast address")
+    } else {
+        is_link_local.then_some("a link-local address")
+    }
+}
+
 /// Reads `address/length`, host bits set to zero.
 pub(super) fn parse_cidr(text: &str) -> Option<IpNet> {
     let (address, length) = text.split_once('/')?;
@@ -88,6 +118,21 @@ mod tests {
             let expected = expected.map(|text| text.parse::<IpAddr>().unwrap());
             assert_eq!(parse_ip(text), expected, "{text:?}");
         }
+    }
+
+    #[test]
+    fn addresses_that_mean_something_else_to_each_node_are_refused() {
+        let special = "127.0.0.1 127.9.9.9 0.0.0.0 169.254.1.1 224.0.0.1 239.1.1.1 255.255.255.255 \
+                       ::1 :: fe80::1 febf::1 ff02::1 ::ffff:127.0.0.1";
+        for text in special.split_whitespace() {
+            let error = parse_usable_ip(text).unwrap_err();
+            assert!(error.contains("which no service can use"), "{error}");
+        }
+        for text in "10.0.0.1 128.0.0.1 169.253.0.1 fec0::1 fd00::1 2001:db8::1".split_whitespace()
+        {
+            assert_eq!(parse_usable_ip(text), Ok(text.parse().unwrap()));
+        }
+        assert_eq!(parse_usable_ip("x"), Err("\"x\" is not an IP address".to_owned()));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::address::{parse_cidr, parse_ip};
+use super::address::{parse_cidr, parse_usable_ip};
 use super::metadata::object_name;
 use super::{EndpointSlice, Node, Service, ServiceCidr, endpoint_slice, node, service};
 use crate::model::{
@@ -160,11 +160,7 @@ impl Findings {
 
     /// Reads an address, or leaves out the entry.
     pub(super) fn ip(&mut self, field: impl Display, text: &str) -> Option<IpAddr> {
-        let address = parse_ip(text);
-        if address.is_none() {
-            self.leave_out(field, format!("\"{text}\" is not an IP address"));
-        }
-        address
+        parse_usable_ip(text).map_err(|message| self.leave_out(field, message)).ok()
     }
 
     /// Reads a range, or leaves out the entry.

@@ -1,17 +1,20 @@
 //! core/v1 Service.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU16;
+use std::sync::Arc;
 use std::time::Duration;
 
-use ipnet::IpNet;
+use ahash::HashSet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
-use super::address::parse_ip;
+use super::address::{parse_ip, parse_usable_ip};
 use super::converter::{Converter, Findings, MAX_LABEL, add_new};
 use super::metadata::{SERVICE_PROXY_NAME, created, label, null_is_absent, object, objects, slim};
 use crate::family::Family;
-use crate::model::{self, TrafficPolicy};
+use crate::model::{self, Protocol, TrafficPolicy};
 
 /// A Service. Fields have the API's names and meanings; an absent string is empty.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -219,8 +222,9 @@ fn add_cluster_ip(
     stated: Option<&str>,
     (addresses, findings): (&mut Vec<IpAddr>, &mut Findings),
 ) {
-    let Some(address) = parse_ip(text) else {
-        return findings.refuse(field, format!("\"{text}\" is not an IP address"));
+    let address = match parse_usable_ip(text) {
+        Ok(address) => address,
+        Err(message) => return findings.refuse(field, message),
     };
     let family = Family::of(address);
     if let Some(stated) = stated.filter(|stated| *stated != family.name()) {
@@ -257,12 +261,23 @@ fn load_balancer_ips(status: &ServiceStatus, findings: &mut Findings) -> Vec<IpA
     addresses
 }
 
-/// The ranges that restrict; a range of all addresses lifts the restriction of its family.
+/// Sources that no packet has (RFC 1122 section 3.2.1.3, RFC 4291 section 2.7): they close both
+/// families.
+const NOBODY: [IpNet; 2] = [
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::BROADCAST, 32)),
+    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 128)),
+];
+
+/// The ranges that restrict; a range of all addresses lifts the restriction of its family. Ranges
+/// of which none can be read let nobody in.
 fn source_ranges(spec: &ServiceSpec, findings: &mut Findings) -> Vec<IpNet> {
     let mut ranges = Vec::new();
     for (i, text) in spec.load_balancer_source_ranges.iter().enumerate() {
         let field = format_args!("spec.loadBalancerSourceRanges[{i}]");
         add_new(findings.range(field, text.trim(), "192.0.2.0/24"), &mut ranges);
+    }
+    if ranges.is_empty() && !spec.load_balancer_source_ranges.is_empty() {
+        ranges.extend(NOBODY);
     }
     let open = ranges.iter().filter(|range| range.prefix_len() == 0);
     let open: Vec<_> = open.map(|range| Family::of(range.addr())).collect();
@@ -321,7 +336,8 @@ fn ports(
     converter: &mut Converter,
     findings: &mut Findings,
 ) -> Vec<model::ServicePort> {
-    let mut ports: Vec<model::ServicePort> = Vec::with_capacity(spec.ports.len());
+    let mut ports = Vec::with_capacity(spec.ports.len());
+    let mut seen = SeenPorts::default();
     for (i, object) in spec.ports.iter().enumerate() {
         let protocol = object.protocol.as_deref();
         let protocol = findings.protocol(format_args!("spec.ports[{i}].protocol"), protocol);
@@ -332,32 +348,49 @@ fn ports(
         let (Some(protocol), Some(number)) = (protocol, number) else { continue };
         let name = converter.text(&object.name);
         let port = model::ServicePort { name, protocol, port: number, node_port };
-        match duplicate(&ports, &port) {
+        match seen.repeated(&port) {
             Some((field, message)) => {
                 findings.leave_out(format_args!("spec.ports[{i}].{field}"), message)
             }
-            None => ports.push(port),
+            None => {
+                // Most services have one port.
+                if spec.ports.len() > 1 {
+                    seen.add(&port);
+                }
+                ports.push(port);
+            }
         }
     }
     ports
 }
 
-/// The field in which `new` repeats an earlier port, which keeps its place.
-fn duplicate(
-    ports: &[model::ServicePort],
-    new: &model::ServicePort,
-) -> Option<(&'static str, String)> {
-    let protocol = new.protocol;
-    ports.iter().filter(|port| port.protocol == protocol).find_map(|port| {
-        if port.port == new.port {
-            Some(("port", format!("{protocol} port {} is there already: left out", new.port)))
-        } else if port.name == new.name {
-            let name = &new.name;
-            Some(("name", format!("a {protocol} port named \"{name}\" is there already: left out")))
-        } else if port.node_port.is_some() && port.node_port == new.node_port {
-            Some(("nodePort", format!("another {protocol} port has this node port: left out")))
-        } else {
-            None
+/// What ports of a service must not have in common with one of the same protocol.
+#[derive(Default)]
+struct SeenPorts {
+    numbers: HashSet<(Protocol, NonZeroU16)>,
+    names: HashSet<(Protocol, Arc<str>)>,
+    node_ports: HashSet<(Protocol, NonZeroU16)>,
+}
+
+impl SeenPorts {
+    fn add(&mut self, port: &model::ServicePort) {
+        self.numbers.insert((port.protocol, port.port));
+        self.names.insert((port.protocol, Arc::clone(&port.name)));
+        self.node_ports.extend(port.node_port.map(|it| (port.protocol, it)));
+    }
+
+    /// The field in which `new` repeats an earlier port, which keeps its place.
+    fn repeated(&self, new: &model::ServicePort) -> Option<(&'static str, String)> {
+        let model::ServicePort { protocol, port, ref name, node_port } = *new;
+        if self.numbers.contains(&(protocol, port)) {
+            return Some(("port", format!("{protocol} port {port} is there already: left out")));
         }
-    })
+        if self.names.contains(&(protocol, Arc::clone(name))) {
+            let message = format!("a {protocol} port named \"{name}\" is there already: left out");
+            return Some(("name", message));
+        }
+        let node_port = node_port.filter(|it| self.node_ports.contains(&(protocol, *it)));
+        let message = || format!("another {protocol} port has this node port: left out");
+        node_port.map(|_| ("nodePort", message()))
+    }
 }

@@ -210,6 +210,45 @@ fn a_range_of_all_addresses_lifts_the_restriction_of_its_family_only() {
 }
 
 #[test]
+fn source_ranges_of_which_none_can_be_read_let_nobody_in() {
+    let ranges = json!({"loadBalancerSourceRanges": ["10.0.0.0/33", "x"]});
+    let (service, left_out) = partly(service_with(ranges));
+    let fields = ["spec.loadBalancerSourceRanges[0]", "spec.loadBalancerSourceRanges[1]"];
+    assert_eq!(left_out, fields);
+    let nobody = ["255.255.255.255/32", "ff00::/128"].map(|range| range.parse().unwrap());
+    assert_eq!(service.source_ranges, nobody);
+    let service = is(service_with(json!({"loadBalancerSourceRanges": []})));
+    assert_eq!(service.source_ranges, []);
+}
+
+#[test]
+fn addresses_that_no_service_can_have_are_left_out_of_lists() {
+    let (service, left_out) = partly(service(json!({
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {
+            "clusterIP": "10.96.0.1", "ports": [{"port": 80}],
+            "externalIPs": ["127.0.0.1", "192.0.2.1", "224.0.0.1"],
+        },
+        "status": {"loadBalancer": {"ingress": [{"ip": "0.0.0.0"}, {"ip": "192.0.2.2"}, {"ip": "::1"}]}},
+    })));
+    let ingress = |i: usize| format!("status.loadBalancer.ingress[{i}].ip");
+    let external = |i: usize| format!("spec.externalIPs[{i}]");
+    assert_eq!(left_out, [external(0), external(2), ingress(0), ingress(2)]);
+    assert_eq!(service.external_ips, ips(&["192.0.2.1"]));
+    assert_eq!(service.load_balancer_ips, ips(&["192.0.2.2"]));
+    let (change, _) = service_with(json!({"clusterIP": "169.254.1.1"}));
+    assert!(matches!(change, Change::Invalid(_)), "{change:?}");
+
+    let endpoint = |address: &str| json!({"addresses": [address]});
+    let addresses = ["127.0.0.1", "10.0.0.1", "169.254.0.9", "0.0.0.0"];
+    let (slice, left_out) = partly(slice_with(json!({"endpoints": addresses.map(endpoint)})));
+    let fields = [0, 2, 3].map(|i| format!("endpoints[{i}].addresses[0]"));
+    assert_eq!(left_out, fields);
+    let kept: Vec<_> = slice.endpoints.iter().map(|endpoint| endpoint.address).collect();
+    assert_eq!(kept, ips(&["10.0.0.1"]));
+}
+
+#[test]
 fn external_traffic_policy_counts_only_where_the_type_gives_it_a_meaning() {
     let cases = [
         (json!({"type": "ClusterIP"}), TrafficPolicy::Cluster),
