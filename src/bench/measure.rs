@@ -15,8 +15,9 @@ use super::settings::Settings;
 use super::spreads::Spreads;
 use super::watch_line::WatchLine;
 
-/// Endpoints of the service that is measured as a large one.
-const LARGE: u32 = 5_000;
+/// Endpoints of the services that are measured as large ones. With one endpoint more than the second
+/// has, its endpoint list is of another size class.
+const LARGE: [u32; 2] = [5_000, 4_096];
 
 /// Objects of a list that are taken in together, as the source does.
 const GROUP: u32 = 256;
@@ -69,7 +70,7 @@ impl<'a> Bench<'a> {
         pipeline = self.start_again()?;
         let baseline = self.load_baseline()?;
         self.change_one_by_one(&mut pipeline, baseline.as_ref())?;
-        self.change_large_service(&mut pipeline)?;
+        LARGE.iter().try_for_each(|count| self.change_large_service(&mut pipeline, *count))?;
         // Its kernel's socket owns the tables.
         drop(pipeline);
         self.live(baseline)
@@ -166,11 +167,15 @@ impl<'a> Bench<'a> {
     }
 
     /// One service of thousands of endpoints, of which one changes.
-    fn change_large_service(&mut self, pipeline: &mut Pipeline) -> Result<(), BenchError> {
+    fn change_large_service(
+        &mut self,
+        pipeline: &mut Pipeline,
+        count: u32,
+    ) -> Result<(), BenchError> {
         let rounds = self.settings.changes.min(1_000);
-        let name = format!("one of {LARGE} endpoints");
+        let name = format!("one of {count} endpoints");
         self.progress.begin(&name, rounds.into());
-        let change = self.changes.add_service(&mut self.cluster, LARGE);
+        let change = self.changes.add_service(&mut self.cluster, count);
         pipeline.change(&change.lines)?;
         let mut spreads = Spreads::default();
         let mut pace = Pace::new(self.settings.rate);
