@@ -8,6 +8,7 @@ TARGET_DIR = $${CARGO_TARGET_DIR:-target}
 NAMES = sed 's|.*/|--test |; s|\.rs$$||'
 IN_NAMESPACES = sh netlink-tests/in-namespaces
 FUZZ_SECONDS = 20
+SEQUENCES = 10000
 BEFORE =
 AFTER = target/release/deltaproxy
 FUZZ_TARGETS = attributes dump events manifests
@@ -16,7 +17,7 @@ FUZZ_TARGETS = attributes dump events manifests
 KERNEL_TESTS = packets affinity priority policies changes nodeports source_ranges local_detection conntrack ruleset first_load \
 	messages transaction read_back wire fake unusual daemon cli
 
-.PHONY: help build demo test test-kernel test-nft bench bench-kernel bench-code bench-daemon bench-builds fuzz lint docs deny clean
+.PHONY: help build demo simulate test test-kernel test-nft bench bench-kernel bench-code bench-daemon bench-builds fuzz lint docs deny clean
 
 help: ## List what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -99,6 +100,12 @@ fuzz: ## Fuzz each target for FUZZ_SECONDS (20)
 			-max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=4096 -verbosity=0 \
 			-print_final_stats=1; \
 	done
+
+simulate: export RUSTFLAGS += -Ccodegen-units=16
+simulate: ## Play SEQUENCES (10000) simulated runs in which anything goes wrong
+	@cargo fuzz --version >/dev/null 2>&1 || cargo install --locked cargo-fuzz
+	cargo fuzz run --sanitizer none simulation -- -runs=$(SEQUENCES) -max_len=8 -verbosity=0 \
+		-rss_limit_mb=4096
 
 lint: ## Check format and lints
 	cargo fmt --all --check

@@ -1,7 +1,8 @@
 //! Random runs of the daemon in which anything goes wrong that may go wrong, on the fake kernel.
 //!
-//! `SIMULATION_SEED` plays one sequence, `SIMULATION_SEQUENCES` so many. A sequence that fails is
-//! made as short as possible and printed with the command that plays it again.
+//! `SIMULATION_SEED` plays one sequence, `SIMULATION_SEQUENCES` so many; `make simulate` plays more
+//! in less time. A sequence that fails is made as short as possible and printed with the command
+//! that plays it again.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 #![allow(clippy::wildcard_enum_match_arm)]
@@ -12,27 +13,9 @@ mod world;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use deltaproxy::nft::Transaction;
-use fake_kernel::Fake;
-use world::kernel::Shared;
+use world::fake::first_kernel;
+use world::play;
 use world::seeds::{Seeds, run_seed};
-use world::steps::Sequence;
-use world::{play, with_tables};
-
-impl Shared for Fake {
-    fn commit_by_another(&mut self, transaction: &Transaction) {
-        let _ = self.tamper(transaction);
-    }
-
-    fn reopen(&mut self) {
-        Fake::reopen(self);
-    }
-}
-
-/// One with tables without services, if the sequence begins so.
-fn first_kernel(sequence: &Sequence) -> Fake {
-    if sequence.without_tables { Fake::new() } else { with_tables(u8::MAX, sequence.owned) }
-}
 
 #[test]
 fn whatever_goes_wrong_the_tables_end_right_and_what_has_endpoints_works_throughout() {
@@ -46,7 +29,7 @@ fn whatever_goes_wrong_the_tables_end_right_and_what_has_endpoints_works_through
                 if seed >= seeds.end {
                     break;
                 }
-                run_seed(seed, "simulation", |sequence| play(first_kernel(sequence), sequence));
+                run_seed(seed, |sequence| play(first_kernel(sequence), sequence));
             }
         };
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();

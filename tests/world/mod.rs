@@ -6,6 +6,7 @@
 
 #![allow(dead_code, reason = "each test that includes it uses a part")]
 
+pub(crate) mod fake;
 pub(crate) mod kernel;
 pub(crate) mod objects;
 pub(crate) mod oracle;
