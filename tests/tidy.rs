@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 /// What each module may use besides itself, from the bottom to the top.
 const LAYERS: &[(&str, &[&str])] = &[
     ("family", &[]),
+    ("printable", &[]),
     ("yaml", &[]),
     ("netlink", &[]),
     ("schedule", &[]),
-    ("model", &["family"]),
+    ("model", &["family", "printable"]),
     ("observe", &["family"]),
     ("nft", &["family", "netlink"]),
-    ("source", &["family", "yaml", "model"]),
+    ("source", &["family", "printable", "yaml", "model"]),
     ("config", &["family", "yaml"]),
     ("ruleset", &["family", "model", "nft"]),
     ("desired", &["family", "model", "ruleset"]),

@@ -137,9 +137,15 @@ impl FrontendState {
         self.route.into_iter().chain(self.internal())
     }
 
-    /// Whether elements of another label were found, and no service has the frontend yet.
-    pub(super) fn may_be_of_another(&self, label: &Label) -> bool {
-        self.holder.is_none() && self.label != 0 && !self.has_label(label)
+    /// Whether elements of another label were found, and no service has the frontend yet but such as
+    /// `has_only_claimed` it.
+    pub(super) fn may_be_of_another(
+        &self,
+        label: &Label,
+        has_only_claimed: impl Fn(&ObjectName) -> bool,
+    ) -> bool {
+        let is_free = self.holder.as_ref().is_none_or(has_only_claimed);
+        is_free && self.label != 0 && !self.has_label(label)
     }
 
     /// Whether its elements carry this label.

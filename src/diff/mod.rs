@@ -62,6 +62,8 @@ pub struct Diff {
     epoch: Epoch,
     /// Services that the kernel refused; they are left out until they change.
     pub excluded: HashSet<ObjectName>,
+    /// Services that were postponed: they claim their frontends, but nothing of them was compared.
+    only_claimed: HashSet<ObjectName>,
 }
 
 /// How far the update of a service has come.
@@ -130,6 +132,7 @@ impl Default for Diff {
             leftovers: Leftovers::new(),
             epoch: 0,
             excluded: HashSet::default(),
+            only_claimed: HashSet::default(),
         }
     }
 }

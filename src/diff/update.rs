@@ -44,10 +44,7 @@ impl Diff {
         let mut wanted =
             view.map(|view| desired::render(&view, timeouts.of(name))).unwrap_or_default();
         let is_postponed =
-            |wanted: &Wanted| wanted.ports.iter().any(|port| self.may_be_of_others(port));
-        if context.may_postpone && is_postponed(&wanted) {
-            return Updated { progress: Progress::Postponed, ..Updated::default() };
-        }
+            context.may_postpone && wanted.ports.iter().any(|port| self.may_be_of_others(port));
         let of_rendering = std::mem::take(&mut wanted.problems);
         let holdings = self.services.get(name).map(|held| held.unpack()).unwrap_or_default();
         let mut update = ServiceUpdate {
@@ -59,7 +56,15 @@ impl Diff {
             lists: SmallVec::new(),
             updated: Updated::default(),
         };
-        let progress = update.run(piece).unwrap_or(Progress::Partial);
+        let progress = if is_postponed {
+            // All claims are known then, and no frontend is taken only to be taken back.
+            update.diff.only_claimed.insert(name.clone());
+            update.claim();
+            Progress::Postponed
+        } else {
+            update.diff.only_claimed.remove(name);
+            update.run(piece).unwrap_or(Progress::Partial)
+        };
         let ServiceUpdate { holdings, mut updated, .. } = update;
         if progress == Progress::Complete {
             updated.problems.extend(of_rendering);
@@ -75,7 +80,8 @@ impl Diff {
     /// Whether a frontend of the port was found with the label of another one.
     fn may_be_of_others(&self, port: &WantedPort) -> bool {
         let mut states = port.frontends.iter().filter_map(|it| self.frontends.get(&it.frontend));
-        states.any(|state| state.may_be_of_another(&port.label))
+        let has_only_claimed = |name: &ObjectName| self.only_claimed.contains(name);
+        states.any(|state| state.may_be_of_another(&port.label, has_only_claimed))
     }
 
     /// Updates a few endpoints of a service, if nothing else of it depends on them; `None` if all of
