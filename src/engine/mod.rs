@@ -331,6 +331,13 @@ impl Engine {
             in_flight.tables.push(self.tables[i].family);
             operations.extend(of_table);
         }
+        // A packet runs the rules of the generation in which it began, but looks up the elements of
+        // the present one: what new rules are for comes a commit after them.
+        let is_ours = |table: &TableState| matches!(table.installed, BaseState::Ours { .. });
+        let has_rules = operations.iter().any(|it| matches!(it, Operation::AddRule(..)));
+        if has_rules && self.tables.iter().all(is_ours) {
+            return self.give_out(in_flight, operations);
+        }
         // Sizes of elements are estimates, so an eighth is left free.
         let limit = (max_batch - max_batch / 8).saturating_sub(in_flight.bytes);
         if in_flight.bytes == 0 || limit >= self.pace.piece_bytes() / 2 {
