@@ -156,6 +156,10 @@ impl InstalledTable {
 
     fn add_chain(&mut self, chain: &Chain) -> Result<(), Errno> {
         match self.chains.get(&chain.name) {
+            // A chain does not become a base chain (`nf_tables_updchain` compares the flags first).
+            Some(installed) if chain.hook.is_some() && installed.chain.hook.is_none() => {
+                Err(Errno::EOPNOTSUPP)
+            }
             Some(installed) if chain.hook.is_some() && chain.hook != installed.chain.hook => {
                 Err(Errno::EEXIST)
             }
