@@ -101,16 +101,8 @@ fuzz: ## Fuzz each target for FUZZ_SECONDS (20)
 			-print_final_stats=1; \
 	done
 
-# Two at a time; the seeds of libFuzzer differ by process.
-simulate: export RUSTFLAGS += -Ccodegen-units=16
 simulate: ## Play SEQUENCES (10000) simulated runs in which anything goes wrong
-	@cargo fuzz --version >/dev/null 2>&1 || cargo install --locked cargo-fuzz
-	cargo fuzz build --sanitizer none simulation
-	@for half in 1 2; do \
-		cargo fuzz run --sanitizer none simulation -- -runs=$$(($(SEQUENCES) / 2)) -seed=$$half \
-			-max_len=8 -verbosity=0 -print_funcs=0 -rss_limit_mb=4096 & pids="$$pids $$!"; \
-	done; \
-	for pid in $$pids; do wait $$pid || failed=1; done; test -z "$$failed"
+	SIMULATION_SEQUENCES=$(SEQUENCES) cargo test --locked --workspace --test simulation
 
 lint: ## Check format and lints
 	cargo fmt --all --check

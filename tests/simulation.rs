@@ -1,8 +1,8 @@
 //! Random runs of the daemon in which anything goes wrong that may go wrong, on the fake kernel.
 //!
-//! `SIMULATION_SEED` plays one sequence, `SIMULATION_SEQUENCES` so many; `make simulate` plays more
-//! in less time. A sequence that fails is made as short as possible and printed with the command
-//! that plays it again.
+//! `SIMULATION_SEED` plays one sequence, `SIMULATION_SEQUENCES` so many, `make simulate` ten
+//! thousand. A sequence that fails is made as short as possible and printed with the command that
+//! plays it again.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 #![allow(clippy::wildcard_enum_match_arm)]
