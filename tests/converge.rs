@@ -8,116 +8,25 @@
 #![allow(clippy::wildcard_enum_match_arm)]
 
 mod tables;
+mod world;
 
 use std::net::IpAddr;
-use std::num::NonZeroU16;
 use std::time::Duration;
 
 use deltaproxy::engine::{Answer, Cause, Engine, converge, read_back};
-use deltaproxy::kernel::{
-    CommitError, Committed, Contents, ElementRead, Generation, Kernel, ReadError,
-};
+use deltaproxy::kernel::Kernel;
 use deltaproxy::model::{
-    Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Resource,
-    Service, ServicePort, TrafficPolicy,
+    Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Resource, Service,
+    ServicePort, TrafficPolicy,
 };
-use deltaproxy::nft::{
-    Element, ElementView, Family, Name, Operation, TableRef, Transaction, Value,
-};
+use deltaproxy::nft::{Element, Family, Operation, Transaction, Value};
 use deltaproxy::ruleset::SetId;
 use fake_kernel::Fake;
 use proptest::prelude::*;
 use tables::{config, contents, elements, engine, from_scratch, settle};
-
-fn port(number: u16) -> NonZeroU16 {
-    NonZeroU16::new(number).unwrap()
-}
-
-fn name(prefix: &str, number: u8) -> ObjectName {
-    ObjectName::namespaced("default", &format!("{prefix}{number}"))
-}
-
-/// One that may be a load balancer's, or a cluster IP.
-fn external_ip(number: u8) -> IpAddr {
-    match number {
-        0 | 1 => IpAddr::from([192, 0, 2, number]),
-        _ => IpAddr::from([10, 96, 0, number]),
-    }
-}
-
-prop_compose! {
-    /// A service out of few, with addresses that services fight for.
-    fn service()(
-        number in 0u8..5,
-        created in 0i64..3,
-        cluster_ip in 0u8..6,
-        dual in any::<bool>(),
-        external in proptest::collection::vec(0u8..4, 0..3),
-        policies in any::<(bool, bool)>(),
-        ranges in proptest::collection::vec(0u8..3, 0..3),
-        node_port in proptest::option::of(0u16..2),
-        affinity in proptest::option::of(1u64..4),
-    ) -> Event {
-        let policy = |local| if local { TrafficPolicy::Local } else { TrafficPolicy::Cluster };
-        let mut cluster_ips = vec![IpAddr::from([10, 96, 0, cluster_ip])];
-        if dual {
-            cluster_ips.push(IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(cluster_ip)]));
-        }
-        Event::Service(Change::Is(Service {
-            created,
-            session_affinity: affinity.map(Duration::from_secs),
-            external_ips: external.iter().map(|n| external_ip(*n)).collect(),
-            load_balancer_ips: vec![IpAddr::from([192, 0, 2, 1])],
-            source_ranges: ranges.iter().map(|n| format!("198.51.100.{n}/24").parse().unwrap()).collect(),
-            internal_traffic_policy: policy(policies.0),
-            external_traffic_policy: policy(policies.1),
-            ports: vec![ServicePort { node_port: node_port.map(|n| port(30_000 + n)), ..ServicePort::tcp("http", port(80)) }],
-            ..Service::new(name("service", number), cluster_ips)
-        }))
-    }
-}
-
-prop_compose! {
-    fn slice()(
-        number in 0u8..8,
-        owner in 0u8..5,
-        ipv6 in any::<bool>(),
-        endpoints in proptest::collection::hash_map(0u8..40, any::<(bool, bool, bool)>(), 0..30),
-    ) -> Event {
-        let endpoints = endpoints.into_iter().map(|(last, (ready, terminating, local))| Endpoint {
-            address: match ipv6 {
-                true => IpAddr::from([0xfd01, 0, 0, 0, 0, 0, 0, u16::from(last)]),
-                false => IpAddr::from([10, 244, 0, last]),
-            },
-            conditions: Conditions {
-                ready, terminating, local, serving: true, ..Conditions::default()
-            },
-            zones: None,
-        });
-        Event::EndpointSlice(Change::Is(EndpointSlice {
-            name: name("slice", number),
-            service: name("service", owner),
-            ports: vec![EndpointPort::tcp("http", port(8080))],
-            endpoints: endpoints.collect(),
-        }))
-    }
-}
-
-fn event() -> impl Strategy<Value = Event> {
-    prop_oneof![
-        4 => service(),
-        4 => slice(),
-        1 => (0u8..5).prop_map(|n| Event::Service(Change::Gone(name("service", n)))),
-        1 => (0u8..8).prop_map(|n| Event::EndpointSlice(Change::Gone(name("slice", n)))),
-        1 => (0u8..3).prop_map(|n| Event::Node(Change::Is(Node {
-            name: ObjectName::cluster_scoped("node"),
-            zone: None,
-            addresses: vec![IpAddr::from([192, 168, 0, n])],
-            pod_cidrs: Vec::new(),
-            leaving: false,
-        }))),
-    ]
-}
+use world::damage;
+use world::kernel::Hostile;
+use world::objects::{cluster_ip, event, name, port};
 
 /// Events that come before anything is committed.
 #[derive(Clone, Debug)]
@@ -145,23 +54,6 @@ fn listed() -> [Event; 3] {
 
 fn converge_all(engine: &mut Engine, kernel: &mut Fake) {
     converge(engine, kernel, &mut |_, _| ()).expect("it converges");
-}
-
-/// Another program empties a set, removes a chain's rules or the whole table.
-fn tamper(kernel: &mut Fake, number: u8) {
-    let table = |family| TableRef { family, name: "kube-proxy".into() };
-    let text = |text: &'static str| Name::Borrowed(text);
-    let operation = match number {
-        0 => Operation::DeleteTable(table(Family::Ip)),
-        1 => Operation::FlushSet(table(Family::Ip), text("services")),
-        2 => Operation::FlushSet(table(Family::Ip), text("endpoints")),
-        3 => Operation::FlushSet(table(Family::Ip6), text("cluster-ips")),
-        4 => Operation::FlushSet(table(Family::Ip), text("affinity-slots")),
-        5 => Operation::FlushSet(table(Family::Ip), text("affinity-endpoints")),
-        6 => Operation::FlushSet(table(Family::Ip), text("affinity-lists")),
-        _ => Operation::FlushChain(table(Family::Ip6), text("nat-output")),
-    };
-    kernel.commit(&Transaction { operations: vec![operation] }).expect("the table is there");
 }
 
 proptest! {
@@ -209,7 +101,7 @@ proptest! {
     #[test]
     fn what_others_change_is_repaired_and_only_that(
         events in proptest::collection::vec(event(), 1..20),
-        damage in 0u8..8,
+        number in 0u8..8,
     ) {
         let (mut engine, mut kernel) = (engine(), Fake::new());
         engine.apply(events.clone().into_iter().chain(listed()));
@@ -220,7 +112,7 @@ proptest! {
         converge_all(&mut engine, &mut kernel);
         prop_assert_eq!(kernel.committed().len(), transactions, "nothing differed");
 
-        tamper(&mut kernel, damage);
+        kernel.commit(&damage(number)).expect("the table is there");
         converge_all(&mut engine, &mut kernel);
         prop_assert_eq!(contents(&mut kernel), before);
     }
@@ -434,74 +326,6 @@ fn a_service_that_loses_its_only_address_has_no_list_until_it_gets_it_back() {
     }
 }
 
-/// A kernel that never accepts one service's frontend.
-struct Picky(Fake);
-
-impl Picky {
-    /// Where a transaction adds the frontend 10.96.0.1:80 to `services`.
-    fn objection(transaction: &Transaction) -> Option<(usize, usize)> {
-        let refused = Value::new().ip(IpAddr::from([10, 96, 0, 1])).proto(6).port(80);
-        let operations = transaction.operations.iter().enumerate();
-        let mut found = operations.filter_map(|(i, operation)| match operation {
-            Operation::AddElements(_, set, elements) if set.name == "services" => {
-                Some((i, elements.iter().position(|element| element.key == refused)?))
-            }
-            _ => None,
-        });
-        found.next()
-    }
-}
-
-impl Kernel for Picky {
-    fn max_batch(&self) -> usize {
-        self.0.max_batch()
-    }
-
-    fn port(&self) -> u32 {
-        self.0.port()
-    }
-
-    fn commit(&mut self, transaction: &Transaction) -> Result<Committed, CommitError> {
-        match Self::objection(transaction) {
-            Some((operation, element)) => Err(CommitError::Refused {
-                operation: Some(operation),
-                element: Some(element),
-                errno: nix::errno::Errno::EINVAL,
-                reason: None,
-                what: "an element".to_owned(),
-            }),
-            None => self.0.commit(transaction),
-        }
-    }
-
-    fn generation(&mut self) -> Result<Generation, ReadError> {
-        self.0.generation()
-    }
-
-    fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
-        self.0.read_table(table)
-    }
-
-    fn read_elements(
-        &mut self,
-        table: &TableRef,
-        set: &str,
-        each: &mut dyn FnMut(ElementRead<'_>),
-    ) -> Result<(), ReadError> {
-        self.0.read_elements(table, set, each)
-    }
-
-    fn find_elements(
-        &mut self,
-        table: &TableRef,
-        set: &str,
-        keys: &[Value],
-        each: &mut dyn FnMut(ElementView<'_>),
-    ) -> Result<usize, ReadError> {
-        self.0.find_elements(table, set, keys, each)
-    }
-}
-
 /// Services `service0` to `service2` with a cluster IP and an endpoint each.
 fn three_services() -> Vec<Event> {
     let objects = (0u8..3).flat_map(|number| {
@@ -526,12 +350,13 @@ fn three_services() -> Vec<Event> {
 fn a_service_that_the_kernel_refuses_is_left_out_and_named_and_the_others_work() {
     let mut engine = engine();
     engine.apply(three_services());
-    let mut kernel = Picky(Fake::new());
+    let mut kernel = Hostile::new(Fake::new());
+    kernel.refused = Some(cluster_ip(1));
     converge(&mut engine, &mut kernel, &mut |_, _| ()).unwrap();
     let problems = engine.take_problems();
     let named: Vec<_> = problems.iter().map(|problem| problem.object.to_string()).collect();
     assert_eq!(named, ["Service default/service1"]);
-    assert_eq!(elements(&kernel.0, Family::Ip, SetId::Services).len(), 2);
+    assert_eq!(elements(&kernel.inner, Family::Ip, SetId::Services).len(), 2);
 }
 
 #[test]

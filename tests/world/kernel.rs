@@ -6,10 +6,11 @@ use std::net::IpAddr;
 use deltaproxy::kernel::{
     CommitError, Committed, Contents, ElementRead, Generation, Kernel, ReadError,
 };
-use deltaproxy::nft::{ElementView, Operation, TableRef, Transaction, Value};
+use deltaproxy::nft::{ElementView, Family, Operation, TableRef, Transaction, Value};
+use deltaproxy::ruleset;
 use nix::errno::Errno;
 
-use super::oracle::Oracle;
+use super::oracle::{Oracle, Wanted};
 
 /// A kernel in which other programs commit too.
 pub(crate) trait Shared: Kernel + Send + 'static {
@@ -42,7 +43,6 @@ pub(crate) struct Hostile<K> {
     pub(crate) max_batch: usize,
     pub(crate) oracle: Oracle,
     pub(crate) commits: usize,
-    pub(crate) was_uncertain: bool,
 }
 
 impl<K: Shared> Hostile<K> {
@@ -56,8 +56,12 @@ impl<K: Shared> Hostile<K> {
             owner: None,
             oracle: Oracle::default(),
             commits: 0,
-            was_uncertain: false,
         }
+    }
+
+    /// From now on, what works must go on working.
+    pub(crate) fn begin(&mut self, wanted: &Wanted) {
+        self.oracle.begin(&wanted.served, &mut self.inner);
     }
 
     /// From now on nothing goes wrong.
@@ -101,7 +105,7 @@ impl<K: Shared> Kernel for Hostile<K> {
             return self.inner.commit(transaction);
         }
         if let Some(port) = self.owner {
-            let table = deltaproxy::ruleset::table(deltaproxy::nft::Family::Ip);
+            let table = ruleset::table(Family::Ip);
             return Err(CommitError::Owned { table, port });
         }
         let mishap = self.mishaps.pop_front();
@@ -127,7 +131,7 @@ impl<K: Shared> Kernel for Hostile<K> {
         self.oracle.see(transaction, &outcome, &mut self.inner);
         match mishap {
             Some(_) => {
-                self.was_uncertain = true;
+                self.oracle.forget_flows();
                 Err(CommitError::Unknown(Errno::ENOBUFS.into()))
             }
             None => outcome,

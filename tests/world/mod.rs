@@ -24,8 +24,8 @@ use deltaproxy::config::Routing;
 use deltaproxy::conntrack::StaleFlow;
 use deltaproxy::engine::{Engine, read_back};
 use deltaproxy::kernel::{Requests, Writer, WriterGone};
-use deltaproxy::model::{Event, ObjectName, Resource};
-use deltaproxy::nft::{Name, Operation, TableFlags, TableRef, Transaction};
+use deltaproxy::model::{Change, Event, ObjectName, Resource};
+use deltaproxy::nft::{Family, Name, Operation, Table, TableFlags, TableRef, Transaction};
 use deltaproxy::observe::Observe;
 use deltaproxy::run::Run;
 use fake_kernel::Fake;
@@ -74,7 +74,8 @@ pub(crate) fn play<K: Shared>(kernel: K, sequence: &Sequence) -> Result<(), Stri
     runtime.block_on(tokio::task::unconstrained(async {
         let mut world = World::start(kernel, sequence);
         world.wait_until_settled().await;
-        world.begin();
+        let wanted = world.wanted();
+        world.kernel.begin(&wanted);
         for step in &sequence.steps {
             world.step(step).await?;
         }
@@ -164,7 +165,7 @@ impl<K: Shared> World<K> {
             Happening::Damage(number) => {
                 self.kernel.inner.commit_by_another(&damage(*number));
                 self.kernel.oracle.forget();
-                self.kernel.was_uncertain = true;
+                self.kernel.oracle.forget_flows();
             }
             Happening::ForeignCommit => self.kernel.inner.commit_by_another(&of_another_table()),
             Happening::OwnedElsewhere => self.kernel.owner = Some(1),
@@ -219,7 +220,7 @@ impl<K: Shared> World<K> {
         }
         self.kernel.inner.reopen();
         self.commits_before = self.kernel.commits;
-        self.kernel.was_uncertain = true;
+        self.kernel.oracle.forget_flows();
         self.objects.forget_gone();
         let engine = engine(&self.routing, self.flags, &self.addresses);
         let (addresses, interval) = (self.addresses.clone(), self.min_interval);
@@ -257,12 +258,6 @@ impl<K: Shared> World<K> {
         }
     }
 
-    /// From now on, what works must go on working.
-    fn begin(&mut self) {
-        let wanted = self.wanted();
-        self.kernel.oracle.begin(&wanted.served, &mut self.kernel.inner);
-    }
-
     /// Waits until all is settled and nothing goes wrong any more; then the tables must be those
     /// of a fresh start.
     async fn check(&mut self) -> Result<(), String> {
@@ -273,9 +268,7 @@ impl<K: Shared> World<K> {
         }
         self.wait_until_settled().await;
         let wanted = self.wanted();
-        self.kernel
-            .oracle
-            .check_flows(&wanted.serving, std::mem::take(&mut self.kernel.was_uncertain));
+        self.kernel.oracle.check_flows(&wanted.serving);
         if let Some(violation) = self.kernel.oracle.violations.first() {
             return Err(violation.clone());
         }
@@ -290,7 +283,7 @@ impl<K: Shared> World<K> {
             }
             return Err(text);
         }
-        self.begin();
+        self.kernel.begin(&wanted);
         Ok(())
     }
 
@@ -299,9 +292,8 @@ impl<K: Shared> World<K> {
         let services = self.objects.list(Resource::Services);
         let is_of_it = |event: &Event| format!("{event:?}").contains(&refused.to_string());
         for event in services.into_iter().filter(is_of_it) {
-            let Event::Service(deltaproxy::model::Change::Is(service)) = &event else { continue };
-            let gone = deltaproxy::model::Change::Gone(service.name.clone());
-            self.change(vec![Event::Service(gone)]);
+            let Event::Service(Change::Is(service)) = &event else { continue };
+            self.change(vec![Event::Service(Change::Gone(service.name.clone()))]);
             self.change(vec![event]);
             self.poll().await;
         }
@@ -347,11 +339,10 @@ fn local_addresses(count: u8) -> Vec<IpAddr> {
 }
 
 /// Another program empties a set, removes the rules of a chain or a whole table.
-fn damage(number: u8) -> Transaction {
+pub(crate) fn damage(number: u8) -> Transaction {
     let table = |family| TableRef { family, name: "kube-proxy".into() };
     let text = |text: &'static str| Name::Borrowed(text);
-    let ip = || table(deltaproxy::nft::Family::Ip);
-    let ip6 = || table(deltaproxy::nft::Family::Ip6);
+    let (ip, ip6) = (|| table(Family::Ip), || table(Family::Ip6));
     let operation = match number {
         0 => Operation::DeleteTable(ip()),
         1 => Operation::FlushSet(ip(), text("services")),
@@ -366,7 +357,7 @@ fn damage(number: u8) -> Transaction {
 }
 
 fn of_another_table() -> Transaction {
-    let (family, flags) = (deltaproxy::nft::Family::Ip, TableFlags::default());
-    let table = deltaproxy::nft::Table { family, name: "other".into(), flags, comment: None };
+    let (family, flags) = (Family::Ip, TableFlags::default());
+    let table = Table { family, name: "other".into(), flags, comment: None };
     Transaction { operations: vec![Operation::AddTable(table)] }
 }

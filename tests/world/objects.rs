@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use deltaproxy::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Protocol,
-    Resource, Service, ServiceCidr, ServicePort, TrafficPolicy,
+    Resource, Service, ServiceCidr, ServicePort, TrafficPolicy, Zones,
 };
-use proptest::collection::vec;
+use proptest::collection::{hash_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 
@@ -21,7 +21,7 @@ pub(crate) fn port(number: u16) -> NonZeroU16 {
     NonZeroU16::new(number).expect("a port is not 0")
 }
 
-fn name(prefix: &str, number: u8) -> ObjectName {
+pub(crate) fn name(prefix: &str, number: u8) -> ObjectName {
     ObjectName::namespaced("default", &format!("{prefix}{number}"))
 }
 
@@ -94,16 +94,11 @@ prop_compose! {
 }
 
 prop_compose! {
+    /// Conditions and zone hints of an endpoint.
     fn endpoint()(
-        last in 0u8..40,
-        ipv6 in any::<bool>(),
         conditions in any::<(bool, bool, bool, bool)>(),
         hints in option::weighted(0.2, (0u8..3, any::<bool>(), any::<bool>())),
-    ) -> (IpAddr, Endpoint) {
-        let address = match ipv6 {
-            true => IpAddr::from([0xfd01, 0, 0, 0, 0, 0, 0, u16::from(last)]),
-            false => IpAddr::from([10, 244, 0, last]),
-        };
+    ) -> (Conditions, Option<Arc<Zones>>) {
         let (ready, serving, terminating, local) = conditions;
         let (zone, has_node_hints, hinted_for_node) = hints.unwrap_or_default();
         let conditions = Conditions {
@@ -114,8 +109,7 @@ prop_compose! {
             has_node_hints,
             hinted_for_node: hinted_for_node && has_node_hints,
         };
-        let zones = hints.map(|_| Arc::new(vec![format!("zone{zone}").into()]));
-        (address, Endpoint { address, conditions, zones })
+        (conditions, hints.map(|_| Arc::new(vec![format!("zone{zone}").into()])))
     }
 }
 
@@ -123,16 +117,25 @@ prop_compose! {
     fn slice()(
         number in 0..SLICES,
         owner in 0..SERVICES,
-        endpoints in prop_oneof![4 => vec(endpoint(), 0..5), 1 => vec(endpoint(), 0..30)],
+        ipv6 in proptest::bool::weighted(0.3),
+        endpoints in prop_oneof![
+            2 => hash_map(0u8..40, endpoint(), 0..5),
+            1 => hash_map(0u8..40, endpoint(), 0..30),
+        ],
     ) -> Event {
-        let is_ipv6 = number % 4 == 3;
-        let endpoints: BTreeMap<_, _> =
-            endpoints.into_iter().filter(|(address, _)| address.is_ipv6() == is_ipv6).collect();
+        let endpoints = endpoints.into_iter().map(|(last, (conditions, zones))| Endpoint {
+            address: match ipv6 {
+                true => IpAddr::from([0xfd01, 0, 0, 0, 0, 0, 0, u16::from(last)]),
+                false => IpAddr::from([10, 244, 0, last]),
+            },
+            conditions,
+            zones,
+        });
         Event::EndpointSlice(Change::Is(EndpointSlice {
             name: name("slice", number),
             service: name("service", owner),
             ports: slice_ports(),
-            endpoints: endpoints.into_values().collect(),
+            endpoints: endpoints.collect(),
         }))
     }
 }

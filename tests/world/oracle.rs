@@ -32,6 +32,8 @@ pub(crate) struct Oracle {
     pub(crate) is_damaged: bool,
     /// Flows through all that was ever installed, as far as nobody asked to delete them.
     flows: BTreeSet<Flow>,
+    /// Whether the daemon cannot know of every commit since the last check.
+    flows_may_stay: bool,
 }
 
 impl Oracle {
@@ -55,6 +57,12 @@ impl Oracle {
     pub(crate) fn forget(&mut self) {
         self.is_damaged = true;
         self.forget_routes();
+        self.forget_flows();
+    }
+
+    /// The daemon does not learn of a commit, or of what was there before it: flows may stay.
+    pub(crate) fn forget_flows(&mut self) {
+        self.flows_may_stay = true;
     }
 
     /// Another configuration is in force.
@@ -114,17 +122,18 @@ impl Oracle {
     }
 
     /// Every flow that is left leads to an endpoint that serves its frontend.
-    pub(crate) fn check_flows(
-        &mut self,
-        serving: &BTreeMap<Target, BTreeSet<Target>>,
-        is_uncertain: bool,
-    ) {
-        for (frontend, endpoint) in std::mem::take(&mut self.flows) {
-            if serving.get(&frontend).is_some_and(|targets| targets.contains(&endpoint)) {
-                self.flows.insert((frontend, endpoint));
-            } else if !is_uncertain {
-                self.violations.push(format!("a flow stays: {frontend:?} to {endpoint:?}"));
-            }
+    pub(crate) fn check_flows(&mut self, serving: &BTreeMap<Target, BTreeSet<Target>>) {
+        let may_stay = std::mem::take(&mut self.flows_may_stay);
+        let is_served = |(frontend, endpoint): &Flow| {
+            serving.get(frontend).is_some_and(|targets| targets.contains(endpoint))
+        };
+        let flows = std::mem::take(&mut self.flows);
+        let (served, stale): (BTreeSet<Flow>, BTreeSet<Flow>) =
+            flows.into_iter().partition(is_served);
+        self.flows = served;
+        if !may_stay {
+            let text = |(frontend, endpoint)| format!("a flow stays: {frontend:?} to {endpoint:?}");
+            self.violations.extend(stale.into_iter().map(text));
         }
     }
 }
