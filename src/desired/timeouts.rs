@@ -86,11 +86,11 @@ impl Timeouts {
 
     /// Starts over from the numbers in the kernel's tables, so that routes which are right stay;
     /// returns whether a number changed. Where two tables differ, the first counts.
-    pub fn observe<'a>(&mut self, found: impl Iterator<Item = &'a affinity::Timeouts>) -> bool {
+    pub fn observe(&mut self, found: impl Iterator<Item = affinity::Timeouts>) -> bool {
         let former = std::mem::take(&mut self.numbered);
         for (number, seconds) in found.flatten() {
-            if !self.numbered.values().any(|numbered| numbered == seconds) {
-                self.numbered.entry(*number).or_insert(*seconds);
+            if !self.numbered.values().any(|numbered| *numbered == seconds) {
+                self.numbered.entry(number).or_insert(seconds);
             }
         }
         self.number_all();
@@ -155,9 +155,9 @@ mod tests {
             [(number(1), 30), (number(7), 60)].into(),
             [(number(7), 20), (number(8), 60), (number(9), 10)].into(),
         ];
-        assert!(timeouts.observe(found.iter()));
+        assert!(timeouts.observe(found.into_iter()));
         assert_eq!(all(&timeouts), [(1, 30), (2, 90), (7, 60), (9, 10)]);
-        assert!(!timeouts.observe([timeouts.numbered().clone()].iter()));
+        assert!(!timeouts.observe([timeouts.numbered().clone()].into_iter()));
         let granted = GrantedTimeout { number: number(7), seconds: 60 };
         assert_eq!(timeouts.of(&service(1)), Some(granted));
     }

@@ -146,9 +146,10 @@ impl Engine {
             self.render_node_ports();
         }
         if self.cluster.is_listed() {
-            let dependents = &mut self.touched.dependents;
-            self.diff.excluded.retain(|name| !dependents.contains(name));
-            self.queue.add_last(dependents.drain(..));
+            for name in &self.touched.dependents {
+                self.diff.excluded.remove(name);
+            }
+            self.queue.add_last(self.touched.dependents.drain(..));
         } else {
             let dependents = std::mem::take(&mut self.touched.dependents);
             dependents.into_iter().for_each(|name| self.touched.add(name, Extent::Whole));
@@ -220,9 +221,8 @@ impl Engine {
     pub fn observe(&mut self, found: [Found; 2]) {
         self.in_flight.clear();
         let contents = found.iter().filter_map(|found| found.contents.as_ref());
-        let timeouts: SmallVec<[_; 2]> =
-            contents.map(|it| ruleset::affinity::timeouts_of(it.rules.iter())).collect();
-        if self.timeouts.observe(timeouts.iter()) {
+        let timeouts = contents.map(|it| ruleset::affinity::timeouts_of(it.rules.iter()));
+        if self.timeouts.observe(timeouts) {
             self.render_tables();
         }
         let elements = found.map(|found| self.observe_table(found));

@@ -136,12 +136,10 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.field.as_str() {
-            "" => write!(f, "{}: {}", Printable(&self.object), Printable(&self.message)),
-            field => {
-                let (object, message) = (Printable(&self.object), Printable(&self.message));
-                write!(f, "{object}: {}: {message}", Printable(field))
-            }
+        let Self { object, field, message } = self;
+        match field.as_str() {
+            "" => Printable(format_args!("{object}: {message}")).fmt(f),
+            field => Printable(format_args!("{object}: {field}: {message}")).fmt(f),
         }
     }
 }

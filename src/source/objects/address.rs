@@ -13,33 +13,30 @@ pub(super) fn parse_ip(text: &str) -> Option<IpAddr> {
     strict.or_else(|| parse_sloppy(text)).map(|address| address.to_canonical())
 }
 
-/// Reads an address that packets can be sent to by way of a router; the error says what is wrong.
+/// Reads an address of a service, an endpoint or a node; the error says what is wrong.
 ///
-/// The API server refuses most others too (`ValidateNonSpecialIP`), but not in a status.
+/// The API server rejects most unusable addresses too (`ValidateNonSpecialIP`), but not in a status.
 pub(super) fn parse_usable_ip(text: &str) -> Result<IpAddr, String> {
     let address = parse_ip(text).ok_or_else(|| format!("\"{text}\" is not an IP address"))?;
-    match special_use(address) {
-        Some(kind) => Err(format!("{address} is {kind}, which no service can use")),
-        None => Ok(address),
-    }
+    usable(address)
 }
 
-/// What makes an address useless to others than this node and its links.
-pub(super) fn special_use(address: IpAddr) -> Option<&'static str> {
+/// Returns the address, unless its meaning depends on the node or the link; the error says why.
+pub(super) fn usable(address: IpAddr) -> Result<IpAddr, String> {
     let is_link_local = match address {
         IpAddr::V4(address) => address.is_link_local(),
         IpAddr::V6(address) => address.is_unicast_link_local(),
     };
-    if address.is_unspecified() {
-        Some("the unspecified address")
-    } else if address.is_loopback() {
-        Some("a loopback address")
-    } else if address.is_multicast() {
-        Some("a multicast address")
-    } else if address == Ipv4Addr::BROADCAST {
-        Some("the broadcast address")
-    } else {
-        is_link_local.then_some("a link-local address")
+    let kinds = [
+        (address.is_unspecified(), "the unspecified address"),
+        (address.is_loopback(), "a loopback address"),
+        (address.is_multicast(), "a multicast address"),
+        (address == Ipv4Addr::BROADCAST, "the broadcast address"),
+        (is_link_local, "a link-local address"),
+    ];
+    match kinds.into_iter().find(|(is_it, _)| *is_it) {
+        Some((_, kind)) => Err(format!("{address} is {kind}, which no service can use")),
+        None => Ok(address),
     }
 }
 

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::Deserializer;
 use smallvec::SmallVec;
 
-use super::address::special_use;
+use super::address::usable;
 use super::converter::{Converter, Findings, MAX_LABEL};
 use super::endpoints::{Endpoint, Endpoints, FirstAddress, QuickEndpoints};
 use super::metadata::{
@@ -154,10 +154,7 @@ fn usable_address(
 ) -> Result<IpAddr, (&'static str, String)> {
     match first {
         FirstAddress::Ip(address) if Family::of(*address).name() == address_type => {
-            match special_use(*address) {
-                Some(kind) => Err(("addresses[0]", format!("{address} is {kind}"))),
-                None => Ok(*address),
-            }
+            usable(*address).map_err(|message| ("addresses[0]", message))
         }
         FirstAddress::Ip(address) => {
             Err(("addresses[0]", format!("{address} is not of addressType {address_type}")))

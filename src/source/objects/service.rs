@@ -261,15 +261,15 @@ fn load_balancer_ips(status: &ServiceStatus, findings: &mut Findings) -> Vec<IpA
     addresses
 }
 
-/// Sources that no packet has (RFC 1122 section 3.2.1.3, RFC 4291 section 2.7): they close both
-/// families.
-const NOBODY: [IpNet; 2] = [
+/// One address of each family that is never the source of a packet (RFC 1122 section 3.2.1.3,
+/// RFC 4291 section 2.7).
+const IMPOSSIBLE_SOURCES: [IpNet; 2] = [
     IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::BROADCAST, 32)),
     IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 128)),
 ];
 
-/// The ranges that restrict; a range of all addresses lifts the restriction of its family. Ranges
-/// of which none can be read let nobody in.
+/// The ranges that restrict; a range of all addresses lifts the restriction of its family. If no
+/// entry is valid, the addresses are closed to all sources.
 fn source_ranges(spec: &ServiceSpec, findings: &mut Findings) -> Vec<IpNet> {
     let mut ranges = Vec::new();
     for (i, text) in spec.load_balancer_source_ranges.iter().enumerate() {
@@ -277,7 +277,7 @@ fn source_ranges(spec: &ServiceSpec, findings: &mut Findings) -> Vec<IpNet> {
         add_new(findings.range(field, text.trim(), "192.0.2.0/24"), &mut ranges);
     }
     if ranges.is_empty() && !spec.load_balancer_source_ranges.is_empty() {
-        ranges.extend(NOBODY);
+        ranges.extend(IMPOSSIBLE_SOURCES);
     }
     let open = ranges.iter().filter(|range| range.prefix_len() == 0);
     let open: Vec<_> = open.map(|range| Family::of(range.addr())).collect();
@@ -389,8 +389,8 @@ impl SeenPorts {
             let message = format!("a {protocol} port named \"{name}\" is there already: left out");
             return Some(("name", message));
         }
-        let node_port = node_port.filter(|it| self.node_ports.contains(&(protocol, *it)));
-        let message = || format!("another {protocol} port has this node port: left out");
-        node_port.map(|_| ("nodePort", message()))
+        let is_repeated = node_port.is_some_and(|it| self.node_ports.contains(&(protocol, it)));
+        is_repeated
+            .then(|| ("nodePort", format!("another {protocol} port has this node port: left out")))
     }
 }

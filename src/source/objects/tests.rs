@@ -210,13 +210,13 @@ fn a_range_of_all_addresses_lifts_the_restriction_of_its_family_only() {
 }
 
 #[test]
-fn source_ranges_of_which_none_can_be_read_let_nobody_in() {
+fn load_balancer_addresses_are_closed_if_no_source_range_is_valid() {
     let ranges = json!({"loadBalancerSourceRanges": ["10.0.0.0/33", "x"]});
     let (service, left_out) = partly(service_with(ranges));
     let fields = ["spec.loadBalancerSourceRanges[0]", "spec.loadBalancerSourceRanges[1]"];
     assert_eq!(left_out, fields);
-    let nobody = ["255.255.255.255/32", "ff00::/128"].map(|range| range.parse().unwrap());
-    assert_eq!(service.source_ranges, nobody);
+    let impossible = ["255.255.255.255/32", "ff00::/128"].map(|range| range.parse().unwrap());
+    assert_eq!(service.source_ranges, impossible);
     let service = is(service_with(json!({"loadBalancerSourceRanges": []})));
     assert_eq!(service.source_ranges, []);
 }
