@@ -32,7 +32,7 @@ pub struct Run<K> {
     pub addresses: Option<watch::Receiver<Vec<IpAddr>>>,
     /// Deletes the UDP flows that commits make stale, and does not wait for it.
     pub cleaner: Option<Clean>,
-    /// Gets what was left out, besides the log; never waited for.
+    /// Receives problems, in addition to the log. The loop does not wait for the receiver.
     pub problems: Option<mpsc::Sender<Problem>>,
     /// Whether load balancers should use a node that has no Node object.
     pub without_node: WithoutNode,

@@ -80,7 +80,8 @@ pub(super) fn dump(out: &mut Vec<u8>, sequence: u32, filter: &Filter) -> Result<
     message::append(out, header, &nfgenmsg(filter.family), |w| filter.write(w))
 }
 
-/// Appends a request to delete one entry; without `NLM_F_ACK` in `flags`, only an error is told.
+/// Appends a request to delete one entry. Without `NLM_F_ACK` in `flags`, the kernel only answers
+/// with an error.
 ///
 /// # Errors
 /// As [`dump`].

@@ -1,8 +1,8 @@
 //! Which service a frontend belongs to, when several claim it.
 //!
-//! A service whose cluster IP it is comes before all others: whoever may write a Service can claim
-//! any external address, but cluster IPs are given by the API server. Among equals the oldest wins,
-//! then the first by name. So the winner does not depend on the order of events.
+//! The service that has the address as cluster IP wins, because the API server allocates cluster IPs
+//! and every user can claim any external IP. Among the others the oldest wins, then the first by
+//! name. So the winner does not depend on the order of events.
 
 use super::Updated;
 use super::frontends::Frontends;

@@ -208,8 +208,7 @@ impl Cluster {
     }
 
     fn apply_node(&mut self, change: Change<Node>, touched: &mut Touched) {
-        // A node that routes packets exists: what was known of it stays true until it is told
-        // otherwise (kube-proxy does the same).
+        // A node that routes packets exists, so its last object stays in force (as in kube-proxy).
         let Change::Is(node) = change else { return };
         let former = self.node.as_ref();
         touched.node |= former != Some(&node);
