@@ -33,6 +33,12 @@ pub struct Full;
 /// Bytes of an element, comment or second key included, on average at most.
 const ELEMENT_BYTES: usize = 112;
 
+/// About how many bytes the elements of these operations take.
+pub fn bytes_of(operations: &[Operation]) -> usize {
+    let elements = operations.iter().filter_map(Operation::elements);
+    elements.map(<[Element]>::len).sum::<usize>() * ELEMENT_BYTES
+}
+
 /// Changes of one set or map.
 #[derive(Debug, Default)]
 struct SetChanges {

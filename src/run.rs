@@ -4,6 +4,8 @@
 //! It waits for a commit before it looks at the next event, so events gather meanwhile and go
 //! out together.
 
+mod blocked;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,12 +15,14 @@ use futures::future::BoxFuture;
 use tokio::sync::{mpsc, watch};
 
 use crate::conntrack::StaleFlow;
-use crate::engine::{Answer, Cause, ClosedNodePorts, Engine, Found, read_back};
+use crate::engine::{Answer, Blocked, Cause, ClosedNodePorts, Engine, Found, read_back};
+use crate::family::Family;
 use crate::kernel::{CommitError, Committed, Generation, Kernel, ReadError, Writer, WriterGone};
 use crate::model::{Event, Problem};
 use crate::nft::Transaction;
 use crate::observe::{self, Observe};
 use crate::schedule::{Input, Schedule, Task};
+use blocked::Retry;
 
 /// The parts of the daemon, from the source's channel to the kernel.
 pub struct Run<K> {
@@ -38,6 +42,9 @@ pub struct Run<K> {
     pub without_node: WithoutNode,
     /// As logged last.
     closed_node_ports: Option<ClosedNodePorts>,
+    /// The blocked tables, as logged last.
+    blocked: [Option<Blocked>; 2],
+    retry: Option<Retry>,
     max_batch: usize,
     /// Both tables, read while the source lists objects.
     early_read: Option<BoxFuture<'static, ReadOutcome>>,
@@ -59,6 +66,17 @@ struct Reading {
     generation: Generation,
     /// The netlink port of our socket.
     port: u32,
+}
+
+/// What came of commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// The kernel holds what is desired of the tables that are not blocked.
+    Done,
+    /// The kernel refused a transaction, and the next one is smaller: tried again at once.
+    Narrowed,
+    /// Tried again after a while.
+    Failed,
 }
 
 /// Whether others may change our tables, and what is known of it.
@@ -115,6 +133,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
             problems: None,
             without_node: WithoutNode::Unfit,
             closed_node_ports: None,
+            blocked: [None, None],
+            retry: None,
             max_batch: 0,
             early_read: None,
             is_initial_sync: true,
@@ -208,19 +228,30 @@ impl<K: Kernel + Send + 'static> Run<K> {
     async fn perform(&mut self, task: Task) -> Result<(), WriterGone> {
         let started = now();
         let is_known = task == Task::Commit || self.read_back().await?;
-        let is_done = is_known && self.commit_all().await?;
+        let outcome = match is_known {
+            true => self.commit_all().await?,
+            false => Outcome::Failed,
+        };
+        let is_done = outcome == Outcome::Done;
         let problems = self.engine.take_problems();
         self.report(&problems);
         let now = now();
         if is_done {
             self.observe.sync_took(now - started);
-            self.observe.synced(now);
-        } else {
-            self.observe.sync_failed();
-            // From now on something waits, whatever it was that led here.
-            self.observe.queued(now);
         }
-        self.schedule.handle(if is_done { Input::Committed } else { Input::Refused }, now);
+        for family in Family::ALL {
+            match is_done && self.engine.blocked(family).is_none() {
+                true => self.observe.synced(family, now),
+                false => self.observe.sync_failed(family, now),
+            }
+        }
+        self.report_blocked(now);
+        let input = match outcome {
+            Outcome::Done => Input::Committed,
+            Outcome::Narrowed => Input::Tampered,
+            Outcome::Failed => Input::Refused,
+        };
+        self.schedule.handle(input, now);
         if is_done && !self.engine.is_settled() {
             self.schedule.handle(Input::Changed, now);
         }
@@ -237,12 +268,11 @@ impl<K: Kernel + Send + 'static> Run<K> {
         };
         match reading {
             Ok(Reading { tables, generation, port }) => {
-                let mut contents = tables.iter().filter_map(|found| found.contents.as_ref());
-                if let Some(error) = contents.find_map(|table| table.owned_by_another(port)) {
-                    tracing::error!("{error}; trying again");
-                    return Ok(false);
-                }
+                let owners = tables.each_ref().map(|found| found.owned_by_another(port));
                 self.engine.observe(tables);
+                for (family, owner) in Family::ALL.into_iter().zip(owners) {
+                    owner.iter().for_each(|error| self.engine.block(family, error));
+                }
                 let next_look = now() + (now() - started) * READ_SHARE;
                 self.watch = Watch::Shared { known: Some(generation), next_look };
                 Ok(true)
@@ -273,16 +303,17 @@ impl<K: Kernel + Send + 'static> Run<K> {
     }
 
     /// Commits step by step until the kernel holds what is desired. Between steps, events that
-    /// came in are taken in, so that they do not wait for the rest. Whether that worked.
-    async fn commit_all(&mut self) -> Result<bool, WriterGone> {
+    /// came in are taken in, so that they do not wait for the rest.
+    async fn commit_all(&mut self) -> Result<Outcome, WriterGone> {
         loop {
             let events = &self.events;
             let next = self.ahead.take().or_else(|| {
                 self.engine.next_transaction_unless(self.max_batch, || !events.is_empty())
             });
             if let Some(transaction) = next {
-                if !self.commit(transaction).await? {
-                    return Ok(false);
+                let outcome = self.commit(transaction).await?;
+                if outcome != Outcome::Done {
+                    return Ok(outcome);
                 }
             } else if self.engine.is_settled() || self.events.is_empty() {
                 break;
@@ -298,11 +329,11 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if self.engine.owns_its_tables() && is_known {
             self.watch = Watch::Owned;
         }
-        Ok(true)
+        Ok(Outcome::Done)
     }
 
-    /// Returns whether the kernel has applied the transaction.
-    async fn commit(&mut self, transaction: Transaction) -> Result<bool, WriterGone> {
+    /// Commits a transaction; it is done as well if it is for a blocked table.
+    async fn commit(&mut self, transaction: Transaction) -> Result<Outcome, WriterGone> {
         let outcome = self.writer.commit(transaction);
         // After the initial sync this would make a small change wait for one piece more.
         let ahead = match self.is_initial_sync {
@@ -316,12 +347,19 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 self.note(&transaction, &committed);
                 self.clean();
                 self.ahead = ahead;
-                Ok(true)
+                Ok(Outcome::Done)
             }
             Err(error) => {
                 self.observe.refused();
                 log_refusal(&answer, &error);
-                Ok(false)
+                match answer {
+                    Answer::Blocked(family) => {
+                        self.ahead = ahead.filter(|ahead| ahead.family() != Some(family));
+                        Ok(Outcome::Done)
+                    }
+                    Answer::ReadBack(Cause::Whole) => Ok(Outcome::Narrowed),
+                    Answer::ReadBack(_) | Answer::Applied => Ok(Outcome::Failed),
+                }
             }
         }
     }
@@ -356,8 +394,14 @@ impl<K: Kernel + Send + 'static> Run<K> {
         );
     }
 
-    /// Notices that somebody else has committed something, and reads the tables if so.
+    /// Notices that a table can be written again that was blocked, and that somebody else has
+    /// committed something; reads the tables if so.
     async fn look(&mut self) -> Result<(), WriterGone> {
+        if self.is_unblocked().await? {
+            self.engine.retry_refused();
+            self.schedule.handle(Input::Tampered, now());
+            return Ok(());
+        }
         let Watch::Shared { known, next_look } = self.watch else { return Ok(()) };
         if now() < next_look {
             return Ok(());
@@ -407,11 +451,13 @@ fn log_refusal(answer: &Answer, error: &CommitError) {
         }
         // Reported as a problem of the service.
         Answer::ReadBack(Cause::Excluded(_)) => {}
-        Answer::ReadBack(Cause::TooLarge) => {
+        Answer::ReadBack(Cause::Whole) => {
             tracing::warn!("{error}; trying again with smaller transactions");
         }
-        Answer::ReadBack(Cause::NotKnown) | Answer::Hopeless | Answer::Applied => {
-            tracing::error!("{error}");
+        // Reported with the family.
+        Answer::Blocked(_) => {}
+        Answer::ReadBack(Cause::NotKnown | Cause::Table(_)) | Answer::Applied => {
+            tracing::error!("{error}; reading the tables and trying again");
         }
     }
 }

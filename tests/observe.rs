@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv6Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use deltaproxy::family::Family;
 use deltaproxy::observe::{Change, Observe, Site, Transaction, bind, serve};
 
 /// The longest that any answer may take.
@@ -59,7 +60,7 @@ fn healthz_follows_syncs_and_the_node() {
     assert!(server.get("/healthz").starts_with("HTTP/1.1 503 "));
     assert!(server.get("/livez").starts_with("HTTP/1.1 200 "));
     server.observe.node_eligible(true);
-    server.observe.synced(Instant::now());
+    Family::ALL.into_iter().for_each(|family| server.observe.synced(family, Instant::now()));
     let answer = server.get("/healthz?verbose");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     for part in [
@@ -125,7 +126,7 @@ fn metrics_are_served_as_openmetrics() {
     server.observe.problems(2);
     server.observe.sync_took(Duration::from_millis(3));
     server.observe.network_programmed(Duration::from_millis(300));
-    server.observe.sync_failed();
+    Family::ALL.into_iter().for_each(|family| server.observe.sync_failed(family, Instant::now()));
     server.observe.refused();
     server.observe.committed(&Transaction {
         operations: &[("newsetelem", 5)],

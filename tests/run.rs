@@ -5,7 +5,7 @@
 
 mod tables;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use deltaproxy::kernel::{
     CommitError, Committed, Contents, ElementRead, Generation, Kernel, ReadError, Writer,
 };
 use deltaproxy::model::{
-    Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Resource, Service,
+    Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Problem, Resource, Service,
     ServicePort,
 };
 use deltaproxy::nft::{Element, ElementView, Family, Operation, TableRef, Transaction, Value};
@@ -34,11 +34,22 @@ struct Shared {
     kernel: Arc<Mutex<Fake>>,
     /// What another program commits before our next transaction.
     overtaking: Arc<Mutex<Option<Transaction>>>,
+    /// What the kernel refuses besides.
+    objection: Arc<Mutex<Option<Objection>>>,
+    /// Netlink ports of other programs that own our tables.
+    owners: Arc<Mutex<HashMap<TableRef, u32>>>,
 }
+
+type Objection = fn(&Transaction) -> Option<CommitError>;
 
 impl Shared {
     fn new(kernel: Fake) -> Self {
-        Self { kernel: Arc::new(Mutex::new(kernel)), overtaking: Arc::default() }
+        Self {
+            kernel: Arc::new(Mutex::new(kernel)),
+            overtaking: Arc::default(),
+            objection: Arc::default(),
+            owners: Arc::default(),
+        }
     }
 
     fn with<T>(&self, read: impl FnOnce(&mut Fake) -> T) -> T {
@@ -70,11 +81,28 @@ impl Kernel for Shared {
         if let Some(others) = self.overtaking.lock().unwrap().take() {
             self.with(|kernel| kernel.tamper(&others).unwrap());
         }
+        let objection = *self.objection.lock().unwrap();
+        if let Some(error) = objection.and_then(|objection| objection(transaction)) {
+            return Err(error);
+        }
+        for operation in &transaction.operations {
+            let table = operation.table();
+            if let Some(&port) = self.owners.lock().unwrap().get(&table) {
+                return Err(CommitError::Owned { table, port });
+            }
+        }
         self.with(|kernel| kernel.commit(transaction))
     }
 
     fn generation(&mut self) -> Result<Generation, ReadError> {
         self.with(Kernel::generation)
+    }
+
+    fn owner(&mut self, table: &TableRef) -> Result<Option<u32>, ReadError> {
+        match self.owners.lock().unwrap().get(table) {
+            Some(port) => Ok(Some(*port)),
+            None => self.with(|kernel| kernel.owner(table)),
+        }
     }
 
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
@@ -108,6 +136,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 struct Daemon {
     kernel: Shared,
     events: mpsc::Sender<Vec<Event>>,
+    problems: mpsc::Receiver<Problem>,
+    observe: Observe,
     /// All events so far.
     applied: Vec<Event>,
     stop: oneshot::Sender<()>,
@@ -125,14 +155,17 @@ impl Daemon {
     fn start_unlisted(engine: Engine, kernel: Shared) -> Self {
         let writer = Writer::spawn(kernel.clone()).unwrap();
         let (events, queue) = mpsc::channel(16);
-        let run = Run::new(engine, writer, queue, Observe::new(), Duration::ZERO);
+        let observe = Observe::new();
+        let mut run = Run::new(engine, writer, queue, observe.clone(), Duration::ZERO);
+        let (report, problems) = mpsc::channel(16);
+        run.problems = Some(report);
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let ended = runtime.unwrap().block_on(run.until(async { drop(stopped.await) }));
             ended.expect("the kernel's thread goes on");
         });
-        Self { kernel, events, applied: Vec::new(), stop, thread }
+        Self { kernel, events, problems, observe, applied: Vec::new(), stop, thread }
     }
 
     /// Sends the first lists, which hold these objects.
@@ -343,5 +376,115 @@ fn what_others_did_just_before_the_tables_were_ours_is_undone() {
     // One commit for the changed service, and one for the deleted endpoint.
     daemon.wait_for_commits(before + 2);
     daemon.wait();
+    daemon.end();
+}
+
+/// A service with one endpoint at this address and the address of the same number in IPv6.
+fn dual_stack(number: u8) -> Vec<Event> {
+    let mut events = service(number, 1);
+    let six = |last: u16| IpAddr::from([0xfd00, 0, 0, 0, 0, 0, last, u16::from(number)]);
+    if let Event::Service(Change::Is(service)) = &mut events[0] {
+        service.cluster_ips.push(six(1));
+    }
+    let name = ObjectName::namespaced("default", &format!("service{number}"));
+    events.push(Event::EndpointSlice(Change::Is(EndpointSlice {
+        name: ObjectName::namespaced("default", &format!("service{number}-six")),
+        service: name,
+        ports: vec![EndpointPort::tcp("http", port(8080))],
+        endpoints: vec![Endpoint::ready(six(2))],
+    })));
+    events
+}
+
+/// Elements of the frontends of both families.
+fn frontends(kernel: &Shared) -> [usize; 2] {
+    let count = |family| kernel.with(|kernel| elements(kernel, family, SetId::Services).len());
+    [count(Family::Ip), count(Family::Ip6)]
+}
+
+#[track_caller]
+fn wait_for(condition: impl Fn() -> bool) -> Duration {
+    let started = Instant::now();
+    while !condition() {
+        assert!(started.elapsed() < LIMIT, "not within {LIMIT:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    started.elapsed()
+}
+
+#[test]
+fn a_table_that_another_program_owns_keeps_nothing_from_the_other_one() {
+    let kernel = Shared::new(Fake::new());
+    kernel.owners.lock().unwrap().insert(table(Family::Ip6), 77);
+    let mut daemon = Daemon::start_unlisted(owning_engine(), kernel.clone());
+    daemon.list(dual_stack(1));
+    wait_for(|| frontends(&kernel) == [1, 0]);
+    daemon.send(dual_stack(2));
+    wait_for(|| frontends(&kernel) == [2, 0]);
+    let has = |line: &str| daemon.observe.metrics_text().contains(line);
+    wait_for(|| has("deltaproxy_programmed{ip_family=\"IPv4\"} 1"));
+    wait_for(|| has("deltaproxy_programmed{ip_family=\"IPv6\"} 0"));
+    kernel.owners.lock().unwrap().clear();
+    wait_for(|| frontends(&kernel) == [2, 2]);
+    wait_for(|| has("deltaproxy_programmed{ip_family=\"IPv6\"} 1"));
+    daemon.wait();
+    daemon.end();
+}
+
+#[test]
+fn a_table_whose_rules_are_refused_keeps_nothing_from_the_other_one() {
+    let kernel = Shared::new(Fake::new());
+    *kernel.objection.lock().unwrap() = Some(|transaction| {
+        let is_rule = |it: &Operation| matches!(it, Operation::AddRule(table, _) if table.family == Family::Ip);
+        let rule = transaction.operations.iter().position(is_rule)?;
+        Some(CommitError::refused(transaction, Some((rule, None)), Errno::EOPNOTSUPP))
+    });
+    let mut daemon = Daemon::start_unlisted(owning_engine(), kernel.clone());
+    daemon.list(dual_stack(1));
+    wait_for(|| frontends(&kernel) == [0, 1]);
+    daemon.send(dual_stack(2));
+    wait_for(|| frontends(&kernel) == [0, 2]);
+    *kernel.objection.lock().unwrap() = None;
+    daemon.wait();
+    daemon.end();
+}
+
+#[test]
+fn a_service_for_which_the_kernel_refuses_whole_transactions_is_found_and_left_out() {
+    let kernel = Shared::new(small_batches());
+    *kernel.objection.lock().unwrap() = Some(|transaction| {
+        let is_bad = transaction.operations.iter().any(|it| it.to_string().contains("10.96.0.77 "));
+        is_bad.then(|| CommitError::refused(transaction, None, Errno::EINVAL))
+    });
+    let mut daemon = Daemon::start_unlisted(owning_engine(), kernel.clone());
+    daemon.list(many_services());
+    wait_for(|| frontends(&kernel) == [199, 0]);
+    let problem = daemon.problems.blocking_recv().unwrap();
+    assert_eq!(problem.object.name.as_str(), "default/service77");
+    daemon.send(service(3, 2));
+    wait_for(|| {
+        let slots = kernel.with(|kernel| elements(kernel, Family::Ip, SetId::Endpoints).len());
+        slots == 198 * 9 + 2
+    });
+    *kernel.objection.lock().unwrap() = None;
+    daemon.wait();
+    daemon.end();
+}
+
+#[test]
+fn a_kernel_that_refuses_everything_is_asked_again_and_no_service_is_left_out() {
+    let kernel = Shared::new(Fake::new());
+    let mut daemon = Daemon::start_unlisted(owning_engine(), kernel.clone());
+    daemon.list(service(1, 1));
+    daemon.wait();
+    *kernel.objection.lock().unwrap() =
+        Some(|transaction| Some(CommitError::refused(transaction, None, Errno::EPERM)));
+    daemon.send((2..9).flat_map(|number| service(number, 2)).collect());
+    wait_for(|| {
+        daemon.observe.metrics_text().contains("deltaproxy_programmed{ip_family=\"IPv4\"} 0")
+    });
+    *kernel.objection.lock().unwrap() = None;
+    daemon.wait();
+    assert!(daemon.problems.try_recv().is_err());
     daemon.end();
 }

@@ -194,6 +194,11 @@ impl Kernel for Fake {
         Ok(self.generation)
     }
 
+    fn owner(&mut self, table: &TableRef) -> Result<Option<u32>, ReadError> {
+        let installed = self.ruleset.tables.get(table);
+        Ok(installed.filter(|installed| installed.table.flags.owner).map(|_| PORT))
+    }
+
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
         let installed = self.ruleset.tables.get(table);
         Ok(installed.map(|installed| contents(installed, self.generation)))

@@ -51,6 +51,10 @@ impl<K: Kernel> Kernel for Noting<K> {
         self.kernel.generation()
     }
 
+    fn owner(&mut self, table: &TableRef) -> Result<Option<u32>, ReadError> {
+        self.kernel.owner(table)
+    }
+
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
         let mut contents = self.kernel.read_table(table)?;
         if !self.tells_counts {

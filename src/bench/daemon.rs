@@ -223,6 +223,10 @@ impl Kernel for Stopwatch {
         self.kernel.generation()
     }
 
+    fn owner(&mut self, table: &TableRef) -> Result<Option<u32>, ReadError> {
+        self.kernel.owner(table)
+    }
+
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
         self.kernel.read_table(table)
     }

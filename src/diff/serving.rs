@@ -45,10 +45,10 @@ impl Serving {
         }
     }
 
-    /// Takes the changes, which the kernel has applied.
-    pub fn take(&mut self) -> Vec<ServingChange> {
+    /// Takes the changes of a family, which the kernel has applied.
+    pub fn take(&mut self, family: Family) -> Vec<ServingChange> {
         let mut changes = Vec::new();
-        for (frontend, after) in self.wanted.drain() {
+        for (frontend, after) in self.wanted.extract_if(|it, _| it.family() == family) {
             let before = match &after {
                 Some(targets) => self.committed.insert(frontend, Arc::clone(targets)),
                 None => self.committed.remove(&frontend),
@@ -110,13 +110,13 @@ mod tests {
     fn a_change_is_taken_once() {
         let mut serving = Serving::default();
         serving.want(FRONTEND, endpoints(&[1, 2]));
-        assert_eq!(serving.take(), change(None, endpoints(&[1, 2])));
-        assert_eq!(serving.take(), []);
+        assert_eq!(serving.take(Family::Ip), change(None, endpoints(&[1, 2])));
+        assert_eq!(serving.take(Family::Ip), []);
         serving.want(FRONTEND, endpoints(&[2]));
         serving.want(FRONTEND, endpoints(&[1, 2]));
-        assert_eq!(serving.take(), []);
+        assert_eq!(serving.take(Family::Ip), []);
         serving.want(FRONTEND, None);
-        assert_eq!(serving.take(), change(endpoints(&[1, 2]), None));
+        assert_eq!(serving.take(Family::Ip), change(endpoints(&[1, 2]), None));
     }
 
     /// Case 99: the endpoints that left with a transaction that was refused are not forgotten.
@@ -124,12 +124,12 @@ mod tests {
     fn a_change_survives_a_read_back() {
         let mut serving = Serving::default();
         serving.want(FRONTEND, endpoints(&[1, 2]));
-        serving.take();
+        serving.take(Family::Ip);
         serving.want(FRONTEND, endpoints(&[2]));
         serving.observe(std::iter::empty());
-        assert_eq!(serving.take(), [], "nothing is known until it is stated again");
+        assert_eq!(serving.take(Family::Ip), [], "nothing is known until it is stated again");
         serving.want(FRONTEND, endpoints(&[2]));
-        assert_eq!(serving.take(), change(endpoints(&[1, 2]), endpoints(&[2])));
+        assert_eq!(serving.take(Family::Ip), change(endpoints(&[1, 2]), endpoints(&[2])));
     }
 
     #[test]
@@ -137,6 +137,6 @@ mod tests {
         let mut serving = Serving::default();
         serving.observe([(FRONTEND, vec![target(3), target(1), target(3)])].into_iter());
         serving.sweep(|_| false);
-        assert_eq!(serving.take(), change(endpoints(&[1, 3]), None));
+        assert_eq!(serving.take(Family::Ip), change(endpoints(&[1, 3]), None));
     }
 }

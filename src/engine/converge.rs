@@ -54,14 +54,16 @@ pub fn commit_all<K: Kernel>(
     kernel: &mut K,
     each: &mut dyn FnMut(&Transaction, &Committed),
 ) -> Result<Option<CommitError>, CommitError> {
+    let mut blocking = None;
     while let Some(transaction) = engine.next_transaction(kernel.max_batch()) {
         let outcome = kernel.commit(&transaction);
         let answer = engine.answer(&transaction, &outcome);
         match (outcome, answer) {
             (Ok(committed), _) => each(&transaction, &committed),
-            (Err(error), Answer::Hopeless) => return Err(error),
+            // The other table is written all the same.
+            (Err(error), Answer::Blocked(_)) => blocking = Some(error),
             (Err(error), Answer::Applied | Answer::ReadBack(_)) => return Ok(Some(error)),
         }
     }
-    Ok(None)
+    blocking.map_or(Ok(None), Err)
 }

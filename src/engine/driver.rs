@@ -5,11 +5,9 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use super::Engine;
-use super::base_state::BaseState;
-use super::queue::Lane;
 use crate::kernel::{CommitError, Committed};
-use crate::model::{Extent, ObjectName, ObjectRef, Problem};
-use crate::nft::{Operation, Transaction};
+use crate::model::{ObjectName, ObjectRef, Problem};
+use crate::nft::{Family, Operation, Transaction};
 use crate::ruleset::{SetId, Subject};
 
 /// What an outcome means for the next step.
@@ -20,8 +18,9 @@ pub enum Answer {
     /// Nothing was applied, or that is not known. Read the tables back, call [`Engine::observe`]
     /// and go on.
     ReadBack(Cause),
-    /// The same, and going on at once leads to the same error.
-    Hopeless,
+    /// The same, and no service is to blame: nothing more is sent for this table until the tables
+    /// are read back. Go on with the other table.
+    Blocked(Family),
 }
 
 /// Why a transaction was not applied.
@@ -32,8 +31,10 @@ pub enum Cause {
     Suspected(ObjectName),
     /// An element of this service was refused again. It is left out until it changes.
     Excluded(ObjectName),
-    /// The transaction was too large. The next ones are smaller.
-    TooLarge,
+    /// The transaction was refused as a whole. The next ones are smaller, or update fewer services.
+    Whole,
+    /// The refusal is about the table of this family, for the first time.
+    Table(Family),
     /// The outcome is not known, or the transaction was not sent.
     NotKnown,
 }
@@ -45,30 +46,39 @@ impl Engine {
         transaction: &Transaction,
         outcome: &Result<Committed, CommitError>,
     ) -> Answer {
-        match outcome {
+        let error = match outcome {
             Ok(committed) => {
                 self.committed(committed.kernel_time);
-                Answer::Applied
+                return Answer::Applied;
             }
-            Err(CommitError::Refused { operation: Some(operation), element, .. }) => {
+            Err(error) => error,
+        };
+        let Some(family) = self.in_flight.front().map(|in_flight| in_flight.family) else {
+            return Answer::ReadBack(Cause::NotKnown);
+        };
+        match error {
+            CommitError::Refused { operation: Some(operation), element, .. } => {
                 let element = element.unwrap_or_default();
                 match self.culprit(transaction, *operation, element) {
-                    Some(service) => Answer::ReadBack(self.blame(service, outcome)),
-                    None => Answer::Hopeless,
+                    Some(service) => Answer::ReadBack(self.blame(service, error)),
+                    None => self.suspect(family, error),
                 }
             }
-            Err(CommitError::Refused { operation: None, errno, .. }) if is_about_size(*errno) => {
-                self.shrink()
+            CommitError::Refused { operation: None, errno, .. } => {
+                self.refused_whole(family, Some(*errno), error)
             }
-            Err(CommitError::NotSent(error)) => {
-                let errno = error.raw_os_error().map(Errno::from_raw);
+            CommitError::NotSent(cause) => {
+                let errno = cause.raw_os_error().map(Errno::from_raw);
                 match errno.is_some_and(is_about_size) {
-                    true => self.shrink(),
+                    true => self.refused_whole(family, errno, error),
                     false => Answer::ReadBack(Cause::NotKnown),
                 }
             }
-            Err(CommitError::Unknown(_)) => Answer::ReadBack(Cause::NotKnown),
-            Err(CommitError::Refused { .. } | CommitError::Owned { .. }) => Answer::Hopeless,
+            CommitError::Unknown(_) => Answer::ReadBack(Cause::NotKnown),
+            CommitError::Owned { .. } => {
+                self.block(family, error);
+                Answer::Blocked(family)
+            }
         }
     }
 
@@ -77,17 +87,10 @@ impl Engine {
     pub fn committed(&mut self, time: Duration) {
         let Some(in_flight) = self.in_flight.pop_front() else { return };
         self.pace.learn(in_flight.bytes, time);
-        let changed = |table: &&mut super::TableState| in_flight.tables.contains(&table.family);
-        for table in self.tables.iter_mut().filter(changed) {
-            let flags = table.installed.flags_after(self.table_flags);
-            table.installed = BaseState::after(&table.desired, flags);
-            table.is_stale = false;
-            table.cleanup = Vec::new();
-        }
-        self.diff.committed();
-        for service in std::mem::take(&mut self.after_commit) {
-            self.queue.put_first(Lane::Fast, service);
-        }
+        self.tables[in_flight.family.index()].is_suspect = false;
+        let problems = self.bisect.committed(in_flight.services.count);
+        self.problems.extend(problems);
+        self.applied(in_flight);
         if self.in_flight.is_empty() && self.is_settled() {
             self.suspects.clear();
         }
@@ -113,26 +116,63 @@ impl Engine {
         self.diff.service_of(table.family, subject).cloned()
     }
 
-    fn blame(&mut self, service: ObjectName, outcome: &Result<Committed, CommitError>) -> Cause {
+    fn blame(&mut self, service: ObjectName, error: &CommitError) -> Cause {
         if self.suspects.insert(service.clone()) {
             return Cause::Suspected(service);
         }
-        self.diff.excluded.insert(service.clone());
-        self.queue.add([(service.clone(), Extent::Whole)].into_iter());
-        let reason = outcome.as_ref().err().map(ToString::to_string).unwrap_or_default();
-        self.problems.push(Problem {
-            object: ObjectRef::service(&service),
-            field: String::new(),
-            message: format!("is left out until it changes: {reason}"),
-        });
+        self.exclude(service.clone());
+        self.problems.push(left_out(&service, error));
         Cause::Excluded(service)
     }
 
-    fn shrink(&mut self) -> Answer {
-        match self.pace.halve() {
-            true => Answer::ReadBack(Cause::TooLarge),
-            false => Answer::Hopeless,
+    /// A refusal that is about no service. Another program may have changed the table; if not, the
+    /// next transaction is refused too.
+    fn suspect(&mut self, family: Family, error: &CommitError) -> Answer {
+        if !std::mem::replace(&mut self.tables[family.index()].is_suspect, true) {
+            return Answer::ReadBack(Cause::Table(family));
         }
+        self.block(family, error);
+        Answer::Blocked(family)
+    }
+
+    /// A refusal that is about nothing of the transaction: makes the next ones smaller, then lets
+    /// them update fewer services, until one is left.
+    fn refused_whole(
+        &mut self,
+        family: Family,
+        errno: Option<Errno>,
+        error: &CommitError,
+    ) -> Answer {
+        if errno.is_some_and(is_about_size) && self.pace.halve() {
+            return Answer::ReadBack(Cause::Whole);
+        }
+        // There is one: `answer` has looked.
+        let services = self.in_flight.front().map(|it| it.services.clone()).unwrap_or_default();
+        match services.last {
+            None => self.suspect(family, error),
+            Some(_) if services.count > 1 => {
+                self.bisect.narrow(services.count);
+                Answer::ReadBack(Cause::Whole)
+            }
+            Some(service) if self.suspects.insert(service.clone()) => {
+                Answer::ReadBack(Cause::Suspected(service))
+            }
+            Some(service) => match self.exclude_alone(service.clone(), left_out(&service, error)) {
+                true => Answer::ReadBack(Cause::Excluded(service)),
+                false => {
+                    self.block(family, error);
+                    Answer::Blocked(family)
+                }
+            },
+        }
+    }
+}
+
+fn left_out(service: &ObjectName, error: &CommitError) -> Problem {
+    Problem {
+        object: ObjectRef::service(service),
+        field: String::new(),
+        message: format!("is left out until it changes: {error}"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Which services the next piece updates: small changes first, and of a large one as many as fit.
 
 use super::Engine;
+use super::bisect::Services;
 use super::queue::Lane;
 use crate::diff::{self, Context, Progress};
 use crate::model::{Extent, ObjectName};
@@ -18,31 +19,41 @@ impl Engine {
     /// is rendered and applied. The next piece is the large one's, so that it comes to an end.
     /// While services are postponed, pieces are mixed: a service of one lane may take a frontend that
     /// one of the other lane takes back, which in one piece comes to nothing.
-    pub(super) fn fill(&mut self, piece: &mut Piece, interrupted: &impl Fn() -> bool) {
+    pub(super) fn fill(&mut self, piece: &mut Piece, interrupted: &impl Fn() -> bool) -> Services {
         let may_go_first = !std::mem::take(&mut self.small_went_first) && self.postponed.is_none();
-        let (mut updated, mut is_small) = (0, may_go_first);
-        while piece.has_room() {
+        let (mut taken, mut is_small) = (0, may_go_first);
+        let mut updated = Services::default();
+        while piece.has_room() && self.bisect.admits(&updated) {
             if is_small && self.queue.next_lane() == Some(Lane::Slow) {
                 if !piece.is_empty() {
                     self.small_went_first = true;
-                    return;
+                    return updated;
                 }
                 is_small = false;
             }
             let Some((name, extent)) = self.next_service() else { break };
-            if self.update(name, &extent, piece) == Progress::Partial {
+            let bytes = piece.bytes();
+            let progress = self.update(name.clone(), &extent, piece);
+            if piece.bytes() != bytes {
+                updated = Services { count: updated.count + 1, last: Some(name) };
+            }
+            if progress == Progress::Partial {
                 break;
             }
-            updated += 1;
-            if updated >= UNINTERRUPTED && interrupted() {
-                return;
+            taken += 1;
+            if taken >= UNINTERRUPTED && interrupted() {
+                return updated;
             }
+        }
+        if self.bisect.is_active() && !piece.is_empty() {
+            return updated;
         }
         if self.queue.is_empty() && self.postponed.is_none() && self.sweep_due {
             self.diff.begin_sweep();
             self.sweep_due = false;
         }
         self.diff.update_others(piece);
+        updated
     }
 
     fn next_service(&mut self) -> Option<(ObjectName, Extent)> {

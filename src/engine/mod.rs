@@ -5,6 +5,8 @@
 //! read back and the outcome of each transaction.
 
 mod base_state;
+mod bisect;
+mod blocked;
 mod converge;
 mod driver;
 mod fill;
@@ -14,7 +16,9 @@ mod read_back;
 mod read_slots;
 mod routing;
 mod stale;
+mod transactions;
 
+pub use blocked::Blocked;
 pub use converge::{ConvergeError, commit_all, converge};
 pub use driver::{Answer, Cause};
 pub use read_back::{Found, read_back};
@@ -28,16 +32,17 @@ use ahash::HashSet;
 use smallvec::SmallVec;
 
 use self::base_state::BaseState;
+use self::bisect::Bisect;
 use self::pace::Pace;
 use self::queue::{Lane, Queue, SMALL_CHANGE};
 use self::stale::NodeAddresses;
+use self::transactions::{InFlight, Part};
 use crate::config::Routing;
 use crate::conntrack::StaleFlow;
 use crate::desired::Timeouts;
 use crate::diff::{self, Diff};
 use crate::model::{Cluster, Event, Extent, ObjectName, Problem, Touched};
-use crate::nft::{Acknowledge, Family, Operation, Table, TableFlags, Transaction};
-use crate::plan::{Piece, Room};
+use crate::nft::{Family, Operation, Table, TableFlags};
 use crate::ruleset::base::{Base, Settings};
 use crate::ruleset::{self, Layouts, TABLE};
 
@@ -57,6 +62,11 @@ pub struct Engine {
     pace: Pace,
     /// The transactions whose outcome is not known yet, in their order: at most one and one ahead.
     in_flight: VecDeque<InFlight>,
+    /// Transactions of the last step that were not given out yet.
+    to_give: VecDeque<Part>,
+    /// Steps so far.
+    steps: u64,
+    bisect: Bisect,
     problems: Vec<Problem>,
     /// Services with a refused element since everything was settled last.
     suspects: HashSet<ObjectName>,
@@ -85,15 +95,10 @@ struct TableState {
     is_stale: bool,
     /// Removes elements that this program never writes.
     cleanup: Vec<Operation>,
-}
-
-/// A transaction that was given out.
-#[derive(Debug, Default)]
-struct InFlight {
-    /// The tables whose chains and sets it changes.
-    tables: Vec<Family>,
-    /// About how many bytes it takes.
-    bytes: usize,
+    /// Why nothing is sent for it until the tables are read back.
+    blocked: Option<Blocked>,
+    /// Whether the last transaction was refused for what is not a service's.
+    is_suspect: bool,
 }
 
 impl Engine {
@@ -105,6 +110,8 @@ impl Engine {
             desired: Base::default(),
             is_stale: true,
             cleanup: Vec::new(),
+            blocked: None,
+            is_suspect: false,
         };
         let mut engine = Self {
             routing,
@@ -118,6 +125,9 @@ impl Engine {
             tables: [table(Family::Ip), table(Family::Ip6)],
             pace: Pace::default(),
             in_flight: VecDeque::new(),
+            to_give: VecDeque::new(),
+            steps: 0,
+            bisect: Bisect::default(),
             problems: Vec::new(),
             suspects: HashSet::default(),
             small_went_first: false,
@@ -212,14 +222,16 @@ impl Engine {
         &self.layouts
     }
 
-    /// Whether the kernel keeps other programs from changing our tables.
+    /// Whether the kernel keeps other programs from changing those of our tables that we write.
     pub fn owns_its_tables(&self) -> bool {
-        self.tables.iter().all(|table| table.installed.is_owned())
+        let mut written = self.tables.iter().filter(|table| table.blocked.is_none());
+        written.all(|table| table.installed.is_owned())
     }
 
     /// Starts over from what was read back.
     pub fn observe(&mut self, found: [Found; 2]) {
         self.in_flight.clear();
+        self.to_give.clear();
         let contents = found.iter().filter_map(|found| found.contents.as_ref());
         let timeouts = contents.map(|it| ruleset::affinity::timeouts_of(it.rules.iter()));
         if self.timeouts.observe(timeouts) {
@@ -245,6 +257,7 @@ impl Engine {
         let sets = self.layouts.of(family);
         table.installed = BaseState::found(found.contents.as_ref(), sets, &table.desired);
         table.is_stale = true;
+        table.blocked = None;
         match table.installed {
             BaseState::Ours { .. } => {
                 table.cleanup = found.cleanup;
@@ -260,105 +273,12 @@ impl Engine {
     /// Whether the kernel holds everything that is desired.
     pub fn is_settled(&self) -> bool {
         self.queue.is_empty()
+            && self.to_give.is_empty()
             && self.postponed.is_none()
             && self.after_commit.is_empty()
             && !self.sweep_due
             && self.diff.is_settled()
             && self.tables.iter().all(|table| !table.is_stale)
-    }
-
-    /// The next transaction; `None` if nothing differs. It is at most about `max_batch` bytes.
-    ///
-    /// [`Engine::answer`], [`Engine::committed`] or [`Engine::observe`] must follow.
-    pub fn next_transaction(&mut self, max_batch: usize) -> Option<Transaction> {
-        self.next_transaction_unless(max_batch, || false)
-    }
-
-    /// The same, for a caller with other work that should not wait: soon after `interrupted`
-    /// returns true the result is what is ready by then, or `None` although more differs.
-    pub fn next_transaction_unless(
-        &mut self,
-        max_batch: usize,
-        interrupted: impl Fn() -> bool,
-    ) -> Option<Transaction> {
-        let transaction = self.differences(max_batch, &interrupted);
-        if transaction.is_none() && self.forget_timeouts() {
-            return self.differences(max_batch, &interrupted);
-        }
-        transaction
-    }
-
-    /// The transaction after the one in flight, made while the kernel applies that one: the caller
-    /// commits it next, or drops it if that one is not applied. `None` if it cannot be made before
-    /// the outcome is known, or nothing else differs.
-    pub fn next_transaction_ahead(&mut self, max_batch: usize) -> Option<Transaction> {
-        let is_possible = self.in_flight.len() == 1 && self.in_flight[0].tables.is_empty();
-        if is_possible { self.differences(max_batch, &|| false) } else { None }
-    }
-
-    /// Forgets the timeouts that no service has any more, once no route names them; returns whether
-    /// there was one.
-    fn forget_timeouts(&mut self) -> bool {
-        let forgot = self.is_settled() && self.timeouts.forget_unused();
-        if forgot {
-            self.render_tables();
-        }
-        forgot
-    }
-
-    fn differences(
-        &mut self,
-        max_batch: usize,
-        interrupted: &impl Fn() -> bool,
-    ) -> Option<Transaction> {
-        let mut in_flight = InFlight::default();
-        let mut operations = Vec::new();
-        let mut budget = max_batch.min(self.pace.piece_bytes());
-        for i in 0..self.tables.len() {
-            let of_table = self.table_operations(i);
-            if of_table.is_empty() {
-                continue;
-            }
-            let size = encoded_size(&of_table);
-            if in_flight.bytes > 0 && in_flight.bytes + size > max_batch {
-                return self.give_out(in_flight, operations);
-            }
-            in_flight.bytes += size;
-            if matches!(self.tables[i].installed, BaseState::Foreign) {
-                // A table that is replaced is replaced whole, if one transaction can hold it.
-                budget = max_batch;
-            }
-            in_flight.tables.push(self.tables[i].family);
-            operations.extend(of_table);
-        }
-        // A packet runs the rules of the generation in which it began, but looks up the elements of
-        // the present one: what new rules are for comes a commit after them.
-        let is_ours = |table: &TableState| matches!(table.installed, BaseState::Ours { .. });
-        let has_rules = operations.iter().any(|it| matches!(it, Operation::AddRule(..)));
-        if has_rules && self.tables.iter().all(is_ours) {
-            return self.give_out(in_flight, operations);
-        }
-        // Sizes of elements are estimates, so an eighth is left free.
-        let limit = (max_batch - max_batch / 8).saturating_sub(in_flight.bytes);
-        if in_flight.bytes == 0 || limit >= self.pace.piece_bytes() / 2 {
-            let mut piece = Piece::new(Room { budget: budget.min(limit), limit });
-            self.fill(&mut piece, interrupted);
-            in_flight.bytes += piece.bytes();
-            let elements = piece.into_operations(&self.layouts);
-            match operations.is_empty() {
-                true => operations = elements,
-                false => operations.extend(elements),
-            }
-        }
-        self.give_out(in_flight, operations)
-    }
-
-    fn give_out(&mut self, in_flight: InFlight, operations: Vec<Operation>) -> Option<Transaction> {
-        if operations.is_empty() {
-            return None;
-        }
-        self.in_flight.push_back(in_flight);
-        Some(Transaction { operations })
     }
 
     /// Returns the flows that committed changes have made stale, each once.
@@ -369,12 +289,15 @@ impl Engine {
     }
 
     fn gather_stale_flows(&mut self) {
-        if !self.in_flight.is_empty() {
+        let waits = Family::ALL.map(|family| self.has_parts(family));
+        for family in Family::ALL.into_iter().filter(|family| !waits[family.index()]) {
+            let changes = self.diff.serving.take(family);
+            let own = self.node_addresses.wanted();
+            self.stale_flows.extend(changes.iter().flat_map(|change| stale::flows(change, own)));
+        }
+        if waits.contains(&true) {
             return;
         }
-        let changes = self.diff.serving.take();
-        let own = self.node_addresses.wanted();
-        self.stale_flows.extend(changes.iter().flat_map(|change| stale::flows(change, own)));
         let is_committed = |address| self.diff.node_port_ips.is_settled(address);
         let changes = self.node_addresses.take_changes(is_committed);
         if !changes.is_empty() {
@@ -428,11 +351,4 @@ impl Engine {
         serving.extend(self.local_addresses.iter().filter(everywhere));
         self.node_addresses.want(serving);
     }
-}
-
-/// Bytes that the operations take in a batch; a batch that cannot be encoded is reported by its
-/// commit.
-fn encoded_size(operations: &[Operation]) -> usize {
-    let transaction = Transaction { operations: operations.to_vec() };
-    transaction.encode(0, Acknowledge::BatchEnd).map_or(0, |batch| batch.bytes.len())
 }

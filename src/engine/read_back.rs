@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::read_slots::read_slots;
 use crate::diff;
-use crate::kernel::{Contents, ElementRead, Kernel, ReadError};
+use crate::kernel::{CommitError, Contents, ElementRead, Kernel, ReadError};
 use crate::nft::{DecodedSet, Family, Operation};
 use crate::ruleset::{self, Layouts, SetId, TableElement, TableSets};
 
@@ -21,6 +21,11 @@ pub struct Found {
 }
 
 impl Found {
+    /// The error that a commit from netlink port `ours` ends with, if the table is somebody else's.
+    pub fn owned_by_another(&self, ours: u32) -> Option<CommitError> {
+        self.contents.as_ref()?.owned_by_another(ours)
+    }
+
     /// There is no such table.
     pub fn nothing(family: Family) -> Self {
         Self { contents: None, elements: diff::Found::new(family), cleanup: Vec::new() }

@@ -35,7 +35,7 @@ pub(super) fn find(
     let what = describe(operation, element, &location);
     let index = Some(origin.operation);
     let error = CommitError::Refused { operation: index, element, errno, reason, what };
-    (error, Some(table(operation)))
+    (error, Some(operation.table()))
 }
 
 impl CommitError {
@@ -79,21 +79,4 @@ fn describe(operation: &Operation, element: Option<usize>, at: &Location) -> Str
     let dots = if end < text.len() { " ..." } else { "" };
     let field = if at.path.is_empty() { String::new() } else { format!(", field {at}") };
     format!("`{}{dots}`{field}", &text[..end])
-}
-
-/// The table that an operation is about.
-fn table(operation: &Operation) -> TableRef {
-    match operation {
-        Operation::AddTable(table) => table.reference(),
-        Operation::DeleteTable(table)
-        | Operation::AddChain(table, _)
-        | Operation::DeleteChain(table, _)
-        | Operation::FlushChain(table, _)
-        | Operation::AddRule(table, _)
-        | Operation::AddSet(table, _)
-        | Operation::DeleteSet(table, _)
-        | Operation::FlushSet(table, _)
-        | Operation::AddElements(table, ..)
-        | Operation::DeleteElements(table, ..) => table.clone(),
-    }
 }

@@ -44,6 +44,13 @@ pub trait Kernel {
     /// See [`ReadError`].
     fn generation(&mut self) -> Result<Generation, ReadError>;
 
+    /// The netlink port of the socket that owns a table; `None` if nobody does, or there is no such
+    /// table.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    fn owner(&mut self, table: &TableRef) -> Result<Option<u32>, ReadError>;
+
     /// What is in a table, without the elements of its sets; `None` if there is no such table.
     ///
     /// # Errors

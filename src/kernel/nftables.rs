@@ -217,6 +217,10 @@ impl Kernel for Nftables {
         Ok(self.reported)
     }
 
+    fn owner(&mut self, table: &TableRef) -> Result<Option<u32>, ReadError> {
+        Ok(self.read_header(table)?.and_then(|(_, owner)| owner))
+    }
+
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
         for _ in 0..MAX_READ_ATTEMPTS {
             let generation = self.read_generation()?;

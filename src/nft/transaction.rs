@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::text::joined;
-use super::{Chain, Element, Name, Rule, Set, Table, TableRef};
+use super::{Chain, Element, Family, Name, Rule, Set, Table, TableRef};
 
 /// One change of the ruleset.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,36 @@ impl fmt::Display for Transaction {
     }
 }
 
+impl Transaction {
+    /// The family of its first operation.
+    pub fn family(&self) -> Option<Family> {
+        self.operations.first().map(Operation::family)
+    }
+}
+
 impl Operation {
+    /// The table that it is about.
+    pub fn table(&self) -> TableRef {
+        match self {
+            Self::AddTable(table) => table.reference(),
+            Self::DeleteTable(table)
+            | Self::AddChain(table, _)
+            | Self::DeleteChain(table, _)
+            | Self::FlushChain(table, _)
+            | Self::AddRule(table, _)
+            | Self::AddSet(table, _)
+            | Self::DeleteSet(table, _)
+            | Self::FlushSet(table, _)
+            | Self::AddElements(table, ..)
+            | Self::DeleteElements(table, ..) => table.clone(),
+        }
+    }
+
+    /// The family of the table that it is about.
+    pub fn family(&self) -> Family {
+        self.table().family
+    }
+
     /// The elements that it adds or removes, if it does that.
     pub fn elements(&self) -> Option<&[Element]> {
         match self {

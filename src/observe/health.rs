@@ -6,52 +6,99 @@
 //!     |   `── synced ──> nothing waits: healthy <──── synced ─────'
 //! ```
 //!
-//! Reads no clock. Later changes do not move the time since which the first one waits.
+//! Each family for itself. Reads no clock. Later changes do not move the time since which the first
+//! one waits.
 
 use std::time::{Duration, Instant};
+
+use crate::family::Family;
 
 /// How long a change may wait before the daemon counts as unhealthy: twice the 30 s that
 /// kube-proxy has for its sync period.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What was last heard of syncs and of the node.
+/// Syncs of both families, and the node.
 #[derive(Debug, Default)]
 pub(super) struct Health {
+    families: [FamilyHealth; 2],
+    /// When the daemon made progress last with a change that takes long.
+    progressed_at: Option<Instant>,
+    pub(super) node_eligible: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct FamilyHealth {
     /// Since when the oldest change waits that is not in the kernel.
     waiting_since: Option<Instant>,
     /// When everything was in the kernel last.
     synced_at: Option<Instant>,
-    pub(super) node_eligible: bool,
 }
 
 /// The answer to a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Verdict {
-    /// No change waits for too long.
-    pub(super) healthy: bool,
+    /// By [`Family::ALL`].
+    pub(super) families: [FamilyVerdict; 2],
+    /// The daemon works: no change waits for too long, or it makes progress.
+    pub(super) alive: bool,
     /// The node wants traffic from load balancers.
     pub(super) node_eligible: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FamilyVerdict {
+    /// No change waits for too long.
+    pub(super) healthy: bool,
     /// How long ago everything was in the kernel; `None` if it never was.
     pub(super) synced_ago: Option<Duration>,
 }
 
 impl Health {
     pub(super) fn queued(&mut self, now: Instant) {
-        self.waiting_since.get_or_insert(now);
+        for family in &mut self.families {
+            family.waiting_since.get_or_insert(now);
+        }
     }
 
-    pub(super) fn synced(&mut self, now: Instant) {
-        self.waiting_since = None;
-        self.synced_at = Some(now);
+    pub(super) fn synced(&mut self, family: Family, now: Instant) {
+        let synced = FamilyHealth { waiting_since: None, synced_at: Some(now) };
+        self.families[family.index()] = synced;
+    }
+
+    pub(super) fn failed(&mut self, family: Family, now: Instant) {
+        self.families[family.index()].waiting_since.get_or_insert(now);
+    }
+
+    pub(super) fn progressed(&mut self, now: Instant) {
+        self.progressed_at = Some(now);
     }
 
     pub(super) fn verdict(&self, now: Instant) -> Verdict {
         let ago = |then| now.saturating_duration_since(then);
+        let is_short = |since: Option<Instant>| since.map(ago).is_none_or(|it| it < HEALTH_TIMEOUT);
+        let families = self.families.map(|family| FamilyVerdict {
+            healthy: is_short(family.waiting_since),
+            synced_ago: family.synced_at.map(ago),
+        });
+        let progresses = self.progressed_at.is_some_and(|at| is_short(Some(at)));
         Verdict {
-            healthy: self.waiting_since.map(ago).is_none_or(|waited| waited < HEALTH_TIMEOUT),
+            families,
+            alive: progresses || families.iter().all(|family| family.healthy),
             node_eligible: self.node_eligible,
-            synced_ago: self.synced_at.map(ago),
         }
+    }
+}
+
+impl Verdict {
+    /// Whether no change of either family waits for too long.
+    pub(super) fn healthy(&self) -> bool {
+        self.families.iter().all(|family| family.healthy)
+    }
+
+    /// How long ago everything of both families was in the kernel.
+    pub(super) fn synced_ago(&self) -> Option<Duration> {
+        let [v4, v6] = self.families.map(|family| family.synced_ago);
+        Some(v4?.max(v6?))
     }
 }
 
@@ -89,13 +136,38 @@ mod tests {
             for (second, told) in told {
                 match told {
                     Queued => health.queued(at(*second)),
-                    Synced => health.synced(at(*second)),
+                    Synced => {
+                        Family::ALL.into_iter().for_each(|it| health.synced(it, at(*second)));
+                    }
                 }
             }
             let verdict = health.verdict(at(asked));
-            assert_eq!(verdict.healthy, healthy, "asked at {asked}");
-            assert_eq!(verdict.synced_ago, synced_ago.map(Duration::from_secs));
+            assert_eq!(verdict.healthy(), healthy, "asked at {asked}");
+            assert_eq!(verdict.synced_ago(), synced_ago.map(Duration::from_secs));
         }
+    }
+
+    #[test]
+    fn a_family_that_fails_is_unhealthy_and_the_other_is_not() {
+        let (mut health, start) = (Health::default(), Instant::now());
+        health.queued(start);
+        health.synced(Family::Ip, start);
+        health.failed(Family::Ip6, start + Duration::from_secs(1));
+        let verdict = health.verdict(start + HEALTH_TIMEOUT);
+        assert_eq!(verdict.families.map(|family| family.healthy), [true, false]);
+        assert!(!verdict.healthy());
+    }
+
+    #[test]
+    fn a_daemon_that_makes_progress_is_alive_and_not_healthy() {
+        let (mut health, start) = (Health::default(), Instant::now());
+        health.queued(start);
+        let late = start + HEALTH_TIMEOUT;
+        assert!(!health.verdict(late).alive);
+        health.progressed(late);
+        let verdict = health.verdict(late);
+        assert!(verdict.alive && !verdict.healthy());
+        assert!(!health.verdict(late + HEALTH_TIMEOUT).alive);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Counters and histograms, under kube-proxy's names where they mean the same.
 //!
-//! kube-proxy has a label `ip_family` on most of its metrics. One sync here leads both families,
-//! so both values of the label are told the same.
+//! kube-proxy has a label `ip_family` on most of its metrics. One sync here is for both families, so
+//! times and queued changes are the same for both values of the label.
 
 use std::time::{Duration, SystemTime};
 
@@ -69,6 +69,7 @@ struct Own {
     problems: Counter,
     events: Counter,
     entries_deleted: Counter,
+    programmed: PerFamily<Gauge>,
 }
 
 /// Changes: all that came, and those that are not in the kernel.
@@ -155,6 +156,11 @@ impl Own {
                 "Time that the kernel took for a transaction",
                 Histogram::new(commit_buckets()),
             ),
+            programmed: names.per_family(
+                "programmed",
+                "Whether the last sync of the family succeeded",
+                Gauge::default,
+            ),
             problems: names.add(
                 "problems",
                 "Objects, or parts of them, that were left out",
@@ -176,13 +182,6 @@ impl Observe {
     /// changes to the kernel's last answer.
     pub fn sync_took(&self, duration: Duration) {
         observe_all(&self.shared.metrics.kube_proxy.sync_duration, duration);
-    }
-
-    /// A sync ended with an error.
-    pub fn sync_failed(&self) {
-        for family in &self.shared.metrics.kube_proxy.sync_failures {
-            family.inc();
-        }
     }
 
     /// A change of endpoints is in the kernel, this long after what triggered it.
@@ -232,13 +231,22 @@ impl Observe {
 
 impl Metrics {
     pub(super) fn queued(&self, now: SystemTime) {
-        set_all(&self.kube_proxy.queued_at, now);
+        let now = seconds_since_1970(now);
+        for gauge in &self.kube_proxy.queued_at {
+            gauge.set(now);
+        }
     }
 
-    pub(super) fn synced(&self, now: SystemTime) {
-        set_all(&self.kube_proxy.synced_at, now);
+    pub(super) fn synced(&self, family: IpFamily, now: SystemTime) {
+        self.kube_proxy.synced_at[family.index()].set(seconds_since_1970(now));
+        self.own.programmed[family.index()].set(1);
         self.kube_proxy.endpoint_changes.pending.set(0);
         self.kube_proxy.service_changes.pending.set(0);
+    }
+
+    pub(super) fn sync_failed(&self, family: IpFamily) {
+        self.kube_proxy.sync_failures[family.index()].inc();
+        self.own.programmed[family.index()].set(0);
     }
 
     /// All metrics in the OpenMetrics text format.
@@ -298,12 +306,8 @@ fn observe_all(histograms: &PerFamily<Histogram>, duration: Duration) {
     histograms.iter().for_each(|histogram| histogram.observe(duration.as_secs_f64()));
 }
 
-/// Sets all to the seconds since 1970.
-fn set_all(gauges: &PerFamily<Floating>, time: SystemTime) {
-    let since_1970 = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    for gauge in gauges {
-        gauge.set(since_1970.as_secs_f64());
-    }
+fn seconds_since_1970(time: SystemTime) -> f64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 /// kube-proxy's buckets, and finer ones below, in seconds.
@@ -390,7 +394,8 @@ mod tests {
                 "deltaproxy_events_total 4",
             ],
         );
-        observe.shared.metrics.synced(SystemTime::UNIX_EPOCH + Duration::from_millis(1_500));
+        let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_500);
+        observe.shared.metrics.synced(IpFamily::Ip, time);
         has(
             &observe,
             &[

@@ -12,6 +12,7 @@ mod server;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::family::Family;
 use health::Health;
 use metrics::Metrics;
 
@@ -54,16 +55,32 @@ impl Observe {
         self.shared.metrics.queued(SystemTime::now());
     }
 
-    /// Everything that waited is in the kernel at `now`.
-    pub fn synced(&self, now: Instant) {
-        self.health().synced(now);
-        self.shared.metrics.synced(SystemTime::now());
+    /// Everything of a family that waited is in the kernel at `now`.
+    pub fn synced(&self, family: Family, now: Instant) {
+        self.health().synced(family, now);
+        self.shared.metrics.synced(family, SystemTime::now());
+    }
+
+    /// The kernel does not hold what is desired of a family at `now`, and a commit failed.
+    pub fn sync_failed(&self, family: Family, now: Instant) {
+        self.health().failed(family, now);
+        self.shared.metrics.sync_failed(family);
+    }
+
+    /// The daemon works at `now` on a change that takes long, such as reading large tables.
+    pub fn progressed(&self, now: Instant) {
+        self.health().progressed(now);
     }
 
     /// Whether load balancers should send traffic to this node: its Node object is not being
     /// deleted and has no taint of the cluster autoscaler. False until told.
     pub fn node_eligible(&self, eligible: bool) {
         self.health().node_eligible = eligible;
+    }
+
+    /// All metrics in the OpenMetrics text format.
+    pub fn metrics_text(&self) -> String {
+        self.shared.metrics.text()
     }
 
     fn health(&self) -> MutexGuard<'_, Health> {

@@ -1,6 +1,6 @@
 //! What a request gets, from its path alone: answers of kube-proxy's health and metrics ports.
 
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -34,10 +34,14 @@ pub(super) fn respond(
     match (site, path) {
         (Site::Health, "/healthz") => {
             let verdict = verdict();
-            let node_eligible = Some(verdict.node_eligible);
-            probe(verdict, node_eligible, now.1, &metrics.kube_proxy.healthz)
+            let probed = Probed { healthy: verdict.healthy(), node: Some(verdict.node_eligible) };
+            probe(verdict, probed, now.1, &metrics.kube_proxy.healthz)
         }
-        (Site::Health, "/livez") => probe(verdict(), None, now.1, &metrics.kube_proxy.livez),
+        (Site::Health, "/livez") => {
+            let verdict = verdict();
+            let probed = Probed { healthy: verdict.alive, node: None };
+            probe(verdict, probed, now.1, &metrics.kube_proxy.livez)
+        }
         (Site::Metrics, "/metrics") => text(StatusCode::OK, OPEN_METRICS, metrics.text()),
         (Site::Metrics, "/healthz" | "/healthz/ping") => text(StatusCode::OK, PLAIN, "ok"),
         (Site::Metrics, "/proxyMode") => text(StatusCode::OK, PLAIN, "nftables"),
@@ -68,34 +72,44 @@ struct Status {
     v6: Option<FamilyStatus>,
 }
 
-#[derive(Clone, Serialize)]
+#[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct FamilyStatus {
     last_updated: String,
     healthy: bool,
 }
 
-/// The answer to a probe that may ask for the node too; adds it to `answers`.
+/// What a path is about.
+struct Probed {
+    healthy: bool,
+    /// Whether the node wants traffic, if the path is about that too.
+    node: Option<bool>,
+}
+
+/// The answer to a probe; adds it to `answers`.
 fn probe(
     verdict: Verdict,
-    node_eligible: Option<bool>,
+    probed: Probed,
     now: SystemTime,
     answers: &Answers,
 ) -> Response<Full<Bytes>> {
-    let synced_at = verdict.synced_ago.and_then(|ago| now.checked_sub(ago));
-    let family = synced_at.map(|synced_at| FamilyStatus {
-        last_updated: timestamp(Some(synced_at)),
-        healthy: verdict.healthy,
+    let Probed { healthy, node: node_eligible } = probed;
+    let at = |ago: Option<Duration>| ago.and_then(|ago| now.checked_sub(ago));
+    let synced_at = at(verdict.synced_ago());
+    let [v4, v6] = verdict.families.map(|family| {
+        let healthy = family.healthy;
+        at(family.synced_ago)
+            .map(|time| FamilyStatus { last_updated: timestamp(Some(time)), healthy })
     });
     let body = Body {
         // kube-proxy: the time of the answer while all is well, else that of the last sync.
-        last_updated: timestamp(if verdict.healthy { Some(now) } else { synced_at }),
+        last_updated: timestamp(if healthy { Some(now) } else { synced_at }),
         current_time: timestamp(Some(now)),
         node_eligible,
-        healthy: verdict.healthy,
-        status: Status { v4: family.clone(), v6: family },
+        healthy,
+        status: Status { v4, v6 },
     };
-    let status = match verdict.healthy && node_eligible != Some(false) {
+    let status = match healthy && node_eligible != Some(false) {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
@@ -133,12 +147,15 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "some instant to count from")]
 mod tests {
-    use std::time::Duration;
-
     use futures::FutureExt;
     use http_body_util::BodyExt;
 
     use super::*;
+    use crate::family::Family;
+
+    fn synced(observe: &Observe, now: Instant) {
+        Family::ALL.into_iter().for_each(|family| observe.synced(family, now));
+    }
 
     /// Asks `seconds` after `start`, which is 2026-01-02T03:04:05.5Z.
     fn ask(observe: &Observe, start: Instant, seconds: u64, path: &str) -> (u16, String) {
@@ -159,7 +176,7 @@ mod tests {
     fn a_node_that_is_synced_and_eligible_is_healthy() {
         let (observe, start) = (Observe::new(), Instant::now());
         observe.queued(start);
-        observe.synced(start);
+        synced(&observe, start);
         observe.node_eligible(true);
         let expected = r#"{"lastUpdated":"2026-01-02T03:04:15.5Z","currentTime":"2026-01-02T03:04:15.5Z","nodeEligible":true,"healthy":true,"status":{"IPv4":{"lastUpdated":"2026-01-02T03:04:05.5Z","healthy":true},"IPv6":{"lastUpdated":"2026-01-02T03:04:05.5Z","healthy":true}}}"#;
         assert_eq!(ask(&observe, start, 10, "/healthz"), (200, expected.to_owned()));
@@ -182,7 +199,7 @@ mod tests {
         let never = r#"{"lastUpdated":"0001-01-01T00:00:00Z","currentTime":"2026-01-02T03:05:05.5Z","healthy":false,"status":{}}"#;
         assert_eq!(ask(&observe, start, 60, "/livez"), (503, never.to_owned()));
         assert_eq!(ask(&observe, start, 60, "/healthz").0, 503);
-        observe.synced(start + Duration::from_secs(61));
+        synced(&observe, start + Duration::from_secs(61));
         assert_eq!(ask(&observe, start, 61, "/healthz").0, 200);
         let metrics = observe.shared.metrics.text();
         for line in [

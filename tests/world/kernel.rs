@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use deltaproxy::kernel::{
     CommitError, Committed, Contents, ElementRead, Generation, Kernel, ReadError,
 };
-use deltaproxy::nft::{ElementView, Family, Operation, TableRef, Transaction, Value};
+use deltaproxy::nft::{ElementView, Operation, TableRef, Transaction, Value};
 use deltaproxy::ruleset;
 use nix::errno::Errno;
 
@@ -38,8 +38,8 @@ pub(crate) struct Hostile<K> {
     pub(crate) reads_that_break_off: u8,
     /// Frontends of this address are refused.
     pub(crate) refused: Option<IpAddr>,
-    /// The netlink port of the program that owns our tables.
-    pub(crate) owner: Option<u32>,
+    /// The netlink port of the program that owns our table of each family.
+    pub(crate) owners: [Option<u32>; 2],
     pub(crate) max_batch: usize,
     pub(crate) oracle: Oracle,
     pub(crate) commits: usize,
@@ -53,7 +53,7 @@ impl<K: Shared> Hostile<K> {
             mishaps: VecDeque::new(),
             reads_that_break_off: 0,
             refused: None,
-            owner: None,
+            owners: [None; 2],
             oracle: Oracle::default(),
             commits: 0,
         }
@@ -68,7 +68,7 @@ impl<K: Shared> Hostile<K> {
     pub(crate) fn calm(&mut self) {
         self.mishaps.clear();
         self.reads_that_break_off = 0;
-        self.owner = None;
+        self.owners = [None; 2];
     }
 
     fn breaks_off(&mut self) -> bool {
@@ -104,8 +104,9 @@ impl<K: Shared> Kernel for Hostile<K> {
         if transaction.operations.is_empty() {
             return self.inner.commit(transaction);
         }
-        if let Some(port) = self.owner {
-            let table = ruleset::table(Family::Ip);
+        let family = transaction.family().expect("it is not empty");
+        if let Some(port) = self.owners[family.index()] {
+            let table = ruleset::table(family);
             return Err(CommitError::Owned { table, port });
         }
         let mishap = self.mishaps.pop_front();
@@ -142,11 +143,18 @@ impl<K: Shared> Kernel for Hostile<K> {
         self.inner.generation()
     }
 
+    fn owner(&mut self, table: &TableRef) -> Result<Option<u32>, ReadError> {
+        match self.owners[table.family.index()] {
+            Some(owner) => Ok(Some(owner)),
+            None => self.inner.owner(table),
+        }
+    }
+
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
         if self.breaks_off() {
             return Err(ReadError::Changing { what: table.to_string() });
         }
-        let owner = self.owner;
+        let owner = self.owners[table.family.index()];
         let found = self.inner.read_table(table)?;
         Ok(found.map(|found| Contents { owner: owner.or(found.owner), ..found }))
     }

@@ -62,7 +62,7 @@ struct World<K> {
 }
 
 /// Longer than the daemon ever waits before it tries again.
-const LONGEST_WAIT: Duration = Duration::from_secs(15);
+const LONGEST_WAIT: Duration = Duration::from_secs(520);
 
 /// Plays a sequence; what was wrong is the error.
 pub(crate) fn play<K: Shared>(kernel: K, sequence: &Sequence) -> Result<(), String> {
@@ -168,8 +168,10 @@ impl<K: Shared> World<K> {
                 self.kernel.oracle.forget_flows();
             }
             Happening::ForeignCommit => self.kernel.inner.commit_by_another(&of_another_table()),
-            Happening::OwnedElsewhere => self.kernel.owner = Some(1),
-            Happening::OwnerGone => self.kernel.owner = None,
+            Happening::OwnedElsewhere(family) => {
+                self.kernel.owners[usize::from(*family)] = Some(1);
+            }
+            Happening::OwnerGone => self.kernel.owners = [None; 2],
             Happening::Restart { routing, is_done } => self.restart(*routing, *is_done).await,
             Happening::MaxBatch(bytes) => self.kernel.max_batch = *bytes,
             Happening::Check => self.check().await?,

@@ -51,8 +51,8 @@ pub(crate) enum Happening {
     Damage(u8),
     /// Another program changes its own table.
     ForeignCommit,
-    /// Another program owns our tables.
-    OwnedElsewhere,
+    /// Another program owns our table of this family.
+    OwnedElsewhere(u8),
     /// Nobody else owns them any more.
     OwnerGone,
     /// The daemon is killed and another one started with this configuration. What it asked of the
@@ -84,7 +84,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         2 => (0u8..6).prop_map(Happening::Refusal),
         2 => (0u8..8).prop_map(Happening::Damage),
         2 => Just(Happening::ForeignCommit),
-        1 => Just(Happening::OwnedElsewhere),
+        2 => (0u8..2).prop_map(Happening::OwnedElsewhere),
         1 => Just(Happening::OwnerGone),
         4 => (0u8..6, any::<bool>()).prop_map(|(routing, is_done)| Happening::Restart { routing, is_done }),
         1 => (600usize..30_000).prop_map(Happening::MaxBatch),

@@ -1,0 +1,138 @@
+//! Which service makes the kernel refuse whole transactions, when the kernel does not say.
+//!
+//! After such a refusal, transactions update half as many services, down to one. A service that is
+//! refused alone is suspected, and excluded the next time. It is reported once the kernel has
+//! applied another one: if it refuses every service, services are not the cause.
+
+use super::Engine;
+use crate::model::{Extent, ObjectName, Problem};
+
+/// The search for a service that the kernel refuses without naming it.
+#[derive(Debug, Default)]
+pub(super) struct Bisect {
+    /// The most services that a transaction updates; `None` while nothing is searched.
+    most: Option<usize>,
+    /// Services that were excluded since the kernel applied a transaction.
+    excluded: Vec<Excluded>,
+    /// Services that are excluded until they change or are tried again.
+    waiting: Vec<ObjectName>,
+}
+
+/// A service that was refused alone.
+#[derive(Debug)]
+struct Excluded {
+    service: ObjectName,
+    problem: Problem,
+}
+
+/// The services that a step updates.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Services {
+    pub(super) count: usize,
+    pub(super) last: Option<ObjectName>,
+}
+
+/// With so many services in a transaction, the search is over.
+const MANY: usize = 4_096;
+
+/// So many services refused one after the other mean that services are not the cause.
+const TOO_MANY: usize = 3;
+
+impl Bisect {
+    pub(super) fn is_active(&self) -> bool {
+        self.most.is_some()
+    }
+
+    /// Whether a transaction may update one service more.
+    pub(super) fn admits(&self, updated: &Services) -> bool {
+        self.most.is_none_or(|most| updated.count < most)
+    }
+
+    /// A transaction that updates so many services, at least two, was refused.
+    pub(super) fn narrow(&mut self, services: usize) {
+        self.most = Some((services / 2).max(1));
+    }
+
+    /// A transaction that updates so many services was applied. Returns the problems that this
+    /// confirms.
+    pub(super) fn committed(&mut self, services: usize) -> Vec<Problem> {
+        if services == 0 {
+            return Vec::new();
+        }
+        self.most = self.most.map(|most| most * 2).filter(|most| *most < MANY);
+        let confirmed = std::mem::take(&mut self.excluded).into_iter();
+        let report = |Excluded { service, problem }| {
+            self.waiting.push(service);
+            problem
+        };
+        confirmed.map(report).collect()
+    }
+}
+
+impl Engine {
+    /// Excludes a service that was refused alone. If it is one of too many, none of them is to
+    /// blame: they are taken in again, and false is returned.
+    pub(super) fn exclude_alone(&mut self, service: ObjectName, problem: Problem) -> bool {
+        self.exclude(service.clone());
+        self.bisect.excluded.push(Excluded { service, problem });
+        let is_plausible = self.bisect.excluded.len() < TOO_MANY;
+        if !is_plausible {
+            for Excluded { service, .. } in std::mem::take(&mut self.bisect.excluded) {
+                self.take_in_again(service);
+            }
+            self.bisect.most = None;
+        }
+        is_plausible
+    }
+
+    /// Leaves a service out until it changes.
+    pub(super) fn exclude(&mut self, service: ObjectName) {
+        self.diff.excluded.insert(service.clone());
+        self.queue.add([(service, Extent::Whole)].into_iter());
+    }
+
+    fn take_in_again(&mut self, service: ObjectName) {
+        self.diff.excluded.remove(&service);
+        self.queue.add([(service, Extent::Whole)].into_iter());
+    }
+
+    /// Whether something is left out that the kernel may accept later without a change of it.
+    pub fn has_refused(&self) -> bool {
+        !self.bisect.waiting.is_empty() || !self.bisect.excluded.is_empty()
+    }
+
+    /// Takes in again what the kernel refused without naming it. [`Engine::observe`] must follow.
+    pub fn retry_refused(&mut self) {
+        let excluded = std::mem::take(&mut self.bisect.excluded);
+        let excluded = excluded.into_iter().map(|excluded| excluded.service);
+        for service in excluded.chain(std::mem::take(&mut self.bisect.waiting)) {
+            self.take_in_again(service);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_halves_with_each_refusal_and_doubles_with_each_commit() {
+        let mut bisect = Bisect::default();
+        let updated = |count| Services { count, last: None };
+        assert!(bisect.admits(&updated(MANY)));
+        bisect.narrow(5);
+        assert_eq!(
+            [0, 1, 2, 3].map(|count| bisect.admits(&updated(count))),
+            [true, true, false, false]
+        );
+        bisect.narrow(2);
+        bisect.narrow(1);
+        assert!(!bisect.admits(&updated(1)));
+        bisect.committed(1);
+        assert!(bisect.admits(&updated(1)));
+        for _ in 0..20 {
+            bisect.committed(1);
+        }
+        assert!(!bisect.is_active());
+    }
+}

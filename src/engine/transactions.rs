@@ -1,0 +1,216 @@
+//! From what differs to transactions: step by step, with a transaction for each table.
+//!
+//! The tables depend on nothing of each other, so a table that cannot be written keeps nothing from
+//! the other one. A step is done when its last transaction is applied, or was for a blocked table.
+
+use super::base_state::BaseState;
+use super::bisect::Services;
+use super::queue::Lane;
+use super::{Engine, TableState};
+use crate::nft::{Acknowledge, Family, Operation, Transaction};
+use crate::plan::{self, Piece, Room};
+use crate::ruleset::base::Base;
+
+/// The transaction of a step for one table.
+#[derive(Debug)]
+pub(super) struct Part {
+    operations: Vec<Operation>,
+    in_flight: InFlight,
+}
+
+/// A transaction whose outcome is not known yet.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    pub(super) family: Family,
+    /// Chains, rules and sets of the table once it is applied, if it changes them.
+    pub(super) base: Option<Base>,
+    /// About how many bytes it takes.
+    pub(super) bytes: usize,
+    /// The services that the step updates.
+    pub(super) services: Services,
+    /// The number of its step.
+    pub(super) step: u64,
+}
+
+/// What a step changes in both tables.
+#[derive(Debug, Default)]
+struct Step {
+    operations: Vec<Operation>,
+    bases: [Option<Base>; 2],
+    services: Services,
+}
+
+impl Engine {
+    /// The next transaction; `None` if nothing differs. It is about one table, and at most about
+    /// `max_batch` bytes.
+    ///
+    /// [`Engine::answer`], [`Engine::committed`] or [`Engine::observe`] must follow.
+    pub fn next_transaction(&mut self, max_batch: usize) -> Option<Transaction> {
+        self.next_transaction_unless(max_batch, || false)
+    }
+
+    /// The same, for a caller with other work that should not wait: soon after `interrupted`
+    /// returns true the result is what is ready by then, or `None` although more differs.
+    pub fn next_transaction_unless(
+        &mut self,
+        max_batch: usize,
+        interrupted: impl Fn() -> bool,
+    ) -> Option<Transaction> {
+        while self.to_give.is_empty() {
+            let mut step = self.differences(max_batch, &interrupted);
+            if step.is_none() && self.forget_timeouts() {
+                step = self.differences(max_batch, &interrupted);
+            }
+            self.divide(step?);
+            if self.to_give.is_empty() && interrupted() {
+                return None;
+            }
+        }
+        self.give_out()
+    }
+
+    /// The transaction after the one in flight, made while the kernel applies that one: the caller
+    /// commits it next, or drops it if that one is not applied. `None` if it cannot be made before
+    /// the outcome is known, or nothing else differs.
+    pub fn next_transaction_ahead(&mut self, max_batch: usize) -> Option<Transaction> {
+        if self.in_flight.len() != 1 || self.tables.iter().any(|table| table.blocked.is_some()) {
+            return None;
+        }
+        if self.to_give.is_empty() && self.in_flight[0].base.is_none() {
+            let step = self.differences(max_batch, &|| false)?;
+            self.divide(step);
+        }
+        self.give_out()
+    }
+
+    /// Forgets the timeouts that no service has any more, once no route names them; returns whether
+    /// there was one.
+    fn forget_timeouts(&mut self) -> bool {
+        let forgot = self.is_settled() && self.timeouts.forget_unused();
+        if forgot {
+            self.render_tables();
+        }
+        forgot
+    }
+
+    fn give_out(&mut self) -> Option<Transaction> {
+        let Part { operations, in_flight } = self.to_give.pop_front()?;
+        self.in_flight.push_back(in_flight);
+        Some(Transaction { operations })
+    }
+
+    /// Makes a part for each table. What a blocked table needs is dropped as if it were applied:
+    /// once the table can be written, it is read back and compared.
+    fn divide(&mut self, step: Step) {
+        let Step { operations, bases, services } = step;
+        let of_ip = |operation: &Operation| operation.family() == Family::Ip;
+        let is_about_one = operations.iter().all(of_ip) || !operations.iter().any(of_ip);
+        let parts = match is_about_one {
+            true => [operations, Vec::new()],
+            false => operations.into_iter().partition::<Vec<_>, _>(of_ip).into(),
+        };
+        let mut bases = bases;
+        self.steps += 1;
+        for operations in parts {
+            let Some(family) = operations.first().map(Operation::family) else { continue };
+            let base = bases[family.index()].take();
+            let (bytes, services) = (plan::bytes_of(&operations), services.clone());
+            let in_flight = InFlight { family, base, bytes, services, step: self.steps };
+            self.to_give.push_back(Part { operations, in_flight });
+        }
+        for family in Family::ALL {
+            if self.blocked(family).is_some() {
+                self.drop_parts(family);
+            }
+        }
+    }
+
+    /// Drops what is not committed yet of one table, as if it were applied.
+    pub(super) fn drop_parts(&mut self, family: Family) {
+        while let Some(place) = self.in_flight.iter().position(|it| it.family == family) {
+            self.in_flight.remove(place).into_iter().for_each(|part| self.applied(part));
+        }
+        while let Some(place) = self.to_give.iter().position(|it| it.in_flight.family == family) {
+            let part = self.to_give.remove(place);
+            part.into_iter().for_each(|part| self.applied(part.in_flight));
+        }
+    }
+
+    /// Whether something of a table is not committed yet.
+    pub(super) fn has_parts(&self, family: Family) -> bool {
+        let waiting = self.to_give.iter().map(|part| &part.in_flight);
+        self.in_flight.iter().chain(waiting).any(|part| part.family == family)
+    }
+
+    /// Notes what the kernel holds after a transaction.
+    pub(super) fn applied(&mut self, in_flight: InFlight) {
+        if let Some(base) = in_flight.base {
+            let table = &mut self.tables[in_flight.family.index()];
+            let flags = table.installed.flags_after(self.table_flags);
+            table.installed = BaseState::after(&base, flags);
+            // Another one may be desired meanwhile.
+            table.is_stale = table.desired != base;
+            table.cleanup = Vec::new();
+        }
+        let waiting = self.to_give.iter().map(|part| &part.in_flight);
+        if self.in_flight.iter().chain(waiting).all(|other| other.step != in_flight.step) {
+            self.diff.committed();
+            for service in std::mem::take(&mut self.after_commit) {
+                self.queue.put_first(Lane::Fast, service);
+            }
+        }
+    }
+
+    fn differences(&mut self, max_batch: usize, interrupted: &impl Fn() -> bool) -> Option<Step> {
+        let (mut step, mut bytes) = (Step::default(), 0);
+        let mut budget = max_batch.min(self.pace.piece_bytes());
+        for i in 0..self.tables.len() {
+            let of_table = self.table_operations(i);
+            if of_table.is_empty() {
+                continue;
+            }
+            bytes += encoded_size(&of_table);
+            let table = &self.tables[i];
+            if matches!(table.installed, BaseState::Foreign) {
+                // A table that is replaced is replaced whole, if one transaction can hold it.
+                budget = max_batch;
+            }
+            step.bases[i] = Some(table.desired.clone());
+            step.operations.extend(of_table);
+        }
+        // A packet runs the rules of the generation in which it began, but looks up the elements of
+        // the present one: what new rules are for comes a commit after them.
+        let is_ours = |table: &TableState| matches!(table.installed, BaseState::Ours { .. });
+        let has_rules = step.operations.iter().any(|it| matches!(it, Operation::AddRule(..)));
+        let is_alone = self.bisect.is_active() || self.tables.iter().all(is_ours);
+        if has_rules && is_alone {
+            return step.checked();
+        }
+        // Sizes of elements are estimates, so an eighth is left free.
+        let limit = (max_batch - max_batch / 8).saturating_sub(bytes);
+        if bytes == 0 || limit >= self.pace.piece_bytes() / 2 {
+            let mut piece = Piece::new(Room { budget: budget.min(limit), limit });
+            step.services = self.fill(&mut piece, interrupted);
+            let elements = piece.into_operations(&self.layouts);
+            match step.operations.is_empty() {
+                true => step.operations = elements,
+                false => step.operations.extend(elements),
+            }
+        }
+        step.checked()
+    }
+}
+
+impl Step {
+    /// Itself, if it changes something.
+    fn checked(self) -> Option<Self> {
+        Some(self).filter(|step| !step.operations.is_empty())
+    }
+}
+
+/// Bytes that the operations take in a batch; a batch that cannot be encoded is reported by its
+/// commit.
+fn encoded_size(operations: &[Operation]) -> usize {
+    let transaction = Transaction { operations: operations.to_vec() };
+    transaction.encode(0, Acknowledge::BatchEnd).map_or(0, |batch| batch.bytes.len())
+}

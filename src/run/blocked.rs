@@ -1,0 +1,74 @@
+//! When a table that could not be written is tried again, and the log lines about it.
+
+use std::time::{Duration, Instant};
+
+use super::{Run, now};
+use crate::engine::Blocked;
+use crate::family::Family;
+use crate::kernel::{Kernel, ReadError, WriterGone};
+use crate::ruleset;
+
+/// When what the kernel refused is tried again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Retry {
+    due: Instant,
+    /// The time after the next attempt.
+    pause: Duration,
+}
+
+/// The first pause between attempts of what the kernel refused; each is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+
+/// The longest: an attempt reads both tables.
+const LONGEST_PAUSE: Duration = Duration::from_secs(512);
+
+impl<K: Kernel + Send + 'static> Run<K> {
+    /// Whether a blocked table may be written now: its owner is gone, or it is time for another
+    /// attempt.
+    pub(super) async fn is_unblocked(&mut self) -> Result<bool, WriterGone> {
+        for family in Family::ALL {
+            if let Some(Blocked::Owned(_)) = self.engine.blocked(family) {
+                let table = ruleset::table(family);
+                let other = self.writer.run(move |kernel| {
+                    let owner = kernel.owner(&table)?;
+                    Ok::<_, ReadError>(owner.filter(|owner| *owner != kernel.port()))
+                });
+                if matches!(other.await?, Ok(None)) {
+                    return Ok(true);
+                }
+            }
+        }
+        let now = now();
+        let Some(retry) = &mut self.retry else { return Ok(false) };
+        let is_due = retry.due <= now;
+        if is_due {
+            retry.due = now + retry.pause;
+            retry.pause = (retry.pause * 2).min(LONGEST_PAUSE);
+        }
+        Ok(is_due)
+    }
+
+    /// A line when a family is not programmed any more, or is again; begins or ends attempts.
+    pub(super) fn report_blocked(&mut self, now: Instant) {
+        for family in Family::ALL {
+            let (blocked, name) = (self.engine.blocked(family), family.name());
+            let known = &mut self.blocked[family.index()];
+            if blocked == known.as_ref() {
+                continue;
+            }
+            match blocked {
+                Some(blocked) => {
+                    tracing::error!("{name} is not programmed: {}; trying again", blocked.reason());
+                }
+                None => tracing::info!("{name} is programmed again"),
+            }
+            *known = blocked.cloned();
+        }
+        let is_refused = |it: &Option<Blocked>| matches!(it, Some(Blocked::Refused(_)));
+        if !self.blocked.iter().any(is_refused) && !self.engine.has_refused() {
+            self.retry = None;
+        } else if self.retry.is_none() {
+            self.retry = Some(Retry { due: now + FIRST_PAUSE, pause: FIRST_PAUSE * 2 });
+        }
+    }
+}
