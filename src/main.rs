@@ -3,9 +3,10 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use deltaproxy::cli::{self, BenchFlags, Failure, Output};
+use deltaproxy::cli::{self, BenchFlags, Failure, Log, Output};
 use deltaproxy::config::flags::{OnceFlags, RunFlags};
 use deltaproxy::config::{Config, ConfigError, Loaded};
+use deltaproxy::observe::Observe;
 use deltaproxy::printable::Printable;
 
 /// `.cargo/config.toml` has its settings.
@@ -43,29 +44,28 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match execute(Cli::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("{}", Printable(failure));
-            ExitCode::FAILURE
-        }
-    }
+    let mut log = Log::Direct;
+    let failure = execute(Cli::parse().command, &mut log).err();
+    let code = if failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    log.end(failure.map(Printable));
+    code
 }
 
-fn execute(command: Command) -> Result<(), Failure> {
+fn execute(command: Command, log: &mut Log) -> Result<(), Failure> {
     match command {
         Command::Run(flags) => {
-            cli::start_log(flags.log);
+            let observe = Observe::new();
+            *log = Log::start_queued(flags.log, observe.clone()).map_err(Failure::new)?;
             let config = checked(flags.load())?;
-            cli::run(config)
+            cli::run(config, observe)
         }
         Command::Apply { flags, output } => {
-            cli::start_log(flags.log);
+            *log = Log::start(flags.log);
             let config = checked(flags.load())?;
             cli::apply(&flags.manifests, &config.node_name, config.routing, output)
         }
         Command::Plan(flags) => {
-            cli::start_log(flags.log);
+            *log = Log::start(flags.log);
             let config = checked(flags.load())?;
             cli::plan(&flags.manifests, &config.node_name, config.routing)
         }

@@ -233,6 +233,21 @@ impl Host {
             .unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display()))
     }
 
+    /// Starts a program here whose output nobody reads until [`Process::read_output`].
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[track_caller]
+    pub fn spawn_unread(
+        &self,
+        program: impl AsRef<Path>,
+        args: &[impl AsRef<OsStr> + Sync],
+    ) -> Process {
+        let program = program.as_ref();
+        self.run(|| Process::start_unread(program, args, ""))
+            .unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display()))
+    }
+
     /// Runs a program here to its end.
     ///
     /// # Panics

@@ -57,8 +57,20 @@ impl Finished {
 }
 
 impl Process {
-    /// Starts `program` in the calling thread's namespace and gives it `input` to read.
+    /// Starts `program` in the calling thread's namespace, gives it `input` to read and reads its
+    /// output.
     pub(crate) fn start(
+        program: &Path,
+        args: &[impl AsRef<OsStr>],
+        input: &str,
+    ) -> std::io::Result<Self> {
+        let mut process = Self::start_unread(program, args, input)?;
+        process.read_output();
+        Ok(process)
+    }
+
+    /// The same, but its output fills the pipes until [`Self::read_output`].
+    pub(crate) fn start_unread(
         program: &Path,
         args: &[impl AsRef<OsStr>],
         input: &str,
@@ -69,17 +81,22 @@ impl Process {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
-        let lines = Arc::new(Lines::default());
-        let stdout = child.stdout.take().map(|pipe| lines.follow(pipe, Stream::Stdout));
-        let stderr = child.stderr.take().map(|pipe| lines.follow(pipe, Stream::Stderr));
-        let readers = stdout.into_iter().chain(stderr).collect();
+        let stdin = child.stdin.take();
         // From here on a panic ends the child.
-        let mut process = Self { child, lines, readers, next: 0 };
-        if let Some(mut stdin) = process.child.stdin.take() {
+        let process = Self { child, lines: Arc::default(), readers: Vec::new(), next: 0 };
+        if let Some(mut stdin) = stdin {
             // A program that does not read its input ends the pipe; that is no error.
             let _ = stdin.write_all(input.as_bytes());
         }
         Ok(process)
+    }
+
+    /// Reads both streams from now on.
+    pub fn read_output(&mut self) {
+        let lines = &self.lines;
+        let stdout = self.child.stdout.take().map(|pipe| lines.follow(pipe, Stream::Stdout));
+        let stderr = self.child.stderr.take().map(|pipe| lines.follow(pipe, Stream::Stderr));
+        self.readers.extend(stdout.into_iter().chain(stderr));
     }
 
     /// The process id.

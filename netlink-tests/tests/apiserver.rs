@@ -45,7 +45,9 @@ impl Source {
     fn follow_address(address: Address) -> Self {
         let (events_in, events) = mpsc::channel(16);
         let (reports_in, reports) = mpsc::channel(64);
-        let outlet = Outlet { events: events_in, reports: reports_in };
+        let outlet = Outlet::new(events_in, move |report| {
+            let _ = reports_in.try_send(report);
+        });
         let task = tokio::spawn(async move { follow_api_server(&address, "node1", outlet).await });
         Self { events, reports, task, seen: Vec::new(), told: Vec::new() }
     }

@@ -1,6 +1,8 @@
 //! The daemon with an API server: from what the server says to packets.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+use std::io::{self, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use netlink_tests::apiserver::object::{endpoint_slice, node, service, service_cidr};
@@ -12,6 +14,9 @@ use serde_json::Value;
 
 /// How long the daemon may take to notice something, on a busy machine.
 const SOON: Duration = Duration::from_secs(15);
+
+/// Where the daemon serves its metrics.
+const METRICS: &str = "127.0.0.1:10249";
 
 /// A node with two pods that serve, an API server on its loopback, and a host outside.
 struct Cluster {
@@ -39,20 +44,41 @@ impl Cluster {
         Self { net, api, _pods: pods, outside }
     }
 
+    fn arguments<'a>(&'a self, metrics: &'a str) -> [&'a str; 7] {
+        [
+            "run",
+            "--kubeconfig",
+            self.api.kubeconfig().to_str().unwrap(),
+            "--hostname-override=node1",
+            "--cluster-cidr=10.244.0.0/16",
+            "--healthz-bind-address=",
+            metrics,
+        ]
+    }
+
     fn daemon(&self) -> Process {
-        let kubeconfig = self.api.kubeconfig().to_str().unwrap();
-        self.net.node().spawn(
-            deltaproxy_binary(),
-            &[
-                "run",
-                "--kubeconfig",
-                kubeconfig,
-                "--hostname-override=node1",
-                "--cluster-cidr=10.244.0.0/16",
-                "--healthz-bind-address=",
-                "--metrics-bind-address=",
-            ],
-        )
+        let arguments = self.arguments("--metrics-bind-address=");
+        self.net.node().spawn(deltaproxy_binary(), &arguments)
+    }
+
+    /// A daemon whose log nobody reads.
+    fn unread_daemon(&self) -> Process {
+        let metrics = format!("--metrics-bind-address={METRICS}");
+        self.net.node().spawn_unread(deltaproxy_binary(), &self.arguments(&metrics))
+    }
+
+    /// The value of a metric.
+    fn metric(&self, name: &str) -> Option<u64> {
+        let page = self.net.node().run(|| {
+            let mut stream = TcpStream::connect(METRICS)?;
+            stream.set_read_timeout(Some(SOON))?;
+            stream
+                .write_all(b"GET /metrics HTTP/1.1\r\nhost: node\r\nconnection: close\r\n\r\n")?;
+            io::read_to_string(stream)
+        });
+        let page = page.ok()?;
+        let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        value.parse().ok()
     }
 
     /// Waits until new connections reach this pod.
@@ -205,3 +231,47 @@ fn a_missing_kubeconfig_is_named_and_waited_for() {
     daemon.wait_for_line("/nonexistent/config", SOON);
     assert!(daemon.is_running());
 }
+
+/// More problems than the pipe and the queue before it take, a line each: 2 MB.
+fn push_problems(api: &ApiServer) {
+    for i in 0..16 {
+        let mut bad = service(&format!("default/bad-{i}"), &format!("10.96.1.{}", i + 1), 80);
+        let addresses: Vec<_> = (0..1000).map(|j| format!("somewhere-{j}")).collect();
+        bad["spec"]["externalIPs"] = addresses.into();
+        api.push(bad);
+    }
+}
+
+#[test]
+fn a_log_that_nobody_reads_stops_neither_routing_nor_the_end() {
+    let cluster = Cluster::new();
+    push_problems(&cluster.api);
+    let daemon = cluster.unread_daemon();
+    cluster.wait_for("a");
+    cluster.replace_endpoint("10.244.1.6");
+    cluster.wait_for("b");
+    let dropped = || cluster.metric(LOG_LINES_DROPPED).filter(|lines| *lines > 0);
+    eventually("dropped log lines", SOON, dropped);
+    daemon.terminate(Duration::from_secs(5));
+}
+
+#[test]
+fn a_log_that_is_read_again_says_how_many_lines_were_dropped() {
+    let cluster = Cluster::new();
+    push_problems(&cluster.api);
+    let mut daemon = cluster.unread_daemon();
+    let dropped = || cluster.metric(LOG_LINES_DROPPED).filter(|lines| *lines > 0);
+    eventually("dropped log lines", SOON, dropped);
+    // Everything is listed by then, and has been reported.
+    cluster.wait_for("a");
+    daemon.read_output();
+    let line = daemon.wait_for_line("log lines were dropped", SOON);
+    let count = format!(" {} log lines were dropped", dropped().unwrap());
+    assert!(line.contains(&count), "{line} is not about{count}");
+    cluster.replace_endpoint("10.244.1.6");
+    cluster.wait_for("b");
+    cluster.api.push(service("default/zzz", "10.96.0.10", 80));
+    daemon.wait_for_line("default/zzz", SOON);
+}
+
+const LOG_LINES_DROPPED: &str = "deltaproxy_log_lines_dropped_total";

@@ -1,20 +1,80 @@
 //! The log: lines on standard error.
+//!
+//! The daemon never waits for who reads it: its lines go through a queue ([`LineQueue`]). Other
+//! commands write directly, because their reader may be slow and wants every line.
+
+use std::fmt::Display;
+use std::io;
+use std::panic;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::Directive;
+use tracing_subscriber::fmt::MakeWriter;
 
+use super::line_queue::LineQueue;
 use crate::config::flags::{LogFlags, LogFormat};
+use crate::observe::Observe;
 
 /// Libraries that would log what we report ourselves, or whole bodies of answers.
 const QUIET: [&str; 2] = ["kube_client=error", "kube_runtime=error"];
 
-/// Starts the log; `RUST_LOG` adds to what the flags say.
-pub fn start_log(flags: LogFlags) {
+/// How lines reach standard error.
+#[derive(Debug)]
+pub enum Log {
+    /// A line is written when it is logged.
+    Direct,
+    /// A line waits in a queue, or is dropped and counted.
+    Queued(LineQueue),
+}
+
+impl Log {
+    /// Starts the log of a command that ends by itself; `RUST_LOG` adds to what the flags say.
+    pub fn start(flags: LogFlags) -> Self {
+        start(flags, io::stderr);
+        Self::Direct
+    }
+
+    /// Starts the log of the daemon. `observe` counts the lines that are dropped.
+    ///
+    /// # Errors
+    /// What the system reports if it cannot start a thread.
+    pub fn start_queued(flags: LogFlags, observe: Observe) -> io::Result<Self> {
+        let queue = LineQueue::spawn(io::stderr(), observe)?;
+        let writer = queue.clone();
+        start(flags, move || writer.clone());
+        let last = queue.clone();
+        // The hook of std writes to standard error and waits until it can.
+        panic::set_hook(Box::new(move |panic| {
+            tracing::error!("{panic}");
+            last.flush();
+        }));
+        Ok(Self::Queued(queue))
+    }
+
+    /// Writes the lines that wait and a last one. Gives up if standard error is not read.
+    pub fn end(self, failure: Option<impl Display>) {
+        match (self, failure) {
+            (Self::Direct, None) => {}
+            (Self::Direct, Some(failure)) => eprintln!("{failure}"),
+            (Self::Queued(queue), failure) => {
+                if let Some(failure) = failure {
+                    queue.push(format!("{failure}\n").into_bytes());
+                }
+                queue.flush();
+            }
+        }
+    }
+}
+
+fn start<W>(flags: LogFlags, writer: W)
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
     let filter =
         EnvFilter::builder().with_default_directive(flags.log_level.into()).from_env_lossy();
     let quiet = QUIET.iter().filter_map(|text| text.parse::<Directive>().ok());
     let filter = quiet.fold(filter, EnvFilter::add_directive);
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     // A second start, in a test, keeps the first log.
     let _ = match flags.log_format {
         LogFormat::Text => log.with_target(false).try_init(),

@@ -6,6 +6,7 @@
 mod apply;
 mod bench;
 mod cleanup;
+mod line_queue;
 mod log;
 mod manifests;
 mod plan;
@@ -15,7 +16,7 @@ mod summary;
 pub use apply::apply;
 pub use bench::{BENCH_ROWS, BenchFlags, bench};
 pub use cleanup::cleanup;
-pub use log::start_log;
+pub use log::Log;
 pub use plan::plan;
 pub use run::run;
 pub use summary::Summary;

@@ -22,8 +22,8 @@ use crate::source::kube::{ApiServer, Outlet, Report, follow_api_server, write_no
 /// Batches of events that may wait for the loop; then the source waits.
 const EVENT_QUEUE: usize = 256;
 
-/// Reports that may wait to be logged.
-const REPORT_QUEUE: usize = 64;
+/// Problems that may wait to be written to the API server; more are in the log alone.
+const PROBLEM_QUEUE: usize = 64;
 
 /// How long tasks get to end.
 const STOP_TIME: Duration = Duration::from_millis(500);
@@ -32,18 +32,18 @@ const STOP_TIME: Duration = Duration::from_millis(500);
 ///
 /// # Errors
 /// What stops the daemon from starting.
-pub fn run(config: Config) -> Result<(), Failure> {
+pub fn run(config: Config, observe: Observe) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .map_err(Failure::new)?;
-    let outcome = runtime.block_on(run_until_stopped(config));
+    let outcome = runtime.block_on(run_until_stopped(config, observe));
     runtime.shutdown_timeout(STOP_TIME);
     outcome
 }
 
-async fn run_until_stopped(config: Config) -> Result<(), Failure> {
+async fn run_until_stopped(config: Config, observe: Observe) -> Result<(), Failure> {
     let kernel = Nftables::open().map_err(Failure::new)?;
     let owned = kernel.supports_ownership();
     let mut engine =
@@ -55,7 +55,6 @@ async fn run_until_stopped(config: Config) -> Result<(), Failure> {
     let mut tasks = JoinSet::new();
     let (sender, addresses) = watch::channel(known);
     tasks.spawn(follow_local_addresses(sender));
-    let observe = Observe::new();
     let sites =
         [(Site::Health, config.healthz_bind_address), (Site::Metrics, config.metrics_bind_address)];
     for (site, address) in sites {
@@ -63,7 +62,7 @@ async fn run_until_stopped(config: Config) -> Result<(), Failure> {
             tasks.spawn(serve_at(observe.clone(), site, address));
         }
     }
-    let (problems, notices) = mpsc::channel(REPORT_QUEUE);
+    let (problems, notices) = mpsc::channel(PROBLEM_QUEUE);
     let events = start_source(&config, &mut tasks, (problems.clone(), notices))?;
     tracing::info!(node = config.node_name, "started");
     let own = observe.clone();
@@ -106,20 +105,16 @@ fn start_source(
         Source::Kubeconfig(path) => ApiServer::Kubeconfig(path.clone()),
         Source::InCluster => ApiServer::InCluster,
     };
-    let (reporter, mut reports) = mpsc::channel(REPORT_QUEUE);
-    let outlet = Outlet { events: sender, reports: reporter };
+    let outlet = Outlet::new(sender, move |report| {
+        tracing::warn!("{report}");
+        if let Report::Object(problem) = report {
+            let _ = problems.try_send(problem);
+        }
+    });
     let (node, from, to) = (config.node_name.clone(), server.clone(), server);
     tasks.spawn(async move { follow_api_server(&from, &node, outlet).await });
     let node = config.node_name.clone();
     tasks.spawn(async move { write_notices(&to, &node, notices).await });
-    tasks.spawn(async move {
-        while let Some(report) = reports.recv().await {
-            tracing::warn!("{report}");
-            if let Report::Object(problem) = report {
-                let _ = problems.try_send(problem);
-            }
-        }
-    });
     Ok(events)
 }
 

@@ -70,6 +70,7 @@ struct Own {
     events: Counter,
     entries_deleted: Counter,
     programmed: PerFamily<Gauge>,
+    log_lines_dropped: Counter,
 }
 
 /// Changes: all that came, and those that are not in the kernel.
@@ -172,6 +173,11 @@ impl Own {
                 "Conntrack entries of stale flows that were deleted, of both families",
                 Counter::default(),
             ),
+            log_lines_dropped: names.add(
+                "log_lines_dropped",
+                "Log lines that were dropped because standard error was not read",
+                Counter::default(),
+            ),
         }
     }
 }
@@ -215,6 +221,16 @@ impl Observe {
     /// This many objects, or parts of objects, were left out.
     pub fn problems(&self, count: u64) {
         self.shared.metrics.own.problems.inc_by(count);
+    }
+
+    /// A log line was dropped.
+    pub fn log_line_dropped(&self) {
+        self.shared.metrics.own.log_lines_dropped.inc();
+    }
+
+    /// Log lines that were dropped so far.
+    pub fn dropped_log_lines(&self) -> u64 {
+        self.shared.metrics.own.log_lines_dropped.get()
     }
 
     /// The source said something about an object.

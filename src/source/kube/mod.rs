@@ -78,7 +78,7 @@ async fn wait_for_client(server: &ApiServer, outlet: &Outlet) -> Result<Client, 
             Err(error) => error,
         };
         let retry_in: Duration = backoff.after_failure(Instant::now());
-        outlet.report(Report::Trouble { resource: None, error, retry_in }).await?;
+        outlet.report(Report::Trouble { resource: None, error, retry_in })?;
         tokio::time::sleep(retry_in).await;
     }
 }

@@ -1,6 +1,7 @@
 //! Where a source puts what it learnt: events for the model, reports for people.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -8,14 +9,13 @@ use tokio::sync::mpsc;
 use super::SourceError;
 use crate::model::{Event, Problem, Resource};
 
-/// The two channels out of the source. Both must be drained: a full one makes the source wait,
-/// and in the end the server.
-#[derive(Clone, Debug)]
+/// The two ways out of the source. Clones share them.
+#[derive(Clone)]
 pub struct Outlet {
-    /// Batches of events, never empty, each in the order in which the server said it.
-    pub events: mpsc::Sender<Vec<Event>>,
-    /// What people should be told. May be closed: then nobody is told.
-    pub reports: mpsc::Sender<Report>,
+    /// Batches of events, never empty, each in the order in which the server said it. A full
+    /// channel makes the source wait, and in the end the server.
+    events: mpsc::Sender<Vec<Event>>,
+    report: Arc<dyn Fn(Report) + Send + Sync>,
 }
 
 /// The receiver of the events is gone, so there is no reason to go on.
@@ -23,17 +23,30 @@ pub struct Outlet {
 pub(super) struct Closed;
 
 impl Outlet {
+    /// Sends events to the channel and calls `report`, which must not block, for each report.
+    pub fn new(
+        events: mpsc::Sender<Vec<Event>>,
+        report: impl Fn(Report) + Send + Sync + 'static,
+    ) -> Self {
+        Self { events, report: Arc::new(report) }
+    }
+
     pub(super) async fn send(&self, events: Vec<Event>) -> Result<(), Closed> {
         self.events.send(events).await.map_err(|_| Closed)
     }
 
-    pub(super) async fn report(&self, report: Report) -> Result<(), Closed> {
+    pub(super) fn report(&self, report: Report) -> Result<(), Closed> {
         if self.events.is_closed() {
             return Err(Closed);
         }
-        // A closed channel of reports is allowed.
-        let _ = self.reports.send(report).await;
+        (self.report)(report);
         Ok(())
+    }
+}
+
+impl fmt::Debug for Outlet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outlet").field("events", &self.events).finish_non_exhaustive()
     }
 }
 

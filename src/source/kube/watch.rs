@@ -123,8 +123,8 @@ impl<T: Followed> Watch<T> {
         let mut stream = self.open();
         loop {
             let next = match self.next(&mut stream).await? {
-                Ok(event) => self.accept(event).await?,
-                Err(failure) => Some(self.judge(&failure).await?),
+                Ok(event) => self.accept(event)?,
+                Err(failure) => Some(self.judge(&failure)?),
             };
             if let Some(next) = next {
                 self.flush().await?;
@@ -187,30 +187,30 @@ impl<T: Followed> Watch<T> {
         (streaming && matches!(self.stage, Stage::Begun | Stage::Listing)).then_some(STALLED)
     }
 
-    async fn accept(&mut self, event: WatcherEvent<Careful<T>>) -> Result<Option<Next>, Closed> {
+    fn accept(&mut self, event: WatcherEvent<Careful<T>>) -> Result<Option<Next>, Closed> {
         match event {
             WatcherEvent::Init if matches!(self.stage, Stage::Begun | Stage::Listing) => {
-                return self.judge(&Failure::Incomplete).await.map(Some);
+                return self.judge(&Failure::Incomplete).map(Some);
             }
             WatcherEvent::Init => self.stage = Stage::Begun,
             WatcherEvent::InitApply(object) => {
                 self.begin_list();
-                self.push(object).await?;
+                self.push(object)?;
             }
             WatcherEvent::InitDone => {
                 self.begin_list();
                 self.batch.push(Event::Listed(T::RESOURCE));
                 self.stage = Stage::Watching;
                 self.absent = false;
-                self.recovered().await?;
+                self.recovered()?;
             }
             WatcherEvent::Apply(object) => {
-                self.push(object).await?;
-                self.recovered().await?;
+                self.push(object)?;
+                self.recovered()?;
             }
             WatcherEvent::Delete(object) => {
                 self.batch.push(Event::gone(T::object(object.name())));
-                self.recovered().await?;
+                self.recovered()?;
             }
         }
         Ok(None)
@@ -224,11 +224,11 @@ impl<T: Followed> Watch<T> {
         }
     }
 
-    async fn push(&mut self, object: Careful<T>) -> Result<(), Closed> {
+    fn push(&mut self, object: Careful<T>) -> Result<(), Closed> {
         let (event, problems) = object.convert(&mut self.converter);
         self.batch.push(event);
         for problem in problems {
-            self.outlet.report(Report::Object(problem)).await?;
+            self.outlet.report(Report::Object(problem))?;
         }
         Ok(())
     }
@@ -241,13 +241,13 @@ impl<T: Followed> Watch<T> {
     }
 
     /// Decides what follows a failure, and reports it if it is one to people.
-    async fn judge(&mut self, failure: &Failure) -> Result<Next, Closed> {
+    fn judge(&mut self, failure: &Failure) -> Result<Next, Closed> {
         if self.lists_since.is_none() && failure.refuses_streaming(self.stage) {
             self.lists_since = Some(Instant::now());
             return Ok(Next::Reopen(Duration::ZERO));
         }
         if Self::IS_OPTIONAL && failure.code() == Some(404) {
-            return self.pass_absence().await;
+            return self.pass_absence();
         }
         if failure.is_unreadable() {
             self.careful_since.get_or_insert_with(Instant::now);
@@ -255,35 +255,35 @@ impl<T: Followed> Watch<T> {
         let wait = self.backoff.after_failure(Instant::now());
         // A list that has become too old is a matter of course, not a trouble.
         if failure.code() != Some(410) {
-            self.trouble(failure.into(), wait).await?;
+            self.trouble(failure.into(), wait)?;
         }
         let resumable = self.stage == Stage::Watching && !failure.needs_list();
         Ok(if resumable { Next::Resume(wait) } else { Next::Reopen(wait) })
     }
 
     /// The server does not have this resource, so there are no objects of it.
-    async fn pass_absence(&mut self) -> Result<Next, Closed> {
+    fn pass_absence(&mut self) -> Result<Next, Closed> {
         if !self.absent {
             self.absent = true;
             self.batch.extend([Event::Relist(T::RESOURCE), Event::Listed(T::RESOURCE)]);
         }
-        self.recovered().await?;
+        self.recovered()?;
         Ok(Next::Reopen(ABSENT))
     }
 
-    async fn trouble(&mut self, error: SourceError, retry_in: Duration) -> Result<(), Closed> {
+    fn trouble(&mut self, error: SourceError, retry_in: Duration) -> Result<(), Closed> {
         let text = error.to_string();
         if self.trouble.as_ref() == Some(&text) && retry_in < QUIET {
             return Ok(());
         }
         self.trouble = Some(text);
         let resource = Some(T::RESOURCE);
-        self.outlet.report(Report::Trouble { resource, error, retry_in }).await
+        self.outlet.report(Report::Trouble { resource, error, retry_in })
     }
 
-    async fn recovered(&mut self) -> Result<(), Closed> {
+    fn recovered(&mut self) -> Result<(), Closed> {
         match self.trouble.take() {
-            Some(_) => self.outlet.report(Report::Recovered(T::RESOURCE)).await,
+            Some(_) => self.outlet.report(Report::Recovered(T::RESOURCE)),
             None => Ok(()),
         }
     }
