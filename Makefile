@@ -7,6 +7,7 @@ TARGET_DIR = $${CARGO_TARGET_DIR:-target}
 # because a package alone has other features and would be built once more.
 NAMES = sed 's|.*/|--test |; s|\.rs$$||'
 IN_NAMESPACES = sh netlink-tests/in-namespaces
+INTEROP = --manifest-path netlink-tests/interop/Cargo.toml --target-dir "$(TARGET_DIR)"
 FUZZ_SECONDS = 20
 SEQUENCES = 10000
 BEFORE =
@@ -17,7 +18,7 @@ FUZZ_TARGETS = attributes dump events manifests
 KERNEL_TESTS = packets affinity priority policies changes nodeports source_ranges local_detection conntrack ruleset first_load \
 	messages transaction read_back wire fake unusual daemon cli
 
-.PHONY: help build demo simulate test test-kernel test-nft bench bench-kernel bench-code bench-daemon bench-builds fuzz lint docs deny deny-installed advisories advisory-database clean
+.PHONY: help build demo simulate test test-kernel test-nft test-interop bench bench-kernel bench-code bench-daemon bench-builds fuzz lint docs deny deny-installed advisories advisory-database clean
 
 help: ## List what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -54,6 +55,20 @@ test-nft: ## Load and list the tables with nft of NFT_SUITES (bookworm trixie si
 	DELTAPROXY_NFT_VERSIONS=$$(echo $$versions | tr ' ' ':'); \
 	export DELTAPROXY_NFT_VERSIONS; set -x; \
 	$(IN_NAMESPACES) cargo test --offline --workspace --test nft_versions
+
+# Apart from `test`: rustables is under GPL-3 and needs libclang to build, whence a crate and a lock
+# file of its own.
+test-interop: ## Compare with rustables, netlink-packet-netfilter and nft as readers and writers
+	cargo build --locked --workspace --bin deltaproxy
+	@set -e; clang="$(TARGET_DIR)/libclang"; \
+	if [ -z "$$LIBCLANG_PATH" ]; then \
+		[ -e "$$clang" ] || python3 -m pip install --quiet --disable-pip-version-check --no-deps \
+			--root-user-action ignore --require-hashes --target "$$clang" \
+			--requirement netlink-tests/interop/libclang.txt; \
+		LIBCLANG_PATH="$$(cd "$$clang/clang/native" && pwd)"; export LIBCLANG_PATH; \
+	fi; set -x; \
+	cargo test --locked $(INTEROP) --no-run; \
+	$(IN_NAMESPACES) cargo test --offline $(INTEROP) --no-fail-fast
 
 bench: ## Measure updates and packets at 1,000, 10,000 and 50,000 services
 	cargo build --locked --release --bin deltaproxy
@@ -107,6 +122,7 @@ simulate: ## Play SEQUENCES (10000) simulated runs in which anything goes wrong
 lint: ## Check format and lints
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
+	cargo fmt --manifest-path netlink-tests/interop/Cargo.toml --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 
 docs: ## Build the documentation, warnings are errors
