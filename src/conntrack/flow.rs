@@ -88,16 +88,21 @@ impl fmt::Display for StaleFlow {
     }
 }
 
-/// One UDP entry as far as it decides whether it is stale.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Flow {
+/// A UDP entry, as far as it decides whether it is stale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Flow {
     /// Original destination.
-    pub(super) sent_to: Target,
+    pub sent_to: Target,
     /// Source of the answers.
-    pub(super) answered_by: Target,
+    pub answered_by: Target,
 }
 
 impl Flow {
+    /// Whether something sends it on to another address or port.
+    pub fn is_translated(&self) -> bool {
+        self.sent_to != self.answered_by
+    }
+
     /// Whether one of `stale` means this flow.
     pub(super) fn is_among(&self, stale: &HashSet<StaleFlow>) -> bool {
         let (frontend, endpoint) = (self.sent_to, self.answered_by);

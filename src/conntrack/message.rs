@@ -1,39 +1,33 @@
-//! Messages of `NFNL_SUBSYS_CTNETLINK`, as far as they are needed.
+//! Messages of `NFNL_SUBSYS_CTNETLINK`, as far as they are needed, on netlink-packet-netfilter.
 //!
-//! Numbers are those of `<linux/netfilter/nfnetlink_conntrack.h>`; the bits of
-//! `CTA_FILTER_ORIG_FLAGS` and `CTA_FILTER_REPLY_FLAGS` are in the kernel's
-//! `net/netfilter/nf_internals.h` only.
+//! That crate has no name for some numbers. These are those of
+//! `<linux/netfilter/nfnetlink_conntrack.h>`; the bits of `CTA_FILTER_ORIG_FLAGS` and
+//! `CTA_FILTER_REPLY_FLAGS` are in the kernel's `net/netfilter/nf_internals.h` only.
 
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
+use netlink_packet_core::{
+    DefaultNla, Emitable, NLA_F_NESTED, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
+    Nla, NlaBuffer, NlasIterator, Parseable, parse_u16_be, parse_u32_be,
+};
+use netlink_packet_netfilter::conntrack::{
+    ConntrackAttribute, ConntrackMessage, ConntrackMessageType, IPTuple, ProtoTuple, Protocol,
+    Tuple,
+};
+use netlink_packet_netfilter::{
+    NetfilterHeader, NetfilterMessage, NetfilterProtoFamily, NetfilterSubsystem,
+};
+
 use super::flow::{Flow, StaleFlow};
 use crate::family::Family;
-use crate::model::{Protocol, Target};
-use crate::netlink::attr::{Attr, AttrWriter, Attrs, NLA_F_NESTED, TooLong};
-use crate::netlink::message::{self, DUMP, Header, REQUEST};
-
-const NFNL_SUBSYS_CTNETLINK: u16 = 1 << 8;
-/// An entry, in the answer to a dump.
-const IPCTNL_MSG_CT_NEW: u16 = NFNL_SUBSYS_CTNETLINK;
-const IPCTNL_MSG_CT_GET: u16 = NFNL_SUBSYS_CTNETLINK | 1;
-const IPCTNL_MSG_CT_DELETE: u16 = NFNL_SUBSYS_CTNETLINK | 2;
+use crate::model::Target;
 
 const CTA_TUPLE_ORIG: u16 = 1;
 const CTA_TUPLE_REPLY: u16 = 2;
 const CTA_ID: u16 = 12;
 const CTA_ZONE: u16 = 18;
 const CTA_FILTER: u16 = 25;
-
-const CTA_TUPLE_IP: u16 = 1;
-const CTA_TUPLE_PROTO: u16 = 2;
-const CTA_IP_V4_SRC: u16 = 1;
-const CTA_IP_V4_DST: u16 = 2;
-const CTA_IP_V6_SRC: u16 = 3;
-const CTA_IP_V6_DST: u16 = 4;
-const CTA_PROTO_NUM: u16 = 1;
-const CTA_PROTO_SRC_PORT: u16 = 2;
-const CTA_PROTO_DST_PORT: u16 = 3;
 
 const CTA_FILTER_ORIG_FLAGS: u16 = 1;
 const CTA_FILTER_REPLY_FLAGS: u16 = 2;
@@ -42,9 +36,6 @@ const FILTER_IP_DST: u32 = 1 << 1;
 const FILTER_PROTO_NUM: u32 = 1 << 3;
 const FILTER_PROTO_SRC_PORT: u32 = 1 << 4;
 const FILTER_PROTO_DST_PORT: u32 = 1 << 5;
-
-/// Length of `struct nfgenmsg` in bytes.
-const NFGENMSG: usize = 4;
 
 /// Which entries a request is about: only UDP, of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,43 +55,54 @@ pub(super) struct Filter {
 pub(super) struct Entry {
     /// Where it was sent and who answers.
     pub(super) flow: Flow,
-    /// The original tuple's attributes, as the kernel wrote them.
-    original: Vec<u8>,
+    /// The original tuple, as the kernel wrote it: as types it takes six times the memory.
+    original: DefaultNla,
     id: Option<u32>,
-    zone: Option<u16>,
+    /// `None` for the usual zone.
+    pub(super) zone: Option<u16>,
 }
 
 /// Appends a request for all entries that pass `filter`. The kernel may tell others too: before 5.8
 /// it knows no filter, and addresses of IPv6 are not part of what is asked for.
-///
-/// # Errors
-/// See [`message::append`]; it does not happen with what is appended here.
-pub(super) fn dump(out: &mut Vec<u8>, sequence: u32, filter: &Filter) -> Result<(), TooLong> {
-    let header = Header { kind: IPCTNL_MSG_CT_GET, flags: REQUEST | DUMP, sequence };
-    message::append(out, header, &nfgenmsg(filter.family), |w| filter.write(w))
+pub(super) fn dump(out: &mut Vec<u8>, sequence: u32, filter: &Filter) {
+    let message = ConntrackMessage::Other {
+        message_type: ConntrackMessageType::Get.into(),
+        attributes: filter.attributes(),
+    };
+    append(out, sequence, NLM_F_REQUEST | NLM_F_DUMP, filter.family, message);
 }
 
 /// Appends a request to delete one entry. Without `NLM_F_ACK` in `flags`, the kernel only answers
 /// with an error.
-///
-/// # Errors
-/// As [`dump`].
-pub(super) fn delete(
-    out: &mut Vec<u8>,
-    sequence: u32,
-    entry: &Entry,
-    flags: u16,
-) -> Result<(), TooLong> {
-    let header = Header { kind: IPCTNL_MSG_CT_DELETE, flags, sequence };
-    message::append(out, header, &nfgenmsg(Family::of(entry.flow.sent_to.address)), |w| {
-        w.bytes(CTA_TUPLE_ORIG | NLA_F_NESTED, &entry.original);
-        if let Some(id) = entry.id {
-            w.be32(CTA_ID, id);
-        }
-        if let Some(zone) = entry.zone {
-            w.be16(CTA_ZONE, zone);
-        }
-    })
+pub(super) fn delete(out: &mut Vec<u8>, sequence: u32, entry: &Entry, flags: u16) {
+    let id = entry.id.map(|id| DefaultNla::new(CTA_ID, id.to_be_bytes().into()));
+    let zone = entry.zone.map(|zone| DefaultNla::new(CTA_ZONE, zone.to_be_bytes().into()));
+    let attributes = [entry.original.clone()].into_iter().chain(id).chain(zone).collect();
+    let message_type = ConntrackMessageType::Delete.into();
+    let message = ConntrackMessage::Other { message_type, attributes };
+    append(out, sequence, flags, Family::of(entry.flow.sent_to.address), message);
+}
+
+fn append(out: &mut Vec<u8>, sequence: u32, flags: u16, family: Family, message: ConntrackMessage) {
+    // With version 0 the kernel deletes from both families (`ctnetlink_del_conntrack`).
+    let family = NetfilterProtoFamily::from(family.number());
+    let message = NetfilterMessage::new(NetfilterHeader::new(family, 1, 0), message);
+    let mut header = NetlinkHeader::default();
+    header.flags = flags;
+    header.sequence_number = sequence;
+    let mut message = NetlinkMessage::new(header, message.into());
+    message.finalize();
+    let start = out.len();
+    out.resize(start + message.buffer_len(), 0);
+    // This panics on attributes of 64 KiB: ours are short, or were attributes before.
+    message.serialize(&mut out[start..]);
+}
+
+/// An attribute that consists of others.
+fn nest<T: Nla>(kind: u16, attributes: &[T]) -> DefaultNla {
+    let mut value = vec![0; attributes.buffer_len()];
+    attributes.emit(&mut value);
+    DefaultNla::new(kind | NLA_F_NESTED, value)
 }
 
 impl Filter {
@@ -115,137 +117,145 @@ impl Filter {
         Self { family, address: None, port: None, endpoint: None }
     }
 
-    fn write(&self, w: &mut AttrWriter<'_>) {
+    /// In the generic form: as a typed attribute `CTA_FILTER` would lose its flag for nesting, and
+    /// the kernel would refuse it.
+    fn attributes(&self) -> Vec<DefaultNla> {
         // `ctnetlink_filter_match_tuple` compares IPv6 addresses the wrong way round (seen on
         // 6.18): what has the address does not pass, and what has another does.
         let usable = |address: &IpAddr| address.is_ipv4();
-        let address = self.address.filter(usable);
-        let original = tuple(w, CTA_TUPLE_ORIG, &DESTINATION, address, self.port);
-        let reply = self.endpoint.map(|Target { address, port }| {
-            let address = Some(address).filter(usable);
-            tuple(w, CTA_TUPLE_REPLY, &SOURCE, address, Some(port))
-        });
-        w.nest(CTA_FILTER, |w| {
-            // Unlike the other numbers of this protocol these are in the machine's byte order.
-            w.bytes(CTA_FILTER_ORIG_FLAGS, &original.to_ne_bytes());
-            if let Some(reply) = reply {
-                w.bytes(CTA_FILTER_REPLY_FLAGS, &reply.to_ne_bytes());
-            }
-        });
+        let address = self.address.filter(usable).map(IPTuple::DestinationAddress);
+        let port = self.port.map(|port| ProtoTuple::DestinationPort(port.get()));
+        // Unlike the other numbers of this protocol these are in the machine's byte order.
+        let flags = |kind, flags: u32| DefaultNla::new(kind, flags.to_ne_bytes().into());
+        let mut compared = vec![flags(CTA_FILTER_ORIG_FLAGS, flags_of(&address, &port))];
+        let mut attributes = vec![tuple(CTA_TUPLE_ORIG, address, port)];
+        if let Some(Target { address, port }) = self.endpoint {
+            let address = Some(address).filter(usable).map(IPTuple::SourceAddress);
+            let port = Some(ProtoTuple::SourcePort(port.get()));
+            compared.push(flags(CTA_FILTER_REPLY_FLAGS, flags_of(&address, &port)));
+            attributes.push(tuple(CTA_TUPLE_REPLY, address, port));
+        }
+        attributes.push(nest(CTA_FILTER, &compared));
+        attributes
     }
 }
 
-/// One end of a tuple: types of its attributes and the flags that filter by them.
-struct Side {
-    v4: u16,
-    v6: u16,
-    port: u16,
-    address_flag: u32,
-    port_flag: u32,
+/// A tuple of UDP, as far as the kernel compares it.
+fn tuple(kind: u16, address: Option<IPTuple>, port: Option<ProtoTuple>) -> DefaultNla {
+    let protocol = [ProtoTuple::Protocol(Protocol::Udp)].into_iter().chain(port).collect();
+    let address = address.map(|address| Tuple::Ip(vec![address]));
+    let parts: Vec<_> = address.into_iter().chain([Tuple::Proto(protocol)]).collect();
+    nest(kind, &parts)
 }
 
-const SOURCE: Side = Side {
-    v4: CTA_IP_V4_SRC,
-    v6: CTA_IP_V6_SRC,
-    port: CTA_PROTO_SRC_PORT,
-    address_flag: FILTER_IP_SRC,
-    port_flag: FILTER_PROTO_SRC_PORT,
-};
-
-const DESTINATION: Side = Side {
-    v4: CTA_IP_V4_DST,
-    v6: CTA_IP_V6_DST,
-    port: CTA_PROTO_DST_PORT,
-    address_flag: FILTER_IP_DST,
-    port_flag: FILTER_PROTO_DST_PORT,
-};
-
-/// Writes a UDP tuple with one of its ends; the flags of what it says.
-fn tuple(
-    w: &mut AttrWriter<'_>,
-    kind: u16,
-    side: &Side,
-    address: Option<IpAddr>,
-    port: Option<NonZeroU16>,
-) -> u32 {
-    let mut flags = FILTER_PROTO_NUM;
-    w.nest(kind, |w| {
-        if let Some(address) = address {
-            flags |= side.address_flag;
-            w.nest(CTA_TUPLE_IP, |w| match address {
-                IpAddr::V4(address) => w.bytes(side.v4, &address.octets()),
-                IpAddr::V6(address) => w.bytes(side.v6, &address.octets()),
-            });
-        }
-        w.nest(CTA_TUPLE_PROTO, |w| {
-            w.u8(CTA_PROTO_NUM, Protocol::Udp.number());
-            if let Some(port) = port {
-                flags |= side.port_flag;
-                w.be16(side.port, port.get());
-            }
-        });
-    });
-    flags
+fn flags_of(address: &Option<IPTuple>, port: &Option<ProtoTuple>) -> u32 {
+    let address = match address {
+        Some(IPTuple::SourceAddress(_)) => FILTER_IP_SRC,
+        Some(IPTuple::DestinationAddress(_)) => FILTER_IP_DST,
+        _ => 0,
+    };
+    let port = match port {
+        Some(ProtoTuple::SourcePort(_)) => FILTER_PROTO_SRC_PORT,
+        Some(ProtoTuple::DestinationPort(_)) => FILTER_PROTO_DST_PORT,
+        _ => 0,
+    };
+    FILTER_PROTO_NUM | address | port
 }
 
-/// With version 0 the kernel deletes from both families (`ctnetlink_del_conntrack`).
-fn nfgenmsg(family: Family) -> [u8; NFGENMSG] {
-    [family.number(), 1, 0, 0]
+/// One end of a UDP tuple.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Source,
+    Destination,
 }
 
 impl Entry {
     /// Reads the payload of a message of type `kind`; `None` if it is no UDP entry.
+    ///
+    /// Attributes are parsed one by one: parsing the message as a whole makes a dump a third slower.
     pub(super) fn decode(kind: u16, payload: &[u8]) -> Option<Self> {
-        if kind != IPCTNL_MSG_CT_NEW {
+        let of_entry = (NetfilterSubsystem::Conntrack, ConntrackMessageType::New);
+        let [subsystem, kind] = kind.to_be_bytes();
+        if (NetfilterSubsystem::from(subsystem), ConntrackMessageType::from(kind)) != of_entry {
             return None;
         }
+        let header = NetfilterHeader::parse(payload).ok()?;
         let (mut sent_to, mut answered_by) = (None, None);
-        let (mut original, mut id, mut zone) = (Vec::new(), None, None);
-        for attr in Attrs::new(payload.get(NFGENMSG..)?) {
-            let attr = attr.ok()?;
-            match attr.kind {
+        let (mut original, mut id, mut zone) = (None, None, None);
+        for attribute in NlasIterator::new(&payload[header.buffer_len()..]) {
+            let attribute = attribute.ok()?;
+            match attribute.kind() {
                 CTA_TUPLE_ORIG => {
-                    original = attr.payload.to_vec();
-                    sent_to = read_tuple(&attr, &DESTINATION);
+                    sent_to = read_tuple(&attribute, End::Destination);
+                    let kind = CTA_TUPLE_ORIG | NLA_F_NESTED;
+                    original = Some(DefaultNla::new(kind, attribute.value().into()));
                 }
-                CTA_TUPLE_REPLY => answered_by = read_tuple(&attr, &SOURCE),
-                CTA_ID => id = attr.be32().ok(),
-                CTA_ZONE => zone = attr.be16().ok(),
+                CTA_TUPLE_REPLY => answered_by = read_tuple(&attribute, End::Source),
+                CTA_ID => id = parse_u32_be(attribute.value()).ok(),
+                CTA_ZONE => zone = parse_u16_be(attribute.value()).ok(),
                 _ => {}
             }
         }
         let flow = Flow { sent_to: sent_to?, answered_by: answered_by? };
-        Some(Self { flow, original, id, zone })
+        Some(Self { flow, original: original?, id, zone })
     }
 }
 
 /// One end of a UDP tuple.
-fn read_tuple(tuple: &Attr<'_>, side: &Side) -> Option<Target> {
-    let (mut address, mut port, mut protocol) = (None, None, None);
-    for attr in tuple.nested().flatten() {
-        for inner in attr.nested().flatten() {
-            match (attr.kind, inner.kind) {
-                (CTA_TUPLE_IP, kind) if kind == side.v4 => {
-                    address = Some(IpAddr::from(<[u8; 4]>::try_from(inner.payload).ok()?));
-                }
-                (CTA_TUPLE_IP, kind) if kind == side.v6 => {
-                    address = Some(IpAddr::from(<[u8; 16]>::try_from(inner.payload).ok()?));
-                }
-                (CTA_TUPLE_PROTO, CTA_PROTO_NUM) => protocol = inner.u8().ok(),
-                (CTA_TUPLE_PROTO, kind) if kind == side.port => {
-                    port = NonZeroU16::new(inner.be16().ok()?);
-                }
-                _ => {}
+fn read_tuple(attribute: &NlaBuffer<&[u8]>, end: End) -> Option<Target> {
+    let (ConntrackAttribute::CtaTupleOrig(parts) | ConntrackAttribute::CtaTupleReply(parts)) =
+        ConntrackAttribute::parse(attribute).ok()?
+    else {
+        return None;
+    };
+    let (mut address, mut port, mut is_udp) = (None, None, false);
+    for part in parts {
+        match part {
+            Tuple::Ip(fields) => address = fields.iter().find_map(|it| end.address(it)),
+            Tuple::Proto(fields) => {
+                is_udp = fields.contains(&ProtoTuple::Protocol(Protocol::Udp));
+                port = fields.iter().find_map(|it| end.port(it));
             }
+            _ => {}
         }
     }
-    let is_udp = protocol == Some(Protocol::Udp.number());
     is_udp.then_some(Target { address: address?, port: port? })
+}
+
+impl End {
+    fn address(self, field: &IPTuple) -> Option<IpAddr> {
+        match (self, field) {
+            (Self::Source, IPTuple::SourceAddress(address))
+            | (Self::Destination, IPTuple::DestinationAddress(address)) => Some(*address),
+            _ => None,
+        }
+    }
+
+    fn port(self, field: &ProtoTuple) -> Option<NonZeroU16> {
+        match (self, field) {
+            (Self::Source, ProtoTuple::SourcePort(port))
+            | (Self::Destination, ProtoTuple::DestinationPort(port)) => NonZeroU16::new(*port),
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::attr::{Attr, AttrWriter, Attrs};
+    use crate::netlink::message::HEADER_LENGTH;
+
+    const IPCTNL_MSG_CT_NEW: u16 = 0x100;
+    const IPCTNL_MSG_CT_DELETE: u16 = 0x102;
+    const NFGENMSG: usize = 4;
+    const CTA_TUPLE_IP: u16 = 1;
+    const CTA_TUPLE_PROTO: u16 = 2;
+    const CTA_IP_V4_SRC: u16 = 1;
+    const CTA_IP_V4_DST: u16 = 2;
+    const CTA_PROTO_NUM: u16 = 1;
+    const CTA_PROTO_SRC_PORT: u16 = 2;
+    const CTA_PROTO_DST_PORT: u16 = 3;
 
     fn target(address: &str, port: u16) -> Target {
         Target { address: address.parse().unwrap(), port: NonZeroU16::new(port).unwrap() }
@@ -255,9 +265,9 @@ mod tests {
     fn filter(frontend: Target, endpoint: Target) -> (u32, u32, usize) {
         let mut out = Vec::new();
         let flow = StaleFlow::Between { frontend, endpoint };
-        dump(&mut out, 1, &Filter::of(&flow)).unwrap();
+        dump(&mut out, 1, &Filter::of(&flow));
         let (mut flags, mut length) = (Vec::new(), 0);
-        for attr in Attrs::new(&out[message::HEADER_LENGTH + NFGENMSG..]).map(Result::unwrap) {
+        for attr in Attrs::new(&out[HEADER_LENGTH + NFGENMSG..]).map(Result::unwrap) {
             if attr.kind == CTA_FILTER {
                 let word = |attr: Attr<'_>| u32::from_ne_bytes(attr.payload.try_into().unwrap());
                 flags = attr.nested().map(|attr| word(attr.unwrap())).collect();
@@ -276,32 +286,72 @@ mod tests {
         assert_eq!(v6, (0b10_1000, 0b1_1000, 40));
     }
 
+    /// The attributes of an entry with an identifier and a zone.
+    fn entry(protocol: u8) -> Vec<u8> {
+        let mut out = vec![Family::Ip.number(), 0, 0, 0];
+        let mut w = AttrWriter::new(&mut out);
+        for kind in [CTA_TUPLE_ORIG, CTA_TUPLE_REPLY] {
+            w.nest(kind, |w| {
+                w.nest(CTA_TUPLE_IP, |w| {
+                    w.bytes(CTA_IP_V4_SRC, &[10, 0, 0, 1]);
+                    w.bytes(CTA_IP_V4_DST, &[10, 0, 0, 2]);
+                });
+                w.nest(CTA_TUPLE_PROTO, |w| {
+                    w.u8(CTA_PROTO_NUM, protocol);
+                    w.be16(CTA_PROTO_SRC_PORT, 1000);
+                    w.be16(CTA_PROTO_DST_PORT, 53);
+                });
+            });
+        }
+        w.be32(CTA_ID, 7);
+        w.be16(CTA_ZONE, 9);
+        out
+    }
+
     #[test]
     fn what_is_no_udp_entry_is_passed_over() {
-        let entry = |protocol: u8| {
-            let mut out = vec![Family::Ip.number(), 0, 0, 0];
-            let mut w = AttrWriter::new(&mut out);
-            for kind in [CTA_TUPLE_ORIG, CTA_TUPLE_REPLY] {
-                w.nest(kind, |w| {
-                    w.nest(CTA_TUPLE_IP, |w| {
-                        w.bytes(CTA_IP_V4_SRC, &[10, 0, 0, 1]);
-                        w.bytes(CTA_IP_V4_DST, &[10, 0, 0, 2]);
-                    });
-                    w.nest(CTA_TUPLE_PROTO, |w| {
-                        w.u8(CTA_PROTO_NUM, protocol);
-                        w.be16(CTA_PROTO_SRC_PORT, 1000);
-                        w.be16(CTA_PROTO_DST_PORT, 53);
-                    });
-                });
-            }
-            w.be32(CTA_ID, 7);
-            out
-        };
         let udp = Entry::decode(IPCTNL_MSG_CT_NEW, &entry(17)).unwrap();
         let (sent_to, answered_by) = (target("10.0.0.2", 53), target("10.0.0.1", 1000));
-        assert_eq!((udp.flow, udp.id), (Flow { sent_to, answered_by }, Some(7)));
+        let flow = Flow { sent_to, answered_by };
+        assert_eq!((udp.flow, udp.id, udp.zone), (flow, Some(7), Some(9)));
         assert_eq!(Entry::decode(IPCTNL_MSG_CT_NEW, &entry(6)), None);
         assert_eq!(Entry::decode(IPCTNL_MSG_CT_DELETE, &entry(17)), None);
-        assert_eq!(Entry::decode(IPCTNL_MSG_CT_NEW, &entry(17)[..20]), None);
+        // Of nftables.
+        assert_eq!(Entry::decode(0xa00, &entry(17)), None);
+    }
+
+    #[test]
+    fn a_damaged_entry_is_passed_over_or_read_and_written_again() {
+        let whole = entry(17);
+        for length in 0..whole.len() - 1 {
+            let cut = Entry::decode(IPCTNL_MSG_CT_NEW, &whole[..length]);
+            assert!(cut.is_none() || length >= 100, "{length} bytes: {cut:?}");
+        }
+        for at in 0..whole.len() {
+            for byte in 0..=u8::MAX {
+                let mut damaged = whole.clone();
+                damaged[at] = byte;
+                if let Some(entry) = Entry::decode(IPCTNL_MSG_CT_NEW, &damaged) {
+                    delete(&mut Vec::new(), 1, &entry, 0);
+                }
+            }
+        }
+    }
+
+    /// `struct nlmsghdr`, `struct nfgenmsg`, the tuple as it was read, identifier and zone.
+    #[test]
+    fn a_delete_repeats_the_tuple_and_names_identifier_and_zone() {
+        let entry_bytes = entry(17);
+        let entry = Entry::decode(IPCTNL_MSG_CT_NEW, &entry_bytes).unwrap();
+        let mut out = Vec::new();
+        delete(&mut out, 5, &entry, 0x5);
+        let length = u32::try_from(out.len()).unwrap().to_ne_bytes();
+        assert_eq!(out[..4], length);
+        assert_eq!(out[4..8], [0x0102u16.to_ne_bytes(), 5u16.to_ne_bytes()].concat());
+        assert_eq!(out[8..16], [5u32.to_ne_bytes(), [0; 4]].concat());
+        assert_eq!(out[16..20], [2, 1, 0, 0]);
+        let tuple = 4..4 + 52;
+        assert_eq!(out[20..72], entry_bytes[tuple]);
+        assert_eq!(out[72..], entry_bytes[4 + 2 * 52..]);
     }
 }

@@ -11,5 +11,5 @@ mod message;
 mod table;
 
 pub use cleaner::{Cleaned, Cleaner};
-pub use flow::StaleFlow;
-pub use table::{ConntrackError, ConntrackTable};
+pub use flow::{Flow, StaleFlow};
+pub use table::{ConntrackError, ConntrackTable, read_flow};

@@ -5,10 +5,9 @@ use std::io;
 use ahash::{HashMap, HashSet};
 use nix::errno::Errno;
 
-use super::flow::StaleFlow;
+use super::flow::{Flow, StaleFlow};
 use super::message::{self, Entry, Filter};
 use crate::family::Family;
-use crate::netlink::attr::TooLong;
 use crate::netlink::message::{ACK, Meaning, Message, MessageError, Messages, REQUEST};
 use crate::netlink::socket::{ReceiveError, Socket, Wait};
 
@@ -24,9 +23,6 @@ pub enum ConntrackError {
     /// The answer was no netlink message.
     #[error(transparent)]
     Message(#[from] MessageError),
-    /// A request was too long, which is a bug.
-    #[error(transparent)]
-    TooLong(#[from] TooLong),
     /// The kernel refused a request.
     #[error("the kernel refused a conntrack request: {0}")]
     Refused(Errno),
@@ -49,6 +45,9 @@ const NO_ENTRY: i32 = Errno::ENOENT as i32;
 
 /// Deletes in one datagram.
 const DELETES: usize = 256;
+
+/// Different flows that are listed at most: some 5 MB.
+const MAX_FLOWS: usize = 100_000;
 
 /// Datagrams of one answer at most; a dump of ten million entries stays below.
 const MAX_DATAGRAMS: usize = 1 << 17;
@@ -85,16 +84,44 @@ impl ConntrackTable {
         filter: &Filter,
         flows: &HashSet<StaleFlow>,
     ) -> Result<Vec<Entry>, ConntrackError> {
-        let sequence = self.next_sequence(1);
-        let mut request = Vec::new();
-        message::dump(&mut request, sequence, filter)?;
-        self.socket.send(&request)?;
         let mut entries = Vec::new();
-        self.receive_answer(sequence, |object| {
-            let entry = Entry::decode(object.kind, object.payload);
-            entries.extend(entry.filter(|entry| entry.flow.is_among(flows)));
+        self.dump(filter, |entry| {
+            if entry.flow.is_among(flows) {
+                entries.push(entry);
+            }
         })?;
         Ok(entries)
+    }
+
+    /// All UDP flows of both families, each once.
+    ///
+    /// Entries of other zones are left out: there a program tracks packets a second time, before
+    /// or after they are translated. Of more than a hundred thousand different flows the rest is left
+    /// out too.
+    ///
+    /// # Errors
+    /// See [`ConntrackError`].
+    pub fn flows(&mut self) -> Result<Vec<Flow>, ConntrackError> {
+        let mut flows = HashSet::default();
+        for family in Family::ALL {
+            self.dump(&Filter::all(family), |Entry { flow, zone, .. }| {
+                if zone.is_none() && flows.len() < MAX_FLOWS {
+                    flows.insert(flow);
+                }
+            })?;
+        }
+        Ok(flows.into_iter().collect())
+    }
+
+    fn dump(&mut self, filter: &Filter, mut each: impl FnMut(Entry)) -> Result<(), ConntrackError> {
+        let sequence = self.next_sequence(1);
+        let mut request = Vec::new();
+        message::dump(&mut request, sequence, filter);
+        self.socket.send(&request)?;
+        self.receive_answer(sequence, |object| {
+            Entry::decode(object.kind, object.payload).into_iter().for_each(&mut each);
+        })?;
+        Ok(())
     }
 
     /// Deletes these entries; how many were still there.
@@ -108,7 +135,7 @@ impl ConntrackTable {
             let last = first + (count - 1);
             for (entry, sequence) in entries.iter().zip(first..) {
                 let flags = if sequence == last { REQUEST | ACK } else { REQUEST };
-                message::delete(&mut request, sequence, entry, flags)?;
+                message::delete(&mut request, sequence, entry, flags);
             }
             self.socket.send(&request)?;
             deleted += entries.len() - self.receive_answer(last, |_| {})?;
@@ -154,6 +181,11 @@ impl ConntrackTable {
         self.sequence = first + count;
         first
     }
+}
+
+/// Reads a message of type `kind` as the entry of a UDP flow; `None` if it is none.
+pub fn read_flow(kind: u16, payload: &[u8]) -> Option<Flow> {
+    Entry::decode(kind, payload).map(|entry| entry.flow)
 }
 
 /// The walks through the table that find all of `flows`: one for each endpoint and for each flow
