@@ -14,7 +14,8 @@
 //!         +--> observe: metrics and health     +--> conntrack: stale UDP flows
 //! ```
 //!
-//! Data flows left to right; what flows back is the outcome of a transaction. One task owns
+//! Data flows left to right; what flows back is the outcome of a transaction, and now and then a list
+//! of the flows that conntrack tracks, to be compared with what is committed. One task owns
 //! everything between `source` and `kernel`, so there are no locks. A touched service waits in a
 //! queue. When its turn comes it is rendered and compared with what is installed, and the difference
 //! goes into the next transaction. While that is in the kernel, nothing is compared.

@@ -5,6 +5,9 @@
 //! out together.
 
 mod blocked;
+mod cleaning;
+
+pub use cleaning::Cleaning;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,7 +17,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::{mpsc, watch};
 
-use crate::conntrack::StaleFlow;
+use crate::conntrack::Flow;
 use crate::engine::{Answer, Blocked, Cause, ClosedNodePorts, Engine, Found, read_back};
 use crate::family::Family;
 use crate::kernel::{CommitError, Committed, Generation, Kernel, ReadError, Writer, WriterGone};
@@ -34,8 +37,8 @@ pub struct Run<K> {
     watch: Watch,
     /// The addresses of this node's interfaces; without, they stay what the engine knows.
     pub addresses: Option<watch::Receiver<Vec<IpAddr>>>,
-    /// Deletes the UDP flows that commits make stale, and does not wait for it.
-    pub cleaner: Option<Clean>,
+    /// Deletes stale UDP flows.
+    pub cleaning: Option<Cleaning>,
     /// Receives problems, in addition to the log. The loop does not wait for the receiver.
     pub problems: Option<mpsc::Sender<Problem>>,
     /// Whether load balancers should use a node that has no Node object.
@@ -50,12 +53,11 @@ pub struct Run<K> {
     early_read: Option<BoxFuture<'static, ReadOutcome>>,
     /// Whether the kernel has never held what is desired.
     is_initial_sync: bool,
+    /// Whether it held that when it was read or written last.
+    is_synced: bool,
     /// The next transaction, rendered while the kernel applied the last one.
     ahead: Option<Transaction>,
 }
-
-/// Deletes flows.
-type Clean = Box<dyn Fn(Vec<StaleFlow>) + Send>;
 
 type ReadOutcome = Result<Result<Reading, ReadError>, WriterGone>;
 
@@ -129,7 +131,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             observe,
             watch,
             addresses: None,
-            cleaner: None,
+            cleaning: None,
             problems: None,
             without_node: WithoutNode::Unfit,
             closed_node_ports: None,
@@ -138,6 +140,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             max_batch: 0,
             early_read: None,
             is_initial_sync: true,
+            is_synced: false,
             ahead: None,
         }
     }
@@ -170,6 +173,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 biased;
                 () = &mut stop => return Ok(()),
                 task = wait => self.perform(task).await?,
+                flows = listed(&mut self.cleaning), if self.is_synced && self.engine.is_settled() =>
+                    self.compare(&flows),
                 batch = self.events.recv() => match batch {
                     Some(batch) => self.take_in(batch),
                     None => return Ok(()),
@@ -235,6 +240,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let is_done = outcome == Outcome::Done;
         let problems = self.engine.take_problems();
         self.report(&problems);
+        self.is_synced = is_done;
+        if let Some(cleaning) = self.cleaning.as_mut().filter(|_| is_done) {
+            cleaning.note_synced();
+        }
         let now = now();
         if is_done {
             self.observe.sync_took(now - started);
@@ -262,6 +271,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// are ours to change.
     async fn read_back(&mut self) -> Result<bool, WriterGone> {
         let started = now();
+        self.cleaning.iter_mut().for_each(Cleaning::note_read);
         let reading = match self.take_early_read().await? {
             Some(reading) => Ok(reading),
             None => self.read().await?,
@@ -367,8 +377,15 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// Has the flows deleted that the last commit made stale.
     fn clean(&mut self) {
         let flows = self.engine.take_stale_flows();
-        if let Some(delete) = &self.cleaner {
-            delete(flows);
+        if let Some(cleaning) = &self.cleaning {
+            cleaning.delete(flows);
+        }
+    }
+
+    /// Has those of `flows` deleted that are stale.
+    fn compare(&mut self, flows: &[Flow]) {
+        if let Some(cleaning) = &self.cleaning {
+            cleaning.compare(flows, &mut self.engine);
         }
     }
 
@@ -470,6 +487,14 @@ async fn changed(addresses: &mut Option<watch::Receiver<Vec<IpAddr>>>) -> Vec<Ip
         return receiver.borrow_and_update().clone();
     }
     std::future::pending().await
+}
+
+/// A piece of a list of flows.
+async fn listed(cleaning: &mut Option<Cleaning>) -> Vec<Flow> {
+    match cleaning {
+        Some(cleaning) => cleaning.piece().await,
+        None => std::future::pending().await,
+    }
 }
 
 fn observed(event: &Event) -> Option<observe::Change> {

@@ -1,7 +1,11 @@
-//! An independent reader of the kernel's conntrack table, on `netlink-bindings`.
+//! An independent reader of the kernel's conntrack table, on `netlink-bindings`, and its writer.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU16, Ordering};
 
+use deltaproxy::netlink::attr::AttrWriter;
+use deltaproxy::netlink::message::{ACK, Header, Meaning, Messages, REQUEST, append};
+use deltaproxy::netlink::socket::{Socket, Wait};
 use netlink_bindings::conntrack::{IterableTupleAttrs, Nfgenmsg, Request};
 
 use crate::reader::{Changed, Family, Kernel};
@@ -39,6 +43,66 @@ pub(crate) fn read() -> Vec<Tracked> {
     entries.sort();
     entries
 }
+
+/// Adds entries that packets did not make, of clients of their own, to the calling thread's network
+/// namespace. They stay for an hour.
+pub(crate) fn write(entries: &[Tracked]) {
+    let mut socket = Socket::open(NETFILTER).expect("a conntrack socket");
+    for entry in entries {
+        let (family, address) = match entry.sent_to {
+            SocketAddr::V4(_) => (libc::AF_INET, Ipv4Addr::new(10, 244, 77, 1).into()),
+            SocketAddr::V6(_) => {
+                (libc::AF_INET6, Ipv6Addr::new(0xfd00, 77, 0, 0, 0, 0, 0, 1).into())
+            }
+        };
+        let client = SocketAddr::new(address, NEXT_PORT.fetch_add(1, Ordering::Relaxed));
+        let header = [u8::try_from(family).expect("a small number"), 0, 0, 0];
+        let create = Header { kind: NEW, flags: REQUEST | ACK | NLM_F_CREATE_EXCL, sequence: 1 };
+        let mut request = Vec::new();
+        append(&mut request, create, &header, |w| {
+            w.nest(ORIGINAL, |w| write_tuple(w, entry.protocol, client, entry.sent_to));
+            w.nest(REPLY, |w| write_tuple(w, entry.protocol, entry.answered_by, client));
+            w.be32(TIMEOUT, 3600);
+        })
+        .expect("a short request");
+        socket.send(&request).expect("the kernel takes requests");
+        let answer = socket.receive(Wait::Limited).expect("an answer");
+        let answer = Messages::new(answer).next().expect("a message").and_then(|it| it.meaning());
+        match answer.expect("a whole message") {
+            Meaning::Acknowledgement(end) => assert_eq!(end.errno, 0, "{entry:?}"),
+            other => panic!("{entry:?}: {other:?}"),
+        }
+    }
+}
+
+fn write_tuple(w: &mut AttrWriter<'_>, protocol: u8, from: SocketAddr, to: SocketAddr) {
+    w.nest(1, |w| match (from.ip(), to.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            w.bytes(1, &from.octets());
+            w.bytes(2, &to.octets());
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            w.bytes(3, &from.octets());
+            w.bytes(4, &to.octets());
+        }
+        pair => panic!("two families: {pair:?}"),
+    });
+    w.nest(2, |w| {
+        w.u8(1, protocol);
+        w.be16(2, from.port());
+        w.be16(3, to.port());
+    });
+}
+
+/// Every entry has another client.
+static NEXT_PORT: AtomicU16 = AtomicU16::new(1024);
+
+const NETFILTER: isize = 12;
+const NEW: u16 = 1 << 8;
+const NLM_F_CREATE_EXCL: u16 = 0x600;
+const ORIGINAL: u16 = 1;
+const REPLY: u16 = 2;
+const TIMEOUT: u16 = 7;
 
 fn destination(tuple: &IterableTupleAttrs<'_>) -> SocketAddr {
     let ip = tuple.get_tuple_ip().expect("a tuple has addresses");

@@ -301,6 +301,12 @@ impl Host {
         self.run(|| reader::read(family, "kube-proxy"))
     }
 
+    /// Makes the kernel track these here, as if packets had come.
+    #[track_caller]
+    pub fn track(&self, entries: &[Tracked]) {
+        self.run(|| conntrack::write(entries));
+    }
+
     /// What the kernel tracks here, sorted.
     #[must_use]
     #[track_caller]

@@ -2,14 +2,24 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::thread;
 use std::time::Duration;
 
-use deltaproxy::conntrack::StaleFlow;
+use deltaproxy::conntrack::{Cleaner, Limits, Request, StaleFlow};
+use deltaproxy::engine::Engine;
+use deltaproxy::kernel::{Nftables, Writer};
+use deltaproxy::model::Target;
+use deltaproxy::nft::TableFlags;
+use deltaproxy::observe::Observe;
+use deltaproxy::run::{Cleaning, Run};
+use deltaproxy::source::files;
 use netlink_tests::scenario::{
-    EXTERNAL, Endpoint, Expect, Family, Lab, Manifests, NODE_PORT, Node, Object, Proxy, Scope,
-    Service, Slice, WEB, keeps_source, routing, slice, web_with_node_port,
+    EXTERNAL, Endpoint, Expect, Family, Lab, Manifests, NODE_NAME, NODE_PORT, Node, Object, Proxy,
+    Scope, Service, ServiceCidr, Slice, WEB, keeps_source, routing, slice, web_with_node_port,
 };
-use netlink_tests::{Answer, Flow, Net, eventually};
+use netlink_tests::{Answer, Flow, Host, Net, Tracked, eventually};
+use nix::sys::signal::Signal;
+use tokio::sync::{mpsc, oneshot};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -299,4 +309,212 @@ fn a_daemon_ends_flows_to_endpoints_that_left() {
     answers(&mut flow, "Refused");
     manifests.set_endpoints("a");
     answers(&mut flow, "\"a\"");
+}
+
+/// UDP flows of both families, by where they were sent and who answers.
+fn tracked(rows: &[(&str, &str)]) -> Vec<Tracked> {
+    let of = |text: &str, family: Family| {
+        let address: SocketAddrV4 = text.parse().unwrap();
+        SocketAddr::new(family.of(*address.ip()), address.port())
+    };
+    let pairs = rows.iter().flat_map(|row| Family::ALL.map(|family| (row, family)));
+    let mut entries: Vec<_> = pairs
+        .map(|((sent_to, answered_by), family)| Tracked {
+            protocol: UDP,
+            sent_to: of(sent_to, family),
+            answered_by: of(answered_by, family),
+        })
+        .collect();
+    entries.sort();
+    entries
+}
+
+/// Waits until the node tracks these flows and no other ones of UDP.
+#[track_caller]
+fn wait_until_tracked(node: &Host, expected: &[Tracked]) {
+    eventually(&format!("exactly these flows: {expected:?}"), LATER, || {
+        let found = node.tracked();
+        let found: Vec<_> = found.into_iter().filter(|entry| entry.protocol == UDP).collect();
+        (found == expected).then_some(())
+    });
+}
+
+/// How long a cleaner may take that rests after each list, on a busy machine.
+const LATER: Duration = Duration::from_secs(30);
+
+fn cluster(hosts: &str) -> Manifests {
+    let cidrs = ServiceCidr::new("kubernetes", &["10.96.0.0/16", "fd00:10:96::/48"]);
+    let node = Node::new();
+    Manifests::new(&[("node", &node), ("cidrs", &cidrs), ("web", &web()), ("slice", &slice(hosts))])
+}
+
+const A: &str = "10.244.1.5:8080";
+const B: &str = "10.244.1.6:8080";
+
+/// Flows that no proxy may end while `b` serves `web`.
+const RIGHT: [(&str, &str); 7] = [
+    (WEB, B),
+    (EXTERNAL, B),
+    (NODE_PORT, B),
+    // Another program's.
+    ("203.0.113.1:80", A),
+    ("192.168.50.2:53", A),
+    // Not translated.
+    ("203.0.113.2:80", "203.0.113.2:80"),
+    ("10.96.0.99:80", "10.96.0.99:80"),
+];
+
+/// Flows that a proxy leaves behind that is killed before it deletes them: the tables do not tell
+/// of them.
+const LEFT: [(&str, &str); 6] = [
+    (WEB, A),
+    (WEB, WEB),
+    (EXTERNAL, A),
+    (NODE_PORT, A),
+    (NODE_PORT, NODE_PORT),
+    // The service was deleted.
+    ("10.96.0.98:80", A),
+];
+
+/// Waits until the daemon has written its tables.
+#[track_caller]
+fn wait_for_tables(node: &Host) {
+    eventually("tables", SOON, || node.read_table(netlink_tests::reader::Family::Ip6));
+}
+
+#[test]
+fn a_start_ends_the_flows_that_a_killed_daemon_left() {
+    let net = Net::new();
+    let manifests = cluster("b");
+    let daemon = manifests.run(net.node());
+    wait_for_tables(net.node());
+    daemon.signal(Signal::SIGKILL);
+    drop(daemon);
+    let right = tracked(&RIGHT);
+    net.node().track(&[right.clone(), tracked(&LEFT)].concat());
+    let _daemon = manifests.run(net.node());
+    wait_until_tracked(net.node(), &right);
+}
+
+#[test]
+fn apply_ends_the_flows_that_an_interrupted_one_left() {
+    let net = Net::new();
+    let manifests = cluster("b");
+    let _ = manifests.once(net.node(), "apply").ok();
+    let right = tracked(&RIGHT);
+    net.node().track(&[right.clone(), tracked(&LEFT)].concat());
+    let _ = manifests.once(net.node(), "apply").ok();
+    wait_until_tracked(net.node(), &right);
+}
+
+/// The daemon's loop and cleaner on manifests, in this process. It ends when this is dropped.
+struct Daemon {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Daemon {
+    fn start(node: &Host, manifests: &Manifests, limits: Limits) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let thread = node.run(|| {
+            let kernel = Nftables::open().unwrap();
+            let flags = TableFlags { owner: false, persist: false };
+            let mut engine = Engine::new(routing(), flags);
+            let local = deltaproxy::source::addresses::local_addresses().unwrap();
+            engine.set_local_addresses(local);
+            let writer = Writer::spawn(kernel).unwrap();
+            let (sender, events) = mpsc::channel(256);
+            let (problems, _) = mpsc::channel(1);
+            files::follow(manifests.path(), NODE_NAME, sender, problems).unwrap();
+            let (cleaner, lists) = Cleaner::spawn(limits, |_| {}).unwrap();
+            let mut run = Run::new(engine, writer, events, Observe::new(), Duration::ZERO);
+            run.cleaning = Some(Cleaning::new(move |request| cleaner.handle(request), lists));
+            thread::spawn(move || {
+                let mut runtime = tokio::runtime::Builder::new_current_thread();
+                let runtime = runtime.enable_time().build().unwrap();
+                let stopped = async { drop(stopped.await) };
+                runtime.block_on(run.until(stopped)).unwrap();
+            })
+        });
+        Self { stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// As a packet that passed the former tables does while their change is committed.
+#[test]
+fn a_flow_that_begins_late_ends_in_the_background() {
+    let net = Net::new();
+    let manifests = cluster("b");
+    let list_interval = Duration::from_millis(100);
+    let _daemon =
+        Daemon::start(net.node(), &manifests, Limits { list_interval, ..Limits::default() });
+    wait_for_tables(net.node());
+    let left = tracked(&LEFT[..5]);
+    net.node().track(&left);
+    wait_until_tracked(net.node(), &[]);
+    net.node().track(&[tracked(&RIGHT), left].concat());
+    wait_until_tracked(net.node(), &tracked(&RIGHT));
+}
+
+#[test]
+fn flows_that_were_dropped_are_found_and_deleted() {
+    let net = Net::new();
+    let manifests = cluster("a b");
+    let limits = Limits {
+        waiting: 3,
+        list_rest: Duration::from_millis(10),
+        list_interval: Duration::from_secs(3600),
+    };
+    let _daemon = Daemon::start(net.node(), &manifests, limits);
+    wait_for_tables(net.node());
+    let stale = [(WEB, A), (EXTERNAL, A), (NODE_PORT, A)];
+    net.node().track(&[tracked(&RIGHT), tracked(&stale)].concat());
+    manifests.set_endpoints("b");
+    wait_until_tracked(net.node(), &tracked(&RIGHT));
+    // Also those to frontends that are no more.
+    manifests.write("web", &Service::new("web", "10.96.0.10").port(80));
+    let gone = |(sent_to, _): &&(&str, &str)| ![EXTERNAL, NODE_PORT].contains(sent_to);
+    let right: Vec<_> = RIGHT.iter().filter(gone).copied().collect();
+    wait_until_tracked(net.node(), &tracked(&right));
+}
+
+#[test]
+fn a_cleaner_that_stops_deletes_what_waits_without_a_rest() {
+    let net = Net::new();
+    let node = net.node();
+    let (cleaner, _lists) = node.run(|| Cleaner::spawn(Limits::default(), |_| {}).unwrap());
+    let flow = |entry: &Tracked| {
+        let (address, port) = (entry.sent_to.ip(), entry.sent_to.port().try_into().unwrap());
+        StaleFlow::To(Target { address, port })
+    };
+    // Passes over many entries take time, and then the cleaner rests a hundred times as long.
+    let many: Vec<_> = (1..100).map(|n| format!("203.0.113.{n}:53")).collect();
+    let many: Vec<_> = many.iter().map(|to| (to.as_str(), A)).collect();
+    node.track(&tracked(&many));
+    let (first, second) = (tracked(&[(WEB, A)]), tracked(&[(EXTERNAL, A)]));
+    node.track(&[first.clone(), second.clone()].concat());
+    cleaner.handle(Request::Delete(first.iter().map(flow).collect()));
+    wait_until_tracked(node, &{
+        let mut left = [second.clone(), tracked(&many)].concat();
+        left.sort();
+        left
+    });
+    cleaner.handle(Request::Delete(second.iter().map(flow).collect()));
+    assert!(cleaner.finish(SOON));
+    assert_eq!(entries_to(node, &second), 0);
+    // Nothing is left to do.
+    assert!(cleaner.finish(Duration::ZERO));
+}
+
+fn entries_to(node: &Host, entries: &[Tracked]) -> usize {
+    node.tracked().iter().filter(|found| entries.contains(found)).count()
 }

@@ -36,11 +36,13 @@ pub fn apply(path: &Path, node: &str, routing: Routing, output: Output) -> Resul
     super::left_out(&problems)
 }
 
-/// Deletes the UDP flows that what was sent made stale.
+/// Deletes the UDP flows that what was sent made stale, and those that an interrupted run left.
 fn clean(engine: &mut Engine) -> Result<usize, ConntrackError> {
-    let flows = engine.take_stale_flows();
-    if flows.is_empty() {
-        return Ok(0);
+    let mut conntrack = ConntrackTable::open()?;
+    let mut deleted = conntrack.delete(&engine.take_stale_flows().into_iter().collect())?;
+    if engine.is_settled() {
+        let flows = engine.stale_among(&conntrack.flows()?);
+        deleted += conntrack.delete(&flows.into_iter().collect())?;
     }
-    ConntrackTable::open()?.delete(&flows.into_iter().collect())
+    Ok(deleted)
 }

@@ -1,5 +1,6 @@
 //! `run`: the daemon.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
@@ -8,13 +9,13 @@ use tokio::task::JoinSet;
 
 use super::Failure;
 use crate::config::{Config, Source};
-use crate::conntrack::{Cleaned, Cleaner};
+use crate::conntrack::{Cleaned, Cleaner, Limits};
 use crate::engine::Engine;
 use crate::kernel::{Nftables, Writer};
 use crate::model::{Event, Problem};
 use crate::nft::TableFlags;
 use crate::observe::{Observe, Site, serve_at};
-use crate::run::{Run, WithoutNode};
+use crate::run::{Cleaning, Run, WithoutNode};
 use crate::source::addresses::{follow_local_addresses, local_addresses};
 use crate::source::files;
 use crate::source::kube::{ApiServer, Outlet, Report, follow_api_server, write_notices};
@@ -27,6 +28,10 @@ const PROBLEM_QUEUE: usize = 64;
 
 /// How long tasks get to end.
 const STOP_TIME: Duration = Duration::from_millis(500);
+
+/// How long the deletion of stale flows may take when the daemon stops. The next start finds the
+/// rest.
+const CLEAN_TIME: Duration = Duration::from_secs(2);
 
 /// Follows the source and keeps the node's tables right until SIGTERM or SIGINT. The tables stay.
 ///
@@ -67,13 +72,18 @@ async fn run_until_stopped(config: Config, observe: Observe) -> Result<(), Failu
     tracing::info!(node = config.node_name, "started");
     let own = observe.clone();
     let report = move |done: Cleaned| own.flows_cleaned(done.entries as u64, done.took);
-    let cleaner = Cleaner::spawn(report).map_err(Failure::new)?;
+    let (cleaner, lists) = Cleaner::spawn(Limits::default(), report).map_err(Failure::new)?;
+    let cleaner = Arc::new(cleaner);
+    let requests = Arc::clone(&cleaner);
     let mut run = Run::new(engine, writer, events, observe, config.min_sync_period);
     run.addresses = Some(addresses);
-    run.cleaner = Some(Box::new(move |flows| cleaner.delete(flows)));
+    run.cleaning = Some(Cleaning::new(move |request| requests.handle(request), lists));
     run.problems = Some(problems);
     run.without_node = without_node(&config.source);
     run.until(stop_signal()?).await.map_err(Failure::new)?;
+    if !cleaner.finish(CLEAN_TIME) {
+        tracing::warn!("stale UDP flows stay until the next start");
+    }
     tracing::info!("stopped; the tables stay and go on working");
     tasks.abort_all();
     Ok(())

@@ -1,7 +1,11 @@
-//! The thread that deletes stale entries behind the commits.
+//! The thread that deletes stale entries behind the commits, and lists flows to find others.
 //!
 //! A pass walks the kernel's whole table, whatever it deletes. So flows that become stale shortly
 //! after a pass wait and are deleted together by the next one.
+//!
+//! Passes may miss a flow: one may fail, the process may be killed before it, a packet may begin a
+//! flow by the former tables while it goes on. So all flows are listed on request, after a pass
+//! that was not complete, and now and then. The receiver of the lists finds out what is stale.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,8 +13,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ahash::HashSet;
+use tokio::sync::mpsc;
 
-use super::{ConntrackError, ConntrackTable, StaleFlow};
+use super::queue::{Limits, Next, Queue};
+use super::{ConntrackError, ConntrackTable, Flow, StaleFlow};
 
 /// What one pass has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,49 +29,46 @@ pub struct Cleaned {
     pub complete: bool,
 }
 
+/// What the thread is to do.
+#[derive(Debug)]
+pub enum Request {
+    /// Delete the entries of these flows.
+    Delete(Vec<StaleFlow>),
+    /// List all flows.
+    List,
+}
+
+/// All flows that conntrack tracks.
+#[derive(Debug)]
+pub struct FlowList {
+    /// Each once.
+    pub flows: Vec<Flow>,
+    /// Whether all is deleted that was requested before. If not, some of it may be listed.
+    pub is_clean: bool,
+}
+
 /// The way to the thread that deletes entries. The thread ends when this is dropped.
 #[derive(Debug)]
 pub struct Cleaner {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     queue: Mutex<Queue>,
     changed: Condvar,
+    /// Whether the thread is at its end.
+    has_ended: Mutex<bool>,
+    ended: Condvar,
 }
 
-#[derive(Debug, Default)]
-struct Queue {
-    /// What waits is taken all at once: many flows cost no more than some.
-    flows: HashSet<StaleFlow>,
-    /// No pass before this; `None` before the first one.
-    resting_until: Option<Instant>,
-    closed: bool,
+/// What the thread works with.
+struct Worker {
+    shared: Arc<Shared>,
+    /// `None` if it is to be opened, for the first time or again.
+    table: Option<ConntrackTable>,
+    lists: mpsc::Sender<FlowList>,
 }
-
-/// What the thread does next.
-#[derive(Debug, PartialEq, Eq)]
-enum Next {
-    /// Delete the entries of these flows.
-    Pass(HashSet<StaleFlow>),
-    /// Wait for so long: the last pass was just now.
-    Rest(Duration),
-    /// Wait for flows.
-    Idle,
-    /// End: the queue is closed and empty.
-    End,
-}
-
-/// Flows that may wait; what is more is left to time out by itself.
-const MAX_WAITING: usize = 1 << 18;
-
-/// After a pass the thread rests this many times as long as the pass took: passes take at most a
-/// hundredth of one processor's time.
-const REST: u32 = 99;
-
-/// The longest rest: stale flows are deleted within about a second however long passes take.
-const LONGEST_REST: Duration = Duration::from_secs(1);
 
 /// How often a pass is tried.
 const ATTEMPTS: u32 = 4;
@@ -74,44 +77,70 @@ const ATTEMPTS: u32 = 4;
 const RETRY_AFTER: Duration = Duration::from_millis(50);
 
 impl Cleaner {
-    /// Starts the thread in the network namespace of this one. `report` hears of every pass.
+    /// Starts the thread in the network namespace of this one. `report` receives the outcome of
+    /// every pass, the returned channel all flows whenever they are listed.
     ///
     /// # Errors
     /// What the system reports if it cannot start a thread.
-    pub fn spawn(report: impl Fn(Cleaned) + Send + 'static) -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
-        let own = Arc::clone(&shared);
+    pub fn spawn(
+        limits: Limits,
+        report: impl Fn(Cleaned) + Send + 'static,
+    ) -> io::Result<(Self, mpsc::Receiver<FlowList>)> {
+        let shared = Arc::new(Shared {
+            queue: Mutex::new(Queue::new(limits)),
+            changed: Condvar::new(),
+            has_ended: Mutex::new(false),
+            ended: Condvar::new(),
+        });
+        let (lists, receiver) = mpsc::channel(1);
+        let mut worker = Worker { shared: Arc::clone(&shared), table: None, lists };
         thread::Builder::new().name("conntrack".into()).spawn(move || {
-            let mut table = None;
-            while let Some(flows) = own.next() {
-                let cleaned = clean(&mut table, &flows);
-                own.lock().rest(now(), cleaned.took);
-                report(cleaned);
-            }
+            worker.work(report);
+            *worker.shared.has_ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            worker.shared.ended.notify_all();
         })?;
-        Ok(Self { shared })
+        Ok((Self { shared }, receiver))
     }
 
-    /// Has the entries of `flows` deleted: at once if the last pass was long ago, and within about
-    /// a second otherwise. Never waits for the kernel.
-    pub fn delete(&self, flows: Vec<StaleFlow>) {
-        if flows.is_empty() {
-            return;
-        }
+    /// Has entries deleted at once if the last pass was long ago, and within about a second
+    /// otherwise; has flows listed soon, and now and then from the first request on. Never waits for
+    /// the kernel.
+    pub fn handle(&self, request: Request) {
         let mut queue = self.shared.lock();
-        if queue.flows.len() + flows.len() > MAX_WAITING {
-            tracing::error!(flows = flows.len(), "too many stale UDP flows wait: some stay");
-            return;
+        let dropped = match request {
+            Request::Delete(flows) => queue.add(flows, now()),
+            Request::List => {
+                queue.request_list(now());
+                0
+            }
+        };
+        drop(queue);
+        self.shared.changed.notify_one();
+        if dropped > 0 {
+            tracing::warn!(
+                dropped,
+                "too many stale UDP flows wait: some stay until all are listed"
+            );
         }
-        queue.flows.extend(flows);
+    }
+
+    /// Deletes what waits, for at most `limit`; returns whether all was done in time.
+    pub fn finish(&self, limit: Duration) -> bool {
+        self.close();
+        let has_ended = self.shared.has_ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.shared.ended.wait_timeout_while(has_ended, limit, |ended| !*ended);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn close(&self) {
+        self.shared.lock().close();
         self.shared.changed.notify_one();
     }
 }
 
 impl Drop for Cleaner {
     fn drop(&mut self) {
-        self.shared.lock().closed = true;
-        self.shared.changed.notify_one();
+        self.close();
     }
 }
 
@@ -121,154 +150,104 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the next pass and returns its flows; `None` when the queue is closed and empty.
-    fn next(&self) -> Option<HashSet<StaleFlow>> {
+    /// Waits until there is something to do.
+    fn next(&self) -> Next {
         let mut queue = self.lock();
         loop {
             queue = match queue.next(now()) {
-                Next::Pass(flows) => return Some(flows),
-                Next::End => return None,
-                Next::Idle => self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
-                Next::Rest(time) => {
+                Next::Wait(None) => {
+                    self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner)
+                }
+                Next::Wait(Some(time)) => {
                     let woken = self.changed.wait_timeout(queue, time);
                     woken.unwrap_or_else(PoisonError::into_inner).0
                 }
+                next @ (Next::Pass(_) | Next::List | Next::End) => return next,
             };
         }
     }
 }
 
-impl Queue {
-    /// What the thread does at `now`. A closed queue does not rest.
-    fn next(&mut self, now: Instant) -> Next {
-        let rest =
-            self.resting_until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
-        match (self.flows.is_empty(), self.closed) {
-            (true, true) => Next::End,
-            (true, false) => Next::Idle,
-            (false, false) if !rest.is_zero() => Next::Rest(rest),
-            (false, _) => Next::Pass(std::mem::take(&mut self.flows)),
+impl Worker {
+    fn work(&mut self, report: impl Fn(Cleaned)) {
+        loop {
+            match self.shared.next() {
+                Next::Pass(flows) => {
+                    let cleaned = self.clean(&flows);
+                    self.shared.lock().passed(now(), &cleaned);
+                    report(cleaned);
+                }
+                Next::List => self.list(),
+                Next::Wait(_) => {}
+                Next::End => return,
+            }
         }
     }
 
-    /// Rests after a pass that ended at `now` and took so long.
-    fn rest(&mut self, now: Instant, took: Duration) {
-        self.resting_until = Some(now + (took * REST).min(LONGEST_REST));
+    /// Deletes the entries of `flows`, in a few attempts. A socket that failed is opened again.
+    fn clean(&mut self, flows: &HashSet<StaleFlow>) -> Cleaned {
+        let started = now();
+        let mut pause = RETRY_AFTER;
+        let mut outcome = self.with_table(|table| table.delete(flows));
+        for _ in 1..ATTEMPTS {
+            let Err(error) = &outcome else { break };
+            tracing::debug!("stale UDP flows: {error}; trying again");
+            thread::sleep(pause);
+            pause *= 2;
+            outcome = self.with_table(|table| table.delete(flows));
+        }
+        let took = started.elapsed();
+        match &outcome {
+            Ok(entries) => {
+                tracing::debug!(flows = flows.len(), entries, ?took, "deleted UDP flows")
+            }
+            Err(error) => {
+                let example = flows.iter().next().map(ToString::to_string).unwrap_or_default();
+                let count = flows.len();
+                tracing::error!("{count} stale UDP flows stay for now ({example}, ...): {error}");
+            }
+        }
+        Cleaned { entries: *outcome.as_ref().unwrap_or(&0), took, complete: outcome.is_ok() }
     }
-}
 
-/// Deletes the entries of `flows`, in a few attempts. A socket that failed is opened again.
-fn clean(table: &mut Option<ConntrackTable>, flows: &HashSet<StaleFlow>) -> Cleaned {
-    let started = now();
-    let mut pause = RETRY_AFTER;
-    let mut outcome = try_clean(table, flows);
-    for _ in 1..ATTEMPTS {
-        let Err(error) = &outcome else { break };
-        tracing::debug!("stale UDP flows: {error}; trying again");
-        *table = None;
-        thread::sleep(pause);
-        pause *= 2;
-        outcome = try_clean(table, flows);
-    }
-    let took = started.elapsed();
-    match &outcome {
-        Ok(entries) => tracing::debug!(flows = flows.len(), entries, ?took, "deleted UDP flows"),
-        Err(error) => {
-            let example = flows.iter().next().map(ToString::to_string).unwrap_or_default();
-            tracing::error!("{} stale UDP flows stay ({example}, ...): {error}", flows.len());
+    /// Sends all flows.
+    fn list(&mut self) {
+        let started = now();
+        let outcome = self.with_table(ConntrackTable::flows);
+        let took = started.elapsed();
+        let mut queue = self.shared.lock();
+        let is_clean = queue.listed(now(), took);
+        if outcome.is_err() {
+            queue.request_list(now());
+        }
+        drop(queue);
+        match outcome {
+            Ok(flows) => {
+                tracing::debug!(flows = flows.len(), ?took, "listed UDP flows");
+                // A receiver that is still busy with the last list need not have this one.
+                let _ = self.lists.try_send(FlowList { flows, is_clean });
+            }
+            Err(error) => tracing::warn!("cannot list UDP flows: {error}; trying again"),
         }
     }
-    Cleaned { entries: *outcome.as_ref().unwrap_or(&0), took, complete: outcome.is_ok() }
-}
 
-fn try_clean(
-    table: &mut Option<ConntrackTable>,
-    flows: &HashSet<StaleFlow>,
-) -> Result<usize, ConntrackError> {
-    let table = match table {
-        Some(table) => table,
-        None => table.insert(ConntrackTable::open()?),
-    };
-    table.delete(flows)
+    fn with_table<T>(
+        &mut self,
+        work: impl FnOnce(&mut ConntrackTable) -> Result<T, ConntrackError>,
+    ) -> Result<T, ConntrackError> {
+        let table = match &mut self.table {
+            Some(table) => table,
+            None => self.table.insert(ConntrackTable::open()?),
+        };
+        let outcome = work(table);
+        if outcome.is_err() {
+            self.table = None;
+        }
+        outcome
+    }
 }
 
 #[allow(clippy::disallowed_methods)]
 fn now() -> Instant {
     Instant::now()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::{IpAddr, Ipv4Addr};
-    use std::num::NonZeroU16;
-
-    use super::*;
-    use crate::model::Target;
-
-    fn flow(port: u16) -> StaleFlow {
-        let address = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 10));
-        StaleFlow::To(Target { address, port: NonZeroU16::new(port).unwrap() })
-    }
-
-    /// Passes and the flows of each, when every `interval` for `time` another flow becomes stale
-    /// and each pass takes `cost`. Also the longest that a flow waits for its pass to begin.
-    fn passes(interval: Duration, time: Duration, cost: Duration) -> (Vec<usize>, Duration) {
-        let (mut queue, start) = (Queue::default(), now());
-        let (mut at, mut due, mut port) = (start, start, 0);
-        let (mut passes, mut waiting, mut longest) = (Vec::new(), Vec::new(), Duration::ZERO);
-        while at < start + time {
-            while due <= at {
-                port += 1;
-                queue.flows.insert(flow(port));
-                waiting.push(due);
-                due += interval;
-            }
-            match queue.next(at) {
-                Next::Pass(flows) => {
-                    passes.push(flows.len());
-                    longest = waiting.drain(..).map(|since| at - since).fold(longest, Ord::max);
-                    at += cost;
-                    queue.rest(at, cost);
-                }
-                Next::Rest(rest) => at += rest,
-                Next::Idle => at = due,
-                Next::End => panic!("the queue was not closed"),
-            }
-        }
-        (passes, longest)
-    }
-
-    const MS: Duration = Duration::from_millis(1);
-
-    #[test]
-    fn a_flow_after_a_quiet_time_is_deleted_at_once() {
-        let (passes, longest) = passes(2_000 * MS, 10_000 * MS, 4 * MS);
-        assert_eq!((passes, longest), (vec![1; 5], Duration::ZERO));
-    }
-
-    #[test]
-    fn flows_that_follow_each_other_share_passes() {
-        let (passes, longest) = passes(20 * MS, 10_000 * MS, 4 * MS);
-        assert!((24..=26).contains(&passes.len()), "{passes:?}");
-        assert!(passes[1..].iter().all(|flows| (20..=21).contains(flows)), "{passes:?}");
-        assert!(longest <= 400 * MS, "{longest:?}");
-    }
-
-    #[test]
-    fn a_flow_waits_a_second_at_most_for_a_pass_that_takes_long() {
-        let (passes, longest) = passes(20 * MS, 10_000 * MS, 100 * MS);
-        assert!((9..=10).contains(&passes.len()), "{passes:?}");
-        assert!(longest <= LONGEST_REST + 100 * MS, "{longest:?}");
-    }
-
-    #[test]
-    fn a_closed_queue_does_not_rest() {
-        let (mut queue, now) = (Queue::default(), now());
-        queue.rest(now, 10 * MS);
-        queue.flows.insert(flow(53));
-        assert_eq!(queue.next(now), Next::Rest(990 * MS));
-        queue.closed = true;
-        assert_eq!(queue.next(now), Next::Pass(HashSet::from_iter([flow(53)])));
-        assert_eq!(queue.next(now), Next::End);
-    }
 }

@@ -3,13 +3,15 @@
 //! A UDP flow has no end that the kernel could see: a client that always sends from one port keeps
 //! its entry alive, and with it the endpoint that was chosen once. Other protocols are left alone:
 //! their connections end by themselves. Nothing here delays a commit, and nothing fails because of
-//! it: what cannot be deleted is logged.
+//! it: what cannot be deleted is logged and found again later.
 
 mod cleaner;
 mod flow;
 mod message;
+mod queue;
 mod table;
 
-pub use cleaner::{Cleaned, Cleaner};
+pub use cleaner::{Cleaned, Cleaner, FlowList, Request};
 pub use flow::{Flow, StaleFlow};
-pub use table::{ConntrackError, ConntrackTable, read_flow};
+pub use queue::Limits;
+pub use table::{ConntrackError, ConntrackTable, delete_request};

@@ -183,9 +183,13 @@ impl ConntrackTable {
     }
 }
 
-/// Reads a message of type `kind` as the entry of a UDP flow; `None` if it is none.
-pub fn read_flow(kind: u16, payload: &[u8]) -> Option<Flow> {
-    Entry::decode(kind, payload).map(|entry| entry.flow)
+/// Reads a message of type `kind` as the entry of a UDP flow and returns the request to delete it;
+/// `None` if it is no such entry.
+pub fn delete_request(kind: u16, payload: &[u8]) -> Option<Vec<u8>> {
+    let entry = Entry::decode(kind, payload)?;
+    let mut request = Vec::new();
+    message::delete(&mut request, 0, &entry, REQUEST);
+    Some(request)
 }
 
 /// The walks through the table that find all of `flows`: one for each endpoint and for each flow

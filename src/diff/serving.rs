@@ -58,6 +58,11 @@ impl Serving {
         changes
     }
 
+    /// The endpoints of a frontend as of the last commit that concerned it, sorted.
+    pub fn targets(&self, frontend: &Frontend) -> Option<&Targets> {
+        self.committed.get(frontend)
+    }
+
     /// The node ports as of their last commits.
     pub fn node_ports(&self) -> impl Iterator<Item = (Family, NonZeroU16)> {
         self.committed.keys().filter_map(|frontend| {

@@ -14,6 +14,7 @@ mod pace;
 mod queue;
 mod read_back;
 mod read_slots;
+mod reconcile;
 mod routing;
 mod stale;
 mod transactions;
@@ -35,6 +36,7 @@ use self::base_state::BaseState;
 use self::bisect::Bisect;
 use self::pace::Pace;
 use self::queue::{Lane, Queue, SMALL_CHANGE};
+use self::reconcile::Ended;
 use self::stale::NodeAddresses;
 use self::transactions::{InFlight, Part};
 use crate::config::Routing;
@@ -83,6 +85,7 @@ pub struct Engine {
     closed_node_ports: Option<ClosedNodePorts>,
     node_addresses: NodeAddresses,
     stale_flows: Vec<StaleFlow>,
+    ended: Ended,
 }
 
 /// One table besides the elements that services need.
@@ -138,6 +141,7 @@ impl Engine {
             closed_node_ports: None,
             node_addresses: NodeAddresses::default(),
             stale_flows: Vec::new(),
+            ended: Ended::default(),
         };
         engine.render_tables();
         engine.render_node_ports();
@@ -292,6 +296,8 @@ impl Engine {
         let waits = Family::ALL.map(|family| self.has_parts(family));
         for family in Family::ALL.into_iter().filter(|family| !waits[family.index()]) {
             let changes = self.diff.serving.take(family);
+            let ended = changes.iter().filter(|change| change.after.is_none());
+            ended.for_each(|change| self.ended.add(change.frontend));
             let own = self.node_addresses.wanted();
             self.stale_flows.extend(changes.iter().flat_map(|change| stale::flows(change, own)));
         }

@@ -67,6 +67,14 @@ impl NodeAddresses {
         &self.wanted
     }
 
+    /// Whether node ports are open there.
+    pub(super) fn serves(&self, address: IpAddr) -> bool {
+        // A loopback address never accepts node port traffic.
+        !address.is_loopback()
+            && self.wanted.binary_search(&address).is_ok()
+            && self.served.as_ref().is_some_and(|served| served.contains(&address))
+    }
+
     /// Sets those that are to serve.
     pub(super) fn want(&mut self, mut addresses: Vec<IpAddr>) {
         addresses.sort_unstable();

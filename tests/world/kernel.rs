@@ -131,10 +131,7 @@ impl<K: Shared> Kernel for Hostile<K> {
         self.commits += 1;
         self.oracle.see(transaction, &outcome, &mut self.inner);
         match mishap {
-            Some(_) => {
-                self.oracle.forget_flows();
-                Err(CommitError::Unknown(Errno::ENOBUFS.into()))
-            }
+            Some(_) => Err(CommitError::Unknown(Errno::ENOBUFS.into())),
             None => outcome,
         }
     }

@@ -21,19 +21,19 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use deltaproxy::config::Routing;
-use deltaproxy::conntrack::StaleFlow;
+use deltaproxy::conntrack::{FlowList, Request};
 use deltaproxy::engine::{Engine, read_back};
 use deltaproxy::kernel::{Requests, Writer, WriterGone};
 use deltaproxy::model::{Change, Event, ObjectName, Resource};
 use deltaproxy::nft::{Family, Name, Operation, Table, TableFlags, TableRef, Transaction};
 use deltaproxy::observe::Observe;
-use deltaproxy::run::Run;
+use deltaproxy::run::{Cleaning, Run};
 use fake_kernel::Fake;
 use tokio::sync::{mpsc, watch};
 
 use self::kernel::{Hostile, Shared};
 use self::objects::{Objects, bystanders, cluster_ip};
-use self::oracle::Wanted;
+use self::oracle::{Oracle, Wanted};
 use self::steps::{Happening, Sequence, Step, routing};
 use crate::tables::{contents, settle};
 
@@ -43,6 +43,10 @@ struct Daemon<K> {
     requests: Requests<Hostile<K>>,
     events: mpsc::Sender<Vec<Event>>,
     addresses: watch::Sender<Vec<IpAddr>>,
+    /// What it asked of the cleaner.
+    asked: Arc<Mutex<Vec<Request>>>,
+    /// Where the cleaner sends all flows.
+    lists: mpsc::Sender<FlowList>,
 }
 
 struct World<K> {
@@ -55,8 +59,6 @@ struct World<K> {
     /// The configuration's number.
     routing_number: u8,
     addresses: Vec<IpAddr>,
-    /// Flows that the daemon asked to delete.
-    asked: Arc<Mutex<Vec<StaleFlow>>>,
     /// How many commits there were before the daemon began.
     commits_before: usize,
 }
@@ -84,22 +86,19 @@ pub(crate) fn play<K: Shared>(kernel: K, sequence: &Sequence) -> Result<(), Stri
 }
 
 impl<K: Shared> Daemon<K> {
-    fn start(
-        engine: Engine,
-        min_interval: Duration,
-        local: Vec<IpAddr>,
-        asked: &Arc<Mutex<Vec<StaleFlow>>>,
-    ) -> Self {
+    fn start(engine: Engine, min_interval: Duration, local: Vec<IpAddr>) -> Self {
         let (writer, requests) = Writer::without_thread();
         let (events, queue) = mpsc::channel(64);
         let (addresses, changes) = watch::channel(local);
-        let asked = Arc::clone(asked);
+        let (lists, listed) = mpsc::channel(1);
+        let asked: Arc<Mutex<Vec<Request>>> = Arc::default();
+        let own = Arc::clone(&asked);
+        let ask = move |request| own.lock().expect("no test panicked").push(request);
         let mut run = Run::new(engine, writer, queue, Observe::new(), min_interval);
         run.addresses = Some(changes);
-        run.cleaner =
-            Some(Box::new(move |flows| asked.lock().expect("no test panicked").extend(flows)));
+        run.cleaning = Some(Cleaning::new(ask, listed));
         let run = Box::pin(run.until(std::future::pending()));
-        Self { run, requests, events, addresses }
+        Self { run, requests, events, addresses, asked, lists }
     }
 
     fn send(&mut self, events: Vec<Event>) {
@@ -111,12 +110,11 @@ impl<K: Shared> World<K> {
     fn start(kernel: K, sequence: &Sequence) -> Self {
         let flags = flags(sequence.owned);
         let (routing, addresses) = (Routing::default(), local_addresses(1));
-        let asked = Arc::default();
         let mut objects = Objects::default();
         bystanders().iter().for_each(|event| objects.apply(event));
         let engine = engine(&routing, flags, &addresses);
         let min_interval = sequence.min_interval;
-        let daemon = Daemon::start(engine, min_interval, addresses.clone(), &asked);
+        let daemon = Daemon::start(engine, min_interval, addresses.clone());
         let kernel = Hostile::new(kernel);
         let mut world = Self {
             kernel,
@@ -127,7 +125,6 @@ impl<K: Shared> World<K> {
             routing,
             routing_number: u8::MAX,
             addresses,
-            asked,
             commits_before: 0,
         };
         world.send_lists();
@@ -165,7 +162,6 @@ impl<K: Shared> World<K> {
             Happening::Damage(number) => {
                 self.kernel.inner.commit_by_another(&damage(*number));
                 self.kernel.oracle.forget();
-                self.kernel.oracle.forget_flows();
             }
             Happening::ForeignCommit => self.kernel.inner.commit_by_another(&of_another_table()),
             Happening::OwnedElsewhere(family) => {
@@ -222,21 +218,36 @@ impl<K: Shared> World<K> {
         }
         self.kernel.inner.reopen();
         self.commits_before = self.kernel.commits;
-        self.kernel.oracle.forget_flows();
+        self.kernel.oracle.forget_ended();
         self.objects.forget_gone();
         let engine = engine(&self.routing, self.flags, &self.addresses);
         let (addresses, interval) = (self.addresses.clone(), self.min_interval);
-        self.daemon = Daemon::start(engine, interval, addresses, &self.asked);
+        self.daemon = Daemon::start(engine, interval, addresses);
         self.send_lists();
         self.poll().await;
     }
 
-    /// Lets the loop go on as far as it can without an answer of the kernel.
+    /// Lets the loop go on as far as it can without an answer of the kernel. The cleaner does at
+    /// once what it is asked.
     async fn poll(&mut self) {
-        let ended = futures::poll!(self.daemon.run.as_mut());
-        assert!(ended.is_pending(), "the loop ended: {ended:?}");
-        let asked = std::mem::take(&mut *self.asked.lock().expect("no test panicked"));
-        self.kernel.oracle.delete(&asked);
+        loop {
+            let ended = futures::poll!(self.daemon.run.as_mut());
+            assert!(ended.is_pending(), "the loop ended: {ended:?}");
+            let asked = std::mem::take(&mut *self.daemon.asked.lock().expect("no test panicked"));
+            if asked.is_empty() {
+                break;
+            }
+            for request in asked {
+                match request {
+                    Request::Delete(flows) => self.kernel.oracle.delete(&flows),
+                    // The last list may be waiting still: the daemon takes it when it is settled.
+                    Request::List => {
+                        let list = FlowList { flows: self.kernel.oracle.flows(), is_clean: true };
+                        drop(self.daemon.lists.try_send(list));
+                    }
+                }
+            }
+        }
     }
 
     /// The kernel does what it was asked first; whether there was something.
@@ -271,6 +282,7 @@ impl<K: Shared> World<K> {
         self.wait_until_settled().await;
         let wanted = self.wanted();
         self.kernel.oracle.check_flows(&wanted.serving);
+        self.check_list().await;
         if let Some(violation) = self.kernel.oracle.violations.first() {
             return Err(violation.clone());
         }
@@ -287,6 +299,18 @@ impl<K: Shared> World<K> {
         }
         self.kernel.begin(&wanted);
         Ok(())
+    }
+
+    /// Of all flows that may begin now, a list makes the daemon delete none.
+    async fn check_list(&mut self) {
+        let flows = Oracle::flows_of_tables(&mut self.kernel.inner);
+        let list = FlowList { flows, is_clean: true };
+        self.daemon.lists.try_send(list).expect("the loop is settled and takes lists");
+        let ended = futures::poll!(self.daemon.run.as_mut());
+        assert!(ended.is_pending(), "the loop ended: {ended:?}");
+        let asked = std::mem::take(&mut *self.daemon.asked.lock().expect("no test panicked"));
+        let text = |request| format!("what serves is deleted: {request:?}");
+        self.kernel.oracle.violations.extend(asked.into_iter().map(text));
     }
 
     /// Changes the services that the kernel refused, which lets them in again.

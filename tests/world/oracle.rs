@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use deltaproxy::conntrack::StaleFlow;
+use deltaproxy::conntrack::{self, StaleFlow};
 use deltaproxy::desired;
 use deltaproxy::desired::Traffic;
 use deltaproxy::kernel::{CommitError, Committed, ElementRead, Kernel};
@@ -32,8 +32,9 @@ pub(crate) struct Oracle {
     pub(crate) is_damaged: bool,
     /// Flows through all that was ever installed, as far as nobody asked to delete them.
     flows: BTreeSet<Flow>,
-    /// Whether the daemon cannot know of every commit since the last check.
-    flows_may_stay: bool,
+    /// Whether the daemon was killed since the last check: it cannot know of every frontend that ended
+    /// just before.
+    has_restarted: bool,
 }
 
 impl Oracle {
@@ -57,12 +58,11 @@ impl Oracle {
     pub(crate) fn forget(&mut self) {
         self.is_damaged = true;
         self.forget_routes();
-        self.forget_flows();
     }
 
-    /// The daemon does not learn of a commit, or of what was there before it: flows may stay.
-    pub(crate) fn forget_flows(&mut self) {
-        self.flows_may_stay = true;
+    /// The daemon is killed: flows to frontends that ended just before may stay.
+    pub(crate) fn forget_ended(&mut self) {
+        self.has_restarted = true;
     }
 
     /// Another configuration is in force.
@@ -121,9 +121,21 @@ impl Oracle {
         });
     }
 
+    /// All flows.
+    pub(crate) fn flows(&self) -> Vec<conntrack::Flow> {
+        let flow = |&(sent_to, answered_by): &Flow| conntrack::Flow { sent_to, answered_by };
+        self.flows.iter().map(flow).collect()
+    }
+
+    /// The flows that the tables let begin.
+    pub(crate) fn flows_of_tables(kernel: &mut impl Kernel) -> Vec<conntrack::Flow> {
+        let flow = |(sent_to, answered_by): Flow| conntrack::Flow { sent_to, answered_by };
+        read(kernel).iter().flat_map(flows).map(flow).collect()
+    }
+
     /// Every flow that is left leads to an endpoint that serves its frontend.
     pub(crate) fn check_flows(&mut self, serving: &BTreeMap<Target, BTreeSet<Target>>) {
-        let may_stay = std::mem::take(&mut self.flows_may_stay);
+        let has_restarted = std::mem::take(&mut self.has_restarted);
         let is_served = |(frontend, endpoint): &Flow| {
             serving.get(frontend).is_some_and(|targets| targets.contains(endpoint))
         };
@@ -131,10 +143,10 @@ impl Oracle {
         let (served, stale): (BTreeSet<Flow>, BTreeSet<Flow>) =
             flows.into_iter().partition(is_served);
         self.flows = served;
-        if !may_stay {
-            let text = |(frontend, endpoint)| format!("a flow stays: {frontend:?} to {endpoint:?}");
-            self.violations.extend(stale.into_iter().map(text));
-        }
+        let may_stay = |(frontend, _): &Flow| has_restarted && !serving.contains_key(frontend);
+        let stale = stale.into_iter().filter(|flow| !may_stay(flow));
+        let text = |(frontend, endpoint)| format!("a flow stays: {frontend:?} to {endpoint:?}");
+        self.violations.extend(stale.map(text));
     }
 }
 

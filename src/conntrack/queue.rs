@@ -1,0 +1,264 @@
+//! What the cleaner does next: delete, list, rest or end. No clock, no I/O.
+
+use std::time::{Duration, Instant};
+
+use ahash::HashSet;
+
+use super::{Cleaned, StaleFlow};
+
+/// Work that waits for the cleaner.
+#[derive(Debug)]
+pub(super) struct Queue {
+    /// What waits is taken all at once: many flows cost no more than some.
+    flows: HashSet<StaleFlow>,
+    limits: Limits,
+    /// When flows are listed next; `None` before the first request.
+    list_at: Option<Instant>,
+    /// No pass before this; `None` before the first one.
+    resting_until: Option<Instant>,
+    /// No requested list before this; `None` before the first one.
+    list_resting_until: Option<Instant>,
+    /// Whether a flow was dropped or a pass failed since the last list.
+    has_missed: bool,
+    is_closed: bool,
+}
+
+/// How much waits and how often flows are listed.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Stale flows that may wait. Further ones are dropped, and found by the next list.
+    pub waiting: usize,
+    /// Time between two lists that nobody requests.
+    pub list_interval: Duration,
+    /// Least time between a list and one that is requested.
+    pub list_rest: Duration,
+}
+
+/// What the thread does next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Delete the entries of these flows.
+    Pass(HashSet<StaleFlow>),
+    /// List all flows.
+    List,
+    /// Wait for work, at most so long if a time is given.
+    Wait(Option<Duration>),
+    /// End: the queue is closed and empty.
+    End,
+}
+
+/// After a pass or a list the thread rests this many times as long as that took: each takes at most
+/// a hundredth of one processor's time.
+const REST: u32 = 99;
+
+/// The longest rest after a pass: stale flows are deleted within about a second however long passes
+/// take.
+const LONGEST_REST: Duration = Duration::from_secs(1);
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            waiting: 1 << 18,
+            list_interval: Duration::from_secs(60),
+            list_rest: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Queue {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            flows: HashSet::default(),
+            limits,
+            list_at: None,
+            resting_until: None,
+            list_resting_until: None,
+            has_missed: false,
+            is_closed: false,
+        }
+    }
+
+    /// Adds stale flows as far as there is room; returns how many were dropped.
+    pub(super) fn add(&mut self, flows: Vec<StaleFlow>, now: Instant) -> usize {
+        let mut dropped = 0;
+        for flow in flows {
+            if self.flows.len() < self.limits.waiting {
+                self.flows.insert(flow);
+            } else if !self.flows.contains(&flow) {
+                dropped += 1;
+            }
+        }
+        if dropped > 0 {
+            self.has_missed = true;
+            self.request_list(now);
+        }
+        dropped
+    }
+
+    /// Has all flows listed as soon as the rest after the last list is over.
+    pub(super) fn request_list(&mut self, now: Instant) {
+        let at = self.list_resting_until.map_or(now, |until| until.max(now));
+        self.list_at = Some(self.list_at.map_or(at, |planned| planned.min(at)));
+    }
+
+    /// Lets the thread end once nothing waits.
+    pub(super) fn close(&mut self) {
+        self.is_closed = true;
+    }
+
+    /// What the thread does at `now`. A closed queue does not rest.
+    pub(super) fn next(&mut self, now: Instant) -> Next {
+        let until = |at: Instant| at.saturating_duration_since(now);
+        let rest = self.resting_until.map_or(Duration::ZERO, until);
+        match (self.flows.is_empty(), self.is_closed) {
+            (true, true) => Next::End,
+            (false, false) if !rest.is_zero() => Next::Wait(Some(rest)),
+            (false, _) => Next::Pass(std::mem::take(&mut self.flows)),
+            (true, false) => match self.list_at.map(until) {
+                Some(Duration::ZERO) => Next::List,
+                wait => Next::Wait(wait),
+            },
+        }
+    }
+
+    /// Rests after a pass that ended at `now`. If it was not complete, flows are listed.
+    pub(super) fn passed(&mut self, now: Instant, cleaned: &Cleaned) {
+        self.resting_until = Some(now + (cleaned.took * REST).min(LONGEST_REST));
+        if !cleaned.complete {
+            self.has_missed = true;
+            self.request_list(now);
+        }
+    }
+
+    /// Rests after a list that ended at `now` and took so long, and plans the next one. Returns
+    /// whether all that was to be deleted since the last one is deleted.
+    pub(super) fn listed(&mut self, now: Instant, took: Duration) -> bool {
+        let rest = took * REST;
+        self.list_resting_until = Some(now + rest.max(self.limits.list_rest));
+        self.list_at = Some(now + rest.max(self.limits.list_interval));
+        !std::mem::take(&mut self.has_missed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::num::NonZeroU16;
+
+    use super::*;
+    use crate::model::Target;
+
+    const MS: Duration = Duration::from_millis(1);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn flow(port: u16) -> StaleFlow {
+        let address = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 10));
+        StaleFlow::To(Target { address, port: NonZeroU16::new(port).unwrap() })
+    }
+
+    #[allow(clippy::disallowed_methods)]
+    fn queue(waiting: usize) -> (Queue, Instant) {
+        (Queue::new(Limits { waiting, ..Limits::default() }), Instant::now())
+    }
+
+    fn cleaned(took: Duration, complete: bool) -> Cleaned {
+        Cleaned { entries: 1, took, complete }
+    }
+
+    /// Passes and the flows of each, when every `interval` for `time` another flow becomes stale
+    /// and each pass takes `cost`. Also the longest that a flow waits for its pass to begin.
+    fn passes(interval: Duration, time: Duration, cost: Duration) -> (Vec<usize>, Duration) {
+        let (mut queue, start) = queue(usize::MAX);
+        let (mut at, mut due, mut port) = (start, start, 0);
+        let (mut passes, mut waiting, mut longest) = (Vec::new(), Vec::new(), Duration::ZERO);
+        while at < start + time {
+            while due <= at {
+                port += 1;
+                assert_eq!(queue.add(vec![flow(port)], at), 0);
+                waiting.push(due);
+                due += interval;
+            }
+            match queue.next(at) {
+                Next::Pass(flows) => {
+                    passes.push(flows.len());
+                    longest = waiting.drain(..).map(|since| at - since).fold(longest, Ord::max);
+                    at += cost;
+                    queue.passed(at, &cleaned(cost, true));
+                }
+                Next::Wait(Some(rest)) => at += rest,
+                Next::Wait(None) => at = due,
+                next @ (Next::List | Next::End) => panic!("{next:?}"),
+            }
+        }
+        (passes, longest)
+    }
+
+    #[test]
+    fn a_flow_after_a_quiet_time_is_deleted_at_once() {
+        let (passes, longest) = passes(2_000 * MS, 10_000 * MS, 4 * MS);
+        assert_eq!((passes, longest), (vec![1; 5], Duration::ZERO));
+    }
+
+    #[test]
+    fn flows_that_follow_each_other_share_passes() {
+        let (passes, longest) = passes(20 * MS, 10_000 * MS, 4 * MS);
+        assert!((24..=26).contains(&passes.len()), "{passes:?}");
+        assert!(passes[1..].iter().all(|flows| (20..=21).contains(flows)), "{passes:?}");
+        assert!(longest <= 400 * MS, "{longest:?}");
+    }
+
+    #[test]
+    fn a_flow_waits_a_second_at_most_for_a_pass_that_takes_long() {
+        let (passes, longest) = passes(20 * MS, 10_000 * MS, 100 * MS);
+        assert!((9..=10).contains(&passes.len()), "{passes:?}");
+        assert!(longest <= LONGEST_REST + 100 * MS, "{longest:?}");
+    }
+
+    #[test]
+    fn a_closed_queue_does_not_rest_and_lists_nothing() {
+        let (mut queue, now) = queue(1);
+        queue.passed(now, &cleaned(10 * MS, true));
+        queue.request_list(now);
+        assert_eq!(queue.add(vec![flow(53)], now), 0);
+        assert_eq!(queue.next(now), Next::Wait(Some(990 * MS)));
+        queue.close();
+        assert_eq!(queue.next(now), Next::Pass(HashSet::from_iter([flow(53)])));
+        assert_eq!(queue.next(now), Next::End);
+    }
+
+    #[test]
+    fn flows_are_listed_on_request_and_then_in_the_background() {
+        let (mut queue, now) = queue(1);
+        assert_eq!(queue.next(now), Next::Wait(None), "nobody knows yet what is stale");
+        queue.request_list(now);
+        assert_eq!(queue.next(now), Next::List);
+        assert!(queue.listed(now, 10 * MS));
+        assert_eq!(queue.next(now), Next::Wait(Some(60 * SECOND)));
+        queue.request_list(now);
+        assert_eq!(queue.next(now), Next::Wait(Some(10 * SECOND)));
+        assert!(queue.listed(now, 2 * SECOND));
+        assert_eq!(queue.next(now), Next::Wait(Some(198 * SECOND)), "a hundredth of the time");
+    }
+
+    #[test]
+    fn flows_are_listed_after_a_pass_that_failed() {
+        let (mut queue, now) = queue(1);
+        queue.passed(now, &cleaned(10 * MS, true));
+        assert_eq!(queue.next(now), Next::Wait(None));
+        queue.passed(now, &cleaned(10 * MS, false));
+        assert_eq!(queue.next(now), Next::List);
+        assert!(!queue.listed(now, 10 * MS));
+        assert!(queue.listed(now, 10 * MS));
+    }
+
+    #[test]
+    fn flows_that_are_dropped_are_listed_soon() {
+        let (mut queue, now) = queue(2);
+        assert_eq!(queue.add(vec![flow(1), flow(2), flow(2)], now), 0);
+        assert_eq!(queue.add(vec![flow(1), flow(3), flow(4)], now), 2);
+        assert_eq!(queue.next(now), Next::Pass(HashSet::from_iter([flow(1), flow(2)])));
+        assert_eq!(queue.next(now), Next::List);
+        assert!(!queue.listed(now, 10 * MS));
+        assert!(queue.listed(now, 10 * MS));
+    }
+}

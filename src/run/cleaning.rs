@@ -1,0 +1,76 @@
+//! Stale UDP flows: those that commits leave behind, and those that are found later.
+
+use tokio::sync::mpsc;
+
+use crate::conntrack::{Flow, FlowList, Request, StaleFlow};
+use crate::engine::Engine;
+
+/// The way to whatever deletes and lists flows. The loop does not wait for it.
+pub struct Cleaning {
+    requests: Box<dyn Fn(Request) + Send>,
+    lists: mpsc::Receiver<FlowList>,
+    /// The rest of a list, to be compared.
+    rest: FlowList,
+    /// Whether flows may have begun by tables that this process does not know: the tables were read
+    /// since the last request for a list.
+    is_list_due: bool,
+}
+
+/// Flows that are compared before the loop looks at other work: some 0.1 ms.
+const PIECE: usize = 1_024;
+
+impl Cleaning {
+    /// `requests` receives what is to be done; lists come out of `lists`.
+    pub fn new(
+        requests: impl Fn(Request) + Send + 'static,
+        lists: mpsc::Receiver<FlowList>,
+    ) -> Self {
+        let rest = FlowList { flows: Vec::new(), is_clean: false };
+        Self { requests: Box::new(requests), lists, rest, is_list_due: true }
+    }
+
+    pub(super) fn delete(&self, flows: Vec<StaleFlow>) {
+        if !flows.is_empty() {
+            (self.requests)(Request::Delete(flows));
+        }
+    }
+
+    /// The tables are read.
+    pub(super) fn note_read(&mut self) {
+        self.is_list_due = true;
+    }
+
+    /// The kernel holds what is desired.
+    pub(super) fn note_synced(&mut self) {
+        if std::mem::take(&mut self.is_list_due) {
+            (self.requests)(Request::List);
+        }
+    }
+
+    /// Waits for a list and returns a piece of it.
+    pub(super) async fn piece(&mut self) -> Vec<Flow> {
+        if self.rest.flows.is_empty() {
+            match self.lists.recv().await {
+                Some(list) => self.rest = list,
+                None => std::future::pending().await,
+            }
+        }
+        let flows = &mut self.rest.flows;
+        match flows.len().checked_sub(PIECE) {
+            None | Some(0) => std::mem::take(flows),
+            Some(rest) => flows.split_off(rest),
+        }
+    }
+
+    /// Deletes those of a piece that are stale by what is committed.
+    pub(super) fn compare(&self, piece: &[Flow], engine: &mut Engine) {
+        let stale = engine.stale_among(piece);
+        if let Some(example) = stale.first() {
+            tracing::info!(flows = stale.len(), "found stale UDP flows ({example}, ...)");
+        }
+        self.delete(stale);
+        if self.rest.flows.is_empty() && self.rest.is_clean {
+            engine.compared_flows();
+        }
+    }
+}
