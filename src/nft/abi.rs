@@ -213,6 +213,15 @@ pub(super) const NFTA_NG_MODULUS: u16 = 2;
 pub(super) const NFTA_NG_TYPE: u16 = 3;
 pub(super) const NFTA_NG_OFFSET: u16 = 4;
 
+// enum nft_hash_attributes
+pub(super) const NFTA_HASH_SREG: u16 = 1;
+pub(super) const NFTA_HASH_DREG: u16 = 2;
+pub(super) const NFTA_HASH_LEN: u16 = 3;
+pub(super) const NFTA_HASH_MODULUS: u16 = 4;
+pub(super) const NFTA_HASH_SEED: u16 = 5;
+pub(super) const NFTA_HASH_OFFSET: u16 = 6;
+pub(super) const NFTA_HASH_TYPE: u16 = 7;
+
 // enum nft_table_flags; PERSIST since Linux 6.9
 pub(super) const NFT_TABLE_F_OWNER: u32 = 0x2;
 pub(super) const NFT_TABLE_F_PERSIST: u32 = 0x4;
@@ -264,6 +273,9 @@ pub(super) const NFTA_FIB_F_DADDR: u32 = 2;
 
 // enum nft_ng_types
 pub(super) const NFT_NG_RANDOM: u32 = 1;
+
+// enum nft_hash_types
+pub(super) const NFT_HASH_JENKINS: u32 = 0;
 
 // enum nft_gen_attributes
 pub(super) const NFTA_GEN_ID: u16 = 1;

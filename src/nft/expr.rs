@@ -57,6 +57,19 @@ pub enum Expr {
         /// Where it goes.
         to: Register,
     },
+    /// Computes a hash (`jhash` of Linux) from 0 to `modulus` minus 1, in host byte order.
+    Jhash {
+        /// Where the value is.
+        from: Register,
+        /// Its length in bytes.
+        length: u32,
+        /// One more than the highest result.
+        modulus: u32,
+        /// Other seeds give other results.
+        seed: u32,
+        /// Where the result goes.
+        to: Register,
+    },
     /// Goes on if the register has the value.
     Cmp {
         /// What is compared.
@@ -199,6 +212,7 @@ impl Expr {
             Self::Ct { .. } => "ct",
             Self::FibType { .. } => "fib",
             Self::Numgen { .. } => "numgen",
+            Self::Jhash { .. } => "hash",
             Self::Cmp { .. } => "cmp",
             Self::Bitwise { .. } => "bitwise",
             Self::Lookup { .. } => "lookup",
@@ -229,6 +243,12 @@ impl Expr {
             Self::Numgen { modulus, to } => {
                 pair(w, (NFTA_NG_MODULUS, *modulus), (NFTA_NG_DREG, to));
                 w.be32(NFTA_NG_TYPE, NFT_NG_RANDOM);
+            }
+            Self::Jhash { from, length, modulus, seed, to } => {
+                pair(w, (NFTA_HASH_LEN, *length), (NFTA_HASH_SREG, from));
+                pair(w, (NFTA_HASH_MODULUS, *modulus), (NFTA_HASH_DREG, to));
+                w.be32(NFTA_HASH_SEED, *seed);
+                w.be32(NFTA_HASH_TYPE, NFT_HASH_JENKINS);
             }
             Self::Cmp { from, negated, value } => {
                 let operation = if *negated { NFT_CMP_NEQ } else { NFT_CMP_EQ };
@@ -332,6 +352,20 @@ fn decode_known(name: &str, fields: &Fields<'_>) -> Result<Option<Expr>, DecodeE
         {
             let modulus = fields.be32(NFTA_NG_MODULUS)?;
             Expr::Numgen { modulus, to: register(fields, NFTA_NG_DREG)? }
+        }
+        // Without a seed the kernel chose one and does not report it.
+        "hash"
+            if fields.be32(NFTA_HASH_TYPE)? == NFT_HASH_JENKINS
+                && fields.be32_or_zero(NFTA_HASH_OFFSET)? == 0
+                && fields.find(NFTA_HASH_SEED).is_some() =>
+        {
+            Expr::Jhash {
+                from: register(fields, NFTA_HASH_SREG)?,
+                length: fields.be32(NFTA_HASH_LEN)?,
+                modulus: fields.be32(NFTA_HASH_MODULUS)?,
+                seed: fields.be32(NFTA_HASH_SEED)?,
+                to: register(fields, NFTA_HASH_DREG)?,
+            }
         }
         "cmp" if matches!(fields.be32(NFTA_CMP_OP)?, NFT_CMP_EQ | NFT_CMP_NEQ) => Expr::Cmp {
             from: register(fields, NFTA_CMP_SREG)?,

@@ -135,6 +135,9 @@ fn expr() -> impl Strategy<Value = Expr> {
         (number(), register()).prop_map(|(key, to)| Expr::Ct { key, to }),
         (number(), register()).prop_map(|(flags, to)| Expr::FibType { flags, to }),
         (number(), register()).prop_map(|(modulus, to)| Expr::Numgen { modulus, to }),
+        (register(), number(), number(), number(), register()).prop_map(
+            |(from, length, modulus, seed, to)| Expr::Jhash { from, length, modulus, seed, to }
+        ),
         (register(), any::<bool>(), bytes()).prop_map(|(from, negated, value)| Expr::Cmp {
             from,
             negated,

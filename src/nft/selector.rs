@@ -31,6 +31,14 @@ pub enum Selector {
     PriorityBits(u32),
     /// A random number from 0 to this minus 1; never 0: `numgen random mod 2`.
     Random(u32),
+    /// A hash of the source address, from 0 to `modulus` minus 1:
+    /// `jhash ip saddr mod 32768 seed 0x1`.
+    SaddrHash {
+        /// One more than the highest hash.
+        modulus: u32,
+        /// Other seeds give other hashes.
+        seed: u32,
+    },
 }
 
 impl Selector {
@@ -47,11 +55,31 @@ impl Selector {
             Self::Iifname => meta(NFT_META_IIFNAME),
             Self::Priority | Self::PriorityBits(_) => meta(NFT_META_PRIORITY),
             Self::Random(modulus) => Expr::Numgen { modulus, to },
+            Self::SaddrHash { modulus, seed } => {
+                Self::Saddr.load(family, to, out);
+                Expr::Jhash { from: to, length: address_length(family), modulus, seed, to }
+            }
         };
         out.push(load);
         if let Self::PriorityBits(bits) = self {
             let (mask, xor) = (bits.to_ne_bytes().to_vec(), vec![0; 4]);
             out.push(Expr::Bitwise { from: to, to, mask, xor });
+        }
+    }
+
+    /// Registers of four bytes that loading the field needs.
+    fn loaded_words(self, family: Family) -> u8 {
+        match self {
+            Self::SaddrHash { .. } => Self::Saddr.words(family),
+            Self::Saddr
+            | Self::Daddr
+            | Self::L4Proto
+            | Self::Dport
+            | Self::Iif
+            | Self::Iifname
+            | Self::Priority
+            | Self::PriorityBits(_)
+            | Self::Random(_) => self.words(family),
         }
     }
 
@@ -61,7 +89,8 @@ impl Selector {
             (Self::Saddr | Self::Daddr, Family::Ip) => 1,
             (Self::Saddr | Self::Daddr, Family::Ip6) => 4,
             (Self::L4Proto | Self::Dport | Self::Iif, _)
-            | (Self::Priority | Self::PriorityBits(_) | Self::Random(_), _) => 1,
+            | (Self::Priority | Self::PriorityBits(_) | Self::Random(_), _)
+            | (Self::SaddrHash { .. }, _) => 1,
             (Self::Iifname, _) => 4,
         }
     }
@@ -108,10 +137,10 @@ pub(super) fn load_key_at(
 ) -> Result<Register, LowerError> {
     for selector in key {
         let start = Register::Word(word);
-        word += selector.words(family);
-        if word > REGISTER_WORDS {
+        if word + selector.loaded_words(family) > REGISTER_WORDS {
             return Err(LowerError::KeyTooLong);
         }
+        word += selector.words(family);
         selector.load(family, start, out);
     }
     Ok(Register::Word(word))
@@ -141,6 +170,9 @@ pub(super) fn write_key(
                 write_class_id(f, *bits)?;
             }
             Selector::Random(modulus) => write!(f, "numgen random mod {modulus}")?,
+            Selector::SaddrHash { modulus, seed } => {
+                write!(f, "jhash {family} saddr mod {modulus} seed {seed:#x}")?;
+            }
         }
     }
     Ok(())
@@ -171,7 +203,7 @@ impl Operand {
         out: &mut Vec<Expr>,
     ) -> Result<(), LowerError> {
         use Selector::{
-            Daddr, Dport, Iif, Iifname, L4Proto, Priority, PriorityBits, Random, Saddr,
+            Daddr, Dport, Iif, Iifname, L4Proto, Priority, PriorityBits, Random, Saddr, SaddrHash,
         };
         let value = match (selector, self) {
             (Saddr | Daddr, Self::Network(network)) => {
@@ -188,7 +220,9 @@ impl Operand {
             (Iifname, Self::InterfacePrefix(prefix)) => interface_name(prefix)?,
             (Priority | PriorityBits(_), Self::Class(id)) => id.to_ne_bytes().to_vec(),
             (Saddr | Daddr | L4Proto | Dport | Iif | Iifname, _)
-            | (Priority | PriorityBits(_) | Random(_), _) => return Err(LowerError::Operand),
+            | (Priority | PriorityBits(_) | Random(_) | SaddrHash { .. }, _) => {
+                return Err(LowerError::Operand);
+            }
         };
         selector.load(family, FIRST, out);
         out.push(Expr::Cmp { from: FIRST, negated, value });
@@ -298,5 +332,22 @@ mod tests {
         assert_eq!(load_key(&key, Family::Ip6, &mut out), Ok(Register::Word(16)));
         let key = [&key[..], &[Selector::Dport]].concat();
         assert_eq!(load_key(&key, Family::Ip6, &mut out), Err(LowerError::KeyTooLong));
+    }
+
+    #[test]
+    fn a_hashed_address_fills_one_word_and_needs_room_for_the_address() {
+        let hash = Selector::SaddrHash { modulus: 8, seed: 1 };
+        let mut out = Vec::new();
+        let end = load_key(&[Selector::Priority, hash], Family::Ip6, &mut out);
+        assert_eq!(end, Ok(Register::Word(2)));
+        let at = Register::Word(1);
+        let expected = [
+            load_address(8, 16, at),
+            Expr::Jhash { from: at, length: 16, modulus: 8, seed: 1, to: at },
+        ];
+        assert_eq!(out[1..], expected);
+        let full = [Selector::Saddr, Selector::Daddr, Selector::Saddr, Selector::Dport, hash];
+        assert_eq!(load_key(&full, Family::Ip6, &mut out), Err(LowerError::KeyTooLong));
+        assert_eq!(load_key(&full, Family::Ip, &mut out), Ok(Register::Word(5)));
     }
 }

@@ -133,11 +133,15 @@ fn timed_sets(family: Family) -> Vec<(Set, Vec<Element>)> {
         data: vec![Type::ClassId],
         ..set_like(&clients, "sessions", vec![Type::ClassId, key[0]])
     };
+    let places = set_like(&sessions, "places", vec![Type::ClassId, Type::Integer]);
     let session = Value::new().class_id(0x0001_8000).ip(address(family, 1));
+    let place = Value::new().class_id(0x0001_8000).integer(7);
+    let place = Element::with_value(place, Value::new().class_id(0x0001_8001));
     let client = Element::with_value(session, Value::new().class_id(0x0001_8001));
     vec![
         (clients, vec![]),
         (sessions, vec![client]),
+        (places, vec![place]),
         (Set { flags, ..set("aging", key) }, vec![Element::new(ip(family, 1))]),
     ]
 }
@@ -257,6 +261,9 @@ fn matches(family: Family) -> Vec<Statement> {
         element(DynsetOperation::Delete, "clients", vec![Saddr], None, None),
         element(DynsetOperation::Update, "sessions", session(), Some(Priority), Some(10_800)),
         element(DynsetOperation::Delete, "sessions", session(), Some(Priority), None),
+        element(DynsetOperation::Update, "places", place(), Some(Priority), Some(10_800)),
+        element(DynsetOperation::Delete, "places", place(), Some(Priority), None),
+        Statement::PriorityMap { key: place(), map: "places".into() },
         Statement::PriorityClear,
         compare(Priority, false, Operand::Class(0x0001_0009)),
         compare(Priority, true, Operand::Class(0x0001_0000)),
@@ -268,6 +275,11 @@ fn matches(family: Family) -> Vec<Statement> {
 
 fn session() -> Vec<Selector> {
     vec![Selector::PriorityBits(0xffff_8000), Selector::Saddr]
+}
+
+fn place() -> Vec<Selector> {
+    let hash = Selector::SaddrHash { modulus: 1_000, seed: 0x1234_abcd };
+    vec![Selector::PriorityBits(0xffff_8000), hash]
 }
 
 fn element(
