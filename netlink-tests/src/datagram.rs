@@ -58,11 +58,21 @@ pub(crate) fn receive(socket: BorrowedFd<'_>) -> io::Result<Datagram> {
 }
 
 /// Answers `question` from the address that it was sent to.
-pub(crate) fn answer(socket: BorrowedFd<'_>, question: &Datagram, bytes: &[u8]) -> io::Result<()> {
+fn answer(socket: BorrowedFd<'_>, question: &Datagram, bytes: &[u8]) -> io::Result<()> {
+    send(socket, question.to, question.from, bytes)
+}
+
+/// Sends a packet from an address.
+pub(crate) fn send(
+    socket: BorrowedFd<'_>,
+    from: IpAddr,
+    to: SocketAddr,
+    bytes: &[u8],
+) -> io::Result<()> {
     let iov = [IoSlice::new(bytes)];
-    let to = SockaddrStorage::from(question.from);
+    let to = SockaddrStorage::from(to);
     let fd = socket.as_raw_fd();
-    match question.to {
+    match from {
         IpAddr::V4(ip) => {
             let source = libc::in_pktinfo {
                 ipi_ifindex: 0,

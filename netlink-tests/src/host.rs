@@ -4,10 +4,12 @@ use std::env;
 use std::ffi::OsStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Protocol, Type};
 
 use crate::answer::Answer;
@@ -118,6 +120,24 @@ impl Host {
     pub fn remove_address(&self, address: impl Into<IpAddr>) {
         assert!(self.uplink.is_none(), "only the node's addresses can be removed");
         link::remove_address(&self.namespace, link::LOOPBACK, address.into());
+    }
+
+    /// Sends a datagram to `to` from each of `sources`, which are no addresses of this host. Answers
+    /// do not arrive.
+    ///
+    /// # Panics
+    /// When one cannot be sent.
+    #[track_caller]
+    pub fn spoof_udp(&self, sources: impl Iterator<Item = IpAddr> + Send, to: SocketAddr) {
+        self.namespace.sysctl("ipv6/ip_nonlocal_bind", "1");
+        self.run(|| {
+            let [v4, v6] = datagram::open_both(Type::DGRAM, Protocol::UDP, 0);
+            setsockopt(&v4, sockopt::IpTransparent, &true).expect("CAP_NET_ADMIN");
+            let socket = if to.is_ipv4() { &v4 } else { &v6 };
+            for source in sources {
+                datagram::send(socket.as_fd(), source, to, b"spoofed").expect("it can be sent");
+            }
+        });
     }
 
     // Servers.

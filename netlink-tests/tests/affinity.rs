@@ -2,14 +2,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr, SocketAddrV4};
-use std::sync::Arc;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use deltaproxy::kernel::{ElementRead, Kernel, Nftables};
-use deltaproxy::nft::{Element, Operation, Set, TableRef, Transaction, Type, Value};
+use deltaproxy::nft::TableRef;
 use netlink_tests::scenario::{
     Expect, Family, Lab, Object, Protocol, Proxy, Sent, Service, Slice, World, routing,
 };
@@ -59,6 +58,11 @@ fn ask(world: &World, clients: &[&'static str], to: &str) -> Answers {
         }
     }
     answers
+}
+
+fn destination(to: &str, family: Family) -> SocketAddr {
+    let to: SocketAddrV4 = to.parse().unwrap();
+    SocketAddr::new(family.of(*to.ip()), to.port())
 }
 
 fn servers(answers: &Answers) -> BTreeSet<&str> {
@@ -268,29 +272,66 @@ fn affinity_that_is_switched_under_load_refuses_nobody() {
     assert_eq!(shares.len(), 4, "without affinity all endpoints serve: {shares:?}");
 }
 
-/// Case 75: a set of kube-proxy's ends at 65,535 clients.
+/// Case 75: spoofed sources fill the places of the service that they are sent to and no others, and
+/// no client of either service is forgotten or left out.
 #[test]
-fn more_clients_than_65_535_are_remembered() {
+fn a_flood_of_sources_takes_one_list_s_share_and_every_client_is_remembered() {
+    let mut lab = Lab::new();
+    let other = Service::new("other", "10.96.0.11").port(80);
+    lab.apply(&[&sticky(web(), 10_800), &slice("a b c d")]);
+    lab.apply(&[&sticky(other, 10_800), &Slice::new("other").endpoints("a b c d")]);
+    let [early, late] = [&CLIENTS[..2], &CLIENTS[2..]];
+    let ask_both = |clients| [WEB, "10.96.0.11:80"].map(|to| ask(&lab.world, clients, to));
+    let before = ask_both(early);
+    for (family, count) in [(Family::Ipv4, FLOOD), (Family::Ipv6, FLOOD / 8)] {
+        let sources = (0..count).map(|nth| spoofed(nth, family));
+        lab.world.host("pod").spoof_udp(sources, destination(WEB, family));
+    }
+    let lists = remembered_by_list(&lab.world);
+    let flooded = lists.values().copied().max().unwrap();
+    assert!((FLOOD / 4..=PLACES).contains(&flooded), "{lists:?}");
+    let others: usize = lists.values().filter(|count| **count != flooded).sum();
+    assert!(others <= 3 * 2 * CLIENTS.len(), "{lists:?}");
+    assert_eq!(ask_both(early), before);
+    let after = ask_both(late);
+    assert_eq!(ask_both(late), after);
+    assert_eq!(lab.world.shares("outside", WEB, (Family::Ipv4, Protocol::Tcp), 10).len(), 1);
+}
+
+/// Sources of a flood, twice as many as a list has places.
+const FLOOD: usize = 2 * PLACES;
+
+/// The places of a list, as the README has them.
+const PLACES: usize = 32_768;
+
+fn spoofed(nth: usize, family: Family) -> IpAddr {
+    let nth = u32::try_from(nth).unwrap();
+    match family {
+        Family::Ipv4 => Ipv4Addr::from(0x0b00_0001 + nth).into(),
+        Family::Ipv6 => Ipv6Addr::from(0xfd11_u128 << 112 | u128::from(nth)).into(),
+    }
+}
+
+/// How many places each list with affinity has in use, in the IPv4 table.
+fn remembered_by_list(world: &World) -> BTreeMap<Vec<u8>, usize> {
+    let table = world.node().read_table(netlink_tests::reader::Family::Ip).unwrap();
+    let mut lists = BTreeMap::new();
+    for element in &table.sets["affinity-clients"].elements {
+        *lists.entry(element.key[..4].to_vec()).or_default() += 1;
+    }
+    lists
+}
+
+#[test]
+fn clients_are_remembered_by_rules_that_nft_has_loaded_from_a_listing() {
+    if !netlink_tests::nft_can_load() {
+        return;
+    }
     let mut lab = Lab::new();
     lab.apply(&[&sticky(web(), 10_800), &slice("a b c d")]);
-    let mut kernel = lab.world.node().run(Nftables::open).unwrap();
-    let table = TableRef { family: deltaproxy::nft::Family::Ip, name: "kube-proxy".into() };
-    let clients = Arc::new(Set {
-        name: "affinity-clients".into(),
-        key: vec![Type::ClassId, Type::Ipv4Addr],
-        data: vec![Type::ClassId],
-        ..Set::default()
-    });
-    for block in 0..16u8 {
-        let client = |i: u16| {
-            let [high, low] = i.to_be_bytes();
-            let key = Value::new().class_id(0x0001_0000).ip([11, block, high, low].into());
-            Element::with_value(key, Value::new().class_id(0x0001_0001))
-        };
-        let elements = (0..5_000).map(client).collect();
-        let add = Operation::AddElements(table.clone(), clients.clone(), elements);
-        kernel.commit(&Transaction { operations: vec![add] }).unwrap();
-    }
+    let node = lab.world.node();
+    let listed = node.nft("list ruleset");
+    node.nft_script(&format!("flush ruleset\n{listed}"));
     let first = ask(&lab.world, &CLIENTS, WEB);
     assert!(servers(&first).len() > 1);
     assert_eq!(ask(&lab.world, &CLIENTS, WEB), first);

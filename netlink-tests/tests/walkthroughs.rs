@@ -267,7 +267,8 @@ const AFFINITY: &str = "
 The service remembers clients for three hours. `pod` comes while `a` is the only endpoint, and \
 again two seconds after `b`, `c` and `d` have joined: it gets `a` every time, and its timer starts \
 again at each new connection. Between rules the packet carries numbers as its priority: `1:0` is \
-the session of this service port, `1:1` its first endpoint.
+the session of this service port, `1:8001` its first endpoint. Clients are remembered by place, a \
+hash of the address: `pod` has the place after `1:0`, and clients of one place share the endpoint.
 
 ```console
 ";

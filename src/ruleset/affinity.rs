@@ -6,6 +6,11 @@
 //! the client is forgotten and another endpoint is drawn. So a connection takes as many steps with
 //! three endpoints as with thousands, and changes are elements without verdicts.
 //!
+//! Clients are remembered by place: a hash of the address chooses one of [`PLACES`] of the session.
+//! Clients of one place have the same endpoint, and are forgotten together. So spoofed sources
+//! fill no more than the places of the session that they are sent to, and its other clients
+//! still get the same endpoint again.
+//!
 //! A packet that reads one set before a commit and the next one after it may find no endpoint. Then
 //! it draws once more, and at last goes on as if it were for no service.
 
@@ -14,7 +19,7 @@ use std::time::Duration;
 
 use super::base::{ChainSpec, compare, look_up};
 use super::number::{ENDPOINT_BIT, SESSION_BITS, SIZE_BITS, SizeClass, TIMEOUT_BITS, Timeout};
-use super::sets::SetId;
+use super::sets::{PLACES, SetId};
 use crate::nft::{DecodedRule, DynsetOperation, Expr, Name, Selector, Statement, Verdict};
 
 /// The chain for packets to frontends with session affinity.
@@ -25,8 +30,9 @@ pub type Timeouts = BTreeMap<Timeout, u32>;
 
 const SESSION: Selector = Selector::PriorityBits(SESSION_BITS);
 
-/// The key of `affinity-clients`.
-const CLIENT: &[Selector] = &[SESSION, Selector::Saddr];
+/// The key of `affinity-clients`. With the kernel's own seed (`nft_jhash_init`), rules would differ
+/// in the place of a client.
+const CLIENT: &[Selector] = &[SESSION, Selector::SaddrHash { modulus: PLACES, seed: 1 }];
 
 /// How often a chain of draws is jumped to, which keeps the table short.
 const JUMPS: usize = 4;

@@ -35,7 +35,7 @@ use crate::nft::{Family, TableRef};
 pub const TABLE: &str = "kube-proxy";
 
 /// The number of this form of the ruleset. A table of another form is replaced whole.
-pub const LAYOUT: u32 = 2;
+pub const LAYOUT: u32 = 3;
 
 /// Our table of one family.
 pub fn table(family: Family) -> TableRef {

@@ -40,7 +40,7 @@ pub enum SetId {
     AffinityEndpoints,
     /// `list : route`
     AffinityLists,
-    /// `list . client : list and endpoint`; only packets write it.
+    /// `list . place : list and endpoint`; only packets write it.
     AffinityClients,
 }
 
@@ -62,9 +62,13 @@ pub(super) const SERVICE: &[Selector] = &[Selector::Daddr, Selector::L4Proto, Se
 /// The fields of a packet that identify a node port.
 pub(super) const NODE_PORT: &[Selector] = &[Selector::L4Proto, Selector::Dport];
 
-/// Most clients remembered in a table, of all services together. Further clients are served and
-/// not remembered. The kernel takes about 100 bytes for each.
-const CLIENTS: u32 = 4_194_304;
+/// Most places with clients in a table, of all services together: those of 32 lists. Clients of
+/// further places are served and not remembered.
+const CLIENTS: u32 = 32 * PLACES;
+
+/// Places for the clients of one list with affinity. Clients share the place that the hash of their
+/// addresses names, and its endpoint; so no list ever has more.
+pub(super) const PLACES: u32 = 32_768;
 
 impl SetId {
     /// All of them, in the order of creation.
@@ -146,7 +150,7 @@ impl SetId {
                 "SSSS:0 : timeout and size of the session, for a client whose endpoint is gone"
             }
             Self::AffinityClients => {
-                "SSSS:0 . client : SSSS:EEEE, the endpoint it had last; only packets write it"
+                "SSSS:0 . place of clients : SSSS:EEEE, the endpoint they had last; only packets write it"
             }
         }
     }
@@ -173,7 +177,7 @@ impl SetId {
             Self::AffinitySlots => (&[class, Type::Integer], &[class]),
             Self::AffinityEndpoints => (&[protocol, class], &[address, port]),
             Self::AffinityLists => (&[class], &[class]),
-            Self::AffinityClients => (&[class, address], &[class]),
+            Self::AffinityClients => (&[class, Type::Integer], &[class]),
         };
         Set {
             name: self.name().into(),
