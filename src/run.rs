@@ -6,6 +6,7 @@
 
 mod blocked;
 mod cleaning;
+mod clients;
 
 pub use cleaning::Cleaning;
 
@@ -17,6 +18,8 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::{mpsc, watch};
 
+use self::blocked::Retry;
+use self::clients::Clients;
 use crate::conntrack::Flow;
 use crate::engine::{Answer, Blocked, Cause, ClosedNodePorts, Engine, Found, read_back};
 use crate::family::Family;
@@ -24,8 +27,8 @@ use crate::kernel::{CommitError, Committed, Generation, Kernel, ReadError, Write
 use crate::model::{Event, Problem};
 use crate::nft::Transaction;
 use crate::observe::{self, Observe};
+use crate::ruleset::CLIENTS;
 use crate::schedule::{Input, Schedule, Task};
-use blocked::Retry;
 
 /// The parts of the daemon, from the source's channel to the kernel.
 pub struct Run<K> {
@@ -57,6 +60,7 @@ pub struct Run<K> {
     is_synced: bool,
     /// The next transaction, rendered while the kernel applied the last one.
     ahead: Option<Transaction>,
+    clients: Clients,
 }
 
 type ReadOutcome = Result<Result<Reading, ReadError>, WriterGone>;
@@ -121,6 +125,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         min_interval: Duration,
     ) -> Self {
         let schedule = Schedule::new(min_interval);
+        observe.affinity_clients_max(CLIENTS);
         // Until they have been read, nothing is known that others could spoil.
         let watch = Watch::Owned;
         Self {
@@ -142,6 +147,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             is_initial_sync: true,
             is_synced: false,
             ahead: None,
+            clients: Clients::default(),
         }
     }
 
@@ -185,7 +191,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
                     // Where all addresses serve node ports, no commit follows.
                     self.clean();
                 }
-                _ = look.tick() => self.look().await?,
+                _ = look.tick() => {
+                    self.look().await?;
+                    self.count_clients().await?;
+                }
             }
         }
     }

@@ -118,6 +118,10 @@ impl Kernel for Shared {
         self.with(|kernel| kernel.read_elements(table, set, each))
     }
 
+    fn count_elements(&mut self, table: &TableRef, set: &str) -> Result<Option<u32>, ReadError> {
+        self.with(|kernel| kernel.count_elements(table, set))
+    }
+
     fn find_elements(
         &mut self,
         table: &TableRef,

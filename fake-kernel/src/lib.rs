@@ -220,6 +220,16 @@ impl Kernel for Fake {
         give(table, installed, elements, &mut |element| each(ElementRead::Element(element)))
     }
 
+    fn count_elements(&mut self, table: &TableRef, set: &str) -> Result<Option<u32>, ReadError> {
+        let installed = self.ruleset.tables.get(table).and_then(|table| table.sets.get(set));
+        let missing = || {
+            let what = Request::Set(table, set).to_string();
+            ReadError::Refused { what, errno: Errno::ENOENT, reason: None }
+        };
+        let elements = &installed.ok_or_else(missing)?.elements;
+        Ok(Some(u32::try_from(elements.len()).unwrap_or(u32::MAX)))
+    }
+
     fn find_elements(
         &mut self,
         table: &TableRef,

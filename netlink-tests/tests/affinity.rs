@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use deltaproxy::nft::TableRef;
 use netlink_tests::scenario::{
     Expect, Family, Lab, Object, Protocol, Proxy, Sent, Service, Slice, World, routing,
 };
-use netlink_tests::{Answer, eventually};
+use netlink_tests::{Answer, deltaproxy_binary, eventually};
 use serde_json::json;
 
 const WEB: &str = "10.96.0.10:80";
@@ -320,6 +321,42 @@ fn remembered_by_list(world: &World) -> BTreeMap<Vec<u8>, usize> {
         *lists.entry(element.key[..4].to_vec()).or_default() += 1;
     }
     lists
+}
+
+#[test]
+fn the_daemon_reports_how_many_places_of_clients_are_remembered() {
+    let mut lab = Lab::new();
+    lab.apply(&[&sticky(web(), 10_800), &slice("a b c d")]);
+    let _ = ask(&lab.world, &CLIENTS, WEB);
+    let clients = remembered(&lab.world).len();
+    let folder = tempfile::tempdir().unwrap();
+    for (nth, object) in lab.proxy.objects().into_iter().enumerate() {
+        let path = folder.path().join(format!("{nth}.json"));
+        std::fs::write(path, object.documents()[0].to_string()).unwrap();
+    }
+    let node = lab.world.node();
+    let manifests = format!("--manifests={}", folder.path().display());
+    let arguments = ["run", &manifests, "--hostname-override=node-a", "--healthz-bind-address="];
+    let cidrs = "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48";
+    let _daemon = node.spawn(deltaproxy_binary(), &[&arguments[..], &[cidrs]].concat());
+    let [v4, v6] = ["IPv4", "IPv6"]
+        .map(|family| format!("deltaproxy_affinity_clients{{ip_family=\"{family}\"}} {clients}\n"));
+    let table = TableRef { family: deltaproxy::nft::Family::Ip, name: "kube-proxy".into() };
+    let mut kernel = node.run(Nftables::open).unwrap();
+    let is_reported = kernel.count_elements(&table, "affinity-clients").unwrap().is_some();
+    eventually("the metric", Duration::from_secs(30), || {
+        let metrics = node.run(metrics).ok()?;
+        let is_there = metrics.contains(&v4) && metrics.contains(&v6);
+        (is_there == is_reported && metrics.contains("affinity_clients_max 1048576")).then_some(())
+    });
+}
+
+fn metrics() -> std::io::Result<String> {
+    let mut stream = TcpStream::connect("127.0.0.1:10249")?;
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 #[test]

@@ -74,6 +74,10 @@ impl<K: Kernel> Kernel for Noting<K> {
         self.kernel.read_elements(table, set, each)
     }
 
+    fn count_elements(&mut self, table: &TableRef, set: &str) -> Result<Option<u32>, ReadError> {
+        self.kernel.count_elements(table, set)
+    }
+
     fn find_elements(
         &mut self,
         table: &TableRef,

@@ -240,6 +240,10 @@ impl Kernel for Stopwatch {
         self.kernel.read_elements(table, set, each)
     }
 
+    fn count_elements(&mut self, table: &TableRef, set: &str) -> Result<Option<u32>, ReadError> {
+        self.kernel.count_elements(table, set)
+    }
+
     fn find_elements(
         &mut self,
         table: &TableRef,

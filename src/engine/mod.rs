@@ -285,6 +285,11 @@ impl Engine {
             && self.tables.iter().all(|table| !table.is_stale)
     }
 
+    /// Whether a table has rules that remember clients.
+    pub fn remembers_clients(&self) -> bool {
+        !self.timeouts.numbered().is_empty()
+    }
+
     /// Returns the flows that committed changes have made stale, each once.
     pub fn take_stale_flows(&mut self) -> Vec<StaleFlow> {
         // A change of endpoints may leave the tables as they are.

@@ -70,6 +70,13 @@ pub trait Kernel {
         each: &mut dyn FnMut(ElementRead<'_>),
     ) -> Result<(), ReadError>;
 
+    /// How many elements a set or map has; `None` where the kernel does not report it (seen on Linux
+    /// 6.18).
+    ///
+    /// # Errors
+    /// See [`ReadError`]; [`ReadError::is_missing`] if there is no such set.
+    fn count_elements(&mut self, table: &TableRef, set: &str) -> Result<Option<u32>, ReadError>;
+
     /// Gives the elements with these keys to `each`, in this order, up to the first that is missing;
     /// how many they were.
     ///

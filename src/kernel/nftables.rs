@@ -16,7 +16,9 @@ use super::{
 };
 use crate::netlink::socket::{Socket, Wait};
 use crate::nft::request::Request;
-use crate::nft::{Acknowledge, Batch, ElementView, TableRef, Transaction, Value, decode_elements};
+use crate::nft::{
+    Acknowledge, Batch, DecodedSet, ElementView, TableRef, Transaction, Value, decode_elements,
+};
 
 /// `NETLINK_NETFILTER` of `<linux/netlink.h>`.
 const NETLINK_NETFILTER: isize = 12;
@@ -254,6 +256,15 @@ impl Kernel for Nftables {
             }
         }
         Err(ReadError::Changing { what: request.to_string() })
+    }
+
+    fn count_elements(&mut self, table: &TableRef, set: &str) -> Result<Option<u32>, ReadError> {
+        let mut count = None;
+        self.ask(Request::Set(table, set), &mut |attributes| {
+            count = DecodedSet::decode(attributes)?.elements;
+            Ok(())
+        })?;
+        Ok(count)
     }
 
     fn find_elements(

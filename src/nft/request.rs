@@ -23,6 +23,8 @@ pub enum Request<'a> {
     Rules(&'a TableRef),
     /// The sets and maps of a table, without their elements.
     Sets(&'a TableRef),
+    /// One set or map, without its elements.
+    Set(&'a TableRef, &'a str),
     /// The elements of one set or map.
     Elements(&'a TableRef, &'a str),
     /// The elements of one set or map with these keys, which are concatenations, in this order. The
@@ -60,7 +62,7 @@ impl<'a> Request<'a> {
     }
 
     fn is_dump(&self) -> bool {
-        !matches!(self, Self::Generation | Self::Table(_) | Self::ElementsOf(..))
+        !matches!(self, Self::Generation | Self::Table(_) | Self::Set(..) | Self::ElementsOf(..))
     }
 
     /// The type of the messages that answer.
@@ -70,7 +72,7 @@ impl<'a> Request<'a> {
             Self::Table(_) => NFT_MSG_NEWTABLE,
             Self::Chains(_) => NFT_MSG_NEWCHAIN,
             Self::Rules(_) => NFT_MSG_NEWRULE,
-            Self::Sets(_) => NFT_MSG_NEWSET,
+            Self::Sets(_) | Self::Set(..) => NFT_MSG_NEWSET,
             Self::Elements(..) | Self::ElementsOf(..) => NFT_MSG_NEWSETELEM,
         };
         NFNL_SUBSYS_NFTABLES << 8 | message
@@ -83,6 +85,7 @@ impl<'a> Request<'a> {
             | Self::Chains(table)
             | Self::Rules(table)
             | Self::Sets(table)
+            | Self::Set(table, _)
             | Self::Elements(table, _)
             | Self::ElementsOf(table, ..) => Some(table),
         }
@@ -97,7 +100,8 @@ impl<'a> Request<'a> {
             // Messages about what is in a table name it by an attribute of the same number.
             w.str(NFTA_TABLE_NAME, &table.name);
         }
-        if let Self::Elements(_, set) | Self::ElementsOf(_, set, _) = self {
+        // `NFTA_SET_NAME` is the same number.
+        if let Self::Set(_, set) | Self::Elements(_, set) | Self::ElementsOf(_, set, _) = self {
             w.str(NFTA_SET_ELEM_LIST_SET, set);
         }
         if let Self::ElementsOf(_, _, keys) = self {
@@ -114,6 +118,7 @@ impl fmt::Display for Request<'_> {
             Self::Chains(table) => write!(f, "the chains of table {table}"),
             Self::Rules(table) => write!(f, "the rules of table {table}"),
             Self::Sets(table) => write!(f, "the sets of table {table}"),
+            Self::Set(table, set) => write!(f, "{set} in table {table}"),
             Self::Elements(table, set) => write!(f, "the elements of {set} in table {table}"),
             Self::ElementsOf(table, set, keys) => {
                 write!(f, "{} elements of {set} in table {table}", keys.len())

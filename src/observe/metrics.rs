@@ -71,6 +71,9 @@ struct Own {
     entries_deleted: Counter,
     programmed: PerFamily<Gauge>,
     log_lines_dropped: Counter,
+    /// Without a value until the kernel has reported one.
+    affinity_clients: Family<Label<&'static str>, Gauge>,
+    affinity_clients_max: Gauge,
 }
 
 /// Changes: all that came, and those that are not in the kernel.
@@ -178,6 +181,16 @@ impl Own {
                 "Log lines that were dropped because standard error was not read",
                 Counter::default(),
             ),
+            affinity_clients: names.add(
+                "affinity_clients",
+                "Places of clients that session affinity remembers, if the kernel reports them",
+                Family::default(),
+            ),
+            affinity_clients_max: names.add(
+                "affinity_clients_max",
+                "The most places of clients that are remembered in each family",
+                Gauge::default(),
+            ),
         }
     }
 }
@@ -211,6 +224,17 @@ impl Observe {
     pub fn flows_cleaned(&self, entries: u64, took: Duration) {
         observe_all(&self.shared.metrics.kube_proxy.flows_cleaned, took);
         self.shared.metrics.own.entries_deleted.inc_by(entries);
+    }
+
+    /// Session affinity remembers so many places of clients in this family.
+    pub fn affinity_clients(&self, family: IpFamily, count: u32) {
+        let label = [("ip_family", family.name())];
+        self.shared.metrics.own.affinity_clients.get_or_create(&label).set(count.into());
+    }
+
+    /// Session affinity remembers at most so many places of clients in each family.
+    pub fn affinity_clients_max(&self, most: u32) {
+        self.shared.metrics.own.affinity_clients_max.set(most.into());
     }
 
     /// The kernel refused a transaction.
@@ -420,6 +444,16 @@ mod tests {
                 "kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family=\"IPv4\"} 1.5",
             ],
         );
+    }
+
+    #[test]
+    fn clients_with_affinity_have_a_value_once_they_are_counted() {
+        let observe = Observe::new();
+        observe.affinity_clients_max(1_000);
+        has(&observe, &["deltaproxy_affinity_clients_max 1000"]);
+        assert!(!observe.shared.metrics.text().contains("deltaproxy_affinity_clients{"));
+        observe.affinity_clients(IpFamily::Ip6, 7);
+        has(&observe, &["deltaproxy_affinity_clients{ip_family=\"IPv6\"} 7"]);
     }
 
     #[test]

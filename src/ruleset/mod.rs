@@ -27,7 +27,7 @@ mod sets;
 pub use element::{
     Frontend, Member, Range, Subject, TableElement, Unserved, slot_key, stray, target,
 };
-pub use sets::{Layouts, SetId, TableSets};
+pub use sets::{CLIENTS, Layouts, SetId, TableSets};
 
 use crate::nft::{Family, TableRef};
 

@@ -64,7 +64,7 @@ pub(super) const NODE_PORT: &[Selector] = &[Selector::L4Proto, Selector::Dport];
 
 /// Most places with clients in a table, of all services together: those of 32 lists. Clients of
 /// further places are served and not remembered.
-const CLIENTS: u32 = 32 * PLACES;
+pub const CLIENTS: u32 = 32 * PLACES;
 
 /// Places for the clients of one list with affinity. Clients share the place that the hash of their
 /// addresses names, and its endpoint; so no list ever has more.

@@ -170,6 +170,10 @@ impl<K: Shared> Kernel for Hostile<K> {
         }
     }
 
+    fn count_elements(&mut self, table: &TableRef, set: &str) -> Result<Option<u32>, ReadError> {
+        self.inner.count_elements(table, set)
+    }
+
     fn find_elements(
         &mut self,
         table: &TableRef,

@@ -1,0 +1,94 @@
+//! How many clients session affinity remembers: a metric, and a warning before there is no room.
+//!
+//! Packets write the clients, so the kernel is asked for their number from time to time.
+
+use std::time::{Duration, Instant};
+
+use super::{Run, now};
+use crate::kernel::{Kernel, WriterGone};
+use crate::nft::Family;
+use crate::ruleset::{self, CLIENTS, SetId};
+
+/// Time between two counts.
+const COUNT_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Percentage of [`CLIENTS`] that is worth a warning.
+const HIGH: u64 = 80;
+
+/// The last counts.
+#[derive(Debug, Default)]
+pub(super) struct Clients {
+    /// `None` before the first count.
+    next_count: Option<Instant>,
+    tables: [Occupancy; 2],
+}
+
+/// How full the map of one table is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Occupancy {
+    count: u32,
+    is_high: bool,
+}
+
+impl Occupancy {
+    /// Notes a count; returns whether it passes the limit of the warning, which counts before it
+    /// did not.
+    fn note(&mut self, count: u32) -> bool {
+        let is_high = u64::from(count) * 100 >= u64::from(CLIENTS) * HIGH;
+        let passes = is_high && !self.is_high;
+        *self = Self { count, is_high };
+        passes
+    }
+}
+
+impl<K: Kernel + Send + 'static> Run<K> {
+    /// Counts the clients in both tables if it is time for that and there may be some.
+    pub(super) async fn count_clients(&mut self) -> Result<(), WriterGone> {
+        let may_have_clients = self.engine.remembers_clients()
+            || self.clients.tables.iter().any(|table| table.count > 0);
+        let now = now();
+        if !may_have_clients || self.clients.next_count.is_some_and(|next| now < next) {
+            return Ok(());
+        }
+        self.clients.next_count = Some(now + COUNT_INTERVAL);
+        let set = SetId::AffinityClients.name();
+        let count =
+            |family| move |kernel: &mut K| kernel.count_elements(&ruleset::table(family), set);
+        for family in Family::ALL {
+            match self.writer.run(count(family)).await? {
+                Ok(Some(count)) => self.note_clients(family, count),
+                Ok(None) => {}
+                // The tables are not there yet.
+                Err(error) if error.is_missing() => {}
+                Err(error) => tracing::warn!("cannot count clients with affinity: {error}"),
+            }
+        }
+        Ok(())
+    }
+
+    fn note_clients(&mut self, family: Family, count: u32) {
+        self.observe.affinity_clients(family, count);
+        if self.clients.tables[family.index()].note(count) {
+            tracing::warn!(
+                "session affinity remembers {count} places of {} clients, of at most {CLIENTS}: \
+                 clients of further places are served without affinity",
+                family.name()
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_warning_comes_once_until_the_count_has_fallen() {
+        let mut occupancy = Occupancy::default();
+        let high = CLIENTS / 10 * 8 + 1;
+        let counts = [0, high - 2, high, CLIENTS, high, high - 2, high];
+        let passes = counts.map(|count| occupancy.note(count));
+        assert_eq!(passes, [false, false, true, false, false, false, true]);
+        assert_eq!(occupancy, Occupancy { count: high, is_high: true });
+    }
+}
