@@ -7,23 +7,24 @@
 mod blocked;
 mod cleaning;
 mod clients;
+mod watch;
 
 pub use cleaning::Cleaning;
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, watch as value};
 
 use self::blocked::Retry;
 use self::clients::Clients;
+use self::watch::{ReadOutcome, Watch};
 use crate::conntrack::Flow;
-use crate::engine::{Answer, Blocked, Cause, ClosedNodePorts, Engine, Found, read_back};
+use crate::engine::{Answer, Blocked, Cause, ClosedNodePorts, Engine};
 use crate::family::Family;
-use crate::kernel::{CommitError, Committed, Generation, Kernel, ReadError, Writer, WriterGone};
+use crate::kernel::{CommitError, Committed, Kernel, Writer, WriterGone};
 use crate::model::{Event, Problem};
 use crate::nft::Transaction;
 use crate::observe::{self, Observe};
@@ -39,7 +40,7 @@ pub struct Run<K> {
     observe: Observe,
     watch: Watch,
     /// The addresses of this node's interfaces; without, they stay what the engine knows.
-    pub addresses: Option<watch::Receiver<Vec<IpAddr>>>,
+    pub addresses: Option<value::Receiver<Vec<IpAddr>>>,
     /// Deletes stale UDP flows.
     pub cleaning: Option<Cleaning>,
     /// Receives problems, in addition to the log. The loop does not wait for the receiver.
@@ -63,17 +64,6 @@ pub struct Run<K> {
     clients: Clients,
 }
 
-type ReadOutcome = Result<Result<Reading, ReadError>, WriterGone>;
-
-/// Both tables as they were read.
-struct Reading {
-    tables: [Found; 2],
-    /// From before the first table was read.
-    generation: Generation,
-    /// The netlink port of our socket.
-    port: u32,
-}
-
 /// What came of commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
@@ -85,16 +75,6 @@ enum Outcome {
     Failed,
 }
 
-/// Whether others may change our tables, and what is known of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Watch {
-    /// The kernel keeps others out.
-    Owned,
-    /// Others may. The tables are known as of this generation, `None` if others have committed since
-    /// they were read. If it is another one, they are read, but not before `next_look`.
-    Shared { known: Option<Generation>, next_look: Instant },
-}
-
 /// Whether a node without a Node object wants traffic from load balancers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WithoutNode {
@@ -104,12 +84,8 @@ pub enum WithoutNode {
     Fit,
 }
 
-/// How often the kernel's generation is asked for where others may change our tables.
+/// How often what others do is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-
-/// Reading the tables takes time in the kernel; of all time at most one part in this many is
-/// spent on it, however often others change something.
-const READ_SHARE: u32 = 5;
 
 /// Batches of events that are taken in before a commit at most, so that a source that never
 /// stops cannot keep the kernel waiting.
@@ -126,7 +102,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     ) -> Self {
         let schedule = Schedule::new(min_interval);
         observe.affinity_clients_max(CLIENTS);
-        // Until they have been read, nothing is known that others could spoil.
+        // Until they have been read, others can spoil nothing that is known.
         let watch = Watch::Owned;
         Self {
             engine,
@@ -276,51 +252,6 @@ impl<K: Kernel + Send + 'static> Run<K> {
         Ok(())
     }
 
-    /// Compares what the kernel holds with what is desired. Whether that is known, and the tables
-    /// are ours to change.
-    async fn read_back(&mut self) -> Result<bool, WriterGone> {
-        let started = now();
-        self.cleaning.iter_mut().for_each(Cleaning::note_read);
-        let reading = match self.take_early_read().await? {
-            Some(reading) => Ok(reading),
-            None => self.read().await?,
-        };
-        match reading {
-            Ok(Reading { tables, generation, port }) => {
-                let owners = tables.each_ref().map(|found| found.owned_by_another(port));
-                self.engine.observe(tables);
-                for (family, owner) in Family::ALL.into_iter().zip(owners) {
-                    owner.iter().for_each(|error| self.engine.block(family, error));
-                }
-                let next_look = now() + (now() - started) * READ_SHARE;
-                self.watch = Watch::Shared { known: Some(generation), next_look };
-                Ok(true)
-            }
-            Err(error) => {
-                tracing::error!("cannot read the tables back: {error}; trying again");
-                Ok(false)
-            }
-        }
-    }
-
-    /// Reads both tables.
-    fn read(&self) -> impl Future<Output = ReadOutcome> + Send + use<K> {
-        let layouts = Arc::clone(self.engine.layouts());
-        self.writer.run(move |kernel| {
-            let generation = kernel.generation()?;
-            let tables = read_back(kernel, &layouts)?;
-            Ok(Reading { tables, generation, port: kernel.port() })
-        })
-    }
-
-    /// Returns the early reading, unless nftables has changed since.
-    async fn take_early_read(&mut self) -> Result<Option<Reading>, WriterGone> {
-        let Some(reading) = self.early_read.take() else { return Ok(None) };
-        let Ok(reading) = reading.await? else { return Ok(None) };
-        let is_current = self.writer.generation().await?.ok() == Some(reading.generation);
-        Ok(is_current.then_some(reading))
-    }
-
     /// Commits step by step until the kernel holds what is desired. Between steps, events that
     /// came in are taken in, so that they do not wait for the rest.
     async fn commit_all(&mut self) -> Result<Outcome, WriterGone> {
@@ -343,11 +274,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
         self.is_initial_sync = false;
         self.clean();
-        // Others may have changed the tables just before we became their owner.
-        let is_known = !matches!(self.watch, Watch::Shared { known: None, .. });
-        if self.engine.owns_its_tables() && is_known {
-            self.watch = Watch::Owned;
-        }
+        self.stop_watching().await?;
         Ok(Outcome::Done)
     }
 
@@ -364,6 +291,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         match outcome {
             Ok(committed) => {
                 self.note(&transaction, &committed);
+                self.stop_watching().await?;
                 self.clean();
                 self.ahead = ahead;
                 Ok(Outcome::Done)
@@ -399,12 +327,6 @@ impl<K: Kernel + Send + 'static> Run<K> {
     }
 
     fn note(&mut self, transaction: &Transaction, committed: &Committed) {
-        // If others committed meanwhile, the generation stays unknown and the next look reads
-        // the tables back.
-        if let Watch::Shared { known, .. } = &mut self.watch {
-            let is_ours = committed.by_others == 0;
-            *known = known.filter(|_| is_ours).map(|_| committed.generation);
-        }
         let operations: Vec<_> = committed.messages.iter().map(|(k, n)| (k.name(), *n)).collect();
         self.observe.committed(&observe::Transaction {
             operations: &operations,
@@ -420,26 +342,14 @@ impl<K: Kernel + Send + 'static> Run<K> {
         );
     }
 
-    /// Notices that a table can be written again that was blocked, and that somebody else has
-    /// committed something; reads the tables if so.
+    /// Reads the tables if one can be written again that was blocked, or if others changed one.
     async fn look(&mut self) -> Result<(), WriterGone> {
         if self.is_unblocked().await? {
             self.engine.retry_refused();
-            self.schedule.handle(Input::Tampered, now());
+        } else if !self.is_tampered().await? {
             return Ok(());
         }
-        let Watch::Shared { known, next_look } = self.watch else { return Ok(()) };
-        if now() < next_look {
-            return Ok(());
-        }
-        match self.writer.generation().await? {
-            Ok(generation) if Some(generation) != known => {
-                tracing::debug!("somebody else changed nftables: reading our tables");
-                self.schedule.handle(Input::Tampered, now());
-            }
-            Ok(_) => {}
-            Err(error) => tracing::warn!("cannot ask for the generation: {error}"),
-        }
+        self.schedule.handle(Input::Tampered, now());
         Ok(())
     }
 
@@ -489,7 +399,7 @@ fn log_refusal(answer: &Answer, error: &CommitError) {
 }
 
 /// The addresses once they change.
-async fn changed(addresses: &mut Option<watch::Receiver<Vec<IpAddr>>>) -> Vec<IpAddr> {
+async fn changed(addresses: &mut Option<value::Receiver<Vec<IpAddr>>>) -> Vec<IpAddr> {
     if let Some(receiver) = addresses
         && receiver.changed().await.is_ok()
     {

@@ -8,18 +8,21 @@ mod tables;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::num::NonZeroU16;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use deltaproxy::engine::Engine;
 use deltaproxy::kernel::{
-    CommitError, Committed, Contents, ElementRead, Generation, Kernel, ReadError, Writer,
+    CommitError, Committed, Contents, ElementRead, Kernel, ReadError, Writer,
 };
 use deltaproxy::model::{
     Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Problem, Resource, Service,
     ServicePort,
 };
-use deltaproxy::nft::{Element, ElementView, Family, Operation, TableRef, Transaction, Value};
+use deltaproxy::nft::{
+    Element, ElementView, Family, Operation, Table, TableFlags, TableRef, Transaction, Value,
+};
 use deltaproxy::observe::Observe;
 use deltaproxy::ruleset::{Layouts, SetId, table};
 use deltaproxy::run::Run;
@@ -36,6 +39,8 @@ struct Shared {
     overtaking: Arc<Mutex<Option<Transaction>>>,
     /// What the kernel refuses besides.
     objection: Arc<Mutex<Option<Objection>>>,
+    /// How often a table was read, and how often others' changes were looked for.
+    calls: Arc<[AtomicUsize; 2]>,
     /// Netlink ports of other programs that own our tables.
     owners: Arc<Mutex<HashMap<TableRef, u32>>>,
 }
@@ -49,6 +54,7 @@ impl Shared {
             overtaking: Arc::default(),
             objection: Arc::default(),
             owners: Arc::default(),
+            calls: Arc::default(),
         }
     }
 
@@ -94,8 +100,17 @@ impl Kernel for Shared {
         self.with(|kernel| kernel.commit(transaction))
     }
 
-    fn generation(&mut self) -> Result<Generation, ReadError> {
-        self.with(Kernel::generation)
+    fn watch_others(&mut self, tables: &[TableRef]) -> Result<(), ReadError> {
+        self.with(|kernel| kernel.watch_others(tables))
+    }
+
+    fn ignore_others(&mut self) {
+        self.with(Kernel::ignore_others);
+    }
+
+    fn tampered(&mut self) -> bool {
+        self.calls[1].fetch_add(1, Ordering::Relaxed);
+        self.with(Kernel::tampered)
     }
 
     fn owner(&mut self, table: &TableRef) -> Result<Option<u32>, ReadError> {
@@ -106,6 +121,7 @@ impl Kernel for Shared {
     }
 
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
+        self.calls[0].fetch_add(1, Ordering::Relaxed);
         self.with(|kernel| kernel.read_table(table))
     }
 
@@ -490,5 +506,27 @@ fn a_kernel_that_refuses_everything_is_asked_again_and_no_service_is_left_out() 
     *kernel.objection.lock().unwrap() = None;
     daemon.wait();
     assert!(daemon.problems.try_recv().is_err());
+    daemon.end();
+}
+
+#[test]
+fn what_others_commit_to_their_own_tables_leads_to_no_reading() {
+    let kernel = Shared::new(Fake::new());
+    let mut daemon = Daemon::start_unlisted(engine(), kernel.clone());
+    daemon.list(service(1, 3));
+    daemon.wait();
+    let calls = |index: usize| kernel.calls[index].load(Ordering::Relaxed);
+    wait_for(|| calls(1) > 2);
+    let (reads, looks) = (calls(0), calls(1));
+    let (family, name, flags) = (Family::Ip, "other".into(), TableFlags::default());
+    let other = Operation::AddTable(Table { family, name, flags, comment: None });
+    for _ in 0..20 {
+        kernel.with(|fake| fake.tamper(&Transaction { operations: vec![other.clone()] }).unwrap());
+    }
+    wait_for(|| calls(1) > looks + 1);
+    assert_eq!(calls(0), reads);
+    kernel.with(Fake::flush_ruleset);
+    daemon.wait();
+    assert!(calls(0) > reads);
     daemon.end();
 }

@@ -38,7 +38,10 @@ pub enum Mishap {
 pub struct Fake {
     ruleset: Ruleset,
     generation: Generation,
-    reported: Generation,
+    /// The tables that are watched.
+    watched: Vec<TableRef>,
+    /// Whether others have changed one of them.
+    tampered: bool,
     max_batch: usize,
     /// For each commit to come; it succeeds without one.
     mishaps: VecDeque<Option<Mishap>>,
@@ -58,7 +61,8 @@ impl Fake {
         Self {
             ruleset: Ruleset::default(),
             generation: Generation(1),
-            reported: Generation(1),
+            watched: Vec::new(),
+            tampered: false,
             max_batch: usize::MAX,
             mishaps: VecDeque::new(),
             committed: Vec::new(),
@@ -97,17 +101,21 @@ impl Fake {
     /// # Errors
     /// The error number with which the kernel refuses it.
     pub fn tamper(&mut self, transaction: &Transaction) -> Result<(), Errno> {
-        self.apply(transaction).map_err(|(_, refused)| refused.errno)
+        self.apply(transaction).map_err(|(_, refused)| refused.errno)?;
+        self.tampered |= transaction.operations.iter().any(|it| self.watched.contains(&it.table()));
+        Ok(())
     }
 
     /// Closes our socket, which owns the tables that were made with an owner, and opens another.
     pub fn reopen(&mut self) {
         self.ruleset.lose_owner();
+        self.ignore_others();
         self.advance();
     }
 
     /// Removes every table, like `nft flush ruleset` of another program.
     pub fn flush_ruleset(&mut self) {
+        self.tampered |= self.watched.iter().any(|it| self.ruleset.tables.contains_key(it));
         self.ruleset = Ruleset::default();
         self.advance();
     }
@@ -134,7 +142,7 @@ impl Fake {
             .encode(1, Acknowledge::BatchEnd)
             .map_err(|error| CommitError::unencodable(transaction, &error))?;
         if transaction.operations.is_empty() {
-            return Ok(Committed::nothing(self.reported));
+            return Ok(Committed::nothing(self.generation));
         }
         if batch.bytes.len() > self.max_batch {
             return Err(CommitError::NotSent(Errno::EMSGSIZE.into()));
@@ -160,12 +168,9 @@ impl Fake {
     }
 
     fn committed_now(&mut self, transaction: &Transaction, batch: &Batch) -> Committed {
-        let commits = self.generation.commits_since(self.reported);
-        self.reported = self.generation;
         self.committed.push(transaction.clone());
         Committed {
             generation: self.generation,
-            by_others: commits.saturating_sub(1),
             bytes: batch.bytes.len(),
             messages: batch.counts(),
             encode_time: Duration::ZERO,
@@ -189,9 +194,20 @@ impl Kernel for Fake {
         outcome
     }
 
-    fn generation(&mut self) -> Result<Generation, ReadError> {
-        self.reported = self.generation;
-        Ok(self.generation)
+    fn watch_others(&mut self, tables: &[TableRef]) -> Result<(), ReadError> {
+        if self.watched.is_empty() {
+            self.watched = tables.to_vec();
+        }
+        Ok(())
+    }
+
+    fn ignore_others(&mut self) {
+        self.watched.clear();
+        self.tampered = false;
+    }
+
+    fn tampered(&mut self) -> bool {
+        std::mem::take(&mut self.tampered)
     }
 
     fn owner(&mut self, table: &TableRef) -> Result<Option<u32>, ReadError> {
@@ -374,20 +390,17 @@ mod tests {
     }
 
     #[test]
-    fn changes_by_others_are_counted_with_the_next_commit() {
+    fn changes_of_watched_tables_by_others_are_noticed() {
         let mut fake = prepared();
         fake.tamper(&add(&[1])).unwrap();
+        assert!(!fake.tampered());
+        fake.watch_others(&[reference()]).unwrap();
+        fake.commit(&add(&[2])).unwrap();
+        assert!(!fake.tampered());
         fake.tamper(&delete(&[1])).unwrap();
-        assert_eq!(fake.commit(&add(&[2])).unwrap().by_others, 2);
-        assert_eq!(fake.commit(&add(&[3])).unwrap().by_others, 0);
-    }
-
-    #[test]
-    fn a_flushed_rule_set_is_empty_and_of_a_new_generation() {
-        let mut fake = prepared();
-        let before = fake.generation().unwrap();
+        assert!(fake.tampered() && !fake.tampered());
         fake.flush_ruleset();
-        assert_eq!(fake.generation().unwrap().commits_since(before), 1);
+        assert!(fake.tampered());
         assert!(fake.read_table(&reference()).unwrap().is_none());
     }
 
@@ -405,6 +418,6 @@ mod tests {
     async fn a_request_that_panics_ends_the_writer_and_later_ones_say_so() {
         let writer = Writer::spawn(Fake::new()).unwrap();
         assert!(writer.run(|_: &mut Fake| panic!("on purpose")).await.is_err());
-        assert!(writer.generation().await.is_err());
+        assert!(writer.run(Kernel::tampered).await.is_err());
     }
 }

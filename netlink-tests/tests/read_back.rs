@@ -7,7 +7,7 @@ use std::num::NonZeroU16;
 use deltaproxy::config::Routing;
 use deltaproxy::engine::{Engine, Found, commit_all, read_back};
 use deltaproxy::kernel::{
-    CommitError, Committed, Contents, ElementRead, Generation, Kernel, Nftables, ReadError, Release,
+    CommitError, Committed, Contents, ElementRead, Kernel, Nftables, ReadError, Release,
 };
 use deltaproxy::model::{
     Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Protocol, Resource, Service,
@@ -47,8 +47,16 @@ impl<K: Kernel> Kernel for Noting<K> {
         self.kernel.commit(transaction)
     }
 
-    fn generation(&mut self) -> Result<Generation, ReadError> {
-        self.kernel.generation()
+    fn watch_others(&mut self, tables: &[TableRef]) -> Result<(), ReadError> {
+        self.kernel.watch_others(tables)
+    }
+
+    fn ignore_others(&mut self) {
+        self.kernel.ignore_others();
+    }
+
+    fn tampered(&mut self) -> bool {
+        self.kernel.tampered()
     }
 
     fn owner(&mut self, table: &TableRef) -> Result<Option<u32>, ReadError> {

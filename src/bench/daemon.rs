@@ -16,13 +16,13 @@ use tokio::sync::{mpsc as tokio_mpsc, oneshot};
 use super::BenchError;
 use super::clock::now;
 use super::cluster::NODE_NAME;
-use super::pipeline::{convert, flags, parse};
+use super::pipeline::{convert, parse};
 use super::progress::Progress;
 use super::watch_line::WatchLine;
 use crate::config::Routing;
 use crate::engine::Engine;
 use crate::kernel::{
-    CommitError, Committed, Contents, ElementRead, Generation, Kernel, Nftables, ReadError, Writer,
+    CommitError, Committed, Contents, ElementRead, Kernel, Nftables, ReadError, Writer,
 };
 use crate::model::{Event, Resource};
 use crate::nft::{ElementView, Operation, TableRef, Transaction, Type, Value};
@@ -64,7 +64,7 @@ impl Daemon {
     /// See [`BenchError`].
     pub(super) fn start() -> Result<Self, BenchError> {
         let kernel = Nftables::open()?;
-        let engine = Engine::new(Routing::default(), flags(&kernel));
+        let engine = Engine::new(Routing::default(), kernel.table_flags());
         let (told, commits) = mpsc::channel();
         let told_from = Arc::new(AtomicU32::new(u32::MAX));
         let watched = Stopwatch { kernel, told, told_from: Arc::clone(&told_from) };
@@ -219,8 +219,16 @@ impl Kernel for Stopwatch {
         Ok(committed)
     }
 
-    fn generation(&mut self) -> Result<Generation, ReadError> {
-        self.kernel.generation()
+    fn watch_others(&mut self, tables: &[TableRef]) -> Result<(), ReadError> {
+        self.kernel.watch_others(tables)
+    }
+
+    fn ignore_others(&mut self) {
+        self.kernel.ignore_others();
+    }
+
+    fn tampered(&mut self) -> bool {
+        self.kernel.tampered()
     }
 
     fn owner(&mut self, table: &TableRef) -> Result<Option<u32>, ReadError> {

@@ -14,7 +14,7 @@ use crate::config::Routing;
 use crate::engine::{Engine, read_back};
 use crate::kernel::{Committed, Kernel, Nftables};
 use crate::model::Event;
-use crate::nft::{TableFlags, Transaction};
+use crate::nft::Transaction;
 use crate::source::kube::Line;
 use crate::source::objects::Converter;
 
@@ -75,7 +75,7 @@ impl Pipeline {
     /// [`BenchError::Open`].
     pub(super) fn open() -> Result<Self, BenchError> {
         let kernel = Nftables::open()?;
-        let engine = Engine::new(Routing::default(), flags(&kernel));
+        let engine = Engine::new(Routing::default(), kernel.table_flags());
         Ok(Self { converter: Converter::new(NODE_NAME), engine, kernel })
     }
 
@@ -185,10 +185,4 @@ pub(super) fn convert(
         events.push(event);
     }
     Ok(events)
-}
-
-/// The flags that the daemon gives to its tables.
-pub(super) fn flags(kernel: &Nftables) -> TableFlags {
-    let owned = kernel.supports_ownership();
-    TableFlags { owner: owned, persist: owned }
 }

@@ -9,7 +9,6 @@ use crate::config::Routing;
 use crate::conntrack::{ConntrackError, ConntrackTable};
 use crate::engine::{Engine, converge};
 use crate::kernel::Nftables;
-use crate::nft::TableFlags;
 
 /// Reads the manifests at `path`, sends what differs from the kernel's tables and prints what
 /// was sent.
@@ -18,10 +17,10 @@ use crate::nft::TableFlags;
 /// What stops the command; manifests or services that were left out are an error after all
 /// others were applied.
 pub fn apply(path: &Path, node: &str, routing: Routing, output: Output) -> Result<(), Failure> {
-    // Nobody stays to own the tables, so they are made without owner.
-    let mut engine = Engine::new(routing, TableFlags::default());
-    let mut problems = load(&mut engine, path, node)?;
     let mut kernel = Nftables::open().map_err(Failure::new)?;
+    // Tables with an owner that is gone can be owned by the next `run`.
+    let mut engine = Engine::new(routing, kernel.table_flags());
+    let mut problems = load(&mut engine, path, node)?;
     let mut summary = Summary::default();
     converge(&mut engine, &mut kernel, &mut |transaction, committed| {
         summary.add(transaction, committed);

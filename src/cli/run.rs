@@ -13,7 +13,6 @@ use crate::conntrack::{Cleaned, Cleaner, Limits};
 use crate::engine::Engine;
 use crate::kernel::{Nftables, Writer};
 use crate::model::{Event, Problem};
-use crate::nft::TableFlags;
 use crate::observe::{Observe, Site, serve_at};
 use crate::run::{Cleaning, Run, WithoutNode};
 use crate::source::addresses::{follow_local_addresses, local_addresses};
@@ -50,9 +49,7 @@ pub fn run(config: Config, observe: Observe) -> Result<(), Failure> {
 
 async fn run_until_stopped(config: Config, observe: Observe) -> Result<(), Failure> {
     let kernel = Nftables::open().map_err(Failure::new)?;
-    let owned = kernel.supports_ownership();
-    let mut engine =
-        Engine::new(config.routing.clone(), TableFlags { owner: owned, persist: owned });
+    let mut engine = Engine::new(config.routing.clone(), kernel.table_flags());
     let known = local_addresses().map_err(Failure::new)?;
     engine.set_local_addresses(known.clone());
     let writer = Writer::spawn(kernel).map_err(Failure::new)?;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Answer, Engine, read_back};
+use super::{Answer, Engine, Reading, read_watching};
 use crate::kernel::{CommitError, Committed, Kernel, ReadError};
 use crate::nft::Transaction;
 
@@ -35,10 +35,11 @@ pub fn converge<K: Kernel>(
 ) -> Result<(), ConvergeError> {
     let mut last = io::Error::other("no attempt was made");
     for _ in 0..ATTEMPTS {
-        let found = read_back(kernel, engine.layouts())?;
-        engine.observe(found);
+        let Reading { tables, is_torn } = read_watching(kernel, engine.layouts(), &|| ())?;
+        engine.observe(tables);
         match commit_all(engine, kernel, each)? {
-            None => return Ok(()),
+            None if !is_torn => return Ok(()),
+            None => last = io::Error::other("other programs changed them meanwhile"),
             Some(error) => last = io::Error::other(error),
         }
     }

@@ -22,7 +22,7 @@ mod transactions;
 pub use blocked::Blocked;
 pub use converge::{ConvergeError, commit_all, converge};
 pub use driver::{Answer, Cause};
-pub use read_back::{Found, read_back};
+pub use read_back::{Found, Reading, read_back, read_watching};
 pub use routing::ClosedNodePorts;
 
 use std::collections::VecDeque;

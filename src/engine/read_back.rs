@@ -32,29 +32,71 @@ impl Found {
     }
 }
 
+/// Elements of a dump between two calls of `progress`.
+const STEP: usize = 4_096;
+
 /// With fewer elements a dump is as fast as asking for each.
 const MIN_ASKED: u32 = 256;
 
-/// Reads both tables; `ip` first.
+/// Both tables as they were read.
+#[derive(Debug)]
+pub struct Reading {
+    /// `ip` first.
+    pub tables: [Found; 2],
+    /// Whether others changed one of them meanwhile: what was found may never have been there.
+    pub is_torn: bool,
+}
+
+/// Reads both tables; `ip` first. What others change meanwhile goes unnoticed.
 ///
 /// # Errors
 /// See [`Kernel::read_table`] and [`Kernel::read_elements`].
 pub fn read_back<K: Kernel>(kernel: &mut K, layouts: &Layouts) -> Result<[Found; 2], ReadError> {
-    Ok([read_table(kernel, layouts.of(Family::Ip))?, read_table(kernel, layouts.of(Family::Ip6))?])
+    read_noting(kernel, layouts, &|| ())
 }
 
-fn read_table<K: Kernel>(kernel: &mut K, sets: &TableSets) -> Result<Found, ReadError> {
+/// Reads both tables, and watches what others change from then on; calls `progress` now and then.
+///
+/// # Errors
+/// As for [`read_back`], and those of [`Kernel::watch_others`].
+pub fn read_watching<K: Kernel>(
+    kernel: &mut K,
+    layouts: &Layouts,
+    progress: &dyn Fn(),
+) -> Result<Reading, ReadError> {
+    kernel.watch_others(&Family::ALL.map(ruleset::table))?;
+    // What was noticed before is in what is read now.
+    kernel.tampered();
+    let tables = read_noting(kernel, layouts, progress)?;
+    Ok(Reading { tables, is_torn: kernel.tampered() })
+}
+
+fn read_noting<K: Kernel>(
+    kernel: &mut K,
+    layouts: &Layouts,
+    progress: &dyn Fn(),
+) -> Result<[Found; 2], ReadError> {
+    let [ip, ip6] = Family::ALL.map(|family| read_table(kernel, layouts.of(family), progress));
+    Ok([ip?, ip6?])
+}
+
+fn read_table<K: Kernel>(
+    kernel: &mut K,
+    sets: &TableSets,
+    progress: &dyn Fn(),
+) -> Result<Found, ReadError> {
     let table = ruleset::table(sets.family);
     let mut found = Found::nothing(sets.family);
     let Some(contents) = kernel.read_table(&table)? else { return Ok(found) };
     for (set, elements) in sets_to_read(sets, &contents) {
+        progress();
         if set == SetId::Endpoints
             && elements.is_some_and(|elements| elements >= MIN_ASKED)
-            && is_read_by_keys(kernel, &contents, &mut found.elements)?
+            && is_read_by_keys(kernel, &contents, &mut found.elements)
         {
             continue;
         }
-        read_set(kernel, sets.family, set, &mut found.elements)?;
+        read_set(kernel, (sets.family, set), &mut found.elements, progress)?;
     }
     let strays = found.elements.finish().into_iter();
     let delete =
@@ -82,36 +124,36 @@ fn is_read_by_keys<K: Kernel>(
     kernel: &mut K,
     contents: &Contents,
     found: &mut diff::Found,
-) -> Result<bool, ReadError> {
+) -> bool {
     let count = read_slots(kernel, found);
-    let name = SetId::Endpoints.name();
-    let elements = |contents: &Contents| {
-        let set = contents.sets.iter().find(|set| set.name == name)?;
-        usize::try_from(set.elements?).ok()
-    };
-    // Reading the generation alone would hide what other programs committed until then.
-    let is_whole = count.is_some()
-        && kernel
-            .read_table(&contents.table.reference())?
-            .is_some_and(|now| now.generation == contents.generation && elements(&now) == count);
+    let set = contents.sets.iter().find(|set| set.name == SetId::Endpoints.name());
+    let elements = set.and_then(|set| usize::try_from(set.elements?).ok());
+    let is_whole = count.is_some() && elements == count;
     if !is_whole {
         found.forget(SetId::Endpoints);
     }
-    Ok(is_whole)
+    is_whole
 }
 
 /// Reads a set by a dump.
 fn read_set<K: Kernel>(
     kernel: &mut K,
-    family: Family,
-    set: SetId,
+    (family, set): (Family, SetId),
     found: &mut diff::Found,
+    progress: &dyn Fn(),
 ) -> Result<(), ReadError> {
+    let mut elements = 0_usize;
     kernel.read_elements(&ruleset::table(family), set.name(), &mut |read| match read {
         ElementRead::Start => found.forget(set),
-        ElementRead::Element(view) => match TableElement::read(family, set, &view) {
-            Some(element) => found.add(&element),
-            None => ruleset::stray(&view).into_iter().for_each(|it| found.add_stray(set, it)),
-        },
+        ElementRead::Element(view) => {
+            elements += 1;
+            if elements.is_multiple_of(STEP) {
+                progress();
+            }
+            match TableElement::read(family, set, &view) {
+                Some(element) => found.add(&element),
+                None => ruleset::stray(&view).into_iter().for_each(|it| found.add_stray(set, it)),
+            }
+        }
     })
 }

@@ -7,6 +7,7 @@ mod answer;
 mod culprit;
 mod error;
 mod nftables;
+mod others;
 mod read;
 mod release;
 mod writer;
@@ -38,11 +39,19 @@ pub trait Kernel {
     /// See [`CommitError`]: nothing was applied, except perhaps with [`CommitError::Unknown`].
     fn commit(&mut self, transaction: &Transaction) -> Result<Committed, CommitError>;
 
-    /// The generation of the rule set of this network namespace.
+    /// Begins to notice what others change in these tables, unless it has begun.
     ///
     /// # Errors
     /// See [`ReadError`].
-    fn generation(&mut self) -> Result<Generation, ReadError>;
+    fn watch_others(&mut self, tables: &[TableRef]) -> Result<(), ReadError>;
+
+    /// Notices it no more. While it is noticed, the kernel announces our own commits too, which
+    /// takes time.
+    fn ignore_others(&mut self);
+
+    /// Whether others may have changed one of the watched tables since the last call. Does not
+    /// wait. False while nothing is watched.
+    fn tampered(&mut self) -> bool;
 
     /// The netlink port of the socket that owns a table; `None` if nobody does, or there is no such
     /// table.
@@ -59,7 +68,9 @@ pub trait Kernel {
 
     /// Gives every element of a set or map to `each`, in no particular order.
     ///
-    /// Every attempt begins with [`ElementRead::Start`]; elements given before it do not count.
+    /// Every attempt begins with [`ElementRead::Start`]; elements given before it do not count. If
+    /// others change the set meanwhile, the elements may be of several generations:
+    /// [`Kernel::tampered`] tells.
     ///
     /// # Errors
     /// See [`ReadError`]; [`ReadError::is_missing`] if there is no such set.
@@ -122,10 +133,6 @@ impl Generation {
 pub struct Committed {
     /// The generation after it.
     pub generation: Generation,
-    /// Commits by others between the generation that this kernel reported last, by
-    /// [`Kernel::generation`] or an earlier commit, and now. If it is not 0, our tables may not
-    /// be what they are thought to be.
-    pub by_others: u32,
     /// Length of the encoded transaction in bytes.
     pub bytes: usize,
     /// Messages by kind, without those that begin and end the batch.
@@ -142,7 +149,6 @@ impl Committed {
     pub fn nothing(generation: Generation) -> Self {
         Self {
             generation,
-            by_others: 0,
             bytes: 0,
             messages: BTreeMap::new(),
             encode_time: Duration::ZERO,

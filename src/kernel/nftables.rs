@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use super::answer::{self, Outcome, Refusal};
-use super::read::{Read, Seen};
+use super::others::Others;
+use super::read::Seen;
 use super::{
     CommitError, Committed, Contents, ElementRead, Generation, Kernel, OpenError, ReadError,
     Release, culprit,
@@ -17,15 +18,16 @@ use super::{
 use crate::netlink::socket::{Socket, Wait};
 use crate::nft::request::Request;
 use crate::nft::{
-    Acknowledge, Batch, DecodedSet, ElementView, TableRef, Transaction, Value, decode_elements,
+    Acknowledge, Batch, DecodedSet, ElementView, TableFlags, TableRef, Transaction, Value,
+    decode_elements,
 };
 
 /// `NETLINK_NETFILTER` of `<linux/netlink.h>`.
-const NETLINK_NETFILTER: isize = 12;
+pub(super) const NETLINK_NETFILTER: isize = 12;
 /// How often a batch is sent again that the kernel broke off without looking at it whole.
 const MAX_COMMIT_ATTEMPTS: usize = 4;
 /// How often something is read again because it changed meanwhile.
-const MAX_READ_ATTEMPTS: usize = 10;
+const MAX_READ_ATTEMPTS: usize = 50;
 /// Sequence numbers start again from 1 above this, so that those of one batch never wrap.
 const MAX_SEQUENCE: u32 = 1 << 31;
 
@@ -36,8 +38,9 @@ pub struct Nftables {
     sequence: u32,
     acknowledge: Acknowledge,
     release: Option<Release>,
-    /// The generation that the caller was last told.
-    reported: Generation,
+    /// The generation that was read last.
+    last: Generation,
+    others: Option<Others>,
 }
 
 impl Nftables {
@@ -55,16 +58,32 @@ impl Nftables {
             sequence: 1,
             acknowledge: Acknowledge::BatchEnd,
             release,
-            reported: Generation::default(),
+            last: Generation::default(),
+            others: None,
         };
         nftables.acknowledge = nftables.probe_acknowledgement()?;
-        nftables.reported = nftables.read_generation().map_err(io::Error::other)?;
+        nftables.last = nftables.read_generation().map_err(io::Error::other)?;
         Ok(nftables)
+    }
+
+    /// The flags of our tables: owned by us, where they can outlive their owner.
+    pub fn table_flags(&self) -> TableFlags {
+        let owned = self.supports_ownership();
+        TableFlags { owner: owned, persist: owned }
     }
 
     /// Whether a table can have an owner and outlive it (Linux 6.9 and later).
     pub fn supports_ownership(&self) -> bool {
         self.release.is_some_and(|release| release >= Release::PERSISTENT_OWNERSHIP)
+    }
+
+    /// The generation of the rule set of this network namespace.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn generation(&mut self) -> Result<Generation, ReadError> {
+        self.last = self.read_generation()?;
+        Ok(self.last)
     }
 
     /// The socket, whose buffers tests make small.
@@ -146,18 +165,11 @@ impl Nftables {
 
     /// `times` are those of encoding and of sending.
     fn committed(&mut self, batch: &Batch, times: [Duration; 2]) -> Committed {
-        let before = self.reported;
-        // The transaction is applied. If the generation cannot be read, the worst is one read
-        // back too many, which claiming changes by others causes.
-        let (generation, by_others) = match self.read_generation() {
-            Ok(now) => (now, now.commits_since(before).saturating_sub(1)),
-            Err(_) => (before, 1),
-        };
-        self.reported = generation;
+        // The transaction is applied, whether the generation can be read or not.
+        self.last = self.read_generation().unwrap_or(self.last);
         let [encode_time, kernel_time] = times;
         Committed {
-            generation,
-            by_others,
+            generation: self.last,
             bytes: batch.bytes.len(),
             messages: batch.counts(),
             encode_time,
@@ -169,7 +181,7 @@ impl Nftables {
     /// has been applied since, this transaction included.
     fn resolve_lost(&mut self, error: io::Error) -> CommitError {
         match self.read_generation() {
-            Ok(now) if now == self.reported => CommitError::NotSent(error),
+            Ok(now) if now == self.last => CommitError::NotSent(error),
             Ok(_) | Err(_) => CommitError::Unknown(error),
         }
     }
@@ -204,7 +216,7 @@ impl Kernel for Nftables {
         let (batch, encode_time) = timed(|| self.encode(transaction));
         let batch = batch?;
         if batch.messages.is_empty() {
-            return Ok(Committed::nothing(self.reported));
+            return Ok(Committed::nothing(self.last));
         }
         let (outcome, kernel_time) = self.deliver(&batch)?;
         match outcome {
@@ -214,9 +226,21 @@ impl Kernel for Nftables {
         }
     }
 
-    fn generation(&mut self) -> Result<Generation, ReadError> {
-        self.reported = self.read_generation()?;
-        Ok(self.reported)
+    fn watch_others(&mut self, tables: &[TableRef]) -> Result<(), ReadError> {
+        if self.others.is_none() {
+            let opened = Others::open(tables.to_vec(), self.socket.port());
+            let what = || "changes by others".to_owned();
+            self.others = Some(opened.map_err(|error| ReadError::Send { what: what(), error })?);
+        }
+        Ok(())
+    }
+
+    fn ignore_others(&mut self) {
+        self.others = None;
+    }
+
+    fn tampered(&mut self) -> bool {
+        self.others.as_mut().is_some_and(Others::have_changed_a_table)
     }
 
     fn owner(&mut self, table: &TableRef) -> Result<Option<u32>, ReadError> {
@@ -245,13 +269,13 @@ impl Kernel for Nftables {
         for _ in 0..MAX_READ_ATTEMPTS {
             each(ElementRead::Start);
             let mut seen = Seen::new();
-            let read = self.ask(request, &mut |attributes| {
+            self.ask(request, &mut |attributes| {
                 decode_elements(attributes, |element| {
                     seen.insert(&element);
                     each(ElementRead::Element(element));
                 })
             })?;
-            if read == Read::Whole && seen.were_different() {
+            if seen.were_different() {
                 return Ok(());
             }
         }

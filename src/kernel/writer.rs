@@ -9,7 +9,7 @@ use std::thread;
 
 use tokio::sync::oneshot;
 
-use super::{CommitError, Committed, Generation, Kernel, ReadError};
+use super::{CommitError, Committed, Kernel};
 use crate::nft::Transaction;
 
 type Task<K> = Box<dyn FnOnce(&mut K) + Send>;
@@ -98,13 +98,5 @@ impl<K: Kernel + Send + 'static> Writer<K> {
             let outcome = kernel.commit(&transaction);
             (transaction, outcome)
         })
-    }
-
-    /// Asks for the generation of the rule set.
-    ///
-    /// # Errors
-    /// [`WriterGone`]; the read's own errors are inside.
-    pub async fn generation(&self) -> Result<Result<Generation, ReadError>, WriterGone> {
-        self.run(Kernel::generation).await
     }
 }

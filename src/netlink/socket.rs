@@ -10,6 +10,7 @@ use netlink_sys::{Socket as Descriptor, SocketAddr};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, setsockopt, sockopt};
 use nix::sys::time::TimeVal;
+use socket2::{SockFilter, SockRef};
 
 /// What is asked for as send buffer, in bytes; the kernel doubles it. Room for some 1.5 million
 /// set elements in one transaction.
@@ -82,6 +83,22 @@ impl Socket {
         let mut socket = Self { descriptor, buffer: vec![0; DATAGRAM], port, send_buffer: 0 };
         socket.set_receive_buffer(RECEIVE_BUFFER)?;
         socket.set_send_buffer(SEND_BUFFER)?;
+        Ok(socket)
+    }
+
+    /// Opens a socket of `protocol` that receives what the kernel announces to a multicast group,
+    /// except what the socket with the netlink port `except` caused.
+    ///
+    /// # Errors
+    /// As for [`Socket::open`].
+    pub fn listen(protocol: isize, group: u32, except: u32) -> io::Result<Self> {
+        let mut descriptor = Descriptor::new(protocol)?;
+        let port = descriptor.bind_auto()?.port_number();
+        // Before the socket joins, so that nothing else comes.
+        SockRef::from(&descriptor).attach_filter(&unless_caused_by(except))?;
+        descriptor.add_membership(group)?;
+        let mut socket = Self { descriptor, buffer: vec![0; DATAGRAM], port, send_buffer: 0 };
+        socket.set_receive_buffer(RECEIVE_BUFFER)?;
         Ok(socket)
     }
 
@@ -171,6 +188,23 @@ impl AsFd for Socket {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
+}
+
+/// A classic BPF program that drops messages that answer the socket with this port: their
+/// `nlmsg_pid`, at offset 12 of `struct nlmsghdr`. A load takes the number for big-endian.
+fn unless_caused_by(port: u32) -> [SockFilter; 4] {
+    /// `BPF_LD | BPF_W | BPF_ABS` of `<linux/filter.h>`.
+    const LOAD: u16 = 0x20;
+    /// `BPF_JMP | BPF_JEQ | BPF_K`.
+    const JUMP_IF_EQUAL: u16 = 0x15;
+    /// `BPF_RET | BPF_K`.
+    const RETURN: u16 = 0x06;
+    [
+        SockFilter::new(LOAD, 0, 0, 12),
+        SockFilter::new(JUMP_IF_EQUAL, 0, 1, u32::from_be_bytes(port.to_ne_bytes())),
+        SockFilter::new(RETURN, 0, 0, 0),
+        SockFilter::new(RETURN, 0, 0, u32::MAX),
+    ]
 }
 
 fn is_kernel(sender: &SocketAddr) -> bool {

@@ -127,6 +127,16 @@ impl fmt::Display for Request<'_> {
     }
 }
 
+/// Whether a message that the kernel announces is about this table or what is in it.
+pub fn is_about(kind: u16, payload: &[u8], table: &TableRef) -> bool {
+    let Some(attributes) = payload.get(NFGENMSG_LENGTH..) else { return false };
+    // The generation has a number for an attribute where the others have the table's name.
+    kind >> 8 == NFNL_SUBSYS_NFTABLES
+        && kind & 0xff != NFT_MSG_NEWGEN
+        && payload[0] == table.family.number()
+        && table_name(attributes) == Ok(&table.name)
+}
+
 /// The number in an answer to [`Request::Generation`].
 ///
 /// # Errors

@@ -3,9 +3,7 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use deltaproxy::kernel::{
-    CommitError, Committed, Contents, ElementRead, Generation, Kernel, ReadError,
-};
+use deltaproxy::kernel::{CommitError, Committed, Contents, ElementRead, Kernel, ReadError};
 use deltaproxy::nft::{ElementView, Operation, TableRef, Transaction, Value};
 use deltaproxy::ruleset;
 use nix::errno::Errno;
@@ -136,8 +134,16 @@ impl<K: Shared> Kernel for Hostile<K> {
         }
     }
 
-    fn generation(&mut self) -> Result<Generation, ReadError> {
-        self.inner.generation()
+    fn watch_others(&mut self, tables: &[TableRef]) -> Result<(), ReadError> {
+        self.inner.watch_others(tables)
+    }
+
+    fn ignore_others(&mut self) {
+        self.inner.ignore_others();
+    }
+
+    fn tampered(&mut self) -> bool {
+        self.inner.tampered()
     }
 
     fn owner(&mut self, table: &TableRef) -> Result<Option<u32>, ReadError> {

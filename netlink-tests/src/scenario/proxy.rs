@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use deltaproxy::config::{LocalDetection, Routing};
 use deltaproxy::conntrack::{ConntrackTable, StaleFlow};
 use deltaproxy::engine::{Engine, commit_all, read_back};
-use deltaproxy::kernel::{Committed, Kernel, Nftables};
+use deltaproxy::kernel::{Committed, Nftables};
 use deltaproxy::nft::{MessageKind, TableFlags, Transaction};
 use deltaproxy::source::addresses::local_addresses;
 use deltaproxy::source::files::ManifestReader;
