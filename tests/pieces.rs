@@ -10,9 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{MAX_BATCH, endpoint_address, service, slice};
-use deltaproxy::engine::Engine;
+use deltaproxy::engine::{Engine, Found};
+use deltaproxy::kernel::{Contents, Generation};
 use deltaproxy::model::{Change, Event, Node, ObjectName, Resource};
-use deltaproxy::nft::{Operation, Transaction};
+use deltaproxy::nft::{Family, Operation, Table, TableFlags, Transaction};
+use deltaproxy::ruleset;
 
 /// What the kernel takes for a piece of the usual size.
 const TIME: Duration = Duration::from_millis(10);
@@ -157,6 +159,34 @@ fn rendering_what_comes_to_the_same_can_be_interrupted() {
     assert!(has(&transaction, endpoint_address(0, 5)));
     engine.committed(TIME);
     assert_eq!(settle(&mut engine), 0);
+}
+
+#[test]
+fn a_table_that_is_replaced_has_all_services_at_once_whatever_waits() {
+    let mut engine = cluster::engine(MANY, 5);
+    engine.observe([Family::Ip, Family::Ip6].map(of_another_layout));
+    engine.apply([slice(0, 0..6)]);
+    let transaction = engine.next_transaction_unless(MAX_BATCH, || true).unwrap();
+    for endpoint in [endpoint_address(0, 5), endpoint_address(MANY - 1, 0)] {
+        assert!(has(&transaction, endpoint), "{endpoint} is in a later transaction");
+    }
+    engine.committed(TIME);
+    assert_eq!(settle(&mut engine), 1, "the other table's");
+}
+
+fn of_another_layout(family: Family) -> Found {
+    let (name, flags) = (ruleset::TABLE.into(), TableFlags::default());
+    let table = Table { family, name, flags, comment: Some("layout 0".into()) };
+    let contents = Contents {
+        generation: Generation(1),
+        table,
+        owner: None,
+        chains: Vec::new(),
+        rules: Vec::new(),
+        sets: Vec::new(),
+        foreign: 0,
+    };
+    Found { contents: Some(contents), ..Found::nothing(family) }
 }
 
 #[test]

@@ -164,6 +164,7 @@ impl Engine {
     fn differences(&mut self, max_batch: usize, interrupted: &impl Fn() -> bool) -> Option<Step> {
         let (mut step, mut bytes) = (Step::default(), 0);
         let mut budget = max_batch.min(self.pace.piece_bytes());
+        let mut is_replaced = false;
         for i in 0..self.tables.len() {
             let of_table = self.table_operations(i);
             if of_table.is_empty() {
@@ -174,6 +175,7 @@ impl Engine {
             if matches!(table.installed, BaseState::Foreign) {
                 // A table that is replaced is replaced whole, if one transaction can hold it.
                 budget = max_batch;
+                is_replaced = true;
             }
             step.bases[i] = Some(table.desired.clone());
             step.operations.extend(of_table);
@@ -190,7 +192,13 @@ impl Engine {
         let limit = (max_batch - max_batch / 8).saturating_sub(bytes);
         if bytes == 0 || limit >= self.pace.piece_bytes() / 2 {
             let mut piece = Piece::new(Room { budget: budget.min(limit), limit });
-            step.services = self.fill(&mut piece, interrupted);
+            step.services = if is_replaced {
+                // Until a service of it is in a transaction, nobody serves that: nothing interrupts.
+                self.small_went_first = true;
+                self.fill(&mut piece, &|| false)
+            } else {
+                self.fill(&mut piece, interrupted)
+            };
             let elements = piece.into_operations(&self.layouts);
             match step.operations.is_empty() {
                 true => step.operations = elements,
