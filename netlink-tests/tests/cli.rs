@@ -5,9 +5,12 @@ use std::io::{self, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use deltaproxy::kernel::Release;
+use deltaproxy::kernel::{Kernel, Nftables, Release};
+use deltaproxy::ruleset;
 use netlink_tests::reader::{Family, Table};
-use netlink_tests::scenario::{Manifests, Node, Object, Protocol, Raw, Service, ServiceCidr, WEB};
+use netlink_tests::scenario::{
+    Manifests, Node, Object, Protocol, Proxy, Raw, Service, ServiceCidr, WEB, routing,
+};
 use netlink_tests::{Answer, Host, Net, deltaproxy_binary, eventually, nft_available};
 use nix::sys::signal::Signal;
 use serde_json::json;
@@ -31,11 +34,12 @@ fn tables(host: &Host) -> [Option<Table>; 2] {
     [Family::Ip, Family::Ip6].map(|family| host.read_table(family))
 }
 
-/// Waits until the IPv4 table sends `web` to so many endpoints.
+/// Waits until the IPv4 table sends `web` to so many endpoints, and the IPv6 table is there.
 #[track_caller]
 fn wait_for_endpoints(host: &Host, count: usize) {
     eventually(&format!("{count} endpoints"), SOON, || {
         let table = host.read_table(Family::Ip)?;
+        host.read_table(Family::Ip6)?;
         (table.sets.get("endpoints")?.elements.len() == count).then_some(())
     });
 }
@@ -397,7 +401,29 @@ fn the_tables_survive_what_others_do_while_the_daemon_runs() {
     wait_for_endpoints(net.node(), 2);
 }
 
-/// Tables that `apply` made have no owner, and cannot get one: their loss is noticed.
+#[test]
+fn tables_that_apply_made_are_owned_by_the_next_daemon() {
+    if !kernel_has_owners() {
+        return;
+    }
+    let net = Net::new();
+    let manifests = manifests("a c");
+    let _ = manifests.once(net.node(), "apply").ok();
+    let owners = || {
+        net.node().run(|| {
+            let mut kernel = Nftables::open().unwrap();
+            let families = deltaproxy::family::Family::ALL;
+            families.map(|family| kernel.owner(&ruleset::table(family)).unwrap())
+        })
+    };
+    assert_eq!(owners(), [None, None]);
+    let _daemon = manifests.run(net.node());
+    eventually("owners of both tables", SOON, || {
+        owners().iter().all(Option::is_some).then_some(())
+    });
+}
+
+/// Tables that were made without an owner cannot get one: their loss is noticed.
 #[test]
 fn tables_without_owner_are_repaired() {
     if !nft_available() {
@@ -405,7 +431,7 @@ fn tables_without_owner_are_repaired() {
     }
     let net = Net::new();
     let manifests = manifests("a c");
-    let _ = manifests.once(net.node(), "apply").ok();
+    drop(Proxy::start(net.node(), routing()).apply(&[&web()]));
     let _daemon = manifests.run(net.node());
     manifests.set_endpoints("a c d");
     wait_for_endpoints(net.node(), 3);

@@ -18,8 +18,7 @@ use crate::kernel::Nftables;
 /// others were applied.
 pub fn apply(path: &Path, node: &str, routing: Routing, output: Output) -> Result<(), Failure> {
     let mut kernel = Nftables::open().map_err(Failure::new)?;
-    // Tables with an owner that is gone can be owned by the next `run`.
-    let mut engine = Engine::new(routing, kernel.table_flags());
+    let mut engine = Engine::new(routing, kernel.ownable_table_flags());
     let mut problems = load(&mut engine, path, node)?;
     let mut summary = Summary::default();
     converge(&mut engine, &mut kernel, &mut |transaction, committed| {

@@ -19,7 +19,7 @@ const ATTEMPTS: usize = 10;
 /// As `apply`, except that nothing is sent.
 pub fn plan(path: &Path, node: &str, routing: Routing) -> Result<(), Failure> {
     let mut kernel = Nftables::open().map_err(Failure::new)?;
-    let mut engine = Engine::new(routing, kernel.table_flags());
+    let mut engine = Engine::new(routing, kernel.ownable_table_flags());
     let mut problems = load(&mut engine, path, node)?;
     let mut read = || read_watching(&mut kernel, engine.layouts(), &|| ()).map_err(Failure::new);
     let mut reading = read()?;

@@ -72,6 +72,11 @@ impl Nftables {
         TableFlags { owner: owned, persist: owned }
     }
 
+    /// The flags of tables that nobody owns and the next daemon can own (`nf_tables_updtable`).
+    pub fn ownable_table_flags(&self) -> TableFlags {
+        TableFlags { owner: false, ..self.table_flags() }
+    }
+
     /// Whether a table can have an owner and outlive it (Linux 6.9 and later).
     pub fn supports_ownership(&self) -> bool {
         self.release.is_some_and(|release| release >= Release::PERSISTENT_OWNERSHIP)
