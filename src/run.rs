@@ -25,7 +25,7 @@ use crate::conntrack::Flow;
 use crate::engine::{Answer, Blocked, Cause, ClosedNodePorts, Engine};
 use crate::family::Family;
 use crate::kernel::{CommitError, Committed, Kernel, Writer, WriterGone};
-use crate::model::{Event, Problem};
+use crate::model::{Event, Problem, Resource};
 use crate::nft::Transaction;
 use crate::observe::{self, Observe};
 use crate::ruleset::CLIENTS;
@@ -62,6 +62,8 @@ pub struct Run<K> {
     /// The next transaction, rendered while the kernel applied the last one.
     ahead: Option<Transaction>,
     clients: Clients,
+    /// When the first commit goes without ServiceCIDRs; `Some` while they alone are not listed.
+    service_cidrs_due: Option<Instant>,
 }
 
 /// What came of commits.
@@ -86,6 +88,9 @@ pub enum WithoutNode {
 
 /// How often what others do is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How long the first commit waits for ServiceCIDRs alone: servers may forbid them or never answer.
+const SERVICE_CIDRS_LIMIT: Duration = Duration::from_secs(10);
 
 /// Batches of events that are taken in before a commit at most, so that a source that never
 /// stops cannot keep the kernel waiting.
@@ -124,6 +129,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             is_synced: false,
             ahead: None,
             clients: Clients::default(),
+            service_cidrs_due: None,
         }
     }
 
@@ -167,6 +173,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                     // Where all addresses serve node ports, no commit follows.
                     self.clean();
                 }
+                () = sleep_until(self.service_cidrs_due) => self.give_up_service_cidrs(),
                 _ = look.tick() => {
                     self.look().await?;
                     self.count_clients().await?;
@@ -188,7 +195,21 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if self.engine.is_listed() && !was_listed {
             self.schedule.handle(Input::Ready, now());
         }
+        self.limit_service_cidrs();
         self.note_change();
+    }
+
+    /// Sets when ServiceCIDRs count as listed, if they alone are not.
+    fn limit_service_cidrs(&mut self) {
+        let alone = self.engine.cluster().unlisted().eq([Resource::ServiceCidrs]);
+        let due = self.service_cidrs_due.unwrap_or_else(|| now() + SERVICE_CIDRS_LIMIT);
+        self.service_cidrs_due = alone.then_some(due);
+    }
+
+    fn give_up_service_cidrs(&mut self) {
+        let limit = SERVICE_CIDRS_LIMIT.as_secs();
+        tracing::warn!("ServiceCIDRs are not listed after {limit} s: going on without them");
+        self.take_in(vec![Event::Listed(Resource::ServiceCidrs)]);
     }
 
     fn node_is_eligible(&self) -> bool {
@@ -395,6 +416,14 @@ fn log_refusal(answer: &Answer, error: &CommitError) {
         Answer::ReadBack(Cause::NotKnown | Cause::Table(_)) | Answer::Applied => {
             tracing::error!("{error}; reading the tables and trying again");
         }
+    }
+}
+
+/// Ready at that time; never without one.
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due.into()).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -48,8 +48,8 @@ prop_compose! {
     }
 }
 
-fn listed() -> [Event; 3] {
-    [Resource::Services, Resource::EndpointSlices, Resource::Nodes].map(Event::Listed)
+fn listed() -> [Event; 4] {
+    Resource::ALL.map(Event::Listed)
 }
 
 fn converge_all(engine: &mut Engine, kernel: &mut Fake) {

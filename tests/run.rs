@@ -190,8 +190,7 @@ impl Daemon {
 
     /// Sends the first lists, which hold these objects.
     fn list(&mut self, mut objects: Vec<Event>) {
-        let listed = [Resource::Services, Resource::EndpointSlices, Resource::Nodes];
-        objects.extend(listed.map(Event::Listed));
+        objects.extend(Resource::ALL.map(Event::Listed));
         self.send(objects);
     }
 

@@ -78,9 +78,7 @@ impl Bench {
         for number in 0..services {
             engine.apply([service(number), slice(number, 0..ENDPOINTS)]);
         }
-        engine.apply(
-            [Resource::Services, Resource::EndpointSlices, Resource::Nodes].map(Event::Listed),
-        );
+        engine.apply(Resource::ALL.map(Event::Listed));
         let found = read_back(&mut kernel, engine.layouts()).unwrap();
         engine.observe(found);
         assert!(matches!(commit_all(&mut engine, &mut kernel, &mut |_, _| ()), Ok(None)));

@@ -107,8 +107,7 @@ fn load() {
     for (i, (count, sticky)) in SERVICES.into_iter().enumerate() {
         engine.apply(service(i, count, sticky));
     }
-    let all = [Resource::Services, Resource::EndpointSlices, Resource::Nodes];
-    engine.apply(all.map(Event::Listed));
+    engine.apply(Resource::ALL.map(Event::Listed));
     assert!(matches!(commit_all(&mut engine, &mut kernel, &mut |_, _| ()), Ok(None)));
 }
 

@@ -1,9 +1,10 @@
 //! The daemon with an API server: from what the server says to packets.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+#![allow(clippy::disallowed_methods)] // It measures a limit.
 
 use std::io::{self, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use netlink_tests::apiserver::object::{endpoint_slice, node, service, service_cidr};
 use netlink_tests::apiserver::{ApiServer, Fault, Kind, On};
@@ -94,6 +95,13 @@ impl Cluster {
         self.net.node().read_table(Family::Ip).is_some()
     }
 
+    /// Whether packets to addresses of ServiceCIDRs without a service are dropped.
+    fn has_service_cidrs(&self) -> bool {
+        let table = self.net.node().read_table(Family::Ip);
+        // The first rule is about services.
+        table.is_some_and(|table| table.chains["cluster-ips-check"].rules.len() == 2)
+    }
+
     fn replace_endpoint(&self, address: &str) {
         self.api.push(endpoint_slice("default/web-1", "web", &[address], 8080));
     }
@@ -109,21 +117,38 @@ fn what_the_server_says_is_routed_and_followed() {
 }
 
 #[test]
-fn nothing_is_written_before_services_and_endpoint_slices_are_listed() {
+fn nothing_is_written_before_every_resource_is_listed() {
+    for late in [Kind::EndpointSlice, Kind::ServiceCidr] {
+        let cluster = Cluster::new();
+        let fault = Fault::Status(500, "InternalError");
+        cluster.api.misbehave(late, On::Any, fault, usize::MAX);
+        let _daemon = cluster.daemon();
+        cluster.api.wait_for_requests(SOON, |requests| {
+            requests.iter().filter(|request| request.kind == Some(late)).count() >= 5
+        });
+        assert!(!cluster.has_tables(), "{late:?}");
+        cluster.api.heal();
+        cluster.wait_for("a");
+        assert!(cluster.has_service_cidrs());
+    }
+}
+
+#[test]
+fn service_cidrs_that_are_never_listed_delay_the_first_commit_by_ten_seconds() {
     let cluster = Cluster::new();
-    cluster.api.misbehave(
-        Kind::EndpointSlice,
-        On::Any,
-        Fault::Status(500, "InternalError"),
-        usize::MAX,
-    );
-    let _daemon = cluster.daemon();
-    cluster.api.wait_for_requests(SOON, |requests| {
-        requests.iter().filter(|request| request.kind == Some(Kind::EndpointSlice)).count() >= 3
-    });
-    assert!(!cluster.has_tables());
-    cluster.api.heal();
+    cluster.api.misbehave(Kind::ServiceCidr, On::Any, Fault::Silence, usize::MAX);
+    let mut daemon = cluster.daemon();
+    daemon.wait_for_line("started", SOON);
+    let started = Instant::now();
+    daemon.wait_for_line("ServiceCIDRs are not listed after 10 s", SOON);
+    assert!(started.elapsed() > Duration::from_secs(9), "{:?}", started.elapsed());
     cluster.wait_for("a");
+    assert!(!cluster.has_service_cidrs());
+
+    cluster.api.heal();
+    cluster.api.stop();
+    cluster.api.reopen();
+    eventually("the rules of ServiceCIDRs", SOON, || cluster.has_service_cidrs().then_some(()));
 }
 
 #[test]

@@ -53,8 +53,7 @@ fn services_are_served_as_soon_as_their_piece_is_in_the_kernel() {
 fn engine(kernel: &mut Nftables) -> Engine {
     let mut engine = Engine::new(Routing::default(), TableFlags::default());
     engine.apply((0..SERVICES).flat_map(|number| [service(number), slice(number)]));
-    engine
-        .apply([Resource::Services, Resource::EndpointSlices, Resource::Nodes].map(Event::Listed));
+    engine.apply(Resource::ALL.map(Event::Listed));
     let found = read_back(kernel, engine.layouts()).unwrap();
     engine.observe(found);
     engine

@@ -104,8 +104,7 @@ impl<K: Kernel> Noting<K> {
         let mut engine = Engine::new(Routing::default(), TableFlags::default());
         engine.apply((0..SERVICES).map(service));
         engine.apply((0..SERVICES).flat_map(slices));
-        let listed = [Resource::Services, Resource::EndpointSlices, Resource::Nodes];
-        engine.apply(listed.map(Event::Listed));
+        engine.apply(Resource::ALL.map(Event::Listed));
         let found = read_back(&mut noting, engine.layouts()).unwrap();
         engine.observe(found);
         assert!(matches!(commit_all(&mut engine, &mut noting, &mut |_, _| ()), Ok(None)));

@@ -24,7 +24,7 @@ use crate::engine::Engine;
 use crate::kernel::{
     CommitError, Committed, Contents, ElementRead, Kernel, Nftables, ReadError, Writer,
 };
-use crate::model::{Event, Resource};
+use crate::model::Event;
 use crate::nft::{ElementView, Operation, TableRef, Transaction, Type, Value};
 use crate::observe::Observe;
 use crate::run::Run;
@@ -32,10 +32,6 @@ use crate::source::objects::Converter;
 
 /// Batches that may wait, as in the daemon.
 const QUEUE: usize = 256;
-
-/// Resources that are listed before anything is committed.
-pub(super) const LISTED: [Resource; 3] =
-    [Resource::Services, Resource::EndpointSlices, Resource::Nodes];
 
 /// A run loop on a thread of its own.
 #[derive(Debug)]

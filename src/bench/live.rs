@@ -12,7 +12,7 @@ use super::baseline::Baseline;
 use super::change::ChangeKind;
 use super::clock::now;
 use super::cluster::{Cluster, ZONES};
-use super::daemon::{Commit, Daemon, FIRST_COMMIT, LISTED};
+use super::daemon::{Commit, Daemon, FIRST_COMMIT};
 use super::loopback;
 use super::measure::{Bench, Pace, milliseconds};
 use super::random::Random;
@@ -20,7 +20,7 @@ use super::report::Row;
 use super::spreads::{histogram, record, title};
 use super::traffic::{Background, Flows, compare};
 use super::watch_line::WatchLine;
-use crate::model::Event;
+use crate::model::{Event, Resource};
 
 /// Slices that change at once, if there are so many services.
 const BURST: u32 = 5_000;
@@ -92,11 +92,11 @@ impl Bench<'_> {
     /// Lets the loop take in everything and waits until a change passes through it.
     fn start_daemon(&mut self) -> Result<Daemon, BenchError> {
         let mut daemon = Daemon::start()?;
-        daemon.pass_on(LISTED.map(Event::Relist).into())?;
+        daemon.pass_on(Resource::ALL.map(Event::Relist).into())?;
         for lines in self.objects("the run loop starts") {
             daemon.send(&lines)?;
         }
-        daemon.pass_on(LISTED.map(Event::Listed).into())?;
+        daemon.pass_on(Resource::ALL.map(Event::Listed).into())?;
         // What the stages before left behind is removed, so there is a commit.
         daemon.wait_until_ready(self.progress)?;
         Ok(daemon)

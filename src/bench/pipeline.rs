@@ -8,12 +8,11 @@ use std::time::Duration;
 use super::BenchError;
 use super::clock::{now, thread_time, timed};
 use super::cluster::NODE_NAME;
-use super::daemon::LISTED;
 use super::watch_line::WatchLine;
 use crate::config::Routing;
 use crate::engine::{Engine, read_back};
 use crate::kernel::{Committed, Kernel, Nftables};
-use crate::model::Event;
+use crate::model::{Event, Resource};
 use crate::nft::Transaction;
 use crate::source::kube::Line;
 use crate::source::objects::Converter;
@@ -88,7 +87,7 @@ impl Pipeline {
         groups: impl Iterator<Item = Vec<WatchLine>>,
     ) -> Result<Loaded, BenchError> {
         let mut loaded = Loaded::default();
-        self.engine.apply(LISTED.map(Event::Relist));
+        self.engine.apply(Resource::ALL.map(Event::Relist));
         for lines in groups {
             let (objects, took) = timed(|| parse(&lines));
             loaded.parsed += took;
@@ -99,7 +98,7 @@ impl Pipeline {
             taken?;
             loaded.taken_in += took;
         }
-        self.engine.apply(LISTED.map(Event::Listed));
+        self.engine.apply(Resource::ALL.map(Event::Listed));
         let (found, took) = timed(|| read_back(&mut self.kernel, self.engine.layouts()));
         loaded.read_back = took;
         let (done, took) = timed(|| {

@@ -210,8 +210,7 @@ impl Engine {
         self.closed_node_ports
     }
 
-    /// Whether Services, EndpointSlices and this node are known completely. Before, nothing may be
-    /// committed.
+    /// Whether every resource has been listed. Before, nothing may be committed.
     pub fn is_listed(&self) -> bool {
         self.cluster.is_listed()
     }

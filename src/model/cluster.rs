@@ -73,15 +73,19 @@ impl Cluster {
         }
     }
 
-    /// Whether Services, EndpointSlices and this node have been listed completely at least once.
+    /// Whether every resource has been listed completely at least once. A list may be empty.
     ///
-    /// Before that, committing would remove the services that are still to come, and what
-    /// depends on the node: its addresses for node ports, its zone, its pod ranges. It need not
-    /// exist.
+    /// Before that, a commit would remove the services that are still to come, what depends on
+    /// the node (its addresses for node ports, its zone, its pod ranges), and the rules of the
+    /// service address ranges.
     pub fn is_listed(&self) -> bool {
-        [Resource::Services, Resource::EndpointSlices, Resource::Nodes]
-            .iter()
-            .all(|&resource| self.listings[resource as usize].complete_once)
+        self.unlisted().next().is_none()
+    }
+
+    /// The resources that have not been listed completely yet.
+    pub fn unlisted(&self) -> impl Iterator<Item = Resource> + '_ {
+        let listing = |resource: Resource| self.listings[resource as usize];
+        Resource::ALL.into_iter().filter(move |resource| !listing(*resource).complete_once)
     }
 
     /// The service of this name, if there is one that is routed.
@@ -403,12 +407,10 @@ mod tests {
             Event::Listed(Resource::Services),
             Event::Relist(Resource::EndpointSlices),
             Event::Listed(Resource::EndpointSlices),
-            Event::Listed(Resource::Nodes),
         ];
         let cluster = check(before, relist, &["web"]);
         assert!(cluster.services.keys().eq([&name("dns")]));
         assert!(cluster.slices.is_empty());
-        assert!(cluster.is_listed());
     }
 
     #[test]
@@ -452,13 +454,34 @@ mod tests {
     }
 
     #[test]
-    fn slices_alone_do_not_make_the_cluster_listed() {
-        let mut cluster = Cluster::default();
-        for resource in [Resource::EndpointSlices, Resource::Nodes, Resource::ServiceCidrs] {
-            cluster.apply(Event::Listed(resource), &mut Touched::default());
+    fn the_cluster_is_listed_when_every_resource_is() {
+        for last in Resource::ALL {
+            let mut cluster = Cluster::default();
+            let others = Resource::ALL.into_iter().filter(|resource| *resource != last);
+            for resource in others {
+                cluster.apply(Event::Listed(resource), &mut Touched::default());
+            }
+            assert!(cluster.unlisted().eq([last]) && !cluster.is_listed(), "{last:?}");
+            cluster.apply(Event::Listed(last), &mut Touched::default());
+            assert!(cluster.is_listed(), "{last:?}");
         }
-        assert!(!cluster.is_listed());
-        cluster.apply(Event::Listed(Resource::Services), &mut Touched::default());
-        assert!(cluster.is_listed());
+    }
+
+    #[test]
+    fn ranges_that_are_listed_late_touch_the_service_address_ranges() {
+        let mut cluster = Cluster::default();
+        let late = Resource::ServiceCidrs;
+        cluster.apply(Event::Listed(late), &mut Touched::default());
+        let mut touched = Touched::default();
+        let range = ServiceCidr {
+            name: ObjectName::cluster_scoped("kubernetes"),
+            cidrs: vec!["10.96.0.0/12".parse().unwrap()],
+        };
+        let range = Event::ServiceCidr(Change::Is(range));
+        for event in [Event::Relist(late), range, Event::Listed(late)] {
+            cluster.apply(event, &mut touched);
+        }
+        assert!(touched.service_cidrs);
+        assert_eq!(cluster.service_cidrs().len(), 1);
     }
 }
