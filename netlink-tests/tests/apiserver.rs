@@ -8,11 +8,12 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deltaproxy::model::{Change, Event, Resource};
 use deltaproxy::source::kube::{
-    ApiServer as Address, Outlet, Report, SourceError, follow_api_server, load_client,
+    ApiServer as Address, OnContact, Outlet, Report, SourceError, follow_api_server, load_client,
 };
 use netlink_tests::apiserver::{ApiServer, Fault, Kind, On, Request, object};
 use serde_json::json;
@@ -45,9 +46,11 @@ impl Source {
     fn follow_address(address: Address) -> Self {
         let (events_in, events) = mpsc::channel(16);
         let (reports_in, reports) = mpsc::channel(64);
-        let outlet = Outlet::new(events_in, move |report| {
+        let contacts: OnContact = Arc::new(|_, _| {});
+        let report = move |report| {
             let _ = reports_in.try_send(report);
-        });
+        };
+        let outlet = Outlet::new(events_in, report, contacts);
         let task = tokio::spawn(async move { follow_api_server(&address, "node1", outlet).await });
         Self { events, reports, task, seen: Vec::new(), told: Vec::new() }
     }

@@ -17,7 +17,9 @@ use crate::observe::{Observe, Site, serve_at};
 use crate::run::{Cleaning, Run, WithoutNode};
 use crate::source::addresses::{follow_local_addresses, local_addresses};
 use crate::source::files;
-use crate::source::kube::{ApiServer, Outlet, Report, follow_api_server, write_notices};
+use crate::source::kube::{
+    ApiServer, Contact, OnContact, Outlet, Report, follow_api_server, plural, write_notices,
+};
 
 /// Batches of events that may wait for the loop; then the source waits.
 const EVENT_QUEUE: usize = 256;
@@ -65,7 +67,7 @@ async fn run_until_stopped(config: Config, observe: Observe) -> Result<(), Failu
         }
     }
     let (problems, notices) = mpsc::channel(PROBLEM_QUEUE);
-    let events = start_source(&config, &mut tasks, (problems.clone(), notices))?;
+    let events = start_source(&config, &mut tasks, (problems.clone(), notices), &observe)?;
     tracing::info!(node = config.node_name, "started");
     let own = observe.clone();
     let report = move |done: Cleaned| own.flows_cleaned(done.entries as u64, done.took);
@@ -100,6 +102,7 @@ fn start_source(
     config: &Config,
     tasks: &mut JoinSet<()>,
     (problems, notices): (mpsc::Sender<Problem>, mpsc::Receiver<Problem>),
+    observe: &Observe,
 ) -> Result<mpsc::Receiver<Vec<Event>>, Failure> {
     let (sender, events) = mpsc::channel(EVENT_QUEUE);
     let server = match &config.source {
@@ -112,17 +115,29 @@ fn start_source(
         Source::Kubeconfig(path) => ApiServer::Kubeconfig(path.clone()),
         Source::InCluster => ApiServer::InCluster,
     };
-    let outlet = Outlet::new(sender, move |report| {
-        tracing::warn!("{report}");
+    let report = move |report| {
+        match &report {
+            Report::Recovered(_) | Report::Renewed => tracing::info!("{report}"),
+            Report::Object(_) | Report::Trouble { .. } => tracing::warn!("{report}"),
+        }
         if let Report::Object(problem) = report {
             let _ = problems.try_send(problem);
         }
-    });
+    };
+    let outlet = Outlet::new(sender, report, observed_contacts(observe.clone()));
     let (node, from, to) = (config.node_name.clone(), server.clone(), server);
     tasks.spawn(async move { follow_api_server(&from, &node, outlet).await });
     let node = config.node_name.clone();
     tasks.spawn(async move { write_notices(&to, &node, notices).await });
     Ok(events)
+}
+
+/// Leads what the watches hear to the metrics.
+fn observed_contacts(observe: Observe) -> OnContact {
+    Arc::new(move |resource, contact| match contact {
+        Contact::Heard => observe.watch_heard(plural(resource)),
+        Contact::Lost(reason) => observe.watch_lost(plural(resource), reason),
+    })
 }
 
 /// Ready when the daemon is asked to stop.

@@ -12,6 +12,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
+use super::watches::Watches;
 use super::{Observe, Transaction};
 use crate::family::Family as IpFamily;
 
@@ -27,7 +28,7 @@ pub enum Change {
 }
 
 pub(super) type Label<V> = [(&'static str, V); 1];
-type Floating = Gauge<f64, std::sync::atomic::AtomicU64>;
+pub(super) type Floating = Gauge<f64, std::sync::atomic::AtomicU64>;
 
 /// Answers to probes, by their code.
 pub(super) type Answers = Family<Label<u16>, Counter>;
@@ -41,6 +42,7 @@ pub(super) struct Metrics {
     registry: Registry,
     pub(super) kube_proxy: KubeProxy,
     own: Own,
+    pub(super) watches: Watches,
 }
 
 /// Metrics that kube-proxy has too.
@@ -89,9 +91,11 @@ impl Default for Metrics {
         let kube_proxy =
             KubeProxy::register(Names { registry: &mut registry, prefix: "kubeproxy_" });
         let own = Own::register(Names { registry: &mut registry, prefix: "deltaproxy_" });
+        let watches =
+            Watches::register(&mut Names { registry: &mut registry, prefix: "deltaproxy_" });
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("deltaproxy_build", "The version of this program", version);
-        Self { registry, kube_proxy, own }
+        Self { registry, kube_proxy, own, watches }
     }
 }
 
@@ -306,13 +310,13 @@ impl Pending {
 }
 
 /// Registers metrics whose names have the same beginning.
-struct Names<'a> {
+pub(super) struct Names<'a> {
     registry: &'a mut Registry,
     prefix: &'static str,
 }
 
 impl Names<'_> {
-    fn add<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
+    pub(super) fn add<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
         self.registry.register(format!("{}{name}", self.prefix), help, metric.clone());
         metric
     }
@@ -346,7 +350,7 @@ fn observe_all(histograms: &PerFamily<Histogram>, duration: Duration) {
     histograms.iter().for_each(|histogram| histogram.observe(duration.as_secs_f64()));
 }
 
-fn seconds_since_1970(time: SystemTime) -> f64 {
+pub(super) fn seconds_since_1970(time: SystemTime) -> f64 {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
@@ -454,6 +458,28 @@ mod tests {
         assert!(!observe.shared.metrics.text().contains("deltaproxy_affinity_clients{"));
         observe.affinity_clients(IpFamily::Ip6, 7);
         has(&observe, &["deltaproxy_affinity_clients{ip_family=\"IPv6\"} 7"]);
+    }
+
+    #[test]
+    fn a_watch_is_connected_from_the_first_answer_to_the_next_failure() {
+        let observe = Observe::new();
+        observe.watch_lost("services", "tls");
+        observe.watch_lost("services", "tls");
+        let connected = "deltaproxy_watch_connected{resource=\"services\"}";
+        has(&observe, &[&format!("{connected} 0")]);
+        observe.watch_heard("services");
+        has(
+            &observe,
+            &[
+                &format!("{connected} 1"),
+                "deltaproxy_watch_failures_total{resource=\"services\",reason=\"tls\"} 2",
+            ],
+        );
+        let text = observe.shared.metrics.text();
+        let heard = "deltaproxy_watch_last_heard_timestamp_seconds{resource=\"services\"} 1";
+        assert!(text.contains(heard), "{text}");
+        observe.watch_lost("services", "refused");
+        has(&observe, &[&format!("{connected} 0")]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod health;
 mod metrics;
 mod respond;
 mod server;
+mod watches;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};

@@ -1,12 +1,14 @@
 //! An API server for tests: keeps objects, lists and watches them, and misbehaves when told to.
 //!
-//! It speaks plain HTTP/1.1 on a port of 127.0.0.1, in a thread of its own that lives in the
+//! It speaks HTTP/1.1 on a port of 127.0.0.1, plain or with TLS, in a thread of its own that lives in the
 //! network namespace of the thread that started it. What must stay true: it answers as
 //! kube-apiserver 1.36 does (see `traces/README.md`) unless a [`Fault`] was planned, and every
 //! request is recorded before it is answered.
 
 #![allow(clippy::expect_used, clippy::unwrap_used)] // A broken test server is a failed test.
 
+mod authority;
+mod credentials;
 mod fault;
 mod kind;
 pub mod object;
@@ -24,10 +26,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::NamedTempFile;
+use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
+pub use authority::{Authority, Identity};
+pub use credentials::Credentials;
 pub use fault::{Fault, On};
 pub use kind::Kind;
 pub use request::Request;
@@ -38,7 +44,6 @@ use fault::Plan;
 use store::Store;
 
 /// A running API server; ends when it is dropped.
-#[derive(Debug)]
 pub struct ApiServer {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -48,7 +53,6 @@ pub struct ApiServer {
 }
 
 /// What the server's thread and the test both see.
-#[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
     /// Wakes tests that wait for requests.
@@ -57,12 +61,16 @@ struct Shared {
     changed: watch::Sender<u64>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     store: Store,
     plan: Plan,
     requests: Vec<Request>,
     events: Events,
+    /// Connections are plain without.
+    tls: Option<TlsAcceptor>,
+    /// Other tokens are refused, if there is one.
+    token: Option<String>,
 }
 
 /// The Event objects that clients have written.
@@ -194,7 +202,22 @@ impl ApiServer {
         self.command(Command::Reopen);
     }
 
-    /// A kubeconfig file for this server, which lives as long as it does.
+    /// From now on new connections have TLS with a new certificate of `authority`, and clients need
+    /// one of `clients` if there is one. Breaks all connections.
+    pub fn use_tls(&self, authority: &Authority, clients: Option<&Authority>) {
+        self.state().tls = Some(authority.acceptor(clients));
+        self.stop();
+        self.reopen();
+    }
+
+    /// From now on requests without this token are refused. Breaks all connections.
+    pub fn demand_token(&self, token: &str) {
+        self.state().token = Some(token.to_owned());
+        self.stop();
+        self.reopen();
+    }
+
+    /// A kubeconfig file for this server without TLS, which lives as long as it does.
     pub fn kubeconfig(&self) -> &Path {
         self.kubeconfig.path()
     }
@@ -226,6 +249,13 @@ impl ApiServer {
 }
 
 impl State {
+    /// Whether a request has the token that is demanded.
+    fn is_authorized(&self, request: &Request) -> bool {
+        let header = request.authorization.as_deref();
+        let token = header.and_then(|header| header.strip_prefix("Bearer "));
+        self.token.is_none() || token == self.token.as_deref()
+    }
+
     /// Takes in an Event object, or says with which code it is refused.
     fn add_event(&mut self, path: &str, event: &Value) -> Result<(), (u16, &'static str)> {
         let namespace = event["metadata"]["namespace"].as_str().unwrap_or_default();
@@ -312,15 +342,29 @@ fn run(listener: TcpListener, shared: &Arc<Shared>, mut commands: UnboundedRecei
                     }
                 },
                 socket = accept(open.as_ref()) => {
-                    connections.spawn(respond::serve(socket, Arc::clone(shared)));
+                    connections.spawn(serve(socket, Arc::clone(shared)));
                 }
             }
         }
     });
 }
 
+/// Serves a connection, plain or with TLS.
+async fn serve(socket: TcpStream, shared: Arc<Shared>) {
+    let _ = socket.set_nodelay(true);
+    let tls = shared.lock().tls.clone();
+    match tls {
+        None => respond::serve(socket, shared).await,
+        Some(tls) => match tls.accept(socket).await {
+            Ok(socket) => respond::serve(socket, shared).await,
+            // The client gets an alert.
+            Err(_) => {}
+        },
+    }
+}
+
 /// The next connection; never, if the port is closed.
-async fn accept(listener: Option<&tokio::net::TcpListener>) -> tokio::net::TcpStream {
+async fn accept(listener: Option<&tokio::net::TcpListener>) -> TcpStream {
     match listener {
         Some(listener) => listener.accept().await.expect("a listener accepts").0,
         None => std::future::pending().await,

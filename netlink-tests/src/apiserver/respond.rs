@@ -6,19 +6,20 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
 
 use super::stream::{Events, watch_line};
 use super::{Fault, Kind, On, Request, Shared, trace};
 
 /// Answers the requests of one connection until either side ends it.
-pub(super) async fn serve(socket: TcpStream, shared: Arc<Shared>) {
+pub(super) async fn serve(socket: impl AsyncRead + AsyncWrite + Unpin, shared: Arc<Shared>) {
     let mut socket = BufReader::new(socket);
-    let _ = socket.get_ref().set_nodelay(true);
     while let Some(request) = Request::read(&mut socket).await {
         let fault = {
             let mut state = shared.lock();
-            request.kind.and_then(|kind| state.plan.take(kind, request.on))
+            match state.is_authorized(&request) {
+                true => request.kind.and_then(|kind| state.plan.take(kind, request.on)),
+                false => Some(Fault::Status(401, "Unauthorized")),
+            }
         };
         shared.record(&request);
         if answer(&mut socket, &shared, &request, fault).await.is_err() {

@@ -22,19 +22,23 @@ pub enum ApiServer {
     InCluster,
 }
 
+impl ApiServer {
+    /// Why address or credentials cannot be used.
+    pub(super) fn unusable(&self, error: &dyn std::error::Error) -> SourceError {
+        let message = causes(error);
+        match self.clone() {
+            Self::Kubeconfig(path) => SourceError::KubeconfigInvalid { path, message },
+            Self::InCluster => SourceError::NotInCluster(message),
+        }
+    }
+}
+
 /// Loads address and credentials. Does not connect: an unreachable server is not an error here.
 ///
 /// # Errors
 /// [`SourceError::KubeconfigMissing`], [`SourceError::KubeconfigInvalid`],
 /// [`SourceError::NotInCluster`]. Must be called in a tokio runtime.
 pub async fn load_client(server: &ApiServer) -> Result<Client, SourceError> {
-    let unusable = |error: &dyn std::error::Error| {
-        let message = causes(error);
-        match server.clone() {
-            ApiServer::Kubeconfig(path) => SourceError::KubeconfigInvalid { path, message },
-            ApiServer::InCluster => SourceError::NotInCluster(message),
-        }
-    };
     let mut config = match server {
         ApiServer::Kubeconfig(path) => from_kubeconfig(path).await.map_err(|error| {
             // The kubeconfig itself, and not a file that it names.
@@ -43,14 +47,14 @@ pub async fn load_client(server: &ApiServer) -> Result<Client, SourceError> {
             {
                 return SourceError::KubeconfigMissing(path.clone());
             }
-            unusable(&error)
+            server.unusable(&error)
         })?,
-        ApiServer::InCluster => Config::incluster().map_err(|error| unusable(&error))?,
+        ApiServer::InCluster => Config::incluster().map_err(|error| server.unusable(&error))?,
     };
     config.connect_timeout = Some(CONNECT);
     // Our own backoff retries, and reports.
     config.default_retry = false;
-    Client::try_from(config).map_err(|error| unusable(&error))
+    Client::try_from(config).map_err(|error| server.unusable(&error))
 }
 
 async fn from_kubeconfig(path: &Path) -> Result<Config, KubeconfigError> {

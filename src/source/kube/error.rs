@@ -1,5 +1,6 @@
 //! Why the API server cannot be used, each in one line that says what to do.
 
+use std::io;
 use std::path::PathBuf;
 
 use kube::core::Status;
@@ -25,6 +26,12 @@ pub enum SourceError {
     /// No connection, or it broke (DNS, TCP, TLS); the causes, outermost first.
     #[error("the API server cannot be reached: {0}")]
     Unreachable(String),
+    /// Loading the credentials takes more than so many seconds.
+    #[error("loading the credentials takes more than {0} s: check files and credential plugin")]
+    SlowCredentials(u64),
+    /// One side does not accept the other's certificate, or there is no common TLS; the causes.
+    #[error("no TLS connection to the API server: check the certificates of both sides ({0})")]
+    Tls(String),
     /// 401 in the server's words, or the credentials could not even be read.
     #[error(
         "the API server does not accept the credentials (401): check token and certificate ({0})"
@@ -52,6 +59,30 @@ pub enum SourceError {
     Stalled(u64),
 }
 
+impl SourceError {
+    /// A name out of few, for metrics.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::KubeconfigMissing(_)
+            | Self::KubeconfigInvalid { .. }
+            | Self::NotInCluster(_)
+            | Self::SlowCredentials(_) => "credentials",
+            Self::Unreachable(_) => "unreachable",
+            Self::Tls(_) => "tls",
+            Self::Unauthorized(_) => "unauthorized",
+            Self::Forbidden(_) => "forbidden",
+            Self::Refused { .. } => "refused",
+            Self::Malformed(_) => "malformed",
+            Self::Incomplete | Self::Stalled(_) => "incomplete",
+        }
+    }
+
+    /// Whether other credentials may help.
+    pub(super) fn is_rejection(&self) -> bool {
+        matches!(self, Self::Tls(_) | Self::Unauthorized(_))
+    }
+}
+
 impl From<&watcher::Error> for SourceError {
     fn from(error: &watcher::Error) -> Self {
         use watcher::Error::{
@@ -76,6 +107,9 @@ impl From<&kube::Error> for SourceError {
         }
         if matches!(error, kube::Error::SerdeError(_) | kube::Error::FromUtf8(_)) {
             return Self::Malformed(message);
+        }
+        if is_tls(error) {
+            return Self::Tls(message);
         }
         Self::Unreachable(message)
     }
@@ -108,6 +142,17 @@ pub(super) fn causes(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// Whether TLS is at the end of the chain of causes.
+fn is_tls(error: &(dyn std::error::Error + 'static)) -> bool {
+    if error.is::<rustls::Error>() {
+        return true;
+    }
+    // The source of an `io::Error` is not the error that it was made of, but that one's source.
+    let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    let cause = inner.map(|inner| inner as &(dyn std::error::Error + 'static));
+    cause.or_else(|| error.source()).is_some_and(is_tls)
+}
+
 fn one_line(text: &str) -> String {
     /// Longer texts are dumps of an answer and not messages.
     const LONGEST: usize = 400;
@@ -121,6 +166,17 @@ mod tests {
 
     fn status(code: u16) -> SourceError {
         (&Status { code, message: "because\nof that".into(), ..Status::default() }).into()
+    }
+
+    #[test]
+    fn a_failure_of_tls_is_found_behind_other_errors() {
+        let tls = rustls::Error::HandshakeNotComplete;
+        let wrapped = io::Error::other(io::Error::new(io::ErrorKind::InvalidData, tls));
+        let error: SourceError = (&kube::Error::Service(wrapped.into())).into();
+        assert!(matches!(error, SourceError::Tls(_)), "{error}");
+        let other = io::Error::other(io::Error::from(io::ErrorKind::ConnectionRefused));
+        let error: SourceError = (&kube::Error::Service(other.into())).into();
+        assert!(matches!(error, SourceError::Unreachable(_)), "{error}");
     }
 
     #[test]

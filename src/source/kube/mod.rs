@@ -4,32 +4,32 @@
 //! answers ends the program or stops another resource; memory is bounded by one page of a list;
 //! and no failure, however quick, makes more than about one request a second for each resource.
 
+mod access;
 mod backoff;
 mod careful;
 mod client;
+mod contact;
+mod credentials;
 mod error;
 mod line;
 mod notices;
 mod outlet;
 mod pace;
 mod silence;
+mod trouble;
 mod watch;
 
-use std::time::Duration;
-
 pub use client::{ApiServer, load_client};
+pub use contact::{Contact, OnContact};
 pub use error::SourceError;
-pub use kube::Client;
 use kube::runtime::watcher;
 pub use line::Line;
 pub use notices::write_notices;
-pub use outlet::{Outlet, Report};
+pub use outlet::{Outlet, Report, plural};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 use super::objects::{EndpointSlice, Node, Service, ServiceCidr};
-use backoff::Backoff;
-use outlet::Closed;
+use access::{Access, Keeper};
 use watch::Watch;
 
 /// Selects the Services that are ours: not handed to another proxy (KEP-2447), not headless.
@@ -45,40 +45,32 @@ const WATCH_SECONDS: u32 = 290;
 /// Follows the API server for the node of that name until the outlet is closed.
 ///
 /// Credentials that cannot be loaded are reported and tried again, like a server that is away.
+/// They are loaded again when their files have changed, and when the server rejects them.
 pub async fn follow_api_server(server: &ApiServer, node_name: &str, outlet: Outlet) {
-    if let Ok(client) = wait_for_client(server, &outlet).await {
-        follow(client, node_name, outlet).await;
+    let mut keeper = Keeper::new(server, &outlet);
+    let Ok(client) = keeper.first().await else { return };
+    let (access, keeping) = keeper.share(client);
+    tokio::select! {
+        () = follow(&access, node_name, outlet) => {}
+        () = keeping => {}
     }
 }
 
 /// Follows Services, EndpointSlices, ServiceCIDRs and the Node of that name.
 ///
-/// Returns when the receiver of the outlet's events is gone; drop the future to stop earlier.
+/// Returns when the receiver of the outlet's events is gone.
 /// For each resource, events come as [`crate::model::Event`] says, in batches. `Relist` can come
 /// again before `Listed`, if the connection was lost in the middle of a list.
-pub async fn follow(client: Client, node_name: &str, outlet: Outlet) {
+async fn follow(access: &Access, node_name: &str, outlet: Outlet) {
     let config = watcher::Config::default().timeout(WATCH_SECONDS);
     let services = config.clone().labels(SERVICES.0).fields(SERVICES.1);
     let slices = config.clone().labels(ENDPOINT_SLICES);
     let node = config.clone().fields(&format!("metadata.name={node_name}"));
 
     let mut watches = JoinSet::new();
-    watches.spawn(Watch::<Service>::new(&client, services, node_name, &outlet).run());
-    watches.spawn(Watch::<EndpointSlice>::new(&client, slices, node_name, &outlet).run());
-    watches.spawn(Watch::<Node>::new(&client, node, node_name, &outlet).run());
-    watches.spawn(Watch::<ServiceCidr>::new(&client, config, node_name, &outlet).run());
+    watches.spawn(Watch::<Service>::new(access, services, node_name, &outlet).run());
+    watches.spawn(Watch::<EndpointSlice>::new(access, slices, node_name, &outlet).run());
+    watches.spawn(Watch::<Node>::new(access, node, node_name, &outlet).run());
+    watches.spawn(Watch::<ServiceCidr>::new(access, config, node_name, &outlet).run());
     watches.join_next().await;
-}
-
-async fn wait_for_client(server: &ApiServer, outlet: &Outlet) -> Result<Client, Closed> {
-    let mut backoff = Backoff::default();
-    loop {
-        let error = match load_client(server).await {
-            Ok(client) => return Ok(client),
-            Err(error) => error,
-        };
-        let retry_in: Duration = backoff.after_failure(Instant::now());
-        outlet.report(Report::Trouble { resource: None, error, retry_in })?;
-        tokio::time::sleep(retry_in).await;
-    }
 }

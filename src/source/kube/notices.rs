@@ -61,6 +61,10 @@ pub async fn write_notices(
             tracing::warn!("cannot write events about what is left out: {error}");
         }
         is_working = error.is_none();
+        if error.is_some() {
+            // Other credentials may be there by the next time.
+            client = None;
+        }
     }
 }
 

@@ -7,15 +7,18 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::SourceError;
+use super::contact::{Contact, OnContact};
 use crate::model::{Event, Problem, Resource};
 
-/// The two ways out of the source. Clones share them.
+/// The ways out of the source. Clones share them.
 #[derive(Clone)]
 pub struct Outlet {
     /// Batches of events, never empty, each in the order in which the server said it. A full
     /// channel makes the source wait, and in the end the server.
     events: mpsc::Sender<Vec<Event>>,
     report: Arc<dyn Fn(Report) + Send + Sync>,
+    /// Called for each sign of life of the server, and each failure.
+    pub(super) contacts: OnContact,
 }
 
 /// The receiver of the events is gone, so there is no reason to go on.
@@ -27,12 +30,18 @@ impl Outlet {
     pub fn new(
         events: mpsc::Sender<Vec<Event>>,
         report: impl Fn(Report) + Send + Sync + 'static,
+        contacts: OnContact,
     ) -> Self {
-        Self { events, report: Arc::new(report) }
+        Self { events, report: Arc::new(report), contacts }
     }
 
     pub(super) async fn send(&self, events: Vec<Event>) -> Result<(), Closed> {
         self.events.send(events).await.map_err(|_| Closed)
+    }
+
+    /// No resource can be followed.
+    pub(super) fn lost_all(&self, reason: &'static str) {
+        Resource::ALL.into_iter().for_each(|it| (self.contacts)(it, Contact::Lost(reason)));
     }
 
     pub(super) fn report(&self, report: Report) -> Result<(), Closed> {
@@ -66,6 +75,9 @@ pub enum Report {
     },
     /// A resource with `Trouble` is followed again.
     Recovered(Resource),
+    /// The files of the credentials have changed, or the server rejected them, and they were
+    /// loaded again.
+    Renewed,
 }
 
 impl fmt::Display for Report {
@@ -79,12 +91,13 @@ impl fmt::Display for Report {
                 write!(f, "{error}; trying again in {} ms", retry_in.as_millis())
             }
             Self::Recovered(resource) => write!(f, "following {} again", plural(*resource)),
+            Self::Renewed => write!(f, "the credentials for the API server were loaded again"),
         }
     }
 }
 
 /// The resource as URLs and RBAC rules write it.
-pub(super) fn plural(resource: Resource) -> &'static str {
+pub fn plural(resource: Resource) -> &'static str {
     match resource {
         Resource::Services => "services",
         Resource::EndpointSlices => "endpointslices.discovery.k8s.io",

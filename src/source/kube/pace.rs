@@ -12,6 +12,8 @@ use kube::client::Body;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use super::access::Access;
+use super::contact::Link;
 use super::silence::heard;
 
 /// Requests that may be started without waiting, after a quiet time.
@@ -20,20 +22,21 @@ const BURST: u32 = 8;
 /// The mean time between requests when more are asked for.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A client for one resource whose requests are paced; further pages of a list are not.
-pub(super) fn paced(client: &Client) -> Client {
-    let client = client.clone();
-    let namespace = client.default_namespace().to_owned();
+/// A client for one resource whose requests are paced; further pages of a list are not. Each
+/// request goes to the newest client.
+pub(super) fn paced(access: &Access, link: &Link) -> Client {
+    let namespace = access.client().default_namespace().to_owned();
+    let (access, link) = (access.clone(), link.clone());
     let pace = Arc::new(Mutex::new(Pace::new(INTERVAL, BURST)));
     let service = tower::service_fn(move |request: Request<Body>| {
-        let (client, pace) = (client.clone(), Arc::clone(&pace));
+        let (access, link, pace) = (access.clone(), link.clone(), Arc::clone(&pace));
         async move {
             if !is_further_page(request.uri().query()) {
                 // Held while waiting: requests of one resource follow each other.
                 let mut pace = pace.lock().await;
                 tokio::time::sleep_until(pace.start(Instant::now())).await;
             }
-            heard(client.send(request)).await
+            heard(access.client().send(request), &link).await
         }
     });
     Client::new(service, namespace)

@@ -13,6 +13,8 @@ use hyper::Response;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
+use super::contact::Link;
+
 /// A connection on which nothing arrives for so long is taken for dead. The server sends each
 /// watch a bookmark about once a minute (at most every 75 s, its watch cache's `bookmarkFrequency`
 /// with jitter), so this does not break connections that work.
@@ -26,23 +28,28 @@ type BoxError = Box<dyn StdError + Send + Sync>;
 /// The request's own, or that no answer began in time.
 pub(super) async fn heard<B, E: Into<BoxError>>(
     answer: impl Future<Output = Result<Response<B>, E>>,
+    link: &Link,
 ) -> Result<Response<Heard<B>>, BoxError> {
     let answer = tokio::time::timeout(SILENCE, answer).await.map_err(|_| silent())?;
-    Ok(answer.map_err(Into::into)?.map(Heard::new))
+    let answer = answer.map_err(Into::into)?;
+    let link = answer.status().is_success().then(|| link.clone());
+    link.iter().for_each(Link::heard);
+    Ok(answer.map(|body| Heard::new(body, link)))
 }
 
 /// A body that fails when nothing of it has arrived for [`SILENCE`].
-#[derive(Debug)]
 pub(super) struct Heard<B> {
     body: B,
+    /// Of an answer that is no refusal.
+    link: Option<Link>,
     last: Instant,
     check: Pin<Box<Sleep>>,
 }
 
 impl<B> Heard<B> {
-    fn new(body: B) -> Self {
+    fn new(body: B, link: Option<Link>) -> Self {
         let last = Instant::now();
-        Self { body, last, check: Box::pin(tokio::time::sleep_until(last + SILENCE)) }
+        Self { body, link, last, check: Box::pin(tokio::time::sleep_until(last + SILENCE)) }
     }
 }
 
@@ -59,6 +66,9 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
             self.last = Instant::now();
+            if let (Some(link), Some(Ok(_))) = (&self.link, &frame) {
+                link.heard();
+            }
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
         while self.check.as_mut().poll(context).is_ready() {

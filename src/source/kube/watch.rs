@@ -18,11 +18,14 @@ use kube::runtime::watcher::{self, Config, Event as WatcherEvent, InitialListStr
 use kube::{Api, Client};
 use tokio::time::Instant;
 
+use super::access::Access;
 use super::backoff::Backoff;
 use super::careful::{self, Careful};
+use super::contact::Link;
 use super::error::SourceError;
 use super::outlet::{Closed, Outlet, Report};
 use super::pace::paced;
+use super::trouble::Trouble;
 use crate::model::{Event, Resource};
 use crate::source::objects::{Converter, Followed};
 
@@ -42,14 +45,16 @@ const REMEMBERED: Duration = Duration::from_secs(3600);
 /// How often to look whether an optional resource is served now.
 const ABSENT: Duration = Duration::from_secs(300);
 
-/// Repeated failures are reported again only when the wait has grown to this.
-const QUIET: Duration = Duration::from_secs(1);
+/// A watch that has stayed open for so long works, also if nothing changes.
+const STEADY: Duration = Duration::from_secs(1);
 
 type Stream<T> = BoxStream<'static, Result<WatcherEvent<Careful<T>>, watcher::Error>>;
 
 /// Follows one resource.
 pub(super) struct Watch<T> {
+    access: Access,
     client: Client,
+    link: Link,
     config: Config,
     converter: Converter,
     outlet: Outlet,
@@ -60,8 +65,7 @@ pub(super) struct Watch<T> {
     lists_since: Option<Instant>,
     /// Since when the server is known to send objects of the wrong shape.
     careful_since: Option<Instant>,
-    /// The last failure that was reported, until it is over.
-    trouble: Option<String>,
+    trouble: Trouble,
     /// The resource was said to be empty because the server does not have it.
     absent: bool,
     object: std::marker::PhantomData<T>,
@@ -94,9 +98,12 @@ impl<T: Followed> Watch<T> {
     /// ServiceCIDR exists from Kubernetes 1.33.
     const IS_OPTIONAL: bool = matches!(T::RESOURCE, Resource::ServiceCidrs);
 
-    pub(super) fn new(client: &Client, config: Config, node_name: &str, outlet: &Outlet) -> Self {
+    pub(super) fn new(access: &Access, config: Config, node_name: &str, outlet: &Outlet) -> Self {
+        let link = Link::new(T::RESOURCE, outlet.contacts.clone());
         Self {
-            client: paced(client),
+            access: access.clone(),
+            client: paced(access, &link),
+            link,
             config: config.page_size(PAGE),
             converter: Converter::new(node_name),
             outlet: outlet.clone(),
@@ -105,7 +112,7 @@ impl<T: Followed> Watch<T> {
             stage: Stage::Opening,
             lists_since: None,
             careful_since: None,
-            trouble: None,
+            trouble: Trouble::default(),
             absent: false,
             object: std::marker::PhantomData,
         }
@@ -114,7 +121,15 @@ impl<T: Followed> Watch<T> {
     /// Follows the resource until the outlet is closed.
     pub(super) async fn run(mut self) {
         while let Ok(wait) = self.follow_once().await {
-            tokio::time::sleep(wait).await;
+            self.pause(wait).await;
+        }
+    }
+
+    /// Waits, but no longer than until there is another client.
+    async fn pause(&mut self, wait: Duration) {
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = self.access.changed() => self.backoff = Backoff::default(),
         }
     }
 
@@ -129,7 +144,7 @@ impl<T: Followed> Watch<T> {
             if let Some(next) = next {
                 self.flush().await?;
                 match next {
-                    Next::Resume(wait) => tokio::time::sleep(wait).await,
+                    Next::Resume(wait) => self.pause(wait).await,
                     Next::Reopen(wait) => return Ok(wait),
                 }
             }
@@ -169,9 +184,17 @@ impl<T: Followed> Watch<T> {
         if self.batch.len() >= BATCH || self.stage != Stage::Listing {
             self.flush().await?;
         }
-        let event = match self.patience() {
-            Some(limit) => tokio::time::timeout(limit, stream.next()).await,
-            None => Ok(stream.next().await),
+        let event = loop {
+            let event = match self.patience() {
+                Some(limit) => tokio::time::timeout(limit, stream.next()).await,
+                None => Ok(stream.next().await),
+            };
+            if event.is_ok() || self.stage != Stage::Watching {
+                break event;
+            }
+            if self.link.is_up() {
+                self.recovered()?;
+            }
         };
         Ok(match event {
             Ok(Some(event)) => event.map_err(Failure::Watcher),
@@ -181,10 +204,14 @@ impl<T: Followed> Watch<T> {
         })
     }
 
-    /// How long to wait for an event: only streaming lists cannot be trusted to say something.
+    /// How long to wait for an event: streaming lists cannot be trusted to say something, and a
+    /// watch that failed works again when it is steady.
     fn patience(&self) -> Option<Duration> {
-        let streaming = self.lists_since.is_none();
-        (streaming && matches!(self.stage, Stage::Begun | Stage::Listing)).then_some(STALLED)
+        match self.stage {
+            Stage::Opening => None,
+            Stage::Begun | Stage::Listing => self.lists_since.is_none().then_some(STALLED),
+            Stage::Watching => (!self.trouble.is_over()).then_some(STEADY),
+        }
     }
 
     fn accept(&mut self, event: WatcherEvent<Careful<T>>) -> Result<Option<Next>, Closed> {
@@ -255,7 +282,12 @@ impl<T: Followed> Watch<T> {
         let wait = self.backoff.after_failure(Instant::now());
         // A list that has become too old is a matter of course, not a trouble.
         if failure.code() != Some(410) {
-            self.trouble(failure.into(), wait)?;
+            let error = SourceError::from(failure);
+            self.link.lost(error.reason());
+            if error.is_rejection() {
+                self.access.rejected();
+            }
+            self.trouble.report(&self.outlet, Some(T::RESOURCE), error, wait)?;
         }
         let resumable = self.stage == Stage::Watching && !failure.needs_list();
         Ok(if resumable { Next::Resume(wait) } else { Next::Reopen(wait) })
@@ -267,24 +299,15 @@ impl<T: Followed> Watch<T> {
             self.absent = true;
             self.batch.extend([Event::Relist(T::RESOURCE), Event::Listed(T::RESOURCE)]);
         }
+        self.link.heard();
         self.recovered()?;
         Ok(Next::Reopen(ABSENT))
     }
 
-    fn trouble(&mut self, error: SourceError, retry_in: Duration) -> Result<(), Closed> {
-        let text = error.to_string();
-        if self.trouble.as_ref() == Some(&text) && retry_in < QUIET {
-            return Ok(());
-        }
-        self.trouble = Some(text);
-        let resource = Some(T::RESOURCE);
-        self.outlet.report(Report::Trouble { resource, error, retry_in })
-    }
-
     fn recovered(&mut self) -> Result<(), Closed> {
-        match self.trouble.take() {
-            Some(_) => self.outlet.report(Report::Recovered(T::RESOURCE)),
-            None => Ok(()),
+        match self.trouble.end() {
+            true => self.outlet.report(Report::Recovered(T::RESOURCE)),
+            false => Ok(()),
         }
     }
 }

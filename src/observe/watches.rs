@@ -1,0 +1,60 @@
+//! Metrics of the watches: whether each is connected, when it last heard something, why it failed.
+
+use std::time::SystemTime;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+use super::Observe;
+use super::metrics::{Floating, Label, Names, seconds_since_1970};
+
+type OfResource = Label<&'static str>;
+type OfReason = [(&'static str, &'static str); 2];
+
+/// By resource, those that a source has spoken of.
+#[derive(Debug)]
+pub(super) struct Watches {
+    connected: Family<OfResource, Gauge>,
+    heard_at: Family<OfResource, Floating>,
+    failures: Family<OfReason, Counter>,
+}
+
+impl Watches {
+    pub(super) fn register(names: &mut Names<'_>) -> Self {
+        Self {
+            connected: names.add(
+                "watch_connected",
+                "Whether the API server answers the watch of a resource",
+                Family::default(),
+            ),
+            heard_at: names.add(
+                "watch_last_heard_timestamp_seconds",
+                "When the API server last sent something about a resource, bookmarks included",
+                Family::default(),
+            ),
+            failures: names.add(
+                "watch_failures",
+                "Lists and watches of a resource that failed or broke off, by reason",
+                Family::default(),
+            ),
+        }
+    }
+}
+
+impl Observe {
+    /// The API server answered a request for a resource, or sent something on its watch.
+    pub fn watch_heard(&self, resource: &'static str) {
+        let (watches, label) = (&self.shared.metrics.watches, [("resource", resource)]);
+        watches.connected.get_or_create(&label).set(1);
+        watches.heard_at.get_or_create(&label).set(seconds_since_1970(SystemTime::now()));
+    }
+
+    /// A resource cannot be followed now; `reason` is a name out of few.
+    pub fn watch_lost(&self, resource: &'static str, reason: &'static str) {
+        let watches = &self.shared.metrics.watches;
+        watches.connected.get_or_create(&[("resource", resource)]).set(0);
+        let label = [("resource", resource), ("reason", reason)];
+        watches.failures.get_or_create(&label).inc();
+    }
+}

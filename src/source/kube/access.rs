@@ -1,0 +1,190 @@
+//! The client in use, built again when its files have changed or the server rejects it.
+//!
+//! The watches take the newest client for each request, so a watch goes on where it was. Those that
+//! are open stay so: the old credentials may still be the only good ones.
+
+use std::time::Duration;
+
+use kube::Client;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::backoff::Backoff;
+use super::client::{ApiServer, load_client};
+use super::credentials::digest;
+use super::error::SourceError;
+use super::outlet::{Closed, Outlet, Report};
+use super::trouble::Trouble;
+
+/// How often the files are looked at.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// The server has to reject so many requests before the client is built again from the same files.
+/// A credential plugin may give another token then.
+const REJECTIONS: u32 = 3;
+
+/// The least time between two clients of the same files.
+const SAME_FILES: Duration = Duration::from_secs(10);
+
+/// How long loading credentials may take before that is reported: a plugin may hang.
+const SLOW: Duration = Duration::from_secs(30);
+
+/// The client in use, for those who send requests. Clones share it.
+#[derive(Clone)]
+pub(super) struct Access {
+    client: watch::Receiver<Client>,
+    rejections: mpsc::Sender<()>,
+}
+
+impl Access {
+    /// The newest client.
+    pub(super) fn client(&self) -> Client {
+        self.client.borrow().clone()
+    }
+
+    /// The server did not accept the client, or the client did not accept the server.
+    pub(super) fn rejected(&self) {
+        // A full queue holds rejections enough.
+        let _ = self.rejections.try_send(());
+    }
+
+    /// Ready when there is another client than at the last call.
+    pub(super) async fn changed(&mut self) {
+        if self.client.changed().await.is_err() {
+            std::future::pending().await
+        }
+    }
+}
+
+/// Loads clients.
+pub(super) struct Keeper {
+    server: ApiServer,
+    outlet: Outlet,
+    backoff: Backoff,
+    trouble: Trouble,
+    /// The digest of the files of the last client, and since when it is in use.
+    used: Option<(u64, Instant)>,
+    loading: Option<Loading>,
+}
+
+/// A client that is being loaded, from files of this digest.
+struct Loading {
+    digest: u64,
+    client: JoinHandle<Result<Client, SourceError>>,
+}
+
+impl Keeper {
+    pub(super) fn new(server: &ApiServer, outlet: &Outlet) -> Self {
+        Self {
+            server: server.clone(),
+            outlet: outlet.clone(),
+            backoff: Backoff::default(),
+            trouble: Trouble::default(),
+            used: None,
+            loading: None,
+        }
+    }
+
+    /// The first client; tries until there is one.
+    pub(super) async fn first(&mut self) -> Result<Client, Closed> {
+        loop {
+            if let Some(client) = self.load().await? {
+                return Ok(client);
+            }
+        }
+    }
+
+    /// Shares `first`, and keeps it up to date while the future is polled.
+    pub(super) fn share(self, first: Client) -> (Access, impl Future<Output = ()>) {
+        let (sender, client) = watch::channel(first);
+        let (rejections, received) = mpsc::channel(1);
+        let keeping = async move {
+            // Fails when the outlet is closed, and then there is nobody to keep it for.
+            let _ = self.keep(&sender, received).await;
+        };
+        (Access { client, rejections }, keeping)
+    }
+
+    async fn keep(
+        mut self,
+        client: &watch::Sender<Client>,
+        mut rejections: mpsc::Receiver<()>,
+    ) -> Result<(), Closed> {
+        let mut rejected = 0;
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                Some(()) = rejections.recv() => rejected += 1,
+            }
+            if self.is_due(rejected).await
+                && let Some(newer) = self.load().await?
+            {
+                rejected = 0;
+                client.send_replace(newer);
+                self.outlet.report(Report::Renewed)?;
+            }
+        }
+    }
+
+    /// Whether the client should be built again after so many rejections.
+    async fn is_due(&self, rejected: u32) -> bool {
+        let Some((used, since)) = self.used else { return true };
+        let is_useless = rejected >= REJECTIONS && since.elapsed() >= SAME_FILES;
+        is_useless || self.digest().await != used
+    }
+
+    /// Builds a client. A failure is reported, and its wait is over on return.
+    async fn load(&mut self) -> Result<Option<Client>, Closed> {
+        let mut loading = match self.loading.take() {
+            Some(loading) => loading,
+            None => self.start().await,
+        };
+        let digest = loading.digest;
+        let error = match tokio::time::timeout(SLOW, &mut loading.client).await {
+            Ok(Ok(Ok(client))) => {
+                self.used = Some((digest, Instant::now()));
+                self.trouble.end();
+                return Ok(Some(client));
+            }
+            Ok(Ok(Err(error))) => error,
+            Ok(Err(error)) => self.server.unusable(&error),
+            Err(_) => {
+                self.loading = Some(loading);
+                SourceError::SlowCredentials(SLOW.as_secs())
+            }
+        };
+        if self.used.is_none() {
+            self.outlet.lost_all(error.reason());
+        }
+        let wait = self.backoff.after_failure(Instant::now());
+        self.trouble.report(&self.outlet, None, error, wait)?;
+        self.pause(wait, digest).await;
+        Ok(None)
+    }
+
+    /// Starts to load a client, apart: that reads files and may run a credential plugin.
+    async fn start(&self) -> Loading {
+        // Comes first: a change during the load is noticed after it.
+        let digest = self.digest().await;
+        let (server, runtime) = (self.server.clone(), Handle::current());
+        let load = move || runtime.block_on(load_client(&server));
+        Loading { digest, client: tokio::task::spawn_blocking(load) }
+    }
+
+    /// Waits, but no longer than until the files have another digest.
+    async fn pause(&self, wait: Duration, tried: u64) {
+        let end = Instant::now() + wait;
+        while Instant::now() < end && self.digest().await == tried {
+            tokio::time::sleep_until(end.min(Instant::now() + LOOK)).await;
+        }
+    }
+
+    async fn digest(&self) -> u64 {
+        let server = self.server.clone();
+        // Without an answer, which would be a bug, nothing has changed.
+        let none = self.used.map_or(0, |(used, _)| used);
+        tokio::task::spawn_blocking(move || digest(&server)).await.unwrap_or(none)
+    }
+}

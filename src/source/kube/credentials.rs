@@ -1,0 +1,105 @@
+//! The files that hold the server's address and our credentials, and whether they have changed.
+//!
+//! Contents are compared: files are replaced by rename, and by another target of a symbolic link,
+//! as the kubelet does with the service account's.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use kube::config::Kubeconfig;
+
+use super::ApiServer;
+
+/// The token and the certificate authority of a pod's service account.
+const IN_CLUSTER: [&str; 2] = [
+    "/var/run/secrets/kubernetes.io/serviceaccount/token",
+    "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt",
+];
+
+/// A digest of the contents of all files that a client for `server` is made of.
+pub(super) fn digest(server: &ApiServer) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for path in files(server) {
+        path.hash(&mut hasher);
+        read(&path).map_err(|error| error.kind()).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// The files, of which some may not exist.
+fn files(server: &ApiServer) -> Vec<PathBuf> {
+    match server {
+        ApiServer::InCluster => IN_CLUSTER.map(PathBuf::from).into(),
+        ApiServer::Kubeconfig(path) => {
+            let kubeconfig = is_file(path).then(|| Kubeconfig::read_from(path));
+            let named = kubeconfig.and_then(Result::ok).map_or_else(Vec::new, named_files);
+            [path.clone()].into_iter().chain(named).collect()
+        }
+    }
+}
+
+/// The files that a kubeconfig names, in all of its contexts.
+fn named_files(kubeconfig: Kubeconfig) -> Vec<PathBuf> {
+    let clusters = kubeconfig.clusters.into_iter().filter_map(|named| named.cluster);
+    let users = kubeconfig.auth_infos.into_iter().filter_map(|named| named.auth_info);
+    let of_users =
+        users.flat_map(|user| [user.client_certificate, user.client_key, user.token_file]);
+    let of_clusters = clusters.map(|cluster| cluster.certificate_authority);
+    of_clusters.chain(of_users).flatten().map(PathBuf::from).collect()
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    // A pipe gives its contents once only.
+    if is_file(path) { fs::read(path) } else { Err(io::ErrorKind::NotFound.into()) }
+}
+
+fn is_file(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn each_file_counts_however_it_is_replaced() {
+        let folder = std::env::temp_dir().join(format!("deltaproxy-{}", std::process::id()));
+        fs::create_dir_all(folder.join("1")).unwrap();
+        fs::create_dir_all(folder.join("2")).unwrap();
+        let path = folder.join("kubeconfig");
+        let cluster = "{server: \"https://[::1]\", certificate-authority: ca}";
+        let user = "{client-certificate: crt, client-key: key, tokenFile: now/token}";
+        let text = format!(
+            "clusters: [{{name: a, cluster: {cluster}}}]\nusers: [{{name: a, user: {user}}}]"
+        );
+        fs::write(&path, text).unwrap();
+        let server = ApiServer::Kubeconfig(path.clone());
+        let mut digests = vec![digest(&server)];
+        let mut changed = |what: &str| {
+            let now = digest(&server);
+            assert_eq!(now, digest(&server));
+            assert!(!digests.contains(&now), "{what}");
+            digests.push(now);
+        };
+        for name in ["ca", "crt", "key"] {
+            fs::write(folder.join(name), "first").unwrap();
+            changed(name);
+            fs::write(folder.join("new"), "second").unwrap();
+            fs::rename(folder.join("new"), folder.join(name)).unwrap();
+            changed(name);
+        }
+        for target in ["1", "2"] {
+            fs::write(folder.join(target).join("token"), target).unwrap();
+            symlink(target, folder.join("next")).unwrap();
+            fs::rename(folder.join("next"), folder.join("now")).unwrap();
+            changed("token");
+        }
+        fs::write(&path, "{}").unwrap();
+        changed("kubeconfig");
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
