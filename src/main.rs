@@ -77,6 +77,6 @@ fn execute(command: Command, log: &mut Log) -> Result<(), Failure> {
 /// Tells what of the configuration has no effect.
 fn checked(loaded: Result<Loaded, ConfigError>) -> Result<Config, Failure> {
     let Loaded { config, notes } = loaded.map_err(Failure::new)?;
-    notes.lines().iter().for_each(|line| tracing::warn!("{line}"));
+    notes.lines().iter().for_each(|line| tracing::warn!("{}", Printable(line)));
     Ok(config)
 }

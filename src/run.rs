@@ -29,6 +29,7 @@ use crate::model::{Event, Problem, Resource};
 use crate::nft::Transaction;
 use crate::observe::{self, Observe};
 use crate::ruleset::CLIENTS;
+use crate::printable::Printable;
 use crate::schedule::{Input, Schedule, Task};
 
 /// The parts of the daemon, from the source's channel to the kernel.
@@ -404,6 +405,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
 fn log_refusal(answer: &Answer, error: &CommitError) {
     match answer {
         Answer::ReadBack(Cause::Suspected(service)) => {
+            let service = Printable(service);
             tracing::warn!("Service {service}: {error}; reading the tables and trying again");
         }
         // Reported as a problem of the service.

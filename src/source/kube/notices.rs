@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use super::pace::Pace;
 use super::{ApiServer, SourceError, load_client};
 use crate::model::{Problem, Resource};
+use crate::printable::Printable;
 use crate::source::objects::{EndpointSlice, MAX_NAME, Node, Service, ServiceCidr};
 
 /// Events that may be written without waiting, after a quiet time.
@@ -58,6 +59,7 @@ pub async fn write_notices(
         };
         // The first failure is told, and the first one after a success.
         if let (true, Some(error)) = (is_working, &error) {
+            let error = Printable(error);
             tracing::warn!("cannot write events about what is left out: {error}");
         }
         is_working = error.is_none();

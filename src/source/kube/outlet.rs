@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use super::SourceError;
 use super::contact::{Contact, OnContact};
 use crate::model::{Event, Problem, Resource};
+use crate::printable::Printable;
 
 /// The ways out of the source. Clones share them.
 #[derive(Clone)]
@@ -88,6 +89,7 @@ impl fmt::Display for Report {
                 if let Some(resource) = resource {
                     write!(f, "following {}: ", plural(*resource))?;
                 }
+                let error = Printable(error);
                 write!(f, "{error}; trying again in {} ms", retry_in.as_millis())
             }
             Self::Recovered(resource) => write!(f, "following {} again", plural(*resource)),
@@ -103,5 +105,20 @@ pub fn plural(resource: Resource) -> &'static str {
         Resource::EndpointSlices => "endpointslices.discovery.k8s.io",
         Resource::Nodes => "nodes",
         Resource::ServiceCidrs => "servicecidrs.networking.k8s.io",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_of_the_server_are_escaped() {
+        let words = "no\u{1b}[2J\u{7}".to_owned();
+        let error = SourceError::Forbidden(words);
+        let (resource, retry_in) = (Some(Resource::Nodes), Duration::from_millis(50));
+        let text = Report::Trouble { resource, error, retry_in }.to_string();
+        assert!(text.contains(r"no\u{1b}[2J\u{7}"), "{text}");
+        assert!(!text.contains(char::is_control), "{text}");
     }
 }
