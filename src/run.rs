@@ -254,6 +254,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let now = now();
         if is_done {
             self.observe.sync_took(now - started);
+            self.observe.network_programmed(&self.engine.take_triggers());
         }
         for family in Family::ALL {
             match is_done && self.engine.blocked(family).is_none() {

@@ -151,6 +151,7 @@ fn slice_with_one_local_endpoint() -> Event {
         service: name("service", 1),
         ports: vec![EndpointPort::tcp("http", port(8080))],
         endpoints: vec![endpoint(true), endpoint(false)],
+        triggered: None,
     }))
 }
 
@@ -202,6 +203,7 @@ fn a_cluster_ip_is_its_services_whatever_others_claim_and_whenever() {
             service: name("service", number),
             ports: vec![EndpointPort::tcp("http", port(8080))],
             endpoints: vec![Endpoint::ready([10, 244, 0, number].into())],
+            triggered: None,
         }))
     };
     let labels = |kernel: &Fake| {
@@ -298,6 +300,7 @@ fn a_service_that_loses_its_only_address_has_no_list_until_it_gets_it_back() {
             service: name("service", number),
             ports: vec![EndpointPort::tcp("http", port(8080))],
             endpoints: vec![Endpoint { address, conditions: Conditions::READY, zones: None }],
+            triggered: None,
         }))
     };
     let (mut engine, mut kernel) = (engine(), Fake::new());
@@ -340,6 +343,7 @@ fn three_services() -> Vec<Event> {
             service: name("service", number),
             ports: vec![EndpointPort::tcp("http", port(8080))],
             endpoints: vec![Endpoint { address, conditions, zones: None }],
+            triggered: None,
         };
         [Event::Service(Change::Is(service)), Event::EndpointSlice(Change::Is(slice))]
     });

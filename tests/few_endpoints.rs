@@ -95,6 +95,7 @@ fn slice(number: usize, endpoints: &[Endpoint]) -> Event {
             EndpointPort::tcp("metrics", port(9100)),
         ],
         endpoints: endpoints.to_vec(),
+        triggered: None,
     }))
 }
 

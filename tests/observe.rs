@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv6Addr, SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use deltaproxy::family::Family;
 use deltaproxy::observe::{Change, Observe, Site, Transaction, bind, serve};
@@ -125,7 +125,7 @@ fn metrics_are_served_as_openmetrics() {
     server.observe.event(Change::Service);
     server.observe.problems(2);
     server.observe.sync_took(Duration::from_millis(3));
-    server.observe.network_programmed(Duration::from_millis(300));
+    server.observe.network_programmed(&[SystemTime::now()]);
     Family::ALL.into_iter().for_each(|family| server.observe.sync_failed(family, Instant::now()));
     server.observe.refused();
     server.observe.committed(&Transaction {
@@ -137,7 +137,7 @@ fn metrics_are_served_as_openmetrics() {
     for part in [
         "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n",
         "\nkubeproxy_sync_proxy_rules_duration_seconds_bucket{le=\"0.004\",ip_family=\"IPv4\"} 1\n",
-        "\nkubeproxy_network_programming_duration_seconds_sum{ip_family=\"IPv6\"} 0.3\n",
+        "\nkubeproxy_network_programming_duration_seconds_count{ip_family=\"IPv6\"} 1\n",
         "\nkubeproxy_sync_proxy_rules_nftables_sync_failures_total{ip_family=\"IPv4\"} 1\n",
         "\nkubeproxy_sync_proxy_rules_service_changes_total 1\n",
         "\ndeltaproxy_problems_total 2\n",

@@ -272,6 +272,7 @@ fn service(number: u8, endpoints: u8) -> Vec<Event> {
         service: name,
         ports: vec![EndpointPort::tcp("http", port(8080))],
         endpoints: (0..endpoints).map(|i| Endpoint::ready([10, 244, number, i].into())).collect(),
+        triggered: None,
     };
     vec![Event::Service(Change::Is(service)), Event::EndpointSlice(Change::Is(slice))]
 }

@@ -52,6 +52,7 @@ pub(crate) fn slice(number: u32, endpoints: Range<u32>) -> Event {
         service: service_name(number),
         ports: vec![EndpointPort::tcp("http", port(8080))],
         endpoints: endpoints.map(endpoint).collect(),
+        triggered: None,
     }))
 }
 

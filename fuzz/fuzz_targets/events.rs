@@ -147,6 +147,7 @@ fn slice(input: &mut Unstructured<'_>) -> Result<EndpointSlice> {
                 zones: None,
             })
         })?,
+        triggered: None,
     })
 }
 

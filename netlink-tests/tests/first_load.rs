@@ -97,5 +97,6 @@ fn slice(number: u32) -> Event {
         service: name(number),
         ports: vec![EndpointPort::tcp("http", port(8080))],
         endpoints: vec![Endpoint::ready(IpAddr::from(POD))],
+        triggered: None,
     }))
 }

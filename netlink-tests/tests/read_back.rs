@@ -262,6 +262,7 @@ fn slices(number: u32) -> [Event; 2] {
             service: name(number),
             ports: vec![EndpointPort::tcp("http", port(8080))],
             endpoints: endpoints.collect(),
+            triggered: None,
         }))
     })
 }

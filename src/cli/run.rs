@@ -107,20 +107,28 @@ fn start_source(
     let (sender, events) = mpsc::channel(EVENT_QUEUE);
     let server = match &config.source {
         Source::Manifests(path) => {
-            // Problems are logged where they are found; nobody else needs them.
-            let (problems, _) = mpsc::channel(1);
+            // Problems are logged where they are found.
+            let (problems, mut found) = mpsc::channel(REPORT_QUEUE);
             files::follow(path, &config.node_name, sender, problems).map_err(Failure::new)?;
+            let observe = observe.clone();
+            tasks.spawn(async move {
+                while let Some(problems) = found.recv().await {
+                    observe.problems(problems.len() as u64);
+                }
+            });
             return Ok(events);
         }
         Source::Kubeconfig(path) => ApiServer::Kubeconfig(path.clone()),
         Source::InCluster => ApiServer::InCluster,
     };
+    let counted = observe.clone();
     let report = move |report| {
         match &report {
             Report::Recovered(_) | Report::Renewed => tracing::info!("{report}"),
             Report::Object(_) | Report::Trouble { .. } => tracing::warn!("{report}"),
         }
         if let Report::Object(problem) = report {
+            counted.problems(1);
             let _ = problems.try_send(problem);
         }
     };

@@ -28,6 +28,7 @@ pub use routing::ClosedNodePorts;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use ahash::HashSet;
 use smallvec::SmallVec;
@@ -47,6 +48,9 @@ use crate::model::{Cluster, Event, Extent, ObjectName, Problem, Touched};
 use crate::nft::{Family, Operation, Table, TableFlags};
 use crate::ruleset::base::{Base, Settings};
 use crate::ruleset::{self, Layouts, TABLE};
+
+/// Trigger times that are kept while the kernel refuses everything: 1 MiB.
+const MAX_TRIGGERS: usize = 1 << 16;
 
 /// Desired state of both tables and what is known of the kernel's.
 #[derive(Debug)]
@@ -86,6 +90,8 @@ pub struct Engine {
     node_addresses: NodeAddresses,
     stale_flows: Vec<StaleFlow>,
     ended: Ended,
+    /// When what led to changes of slices happened, since the last call of `take_triggers`.
+    triggers: Vec<SystemTime>,
 }
 
 /// One table besides the elements that services need.
@@ -142,6 +148,7 @@ impl Engine {
             node_addresses: NodeAddresses::default(),
             stale_flows: Vec::new(),
             ended: Ended::default(),
+            triggers: Vec::new(),
         };
         engine.render_tables();
         engine.render_node_ports();
@@ -154,6 +161,7 @@ impl Engine {
             self.routing.restrict(&mut event);
             self.cluster.apply(event, &mut self.touched);
         }
+        self.keep_triggers();
         let node = std::mem::take(&mut self.touched.node);
         let service_cidrs = std::mem::take(&mut self.touched.service_cidrs);
         if node {
@@ -194,9 +202,25 @@ impl Engine {
         self.touched.dependents.shrink_to(SMALL_CHANGE);
     }
 
+    fn keep_triggers(&mut self) {
+        if self.cluster.is_listed() {
+            self.triggers.append(&mut self.touched.triggers);
+            self.triggers.truncate(MAX_TRIGGERS);
+        } else {
+            // What the first lists say happened before.
+            self.touched.triggers = Vec::new();
+        }
+    }
+
     /// Returns what was left out since the last call.
     pub fn take_problems(&mut self) -> Vec<Problem> {
         std::mem::take(&mut self.problems)
+    }
+
+    /// Returns when what led to changes of slices happened, since the last call. The first lists
+    /// do not count.
+    pub fn take_triggers(&mut self) -> Vec<SystemTime> {
+        std::mem::take(&mut self.triggers)
     }
 
     /// Sets the addresses of this node's interfaces.

@@ -185,6 +185,7 @@ impl Cluster {
             take_slice(&mut self.services, &former.object, &slice.name);
             touched.add(former.object, Extent::Whole);
         }
+        let triggered = slice.triggered;
         let slice = StoredSlice::new(slice, &mut self.port_lists);
         let zone = self.node.as_ref().and_then(|node| node.zone.as_ref());
         let slices = &mut self.services.entry(service.clone()).or_default().slices;
@@ -202,6 +203,7 @@ impl Cluster {
                 Extent::Whole
             }
         };
+        touched.triggers.extend(triggered);
         touched.add(service, extent);
     }
 
@@ -317,6 +319,7 @@ fn take_slice(services: &mut HashMap<ObjectName, Entry>, service: &ObjectName, s
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::{Duration, SystemTime};
 
     use super::*;
     use crate::model::{Conditions, Endpoint};
@@ -339,6 +342,7 @@ mod tests {
                 conditions: Conditions::READY,
                 zones: zone.map(|zone| Arc::new(vec![zone.into()])),
             }],
+            triggered: None,
         }))
     }
 
@@ -371,6 +375,23 @@ mod tests {
     fn an_update_that_changes_nothing_touches_nothing() {
         let objects = || vec![service("web", [10, 96, 0, 1]), slice("web-1", "web", None)];
         check(objects(), objects(), &[]);
+    }
+
+    #[test]
+    fn a_slice_that_changes_gives_its_trigger_time_once() {
+        let (mut cluster, mut touched) = (Cluster::default(), Touched::default());
+        let Event::EndpointSlice(Change::Is(mut slice)) = slice("web-1", "web", None) else {
+            unreachable!("it is a slice")
+        };
+        let time = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        // Listed again, it is no change; a change may come without a time.
+        for (seconds, endpoints) in [(Some(1), 1), (Some(1), 1), (None, 0), (Some(3), 1)] {
+            slice.triggered = seconds.map(time);
+            let endpoints = slice.endpoints.iter().take(endpoints).cloned().collect();
+            let slice = EndpointSlice { endpoints, ..slice.clone() };
+            cluster.apply(Event::EndpointSlice(Change::Is(slice)), &mut touched);
+        }
+        assert_eq!(touched.triggers, [time(1), time(3)]);
     }
 
     #[test]

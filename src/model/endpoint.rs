@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::{ObjectName, Protocol, ServicePort};
 
@@ -17,6 +18,9 @@ pub struct EndpointSlice {
     pub ports: Vec<EndpointPort>,
     /// Endpoints in the order of the object, all of one address family.
     pub endpoints: Vec<Endpoint>,
+    /// When what led to its last change happened: annotation
+    /// `endpoints.kubernetes.io/last-change-trigger-time`. It is not stored.
+    pub triggered: Option<SystemTime>,
 }
 
 /// One port of an EndpointSlice.
@@ -102,9 +106,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_takes_32_bytes_and_a_slice_80_besides_its_lists() {
+    fn an_endpoint_takes_32_bytes_and_a_slice_96_besides_its_lists() {
         assert_eq!(size_of::<Endpoint>(), 32);
         assert_eq!(size_of::<EndpointPort>(), 24);
-        assert_eq!(size_of::<EndpointSlice>(), 80);
+        assert_eq!(size_of::<EndpointSlice>(), 96);
     }
 }

@@ -158,6 +158,7 @@ mod tests {
             service: ObjectName::namespaced("default", "web"),
             ports: vec![port(number)],
             endpoints: endpoints.to_vec(),
+            triggered: None,
         }
     }
 

@@ -360,6 +360,7 @@ mod tests {
                 service: name,
                 ports: Vec::new(),
                 endpoints: endpoints.clone(),
+                triggered: None,
             };
             let stored = StoredSlice::new(slice, &mut PortLists::default());
             let known: Vec<_> = endpoints

@@ -1,6 +1,7 @@
 //! What events touched, and how much of it.
 
 use std::collections::hash_map::Entry;
+use std::time::SystemTime;
 
 use ahash::HashMap;
 
@@ -17,6 +18,8 @@ pub struct Touched {
     pub dependents: Vec<ObjectName>,
     /// The service address ranges changed.
     pub service_cidrs: bool,
+    /// When what led to the changes of slices happened.
+    pub triggers: Vec<SystemTime>,
 }
 
 /// How much of a service events touched.

@@ -201,6 +201,7 @@ mod tests {
             service: ObjectName::namespaced("default", "web"),
             ports: vec![EndpointPort::tcp("http", NonZeroU16::new(port).unwrap())],
             endpoints: endpoints.to_vec(),
+            triggered: None,
         };
         StoredSlice::new(slice, &mut PortLists::default())
     }

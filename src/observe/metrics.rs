@@ -207,9 +207,15 @@ impl Observe {
         observe_all(&self.shared.metrics.kube_proxy.sync_duration, duration);
     }
 
-    /// A change of endpoints is in the kernel, this long after what triggered it.
-    pub fn network_programmed(&self, duration: Duration) {
-        observe_all(&self.shared.metrics.kube_proxy.network_programming, duration);
+    /// Changes of endpoints are in the kernel now; what led to them happened at these times. Those
+    /// from before the start do not count, as in kube-proxy.
+    pub fn network_programmed(&self, triggers: &[SystemTime]) {
+        let now = SystemTime::now();
+        for trigger in triggers.iter().filter(|trigger| **trigger > self.shared.started) {
+            // The clocks of two machines differ.
+            let duration = now.duration_since(*trigger).unwrap_or_default();
+            observe_all(&self.shared.metrics.kube_proxy.network_programming, duration);
+        }
     }
 
     /// The kernel applied a transaction.
@@ -480,6 +486,16 @@ mod tests {
         assert!(text.contains(heard), "{text}");
         observe.watch_lost("services", "refused");
         has(&observe, &[&format!("{connected} 0")]);
+    }
+
+    #[test]
+    fn changes_are_measured_from_their_triggers_after_the_start() {
+        let observe = Observe::new();
+        let (started, second) = (observe.shared.started, Duration::from_secs(1));
+        observe.network_programmed(&[started - second, started, started + second * 3600]);
+        observe.network_programmed(&[started + Duration::from_nanos(1)]);
+        let count = "kubeproxy_network_programming_duration_seconds_count{ip_family=\"IPv4\"}";
+        has(&observe, &[&format!("{count} 2")]);
     }
 
     #[test]

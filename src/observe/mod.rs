@@ -22,13 +22,14 @@ pub use respond::Site;
 pub use server::{bind, serve, serve_at};
 
 /// What there is to know about the daemon from outside. Clones share it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Observe {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
+    started: SystemTime,
     health: Mutex<Health>,
     metrics: Metrics,
 }
@@ -47,7 +48,9 @@ pub struct Transaction<'a> {
 impl Observe {
     /// Health of a daemon that has done nothing yet, and metrics at zero.
     pub fn new() -> Self {
-        Self::default()
+        let started = SystemTime::now();
+        let (health, metrics) = (Mutex::default(), Metrics::default());
+        Self { shared: Arc::new(Shared { started, health, metrics }) }
     }
 
     /// A change waits since `now` to be sent to the kernel, if none waits already.
@@ -87,5 +90,11 @@ impl Observe {
     fn health(&self) -> MutexGuard<'_, Health> {
         // Health is whole after each of its methods, so a panic elsewhere does not spoil it.
         self.shared.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Observe {
+    fn default() -> Self {
+        Self::new()
     }
 }

@@ -136,6 +136,7 @@ prop_compose! {
             service: name("service", owner),
             ports: slice_ports(),
             endpoints: endpoints.collect(),
+            triggered: None,
         }))
     }
 }
@@ -203,6 +204,7 @@ pub(crate) fn bystanders() -> Vec<Event> {
             service: service.name.clone(),
             ports: slice_ports(),
             endpoints: endpoints.map(Endpoint::ready).collect(),
+            triggered: None,
         };
         [Event::Service(Change::Is(service)), Event::EndpointSlice(Change::Is(slice))]
     });

@@ -4,6 +4,7 @@
 //! a slice are kept in one string, and nothing is allocated for a single endpoint.
 
 use std::net::IpAddr;
+use std::time::SystemTime;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
@@ -33,6 +34,7 @@ pub struct EndpointSlice {
     address_type: Span,
     endpoints: Vec<Endpoint>,
     ports: SmallVec<[EndpointPort; 2]>,
+    triggered: Option<SystemTime>,
 }
 
 /// One entry of `ports`.
@@ -97,6 +99,7 @@ pub(super) fn convert(
         name: findings.name(),
         service: object.name_beside(object.service),
         ports: ports(&object, converter, findings),
+        triggered: object.triggered,
         endpoints: endpoints(object, converter, findings),
     })
 }
@@ -245,6 +248,7 @@ impl<E: Into<Endpoints>> From<SliceFields<'_, E>> for EndpointSlice {
                     port: port.port,
                 })
                 .collect(),
+            triggered: metadata.annotations.triggered,
             texts,
         }
     }

@@ -1,12 +1,14 @@
 //! Object metadata, read without what is large and unused.
 //!
-//! `managedFields`, annotations, owner references and foreign labels are skipped while parsing:
-//! they are most of an object's bytes.
+//! `managedFields`, owner references, foreign labels and annotations are skipped while parsing: they
+//! are most of an object's bytes.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
+use std::time::SystemTime;
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -22,6 +24,9 @@ pub(super) const SERVICE_PROXY_NAME: &str = "service.kubernetes.io/service-proxy
 pub(super) const HEADLESS: &str = "service.kubernetes.io/headless";
 /// The zone of a Node.
 pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// The time of the change of a pod or Service that led to the last change of an EndpointSlice.
+const TRIGGERED: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
 const KEPT_LABELS: [&str; 4] = [SERVICE_NAME, SERVICE_PROXY_NAME, HEADLESS, ZONE];
 
@@ -50,6 +55,15 @@ pub(super) struct SliceMetadata<'a> {
     pub(super) resource_version: Option<String>,
     #[serde(borrow, deserialize_with = "null_is_absent")]
     pub(super) labels: Labels<'a>,
+    #[serde(deserialize_with = "null_is_absent")]
+    pub(super) annotations: SliceAnnotations,
+}
+
+/// What is kept of the annotations of an EndpointSlice.
+#[derive(Debug, Default)]
+pub(super) struct SliceAnnotations {
+    /// The time of [`TRIGGERED`], if it can be read.
+    pub(super) triggered: Option<SystemTime>,
 }
 
 /// The value of a label.
@@ -182,5 +196,34 @@ impl<'de> Visitor<'de> for LabelsVisitor {
             }
         }
         Ok(labels)
+    }
+}
+
+impl<'de> Deserialize<'de> for SliceAnnotations {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        input.deserialize_map(SliceAnnotationsVisitor)
+    }
+}
+
+struct SliceAnnotationsVisitor;
+
+impl<'de> Visitor<'de> for SliceAnnotationsVisitor {
+    type Value = SliceAnnotations;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of annotations")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut annotations = SliceAnnotations::default();
+        while let Some(key) = map.next_key::<Text<'_>>()? {
+            if *key == *TRIGGERED {
+                let time = map.next_value::<Text<'_>>()?.parse::<Timestamp>();
+                annotations.triggered = time.ok().map(SystemTime::from);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(annotations)
     }
 }

@@ -1,7 +1,7 @@
 //! What objects mean, as tables of JSON and the model or the problems they give.
 
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
@@ -315,6 +315,26 @@ fn a_node_without_a_name_has_no_local_endpoints() {
     let object = serde_json::from_value(object).unwrap();
     let slice = is(Converter::new("").endpoint_slice(object));
     assert!(!slice.endpoints[0].conditions.local);
+}
+
+#[test]
+fn the_trigger_time_of_a_slice_is_read_and_nothing_else_of_its_annotations() {
+    let triggered = |annotations: Value| {
+        let mut object = serde_json::json!({
+            "metadata": {"name": "s", "namespace": "default",
+                         "labels": {"kubernetes.io/service-name": "web"}},
+            "addressType": "IPv4",
+        });
+        object["metadata"]["annotations"] = annotations;
+        is(slice(object)).triggered
+    };
+    let key = "endpoints.kubernetes.io/last-change-trigger-time";
+    let time = SystemTime::UNIX_EPOCH + Duration::new(1_763_804_220, 123_456_789);
+    let both = json!({"other": "x", key: "2025-11-22T09:37:00.123456789Z", "z": "y"});
+    assert_eq!(triggered(both), Some(time));
+    assert_eq!(triggered(json!({key: "yesterday"})), None);
+    assert_eq!(triggered(json!({"other": "2025-11-22T09:37:00Z"})), None);
+    assert_eq!(triggered(Value::Null), None);
 }
 
 #[test]
