@@ -355,11 +355,12 @@ async fn serve(socket: TcpStream, shared: Arc<Shared>) {
     let tls = shared.lock().tls.clone();
     match tls {
         None => respond::serve(socket, shared).await,
-        Some(tls) => match tls.accept(socket).await {
-            Ok(socket) => respond::serve(socket, shared).await,
-            // The client gets an alert.
-            Err(_) => {}
-        },
+        Some(tls) => {
+            // Otherwise the client gets an alert.
+            if let Ok(socket) = tls.accept(socket).await {
+                respond::serve(socket, shared).await;
+            }
+        }
     }
 }
 
