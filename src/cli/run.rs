@@ -108,7 +108,7 @@ fn start_source(
     let server = match &config.source {
         Source::Manifests(path) => {
             // Problems are logged where they are found.
-            let (problems, mut found) = mpsc::channel(REPORT_QUEUE);
+            let (problems, mut found) = mpsc::channel(PROBLEM_QUEUE);
             files::follow(path, &config.node_name, sender, problems).map_err(Failure::new)?;
             let observe = observe.clone();
             tasks.spawn(async move {
