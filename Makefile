@@ -12,7 +12,7 @@ FUZZ_SECONDS = 20
 SEQUENCES = 10000
 BEFORE =
 AFTER = target/release/deltaproxy
-FUZZ_TARGETS = attributes dump events manifests
+FUZZ_TARGETS = attributes config dump events manifests objects
 
 # The tests for which another kernel may matter. The others are about programs and servers.
 KERNEL_TESTS = packets affinity priority policies changes nodeports source_ranges local_detection conntrack ruleset first_load \

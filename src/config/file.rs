@@ -67,7 +67,7 @@ impl File {
     }
 
     /// Reads `text`; errors name it `path`.
-    fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+    pub(super) fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let syntax = |source| ConfigError::Syntax { path: path.to_owned(), source };
         let mut documents = yaml::parse(text).map_err(syntax)?.into_iter();
         let document = documents.next().unwrap_or_else(Document::empty);

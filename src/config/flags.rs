@@ -4,7 +4,7 @@
 //! the log's flags may stand beside `--config`. The others are refused rather than ignored.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -171,6 +171,18 @@ impl OnceFlags {
     pub fn load(&self) -> Result<Loaded, ConfigError> {
         let source = Source::Manifests(self.manifests.clone());
         load(&self.node, &DaemonFlags::default(), self.node.file()?, source)
+    }
+}
+
+impl Loaded {
+    /// The configuration of a pod that a file with this text asks for, without flags. Errors call
+    /// the file `config`.
+    ///
+    /// # Errors
+    /// The text says something impossible, or the node has no name.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let file = File::parse(Path::new("config"), text)?;
+        load(&NodeFlags::default(), &DaemonFlags::default(), Some(file), Source::InCluster)
     }
 }
 

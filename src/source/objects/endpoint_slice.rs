@@ -218,9 +218,10 @@ impl<'de> Deserialize<'de> for EndpointSlice {
 impl EndpointSlice {
     /// Reads a slice like [`Deserialize`], but in more time from a text of JSON. If its endpoints
     /// are not what they should be, the error knows the path to them.
-    pub(super) fn deserialize_with_path<'de, D: Deserializer<'de>>(
-        input: D,
-    ) -> Result<Self, D::Error> {
+    ///
+    /// # Errors
+    /// Those of [`Deserialize`].
+    pub fn deserialize_with_path<'de, D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         SliceFields::<Endpoints>::deserialize(input).map(Self::from)
     }
 }

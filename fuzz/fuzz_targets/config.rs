@@ -1,0 +1,17 @@
+//! No configuration file makes the reader panic, and what it accepts can be used.
+
+#![no_main]
+
+use deltaproxy::config::Loaded;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    match Loaded::parse(text) {
+        Ok(Loaded { config, notes }) => {
+            assert!(!config.node_name.trim().is_empty());
+            assert!(config.routing.masquerade_mark().is_power_of_two());
+            assert!(notes.lines().iter().all(|line| !line.is_empty()));
+        }
+        Err(error) => assert!(error.to_string().contains("config"), "{error}"),
+    }
+});
