@@ -10,6 +10,8 @@ IN_NAMESPACES = sh netlink-tests/in-namespaces
 INTEROP = --manifest-path netlink-tests/interop/Cargo.toml --target-dir "$(TARGET_DIR)"
 FUZZ_SECONDS = 20
 SEQUENCES = 10000
+STORM_CONNECTIONS = 1000000
+STORM_CHANGES = 1000
 BEFORE =
 AFTER = target/release/deltaproxy
 FUZZ_TARGETS = attributes config dump events manifests objects
@@ -18,7 +20,7 @@ FUZZ_TARGETS = attributes config dump events manifests objects
 KERNEL_TESTS = packets affinity priority policies changes nodeports source_ranges local_detection conntrack ruleset first_load \
 	messages transaction read_back wire fake unusual daemon cli
 
-.PHONY: help build demo simulate test test-kernel test-nft test-interop bench bench-kernel bench-code bench-daemon bench-builds fuzz lint docs deny deny-installed advisories advisory-database clean
+.PHONY: help build demo simulate test test-kernel test-nft test-interop storm bench bench-kernel bench-code bench-daemon bench-builds fuzz lint docs deny deny-installed advisories advisory-database clean
 
 help: ## List what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -69,6 +71,12 @@ test-interop: ## Compare with rustables, netlink-packet-netfilter and nft as rea
 	fi; set -x; \
 	cargo test --locked $(INTEROP) --no-run; \
 	$(IN_NAMESPACES) cargo test --offline $(INTEROP) --no-fail-fast
+
+storm: ## Open STORM_CONNECTIONS (1000000) in a storm of changes, kills and replaced tables
+	cargo build --locked --release --workspace --bins
+	cargo test --locked --release --workspace --test storm --no-run
+	$(IN_NAMESPACES) env STORM_CONNECTIONS="$(STORM_CONNECTIONS)" STORM_CHANGES="$(STORM_CHANGES)" \
+		cargo test --offline --release --workspace --test storm -- --nocapture
 
 bench: ## Measure updates and packets at 1,000, 10,000 and 50,000 services
 	cargo build --locked --release --bin deltaproxy

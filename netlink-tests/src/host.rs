@@ -113,6 +113,11 @@ impl Host {
         link::configure(&self.namespace, link::LOOPBACK, &Setup { addresses, ..Setup::default() });
     }
 
+    /// Makes all addresses of a range this host's own, at once.
+    pub fn add_range(&self, first: impl Into<IpAddr>, prefix: u8) {
+        link::add_range(&self.namespace, first.into(), prefix);
+    }
+
     /// Takes an address away that was added to the node.
     ///
     /// # Panics

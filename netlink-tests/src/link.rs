@@ -81,6 +81,15 @@ pub(crate) fn configure(namespace: &Namespace, index: u32, setup: &Setup) {
     });
 }
 
+/// Makes all addresses of a range local ones of a namespace.
+pub(crate) fn add_range(namespace: &Namespace, first: IpAddr, prefix: u8) {
+    // On the loopback interface the whole range of an address is local (`fib_add_ifaddr`).
+    let add = |handle: Handle| async move {
+        handle.address().add(LOOPBACK, first, prefix).execute().await
+    };
+    namespace.run(|| talk(add));
+}
+
 /// Sets `lo` of the calling thread's namespace up, if nothing can be reached by it.
 pub(crate) fn raise_loopback() {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket can be bound");
