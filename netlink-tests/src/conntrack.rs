@@ -68,10 +68,10 @@ pub(crate) fn write(entries: &[Tracked]) {
         socket.send(&request).expect("the kernel takes requests");
         let answer = socket.receive(Wait::Limited).expect("an answer");
         let answer = Messages::new(answer).next().expect("a message").and_then(|it| it.meaning());
-        match answer.expect("a whole message") {
-            Meaning::Acknowledgement(end) => assert_eq!(end.errno, 0, "{entry:?}"),
-            other => panic!("{entry:?}: {other:?}"),
-        }
+        let Meaning::Acknowledgement(end) = answer.expect("a whole message") else {
+            panic!("no acknowledgement of {entry:?}");
+        };
+        assert_eq!(end.errno, 0, "{entry:?}");
     }
 }
 

@@ -210,13 +210,11 @@ fn read_tuple(attribute: &NlaBuffer<&[u8]>, end: End) -> Option<Target> {
     };
     let (mut address, mut port, mut is_udp) = (None, None, false);
     for part in parts {
-        match part {
-            Tuple::Ip(fields) => address = fields.iter().find_map(|it| end.address(it)),
-            Tuple::Proto(fields) => {
-                is_udp = fields.contains(&ProtoTuple::Protocol(Protocol::Udp));
-                port = fields.iter().find_map(|it| end.port(it));
-            }
-            _ => {}
+        if let Tuple::Ip(fields) = part {
+            address = fields.iter().find_map(|it| end.address(it));
+        } else if let Tuple::Proto(fields) = part {
+            is_udp = fields.contains(&ProtoTuple::Protocol(Protocol::Udp));
+            port = fields.iter().find_map(|it| end.port(it));
         }
     }
     is_udp.then_some(Target { address: address?, port: port? })

@@ -46,7 +46,7 @@ const NO_ENTRY: i32 = Errno::ENOENT as i32;
 /// Deletes in one datagram.
 const DELETES: usize = 256;
 
-/// Different flows that are listed at most: some 5 MB.
+/// Different flows that are listed at most: some 10 MB for a moment.
 const MAX_FLOWS: usize = 100_000;
 
 /// Datagrams of one answer at most; a dump of ten million entries stays below.
