@@ -28,8 +28,8 @@ use crate::kernel::{CommitError, Committed, Kernel, Writer, WriterGone};
 use crate::model::{Event, Problem, Resource};
 use crate::nft::Transaction;
 use crate::observe::{self, Observe};
-use crate::ruleset::CLIENTS;
 use crate::printable::Printable;
+use crate::ruleset::CLIENTS;
 use crate::schedule::{Input, Schedule, Task};
 
 /// The parts of the daemon, from the source's channel to the kernel.

@@ -412,6 +412,7 @@ fn dual_stack(number: u8) -> Vec<Event> {
         service: name,
         ports: vec![EndpointPort::tcp("http", port(8080))],
         endpoints: vec![Endpoint::ready(six(2))],
+        triggered: None,
     })));
     events
 }

@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::{Duration, Instant};
 
-use deltaproxy::kernel::{Kernel, Nftables};
+use deltaproxy::kernel::Nftables;
 use netlink_tests::apiserver::ApiServer;
 use netlink_tests::apiserver::object::{node, service_cidr};
 use netlink_tests::{Net, Process, deltaproxy_binary};

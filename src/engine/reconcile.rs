@@ -174,6 +174,7 @@ mod tests {
                 port: NonZeroU16::new(5353).unwrap(),
             }],
             endpoints: addresses.iter().map(|text| Endpoint::ready(ip(text))).collect(),
+            triggered: None,
         }))
     }
 
