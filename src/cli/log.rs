@@ -1,7 +1,7 @@
 //! The log: lines on standard error.
 //!
-//! The daemon never waits for who reads it: its lines go through a queue ([`LineQueue`]). Other
-//! commands write directly, because their reader may be slow and wants every line.
+//! The daemon does not wait for a reader: its lines go through a queue ([`LineQueue`]). Other commands
+//! write directly, so that a slow reader gets every line.
 
 use std::fmt::Display;
 use std::io;
