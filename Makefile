@@ -14,7 +14,7 @@ STORM_CONNECTIONS = 1000000
 STORM_CHANGES = 1000
 BEFORE =
 AFTER = target/release/deltaproxy
-FUZZ_TARGETS = attributes config dump events manifests objects
+FUZZ_TARGETS = attributes config conntrack dump events manifests objects
 
 # The tests for which another kernel may matter. The others are about programs and servers.
 KERNEL_TESTS = packets affinity priority policies changes nodeports source_ranges local_detection conntrack ruleset first_load \
