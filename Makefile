@@ -73,10 +73,10 @@ test-interop: ## Compare with rustables, netlink-packet-netfilter and nft as rea
 	$(IN_NAMESPACES) cargo test --offline $(INTEROP) --no-fail-fast
 
 storm: ## Open STORM_CONNECTIONS (1000000) in a storm of changes, kills and replaced tables
-	cargo build --locked --release --workspace --bins
-	cargo test --locked --release --workspace --test storm --no-run
+	cargo build --locked --workspace --bins
+	cargo test --locked --workspace --test storm --no-run
 	$(IN_NAMESPACES) env STORM_CONNECTIONS="$(STORM_CONNECTIONS)" STORM_CHANGES="$(STORM_CHANGES)" \
-		cargo test --offline --release --workspace --test storm -- --nocapture
+		cargo test --offline --workspace --test storm -- --nocapture
 
 bench: ## Measure updates and packets at 1,000, 10,000 and 50,000 services
 	cargo build --locked --release --bin deltaproxy

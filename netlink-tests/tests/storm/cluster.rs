@@ -175,7 +175,10 @@ impl Endpoints {
             return Err(format!("s{service} led to {address}, which is of another service"));
         };
         match self.gone_at[endpoint].load(SeqCst) {
-            gone if gone < start => Err(format!("s{service} led to {address}, which was gone")),
+            gone if gone < start => {
+                let since = Duration::from_nanos(start - gone);
+                Err(format!("s{service} led to {address}, which was gone since {since:?}"))
+            }
             _ => Ok(()),
         }
     }
@@ -241,8 +244,12 @@ impl Endpoints {
 
     fn look(&self, kernel: &mut Nftables, clock: &Clock) {
         let before = self.states().clone();
-        // Commits spoil some looks, and there are no tables while they are replaced in pieces.
+        // A commit in between may move an endpoint to a slot that was read before.
+        let generation = kernel.generation().ok();
         let Ok(held) = endpoints_held(kernel) else { return };
+        if generation.is_none() || kernel.generation().ok() != generation {
+            return;
+        }
         let now = clock.nanoseconds();
         let mut states = self.states();
         for (endpoint, state) in states.iter_mut().enumerate() {

@@ -18,7 +18,7 @@ use super::cluster::{Endpoints, Random, SERVICES, frontend};
 const NOT_SENT_AGAIN: Duration = Duration::from_millis(900);
 
 /// Failures of one client after which it ends.
-const MOST_FAILURES: usize = 5;
+const MOST_FAILURES: usize = 50;
 
 /// Time between two questions of a connection that stays open.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -32,16 +32,20 @@ pub(crate) struct Seen {
     pub(crate) longest: AtomicU64,
     /// Answers on connections that stay open.
     pub(crate) kept: AtomicUsize,
-    pub(crate) failures: Mutex<Vec<String>>,
+    pub(crate) failures: Mutex<Vec<Failure>>,
+}
+
+/// A connection that failed or reached a wrong endpoint.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// Nanoseconds on the storm's clock.
+    pub(crate) start: u64,
+    pub(crate) what: String,
 }
 
 impl Seen {
-    pub(crate) fn fail(&self, what: String) {
-        self.failures.lock().unwrap().push(what);
-    }
-
-    pub(crate) fn failed(&self) -> usize {
-        self.failures.lock().unwrap().len()
+    pub(crate) fn fail(&self, start: u64, what: String) {
+        self.failures.lock().unwrap().push(Failure { start, what });
     }
 }
 
@@ -90,7 +94,8 @@ impl Client<'_> {
                 Err(what) => {
                     failures += 1;
                     let at = self.clock.elapsed();
-                    self.seen.fail(format!("{} after {at:?}: {what} ({took} ns)", self.name));
+                    let what = format!("{} until {at:?}: {what} ({took} ns)", self.name);
+                    self.seen.fail(start, what);
                 }
             }
         }
@@ -139,16 +144,21 @@ impl Kept {
     }
 
     /// Asks each again and again until `ended`. All were opened to the server `name`.
-    pub(crate) fn ask(mut self, name: &str, seen: &Seen, ended: &AtomicBool) {
+    pub(crate) fn ask(mut self, name: &str, seen: &Seen, clock: &Clock, ended: &AtomicBool) {
         let is_answer =
             |answer: &Answer| matches!(answer, Answer::From { server, .. } if server == name);
-        while !ended.load(SeqCst) && seen.failed() == 0 {
+        let mut is_whole = true;
+        while is_whole && !ended.load(SeqCst) {
+            let start = clock.nanoseconds();
             let tcp = self.tcp.iter_mut().map(|(to, it)| ("TCP", *to, it.ask()));
             let udp = self.udp.iter_mut().map(|(to, it)| ("UDP", *to, it.ask()));
             for (protocol, to, answer) in tcp.chain(udp) {
                 match is_answer(&answer) {
                     true => _ = seen.kept.fetch_add(1, SeqCst),
-                    false => seen.fail(format!("open {protocol} to {to}: {answer:?}")),
+                    false => {
+                        is_whole = false;
+                        seen.fail(start, format!("open {protocol} to {to}: {answer:?}"));
+                    }
                 }
             }
             thread::sleep(PAUSE);
