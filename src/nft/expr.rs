@@ -293,9 +293,7 @@ impl Expr {
                 w.str(NFTA_DYNSET_SET_NAME, set);
                 pair(w, (NFTA_DYNSET_OP, *operation as u32), (NFTA_DYNSET_SREG_KEY, key));
                 optional(w, NFTA_DYNSET_SREG_DATA, *data);
-                if let Some(timeout) = timeout {
-                    w.be64(NFTA_DYNSET_TIMEOUT, *timeout);
-                }
+                timeout.iter().for_each(|timeout| w.be64(NFTA_DYNSET_TIMEOUT, *timeout));
             }
             Self::Other(_) => {}
         }
@@ -353,20 +351,7 @@ fn decode_known(name: &str, fields: &Fields<'_>) -> Result<Option<Expr>, DecodeE
             let modulus = fields.be32(NFTA_NG_MODULUS)?;
             Expr::Numgen { modulus, to: register(fields, NFTA_NG_DREG)? }
         }
-        // Without a seed the kernel chose one and does not report it.
-        "hash"
-            if fields.be32(NFTA_HASH_TYPE)? == NFT_HASH_JENKINS
-                && fields.be32_or_zero(NFTA_HASH_OFFSET)? == 0
-                && fields.find(NFTA_HASH_SEED).is_some() =>
-        {
-            Expr::Jhash {
-                from: register(fields, NFTA_HASH_SREG)?,
-                length: fields.be32(NFTA_HASH_LEN)?,
-                modulus: fields.be32(NFTA_HASH_MODULUS)?,
-                seed: fields.be32(NFTA_HASH_SEED)?,
-                to: register(fields, NFTA_HASH_DREG)?,
-            }
-        }
+        "hash" => return decode_hash(fields),
         "cmp" if matches!(fields.be32(NFTA_CMP_OP)?, NFT_CMP_EQ | NFT_CMP_NEQ) => Expr::Cmp {
             from: register(fields, NFTA_CMP_SREG)?,
             negated: fields.be32(NFTA_CMP_OP)? == NFT_CMP_NEQ,
@@ -440,6 +425,23 @@ fn decode_nat(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
         Some(address) if plain => Ok(Some(Expr::Dnat { family, address, port })),
         Some(_) | None => Ok(None),
     }
+}
+
+/// Without a seed the kernel chose one and does not report it.
+fn decode_hash(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
+    let is_ours = fields.be32(NFTA_HASH_TYPE)? == NFT_HASH_JENKINS
+        && fields.be32_or_zero(NFTA_HASH_OFFSET)? == 0
+        && fields.find(NFTA_HASH_SEED).is_some();
+    if !is_ours {
+        return Ok(None);
+    }
+    Ok(Some(Expr::Jhash {
+        from: register(fields, NFTA_HASH_SREG)?,
+        length: fields.be32(NFTA_HASH_LEN)?,
+        modulus: fields.be32(NFTA_HASH_MODULUS)?,
+        seed: fields.be32(NFTA_HASH_SEED)?,
+        to: register(fields, NFTA_HASH_DREG)?,
+    }))
 }
 
 fn decode_dynset(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
