@@ -6,15 +6,20 @@
 mod cluster;
 
 use std::net::Ipv4Addr;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{MAX_BATCH, endpoint_address, service, slice};
 use deltaproxy::engine::{Engine, Found};
 use deltaproxy::kernel::{Contents, Generation};
-use deltaproxy::model::{Change, Event, Node, ObjectName, Resource};
+use deltaproxy::model::{
+    Change, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Resource, Service,
+    ServicePort,
+};
 use deltaproxy::nft::{Family, Operation, Table, TableFlags, Transaction};
 use deltaproxy::ruleset;
+use nix::time::{ClockId, clock_gettime};
 
 /// What the kernel takes for a piece of the usual size.
 const TIME: Duration = Duration::from_millis(10);
@@ -204,4 +209,44 @@ fn a_kernel_that_takes_long_gets_more_and_smaller_pieces() {
     let usual = pieces(Duration::from_millis(10));
     let slow = pieces(Duration::from_millis(100));
     assert!(usual >= 5 && slow > 3 * usual, "{usual} pieces, and {slow} of a slow kernel");
+}
+
+/// A Service with so many ports and three endpoints; `last` is the address of one of them.
+fn many_ports(ports: u16, last: u8) -> [Event; 2] {
+    let name = ObjectName::namespaced("default", "many-ports");
+    let number = |i: u16| NonZeroU16::new(1 + i).unwrap();
+    let port = |i| ServicePort::tcp(&format!("p{i}"), number(i));
+    let service = Service {
+        ports: (0..ports).map(port).collect(),
+        ..Service::new(name.clone(), vec![[10, 96, 255, 1].into()])
+    };
+    let slice = EndpointSlice {
+        name: name.clone(),
+        service: name,
+        ports: (0..ports).map(|i| EndpointPort::tcp(&format!("p{i}"), number(i))).collect(),
+        endpoints: [1, 2, last].map(|last| Endpoint::ready([10, 244, 255, last].into())).into(),
+        triggered: None,
+    };
+    [Event::Service(Change::Is(service)), Event::EndpointSlice(Change::Is(slice))]
+}
+
+/// Processor time that a change takes of a Service with so many ports, and of one of its endpoints.
+fn time_of_changes(ports: u16) -> Duration {
+    let mut engine = cluster::engine(1, 1);
+    engine.apply(many_ports(ports, 3));
+    settle(&mut engine);
+    let before = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap();
+    let [service, slice] = many_ports(ports, 4);
+    engine.apply([service]);
+    engine.apply([slice]);
+    settle(&mut engine);
+    Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap()) - before.into()
+}
+
+#[test]
+fn a_change_of_a_service_takes_time_that_grows_with_its_ports_and_no_faster() {
+    let ratio = || time_of_changes(8_000).as_secs_f64() / time_of_changes(1_000).as_secs_f64();
+    // 8 if it is linear, 64 with a search among all ports for each of them.
+    let best = (0..3).map(|_| ratio()).fold(f64::MAX, f64::min);
+    assert!(best < 20.0, "8,000 ports take {best:.0} times as long as 1,000");
 }

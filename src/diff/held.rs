@@ -28,6 +28,9 @@ pub(super) struct Holdings {
     pub(super) lists: SmallVec<[HeldList; 2]>,
 }
 
+/// What an endpoint list of a service is for: port at the cluster IP, and scope.
+pub(super) type Place = (Family, Protocol, NonZeroU16, Scope);
+
 /// An endpoint list of a service port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HeldList {
@@ -40,15 +43,19 @@ pub(super) struct HeldList {
 }
 
 impl HeldList {
-    /// What tells it from the service's other lists.
-    pub(super) fn place(&self) -> (Family, Protocol, NonZeroU16, Scope) {
+    pub(super) fn place(&self) -> Place {
         (self.family, self.protocol, self.port, self.scope)
     }
 
-    /// Whether it is the list of this scope of a port.
-    pub(super) fn is_of(&self, port: &WantedPort, scope: Scope) -> bool {
-        self.place() == (port.family, port.protocol, port.port, scope)
+    /// What tells it from the service's other lists.
+    pub(super) fn key(&self) -> (Place, bool) {
+        (self.place(), self.id.has_affinity())
     }
+}
+
+/// The place of the list of this scope of a port.
+pub(super) fn place_of(port: &WantedPort, scope: Scope) -> Place {
+    (port.family, port.protocol, port.port, scope)
 }
 
 impl Held {

@@ -16,6 +16,7 @@ mod lists;
 mod members;
 mod numbers;
 mod patch;
+mod places;
 mod serving;
 mod slots;
 #[cfg(test)]

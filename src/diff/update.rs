@@ -8,8 +8,9 @@ use smallvec::SmallVec;
 
 use super::claims;
 use super::frontends::Goal;
-use super::held::{HeldList, Holdings};
+use super::held::{HeldList, Holdings, place_of};
 use super::patch::Patch;
+use super::places::Places;
 use super::{Context, Diff, FRONTEND_ELEMENTS, Progress, Updated};
 use crate::desired::{self, Label, Lookup, Scope, Traffic, Wanted, WantedFrontend, WantedPort};
 use crate::family::Family;
@@ -26,8 +27,10 @@ struct ServiceUpdate<'a> {
     wanted: &'a Wanted,
     /// What it holds or claims now.
     holdings: Holdings,
+    /// The lists that it holds.
+    held: Places,
     /// The lists that it needs.
-    lists: SmallVec<[HeldList; 2]>,
+    lists: Places,
     updated: Updated,
 }
 
@@ -52,8 +55,9 @@ impl Diff {
             name,
             cluster,
             wanted: &wanted,
+            held: holdings.lists.iter().copied().collect(),
             holdings,
-            lists: SmallVec::new(),
+            lists: Places::default(),
             updated: Updated::default(),
         };
         let progress = if is_postponed {
@@ -95,6 +99,9 @@ impl Diff {
     ) -> Option<Progress> {
         let ports = cluster.plainly_served_ports(name)?;
         let holdings = self.services.get(name)?.unpack();
+        let is_served =
+            Family::ALL.map(|family| holdings.frontends.iter().any(|it| it.family() == family));
+        let lists: Places = holdings.lists.iter().copied().collect();
         let mut patches = SmallVec::<[(HeldList, Label, Patch); 2]>::new();
         for port in ports {
             // Established flows of UDP depend on all endpoints that serve.
@@ -106,12 +113,11 @@ impl Diff {
                     let endpoints = changes.of_port(port)?;
                     Some(endpoints.filter(move |(it, _)| Family::of(it.address) == family))
                 };
-                let is_served = holdings.frontends.iter().any(|it| it.family() == family);
-                if !is_served || endpoints()?.next().is_none() {
+                if !is_served[family.index()] || endpoints()?.next().is_none() {
                     continue;
                 }
                 let place = (family, port.protocol, port.port, Scope::Cluster);
-                let list = *holdings.lists.iter().find(|list| list.place() == place)?;
+                let list = lists.find(place, false).or_else(|| lists.find(place, true))?;
                 let patch = Patch::new(self.lists[family.index()].get(list.id)?, endpoints()?)?;
                 if !patch.is_nothing() {
                     patches.push((list, Label::new(name, port), patch));
@@ -122,27 +128,55 @@ impl Diff {
         if piece.fits(elements + 4 * holdings.frontends.len()).is_err() {
             return Some(Progress::Partial);
         }
+        let mut resized = Resized::new();
         for (HeldList { family, id, .. }, label, patch) in patches {
             let mut list = self.lists[family.index()].open(id)?;
             let former = list.len();
             list.edit(patch.slots, patch.length, piece);
             let size = SizeClass::of(patch.length);
-            if SizeClass::of(former) == size {
-                continue;
-            }
-            let resized = |route: Route| match route.list() == Some(id) {
-                true => Route::new(id, None, size, route.flags()),
-                false => route,
-            };
-            for frontend in &holdings.frontends {
-                if self.frontends.holder(frontend) == Some(name) {
-                    self.change(*frontend, piece, |change, state| {
-                        change.resize(state, resized, &label);
-                    });
-                }
+            if SizeClass::of(former) != size {
+                resized.push(((family, id), (size, label)));
             }
         }
+        if !resized.is_empty() {
+            resized.sort_unstable_by_key(|(list, _)| *list);
+            self.resize_routes(name, &holdings.frontends, &resized, piece);
+        }
         Some(Progress::Complete)
+    }
+}
+
+/// Lists that are of another size class now, with the label of their port; sorted.
+type Resized = SmallVec<[((Family, ListId), (SizeClass, Label)); 1]>;
+
+impl Diff {
+    /// Gives the routes to resized lists their size classes.
+    fn resize_routes(
+        &mut self,
+        name: &ObjectName,
+        frontends: &[Frontend],
+        resized: &Resized,
+        piece: &mut Piece,
+    ) {
+        for frontend in frontends {
+            if self.frontends.holder(frontend) != Some(name) {
+                continue;
+            }
+            let list = |route: Route| {
+                let key = (frontend.family(), route.list()?);
+                let place = resized.binary_search_by_key(&key, |(list, _)| *list).ok()?;
+                Some(&resized[place].1)
+            };
+            let state = self.frontends.get(frontend);
+            let Some((_, label)) = state.and_then(|it| it.routes().find_map(list)) else {
+                continue;
+            };
+            let resize = |route: Route| match (list(route), route.list()) {
+                (Some((size, _)), Some(id)) => Route::new(id, None, *size, route.flags()),
+                (None, _) | (_, None) => route,
+            };
+            self.change(*frontend, piece, |change, state| change.resize(state, resize, label));
+        }
     }
 }
 
@@ -170,7 +204,7 @@ impl ServiceUpdate<'_> {
         self.disown_lists();
         self.holdings.frontends = wanted.frontends().map(|it| it.frontend).collect();
         self.holdings.members.clone_from(&wanted.members);
-        self.holdings.lists = std::mem::take(&mut self.lists);
+        self.holdings.lists = std::mem::take(&mut self.lists).into_lists();
         for port in &wanted.ports {
             let Some(serving) = &port.serving else { continue };
             for wanted in port.frontends.iter().filter(|it| is_held(&it.frontend)) {
@@ -214,7 +248,8 @@ impl ServiceUpdate<'_> {
             let WantedPort { family, protocol, port: number, .. } = *port;
             let list = HeldList { family, protocol, port: number, scope, id };
             self.lists.push(list);
-            if !self.holdings.lists.contains(&list) {
+            if !self.held.contains(&list) {
+                self.held.push(list);
                 self.holdings.lists.push(list);
             }
             let route = self.route(port, scope, Flags::default());
@@ -250,8 +285,7 @@ impl ServiceUpdate<'_> {
         has_affinity: bool,
     ) -> Option<ListId> {
         let lists = &self.diff.lists[port.family.index()];
-        let is_it = |it: &&HeldList| it.is_of(port, scope) && it.id.has_affinity() == has_affinity;
-        let held = self.holdings.lists.iter().find(is_it).map(|held| held.id);
+        let held = self.held.find(place_of(port, scope), has_affinity).map(|held| held.id);
         let is_there =
             |id: &ListId| lists.get(*id).is_some_and(|list| list.protocol() == port.protocol);
         if let Some(held) = held.filter(is_there) {
@@ -264,8 +298,7 @@ impl ServiceUpdate<'_> {
         }
         let can_adopt = |list: &ListId| {
             // A list that the service holds already is the one of another scope.
-            let is_own =
-                self.holdings.lists.iter().any(|it| (it.family, it.id) == (port.family, *list));
+            let is_own = self.held.has(port.family, *list);
             let lists = &self.diff.lists[port.family.index()];
             !is_own && lists.can_adopt(*list, port.protocol, has_affinity)
         };
@@ -323,8 +356,8 @@ impl ServiceUpdate<'_> {
     }
 
     fn route(&self, port: &WantedPort, scope: Scope, flags: Flags) -> Option<Route> {
-        let mut lists = self.lists.iter();
-        let list = lists.find(|list| list.is_of(port, scope))?;
+        let place = place_of(port, scope);
+        let list = self.lists.find(place, false).or_else(|| self.lists.find(place, true))?;
         let timeout = port.timeout.filter(|_| list.id.has_affinity()).map(|it| it.number);
         let size = SizeClass::of(port.endpoints(scope).len());
         Some(Route::new(list.id, timeout, size, flags))
@@ -385,12 +418,12 @@ impl ServiceUpdate<'_> {
 
     /// Deletes slots that no route leads to any more.
     fn cut_lists(&mut self, piece: &mut Piece) -> Result<(), Full> {
-        for list in &self.lists {
-            let mut ports = self.wanted.ports.iter();
-            let port = ports.find(|port| list.is_of(port, list.scope));
-            let length = port.map_or(0, |port| port.endpoints(list.scope).len());
-            if let Some(mut list) = self.diff.lists[list.family.index()].open(list.id) {
-                list.cut(length, piece)?;
+        for (port, scope) in self.wanted.ports.iter().flat_map(|it| Scope::ALL.map(|of| (it, of))) {
+            let place = place_of(port, scope);
+            for list in [false, true].into_iter().filter_map(|kind| self.lists.find(place, kind)) {
+                let open = self.diff.lists[list.family.index()].open(list.id);
+                let Some(mut list) = open else { continue };
+                list.cut(port.endpoints(scope).len(), piece)?;
                 list.forget_endpoints(piece)?;
             }
         }

@@ -35,9 +35,18 @@ pub struct EndpointPort {
 }
 
 impl EndpointPort {
-    /// Whether it serves a port of the service.
-    pub fn serves(&self, port: &ServicePort) -> bool {
-        self.name == port.name && self.protocol == port.protocol
+    /// What a port has in common with the service port that it serves.
+    pub(super) fn key(&self) -> (&str, Protocol) {
+        (&self.name, self.protocol)
+    }
+
+    /// The ports among `sorted` that serve a port of the service. They are sorted by their keys:
+    /// services may have thousands of ports.
+    pub(super) fn serving<'a>(sorted: &'a [Self], port: &ServicePort) -> &'a [Self] {
+        let key = (&*port.name, port.protocol);
+        let start = sorted.partition_point(|it| it.key() < key);
+        let end = start + sorted[start..].partition_point(|it| it.key() == key);
+        &sorted[start..end]
     }
 
     /// A port of TCP.

@@ -67,7 +67,7 @@ impl EndpointChanges {
     /// The endpoints of a port that may have changed, with whether packets may be sent to them now,
     /// those on this node aside. `None` if the port is served under several numbers.
     pub fn of_port(&self, port: &ServicePort) -> Option<impl Iterator<Item = (Target, bool)>> {
-        let mut numbers = self.ports.iter().filter(|it| it.serves(port)).map(|it| it.port);
+        let mut numbers = EndpointPort::serving(&self.ports, port).iter().map(|it| it.port);
         let number = numbers.next();
         let addresses = self.addresses.iter();
         let targets = number.into_iter().flat_map(move |port| {

@@ -159,7 +159,7 @@ pub(super) struct EndpointView<'a> {
 }
 
 impl StoredSlice {
-    pub(super) fn new(slice: EndpointSlice, lists: &mut PortLists) -> Self {
+    pub(super) fn new(mut slice: EndpointSlice, lists: &mut PortLists) -> Self {
         let mut zones: Vec<Arc<Zones>> = Vec::new();
         let is_v4 = slice.endpoints.iter().all(|endpoint| endpoint.address.is_ipv4());
         let each = slice.endpoints.iter();
@@ -178,6 +178,7 @@ impl StoredSlice {
             let all = each.map(|endpoint| stored(endpoint.address, endpoint, &mut zones));
             Endpoints::Others(hints, all.collect())
         };
+        slice.ports.sort_by(|a, b| a.key().cmp(&b.key()));
         let ports = lists.of_slices.share(&slice.ports);
         Self { name: slice.name, ports, endpoints, zones: zones.into() }
     }

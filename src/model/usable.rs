@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use super::choice::Choice;
 use super::stored::{EndpointView, StoredSlice};
-use super::{Conditions, ServicePort};
+use super::{Conditions, EndpointPort, ServicePort};
 use crate::family::Family;
 
 /// Where a packet can go: an endpoint's address and port.
@@ -107,8 +107,9 @@ fn relevant<'a>(
 ) -> impl Iterator<Item = (&'a StoredSlice, NonZeroU16)> + Clone {
     let slices = slices.iter().filter(move |slice| slice.is_of(family));
     slices.flat_map(move |slice| {
-        let serving = slice.ports.iter().filter(move |it| it.serves(port));
-        serving.map(move |slice_port| (slice, slice_port.port))
+        EndpointPort::serving(&slice.ports, port)
+            .iter()
+            .map(move |slice_port| (slice, slice_port.port))
     })
 }
 

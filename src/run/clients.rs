@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn the_warning_comes_once_until_the_count_has_fallen() {
         let mut occupancy = Occupancy::default();
-        let high = CLIENTS / 10 * 8 + 1;
+        let high = CLIENTS * 8 / 10 + 1;
         let counts = [0, high - 2, high, CLIENTS, high, high - 2, high];
         let passes = counts.map(|count| occupancy.note(count));
         assert_eq!(passes, [false, false, true, false, false, false, true]);
