@@ -216,7 +216,7 @@ fn a_restart_sends_only_what_has_changed() {
 
     lab.proxy = Proxy::start(lab.world.node(), netlink_tests::scenario::routing());
     let sent = lab.apply(&[usual.as_slice(), &[&slice("a b")]].concat());
-    assert_eq!(sent.transactions.len(), 1);
+    assert_eq!(sent.transactions.len(), 2, "one for each table: {}", sent.script());
     lab.check(&[("pod", WEB, keeps_source("a b")), ("outside", NODE_PORT, masquerades("a b"))]);
 }
 

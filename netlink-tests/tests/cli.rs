@@ -1,8 +1,11 @@
 //! The program itself, as a user starts it.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+use std::fs::{self, Permissions};
 use std::io::{self, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 use deltaproxy::kernel::{Kernel, Nftables, Release};
@@ -245,6 +248,44 @@ fn without_permission_every_command_says_so_in_one_line() {
         assert_eq!(finished.stderr.trim_end().lines().count(), 1, "{}", finished.stderr);
     }
     assert_eq!(tables(net.node()), [None, None]);
+}
+
+/// Whether this user namespace has the user `nobody`.
+fn has_nobody() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap();
+    map.lines().any(|line| {
+        let numbers: Vec<u32> = line.split_whitespace().map(|it| it.parse().unwrap()).collect();
+        (numbers[0]..=numbers[0].saturating_add(numbers[2] - 1)).contains(&NOBODY)
+    })
+}
+
+const NOBODY: u32 = 65_534;
+
+/// As a container runtime starts it.
+#[test]
+fn any_user_with_cap_net_admin_alone_may_run_it() {
+    let net = Net::new();
+    let manifests = manifests("a");
+    let folder = tempfile::tempdir().unwrap();
+    let readable = |path: &Path| fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    [folder.path(), manifests.path()].into_iter().for_each(readable);
+    let binary = folder.path().join("deltaproxy");
+    fs::copy(deltaproxy_binary(), &binary).unwrap();
+    let uid = if has_nobody() { NOBODY.to_string() } else { "0".to_owned() };
+    let mut args = vec!["--reuid", &uid, "--regid", &uid, "--clear-groups", "--no-new-privs"];
+    args.extend(
+        ["--inh-caps", "--ambient-caps", "--bounding-set"]
+            .into_iter()
+            .flat_map(|set| [set, "-all,+net_admin"]),
+    );
+    args.extend(["--", binary.to_str().unwrap()]);
+    args.extend(manifests.arguments("run"));
+    args.extend(["--healthz-bind-address=", "--metrics-bind-address="]);
+    let daemon = net.node().spawn("setpriv", &args);
+    wait_for_endpoints(net.node(), 1);
+    manifests.set_endpoints("a c");
+    wait_for_endpoints(net.node(), 2);
+    let _ = daemon.terminate(SOON);
 }
 
 // run.

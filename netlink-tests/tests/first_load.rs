@@ -37,8 +37,8 @@ fn services_are_served_as_soon_as_their_piece_is_in_the_kernel() {
         engine.committed(committed.kernel_time);
         pieces += 1;
         waiting.retain(|number| !new.contains(number));
-        for number in [new.first(), new.last()] {
-            let answer = outside.connect_tcp((cluster_ip(*number.unwrap()), 80));
+        for number in new.first().into_iter().chain(new.last()) {
+            let answer = outside.connect_tcp((cluster_ip(*number), 80));
             assert_eq!(answer.server(), "pod", "piece {pieces} is in the kernel");
         }
         if let Some(number) = waiting.first() {

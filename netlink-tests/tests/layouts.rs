@@ -48,7 +48,7 @@ fn tables(host: &Host) -> [Table; 2] {
 }
 
 #[test]
-fn tables_of_a_former_layout_are_replaced_whole_in_one_transaction() {
+fn tables_of_a_former_layout_are_replaced_whole_in_one_transaction_each() {
     if !nft_can_load() {
         return;
     }
@@ -59,7 +59,7 @@ fn tables_of_a_former_layout_are_replaced_whole_in_one_transaction() {
         net.node().nft_script(former);
         let mut proxy = Proxy::start(net.node(), routing());
         let sent = apply_all(&mut proxy);
-        assert_eq!(sent.transactions.len(), 1, "{}", sent.script());
+        assert_eq!(sent.transactions.len(), 2, "one for each table: {}", sent.script());
         let deleted = sent.messages.get(&MessageKind::DelTable).copied();
         assert_eq!(deleted, Some(2), "{}", sent.script());
         assert_eq!(tables(net.node()), tables(fresh.node()));
