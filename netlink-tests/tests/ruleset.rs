@@ -35,12 +35,14 @@ fn without_handles(mut table: Table) -> Table {
 /// Loads what nft lists of `host` into an empty namespace; both must be the same, to nft and to
 /// the reader.
 fn check_round_trip(host: &Host) {
-    // nft 1.0.6 has no word for the flag persist, and lists the flags all the same.
-    let listed = host.nft("list ruleset").replace("\tflags \n\n", "");
+    // nft 1.0.6 has no word for the flag persist, lists the flags all the same, and then no empty
+    // line.
+    let listed = host.nft("list ruleset").replace("\tflags \n", "");
+    let without_empty_lines = |text: &str| text.replace("\n\n", "\n");
     let copy = Net::new();
     copy.node().nft_script(&listed);
     let again = copy.node().nft("list ruleset");
-    assert_eq!(again, listed);
+    assert_eq!(without_empty_lines(&again), without_empty_lines(&listed));
     let [here, there] = [tables(host), tables(copy.node())];
     for (here, there) in here.into_iter().zip(there) {
         let [here, there] = [here, there].map(|it| without_handles(it.expect("a table")));
