@@ -29,7 +29,7 @@ fn whatever_goes_wrong_the_tables_end_right_and_what_has_endpoints_works_through
                 if seed >= seeds.end {
                     break;
                 }
-                run_seed(seed, |sequence| play(first_kernel(sequence), sequence));
+                run_seed("simulation", seed, |sequence| play(first_kernel(sequence), sequence));
             }
         };
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();

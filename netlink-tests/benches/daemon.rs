@@ -8,12 +8,17 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use deltaproxy::kernel::Nftables;
+use deltaproxy::kernel::{Kernel, Nftables};
+use deltaproxy::nft::{Family, Operation, Table, TableFlags, Transaction};
 use netlink_tests::apiserver::ApiServer;
 use netlink_tests::apiserver::object::{node, service_cidr};
-use netlink_tests::{Net, Process, deltaproxy_binary};
+use netlink_tests::{Host, Net, Process, deltaproxy_binary};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 /// Endpoints of each service.
@@ -57,10 +62,12 @@ fn main() {
     println!("| {services} services with {ENDPOINTS} endpoints each | time | commits | memory |");
     println!("|---|---|---|---|");
     let mut bench = Bench { net, api, watch: None };
-    let mut daemon = bench.start("start on an empty table");
-    daemon.signal(nix::sys::signal::Signal::SIGKILL);
-    drop(daemon);
-    daemon = bench.start("start on the table of the run before");
+    let kill = |daemon: Process| daemon.signal(Signal::SIGKILL);
+    kill(bench.start("start on an empty table", None));
+    kill(bench.start("start on the table of the run before", None));
+    let others = Others::start(bench.net.node());
+    kill(bench.start("the same beside 200 commits a second of another program", Some(others)));
+    let daemon = bench.start("start on the table of the run before, again", None);
     let burst = (0..BURST.min(services)).map(|number| slice(number, 1)).collect();
     bench.change("5,000 slices change at once", &daemon, burst);
     bench.change("this node gets a zone: all services change", &daemon, vec![node_in_a_zone()]);
@@ -75,7 +82,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn start(&mut self, what: &str) -> Process {
+    fn start(&mut self, what: &str, others: Option<Others>) -> Process {
         self.settled();
         let before = self.generation();
         let kubeconfig = format!("--kubeconfig={}", self.api.kubeconfig().display());
@@ -95,8 +102,9 @@ impl Bench {
             std::thread::sleep(LOOK);
         }
         let (took, worked) = (start.elapsed().as_secs_f64(), processor_time(&daemon).as_secs_f64());
+        let of_others = others.map_or(0, Others::stop);
         self.settled();
-        let commits = self.generation() - before;
+        let commits = self.generation() - before - of_others;
         let memory = memory(&daemon);
         println!("| {what} | {took:.2} s, CPU {worked:.2} s | {commits} | {memory} |");
         daemon
@@ -147,6 +155,45 @@ impl Bench {
         let node = self.net.node();
         let kernel = self.watch.get_or_insert_with(|| node.run(|| Nftables::open().unwrap()));
         kernel.generation().unwrap().0
+    }
+}
+
+/// Another program, which changes a table of its own.
+struct Others {
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<u32>,
+}
+
+/// Time between its commits.
+const OTHERS_PAUSE: Duration = Duration::from_millis(5);
+
+impl Others {
+    fn start(node: &Host) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&is_over);
+        // A thread begins in the namespace of the one that starts it.
+        let thread = node.run(|| std::thread::spawn(move || Self::commit_until(&flag)));
+        Self { is_over, thread }
+    }
+
+    fn commit_until(is_over: &AtomicBool) -> u32 {
+        let mut kernel = Nftables::open().unwrap();
+        let (family, name, flags) = (Family::Ip, "other".into(), TableFlags::default());
+        let table = Table { family, name, flags, comment: None };
+        let (add, delete) = (Operation::AddTable(table.clone()), table.reference());
+        let operations = [add, Operation::DeleteTable(delete)];
+        let commits = operations.iter().cycle().take_while(|_| !is_over.load(Ordering::Relaxed));
+        let commit = |operation: &Operation| {
+            kernel.commit(&Transaction { operations: vec![operation.clone()] }).unwrap();
+            std::thread::sleep(OTHERS_PAUSE);
+        };
+        u32::try_from(commits.map(commit).count()).unwrap()
+    }
+
+    /// Ends it; returns how many commits it made.
+    fn stop(self) -> u32 {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
     }
 }
 

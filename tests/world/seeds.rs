@@ -22,8 +22,9 @@ impl Seeds {
     }
 }
 
-/// Plays the sequence of a seed. Panics with the shortest one that fails too.
-pub(crate) fn run_seed(seed: u64, play: impl Fn(&Sequence) -> Result<(), String>) {
+/// Plays the sequence of a seed. Panics with the shortest one that fails too, and with the command
+/// that plays it again by this test.
+pub(crate) fn run_seed(test: &str, seed: u64, play: impl Fn(&Sequence) -> Result<(), String>) {
     let config = Config { failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() };
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
@@ -34,7 +35,7 @@ pub(crate) fn run_seed(seed: u64, play: impl Fn(&Sequence) -> Result<(), String>
     if let Err(TestError::Fail(reason, sequence)) = outcome {
         panic!(
             "sequence {seed} fails: {reason}\n{sequence:#?}\n\
-             again: SIMULATION_SEED={seed} cargo test --workspace --test simulation"
+             again: SIMULATION_SEED={seed} cargo test --workspace --test {test}"
         );
     }
 }
