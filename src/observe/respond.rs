@@ -80,6 +80,7 @@ struct FamilyStatus {
 }
 
 /// What a path is about.
+#[derive(Clone, Copy)]
 struct Probed {
     healthy: bool,
     /// Whether the node wants traffic, if the path is about that too.
