@@ -6,7 +6,7 @@
 //! the client is forgotten and another endpoint is drawn. So a connection takes as many steps with
 //! three endpoints as with thousands, and changes are elements without verdicts.
 //!
-//! Clients are remembered by place: a hash of the address chooses one of [`PLACES`] of the session.
+//! Clients are remembered by place: a hash of the address chooses one of the 32,768 of the session.
 //! Clients of one place have the same endpoint, and are forgotten together. So spoofed sources
 //! fill no more than the places of the session that they are sent to, and its other clients
 //! still get the same endpoint again.
