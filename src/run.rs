@@ -396,7 +396,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         for problem in problems {
             tracing::warn!("{problem}");
             if let Some(listener) = &self.problems {
-                // Who has too much to tell is not waited for.
+                // Dropped when the channel is full.
                 let _ = listener.try_send(problem.clone());
             }
         }
