@@ -65,8 +65,8 @@ fn main() {
     let kill = |daemon: Process| daemon.signal(Signal::SIGKILL);
     kill(bench.start("start on an empty table", None));
     kill(bench.start("start on the table of the run before", None));
-    let others = Others::start(bench.net.node());
-    kill(bench.start("the same beside 200 commits a second of another program", Some(others)));
+    let beside = "the same beside 200 commits a second of another program";
+    kill(bench.start(beside, Some(Others::start)));
     let daemon = bench.start("start on the table of the run before, again", None);
     let burst = (0..BURST.min(services)).map(|number| slice(number, 1)).collect();
     bench.change("5,000 slices change at once", &daemon, burst);
@@ -82,9 +82,10 @@ struct Bench {
 }
 
 impl Bench {
-    fn start(&mut self, what: &str, others: Option<Others>) -> Process {
+    fn start(&mut self, what: &str, others: Option<fn(&Host) -> Others>) -> Process {
         self.settled();
         let before = self.generation();
+        let others = others.map(|start| start(self.net.node()));
         let kubeconfig = format!("--kubeconfig={}", self.api.kubeconfig().display());
         let metrics = format!("--metrics-bind-address={METRICS}");
         let arguments = [
