@@ -531,3 +531,43 @@ fn what_others_commit_to_their_own_tables_leads_to_no_reading() {
     assert!(calls(0) > reads);
     daemon.end();
 }
+
+#[test]
+fn a_table_that_refuses_everything_is_blocked_while_the_other_takes_services() {
+    let kernel = Shared::new(Fake::new());
+    let mut daemon = Daemon::start_unlisted(owning_engine(), kernel.clone());
+    daemon.list(Vec::new());
+    daemon.wait();
+    *kernel.objection.lock().unwrap() = Some(|transaction| {
+        let is_refused = transaction.family() == Some(Family::Ip);
+        is_refused.then(|| CommitError::refused(transaction, None, Errno::EPERM))
+    });
+    let only_ipv6 = |number| dual_stack(number).into_iter().map(without_ipv4).collect();
+    let mixed = (1..9).flat_map(|number| match number % 2 {
+        0 => service(number, 1),
+        _ => only_ipv6(number),
+    });
+    daemon.send(mixed.collect());
+    for number in 0..20 {
+        wait_for(|| frontends(&kernel) == [0, 4 + number]);
+        daemon.send(only_ipv6(21 + u8::try_from(number).unwrap()));
+    }
+    let text = daemon.observe.metrics_text();
+    assert!(text.contains("deltaproxy_programmed{ip_family=\"IPv4\"} 0"), "{text}");
+    assert!(daemon.problems.try_recv().is_err());
+    *kernel.objection.lock().unwrap() = None;
+    daemon.wait();
+    assert!(daemon.problems.try_recv().is_err());
+    daemon.end();
+}
+
+/// The same event without what is of IPv4.
+fn without_ipv4(mut event: Event) -> Event {
+    if let Event::Service(Change::Is(service)) = &mut event {
+        service.cluster_ips.retain(IpAddr::is_ipv6);
+    }
+    if let Event::EndpointSlice(Change::Is(slice)) = &mut event {
+        slice.endpoints.retain(|endpoint| endpoint.address.is_ipv6());
+    }
+    event
+}

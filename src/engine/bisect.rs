@@ -2,12 +2,13 @@
 //!
 //! After such a refusal, transactions update half as many services, down to one. A service that is
 //! refused alone is suspected, and excluded the next time. It is reported once the kernel has
-//! applied another one: if it refuses every service, services are not the cause.
+//! applied another one to the same table: if it refuses every service, services are not the cause.
 
 use super::Engine;
 use crate::model::{Extent, ObjectName, Problem};
+use crate::nft::Family;
 
-/// The search for a service that the kernel refuses without naming it.
+/// The search for a service that the kernel refuses in one table without naming it.
 #[derive(Debug, Default)]
 pub(super) struct Bisect {
     /// The most services that a transaction updates; `None` while nothing is searched.
@@ -39,12 +40,12 @@ const MANY: usize = 4_096;
 const TOO_MANY: usize = 3;
 
 impl Bisect {
-    pub(super) fn is_active(&self) -> bool {
+    fn is_active(&self) -> bool {
         self.most.is_some()
     }
 
     /// Whether a transaction may update one service more.
-    pub(super) fn admits(&self, updated: &Services) -> bool {
+    fn admits(&self, updated: &Services) -> bool {
         self.most.is_none_or(|most| updated.count < most)
     }
 
@@ -53,8 +54,8 @@ impl Bisect {
         self.most = Some((services / 2).max(1));
     }
 
-    /// A transaction that updates so many services was applied. Returns the problems that this
-    /// confirms.
+    /// A transaction for the table that updates so many services was applied. Returns the problems
+    /// that this confirms.
     pub(super) fn committed(&mut self, services: usize) -> Vec<Problem> {
         if services == 0 {
             return Vec::new();
@@ -70,17 +71,33 @@ impl Bisect {
 }
 
 impl Engine {
-    /// Excludes a service that was refused alone. If it is one of too many, none of them is to
-    /// blame: they are taken in again, and false is returned.
-    pub(super) fn exclude_alone(&mut self, service: ObjectName, problem: Problem) -> bool {
+    /// Whether a service is searched that the kernel refuses.
+    pub(super) fn is_bisecting(&self) -> bool {
+        self.tables.iter().any(|table| table.bisect.is_active())
+    }
+
+    /// Whether a step that updates these services may update one more.
+    pub(super) fn admits(&self, updated: &Services) -> bool {
+        self.tables.iter().all(|table| table.bisect.admits(updated))
+    }
+
+    /// Excludes a service that was refused alone in the table of `family`. If it is one of too many,
+    /// none of them is to blame: they are taken in again, and false is returned.
+    pub(super) fn exclude_alone(
+        &mut self,
+        family: Family,
+        service: ObjectName,
+        problem: Problem,
+    ) -> bool {
         self.exclude(service.clone());
-        self.bisect.excluded.push(Excluded { service, problem });
-        let is_plausible = self.bisect.excluded.len() < TOO_MANY;
+        let bisect = &mut self.tables[family.index()].bisect;
+        bisect.excluded.push(Excluded { service, problem });
+        let is_plausible = bisect.excluded.len() < TOO_MANY;
         if !is_plausible {
-            for Excluded { service, .. } in std::mem::take(&mut self.bisect.excluded) {
+            bisect.most = None;
+            for Excluded { service, .. } in std::mem::take(&mut bisect.excluded) {
                 self.take_in_again(service);
             }
-            self.bisect.most = None;
         }
         is_plausible
     }
@@ -98,16 +115,18 @@ impl Engine {
 
     /// Whether something is left out that the kernel may accept later without a change of it.
     pub fn has_refused(&self) -> bool {
-        !self.bisect.waiting.is_empty() || !self.bisect.excluded.is_empty()
+        let has = |it: &Bisect| !it.waiting.is_empty() || !it.excluded.is_empty();
+        self.tables.iter().any(|table| has(&table.bisect))
     }
 
     /// Takes in again what the kernel refused without naming it. [`Engine::observe`] must follow.
     pub fn retry_refused(&mut self) {
-        let excluded = std::mem::take(&mut self.bisect.excluded);
-        let excluded = excluded.into_iter().map(|excluded| excluded.service);
-        for service in excluded.chain(std::mem::take(&mut self.bisect.waiting)) {
-            self.take_in_again(service);
+        let mut services = Vec::new();
+        for Bisect { excluded, waiting, .. } in self.tables.iter_mut().map(|it| &mut it.bisect) {
+            services.extend(excluded.drain(..).map(|excluded| excluded.service));
+            services.append(waiting);
         }
+        services.into_iter().for_each(|service| self.take_in_again(service));
     }
 }
 

@@ -87,9 +87,9 @@ impl Engine {
     pub fn committed(&mut self, time: Duration) {
         let Some(in_flight) = self.in_flight.pop_front() else { return };
         self.pace.learn(in_flight.bytes, time);
-        self.tables[in_flight.family.index()].is_suspect = false;
-        let problems = self.bisect.committed(in_flight.services.count);
-        self.problems.extend(problems);
+        let table = &mut self.tables[in_flight.family.index()];
+        table.is_suspect = false;
+        self.problems.extend(table.bisect.committed(in_flight.services.count));
         self.applied(in_flight);
         if self.in_flight.is_empty() && self.is_settled() {
             self.suspects.clear();
@@ -151,19 +151,20 @@ impl Engine {
         match services.last {
             None => self.suspect(family, error),
             Some(_) if services.count > 1 => {
-                self.bisect.narrow(services.count);
+                self.tables[family.index()].bisect.narrow(services.count);
                 Answer::ReadBack(Cause::Whole)
             }
             Some(service) if self.suspects.insert(service.clone()) => {
                 Answer::ReadBack(Cause::Suspected(service))
             }
-            Some(service) => match self.exclude_alone(service.clone(), left_out(&service, error)) {
-                true => Answer::ReadBack(Cause::Excluded(service)),
-                false => {
-                    self.block(family, error);
-                    Answer::Blocked(family)
+            Some(service) => {
+                let problem = left_out(&service, error);
+                if self.exclude_alone(family, service.clone(), problem) {
+                    return Answer::ReadBack(Cause::Excluded(service));
                 }
-            },
+                self.block(family, error);
+                Answer::Blocked(family)
+            }
         }
     }
 }

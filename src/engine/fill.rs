@@ -23,7 +23,7 @@ impl Engine {
         let may_go_first = !std::mem::take(&mut self.small_went_first) && self.postponed.is_none();
         let (mut taken, mut is_small) = (0, may_go_first);
         let mut updated = Services::default();
-        while piece.has_room() && self.bisect.admits(&updated) {
+        while piece.has_room() && self.admits(&updated) {
             if is_small && self.queue.next_lane() == Some(Lane::Slow) {
                 if !piece.is_empty() {
                     self.small_went_first = true;
@@ -45,7 +45,7 @@ impl Engine {
                 return updated;
             }
         }
-        if self.bisect.is_active() && !piece.is_empty() {
+        if self.is_bisecting() && !piece.is_empty() {
             return updated;
         }
         if self.queue.is_empty() && self.postponed.is_none() && self.sweep_due {

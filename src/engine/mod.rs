@@ -72,7 +72,6 @@ pub struct Engine {
     to_give: VecDeque<Part>,
     /// Steps so far.
     steps: u64,
-    bisect: Bisect,
     problems: Vec<Problem>,
     /// Services with a refused element since everything was settled last.
     suspects: HashSet<ObjectName>,
@@ -108,6 +107,7 @@ struct TableState {
     blocked: Option<Blocked>,
     /// Whether the last transaction was refused for what is not a service's.
     is_suspect: bool,
+    bisect: Bisect,
 }
 
 impl Engine {
@@ -121,6 +121,7 @@ impl Engine {
             cleanup: Vec::new(),
             blocked: None,
             is_suspect: false,
+            bisect: Bisect::default(),
         };
         let mut engine = Self {
             routing,
@@ -136,7 +137,6 @@ impl Engine {
             in_flight: VecDeque::new(),
             to_give: VecDeque::new(),
             steps: 0,
-            bisect: Bisect::default(),
             problems: Vec::new(),
             suspects: HashSet::default(),
             small_went_first: false,

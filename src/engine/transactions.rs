@@ -36,9 +36,12 @@ pub(super) struct InFlight {
 #[derive(Debug, Default)]
 struct Step {
     operations: Vec<Operation>,
-    bases: [Option<Base>; 2],
+    bases: [BaseChange; 2],
     services: Services,
 }
+
+/// What a table is to hold besides elements, and how many bytes the operations for it take.
+type BaseChange = Option<(Base, usize)>;
 
 impl Engine {
     /// The next transaction; `None` if nothing differs. It is about one table, and at most about
@@ -102,19 +105,19 @@ impl Engine {
     /// Makes a part for each table. What a blocked table needs is dropped as if it were applied:
     /// once the table can be written, it is read back and compared.
     fn divide(&mut self, step: Step) {
-        let Step { operations, bases, services } = step;
+        let Step { operations, mut bases, services } = step;
         let of_ip = |operation: &Operation| operation.family() == Family::Ip;
         let is_about_one = operations.iter().all(of_ip) || !operations.iter().any(of_ip);
         let parts = match is_about_one {
             true => [operations, Vec::new()],
             false => operations.into_iter().partition::<Vec<_>, _>(of_ip).into(),
         };
-        let mut bases = bases;
         self.steps += 1;
         for operations in parts {
             let Some(family) = operations.first().map(Operation::family) else { continue };
-            let base = bases[family.index()].take();
-            let (bytes, services) = (plan::bytes_of(&operations), services.clone());
+            let (base, base_bytes) = bases[family.index()].take().unzip();
+            let bytes = base_bytes.unwrap_or_default() + plan::bytes_of(&operations);
+            let services = services.clone();
             let in_flight = InFlight { family, base, bytes, services, step: self.steps };
             self.to_give.push_back(Part { operations, in_flight });
         }
@@ -170,21 +173,22 @@ impl Engine {
             if of_table.is_empty() {
                 continue;
             }
-            bytes += encoded_size(&of_table);
+            let size = encoded_size(&of_table);
+            bytes += size;
             let table = &self.tables[i];
             if matches!(table.installed, BaseState::Foreign) {
                 // A table that is replaced is replaced whole, if one transaction can hold it.
                 budget = max_batch;
                 is_replaced = true;
             }
-            step.bases[i] = Some(table.desired.clone());
+            step.bases[i] = Some((table.desired.clone(), size));
             step.operations.extend(of_table);
         }
         // A packet runs the rules of the generation in which it began, but looks up the elements of
         // the present one: what new rules are for comes a commit after them.
         let is_ours = |table: &TableState| matches!(table.installed, BaseState::Ours { .. });
         let has_rules = step.operations.iter().any(|it| matches!(it, Operation::AddRule(..)));
-        let is_alone = self.bisect.is_active() || self.tables.iter().all(is_ours);
+        let is_alone = self.is_bisecting() || self.tables.iter().all(is_ours);
         if has_rules && is_alone {
             return step.checked();
         }
