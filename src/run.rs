@@ -7,7 +7,7 @@
 mod blocked;
 mod cleaning;
 mod clients;
-mod watch;
+mod reading;
 
 pub use cleaning::Cleaning;
 
@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tokio::sync::{mpsc, watch as value};
+use tokio::sync::{mpsc, watch};
 
 use self::blocked::Retry;
 use self::clients::Clients;
-use self::watch::{ReadOutcome, Watch};
+use self::reading::{ReadOutcome, Watch};
 use crate::conntrack::Flow;
 use crate::engine::{Answer, Blocked, Cause, ClosedNodePorts, Engine};
 use crate::family::Family;
@@ -41,7 +41,7 @@ pub struct Run<K> {
     observe: Observe,
     watch: Watch,
     /// The addresses of this node's interfaces; without, they stay what the engine knows.
-    pub addresses: Option<value::Receiver<Vec<IpAddr>>>,
+    pub addresses: Option<watch::Receiver<Vec<IpAddr>>>,
     /// Deletes stale UDP flows.
     pub cleaning: Option<Cleaning>,
     /// Receives problems, in addition to the log. The loop does not wait for the receiver.
@@ -431,7 +431,7 @@ async fn sleep_until(due: Option<Instant>) {
 }
 
 /// The addresses once they change.
-async fn changed(addresses: &mut Option<value::Receiver<Vec<IpAddr>>>) -> Vec<IpAddr> {
+async fn changed(addresses: &mut Option<watch::Receiver<Vec<IpAddr>>>) -> Vec<IpAddr> {
     if let Some(receiver) = addresses
         && receiver.changed().await.is_ok()
     {

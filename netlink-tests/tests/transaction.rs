@@ -253,12 +253,15 @@ fn only_what_others_change_in_watched_tables_is_noticed() {
     });
 }
 
-#[test]
-fn a_set_is_read_whole_while_others_change_another_one() {
-    in_namespace(|| {
+/// Reads a set of 2,000 elements while another socket changes another one, and checks each reading.
+fn check_readings(watch: bool, check: fn(Result<Vec<Vec<u8>>, ReadError>)) {
+    in_namespace(move || {
         let mut ours = prepared();
         let elements = (0..2000).map(element).collect();
         ours.commit(&transaction(vec![add(&service_ips(), elements)])).unwrap();
+        if watch {
+            ours.watch_others(&[reference()]).unwrap();
+        }
         let mut theirs = Nftables::open().unwrap();
         let writer = thread::spawn(move || {
             for port in 1..200 {
@@ -268,11 +271,24 @@ fn a_set_is_read_whole_while_others_change_another_one() {
             }
         });
         for _ in 0..20 {
-            assert_eq!(keys(&mut ours, "service-ips").unwrap().len(), 2000);
+            check(keys(&mut ours, "service-ips"));
         }
         writer.join().unwrap();
         assert_eq!(keys(&mut ours, "service-ips").unwrap().len(), 2000);
     });
+}
+
+#[test]
+fn reading_while_another_socket_writes_gives_whole_sets_or_an_error() {
+    check_readings(false, |read| match read {
+        Ok(keys) => assert_eq!(keys.len(), 2000),
+        Err(error) => assert!(matches!(error, ReadError::Changing { .. }), "{error}"),
+    });
+}
+
+#[test]
+fn a_set_is_read_whole_while_others_are_watched_and_change_another_one() {
+    check_readings(true, |read| assert_eq!(read.unwrap().len(), 2000));
 }
 
 #[test]

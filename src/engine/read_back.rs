@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::read_slots::read_slots;
 use crate::diff;
-use crate::kernel::{CommitError, Contents, ElementRead, Kernel, ReadError};
+use crate::kernel::{Contents, ElementRead, Kernel, ReadError};
 use crate::nft::{DecodedSet, Family, Operation};
 use crate::ruleset::{self, Layouts, SetId, TableElement, TableSets};
 
@@ -21,11 +21,6 @@ pub struct Found {
 }
 
 impl Found {
-    /// The error that a commit from netlink port `ours` ends with, if the table is somebody else's.
-    pub fn owned_by_another(&self, ours: u32) -> Option<CommitError> {
-        self.contents.as_ref()?.owned_by_another(ours)
-    }
-
     /// There is no such table.
     pub fn nothing(family: Family) -> Self {
         Self { contents: None, elements: diff::Found::new(family), cleanup: Vec::new() }
@@ -76,8 +71,8 @@ fn read_noting<K: Kernel>(
     layouts: &Layouts,
     progress: &dyn Fn(),
 ) -> Result<[Found; 2], ReadError> {
-    let [ip, ip6] = Family::ALL.map(|family| read_table(kernel, layouts.of(family), progress));
-    Ok([ip?, ip6?])
+    let mut read = |family| read_table(kernel, layouts.of(family), progress);
+    Ok([read(Family::Ip)?, read(Family::Ip6)?])
 }
 
 fn read_table<K: Kernel>(

@@ -68,12 +68,13 @@ pub trait Kernel {
 
     /// Gives every element of a set or map to `each`, in no particular order.
     ///
-    /// Every attempt begins with [`ElementRead::Start`]; elements given before it do not count. If
-    /// others change the set meanwhile, the elements may be of several generations:
-    /// [`Kernel::tampered`] tells.
+    /// Every attempt begins with [`ElementRead::Start`]; elements given before it do not count. While
+    /// others are watched, the elements may be of several generations, and [`Kernel::tampered`] says
+    /// whether they are.
     ///
     /// # Errors
-    /// See [`ReadError`]; [`ReadError::is_missing`] if there is no such set.
+    /// See [`ReadError`]; [`ReadError::is_missing`] if there is no such set, and
+    /// [`ReadError::Changing`] if others are not watched and their commits spoilt every attempt.
     fn read_elements(
         &mut self,
         table: &TableRef,
@@ -118,15 +119,6 @@ pub enum ElementRead<'a> {
 /// namespace. It is never 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Generation(pub u32);
-
-impl Generation {
-    /// How many commits lie between `earlier` and this.
-    pub fn commits_since(self, earlier: Self) -> u32 {
-        // The kernel leaves 0 out when the number wraps (`nf_tables_commit`).
-        let wrapped = u32::from(self.0 < earlier.0);
-        self.0.wrapping_sub(earlier.0).saturating_sub(wrapped)
-    }
-}
 
 /// A transaction that was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -183,19 +175,5 @@ impl Contents {
     pub fn owned_by_another(&self, ours: u32) -> Option<CommitError> {
         let port = self.owner.filter(|owner| *owner != ours)?;
         Some(CommitError::Owned { table: self.table.reference(), port })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn generations_are_counted_across_the_wrap_that_leaves_out_zero() {
-        let since = |now, earlier| Generation(now).commits_since(Generation(earlier));
-        assert_eq!(since(7, 7), 0);
-        assert_eq!(since(8, 7), 1);
-        assert_eq!(since(1, u32::MAX), 1);
-        assert_eq!(since(2, u32::MAX - 1), 3);
     }
 }

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 
 use super::answer::{self, Outcome, Refusal};
 use super::others::Others;
-use super::read::Seen;
+use super::read::{Read, Seen};
 use super::{
     CommitError, Committed, Contents, ElementRead, Generation, Kernel, OpenError, ReadError,
     Release, culprit,
@@ -26,8 +26,10 @@ use crate::nft::{
 pub(super) const NETLINK_NETFILTER: isize = 12;
 /// How often a batch is sent again that the kernel broke off without looking at it whole.
 const MAX_COMMIT_ATTEMPTS: usize = 4;
-/// How often something is read again because it changed meanwhile.
-const MAX_READ_ATTEMPTS: usize = 50;
+/// How often chains, rules and sets are read at most while others commit: it takes about 1 ms.
+const MAX_TABLE_ATTEMPTS: usize = 50;
+/// How often the elements of a set are read at most while others commit.
+const MAX_ELEMENT_ATTEMPTS: usize = 10;
 /// Sequence numbers start again from 1 above this, so that those of one batch never wrap.
 const MAX_SEQUENCE: u32 = 1 << 31;
 
@@ -253,7 +255,7 @@ impl Kernel for Nftables {
     }
 
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
-        for _ in 0..MAX_READ_ATTEMPTS {
+        for _ in 0..MAX_TABLE_ATTEMPTS {
             let generation = self.read_generation()?;
             let contents = self.read_contents_once(table, generation);
             // An error may come from a change as well, such as a table that is gone meanwhile.
@@ -271,16 +273,17 @@ impl Kernel for Nftables {
         each: &mut dyn FnMut(ElementRead<'_>),
     ) -> Result<(), ReadError> {
         let request = Request::Elements(table, set);
-        for _ in 0..MAX_READ_ATTEMPTS {
+        for _ in 0..MAX_ELEMENT_ATTEMPTS {
             each(ElementRead::Start);
             let mut seen = Seen::new();
-            self.ask(request, &mut |attributes| {
+            let read = self.ask(request, &mut |attributes| {
                 decode_elements(attributes, |element| {
                     seen.insert(&element);
                     each(ElementRead::Element(element));
                 })
             })?;
-            if seen.were_different() {
+            let is_whole = read == Read::Whole || self.others.is_some();
+            if is_whole && seen.were_different() {
                 return Ok(());
             }
         }
