@@ -4,6 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -253,42 +254,55 @@ fn only_what_others_change_in_watched_tables_is_noticed() {
     });
 }
 
-/// Reads a set of 2,000 elements while another socket changes another one, and checks each reading.
-fn check_readings(watch: bool, check: fn(Result<Vec<Vec<u8>>, ReadError>)) {
+/// Reads a set of so many elements while another socket changes another one after each `pause`, and
+/// checks each reading.
+fn check_readings(
+    (watch, elements, pause): (bool, u32, Duration),
+    check: fn(Result<Vec<Vec<u8>>, ReadError>, u32),
+) {
     in_namespace(move || {
         let mut ours = prepared();
-        let elements = (0..2000).map(element).collect();
-        ours.commit(&transaction(vec![add(&service_ips(), elements)])).unwrap();
+        ours.commit(&transaction(vec![add(&service_ips(), (0..elements).map(element).collect())]))
+            .unwrap();
         if watch {
             ours.watch_others(&[reference()]).unwrap();
         }
         let mut theirs = Nftables::open().unwrap();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&is_over);
         let writer = thread::spawn(move || {
-            for port in 1..200 {
-                let slots = vec![slot(u32::from(port), port)];
-                theirs.commit(&transaction(vec![add(&endpoints(), slots)])).unwrap();
-                thread::sleep(Duration::from_millis(1));
+            let added = add(&endpoints(), vec![slot(1, 1)]);
+            let deleted =
+                Operation::DeleteElements(reference(), endpoints(), vec![Element::new(key(1))]);
+            while !flag.load(Ordering::Relaxed) {
+                for operation in [&added, &deleted] {
+                    theirs.commit(&transaction(vec![operation.clone()])).unwrap();
+                    thread::sleep(pause);
+                }
             }
         });
         for _ in 0..20 {
-            check(keys(&mut ours, "service-ips"));
+            check(keys(&mut ours, "service-ips"), elements);
         }
+        is_over.store(true, Ordering::Relaxed);
         writer.join().unwrap();
-        assert_eq!(keys(&mut ours, "service-ips").unwrap().len(), 2000);
+        check(keys(&mut ours, "service-ips"), elements);
     });
 }
 
 #[test]
 fn reading_while_another_socket_writes_gives_whole_sets_or_an_error() {
-    check_readings(false, |read| match read {
-        Ok(keys) => assert_eq!(keys.len(), 2000),
+    check_readings((false, 2_000, Duration::from_millis(1)), |read, elements| match read {
+        Ok(keys) => assert_eq!(keys.len(), elements as usize),
         Err(error) => assert!(matches!(error, ReadError::Changing { .. }), "{error}"),
     });
 }
 
 #[test]
-fn a_set_is_read_whole_while_others_are_watched_and_change_another_one() {
-    check_readings(true, |read| assert_eq!(read.unwrap().len(), 2000));
+fn a_set_is_read_whole_while_others_are_watched_and_never_stop_to_change_another_one() {
+    check_readings((true, 20_000, Duration::ZERO), |read, elements| {
+        assert_eq!(read.unwrap().len(), elements as usize);
+    });
 }
 
 #[test]
