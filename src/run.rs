@@ -72,7 +72,7 @@ pub struct Run<K> {
 enum Outcome {
     /// The kernel holds what is desired of the tables that are not blocked.
     Done,
-    /// The kernel refused a transaction, and the next one is smaller: tried again at once.
+    /// The kernel refused a transaction, and the next one holds less: tried again at once.
     Narrowed,
     /// Tried again after a while.
     Failed,
@@ -412,7 +412,7 @@ fn log_refusal(answer: &Answer, error: &CommitError) {
         // Reported as a problem of the service.
         Answer::ReadBack(Cause::Excluded(_)) => {}
         Answer::ReadBack(Cause::Whole) => {
-            tracing::warn!("{error}; trying again with smaller transactions");
+            tracing::warn!("{error}; trying again with smaller transactions or fewer services");
         }
         // Reported with the family.
         Answer::Blocked(_) => {}

@@ -113,16 +113,11 @@ impl Kernel for Shared {
         self.with(Kernel::tampered)
     }
 
-    fn owner(&mut self, table: &TableRef) -> Result<Option<u32>, ReadError> {
-        match self.owners.lock().unwrap().get(table) {
-            Some(port) => Ok(Some(*port)),
-            None => self.with(|kernel| kernel.owner(table)),
-        }
-    }
-
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
         self.calls[0].fetch_add(1, Ordering::Relaxed);
-        self.with(|kernel| kernel.read_table(table))
+        let found = self.with(|kernel| kernel.read_table(table))?;
+        let owner = self.owners.lock().unwrap().get(table).copied();
+        Ok(found.map(|found| Contents { owner: owner.or(found.owner), ..found }))
     }
 
     fn read_elements(
@@ -132,10 +127,6 @@ impl Kernel for Shared {
         each: &mut dyn FnMut(ElementRead<'_>),
     ) -> Result<(), ReadError> {
         self.with(|kernel| kernel.read_elements(table, set, each))
-    }
-
-    fn count_elements(&mut self, table: &TableRef, set: &str) -> Result<Option<u32>, ReadError> {
-        self.with(|kernel| kernel.count_elements(table, set))
     }
 
     fn find_elements(

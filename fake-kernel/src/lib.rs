@@ -210,11 +210,6 @@ impl Kernel for Fake {
         std::mem::take(&mut self.tampered)
     }
 
-    fn owner(&mut self, table: &TableRef) -> Result<Option<u32>, ReadError> {
-        let installed = self.ruleset.tables.get(table);
-        Ok(installed.filter(|installed| installed.table.flags.owner).map(|_| PORT))
-    }
-
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
         let installed = self.ruleset.tables.get(table);
         Ok(installed.map(|installed| contents(installed, self.generation)))
@@ -234,16 +229,6 @@ impl Kernel for Fake {
         each(ElementRead::Start);
         let elements = installed.elements.values().cloned().collect();
         give(table, installed, elements, &mut |element| each(ElementRead::Element(element)))
-    }
-
-    fn count_elements(&mut self, table: &TableRef, set: &str) -> Result<Option<u32>, ReadError> {
-        let installed = self.ruleset.tables.get(table).and_then(|table| table.sets.get(set));
-        let missing = || {
-            let what = Request::Set(table, set).to_string();
-            ReadError::Refused { what, errno: Errno::ENOENT, reason: None }
-        };
-        let elements = &installed.ok_or_else(missing)?.elements;
-        Ok(Some(u32::try_from(elements.len()).unwrap_or(u32::MAX)))
     }
 
     fn find_elements(

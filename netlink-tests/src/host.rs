@@ -258,7 +258,7 @@ impl Host {
             .unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display()))
     }
 
-    /// Starts a program here whose output nobody reads until [`Process::read_output`].
+    /// Starts a program here; its output fills the pipes until [`Process::read_output`].
     ///
     /// # Panics
     /// When it cannot be started.

@@ -62,7 +62,7 @@ impl Cluster {
         self.net.node().spawn(deltaproxy_binary(), &arguments)
     }
 
-    /// A daemon whose log nobody reads.
+    /// A daemon whose standard error is not read.
     fn unread_daemon(&self) -> Process {
         let metrics = format!("--metrics-bind-address={METRICS}");
         self.net.node().spawn_unread(deltaproxy_binary(), &self.arguments(&metrics))
@@ -268,7 +268,7 @@ fn push_problems(api: &ApiServer) {
 }
 
 #[test]
-fn a_log_that_nobody_reads_stops_neither_routing_nor_the_end() {
+fn routing_and_sigterm_work_while_standard_error_is_not_read() {
     let cluster = Cluster::new();
     push_problems(&cluster.api);
     let daemon = cluster.unread_daemon();

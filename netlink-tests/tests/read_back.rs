@@ -59,10 +59,6 @@ impl<K: Kernel> Kernel for Noting<K> {
         self.kernel.tampered()
     }
 
-    fn owner(&mut self, table: &TableRef) -> Result<Option<u32>, ReadError> {
-        self.kernel.owner(table)
-    }
-
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
         let mut contents = self.kernel.read_table(table)?;
         if !self.tells_counts {
@@ -80,10 +76,6 @@ impl<K: Kernel> Kernel for Noting<K> {
     ) -> Result<(), ReadError> {
         self.dumped.push(format!("{} {set}", table.family));
         self.kernel.read_elements(table, set, each)
-    }
-
-    fn count_elements(&mut self, table: &TableRef, set: &str) -> Result<Option<u32>, ReadError> {
-        self.kernel.count_elements(table, set)
     }
 
     fn find_elements(

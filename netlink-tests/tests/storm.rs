@@ -75,7 +75,7 @@ struct Storm {
 
 /// What was done to the daemon and its tables.
 #[derive(Debug, Default)]
-struct Blows {
+struct Interruptions {
     kills: usize,
     replaced: usize,
     downgraded: usize,
@@ -85,10 +85,10 @@ struct Blows {
     last: VecDeque<String>,
 }
 
-/// Blows that are told beside failures.
+/// Interruptions that are listed with each failure.
 const LAST: usize = 12;
 
-impl Blows {
+impl Interruptions {
     /// Divides failures into those of packets that were in a table when it was replaced, and others.
     fn divide(&self, failures: &[Failure]) -> (usize, Vec<String>) {
         let processors = thread::available_parallelism().unwrap().get();
@@ -123,7 +123,7 @@ fn no_connection_fails_in_a_storm_of_changes_kills_and_replaced_tables() {
     let listener = storm.server.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, ENDPOINT_PORT)));
     let listener = listener.unwrap();
     let mut kernel = storm.net.node().run(Nftables::open).unwrap();
-    let mut blows = Blows::default();
+    let mut interruptions = Interruptions::default();
     let mut took = Duration::ZERO;
     let mut kept = 0;
     let over = AtomicBool::new(false);
@@ -145,14 +145,14 @@ fn no_connection_fails_in_a_storm_of_changes_kills_and_replaced_tables() {
             threads.spawn(move || host.run(|| client.run(over)));
         }
         let clock = Clock::start();
-        let daemon = storm.strike(daemon, &mut blows);
+        let daemon = storm.strike(daemon, &mut interruptions);
         took = clock.elapsed();
         over.store(true, SeqCst);
         let settled = || storm.endpoints.are_settled().then_some(());
         eventually("the last changes in the kernel", SOON, settled);
         drop(daemon);
     });
-    storm.report(&blows, took, kept);
+    storm.report(&interruptions, took, kept);
 }
 
 /// Ends all threads when it is dropped, also by a panic.
@@ -224,35 +224,42 @@ impl Storm {
     /// Kills the daemon every second, replaces its tables now and then, and starts the next, until
     /// there were connections and kills enough. Returns the last.
     #[track_caller]
-    fn strike(&self, mut daemon: Process, blows: &mut Blows) -> Process {
+    fn strike(&self, mut daemon: Process, interruptions: &mut Interruptions) -> Process {
         let wanted = number("STORM_CONNECTIONS", CONNECTIONS);
         let limit = Deadline::after(START + CONNECTION * u32::try_from(wanted).unwrap());
         let connections = || self.seen.connections.load(SeqCst);
-        let fails = |blows: &Blows| !blows.divide(&self.seen.failures.lock().unwrap()).1.is_empty();
-        while !fails(blows) && (blows.kills < KILLS || connections() < wanted) {
-            assert!(limit.left().is_some(), "too slow: {} connections, {blows:?}", connections());
+        let fails = |interruptions: &Interruptions| {
+            !interruptions.divide(&self.seen.failures.lock().unwrap()).1.is_empty()
+        };
+        while !fails(interruptions) && (interruptions.kills < KILLS || connections() < wanted) {
+            assert!(
+                limit.left().is_some(),
+                "too slow: {} connections, {interruptions:?}",
+                connections()
+            );
             thread::sleep(LIFE);
             daemon.signal(Signal::SIGKILL);
             let _ = daemon.finish(SOON);
-            blows.note("daemon killed", &self.clock);
-            let [replaces, downgrades] = [0, 1].map(|it| nft_can_load() && blows.kills % 3 == it);
+            interruptions.note("daemon killed", &self.clock);
+            let [replaces, downgrades] =
+                [0, 1].map(|it| nft_can_load() && interruptions.kills % 3 == it);
             if replaces {
-                blows.replacements.push(self.replace_tables(str::to_owned));
-                blows.replaced += 1;
-                blows.note("tables replaced", &self.clock);
+                interruptions.replacements.push(self.replace_tables(str::to_owned));
+                interruptions.replaced += 1;
+                interruptions.note("tables replaced", &self.clock);
             }
             if downgrades {
-                blows.replacements.push(self.replace_tables(in_layout_2));
-                blows.downgraded += 1;
-                blows.note("tables of layout 2", &self.clock);
+                interruptions.replacements.push(self.replace_tables(in_layout_2));
+                interruptions.downgraded += 1;
+                interruptions.note("tables of layout 2", &self.clock);
             }
-            blows.kills += 1;
+            interruptions.kills += 1;
             let start = self.clock.nanoseconds();
             daemon = self.daemon();
             if downgrades {
                 eventually("the present layout", SOON, || self.has_present_layout().then_some(()));
-                blows.replacements.push(start..=self.clock.nanoseconds());
-                blows.note("tables in the present layout", &self.clock);
+                interruptions.replacements.push(start..=self.clock.nanoseconds());
+                interruptions.note("tables in the present layout", &self.clock);
             }
         }
         daemon
@@ -277,11 +284,11 @@ impl Storm {
     }
 
     #[track_caller]
-    fn report(&self, blows: &Blows, took: Duration, kept: usize) {
+    fn report(&self, interruptions: &Interruptions, took: Duration, kept: usize) {
         let seconds = took.as_secs_f64();
         let Seen { connections, longest, kept: answers, failures } = &self.seen;
         let connections = connections.load(SeqCst);
-        let (in_flight, failures) = blows.divide(&failures.lock().unwrap());
+        let (in_flight, failures) = interruptions.divide(&failures.lock().unwrap());
         let changes = self.endpoints.changes.load(SeqCst);
         let rate = |count: usize| count as f64 / seconds;
         eprintln!(
@@ -298,10 +305,10 @@ impl Storm {
         );
         eprintln!(
             "{} daemons killed; tables replaced {} times by themselves, {} times by those of layout 2",
-            blows.kills, blows.replaced, blows.downgraded,
+            interruptions.kills, interruptions.replaced, interruptions.downgraded,
         );
         eprintln!("{} answers on {kept} connections that stayed open", answers.load(SeqCst));
-        assert!(failures.is_empty(), "{}\n{:#?}", failures.join("\n"), blows.last);
+        assert!(failures.is_empty(), "{}\n{:#?}", failures.join("\n"), interruptions.last);
     }
 }
 

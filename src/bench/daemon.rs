@@ -227,10 +227,6 @@ impl Kernel for Stopwatch {
         self.kernel.tampered()
     }
 
-    fn owner(&mut self, table: &TableRef) -> Result<Option<u32>, ReadError> {
-        self.kernel.owner(table)
-    }
-
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
         self.kernel.read_table(table)
     }
@@ -242,10 +238,6 @@ impl Kernel for Stopwatch {
         each: &mut dyn FnMut(ElementRead<'_>),
     ) -> Result<(), ReadError> {
         self.kernel.read_elements(table, set, each)
-    }
-
-    fn count_elements(&mut self, table: &TableRef, set: &str) -> Result<Option<u32>, ReadError> {
-        self.kernel.count_elements(table, set)
     }
 
     fn find_elements(

@@ -27,7 +27,7 @@ impl Part {
 }
 
 impl Progress {
-    /// Progress of nothing yet; `stop` is set by somebody else.
+    /// Progress of nothing yet; a signal handler may set `stop`.
     pub fn new(stop: Arc<AtomicBool>) -> Self {
         Self { part: Arc::default(), stop, is_shown: stderr().is_terminal() }
     }
@@ -66,7 +66,7 @@ impl Progress {
 
     fn write(&self, text: &str) {
         if self.is_shown {
-            // Without a terminal there is nobody to show it to.
+            // The terminal may be closed meanwhile.
             let _ = stderr().lock().write_all(text.as_bytes());
         }
     }

@@ -176,7 +176,7 @@ mod tests {
         let (line, _pipe) = reader.join().unwrap().unwrap();
         assert_eq!(line, b"one\n");
 
-        // Nobody reads this one.
+        // This line is not read.
         queue.push(b"two\n".to_vec());
         queue.flush();
     }

@@ -28,7 +28,7 @@ pub(super) struct Queue {
 pub struct Limits {
     /// Stale flows that may wait. Further ones are dropped, and found by the next list.
     pub waiting: usize,
-    /// Time between two lists that nobody requests.
+    /// Time between two lists without a request.
     pub list_interval: Duration,
     /// Least time between a list and one that is requested.
     pub list_rest: Duration,
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn flows_are_listed_on_request_and_then_in_the_background() {
         let (mut queue, now) = queue(1);
-        assert_eq!(queue.next(now), Next::Wait(None), "nobody knows yet what is stale");
+        assert_eq!(queue.next(now), Next::Wait(None), "no list was requested yet");
         queue.request_list(now);
         assert_eq!(queue.next(now), Next::List);
         assert!(queue.listed(now, 10 * MS));

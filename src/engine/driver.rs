@@ -31,7 +31,8 @@ pub enum Cause {
     Suspected(ObjectName),
     /// An element of this service was refused again. It is left out until it changes.
     Excluded(ObjectName),
-    /// The transaction was refused as a whole. The next ones are smaller, or update fewer services.
+    /// The transaction was refused as a whole. The next ones are smaller, or update fewer services:
+    /// after some attempts at once, the table is blocked at the latest.
     Whole,
     /// The refusal is about the table of this family, for the first time.
     Table(Family),
@@ -154,13 +155,11 @@ impl Engine {
                 self.tables[family.index()].bisect.narrow(services.count);
                 Answer::ReadBack(Cause::Whole)
             }
-            Some(service) if self.suspects.insert(service.clone()) => {
-                Answer::ReadBack(Cause::Suspected(service))
-            }
             Some(service) => {
+                let is_new = self.suspects.insert(service.clone());
                 let problem = left_out(&service, error);
-                if self.exclude_alone(family, service.clone(), problem) {
-                    return Answer::ReadBack(Cause::Excluded(service));
+                if is_new || self.exclude_alone(family, service, problem) {
+                    return Answer::ReadBack(Cause::Whole);
                 }
                 self.block(family, error);
                 Answer::Blocked(family)

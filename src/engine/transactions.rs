@@ -197,7 +197,8 @@ impl Engine {
         if bytes == 0 || limit >= self.pace.piece_bytes() / 2 {
             let mut piece = Piece::new(Room { budget: budget.min(limit), limit });
             step.services = if is_replaced {
-                // Until a service of it is in a transaction, nobody serves that: nothing interrupts.
+                // A service of that table is unserved until it is in a transaction: nothing
+                // interrupts.
                 self.small_went_first = true;
                 self.fill(&mut piece, &|| false)
             } else {

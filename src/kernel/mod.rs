@@ -53,12 +53,14 @@ pub trait Kernel {
     /// wait. False while nothing is watched.
     fn tampered(&mut self) -> bool;
 
-    /// The netlink port of the socket that owns a table; `None` if nobody does, or there is no such
+    /// The netlink port of the socket that owns a table; `None` if it has none, or there is no such
     /// table.
     ///
     /// # Errors
     /// See [`ReadError`].
-    fn owner(&mut self, table: &TableRef) -> Result<Option<u32>, ReadError>;
+    fn owner(&mut self, table: &TableRef) -> Result<Option<u32>, ReadError> {
+        Ok(self.read_table(table)?.and_then(|contents| contents.owner))
+    }
 
     /// What is in a table, without the elements of its sets; `None` if there is no such table.
     ///
@@ -82,12 +84,16 @@ pub trait Kernel {
         each: &mut dyn FnMut(ElementRead<'_>),
     ) -> Result<(), ReadError>;
 
-    /// How many elements a set or map has; `None` where the kernel does not report it (seen on Linux
-    /// 6.18).
+    /// How many elements a set or map has; `None` where the kernel does not report it (Linux 6.18
+    /// does), and without such a set.
     ///
     /// # Errors
-    /// See [`ReadError`]; [`ReadError::is_missing`] if there is no such set.
-    fn count_elements(&mut self, table: &TableRef, set: &str) -> Result<Option<u32>, ReadError>;
+    /// See [`ReadError`].
+    fn count_elements(&mut self, table: &TableRef, set: &str) -> Result<Option<u32>, ReadError> {
+        let contents = self.read_table(table)?;
+        let sets = contents.iter().flat_map(|contents| &contents.sets);
+        Ok(sets.into_iter().find(|found| found.name == set).and_then(|found| found.elements))
+    }
 
     /// Gives the elements with these keys to `each`, in this order, up to the first that is missing;
     /// how many they were.

@@ -74,7 +74,7 @@ impl Nftables {
         TableFlags { owner: owned, persist: owned }
     }
 
-    /// The flags of tables that nobody owns and the next daemon can own (`nf_tables_updtable`).
+    /// The flags of tables without an owner that the next daemon can own (`nf_tables_updtable`).
     pub fn ownable_table_flags(&self) -> TableFlags {
         TableFlags { owner: false, ..self.table_flags() }
     }
@@ -292,11 +292,14 @@ impl Kernel for Nftables {
 
     fn count_elements(&mut self, table: &TableRef, set: &str) -> Result<Option<u32>, ReadError> {
         let mut count = None;
-        self.ask(Request::Set(table, set), &mut |attributes| {
+        let read = self.ask(Request::Set(table, set), &mut |attributes| {
             count = DecodedSet::decode(attributes)?.elements;
             Ok(())
-        })?;
-        Ok(count)
+        });
+        match read {
+            Err(error) if !error.is_missing() => Err(error),
+            Ok(_) | Err(_) => Ok(count),
+        }
     }
 
     fn find_elements(

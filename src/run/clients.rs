@@ -58,8 +58,6 @@ impl<K: Kernel + Send + 'static> Run<K> {
             match self.writer.run(count(family)).await? {
                 Ok(Some(count)) => self.note_clients(family, count),
                 Ok(None) => {}
-                // The tables are not there yet.
-                Err(error) if error.is_missing() => {}
                 Err(error) => tracing::warn!("cannot count clients with affinity: {error}"),
             }
         }

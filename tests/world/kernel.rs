@@ -146,13 +146,6 @@ impl<K: Shared> Kernel for Hostile<K> {
         self.inner.tampered()
     }
 
-    fn owner(&mut self, table: &TableRef) -> Result<Option<u32>, ReadError> {
-        match self.owners[table.family.index()] {
-            Some(owner) => Ok(Some(owner)),
-            None => self.inner.owner(table),
-        }
-    }
-
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
         if self.breaks_off() {
             return Err(ReadError::Changing { what: table.to_string() });
@@ -174,10 +167,6 @@ impl<K: Shared> Kernel for Hostile<K> {
             true => Err(ReadError::Changing { what: set.to_owned() }),
             false => Ok(()),
         }
-    }
-
-    fn count_elements(&mut self, table: &TableRef, set: &str) -> Result<Option<u32>, ReadError> {
-        self.inner.count_elements(table, set)
     }
 
     fn find_elements(

@@ -101,7 +101,7 @@ impl Keeper {
         let (sender, client) = watch::channel(first);
         let (rejections, received) = mpsc::channel(1);
         let keeping = async move {
-            // Fails when the outlet is closed, and then there is nobody to keep it for.
+            // Fails when the outlet is closed, which ends the watches too.
             let _ = self.keep(&sender, received).await;
         };
         (Access { client, rejections }, keeping)
