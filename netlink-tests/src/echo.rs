@@ -58,8 +58,10 @@ pub(crate) fn raw(namespace: &Namespace, to: IpAddr, protocol: Protocol) -> io::
     let to = SocketAddr::new(to, 0);
     let socket =
         namespace.run(|| Socket::new(Domain::for_address(to), Type::RAW, Some(protocol)))?;
-    hear_all_errors(&socket, to);
     socket.connect(&to.into())?;
+    // Until it is connected, a raw socket hears the errors of other sockets too.
+    let _ = socket.take_error()?;
+    hear_all_errors(&socket, to);
     // The standard library has no raw socket; `send` and `recv` are the same calls.
     Ok(UdpSocket::from(OwnedFd::from(socket)))
 }
