@@ -38,7 +38,7 @@ pub use fault::{Fault, On};
 pub use kind::Kind;
 pub use request::Request;
 
-use crate::deadline::stretched;
+use crate::deadline::{Deadline, stretched};
 use crate::link;
 use fault::Plan;
 use store::Store;
@@ -84,6 +84,7 @@ struct Events {
 /// What a test asks of the server's thread; each is acknowledged.
 #[derive(Debug)]
 enum Command {
+    Disconnect(std::sync::mpsc::Sender<()>),
     Stop(std::sync::mpsc::Sender<()>),
     Reopen(std::sync::mpsc::Sender<()>),
 }
@@ -206,15 +207,13 @@ impl ApiServer {
     /// one of `clients` if there is one. Breaks all connections.
     pub fn use_tls(&self, authority: &Authority, clients: Option<&Authority>) {
         self.state().tls = Some(authority.acceptor(clients));
-        self.stop();
-        self.reopen();
+        self.command(Command::Disconnect);
     }
 
     /// From now on requests without this token are refused. Breaks all connections.
     pub fn demand_token(&self, token: &str) {
         self.state().token = Some(token.to_owned());
-        self.stop();
-        self.reopen();
+        self.command(Command::Disconnect);
     }
 
     /// A kubeconfig file for this server without TLS, which lives as long as it does.
@@ -330,14 +329,17 @@ fn run(listener: TcpListener, shared: &Arc<Shared>, mut commands: UnboundedRecei
             tokio::select! {
                 command = commands.recv() => match command {
                     None => return,
+                    Some(Command::Disconnect(done)) => {
+                        connections.shutdown().await;
+                        let _ = done.send(());
+                    }
                     Some(Command::Stop(done)) => {
                         open = None;
                         connections.shutdown().await;
                         let _ = done.send(());
                     }
                     Some(Command::Reopen(done)) => {
-                        let listener = tokio::net::TcpListener::bind(address).await;
-                        open = Some(listener.expect("the port is still free"));
+                        open = Some(bind_again(address).await);
                         let _ = done.send(());
                     }
                 },
@@ -347,6 +349,19 @@ fn run(listener: TcpListener, shared: &Arc<Shared>, mut commands: UnboundedRecei
             }
         }
     });
+}
+
+/// Listens on a port that was just closed. A process that another test starts may still hold the
+/// listener for a moment, between `fork` and `exec`.
+async fn bind_again(address: SocketAddr) -> tokio::net::TcpListener {
+    let deadline = Deadline::after(Duration::from_secs(5));
+    loop {
+        match tokio::net::TcpListener::bind(address).await {
+            Ok(listener) => return listener,
+            Err(error) => assert!(deadline.left().is_some(), "{address} stays in use: {error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 /// Serves a connection, plain or with TLS.
