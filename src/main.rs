@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     let mut log = Log::Direct;
     let failure = execute(Cli::parse().command, &mut log).err();
     let code = if failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
-    log.end(failure.map(Printable));
+    log.end(failure);
     code
 }
 

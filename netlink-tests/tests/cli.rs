@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use deltaproxy::kernel::{Kernel, Nftables, Release};
@@ -193,6 +194,41 @@ fn impossible_values_are_named_with_their_field() {
     ] {
         check_bad_manifest(&text, &parts);
     }
+}
+
+#[test]
+fn each_problem_is_a_line_of_its_own() {
+    let net = Net::new();
+    let manifests = manifests("a");
+    manifests.write_text("first", "kind: Unheard\napiVersion: v1\n");
+    manifests.write_text("second", "kind: \"Un\\ttold\"\napiVersion: v1\n");
+    let finished = manifests.once(net.node(), "apply");
+    let lines: Vec<_> = finished.stderr.lines().collect();
+    let [first, second] = lines[..] else { panic!("{lines:?}") };
+    assert!(first.contains("first.yaml:1") && first.contains("Unheard"), "{first}");
+    assert!(second.contains("second.yaml:1") && second.contains(r"Un\ttold"), "{second}");
+}
+
+#[test]
+fn output_that_nobody_reads_is_no_error_and_problems_keep_their_code() {
+    let net = Net::new();
+    let manifests = manifests("a");
+    manifests.write_text("bad", "kind: Unheard\napiVersion: v1\n");
+    for command in ["apply", "plan"] {
+        let arguments = [manifests.arguments(command), vec!["--log-level", "trace"]].concat();
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        let status = net.node().run(|| {
+            Command::new(deltaproxy_binary())
+                .args(&arguments)
+                .stdout(writer.try_clone().unwrap())
+                .stderr(writer)
+                .status()
+                .unwrap()
+        });
+        assert_eq!(status.code(), Some(1), "{command}: {status}");
+    }
+    wait_for_endpoints(net.node(), 1);
 }
 
 #[test]

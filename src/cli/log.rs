@@ -4,7 +4,7 @@
 //! write directly, so that a slow reader gets every line.
 
 use std::fmt::Display;
-use std::io;
+use std::io::{self, Write};
 use std::panic;
 
 use tracing_subscriber::EnvFilter;
@@ -55,7 +55,10 @@ impl Log {
     pub fn end(self, failure: Option<impl Display>) {
         match (self, failure) {
             (Self::Direct, None) => {}
-            (Self::Direct, Some(failure)) => eprintln!("{failure}"),
+            (Self::Direct, Some(failure)) => {
+                // `eprintln!` panics if standard error is closed.
+                let _ = writeln!(io::stderr(), "{failure}");
+            }
             (Self::Queued(queue), failure) => {
                 if let Some(failure) = failure {
                     queue.push(format!("{failure}\n").into_bytes());
@@ -74,7 +77,9 @@ where
         EnvFilter::builder().with_default_directive(flags.log_level.into()).from_env_lossy();
     let quiet = QUIET.iter().filter_map(|text| text.parse::<Directive>().ok());
     let filter = quiet.fold(filter, EnvFilter::add_directive);
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+    // Its own errors would go to standard error by `eprintln!`.
+    let log = tracing_subscriber::fmt().log_internal_errors(false);
+    let log = log.with_env_filter(filter).with_writer(writer);
     // A second start, in a test, keeps the first log.
     let _ = match flags.log_format {
         LogFormat::Text => log.with_target(false).try_init(),

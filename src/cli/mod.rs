@@ -25,6 +25,8 @@ use std::error::Error;
 use std::fmt;
 use std::io::Write;
 
+use crate::printable::Printable;
+
 /// How results are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Output {
@@ -35,7 +37,8 @@ pub enum Output {
     Json,
 }
 
-/// Why a command did not do all that was asked: lines for standard error.
+/// Why a command did not do all that was asked: lines for standard error, without control
+/// characters.
 #[derive(Debug)]
 pub struct Failure(Vec<String>);
 
@@ -48,7 +51,9 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.join("\n"))
+        let mut lines = self.0.iter().map(Printable);
+        lines.next().map_or(Ok(()), |first| write!(f, "{first}"))?;
+        lines.try_for_each(|line| write!(f, "\n{line}"))
     }
 }
 
