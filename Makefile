@@ -114,16 +114,16 @@ bench-code: ## Measure each stage of an update in user space, without the kernel
 # The code under test is safe Rust, so the fuzzers look for panics and endless loops; without an
 # address sanitizer they need no nightly compiler. cargo-fuzz compiles each crate in one unit, which
 # takes twice as long on two processors; flags of ours come after its own.
-fuzz fuzz-build: export RUSTFLAGS += -Ccodegen-units=16
+CARGO_FUZZ = RUSTFLAGS="$$RUSTFLAGS -Ccodegen-units=16" cargo fuzz
 fuzz-build:
 	@cargo fuzz --version >/dev/null 2>&1 || cargo install --locked cargo-fuzz
-	cargo fuzz build --sanitizer none
+	$(CARGO_FUZZ) build --sanitizer none
 
 fuzz: fuzz-build ## Fuzz each target for FUZZ_SECONDS (20)
 	@set -e; for target in $(FUZZ_TARGETS); do \
 		mkdir -p "fuzz/corpus/$$target" "fuzz/seeds/$$target"; \
 		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
-		cargo fuzz run --sanitizer none "$$target" "fuzz/corpus/$$target" "fuzz/seeds/$$target" -- \
+		$(CARGO_FUZZ) run --sanitizer none "$$target" "fuzz/corpus/$$target" "fuzz/seeds/$$target" -- \
 			-max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=4096 -verbosity=0 \
 			-print_final_stats=1; \
 	done
