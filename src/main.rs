@@ -1,13 +1,12 @@
 //! Parses the command, builds the parts, runs.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use deltaproxy::cli::{self, BenchFlags, Failure, Log, Output};
 use deltaproxy::config::flags::{OnceFlags, RunFlags};
-use deltaproxy::config::{Config, ConfigError, Loaded};
 use deltaproxy::observe::Observe;
-use deltaproxy::printable::Printable;
 
 /// `.cargo/config.toml` has its settings.
 #[cfg(feature = "jemalloc")]
@@ -45,10 +44,25 @@ enum Command {
 
 fn main() -> ExitCode {
     let mut log = Log::Direct;
-    let failure = execute(Cli::parse().command, &mut log).err();
+    let failure = match kube_proxy_arguments() {
+        Some(arguments) => cli::kube_proxy(arguments, &mut log).err(),
+        None => execute(Cli::parse().command, &mut log).err(),
+    };
     let code = if failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     log.end(failure);
     code
+}
+
+/// The arguments, if they are those of kube-proxy: the program has its name, or they begin with no
+/// command.
+fn kube_proxy_arguments() -> Option<Vec<String>> {
+    let mut arguments = std::env::args_os().map(|it| it.to_string_lossy().into_owned());
+    let program = arguments.next().unwrap_or_default();
+    let arguments: Vec<_> = arguments.collect();
+    let named = Path::new(&program).file_name().is_some_and(|name| name == "kube-proxy");
+    let ours = ["-h", "--help", "-V", "--version"];
+    let flags = arguments.first().is_some_and(|it| it.starts_with('-') && !ours.contains(&&**it));
+    (named || flags).then_some(arguments)
 }
 
 fn execute(command: Command, log: &mut Log) -> Result<(), Failure> {
@@ -56,27 +70,20 @@ fn execute(command: Command, log: &mut Log) -> Result<(), Failure> {
         Command::Run(flags) => {
             let observe = Observe::new();
             *log = Log::start_queued(flags.log, observe.clone()).map_err(Failure::new)?;
-            let config = checked(flags.load())?;
+            let config = cli::checked(flags.load())?;
             cli::run(config, observe)
         }
         Command::Apply { flags, output } => {
             *log = Log::start(flags.log);
-            let config = checked(flags.load())?;
+            let config = cli::checked(flags.load())?;
             cli::apply(&flags.manifests, &config.node_name, config.routing, output)
         }
         Command::Plan(flags) => {
             *log = Log::start(flags.log);
-            let config = checked(flags.load())?;
+            let config = cli::checked(flags.load())?;
             cli::plan(&flags.manifests, &config.node_name, config.routing)
         }
         Command::Cleanup => cli::cleanup(),
         Command::Bench(flags) => cli::bench(&flags),
     }
-}
-
-/// Tells what of the configuration has no effect.
-fn checked(loaded: Result<Loaded, ConfigError>) -> Result<Config, Failure> {
-    let Loaded { config, notes } = loaded.map_err(Failure::new)?;
-    notes.lines().iter().for_each(|line| tracing::warn!("{}", Printable(line)));
-    Ok(config)
 }

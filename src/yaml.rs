@@ -30,7 +30,12 @@ pub struct Document {
 impl Document {
     /// A document that says nothing, on line 1.
     pub fn empty() -> Self {
-        Self { value: Value::Null, lines: Lines { line: 1, children: Box::default() } }
+        Self::of(Value::Null)
+    }
+
+    /// A document with this value that was never text: all of it is on line 1.
+    pub fn of(value: Value) -> Self {
+        Self { value, lines: Lines { line: 1, children: Box::default() } }
     }
 
     /// The line of the text (the first is 1) on which the part at `path` stands.

@@ -6,6 +6,7 @@
 mod apply;
 mod bench;
 mod cleanup;
+mod kube_proxy;
 mod line_queue;
 mod log;
 mod manifests;
@@ -16,6 +17,7 @@ mod summary;
 pub use apply::apply;
 pub use bench::{BENCH_ROWS, BenchFlags, bench};
 pub use cleanup::cleanup;
+pub use kube_proxy::kube_proxy;
 pub use log::Log;
 pub use plan::plan;
 pub use run::run;
@@ -25,6 +27,7 @@ use std::error::Error;
 use std::fmt;
 use std::io::Write;
 
+use crate::config::{Config, ConfigError, Loaded};
 use crate::printable::Printable;
 
 /// How results are printed.
@@ -58,6 +61,16 @@ impl fmt::Display for Failure {
 }
 
 impl Error for Failure {}
+
+/// Tells what of a configuration has no effect.
+///
+/// # Errors
+/// There is no configuration.
+pub fn checked(loaded: Result<Loaded, ConfigError>) -> Result<Config, Failure> {
+    let Loaded { config, notes } = loaded.map_err(Failure::new)?;
+    notes.lines().iter().for_each(|line| tracing::warn!("{}", Printable(line)));
+    Ok(config)
+}
 
 /// Fails if anything was left out.
 fn left_out(problems: &[String]) -> Result<(), Failure> {

@@ -41,12 +41,17 @@ const fn used(path: &'static str, kind: Type) -> Field {
     Field { path, kind, effect: true }
 }
 
+/// Something depends on it in the modes that have it.
+const fn of_mode(path: &'static str, kind: Type) -> Field {
+    unused(path, kind)
+}
+
 const fn unused(path: &'static str, kind: Type) -> Field {
     Field { path, kind, effect: false }
 }
 
-/// In the order of k8s.io/kube-proxy/config/v1alpha1/types.go, Kubernetes 1.36.
-const FIELDS: [Field; 68] = [
+/// In the order of k8s.io/kube-proxy/config/v1alpha1/types.go, Kubernetes 1.36; our own are last.
+const FIELDS: [Field; 70] = [
     used("apiVersion", Type::Text),
     used("kind", Type::Text),
     used("featureGates", Type::Object),
@@ -72,8 +77,8 @@ const FIELDS: [Field; 68] = [
     unused("showHiddenMetricsForVersion", Type::Text),
     used("mode", Type::Text),
     used("iptables", Type::Object),
-    unused("iptables.masqueradeBit", Type::Whole),
-    unused("iptables.masqueradeAll", Type::Flag),
+    of_mode("iptables.masqueradeBit", Type::Whole),
+    of_mode("iptables.masqueradeAll", Type::Flag),
     unused("iptables.localhostNodePorts", Type::Flag),
     unused("iptables.syncPeriod", Type::Duration),
     unused("iptables.minSyncPeriod", Type::Duration),
@@ -87,8 +92,8 @@ const FIELDS: [Field; 68] = [
     unused("ipvs.tcpFinTimeout", Type::Duration),
     unused("ipvs.udpTimeout", Type::Duration),
     used("nftables", Type::Object),
-    used("nftables.masqueradeBit", Type::Whole),
-    used("nftables.masqueradeAll", Type::Flag),
+    of_mode("nftables.masqueradeBit", Type::Whole),
+    of_mode("nftables.masqueradeAll", Type::Flag),
     unused("nftables.syncPeriod", Type::Duration),
     used("nftables.minSyncPeriod", Type::Duration),
     used("winkernel", Type::Object),
@@ -115,6 +120,8 @@ const FIELDS: [Field; 68] = [
     unused("configSyncPeriod", Type::Duration),
     unused("portRange", Type::Text),
     unused("windowsRunAsService", Type::Flag),
+    used("deltaproxy", Type::Object),
+    used("deltaproxy.strictMode", Type::Flag),
 ];
 
 #[cfg(test)]

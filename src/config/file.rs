@@ -24,20 +24,29 @@ pub struct Notes {
     pub without_effect: Vec<String>,
     /// Fields that the API does not have, each with its line: `line 7: mtu`.
     pub unknown: Vec<String>,
-    /// The file does not say which mode it is for.
-    pub mode_is_absent: bool,
+    /// Flags of kube-proxy that were given and have no effect, such as `vmodule`.
+    pub flags: Vec<&'static str>,
+    /// The mode that the configuration asks for, if it is another one than nftables. kube-proxy
+    /// takes no mode for iptables.
+    pub other_mode: Option<String>,
 }
 
 impl Notes {
     /// A line for the log about each kind of note that there is.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        if self.mode_is_absent {
-            lines.push("the configuration has no mode: taken as nftables, the only one".to_owned());
+        if let Some(mode) = &self.other_mode {
+            lines.push(format!(
+                "mode {mode} is not supported: mode nftables is used; where nodePortAddresses is \
+                 empty, every local address serves NodePorts, as in mode {mode}"
+            ));
         }
         if !self.without_effect.is_empty() {
             let names = self.without_effect.join(", ");
             lines.push(format!("fields of the configuration without effect: {names}"));
+        }
+        if !self.flags.is_empty() {
+            lines.push(format!("flags without effect: --{}", self.flags.join(", --")));
         }
         if !self.unknown.is_empty() {
             let names = self.unknown.join(", ");
@@ -66,42 +75,73 @@ impl File {
         Self::parse(path, &std::fs::read_to_string(path).map_err(unreadable)?)
     }
 
+    /// The fields that the file at `path` says.
+    pub(super) fn value(path: &Path) -> Result<Value, ConfigError> {
+        let unreadable = |source| ConfigError::Read { path: path.to_owned(), source };
+        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        let syntax = |source| ConfigError::Syntax { path: path.to_owned(), source };
+        let first = yaml::parse(&text).map_err(syntax)?.into_iter().next();
+        Ok(first.unwrap_or_else(Document::empty).value)
+    }
+
     /// Reads `text`; errors name it `path`.
     pub(super) fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let syntax = |source| ConfigError::Syntax { path: path.to_owned(), source };
         let mut documents = yaml::parse(text).map_err(syntax)?.into_iter();
         let document = documents.next().unwrap_or_else(Document::empty);
-        let reader = Reader { path, document: &document };
+        let reader = Reader { origin: Origin::File(path), document: &document };
         let root = reader.root()?;
         if let Some(second) = documents.next() {
             let message = "begins a second document; expected one".to_owned();
             return Err(reader.error_at(second.line_of(""), "kind", message));
         }
-        let mut notes = Notes::default();
-        reader.check(root, "", &mut notes)?;
-        reader.mode(&mut notes)?;
-        reader.file(notes)
+        reader.read(root)
     }
+
+    /// Reads the fields that flags have set. Errors name the flag: `flag_of` has the one of a
+    /// field.
+    pub(super) fn of_flags(
+        fields: Value,
+        flag_of: &dyn Fn(&str) -> String,
+    ) -> Result<Self, ConfigError> {
+        let document = Document::of(fields);
+        let reader = Reader { origin: Origin::Flags(flag_of), document: &document };
+        reader.read(reader.root()?)
+    }
+}
+
+/// Where fields come from.
+#[derive(Clone, Copy)]
+enum Origin<'a> {
+    File(&'a Path),
+    Flags(&'a dyn Fn(&str) -> String),
 }
 
 /// Reads fields of one document and names them in errors.
 struct Reader<'a> {
-    path: &'a Path,
+    origin: Origin<'a>,
     document: &'a Document,
 }
 
 impl<'a> Reader<'a> {
+    fn read(&self, root: &Map<String, Value>) -> Result<File, ConfigError> {
+        let mut notes = Notes { other_mode: self.other_mode()?, ..Notes::default() };
+        self.check(root, "", &mut notes)?;
+        self.file(notes)
+    }
+
     fn file(&self, mut notes: Notes) -> Result<File, ConfigError> {
         let (healthz_bind_address, metrics_bind_address) = self.bind_addresses()?;
+        let section = Section::of(&notes);
         Ok(File {
             kubeconfig: self.text("clientConnection.kubeconfig").map(PathBuf::from),
             hostname_override: self.hostname_override()?,
             routing: Routing {
                 local_detection: self.local_detection(&mut notes)?,
-                masquerade_all: self.flag("nftables.masqueradeAll", false),
-                masquerade_bit: self.masquerade_bit()?,
+                masquerade_all: self.flag(section.masquerade_all, false),
+                masquerade_bit: self.masquerade_bit(section.masquerade_bit)?,
                 external_ips: self.flag("featureGates.AllowServiceExternalIPs", true),
-                node_port_addresses: self.node_port_addresses()?,
+                node_port_addresses: self.node_port_addresses(&notes)?,
             },
             min_sync_period: self
                 .parsed("nftables.minSyncPeriod", duration::parse)?
@@ -134,7 +174,10 @@ impl<'a> Reader<'a> {
         for (key, value) in object {
             let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
             let Some(field) = fields::find(&path) else {
-                notes.unknown.push(format!("line {}: {path}", self.document.line_of(&path)));
+                notes.unknown.push(match self.origin {
+                    Origin::File(_) => format!("line {}: {path}", self.document.line_of(&path)),
+                    Origin::Flags(_) => path,
+                });
                 continue;
             };
             if let Some(expected) = mismatch(field.kind, value) {
@@ -143,23 +186,30 @@ impl<'a> Reader<'a> {
             }
             match value.as_object() {
                 Some(inner) if field.kind == Type::Object => self.check(inner, &path, notes)?,
-                _ if !field.effect && says_something(value) => notes.without_effect.push(path),
+                _ if field.effect || Section::of(notes).has(&path) => {}
+                _ if says_something(value) => notes.without_effect.push(path),
                 _ => {}
             }
         }
         Ok(())
     }
 
-    fn mode(&self, notes: &mut Notes) -> Result<(), ConfigError> {
-        match self.text("mode") {
-            Some("nftables") => {}
-            None => notes.mode_is_absent = true,
+    /// The mode, if it is another one than nftables. With `deltaproxy.strictMode` that is an error.
+    fn other_mode(&self) -> Result<Option<String>, ConfigError> {
+        let (mode, shown) = match self.text("mode") {
+            Some("nftables") => return Ok(None),
+            None => ("iptables", "absent, which is iptables".to_owned()),
+            Some(mode @ ("iptables" | "ipvs")) => (mode, format!("{mode:?}")),
             Some(other) => {
-                let message = format!("is {other:?}; only nftables is supported");
+                let message = format!("is {other:?}; expected nftables, iptables or ipvs");
                 return Err(self.error("mode", message));
             }
+        };
+        if self.flag(STRICT_MODE, false) {
+            let message = format!("is {shown}; with {STRICT_MODE} only nftables is accepted");
+            return Err(self.error("mode", message));
         }
-        Ok(())
+        Ok(Some(mode.to_owned()))
     }
 
     fn local_detection(&self, notes: &mut Notes) -> Result<LocalDetection, ConfigError> {
@@ -221,8 +271,7 @@ impl<'a> Reader<'a> {
         Ok(name.map(str::to_owned))
     }
 
-    fn masquerade_bit(&self) -> Result<u8, ConfigError> {
-        let field = "nftables.masqueradeBit";
+    fn masquerade_bit(&self, field: &str) -> Result<u8, ConfigError> {
         let Some(value) = self.value(field) else {
             return Ok(Routing::default().masquerade_bit);
         };
@@ -230,10 +279,14 @@ impl<'a> Reader<'a> {
         bit.ok_or_else(|| self.error(field, format!("is {value}; expected a bit from 0 to 31")))
     }
 
-    fn node_port_addresses(&self) -> Result<NodePortAddresses, ConfigError> {
+    /// Without entries the modes differ: nftables means the primary addresses, the others mean all.
+    fn node_port_addresses(&self, notes: &Notes) -> Result<NodePortAddresses, ConfigError> {
         let field = "nodePortAddresses";
         let entries = self.value(field).and_then(Value::as_array);
-        let entries: Vec<_> = entries.into_iter().flatten().filter_map(Value::as_str).collect();
+        let mut entries: Vec<_> = entries.into_iter().flatten().filter_map(Value::as_str).collect();
+        if entries.is_empty() && notes.other_mode.is_some() {
+            entries = vec!["0.0.0.0/0", "::/0"];
+        }
         NodePortAddresses::from_entries(&entries)
             .map_err(|error| self.error(field, error.to_string()))
     }
@@ -267,7 +320,38 @@ impl<'a> Reader<'a> {
     }
 
     fn error_at(&self, line: usize, field: &str, message: String) -> ConfigError {
-        ConfigError::Field { path: self.path.to_owned(), line, field: field.to_owned(), message }
+        match self.origin {
+            Origin::File(path) => {
+                let (path, field) = (path.to_owned(), field.to_owned());
+                ConfigError::Field { path, line, field, message }
+            }
+            Origin::Flags(flag_of) => ConfigError::Flag { flag: flag_of(field), message },
+        }
+    }
+}
+
+/// The fields of a mode that packets depend on. The modes iptables and ipvs share theirs.
+struct Section {
+    masquerade_all: &'static str,
+    masquerade_bit: &'static str,
+}
+
+impl Section {
+    fn of(notes: &Notes) -> Self {
+        match notes.other_mode {
+            None => Self {
+                masquerade_all: "nftables.masqueradeAll",
+                masquerade_bit: "nftables.masqueradeBit",
+            },
+            Some(_) => Self {
+                masquerade_all: "iptables.masqueradeAll",
+                masquerade_bit: "iptables.masqueradeBit",
+            },
+        }
+    }
+
+    fn has(&self, field: &str) -> bool {
+        [self.masquerade_all, self.masquerade_bit].contains(&field)
     }
 }
 
@@ -301,10 +385,12 @@ fn says_something(value: &Value) -> bool {
         Value::Bool(true) => true,
         Value::Number(number) => number.as_f64() != Some(0.0),
         Value::String(text) => {
-            !text.is_empty() && duration::parse(text).ok() != Some(Duration::ZERO)
+            !text.is_empty()
+                && duration::parse(text).ok() != Some(Duration::ZERO)
+                && !text.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified())
         }
         Value::Array(items) => !items.is_empty(),
-        Value::Object(fields) => !fields.is_empty(),
+        Value::Object(fields) => fields.values().any(says_something),
     }
 }
 
@@ -320,6 +406,7 @@ fn shortened(value: &Value) -> String {
 const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
 const KIND: &str = "KubeProxyConfiguration";
 
+const STRICT_MODE: &str = "deltaproxy.strictMode";
 const CLUSTER_CIDR: &str = "clusterCIDR";
 const BRIDGE_INTERFACE: &str = "detectLocal.bridgeInterface";
 const INTERFACE_NAME_PREFIX: &str = "detectLocal.interfaceNamePrefix";
@@ -428,7 +515,8 @@ mod tests {
         let file = read("bindAddress: '::'\n");
         assert_eq!(file.healthz_bind_address.to_string(), "[::]:10256");
         assert_eq!(file.metrics_bind_address.to_string(), "[::1]:10249");
-        assert_eq!(file.notes.without_effect, ["bindAddress"]);
+        assert_eq!(file.notes, Notes::default());
+        assert_eq!(read("bindAddress: 10.0.0.1\n").notes.without_effect, ["bindAddress"]);
     }
 
     #[test]
@@ -446,8 +534,9 @@ mod tests {
             r#"{{"apiVersion": "{API_VERSION}", "kind": "{KIND}", "nftables": {{"masqueradeBit": 3}}}}"#
         );
         let file = File::parse(Path::new("k.json"), &text).unwrap();
-        assert_eq!(file.routing.masquerade_bit, 3);
-        assert!(file.notes.mode_is_absent);
+        assert_eq!(file.notes.other_mode.as_deref(), Some("iptables"));
+        assert_eq!(file.routing.masquerade_bit, 14);
+        assert_eq!(file.notes.without_effect, ["nftables.masqueradeBit"]);
     }
 
     #[test]
@@ -540,10 +629,35 @@ mod tests {
     }
 
     #[test]
-    fn other_modes_and_other_kinds_are_refused() {
+    fn other_modes_are_noted_and_keep_what_packets_depend_on() {
+        for mode in ["iptables", "ipvs", "''"] {
+            let head = HEAD.replace("nftables", mode);
+            let body = "iptables: {masqueradeAll: true, masqueradeBit: 3}\n";
+            let file = File::parse(Path::new("k"), &(head + body)).unwrap();
+            assert!(file.routing.masquerade_all, "{mode}");
+            assert_eq!(file.routing.masquerade_bit, 3, "{mode}");
+            assert_eq!(file.routing.node_port_addresses, "0.0.0.0/0,::/0".parse().unwrap());
+            let [line] = &file.notes.lines()[..] else { panic!("{mode}: {:?}", file.notes) };
+            assert!(line.contains("mode nftables is used"), "{line}");
+        }
+        let file = read("iptables: {masqueradeAll: true, masqueradeBit: 3}\n");
+        assert!(!file.routing.masquerade_all);
+        assert_eq!(file.notes.without_effect, ["iptables.masqueradeAll", "iptables.masqueradeBit"]);
+    }
+
+    #[test]
+    fn unknown_modes_and_other_kinds_are_refused() {
         let refused = |text: &str| File::parse(Path::new("k"), text).unwrap_err().to_string();
-        let iptables = HEAD.replace("nftables", "iptables");
-        assert_eq!(refused(&iptables), "k:3: mode: is \"iptables\"; only nftables is supported");
+        let userspace = HEAD.replace("nftables", "userspace");
+        assert_eq!(
+            refused(&userspace),
+            "k:3: mode: is \"userspace\"; expected nftables, iptables or ipvs"
+        );
+        let strict = HEAD.replace("nftables", "iptables") + "deltaproxy: {strictMode: true}\n";
+        assert_eq!(
+            refused(&strict),
+            "k:3: mode: is \"iptables\"; with deltaproxy.strictMode only nftables is accepted"
+        );
         let expected = format!("k:1: apiVersion: is nothing; expected {API_VERSION}");
         assert_eq!(refused(""), expected);
         assert_eq!(refused("[1, 2]"), expected);

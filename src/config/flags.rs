@@ -56,8 +56,8 @@ pub struct OnceFlags {
 /// Flags about this node and what its packets get.
 #[derive(Debug, Clone, Default, Args)]
 pub struct NodeFlags {
-    /// KubeProxyConfiguration file (kubeproxy.config.k8s.io/v1alpha1, mode nftables); it stands
-    /// for all flags but --manifests, --hostname-override, --log-level and --log-format
+    /// KubeProxyConfiguration file (kubeproxy.config.k8s.io/v1alpha1); it stands for all flags but
+    /// --manifests, --hostname-override, --log-level and --log-format
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Name of this machine's Node object, if it is not the host name
@@ -121,7 +121,7 @@ pub struct DaemonFlags {
 }
 
 /// Flags about the log.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Args)]
 pub struct LogFlags {
     /// What is logged: error, warn, info, debug, trace, or kube-proxy's 0 (info) to 6 (trace)
     #[arg(short = 'v', long, value_name = "LEVEL", default_value = "info", value_parser = level)]
@@ -129,6 +129,12 @@ pub struct LogFlags {
     /// How it is logged
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub log_format: LogFormat,
+}
+
+impl Default for LogFlags {
+    fn default() -> Self {
+        Self { log_level: LevelFilter::INFO, log_format: LogFormat::Text }
+    }
 }
 
 /// How log lines look.
@@ -197,7 +203,7 @@ impl NodeFlags {
             local_detection: self.local_detection()?,
             masquerade_all: self.masquerade_all.unwrap_or_default(),
             masquerade_bit: self.masquerade_bit.unwrap_or(default.masquerade_bit),
-            external_ips: self.feature_gates.unwrap_or_default().external_ips,
+            external_ips: self.feature_gates.clone().unwrap_or_default().external_ips,
             node_port_addresses: self
                 .nodeport_addresses
                 .clone()
@@ -254,7 +260,9 @@ fn load(
         healthz_bind_address: listen(daemon.healthz_bind_address, address::DEFAULT_HEALTHZ),
         metrics_bind_address: listen(daemon.metrics_bind_address, address::DEFAULT_METRICS),
     };
-    Ok(Loaded { config, notes: Notes::default() })
+    let gates = node.feature_gates.as_ref().map(|gates| gates.others.clone()).unwrap_or_default();
+    let without_effect = gates.iter().map(|name| format!("featureGates.{name}")).collect();
+    Ok(Loaded { config, notes: Notes { without_effect, ..Notes::default() } })
 }
 
 fn healthz(text: &str) -> Result<Listen, AddressError> {
@@ -275,9 +283,9 @@ fn listen(text: &str, default_port: u16) -> Result<Listen, AddressError> {
 /// A level is none that we know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected error, warn, info, debug, trace, or a number from 0 to 10")]
-struct LevelError;
+pub(super) struct LevelError;
 
-fn level(text: &str) -> Result<LevelFilter, LevelError> {
+pub(super) fn level(text: &str) -> Result<LevelFilter, LevelError> {
     match text {
         "error" => Ok(LevelFilter::ERROR),
         "warn" => Ok(LevelFilter::WARN),

@@ -2,30 +2,26 @@
 
 use std::str::FromStr;
 
-/// The gates that have an effect here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The gate that has an effect here, and the names of the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeatureGates {
     /// `AllowServiceExternalIPs` (KEP-5707): services' external IPs are served.
     pub external_ips: bool,
+    /// Gates that have no effect here.
+    pub others: Vec<String>,
 }
 
-/// Why a text is not a list of gates.
+/// An entry says neither true nor false.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum GateError {
-    /// An entry names another gate.
-    #[error("{0:?} has no effect here; expected {EXTERNAL_IPS}=true or {EXTERNAL_IPS}=false")]
-    Unknown(String),
-    /// An entry says neither true nor false.
-    #[error("{0:?} is not of the form {EXTERNAL_IPS}=true or {EXTERNAL_IPS}=false")]
-    NotABool(String),
-}
+#[error("{0:?} is not of the form {EXTERNAL_IPS}=true or {EXTERNAL_IPS}=false")]
+pub struct GateError(String);
 
 /// The name of the gate.
 const EXTERNAL_IPS: &str = "AllowServiceExternalIPs";
 
 impl Default for FeatureGates {
     fn default() -> Self {
-        Self { external_ips: true }
+        Self { external_ips: true, others: Vec::new() }
     }
 }
 
@@ -37,13 +33,22 @@ impl FromStr for FeatureGates {
         let mut gates = Self::default();
         for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
             let (name, value) = entry.split_once('=').unwrap_or((entry, ""));
-            if name != EXTERNAL_IPS {
-                return Err(GateError::Unknown(name.to_owned()));
+            let value = boolean(value).ok_or_else(|| GateError(entry.to_owned()))?;
+            match name {
+                EXTERNAL_IPS => gates.external_ips = value,
+                _ => gates.others.push(name.to_owned()),
             }
-            gates.external_ips =
-                value.parse().map_err(|_| GateError::NotABool(entry.to_owned()))?;
         }
         Ok(gates)
+    }
+}
+
+/// Reads a boolean as Go's `strconv.ParseBool` does.
+pub(super) fn boolean(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
     }
 }
 
@@ -52,24 +57,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_one_gate_is_true_or_false_and_others_are_refused() {
+    fn the_one_gate_is_true_or_false_and_others_are_named() {
         let read = |text: &str| text.parse::<FeatureGates>().map(|gates| gates.external_ips);
         assert_eq!(read(""), Ok(true));
         assert_eq!(read("AllowServiceExternalIPs=true"), Ok(true));
-        assert_eq!(read(" AllowServiceExternalIPs=false,"), Ok(false));
-        for (text, error) in [
-            (
-                "AllowServiceExternalIPs",
-                "\"AllowServiceExternalIPs\" is not of the form AllowServiceExternalIPs=true or \
-                 AllowServiceExternalIPs=false",
-            ),
-            (
-                "AllAlpha=true",
-                "\"AllAlpha\" has no effect here; expected AllowServiceExternalIPs=true or \
-                 AllowServiceExternalIPs=false",
-            ),
-        ] {
-            assert_eq!(read(text).unwrap_err().to_string(), error);
-        }
+        assert_eq!(read(" AllowServiceExternalIPs=F,AllAlpha=true"), Ok(false));
+        let gates: FeatureGates = "AllAlpha=true,AllBeta=0".parse().unwrap();
+        assert_eq!(gates.others, ["AllAlpha", "AllBeta"]);
+        assert_eq!(
+            read("AllowServiceExternalIPs").unwrap_err().to_string(),
+            "\"AllowServiceExternalIPs\" is not of the form AllowServiceExternalIPs=true or \
+             AllowServiceExternalIPs=false"
+        );
     }
 }

@@ -10,6 +10,7 @@ mod fields;
 mod file;
 pub mod flags;
 mod gates;
+pub mod kube_proxy;
 pub mod local;
 
 use std::net::SocketAddr;
@@ -123,6 +124,14 @@ pub enum ConfigError {
         line: usize,
         /// The path of the field, such as `nftables.masqueradeBit`.
         field: String,
+        /// What is there, and what was expected.
+        message: String,
+    },
+    /// A flag of kube-proxy is not known, or its value is impossible.
+    #[error("{flag}: {message}")]
+    Flag {
+        /// The flag, with its dashes.
+        flag: String,
         /// What is there, and what was expected.
         message: String,
     },

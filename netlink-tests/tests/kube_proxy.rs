@@ -1,0 +1,160 @@
+//! The program in kube-proxy's place: called by its name, with its flags and its file.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use netlink_tests::apiserver::ApiServer;
+use netlink_tests::apiserver::object::{endpoint_slice, node, service, service_cidr};
+use netlink_tests::reader::Family;
+use netlink_tests::scenario::WEB;
+use netlink_tests::{Finished, Host, Net, Process, Server, deltaproxy_binary, eventually};
+use tempfile::TempDir;
+
+/// How long the daemon may take to notice something, on a busy machine.
+const SOON: Duration = Duration::from_secs(15);
+
+/// What kubeadm 1.36 writes into the ConfigMap `kube-proxy` of a cluster with 10.244.0.0/16.
+const KUBEADM: &str = include_str!("fixtures/kubeadm-config.yaml");
+
+/// A node with a pod that serves, an API server, and a program named `kube-proxy`.
+struct Cluster {
+    net: Net,
+    api: ApiServer,
+    folder: TempDir,
+    _pod: (Host, Server),
+    outside: Host,
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let net = Net::new();
+        let pod = net.pod("a", "10.244.1.5");
+        let server = pod.serve_tcp(8080, "a");
+        let outside = net.outside("outside", "192.0.2.10");
+        let api = net.node().run(ApiServer::start);
+        api.push(node("node1", "192.168.50.2"));
+        api.push(service_cidr("kubernetes", "10.96.0.0/16"));
+        api.push(service("default/web", "10.96.0.10", 80));
+        api.push(endpoint_slice("default/web-1", "web", &["10.244.1.5"], 8080));
+        let folder = tempfile::tempdir().unwrap();
+        symlink(deltaproxy_binary(), folder.path().join("kube-proxy")).unwrap();
+        Self { net, api, folder, _pod: (pod, server), outside }
+    }
+
+    fn kubeconfig(&self) -> &str {
+        self.api.kubeconfig().to_str().unwrap()
+    }
+
+    fn program(&self) -> PathBuf {
+        self.folder.path().join("kube-proxy")
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn start(&self, arguments: &[&str]) -> Process {
+        self.net.node().spawn(self.program(), arguments)
+    }
+
+    fn output(&self, arguments: &[&str]) -> Finished {
+        self.net.node().output(self.program(), arguments)
+    }
+
+    #[track_caller]
+    fn wait_for_answer(&self) {
+        eventually("an answer of a", SOON, || {
+            let answer = format!("{:?}", self.outside.connect_tcp(WEB));
+            answer.contains("\"a\"").then_some(())
+        });
+    }
+
+    fn has_table(&self) -> bool {
+        self.net.node().read_table(Family::Ip).is_some()
+    }
+}
+
+#[test]
+fn the_command_line_and_file_of_kubeadm_start_the_daemon() {
+    let cluster = Cluster::new();
+    let file = cluster.file("config.conf");
+    std::fs::write(&file, KUBEADM.replace("KUBECONFIG", cluster.kubeconfig())).unwrap();
+    let config = format!("--config={}", file.display());
+    let mut daemon = cluster.start(&[&config, "--hostname-override=node1"]);
+    daemon.wait_for_line("mode iptables is not supported: mode nftables is used", SOON);
+    cluster.wait_for_answer();
+    let finished = daemon.terminate(SOON);
+    assert_eq!(finished.code(), Some(0), "{}", finished.stderr);
+    let warnings = finished.stderr.lines().filter(|line| line.contains("WARN")).count();
+    assert_eq!(warnings, 1, "{}", finished.stderr);
+    assert!(cluster.has_table());
+
+    let cleaned = cluster.output(&["--cleanup", &config]);
+    assert_eq!(cleaned.code(), Some(0), "{}", cleaned.stderr);
+    assert!(!cluster.has_table());
+}
+
+/// As k3s starts it, and with some flags of other modes.
+#[test]
+fn the_command_line_of_k3s_starts_the_daemon() {
+    let cluster = Cluster::new();
+    let kubeconfig = format!("--kubeconfig={}", cluster.kubeconfig());
+    let mut daemon = cluster.start(&[
+        "--cluster-cidr=10.244.0.0/16",
+        "--conntrack-max-per-core=0",
+        "--conntrack-tcp-timeout-close-wait=0s",
+        "--conntrack-tcp-timeout-established=0s",
+        "--healthz-bind-address=127.0.0.1",
+        "--hostname-override",
+        "node1",
+        &kubeconfig,
+        "--proxy-mode=ipvs",
+        "--ipvs-scheduler=rr",
+        "-v=2",
+    ]);
+    daemon.wait_for_line("mode ipvs is not supported", SOON);
+    daemon.wait_for_line("without effect: ipvs.scheduler", SOON);
+    cluster.wait_for_answer();
+    assert_eq!(daemon.terminate(SOON).code(), Some(0));
+}
+
+#[test]
+fn flags_without_a_command_are_those_of_kube_proxy() {
+    let cluster = Cluster::new();
+    let run = |arguments: &[&str]| cluster.net.node().output(deltaproxy_binary(), arguments);
+    let refused = run(&["--proxy-mode=ipvs", "--strict-proxy-mode", "--hostname-override=n"]);
+    assert_eq!(refused.code(), Some(1), "{}", refused.stderr);
+    assert!(refused.stderr.contains("only nftables is accepted"), "{}", refused.stderr);
+    let unknown = run(&["--hostname-overide=n"]);
+    assert_eq!(unknown.code(), Some(1));
+    assert_eq!(
+        unknown.stderr,
+        "--hostname-overide: is no flag of kube-proxy; did you mean --hostname-override?\n"
+    );
+    // Our own help and version stay.
+    assert!(run(&["--help"]).ok().contains("Commands:"));
+    assert!(run(&["--version"]).ok().starts_with("deltaproxy "));
+    assert_eq!(run(&["--init-only", "--hostname-override=n"]).code(), Some(0));
+    assert!(!cluster.has_table());
+}
+
+#[test]
+fn help_version_and_the_written_configuration_need_no_rights() {
+    let cluster = Cluster::new();
+    assert!(cluster.output(&["--help"]).ok().contains("--hostname-override"));
+    assert!(cluster.output(&["--version=raw"]).ok().contains("arch="));
+    let file = cluster.file("written.yaml");
+    let write = format!("--write-config-to={}", file.display());
+    let written = ["--cluster-cidr=10.0.0.0/8", "--proxy-mode=nftables", &write];
+    let _ = cluster.output(&written).ok();
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains("clusterCIDR: 10.0.0.0/8"), "{text}");
+    assert!(text.contains("healthzBindAddress: 0.0.0.0:10256"), "{text}");
+
+    let nowhere = Path::new("/nowhere/written.yaml");
+    let failed = cluster.output(&[&format!("--write-config-to={}", nowhere.display())]);
+    assert_eq!(failed.code(), Some(1));
+    assert!(failed.stderr.contains("/nowhere/written.yaml"), "{}", failed.stderr);
+}

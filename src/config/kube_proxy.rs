@@ -1,0 +1,514 @@
+//! kube-proxy's own command line, in the spellings of Go's pflag.
+//!
+//! As in kube-proxy, each flag sets a field of the KubeProxyConfiguration, and a file (`--config`)
+//! stands for all of them but `--hostname-override` and those of the log. So a flag means what its
+//! field means, and has the checks and notes of the file.
+
+mod table;
+mod words;
+
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
+
+use super::file::{File, Notes};
+use super::flags::{LogFlags, LogFormat, level};
+use super::gates::boolean;
+use super::{Config, ConfigError, FeatureGates, Loaded, Source, address, node_name};
+use table::{FLAGS, Flag, Kind, Meaning};
+use words::Words;
+
+/// A parsed command line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KubeProxyFlags {
+    /// What is to be done.
+    pub action: Action,
+    /// Flags about the log.
+    pub log: LogFlags,
+    config: Option<PathBuf>,
+    hostname_override: Option<String>,
+    /// The fields that flags have set, each with the name of its flag.
+    fields: Vec<(&'static Flag, &'static str, Value)>,
+    /// Flags that were given and have no effect.
+    without_effect: Vec<&'static str>,
+}
+
+/// What a command line asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Follow the API server.
+    Run,
+    /// `--init-only`: see that the kernel can be used, and end.
+    Check,
+    /// `--cleanup`: remove the tables.
+    Cleanup,
+    /// `--write-config-to`: write the configuration to this file.
+    Write(PathBuf),
+    /// `--version`; raw with all that is known about the build.
+    Version {
+        /// `--version=raw`.
+        raw: bool,
+    },
+    /// `--help`.
+    Help,
+}
+
+impl KubeProxyFlags {
+    /// Reads the arguments after the program's name.
+    ///
+    /// # Errors
+    /// A flag is not known, lacks its value or has an impossible one; an argument is no flag.
+    pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, ConfigError> {
+        let mut flags = Self {
+            action: Action::Run,
+            log: LogFlags::default(),
+            config: None,
+            hostname_override: None,
+            fields: Vec::new(),
+            without_effect: Vec::new(),
+        };
+        for word in Words::new(arguments) {
+            let (flag, value) = word?;
+            flags.set(flag, value)?;
+        }
+        Ok(flags)
+    }
+
+    /// The configuration that the flags, or the file that they name, ask for.
+    ///
+    /// # Errors
+    /// The file cannot be read; it or a flag says something impossible; the node has no name.
+    pub fn load(&self) -> Result<Loaded, ConfigError> {
+        let mut flags = self.without_effect.clone();
+        if self.config.is_some() {
+            flags.extend(self.fields.iter().map(|(flag, ..)| flag.name));
+        }
+        let file = match &self.config {
+            Some(path) => File::read(path)?,
+            None => File::of_flags(self.document(), &|field| self.flag_of(field))?,
+        };
+        let listen = |name, address| match self.config.is_none() && self.is_empty(name) {
+            true => None,
+            false => Some(address),
+        };
+        let wanted = self.hostname_override.as_deref().or(file.hostname_override.as_deref());
+        let config = Config {
+            node_name: node_name(wanted)?,
+            source: file.kubeconfig.map_or(Source::InCluster, Source::Kubeconfig),
+            routing: file.routing,
+            min_sync_period: file.min_sync_period,
+            healthz_bind_address: listen("healthzBindAddress", file.healthz_bind_address),
+            metrics_bind_address: listen("metricsBindAddress", file.metrics_bind_address),
+        };
+        Ok(Loaded { config, notes: Notes { flags, ..file.notes } })
+    }
+
+    /// The configuration as a KubeProxyConfiguration in YAML, with the defaults of what it does not
+    /// say.
+    ///
+    /// # Errors
+    /// Those of [`Self::load`].
+    pub fn written(&self) -> Result<String, ConfigError> {
+        self.load()?;
+        let said = match &self.config {
+            Some(path) => File::value(path)?,
+            None => self.document(),
+        };
+        let mut whole = table::defaults();
+        merge(&mut whole, said);
+        Ok(serde_saphyr::to_string(&whole).unwrap_or_else(|_| whole.to_string()))
+    }
+
+    /// What `--help` prints.
+    pub fn help() -> String {
+        let lines = FLAGS.iter().map(|flag| format!("      --{}\n", flag.usage()));
+        let lines: String = lines.collect();
+        format!(
+            "Routes packets to Services by nftables, with the command line of kube-proxy.\n\n\
+             Usage: kube-proxy [flags]\n\nFlags:\n{lines}\n\
+             Flags marked with * have no effect here and are accepted.\n\
+             `deltaproxy help` shows the commands of this program.\n"
+        )
+    }
+
+    fn set(&mut self, flag: &'static Flag, text: String) -> Result<(), ConfigError> {
+        let wrong = |expected: &str| ConfigError::Flag {
+            flag: format!("--{}", flag.name),
+            message: format!("is {text:?}; expected {expected}"),
+        };
+        let value = flag.kind.read(&text).map_err(|expected| wrong(&expected))?;
+        let is_set = value == Value::Bool(true);
+        match flag.meaning {
+            Meaning::Field(path) => self.set_field(flag, path, value),
+            Meaning::MasqueradeAll => self.set_field(flag, NFTABLES_MASQUERADE_ALL, value),
+            Meaning::Port(path) => self.set_port(flag, path, &value),
+            Meaning::Gates => {
+                let gates: FeatureGates = text.parse().map_err(|_| wrong("Name=true,..."))?;
+                self.set_field(
+                    flag,
+                    "featureGates.AllowServiceExternalIPs",
+                    gates.external_ips.into(),
+                );
+                // Errors and notes name the gate as a field.
+                for name in gates.others {
+                    self.fields.push((flag, "featureGates", json!({ name: true })));
+                }
+            }
+            Meaning::Config => self.config = (!text.is_empty()).then(|| text.into()),
+            Meaning::NodeName => self.hostname_override = Some(text),
+            Meaning::Verbosity => {
+                self.log.log_level = level(&text).map_err(|error| wrong(&error.to_string()))?;
+            }
+            Meaning::LogFormat => {
+                self.log.log_format = match text.as_str() {
+                    "text" => LogFormat::Text,
+                    "json" => LogFormat::Json,
+                    _ => return Err(wrong("text or json")),
+                };
+            }
+            Meaning::WriteConfig if !text.is_empty() => self.choose(Action::Write(text.into())),
+            Meaning::Cleanup if is_set => self.choose(Action::Cleanup),
+            Meaning::InitOnly if is_set => self.choose(Action::Check),
+            Meaning::Help if is_set => self.choose(Action::Help),
+            Meaning::Version if is_set => self.choose(Action::Version { raw: false }),
+            Meaning::Version if value == "raw" => self.choose(Action::Version { raw: true }),
+            Meaning::Nothing if text != flag.default => self.without_effect.push(flag.name),
+            Meaning::WriteConfig
+            | Meaning::Cleanup
+            | Meaning::InitOnly
+            | Meaning::Version
+            | Meaning::Help
+            | Meaning::Nothing => {}
+        }
+        Ok(())
+    }
+
+    /// Help comes before all, then the version, as in kube-proxy; then what comes first in it.
+    fn choose(&mut self, action: Action) {
+        let rank = |action: &Action| match action {
+            Action::Help => 0,
+            Action::Version { .. } => 1,
+            Action::Write(_) => 2,
+            Action::Cleanup => 3,
+            Action::Check => 4,
+            Action::Run => 5,
+        };
+        if rank(&action) < rank(&self.action) {
+            self.action = action;
+        }
+    }
+
+    fn set_field(&mut self, flag: &'static Flag, path: &'static str, value: Value) {
+        let before = self.fields.iter_mut().find(|(_, other, _)| *other == path);
+        match (before, value) {
+            // A list grows with each of its flags; of anything else the last one counts.
+            (Some((_, _, Value::Array(list))), Value::Array(more)) => list.extend(more),
+            (Some((_, _, before)), value) => *before = value,
+            (None, value) => self.fields.push((flag, path, value)),
+        }
+    }
+
+    /// `--healthz-port` and `--metrics-port` replace the port of an address; 0 serves nowhere.
+    fn set_port(&mut self, flag: &'static Flag, path: &'static str, port: &Value) {
+        let before = self.fields.iter().find(|(_, other, _)| *other == path);
+        let before = before.and_then(|(_, _, value)| value.as_str());
+        let fallback = match path {
+            "metricsBindAddress" => address::DEFAULT_METRICS,
+            _ => address::DEFAULT_HEALTHZ,
+        };
+        let mut to = before.and_then(|text| address::parse(text, 0).ok()).unwrap_or(fallback);
+        let port = port.as_u64().and_then(|port| u16::try_from(port).ok()).unwrap_or_default();
+        to.set_port(port);
+        let text = if port == 0 { String::new() } else { to.to_string() };
+        self.set_field(flag, path, text.into());
+    }
+
+    /// The fields as a KubeProxyConfiguration.
+    fn document(&self) -> Value {
+        let mut document = json!({ "apiVersion": table::API_VERSION, "kind": table::KIND });
+        let mode = self.fields.iter().find(|(_, path, _)| *path == "mode");
+        let is_nftables = mode.is_some_and(|(_, _, value)| value == "nftables");
+        for (_, path, value) in &self.fields {
+            // The flag is for every mode, the fields are of one each.
+            let path = match *path {
+                NFTABLES_MASQUERADE_ALL if !is_nftables => "iptables.masqueradeAll",
+                path => path,
+            };
+            let nested = path.rsplit('.').fold(value.clone(), |inner, key| json!({ key: inner }));
+            merge(&mut document, nested);
+        }
+        document
+    }
+
+    fn flag_of(&self, field: &str) -> String {
+        let given = self.fields.iter().find(|(_, path, _)| *path == field).map(|(flag, ..)| *flag);
+        let flag = given.or_else(|| FLAGS.iter().find(|it| it.field() == Some(field)));
+        flag.map_or_else(|| field.to_owned(), |flag| format!("--{}", flag.name))
+    }
+
+    fn is_empty(&self, field: &str) -> bool {
+        self.fields.iter().any(|(_, path, value)| *path == field && value == "")
+    }
+}
+
+const NFTABLES_MASQUERADE_ALL: &str = "nftables.masqueradeAll";
+
+/// Puts `more` into `whole`: objects are united, everything else is replaced.
+fn merge(whole: &mut Value, more: Value) {
+    match (whole, more) {
+        (Value::Object(whole), Value::Object(more)) => {
+            for (key, value) in more {
+                merge(whole.entry(key).or_insert_with(|| Value::Object(Map::new())), value);
+            }
+        }
+        (whole, more) => *whole = more,
+    }
+}
+
+impl Kind {
+    /// The value that a text stands for, or what was expected.
+    fn read(self, text: &str) -> Result<Value, String> {
+        match self {
+            Self::Flag => boolean(text).map(Value::Bool).ok_or("true or false".to_owned()),
+            Self::Version if text == "raw" => Ok(text.into()),
+            Self::Version => boolean(text).map(Value::Bool).ok_or("true, false or raw".to_owned()),
+            Self::Whole => {
+                text.parse::<i32>().map(Value::from).map_err(|_| "a whole number".to_owned())
+            }
+            Self::Number => text.parse::<f32>().map(Value::from).map_err(|_| "a number".to_owned()),
+            Self::Duration => super::duration::parse(text)
+                .map(|_| text.into())
+                .map_err(|_| "a duration such as 1s, 1m30s or 500ms, or 0".to_owned()),
+            Self::Text => Ok(text.into()),
+            Self::List => {
+                let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+                Ok(entries.map(Value::from).collect())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{LocalDetection, NodePortAddresses};
+    use tracing::level_filters::LevelFilter;
+
+    fn parse(line: &str) -> Result<KubeProxyFlags, ConfigError> {
+        KubeProxyFlags::parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[track_caller]
+    fn load(line: &str) -> Loaded {
+        parse(&format!("--hostname-override=n {line}")).unwrap().load().unwrap()
+    }
+
+    #[track_caller]
+    fn refused(line: &str) -> String {
+        let flags = parse(&format!("--hostname-override=n {line}"));
+        flags.and_then(|flags| flags.load()).unwrap_err().to_string()
+    }
+
+    /// A file in the folder for temporary files, removed when it is dropped.
+    struct Temporary(PathBuf);
+
+    impl Temporary {
+        fn new(name: &str, body: &str) -> Self {
+            let name = format!("deltaproxy-{}-{name}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            let head = format!("apiVersion: {}\nkind: {}\n", table::API_VERSION, table::KIND);
+            std::fs::write(&path, head + body).unwrap();
+            Self(path)
+        }
+
+        fn flag(&self) -> String {
+            format!("--config={}", self.0.display())
+        }
+    }
+
+    impl Drop for Temporary {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    #[test]
+    fn flags_are_read_in_each_of_go_s_spellings() {
+        for line in [
+            "--proxy-mode=nftables --cluster-cidr=10.0.0.0/8 --masquerade-all -v=4",
+            "--proxy-mode nftables --cluster-cidr 10.0.0.0/8 --masquerade-all=T -v 4",
+            "--proxy_mode nftables --cluster_cidr=10.0.0.0/8 --masquerade_all=true --v=4",
+            "--proxy-mode=iptables --proxy-mode=nftables --cluster-cidr=10.0.0.0/8 \
+             --masquerade-all=1 -v4",
+        ] {
+            let flags = parse(&format!("--hostname-override=N1 {line}")).unwrap();
+            assert_eq!(flags.log.log_level, LevelFilter::DEBUG, "{line}");
+            let Loaded { config, notes } = flags.load().unwrap();
+            assert_eq!(notes, Notes::default(), "{line}");
+            assert_eq!(config.node_name, "n1");
+            assert_eq!(config.source, Source::InCluster);
+            assert!(config.routing.masquerade_all, "{line}");
+            let cidrs = "10.0.0.0/8".parse().unwrap();
+            assert_eq!(config.routing.local_detection, LocalDetection::ClusterCidr(cidrs));
+            assert_eq!(config.routing.node_port_addresses, NodePortAddresses::Primary);
+        }
+    }
+
+    #[test]
+    fn a_flag_means_what_its_field_means() {
+        let config = load(
+            "--proxy-mode=nftables --kubeconfig=/k --detect-local-mode=BridgeInterface \
+             --pod-bridge-interface=br0 --nodeport-addresses=10.0.0.0/8 \
+             --nodeport-addresses=fd00::/8 --iptables-min-sync-period=2s \
+             --feature-gates=AllowServiceExternalIPs=false --healthz-bind-address=127.0.0.1 \
+             --metrics-bind-address=[::1]:1",
+        )
+        .config;
+        assert_eq!(config.source, Source::Kubeconfig("/k".into()));
+        let bridge = LocalDetection::BridgeInterface("br0".parse().unwrap());
+        assert_eq!(config.routing.local_detection, bridge);
+        let ranges = "10.0.0.0/8,fd00::/8".parse().unwrap();
+        assert_eq!(config.routing.node_port_addresses, ranges);
+        assert_eq!(config.min_sync_period.as_secs(), 2);
+        assert!(!config.routing.external_ips);
+        assert_eq!(config.healthz_bind_address, Some("127.0.0.1:10256".parse().unwrap()));
+        assert_eq!(config.metrics_bind_address, Some("[::1]:1".parse().unwrap()));
+    }
+
+    #[test]
+    fn an_empty_address_or_port_0_serves_nowhere() {
+        let config = load("--healthz-bind-address= --metrics-port=0").config;
+        assert_eq!((config.healthz_bind_address, config.metrics_bind_address), (None, None));
+        let config =
+            load("--healthz-port=1 --metrics-bind-address=[::1]:2 --metrics-port 3").config;
+        assert_eq!(config.healthz_bind_address, Some("0.0.0.0:1".parse().unwrap()));
+        assert_eq!(config.metrics_bind_address, Some("[::1]:3".parse().unwrap()));
+    }
+
+    #[test]
+    fn other_modes_are_replaced_with_a_warning_and_keep_their_settings() {
+        for mode in ["iptables", "ipvs"] {
+            let loaded =
+                load(&format!("--proxy-mode={mode} --masquerade-all --iptables-masquerade-bit=3"));
+            let routing = loaded.config.routing;
+            assert!(routing.masquerade_all);
+            assert_eq!(routing.masquerade_bit, 3);
+            assert_eq!(routing.node_port_addresses, "0.0.0.0/0,::/0".parse().unwrap());
+            let lines = loaded.notes.lines();
+            assert!(lines[0].starts_with(&format!("mode {mode} is not supported")), "{lines:?}");
+            assert_eq!(lines.len(), 1, "{lines:?}");
+        }
+        assert_eq!(load("").notes.other_mode.as_deref(), Some("iptables"));
+        assert_eq!(load("--proxy-mode=nftables").notes.other_mode, None);
+        assert_eq!(
+            refused("--proxy-mode=ipvs --strict-proxy-mode"),
+            "--proxy-mode: is \"ipvs\"; with deltaproxy.strictMode only nftables is accepted"
+        );
+    }
+
+    #[test]
+    fn what_has_no_effect_is_named() {
+        let lines = load(
+            "--proxy-mode=nftables --vmodule=a=1 --log-flush-frequency=5s --oom-score-adj=-998 \
+             --feature-gates=NFTablesProxyMode=true,Unheard=true --ipvs-scheduler=rr",
+        )
+        .notes
+        .lines();
+        assert_eq!(
+            lines,
+            [
+                "fields of the configuration without effect: featureGates.NFTablesProxyMode, \
+                 ipvs.scheduler, oomScoreAdj",
+                "flags without effect: --vmodule",
+                "unknown fields of the configuration: featureGates.Unheard",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_file_stands_for_all_flags_but_the_node_name_and_the_log() {
+        let file = Temporary::new(
+            "kubeadm.conf",
+            "mode: \"\"\nhostnameOverride: in-file\nclusterCIDR: 10.0.0.0/8\n\
+             clientConnection: {kubeconfig: /k}\niptables: {masqueradeAll: true}\n",
+        );
+        let flags = "--cluster-cidr=192.168.0.0/16 -v=2";
+        let Loaded { config, notes } = load(&format!("{flags} {}", file.flag()));
+        assert_eq!(config.node_name, "n");
+        assert_eq!(config.source, Source::Kubeconfig("/k".into()));
+        assert!(config.routing.masquerade_all);
+        let cidrs = "10.0.0.0/8".parse().unwrap();
+        assert_eq!(config.routing.local_detection, LocalDetection::ClusterCidr(cidrs));
+        assert_eq!(notes.flags, ["cluster-cidr"]);
+    }
+
+    #[test]
+    fn wrong_flags_are_named_with_what_was_expected() {
+        for (line, error) in [
+            (
+                "--hostnam-override=n",
+                "--hostnam-override: is no flag of kube-proxy; did you mean --hostname-override?",
+            ),
+            ("--xyzzy", "--xyzzy: is no flag of kube-proxy; --help lists them"),
+            ("-x", "-x: is no flag of kube-proxy; --help lists them"),
+            ("run", "\"run\": is no flag; kube-proxy takes flags alone"),
+            ("-- run", "\"run\": is no flag; kube-proxy takes flags alone"),
+            ("-", "\"-\": is no flag; kube-proxy takes flags alone"),
+            ("--cluster-cidr", "--cluster-cidr: has no value; expected one after it"),
+            (
+                "--cluster-cidr=x",
+                "--cluster-cidr: \"x\" is not an address range such as 10.244.0.0/16 or fd00:10::/64",
+            ),
+            ("--masquerade-all=maybe", "--masquerade-all: is \"maybe\"; expected true or false"),
+            ("--oom-score-adj=1.5", "--oom-score-adj: is \"1.5\"; expected a whole number"),
+            (
+                "--iptables-masquerade-bit=32",
+                "--iptables-masquerade-bit: is 32; expected a bit from 0 to 31",
+            ),
+            ("--conntrack-min=many", "--conntrack-min: is \"many\"; expected a whole number"),
+            (
+                "--config-sync-period=5",
+                "--config-sync-period: is \"5\"; expected a duration such as 1s, 1m30s or 500ms, or 0",
+            ),
+            (
+                "--proxy-mode=userspace",
+                "--proxy-mode: is \"userspace\"; expected nftables, iptables or ipvs",
+            ),
+            (
+                "--detect-local-mode=BridgeInterface",
+                "--pod-bridge-interface: is empty; expected a name for mode BridgeInterface",
+            ),
+            ("--logging-format=xml", "--logging-format: is \"xml\"; expected text or json"),
+            ("-v=loud", "--v: is \"loud\"; expected a whole number"),
+            ("--version=maybe", "--version: is \"maybe\"; expected true, false or raw"),
+        ] {
+            assert_eq!(refused(line), error);
+        }
+    }
+
+    #[test]
+    fn one_action_is_chosen() {
+        let action = |line: &str| parse(line).unwrap().action;
+        assert_eq!(action(""), Action::Run);
+        assert_eq!(action("--cleanup --config=/nowhere"), Action::Cleanup);
+        assert_eq!(action("--cleanup=false"), Action::Run);
+        assert_eq!(action("--init-only"), Action::Check);
+        assert_eq!(action("--version=raw --cleanup"), Action::Version { raw: true });
+        assert_eq!(action("--version"), Action::Version { raw: false });
+        assert_eq!(action("--version -h"), Action::Help);
+        assert_eq!(action("--write-config-to=/f --cleanup"), Action::Write("/f".into()));
+    }
+
+    #[test]
+    fn a_written_configuration_is_read_as_what_it_was_written_from() {
+        let flags = "--hostname-override=n --proxy-mode=nftables --cluster-cidr=10.0.0.0/8 \
+                     --masquerade-all --nodeport-addresses=10.0.0.0/8 --healthz-port=7";
+        let flags = parse(flags).unwrap();
+        let text = flags.written().unwrap();
+        let path = Temporary(std::env::temp_dir().join(format!("w-{}", std::process::id())));
+        std::fs::write(&path.0, &text).unwrap();
+        let again = load(&path.flag());
+        assert_eq!(again.config, flags.load().unwrap().config, "{text}");
+        assert_eq!(again.notes, Notes::default(), "{text}");
+    }
+}

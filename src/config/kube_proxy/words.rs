@@ -1,0 +1,81 @@
+//! Flags and their values among the words of a command line, as pflag reads them.
+
+use super::super::ConfigError;
+use super::table::{FLAGS, Flag, Kind, find};
+
+/// The flags of a command line, one after the other.
+pub(super) struct Words<I> {
+    words: I,
+}
+
+impl<I: Iterator<Item = String>> Words<I> {
+    pub(super) fn new(words: impl IntoIterator<IntoIter = I>) -> Self {
+        Self { words: words.into_iter() }
+    }
+
+    /// The flag and its value that `word` begins with.
+    fn read(&mut self, word: &str) -> Result<(&'static Flag, String), ConfigError> {
+        let shown = || word.split('=').next().unwrap_or(word).to_owned();
+        let (name, value) = split(word).ok_or_else(|| ConfigError::Flag {
+            flag: format!("{word:?}"),
+            message: "is no flag; kube-proxy takes flags alone".to_owned(),
+        })?;
+        let Some(flag) = find(&name) else {
+            return Err(ConfigError::Flag { flag: shown(), message: unknown(&name) });
+        };
+        let value = match (value, flag.kind) {
+            (Some(value), _) => value.to_owned(),
+            (None, Kind::Flag | Kind::Version) => "true".to_owned(),
+            (None, _) => self.words.next().ok_or_else(|| ConfigError::Flag {
+                flag: shown(),
+                message: "has no value; expected one after it".to_owned(),
+            })?,
+        };
+        Ok((flag, value))
+    }
+}
+
+impl<I: Iterator<Item = String>> Iterator for Words<I> {
+    type Item = Result<(&'static Flag, String), ConfigError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let word = match self.words.next()? {
+            // All that follows is no flag.
+            word if word == "--" => self.words.next()?,
+            word => return Some(self.read(&word)),
+        };
+        let message = "is no flag; kube-proxy takes flags alone".to_owned();
+        Some(Err(ConfigError::Flag { flag: format!("{word:?}"), message }))
+    }
+}
+
+/// The name of a flag, with dashes where it may have underscores, and the value in the same word.
+/// `-v` and `-h` are the only short ones.
+fn split(word: &str) -> Option<(String, Option<&str>)> {
+    if let Some(long) = word.strip_prefix("--") {
+        let (name, value) = match long.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (long, None),
+        };
+        return (!name.is_empty()).then(|| (name.replace('_', "-"), value));
+    }
+    let short = word.strip_prefix('-').filter(|short| !short.is_empty())?;
+    if short == "h" {
+        return Some(("help".to_owned(), None));
+    }
+    match short.strip_prefix('v') {
+        Some("") => Some(("v".to_owned(), None)),
+        Some(value) => Some(("v".to_owned(), Some(value.strip_prefix('=').unwrap_or(value)))),
+        None => Some((short.to_owned(), None)),
+    }
+}
+
+/// Names the nearest flag, if one is near.
+fn unknown(name: &str) -> String {
+    let distance = |flag: &&Flag| strsim::damerau_levenshtein(flag.name, name);
+    let nearest = FLAGS.iter().min_by_key(distance);
+    match nearest.filter(|flag| distance(flag) <= name.len() / 3) {
+        Some(flag) => format!("is no flag of kube-proxy; did you mean --{}?", flag.name),
+        None => "is no flag of kube-proxy; --help lists them".to_owned(),
+    }
+}
