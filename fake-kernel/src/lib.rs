@@ -86,6 +86,17 @@ impl Fake {
         self.expect_mishap(mishap);
     }
 
+    /// Lets all commits to come succeed that the tables allow.
+    pub fn forgive(&mut self) {
+        self.mishaps.clear();
+        self.max_batch = usize::MAX;
+    }
+
+    /// How many mishaps are still to come.
+    pub fn mishaps_left(&self) -> usize {
+        self.mishaps.iter().flatten().count()
+    }
+
     /// Every transaction that was applied by [`Kernel::commit`], in order.
     pub fn committed(&self) -> &[Transaction] {
         &self.committed

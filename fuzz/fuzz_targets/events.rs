@@ -1,4 +1,5 @@
-//! Whatever the cluster says, the kernel accepts what the engine sends and holds what it desires.
+//! Whatever the cluster says and however the kernel answers, it ends with what a fresh start would
+//! make.
 //!
 //! Addresses, ports and names come from small ranges, so that objects collide.
 
@@ -6,55 +7,89 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU16;
+use std::sync::Arc;
 use std::time::Duration;
 
 use deltaproxy::config::Routing;
-use deltaproxy::engine::{Engine, read_back};
+use deltaproxy::engine::{Answer, Engine, read_back};
 use deltaproxy::kernel::Kernel;
 use deltaproxy::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Protocol,
-    Resource, Service, ServiceCidr, ServicePort, TrafficPolicy,
+    Resource, Service, ServiceCidr, ServicePort, TrafficPolicy, Zones,
 };
 use deltaproxy::nft::TableFlags;
-use fake_kernel::Fake;
+use fake_kernel::{Fake, Mishap};
 use ipnet::IpNet;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
+use nix::errno::Errno;
 
 /// More rounds than this say nothing new.
 const MAX_ROUNDS: usize = 8;
 
+/// Mishaps are fewer. Bisecting the services of a transaction takes some commits for each.
+const MAX_COMMITS: usize = 10_000;
+
 fuzz_target!(|bytes: &[u8]| {
     let mut input = Unstructured::new(bytes);
-    let mut engine = Engine::new(Routing::default(), TableFlags::default());
+    let mut events = Vec::new();
     let mut kernel = Fake::new();
-    engine.set_local_addresses(vec![[192, 168, 50, 2].into()]);
-    start(&mut engine, &mut kernel);
+    let mut engine = started(&events);
     for _ in 0..MAX_ROUNDS {
         if input.is_empty() {
             break;
         }
         // Input that ends in the middle of an event says nothing.
-        let events: Vec<_> = (0..8).map_while(|_| event(&mut input).ok()).collect();
-        engine.apply(events);
+        let round: Vec<_> = (0..8).map_while(|_| event(&mut input).ok()).collect();
+        events.extend(round.iter().cloned());
+        if happen(&mut input, &mut kernel).unwrap_or_default() {
+            engine = started(&events);
+            kernel.reopen();
+        } else {
+            engine.apply(round);
+        }
+        observe(&mut engine, &mut kernel);
         commit_all(&mut engine, &mut kernel);
     }
-    // What is read back is what is desired.
+    kernel.forgive();
+    engine.retry_refused();
     observe(&mut engine, &mut kernel);
-    if let Some(transaction) = engine.next_transaction(kernel.max_batch()) {
-        panic!("the kernel does not hold what is desired:\n{transaction}");
+    commit_all(&mut engine, &mut kernel);
+    assert!(engine.is_settled(), "nothing is left to do, and not everything is done");
+    for mut engine in [engine, started(&events)] {
+        observe(&mut engine, &mut kernel);
+        if let Some(transaction) = engine.next_transaction(kernel.max_batch()) {
+            panic!("the kernel does not hold what is desired:\n{transaction}");
+        }
     }
 });
 
-/// Tells the engine that the cluster is empty, and makes the tables.
-fn start(engine: &mut Engine, kernel: &mut Fake) {
+/// An engine that was told that the cluster is empty, and then this.
+fn started(events: &[Event]) -> Engine {
+    let mut engine = Engine::new(Routing::default(), TableFlags::default());
+    engine.set_local_addresses(vec![[192, 168, 50, 2].into()]);
     let resources =
         [Resource::Services, Resource::EndpointSlices, Resource::Nodes, Resource::ServiceCidrs];
     for resource in resources {
         engine.apply([Event::Relist(resource), Event::Listed(resource)]);
     }
-    observe(engine, kernel);
-    commit_all(engine, kernel);
+    engine.apply(events.iter().cloned());
+    engine
+}
+
+/// Lets something go wrong with the commits to come. Whether the daemon starts anew, too.
+fn happen(input: &mut Unstructured<'_>, kernel: &mut Fake) -> Result<bool> {
+    const ERRNOS: [Errno; 4] = [Errno::EINVAL, Errno::ENOMEM, Errno::EMSGSIZE, Errno::ENOSPC];
+    kernel.set_max_batch(*input.choose(&[usize::MAX, usize::MAX, 65_536, 16_384])?);
+    for _ in 0..input.int_in_range(0..=3u8)? {
+        let mishap = match input.int_in_range(0..=3u8)? {
+            0 => Mishap::AnswerLost,
+            1 => Mishap::NotSent,
+            _ => Mishap::Refused(*input.choose(&ERRNOS)?),
+        };
+        kernel.expect_mishap_after(input.int_in_range(0..=5)?, mishap);
+    }
+    input.ratio(1, 8)
 }
 
 fn observe(engine: &mut Engine, kernel: &mut Fake) {
@@ -62,15 +97,24 @@ fn observe(engine: &mut Engine, kernel: &mut Fake) {
     engine.observe(found);
 }
 
+/// Commits until nothing differs, or until what differs is blocked.
 fn commit_all(engine: &mut Engine, kernel: &mut Fake) {
-    while let Some(transaction) = engine.next_transaction(kernel.max_batch()) {
+    for _ in 0..MAX_COMMITS {
+        let Some(transaction) = engine.next_transaction(kernel.max_batch()) else { return };
+        let failures = kernel.mishaps_left();
         // The fake encodes it too.
-        if let Err(error) = kernel.commit(&transaction) {
+        let outcome = kernel.commit(&transaction);
+        if let Err(error) = &outcome
+            && kernel.mishaps_left() == failures
+        {
             panic!("{error} in\n{transaction}");
         }
-        engine.committed(Duration::ZERO);
+        match engine.answer(&transaction, &outcome) {
+            Answer::Applied | Answer::Blocked(_) => {}
+            Answer::ReadBack(_) => observe(engine, kernel),
+        }
     }
-    assert!(engine.is_settled(), "nothing is left to do, and not everything is done");
+    panic!("commits without end");
 }
 
 fn event(input: &mut Unstructured<'_>) -> Result<Event> {
@@ -114,7 +158,7 @@ fn service(input: &mut Unstructured<'_>) -> Result<Service> {
         source_ranges: few(input, range)?,
         internal_traffic_policy: policy(input)?,
         external_traffic_policy: policy(input)?,
-        session_affinity: input.ratio(1, 4)?.then_some(Duration::from_secs(10_800)),
+        session_affinity: affinity(input)?,
         health_check_node_port: None,
         ports: few(input, |input| {
             Ok(ServicePort {
@@ -144,7 +188,7 @@ fn slice(input: &mut Unstructured<'_>) -> Result<EndpointSlice> {
             Ok(Endpoint {
                 address: address_of(ipv6, input)?,
                 conditions: conditions(input)?,
-                zones: None,
+                zones: zones(input)?,
             })
         })?,
         triggered: None,
@@ -167,11 +211,27 @@ fn conditions(input: &mut Unstructured<'_>) -> Result<Conditions> {
 fn node(input: &mut Unstructured<'_>) -> Result<Node> {
     Ok(Node {
         name: ObjectName::cluster_scoped("node"),
-        zone: None,
+        zone: zone(input)?,
         addresses: few(input, address)?,
         pod_cidrs: few(input, range)?,
         leaving: input.arbitrary()?,
     })
+}
+
+/// Most services have none.
+fn affinity(input: &mut Unstructured<'_>) -> Result<Option<Duration>> {
+    let seconds = *input.choose(&[0, 0, 0, 1, 60, 10_800, 86_400])?;
+    Ok((seconds > 0).then(|| Duration::from_secs(seconds)))
+}
+
+fn zone(input: &mut Unstructured<'_>) -> Result<Option<Arc<str>>> {
+    Ok(input.choose(&[None, Some("a"), Some("b")])?.map(Arc::from))
+}
+
+fn zones(input: &mut Unstructured<'_>) -> Result<Option<Arc<Zones>>> {
+    let zones = (0..input.int_in_range(0..=2u8)?).map(|_| zone(input));
+    let zones: Zones = zones.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
+    Ok((!zones.is_empty()).then(|| Arc::new(zones)))
 }
 
 fn service_cidr(input: &mut Unstructured<'_>) -> Result<ServiceCidr> {
