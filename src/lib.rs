@@ -22,6 +22,8 @@
 //!
 //! `ruleset` holds what packets run: chains, rules, sets, and the meaning of each element.
 //!
+//! `node` sets what the configuration says about the node beyond the tables.
+//!
 //! `bench` measures all of this on a synthetic cluster, by calling the same modules.
 //!
 //! Things that are deliberately absent:
@@ -46,6 +48,7 @@ pub mod kernel;
 pub mod model;
 pub mod netlink;
 pub mod nft;
+pub mod node;
 pub mod observe;
 pub mod plan;
 pub mod printable;

@@ -17,6 +17,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("nft", &["family", "netlink"]),
     ("source", &["family", "printable", "yaml", "model"]),
     ("config", &["family", "yaml"]),
+    ("node", &["config"]),
     ("ruleset", &["family", "model", "nft"]),
     ("desired", &["family", "model", "ruleset"]),
     ("plan", &["family", "nft", "ruleset"]),

@@ -71,6 +71,12 @@ impl Cluster {
         });
     }
 
+    fn sysctl(&self, name: &str) -> String {
+        let path = format!("/proc/sys/net/netfilter/{name}");
+        let text = self.net.node().run(|| std::fs::read_to_string(path));
+        text.unwrap().trim().to_owned()
+    }
+
     fn has_table(&self) -> bool {
         self.net.node().read_table(Family::Ip).is_some()
     }
@@ -85,9 +91,14 @@ fn the_command_line_and_file_of_kubeadm_start_the_daemon() {
     let mut daemon = cluster.start(&[&config, "--hostname-override=node1"]);
     daemon.wait_for_line("mode iptables is not supported: mode nftables is used", SOON);
     cluster.wait_for_answer();
+    assert_eq!(cluster.sysctl("nf_conntrack_tcp_timeout_established"), "86400");
+    assert_eq!(cluster.sysctl("nf_conntrack_tcp_timeout_close_wait"), "3600");
     let finished = daemon.terminate(SOON);
     assert_eq!(finished.code(), Some(0), "{}", finished.stderr);
-    let warnings = finished.stderr.lines().filter(|line| line.contains("WARN")).count();
+    // The limit of entries is the same for all namespaces and can be set in the first one alone.
+    let is_warning =
+        |line: &&str| line.contains("WARN") && !line.contains("nf_conntrack_max stays as it is");
+    let warnings = finished.stderr.lines().filter(is_warning).count();
     assert_eq!(warnings, 1, "{}", finished.stderr);
     assert!(cluster.has_table());
 

@@ -13,6 +13,7 @@ use crate::conntrack::{Cleaned, Cleaner, Limits};
 use crate::engine::Engine;
 use crate::kernel::{Nftables, Writer};
 use crate::model::{Event, Problem};
+use crate::node::{set_conntrack, set_oom_score_adj};
 use crate::observe::{Observe, Site, serve_at};
 use crate::run::{Cleaning, Run, WithoutNode};
 use crate::source::addresses::{follow_local_addresses, local_addresses};
@@ -72,6 +73,8 @@ async fn run_until_stopped(config: Config, observe: Observe) -> Result<(), Failu
     let own = observe.clone();
     let report = move |done: Cleaned| own.flows_cleaned(done.entries as u64, done.took);
     let (cleaner, lists) = Cleaner::spawn(Limits::default(), report).map_err(Failure::new)?;
+    // Its socket has made the kernel load conntrack; the settings are not there before.
+    set_up_node(&config);
     let cleaner = Arc::new(cleaner);
     let requests = Arc::clone(&cleaner);
     let mut run = Run::new(engine, writer, events, observe, config.min_sync_period);
@@ -86,6 +89,18 @@ async fn run_until_stopped(config: Config, observe: Observe) -> Result<(), Failu
     tracing::info!("stopped; the tables stay and go on working");
     tasks.abort_all();
     Ok(())
+}
+
+/// Sets what the configuration says about the node beyond the tables. The daemon works without it.
+fn set_up_node(config: &Config) {
+    for error in set_conntrack(&config.conntrack) {
+        tracing::warn!("{error}");
+    }
+    if let Some(score) = config.oom_score_adj
+        && let Err(error) = set_oom_score_adj(score)
+    {
+        tracing::info!("/proc/self/oom_score_adj stays as it is, expected {score}: {error}");
+    }
 }
 
 /// People who write manifests need not write one for the node; an API server always has it.

@@ -14,7 +14,8 @@ use crate::yaml::{self, Document};
 use super::fields::{self, Type};
 use super::local::DetectLocalMode;
 use super::{
-    ConfigError, InterfaceName, LocalDetection, NodePortAddresses, Routing, address, duration,
+    ConfigError, ConntrackSettings, InterfaceName, LocalDetection, NodePortAddresses, Routing,
+    address, duration,
 };
 
 /// What the file says that has no effect.
@@ -65,6 +66,8 @@ pub(super) struct File {
     pub(super) min_sync_period: Duration,
     pub(super) healthz_bind_address: SocketAddr,
     pub(super) metrics_bind_address: SocketAddr,
+    pub(super) conntrack: ConntrackSettings,
+    pub(super) oom_score_adj: i16,
     pub(super) notes: Notes,
 }
 
@@ -148,8 +151,49 @@ impl<'a> Reader<'a> {
                 .unwrap_or_default(),
             healthz_bind_address,
             metrics_bind_address,
+            conntrack: self.conntrack()?,
+            oom_score_adj: self.oom_score_adj()?,
             notes,
         })
+    }
+
+    fn conntrack(&self) -> Result<ConntrackSettings, ConfigError> {
+        let default = ConntrackSettings::of_kube_proxy();
+        Ok(ConntrackSettings {
+            max_per_core: self.count("conntrack.maxPerCore", default.max_per_core)?,
+            min: self.count("conntrack.min", default.min)?,
+            tcp_established_timeout: self
+                .timeout("conntrack.tcpEstablishedTimeout", default.tcp_established_timeout)?,
+            tcp_close_wait_timeout: self
+                .timeout("conntrack.tcpCloseWaitTimeout", default.tcp_close_wait_timeout)?,
+            tcp_be_liberal: self.flag("conntrack.tcpBeLiberal", default.tcp_be_liberal),
+            udp_timeout: self.timeout("conntrack.udpTimeout", default.udp_timeout)?,
+            udp_stream_timeout: self
+                .timeout("conntrack.udpStreamTimeout", default.udp_stream_timeout)?,
+        })
+    }
+
+    fn count(&self, field: &str, default: u32) -> Result<u32, ConfigError> {
+        let Some(value) = self.value(field) else { return Ok(default) };
+        let count = value.as_u64().and_then(|count| u32::try_from(count).ok());
+        let expected = || format!("is {value}; expected a number from 0 to {}", u32::MAX);
+        count.ok_or_else(|| self.error(field, expected()))
+    }
+
+    fn timeout(&self, field: &str, default: Duration) -> Result<Duration, ConfigError> {
+        if self.value(field).and_then(Value::as_u64) == Some(0) {
+            return Ok(Duration::ZERO);
+        }
+        Ok(self.parsed(field, duration::parse)?.unwrap_or(default))
+    }
+
+    fn oom_score_adj(&self) -> Result<i16, ConfigError> {
+        let field = "oomScoreAdj";
+        let Some(value) = self.value(field) else { return Ok(DEFAULT_OOM_SCORE_ADJ) };
+        let score = value.as_i64().and_then(|score| i16::try_from(score).ok());
+        score
+            .filter(|score| (-1000..=1000).contains(score))
+            .ok_or_else(|| self.error(field, format!("is {value}; expected -1000 to 1000")))
     }
 
     /// The root object, which must say that it is a KubeProxyConfiguration.
@@ -406,6 +450,9 @@ fn shortened(value: &Value) -> String {
 const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
 const KIND: &str = "KubeProxyConfiguration";
 
+/// The default of kube-proxy: nearly everything else is killed first.
+const DEFAULT_OOM_SCORE_ADJ: i16 = -999;
+
 const STRICT_MODE: &str = "deltaproxy.strictMode";
 const CLUSTER_CIDR: &str = "clusterCIDR";
 const BRIDGE_INTERFACE: &str = "detectLocal.bridgeInterface";
@@ -444,6 +491,8 @@ mod tests {
             min_sync_period: Duration::ZERO,
             healthz_bind_address: address::DEFAULT_HEALTHZ,
             metrics_bind_address: address::DEFAULT_METRICS,
+            conntrack: ConntrackSettings::of_kube_proxy(),
+            oom_score_adj: -999,
             notes: Notes::default(),
         };
         assert_eq!(read(""), expected);
@@ -451,7 +500,7 @@ mod tests {
                             masqueradeBit: null\n  minSyncPeriod: 0s\n  syncPeriod: 0s\n\
                             nodePortAddresses: null\nhealthzBindAddress: ''\nipvs: null\n\
                             conntrack: {min: null}\nwinkernel: {enableDSR: false}\n\
-                            oomScoreAdj: 0\ndetectLocalMode: ''\n";
+                            oomScoreAdj: null\ndetectLocalMode: ''\n";
         assert_eq!(read(said_nothing), expected);
     }
 
@@ -517,6 +566,36 @@ mod tests {
         assert_eq!(file.metrics_bind_address.to_string(), "[::1]:10249");
         assert_eq!(file.notes, Notes::default());
         assert_eq!(read("bindAddress: 10.0.0.1\n").notes.without_effect, ["bindAddress"]);
+    }
+
+    #[test]
+    fn conntrack_and_the_oom_score_are_read() {
+        let file = read(
+            "oomScoreAdj: 0\nconntrack: {maxPerCore: 0, min: 5, tcpBeLiberal: true, \
+             tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 2h, udpTimeout: 10s, \
+             udpStreamTimeout: 0}\n",
+        );
+        assert_eq!(file.oom_score_adj, 0);
+        let expected = ConntrackSettings {
+            max_per_core: 0,
+            min: 5,
+            tcp_established_timeout: Duration::ZERO,
+            tcp_close_wait_timeout: Duration::from_hours(2),
+            tcp_be_liberal: true,
+            udp_timeout: Duration::from_secs(10),
+            udp_stream_timeout: Duration::ZERO,
+        };
+        assert_eq!(file.conntrack, expected);
+        assert_eq!(file.notes, Notes::default());
+        for (body, error) in [
+            ("oomScoreAdj: -1001\n", "k.yaml:4: oomScoreAdj: is -1001; expected -1000 to 1000"),
+            (
+                "conntrack: {min: -1}\n",
+                "k.yaml:4: conntrack.min: is -1; expected a number from 0 to 4294967295",
+            ),
+        ] {
+            assert_eq!(refused(body), error);
+        }
     }
 
     #[test]

@@ -14,8 +14,8 @@ use super::address::{self, AddressError};
 use super::file::{File, Notes};
 use super::local::DetectLocalMode;
 use super::{
-    ClusterCidrs, Config, ConfigError, FeatureGates, InterfaceName, Loaded, LocalDetection,
-    NodePortAddresses, Routing, Source, duration, node_name,
+    ClusterCidrs, Config, ConfigError, ConntrackSettings, FeatureGates, InterfaceName, Loaded,
+    LocalDetection, NodePortAddresses, Routing, Source, duration, node_name,
 };
 
 /// The flags of `deltaproxy run`.
@@ -248,6 +248,8 @@ fn load(
             min_sync_period: file.min_sync_period,
             healthz_bind_address: Some(file.healthz_bind_address),
             metrics_bind_address: Some(file.metrics_bind_address),
+            conntrack: file.conntrack,
+            oom_score_adj: Some(file.oom_score_adj),
         };
         return Ok(Loaded { config, notes: file.notes });
     }
@@ -259,6 +261,8 @@ fn load(
         min_sync_period: daemon.min_sync_period.unwrap_or_default(),
         healthz_bind_address: listen(daemon.healthz_bind_address, address::DEFAULT_HEALTHZ),
         metrics_bind_address: listen(daemon.metrics_bind_address, address::DEFAULT_METRICS),
+        conntrack: ConntrackSettings::default(),
+        oom_score_adj: None,
     };
     let gates = node.feature_gates.as_ref().map(|gates| gates.others.clone()).unwrap_or_default();
     let without_effect = gates.iter().map(|name| format!("featureGates.{name}")).collect();
@@ -344,6 +348,8 @@ mod tests {
             min_sync_period: Duration::ZERO,
             healthz_bind_address: Some("0.0.0.0:10256".parse().unwrap()),
             metrics_bind_address: Some("127.0.0.1:10249".parse().unwrap()),
+            conntrack: ConntrackSettings::default(),
+            oom_score_adj: None,
         };
         assert_eq!(config, expected);
     }
@@ -371,6 +377,8 @@ mod tests {
             min_sync_period: Duration::from_millis(500),
             healthz_bind_address: None,
             metrics_bind_address: Some("1.2.3.4:10249".parse().unwrap()),
+            conntrack: ConntrackSettings::default(),
+            oom_score_adj: None,
         };
         assert_eq!(config, expected);
     }

@@ -99,6 +99,8 @@ impl KubeProxyFlags {
             min_sync_period: file.min_sync_period,
             healthz_bind_address: listen("healthzBindAddress", file.healthz_bind_address),
             metrics_bind_address: listen("metricsBindAddress", file.metrics_bind_address),
+            conntrack: file.conntrack,
+            oom_score_adj: Some(file.oom_score_adj),
         };
         Ok(Loaded { config, notes: Notes { flags, ..file.notes } })
     }
@@ -291,7 +293,9 @@ impl Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{LocalDetection, NodePortAddresses};
+    use std::time::Duration;
+
+    use crate::config::{ConntrackSettings, LocalDetection, NodePortAddresses};
     use tracing::level_filters::LevelFilter;
 
     fn parse(line: &str) -> Result<KubeProxyFlags, ConfigError> {
@@ -361,9 +365,23 @@ mod tests {
              --pod-bridge-interface=br0 --nodeport-addresses=10.0.0.0/8 \
              --nodeport-addresses=fd00::/8 --iptables-min-sync-period=2s \
              --feature-gates=AllowServiceExternalIPs=false --healthz-bind-address=127.0.0.1 \
-             --metrics-bind-address=[::1]:1",
+             --metrics-bind-address=[::1]:1 --conntrack-max-per-core=0 --conntrack-min=7 \
+             --conntrack-tcp-timeout-established=0 --conntrack-tcp-timeout-close-wait=5s \
+             --conntrack-tcp-be-liberal --conntrack-udp-timeout=1m \
+             --conntrack-udp-timeout-stream=2m --oom-score-adj=-5",
         )
         .config;
+        let conntrack = ConntrackSettings {
+            max_per_core: 0,
+            min: 7,
+            tcp_established_timeout: Duration::ZERO,
+            tcp_close_wait_timeout: Duration::from_secs(5),
+            tcp_be_liberal: true,
+            udp_timeout: Duration::from_mins(1),
+            udp_stream_timeout: Duration::from_mins(2),
+        };
+        assert_eq!(config.conntrack, conntrack);
+        assert_eq!(config.oom_score_adj, Some(-5));
         assert_eq!(config.source, Source::Kubeconfig("/k".into()));
         let bridge = LocalDetection::BridgeInterface("br0".parse().unwrap());
         assert_eq!(config.routing.local_detection, bridge);
@@ -409,7 +427,7 @@ mod tests {
     #[test]
     fn what_has_no_effect_is_named() {
         let lines = load(
-            "--proxy-mode=nftables --vmodule=a=1 --log-flush-frequency=5s --oom-score-adj=-998 \
+            "--proxy-mode=nftables --vmodule=a=1 --log-flush-frequency=5s --kube-api-qps=9 \
              --feature-gates=NFTablesProxyMode=true,Unheard=true --ipvs-scheduler=rr",
         )
         .notes
@@ -417,8 +435,8 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "fields of the configuration without effect: featureGates.NFTablesProxyMode, \
-                 ipvs.scheduler, oomScoreAdj",
+                "fields of the configuration without effect: clientConnection.qps, \
+                 featureGates.NFTablesProxyMode, ipvs.scheduler",
                 "flags without effect: --vmodule",
                 "unknown fields of the configuration: featureGates.Unheard",
             ]

@@ -40,6 +40,42 @@ pub struct Config {
     pub healthz_bind_address: Option<SocketAddr>,
     /// Where `/metrics` is served; `None` is nowhere.
     pub metrics_bind_address: Option<SocketAddr>,
+    /// What is set in conntrack at the start.
+    pub conntrack: ConntrackSettings,
+    /// What is written to `/proc/self/oom_score_adj` at the start, -1000 to 1000.
+    pub oom_score_adj: Option<i16>,
+}
+
+/// Limits and timeouts of conntrack. Zero and false leave what the kernel has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ConntrackSettings {
+    /// Entries for each processor.
+    pub max_per_core: u32,
+    /// Entries at least, where there is a number for each processor.
+    pub min: u32,
+    /// How long an idle TCP connection is kept.
+    pub tcp_established_timeout: Duration,
+    /// How long a TCP connection is kept that one side has closed.
+    pub tcp_close_wait_timeout: Duration,
+    /// TCP packets outside the window belong to their connection.
+    pub tcp_be_liberal: bool,
+    /// How long a UDP flow without answers is kept.
+    pub udp_timeout: Duration,
+    /// How long a UDP flow with answers is kept.
+    pub udp_stream_timeout: Duration,
+}
+
+impl ConntrackSettings {
+    /// The defaults of kube-proxy (`pkg/proxy/apis/config/v1alpha1/defaults.go`).
+    pub fn of_kube_proxy() -> Self {
+        Self {
+            max_per_core: 32_768,
+            min: 131_072,
+            tcp_established_timeout: Duration::from_hours(24),
+            tcp_close_wait_timeout: Duration::from_hours(1),
+            ..Self::default()
+        }
+    }
 }
 
 /// Where objects come from.

@@ -183,6 +183,16 @@ pub(super) fn defaults() -> Value {
         "featureGates": { "AllowServiceExternalIPs": true },
         "healthzBindAddress": "0.0.0.0:10256",
         "metricsBindAddress": "127.0.0.1:10249",
+        "oomScoreAdj": -999,
+        "conntrack": {
+            "maxPerCore": 32_768,
+            "min": 131_072,
+            "tcpEstablishedTimeout": "24h0m0s",
+            "tcpCloseWaitTimeout": "1h0m0s",
+            "tcpBeLiberal": false,
+            "udpTimeout": "0s",
+            "udpStreamTimeout": "0s",
+        },
         "deltaproxy": { "strictMode": false },
     })
 }

@@ -1,0 +1,201 @@
+//! What is set on the node beyond the tables, as by kube-proxy at its start: limits and timeouts of
+//! conntrack (`cmd/kube-proxy/app/conntrack.go`), and how late this process is ended when memory is
+//! short.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use crate::config::ConntrackSettings;
+
+/// A setting of the kernel that stays as it is.
+#[derive(Debug, thiserror::Error)]
+#[error("{} stays as it is, expected {value}: {source}", path.display())]
+pub struct SysctlError {
+    path: PathBuf,
+    value: u64,
+    source: io::Error,
+}
+
+/// Sets what differs from `settings`, for this network namespace. Gives what could not be set.
+///
+/// Conntrack must be loaded; the files are not there before.
+pub fn set_conntrack(settings: &ConntrackSettings) -> Vec<SysctlError> {
+    let processors = thread::available_parallelism().map_or(1, usize::from) as u64;
+    set_below(Path::new("/"), settings, processors)
+}
+
+/// Sets `/proc/self/oom_score_adj`, -1000 to 1000. Less than it is takes CAP_SYS_RESOURCE.
+///
+/// # Errors
+/// What the kernel says.
+pub fn set_oom_score_adj(score: i16) -> io::Result<()> {
+    fs::write("/proc/self/oom_score_adj", score.to_string())
+}
+
+fn set_below(root: &Path, settings: &ConntrackSettings, processors: u64) -> Vec<SysctlError> {
+    let mut errors = Vec::new();
+    let mut set = |path: String, value| match set(&root.join(path), value) {
+        Ok(is_new) => is_new,
+        Err(error) => {
+            errors.push(error);
+            false
+        }
+    };
+    if let Some(entries) = max_entries(settings, processors)
+        && set(format!("{SYSCTLS}_max"), entries)
+    {
+        let buckets = entries / ENTRIES_OF_A_BUCKET;
+        // More than that are no fault.
+        if read(&root.join(BUCKETS)).is_ok_and(|found| found < buckets) {
+            set(BUCKETS.to_owned(), buckets);
+        }
+    }
+    for (name, timeout) in [
+        ("tcp_timeout_established", settings.tcp_established_timeout),
+        ("tcp_timeout_close_wait", settings.tcp_close_wait_timeout),
+        ("udp_timeout", settings.udp_timeout),
+        ("udp_timeout_stream", settings.udp_stream_timeout),
+    ] {
+        if timeout > Duration::ZERO {
+            set(format!("{SYSCTLS}_{name}"), timeout.as_secs());
+        }
+    }
+    // As in kube-proxy, false leaves what is there.
+    if settings.tcp_be_liberal {
+        set(format!("{SYSCTLS}_tcp_be_liberal"), 1);
+    }
+    errors
+}
+
+/// The limit of entries: so many for each processor, at least the minimum, and never more than
+/// kube-proxy's most.
+fn max_entries(settings: &ConntrackSettings, processors: u64) -> Option<u64> {
+    let scaled = u64::from(settings.max_per_core) * processors;
+    match scaled {
+        0 => None,
+        _ if scaled > MOST_ENTRIES => Some(MOST_ENTRIES),
+        _ => Some(scaled.max(settings.min.into())),
+    }
+}
+
+/// Writes a number where another one is. Whether it did.
+fn set(path: &Path, value: u64) -> Result<bool, SysctlError> {
+    let failed = |source| SysctlError { path: path.to_owned(), value, source };
+    if read(path).map_err(failed)? == value {
+        return Ok(false);
+    }
+    fs::write(path, value.to_string()).map_err(failed)?;
+    Ok(true)
+}
+
+fn read(path: &Path) -> io::Result<u64> {
+    fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)
+}
+
+const SYSCTLS: &str = "proc/sys/net/netfilter/nf_conntrack";
+const BUCKETS: &str = "sys/module/nf_conntrack/parameters/hashsize";
+const ENTRIES_OF_A_BUCKET: u64 = 4;
+const MOST_ENTRIES: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder with the files of the kernel, removed when it is dropped.
+    struct Root(PathBuf);
+
+    impl Root {
+        fn new(name: &str) -> Self {
+            let name = format!("deltaproxy-{}-{name}", std::process::id());
+            let root = Self(std::env::temp_dir().join(name));
+            for (file, value) in [
+                ("max", 65_536),
+                ("tcp_timeout_established", 432_000),
+                ("tcp_timeout_close_wait", 60),
+                ("tcp_be_liberal", 0),
+                ("udp_timeout", 30),
+                ("udp_timeout_stream", 120),
+            ] {
+                root.write(&format!("{SYSCTLS}_{file}"), value);
+            }
+            root.write(BUCKETS, 16_384);
+            root
+        }
+
+        fn write(&self, path: &str, value: u64) {
+            let path = self.0.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, format!("{value}\n")).unwrap();
+        }
+
+        fn sysctl(&self, name: &str) -> u64 {
+            read(&self.0.join(format!("{SYSCTLS}_{name}"))).unwrap()
+        }
+
+        fn buckets(&self) -> u64 {
+            read(&self.0.join(BUCKETS)).unwrap()
+        }
+    }
+
+    impl Drop for Root {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn what_kube_proxy_sets_by_default_is_set() {
+        let root = Root::new("default");
+        let errors = set_below(&root.0, &ConntrackSettings::of_kube_proxy(), 2);
+        assert!(errors.is_empty(), "{errors:?}");
+        assert_eq!((root.sysctl("max"), root.buckets()), (131_072, 32_768));
+        assert_eq!(root.sysctl("tcp_timeout_established"), 86_400);
+        assert_eq!(root.sysctl("tcp_timeout_close_wait"), 3_600);
+        assert_eq!(root.sysctl("tcp_be_liberal"), 0);
+        assert_eq!((root.sysctl("udp_timeout"), root.sysctl("udp_timeout_stream")), (30, 120));
+    }
+
+    #[test]
+    fn zero_leaves_what_is_there_and_the_rest_is_set() {
+        let root = Root::new("zero");
+        assert!(set_below(&root.0, &ConntrackSettings::default(), 2).is_empty());
+        assert_eq!((root.sysctl("max"), root.sysctl("tcp_timeout_established")), (65_536, 432_000));
+        let settings = ConntrackSettings {
+            udp_timeout: Duration::from_secs(10),
+            udp_stream_timeout: Duration::from_secs(20),
+            tcp_be_liberal: true,
+            ..ConntrackSettings::default()
+        };
+        assert!(set_below(&root.0, &settings, 2).is_empty());
+        assert_eq!((root.sysctl("udp_timeout"), root.sysctl("udp_timeout_stream")), (10, 20));
+        assert_eq!(root.sysctl("tcp_be_liberal"), 1);
+    }
+
+    #[test]
+    fn the_limit_grows_with_the_processors_between_two_bounds() {
+        let settings = |max_per_core, min| ConntrackSettings {
+            max_per_core,
+            min,
+            ..ConntrackSettings::default()
+        };
+        assert_eq!(max_entries(&settings(0, 9), 4), None);
+        assert_eq!(max_entries(&settings(32_768, 131_072), 2), Some(131_072));
+        assert_eq!(max_entries(&settings(32_768, 131_072), 8), Some(262_144));
+        assert_eq!(max_entries(&settings(32_768, 2_000_000), 64), Some(1_048_576));
+    }
+
+    #[test]
+    fn what_cannot_be_set_is_named_and_the_rest_is_set() {
+        let root = Root::new("missing");
+        fs::remove_file(root.0.join(format!("{SYSCTLS}_max"))).unwrap();
+        let errors = set_below(&root.0, &ConntrackSettings::of_kube_proxy(), 2);
+        let [error] = &errors[..] else { panic!("{errors:?}") };
+        let error = error.to_string();
+        assert!(error.contains("nf_conntrack_max stays as it is, expected 131072"), "{error}");
+        assert_eq!(root.buckets(), 16_384);
+        assert_eq!(root.sysctl("tcp_timeout_established"), 86_400);
+    }
+}
