@@ -1,6 +1,6 @@
 //! Parses the command, builds the parts, runs.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -37,9 +37,22 @@ enum Command {
     Plan(OnceFlags),
     /// Remove both tables
     Cleanup,
+    /// Look at a configuration
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// Measure what changes cost on this machine, in a network namespace of its own
     #[command(args_conflicts_with_subcommands = true, after_long_help = cli::BENCH_ROWS)]
     Bench(BenchFlags),
+}
+
+#[derive(Debug, Subcommand)]
+enum ConfigCommand {
+    /// Print a KubeProxyConfiguration with the defaults of what it does not say, and what of it has
+    /// no effect
+    Check {
+        /// The file
+        file: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
@@ -84,6 +97,7 @@ fn execute(command: Command, log: &mut Log) -> Result<(), Failure> {
             cli::plan(&flags.manifests, &config.node_name, config.routing)
         }
         Command::Cleanup => cli::cleanup(),
+        Command::Config(ConfigCommand::Check { file }) => cli::check_config(file),
         Command::Bench(flags) => cli::bench(&flags),
     }
 }

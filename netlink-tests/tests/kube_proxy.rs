@@ -169,3 +169,24 @@ fn help_version_and_the_written_configuration_need_no_rights() {
     assert_eq!(failed.code(), Some(1));
     assert!(failed.stderr.contains("/nowhere/written.yaml"), "{}", failed.stderr);
 }
+
+#[test]
+fn a_configuration_is_checked_and_printed_as_it_would_be_used() {
+    let cluster = Cluster::new();
+    let file = cluster.file("config.conf");
+    let check = || {
+        let arguments = ["config", "check", file.to_str().unwrap()];
+        cluster.net.node().output(deltaproxy_binary(), &arguments)
+    };
+    std::fs::write(&file, KUBEADM).unwrap();
+    let text = check().ok();
+    assert!(text.starts_with("# mode iptables is not supported: mode nftables is used"), "{text}");
+    assert!(text.contains("maxPerCore: 32768"), "{text}");
+    assert!(text.contains("clusterCIDR: 10.244.0.0/16"), "{text}");
+
+    std::fs::write(&file, KUBEADM.replace("clusterCIDR: 10", "clusterCIDR: 1000")).unwrap();
+    let refused = check();
+    assert_eq!(refused.code(), Some(1));
+    assert!(refused.stderr.contains("config.conf:10: clusterCIDR"), "{}", refused.stderr);
+    assert_eq!(refused.stdout, "");
+}

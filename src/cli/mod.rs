@@ -5,6 +5,7 @@
 
 mod apply;
 mod bench;
+mod check_config;
 mod cleanup;
 mod kube_proxy;
 mod line_queue;
@@ -16,6 +17,7 @@ mod summary;
 
 pub use apply::apply;
 pub use bench::{BENCH_ROWS, BenchFlags, bench};
+pub use check_config::check_config;
 pub use cleanup::cleanup;
 pub use kube_proxy::kube_proxy;
 pub use log::Log;

@@ -54,19 +54,28 @@ pub enum Action {
 }
 
 impl KubeProxyFlags {
-    /// Reads the arguments after the program's name.
-    ///
-    /// # Errors
-    /// A flag is not known, lacks its value or has an impossible one; an argument is no flag.
-    pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, ConfigError> {
-        let mut flags = Self {
+    fn none() -> Self {
+        Self {
             action: Action::Run,
             log: LogFlags::default(),
             config: None,
             hostname_override: None,
             fields: Vec::new(),
             without_effect: Vec::new(),
-        };
+        }
+    }
+
+    /// What `--config` alone means.
+    pub fn of_file(file: PathBuf) -> Self {
+        Self { config: Some(file), ..Self::none() }
+    }
+
+    /// Reads the arguments after the program's name.
+    ///
+    /// # Errors
+    /// A flag is not known, lacks its value or has an impossible one; an argument is no flag.
+    pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, ConfigError> {
+        let mut flags = Self::none();
         for word in Words::new(arguments) {
             let (flag, value) = word?;
             flags.set(flag, value)?;
@@ -255,11 +264,13 @@ impl KubeProxyFlags {
 
 const NFTABLES_MASQUERADE_ALL: &str = "nftables.masqueradeAll";
 
-/// Puts `more` into `whole`: objects are united, everything else is replaced.
+/// Puts `more` into `whole`: objects are united, everything else is replaced. Null and an empty text
+/// say nothing.
 fn merge(whole: &mut Value, more: Value) {
     match (whole, more) {
         (Value::Object(whole), Value::Object(more)) => {
-            for (key, value) in more {
+            let said = more.into_iter().filter(|(_, value)| !value.is_null() && value != "");
+            for (key, value) in said {
                 merge(whole.entry(key).or_insert_with(|| Value::Object(Map::new())), value);
             }
         }
