@@ -22,7 +22,7 @@
 //!
 //! `ruleset` holds what packets run: chains, rules, sets, and the meaning of each element.
 //!
-//! `node` sets what the configuration says about the node beyond the tables.
+//! `node` applies settings of the node beyond the tables.
 //!
 //! `bench` measures all of this on a synthetic cluster, by calling the same modules.
 //!

@@ -47,8 +47,7 @@ enum Command {
 
 #[derive(Debug, Subcommand)]
 enum ConfigCommand {
-    /// Print a KubeProxyConfiguration with the defaults of what it does not say, and what of it has
-    /// no effect
+    /// Print a KubeProxyConfiguration with all defaults, and name the fields without effect
     Check {
         /// The file
         file: PathBuf,
@@ -66,8 +65,8 @@ fn main() -> ExitCode {
     code
 }
 
-/// The arguments, if they are those of kube-proxy: the program has its name, or they begin with no
-/// command.
+/// Returns the arguments if they are kube-proxy's: the program has that name, or the first argument
+/// is a flag.
 fn kube_proxy_arguments() -> Option<Vec<String>> {
     let mut arguments = std::env::args_os().map(|it| it.to_string_lossy().into_owned());
     let program = arguments.next().unwrap_or_default();

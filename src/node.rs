@@ -1,6 +1,5 @@
-//! What is set on the node beyond the tables, as by kube-proxy at its start: limits and timeouts of
-//! conntrack (`cmd/kube-proxy/app/conntrack.go`), and how late this process is ended when memory is
-//! short.
+//! Settings of the node beyond the tables: limits and timeouts of conntrack (as in
+//! `cmd/kube-proxy/app/conntrack.go`), and the OOM score of this process.
 
 use std::fs;
 use std::io;
@@ -10,7 +9,7 @@ use std::time::Duration;
 
 use crate::config::ConntrackSettings;
 
-/// A setting of the kernel that stays as it is.
+/// A sysctl that could not be set.
 #[derive(Debug, thiserror::Error)]
 #[error("{} stays as it is, expected {value}: {source}", path.display())]
 pub struct SysctlError {
@@ -19,18 +18,17 @@ pub struct SysctlError {
     source: io::Error,
 }
 
-/// Sets what differs from `settings`, for this network namespace. Gives what could not be set.
-///
-/// Conntrack must be loaded; the files are not there before.
+/// Sets the sysctls of conntrack in this network namespace, where they differ from `settings`.
+/// Returns those that could not be set. The module nf_conntrack must be loaded.
 pub fn set_conntrack(settings: &ConntrackSettings) -> Vec<SysctlError> {
     let processors = thread::available_parallelism().map_or(1, usize::from) as u64;
     set_below(Path::new("/"), settings, processors)
 }
 
-/// Sets `/proc/self/oom_score_adj`, -1000 to 1000. Less than it is takes CAP_SYS_RESOURCE.
+/// Sets `/proc/self/oom_score_adj`, -1000 to 1000. Lowering it needs CAP_SYS_RESOURCE.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the write.
 pub fn set_oom_score_adj(score: i16) -> io::Result<()> {
     fs::write("/proc/self/oom_score_adj", score.to_string())
 }
@@ -48,7 +46,7 @@ fn set_below(root: &Path, settings: &ConntrackSettings, processors: u64) -> Vec<
         && set(format!("{SYSCTLS}_max"), entries)
     {
         let buckets = entries / ENTRIES_OF_A_BUCKET;
-        // More than that are no fault.
+        // A larger table does no harm.
         if read(&root.join(BUCKETS)).is_ok_and(|found| found < buckets) {
             set(BUCKETS.to_owned(), buckets);
         }
@@ -63,15 +61,15 @@ fn set_below(root: &Path, settings: &ConntrackSettings, processors: u64) -> Vec<
             set(format!("{SYSCTLS}_{name}"), timeout.as_secs());
         }
     }
-    // As in kube-proxy, false leaves what is there.
+    // As in kube-proxy, false leaves the sysctl alone.
     if settings.tcp_be_liberal {
         set(format!("{SYSCTLS}_tcp_be_liberal"), 1);
     }
     errors
 }
 
-/// The limit of entries: so many for each processor, at least the minimum, and never more than
-/// kube-proxy's most.
+/// Returns the limit of entries: `max_per_core` for each processor, at least `min`, at most
+/// [`MOST_ENTRIES`].
 fn max_entries(settings: &ConntrackSettings, processors: u64) -> Option<u64> {
     let scaled = u64::from(settings.max_per_core) * processors;
     match scaled {
@@ -81,7 +79,7 @@ fn max_entries(settings: &ConntrackSettings, processors: u64) -> Option<u64> {
     }
 }
 
-/// Writes a number where another one is. Whether it did.
+/// Writes `value` unless it is there already. Returns whether it wrote.
 fn set(path: &Path, value: u64) -> Result<bool, SysctlError> {
     let failed = |source| SysctlError { path: path.to_owned(), value, source };
     if read(path).map_err(failed)? == value {
@@ -104,7 +102,7 @@ const MOST_ENTRIES: u64 = 1 << 20;
 mod tests {
     use super::*;
 
-    /// A folder with the files of the kernel, removed when it is dropped.
+    /// A folder with a copy of the kernel's files; removed on drop.
     struct Root(PathBuf);
 
     impl Root {
@@ -147,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kube_proxy_sets_by_default_is_set() {
+    fn the_defaults_of_kube_proxy_are_set() {
         let root = Root::new("default");
         let errors = set_below(&root.0, &ConntrackSettings::of_kube_proxy(), 2);
         assert!(errors.is_empty(), "{errors:?}");
@@ -159,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_leaves_what_is_there_and_the_rest_is_set() {
+    fn zero_leaves_a_sysctl_alone() {
         let root = Root::new("zero");
         assert!(set_below(&root.0, &ConntrackSettings::default(), 2).is_empty());
         assert_eq!((root.sysctl("max"), root.sysctl("tcp_timeout_established")), (65_536, 432_000));
@@ -188,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_set_is_named_and_the_rest_is_set() {
+    fn a_missing_sysctl_is_an_error_and_the_others_are_set() {
         let root = Root::new("missing");
         fs::remove_file(root.0.join(format!("{SYSCTLS}_max"))).unwrap();
         let errors = set_below(&root.0, &ConntrackSettings::of_kube_proxy(), 2);

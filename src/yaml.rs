@@ -33,7 +33,7 @@ impl Document {
         Self::of(Value::Null)
     }
 
-    /// A document with this value that was never text: all of it is on line 1.
+    /// A document that was not parsed from text: every part is on line 1.
     pub fn of(value: Value) -> Self {
         Self { value, lines: Lines { line: 1, children: Box::default() } }
     }

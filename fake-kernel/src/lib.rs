@@ -86,13 +86,13 @@ impl Fake {
         self.expect_mishap(mishap);
     }
 
-    /// Lets all commits to come succeed that the tables allow.
+    /// Cancels all mishaps and the limit of a batch.
     pub fn forgive(&mut self) {
         self.mishaps.clear();
         self.max_batch = usize::MAX;
     }
 
-    /// How many mishaps are still to come.
+    /// Number of mishaps that have not happened yet.
     pub fn mishaps_left(&self) -> usize {
         self.mishaps.iter().flatten().count()
     }

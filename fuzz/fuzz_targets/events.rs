@@ -1,5 +1,5 @@
-//! Whatever the cluster says and however the kernel answers, it ends with what a fresh start would
-//! make.
+//! Random changes, refusals, lost answers and restarts: the kernel ends with the tables of a fresh
+//! start.
 //!
 //! Addresses, ports and names come from small ranges, so that objects collide.
 
@@ -27,7 +27,7 @@ use nix::errno::Errno;
 /// More rounds than this say nothing new.
 const MAX_ROUNDS: usize = 8;
 
-/// Mishaps are fewer. Bisecting the services of a transaction takes some commits for each.
+/// Far above the commits that a few mishaps cause.
 const MAX_COMMITS: usize = 10_000;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -39,7 +39,7 @@ fuzz_target!(|bytes: &[u8]| {
         if input.is_empty() {
             break;
         }
-        // Input that ends in the middle of an event says nothing.
+        // An event at the end of the input may be incomplete.
         let round: Vec<_> = (0..8).map_while(|_| event(&mut input).ok()).collect();
         events.extend(round.iter().cloned());
         if happen(&mut input, &mut kernel).unwrap_or_default() {
@@ -64,7 +64,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// An engine that was told that the cluster is empty, and then this.
+/// Starts an engine with an empty cluster and applies `events`.
 fn started(events: &[Event]) -> Engine {
     let mut engine = Engine::new(Routing::default(), TableFlags::default());
     engine.set_local_addresses(vec![[192, 168, 50, 2].into()]);
@@ -77,7 +77,7 @@ fn started(events: &[Event]) -> Engine {
     engine
 }
 
-/// Lets something go wrong with the commits to come. Whether the daemon starts anew, too.
+/// Plans mishaps of later commits. Returns whether the daemon restarts.
 fn happen(input: &mut Unstructured<'_>, kernel: &mut Fake) -> Result<bool> {
     const ERRNOS: [Errno; 4] = [Errno::EINVAL, Errno::ENOMEM, Errno::EMSGSIZE, Errno::ENOSPC];
     kernel.set_max_batch(*input.choose(&[usize::MAX, usize::MAX, 65_536, 16_384])?);
@@ -97,7 +97,7 @@ fn observe(engine: &mut Engine, kernel: &mut Fake) {
     engine.observe(found);
 }
 
-/// Commits until nothing differs, or until what differs is blocked.
+/// Commits until nothing differs or the rest is blocked.
 fn commit_all(engine: &mut Engine, kernel: &mut Fake) {
     for _ in 0..MAX_COMMITS {
         let Some(transaction) = engine.next_transaction(kernel.max_batch()) else { return };

@@ -59,7 +59,7 @@ pub(crate) fn raw(namespace: &Namespace, to: IpAddr, protocol: Protocol) -> io::
     let socket =
         namespace.run(|| Socket::new(Domain::for_address(to), Type::RAW, Some(protocol)))?;
     socket.connect(&to.into())?;
-    // Until it is connected, a raw socket hears the errors of other sockets too.
+    // An unconnected raw socket also receives the ICMP errors of other sockets.
     let _ = socket.take_error()?;
     hear_all_errors(&socket, to);
     // The standard library has no raw socket; `send` and `recv` are the same calls.

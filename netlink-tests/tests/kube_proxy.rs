@@ -1,4 +1,4 @@
-//! The program in kube-proxy's place: called by its name, with its flags and its file.
+//! The program under kube-proxy's name, with the flags and the file of kube-proxy.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::os::unix::fs::symlink;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 /// How long the daemon may take to notice something, on a busy machine.
 const SOON: Duration = Duration::from_secs(15);
 
-/// What kubeadm 1.36 writes into the ConfigMap `kube-proxy` of a cluster with 10.244.0.0/16.
+/// The file in the ConfigMap `kube-proxy` of kubeadm 1.36, for a cluster with 10.244.0.0/16.
 const KUBEADM: &str = include_str!("fixtures/kubeadm-config.yaml");
 
 /// A node with a pod that serves, an API server, and a program named `kube-proxy`.
@@ -95,7 +95,7 @@ fn the_command_line_and_file_of_kubeadm_start_the_daemon() {
     assert_eq!(cluster.sysctl("nf_conntrack_tcp_timeout_close_wait"), "3600");
     let finished = daemon.terminate(SOON);
     assert_eq!(finished.code(), Some(0), "{}", finished.stderr);
-    // The limit of entries is the same for all namespaces and can be set in the first one alone.
+    // Only the initial network namespace can set nf_conntrack_max.
     let is_warning =
         |line: &&str| line.contains("WARN") && !line.contains("nf_conntrack_max stays as it is");
     let warnings = finished.stderr.lines().filter(is_warning).count();
@@ -107,7 +107,7 @@ fn the_command_line_and_file_of_kubeadm_start_the_daemon() {
     assert!(!cluster.has_table());
 }
 
-/// As k3s starts it, and with some flags of other modes.
+/// The flags of k3s, and some of other modes.
 #[test]
 fn the_command_line_of_k3s_starts_the_daemon() {
     let cluster = Cluster::new();
@@ -142,12 +142,13 @@ fn flags_without_a_command_are_those_of_kube_proxy() {
     assert_eq!(unknown.code(), Some(1));
     assert_eq!(
         unknown.stderr,
-        "--hostname-overide: is no flag of kube-proxy; did you mean --hostname-override?\n"
+        "--hostname-overide: is not a flag of kube-proxy; did you mean --hostname-override?\n"
     );
-    // Our own help and version stay.
+    // The program's own help and version.
     assert!(run(&["--help"]).ok().contains("Commands:"));
     assert!(run(&["--version"]).ok().starts_with("deltaproxy "));
     assert_eq!(run(&["--init-only", "--hostname-override=n"]).code(), Some(0));
+    assert_eq!(cluster.sysctl("nf_conntrack_tcp_timeout_established"), "86400");
     assert!(!cluster.has_table());
 }
 

@@ -1,4 +1,4 @@
-//! `config check`: what a configuration file would be used as.
+//! `config check`: prints the configuration that a file results in.
 
 use std::path::PathBuf;
 
@@ -6,11 +6,11 @@ use super::Failure;
 use crate::config::kube_proxy::KubeProxyFlags;
 use crate::printable::Printable;
 
-/// Prints the configuration of a file with the defaults of what it does not say, as YAML, after
-/// what of it has no effect, as comments.
+/// Prints a configuration with all defaults as YAML. Comments before it name the fields without
+/// effect.
 ///
 /// # Errors
-/// The file cannot be read, or says something impossible.
+/// The file cannot be read, or a field is invalid.
 pub fn check_config(file: PathBuf) -> Result<(), Failure> {
     let flags = KubeProxyFlags::of_file(file);
     let notes = flags.load().map_err(Failure::new)?.notes;

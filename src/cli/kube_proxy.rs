@@ -1,16 +1,18 @@
-//! The program in kube-proxy's place: its command line, without a subcommand.
+//! Runs the command line of kube-proxy.
 
 use std::fs;
 
+use super::run::set_up_node;
 use super::{Failure, Log, checked};
 use crate::config::kube_proxy::{Action, KubeProxyFlags};
+use crate::conntrack::ConntrackTable;
 use crate::kernel::Nftables;
 use crate::observe::Observe;
 
-/// Does what kube-proxy does with these arguments, the ones after the program's name.
+/// Runs kube-proxy's command line; `arguments` are those after the program's name.
 ///
 /// # Errors
-/// A flag or the configuration is wrong, or what stops the action that they name.
+/// A flag or the configuration is invalid, or the action fails.
 pub fn kube_proxy(arguments: Vec<String>, log: &mut Log) -> Result<(), Failure> {
     let flags = KubeProxyFlags::parse(arguments).map_err(Failure::new)?;
     match &flags.action {
@@ -24,11 +26,13 @@ pub fn kube_proxy(arguments: Vec<String>, log: &mut Log) -> Result<(), Failure> 
             })?;
         }
         Action::Cleanup => super::cleanup()?,
-        Action::Check => {
+        Action::InitOnly => {
             *log = Log::start(flags.log);
-            checked(flags.load())?;
+            let config = checked(flags.load())?;
             Nftables::open().map_err(Failure::new)?;
-            tracing::info!("nftables can be used, and --init-only was given");
+            ConntrackTable::open().map_err(Failure::new)?;
+            set_up_node(&config);
+            tracing::info!("nftables works and the node is set up; exiting because of --init-only");
         }
         Action::Run => {
             let observe = Observe::new();

@@ -77,7 +77,7 @@ where
         EnvFilter::builder().with_default_directive(flags.log_level.into()).from_env_lossy();
     let quiet = QUIET.iter().filter_map(|text| text.parse::<Directive>().ok());
     let filter = quiet.fold(filter, EnvFilter::add_directive);
-    // Its own errors would go to standard error by `eprintln!`.
+    // It would report its own errors by `eprintln!`.
     let log = tracing_subscriber::fmt().log_internal_errors(false);
     let log = log.with_env_filter(filter).with_writer(writer);
     // A second start, in a test, keeps the first log.

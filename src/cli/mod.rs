@@ -64,10 +64,10 @@ impl fmt::Display for Failure {
 
 impl Error for Failure {}
 
-/// Tells what of a configuration has no effect.
+/// Logs the notes of a configuration and returns it.
 ///
 /// # Errors
-/// There is no configuration.
+/// The configuration is invalid.
 pub fn checked(loaded: Result<Loaded, ConfigError>) -> Result<Config, Failure> {
     let Loaded { config, notes } = loaded.map_err(Failure::new)?;
     notes.lines().iter().for_each(|line| tracing::warn!("{}", Printable(line)));

@@ -73,7 +73,7 @@ async fn run_until_stopped(config: Config, observe: Observe) -> Result<(), Failu
     let own = observe.clone();
     let report = move |done: Cleaned| own.flows_cleaned(done.entries as u64, done.took);
     let (cleaner, lists) = Cleaner::spawn(Limits::default(), report).map_err(Failure::new)?;
-    // Its socket has made the kernel load conntrack; the settings are not there before.
+    // The cleaner's socket loads nf_conntrack, and with it the sysctls.
     set_up_node(&config);
     let cleaner = Arc::new(cleaner);
     let requests = Arc::clone(&cleaner);
@@ -91,8 +91,9 @@ async fn run_until_stopped(config: Config, observe: Observe) -> Result<(), Failu
     Ok(())
 }
 
-/// Sets what the configuration says about the node beyond the tables. The daemon works without it.
-fn set_up_node(config: &Config) {
+/// Applies the settings of the node beyond the tables; the daemon works without them. A socket of
+/// conntrack must be open: it loads nf_conntrack, and with it the sysctls.
+pub(super) fn set_up_node(config: &Config) {
     for error in set_conntrack(&config.conntrack) {
         tracing::warn!("{error}");
     }

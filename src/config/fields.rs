@@ -41,7 +41,7 @@ const fn used(path: &'static str, kind: Type) -> Field {
     Field { path, kind, effect: true }
 }
 
-/// Something depends on it in the modes that have it.
+/// Has an effect in its own mode.
 const fn of_mode(path: &'static str, kind: Type) -> Field {
     unused(path, kind)
 }

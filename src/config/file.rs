@@ -25,10 +25,9 @@ pub struct Notes {
     pub without_effect: Vec<String>,
     /// Fields that the API does not have, each with its line: `line 7: mtu`.
     pub unknown: Vec<String>,
-    /// Flags of kube-proxy that were given and have no effect, such as `vmodule`.
+    /// Given flags of kube-proxy without effect, such as `vmodule`.
     pub flags: Vec<&'static str>,
-    /// The mode that the configuration asks for, if it is another one than nftables. kube-proxy
-    /// takes no mode for iptables.
+    /// The configured mode, if it is not nftables. An absent mode is iptables, as in kube-proxy.
     pub other_mode: Option<String>,
 }
 
@@ -78,7 +77,7 @@ impl File {
         Self::parse(path, &std::fs::read_to_string(path).map_err(unreadable)?)
     }
 
-    /// The fields that the file at `path` says.
+    /// Reads the file at `path` as a value, without checks.
     pub(super) fn value(path: &Path) -> Result<Value, ConfigError> {
         let unreadable = |source| ConfigError::Read { path: path.to_owned(), source };
         let text = std::fs::read_to_string(path).map_err(unreadable)?;
@@ -101,8 +100,7 @@ impl File {
         reader.read(root)
     }
 
-    /// Reads the fields that flags have set. Errors name the flag: `flag_of` has the one of a
-    /// field.
+    /// Reads the fields that flags set. Errors name the flag that `flag_of` returns for a field.
     pub(super) fn of_flags(
         fields: Value,
         flag_of: &dyn Fn(&str) -> String,
@@ -238,7 +236,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The mode, if it is another one than nftables. With `deltaproxy.strictMode` that is an error.
+    /// Returns the mode if it is not nftables; with `deltaproxy.strictMode` that is an error.
     fn other_mode(&self) -> Result<Option<String>, ConfigError> {
         let (mode, shown) = match self.text("mode") {
             Some("nftables") => return Ok(None),
@@ -323,7 +321,7 @@ impl<'a> Reader<'a> {
         bit.ok_or_else(|| self.error(field, format!("is {value}; expected a bit from 0 to 31")))
     }
 
-    /// Without entries the modes differ: nftables means the primary addresses, the others mean all.
+    /// An empty list means the primary addresses in mode nftables, and all addresses in the others.
     fn node_port_addresses(&self, notes: &Notes) -> Result<NodePortAddresses, ConfigError> {
         let field = "nodePortAddresses";
         let entries = self.value(field).and_then(Value::as_array);
@@ -374,7 +372,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The fields of a mode that packets depend on. The modes iptables and ipvs share theirs.
+/// The masquerade fields of a mode; iptables and ipvs share theirs.
 struct Section {
     masquerade_all: &'static str,
     masquerade_bit: &'static str,
@@ -450,7 +448,7 @@ fn shortened(value: &Value) -> String {
 const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
 const KIND: &str = "KubeProxyConfiguration";
 
-/// The default of kube-proxy: nearly everything else is killed first.
+/// kube-proxy's default: the OOM killer takes nearly everything else first.
 const DEFAULT_OOM_SCORE_ADJ: i16 = -999;
 
 const STRICT_MODE: &str = "deltaproxy.strictMode";
@@ -708,7 +706,7 @@ mod tests {
     }
 
     #[test]
-    fn other_modes_are_noted_and_keep_what_packets_depend_on() {
+    fn other_modes_are_noted_and_keep_their_masquerade_fields() {
         for mode in ["iptables", "ipvs", "''"] {
             let head = HEAD.replace("nftables", mode);
             let body = "iptables: {masqueradeAll: true, masqueradeBit: 3}\n";

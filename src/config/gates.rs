@@ -2,12 +2,12 @@
 
 use std::str::FromStr;
 
-/// The gate that has an effect here, and the names of the others.
+/// The gate with an effect, and the names of the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeatureGates {
     /// `AllowServiceExternalIPs` (KEP-5707): services' external IPs are served.
     pub external_ips: bool,
-    /// Gates that have no effect here.
+    /// Gates without effect.
     pub others: Vec<String>,
 }
 

@@ -1,8 +1,8 @@
-//! kube-proxy's own command line, in the spellings of Go's pflag.
+//! The command line of kube-proxy, in the spellings of Go's pflag.
 //!
 //! As in kube-proxy, each flag sets a field of the KubeProxyConfiguration, and a file (`--config`)
-//! stands for all of them but `--hostname-override` and those of the log. So a flag means what its
-//! field means, and has the checks and notes of the file.
+//! replaces all flags but `--hostname-override` and those of the log. Flags and file share the checks
+//! and the notes.
 
 mod table;
 mod words;
@@ -21,30 +21,30 @@ use words::Words;
 /// A parsed command line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KubeProxyFlags {
-    /// What is to be done.
+    /// The action of this command line.
     pub action: Action,
     /// Flags about the log.
     pub log: LogFlags,
     config: Option<PathBuf>,
     hostname_override: Option<String>,
-    /// The fields that flags have set, each with the name of its flag.
+    /// Flags that set a field: the flag, the path of the field, the value.
     fields: Vec<(&'static Flag, &'static str, Value)>,
-    /// Flags that were given and have no effect.
+    /// Given flags without effect.
     without_effect: Vec<&'static str>,
 }
 
-/// What a command line asks for.
+/// The action of a command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Follow the API server.
     Run,
-    /// `--init-only`: see that the kernel can be used, and end.
-    Check,
+    /// `--init-only`: check nftables, apply the settings of the node, and exit.
+    InitOnly,
     /// `--cleanup`: remove the tables.
     Cleanup,
     /// `--write-config-to`: write the configuration to this file.
     Write(PathBuf),
-    /// `--version`; raw with all that is known about the build.
+    /// `--version`; raw adds the build's properties.
     Version {
         /// `--version=raw`.
         raw: bool,
@@ -65,15 +65,15 @@ impl KubeProxyFlags {
         }
     }
 
-    /// What `--config` alone means.
+    /// The command line that has `--config` alone.
     pub fn of_file(file: PathBuf) -> Self {
         Self { config: Some(file), ..Self::none() }
     }
 
-    /// Reads the arguments after the program's name.
+    /// Parses the arguments after the program's name.
     ///
     /// # Errors
-    /// A flag is not known, lacks its value or has an impossible one; an argument is no flag.
+    /// A flag is unknown, has no value or an invalid one, or an argument is not a flag.
     pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, ConfigError> {
         let mut flags = Self::none();
         for word in Words::new(arguments) {
@@ -83,10 +83,10 @@ impl KubeProxyFlags {
         Ok(flags)
     }
 
-    /// The configuration that the flags, or the file that they name, ask for.
+    /// Builds the configuration from the file of `--config`, or from the flags.
     ///
     /// # Errors
-    /// The file cannot be read; it or a flag says something impossible; the node has no name.
+    /// The file cannot be read, a field or flag is invalid, or the node has no name.
     pub fn load(&self) -> Result<Loaded, ConfigError> {
         let mut flags = self.without_effect.clone();
         if self.config.is_some() {
@@ -114,30 +114,30 @@ impl KubeProxyFlags {
         Ok(Loaded { config, notes: Notes { flags, ..file.notes } })
     }
 
-    /// The configuration as a KubeProxyConfiguration in YAML, with the defaults of what it does not
-    /// say.
+    /// Returns the configuration as a KubeProxyConfiguration in YAML; absent fields have their
+    /// defaults.
     ///
     /// # Errors
     /// Those of [`Self::load`].
     pub fn written(&self) -> Result<String, ConfigError> {
         self.load()?;
-        let said = match &self.config {
+        let given = match &self.config {
             Some(path) => File::value(path)?,
             None => self.document(),
         };
         let mut whole = table::defaults();
-        merge(&mut whole, said);
+        merge(&mut whole, given);
         Ok(serde_saphyr::to_string(&whole).unwrap_or_else(|_| whole.to_string()))
     }
 
-    /// What `--help` prints.
+    /// The text of `--help`.
     pub fn help() -> String {
         let lines = FLAGS.iter().map(|flag| format!("      --{}\n", flag.usage()));
         let lines: String = lines.collect();
         format!(
             "Routes packets to Services by nftables, with the command line of kube-proxy.\n\n\
              Usage: kube-proxy [flags]\n\nFlags:\n{lines}\n\
-             Flags marked with * have no effect here and are accepted.\n\
+             Flags marked with * are accepted without effect.\n\
              `deltaproxy help` shows the commands of this program.\n"
         )
     }
@@ -160,7 +160,7 @@ impl KubeProxyFlags {
                     "featureGates.AllowServiceExternalIPs",
                     gates.external_ips.into(),
                 );
-                // Errors and notes name the gate as a field.
+                // So errors and notes name the gate as a field.
                 for name in gates.others {
                     self.fields.push((flag, "featureGates", json!({ name: true })));
                 }
@@ -179,7 +179,7 @@ impl KubeProxyFlags {
             }
             Meaning::WriteConfig if !text.is_empty() => self.choose(Action::Write(text.into())),
             Meaning::Cleanup if is_set => self.choose(Action::Cleanup),
-            Meaning::InitOnly if is_set => self.choose(Action::Check),
+            Meaning::InitOnly if is_set => self.choose(Action::InitOnly),
             Meaning::Help if is_set => self.choose(Action::Help),
             Meaning::Version if is_set => self.choose(Action::Version { raw: false }),
             Meaning::Version if value == "raw" => self.choose(Action::Version { raw: true }),
@@ -194,14 +194,14 @@ impl KubeProxyFlags {
         Ok(())
     }
 
-    /// Help comes before all, then the version, as in kube-proxy; then what comes first in it.
+    /// Keeps the action that kube-proxy would check first.
     fn choose(&mut self, action: Action) {
         let rank = |action: &Action| match action {
             Action::Help => 0,
             Action::Version { .. } => 1,
             Action::Write(_) => 2,
             Action::Cleanup => 3,
-            Action::Check => 4,
+            Action::InitOnly => 4,
             Action::Run => 5,
         };
         if rank(&action) < rank(&self.action) {
@@ -212,14 +212,15 @@ impl KubeProxyFlags {
     fn set_field(&mut self, flag: &'static Flag, path: &'static str, value: Value) {
         let before = self.fields.iter_mut().find(|(_, other, _)| *other == path);
         match (before, value) {
-            // A list grows with each of its flags; of anything else the last one counts.
+            // Lists grow with each flag; other values are replaced.
             (Some((_, _, Value::Array(list))), Value::Array(more)) => list.extend(more),
             (Some((_, _, before)), value) => *before = value,
             (None, value) => self.fields.push((flag, path, value)),
         }
     }
 
-    /// `--healthz-port` and `--metrics-port` replace the port of an address; 0 serves nowhere.
+    /// Replaces the port of an address, for `--healthz-port` and `--metrics-port`. 0 disables the
+    /// server.
     fn set_port(&mut self, flag: &'static Flag, path: &'static str, port: &Value) {
         let before = self.fields.iter().find(|(_, other, _)| *other == path);
         let before = before.and_then(|(_, _, value)| value.as_str());
@@ -240,7 +241,7 @@ impl KubeProxyFlags {
         let mode = self.fields.iter().find(|(_, path, _)| *path == "mode");
         let is_nftables = mode.is_some_and(|(_, _, value)| value == "nftables");
         for (_, path, value) in &self.fields {
-            // The flag is for every mode, the fields are of one each.
+            // One flag for all modes, but a field for each.
             let path = match *path {
                 NFTABLES_MASQUERADE_ALL if !is_nftables => "iptables.masqueradeAll",
                 path => path,
@@ -264,13 +265,13 @@ impl KubeProxyFlags {
 
 const NFTABLES_MASQUERADE_ALL: &str = "nftables.masqueradeAll";
 
-/// Puts `more` into `whole`: objects are united, everything else is replaced. Null and an empty text
-/// say nothing.
+/// Merges `more` into `whole`: unites objects and replaces other values. Skips null and empty texts,
+/// which mean the default.
 fn merge(whole: &mut Value, more: Value) {
     match (whole, more) {
         (Value::Object(whole), Value::Object(more)) => {
-            let said = more.into_iter().filter(|(_, value)| !value.is_null() && value != "");
-            for (key, value) in said {
+            let given = more.into_iter().filter(|(_, value)| !value.is_null() && value != "");
+            for (key, value) in given {
                 merge(whole.entry(key).or_insert_with(|| Value::Object(Map::new())), value);
             }
         }
@@ -279,7 +280,7 @@ fn merge(whole: &mut Value, more: Value) {
 }
 
 impl Kind {
-    /// The value that a text stands for, or what was expected.
+    /// Parses `text`; the error is the expectation.
     fn read(self, text: &str) -> Result<Value, String> {
         match self {
             Self::Flag => boolean(text).map(Value::Bool).ok_or("true or false".to_owned()),
@@ -348,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_read_in_each_of_go_s_spellings() {
+    fn all_spellings_of_pflag_are_accepted() {
         for line in [
             "--proxy-mode=nftables --cluster-cidr=10.0.0.0/8 --masquerade-all -v=4",
             "--proxy-mode nftables --cluster-cidr 10.0.0.0/8 --masquerade-all=T -v 4",
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_means_what_its_field_means() {
+    fn each_flag_sets_its_field() {
         let config = load(
             "--proxy-mode=nftables --kubeconfig=/k --detect-local-mode=BridgeInterface \
              --pod-bridge-interface=br0 --nodeport-addresses=10.0.0.0/8 \
@@ -405,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_address_or_port_0_serves_nowhere() {
+    fn an_empty_address_or_port_0_disables_the_server() {
         let config = load("--healthz-bind-address= --metrics-port=0").config;
         assert_eq!((config.healthz_bind_address, config.metrics_bind_address), (None, None));
         let config =
@@ -436,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_effect_is_named() {
+    fn flags_fields_and_gates_without_effect_are_named() {
         let lines = load(
             "--proxy-mode=nftables --vmodule=a=1 --log-flush-frequency=5s --kube-api-qps=9 \
              --feature-gates=NFTablesProxyMode=true,Unheard=true --ipvs-scheduler=rr",
@@ -455,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_stands_for_all_flags_but_the_node_name_and_the_log() {
+    fn a_file_replaces_all_flags_but_the_node_name_and_the_log() {
         let file = Temporary::new(
             "kubeadm.conf",
             "mode: \"\"\nhostnameOverride: in-file\nclusterCIDR: 10.0.0.0/8\n\
@@ -476,13 +477,13 @@ mod tests {
         for (line, error) in [
             (
                 "--hostnam-override=n",
-                "--hostnam-override: is no flag of kube-proxy; did you mean --hostname-override?",
+                "--hostnam-override: is not a flag of kube-proxy; did you mean --hostname-override?",
             ),
-            ("--xyzzy", "--xyzzy: is no flag of kube-proxy; --help lists them"),
-            ("-x", "-x: is no flag of kube-proxy; --help lists them"),
-            ("run", "\"run\": is no flag; kube-proxy takes flags alone"),
-            ("-- run", "\"run\": is no flag; kube-proxy takes flags alone"),
-            ("-", "\"-\": is no flag; kube-proxy takes flags alone"),
+            ("--xyzzy", "--xyzzy: is not a flag of kube-proxy; --help lists them"),
+            ("-x", "-x: is not a flag of kube-proxy; --help lists them"),
+            ("run", "\"run\": is not a flag; kube-proxy accepts only flags"),
+            ("-- run", "\"run\": is not a flag; kube-proxy accepts only flags"),
+            ("-", "\"-\": is not a flag; kube-proxy accepts only flags"),
             ("--cluster-cidr", "--cluster-cidr: has no value; expected one after it"),
             (
                 "--cluster-cidr=x",
@@ -516,12 +517,12 @@ mod tests {
     }
 
     #[test]
-    fn one_action_is_chosen() {
+    fn the_first_action_in_kube_proxys_order_wins() {
         let action = |line: &str| parse(line).unwrap().action;
         assert_eq!(action(""), Action::Run);
         assert_eq!(action("--cleanup --config=/nowhere"), Action::Cleanup);
         assert_eq!(action("--cleanup=false"), Action::Run);
-        assert_eq!(action("--init-only"), Action::Check);
+        assert_eq!(action("--init-only"), Action::InitOnly);
         assert_eq!(action("--version=raw --cleanup"), Action::Version { raw: true });
         assert_eq!(action("--version"), Action::Version { raw: false });
         assert_eq!(action("--version -h"), Action::Help);
@@ -529,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn a_written_configuration_is_read_as_what_it_was_written_from() {
+    fn a_written_configuration_loads_as_the_same_configuration() {
         let flags = "--hostname-override=n --proxy-mode=nftables --cluster-cidr=10.0.0.0/8 \
                      --masquerade-all --nodeport-addresses=10.0.0.0/8 --healthz-port=7";
         let flags = parse(flags).unwrap();

@@ -40,28 +40,28 @@ pub struct Config {
     pub healthz_bind_address: Option<SocketAddr>,
     /// Where `/metrics` is served; `None` is nowhere.
     pub metrics_bind_address: Option<SocketAddr>,
-    /// What is set in conntrack at the start.
+    /// Settings of conntrack, applied at the start.
     pub conntrack: ConntrackSettings,
-    /// What is written to `/proc/self/oom_score_adj` at the start, -1000 to 1000.
+    /// Value of `/proc/self/oom_score_adj`, -1000 to 1000, written at the start.
     pub oom_score_adj: Option<i16>,
 }
 
-/// Limits and timeouts of conntrack. Zero and false leave what the kernel has.
+/// Limits and timeouts of conntrack. Zero and false leave the kernel's value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConntrackSettings {
-    /// Entries for each processor.
+    /// Limit of entries for each processor.
     pub max_per_core: u32,
-    /// Entries at least, where there is a number for each processor.
+    /// Lower bound of the limit that `max_per_core` gives.
     pub min: u32,
-    /// How long an idle TCP connection is kept.
+    /// Timeout of an idle TCP connection.
     pub tcp_established_timeout: Duration,
-    /// How long a TCP connection is kept that one side has closed.
+    /// Timeout of a TCP connection that one side has closed.
     pub tcp_close_wait_timeout: Duration,
-    /// TCP packets outside the window belong to their connection.
+    /// Accept TCP packets outside the window.
     pub tcp_be_liberal: bool,
-    /// How long a UDP flow without answers is kept.
+    /// Timeout of a UDP flow without answers.
     pub udp_timeout: Duration,
-    /// How long a UDP flow with answers is kept.
+    /// Timeout of a UDP flow with answers.
     pub udp_stream_timeout: Duration,
 }
 
@@ -163,7 +163,7 @@ pub enum ConfigError {
         /// What is there, and what was expected.
         message: String,
     },
-    /// A flag of kube-proxy is not known, or its value is impossible.
+    /// A flag of kube-proxy is unknown or has an invalid value.
     #[error("{flag}: {message}")]
     Flag {
         /// The flag, with its dashes.

@@ -351,8 +351,8 @@ fn run(listener: TcpListener, shared: &Arc<Shared>, mut commands: UnboundedRecei
     });
 }
 
-/// Listens on a port that was just closed. A process that another test starts may still hold the
-/// listener for a moment, between `fork` and `exec`.
+/// Listens on a port that was just closed. A child of another test may still hold the old listener,
+/// between `fork` and `exec`.
 async fn bind_again(address: SocketAddr) -> tokio::net::TcpListener {
     let deadline = Deadline::after(Duration::from_secs(5));
     loop {

@@ -1,4 +1,4 @@
-//! Every flag of kube-proxy 1.36, and the defaults of its configuration
+//! All flags of kube-proxy 1.36, and the defaults of its configuration
 //! (`cmd/kube-proxy/app/options.go`, `pkg/proxy/apis/config/v1alpha1/defaults.go`).
 
 use serde_json::{Value, json};
@@ -8,15 +8,15 @@ use super::super::fields;
 /// A flag of kube-proxy.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Flag {
-    /// Its name, with dashes.
+    /// Name, with dashes.
     pub(super) name: &'static str,
     pub(super) kind: Kind,
     pub(super) meaning: Meaning,
-    /// Its value if it is not given.
+    /// Value of an absent flag.
     pub(super) default: &'static str,
 }
 
-/// What a flag's value is.
+/// Type of a flag's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// true or false; true without a value.
@@ -31,14 +31,14 @@ pub(super) enum Kind {
     List,
 }
 
-/// What a flag does.
+/// Effect of a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// It sets a field of the configuration.
+    /// Sets a field of the configuration.
     Field(&'static str),
-    /// It sets the port of an address; 0 serves nowhere.
+    /// Sets the port of an address; 0 disables the server.
     Port(&'static str),
-    /// It sets `masqueradeAll` of every mode.
+    /// Sets `masqueradeAll` of all modes.
     MasqueradeAll,
     Gates,
     Config,
@@ -50,12 +50,12 @@ pub(super) enum Meaning {
     InitOnly,
     Version,
     Help,
-    /// It is accepted.
+    /// No effect.
     Nothing,
 }
 
 impl Flag {
-    /// The flag as `--help` prints it.
+    /// Returns the flag's line of `--help`.
     pub(super) fn usage(&self) -> String {
         let value = match self.kind {
             Kind::Flag | Kind::Version => "",
@@ -73,7 +73,7 @@ impl Flag {
         format!("{}{value}{default}{mark}", self.name)
     }
 
-    /// The field that it sets and nothing else.
+    /// Path of the field, if the flag sets one and has no other effect.
     pub(super) fn field(&self) -> Option<&'static str> {
         let Meaning::Field(path) = self.meaning else { return None };
         Some(path)
@@ -93,7 +93,7 @@ const fn other(name: &'static str, kind: Kind, default: &'static str, meaning: M
     Flag { name, kind, meaning, default }
 }
 
-/// The flag of this name.
+/// Finds a flag by its name.
 pub(super) fn find(name: &str) -> Option<&'static Flag> {
     FLAGS.iter().find(|flag| flag.name == name)
 }
@@ -166,8 +166,7 @@ pub(super) static FLAGS: [Flag; 60] = [
 pub(super) const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
 pub(super) const KIND: &str = "KubeProxyConfiguration";
 
-/// The defaults that kube-proxy writes into a configuration, where they are the same here, and
-/// ours: transactions have no least time between them.
+/// The defaults of kube-proxy. One differs here: `minSyncPeriod` is 0, as partial updates are cheap.
 pub(super) fn defaults() -> Value {
     json!({
         "apiVersion": API_VERSION,
@@ -202,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_flag_is_there_once_and_its_field_is_one_of_the_api() {
+    fn flags_are_unique_and_their_fields_exist() {
         for (i, flag) in FLAGS.iter().enumerate() {
             assert!(FLAGS[..i].iter().all(|other| other.name != flag.name), "{}", flag.name);
             assert!(!flag.name.contains('_'), "{}", flag.name);

@@ -1,9 +1,9 @@
-//! Flags and their values among the words of a command line, as pflag reads them.
+//! Splits a command line into flags and values, as pflag does.
 
 use super::super::ConfigError;
 use super::table::{FLAGS, Flag, Kind, find};
 
-/// The flags of a command line, one after the other.
+/// Iterator over the flags of a command line.
 pub(super) struct Words<I> {
     words: I,
 }
@@ -13,12 +13,12 @@ impl<I: Iterator<Item = String>> Words<I> {
         Self { words: words.into_iter() }
     }
 
-    /// The flag and its value that `word` begins with.
+    /// Parses the flag in `word`; takes its value from the next word if need be.
     fn read(&mut self, word: &str) -> Result<(&'static Flag, String), ConfigError> {
         let shown = || word.split('=').next().unwrap_or(word).to_owned();
         let (name, value) = split(word).ok_or_else(|| ConfigError::Flag {
             flag: format!("{word:?}"),
-            message: "is no flag; kube-proxy takes flags alone".to_owned(),
+            message: "is not a flag; kube-proxy accepts only flags".to_owned(),
         })?;
         let Some(flag) = find(&name) else {
             return Err(ConfigError::Flag { flag: shown(), message: unknown(&name) });
@@ -40,17 +40,17 @@ impl<I: Iterator<Item = String>> Iterator for Words<I> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let word = match self.words.next()? {
-            // All that follows is no flag.
+            // Words after `--` are not flags.
             word if word == "--" => self.words.next()?,
             word => return Some(self.read(&word)),
         };
-        let message = "is no flag; kube-proxy takes flags alone".to_owned();
+        let message = "is not a flag; kube-proxy accepts only flags".to_owned();
         Some(Err(ConfigError::Flag { flag: format!("{word:?}"), message }))
     }
 }
 
-/// The name of a flag, with dashes where it may have underscores, and the value in the same word.
-/// `-v` and `-h` are the only short ones.
+/// Splits a word into the name of a flag and its value. Replaces underscores in the name by dashes.
+/// `-v` and `-h` are the only short flags.
 fn split(word: &str) -> Option<(String, Option<&str>)> {
     if let Some(long) = word.strip_prefix("--") {
         let (name, value) = match long.split_once('=') {
@@ -70,12 +70,12 @@ fn split(word: &str) -> Option<(String, Option<&str>)> {
     }
 }
 
-/// Names the nearest flag, if one is near.
+/// Returns an error message with the nearest flag, if one is near.
 fn unknown(name: &str) -> String {
     let distance = |flag: &&Flag| strsim::damerau_levenshtein(flag.name, name);
     let nearest = FLAGS.iter().min_by_key(distance);
     match nearest.filter(|flag| distance(flag) <= name.len() / 3) {
-        Some(flag) => format!("is no flag of kube-proxy; did you mean --{}?", flag.name),
-        None => "is no flag of kube-proxy; --help lists them".to_owned(),
+        Some(flag) => format!("is not a flag of kube-proxy; did you mean --{}?", flag.name),
+        None => "is not a flag of kube-proxy; --help lists them".to_owned(),
     }
 }
