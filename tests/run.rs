@@ -471,13 +471,14 @@ fn a_service_for_which_the_kernel_refuses_whole_transactions_is_found_and_left_o
     let mut daemon = Daemon::start_unlisted(owning_engine(), kernel.clone());
     daemon.list(many_services());
     wait_for(|| frontends(&kernel) == [199, 0]);
-    let problem = daemon.problems.blocking_recv().unwrap();
-    assert_eq!(problem.object.name.as_str(), "default/service77");
     daemon.send(service(3, 2));
     wait_for(|| {
         let slots = kernel.with(|kernel| elements(kernel, Family::Ip, SetId::Endpoints).len());
         slots == 198 * 9 + 2
     });
+    // The engine reports a service once the kernel has applied another one.
+    let problem = daemon.problems.blocking_recv().unwrap();
+    assert_eq!(problem.object.name.as_str(), "default/service77");
     *kernel.objection.lock().unwrap() = None;
     daemon.wait();
     daemon.end();
