@@ -194,6 +194,19 @@ impl Daemon {
         self.kernel.with(|kernel| kernel.expect_mishap(mishap));
     }
 
+    /// Waits for the next problem.
+    #[track_caller]
+    fn problem(&mut self) -> Problem {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            if let Ok(problem) = self.problems.try_recv() {
+                return problem;
+            }
+            assert!(Instant::now() < deadline, "no problem within {LIMIT:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Waits until the tables are what a daemon would write that starts now.
     #[track_caller]
     fn wait(&self) {
@@ -471,13 +484,30 @@ fn a_service_for_which_the_kernel_refuses_whole_transactions_is_found_and_left_o
     let mut daemon = Daemon::start_unlisted(owning_engine(), kernel.clone());
     daemon.list(many_services());
     wait_for(|| frontends(&kernel) == [199, 0]);
+    let problem = daemon.problem();
+    assert_eq!(problem.object.name.as_str(), "default/service77");
     daemon.send(service(3, 2));
     wait_for(|| {
         let slots = kernel.with(|kernel| elements(kernel, Family::Ip, SetId::Endpoints).len());
         slots == 198 * 9 + 2
     });
-    // The engine reports a service once the kernel has applied another one.
-    let problem = daemon.problems.blocking_recv().unwrap();
+    *kernel.objection.lock().unwrap() = None;
+    daemon.wait();
+    daemon.end();
+}
+
+#[test]
+fn a_refused_service_is_reported_also_if_it_is_the_last_one() {
+    let kernel = Shared::new(Fake::new());
+    *kernel.objection.lock().unwrap() = Some(|transaction| {
+        let is_bad = transaction.operations.iter().any(|it| it.to_string().contains("10.96.0.77 "));
+        is_bad.then(|| CommitError::refused(transaction, None, Errno::EINVAL))
+    });
+    let mut daemon = Daemon::start_unlisted(owning_engine(), kernel.clone());
+    daemon.list(service(1, 1));
+    daemon.wait();
+    daemon.send(service(77, 1));
+    let problem = daemon.problem();
     assert_eq!(problem.object.name.as_str(), "default/service77");
     *kernel.objection.lock().unwrap() = None;
     daemon.wait();

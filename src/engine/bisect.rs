@@ -2,7 +2,8 @@
 //!
 //! After such a refusal, transactions update half as many services, down to one. A service that is
 //! refused alone is suspected, and excluded the next time. It is reported once the kernel has
-//! applied another one to the same table: if it refuses every service, services are not the cause.
+//! applied another one to the same table, or once nothing else is left to send: if it refuses every
+//! service, services are not the cause.
 
 use super::Engine;
 use crate::model::{Extent, ObjectName, Problem};
@@ -23,7 +24,8 @@ pub(super) struct Bisect {
 #[derive(Debug)]
 struct Excluded {
     service: ObjectName,
-    problem: Problem,
+    /// Until it is reported.
+    problem: Option<Problem>,
 }
 
 /// The services that a step updates.
@@ -66,7 +68,13 @@ impl Bisect {
             self.waiting.push(service);
             problem
         };
-        confirmed.map(report).collect()
+        confirmed.filter_map(report).collect()
+    }
+
+    /// Returns the problems that are not reported yet. The services still count as refused one after
+    /// the other.
+    fn take_unreported(&mut self) -> impl Iterator<Item = Problem> {
+        self.excluded.iter_mut().filter_map(|excluded| excluded.problem.take())
     }
 }
 
@@ -91,7 +99,7 @@ impl Engine {
     ) -> bool {
         self.exclude(service.clone());
         let bisect = &mut self.tables[family.index()].bisect;
-        bisect.excluded.push(Excluded { service, problem });
+        bisect.excluded.push(Excluded { service, problem: Some(problem) });
         let is_plausible = bisect.excluded.len() < TOO_MANY;
         if !is_plausible {
             bisect.most = None;
@@ -100,6 +108,14 @@ impl Engine {
             }
         }
         is_plausible
+    }
+
+    /// Reports the excluded services if no other service is left that could confirm them.
+    pub(super) fn report_excluded(&mut self) {
+        if self.is_settled() {
+            let bisects = self.tables.iter_mut().map(|table| &mut table.bisect);
+            self.problems.extend(bisects.flat_map(Bisect::take_unreported));
+        }
     }
 
     /// Leaves a service out until it changes.

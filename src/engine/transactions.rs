@@ -64,7 +64,11 @@ impl Engine {
             if step.is_none() && self.forget_timeouts() {
                 step = self.differences(max_batch, &interrupted);
             }
-            self.divide(step?);
+            let Some(step) = step else {
+                self.report_excluded();
+                return None;
+            };
+            self.divide(step);
             if self.to_give.is_empty() && interrupted() {
                 return None;
             }
