@@ -101,11 +101,11 @@ fn observe(engine: &mut Engine, kernel: &mut Fake) {
 fn commit_all(engine: &mut Engine, kernel: &mut Fake) {
     for _ in 0..MAX_COMMITS {
         let Some(transaction) = engine.next_transaction(kernel.max_batch()) else { return };
-        let failures = kernel.mishaps_left();
+        let mishaps = kernel.mishaps_left();
         // The fake encodes it too.
         let outcome = kernel.commit(&transaction);
         if let Err(error) = &outcome
-            && kernel.mishaps_left() == failures
+            && kernel.mishaps_left() == mishaps
         {
             panic!("{error} in\n{transaction}");
         }

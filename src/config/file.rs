@@ -14,8 +14,8 @@ use crate::yaml::{self, Document};
 use super::fields::{self, Type};
 use super::local::DetectLocalMode;
 use super::{
-    ConfigError, ConntrackSettings, InterfaceName, LocalDetection, NodePortAddresses, Routing,
-    address, duration,
+    Config, ConfigError, ConntrackSettings, InterfaceName, Loaded, LocalDetection,
+    NodePortAddresses, Routing, Source, address, duration, node_name,
 };
 
 /// What the file says that has no effect.
@@ -73,23 +73,18 @@ pub(super) struct File {
 impl File {
     /// Reads the file at `path`.
     pub(super) fn read(path: &Path) -> Result<Self, ConfigError> {
-        let unreadable = |source| ConfigError::Read { path: path.to_owned(), source };
-        Self::parse(path, &std::fs::read_to_string(path).map_err(unreadable)?)
+        Self::parse(path, &read_text(path)?)
     }
 
     /// Reads the file at `path` as a value, without checks.
     pub(super) fn value(path: &Path) -> Result<Value, ConfigError> {
-        let unreadable = |source| ConfigError::Read { path: path.to_owned(), source };
-        let text = std::fs::read_to_string(path).map_err(unreadable)?;
-        let syntax = |source| ConfigError::Syntax { path: path.to_owned(), source };
-        let first = yaml::parse(&text).map_err(syntax)?.into_iter().next();
+        let first = documents(path, &read_text(path)?)?.next();
         Ok(first.unwrap_or_else(Document::empty).value)
     }
 
     /// Reads `text`; errors name it `path`.
     pub(super) fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        let syntax = |source| ConfigError::Syntax { path: path.to_owned(), source };
-        let mut documents = yaml::parse(text).map_err(syntax)?.into_iter();
+        let mut documents = documents(path, text)?;
         let document = documents.next().unwrap_or_else(Document::empty);
         let reader = Reader { origin: Origin::File(path), document: &document };
         let root = reader.root()?;
@@ -98,6 +93,28 @@ impl File {
             return Err(reader.error_at(second.line_of(""), "kind", message));
         }
         reader.read(root)
+    }
+
+    /// The configuration of the node with this name, else that of the file.
+    ///
+    /// # Errors
+    /// The name is blank, or there is none.
+    pub(super) fn into_config(
+        self,
+        wanted_name: Option<&str>,
+        source: Source,
+    ) -> Result<Loaded, ConfigError> {
+        let config = Config {
+            node_name: node_name(wanted_name.or(self.hostname_override.as_deref()))?,
+            source,
+            routing: self.routing,
+            min_sync_period: self.min_sync_period,
+            healthz_bind_address: Some(self.healthz_bind_address),
+            metrics_bind_address: Some(self.metrics_bind_address),
+            conntrack: self.conntrack,
+            oom_score_adj: Some(self.oom_score_adj),
+        };
+        Ok(Loaded { config, notes: self.notes })
     }
 
     /// Reads the fields that flags set. Errors name the flag that `flag_of` returns for a field.
@@ -109,6 +126,16 @@ impl File {
         let reader = Reader { origin: Origin::Flags(flag_of), document: &document };
         reader.read(reader.root()?)
     }
+}
+
+fn read_text(path: &Path) -> Result<String, ConfigError> {
+    let unreadable = |source| ConfigError::Read { path: path.to_owned(), source };
+    std::fs::read_to_string(path).map_err(unreadable)
+}
+
+fn documents(path: &Path, text: &str) -> Result<impl Iterator<Item = Document>, ConfigError> {
+    let syntax = |source| ConfigError::Syntax { path: path.to_owned(), source };
+    Ok(yaml::parse(text).map_err(syntax)?.into_iter())
 }
 
 /// Where fields come from.
@@ -445,8 +472,8 @@ fn shortened(value: &Value) -> String {
     }
 }
 
-const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
-const KIND: &str = "KubeProxyConfiguration";
+pub(super) const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
+pub(super) const KIND: &str = "KubeProxyConfiguration";
 
 /// kube-proxy's default: the OOM killer takes nearly everything else first.
 const DEFAULT_OOM_SCORE_ADJ: i16 = -999;

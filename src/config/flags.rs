@@ -241,17 +241,7 @@ fn load(
 ) -> Result<Loaded, ConfigError> {
     let wanted_name = node.hostname_override.as_deref().filter(|name| !name.is_empty());
     if let Some(file) = file {
-        let config = Config {
-            node_name: node_name(wanted_name.or(file.hostname_override.as_deref()))?,
-            source,
-            routing: file.routing,
-            min_sync_period: file.min_sync_period,
-            healthz_bind_address: Some(file.healthz_bind_address),
-            metrics_bind_address: Some(file.metrics_bind_address),
-            conntrack: file.conntrack,
-            oom_score_adj: Some(file.oom_score_adj),
-        };
-        return Ok(Loaded { config, notes: file.notes });
+        return file.into_config(wanted_name, source);
     }
     let listen = |flag: Option<Listen>, default| flag.map_or(Some(default), |listen| listen.0);
     let config = Config {

@@ -11,10 +11,10 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
-use super::file::{File, Notes};
+use super::file::{API_VERSION, File, KIND, Notes};
 use super::flags::{LogFlags, LogFormat, level};
 use super::gates::boolean;
-use super::{Config, ConfigError, FeatureGates, Loaded, Source, address, node_name};
+use super::{ConfigError, FeatureGates, Loaded, Source, address};
 use table::{FLAGS, Flag, Kind, Meaning};
 use words::Words;
 
@@ -96,22 +96,17 @@ impl KubeProxyFlags {
             Some(path) => File::read(path)?,
             None => File::of_flags(self.document(), &|field| self.flag_of(field))?,
         };
-        let listen = |name, address| match self.config.is_none() && self.is_empty(name) {
-            true => None,
-            false => Some(address),
-        };
-        let wanted = self.hostname_override.as_deref().or(file.hostname_override.as_deref());
-        let config = Config {
-            node_name: node_name(wanted)?,
-            source: file.kubeconfig.map_or(Source::InCluster, Source::Kubeconfig),
-            routing: file.routing,
-            min_sync_period: file.min_sync_period,
-            healthz_bind_address: listen("healthzBindAddress", file.healthz_bind_address),
-            metrics_bind_address: listen("metricsBindAddress", file.metrics_bind_address),
-            conntrack: file.conntrack,
-            oom_score_adj: Some(file.oom_score_adj),
-        };
-        Ok(Loaded { config, notes: Notes { flags, ..file.notes } })
+        let source = file.kubeconfig.clone().map_or(Source::InCluster, Source::Kubeconfig);
+        let name = self.hostname_override.as_deref();
+        let Loaded { mut config, notes } = file.into_config(name, source)?;
+        // An empty address means the default in a file, and no server as a flag.
+        if self.config.is_none() && self.is_empty("healthzBindAddress") {
+            config.healthz_bind_address = None;
+        }
+        if self.config.is_none() && self.is_empty("metricsBindAddress") {
+            config.metrics_bind_address = None;
+        }
+        Ok(Loaded { config, notes: Notes { flags, ..notes } })
     }
 
     /// Returns the configuration as a KubeProxyConfiguration in YAML; absent fields have their
@@ -237,7 +232,7 @@ impl KubeProxyFlags {
 
     /// The fields as a KubeProxyConfiguration.
     fn document(&self) -> Value {
-        let mut document = json!({ "apiVersion": table::API_VERSION, "kind": table::KIND });
+        let mut document = json!({ "apiVersion": API_VERSION, "kind": KIND });
         let mode = self.fields.iter().find(|(_, path, _)| *path == "mode");
         let is_nftables = mode.is_some_and(|(_, _, value)| value == "nftables");
         for (_, path, value) in &self.fields {
@@ -332,7 +327,7 @@ mod tests {
         fn new(name: &str, body: &str) -> Self {
             let name = format!("deltaproxy-{}-{name}", std::process::id());
             let path = std::env::temp_dir().join(name);
-            let head = format!("apiVersion: {}\nkind: {}\n", table::API_VERSION, table::KIND);
+            let head = format!("apiVersion: {}\nkind: {}\n", API_VERSION, KIND);
             std::fs::write(&path, head + body).unwrap();
             Self(path)
         }

@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use super::super::fields;
+use super::super::file::{API_VERSION, KIND};
 
 /// A flag of kube-proxy.
 #[derive(Debug, PartialEq, Eq)]
@@ -162,9 +163,6 @@ pub(super) static FLAGS: [Flag; 60] = [
     other("boot-id-file", Kind::Text, "/proc/sys/kernel/random/boot_id", Meaning::Nothing),
     other("help", Kind::Flag, "false", Meaning::Help),
 ];
-
-pub(super) const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
-pub(super) const KIND: &str = "KubeProxyConfiguration";
 
 /// The defaults of kube-proxy. One differs here: `minSyncPeriod` is 0, as partial updates are cheap.
 pub(super) fn defaults() -> Value {
