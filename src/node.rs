@@ -100,15 +100,16 @@ const MOST_ENTRIES: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {
+    use tempfile::TempDir;
+
     use super::*;
 
-    /// A folder with a copy of the kernel's files; removed on drop.
-    struct Root(PathBuf);
+    /// A folder with a copy of the kernel's files.
+    struct Root(TempDir);
 
     impl Root {
-        fn new(name: &str) -> Self {
-            let name = format!("deltaproxy-{}-{name}", std::process::id());
-            let root = Self(std::env::temp_dir().join(name));
+        fn new() -> Self {
+            let root = Self(tempfile::tempdir().unwrap());
             for (file, value) in [
                 ("max", 65_536),
                 ("tcp_timeout_established", 432_000),
@@ -124,30 +125,24 @@ mod tests {
         }
 
         fn write(&self, path: &str, value: u64) {
-            let path = self.0.join(path);
+            let path = self.0.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, format!("{value}\n")).unwrap();
         }
 
         fn sysctl(&self, name: &str) -> u64 {
-            read(&self.0.join(format!("{SYSCTLS}_{name}"))).unwrap()
+            read(&self.0.path().join(format!("{SYSCTLS}_{name}"))).unwrap()
         }
 
         fn buckets(&self) -> u64 {
-            read(&self.0.join(BUCKETS)).unwrap()
-        }
-    }
-
-    impl Drop for Root {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
+            read(&self.0.path().join(BUCKETS)).unwrap()
         }
     }
 
     #[test]
     fn the_defaults_of_kube_proxy_are_set() {
-        let root = Root::new("default");
-        let errors = set_below(&root.0, &ConntrackSettings::of_kube_proxy(), 2);
+        let root = Root::new();
+        let errors = set_below(root.0.path(), &ConntrackSettings::of_kube_proxy(), 2);
         assert!(errors.is_empty(), "{errors:?}");
         assert_eq!((root.sysctl("max"), root.buckets()), (131_072, 32_768));
         assert_eq!(root.sysctl("tcp_timeout_established"), 86_400);
@@ -158,8 +153,8 @@ mod tests {
 
     #[test]
     fn zero_leaves_a_sysctl_alone() {
-        let root = Root::new("zero");
-        assert!(set_below(&root.0, &ConntrackSettings::default(), 2).is_empty());
+        let root = Root::new();
+        assert!(set_below(root.0.path(), &ConntrackSettings::default(), 2).is_empty());
         assert_eq!((root.sysctl("max"), root.sysctl("tcp_timeout_established")), (65_536, 432_000));
         let settings = ConntrackSettings {
             udp_timeout: Duration::from_secs(10),
@@ -167,7 +162,7 @@ mod tests {
             tcp_be_liberal: true,
             ..ConntrackSettings::default()
         };
-        assert!(set_below(&root.0, &settings, 2).is_empty());
+        assert!(set_below(root.0.path(), &settings, 2).is_empty());
         assert_eq!((root.sysctl("udp_timeout"), root.sysctl("udp_timeout_stream")), (10, 20));
         assert_eq!(root.sysctl("tcp_be_liberal"), 1);
     }
@@ -187,9 +182,9 @@ mod tests {
 
     #[test]
     fn a_missing_sysctl_is_an_error_and_the_others_are_set() {
-        let root = Root::new("missing");
-        fs::remove_file(root.0.join(format!("{SYSCTLS}_max"))).unwrap();
-        let errors = set_below(&root.0, &ConntrackSettings::of_kube_proxy(), 2);
+        let root = Root::new();
+        fs::remove_file(root.0.path().join(format!("{SYSCTLS}_max"))).unwrap();
+        let errors = set_below(root.0.path(), &ConntrackSettings::of_kube_proxy(), 2);
         let [error] = &errors[..] else { panic!("{errors:?}") };
         let error = error.to_string();
         assert!(error.contains("nf_conntrack_max stays as it is, expected 131072"), "{error}");

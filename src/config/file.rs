@@ -15,46 +15,8 @@ use super::fields::{self, Type};
 use super::local::DetectLocalMode;
 use super::{
     Config, ConfigError, ConntrackSettings, InterfaceName, Loaded, LocalDetection,
-    NodePortAddresses, Routing, Source, address, duration, node_name,
+    NodePortAddresses, Notes, Routing, Source, address, duration, node_name,
 };
-
-/// What the file says that has no effect.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Notes {
-    /// Fields of the API with a value that nothing here depends on, such as `ipvs.scheduler`.
-    pub without_effect: Vec<String>,
-    /// Fields that the API does not have, each with its line: `line 7: mtu`.
-    pub unknown: Vec<String>,
-    /// Given flags of kube-proxy without effect, such as `vmodule`.
-    pub flags: Vec<&'static str>,
-    /// The configured mode, if it is not nftables. An absent mode is iptables, as in kube-proxy.
-    pub other_mode: Option<String>,
-}
-
-impl Notes {
-    /// A line for the log about each kind of note that there is.
-    pub fn lines(&self) -> Vec<String> {
-        let mut lines = Vec::new();
-        if let Some(mode) = &self.other_mode {
-            lines.push(format!(
-                "mode {mode} is not supported: mode nftables is used; where nodePortAddresses is \
-                 empty, every local address serves NodePorts, as in mode {mode}"
-            ));
-        }
-        if !self.without_effect.is_empty() {
-            let names = self.without_effect.join(", ");
-            lines.push(format!("fields of the configuration without effect: {names}"));
-        }
-        if !self.flags.is_empty() {
-            lines.push(format!("flags without effect: --{}", self.flags.join(", --")));
-        }
-        if !self.unknown.is_empty() {
-            let names = self.unknown.join(", ");
-            lines.push(format!("unknown fields of the configuration: {names}"));
-        }
-        lines
-    }
-}
 
 /// What the file asks for.
 #[derive(Debug, Clone, PartialEq)]

@@ -11,11 +11,11 @@ use clap::{Args, ValueEnum};
 use tracing::level_filters::LevelFilter;
 
 use super::address::{self, AddressError};
-use super::file::{File, Notes};
+use super::file::File;
 use super::local::DetectLocalMode;
 use super::{
     ClusterCidrs, Config, ConfigError, ConntrackSettings, FeatureGates, InterfaceName, Loaded,
-    LocalDetection, NodePortAddresses, Routing, Source, duration, node_name,
+    LocalDetection, NodePortAddresses, Notes, Routing, Source, duration, node_name,
 };
 
 /// The flags of `deltaproxy run`.
@@ -294,6 +294,7 @@ pub(super) fn level(text: &str) -> Result<LevelFilter, LevelError> {
 mod tests {
     use clap::Parser;
     use clap::error::ErrorKind;
+    use tempfile::NamedTempFile;
 
     use super::*;
 
@@ -319,13 +320,12 @@ mod tests {
         run(flags).unwrap().load().unwrap().config
     }
 
-    /// A configuration file in the folder for temporary files; the test removes it.
-    fn file(name: &str, body: &str) -> PathBuf {
-        let name = format!("deltaproxy-{}-{name}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+    /// A configuration file.
+    fn file(body: &str) -> NamedTempFile {
+        let file = NamedTempFile::new().unwrap();
         let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
-        std::fs::write(&path, format!("{head}mode: nftables\n{body}")).unwrap();
-        path
+        std::fs::write(file.path(), format!("{head}mode: nftables\n{body}")).unwrap();
+        file
     }
 
     #[test]
@@ -449,18 +449,16 @@ mod tests {
 
     #[test]
     fn node_name_and_manifests_beat_the_file() {
-        let path = file(
-            "beaten.yaml",
+        let file = file(
             "hostnameOverride: in-file\nclientConnection: {kubeconfig: /k}\n\
              nftables: {masqueradeBit: 2}\n",
         );
-        let flags = format!("--config {}", path.display());
+        let flags = format!("--config {}", file.path().display());
         let from_file = config(&flags);
         assert_eq!(from_file.node_name, "in-file");
         assert_eq!(from_file.source, Source::Kubeconfig("/k".into()));
         assert_eq!(from_file.routing.masquerade_bit, 2);
         let beaten = config(&format!("{flags} --manifests /m --hostname-override n"));
-        std::fs::remove_file(path).unwrap();
         assert_eq!(beaten.node_name, "n");
         assert_eq!(beaten.source, Source::Manifests("/m".into()));
         assert_eq!(beaten.routing.masquerade_bit, 2);

@@ -11,10 +11,10 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
-use super::file::{API_VERSION, File, KIND, Notes};
+use super::file::{API_VERSION, File, KIND};
 use super::flags::{LogFlags, LogFormat, level};
 use super::gates::boolean;
-use super::{ConfigError, FeatureGates, Loaded, Source, address};
+use super::{ConfigError, FeatureGates, Loaded, Notes, Source, address};
 use table::{FLAGS, Flag, Kind, Meaning};
 use words::Words;
 
@@ -299,11 +299,13 @@ impl Kind {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::time::Duration;
 
-    use crate::config::{ConntrackSettings, LocalDetection, NodePortAddresses};
+    use tempfile::NamedTempFile;
     use tracing::level_filters::LevelFilter;
+
+    use super::*;
+    use crate::config::{ConntrackSettings, LocalDetection, NodePortAddresses};
 
     fn parse(line: &str) -> Result<KubeProxyFlags, ConfigError> {
         KubeProxyFlags::parse(line.split_whitespace().map(str::to_owned))
@@ -320,27 +322,14 @@ mod tests {
         flags.and_then(|flags| flags.load()).unwrap_err().to_string()
     }
 
-    /// A file in the folder for temporary files, removed when it is dropped.
-    struct Temporary(PathBuf);
-
-    impl Temporary {
-        fn new(name: &str, body: &str) -> Self {
-            let name = format!("deltaproxy-{}-{name}", std::process::id());
-            let path = std::env::temp_dir().join(name);
-            let head = format!("apiVersion: {}\nkind: {}\n", API_VERSION, KIND);
-            std::fs::write(&path, head + body).unwrap();
-            Self(path)
-        }
-
-        fn flag(&self) -> String {
-            format!("--config={}", self.0.display())
-        }
+    fn file(text: &str) -> NamedTempFile {
+        let file = NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        file
     }
 
-    impl Drop for Temporary {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_file(&self.0);
-        }
+    fn config_flag(file: &NamedTempFile) -> String {
+        format!("--config={}", file.path().display())
     }
 
     #[test]
@@ -452,13 +441,12 @@ mod tests {
 
     #[test]
     fn a_file_replaces_all_flags_but_the_node_name_and_the_log() {
-        let file = Temporary::new(
-            "kubeadm.conf",
-            "mode: \"\"\nhostnameOverride: in-file\nclusterCIDR: 10.0.0.0/8\n\
-             clientConnection: {kubeconfig: /k}\niptables: {masqueradeAll: true}\n",
-        );
+        let head = format!("apiVersion: {API_VERSION}\nkind: {KIND}\n");
+        let body = "mode: \"\"\nhostnameOverride: in-file\nclusterCIDR: 10.0.0.0/8\n\
+                    clientConnection: {kubeconfig: /k}\niptables: {masqueradeAll: true}\n";
+        let file = file(&(head + body));
         let flags = "--cluster-cidr=192.168.0.0/16 -v=2";
-        let Loaded { config, notes } = load(&format!("{flags} {}", file.flag()));
+        let Loaded { config, notes } = load(&format!("{flags} {}", config_flag(&file)));
         assert_eq!(config.node_name, "n");
         assert_eq!(config.source, Source::Kubeconfig("/k".into()));
         assert!(config.routing.masquerade_all);
@@ -530,9 +518,7 @@ mod tests {
                      --masquerade-all --nodeport-addresses=10.0.0.0/8 --healthz-port=7";
         let flags = parse(flags).unwrap();
         let text = flags.written().unwrap();
-        let path = Temporary(std::env::temp_dir().join(format!("w-{}", std::process::id())));
-        std::fs::write(&path.0, &text).unwrap();
-        let again = load(&path.flag());
+        let again = load(&config_flag(&file(&text)));
         assert_eq!(again.config, flags.load().unwrap().config, "{text}");
         assert_eq!(again.notes, Notes::default(), "{text}");
     }

@@ -12,6 +12,7 @@ pub mod flags;
 mod gates;
 pub mod kube_proxy;
 pub mod local;
+mod notes;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,9 +22,9 @@ use self::local::DetectLocalMode;
 use crate::yaml::SyntaxError;
 
 pub use cidr::{ClusterCidrs, NodePortAddresses};
-pub use file::Notes;
 pub use gates::{FeatureGates, GateError};
 pub use local::{InterfaceName, LocalDetection};
+pub use notes::Notes;
 
 /// All settings of a daemon, or of one `apply` or `plan`.
 #[derive(Debug, Clone, PartialEq)]

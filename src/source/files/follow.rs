@@ -229,31 +229,23 @@ mod tests {
     use crate::model::{Change, ServiceCidr};
     use std::fs;
     use std::os::unix::fs::symlink;
+    use tempfile::TempDir;
     use tokio::sync::mpsc::{Receiver, channel};
 
-    /// A folder that is removed at the end of the test.
-    struct Folder(PathBuf);
+    /// A folder of manifests.
+    struct Folder(TempDir);
 
     impl Folder {
-        fn new(test: &str) -> Self {
-            let name = format!("deltaproxy-follow-{}-{test}", std::process::id());
-            let path = std::env::temp_dir().join(name);
-            fs::create_dir(&path).unwrap();
-            Self(path)
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
         }
 
         fn path(&self, name: &str) -> PathBuf {
-            self.0.join(name)
+            self.0.path().join(name)
         }
 
         fn write(&self, name: &str, cidr: &str) {
             fs::write(self.path(name), manifest(name, cidr)).unwrap();
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
         }
     }
 
@@ -312,10 +304,10 @@ mod tests {
 
     #[test]
     fn files_are_followed_when_written_renamed_onto_and_removed() {
-        let folder = Folder::new("files");
+        let folder = Folder::new();
         folder.write("a.yaml", "10.0.0.0/8");
         folder.write("ignored.txt", "10.0.0.0/8");
-        let mut followed = Followed::start(&folder.0);
+        let mut followed = Followed::start(folder.0.path());
         followed.expect(&["+a 10.0.0.0/8"]);
         folder.write("b.json", "11.0.0.0/8");
         followed.expect(&["+b 11.0.0.0/8"]);
@@ -328,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_single_file_is_followed_through_rename_and_absence() {
-        let folder = Folder::new("single");
+        let folder = Folder::new();
         folder.write("a.yaml", "10.0.0.0/8");
         let path = folder.path("a.yaml");
         let mut followed = Followed::start(&path);
@@ -343,7 +335,7 @@ mod tests {
 
     #[test]
     fn an_empty_folder_and_its_replacement_are_followed() {
-        let folder = Folder::new("replaced");
+        let folder = Folder::new();
         let path = folder.path("manifests");
         fs::create_dir(&path).unwrap();
         let mut followed = Followed::start(&path);
@@ -362,7 +354,7 @@ mod tests {
     #[test]
     fn a_config_map_is_followed_as_a_folder_and_as_a_file() {
         for name in ["", "a.yaml"] {
-            let folder = Folder::new(&format!("configmap-{name}"));
+            let folder = Folder::new();
             for (version, cidr) in [("..1", "10.0.0.0/8"), ("..2", "11.0.0.0/8")] {
                 fs::create_dir(folder.path(version)).unwrap();
                 fs::write(folder.path(version).join("a.yaml"), manifest("a", cidr)).unwrap();
@@ -379,9 +371,9 @@ mod tests {
 
     #[test]
     fn a_problem_is_reported_once_and_the_thread_ends_when_nobody_listens() {
-        let folder = Folder::new("problems");
+        let folder = Folder::new();
         folder.write("a.yaml", "10.0.0.0/8");
-        let mut followed = Followed::start(&folder.0);
+        let mut followed = Followed::start(folder.0.path());
         followed.expect(&["+a 10.0.0.0/8"]);
         fs::write(folder.path("bad.yaml"), "kind: [\n").unwrap();
         let problems = within_limit(&mut followed.problems).expect("a problem");

@@ -67,7 +67,8 @@ mod tests {
 
     #[test]
     fn each_file_counts_however_it_is_replaced() {
-        let folder = std::env::temp_dir().join(format!("deltaproxy-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
         fs::create_dir_all(folder.join("1")).unwrap();
         fs::create_dir_all(folder.join("2")).unwrap();
         let path = folder.join("kubeconfig");
@@ -100,6 +101,5 @@ mod tests {
         }
         fs::write(&path, "{}").unwrap();
         changed("kubeconfig");
-        fs::remove_dir_all(folder).unwrap();
     }
 }
