@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use netlink_tests::apiserver::object::{endpoint_slice, node, service, service_cidr};
+use netlink_tests::apiserver::object::{endpoint_slice, service};
 use netlink_tests::apiserver::{ApiServer, Fault, Kind, On};
 use netlink_tests::reader::Family;
 use netlink_tests::scenario::WEB;
@@ -37,11 +37,7 @@ impl Cluster {
         };
         let pods = [pod("a", "10.244.1.5"), pod("b", "10.244.1.6")];
         let outside = net.outside("outside", "192.0.2.10");
-        let api = net.node().run(ApiServer::start);
-        api.push(node("node1", "192.168.50.2"));
-        api.push(service_cidr("kubernetes", "10.96.0.0/16"));
-        api.push(service("default/web", "10.96.0.10", 80));
-        api.push(endpoint_slice("default/web-1", "web", &["10.244.1.5"], 8080));
+        let api = net.node().run(ApiServer::with_web);
         Self { net, api, _pods: pods, outside }
     }
 

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use netlink_tests::apiserver::ApiServer;
-use netlink_tests::apiserver::object::{endpoint_slice, node, service, service_cidr};
 use netlink_tests::reader::Family;
 use netlink_tests::scenario::WEB;
 use netlink_tests::{Finished, Host, Net, Process, Server, deltaproxy_binary, eventually};
@@ -33,11 +32,7 @@ impl Cluster {
         let pod = net.pod("a", "10.244.1.5");
         let server = pod.serve_tcp(8080, "a");
         let outside = net.outside("outside", "192.0.2.10");
-        let api = net.node().run(ApiServer::start);
-        api.push(node("node1", "192.168.50.2"));
-        api.push(service_cidr("kubernetes", "10.96.0.0/16"));
-        api.push(service("default/web", "10.96.0.10", 80));
-        api.push(endpoint_slice("default/web-1", "web", &["10.244.1.5"], 8080));
+        let api = net.node().run(ApiServer::with_web);
         let folder = tempfile::tempdir().unwrap();
         symlink(deltaproxy_binary(), folder.path().join("kube-proxy")).unwrap();
         Self { net, api, folder, _pod: (pod, server), outside }

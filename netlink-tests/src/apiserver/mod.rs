@@ -108,6 +108,18 @@ impl ApiServer {
         Self { address, shared, commands: Some(commands), thread: Some(thread), kubeconfig }
     }
 
+    /// Starts a server with the node `node1`, the ServiceCIDR 10.96.0.0/16, and the service `web` at
+    /// 10.96.0.10:80 with the endpoint 10.244.1.5:8080.
+    #[track_caller]
+    pub fn with_web() -> Self {
+        let server = Self::start();
+        server.push(object::node("node1", "192.168.50.2"));
+        server.push(object::service_cidr("kubernetes", "10.96.0.0/16"));
+        server.push(object::service("default/web", "10.96.0.10", 80));
+        server.push(object::endpoint_slice("default/web-1", "web", &["10.244.1.5"], 8080));
+        server
+    }
+
     /// Starts a server with the objects that were recorded from a real one.
     #[track_caller]
     pub fn replaying() -> Self {
