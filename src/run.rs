@@ -7,6 +7,7 @@
 mod blocked;
 mod cleaning;
 mod clients;
+mod leftovers;
 mod reading;
 
 pub use cleaning::Cleaning;
@@ -20,6 +21,7 @@ use tokio::sync::{mpsc, watch};
 
 use self::blocked::Retry;
 use self::clients::Clients;
+use self::leftovers::Leftovers;
 use self::reading::{ReadOutcome, Watch};
 use crate::conntrack::Flow;
 use crate::engine::{Answer, Blocked, Cause, ClosedNodePorts, Engine};
@@ -63,6 +65,7 @@ pub struct Run<K> {
     /// The next transaction, rendered while the kernel applied the last one.
     ahead: Option<Transaction>,
     clients: Clients,
+    leftovers: Leftovers,
     /// When the first commit goes without ServiceCIDRs; `Some` while they alone are not listed.
     service_cidrs_due: Option<Instant>,
 }
@@ -100,13 +103,14 @@ const MAX_BATCHES: usize = 1_000;
 impl<K: Kernel + Send + 'static> Run<K> {
     /// A daemon that commits no more often than `min_interval`.
     pub fn new(
-        engine: Engine,
+        mut engine: Engine,
         writer: Writer<K>,
         events: mpsc::Receiver<Vec<Event>>,
         observe: Observe,
         min_interval: Duration,
     ) -> Self {
         let schedule = Schedule::new(min_interval);
+        engine.keep_leftovers();
         observe.affinity_clients_max(CLIENTS);
         // Until they have been read, others can spoil nothing that is known.
         let watch = Watch::Owned;
@@ -130,6 +134,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             is_synced: false,
             ahead: None,
             clients: Clients::default(),
+            leftovers: Leftovers::default(),
             service_cidrs_due: None,
         }
     }
@@ -175,6 +180,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
                     self.clean();
                 }
                 () = sleep_until(self.service_cidrs_due) => self.give_up_service_cidrs(),
+                () = sleep_until(self.leftovers.due()) => {
+                    self.release_leftovers();
+                    self.note_change();
+                }
                 _ = look.tick() => {
                     self.look().await?;
                     self.count_clients().await?;
@@ -297,6 +306,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
         self.is_initial_sync = false;
         self.clean();
+        self.release_leftovers();
         self.stop_watching().await?;
         Ok(Outcome::Done)
     }
@@ -316,6 +326,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 self.note(&transaction, &committed);
                 self.stop_watching().await?;
                 self.clean();
+                self.release_leftovers();
                 self.ahead = ahead;
                 Ok(Outcome::Done)
             }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use deltaproxy::engine::Engine;
+use deltaproxy::engine::{Engine, GRACE};
 use deltaproxy::kernel::{
     CommitError, Committed, Contents, ElementRead, Kernel, ReadError, Writer,
 };
@@ -222,14 +222,14 @@ impl Daemon {
         }
     }
 
-    /// Between two transactions there may be lists that no route names; after one that went wrong
-    /// the next one comes 50 ms later.
+    /// Between two transactions there may be lists that no route names, for [`GRACE`]; after one
+    /// that went wrong the next one comes 50 ms later.
     fn wait_for_quiet(&self) {
         let committed = || self.kernel.with(|kernel| kernel.committed().len());
         let mut before = usize::MAX;
         while before != committed() {
             before = committed();
-            std::thread::sleep(Duration::from_millis(150));
+            std::thread::sleep(GRACE + Duration::from_millis(150));
         }
     }
 
@@ -301,6 +301,21 @@ fn events_reach_the_kernel() {
         daemon.send(service(1, endpoints));
         daemon.wait();
     }
+    daemon.end();
+}
+
+#[test]
+fn a_list_stays_a_while_after_the_last_route_to_it() {
+    let mut daemon = Daemon::start(Fake::new());
+    daemon.send(service(1, 3));
+    daemon.wait();
+    let before = daemon.kernel.with(|kernel| kernel.committed().len());
+    let start = Instant::now();
+    daemon.send(service(1, 0));
+    // One deletes the route to the list, the next one the list.
+    daemon.wait_for_commits(before + 2);
+    assert!(start.elapsed() >= GRACE, "packets may still look the list up");
+    daemon.wait();
     daemon.end();
 }
 

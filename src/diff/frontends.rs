@@ -166,6 +166,8 @@ impl FrontendState {
 pub(super) struct FrontendChange<'a> {
     pub(super) frontend: Frontend,
     pub(super) epoch: Epoch,
+    /// See [`super::Diff`].
+    pub(super) kept_from: Option<Epoch>,
     pub(super) piece: &'a mut Piece,
     /// The lists of its family.
     pub(super) lists: &'a mut Lists,
@@ -328,10 +330,13 @@ impl FrontendChange<'_> {
         result
     }
 
-    /// Deletes what packets stopped to use before this epoch.
+    /// Deletes what no packet can need any more.
     pub(super) fn delete_leftovers(&mut self, state: &mut FrontendState) -> Result<(), Full> {
         let Some(rare) = state.rare.as_deref_mut() else { return Ok(()) };
-        let is_due = |since: Epoch| since < self.epoch || self.piece.is_empty();
+        let is_due = |since: Epoch| match self.kept_from {
+            Some(kept_from) => since < kept_from,
+            None => since < self.epoch || self.piece.is_empty(),
+        };
         let (internal, ranges) =
             (rare.internal_unused.is_some_and(is_due), rare.ranges_unused.is_some_and(is_due));
         if internal && let Some(route) = rare.internal.take() {

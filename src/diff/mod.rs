@@ -57,9 +57,12 @@ pub struct Diff {
     services: HashMap<ObjectName, Held>,
     /// Which endpoints serve UDP frontends.
     pub serving: Serving,
-    /// What is to be deleted, with the epoch in which the last route to it went: packets in flight
+    /// What is to be deleted, with the epoch in which the last route to it went: packets under way
     /// may still look it up. `None` if nothing leads to it.
     leftovers: Leftovers,
+    /// Leftovers of this epoch and of later ones are not deleted yet; `None`: those of the present
+    /// epoch.
+    kept_from: Option<Epoch>,
     epoch: Epoch,
     /// Services that the kernel refused; they are left out until they change.
     pub excluded: HashSet<ObjectName>,
@@ -93,6 +96,10 @@ pub struct Updated {
 }
 
 type Leftovers = VecDeque<(Leftover, Option<Epoch>)>;
+
+/// Leftovers that were kept at some time: those of epochs before this one.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept(Epoch);
 
 #[derive(Clone, Copy, Debug)]
 enum Leftover {
@@ -131,6 +138,7 @@ impl Default for Diff {
             services: HashMap::default(),
             serving: Serving::default(),
             leftovers: Leftovers::new(),
+            kept_from: None,
             epoch: 0,
             excluded: HashSet::default(),
             only_claimed: HashSet::default(),
@@ -160,7 +168,10 @@ impl Diff {
     pub fn update_others(&mut self, piece: &mut Piece) {
         self.node_port_ips.install(piece);
         while let Some((leftover, since)) = self.leftovers.front().copied() {
-            let is_due = since < Some(self.epoch) || piece.is_empty();
+            let is_due = match self.kept_from {
+                Some(kept_from) => since < Some(kept_from),
+                None => since < Some(self.epoch) || piece.is_empty(),
+            };
             if !is_due || self.delete_leftover(leftover, piece).is_err() {
                 break;
             }
@@ -183,9 +194,38 @@ impl Diff {
         }
     }
 
-    /// Whether nothing is left to add to a piece, services that wait for an update aside.
+    /// Whether nothing is left to add to a piece, services that wait for an update and leftovers
+    /// that are kept aside.
     pub fn is_settled(&self) -> bool {
-        self.leftovers.is_empty() && self.node_port_ips.are_settled()
+        let is_kept = |since: Option<Epoch>| self.kept_from.is_some_and(|from| since >= Some(from));
+        self.leftovers.front().is_none_or(|(_, since)| is_kept(*since))
+            && self.node_port_ips.are_settled()
+    }
+
+    /// Whether something is to be deleted, now or later.
+    pub fn has_leftovers(&self) -> bool {
+        !self.leftovers.is_empty()
+    }
+
+    /// From now on leftovers stay until [`Diff::release`].
+    pub fn keep_leftovers(&mut self) {
+        self.kept_from = Some(self.epoch);
+    }
+
+    /// The leftovers that are kept. The kernel must have applied all pieces.
+    pub fn kept(&mut self) -> Option<Kept> {
+        let (_, since) = self.leftovers.back()?;
+        if *since < self.kept_from {
+            return None;
+        }
+        // Those that come later are of a later epoch, also without a commit in between.
+        self.epoch += 1;
+        Some(Kept(self.epoch))
+    }
+
+    /// Has leftovers deleted with the next pieces.
+    pub fn release(&mut self, Kept(before): Kept) {
+        self.kept_from = Some(before);
     }
 
     /// The kernel has applied the piece.
@@ -235,9 +275,9 @@ impl Diff {
         piece: &mut Piece,
         make: impl FnOnce(&mut FrontendChange<'_>, &mut FrontendState) -> T,
     ) -> T {
-        let (epoch, leftovers) = (self.epoch, &mut self.leftovers);
+        let (epoch, kept_from, leftovers) = (self.epoch, self.kept_from, &mut self.leftovers);
         let lists = &mut self.lists[frontend.family().index()];
-        let mut change = FrontendChange { frontend, epoch, piece, lists, leftovers };
+        let mut change = FrontendChange { frontend, epoch, kept_from, piece, lists, leftovers };
         self.frontends.change(frontend, |state| make(&mut change, state))
     }
 

@@ -1,8 +1,8 @@
 //! Committing until the kernel holds what is desired, for callers that have nothing else to do.
 
-use std::io;
+use std::{io, thread};
 
-use super::{Answer, Engine, Reading, read_watching};
+use super::{Answer, Engine, GRACE, Reading, read_watching};
 use crate::kernel::{CommitError, Committed, Kernel, ReadError};
 use crate::nft::Transaction;
 
@@ -24,7 +24,7 @@ pub enum ConvergeError {
 const ATTEMPTS: usize = 20;
 
 /// Reads the kernel and commits until it holds what is desired; `each` gets every transaction that
-/// was applied.
+/// was applied. Waits before it deletes what packets under way may still look up.
 ///
 /// # Errors
 /// See [`ConvergeError`]. Transactions before the failing one have been applied.
@@ -34,10 +34,19 @@ pub fn converge<K: Kernel>(
     each: &mut dyn FnMut(&Transaction, &Committed),
 ) -> Result<(), ConvergeError> {
     let mut last = io::Error::other("no attempt was made");
+    engine.keep_leftovers();
     for _ in 0..ATTEMPTS {
         let Reading { tables, is_torn } = read_watching(kernel, engine.layouts(), &|| ())?;
         engine.observe(tables);
-        match commit_all(engine, kernel, each)? {
+        let mut refused = commit_all(engine, kernel, each)?;
+        while refused.is_none()
+            && let Some(kept) = engine.kept_leftovers()
+        {
+            thread::sleep(GRACE);
+            engine.release(kept);
+            refused = commit_all(engine, kernel, each)?;
+        }
+        match refused {
             None if !is_torn => return Ok(()),
             None => last = io::Error::other("other programs changed them meanwhile"),
             Some(error) => last = io::Error::other(error),

@@ -10,6 +10,7 @@ mod blocked;
 mod converge;
 mod driver;
 mod fill;
+mod leftovers;
 mod pace;
 mod queue;
 mod read_back;
@@ -19,9 +20,11 @@ mod routing;
 mod stale;
 mod transactions;
 
+pub use crate::diff::Kept;
 pub use blocked::Blocked;
 pub use converge::{ConvergeError, commit_all, converge};
 pub use driver::{Answer, Cause};
+pub use leftovers::GRACE;
 pub use read_back::{Found, Reading, read_back, read_watching};
 pub use routing::ClosedNodePorts;
 
@@ -297,7 +300,8 @@ impl Engine {
         }
     }
 
-    /// Whether the kernel holds everything that is desired.
+    /// Whether the kernel holds everything that is desired, and nothing else but leftovers that are
+    /// kept.
     pub fn is_settled(&self) -> bool {
         self.queue.is_empty()
             && self.to_give.is_empty()

@@ -93,7 +93,8 @@ impl Engine {
     /// Forgets the timeouts that no service has any more, once no route names them; returns whether
     /// there was one.
     fn forget_timeouts(&mut self) -> bool {
-        let forgot = self.is_settled() && self.timeouts.forget_unused();
+        let is_unused = self.is_settled() && !self.has_leftovers();
+        let forgot = is_unused && self.timeouts.forget_unused();
         if forgot {
             self.render_tables();
         }

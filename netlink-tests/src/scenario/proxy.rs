@@ -6,13 +6,14 @@ use std::path::PathBuf;
 
 use deltaproxy::config::{LocalDetection, Routing};
 use deltaproxy::conntrack::{ConntrackTable, StaleFlow};
-use deltaproxy::engine::{Engine, commit_all, read_back};
+use deltaproxy::engine::{Engine, GRACE, Kept, commit_all, read_back};
 use deltaproxy::kernel::{Committed, Nftables};
 use deltaproxy::nft::{MessageKind, TableFlags, Transaction};
 use deltaproxy::source::addresses::local_addresses;
 use deltaproxy::source::files::ManifestReader;
 
 use super::object::{Object, Raw};
+use crate::deadline::Deadline;
 use crate::host::Host;
 
 /// The name of the lab's node.
@@ -29,6 +30,8 @@ pub struct Proxy {
     files: BTreeMap<PathBuf, Vec<u8>>,
     /// Whether the tables have been read.
     observed: bool,
+    /// The leftovers that are released next, and when.
+    leftovers: Option<(Deadline, Kept)>,
 }
 
 /// What one change has sent to the kernel.
@@ -71,6 +74,7 @@ impl Proxy {
             conntrack: Some(node.run(ConntrackTable::open).expect("a conntrack socket")),
             files: BTreeMap::new(),
             observed: false,
+            leftovers: None,
         };
         proxy.engine.set_local_addresses(interface_addresses(node));
         proxy
@@ -86,6 +90,12 @@ impl Proxy {
     /// From now on stale UDP flows stay.
     pub fn leave_flows(&mut self) {
         self.conntrack = None;
+    }
+
+    /// From now on what packets under way may look up stays a while, as in the daemon. Deleted with
+    /// a later change.
+    pub fn keep_leftovers(&mut self) {
+        self.engine.keep_leftovers();
     }
 
     /// Makes objects so, and commits.
@@ -157,12 +167,19 @@ impl Proxy {
 
     #[track_caller]
     fn commit(&mut self) -> Sent {
+        if let Some((_, kept)) = self.leftovers.take_if(|(due, _)| due.left().is_none()) {
+            self.engine.release(kept);
+        }
         let mut sent = Sent::default();
         let mut add = |transaction: &Transaction, committed: &Committed| {
             sent.add(transaction.clone(), committed);
         };
         let refused = commit_all(&mut self.engine, &mut self.kernel, &mut add);
         assert!(matches!(refused, Ok(None)), "the kernel refused: {refused:?}");
+        if self.leftovers.is_none() {
+            let kept = self.engine.kept_leftovers();
+            self.leftovers = kept.map(|kept| (Deadline::after(GRACE), kept));
+        }
         sent.stale_flows = self.engine.take_stale_flows();
         let stale = sent.stale_flows.iter().copied().collect();
         if let Some(conntrack) = &mut self.conntrack {

@@ -1,0 +1,30 @@
+//! When elements are deleted that packets under way may still look up.
+
+use std::time::Instant;
+
+use super::{Run, now};
+use crate::engine::{GRACE, Kept};
+use crate::kernel::Kernel;
+
+/// The leftovers that are released next, and when.
+#[derive(Debug, Default)]
+pub(super) struct Leftovers(Option<(Instant, Kept)>);
+
+impl Leftovers {
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.0.map(|(due, _)| due)
+    }
+}
+
+impl<K: Kernel + Send + 'static> Run<K> {
+    /// Releases the leftovers that are due; then others wait.
+    pub(super) fn release_leftovers(&mut self) {
+        let now = now();
+        if let Some((_, kept)) = self.leftovers.0.take_if(|(due, _)| *due <= now) {
+            self.engine.release(kept);
+        }
+        if self.leftovers.0.is_none() {
+            self.leftovers.0 = self.engine.kept_leftovers().map(|kept| (now + GRACE, kept));
+        }
+    }
+}
