@@ -112,21 +112,15 @@ bench-code: ## Measure each stage of an update in user space, without the kernel
 	cargo bench --locked --package deltaproxy --bench code
 
 # The code under test is safe Rust, so the fuzzers look for panics and endless loops; without an
-# address sanitizer they need no nightly compiler. cargo-fuzz compiles each crate in one unit, which
-# takes twice as long on two processors; flags of ours come after its own.
-CARGO_FUZZ = RUSTFLAGS="$$RUSTFLAGS -Ccodegen-units=16" cargo fuzz
+# address sanitizer they need no nightly compiler.
+FUZZ_BUILD = --release --codegen-units 16 --sanitizer none
 fuzz-build:
 	@cargo fuzz --version >/dev/null 2>&1 || cargo install --locked cargo-fuzz
-	$(CARGO_FUZZ) build --sanitizer none
+	cargo fuzz build $(FUZZ_BUILD)
 
-fuzz: fuzz-build ## Fuzz each target for FUZZ_SECONDS (20)
-	@set -e; for target in $(FUZZ_TARGETS); do \
-		mkdir -p "fuzz/corpus/$$target" "fuzz/seeds/$$target"; \
-		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
-		$(CARGO_FUZZ) run --sanitizer none "$$target" "fuzz/corpus/$$target" "fuzz/seeds/$$target" -- \
-			-max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=4096 -verbosity=0 \
-			-print_final_stats=1; \
-	done
+fuzz: fuzz-build ## Fuzz each target for FUZZ_SECONDS (20), one on each processor
+	@printf '%s\n' $(FUZZ_TARGETS) | \
+		xargs -P "$$(nproc)" -I TARGET sh fuzz/run TARGET $(FUZZ_SECONDS) $(FUZZ_BUILD)
 
 simulate: ## Play SEQUENCES (10000) simulated runs in which anything goes wrong
 	SIMULATION_SEQUENCES=$(SEQUENCES) cargo test --locked $(PARTS) --test simulation
