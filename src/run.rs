@@ -7,6 +7,7 @@
 mod blocked;
 mod cleaning;
 mod clients;
+mod health_checks;
 mod leftovers;
 mod reading;
 
@@ -264,6 +265,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if is_done {
             self.observe.sync_took(now - started);
             self.observe.network_programmed(&self.engine.take_triggers());
+            self.tell_health_checks();
         }
         for family in Family::ALL {
             match is_done && self.engine.blocked(family).is_none() {

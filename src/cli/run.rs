@@ -12,9 +12,9 @@ use crate::config::{Config, Source};
 use crate::conntrack::{Cleaned, Cleaner, Limits};
 use crate::engine::Engine;
 use crate::kernel::{Nftables, Writer};
-use crate::model::{Event, Problem};
+use crate::model::{Event, ObjectName, ObjectRef, Problem};
 use crate::node::{set_conntrack, set_oom_score_adj};
-use crate::observe::{Observe, Site, serve_at};
+use crate::observe::{ClosedPort, Observe, Site, serve_at, serve_health_checks};
 use crate::run::{Cleaning, Run, WithoutNode};
 use crate::source::addresses::{follow_local_addresses, local_addresses};
 use crate::source::files;
@@ -69,6 +69,7 @@ async fn run_until_stopped(config: Config, observe: Observe) -> Result<(), Failu
     }
     let (problems, notices) = mpsc::channel(PROBLEM_QUEUE);
     let events = start_source(&config, &mut tasks, (problems.clone(), notices), &observe)?;
+    tasks.spawn(serve_health_checks(observe.clone(), closed_ports(problems.clone(), &observe)));
     tracing::info!(node = config.node_name, "started");
     let own = observe.clone();
     let report = move |done: Cleaned| own.flows_cleaned(done.entries as u64, done.took);
@@ -154,6 +155,25 @@ fn start_source(
     let node = config.node_name.clone();
     tasks.spawn(async move { write_notices(&to, &node, notices).await });
     Ok(events)
+}
+
+/// Reports health check ports that cannot be opened as problems of their Services.
+fn closed_ports(
+    problems: mpsc::Sender<Problem>,
+    observe: &Observe,
+) -> impl Fn(ClosedPort) + Clone + Send + 'static {
+    let observe = observe.clone();
+    move |closed| {
+        let problem = Problem {
+            object: ObjectRef::service(&ObjectName::written(&closed.service)),
+            field: "spec.healthCheckNodePort".to_owned(),
+            message: closed.to_string(),
+        };
+        tracing::warn!("{problem}");
+        observe.problems(1);
+        // Dropped when the channel is full.
+        let _ = problems.try_send(problem);
+    }
 }
 
 /// Leads what the watches hear to the metrics.

@@ -10,6 +10,7 @@ mod blocked;
 mod converge;
 mod driver;
 mod fill;
+mod health_checks;
 mod leftovers;
 mod pace;
 mod queue;
@@ -38,6 +39,7 @@ use smallvec::SmallVec;
 
 use self::base_state::BaseState;
 use self::bisect::Bisect;
+use self::health_checks::HealthChecks;
 use self::pace::Pace;
 use self::queue::{Lane, Queue, SMALL_CHANGE};
 use self::reconcile::Ended;
@@ -92,6 +94,7 @@ pub struct Engine {
     node_addresses: NodeAddresses,
     stale_flows: Vec<StaleFlow>,
     ended: Ended,
+    health_checks: HealthChecks,
     /// When what led to changes of slices happened, since the last call of `take_triggers`.
     triggers: Vec<SystemTime>,
 }
@@ -151,6 +154,7 @@ impl Engine {
             node_addresses: NodeAddresses::default(),
             stale_flows: Vec::new(),
             ended: Ended::default(),
+            health_checks: HealthChecks::default(),
             triggers: Vec::new(),
         };
         engine.render_tables();
@@ -181,6 +185,7 @@ impl Engine {
         }
         for name in self.touched.services.keys() {
             self.timeouts.request(name, self.cluster.session_affinity(name));
+            self.health_checks.note(name, self.cluster.health_check(name));
             self.diff.excluded.remove(name);
         }
         let is_new_timeout = self.timeouts.number_all();
@@ -383,6 +388,7 @@ impl Engine {
         let addresses = self.routing.node_port_ips(self.cluster.node(), &self.local_addresses);
         self.closed_node_ports = self.routing.closed_node_ports(self.cluster.node(), &addresses);
         self.diff.node_port_ips.want(&addresses);
+        self.note_health_check_addresses(&addresses);
         let everywhere =
             |address: &&IpAddr| self.routing.node_ports_everywhere(Family::of(**address));
         let mut serving = addresses;

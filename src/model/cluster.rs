@@ -95,6 +95,12 @@ impl Cluster {
         Some(ServiceView { service, slices: &entry.slices, node: self.node() })
     }
 
+    /// What is stored of a service that is routed, and its slices.
+    pub(super) fn stored(&self, name: &ObjectName) -> Option<(&StoredService, &[StoredSlice])> {
+        let entry = self.services.get(name)?;
+        Some((&entry.service.as_ref()?.object, &entry.slices))
+    }
+
     /// When the service of this name was created, in seconds since 1970.
     pub fn created(&self, name: &ObjectName) -> Option<i64> {
         Some(self.services.get(name)?.service.as_ref()?.object.created)

@@ -105,6 +105,14 @@ impl StoredService {
         self.unusual.as_ref()?.session_affinity
     }
 
+    pub(super) fn health_check_node_port(&self) -> Option<NonZeroU16> {
+        self.unusual.as_ref()?.health_check_node_port
+    }
+
+    pub(super) fn ports(&self) -> &[ServicePort] {
+        &self.ports
+    }
+
     pub(super) fn has_cluster_ip(&self, address: IpAddr) -> bool {
         match &self.cluster_ips {
             ClusterIps::V4(own) => address == *own,

@@ -8,6 +8,7 @@ mod health;
 mod metrics;
 mod respond;
 mod server;
+mod service_health;
 mod watches;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,10 +17,12 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::family::Family;
 use health::Health;
 use metrics::Metrics;
+use service_health::HealthChecks;
 
 pub use metrics::Change;
 pub use respond::Site;
 pub use server::{bind, serve, serve_at};
+pub use service_health::{ClosedPort, HealthCheck, serve_health_checks};
 
 /// What there is to know about the daemon from outside. Clones share it.
 #[derive(Clone, Debug)]
@@ -32,6 +35,7 @@ struct Shared {
     started: SystemTime,
     health: Mutex<Health>,
     metrics: Metrics,
+    health_checks: HealthChecks,
 }
 
 /// A transaction that the kernel applied.
@@ -50,7 +54,8 @@ impl Observe {
     pub fn new() -> Self {
         let started = SystemTime::now();
         let (health, metrics) = (Mutex::default(), Metrics::default());
-        Self { shared: Arc::new(Shared { started, health, metrics }) }
+        let health_checks = HealthChecks::default();
+        Self { shared: Arc::new(Shared { started, health, metrics, health_checks }) }
     }
 
     /// A change waits since `now` to be sent to the kernel, if none waits already.

@@ -5,10 +5,14 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::sys::socket::{setsockopt, sockopt::Ipv6V6Only};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -33,47 +37,67 @@ pub async fn serve_at(observe: Observe, site: Site, address: SocketAddr) {
 /// The address is in use, is not this machine's, or its port is reserved.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     if !address.ip().is_unspecified() {
-        return listen(address);
+        return listen(address, true);
     }
     let both = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), address.port());
-    match listen(both) {
-        Err(error) if address.is_ipv4() && lacks_ipv6(&error) => listen(address),
+    match listen(both, false) {
+        Err(error) if address.is_ipv4() && is_absent(&error) => listen(address, true),
         result => result,
     }
 }
 
-/// Answers the requests that reach `listener`, and never ends. Every connection is accepted at once.
+/// Answers the requests that reach `listener`, and never ends.
 pub async fn serve(observe: Observe, site: Site, listener: TcpListener) {
-    let mut connections = Connections::default();
+    let answer = move |request: &Request<Incoming>, _| {
+        respond(&observe, site, request.uri().path(), (now(), SystemTime::now()))
+    };
+    serve_with(listener, &Mutex::default(), answer).await;
+}
+
+/// Gives `answer` to each request that reaches `listener`, and never ends. `answer` gets the request
+/// and the address of this node that it came to. Every connection is accepted at once.
+pub(super) async fn serve_with<A>(
+    listener: TcpListener,
+    connections: &Mutex<Connections>,
+    answer: A,
+) where
+    A: Fn(&Request<Incoming>, IpAddr) -> Response<Full<Bytes>> + Clone + Send + Sync + 'static,
+{
     loop {
         match listener.accept().await {
             Ok((stream, client)) => {
                 let client = client.ip().to_canonical();
-                let local = stream.local_addr().map(|local| local.ip().to_canonical());
+                // A connection that is closed already has none.
+                let Ok(local) = stream.local_addr() else { continue };
+                let local = local.ip().to_canonical();
                 // A client on this node has the address that it asks, or a loopback address.
-                let is_own = client.is_loopback() || local.is_ok_and(|local| local == client);
-                let connection = connection(observe.clone(), site, stream);
+                let is_own = client.is_loopback() || local == client;
+                let answer = answer.clone();
+                let connection = connection(stream, move |request| answer(request, local));
                 let task = tokio::spawn(async move {
                     // What a client does wrong is the client's matter.
                     if timeout(CONNECTION_TIME, connection).await.is_err() {
-                        debug!(?site, "a request took too long");
+                        debug!(%local, "a request took too long");
                     }
                 });
+                let mut connections = connections.lock().unwrap_or_else(PoisonError::into_inner);
                 connections.add(client, is_own, task.abort_handle());
             }
             Err(error) => {
                 // Too many open files, most likely: others may close theirs soon.
-                debug!(?site, %error, "cannot accept a connection");
+                debug!(%error, "cannot accept a connection");
                 sleep(ACCEPT_RETRY).await;
             }
         }
     }
 }
 
-async fn connection(observe: Observe, site: Site, stream: TcpStream) {
+async fn connection(
+    stream: TcpStream,
+    answer: impl Fn(&Request<Incoming>) -> Response<Full<Bytes>>,
+) {
     let service = service_fn(|request| {
-        let now = (now(), SystemTime::now());
-        let response = respond(&observe, site, hyper::Request::uri(&request).path(), now);
+        let response = answer(&request);
         async move { Ok::<_, Infallible>(response) }
     });
     let mut http = http1::Builder::new();
@@ -82,7 +106,7 @@ async fn connection(observe: Observe, site: Site, stream: TcpStream) {
         .max_buf_size(MAX_BUFFER)
         .keep_alive(false);
     if let Err(error) = http.serve_connection(TokioIo::new(stream), service).await {
-        debug!(?site, %error, "a request failed");
+        debug!(%error, "a request failed");
     }
 }
 
@@ -104,11 +128,12 @@ async fn bind_until_it_works(site: Site, address: SocketAddr, retry: Duration) -
     }
 }
 
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+/// Listens at `address`; at `[::]` for both families, unless `one_family` is set.
+pub(super) fn listen(address: SocketAddr, one_family: bool) -> io::Result<TcpListener> {
     let socket = if address.is_ipv6() {
         let socket = TcpSocket::new_v6()?;
         // The system's default (net.ipv6.bindv6only) may be otherwise.
-        setsockopt(&socket, Ipv6V6Only, &!address.ip().is_unspecified())?;
+        setsockopt(&socket, Ipv6V6Only, &one_family)?;
         socket
     } else {
         TcpSocket::new_v4()?
@@ -119,20 +144,20 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// The kernel was built or started without IPv6, or has it turned off.
-fn lacks_ipv6(error: &io::Error) -> bool {
+/// The address is none of this node, or the kernel was built or started without its family.
+pub(super) fn is_absent(error: &io::Error) -> bool {
     use nix::errno::Errno;
     let errno = error.raw_os_error().map(Errno::from_raw);
     matches!(errno, Some(Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL))
 }
 
 #[allow(clippy::disallowed_methods, reason = "requests come from outside, at times of their own")]
-fn now() -> Instant {
+pub(super) fn now() -> Instant {
     Instant::now()
 }
 
 /// Time between attempts to listen, as in kube-proxy.
-const BIND_RETRY: Duration = Duration::from_secs(5);
+pub(super) const BIND_RETRY: Duration = Duration::from_secs(5);
 
 /// Time after a connection could not be accepted.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);

@@ -1,0 +1,241 @@
+//! Health check ports of Services (`spec.healthCheckNodePort`), where load balancers ask whether
+//! this node has endpoints of the Service. Bodies and headers are those of kube-proxy.
+//!
+//! All servers are tasks, and share the limits on connections.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fmt, io};
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::{Request, Response, StatusCode};
+use serde::Serialize;
+use serde_json::ser::{PrettyFormatter, Serializer};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+use tracing::debug;
+
+use super::Observe;
+use super::connections::Connections;
+use super::server::{BIND_RETRY, is_absent, listen, now, serve_with};
+use crate::family::Family;
+
+/// The health check port of a Service and what it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HealthCheck {
+    /// The port.
+    pub port: NonZeroU16,
+    /// Addresses of ready endpoints on this node, by [`Family::ALL`].
+    pub local_endpoints: [usize; 2],
+}
+
+/// A health check port that cannot be opened.
+#[derive(Debug)]
+pub struct ClosedPort {
+    /// Namespace and name of the Service, with a slash between them.
+    pub service: Arc<str>,
+    port: u16,
+    error: io::Error,
+}
+
+impl fmt::Display for ClosedPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { port, error, .. } = self;
+        write!(f, "port {port} cannot be opened on this node, tried again: {error}")
+    }
+}
+
+/// All health checks.
+#[derive(Debug, Default)]
+pub(super) struct HealthChecks {
+    state: Mutex<State>,
+    /// Ports or addresses have changed.
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    services: BTreeMap<Arc<str>, HealthCheck>,
+    addresses: Vec<IpAddr>,
+    /// Services of which a port cannot be opened.
+    closed: BTreeSet<Arc<str>>,
+}
+
+impl State {
+    /// Sockets that should listen, and the service of each. If several services have one port, it is
+    /// the first one's by name; the ports of the others are contested.
+    fn sockets(&self) -> (BTreeMap<SocketAddr, Arc<str>>, Vec<ClosedPort>) {
+        let (mut sockets, mut contested) = (BTreeMap::new(), Vec::new());
+        for (service, check) in &self.services {
+            for address in &self.addresses {
+                let port = check.port.get();
+                let holder = sockets
+                    .entry(SocketAddr::new(*address, port))
+                    .or_insert_with(|| Arc::clone(service));
+                if holder != service {
+                    let error = io::Error::other(format!("Service {holder} has it"));
+                    contested.push(ClosedPort { service: Arc::clone(service), port, error });
+                }
+            }
+        }
+        (sockets, contested)
+    }
+}
+
+impl HealthChecks {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Each change is a single call of a collection, so a panic elsewhere does not spoil it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Observe {
+    /// The health check of a service (`NAMESPACE/NAME`) is now so, or is gone.
+    pub fn health_check(&self, service: &str, check: Option<HealthCheck>) {
+        let checks = &self.shared.health_checks;
+        let mut state = checks.state();
+        let before = match check {
+            Some(check) => state.services.insert(service.into(), check),
+            None => state.services.remove(service),
+        };
+        if before.map(|check| check.port) != check.map(|check| check.port) {
+            state.closed.remove(service);
+            checks.changed.notify_one();
+        }
+    }
+
+    /// Health check ports are to be open at these addresses; `0.0.0.0` and `::` stand for all of
+    /// their family.
+    pub fn health_check_addresses(&self, addresses: Vec<IpAddr>) {
+        let checks = &self.shared.health_checks;
+        let mut state = checks.state();
+        if state.addresses != addresses {
+            state.addresses = addresses;
+            checks.changed.notify_one();
+        }
+    }
+
+    /// Notes that a port of a service cannot be opened; returns whether it was thought to be open.
+    fn closed(&self, service: &Arc<str>) -> bool {
+        self.shared.health_checks.state().closed.insert(Arc::clone(service))
+    }
+
+    fn opened(&self, service: &Arc<str>) {
+        self.shared.health_checks.state().closed.remove(service);
+    }
+}
+
+/// Serves the health check ports as they come and go, and never ends. A port that cannot be opened
+/// is given to `report` once, and tried again every 5 seconds.
+pub async fn serve_health_checks(
+    observe: Observe,
+    report: impl Fn(ClosedPort) + Clone + Send + 'static,
+) {
+    let connections = Arc::<Mutex<Connections>>::default();
+    let mut servers = BTreeMap::<SocketAddr, (Arc<str>, JoinHandle<()>)>::new();
+    loop {
+        let (sockets, contested) = observe.shared.health_checks.state().sockets();
+        let new = contested.into_iter().filter(|port| observe.closed(&port.service));
+        new.collect::<Vec<_>>().into_iter().for_each(&report);
+        let is_unwanted = |socket: &SocketAddr, (service, _): &mut (Arc<str>, _)| {
+            sockets.get(socket) != Some(service)
+        };
+        let unwanted: Vec<_> = servers.extract_if(.., is_unwanted).collect();
+        for (_, (_, server)) in unwanted {
+            server.abort();
+            // The socket is closed only then.
+            let _ = server.await;
+        }
+        for (socket, service) in sockets {
+            servers.entry(socket).or_insert_with(|| {
+                let observe = observe.clone();
+                let connections = Arc::clone(&connections);
+                let server = Server { observe, service: Arc::clone(&service), socket, connections };
+                (service, tokio::spawn(server.run(report.clone())))
+            });
+        }
+        observe.shared.health_checks.changed.notified().await;
+    }
+}
+
+/// One socket of a service.
+struct Server {
+    observe: Observe,
+    service: Arc<str>,
+    socket: SocketAddr,
+    connections: Arc<Mutex<Connections>>,
+}
+
+impl Server {
+    async fn run(self, report: impl Fn(ClosedPort)) {
+        let listener = self.listen(report).await;
+        self.observe.opened(&self.service);
+        let Self { observe, service, .. } = self;
+        let respond = move |_: &Request<Incoming>, local| respond(&observe, &service, local);
+        serve_with(listener, &self.connections, respond).await;
+    }
+
+    async fn listen(&self, report: impl Fn(ClosedPort)) -> TcpListener {
+        loop {
+            match listen(self.socket, true) {
+                Ok(listener) => return listener,
+                // The node has no such address now, or no IPv6.
+                Err(error) if is_absent(&error) => debug!(socket = %self.socket, %error),
+                Err(error) => {
+                    let port = self.socket.port();
+                    if self.observe.closed(&self.service) {
+                        report(ClosedPort { service: Arc::clone(&self.service), port, error });
+                    }
+                }
+            }
+            sleep(BIND_RETRY).await;
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Body<'a> {
+    service: ServiceName<'a>,
+    local_endpoints: usize,
+    service_proxy_healthy: bool,
+}
+
+#[derive(Serialize)]
+struct ServiceName<'a> {
+    namespace: &'a str,
+    name: &'a str,
+}
+
+/// The answer to any request at this address of the node.
+fn respond(observe: &Observe, service: &str, local: IpAddr) -> Response<Full<Bytes>> {
+    let check = observe.shared.health_checks.state().services.get(service).copied();
+    let count = check.map_or(0, |check| check.local_endpoints[Family::of(local).index()]);
+    let healthy = observe.health().verdict(now()).healthy();
+    let (namespace, name) = service.split_once('/').unwrap_or_default();
+    let body = Body {
+        service: ServiceName { namespace, name },
+        local_endpoints: count,
+        service_proxy_healthy: healthy,
+    };
+    let mut text = Vec::new();
+    let mut serializer = Serializer::with_formatter(&mut text, PrettyFormatter::with_indent(b"\t"));
+    // Writing texts and numbers to memory cannot fail.
+    let _ = body.serialize(&mut serializer);
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    *response.status_mut() = match count > 0 && healthy {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert("X-Load-Balancing-Endpoint-Weight", HeaderValue::from(count));
+    response
+}

@@ -1,0 +1,21 @@
+//! What health check ports answer follows what the kernel holds.
+
+use super::Run;
+use crate::kernel::Kernel;
+use crate::observe;
+
+impl<K: Kernel + Send + 'static> Run<K> {
+    /// Tells which health checks have changed. The kernel must hold what is desired.
+    pub(super) fn tell_health_checks(&mut self) {
+        for (service, check) in self.engine.take_health_checks() {
+            let check = check.map(|check| observe::HealthCheck {
+                port: check.port,
+                local_endpoints: check.local_endpoints,
+            });
+            self.observe.health_check(service.as_str(), check);
+        }
+        if let Some(addresses) = self.engine.take_health_check_addresses() {
+            self.observe.health_check_addresses(addresses);
+        }
+    }
+}
