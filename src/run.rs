@@ -34,6 +34,7 @@ use crate::observe::{self, Observe};
 use crate::printable::Printable;
 use crate::ruleset::CLIENTS;
 use crate::schedule::{Input, Schedule, Task};
+use crate::source::kube::Notice;
 
 /// The parts of the daemon, from the source's channel to the kernel.
 pub struct Run<K> {
@@ -48,7 +49,7 @@ pub struct Run<K> {
     /// Deletes stale UDP flows.
     pub cleaning: Option<Cleaning>,
     /// Receives problems, in addition to the log. The loop does not wait for the receiver.
-    pub problems: Option<mpsc::Sender<Problem>>,
+    pub notices: Option<mpsc::Sender<Notice>>,
     /// Whether load balancers should use a node that has no Node object.
     pub without_node: WithoutNode,
     /// As logged last.
@@ -124,7 +125,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             watch,
             addresses: None,
             cleaning: None,
-            problems: None,
+            notices: None,
             without_node: WithoutNode::Unfit,
             closed_node_ports: None,
             blocked: [None, None],
@@ -408,9 +409,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.observe.problems(problems.len() as u64);
         for problem in problems {
             tracing::warn!("{problem}");
-            if let Some(listener) = &self.problems {
+            if let Some(listener) = &self.notices {
                 // Dropped when the channel is full.
-                let _ = listener.try_send(problem.clone());
+                let _ = listener.try_send(Notice::LeftOut(problem.clone()));
             }
         }
     }

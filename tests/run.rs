@@ -26,6 +26,7 @@ use deltaproxy::nft::{
 use deltaproxy::observe::Observe;
 use deltaproxy::ruleset::{Layouts, SetId, table};
 use deltaproxy::run::Run;
+use deltaproxy::source::kube::Notice;
 use fake_kernel::{Fake, Mishap};
 use nix::errno::Errno;
 use tables::{contents, elements, engine, from_scratch, owning_engine};
@@ -147,7 +148,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 struct Daemon {
     kernel: Shared,
     events: mpsc::Sender<Vec<Event>>,
-    problems: mpsc::Receiver<Problem>,
+    notices: mpsc::Receiver<Notice>,
     observe: Observe,
     /// All events so far.
     applied: Vec<Event>,
@@ -168,15 +169,15 @@ impl Daemon {
         let (events, queue) = mpsc::channel(16);
         let observe = Observe::new();
         let mut run = Run::new(engine, writer, queue, observe.clone(), Duration::ZERO);
-        let (report, problems) = mpsc::channel(16);
-        run.problems = Some(report);
+        let (report, notices) = mpsc::channel(16);
+        run.notices = Some(report);
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let ended = runtime.unwrap().block_on(run.until(async { drop(stopped.await) }));
             ended.expect("the kernel's thread goes on");
         });
-        Self { kernel, events, problems, observe, applied: Vec::new(), stop, thread }
+        Self { kernel, events, notices, observe, applied: Vec::new(), stop, thread }
     }
 
     /// Sends the first lists, which hold these objects.
@@ -199,7 +200,7 @@ impl Daemon {
     fn problem(&mut self) -> Problem {
         let deadline = Instant::now() + LIMIT;
         loop {
-            if let Ok(problem) = self.problems.try_recv() {
+            if let Ok(Notice::LeftOut(problem)) = self.notices.try_recv() {
                 return problem;
             }
             assert!(Instant::now() < deadline, "no problem within {LIMIT:?}");
@@ -543,7 +544,7 @@ fn a_kernel_that_refuses_everything_is_asked_again_and_no_service_is_left_out() 
     });
     *kernel.objection.lock().unwrap() = None;
     daemon.wait();
-    assert!(daemon.problems.try_recv().is_err());
+    assert!(daemon.notices.try_recv().is_err());
     daemon.end();
 }
 
@@ -591,10 +592,10 @@ fn a_table_that_refuses_everything_is_blocked_while_the_other_takes_services() {
     }
     let text = daemon.observe.metrics_text();
     assert!(text.contains("deltaproxy_programmed{ip_family=\"IPv4\"} 0"), "{text}");
-    assert!(daemon.problems.try_recv().is_err());
+    assert!(daemon.notices.try_recv().is_err());
     *kernel.objection.lock().unwrap() = None;
     daemon.wait();
-    assert!(daemon.problems.try_recv().is_err());
+    assert!(daemon.notices.try_recv().is_err());
     daemon.end();
 }
 

@@ -217,13 +217,17 @@ fn what_is_left_out_is_an_event_of_the_object_that_is_written_once() {
         assert_eq!(event["regarding"]["uid"], "0c2b52f6");
         assert_eq!(event["reportingInstance"], "deltaproxy-node1");
         noted("zzz", "default/web");
-        // All nodes would write it, and this one at each start.
+        // All nodes would write it, and this one at each start; and that it starts.
         cluster.api.wait_for_requests(SOON, |requests| {
-            requests.iter().filter(|request| request.posted.is_object()).count() >= 2 * round
+            requests.iter().filter(|request| request.posted.is_object()).count() >= 3 * round
         });
         daemon.terminate(SOON);
     }
-    assert_eq!(cluster.api.events().len(), 2, "{:#?}", cluster.api.events());
+    let events = cluster.api.events();
+    let starts: Vec<_> = events.iter().filter(|event| event["reason"] == "Starting").collect();
+    assert_eq!((events.len(), starts.len()), (4, 2), "{events:#?}");
+    assert_eq!(starts[0]["regarding"]["kind"], "Node");
+    assert_eq!(starts[0]["regarding"]["name"], "node1");
 }
 
 #[test]

@@ -150,14 +150,15 @@ fn a_port_that_is_taken_is_one_event_and_keeps_no_other_closed() {
     daemon.wait_for_line(closed, SOON);
     let noted = |name: &str| {
         let of_it = |event: &Value| event["regarding"]["name"] == name;
-        eventually(name, SOON, || cluster.api.events().into_iter().find(of_it));
+        eventually(name, SOON, || cluster.api.events().into_iter().find(of_it))
     };
-    noted("checked");
-    noted("zzz");
+    assert_eq!(noted("checked")["reason"], "FailedToStartServiceHealthcheck");
+    assert_eq!(noted("zzz")["action"], "Listen");
     drop(holder);
     cluster.wait_for(&format!("192.168.50.2:{PORT}"), 200, 2);
     let log = daemon.terminate(SOON).stderr;
     assert_eq!(log.matches(closed).count(), 1, "{log}");
     assert_eq!(log.matches(contested).count(), 1, "{log}");
-    assert_eq!(cluster.api.events().len(), 2, "{:#?}", cluster.api.events());
+    // The start is the third.
+    assert_eq!(cluster.api.events().len(), 3, "{:#?}", cluster.api.events());
 }

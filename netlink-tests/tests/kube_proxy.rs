@@ -1,11 +1,12 @@
 //! The program under kube-proxy's name, with the flags and the file of kube-proxy.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+use std::net::{IpAddr, TcpListener};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use netlink_tests::apiserver::ApiServer;
+use netlink_tests::apiserver::{ApiServer, object};
 use netlink_tests::reader::Family;
 use netlink_tests::scenario::WEB;
 use netlink_tests::{Finished, Host, Net, Process, Server, deltaproxy_binary, eventually};
@@ -124,6 +125,51 @@ fn the_command_line_of_k3s_starts_the_daemon() {
     daemon.wait_for_line("without effect: ipvs.scheduler", SOON);
     cluster.wait_for_answer();
     assert_eq!(daemon.terminate(SOON).code(), Some(0));
+}
+
+#[test]
+fn a_taken_port_ends_the_daemon_only_if_it_is_to_fail_hard() {
+    let cluster = Cluster::new();
+    let _holder = cluster.net.node().run(|| TcpListener::bind("127.0.0.1:10249")).unwrap();
+    let kubeconfig = format!("--kubeconfig={}", cluster.kubeconfig());
+    let arguments = [kubeconfig.as_str(), "--hostname-override=node1"];
+    let mut daemon = cluster.start(&arguments);
+    daemon.wait_for_line("cannot listen; trying again", SOON);
+    cluster.wait_for_answer();
+    daemon.terminate(SOON);
+
+    let finished = cluster.output(&[&arguments[..], &["--bind-address-hard-fail"]].concat());
+    assert_eq!(finished.code(), Some(1), "{}", finished.stderr);
+    let expected = "metricsBindAddress: cannot listen at 127.0.0.1:10249: Address already in use";
+    assert!(finished.stderr.contains(expected), "{}", finished.stderr);
+    let of_node = |event: &serde_json::Value| {
+        event["reason"] == "FailedToStartMetricServer" && event["regarding"]["name"] == "node1"
+    };
+    assert!(cluster.api.events().iter().any(of_node), "{:#?}", cluster.api.events());
+}
+
+/// The second address of the node, which its object does not have.
+#[test]
+fn a_bind_address_serves_node_ports_instead_of_the_address_of_the_node_object() {
+    let cluster = Cluster::new();
+    let other = [IpAddr::from([192, 168, 50, 3])];
+    cluster.net.node().add_addresses(other);
+    let mut web = object::service("default/web", "10.96.0.10", 80);
+    web["spec"]["type"] = "NodePort".into();
+    web["spec"]["ports"][0]["nodePort"] = 30080.into();
+    cluster.api.push(web);
+    let kubeconfig = format!("--kubeconfig={}", cluster.kubeconfig());
+    // In the other modes all addresses serve node ports by default.
+    let _daemon = cluster.start(&[
+        &kubeconfig,
+        "--hostname-override=node1",
+        "--proxy-mode=nftables",
+        "--bind-address=192.168.50.3",
+    ]);
+    let answers =
+        |address: &str| format!("{:?}", cluster.outside.connect_tcp(address)).contains("\"a\"");
+    eventually("an answer of a", SOON, || answers("192.168.50.3:30080").then_some(()));
+    assert!(!answers("192.168.50.2:30080"));
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! `run`: the daemon.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::Failure;
 use crate::config::{Config, Source};
@@ -14,19 +16,25 @@ use crate::engine::Engine;
 use crate::kernel::{Nftables, Writer};
 use crate::model::{Event, ObjectName, ObjectRef, Problem};
 use crate::node::{set_conntrack, set_oom_score_adj};
-use crate::observe::{ClosedPort, Observe, Site, serve_at, serve_health_checks};
+use crate::observe::{ClosedPort, Observe, Site, bind, serve, serve_at, serve_health_checks};
 use crate::run::{Cleaning, Run, WithoutNode};
 use crate::source::addresses::{follow_local_addresses, local_addresses};
 use crate::source::files;
 use crate::source::kube::{
-    ApiServer, Contact, OnContact, Outlet, Report, follow_api_server, plural, write_notices,
+    ApiServer, Contact, Notice, OnContact, Outlet, Report, follow_api_server, plural, write_notices,
 };
 
 /// Batches of events that may wait for the loop; then the source waits.
 const EVENT_QUEUE: usize = 256;
 
-/// Problems that may wait to be written to the API server; more are in the log alone.
+/// Notices that may wait to be written to the API server; more are in the log alone.
+const NOTICE_QUEUE: usize = 64;
+
+/// Problems of manifests that may wait to be counted.
 const PROBLEM_QUEUE: usize = 64;
+
+/// How long the last event may take to write.
+const LAST_EVENT_TIME: Duration = Duration::from_secs(5);
 
 /// How long tasks get to end.
 const STOP_TIME: Duration = Duration::from_millis(500);
@@ -60,16 +68,11 @@ async fn run_until_stopped(config: Config, observe: Observe) -> Result<(), Failu
     let mut tasks = JoinSet::new();
     let (sender, addresses) = watch::channel(known);
     tasks.spawn(follow_local_addresses(sender));
-    let sites =
-        [(Site::Health, config.healthz_bind_address), (Site::Metrics, config.metrics_bind_address)];
-    for (site, address) in sites {
-        if let Some(address) = address {
-            tasks.spawn(serve_at(observe.clone(), site, address));
-        }
-    }
-    let (problems, notices) = mpsc::channel(PROBLEM_QUEUE);
-    let events = start_source(&config, &mut tasks, (problems.clone(), notices), &observe)?;
-    tasks.spawn(serve_health_checks(observe.clone(), closed_ports(problems.clone(), &observe)));
+    start_servers(&config, &mut tasks, &observe).await?;
+    let (notices, written) = mpsc::channel(NOTICE_QUEUE);
+    let _ = notices.try_send(Notice::Starting);
+    let events = start_source(&config, &mut tasks, (notices.clone(), written), &observe)?;
+    tasks.spawn(serve_health_checks(observe.clone(), closed_ports(notices.clone(), &observe)));
     tracing::info!(node = config.node_name, "started");
     let own = observe.clone();
     let report = move |done: Cleaned| own.flows_cleaned(done.entries as u64, done.took);
@@ -81,7 +84,7 @@ async fn run_until_stopped(config: Config, observe: Observe) -> Result<(), Failu
     let mut run = Run::new(engine, writer, events, observe, config.min_sync_period);
     run.addresses = Some(addresses);
     run.cleaning = Some(Cleaning::new(move |request| requests.handle(request), lists));
-    run.problems = Some(problems);
+    run.notices = Some(notices);
     run.without_node = without_node(&config.source);
     run.until(stop_signal()?).await.map_err(Failure::new)?;
     if !cleaner.finish(CLEAN_TIME) {
@@ -90,6 +93,56 @@ async fn run_until_stopped(config: Config, observe: Observe) -> Result<(), Failu
     tracing::info!("stopped; the tables stay and go on working");
     tasks.abort_all();
     Ok(())
+}
+
+/// Starts the servers of health and metrics.
+async fn start_servers(
+    config: &Config,
+    tasks: &mut JoinSet<()>,
+    observe: &Observe,
+) -> Result<(), Failure> {
+    let sites =
+        [(Site::Health, config.healthz_bind_address), (Site::Metrics, config.metrics_bind_address)];
+    for (site, address) in sites {
+        let Some(address) = address else { continue };
+        if !config.bind_address_hard_fail {
+            tasks.spawn(serve_at(observe.clone(), site, address));
+            continue;
+        }
+        match bind(address) {
+            Ok(listener) => {
+                tasks.spawn(serve(observe.clone(), site, listener));
+            }
+            Err(error) => {
+                let (field, notice): (_, fn(String) -> Notice) = match site {
+                    Site::Health => ("healthzBindAddress", Notice::NoHealthPort),
+                    Site::Metrics => ("metricsBindAddress", Notice::NoMetricsPort),
+                };
+                let why = format!("{field}: cannot listen at {address}: {error}");
+                write_last(config, notice(why.clone())).await;
+                return Err(Failure::new(io::Error::other(why)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes an event before the daemon ends, if the API server answers soon.
+async fn write_last(config: &Config, notice: Notice) {
+    let Some(server) = api_server(&config.source) else { return };
+    let (notices, written) = mpsc::channel(1);
+    // Empty, and with its receiver.
+    let _ = notices.try_send(notice);
+    drop(notices);
+    let _ = timeout(LAST_EVENT_TIME, write_notices(&server, &config.node_name, written)).await;
+}
+
+fn api_server(source: &Source) -> Option<ApiServer> {
+    match source {
+        Source::Manifests(_) => None,
+        Source::Kubeconfig(path) => Some(ApiServer::Kubeconfig(path.clone())),
+        Source::InCluster => Some(ApiServer::InCluster),
+    }
 }
 
 /// Applies the settings of the node beyond the tables; the daemon works without them. A socket of
@@ -114,30 +167,27 @@ fn without_node(source: &Source) -> WithoutNode {
 }
 
 /// Starts what follows the source; events come out of the receiver. What is said to have been left
-/// out is written to the API server too, if there is one.
+/// out is written to the API server too, as the notices of others, if there is one.
 fn start_source(
     config: &Config,
     tasks: &mut JoinSet<()>,
-    (problems, notices): (mpsc::Sender<Problem>, mpsc::Receiver<Problem>),
+    (notices, written): (mpsc::Sender<Notice>, mpsc::Receiver<Notice>),
     observe: &Observe,
 ) -> Result<mpsc::Receiver<Vec<Event>>, Failure> {
     let (sender, events) = mpsc::channel(EVENT_QUEUE);
-    let server = match &config.source {
-        Source::Manifests(path) => {
-            // Problems are logged where they are found.
-            let (problems, mut found) = mpsc::channel(PROBLEM_QUEUE);
-            files::follow(path, &config.node_name, sender, problems).map_err(Failure::new)?;
-            let observe = observe.clone();
-            tasks.spawn(async move {
-                while let Some(problems) = found.recv().await {
-                    observe.problems(problems.len() as u64);
-                }
-            });
-            return Ok(events);
-        }
-        Source::Kubeconfig(path) => ApiServer::Kubeconfig(path.clone()),
-        Source::InCluster => ApiServer::InCluster,
-    };
+    if let Source::Manifests(path) = &config.source {
+        // Problems are logged where they are found.
+        let (problems, mut found) = mpsc::channel(PROBLEM_QUEUE);
+        files::follow(path, &config.node_name, sender, problems).map_err(Failure::new)?;
+        let observe = observe.clone();
+        tasks.spawn(async move {
+            while let Some(problems) = found.recv().await {
+                observe.problems(problems.len() as u64);
+            }
+        });
+        return Ok(events);
+    }
+    let Some(server) = api_server(&config.source) else { return Ok(events) };
     let counted = observe.clone();
     let report = move |report| {
         match &report {
@@ -146,20 +196,20 @@ fn start_source(
         }
         if let Report::Object(problem) = report {
             counted.problems(1);
-            let _ = problems.try_send(problem);
+            let _ = notices.try_send(Notice::LeftOut(problem));
         }
     };
     let outlet = Outlet::new(sender, report, observed_contacts(observe.clone()));
     let (node, from, to) = (config.node_name.clone(), server.clone(), server);
     tasks.spawn(async move { follow_api_server(&from, &node, outlet).await });
     let node = config.node_name.clone();
-    tasks.spawn(async move { write_notices(&to, &node, notices).await });
+    tasks.spawn(async move { write_notices(&to, &node, written).await });
     Ok(events)
 }
 
 /// Reports health check ports that cannot be opened as problems of their Services.
 fn closed_ports(
-    problems: mpsc::Sender<Problem>,
+    notices: mpsc::Sender<Notice>,
     observe: &Observe,
 ) -> impl Fn(ClosedPort) + Clone + Send + 'static {
     let observe = observe.clone();
@@ -172,7 +222,7 @@ fn closed_ports(
         tracing::warn!("{problem}");
         observe.problems(1);
         // Dropped when the channel is full.
-        let _ = problems.try_send(problem);
+        let _ = notices.try_send(Notice::ClosedPort(problem));
     }
 }
 

@@ -27,6 +27,7 @@ pub(super) struct File {
     pub(super) min_sync_period: Duration,
     pub(super) healthz_bind_address: SocketAddr,
     pub(super) metrics_bind_address: SocketAddr,
+    pub(super) bind_address_hard_fail: bool,
     pub(super) conntrack: ConntrackSettings,
     pub(super) oom_score_adj: i16,
     pub(super) notes: Notes,
@@ -73,6 +74,7 @@ impl File {
             min_sync_period: self.min_sync_period,
             healthz_bind_address: Some(self.healthz_bind_address),
             metrics_bind_address: Some(self.metrics_bind_address),
+            bind_address_hard_fail: self.bind_address_hard_fail,
             conntrack: self.conntrack,
             oom_score_adj: Some(self.oom_score_adj),
         };
@@ -131,6 +133,7 @@ impl<'a> Reader<'a> {
                 masquerade_all: self.flag(section.masquerade_all, false),
                 masquerade_bit: self.masquerade_bit(section.masquerade_bit)?,
                 external_ips: self.flag("featureGates.AllowServiceExternalIPs", true),
+                node_ip: self.bind_address()?.filter(|address| !address.is_unspecified()),
                 node_port_addresses: self.node_port_addresses(&notes)?,
             },
             min_sync_period: self
@@ -138,6 +141,7 @@ impl<'a> Reader<'a> {
                 .unwrap_or_default(),
             healthz_bind_address,
             metrics_bind_address,
+            bind_address_hard_fail: self.flag("bindAddressHardFail", false),
             conntrack: self.conntrack()?,
             oom_score_adj: self.oom_score_adj()?,
             notes,
@@ -278,9 +282,7 @@ impl<'a> Reader<'a> {
     /// The addresses of healthz and metrics; `bindAddress` says of which family they are if the
     /// file does not name them.
     fn bind_addresses(&self) -> Result<(SocketAddr, SocketAddr), ConfigError> {
-        let bind_address = self.parsed("bindAddress", |text| {
-            text.parse::<IpAddr>().map_err(|_| format!("is {text:?}; expected an IP address"))
-        })?;
+        let bind_address = self.bind_address()?;
         let (mut healthz, mut metrics) = (address::DEFAULT_HEALTHZ, address::DEFAULT_METRICS);
         if bind_address.is_some_and(|address| address.is_ipv6()) {
             healthz.set_ip(Ipv6Addr::UNSPECIFIED.into());
@@ -291,6 +293,12 @@ impl<'a> Reader<'a> {
             Ok(address.unwrap_or(default))
         };
         Ok((read("healthzBindAddress", healthz)?, read("metricsBindAddress", metrics)?))
+    }
+
+    fn bind_address(&self) -> Result<Option<IpAddr>, ConfigError> {
+        self.parsed("bindAddress", |text| {
+            text.parse().map_err(|_| format!("is {text:?}; expected an IP address"))
+        })
     }
 
     fn hostname_override(&self) -> Result<Option<String>, ConfigError> {
@@ -478,6 +486,7 @@ mod tests {
             min_sync_period: Duration::ZERO,
             healthz_bind_address: address::DEFAULT_HEALTHZ,
             metrics_bind_address: address::DEFAULT_METRICS,
+            bind_address_hard_fail: false,
             conntrack: ConntrackSettings::of_kube_proxy(),
             oom_score_adj: -999,
             notes: Notes::default(),
@@ -551,8 +560,10 @@ mod tests {
         let file = read("bindAddress: '::'\n");
         assert_eq!(file.healthz_bind_address.to_string(), "[::]:10256");
         assert_eq!(file.metrics_bind_address.to_string(), "[::1]:10249");
+        assert_eq!((file.routing.node_ip, file.notes), (None, Notes::default()));
+        let file = read("bindAddress: 10.0.0.1\n");
+        assert_eq!(file.routing.node_ip, Some([10, 0, 0, 1].into()));
         assert_eq!(file.notes, Notes::default());
-        assert_eq!(read("bindAddress: 10.0.0.1\n").notes.without_effect, ["bindAddress"]);
     }
 
     #[test]

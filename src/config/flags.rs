@@ -204,6 +204,7 @@ impl NodeFlags {
             masquerade_all: self.masquerade_all.unwrap_or_default(),
             masquerade_bit: self.masquerade_bit.unwrap_or(default.masquerade_bit),
             external_ips: self.feature_gates.clone().unwrap_or_default().external_ips,
+            node_ip: None,
             node_port_addresses: self
                 .nodeport_addresses
                 .clone()
@@ -251,6 +252,7 @@ fn load(
         min_sync_period: daemon.min_sync_period.unwrap_or_default(),
         healthz_bind_address: listen(daemon.healthz_bind_address, address::DEFAULT_HEALTHZ),
         metrics_bind_address: listen(daemon.metrics_bind_address, address::DEFAULT_METRICS),
+        bind_address_hard_fail: false,
         conntrack: ConntrackSettings::default(),
         oom_score_adj: None,
     };
@@ -338,6 +340,7 @@ mod tests {
             min_sync_period: Duration::ZERO,
             healthz_bind_address: Some("0.0.0.0:10256".parse().unwrap()),
             metrics_bind_address: Some("127.0.0.1:10249".parse().unwrap()),
+            bind_address_hard_fail: false,
             conntrack: ConntrackSettings::default(),
             oom_score_adj: None,
         };
@@ -362,11 +365,13 @@ mod tests {
                 masquerade_all: true,
                 masquerade_bit: 3,
                 external_ips: false,
+                node_ip: None,
                 node_port_addresses: "0.0.0.0/0".parse().unwrap(),
             },
             min_sync_period: Duration::from_millis(500),
             healthz_bind_address: None,
             metrics_bind_address: Some("1.2.3.4:10249".parse().unwrap()),
+            bind_address_hard_fail: false,
             conntrack: ConntrackSettings::default(),
             oom_score_adj: None,
         };

@@ -14,7 +14,7 @@ pub mod kube_proxy;
 pub mod local;
 mod notes;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -41,6 +41,8 @@ pub struct Config {
     pub healthz_bind_address: Option<SocketAddr>,
     /// Where `/metrics` is served; `None` is nowhere.
     pub metrics_bind_address: Option<SocketAddr>,
+    /// An address that cannot be had is an error, and not tried again.
+    pub bind_address_hard_fail: bool,
     /// Settings of conntrack, applied at the start.
     pub conntrack: ConntrackSettings,
     /// Value of `/proc/self/oom_score_adj`, -1000 to 1000, written at the start.
@@ -101,6 +103,8 @@ pub struct Routing {
     pub masquerade_bit: u8,
     /// Serve the `spec.externalIPs` of services, which whoever may write a Service chooses.
     pub external_ips: bool,
+    /// The node's own address of its family, instead of the Node object's.
+    pub node_ip: Option<IpAddr>,
     /// Which of the node's addresses serve NodePorts.
     pub node_port_addresses: NodePortAddresses,
 }
@@ -119,6 +123,7 @@ impl Default for Routing {
             masquerade_all: false,
             masquerade_bit: DEFAULT_MASQUERADE_BIT,
             external_ips: true,
+            node_ip: None,
             node_port_addresses: NodePortAddresses::Primary,
         }
     }

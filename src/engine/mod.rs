@@ -165,7 +165,7 @@ impl Engine {
     /// Takes in events. What they touch is updated when transactions are made.
     pub fn apply(&mut self, events: impl IntoIterator<Item = Event>) {
         for mut event in events {
-            self.routing.restrict(&mut event);
+            self.routing.adapt(&mut event);
             self.cluster.apply(event, &mut self.touched);
         }
         self.keep_triggers();

@@ -72,10 +72,14 @@ impl Routing {
         })
     }
 
-    /// Takes from an event what is not to be served.
-    pub(super) fn restrict(&self, event: &mut Event) {
-        if let (false, Event::Service(Change::Is(service))) = (self.external_ips, event) {
+    /// Takes from an event what is not to be served, and puts the node's own address first.
+    pub(super) fn adapt(&self, event: &mut Event) {
+        if let Event::Service(Change::Is(service)) = event
+            && !self.external_ips
+        {
             service.external_ips.clear();
+        } else if let Event::Node(Change::Is(node)) = event {
+            node.addresses.splice(..0, self.node_ip);
         }
     }
 
@@ -190,6 +194,21 @@ mod tests {
         assert_eq!(detector("fifteen-letters"), Some(full));
         let shorter = LocalDetector::InterfacePrefix("fifteen-letter".into());
         assert_eq!(detector("fifteen-letter"), Some(shorter));
+    }
+
+    #[test]
+    fn the_nodes_own_address_comes_before_those_of_its_object() {
+        let routing = Routing { node_ip: Some([10, 0, 0, 1].into()), ..Routing::default() };
+        let mut event = Event::Node(Change::Is(Node {
+            name: ObjectName::cluster_scoped("node"),
+            zone: None,
+            addresses: ips(&["192.168.50.2", "fd00::2"]),
+            pod_cidrs: Vec::new(),
+            leaving: false,
+        }));
+        routing.adapt(&mut event);
+        let Event::Node(Change::Is(node)) = event else { panic!("it was one of a node") };
+        assert_eq!(routing.node_port_ips(Some(&node), &[]), ips(&["10.0.0.1", "fd00::2"]));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub use contact::{Contact, OnContact};
 pub use error::SourceError;
 use kube::runtime::watcher;
 pub use line::Line;
-pub use notices::write_notices;
+pub use notices::{Notice, write_notices};
 pub use outlet::{Outlet, Report, plural};
 use tokio::task::JoinSet;
 

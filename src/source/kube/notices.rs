@@ -1,8 +1,9 @@
-//! What was left out, told by Event objects (events.k8s.io/v1) about the objects concerned.
+//! Event objects (events.k8s.io/v1): what was left out, and the start of the daemon. Those that
+//! kube-proxy writes too have its reasons and actions.
 //!
 //! Nobody waits for them. What cannot be written, or comes faster than the pace allows, stands in
-//! the log alone. An Event's name follows from what it says, so all nodes of a cluster together
-//! write it once, until it expires.
+//! the log alone. The name of an Event follows from what it says, so all nodes of a cluster together
+//! write it once, until it expires; each start is an Event of its own.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -37,21 +38,79 @@ const MAX_NOTE: usize = 1024;
 /// Who writes the events.
 const CONTROLLER: &str = "deltaproxy";
 
+/// The action of events about the start.
+const START: &str = "StartKubeProxy";
+
 /// Where events about objects of the cluster are.
 const CLUSTER_NAMESPACE: &str = "default";
 
-/// Writes an event for each of `problems`, for as long as they have a sender.
+/// What an event tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// An object, or a part of it, was left out.
+    LeftOut(Problem),
+    /// The health check port of a Service cannot be opened.
+    ClosedPort(Problem),
+    /// The daemon starts on its node.
+    Starting,
+    /// The health port cannot be opened, and the daemon ends for that.
+    NoHealthPort(String),
+    /// The same of the metrics port.
+    NoMetricsPort(String),
+}
+
+/// The fields of an event that follow from the notice alone.
+struct Words {
+    kind: &'static str,
+    reason: &'static str,
+    action: &'static str,
+    note: String,
+}
+
+impl Notice {
+    fn problem(&self) -> Option<&Problem> {
+        match self {
+            Self::LeftOut(problem) | Self::ClosedPort(problem) => Some(problem),
+            Self::Starting | Self::NoHealthPort(_) | Self::NoMetricsPort(_) => None,
+        }
+    }
+
+    fn words(&self) -> Words {
+        let (reason, action, note) = match self {
+            Self::LeftOut(problem) => ("LeftOut", "Route", text_of(problem)),
+            Self::ClosedPort(problem) => {
+                ("FailedToStartServiceHealthcheck", "Listen", text_of(problem))
+            }
+            Self::Starting => ("Starting", START, String::new()),
+            Self::NoHealthPort(why) => ("FailedToStartProxierHealthcheck", START, why.clone()),
+            Self::NoMetricsPort(why) => ("FailedToStartMetricServer", START, why.clone()),
+        };
+        let kind = if *self == Self::Starting { "Normal" } else { "Warning" };
+        let mut words = Words { kind, reason, action, note };
+        words.note.truncate(words.note.floor_char_boundary(MAX_NOTE));
+        words
+    }
+}
+
+fn text_of(problem: &Problem) -> String {
+    match problem.field.as_str() {
+        "" => problem.message.clone(),
+        field => format!("{field}: {}", problem.message),
+    }
+}
+
+/// Writes an event for each of `notices`, for as long as they have a sender.
 pub async fn write_notices(
     server: &ApiServer,
     node_name: &str,
-    mut problems: mpsc::Receiver<Problem>,
+    mut notices: mpsc::Receiver<Notice>,
 ) {
     let mut pace = Pace::new(INTERVAL, BURST);
     let mut client = None;
     let mut is_working = true;
-    while let Some(problem) = problems.recv().await {
+    while let Some(notice) = notices.recv().await {
         tokio::time::sleep_until(pace.start(Instant::now())).await;
-        let written = tokio::time::timeout(LIMIT, write(server, &mut client, node_name, &problem));
+        let written = tokio::time::timeout(LIMIT, write(server, &mut client, node_name, &notice));
         let error = match written.await {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error.to_string()),
@@ -60,7 +119,7 @@ pub async fn write_notices(
         // The first failure is told, and the first one after a success.
         if let (true, Some(error)) = (is_working, &error) {
             let error = Printable(error);
-            tracing::warn!("cannot write events about what is left out: {error}");
+            tracing::warn!("cannot write events: {error}");
         }
         is_working = error.is_none();
         if error.is_some() {
@@ -74,9 +133,9 @@ async fn write(
     server: &ApiServer,
     client: &mut Option<Client>,
     node_name: &str,
-    problem: &Problem,
+    notice: &Notice,
 ) -> Result<(), SourceError> {
-    let Some(mut subject) = Subject::of(problem) else { return Ok(()) };
+    let Some(mut subject) = Subject::of(notice, node_name) else { return Ok(()) };
     let client = match client {
         Some(client) => client,
         None => client.insert(load_client(server).await?),
@@ -87,7 +146,7 @@ async fn write(
         // An event without the uid is less easily found, but better than none.
         Err(_) => {}
     }
-    let event = event(&subject, node_name, problem);
+    let event = event(&subject, node_name, notice);
     let events = Api::<EventObject>::namespaced(client.clone(), subject.event_namespace());
     match events.create(&PostParams::default(), &event).await {
         Ok(_) => Ok(()),
@@ -107,8 +166,12 @@ struct Subject {
 }
 
 impl Subject {
-    /// The object that has the problem, if it has a name.
-    fn of(problem: &Problem) -> Option<Self> {
+    /// The object that has the problem, if it has a name, else the node.
+    fn of(notice: &Notice, node_name: &str) -> Option<Self> {
+        let Some(problem) = notice.problem() else {
+            let (resource, name) = (ApiResource::erase::<Node>(&()), node_name.to_owned());
+            return Some(Self { resource, namespace: None, name, uid: None });
+        };
         let resource = match problem.object.resource {
             Resource::Services => ApiResource::erase::<Service>(&()),
             Resource::EndpointSlices => ApiResource::erase::<EndpointSlice>(&()),
@@ -143,18 +206,20 @@ impl Subject {
     }
 }
 
-fn event(subject: &Subject, node_name: &str, problem: &Problem) -> EventObject {
+fn event(subject: &Subject, node_name: &str, notice: &Notice) -> EventObject {
+    let (words, now) = (notice.words(), Timestamp::now());
+    let time = (*notice == Notice::Starting).then(|| now.as_nanosecond());
     EventObject {
         metadata: ObjectMeta {
-            name: Some(event_name(subject, problem)),
+            name: Some(event_name(subject, &words, time)),
             namespace: Some(subject.event_namespace().to_owned()),
             ..ObjectMeta::default()
         },
-        event_time: Some(MicroTime(Timestamp::now())),
-        type_: Some("Warning".to_owned()),
-        reason: Some("LeftOut".to_owned()),
-        action: Some("Route".to_owned()),
-        note: Some(note(problem)),
+        event_time: Some(MicroTime(now)),
+        type_: Some(words.kind.to_owned()),
+        reason: Some(words.reason.to_owned()),
+        action: Some(words.action.to_owned()),
+        note: Some(words.note).filter(|note| !note.is_empty()),
         regarding: Some(subject.reference()),
         reporting_controller: Some(CONTROLLER.to_owned()),
         reporting_instance: Some(format!("{CONTROLLER}-{node_name}").chars().take(128).collect()),
@@ -162,24 +227,16 @@ fn event(subject: &Subject, node_name: &str, problem: &Problem) -> EventObject {
     }
 }
 
-/// The object's name and what the event says of it, as a name.
-fn event_name(subject: &Subject, problem: &Problem) -> String {
+/// The object's name and what the event says of it, as a name; at a time, if each counts by itself.
+fn event_name(subject: &Subject, words: &Words, time: Option<i128>) -> String {
     // The same in all daemons of one build, which is enough.
     let mut hasher = DefaultHasher::new();
-    (&problem.object, &subject.uid, &problem.field, &problem.message).hash(&mut hasher);
+    let object = (&subject.resource.kind, &subject.namespace, &subject.name, &subject.uid);
+    (object, words.reason, &words.note, time).hash(&mut hasher);
     let suffix = format!(".{:016x}", hasher.finish());
     let room = MAX_NAME - suffix.len();
     let name = subject.name.get(..room).unwrap_or(&subject.name);
     format!("{}{suffix}", name.trim_end_matches(['-', '.']))
-}
-
-fn note(problem: &Problem) -> String {
-    let mut note = match problem.field.as_str() {
-        "" => problem.message.clone(),
-        field => format!("{field}: {}", problem.message),
-    };
-    note.truncate(note.floor_char_boundary(MAX_NOTE));
-    note
 }
 
 #[cfg(test)]
@@ -187,17 +244,23 @@ mod tests {
     use super::*;
     use crate::model::{ObjectName, ObjectRef};
 
-    fn problem(resource: Resource, name: &str, message: &str) -> Problem {
+    fn left_out(resource: Resource, name: &str, message: &str) -> Notice {
         let object = ObjectRef { resource, name: ObjectName::written(name) };
-        Problem { object, field: "spec.ports[0]".to_owned(), message: message.to_owned() }
+        let (field, message) = ("spec.ports[0]".to_owned(), message.to_owned());
+        Notice::LeftOut(Problem { object, field, message })
+    }
+
+    fn name_of(notice: &Notice) -> String {
+        let subject = Subject::of(notice, "node-a").unwrap();
+        event(&subject, "node-a", notice).metadata.name.unwrap()
     }
 
     #[test]
     fn an_event_names_the_object_and_what_was_left_out() {
-        let problem = problem(Resource::Services, "default/web", "is wrong");
-        let mut subject = Subject::of(&problem).unwrap();
+        let notice = left_out(Resource::Services, "default/web", "is wrong");
+        let mut subject = Subject::of(&notice, "node-a").unwrap();
         subject.uid = Some("7".to_owned());
-        let event = serde_json::to_value(event(&subject, "node-a", &problem)).unwrap();
+        let event = serde_json::to_value(event(&subject, "node-a", &notice)).unwrap();
         assert_eq!(event["note"], "spec.ports[0]: is wrong");
         assert_eq!(event["metadata"]["namespace"], "default");
         assert_eq!(event["reportingInstance"], "deltaproxy-node-a");
@@ -209,17 +272,16 @@ mod tests {
 
     #[test]
     fn an_event_about_an_object_of_the_cluster_is_in_the_default_namespace() {
-        let subject = Subject::of(&problem(Resource::ServiceCidrs, "kubernetes", "")).unwrap();
+        let notice = left_out(Resource::ServiceCidrs, "kubernetes", "");
+        let subject = Subject::of(&notice, "node-a").unwrap();
         assert_eq!(subject.event_namespace(), "default");
         assert_eq!(subject.reference().namespace, None);
     }
 
     #[test]
     fn the_same_words_have_the_same_name_and_others_have_another() {
-        let name = |name: &str, message: &str| {
-            let problem = problem(Resource::Services, name, message);
-            event_name(&Subject::of(&problem).unwrap(), &problem)
-        };
+        let name =
+            |name: &str, message: &str| name_of(&left_out(Resource::Services, name, message));
         let first = name("default/web", "a");
         assert_eq!(first, name("default/web", "a"));
         assert_ne!(first, name("default/web", "b"));
@@ -232,15 +294,29 @@ mod tests {
     }
 
     #[test]
+    fn each_start_is_an_event_of_the_node() {
+        let subject = Subject::of(&Notice::Starting, "node-a").unwrap();
+        let event = serde_json::to_value(event(&subject, "node-a", &Notice::Starting)).unwrap();
+        let expected = ["Normal", "Starting", "StartKubeProxy"];
+        assert_eq!(["type", "reason", "action"].map(|field| event[field].clone()), expected);
+        assert_eq!(
+            (&event["regarding"]["kind"], &event["regarding"]["name"]),
+            (&"Node".into(), &"node-a".into())
+        );
+        assert_ne!(event["metadata"]["name"], *name_of(&Notice::Starting));
+    }
+
+    #[test]
     fn a_note_is_cut_between_characters() {
-        let note = note(&problem(Resource::Services, "default/web", &"ä".repeat(MAX_NOTE)));
+        let note = left_out(Resource::Services, "default/web", &"ä".repeat(MAX_NOTE)).words().note;
         assert!(note.len() <= MAX_NOTE && note.len() > MAX_NOTE - 2);
     }
 
     #[test]
     fn an_object_without_a_name_is_passed_over() {
         for name in ["", "default/"] {
-            assert!(Subject::of(&problem(Resource::Services, name, "")).is_none(), "{name}");
+            let notice = left_out(Resource::Services, name, "");
+            assert!(Subject::of(&notice, "node-a").is_none(), "{name}");
         }
     }
 }
