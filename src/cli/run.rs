@@ -1,5 +1,6 @@
 //! `run`: the daemon.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +41,9 @@ const CLEAN_TIME: Duration = Duration::from_secs(2);
 /// # Errors
 /// What stops the daemon from starting.
 pub fn run(config: Config, observe: Observe) -> Result<(), Failure> {
+    if let Ok(server) = api_server(&config.source) {
+        server.check().map_err(Failure::new)?;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -112,6 +116,15 @@ fn without_node(source: &Source) -> WithoutNode {
     }
 }
 
+/// The API server of a source, or the path of its manifests.
+fn api_server(source: &Source) -> Result<ApiServer, &Path> {
+    match source {
+        Source::Manifests(path) => Err(path),
+        Source::Kubeconfig(path) => Ok(ApiServer::Kubeconfig(path.clone())),
+        Source::InCluster => Ok(ApiServer::InCluster),
+    }
+}
+
 /// Starts what follows the source; events come out of the receiver. What is said to have been left
 /// out is written to the API server too, if there is one.
 fn start_source(
@@ -121,8 +134,9 @@ fn start_source(
     observe: &Observe,
 ) -> Result<mpsc::Receiver<Vec<Event>>, Failure> {
     let (sender, events) = mpsc::channel(EVENT_QUEUE);
-    let server = match &config.source {
-        Source::Manifests(path) => {
+    let server = match api_server(&config.source) {
+        Ok(server) => server,
+        Err(path) => {
             // Problems are logged where they are found.
             let (problems, mut found) = mpsc::channel(PROBLEM_QUEUE);
             files::follow(path, &config.node_name, sender, problems).map_err(Failure::new)?;
@@ -134,8 +148,6 @@ fn start_source(
             });
             return Ok(events);
         }
-        Source::Kubeconfig(path) => ApiServer::Kubeconfig(path.clone()),
-        Source::InCluster => ApiServer::InCluster,
     };
     let counted = observe.clone();
     let report = move |report| {
