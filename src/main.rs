@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use deltaproxy::cli::{self, BenchFlags, Failure, Log, Output};
+use deltaproxy::cli::{self, BenchFlags, Failure, Input, Log, Outcome, Output, Planned};
+use deltaproxy::config::Config;
 use deltaproxy::config::flags::{OnceFlags, RunFlags};
 use deltaproxy::observe::Observe;
 
@@ -33,8 +34,15 @@ enum Command {
         #[arg(long, value_name = "FORMAT", default_value = "text")]
         output: Output,
     },
-    /// Show what `apply` would do, changing nothing
-    Plan(OnceFlags),
+    /// Show what `apply` would do, changing nothing; the exit code says whether it would do something
+    #[command(after_help = cli::PLAN_CODES)]
+    Plan {
+        #[command(flatten)]
+        flags: OnceFlags,
+        /// How the changes are printed
+        #[arg(long, value_name = "FORMAT", default_value = "text")]
+        output: Output,
+    },
     /// Remove both tables
     Cleanup,
     /// Look at a configuration
@@ -56,13 +64,12 @@ enum ConfigCommand {
 
 fn main() -> ExitCode {
     let mut log = Log::Direct;
-    let failure = match kube_proxy_arguments() {
-        Some(arguments) => cli::kube_proxy(arguments, &mut log).err(),
-        None => execute(Cli::parse().command, &mut log).err(),
+    let Outcome { code, failure } = match kube_proxy_arguments() {
+        Some(arguments) => cli::kube_proxy(arguments, &mut log).into(),
+        None => execute(Cli::parse().command, &mut log),
     };
-    let code = if failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     log.end(failure);
-    code
+    code.into()
 }
 
 /// Returns the arguments if they are kube-proxy's: the program has that name, or the first argument
@@ -77,26 +84,36 @@ fn kube_proxy_arguments() -> Option<Vec<String>> {
     (named || flags).then_some(arguments)
 }
 
-fn execute(command: Command, log: &mut Log) -> Result<(), Failure> {
+fn execute(command: Command, log: &mut Log) -> Outcome {
     match command {
-        Command::Run(flags) => {
-            let observe = Observe::new();
-            *log = Log::start_queued(flags.log, observe.clone()).map_err(Failure::new)?;
-            let config = cli::checked(flags.load())?;
-            cli::run(config, observe)
-        }
-        Command::Apply { flags, output } => {
-            *log = Log::start(flags.log);
-            let config = cli::checked(flags.load())?;
-            cli::apply(&flags.manifests, &config.node_name, config.routing, output)
-        }
-        Command::Plan(flags) => {
-            *log = Log::start(flags.log);
-            let config = cli::checked(flags.load())?;
-            cli::plan(&flags.manifests, &config.node_name, config.routing)
-        }
-        Command::Cleanup => cli::cleanup(),
-        Command::Config(ConfigCommand::Check { file }) => cli::check_config(file),
-        Command::Bench(flags) => cli::bench(&flags),
+        Command::Run(flags) => run(&flags, log).into(),
+        Command::Apply { flags, output } => apply(&flags, output, log).into(),
+        Command::Plan { flags, output } => plan(&flags, output, log).into(),
+        Command::Cleanup => cli::cleanup().into(),
+        Command::Config(ConfigCommand::Check { file }) => cli::check_config(file).into(),
+        Command::Bench(flags) => cli::bench(&flags).into(),
     }
+}
+
+fn run(flags: &RunFlags, log: &mut Log) -> Result<(), Failure> {
+    let observe = Observe::new();
+    *log = Log::start_queued(flags.log, observe.clone()).map_err(Failure::new)?;
+    let config = cli::checked(flags.load())?;
+    cli::run(config, observe)
+}
+
+fn apply(flags: &OnceFlags, output: Output, log: &mut Log) -> Result<(), Failure> {
+    *log = Log::start(flags.log);
+    let config = cli::checked(flags.load())?;
+    cli::apply(&input(flags, &config), config.routing.clone(), output)
+}
+
+fn plan(flags: &OnceFlags, output: Output, log: &mut Log) -> Result<Planned, Failure> {
+    *log = Log::start(flags.log);
+    let config = cli::checked(flags.load())?;
+    cli::plan(&input(flags, &config), config.routing.clone(), output)
+}
+
+fn input<'a>(flags: &'a OnceFlags, config: &'a Config) -> Input<'a> {
+    Input { path: &flags.manifests, node: &config.node_name, allow_empty: flags.allow_empty }
 }

@@ -98,17 +98,21 @@ fn apply_prints_json_for_programs() {
 fn plan_prints_what_apply_would_do_and_changes_nothing() {
     let net = Net::new();
     let manifests = manifests("a");
-    let plan = || manifests.once(net.node(), "plan").ok();
-    let first = plan();
+    let plan = |code| {
+        let finished = manifests.once(net.node(), "plan");
+        assert_eq!(finished.code(), Some(code), "{}", finished.stderr);
+        finished.stdout
+    };
+    let first = plan(1);
     assert!(first.lines().all(|line| line.starts_with("+ add ")), "{first}");
     assert!(first.contains("+ add table ip kube-proxy"), "{first}");
     assert_eq!(tables(net.node()), [None, None]);
 
     let _ = manifests.once(net.node(), "apply").ok();
-    assert_eq!(plan(), "");
+    assert_eq!(plan(0), "nothing would change: the tables are as desired\n");
     let before = tables(net.node());
     manifests.set_endpoints("c");
-    let change = plan();
+    let change = plan(1);
     assert!(
         change.contains("- delete element ip kube-proxy endpoints { 1:0 . tcp . 0 }\n")
             && change.contains(
@@ -117,6 +121,35 @@ fn plan_prints_what_apply_would_do_and_changes_nothing() {
         "{change}"
     );
     assert_eq!(tables(net.node()), before);
+}
+
+#[test]
+fn plan_prints_json_for_programs() {
+    let net = Net::new();
+    let manifests = manifests("a");
+    let plan = |code| -> serde_json::Value {
+        let arguments = [manifests.arguments("plan"), vec!["--output", "json"]].concat();
+        let finished = net.node().output(deltaproxy_binary(), &arguments);
+        assert_eq!(finished.code(), Some(code), "{}", finished.stderr);
+        serde_json::from_str(&finished.stdout).unwrap()
+    };
+    assert_eq!(plan(1)["summary"]["added"]["table"], 2);
+    let _ = manifests.once(net.node(), "apply").ok();
+    let nothing = json!({
+        "changes": [], "summary": { "added": {}, "removed": {} }, "problems": [],
+    });
+    assert_eq!(plan(0), nothing);
+    manifests.set_endpoints("c");
+    let change = plan(1);
+    assert!(change["summary"]["removed"]["element"].as_u64() >= Some(1), "{change}");
+    let added = json!({
+        "sign": "+", "action": "add", "kind": "element", "family": "ip", "table": "kube-proxy",
+        "object": "endpoints { 1:0 . tcp . 0 : 10.244.2.7 . 8080 }",
+    });
+    assert!(change["changes"].as_array().unwrap().contains(&added), "{change}");
+    manifests.write_text("bad", "kind: Unheard\napiVersion: v1\n");
+    let problems = plan(2)["problems"].clone();
+    assert!(problems[0].as_str().unwrap().contains("Unheard"), "{problems}");
 }
 
 #[test]
@@ -151,7 +184,7 @@ fn check_bad_manifest(text: &str, parts: &[&str]) {
     let told = |line: &str| parts.iter().all(|part| line.contains(part));
     assert!(finished.stderr.lines().any(told), "{parts:?} not in:\n{}", finished.stderr);
     wait_for_endpoints(net.node(), 1);
-    assert_eq!(manifests.once(net.node(), "plan").code(), Some(1));
+    assert_eq!(manifests.once(net.node(), "plan").code(), Some(2));
 }
 
 fn bad_service(spec: &str) -> String {
@@ -214,7 +247,7 @@ fn output_that_nobody_reads_is_no_error_and_problems_keep_their_code() {
     let net = Net::new();
     let manifests = manifests("a");
     manifests.write_text("bad", "kind: Unheard\napiVersion: v1\n");
-    for command in ["apply", "plan"] {
+    for (command, code) in [("apply", 1), ("plan", 2)] {
         let arguments = [manifests.arguments(command), vec!["--log-level", "trace"]].concat();
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
@@ -226,7 +259,7 @@ fn output_that_nobody_reads_is_no_error_and_problems_keep_their_code() {
                 .status()
                 .unwrap()
         });
-        assert_eq!(status.code(), Some(1), "{command}: {status}");
+        assert_eq!(status.code(), Some(code), "{command}: {status}");
     }
     wait_for_endpoints(net.node(), 1);
 }
@@ -235,14 +268,101 @@ fn output_that_nobody_reads_is_no_error_and_problems_keep_their_code() {
 fn a_path_without_manifests_is_named() {
     let net = Net::new();
     for (path, part) in [("/nowhere/at/all", "/nowhere/at/all"), ("/dev/null", "/dev/null")] {
-        for command in ["apply", "plan", "run"] {
+        for (command, code) in [("apply", 1), ("plan", 2), ("run", 1)] {
             let args = [command, "--hostname-override=node-a", "--manifests", path];
             let finished = net.node().output(deltaproxy_binary(), &args);
-            assert_eq!(finished.code(), Some(1), "{command} {path}: {}", finished.stderr);
+            assert_eq!(finished.code(), Some(code), "{command} {path}: {}", finished.stderr);
             assert!(finished.stderr.contains(part), "{}", finished.stderr);
         }
     }
     assert_eq!(tables(net.node()), [None, None]);
+}
+
+/// Such manifests are most likely those of a wrong path, and would remove every service.
+#[test]
+fn manifests_without_a_usable_object_are_refused() {
+    let net = Net::new();
+    let good = manifests("a");
+    let _ = good.once(net.node(), "apply").ok();
+    let before = tables(net.node());
+    for text in ["", CONFIG_MAP, "apiVersion: v1\nkind: Node\nmetadata: {name: another}\n"] {
+        let empty = Manifests::new(&[]);
+        empty.write_text("empty", text);
+        for (command, code) in [("apply", 1), ("plan", 2)] {
+            let finished = empty.once(net.node(), command);
+            assert_eq!(finished.code(), Some(code), "{text}: {}", finished.stdout);
+            assert!(finished.stderr.contains("--allow-empty"), "{}", finished.stderr);
+            assert_eq!(finished.stdout, "");
+        }
+    }
+    assert_eq!(tables(net.node()), before);
+    let empty = Manifests::new(&[]);
+    let with = |command| [empty.arguments(command), vec!["--allow-empty"]].concat();
+    assert_eq!(net.node().output(deltaproxy_binary(), &with("plan")).code(), Some(1));
+    let _ = net.node().output(deltaproxy_binary(), &with("apply")).ok();
+    assert!(net.node().read_table(Family::Ip).unwrap().sets["endpoints"].elements.is_empty());
+}
+
+#[test]
+fn objects_of_other_kinds_are_one_line_and_no_error() {
+    let net = Net::new();
+    let manifests = manifests("a");
+    manifests.write_text("map", CONFIG_MAP);
+    manifests.write_text(
+        "list",
+        "{apiVersion: v1, kind: List, items: [\
+         {apiVersion: v1, kind: ConfigMap, metadata: {name: b}},\
+         {apiVersion: apps/v1, kind: Deployment, metadata: {name: c}}]}",
+    );
+    let line = "ignored objects of other kinds: 2 ConfigMap, 1 Deployment.apps";
+    for (command, code) in [("plan", 1), ("apply", 0)] {
+        let finished = manifests.once(net.node(), command);
+        assert_eq!(finished.code(), Some(code), "{}", finished.stderr);
+        let lines: Vec<_> = finished.stderr.lines().collect();
+        assert!(lines.len() == 1 && lines[0].ends_with(line), "{lines:?}");
+    }
+    let mut daemon = manifests.run(net.node());
+    daemon.wait_for_line(line, SOON);
+}
+
+const CONFIG_MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
+
+#[test]
+fn run_without_anything_to_follow_says_what_to_give() {
+    let net = Net::new();
+    let binary = deltaproxy_binary();
+    let variable = "KUBERNETES_SERVICE_HOST";
+    for arguments in [&["run"][..], &["--proxy-mode=nftables"]] {
+        let args = [&["-u", variable, binary.to_str().unwrap()][..], arguments].concat();
+        let finished = net.node().output("env", &args);
+        assert_eq!(finished.code(), Some(1), "{}", finished.stderr);
+        let lines: Vec<_> = finished.stderr.lines().collect();
+        let [line] = lines[..] else { panic!("{lines:?}") };
+        assert!(line.contains("--kubeconfig") && line.contains("--manifests"), "{line}");
+    }
+    assert_eq!(tables(net.node()), [None, None]);
+}
+
+#[test]
+fn a_server_that_is_away_is_logged_by_the_program_and_not_by_its_libraries() {
+    let net = Net::new();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    });
+    fs::write(file.path(), config.to_string()).unwrap();
+    let args = ["run", "--healthz-bind-address=", "--metrics-bind-address=", "--kubeconfig"];
+    let args = [&args[..], &[file.path().to_str().unwrap()]].concat();
+    let mut daemon = net.node().spawn(deltaproxy_binary(), &args);
+    daemon.wait_for_line("following nodes: the API server cannot be reached", SOON);
+    let stderr = daemon.terminate(SOON).stderr;
+    let is_ours = |line: &str| {
+        line.contains("started") || line.contains("stopped") || line.contains("following ")
+    };
+    assert!(stderr.lines().all(is_ours), "{stderr}");
 }
 
 #[test]
@@ -271,7 +391,7 @@ fn without_permission_every_command_says_so_in_one_line() {
     let net = Net::new();
     let manifests = manifests("a");
     let binary = deltaproxy_binary();
-    for command in ["apply", "plan", "run", "cleanup"] {
+    for (command, code) in [("apply", 1), ("plan", 2), ("run", 1), ("cleanup", 1)] {
         let mut args = vec!["--bounding-set=-all", "--inh-caps=-all", "--"];
         args.push(binary.to_str().unwrap());
         match command {
@@ -279,7 +399,7 @@ fn without_permission_every_command_says_so_in_one_line() {
             _ => args.extend(manifests.arguments(command)),
         }
         let finished = net.node().output("setpriv", &args);
-        assert_eq!(finished.code(), Some(1), "{command}: {}", finished.stderr);
+        assert_eq!(finished.code(), Some(code), "{command}: {}", finished.stderr);
         assert!(finished.stderr.contains("CAP_NET_ADMIN"), "{command}: {}", finished.stderr);
         assert_eq!(finished.stderr.trim_end().lines().count(), 1, "{}", finished.stderr);
     }

@@ -1,8 +1,6 @@
 //! `apply`: makes the kernel's tables what the manifests say, once.
 
-use std::path::Path;
-
-use super::manifests::load;
+use super::manifests::{Input, load};
 use super::summary::Summary;
 use super::{Failure, Output};
 use crate::config::Routing;
@@ -10,16 +8,16 @@ use crate::conntrack::{ConntrackError, ConntrackTable};
 use crate::engine::{Engine, converge};
 use crate::kernel::Nftables;
 
-/// Reads the manifests at `path`, sends what differs from the kernel's tables and prints what
+/// Reads the manifests, sends what differs from the kernel's tables and prints what
 /// was sent.
 ///
 /// # Errors
 /// What stops the command; manifests or services that were left out are an error after all
 /// others were applied.
-pub fn apply(path: &Path, node: &str, routing: Routing, output: Output) -> Result<(), Failure> {
+pub fn apply(input: &Input<'_>, routing: Routing, output: Output) -> Result<(), Failure> {
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     let mut engine = Engine::new(routing, kernel.ownable_table_flags());
-    let mut problems = load(&mut engine, path, node)?;
+    let mut problems = load(&mut engine, input)?;
     let mut summary = Summary::default();
     converge(&mut engine, &mut kernel, &mut |transaction, committed| {
         summary.add(transaction, committed);

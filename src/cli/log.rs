@@ -15,8 +15,9 @@ use super::line_queue::LineQueue;
 use crate::config::flags::{LogFlags, LogFormat};
 use crate::observe::Observe;
 
-/// Libraries that would log what we report ourselves, or whole bodies of answers.
-const QUIET: [&str; 2] = ["kube_client=error", "kube_runtime=error"];
+/// Libraries that log each failure, which we report ourselves and less often, or whole bodies of
+/// answers.
+const QUIET: [&str; 2] = ["kube_client=off", "kube_runtime=off"];
 
 /// How lines reach standard error.
 #[derive(Debug)]

@@ -4,13 +4,37 @@ use std::path::Path;
 
 use super::Failure;
 use crate::engine::Engine;
+use crate::printable::Printable;
 use crate::source::addresses::local_addresses;
 use crate::source::files::ManifestReader;
 
-/// Reads the manifests at `path` for the node of that name; returns what of them was left out.
-pub(super) fn load(engine: &mut Engine, path: &Path, node: &str) -> Result<Vec<String>, Failure> {
-    let update = ManifestReader::new(node).load(path).map_err(Failure::new)?;
-    let problems = update.problems.iter().map(ToString::to_string).collect();
+/// The manifests of one command.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// A file or folder.
+    pub path: &'a Path,
+    /// The name of this node.
+    pub node: &'a str,
+    /// Whether manifests without a usable object are accepted: they remove every service.
+    pub allow_empty: bool,
+}
+
+/// Reads the manifests; returns what of them was left out. Logs how many objects are ignored.
+pub(super) fn load(engine: &mut Engine, input: &Input<'_>) -> Result<Vec<String>, Failure> {
+    let path = input.path;
+    let update = ManifestReader::new(input.node).load(path).map_err(Failure::new)?;
+    let mut problems: Vec<_> = update.problems.iter().map(ToString::to_string).collect();
+    if !update.ignored.is_empty() {
+        tracing::info!("{}", update.ignored);
+    }
+    if update.usable == 0 && !input.allow_empty {
+        let path = Printable(path.display());
+        problems.push(format!(
+            "{path}: no usable Service, EndpointSlice or ServiceCIDR, and no Node of this name: \
+             nothing is changed; --allow-empty removes every service"
+        ));
+        return Err(Failure(problems));
+    }
     engine.set_local_addresses(local_addresses().map_err(Failure::new)?);
     engine.apply(update.events);
     if let Some(closed) = engine.closed_node_ports() {

@@ -1,7 +1,7 @@
 //! One file per command.
 //!
 //! A command prints its result on standard output and what is wrong on standard error, a line
-//! each. Its exit code is 0 only if everything asked for was done.
+//! each. Its exit code is 0 only if everything asked for was done; that of `plan` is diff's.
 
 mod apply;
 mod bench;
@@ -11,6 +11,7 @@ mod kube_proxy;
 mod line_queue;
 mod log;
 mod manifests;
+mod outcome;
 mod plan;
 mod run;
 mod summary;
@@ -21,7 +22,9 @@ pub use check_config::check_config;
 pub use cleanup::cleanup;
 pub use kube_proxy::kube_proxy;
 pub use log::Log;
-pub use plan::plan;
+pub use manifests::Input;
+pub use outcome::{Outcome, PLAN_CODES};
+pub use plan::{Planned, plan};
 pub use run::run;
 pub use summary::Summary;
 

@@ -1,10 +1,12 @@
 //! `plan`: shows what `apply` would do, changing nothing.
 
-use std::path::Path;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::Failure;
-use super::manifests::load;
+use serde_json::{Value, json};
+
+use super::manifests::{Input, load};
+use super::{Failure, Output};
 use crate::config::Routing;
 use crate::engine::{Engine, read_watching};
 use crate::kernel::{Kernel, Nftables};
@@ -13,14 +15,24 @@ use crate::nft::Operation;
 /// How often tables are read again that other programs change.
 const ATTEMPTS: usize = 10;
 
-/// Prints each change as a line in nft's words: `+` for what is added, `-` for what is removed.
+/// The result of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planned {
+    /// `apply` would send nothing.
+    Nothing,
+    /// `apply` would change the tables.
+    Changes,
+}
+
+/// Prints each change in nft's words, with `+` for what is added and `-` for what is removed: a
+/// line each, or all in one JSON document.
 ///
 /// # Errors
 /// As `apply`, except that nothing is sent.
-pub fn plan(path: &Path, node: &str, routing: Routing) -> Result<(), Failure> {
+pub fn plan(input: &Input<'_>, routing: Routing, output: Output) -> Result<Planned, Failure> {
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     let mut engine = Engine::new(routing, kernel.ownable_table_flags());
-    let mut problems = load(&mut engine, path, node)?;
+    let mut problems = load(&mut engine, input)?;
     let mut read = || read_watching(&mut kernel, engine.layouts(), &|| ()).map_err(Failure::new);
     let mut reading = read()?;
     for _ in 0..ATTEMPTS {
@@ -29,18 +41,38 @@ pub fn plan(path: &Path, node: &str, routing: Routing) -> Result<(), Failure> {
         }
     }
     engine.observe(reading.tables);
+    let (mut document, mut planned) = (Document::default(), Planned::Nothing);
     while let Some(transaction) = engine.next_transaction(kernel.max_batch()) {
-        for operation in &transaction.operations {
-            lines(operation).iter().for_each(|line| super::print(&format_args!("{line}\n")));
+        planned = Planned::Changes;
+        for change in transaction.operations.iter().flat_map(changes) {
+            match output {
+                Output::Text => super::print(&format_args!("{} {}\n", change.sign, change.command)),
+                Output::Json => document.add(&change),
+            }
         }
         engine.committed(Duration::ZERO);
     }
     problems.extend(engine.take_problems().iter().map(ToString::to_string));
-    super::left_out(&problems)
+    match (output, planned) {
+        (Output::Text, Planned::Nothing) => {
+            super::print(&"nothing would change: the tables are as desired\n");
+        }
+        (Output::Text, Planned::Changes) => {}
+        (Output::Json, _) => super::print(&format_args!("{}\n", document.json(&problems))),
+    }
+    super::left_out(&problems).map(|()| planned)
 }
 
-/// One line for each object and each element.
-fn lines(operation: &Operation) -> Vec<String> {
+/// One object or element that is added or removed.
+#[derive(Debug, PartialEq, Eq)]
+struct Change {
+    sign: char,
+    /// The command of nft(8).
+    command: String,
+}
+
+/// The changes of one operation: each object, or each element.
+fn changes(operation: &Operation) -> Vec<Change> {
     let is_added = matches!(
         operation,
         Operation::AddTable(_)
@@ -50,10 +82,78 @@ fn lines(operation: &Operation) -> Vec<String> {
             | Operation::AddElements(..)
     );
     let sign = if is_added { '+' } else { '-' };
+    let change = |operation: &Operation| Change { sign, command: operation.to_string() };
     match operation.elements() {
-        Some(elements) => (0..elements.len())
-            .map(|element| format!("{sign} {}", operation.narrowed(element)))
-            .collect(),
-        None => vec![format!("{sign} {operation}")],
+        Some(elements) => {
+            (0..elements.len()).map(|element| change(&operation.narrowed(element))).collect()
+        }
+        None => vec![change(operation)],
+    }
+}
+
+/// What `--output json` prints.
+#[derive(Debug, Default)]
+struct Document {
+    changes: Vec<Value>,
+    added: BTreeMap<String, usize>,
+    removed: BTreeMap<String, usize>,
+}
+
+impl Document {
+    fn add(&mut self, change: &Change) {
+        // A command is an action, a kind, the family and name of the table, and the object. Only
+        // that of a table has no more.
+        let mut words = change.command.splitn(5, ' ');
+        let mut word = || words.next().unwrap_or_default();
+        let (action, kind, family, table, object) = (word(), word(), word(), word(), word());
+        let counts = if change.sign == '+' { &mut self.added } else { &mut self.removed };
+        *counts.entry(kind.to_owned()).or_default() += 1;
+        self.changes.push(json!({
+            "sign": change.sign,
+            "action": action,
+            "kind": kind,
+            "family": family,
+            "table": table,
+            "object": object,
+        }));
+    }
+
+    fn json(&self, problems: &[String]) -> Value {
+        json!({
+            "changes": self.changes,
+            "summary": { "added": self.added, "removed": self.removed },
+            "problems": problems,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_split_into_its_parts() {
+        let mut document = Document::default();
+        for (sign, command) in [
+            ('+', "add table ip kube-proxy"),
+            ('+', "add element ip6 kube-proxy endpoints { 1:0 . tcp . 0 : ::1 . 80 }"),
+            ('-', "flush chain ip kube-proxy services"),
+        ] {
+            document.add(&Change { sign, command: command.to_owned() });
+        }
+        let change = |sign, action, kind, family, object| {
+            json!({"sign": sign, "action": action, "kind": kind, "family": family,
+                   "table": "kube-proxy", "object": object})
+        };
+        let expected = json!({
+            "changes": [
+                change("+", "add", "table", "ip", ""),
+                change("+", "add", "element", "ip6", "endpoints { 1:0 . tcp . 0 : ::1 . 80 }"),
+                change("-", "flush", "chain", "ip", "services"),
+            ],
+            "summary": { "added": { "table": 1, "element": 1 }, "removed": { "chain": 1 } },
+            "problems": ["a"],
+        });
+        assert_eq!(document.json(&["a".to_owned()]), expected);
     }
 }

@@ -1,6 +1,7 @@
 //! `run`: the daemon.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +49,9 @@ const CLEAN_TIME: Duration = Duration::from_secs(2);
 /// # Errors
 /// What stops the daemon from starting.
 pub fn run(config: Config, observe: Observe) -> Result<(), Failure> {
+    if let Ok(server) = api_server(&config.source) {
+        server.check().map_err(Failure::new)?;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -129,20 +133,12 @@ async fn start_servers(
 
 /// Writes an event before the daemon ends, if the API server answers soon.
 async fn write_last(config: &Config, notice: Notice) {
-    let Some(server) = api_server(&config.source) else { return };
+    let Ok(server) = api_server(&config.source) else { return };
     let (notices, written) = mpsc::channel(1);
     // Empty, and with its receiver.
     let _ = notices.try_send(notice);
     drop(notices);
     let _ = timeout(LAST_EVENT_TIME, write_notices(&server, &config.node_name, written)).await;
-}
-
-fn api_server(source: &Source) -> Option<ApiServer> {
-    match source {
-        Source::Manifests(_) => None,
-        Source::Kubeconfig(path) => Some(ApiServer::Kubeconfig(path.clone())),
-        Source::InCluster => Some(ApiServer::InCluster),
-    }
 }
 
 /// Applies the settings of the node beyond the tables; the daemon works without them. A socket of
@@ -166,6 +162,15 @@ fn without_node(source: &Source) -> WithoutNode {
     }
 }
 
+/// The API server of a source, or the path of its manifests.
+fn api_server(source: &Source) -> Result<ApiServer, &Path> {
+    match source {
+        Source::Manifests(path) => Err(path),
+        Source::Kubeconfig(path) => Ok(ApiServer::Kubeconfig(path.clone())),
+        Source::InCluster => Ok(ApiServer::InCluster),
+    }
+}
+
 /// Starts what follows the source; events come out of the receiver. What is said to have been left
 /// out is written to the API server too, as the notices of others, if there is one.
 fn start_source(
@@ -175,19 +180,21 @@ fn start_source(
     observe: &Observe,
 ) -> Result<mpsc::Receiver<Vec<Event>>, Failure> {
     let (sender, events) = mpsc::channel(EVENT_QUEUE);
-    if let Source::Manifests(path) = &config.source {
-        // Problems are logged where they are found.
-        let (problems, mut found) = mpsc::channel(PROBLEM_QUEUE);
-        files::follow(path, &config.node_name, sender, problems).map_err(Failure::new)?;
-        let observe = observe.clone();
-        tasks.spawn(async move {
-            while let Some(problems) = found.recv().await {
-                observe.problems(problems.len() as u64);
-            }
-        });
-        return Ok(events);
-    }
-    let Some(server) = api_server(&config.source) else { return Ok(events) };
+    let server = match api_server(&config.source) {
+        Ok(server) => server,
+        Err(path) => {
+            // Problems are logged where they are found.
+            let (problems, mut found) = mpsc::channel(PROBLEM_QUEUE);
+            files::follow(path, &config.node_name, sender, problems).map_err(Failure::new)?;
+            let observe = observe.clone();
+            tasks.spawn(async move {
+                while let Some(problems) = found.recv().await {
+                    observe.problems(problems.len() as u64);
+                }
+            });
+            return Ok(events);
+        }
+    };
     let counted = observe.clone();
     let report = move |report| {
         match &report {

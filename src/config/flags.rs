@@ -45,6 +45,9 @@ pub struct OnceFlags {
     /// File or folder of manifests: Services, EndpointSlices, Nodes, ServiceCIDRs, Lists
     #[arg(long, value_name = "PATH")]
     pub manifests: PathBuf,
+    /// Accept manifests without any usable object, which remove every service
+    #[arg(long)]
+    pub allow_empty: bool,
     #[command(flatten)]
     #[allow(missing_docs, reason = "documentation here would become that of the command")]
     pub node: NodeFlags,

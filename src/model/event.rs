@@ -48,6 +48,17 @@ impl Event {
             Resource::ServiceCidrs => Self::ServiceCidr(Change::Invalid(name)),
         }
     }
+
+    /// Whether it is about an object that cannot be used.
+    pub fn is_invalid(&self) -> bool {
+        matches!(
+            self,
+            Self::Service(Change::Invalid(_))
+                | Self::EndpointSlice(Change::Invalid(_))
+                | Self::Node(Change::Invalid(_))
+                | Self::ServiceCidr(Change::Invalid(_))
+        )
+    }
 }
 
 /// What became of one object.

@@ -140,7 +140,9 @@ impl Demo {
         let (old, new) = CHANGE;
         heading(&format!("In web.yaml the endpoint {old} (pod-b) becomes {new} (pod-c)"));
         self.edit("web.yaml", old, new);
-        for line in self.deltaproxy("plan", &[]).lines() {
+        let plan = self.net.node().output(&self.program, &self.arguments("plan", &[]));
+        assert_eq!(plan.code(), Some(1), "a change: {}", plan.stderr);
+        for line in plan.stdout.lines() {
             println!("  {line}");
         }
         let sent = self.apply();

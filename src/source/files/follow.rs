@@ -15,7 +15,7 @@ use notify::event::{AccessKind, AccessMode, EventKind};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc::Sender;
 
-use super::{FileProblem, FilesError, ManifestReader, folder};
+use super::{FileProblem, FilesError, Ignored, ManifestReader, folder};
 use crate::model::Event;
 
 /// Sends what the manifests at `path` say, and every change of it, from a thread of its own.
@@ -38,6 +38,7 @@ pub fn follow(
         path: path.to_owned(),
         reader: ManifestReader::new(node_name),
         reported: AHashSet::default(),
+        ignored: Ignored::default(),
         vanished: false,
         events,
         problems,
@@ -60,6 +61,8 @@ struct Follower {
     path: PathBuf,
     reader: ManifestReader,
     reported: AHashSet<FileProblem>,
+    /// As logged last.
+    ignored: Ignored,
     vanished: bool,
     events: Sender<Vec<Event>>,
     problems: Sender<Vec<FileProblem>>,
@@ -82,6 +85,7 @@ impl Follower {
             Ok(update) => {
                 self.vanished = false;
                 self.report(update.problems);
+                self.log_ignored(update.ignored);
                 update.events.is_empty() || self.events.blocking_send(update.events).is_ok()
             }
             Err(error) => {
@@ -91,6 +95,14 @@ impl Follower {
                 true
             }
         }
+    }
+
+    /// Logs the ignored objects when they have changed.
+    fn log_ignored(&mut self, ignored: Ignored) {
+        if !ignored.is_empty() && ignored != self.ignored {
+            tracing::info!("{ignored}");
+        }
+        self.ignored = ignored;
     }
 
     /// Waits until files may have changed; false if nobody listens any more.

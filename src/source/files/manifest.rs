@@ -9,7 +9,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::FileProblem;
+use super::ignored::is_other;
+use super::{FileProblem, Ignored};
 use crate::model::{Event, ObjectName, ObjectRef, Problem, Resource};
 use crate::source::objects::{
     self, Converter, EndpointSlice, Followed, Node, Service, ServiceCidr, full_name,
@@ -23,6 +24,8 @@ pub(super) struct Contents {
     pub(super) statements: Vec<Statement>,
     /// What was left out.
     pub(super) problems: Vec<FileProblem>,
+    /// Objects of kinds that routing does not use.
+    pub(super) ignored: Ignored,
     /// Something in the file is an object of unknown kind or name.
     pub(super) unidentified: bool,
 }
@@ -103,7 +106,7 @@ impl DocumentReader<'_> {
         }
     }
 
-    /// The kind of a part, if it is one of ours and of a version that we read.
+    /// The kind of a part, if it is one of ours and of a version that we read. Counts others.
     fn kind(&mut self, part: &Part<'_>) -> Option<Kind> {
         let (kind, version) = (text_at(part.value, "kind"), text_at(part.value, "apiVersion"));
         if let (None, None, Some(default)) = (kind, version, part.default) {
@@ -113,7 +116,14 @@ impl DocumentReader<'_> {
             self.unidentified(part, "kind", "is missing: expected a string such as Service");
             return None;
         };
-        let Some((known, versions)) = known_kind(kind) else {
+        let known = known_kind(kind);
+        if let Some(version) = version
+            && is_other_or_list(kind, version, known.is_some())
+        {
+            self.ignore(part, kind, version);
+            return None;
+        }
+        let Some((known, versions)) = known else {
             let message = format!("unknown kind \"{kind}\": expected {KINDS}");
             self.unidentified(part, "kind", message);
             return None;
@@ -126,6 +136,17 @@ impl DocumentReader<'_> {
         let message = format!("{found}: expected {} for {kind}", versions.join(" or "));
         self.unidentified(part, "apiVersion", message);
         None
+    }
+
+    /// Counts an object of another kind, or the items of a list of them.
+    fn ignore(&mut self, part: &Part<'_>, kind: &str, version: &str) {
+        match (kind.strip_suffix("List"), part.value.get("items")) {
+            (Some(_), Some(Value::Array(items))) if items.is_empty() => {}
+            (Some(item), Some(Value::Array(items))) => {
+                self.contents.ignored.add(item, version, items.len());
+            }
+            _ => self.contents.ignored.add(kind, version, 1),
+        }
     }
 
     fn items(&mut self, part: &Part<'_>, default: Option<Kind>) {
@@ -207,6 +228,11 @@ impl DocumentReader<'_> {
 }
 
 const KINDS: &str = "Service, EndpointSlice, Node, ServiceCIDR or List";
+
+fn is_other_or_list(kind: &str, version: &str, is_ours: bool) -> bool {
+    let item = kind.strip_suffix("List").filter(|item| !item.is_empty());
+    is_other(item.unwrap_or(kind), version, is_ours)
+}
 
 /// A kind by its name, and the API versions in which it is read.
 fn known_kind(kind: &str) -> Option<(Kind, &'static [&'static str])> {

@@ -12,7 +12,7 @@ use ahash::{AHashMap, AHashSet, RandomState};
 
 use super::folder::{self, MAX_FILES, Stamp};
 use super::manifest::{self, Statement};
-use super::{FileProblem, FilesError};
+use super::{FileProblem, FilesError, Ignored};
 use crate::model::{Event, ObjectRef, Resource};
 use crate::source::objects::Converter;
 
@@ -34,6 +34,10 @@ pub struct Update {
     pub events: Vec<Event>,
     /// All that is left out at present, also what was reported before.
     pub problems: Vec<FileProblem>,
+    /// All objects of kinds that routing does not use.
+    pub ignored: Ignored,
+    /// Objects of this node that can be used at present.
+    pub usable: usize,
 }
 
 /// What a file says, or said before it became unusable.
@@ -45,6 +49,7 @@ struct FileState {
     fingerprint: Option<u64>,
     statements: Vec<Statement>,
     problems: Vec<FileProblem>,
+    ignored: Ignored,
 }
 
 /// Reads one text as a manifest for a node called `node`; for tests and fuzzing.
@@ -126,6 +131,7 @@ impl ManifestReader {
         let mut owners: AHashMap<&ObjectRef, (&Path, usize)> = AHashMap::default();
         for (file, state) in &self.files {
             update.problems.extend_from_slice(&state.problems);
+            update.ignored.extend(&state.ignored);
             for statement in &state.statements {
                 let object = &statement.object;
                 if let Some(first) = owners.get(object) {
@@ -133,6 +139,7 @@ impl ManifestReader {
                     continue;
                 }
                 owners.insert(object, (file, statement.line));
+                update.usable += usize::from(!statement.event.is_invalid());
                 if self.stated.get(object) != Some(&statement.event) {
                     update.events.push(statement.event.clone());
                     self.stated.insert(object.clone(), statement.event.clone());
@@ -162,6 +169,7 @@ impl FileState {
             Ok(contents) => {
                 let former = std::mem::replace(&mut self.statements, contents.statements);
                 self.problems = contents.problems;
+                self.ignored = contents.ignored;
                 if contents.unidentified {
                     self.keep(former);
                 }
@@ -198,7 +206,7 @@ mod tests {
     fn update(reader: &mut ManifestReader, files: &[(&str, &str)]) -> (Vec<String>, Vec<String>) {
         let files =
             files.iter().map(|(name, text)| (PathBuf::from(name), Ok(text.as_bytes().to_vec())));
-        let Update { events, problems } = reader.update(files);
+        let Update { events, problems, .. } = reader.update(files);
         let events = events.iter().filter_map(short).collect();
         (events, problems.iter().map(ToString::to_string).collect())
     }
@@ -324,8 +332,8 @@ mod tests {
                 "f:1: object without a name: kind: is missing: expected a string such as Service",
             ),
             (
-                "apiVersion: apps/v1\nmetadata: {name: x}\nkind: Deployment\n",
-                "f:3: Deployment x: kind: unknown kind \"Deployment\": expected Service, EndpointSlice, Node, ServiceCIDR or List",
+                "apiVersion: v1\nmetadata: {name: x}\nkind: Servic\n",
+                "f:3: Servic x: kind: unknown kind \"Servic\": expected Service, EndpointSlice, Node, ServiceCIDR or List",
             ),
             (
                 "kind: Service\nmetadata: {name: x, namespace: y}",
@@ -359,6 +367,22 @@ mod tests {
         let (bytes, file) = (b"a: 1\nb: \xff\n".to_vec(), PathBuf::from("f"));
         let problems = reader().update([(file, Ok(bytes))]).problems;
         assert_eq!(problems[0].to_string(), "f:2: is not UTF-8 text");
+    }
+
+    #[test]
+    fn objects_of_other_kinds_are_counted_and_no_problem() {
+        let text = "{apiVersion: v1, kind: List, items: [\
+            {apiVersion: apps/v1, kind: Deployment, metadata: {name: a}},\
+            {apiVersion: v1, kind: ConfigMapList, items: [{metadata: {name: b}}, {}]},\
+            {apiVersion: v1, kind: SecretList, items: []},\
+            {apiVersion: serving.knative.dev/v1, kind: Service, metadata: {name: c}}]}";
+        let update = read(text.as_bytes());
+        assert_eq!((update.problems, update.usable), (vec![], 0));
+        let line = "ignored objects of other kinds: 2 ConfigMap, 1 Deployment.apps, \
+                    1 Service.serving.knative.dev";
+        assert_eq!(update.ignored.to_string(), line);
+        let update = read([service("a", "80"), service("b", "0")].concat().as_bytes());
+        assert_eq!((update.ignored.is_empty(), update.usable), (true, 1));
     }
 
     #[test]

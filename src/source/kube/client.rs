@@ -13,6 +13,9 @@ use super::error::causes;
 /// How long to wait for a TCP connection and its TLS handshake.
 const CONNECT: Duration = Duration::from_secs(10);
 
+/// Set by the kubelet in every container.
+const SERVICE_HOST: &str = "KUBERNETES_SERVICE_HOST";
+
 /// Where the API server's address and our credentials are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiServer {
@@ -23,6 +26,19 @@ pub enum ApiServer {
 }
 
 impl ApiServer {
+    /// Checks that there is something to follow. Files are read later, and may come later.
+    ///
+    /// # Errors
+    /// [`SourceError::Nowhere`] outside of a pod.
+    pub fn check(&self) -> Result<(), SourceError> {
+        match self {
+            Self::InCluster if std::env::var_os(SERVICE_HOST).is_none() => {
+                Err(SourceError::Nowhere)
+            }
+            Self::InCluster | Self::Kubeconfig(_) => Ok(()),
+        }
+    }
+
     /// Why address or credentials cannot be used.
     pub(super) fn unusable(&self, error: &dyn std::error::Error) -> SourceError {
         let message = causes(error);

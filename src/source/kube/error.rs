@@ -20,6 +20,12 @@ pub enum SourceError {
         /// What is wrong with it.
         message: String,
     },
+    /// Nothing names an API server, and this is not a pod.
+    #[error(
+        "no API server: give --kubeconfig (or clientConnection.kubeconfig in the file of --config), \
+         or --manifests, or run in a pod with a service account"
+    )]
+    Nowhere,
     /// No kubeconfig was given and there is no service account; what is missing of it.
     #[error("no API server: give --kubeconfig, or run in a pod with a service account ({0})")]
     NotInCluster(String),
@@ -65,6 +71,7 @@ impl SourceError {
         match self {
             Self::KubeconfigMissing(_)
             | Self::KubeconfigInvalid { .. }
+            | Self::Nowhere
             | Self::NotInCluster(_)
             | Self::SlowCredentials(_) => "credentials",
             Self::Unreachable(_) => "unreachable",
