@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use deltaproxy::cli::{self, BenchFlags, Failure, Input, Log, Outcome, Output, Planned};
+use deltaproxy::cli::{self, BenchFlags, End, Failure, Input, Load, Log, Outcome, Output, Planned};
 use deltaproxy::config::Config;
 use deltaproxy::config::flags::{OnceFlags, RunFlags};
 use deltaproxy::observe::Observe;
@@ -64,11 +64,15 @@ enum ConfigCommand {
 
 fn main() -> ExitCode {
     let mut log = Log::Direct;
-    let Outcome { code, failure } = match kube_proxy_arguments() {
+    let Outcome { mut code, failure, restart } = match kube_proxy_arguments() {
         Some(arguments) => cli::kube_proxy(arguments, &mut log).into(),
         None => execute(Cli::parse().command, &mut log),
     };
     log.end(failure);
+    if restart {
+        code = 1;
+        Log::Direct.end(Some(cli::restart()));
+    }
     code.into()
 }
 
@@ -86,7 +90,7 @@ fn kube_proxy_arguments() -> Option<Vec<String>> {
 
 fn execute(command: Command, log: &mut Log) -> Outcome {
     match command {
-        Command::Run(flags) => run(&flags, log).into(),
+        Command::Run(flags) => run(flags, log).into(),
         Command::Apply { flags, output } => apply(&flags, output, log).into(),
         Command::Plan { flags, output } => plan(&flags, output, log).into(),
         Command::Cleanup => cli::cleanup().into(),
@@ -95,11 +99,12 @@ fn execute(command: Command, log: &mut Log) -> Outcome {
     }
 }
 
-fn run(flags: &RunFlags, log: &mut Log) -> Result<(), Failure> {
+fn run(flags: RunFlags, log: &mut Log) -> Result<End, Failure> {
     let observe = Observe::new();
     *log = Log::start_queued(flags.log, observe.clone()).map_err(Failure::new)?;
     let config = cli::checked(flags.load())?;
-    cli::run(config, observe)
+    let load: Option<Load> = flags.has_file().then(|| -> Load { Box::new(move || flags.load()) });
+    cli::run(config, load, observe)
 }
 
 fn apply(flags: &OnceFlags, output: Output, log: &mut Log) -> Result<(), Failure> {

@@ -1,7 +1,7 @@
 //! The program under kube-proxy's name, with the flags and the file of kube-proxy.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use std::net::{IpAddr, TcpListener};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -170,6 +170,42 @@ fn a_bind_address_serves_node_ports_instead_of_the_address_of_the_node_object() 
         |address: &str| format!("{:?}", cluster.outside.connect_tcp(address)).contains("\"a\"");
     eventually("an answer of a", SOON, || answers("192.168.50.3:30080").then_some(()));
     assert!(!answers("192.168.50.2:30080"));
+}
+
+#[test]
+fn another_configuration_in_the_file_is_used_and_a_broken_one_is_not() {
+    let cluster = Cluster::new();
+    let file = cluster.file("config.conf");
+    let write = |change: &dyn Fn(String) -> String| {
+        let text = KUBEADM.replace("KUBECONFIG", cluster.kubeconfig());
+        std::fs::write(&file, change(text)).unwrap();
+    };
+    write(&|text| text);
+    let config = format!("--config={}", file.display());
+    let mut daemon = cluster.start(&[&config, "--hostname-override=node1"]);
+    daemon.wait_for_line("started", SOON);
+    cluster.wait_for_answer();
+    write(&|text| text.replace("clusterCIDR:", "clusterCIDR: nonsense #"));
+    daemon.wait_for_line("the configuration before stays in use", SOON);
+
+    // No connection fails while it starts again.
+    let other = "metricsBindAddress: 127.0.0.1:10999\n";
+    write(&|text| text.replace("metricsBindAddress: \"\"\n", other));
+    eventually("another port for metrics", SOON, || {
+        let answer = format!("{:?}", cluster.outside.connect_tcp(WEB));
+        assert!(answer.contains("\"a\""), "{answer}");
+        cluster.net.node().run(|| TcpStream::connect("127.0.0.1:10999")).ok()
+    });
+    // It is the same process, and follows the API server.
+    assert!(daemon.is_running());
+    cluster.api.push(object::service("default/more", "10.96.0.11", 80));
+    cluster.api.push(object::endpoint_slice("default/more-1", "more", &["10.244.1.5"], 8080));
+    eventually("an answer of a for another service", SOON, || {
+        let answer = format!("{:?}", cluster.outside.connect_tcp("10.96.0.11:80"));
+        answer.contains("\"a\"").then_some(())
+    });
+    let log = daemon.terminate(SOON).stderr;
+    assert_eq!(log.matches("the configuration has changed").count(), 1, "{log}");
 }
 
 #[test]

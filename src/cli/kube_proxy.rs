@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::run::set_up_node;
-use super::{Failure, Log, checked};
+use super::{End, Failure, Load, Log, checked};
 use crate::config::kube_proxy::{Action, KubeProxyFlags};
 use crate::conntrack::ConntrackTable;
 use crate::kernel::Nftables;
@@ -13,7 +13,7 @@ use crate::observe::Observe;
 ///
 /// # Errors
 /// A flag or the configuration is invalid, or the action fails.
-pub fn kube_proxy(arguments: Vec<String>, log: &mut Log) -> Result<(), Failure> {
+pub fn kube_proxy(arguments: Vec<String>, log: &mut Log) -> Result<End, Failure> {
     let flags = KubeProxyFlags::parse(arguments).map_err(Failure::new)?;
     match &flags.action {
         Action::Help => super::print(&KubeProxyFlags::help()),
@@ -37,10 +37,13 @@ pub fn kube_proxy(arguments: Vec<String>, log: &mut Log) -> Result<(), Failure> 
         Action::Run => {
             let observe = Observe::new();
             *log = Log::start_queued(flags.log, observe.clone()).map_err(Failure::new)?;
-            return super::run(checked(flags.load())?, observe);
+            let config = checked(flags.load())?;
+            let load: Option<Load> =
+                flags.has_file().then(|| -> Load { Box::new(move || flags.load()) });
+            return super::run(config, load, observe);
         }
     }
-    Ok(())
+    Ok(End::Stopped)
 }
 
 fn version(raw: bool) -> String {

@@ -13,6 +13,7 @@ mod log;
 mod manifests;
 mod outcome;
 mod plan;
+mod reload;
 mod run;
 mod summary;
 
@@ -25,7 +26,8 @@ pub use log::Log;
 pub use manifests::Input;
 pub use outcome::{Outcome, PLAN_CODES};
 pub use plan::{Planned, plan};
-pub use run::run;
+pub use reload::{Load, restart};
+pub use run::{End, run};
 pub use summary::Summary;
 
 use std::error::Error;

@@ -1,6 +1,6 @@
 //! Exit codes.
 
-use super::{Failure, Planned};
+use super::{End, Failure, Planned};
 
 /// The end of a command.
 #[derive(Debug)]
@@ -9,13 +9,22 @@ pub struct Outcome {
     pub code: u8,
     /// Why not all was done.
     pub failure: Option<Failure>,
+    /// The program is to start again.
+    pub restart: bool,
 }
 
 /// 0 if all was done, else 1.
 impl From<Result<(), Failure>> for Outcome {
     fn from(result: Result<(), Failure>) -> Self {
         let failure = result.err();
-        Self { code: u8::from(failure.is_some()), failure }
+        Self { code: u8::from(failure.is_some()), failure, restart: false }
+    }
+}
+
+impl From<Result<End, Failure>> for Outcome {
+    fn from(result: Result<End, Failure>) -> Self {
+        let restart = matches!(result, Ok(End::ConfigChanged));
+        Self { restart, ..result.map(|_| ()).into() }
     }
 }
 
@@ -23,9 +32,9 @@ impl From<Result<(), Failure>> for Outcome {
 impl From<Result<Planned, Failure>> for Outcome {
     fn from(result: Result<Planned, Failure>) -> Self {
         match result {
-            Ok(Planned::Nothing) => Self { code: 0, failure: None },
-            Ok(Planned::Changes) => Self { code: 1, failure: None },
-            Err(failure) => Self { code: 2, failure: Some(failure) },
+            Ok(Planned::Nothing) => Self { code: 0, failure: None, restart: false },
+            Ok(Planned::Changes) => Self { code: 1, failure: None, restart: false },
+            Err(failure) => Self { code: 2, failure: Some(failure), restart: false },
         }
     }
 }

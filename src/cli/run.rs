@@ -1,5 +1,6 @@
 //! `run`: the daemon.
 
+use std::future::pending;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::Failure;
+use super::reload::changed;
+use super::{Failure, Load};
 use crate::config::{Config, Source};
 use crate::conntrack::{Cleaned, Cleaner, Limits};
 use crate::engine::Engine;
@@ -44,11 +46,21 @@ const STOP_TIME: Duration = Duration::from_millis(500);
 /// rest.
 const CLEAN_TIME: Duration = Duration::from_secs(2);
 
-/// Follows the source and keeps the node's tables right until SIGTERM or SIGINT. The tables stay.
+/// Why the daemon ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was asked to, by SIGTERM or SIGINT.
+    Stopped,
+    /// `load` gives another configuration.
+    ConfigChanged,
+}
+
+/// Follows the source and keeps the node's tables right until SIGTERM or SIGINT, or until `load`
+/// gives another configuration. The tables stay.
 ///
 /// # Errors
 /// What stops the daemon from starting.
-pub fn run(config: Config, observe: Observe) -> Result<(), Failure> {
+pub fn run(config: Config, load: Option<Load>, observe: Observe) -> Result<End, Failure> {
     if let Ok(server) = api_server(&config.source) {
         server.check().map_err(Failure::new)?;
     }
@@ -57,12 +69,16 @@ pub fn run(config: Config, observe: Observe) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(Failure::new)?;
-    let outcome = runtime.block_on(run_until_stopped(config, observe));
+    let outcome = runtime.block_on(run_until_stopped(config, load, observe));
     runtime.shutdown_timeout(STOP_TIME);
     outcome
 }
 
-async fn run_until_stopped(config: Config, observe: Observe) -> Result<(), Failure> {
+async fn run_until_stopped(
+    config: Config,
+    load: Option<Load>,
+    observe: Observe,
+) -> Result<End, Failure> {
     let kernel = Nftables::open().map_err(Failure::new)?;
     let mut engine = Engine::new(config.routing.clone(), kernel.table_flags());
     let known = local_addresses().map_err(Failure::new)?;
@@ -90,13 +106,30 @@ async fn run_until_stopped(config: Config, observe: Observe) -> Result<(), Failu
     run.cleaning = Some(Cleaning::new(move |request| requests.handle(request), lists));
     run.notices = Some(notices);
     run.without_node = without_node(&config.source);
-    run.until(stop_signal()?).await.map_err(Failure::new)?;
+    let mut end = End::Stopped;
+    let stop = stop_signal()?;
+    let stop = async {
+        tokio::select! {
+            () = stop => {}
+            () = config_changed(config, load) => end = End::ConfigChanged,
+        }
+    };
+    run.until(stop).await.map_err(Failure::new)?;
     if !cleaner.finish(CLEAN_TIME) {
         tracing::warn!("stale UDP flows stay until the next start");
     }
     tracing::info!("stopped; the tables stay and go on working");
     tasks.abort_all();
-    Ok(())
+    Ok(end)
+}
+
+/// Ready when `load` gives another configuration.
+async fn config_changed(used: Config, load: Option<Load>) {
+    let Some(load) = load else { return pending().await };
+    // A task of its own: the loop does not wait for files.
+    if tokio::spawn(changed(used, load)).await.is_err() {
+        pending().await
+    }
 }
 
 /// Starts the servers of health and metrics.

@@ -157,6 +157,11 @@ pub struct Listen(
 );
 
 impl RunFlags {
+    /// Whether the configuration is in a file.
+    pub fn has_file(&self) -> bool {
+        self.node.config.is_some()
+    }
+
     /// The configuration that the flags, and the file that they name, ask for.
     ///
     /// # Errors

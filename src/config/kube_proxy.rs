@@ -83,6 +83,11 @@ impl KubeProxyFlags {
         Ok(flags)
     }
 
+    /// Whether the configuration is in a file.
+    pub fn has_file(&self) -> bool {
+        self.config.is_some()
+    }
+
     /// Builds the configuration from the file of `--config`, or from the flags.
     ///
     /// # Errors
