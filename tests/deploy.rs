@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use clap::Parser;
 use deltaproxy::config::Source;
 use deltaproxy::config::flags::RunFlags;
-use deltaproxy::config::kube_proxy::KubeProxyFlags;
 use deltaproxy::model::Resource;
 use deltaproxy::source::objects::{EndpointSlice, Node, Service, ServiceCidr};
 use deltaproxy::yaml;
@@ -248,11 +247,4 @@ fn the_pod_starts_with_its_flags_and_its_configuration() {
         let probe = serde_json::to_value(probe.unwrap().http_get.unwrap()).unwrap();
         assert_eq!(probe, json!({ "path": path, "port": port }));
     }
-}
-
-/// The arguments that kubeadm gives the container of kube-proxy.
-#[test]
-fn the_image_of_kube_proxy_can_be_replaced() {
-    let arguments = ["--config=/var/lib/kube-proxy/config.conf", "--hostname-override=node-1"];
-    KubeProxyFlags::parse(arguments.map(str::to_owned)).unwrap();
 }
