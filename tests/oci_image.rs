@@ -133,17 +133,25 @@ fn an_image_has_the_program_its_capability_and_a_link_named_kube_proxy() {
 }
 
 #[test]
-fn a_changed_or_missing_blob_is_found() {
+fn a_changed_or_missing_blob_and_a_wrong_size_are_found() {
     let image = Image::of(LOAD);
     image.write();
-    let manifest = image.json(&image.blob(&image.json("index.json")["manifests"][0]));
+    let found = &image.json("index.json")["manifests"][0];
+    let manifest = image.json(&image.blob(found));
     let layer = Path::new(&image.folder()).join(image.blob(&manifest["layers"][0]));
     let content = fs::read(&layer).unwrap();
-    fs::write(&layer, [&content[..], b"x"].concat()).unwrap();
+    let mut changed = content.clone();
+    *changed.last_mut().unwrap() = 1;
+    fs::write(&layer, changed).unwrap();
     assert!(!image.check());
-    fs::write(&layer, &content).unwrap();
-    assert!(image.check());
     fs::remove_file(&layer).unwrap();
+    assert!(!image.check());
+    fs::write(&layer, content).unwrap();
+    assert!(image.check());
+
+    let index = Path::new(&image.folder()).join("index.json");
+    let text = fs::read_to_string(&index).unwrap();
+    fs::write(&index, text.replace("\"size\":", "\"size\":1")).unwrap();
     assert!(!image.check());
 }
 
