@@ -48,10 +48,10 @@ fn rendered(expression: &str, values: &Value) -> String {
         [".Release.Namespace"] => "kube-system".to_owned(),
         ["toYaml", path, "|", "nindent", _] => value(path).to_string(),
         ["toYaml", path, "|", "sha256sum"] => format!("sum-of-{}", value(path).to_string().len()),
-        [path, "|", "quote"] => match value(path) {
-            Value::String(text) => format!("{text:?}"),
-            other => format!("\"{other}\""),
-        },
+        [path, "|", "quote"] => {
+            let value = value(path);
+            value.as_str().map_or_else(|| format!("\"{value}\""), |text| format!("{text:?}"))
+        }
         [path] => value(path).as_str().unwrap().to_owned(),
         _ => panic!("an expression that this test does not know: {expression}"),
     }
