@@ -209,30 +209,3 @@ fn no_two_tests_have_one_name() {
     let twice: Vec<_> = names("tests").into_iter().filter(|name| others.contains(name)).collect();
     assert!(twice.is_empty(), "{twice:?}");
 }
-
-/// The targets of links in Markdown, without anchors and addresses of other sites.
-fn links(text: &str) -> Vec<&str> {
-    let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
-    let paths = targets.filter_map(|(target, _)| target.split('#').next());
-    paths.filter(|path| !path.is_empty() && !path.contains("://")).collect()
-}
-
-#[test]
-fn links_of_the_documentation_lead_to_files() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    let pages = docs.filter(|path| path.extension().is_some_and(|it| it == "md"));
-    let mut broken = Vec::new();
-    for page in pages.chain(["README.md", "CONTRIBUTING.md"].map(|name| root.join(name))) {
-        let text = fs::read_to_string(&page).unwrap();
-        let missing = links(&text).into_iter().filter(|link| !page.with_file_name(link).exists());
-        broken.extend(missing.map(|link| format!("{}: {link} is missing", page.display())));
-    }
-    check(&broken);
-}
-
-#[test]
-fn links_are_found() {
-    let text = "[a](b.md) and [c](../d#e), [f](https://g) [h](#i)";
-    assert_eq!(links(text), ["b.md", "../d"]);
-}
