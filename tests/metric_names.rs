@@ -1,0 +1,125 @@
+//! Documentation, alerts and dashboard name the metrics that the program has.
+//!
+//! A metric with labels is on the page once it has a value, so [`page`] gives each of them one.
+
+#![allow(clippy::unwrap_used)] // An unreadable file is a failed test.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::Duration;
+
+use deltaproxy::family::Family;
+use deltaproxy::observe::{Observe, Site, Transaction, bind, serve};
+use deltaproxy::yaml;
+
+fn read(path: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+/// The page of metrics with a value for each metric.
+fn page() -> String {
+    let observe = Observe::new();
+    let operations = &[("newsetelem", 1)];
+    let kernel_time = Duration::from_micros(40);
+    observe.committed(&Transaction { operations, bytes: 100, kernel_time });
+    observe.affinity_clients(Family::Ip, 1);
+    observe.watch_heard("services");
+    observe.watch_lost("services", "tls");
+    probe(&observe);
+    observe.metrics_text()
+}
+
+/// Sends requests to the health server, which counts its answers.
+fn probe(observe: &Observe) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let listener = runtime.block_on(async { bind("127.0.0.1:0".parse().unwrap()).unwrap() });
+    let address = listener.local_addr().unwrap();
+    runtime.spawn(serve(observe.clone(), Site::Health, listener));
+    for path in ["/healthz", "/livez"] {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.read_to_end(&mut Vec::new()).unwrap();
+    }
+}
+
+/// The names of all metrics as queries spell them; histograms without `_bucket`, `_count`, `_sum`.
+fn exposed() -> BTreeSet<String> {
+    let page = page();
+    let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let spelled = types.map(|(name, kind)| match kind {
+        "counter" => format!("{name}_total"),
+        "info" => format!("{name}_info"),
+        _ => name.to_owned(),
+    });
+    spelled.collect()
+}
+
+/// The words of `text` that look like names of our metrics.
+fn named(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    let is_name = |word: &&str| {
+        let rest = word.strip_prefix("deltaproxy_").or_else(|| word.strip_prefix("kubeproxy_"));
+        rest.is_some_and(|rest| !rest.is_empty())
+    };
+    words.filter(is_name).collect()
+}
+
+#[test]
+fn every_metric_is_documented_and_no_other() {
+    let documentation = read("docs/metrics.md");
+    let rows = documentation.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    let rows: BTreeSet<_> = rows.map(|(name, _)| name.to_owned()).collect();
+    let exposed = exposed();
+    assert_eq!(rows, exposed);
+    let unknown: Vec<_> =
+        named(&documentation).into_iter().filter(|name| !exposed.contains(*name)).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+}
+
+#[test]
+fn alerts_and_dashboard_query_metrics_that_exist() {
+    let page = page();
+    let samples = page.lines().filter(|line| !line.starts_with('#'));
+    let samples: BTreeSet<_> = samples.map(|line| line.split(['{', ' ']).next().unwrap()).collect();
+    for path in ["deploy/alerts.yaml", "deploy/dashboard.json"] {
+        let text = read(path);
+        let named = named(&text);
+        assert!(named.len() > 5, "{path}: {named:?}");
+        let unknown: Vec<_> = named.iter().filter(|name| !samples.contains(*name)).collect();
+        assert!(unknown.is_empty(), "{path}: {unknown:?}");
+    }
+}
+
+#[test]
+fn every_alert_has_an_expression_a_severity_and_a_summary() {
+    let alerts = yaml::parse(&read("deploy/alerts.yaml")).unwrap().remove(0).value;
+    let rules = alerts["groups"][0]["rules"].as_array().unwrap();
+    assert!(rules.len() > 5);
+    for rule in rules {
+        for field in ["/alert", "/expr", "/labels/severity", "/annotations/summary"] {
+            let text = rule.pointer(field).and_then(|value| value.as_str()).unwrap_or_default();
+            assert!(!text.is_empty(), "{field} of {rule}");
+        }
+        let severity = rule["labels"]["severity"].as_str().unwrap();
+        assert!(["critical", "warning", "info"].contains(&severity), "{severity}");
+    }
+}
+
+#[test]
+fn every_panel_of_the_dashboard_has_a_query() {
+    let dashboard: serde_json::Value =
+        serde_json::from_str(&read("deploy/dashboard.json")).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    assert!(panels.len() > 5);
+    for panel in panels {
+        let targets = panel["targets"].as_array().unwrap();
+        assert!(!targets.is_empty(), "{panel}");
+        for target in targets {
+            assert!(!named(target["expr"].as_str().unwrap()).is_empty(), "{target}");
+        }
+    }
+}
