@@ -266,9 +266,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
             self.observe.network_programmed(&self.engine.take_triggers());
         }
         for family in Family::ALL {
-            match is_done && self.engine.blocked(family).is_none() {
+            let is_blocked = self.engine.blocked(family).is_some();
+            match is_done && !is_blocked {
                 true => self.observe.synced(family, now),
-                false => self.observe.sync_failed(family, now),
+                false => self.observe.sync_failed(family, is_blocked, now),
             }
         }
         self.report_blocked(now);

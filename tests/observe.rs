@@ -59,6 +59,7 @@ fn healthz_follows_syncs_and_the_node() {
     let server = Server::start(Site::Health, "127.0.0.1:0");
     assert!(server.get("/healthz").starts_with("HTTP/1.1 503 "));
     assert!(server.get("/livez").starts_with("HTTP/1.1 200 "));
+    assert!(server.get("/readyz").starts_with("HTTP/1.1 503 "));
     server.observe.node_eligible(true);
     Family::ALL.into_iter().for_each(|family| server.observe.synced(family, Instant::now()));
     let answer = server.get("/healthz?verbose");
@@ -74,6 +75,7 @@ fn healthz_follows_syncs_and_the_node() {
     server.observe.queued(long_ago);
     assert!(server.get("/healthz").starts_with("HTTP/1.1 503 "));
     assert!(server.get("/livez").starts_with("HTTP/1.1 503 "));
+    assert!(server.get("/readyz").starts_with("HTTP/1.1 200 "));
     assert!(server.get("/nothing").starts_with("HTTP/1.1 404 "));
 }
 
@@ -126,7 +128,9 @@ fn metrics_are_served_as_openmetrics() {
     server.observe.problems(2);
     server.observe.sync_took(Duration::from_millis(3));
     server.observe.network_programmed(&[SystemTime::now()]);
-    Family::ALL.into_iter().for_each(|family| server.observe.sync_failed(family, Instant::now()));
+    Family::ALL
+        .into_iter()
+        .for_each(|family| server.observe.sync_failed(family, false, Instant::now()));
     server.observe.refused();
     server.observe.committed(&Transaction {
         operations: &[("newsetelem", 5)],

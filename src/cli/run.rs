@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -149,6 +149,7 @@ fn start_source(
             return Ok(events);
         }
     };
+    observe.awaits_source(now());
     let counted = observe.clone();
     let report = move |report| {
         match &report {
@@ -171,9 +172,13 @@ fn start_source(
 /// Leads what the watches hear to the metrics.
 fn observed_contacts(observe: Observe) -> OnContact {
     Arc::new(move |resource, contact| match contact {
-        Contact::Heard => observe.watch_heard(plural(resource)),
+        Contact::Heard => observe.watch_heard(plural(resource), now()),
         Contact::Lost(reason) => observe.watch_lost(plural(resource), reason),
     })
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
 }
 
 /// Ready when the daemon is asked to stop.

@@ -112,7 +112,7 @@ pub struct NodeFlags {
 /// Flags that only a daemon has.
 #[derive(Debug, Clone, Default, Args)]
 pub struct DaemonFlags {
-    /// Address of /healthz and /livez; "" serves them nowhere [default: 0.0.0.0:10256]
+    /// Address of /healthz, /livez and /readyz; "" serves them nowhere [default: 0.0.0.0:10256]
     #[arg(long, value_name = "ADDRESS", value_parser = healthz, conflicts_with = "config")]
     pub healthz_bind_address: Option<Listen>,
     /// Address of /metrics; "" serves it nowhere [default: 127.0.0.1:10249]

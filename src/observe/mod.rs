@@ -65,10 +65,16 @@ impl Observe {
         self.shared.metrics.synced(family, SystemTime::now());
     }
 
-    /// The kernel does not hold what is desired of a family at `now`, and a commit failed.
-    pub fn sync_failed(&self, family: Family, now: Instant) {
-        self.health().failed(family, now);
+    /// The kernel does not hold what is desired of a family at `now`, and a commit failed. With
+    /// `is_blocked` the table cannot be programmed at present.
+    pub fn sync_failed(&self, family: Family, is_blocked: bool, now: Instant) {
+        self.health().failed(family, is_blocked, now);
         self.shared.metrics.sync_failed(family);
+    }
+
+    /// The daemon waits for an API server since `now`.
+    pub fn awaits_source(&self, now: Instant) {
+        self.health().source_heard(now);
     }
 
     /// The daemon works at `now` on a change that takes long, such as reading large tables.

@@ -11,12 +11,12 @@ use serde::Serialize;
 
 use super::Observe;
 use super::health::Verdict;
-use super::metrics::Answers;
+use super::metrics::{Answers, Metrics};
 
 /// Which of the two ports a request came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Site {
-    /// `/healthz` and `/livez`.
+    /// `/healthz`, `/livez` and `/readyz`.
     Health,
     /// `/metrics`, `/proxyMode`, and a `/healthz` that only says that the daemon answers.
     Metrics,
@@ -29,20 +29,11 @@ pub(super) fn respond(
     path: &str,
     now: (Instant, SystemTime),
 ) -> Response<Full<Bytes>> {
-    let metrics = &observe.shared.metrics;
-    let verdict = || observe.health().verdict(now.0);
+    if let (Site::Health, Some(probed)) = (site, Probed::at(path)) {
+        return probe(observe, probed, now);
+    }
     match (site, path) {
-        (Site::Health, "/healthz") => {
-            let verdict = verdict();
-            let probed = Probed { healthy: verdict.healthy(), node: Some(verdict.node_eligible) };
-            probe(verdict, probed, now.1, &metrics.kube_proxy.healthz)
-        }
-        (Site::Health, "/livez") => {
-            let verdict = verdict();
-            let probed = Probed { healthy: verdict.alive, node: None };
-            probe(verdict, probed, now.1, &metrics.kube_proxy.livez)
-        }
-        (Site::Metrics, "/metrics") => text(StatusCode::OK, OPEN_METRICS, metrics.text()),
+        (Site::Metrics, "/metrics") => text(StatusCode::OK, OPEN_METRICS, observe.metrics_text()),
         (Site::Metrics, "/healthz" | "/healthz/ping") => text(StatusCode::OK, PLAIN, "ok"),
         (Site::Metrics, "/proxyMode") => text(StatusCode::OK, PLAIN, "nftables"),
         (Site::Health | Site::Metrics, _) => {
@@ -79,22 +70,50 @@ struct FamilyStatus {
     healthy: bool,
 }
 
-/// What a path is about.
+/// The subject of a probe.
 #[derive(Clone, Copy)]
-struct Probed {
-    healthy: bool,
-    /// Whether the node wants traffic, if the path is about that too.
-    node: Option<bool>,
+enum Probed {
+    /// `/healthz`: the daemon is up to date, and the node wants traffic.
+    Health,
+    /// `/livez`: the daemon works.
+    Life,
+    /// `/readyz`: the first sync is done.
+    Readiness,
 }
 
-/// The answer to a probe; adds it to `answers`.
-fn probe(
-    verdict: Verdict,
-    probed: Probed,
-    now: SystemTime,
-    answers: &Answers,
-) -> Response<Full<Bytes>> {
-    let Probed { healthy, node: node_eligible } = probed;
+impl Probed {
+    fn at(path: &str) -> Option<Self> {
+        match path {
+            "/healthz" => Some(Self::Health),
+            "/livez" => Some(Self::Life),
+            "/readyz" => Some(Self::Readiness),
+            _ => None,
+        }
+    }
+
+    fn is_met(self, verdict: &Verdict) -> bool {
+        match self {
+            Self::Health => verdict.healthy(),
+            Self::Life => verdict.alive,
+            Self::Readiness => verdict.ready,
+        }
+    }
+
+    fn answers(self, metrics: &Metrics) -> &Answers {
+        match self {
+            Self::Health => &metrics.kube_proxy.healthz,
+            Self::Life => &metrics.kube_proxy.livez,
+            Self::Readiness => &metrics.own.readyz,
+        }
+    }
+}
+
+/// The answer to a probe; counts it.
+fn probe(observe: &Observe, probed: Probed, now: (Instant, SystemTime)) -> Response<Full<Bytes>> {
+    let verdict = observe.health().verdict(now.0);
+    let healthy = probed.is_met(&verdict);
+    let node_eligible = matches!(probed, Probed::Health).then_some(verdict.node_eligible);
+    let now = now.1;
     let at = |ago: Option<Duration>| ago.and_then(|ago| now.checked_sub(ago));
     let synced_at = at(verdict.synced_ago());
     let [v4, v6] = verdict.families.map(|family| {
@@ -114,6 +133,7 @@ fn probe(
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
+    let answers = probed.answers(&observe.shared.metrics);
     answers.get_or_create(&[("code", status.as_u16())]).inc();
     // Texts and truth values always serialize.
     let body = serde_json::to_string(&body).unwrap_or_default();
@@ -213,6 +233,22 @@ mod tests {
     }
 
     #[test]
+    fn a_node_is_ready_from_its_first_sync_on() {
+        let (observe, start) = (Observe::new(), Instant::now());
+        let not_yet = r#"{"lastUpdated":"0001-01-01T00:00:00Z","currentTime":"2026-01-02T03:04:05.5Z","healthy":false,"status":{}}"#;
+        assert_eq!(ask(&observe, start, 0, "/readyz"), (503, not_yet.to_owned()));
+        observe.synced(Family::Ip, start);
+        assert_eq!(ask(&observe, start, 0, "/readyz").0, 503);
+        observe.sync_failed(Family::Ip6, true, start);
+        assert_eq!(ask(&observe, start, 0, "/readyz").0, 200);
+        let (code, body) = ask(&observe, start, 100, "/readyz");
+        assert_eq!(code, 200);
+        assert!(body.ends_with(r#""healthy":true,"status":{"IPv4":{"lastUpdated":"2026-01-02T03:04:05.5Z","healthy":true}}}"#), "{body}");
+        let metrics = observe.metrics_text();
+        assert!(metrics.contains("deltaproxy_readyz_total{code=\"503\"} 2"), "{metrics}");
+    }
+
+    #[test]
     fn each_port_has_its_own_paths() {
         let observe = Observe::new();
         for (site, path, code, text) in [
@@ -220,6 +256,7 @@ mod tests {
             (Site::Metrics, "/healthz/ping", 200, "ok"),
             (Site::Metrics, "/proxyMode", 200, "nftables"),
             (Site::Metrics, "/livez", 404, "404 page not found\n"),
+            (Site::Metrics, "/readyz", 404, "404 page not found\n"),
             (Site::Health, "/metrics", 404, "404 page not found\n"),
             (Site::Health, "/", 404, "404 page not found\n"),
         ] {
