@@ -586,6 +586,50 @@ fn a_daemon_is_ready_once_it_may_write_the_tables() {
     becomes("200");
 }
 
+/// The body that the metrics port has for a path.
+fn page(host: &Host, path: &str) -> String {
+    let answer = host.run(|| {
+        let mut stream = TcpStream::connect("127.0.0.1:10249")?;
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nconnection: close\r\n\r\n").as_bytes())?;
+        io::read_to_string(stream)
+    });
+    let answer = answer.unwrap_or_default();
+    answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()
+}
+
+#[test]
+fn configz_and_flagz_show_what_the_daemon_was_started_with() {
+    let net = Net::new();
+    let manifests = manifests("a");
+    let config = tempfile::NamedTempFile::new().unwrap();
+    let text = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n\
+                mode: iptables\niptables: {masqueradeAll: true}\nconfigSyncPeriod: 7s\n";
+    fs::write(config.path(), text).unwrap();
+    let (folder, config) = (manifests.path().to_str().unwrap(), config.path().to_str().unwrap());
+    let args = ["run", "--manifests", folder, "--hostname-override=node-a", "--config", config];
+    let _daemon = net.node().spawn(deltaproxy_binary(), &args);
+    let configz = eventually("an answer of /configz", SOON, || {
+        serde_json::from_str::<serde_json::Value>(&page(net.node(), "/configz")).ok()
+    });
+    let configz = &configz["kubeproxy.config.k8s.io"];
+    for (field, expected) in [
+        ("/kind", json!("KubeProxyConfiguration")),
+        ("/mode", json!("nftables")),
+        ("/nftables/masqueradeAll", json!(true)),
+        ("/hostnameOverride", json!("node-a")),
+        ("/configSyncPeriod", json!("7s")),
+        ("/conntrack/tcpEstablishedTimeout", json!("24h0m0s")),
+        ("/metricsBindAddress", json!("127.0.0.1:10249")),
+    ] {
+        assert_eq!(configz.pointer(field), Some(&expected), "{field} of {configz}");
+    }
+    let flagz = page(net.node(), "/flagz");
+    for line in [&format!("config={config}"), "hostname-override=node-a", "log-level=info"] {
+        assert!(flagz.lines().any(|it| it == line), "no {line} in {flagz}");
+    }
+    assert!(page(net.node(), "/statusz").contains("Binary version: "));
+}
+
 #[test]
 fn changes_made_while_no_daemon_runs_are_found_at_the_next_start() {
     let net = Net::new();

@@ -7,7 +7,7 @@ use super::{Failure, Log, checked};
 use crate::config::kube_proxy::{Action, KubeProxyFlags};
 use crate::conntrack::ConntrackTable;
 use crate::kernel::Nftables;
-use crate::observe::Observe;
+use crate::observe::{Observe, Startup};
 
 /// Runs kube-proxy's command line; `arguments` are those after the program's name.
 ///
@@ -37,7 +37,10 @@ pub fn kube_proxy(arguments: Vec<String>, log: &mut Log) -> Result<(), Failure> 
         Action::Run => {
             let observe = Observe::new();
             *log = Log::start_queued(flags.log, observe.clone()).map_err(Failure::new)?;
-            return super::run(checked(flags.load())?, observe);
+            let config = checked(flags.load())?;
+            let configuration = flags.effective(&config).map_err(Failure::new)?;
+            observe.set_startup(Startup { configuration, flags: flags.listed() });
+            return super::run(config, observe);
         }
     }
     Ok(())

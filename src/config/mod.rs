@@ -6,6 +6,7 @@
 pub mod address;
 pub mod cidr;
 pub mod duration;
+mod effective;
 mod fields;
 mod file;
 pub mod flags;

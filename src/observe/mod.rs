@@ -4,22 +4,27 @@
 //! hold a lock for a few instructions. The servers read it from tasks of their own.
 
 mod connections;
+mod exposition;
 mod health;
 mod metrics;
 mod respond;
 mod server;
+mod slis;
 mod watches;
+mod zpages;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::family::Family;
 use health::Health;
 use metrics::Metrics;
+use slis::Slis;
 
 pub use metrics::Change;
 pub use respond::Site;
 pub use server::{bind, serve, serve_at};
+pub use zpages::Startup;
 
 /// What there is to know about the daemon from outside. Clones share it.
 #[derive(Clone, Debug)]
@@ -32,6 +37,8 @@ struct Shared {
     started: SystemTime,
     health: Mutex<Health>,
     metrics: Metrics,
+    slis: Slis,
+    startup: OnceLock<Startup>,
 }
 
 /// A transaction that the kernel applied.
@@ -50,7 +57,13 @@ impl Observe {
     pub fn new() -> Self {
         let started = SystemTime::now();
         let (health, metrics) = (Mutex::default(), Metrics::default());
-        Self { shared: Arc::new(Shared { started, health, metrics }) }
+        let (slis, startup) = (Slis::default(), OnceLock::new());
+        Self { shared: Arc::new(Shared { started, health, metrics, slis, startup }) }
+    }
+
+    /// Sets what `/configz` and `/flagz` show; only the first call has an effect.
+    pub fn set_startup(&self, startup: Startup) {
+        let _ = self.shared.startup.set(startup);
     }
 
     /// A change waits since `now` to be sent to the kernel, if none waits already.

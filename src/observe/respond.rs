@@ -1,4 +1,4 @@
-//! What a request gets, from its path alone: answers of kube-proxy's health and metrics ports.
+//! What a request gets, from its path and the format that it accepts: answers of kube-proxy's health and metrics ports.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -9,16 +9,18 @@ use hyper::{Response, StatusCode};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::Observe;
+use super::exposition::Format;
 use super::health::Verdict;
 use super::metrics::{Answers, Metrics};
+use super::zpages::statusz;
+use super::{Observe, Startup};
 
 /// Which of the two ports a request came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Site {
     /// `/healthz`, `/livez` and `/readyz`.
     Health,
-    /// `/metrics`, `/proxyMode`, and a `/healthz` that only says that the daemon answers.
+    /// `/metrics`, `/metrics/slis`, `/proxyMode`, `/configz`, `/flagz`, `/statusz`, and a `/healthz` that only says that the daemon answers.
     Metrics,
 }
 
@@ -26,20 +28,37 @@ pub enum Site {
 pub(super) fn respond(
     observe: &Observe,
     site: Site,
-    path: &str,
+    (path, format): (&str, Format),
     now: (Instant, SystemTime),
 ) -> Response<Full<Bytes>> {
     if let (Site::Health, Some(probed)) = (site, Probed::at(path)) {
         return probe(observe, probed, now);
     }
     match (site, path) {
-        (Site::Metrics, "/metrics") => text(StatusCode::OK, OPEN_METRICS, observe.metrics_text()),
+        (Site::Metrics, "/metrics") => written(format, observe.metrics_text()),
+        (Site::Metrics, "/metrics/slis") => written(format, observe.shared.slis.text()),
+        (Site::Metrics, "/configz") => {
+            text(StatusCode::OK, JSON, startup(observe, Startup::configz))
+        }
+        (Site::Metrics, "/flagz") => text(StatusCode::OK, PLAIN, startup(observe, Startup::flagz)),
+        (Site::Metrics, "/statusz") => {
+            text(StatusCode::OK, PLAIN, statusz(observe.shared.started, now.1))
+        }
         (Site::Metrics, "/healthz" | "/healthz/ping") => text(StatusCode::OK, PLAIN, "ok"),
         (Site::Metrics, "/proxyMode") => text(StatusCode::OK, PLAIN, "nftables"),
         (Site::Health | Site::Metrics, _) => {
             text(StatusCode::NOT_FOUND, PLAIN, "404 page not found\n")
         }
     }
+}
+
+fn written(format: Format, open_metrics: String) -> Response<Full<Bytes>> {
+    text(StatusCode::OK, format.content_type(), format.written(open_metrics))
+}
+
+/// A page about the start, which is empty while nothing is known of it.
+fn startup(observe: &Observe, page: fn(&Startup) -> String) -> String {
+    page(observe.shared.startup.get().unwrap_or(&Startup::default()))
 }
 
 /// The body of kube-proxy's answers, in its order of fields.
@@ -99,6 +118,14 @@ impl Probed {
         }
     }
 
+    fn name(self) -> &'static str {
+        match self {
+            Self::Health => "healthz",
+            Self::Life => "livez",
+            Self::Readiness => "readyz",
+        }
+    }
+
     fn answers(self, metrics: &Metrics) -> &Answers {
         match self {
             Self::Health => &metrics.kube_proxy.healthz,
@@ -133,11 +160,12 @@ fn probe(observe: &Observe, probed: Probed, now: (Instant, SystemTime)) -> Respo
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
+    observe.shared.slis.answered(probed.name(), status == StatusCode::OK);
     let answers = probed.answers(&observe.shared.metrics);
     answers.get_or_create(&[("code", status.as_u16())]).inc();
     // Texts and truth values always serialize.
     let body = serde_json::to_string(&body).unwrap_or_default();
-    let mut response = text(status, "application/json", body);
+    let mut response = text(status, JSON, body);
     let no_sniffing = HeaderValue::from_static("nosniff");
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, no_sniffing);
     response
@@ -162,8 +190,7 @@ fn timestamp(time: Option<SystemTime>) -> String {
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Prometheus reads the format by this type.
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const JSON: &str = "application/json";
 
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "some instant to count from")]
@@ -182,7 +209,8 @@ mod tests {
     fn ask(observe: &Observe, start: Instant, seconds: u64, path: &str) -> (u16, String) {
         let passed = Duration::from_secs(seconds);
         let wall = SystemTime::UNIX_EPOCH + Duration::from_millis(1_767_323_045_500) + passed;
-        let response = respond(observe, Site::Health, path, (start + passed, wall));
+        let response =
+            respond(observe, Site::Health, (path, Format::Prometheus), (start + passed, wall));
         assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
         assert_eq!(response.headers()[X_CONTENT_TYPE_OPTIONS], "nosniff");
         (response.status().as_u16(), body(response))
@@ -257,10 +285,20 @@ mod tests {
             (Site::Metrics, "/proxyMode", 200, "nftables"),
             (Site::Metrics, "/livez", 404, "404 page not found\n"),
             (Site::Metrics, "/readyz", 404, "404 page not found\n"),
+            (Site::Metrics, "/configz", 200, r#"{"kubeproxy.config.k8s.io":null}"#),
+            (Site::Metrics, "/debug/pprof", 404, "404 page not found\n"),
+            (Site::Metrics, "/debug/pprof/profile", 404, "404 page not found\n"),
             (Site::Health, "/metrics", 404, "404 page not found\n"),
+            (Site::Health, "/metrics/slis", 404, "404 page not found\n"),
+            (Site::Health, "/configz", 404, "404 page not found\n"),
             (Site::Health, "/", 404, "404 page not found\n"),
         ] {
-            let response = respond(&observe, site, path, (Instant::now(), SystemTime::now()));
+            let response = respond(
+                &observe,
+                site,
+                (path, Format::Prometheus),
+                (Instant::now(), SystemTime::now()),
+            );
             assert_eq!(response.status().as_u16(), code, "{site:?} {path}");
             assert_eq!(body(response), text);
         }

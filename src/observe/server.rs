@@ -17,6 +17,7 @@ use tracing::{debug, error, info};
 
 use super::Observe;
 use super::connections::Connections;
+use super::exposition::Format;
 use super::respond::{Site, respond};
 
 /// Serves `site` at `address` and never ends; an address that cannot be had now is tried again
@@ -71,9 +72,10 @@ pub async fn serve(observe: Observe, site: Site, listener: TcpListener) {
 }
 
 async fn connection(observe: Observe, site: Site, stream: TcpStream) {
-    let service = service_fn(|request| {
+    let service = service_fn(|request: hyper::Request<_>| {
         let now = (now(), SystemTime::now());
-        let response = respond(&observe, site, hyper::Request::uri(&request).path(), now);
+        let format = Format::accepted(request.headers());
+        let response = respond(&observe, site, (request.uri().path(), format), now);
         async move { Ok::<_, Infallible>(response) }
     });
     let mut http = http1::Builder::new();
