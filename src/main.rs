@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use deltaproxy::cli::{self, BenchFlags, End, Failure, Input, Load, Log, Outcome, Output, Planned};
 use deltaproxy::config::Config;
 use deltaproxy::config::flags::{OnceFlags, RunFlags};
-use deltaproxy::observe::Observe;
+use deltaproxy::observe::{Observe, Startup};
 
 /// `.cargo/config.toml` has its settings.
 #[cfg(feature = "jemalloc")]
@@ -66,7 +66,11 @@ fn main() -> ExitCode {
     let mut log = Log::Direct;
     let Outcome { mut code, failure, restart } = match kube_proxy_arguments() {
         Some(arguments) => cli::kube_proxy(arguments, &mut log).into(),
-        None => execute(Cli::parse().command, &mut log),
+        None => {
+            let matches = Cli::command().get_matches();
+            let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+            execute(cli.command, cli::listed_flags(&Cli::command(), &matches), &mut log)
+        }
     };
     log.end(failure);
     if restart {
@@ -88,9 +92,9 @@ fn kube_proxy_arguments() -> Option<Vec<String>> {
     (named || flags).then_some(arguments)
 }
 
-fn execute(command: Command, log: &mut Log) -> Outcome {
+fn execute(command: Command, listed: Vec<(String, String)>, log: &mut Log) -> Outcome {
     match command {
-        Command::Run(flags) => run(flags, log).into(),
+        Command::Run(flags) => run(flags, listed, log).into(),
         Command::Apply { flags, output } => apply(&flags, output, log).into(),
         Command::Plan { flags, output } => plan(&flags, output, log).into(),
         Command::Cleanup => cli::cleanup().into(),
@@ -99,10 +103,12 @@ fn execute(command: Command, log: &mut Log) -> Outcome {
     }
 }
 
-fn run(flags: RunFlags, log: &mut Log) -> Result<End, Failure> {
+fn run(flags: RunFlags, listed: Vec<(String, String)>, log: &mut Log) -> Result<End, Failure> {
     let observe = Observe::new();
     *log = Log::start_queued(flags.log, observe.clone()).map_err(Failure::new)?;
     let config = cli::checked(flags.load())?;
+    let configuration = flags.effective(&config).map_err(Failure::new)?;
+    observe.set_startup(Startup { configuration, flags: listed });
     let load: Option<Load> = flags.has_file().then(|| -> Load { Box::new(move || flags.load()) });
     cli::run(config, load, observe)
 }

@@ -269,9 +269,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
             self.tell_health_checks();
         }
         for family in Family::ALL {
-            match is_done && self.engine.blocked(family).is_none() {
+            let is_blocked = self.engine.blocked(family).is_some();
+            match is_done && !is_blocked {
                 true => self.observe.synced(family, now),
-                false => self.observe.sync_failed(family, now),
+                false => self.observe.sync_failed(family, is_blocked, now),
             }
         }
         self.report_blocked(now);

@@ -242,7 +242,7 @@ fn the_pod_starts_with_its_flags_and_its_configuration() {
     assert_eq!((&*loaded.config.node_name, loaded.config.source), ("node-1", Source::InCluster));
     let port = loaded.config.healthz_bind_address.unwrap().port();
     for (probe, path) in
-        [(container.liveness_probe, "/livez"), (container.readiness_probe, "/healthz")]
+        [(container.liveness_probe, "/livez"), (container.readiness_probe, "/readyz")]
     {
         let probe = serde_json::to_value(probe.unwrap().http_get.unwrap()).unwrap();
         assert_eq!(probe, json!({ "path": path, "port": port }));

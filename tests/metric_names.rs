@@ -9,7 +9,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use deltaproxy::family::Family;
 use deltaproxy::observe::{Observe, Site, Transaction, bind, serve};
@@ -21,12 +21,14 @@ fn read(path: &str) -> String {
 
 /// The page of metrics with a value for each metric.
 fn page() -> String {
+    #[allow(clippy::disallowed_methods, reason = "some instant")]
+    let now = Instant::now();
     let observe = Observe::new();
     let operations = &[("newsetelem", 1)];
     let kernel_time = Duration::from_micros(40);
     observe.committed(&Transaction { operations, bytes: 100, kernel_time });
     observe.affinity_clients(Family::Ip, 1);
-    observe.watch_heard("services");
+    observe.watch_heard("services", now);
     observe.watch_lost("services", "tls");
     probe(&observe);
     observe.metrics_text()
@@ -38,7 +40,7 @@ fn probe(observe: &Observe) {
     let listener = runtime.block_on(async { bind("127.0.0.1:0".parse().unwrap()).unwrap() });
     let address = listener.local_addr().unwrap();
     runtime.spawn(serve(observe.clone(), Site::Health, listener));
-    for path in ["/healthz", "/livez"] {
+    for path in ["/healthz", "/livez", "/readyz"] {
         let mut stream = TcpStream::connect(address).unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).unwrap();

@@ -6,7 +6,7 @@ use std::net::{Ipv6Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant, SystemTime};
 
 use deltaproxy::family::Family;
-use deltaproxy::observe::{Change, Observe, Site, Transaction, bind, serve};
+use deltaproxy::observe::{Change, Observe, Site, Startup, Transaction, bind, serve};
 
 /// The longest that any answer may take.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -20,12 +20,15 @@ struct Server {
 
 impl Server {
     fn start(site: Site, address: &str) -> Self {
+        Self::of(Observe::new(), site, address)
+    }
+
+    fn of(observe: Observe, site: Site, address: &str) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()
             .unwrap();
-        let observe = Observe::new();
         let listener = runtime.block_on(async { bind(address.parse().unwrap()).unwrap() });
         let port = listener.local_addr().unwrap().port();
         runtime.spawn(serve(observe.clone(), site, listener));
@@ -59,6 +62,7 @@ fn healthz_follows_syncs_and_the_node() {
     let server = Server::start(Site::Health, "127.0.0.1:0");
     assert!(server.get("/healthz").starts_with("HTTP/1.1 503 "));
     assert!(server.get("/livez").starts_with("HTTP/1.1 200 "));
+    assert!(server.get("/readyz").starts_with("HTTP/1.1 503 "));
     server.observe.node_eligible(true);
     Family::ALL.into_iter().for_each(|family| server.observe.synced(family, Instant::now()));
     let answer = server.get("/healthz?verbose");
@@ -74,6 +78,7 @@ fn healthz_follows_syncs_and_the_node() {
     server.observe.queued(long_ago);
     assert!(server.get("/healthz").starts_with("HTTP/1.1 503 "));
     assert!(server.get("/livez").starts_with("HTTP/1.1 503 "));
+    assert!(server.get("/readyz").starts_with("HTTP/1.1 200 "));
     assert!(server.get("/nothing").starts_with("HTTP/1.1 404 "));
 }
 
@@ -120,22 +125,26 @@ fn all_ipv4_addresses_are_all_addresses_of_both_families() {
 }
 
 #[test]
-fn metrics_are_served_as_openmetrics() {
+fn metrics_are_served_as_text_and_on_request_as_openmetrics() {
     let server = Server::start(Site::Metrics, "127.0.0.1:0");
     server.observe.event(Change::Service);
     server.observe.problems(2);
     server.observe.sync_took(Duration::from_millis(3));
     server.observe.network_programmed(&[SystemTime::now()]);
-    Family::ALL.into_iter().for_each(|family| server.observe.sync_failed(family, Instant::now()));
+    Family::ALL
+        .into_iter()
+        .for_each(|family| server.observe.sync_failed(family, false, Instant::now()));
     server.observe.refused();
     server.observe.committed(&Transaction {
         operations: &[("newsetelem", 5)],
         bytes: 4_000,
         kernel_time: Duration::from_micros(50),
     });
-    let answer = server.get("/metrics");
+    let accept = "Accept: application/openmetrics-text; version=1.0.0";
+    let answer = server.send(&format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{accept}\r\n\r\n"));
     for part in [
         "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n",
+        "\n# TYPE kubeproxy_sync_proxy_rules_service_changes counter\n",
         "\nkubeproxy_sync_proxy_rules_duration_seconds_bucket{le=\"0.004\",ip_family=\"IPv4\"} 1\n",
         "\nkubeproxy_network_programming_duration_seconds_count{ip_family=\"IPv6\"} 1\n",
         "\nkubeproxy_sync_proxy_rules_nftables_sync_failures_total{ip_family=\"IPv4\"} 1\n",
@@ -146,8 +155,58 @@ fn metrics_are_served_as_openmetrics() {
     ] {
         assert!(answer.contains(part), "no {part} in {answer}");
     }
+    let answer = server.get("/metrics");
+    for part in [
+        "content-type: text/plain; version=0.0.4; charset=utf-8\r\n",
+        "\n# TYPE kubeproxy_sync_proxy_rules_service_changes_total counter\n",
+        "\nkubeproxy_sync_proxy_rules_service_changes_total 1\n",
+    ] {
+        assert!(answer.contains(part), "no {part} in {answer}");
+    }
+    assert!(!answer.contains("# EOF"), "{answer}");
     assert!(server.get("/proxyMode").ends_with("\r\n\r\nnftables"));
     assert!(server.get("/healthz").ends_with("\r\n\r\nok"));
+}
+
+#[test]
+fn pages_of_kubernetes_components_are_served() {
+    let metrics = Server::start(Site::Metrics, "127.0.0.1:0");
+    metrics.observe.set_startup(Startup {
+        configuration: serde_json::json!({ "mode": "nftables" }),
+        flags: vec![("v".to_owned(), "2".to_owned())],
+    });
+    for (path, kind, body) in [
+        ("/configz", "application/json", "{\"kubeproxy.config.k8s.io\":{\"mode\":\"nftables\"}}"),
+        ("/flagz", "text/plain; charset=utf-8", "\ndeltaproxy flags\n"),
+        ("/flagz", "text/plain; charset=utf-8", "\n\nv=2\n"),
+        ("/statusz", "text/plain; charset=utf-8", "\nUp: 0 hr 00 min "),
+    ] {
+        let answer = metrics.get(path);
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        assert!(answer.contains(&format!("content-type: {kind}\r\n")), "{answer}");
+        assert!(answer.contains(body), "{answer}");
+    }
+    assert!(metrics.get("/debug/pprof/").starts_with("HTTP/1.1 404 "));
+}
+
+#[test]
+fn probes_are_counted_as_indicators() {
+    let health = Server::start(Site::Health, "127.0.0.1:0");
+    let metrics = Server::of(health.observe.clone(), Site::Metrics, "127.0.0.1:0");
+    for path in ["/livez", "/healthz", "/readyz", "/readyz"] {
+        let _ = health.get(path);
+    }
+    let answer = metrics.get("/metrics/slis");
+    for part in [
+        "content-type: text/plain; version=0.0.4; charset=utf-8\r\n",
+        "# TYPE kubernetes_healthcheck gauge\n",
+        "# TYPE kubernetes_healthchecks_total counter\n",
+        "kubernetes_healthcheck{name=\"proxy\",type=\"livez\"} 1\n",
+        "kubernetes_healthcheck{name=\"proxy\",type=\"healthz\"} 0\n",
+        "kubernetes_healthchecks_total{name=\"proxy\",type=\"readyz\",status=\"error\"} 2\n",
+    ] {
+        assert!(answer.contains(part), "no {part} in {answer}");
+    }
 }
 
 #[test]

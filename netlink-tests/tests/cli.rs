@@ -531,12 +531,12 @@ fn the_tables_stay_when_the_daemon_ends_and_the_next_one_adopts_them() {
     }
 }
 
-/// The status of `/healthz` in a family, or nothing while nobody answers.
-fn health(host: &Host, address: &str) -> Option<String> {
+/// The status of a probe in a family, or nothing while nobody answers.
+fn probe(host: &Host, address: &str, path: &str) -> Option<String> {
     let answer = host.run(|| {
         let mut stream = TcpStream::connect((address, 10256))?;
         stream.set_read_timeout(Some(SOON))?;
-        stream.write_all(b"GET /healthz HTTP/1.1\r\nconnection: close\r\n\r\n")?;
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nconnection: close\r\n\r\n").as_bytes())?;
         io::read_to_string(stream)
     });
     Some(answer.ok()?.split(' ').nth(1)?.to_owned())
@@ -549,7 +549,7 @@ fn a_node_is_healthy_until_manifests_say_that_it_is_leaving() {
     let manifests = manifests("a c");
     let becomes = |status: &str| {
         eventually(&format!("{status} from /healthz"), SOON, || {
-            let answers = ["127.0.0.1", "::1"].map(|address| health(net.node(), address));
+            let answers = ["127.0.0.1", "::1"].map(|it| probe(net.node(), it, "/healthz"));
             answers.iter().all(|answer| answer.as_deref() == Some(status)).then_some(())
         })
     };
@@ -562,6 +562,72 @@ fn a_node_is_healthy_until_manifests_say_that_it_is_leaving() {
     becomes("503");
     manifests.write("node", &Node::new());
     becomes("200");
+}
+
+#[test]
+fn a_daemon_is_ready_once_it_may_write_the_tables() {
+    if !kernel_has_owners() {
+        return;
+    }
+    let net = Net::new();
+    let manifests = manifests("a c");
+    let first = manifests.run(net.node());
+    wait_for_endpoints(net.node(), 2);
+    let mut second = manifests.run_with(net.node(), &["--metrics-bind-address="]);
+    second.wait_for_line("IPv6 is not programmed", SOON);
+    let becomes = |status: &str| {
+        eventually(&format!("{status} from /readyz"), SOON, || {
+            let answer = probe(net.node(), "127.0.0.1", "/readyz");
+            (answer.as_deref() == Some(status)).then_some(())
+        });
+    };
+    becomes("503");
+    let _ = first.terminate(SOON);
+    becomes("200");
+}
+
+/// The body that the metrics port has for a path.
+fn page(host: &Host, path: &str) -> String {
+    let answer = host.run(|| {
+        let mut stream = TcpStream::connect("127.0.0.1:10249")?;
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nconnection: close\r\n\r\n").as_bytes())?;
+        io::read_to_string(stream)
+    });
+    let answer = answer.unwrap_or_default();
+    answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()
+}
+
+#[test]
+fn configz_and_flagz_show_what_the_daemon_was_started_with() {
+    let net = Net::new();
+    let manifests = manifests("a");
+    let config = tempfile::NamedTempFile::new().unwrap();
+    let text = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n\
+                mode: iptables\niptables: {masqueradeAll: true}\nconfigSyncPeriod: 7s\n";
+    fs::write(config.path(), text).unwrap();
+    let (folder, config) = (manifests.path().to_str().unwrap(), config.path().to_str().unwrap());
+    let args = ["run", "--manifests", folder, "--hostname-override=node-a", "--config", config];
+    let _daemon = net.node().spawn(deltaproxy_binary(), &args);
+    let configz = eventually("an answer of /configz", SOON, || {
+        serde_json::from_str::<serde_json::Value>(&page(net.node(), "/configz")).ok()
+    });
+    let configz = &configz["kubeproxy.config.k8s.io"];
+    for (field, expected) in [
+        ("/kind", json!("KubeProxyConfiguration")),
+        ("/mode", json!("nftables")),
+        ("/nftables/masqueradeAll", json!(true)),
+        ("/hostnameOverride", json!("node-a")),
+        ("/configSyncPeriod", json!("7s")),
+        ("/conntrack/tcpEstablishedTimeout", json!("24h0m0s")),
+        ("/metricsBindAddress", json!("127.0.0.1:10249")),
+    ] {
+        assert_eq!(configz.pointer(field), Some(&expected), "{field} of {configz}");
+    }
+    let flagz = page(net.node(), "/flagz");
+    for line in [&format!("config={config}"), "hostname-override=node-a", "log-level=info"] {
+        assert!(flagz.lines().any(|it| it == line), "no {line} in {flagz}");
+    }
+    assert!(page(net.node(), "/statusz").contains("Binary version: "));
 }
 
 #[test]

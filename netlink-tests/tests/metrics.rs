@@ -134,7 +134,7 @@ fn every_metric_moves_when_what_it_counts_happens() {
     let mut bad = service("default/bad", "10.96.0.11", 80);
     bad["spec"]["externalIPs"] = json!(["somewhere"]);
     api.push(bad);
-    for probe in ["/healthz", "/livez"] {
+    for probe in ["/healthz", "/livez", "/readyz"] {
         assert!(get(net.node(), 10256, probe).contains("200 OK"), "{probe}");
     }
     page.wait("deltaproxy_problems_total", "0");

@@ -7,7 +7,7 @@ use super::{End, Failure, Load, Log, checked};
 use crate::config::kube_proxy::{Action, KubeProxyFlags};
 use crate::conntrack::ConntrackTable;
 use crate::kernel::Nftables;
-use crate::observe::Observe;
+use crate::observe::{Observe, Startup};
 
 /// Runs kube-proxy's command line; `arguments` are those after the program's name.
 ///
@@ -38,6 +38,8 @@ pub fn kube_proxy(arguments: Vec<String>, log: &mut Log) -> Result<End, Failure>
             let observe = Observe::new();
             *log = Log::start_queued(flags.log, observe.clone()).map_err(Failure::new)?;
             let config = checked(flags.load())?;
+            let configuration = flags.effective(&config).map_err(Failure::new)?;
+            observe.set_startup(Startup { configuration, flags: flags.listed() });
             let load: Option<Load> =
                 flags.has_file().then(|| -> Load { Box::new(move || flags.load()) });
             return super::run(config, load, observe);

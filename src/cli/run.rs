@@ -4,7 +4,7 @@ use std::future::pending;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -228,6 +228,7 @@ fn start_source(
             return Ok(events);
         }
     };
+    observe.awaits_source(now());
     let counted = observe.clone();
     let report = move |report| {
         match &report {
@@ -269,9 +270,13 @@ fn closed_ports(
 /// Leads what the watches hear to the metrics.
 fn observed_contacts(observe: Observe) -> OnContact {
     Arc::new(move |resource, contact| match contact {
-        Contact::Heard => observe.watch_heard(plural(resource)),
+        Contact::Heard => observe.watch_heard(plural(resource), now()),
         Contact::Lost(reason) => observe.watch_lost(plural(resource), reason),
     })
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
 }
 
 /// Ready when the daemon is asked to stop.

@@ -1,5 +1,6 @@
 //! Address ranges as settings: the cluster's pod ranges, and the addresses that serve NodePorts.
 
+use std::fmt;
 use std::str::FromStr;
 
 use ipnet::IpNet;
@@ -62,6 +63,16 @@ impl ClusterCidrs {
     }
 }
 
+/// Ranges separated by commas.
+impl fmt::Display for ClusterCidrs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, range) in self.0.iter().enumerate() {
+            write!(f, "{}{range}", if i == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
 impl FromStr for NodePortAddresses {
     type Err = CidrError;
 
@@ -113,6 +124,7 @@ mod tests {
             let cidrs: ClusterCidrs = text.parse().unwrap();
             assert_eq!(cidrs.of(Family::Ip), Some(range("10.244.0.0/16")));
             assert_eq!(cidrs.of(Family::Ip6), Some(range("fd00:10::/64")));
+            assert_eq!(cidrs.to_string().parse(), Ok(cidrs));
         }
         assert_eq!("".parse(), Ok(ClusterCidrs::default()));
         assert_eq!(

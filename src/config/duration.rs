@@ -15,6 +15,37 @@ pub fn parse(text: &str) -> Result<Duration, DurationError> {
     nanoseconds(text).map(Duration::from_nanos).ok_or_else(|| DurationError(text.to_owned()))
 }
 
+/// Writes a duration as Go's `Duration.String` does: `1h0m0s`, `1.5s`, `500ms`.
+pub fn text(duration: Duration) -> String {
+    let nanoseconds = duration.as_nanos();
+    let small = [("ms", 1_000_000), ("µs", 1_000), ("ns", 1)];
+    if nanoseconds == 0 {
+        return "0s".to_owned();
+    }
+    if nanoseconds < SECOND {
+        let unit = small.into_iter().find(|(_, length)| nanoseconds >= *length);
+        return unit.map_or_else(String::new, |(unit, length)| decimal(nanoseconds, length) + unit);
+    }
+    let (hours, minutes) = (nanoseconds / SECOND / 3600, nanoseconds / SECOND / 60 % 60);
+    let seconds = decimal(nanoseconds % (60 * SECOND), SECOND);
+    match (hours, minutes) {
+        (0, 0) => format!("{seconds}s"),
+        (0, _) => format!("{minutes}m{seconds}s"),
+        _ => format!("{hours}h{minutes}m{seconds}s"),
+    }
+}
+
+/// `value` in units of `unit`, a power of ten, with the decimals that it has.
+fn decimal(value: u128, unit: u128) -> String {
+    let places = unit.ilog10() as usize;
+    let decimals = format!("{:0places$}", value % unit);
+    let text = format!("{}.{decimals}", value / unit);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Nanoseconds.
+const SECOND: u128 = 1_000_000_000;
+
 fn nanoseconds(text: &str) -> Option<u64> {
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if rest == "0" {
@@ -77,6 +108,24 @@ const UNITS: [(&str, u64); 8] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_are_written_as_by_go() {
+        for (nanoseconds, expected) in [
+            (0, "0s"),
+            (1, "1ns"),
+            (1_500, "1.5µs"),
+            (500_000_000, "500ms"),
+            (1_500_000_000, "1.5s"),
+            (10_000_000_000, "10s"),
+            (90_000_000_000, "1m30s"),
+            (86_400_000_000_000, "24h0m0s"),
+        ] {
+            let duration = Duration::from_nanos(nanoseconds);
+            assert_eq!(text(duration), expected);
+            assert_eq!(parse(expected), Ok(duration));
+        }
+    }
 
     #[test]
     fn durations_are_read_as_go_reads_them() {

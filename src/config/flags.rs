@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use serde_json::Value;
 use tracing::level_filters::LevelFilter;
 
 use super::address::{self, AddressError};
 use super::file::File;
+use super::kube_proxy::KubeProxyFlags;
 use super::local::DetectLocalMode;
 use super::{
     ClusterCidrs, Config, ConfigError, ConntrackSettings, FeatureGates, InterfaceName, Loaded,
@@ -112,7 +114,7 @@ pub struct NodeFlags {
 /// Flags that only a daemon has.
 #[derive(Debug, Clone, Default, Args)]
 pub struct DaemonFlags {
-    /// Address of /healthz and /livez; "" serves them nowhere [default: 0.0.0.0:10256]
+    /// Address of /healthz, /livez and /readyz; "" serves them nowhere [default: 0.0.0.0:10256]
     #[arg(long, value_name = "ADDRESS", value_parser = healthz, conflicts_with = "config")]
     pub healthz_bind_address: Option<Listen>,
     /// Address of /metrics; "" serves it nowhere [default: 127.0.0.1:10249]
@@ -174,6 +176,15 @@ impl RunFlags {
             .or_else(|| kubeconfig.cloned().map(Source::Kubeconfig))
             .unwrap_or(Source::InCluster);
         load(&self.node, &self.daemon, file, source)
+    }
+
+    /// Returns the KubeProxyConfiguration that `config`, loaded from here, has in effect.
+    ///
+    /// # Errors
+    /// The file can no longer be read.
+    pub fn effective(&self, config: &Config) -> Result<Value, ConfigError> {
+        let file = self.node.config.clone();
+        file.map_or_else(KubeProxyFlags::none, KubeProxyFlags::of_file).effective(config)
     }
 }
 

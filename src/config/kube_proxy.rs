@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::file::{API_VERSION, File, KIND};
 use super::flags::{LogFlags, LogFormat, level};
 use super::gates::boolean;
-use super::{ConfigError, FeatureGates, Loaded, Notes, Source, address};
+use super::{Config, ConfigError, FeatureGates, Loaded, Notes, Source, address};
 use table::{FLAGS, Flag, Kind, Meaning};
 use words::Words;
 
@@ -31,6 +31,8 @@ pub struct KubeProxyFlags {
     fields: Vec<(&'static Flag, &'static str, Value)>,
     /// Given flags without effect.
     without_effect: Vec<&'static str>,
+    /// All given flags, with their values.
+    given: Vec<(&'static str, String)>,
 }
 
 /// The action of a command line.
@@ -54,7 +56,8 @@ pub enum Action {
 }
 
 impl KubeProxyFlags {
-    fn none() -> Self {
+    /// The command line without flags.
+    pub(super) fn none() -> Self {
         Self {
             action: Action::Run,
             log: LogFlags::default(),
@@ -62,6 +65,7 @@ impl KubeProxyFlags {
             hostname_override: None,
             fields: Vec::new(),
             without_effect: Vec::new(),
+            given: Vec::new(),
         }
     }
 
@@ -121,13 +125,43 @@ impl KubeProxyFlags {
     /// Those of [`Self::load`].
     pub fn written(&self) -> Result<String, ConfigError> {
         self.load()?;
+        let whole = self.whole()?;
+        Ok(serde_saphyr::to_string(&whole).unwrap_or_else(|_| whole.to_string()))
+    }
+
+    /// Returns the KubeProxyConfiguration that `config`, loaded from here, has in effect.
+    ///
+    /// # Errors
+    /// The file can no longer be read.
+    pub fn effective(&self, config: &Config) -> Result<Value, ConfigError> {
+        let mut whole = self.whole()?;
+        config.write_to(&mut whole);
+        Ok(whole)
+    }
+
+    /// The fields that are given, and the defaults of others.
+    fn whole(&self) -> Result<Value, ConfigError> {
         let given = match &self.config {
             Some(path) => File::value(path)?,
             None => self.document(),
         };
         let mut whole = table::defaults();
         merge(&mut whole, given);
-        Ok(serde_saphyr::to_string(&whole).unwrap_or_else(|_| whole.to_string()))
+        Ok(whole)
+    }
+
+    /// Returns all flags with their values, of which absent ones have defaults.
+    pub fn listed(&self) -> Vec<(String, String)> {
+        let value = |flag: &Flag| {
+            let given = self.given.iter().filter(|(name, _)| *name == flag.name);
+            let given: Vec<_> = given.map(|(_, text)| text.as_str()).collect();
+            match (flag.kind, given.last()) {
+                (_, None) => flag.default.to_owned(),
+                (Kind::List, Some(_)) => given.join(","),
+                (_, Some(last)) => (*last).to_owned(),
+            }
+        };
+        FLAGS.iter().map(|flag| (flag.name.to_owned(), value(flag))).collect()
     }
 
     /// The text of `--help`.
@@ -149,6 +183,7 @@ impl KubeProxyFlags {
         };
         let value = flag.kind.read(&text).map_err(|expected| wrong(&expected))?;
         let is_set = value == Value::Bool(true);
+        self.given.push((flag.name, text.clone()));
         match flag.meaning {
             Meaning::Field(path) => self.set_field(flag, path, value),
             Meaning::MasqueradeAll => self.set_field(flag, NFTABLES_MASQUERADE_ALL, value),
@@ -515,6 +550,37 @@ mod tests {
         assert_eq!(action("--version"), Action::Version { raw: false });
         assert_eq!(action("--version -h"), Action::Help);
         assert_eq!(action("--write-config-to=/f --cleanup"), Action::Write("/f".into()));
+    }
+
+    #[test]
+    fn flags_are_listed_with_their_values_and_defaults() {
+        let listed = parse("--v=2 --nodeport-addresses=10.0.0.0/8 --nodeport-addresses=::/0 -v 4");
+        let listed = listed.unwrap().listed();
+        let value = |name: &str| &listed.iter().find(|(it, _)| it == name).unwrap().1;
+        assert_eq!(value("v"), "4");
+        assert_eq!(value("nodeport-addresses"), "10.0.0.0/8,::/0");
+        assert_eq!(value("iptables-masquerade-bit"), "14");
+        assert_eq!(value("config"), "");
+        assert_eq!(listed.len(), FLAGS.len());
+    }
+
+    #[test]
+    fn the_effective_configuration_loads_as_the_same_configuration() {
+        for line in [
+            "--cluster-cidr=10.0.0.0/8,fd00::/8 --masquerade-all --iptables-min-sync-period=1500ms",
+            "--detect-local-mode=BridgeInterface --pod-bridge-interface=br0 --proxy-mode=nftables",
+            "--detect-local-mode=InterfaceNamePrefix --pod-interface-name-prefix=cali",
+            "--detect-local-mode=NodeCIDR --nodeport-addresses=10.0.0.0/8 --oom-score-adj=3",
+            "--kubeconfig=/k --conntrack-tcp-timeout-established=90m --conntrack-max-per-core=0",
+            "--feature-gates=AllowServiceExternalIPs=false --healthz-port=7",
+        ] {
+            let flags = parse(&format!("--hostname-override=n {line}")).unwrap();
+            let config = flags.load().unwrap().config;
+            let effective = flags.effective(&config).unwrap();
+            assert_eq!(effective["mode"], "nftables");
+            let again = load(&config_flag(&file(&effective.to_string())));
+            assert_eq!(again.config, config, "{effective}");
+        }
     }
 
     #[test]

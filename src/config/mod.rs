@@ -6,6 +6,7 @@
 pub mod address;
 pub mod cidr;
 pub mod duration;
+mod effective;
 mod fields;
 mod file;
 pub mod flags;
@@ -37,7 +38,7 @@ pub struct Config {
     pub routing: Routing,
     /// The least time between two transactions; zero is no minimum.
     pub min_sync_period: Duration,
-    /// Where `/healthz` and `/livez` are served; `None` is nowhere.
+    /// Where `/healthz`, `/livez` and `/readyz` are served; `None` is nowhere.
     pub healthz_bind_address: Option<SocketAddr>,
     /// Where `/metrics` is served; `None` is nowhere.
     pub metrics_bind_address: Option<SocketAddr>,

@@ -8,6 +8,10 @@
 //!
 //! Each family for itself. Reads no clock. Later changes do not move the time since which the first
 //! one waits.
+//!
+//! Ready is a daemon that has synced once every family that can be programmed; it stays ready.
+//! Until then it is alive as long as the API server sends something at least every
+//! [`START_LIMIT`]; afterwards a server that is away is no reason to start again.
 
 use std::time::{Duration, Instant};
 
@@ -17,12 +21,22 @@ use crate::family::Family;
 /// kube-proxy has for its sync period.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// How long the API server may be silent before the first sync. The kubelet's longest pause between
+/// restarts of a container is 5 minutes too: a shorter limit would restart the daemon more often
+/// than that, and a server that is upgraded is back earlier.
+const START_LIMIT: Duration = Duration::from_mins(5);
+
 /// Syncs of both families, and the node.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     families: [FamilyHealth; 2],
     /// When the daemon made progress last with a change that takes long.
     progressed_at: Option<Instant>,
+    /// When the API server sent something last, or the daemon began to wait for it; `None` without
+    /// an API server.
+    source_at: Option<Instant>,
+    /// Whether the first sync is done.
+    is_ready: bool,
     pub(super) node_eligible: bool,
 }
 
@@ -32,6 +46,8 @@ struct FamilyHealth {
     waiting_since: Option<Instant>,
     /// When everything was in the kernel last.
     synced_at: Option<Instant>,
+    /// The kernel refuses the table, or another program owns it.
+    is_blocked: bool,
 }
 
 /// The answer to a probe.
@@ -39,8 +55,11 @@ struct FamilyHealth {
 pub(super) struct Verdict {
     /// By [`Family::ALL`].
     pub(super) families: [FamilyVerdict; 2],
-    /// The daemon works: no change waits for too long, or it makes progress.
+    /// The daemon works: its start got somewhere, and no change waits for too long, or it makes
+    /// progress.
     pub(super) alive: bool,
+    /// Every family that can be programmed was synced once.
+    pub(super) ready: bool,
     /// The node wants traffic from load balancers.
     pub(super) node_eligible: bool,
 }
@@ -61,12 +80,27 @@ impl Health {
     }
 
     pub(super) fn synced(&mut self, family: Family, now: Instant) {
-        let synced = FamilyHealth { waiting_since: None, synced_at: Some(now) };
+        let synced = FamilyHealth { waiting_since: None, synced_at: Some(now), is_blocked: false };
         self.families[family.index()] = synced;
+        self.note_ready();
     }
 
-    pub(super) fn failed(&mut self, family: Family, now: Instant) {
-        self.families[family.index()].waiting_since.get_or_insert(now);
+    pub(super) fn failed(&mut self, family: Family, is_blocked: bool, now: Instant) {
+        let health = &mut self.families[family.index()];
+        health.waiting_since.get_or_insert(now);
+        health.is_blocked = is_blocked;
+        self.note_ready();
+    }
+
+    fn note_ready(&mut self) {
+        let was_synced = |family: &FamilyHealth| family.synced_at.is_some();
+        self.is_ready |= self.families.iter().any(was_synced)
+            && self.families.iter().all(|family| was_synced(family) || family.is_blocked);
+    }
+
+    /// The API server sent something, or the daemon began to wait for it.
+    pub(super) fn source_heard(&mut self, now: Instant) {
+        self.source_at = Some(now);
     }
 
     pub(super) fn progressed(&mut self, now: Instant) {
@@ -80,10 +114,13 @@ impl Health {
             healthy: is_short(family.waiting_since),
             synced_ago: family.synced_at.map(ago),
         });
+        let is_silent = self.source_at.map(ago).is_some_and(|it| it >= START_LIMIT);
         let progresses = self.progressed_at.is_some_and(|at| is_short(Some(at)));
         Verdict {
             families,
-            alive: progresses || families.iter().all(|family| family.healthy),
+            alive: (self.is_ready || !is_silent)
+                && (progresses || families.iter().all(|family| family.healthy)),
+            ready: self.is_ready,
             node_eligible: self.node_eligible,
         }
     }
@@ -152,7 +189,7 @@ mod tests {
         let (mut health, start) = (Health::default(), Instant::now());
         health.queued(start);
         health.synced(Family::Ip, start);
-        health.failed(Family::Ip6, start + Duration::from_secs(1));
+        health.failed(Family::Ip6, false, start + Duration::from_secs(1));
         let verdict = health.verdict(start + HEALTH_TIMEOUT);
         assert_eq!(verdict.families.map(|family| family.healthy), [true, false]);
         assert!(!verdict.healthy());
@@ -168,6 +205,54 @@ mod tests {
         let verdict = health.verdict(late);
         assert!(verdict.alive && !verdict.healthy());
         assert!(!health.verdict(late + HEALTH_TIMEOUT).alive);
+    }
+
+    #[test]
+    fn a_daemon_is_ready_when_every_family_that_can_be_programmed_is_synced() {
+        #[derive(Clone, Copy)]
+        enum Step {
+            Done,
+            Failed,
+            Blocked,
+        }
+        use Step::{Blocked, Done, Failed};
+        let [v4, v6] = Family::ALL;
+        for (syncs, ready) in [
+            (&[][..], false),
+            (&[(v4, Done)], false),
+            (&[(v4, Done), (v6, Failed)], false),
+            (&[(v4, Blocked), (v6, Blocked)], false),
+            (&[(v4, Done), (v6, Done)], true),
+            (&[(v4, Done), (v6, Blocked)], true),
+            (&[(v4, Blocked), (v6, Done)], true),
+            (&[(v6, Blocked), (v6, Failed), (v4, Done)], false),
+            (&[(v4, Done), (v6, Done), (v4, Failed), (v6, Blocked)], true),
+        ] {
+            let (mut health, now) = (Health::default(), Instant::now());
+            for (family, sync) in syncs {
+                match sync {
+                    Done => health.synced(*family, now),
+                    Failed => health.failed(*family, false, now),
+                    Blocked => health.failed(*family, true, now),
+                }
+            }
+            assert_eq!(health.verdict(now).ready, ready);
+        }
+    }
+
+    #[test]
+    fn a_start_without_an_api_server_is_not_alive_and_an_established_daemon_is() {
+        let (mut health, start) = (Health::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert!(health.verdict(at(10_000)).alive, "no API server to wait for");
+        health.source_heard(start);
+        assert!(health.verdict(at(299)).alive);
+        assert!(!health.verdict(at(300)).alive);
+        health.source_heard(at(300));
+        assert!(health.verdict(at(599)).alive);
+        assert!(!health.verdict(at(600)).alive);
+        Family::ALL.into_iter().for_each(|family| health.synced(family, at(600)));
+        assert!(health.verdict(at(100_000)).alive);
     }
 
     #[test]

@@ -41,7 +41,7 @@ type PerFamily<M> = [M; 2];
 pub(super) struct Metrics {
     registry: Registry,
     pub(super) kube_proxy: KubeProxy,
-    own: Own,
+    pub(super) own: Own,
     pub(super) watches: Watches,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct KubeProxy {
 
 /// Metrics of our own.
 #[derive(Debug)]
-struct Own {
+pub(super) struct Own {
     committed: Counter,
     refused: Counter,
     operations: Family<Label<String>, Counter>,
@@ -73,6 +73,7 @@ struct Own {
     entries_deleted: Counter,
     programmed: PerFamily<Gauge>,
     log_lines_dropped: Counter,
+    pub(super) readyz: Answers,
     /// Without a value until the kernel has reported one.
     affinity_clients: Family<Label<&'static str>, Gauge>,
     affinity_clients_max: Gauge,
@@ -185,6 +186,7 @@ impl Own {
                 "Log lines that were dropped because standard error was not read",
                 Counter::default(),
             ),
+            readyz: names.add("readyz", "Answers of /readyz", Family::default()),
             affinity_clients: names.add(
                 "affinity_clients",
                 "Places of clients that session affinity remembers, if the kernel reports them",
@@ -466,6 +468,11 @@ mod tests {
         has(&observe, &["deltaproxy_affinity_clients{ip_family=\"IPv6\"} 7"]);
     }
 
+    #[allow(clippy::disallowed_methods, reason = "some instant")]
+    fn now() -> std::time::Instant {
+        std::time::Instant::now()
+    }
+
     #[test]
     fn a_watch_is_connected_from_the_first_answer_to_the_next_failure() {
         let observe = Observe::new();
@@ -473,7 +480,7 @@ mod tests {
         observe.watch_lost("services", "tls");
         let connected = "deltaproxy_watch_connected{resource=\"services\"}";
         has(&observe, &[&format!("{connected} 0")]);
-        observe.watch_heard("services");
+        observe.watch_heard("services", now());
         has(
             &observe,
             &[

@@ -4,25 +4,30 @@
 //! hold a lock for a few instructions. The servers read it from tasks of their own.
 
 mod connections;
+mod exposition;
 mod health;
 mod metrics;
 mod respond;
 mod server;
 mod service_health;
+mod slis;
 mod watches;
+mod zpages;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::family::Family;
 use health::Health;
 use metrics::Metrics;
 use service_health::HealthChecks;
+use slis::Slis;
 
 pub use metrics::Change;
 pub use respond::Site;
 pub use server::{bind, serve, serve_at};
 pub use service_health::{ClosedPort, HealthCheck, serve_health_checks};
+pub use zpages::Startup;
 
 /// What there is to know about the daemon from outside. Clones share it.
 #[derive(Clone, Debug)]
@@ -36,6 +41,8 @@ struct Shared {
     health: Mutex<Health>,
     metrics: Metrics,
     health_checks: HealthChecks,
+    slis: Slis,
+    startup: OnceLock<Startup>,
 }
 
 /// A transaction that the kernel applied.
@@ -55,7 +62,13 @@ impl Observe {
         let started = SystemTime::now();
         let (health, metrics) = (Mutex::default(), Metrics::default());
         let health_checks = HealthChecks::default();
-        Self { shared: Arc::new(Shared { started, health, metrics, health_checks }) }
+        let (slis, startup) = (Slis::default(), OnceLock::new());
+        Self { shared: Arc::new(Shared { started, health, metrics, health_checks, slis, startup }) }
+    }
+
+    /// Sets what `/configz` and `/flagz` show; only the first call has an effect.
+    pub fn set_startup(&self, startup: Startup) {
+        let _ = self.shared.startup.set(startup);
     }
 
     /// A change waits since `now` to be sent to the kernel, if none waits already.
@@ -70,10 +83,16 @@ impl Observe {
         self.shared.metrics.synced(family, SystemTime::now());
     }
 
-    /// The kernel does not hold what is desired of a family at `now`, and a commit failed.
-    pub fn sync_failed(&self, family: Family, now: Instant) {
-        self.health().failed(family, now);
+    /// The kernel does not hold what is desired of a family at `now`, and a commit failed. With
+    /// `is_blocked` the table cannot be programmed at present.
+    pub fn sync_failed(&self, family: Family, is_blocked: bool, now: Instant) {
+        self.health().failed(family, is_blocked, now);
         self.shared.metrics.sync_failed(family);
+    }
+
+    /// The daemon waits for an API server since `now`.
+    pub fn awaits_source(&self, now: Instant) {
+        self.health().source_heard(now);
     }
 
     /// The daemon works at `now` on a change that takes long, such as reading large tables.

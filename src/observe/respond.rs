@@ -1,4 +1,4 @@
-//! What a request gets, from its path alone: answers of kube-proxy's health and metrics ports.
+//! What a request gets, from its path and the format that it accepts: answers of kube-proxy's health and metrics ports.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -9,16 +9,18 @@ use hyper::{Response, StatusCode};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::Observe;
+use super::exposition::Format;
 use super::health::Verdict;
-use super::metrics::Answers;
+use super::metrics::{Answers, Metrics};
+use super::zpages::statusz;
+use super::{Observe, Startup};
 
 /// Which of the two ports a request came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Site {
-    /// `/healthz` and `/livez`.
+    /// `/healthz`, `/livez` and `/readyz`.
     Health,
-    /// `/metrics`, `/proxyMode`, and a `/healthz` that only says that the daemon answers.
+    /// `/metrics`, `/metrics/slis`, `/proxyMode`, `/configz`, `/flagz`, `/statusz`, and a `/healthz` that only says that the daemon answers.
     Metrics,
 }
 
@@ -26,29 +28,37 @@ pub enum Site {
 pub(super) fn respond(
     observe: &Observe,
     site: Site,
-    path: &str,
+    (path, format): (&str, Format),
     now: (Instant, SystemTime),
 ) -> Response<Full<Bytes>> {
-    let metrics = &observe.shared.metrics;
-    let verdict = || observe.health().verdict(now.0);
+    if let (Site::Health, Some(probed)) = (site, Probed::at(path)) {
+        return probe(observe, probed, now);
+    }
     match (site, path) {
-        (Site::Health, "/healthz") => {
-            let verdict = verdict();
-            let probed = Probed { healthy: verdict.healthy(), node: Some(verdict.node_eligible) };
-            probe(verdict, probed, now.1, &metrics.kube_proxy.healthz)
+        (Site::Metrics, "/metrics") => written(format, observe.metrics_text()),
+        (Site::Metrics, "/metrics/slis") => written(format, observe.shared.slis.text()),
+        (Site::Metrics, "/configz") => {
+            text(StatusCode::OK, JSON, startup(observe, Startup::configz))
         }
-        (Site::Health, "/livez") => {
-            let verdict = verdict();
-            let probed = Probed { healthy: verdict.alive, node: None };
-            probe(verdict, probed, now.1, &metrics.kube_proxy.livez)
+        (Site::Metrics, "/flagz") => text(StatusCode::OK, PLAIN, startup(observe, Startup::flagz)),
+        (Site::Metrics, "/statusz") => {
+            text(StatusCode::OK, PLAIN, statusz(observe.shared.started, now.1))
         }
-        (Site::Metrics, "/metrics") => text(StatusCode::OK, OPEN_METRICS, metrics.text()),
         (Site::Metrics, "/healthz" | "/healthz/ping") => text(StatusCode::OK, PLAIN, "ok"),
         (Site::Metrics, "/proxyMode") => text(StatusCode::OK, PLAIN, "nftables"),
         (Site::Health | Site::Metrics, _) => {
             text(StatusCode::NOT_FOUND, PLAIN, "404 page not found\n")
         }
     }
+}
+
+fn written(format: Format, open_metrics: String) -> Response<Full<Bytes>> {
+    text(StatusCode::OK, format.content_type(), format.written(open_metrics))
+}
+
+/// A page about the start, which is empty while nothing is known of it.
+fn startup(observe: &Observe, page: fn(&Startup) -> String) -> String {
+    page(observe.shared.startup.get().unwrap_or(&Startup::default()))
 }
 
 /// The body of kube-proxy's answers, in its order of fields.
@@ -79,22 +89,58 @@ struct FamilyStatus {
     healthy: bool,
 }
 
-/// What a path is about.
+/// The subject of a probe.
 #[derive(Clone, Copy)]
-struct Probed {
-    healthy: bool,
-    /// Whether the node wants traffic, if the path is about that too.
-    node: Option<bool>,
+enum Probed {
+    /// `/healthz`: the daemon is up to date, and the node wants traffic.
+    Health,
+    /// `/livez`: the daemon works.
+    Life,
+    /// `/readyz`: the first sync is done.
+    Readiness,
 }
 
-/// The answer to a probe; adds it to `answers`.
-fn probe(
-    verdict: Verdict,
-    probed: Probed,
-    now: SystemTime,
-    answers: &Answers,
-) -> Response<Full<Bytes>> {
-    let Probed { healthy, node: node_eligible } = probed;
+impl Probed {
+    fn at(path: &str) -> Option<Self> {
+        match path {
+            "/healthz" => Some(Self::Health),
+            "/livez" => Some(Self::Life),
+            "/readyz" => Some(Self::Readiness),
+            _ => None,
+        }
+    }
+
+    fn is_met(self, verdict: &Verdict) -> bool {
+        match self {
+            Self::Health => verdict.healthy(),
+            Self::Life => verdict.alive,
+            Self::Readiness => verdict.ready,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Health => "healthz",
+            Self::Life => "livez",
+            Self::Readiness => "readyz",
+        }
+    }
+
+    fn answers(self, metrics: &Metrics) -> &Answers {
+        match self {
+            Self::Health => &metrics.kube_proxy.healthz,
+            Self::Life => &metrics.kube_proxy.livez,
+            Self::Readiness => &metrics.own.readyz,
+        }
+    }
+}
+
+/// The answer to a probe; counts it.
+fn probe(observe: &Observe, probed: Probed, now: (Instant, SystemTime)) -> Response<Full<Bytes>> {
+    let verdict = observe.health().verdict(now.0);
+    let healthy = probed.is_met(&verdict);
+    let node_eligible = matches!(probed, Probed::Health).then_some(verdict.node_eligible);
+    let now = now.1;
     let at = |ago: Option<Duration>| ago.and_then(|ago| now.checked_sub(ago));
     let synced_at = at(verdict.synced_ago());
     let [v4, v6] = verdict.families.map(|family| {
@@ -114,10 +160,12 @@ fn probe(
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
+    observe.shared.slis.answered(probed.name(), status == StatusCode::OK);
+    let answers = probed.answers(&observe.shared.metrics);
     answers.get_or_create(&[("code", status.as_u16())]).inc();
     // Texts and truth values always serialize.
     let body = serde_json::to_string(&body).unwrap_or_default();
-    let mut response = text(status, "application/json", body);
+    let mut response = text(status, JSON, body);
     let no_sniffing = HeaderValue::from_static("nosniff");
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, no_sniffing);
     response
@@ -142,8 +190,7 @@ fn timestamp(time: Option<SystemTime>) -> String {
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Prometheus reads the format by this type.
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const JSON: &str = "application/json";
 
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "some instant to count from")]
@@ -162,7 +209,8 @@ mod tests {
     fn ask(observe: &Observe, start: Instant, seconds: u64, path: &str) -> (u16, String) {
         let passed = Duration::from_secs(seconds);
         let wall = SystemTime::UNIX_EPOCH + Duration::from_millis(1_767_323_045_500) + passed;
-        let response = respond(observe, Site::Health, path, (start + passed, wall));
+        let response =
+            respond(observe, Site::Health, (path, Format::Prometheus), (start + passed, wall));
         assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
         assert_eq!(response.headers()[X_CONTENT_TYPE_OPTIONS], "nosniff");
         (response.status().as_u16(), body(response))
@@ -213,6 +261,22 @@ mod tests {
     }
 
     #[test]
+    fn a_node_is_ready_from_its_first_sync_on() {
+        let (observe, start) = (Observe::new(), Instant::now());
+        let not_yet = r#"{"lastUpdated":"0001-01-01T00:00:00Z","currentTime":"2026-01-02T03:04:05.5Z","healthy":false,"status":{}}"#;
+        assert_eq!(ask(&observe, start, 0, "/readyz"), (503, not_yet.to_owned()));
+        observe.synced(Family::Ip, start);
+        assert_eq!(ask(&observe, start, 0, "/readyz").0, 503);
+        observe.sync_failed(Family::Ip6, true, start);
+        assert_eq!(ask(&observe, start, 0, "/readyz").0, 200);
+        let (code, body) = ask(&observe, start, 100, "/readyz");
+        assert_eq!(code, 200);
+        assert!(body.ends_with(r#""healthy":true,"status":{"IPv4":{"lastUpdated":"2026-01-02T03:04:05.5Z","healthy":true}}}"#), "{body}");
+        let metrics = observe.metrics_text();
+        assert!(metrics.contains("deltaproxy_readyz_total{code=\"503\"} 2"), "{metrics}");
+    }
+
+    #[test]
     fn each_port_has_its_own_paths() {
         let observe = Observe::new();
         for (site, path, code, text) in [
@@ -220,10 +284,21 @@ mod tests {
             (Site::Metrics, "/healthz/ping", 200, "ok"),
             (Site::Metrics, "/proxyMode", 200, "nftables"),
             (Site::Metrics, "/livez", 404, "404 page not found\n"),
+            (Site::Metrics, "/readyz", 404, "404 page not found\n"),
+            (Site::Metrics, "/configz", 200, r#"{"kubeproxy.config.k8s.io":null}"#),
+            (Site::Metrics, "/debug/pprof", 404, "404 page not found\n"),
+            (Site::Metrics, "/debug/pprof/profile", 404, "404 page not found\n"),
             (Site::Health, "/metrics", 404, "404 page not found\n"),
+            (Site::Health, "/metrics/slis", 404, "404 page not found\n"),
+            (Site::Health, "/configz", 404, "404 page not found\n"),
             (Site::Health, "/", 404, "404 page not found\n"),
         ] {
-            let response = respond(&observe, site, path, (Instant::now(), SystemTime::now()));
+            let response = respond(
+                &observe,
+                site,
+                (path, Format::Prometheus),
+                (Instant::now(), SystemTime::now()),
+            );
             assert_eq!(response.status().as_u16(), code, "{site:?} {path}");
             assert_eq!(body(response), text);
         }

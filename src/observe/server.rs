@@ -21,6 +21,7 @@ use tracing::{debug, error, info};
 
 use super::Observe;
 use super::connections::Connections;
+use super::exposition::Format;
 use super::respond::{Site, respond};
 
 /// Serves `site` at `address` and never ends; an address that cannot be had now is tried again
@@ -49,7 +50,8 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 /// Answers the requests that reach `listener`, and never ends.
 pub async fn serve(observe: Observe, site: Site, listener: TcpListener) {
     let answer = move |request: &Request<Incoming>, _| {
-        respond(&observe, site, request.uri().path(), (now(), SystemTime::now()))
+        let format = Format::accepted(request.headers());
+        respond(&observe, site, (request.uri().path(), format), (now(), SystemTime::now()))
     };
     serve_with(listener, &Mutex::default(), answer).await;
 }

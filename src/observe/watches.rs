@@ -1,6 +1,6 @@
 //! Metrics of the watches: whether each is connected, when it last heard something, why it failed.
 
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -43,8 +43,9 @@ impl Watches {
 }
 
 impl Observe {
-    /// The API server answered a request for a resource, or sent something on its watch.
-    pub fn watch_heard(&self, resource: &'static str) {
+    /// At `now` the API server answered a request for a resource, or sent something on its watch.
+    pub fn watch_heard(&self, resource: &'static str, now: Instant) {
+        self.health().source_heard(now);
         let (watches, label) = (&self.shared.metrics.watches, [("resource", resource)]);
         watches.connected.get_or_create(&label).set(1);
         watches.heard_at.get_or_create(&label).set(seconds_since_1970(SystemTime::now()));

@@ -1,0 +1,85 @@
+//! A configuration as a KubeProxyConfiguration.
+
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+
+use super::local::DetectLocalMode;
+use super::{Config, LocalDetection, NodePortAddresses, Source, duration};
+
+impl Config {
+    /// Sets each field of `whole`, a KubeProxyConfiguration, that this configuration decides.
+    pub(super) fn write_to(&self, whole: &mut Value) {
+        replace(whole, self.fields());
+    }
+
+    fn fields(&self) -> Value {
+        let routing = &self.routing;
+        let listen =
+            |address: Option<SocketAddr>| address.map_or(String::new(), |it| it.to_string());
+        let node_ports = match &routing.node_port_addresses {
+            NodePortAddresses::Primary => vec!["primary".to_owned()],
+            NodePortAddresses::Cidrs(ranges) => ranges.iter().map(ToString::to_string).collect(),
+        };
+        let (mode, [ranges, bridge, prefix]) = detection(&routing.local_detection);
+        json!({
+            "mode": "nftables",
+            "clientConnection": { "kubeconfig": match &self.source {
+                Source::Kubeconfig(path) => path.display().to_string(),
+                Source::Manifests(_) | Source::InCluster => String::new(),
+            } },
+            "hostnameOverride": self.node_name,
+            "nodePortAddresses": node_ports,
+            "nftables": {
+                "masqueradeAll": routing.masquerade_all,
+                "masqueradeBit": routing.masquerade_bit,
+                "minSyncPeriod": duration::text(self.min_sync_period),
+            },
+            "featureGates": { "AllowServiceExternalIPs": routing.external_ips },
+            "healthzBindAddress": listen(self.healthz_bind_address),
+            "metricsBindAddress": listen(self.metrics_bind_address),
+            "oomScoreAdj": self.oom_score_adj,
+            "conntrack": {
+                "maxPerCore": self.conntrack.max_per_core,
+                "min": self.conntrack.min,
+                "tcpEstablishedTimeout": duration::text(self.conntrack.tcp_established_timeout),
+                "tcpCloseWaitTimeout": duration::text(self.conntrack.tcp_close_wait_timeout),
+                "tcpBeLiberal": self.conntrack.tcp_be_liberal,
+                "udpTimeout": duration::text(self.conntrack.udp_timeout),
+                "udpStreamTimeout": duration::text(self.conntrack.udp_stream_timeout),
+            },
+            "detectLocalMode": mode.to_string(),
+            "detectLocal": { "bridgeInterface": bridge, "interfaceNamePrefix": prefix },
+            "clusterCIDR": ranges,
+        })
+    }
+}
+
+/// The mode, and the values of its settings: pod ranges, bridge, prefix of interfaces.
+fn detection(detection: &LocalDetection) -> (DetectLocalMode, [String; 3]) {
+    let none = String::new;
+    match detection {
+        LocalDetection::ClusterCidr(ranges) => {
+            (DetectLocalMode::ClusterCidr, [ranges.to_string(), none(), none()])
+        }
+        LocalDetection::NodeCidr => (DetectLocalMode::NodeCidr, [none(), none(), none()]),
+        LocalDetection::BridgeInterface(name) => {
+            (DetectLocalMode::BridgeInterface, [none(), name.as_str().to_owned(), none()])
+        }
+        LocalDetection::InterfaceNamePrefix(prefix) => {
+            (DetectLocalMode::InterfaceNamePrefix, [none(), none(), prefix.as_str().to_owned()])
+        }
+    }
+}
+
+/// Sets the fields of `whole` that `fields` has.
+fn replace(whole: &mut Value, fields: Value) {
+    match (whole, fields) {
+        (Value::Object(whole), Value::Object(fields)) => {
+            for (key, value) in fields {
+                replace(whole.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (whole, value) => *whole = value,
+    }
+}
