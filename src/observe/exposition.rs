@@ -196,7 +196,7 @@ mod tests {
                     _ => &[""],
                 };
                 let is_its = |suffix: &&str| name.strip_prefix(kind.0) == Some(*suffix);
-                assert!(suffixes.iter().any(|suffix| is_its(suffix)), "{line} of {kind:?}");
+                assert!(suffixes.iter().any(is_its), "{line} of {kind:?}");
             }
         }
         assert!(!text.contains("EOF") && text.contains("# TYPE deltaproxy_events_total counter\n"));
