@@ -29,6 +29,13 @@ const BURST: u32 = 20;
 /// The mean time between events when more are asked for.
 const INTERVAL: Duration = Duration::from_secs(5);
 
+/// How often the start is told if it cannot be written, as in client-go
+/// (`maxTriesPerEvent` in tools/events/event_broadcaster.go).
+const START_TRIES: u32 = 13;
+
+/// The time between two of these.
+const START_RETRY: Duration = Duration::from_secs(10);
+
 /// How long one event may take to write.
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -108,7 +115,16 @@ pub async fn write_notices(
     let mut pace = Pace::new(INTERVAL, BURST);
     let mut client = None;
     let mut is_working = true;
-    while let Some(notice) = notices.recv().await {
+    // When the start is told again, and how often it was tried.
+    let (mut again, mut tries) = (None, 0);
+    loop {
+        let notice = tokio::select! {
+            notice = notices.recv() => match notice {
+                Some(notice) => notice,
+                None => return,
+            },
+            () = sleep_until(again) => Notice::Starting,
+        };
         tokio::time::sleep_until(pace.start(Instant::now())).await;
         let written = tokio::time::timeout(LIMIT, write(server, &mut client, node_name, &notice));
         let error = match written.await {
@@ -116,16 +132,30 @@ pub async fn write_notices(
             Ok(Err(error)) => Some(error.to_string()),
             Err(_) => Some(format!("no answer within {} s", LIMIT.as_secs())),
         };
+        if error.is_some() {
+            // Other credentials may be there by the next time.
+            client = None;
+        }
+        if notice == Notice::Starting {
+            // The server may start after this node. Watches report that it is away.
+            tries += 1;
+            again = (error.is_some() && tries < START_TRIES).then(|| Instant::now() + START_RETRY);
+            continue;
+        }
         // The first failure is told, and the first one after a success.
         if let (true, Some(error)) = (is_working, &error) {
             let error = Printable(error);
             tracing::warn!("cannot write events: {error}");
         }
         is_working = error.is_none();
-        if error.is_some() {
-            // Other credentials may be there by the next time.
-            client = None;
-        }
+    }
+}
+
+/// Ready at that time; never without one.
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
     }
 }
 
