@@ -46,6 +46,9 @@ pub struct Run<K> {
     pub addresses: Option<watch::Receiver<Vec<IpAddr>>>,
     /// Deletes stale UDP flows.
     pub cleaning: Option<Cleaning>,
+    /// Removes what other proxy modes left behind, and returns whether there was something. Starts
+    /// once both tables are in place.
+    pub leaving: Option<BoxFuture<'static, bool>>,
     /// Receives problems, in addition to the log. The loop does not wait for the receiver.
     pub problems: Option<mpsc::Sender<Problem>>,
     /// Whether load balancers should use a node that has no Node object.
@@ -123,6 +126,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             watch,
             addresses: None,
             cleaning: None,
+            leaving: None,
             problems: None,
             without_node: WithoutNode::Unfit,
             closed_node_ports: None,
@@ -184,6 +188,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
                     self.release_leftovers();
                     self.note_change();
                 }
+                has_removed = left(&mut self.leaving), if self.are_tables_in_place() =>
+                    self.note_left(has_removed),
                 _ = look.tick() => {
                     self.look().await?;
                     self.count_clients().await?;
@@ -353,6 +359,19 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
     }
 
+    fn are_tables_in_place(&self) -> bool {
+        self.is_synced && Family::ALL.iter().all(|family| self.engine.blocked(*family).is_none())
+    }
+
+    /// Has flows listed again that leftovers of another mode translated after the first list.
+    fn note_left(&mut self, has_removed: bool) {
+        self.leaving = None;
+        if let Some(cleaning) = self.cleaning.as_mut().filter(|_| has_removed) {
+            cleaning.note_read();
+            cleaning.note_synced();
+        }
+    }
+
     /// Has those of `flows` deleted that are stale.
     fn compare(&mut self, flows: &[Flow]) {
         if let Some(cleaning) = &self.cleaning {
@@ -449,6 +468,14 @@ async fn changed(addresses: &mut Option<watch::Receiver<Vec<IpAddr>>>) -> Vec<Ip
         return receiver.borrow_and_update().clone();
     }
     std::future::pending().await
+}
+
+/// Whether leftovers of other modes were removed.
+async fn left(leaving: &mut Option<BoxFuture<'static, bool>>) -> bool {
+    match leaving {
+        Some(leaving) => leaving.await,
+        None => std::future::pending().await,
+    }
 }
 
 /// A piece of a list of flows.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -15,6 +16,7 @@ use crate::kernel::{Nftables, Writer};
 use crate::model::{Event, Problem};
 use crate::node::{set_conntrack, set_oom_score_adj};
 use crate::observe::{Observe, Site, serve_at};
+use crate::other_modes;
 use crate::run::{Cleaning, Run, WithoutNode};
 use crate::source::addresses::{follow_local_addresses, local_addresses};
 use crate::source::files;
@@ -80,6 +82,7 @@ async fn run_until_stopped(config: Config, observe: Observe) -> Result<(), Failu
     let mut run = Run::new(engine, writer, events, observe, config.min_sync_period);
     run.addresses = Some(addresses);
     run.cleaning = Some(Cleaning::new(move |request| requests.handle(request), lists));
+    run.leaving = Some(other_modes::remove_in_background().boxed());
     run.problems = Some(problems);
     run.without_node = without_node(&config.source);
     run.until(stop_signal()?).await.map_err(Failure::new)?;
