@@ -5,9 +5,10 @@
 //! rules. Only names of kube-proxy count; chains, rules and sets of others stay. Each step is done
 //! whatever became of the others, except that sets are in use as long as rules are.
 //!
-//! The chains of iptables translate destinations before our tables do. So connections are served by
-//! the leftovers until they go, and must be served by our tables from then on: the caller removes
-//! nothing before those are in place.
+//! Of base chains with one hook and priority the kernel runs the newest first
+//! (`nf_hook_entries_grow`), and ours have the priorities of iptables. So the DNAT of a leftover wins
+//! over tables that are older than its own. Until leftovers go, they may serve connections; from then
+//! on our tables must: the caller removes nothing before those are in place.
 
 mod ipvs;
 mod legacy;
