@@ -143,7 +143,6 @@ fn follow(mut stream: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
 #[cfg(test)]
 pub(super) mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
 
     use tempfile::TempDir;
 
@@ -157,9 +156,7 @@ pub(super) mod tests {
             let folder = tempfile::tempdir().unwrap();
             for (name, body) in scripts {
                 let path = folder.path().join(name);
-                fs::write(&path, format!("#!/bin/sh\ncd {}\n{body}\n", folder.path().display()))
-                    .unwrap();
-                fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+                write(&path, &format!("#!/bin/sh\ncd {}\n{body}\n", folder.path().display()));
             }
             Self(folder)
         }
@@ -171,6 +168,19 @@ pub(super) mod tests {
         pub(in super::super) fn file(&self, name: &str) -> Option<String> {
             fs::read_to_string(self.0.path().join(name)).ok()
         }
+    }
+
+    /// Writes a program in a process of its own. A file that this process has open for writing is
+    /// open in children of other tests too, and cannot be executed until they end.
+    fn write(path: &Path, text: &str) {
+        let mut writer = Command::new("sh")
+            .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
+            .arg(path)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        writer.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        assert!(writer.wait().unwrap().success());
     }
 
     #[test]
@@ -201,9 +211,13 @@ pub(super) mod tests {
 
     #[test]
     fn a_program_that_hangs_is_killed_with_all_that_it_started() {
-        let scripts = Scripts::new(&[("hang", "sleep 60 & sleep 60; exit 0")]);
-        let programs = Programs { limit: Duration::from_millis(50), ..scripts.programs() };
+        let scripts = Scripts::new(&[("hang", "sleep 60 & echo $! > pid; wait")]);
+        let programs = Programs { limit: Duration::from_secs(1), ..scripts.programs() };
         let error = programs.run(&programs.find("hang").unwrap(), &[], String::new()).unwrap_err();
         assert!(matches!(error, ProgramError::TimedOut { .. }), "{error}");
+        let pid = scripts.file("pid").unwrap();
+        // Empty for a process that nobody has waited for.
+        let command = fs::read(format!("/proc/{}/cmdline", pid.trim())).unwrap_or_default();
+        assert!(command.is_empty(), "{command:?}");
     }
 }
