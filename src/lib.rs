@@ -24,6 +24,8 @@
 //!
 //! `node` applies settings of the node beyond the tables.
 //!
+//! `other_modes` removes what kube-proxy's modes iptables and ipvs left, once the tables are in place.
+//!
 //! `bench` measures all of this on a synthetic cluster, by calling the same modules.
 //!
 //! Things that are deliberately absent:
@@ -34,7 +36,8 @@
 //! - A second place that decides what follows from a refused transaction: [`engine::Engine::answer`]
 //!   does for `run`, `apply`, `bench` and the tests.
 //! - Reading the clock anywhere but in `run` and at the edges (`kernel`, `cli`, `observe`, `bench`).
-//! - Acting on any table but our own two, `ip kube-proxy` and `ip6 kube-proxy`.
+//! - Acting on any table but our own two, `ip kube-proxy` and `ip6 kube-proxy`, outside of
+//!   `other_modes`, and there on any name that is not kube-proxy's.
 
 pub mod bench;
 pub mod cli;
@@ -50,6 +53,7 @@ pub mod netlink;
 pub mod nft;
 pub mod node;
 pub mod observe;
+pub mod other_modes;
 pub mod plan;
 pub mod printable;
 pub mod ruleset;

@@ -8,6 +8,7 @@ mod blocked;
 mod cleaning;
 mod clients;
 mod health_checks;
+mod leaving;
 mod leftovers;
 mod reading;
 
@@ -22,6 +23,7 @@ use tokio::sync::{mpsc, watch};
 
 use self::blocked::Retry;
 use self::clients::Clients;
+use self::leaving::left;
 use self::leftovers::Leftovers;
 use self::reading::{ReadOutcome, Watch};
 use crate::conntrack::Flow;
@@ -48,6 +50,9 @@ pub struct Run<K> {
     pub addresses: Option<watch::Receiver<Vec<IpAddr>>>,
     /// Deletes stale UDP flows.
     pub cleaning: Option<Cleaning>,
+    /// Removes what other proxy modes left behind, and returns whether there was something. Starts
+    /// once both tables are in place.
+    pub leaving: Option<BoxFuture<'static, bool>>,
     /// Receives problems, in addition to the log. The loop does not wait for the receiver.
     pub notices: Option<mpsc::Sender<Notice>>,
     /// Whether load balancers should use a node that has no Node object.
@@ -125,6 +130,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             watch,
             addresses: None,
             cleaning: None,
+            leaving: None,
             notices: None,
             without_node: WithoutNode::Unfit,
             closed_node_ports: None,
@@ -186,6 +192,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
                     self.release_leftovers();
                     self.note_change();
                 }
+                has_removed = left(&mut self.leaving), if self.are_tables_in_place() =>
+                    self.note_left(has_removed),
                 _ = look.tick() => {
                     self.look().await?;
                     self.count_clients().await?;

@@ -24,6 +24,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("diff", &["desired", "family", "model", "nft", "plan", "ruleset"]),
     ("kernel", &["netlink", "nft"]),
     ("conntrack", &["family", "netlink", "model"]),
+    ("other_modes", &["family", "kernel", "netlink", "nft"]),
     (
         "engine",
         &[

@@ -82,6 +82,8 @@ impl Ruleset {
                 let family = table.family;
                 Ok(self.table(table)?.add_rule(rule, family)?)
             }
+            // Only the chains of other modes lose single rules, and the fake has none.
+            Operation::DeleteRule(..) => Err(Errno::EOPNOTSUPP.into()),
             Operation::AddSet(table, set) => Ok(self.table(table)?.add_set(set)?),
             Operation::DeleteSet(table, name) => Ok(self.table(table)?.delete_set(name)?),
             Operation::FlushSet(table, name) => {

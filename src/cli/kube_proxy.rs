@@ -8,6 +8,7 @@ use crate::config::kube_proxy::{Action, KubeProxyFlags};
 use crate::conntrack::ConntrackTable;
 use crate::kernel::Nftables;
 use crate::observe::{Observe, Startup};
+use crate::other_modes;
 
 /// Runs kube-proxy's command line; `arguments` are those after the program's name.
 ///
@@ -32,6 +33,12 @@ pub fn kube_proxy(arguments: Vec<String>, log: &mut Log) -> Result<End, Failure>
             Nftables::open().map_err(Failure::new)?;
             ConntrackTable::open().map_err(Failure::new)?;
             set_up_node(&config);
+            let outcome = other_modes::remove();
+            for removed in &outcome.removed {
+                tracing::info!("removed what another proxy mode left: {removed}");
+            }
+            // As in kube-proxy, which ignores them.
+            outcome.errors.iter().for_each(|error| tracing::warn!("{error}"));
             tracing::info!("nftables works and the node is set up; exiting because of --init-only");
         }
         Action::Run => {

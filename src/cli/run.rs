@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -20,6 +21,7 @@ use crate::kernel::{Nftables, Writer};
 use crate::model::{Event, ObjectName, ObjectRef, Problem};
 use crate::node::{set_conntrack, set_oom_score_adj};
 use crate::observe::{ClosedPort, Observe, Site, bind, serve, serve_at, serve_health_checks};
+use crate::other_modes;
 use crate::run::{Cleaning, Run, WithoutNode};
 use crate::source::addresses::{follow_local_addresses, local_addresses};
 use crate::source::files;
@@ -104,6 +106,7 @@ async fn run_until_stopped(
     let mut run = Run::new(engine, writer, events, observe, config.min_sync_period);
     run.addresses = Some(addresses);
     run.cleaning = Some(Cleaning::new(move |request| requests.handle(request), lists));
+    run.leaving = Some(other_modes::remove_in_background().boxed());
     run.notices = Some(notices);
     run.without_node = without_node(&config.source);
     let mut end = End::Stopped;

@@ -40,9 +40,10 @@ pub struct KubeProxyFlags {
 pub enum Action {
     /// Follow the API server.
     Run,
-    /// `--init-only`: check nftables, apply the settings of the node, and exit.
+    /// `--init-only`: check nftables, apply the settings of the node, remove what other modes left,
+    /// and exit.
     InitOnly,
-    /// `--cleanup`: remove the tables.
+    /// `--cleanup`: remove the tables and what other modes left.
     Cleanup,
     /// `--write-config-to`: write the configuration to this file.
     Write(PathBuf),

@@ -6,6 +6,7 @@
 mod answer;
 mod culprit;
 mod error;
+mod jumps;
 mod nftables;
 mod others;
 mod read;

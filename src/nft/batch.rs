@@ -292,6 +292,13 @@ impl BatchWriter {
                 let operation = self.operation;
                 lowered.map_err(|error| EncodeError::Statement { operation, error })
             }
+            Operation::DeleteRule(table, chain, handle) => {
+                self.message(DelRule, table.family, |w| {
+                    w.str(NFTA_RULE_TABLE, &table.name);
+                    w.str(NFTA_RULE_CHAIN, chain);
+                    w.be64(NFTA_RULE_HANDLE, *handle);
+                })
+            }
             Operation::AddSet(table, set) => {
                 // Unique in the batch, as the kernel asks; 0 would mean none.
                 let id = u32::try_from(self.batch.messages.len() + 1).unwrap_or(u32::MAX);
@@ -466,6 +473,21 @@ mod tests {
             (0x11, request, 104),
         ];
         assert_eq!(headers(&batch), expected);
+    }
+
+    // nft --debug=mnl delete rule ip t c handle 7
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn a_rule_is_deleted_by_its_handle() {
+        let batch =
+            encode(vec![Operation::DeleteRule(table(), "c".into(), 7)], Acknowledge::BatchEnd);
+        #[rustfmt::skip]
+        let expected = [
+            48, 0, 0, 0, 8, 10, 1, 0, 101, 0, 0, 0, 0, 0, 0, 0,  2, 0, 0, 0,
+            6, 0, 1, 0, b't', 0, 0, 0,  6, 0, 2, 0, b'c', 0, 0, 0,
+            12, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 7,
+        ];
+        assert_eq!(batch.message(batch.messages[0]), expected);
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod batch;
 mod element;
 mod expr;
 mod fields;
+mod jump;
 mod locate;
 mod object;
 pub mod request;
@@ -28,9 +29,11 @@ pub use batch::{Acknowledge, Batch, EncodeError, LIST_LIMIT, MessageKind, Messag
 pub use element::{Element, ElementView, decode_elements};
 pub use expr::{DynsetOperation, Expr, Register};
 pub use fields::DecodeError;
+pub use jump::Jump;
 pub use locate::{Location, locate};
 pub use object::{
-    Chain, ChainType, Hook, HookPoint, Name, Table, TableFlags, TableRef, table_name, table_owner,
+    Chain, ChainType, Hook, HookPoint, Name, Table, TableFlags, TableRef, chain_name, table_name,
+    table_owner,
 };
 pub use rule::{DecodedRule, Rule};
 pub use selector::{Operand, Selector};

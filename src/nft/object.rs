@@ -108,6 +108,14 @@ pub fn table_name(attributes: &[u8]) -> Result<&str, DecodeError> {
     Fields::read(Attrs::new(attributes))?.str(NFTA_TABLE_NAME)
 }
 
+/// The name of the chain of an `NFT_MSG_NEWCHAIN` message, of whatever type and policy.
+///
+/// # Errors
+/// The attributes are broken or have no name.
+pub fn chain_name(attributes: &[u8]) -> Result<&str, DecodeError> {
+    Fields::read(Attrs::new(attributes))?.str(NFTA_CHAIN_NAME)
+}
+
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.family, self.name)?;

@@ -23,6 +23,8 @@ pub enum Operation {
     FlushChain(TableRef, Name),
     /// Appends a rule to its chain.
     AddRule(TableRef, Rule),
+    /// Removes the rule of a chain with this handle.
+    DeleteRule(TableRef, Name, u64),
     /// Makes a set or map, or leaves it as it is if it is there.
     AddSet(TableRef, Arc<Set>),
     /// Removes a set or map that no rule uses.
@@ -66,6 +68,7 @@ impl Operation {
             | Self::DeleteChain(table, _)
             | Self::FlushChain(table, _)
             | Self::AddRule(table, _)
+            | Self::DeleteRule(table, ..)
             | Self::AddSet(table, _)
             | Self::DeleteSet(table, _)
             | Self::FlushSet(table, _)
@@ -85,7 +88,8 @@ impl Operation {
             Self::AddElements(_, _, elements) | Self::DeleteElements(_, _, elements) => {
                 Some(elements)
             }
-            Self::AddTable(_) | Self::DeleteTable(_) | Self::AddRule(..) => None,
+            Self::AddTable(_) | Self::DeleteTable(_) => None,
+            Self::AddRule(..) | Self::DeleteRule(..) => None,
             Self::AddChain(..) | Self::DeleteChain(..) | Self::FlushChain(..) => None,
             Self::AddSet(..) | Self::DeleteSet(..) | Self::FlushSet(..) => None,
         }
@@ -116,6 +120,9 @@ impl fmt::Display for Operation {
             Self::FlushChain(table, name) => write!(f, "flush chain {table} {name}"),
             Self::AddRule(table, rule) => {
                 write!(f, "add rule {table} {} {}", rule.chain, rule.text(table.family))
+            }
+            Self::DeleteRule(table, chain, handle) => {
+                write!(f, "delete rule {table} {chain} handle {handle}")
             }
             Self::AddSet(table, set) => write!(f, "add {} {table} {set}", set.noun()),
             // To delete, nft takes the word `set` for a map too.

@@ -1,0 +1,128 @@
+//! Jumps from chain to chain in rules of any program.
+//!
+//! Of a rule's expressions only the verdict is read. All others, such as the compatibility
+//! expressions `match` and `target` of iptables-nft, may be unknown.
+
+use super::Verdict;
+use super::abi::*;
+use super::fields::{DecodeError, Fields};
+use crate::netlink::attr::Attrs;
+
+/// A rule that jumps or goes to another chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Jump {
+    /// The chain that the rule is in.
+    pub from: String,
+    /// The kernel's number for the rule.
+    pub handle: u64,
+    /// The chain that it leads to.
+    pub to: String,
+}
+
+impl Jump {
+    /// Reads the attributes of an `NFT_MSG_NEWRULE` message; `None` for a rule without a jump.
+    ///
+    /// # Errors
+    /// The attributes are broken.
+    pub fn decode(attributes: &[u8]) -> Result<Option<Self>, DecodeError> {
+        let fields = Fields::read(Attrs::new(attributes))?;
+        let Some(list) = fields.find(NFTA_RULE_EXPRESSIONS) else { return Ok(None) };
+        for expr in list.nested() {
+            if let Some(to) = target(&Fields::read(expr?.nested())?)? {
+                return Ok(Some(Self {
+                    from: fields.str(NFTA_RULE_CHAIN)?.to_owned(),
+                    handle: fields
+                        .be64(NFTA_RULE_HANDLE)?
+                        .ok_or(DecodeError::Missing { kind: NFTA_RULE_HANDLE })?,
+                    to,
+                }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The chain that an expression leads to, if it does.
+fn target(expr: &Fields<'_>) -> Result<Option<String>, DecodeError> {
+    if expr.str(NFTA_EXPR_NAME)? != "immediate" {
+        return Ok(None);
+    }
+    let data = expr.nest(NFTA_EXPR_DATA)?;
+    if data.be32(NFTA_IMMEDIATE_DREG)? != NFT_REG_VERDICT {
+        return Ok(None);
+    }
+    match Verdict::decode(&data.nest(NFTA_IMMEDIATE_DATA)?) {
+        Ok(Verdict::Jump(chain) | Verdict::Goto(chain)) => Ok(Some(chain.into_owned())),
+        // The latter is a verdict such as `queue`.
+        Ok(Verdict::Accept | Verdict::Drop | Verdict::Return) | Err(DecodeError::Unknown(_)) => {
+            Ok(None)
+        }
+        Err(error @ (DecodeError::Attribute(_) | DecodeError::Missing { .. })) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::attr::AttrWriter;
+
+    /// `-A OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES`, as
+    /// iptables-nft sends it, or with another verdict.
+    fn rule(verdict: &Verdict) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut w = AttrWriter::new(&mut bytes);
+        w.str(NFTA_RULE_TABLE, "nat");
+        w.str(NFTA_RULE_CHAIN, "OUTPUT");
+        w.be64(NFTA_RULE_HANDLE, 9);
+        w.nest(NFTA_RULE_EXPRESSIONS, |w| {
+            // `enum nft_match_attributes`: name, revision, and the data of the extension.
+            w.nest(NFTA_LIST_ELEM, |w| {
+                w.str(NFTA_EXPR_NAME, "match");
+                w.nest(NFTA_EXPR_DATA, |w| {
+                    w.str(1, "comment");
+                    w.be32(2, 0);
+                    w.bytes(3, b"kubernetes service portals");
+                });
+            });
+            w.nest(NFTA_LIST_ELEM, |w| {
+                w.str(NFTA_EXPR_NAME, "counter");
+                w.nest(NFTA_EXPR_DATA, |w| w.be64(1, 0));
+            });
+            w.nest(NFTA_LIST_ELEM, |w| {
+                w.str(NFTA_EXPR_NAME, "immediate");
+                w.nest(NFTA_EXPR_DATA, |w| {
+                    w.be32(NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT);
+                    w.nest(NFTA_IMMEDIATE_DATA, |w| verdict.encode(w));
+                });
+            });
+        });
+        w.finish().unwrap();
+        bytes
+    }
+
+    #[test]
+    fn the_jump_of_a_rule_of_iptables_nft_is_found_behind_expressions_that_are_unknown() {
+        let jump = Jump { from: "OUTPUT".into(), handle: 9, to: "KUBE-SERVICES".into() };
+        for verdict in
+            [Verdict::Jump("KUBE-SERVICES".into()), Verdict::Goto("KUBE-SERVICES".into())]
+        {
+            assert_eq!(Jump::decode(&rule(&verdict)), Ok(Some(jump.clone())));
+        }
+    }
+
+    #[test]
+    fn a_rule_with_another_verdict_or_none_has_no_jump() {
+        for verdict in [Verdict::Accept, Verdict::Drop, Verdict::Return] {
+            assert_eq!(Jump::decode(&rule(&verdict)), Ok(None));
+        }
+        let mut bytes = Vec::new();
+        AttrWriter::new(&mut bytes).str(NFTA_RULE_CHAIN, "OUTPUT");
+        assert_eq!(Jump::decode(&bytes), Ok(None));
+    }
+
+    #[test]
+    fn a_rule_that_is_cut_off_is_an_error() {
+        let bytes = rule(&Verdict::Jump("KUBE-SERVICES".into()));
+        assert!(Jump::decode(&bytes[..bytes.len() - 8]).is_err());
+    }
+}

@@ -1,0 +1,91 @@
+//! IPVS services, the link that has their addresses, and ipsets.
+
+use std::fs;
+
+use nix::net::if_::if_nametoindex;
+
+use super::names::{LINK, is_ipset_of_kube_proxy};
+use super::{Error, Node, Removed, link};
+
+/// Removes all IPVS services and then the link.
+///
+/// The link marks a node whose IPVS kube-proxy used, and in mode ipvs it deletes the services of
+/// others itself. Without the link, services are those of another program and stay.
+pub(super) fn remove(node: &Node) -> Result<Option<Removed>, Error> {
+    if if_nametoindex(LINK).is_err() {
+        return Ok(None);
+    }
+    let services = services(node);
+    let ipvsadm = node.programs.find("ipvsadm");
+    if let Some(ipvsadm) = &ipvsadm
+        && services > 0
+    {
+        node.programs.run(ipvsadm, &["--clear"], String::new())?;
+    }
+    link::delete(LINK)?;
+    Ok(Some(match ipvsadm {
+        None if services > 0 => Removed::LinkAlone { services },
+        Some(_) | None => Removed::Link { services },
+    }))
+}
+
+/// The number of IPVS services.
+fn services(node: &Node) -> usize {
+    // A line for each service begins with its protocol, and one for each server with an arrow.
+    let text = fs::read_to_string(node.net.join("ip_vs")).unwrap_or_default();
+    let is_service = |line: &&str| {
+        ["TCP ", "UDP ", "SCTP ", "FWM "].iter().any(|protocol| line.starts_with(protocol))
+    };
+    text.lines().filter(is_service).count()
+}
+
+/// Removes kube-proxy's ipsets, which no rule may use any more. Does nothing where the kernel has
+/// not loaded ip_set, because the program would load it, or where the program lacks.
+pub(super) fn remove_ipsets(node: &Node) -> Result<Option<Removed>, Error> {
+    let Some(ipset) = node.programs.find("ipset") else { return Ok(None) };
+    if !node.modules.join("ip_set").exists() {
+        return Ok(None);
+    }
+    let listed = node.programs.run(&ipset, &["list", "-name"], String::new())?;
+    let sets: Vec<_> = listed.lines().filter(|name| is_ipset_of_kube_proxy(name)).collect();
+    if sets.is_empty() {
+        return Ok(None);
+    }
+    let script = sets.iter().map(|name| format!("destroy {name}\n")).collect();
+    node.programs.run(&ipset, &["restore"], script)?;
+    Ok(Some(Removed::Ipsets(sets.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::programs::tests::Scripts;
+    use super::*;
+
+    #[test]
+    fn services_are_counted_without_their_servers() {
+        let scripts = Scripts::new(&[]);
+        let text = "IP Virtual Server version 1.2.1 (size=4096)\n\
+                    Prot LocalAddress:Port Scheduler Flags\n  \
+                      -> RemoteAddress:Port Forward Weight ActiveConn InActConn\n\
+                    TCP  0A600001:01BB rr\n  \
+                      -> C0A83202:192B      Masq    1      0          0\n\
+                    UDP  0A60000A:0035 rr\n";
+        let node = Node::at(scripts.0.path(), scripts.programs());
+        assert_eq!(services(&node), 0);
+        fs::write(scripts.0.path().join("ip_vs"), text).unwrap();
+        assert_eq!(services(&node), 2);
+    }
+
+    #[test]
+    fn ipsets_of_kube_proxy_are_destroyed_and_others_stay() {
+        let list = "printf 'KUBE-CLUSTER-IP\\ncali40all\\nKUBE-6-LOOP-BACK\\n'";
+        let body = format!("case $1 in list) {list};; restore) cat > script;; esac");
+        let scripts = Scripts::new(&[("ipset", &body)]);
+        let node = Node::at(scripts.0.path(), scripts.programs());
+        assert_eq!(remove_ipsets(&node).unwrap(), None);
+        fs::create_dir(scripts.0.path().join("ip_set")).unwrap();
+        assert_eq!(remove_ipsets(&node).unwrap(), Some(Removed::Ipsets(2)));
+        let script = scripts.file("script");
+        assert_eq!(script.as_deref(), Some("destroy KUBE-CLUSTER-IP\ndestroy KUBE-6-LOOP-BACK\n"));
+    }
+}

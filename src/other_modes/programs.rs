@@ -1,0 +1,223 @@
+//! Programs of the node, which end in time or are killed.
+
+use std::env;
+use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+/// Why a program did not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// It could not be started or waited for.
+    #[error("cannot run {}: {error}", path.display())]
+    Run {
+        /// The program.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// It reported a failure.
+    #[error("{} ended with {status}: {message}", path.display())]
+    Failed {
+        /// The program.
+        path: PathBuf,
+        /// How it ended.
+        status: ExitStatus,
+        /// The first line of its standard error.
+        message: String,
+    },
+    /// It was killed.
+    #[error("{} was killed because it did not end in {} s", path.display(), limit.as_secs_f32())]
+    TimedOut {
+        /// The program.
+        path: PathBuf,
+        /// How long it ran.
+        limit: Duration,
+    },
+}
+
+/// Where programs are found, and how long each may run.
+#[derive(Clone, Debug)]
+pub(super) struct Programs {
+    pub(super) folders: Vec<PathBuf>,
+    pub(super) limit: Duration,
+}
+
+/// How long a program may run: iptables-legacy-restore deletes 100,000 rules in less.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// How often is looked whether a program has ended.
+const STEP: Duration = Duration::from_millis(5);
+
+impl Programs {
+    /// Those of `PATH` and of the folders for the superuser, which `PATH` may lack.
+    pub(super) fn of_node() -> Self {
+        let path = env::var_os("PATH").unwrap_or_default();
+        let mut folders: Vec<_> = env::split_paths(&path).filter(|it| it.is_absolute()).collect();
+        folders.extend(["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from));
+        Self { folders, limit: LIMIT }
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<PathBuf> {
+        self.folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file())
+    }
+
+    /// Runs a program and returns its standard output.
+    pub(super) fn run(
+        &self,
+        path: &Path,
+        arguments: &[&str],
+        input: String,
+    ) -> Result<String, ProgramError> {
+        let run_error = |error| ProgramError::Run { path: path.to_owned(), error };
+        let mut child = Command::new(path)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // Programs that it starts are killed with it.
+            .process_group(0)
+            .spawn()
+            .map_err(run_error)?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // A thread, because a program may first fill its output. An error is the program's.
+            thread::spawn(move || stdin.write_all(input.as_bytes()));
+        }
+        let [output, errors] = [child.stdout.take().map(follow), child.stderr.take().map(follow)];
+        let Some(status) = self.wait(&mut child).map_err(run_error)? else {
+            return Err(ProgramError::TimedOut { path: path.to_owned(), limit: self.limit });
+        };
+        let [output, errors] = [output, errors].map(|it| self.text(it));
+        if status.success() {
+            return Ok(output);
+        }
+        let message = errors.lines().next().unwrap_or_default().to_owned();
+        Err(ProgramError::Failed { path: path.to_owned(), status, message })
+    }
+
+    /// Waits for the end of a program; `None` if it had to be killed.
+    fn wait(&self, child: &mut Child) -> io::Result<Option<ExitStatus>> {
+        let mut left = self.limit;
+        loop {
+            if let Some(status) = child.try_wait()? {
+                return Ok(Some(status));
+            }
+            if left.is_zero() {
+                break;
+            }
+            thread::sleep(STEP);
+            left = left.saturating_sub(STEP);
+        }
+        let group = i32::try_from(child.id()).map_err(io::Error::other)?;
+        killpg(Pid::from_raw(group), Signal::SIGKILL)?;
+        child.wait()?;
+        Ok(None)
+    }
+
+    /// What a stream had. A process that outlives the program may hold it open.
+    fn text(&self, stream: Option<mpsc::Receiver<Vec<u8>>>) -> String {
+        let bytes = stream.and_then(|stream| stream.recv_timeout(self.limit).ok());
+        String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
+    }
+}
+
+/// Reads a stream to its end on a thread of its own.
+fn follow(mut stream: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // After an error the rest is lost; the status tells whether the program worked.
+        let _ = stream.read_to_end(&mut bytes);
+        let _ = sender.send(bytes);
+    });
+    receiver
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::fs;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A folder of shell scripts.
+    pub(in super::super) struct Scripts(pub(in super::super) TempDir);
+
+    impl Scripts {
+        pub(in super::super) fn new(scripts: &[(&str, &str)]) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            for (name, body) in scripts {
+                let path = folder.path().join(name);
+                write(&path, &format!("#!/bin/sh\ncd {}\n{body}\n", folder.path().display()));
+            }
+            Self(folder)
+        }
+
+        pub(in super::super) fn programs(&self) -> Programs {
+            Programs { folders: vec![self.0.path().to_owned()], limit: Duration::from_secs(30) }
+        }
+
+        pub(in super::super) fn file(&self, name: &str) -> Option<String> {
+            fs::read_to_string(self.0.path().join(name)).ok()
+        }
+    }
+
+    /// Writes a program in a process of its own. A file that this process has open for writing is
+    /// open in children of other tests too, and cannot be executed until they end.
+    fn write(path: &Path, text: &str) {
+        let mut writer = Command::new("sh")
+            .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
+            .arg(path)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        writer.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        assert!(writer.wait().unwrap().success());
+    }
+
+    #[test]
+    fn a_program_reads_its_input_and_its_output_is_returned() {
+        let scripts = Scripts::new(&[("double", "read line; echo \"$1 $line $line\"")]);
+        let programs = scripts.programs();
+        let path = programs.find("double").unwrap();
+        assert_eq!(programs.run(&path, &["x"], "a\n".into()).unwrap(), "x a a\n");
+        assert_eq!(programs.find("other"), None);
+    }
+
+    #[test]
+    fn large_input_and_output_do_not_block_each_other() {
+        let scripts = Scripts::new(&[("copy", "exec cat")]);
+        let programs = scripts.programs();
+        let input = "0123456789".repeat(100_000);
+        let output = programs.run(&programs.find("copy").unwrap(), &[], input.clone()).unwrap();
+        assert!(output == input);
+    }
+
+    #[test]
+    fn a_failure_has_the_words_of_the_program() {
+        let scripts = Scripts::new(&[("bad", "echo 'no such table' >&2; exit 3")]);
+        let programs = scripts.programs();
+        let error = programs.run(&programs.find("bad").unwrap(), &[], String::new()).unwrap_err();
+        assert!(error.to_string().contains("exit status: 3: no such table"), "{error}");
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_killed_with_all_that_it_started() {
+        let scripts = Scripts::new(&[("hang", "sleep 60 & echo $! > pid; wait")]);
+        let programs = Programs { limit: Duration::from_secs(1), ..scripts.programs() };
+        let error = programs.run(&programs.find("hang").unwrap(), &[], String::new()).unwrap_err();
+        assert!(matches!(error, ProgramError::TimedOut { .. }), "{error}");
+        let pid = scripts.file("pid").unwrap();
+        // Empty for a process that nobody has waited for.
+        let command = fs::read(format!("/proc/{}/cmdline", pid.trim())).unwrap_or_default();
+        assert!(command.is_empty(), "{command:?}");
+    }
+}

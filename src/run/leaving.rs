@@ -1,0 +1,30 @@
+//! What other proxy modes left behind goes once our tables are in place.
+
+use futures::future::BoxFuture;
+
+use super::Run;
+use crate::family::Family;
+use crate::kernel::Kernel;
+
+impl<K: Kernel + Send + 'static> Run<K> {
+    pub(super) fn are_tables_in_place(&self) -> bool {
+        self.is_synced && Family::ALL.iter().all(|family| self.engine.blocked(*family).is_none())
+    }
+
+    /// Has flows listed again that leftovers of another mode translated after the first list.
+    pub(super) fn note_left(&mut self, has_removed: bool) {
+        self.leaving = None;
+        if let Some(cleaning) = self.cleaning.as_mut().filter(|_| has_removed) {
+            cleaning.note_read();
+            cleaning.note_synced();
+        }
+    }
+}
+
+/// Whether leftovers of other modes were removed.
+pub(super) async fn left(leaving: &mut Option<BoxFuture<'static, bool>>) -> bool {
+    match leaving {
+        Some(leaving) => leaving.await,
+        None => std::future::pending().await,
+    }
+}
