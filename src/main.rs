@@ -105,8 +105,9 @@ fn execute(command: Command, listed: Vec<(String, String)>, log: &mut Log) -> Ou
 
 fn run(flags: RunFlags, listed: Vec<(String, String)>, log: &mut Log) -> Result<End, Failure> {
     let observe = Observe::new();
-    *log = Log::start_queued(flags.log, observe.clone()).map_err(Failure::new)?;
-    let config = cli::checked(flags.load())?;
+    let loaded = flags.load().map_err(Failure::new)?;
+    *log = Log::start_queued(loaded.config.log, observe.clone()).map_err(Failure::new)?;
+    let config = cli::noted(loaded);
     let configuration = flags.effective(&config).map_err(Failure::new)?;
     observe.set_startup(Startup { configuration, flags: listed });
     let load: Option<Load> = flags.has_file().then(|| -> Load { Box::new(move || flags.load()) });
@@ -114,15 +115,20 @@ fn run(flags: RunFlags, listed: Vec<(String, String)>, log: &mut Log) -> Result<
 }
 
 fn apply(flags: &OnceFlags, output: Output, log: &mut Log) -> Result<(), Failure> {
-    *log = Log::start(flags.log);
-    let config = cli::checked(flags.load())?;
+    let config = once(flags, log)?;
     cli::apply(&input(flags, &config), config.routing.clone(), output)
 }
 
 fn plan(flags: &OnceFlags, output: Output, log: &mut Log) -> Result<Planned, Failure> {
-    *log = Log::start(flags.log);
-    let config = cli::checked(flags.load())?;
+    let config = once(flags, log)?;
     cli::plan(&input(flags, &config), config.routing.clone(), output)
+}
+
+/// The configuration of a command that ends by itself, and its log.
+fn once(flags: &OnceFlags, log: &mut Log) -> Result<Config, Failure> {
+    let loaded = flags.load().map_err(Failure::new)?;
+    *log = Log::start(loaded.config.log);
+    Ok(cli::noted(loaded))
 }
 
 fn input<'a>(flags: &'a OnceFlags, config: &'a Config) -> Input<'a> {

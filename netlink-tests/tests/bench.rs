@@ -158,7 +158,7 @@ fn in_place_it_leaves_no_table_and_touches_none() {
     }
 
     let manifests = tempfile::tempdir().unwrap();
-    let apply = ["apply", "--manifests", text(manifests.path())];
+    let apply = ["apply", "--allow-empty", "--manifests", text(manifests.path())];
     let _ = net.node().output(deltaproxy_binary(), &apply).ok();
     let before = net.node().read_table(Family::Ip);
     assert!(before.is_some());

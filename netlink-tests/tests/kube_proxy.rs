@@ -190,7 +190,10 @@ fn another_configuration_in_the_file_is_used_and_a_broken_one_is_not() {
 
     // No connection fails while it starts again.
     let other = "metricsBindAddress: 127.0.0.1:10999\n";
-    write(&|text| text.replace("metricsBindAddress: \"\"\n", other));
+    write(&|text| {
+        let text = text.replace("metricsBindAddress: \"\"\n", other);
+        text.replace("  verbosity: 0\n", "  verbosity: 0\n  format: json\n")
+    });
     eventually("another port for metrics", SOON, || {
         let answer = format!("{:?}", cluster.outside.connect_tcp(WEB));
         assert!(answer.contains("\"a\""), "{answer}");
@@ -206,6 +209,7 @@ fn another_configuration_in_the_file_is_used_and_a_broken_one_is_not() {
     });
     let log = daemon.terminate(SOON).stderr;
     assert_eq!(log.matches("the configuration has changed").count(), 1, "{log}");
+    assert!(log.contains("\"message\":\"started\""), "{log}");
 }
 
 #[test]

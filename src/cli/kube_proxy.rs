@@ -3,8 +3,9 @@
 use std::fs;
 
 use super::run::set_up_node;
-use super::{End, Failure, Load, Log, checked};
+use super::{End, Failure, Load, Log, noted};
 use crate::config::kube_proxy::{Action, KubeProxyFlags};
+use crate::config::log::LogFlags;
 use crate::conntrack::ConntrackTable;
 use crate::kernel::Nftables;
 use crate::observe::{Observe, Startup};
@@ -20,7 +21,7 @@ pub fn kube_proxy(arguments: Vec<String>, log: &mut Log) -> Result<End, Failure>
         Action::Help => super::print(&KubeProxyFlags::help()),
         Action::Version { raw } => super::print(&version(*raw)),
         Action::Write(path) => {
-            *log = Log::start(flags.log);
+            *log = Log::start(flags.log.or(LogFlags::default()));
             let text = flags.written().map_err(Failure::new)?;
             fs::write(path, text).map_err(|error| {
                 Failure(vec![format!("--write-config-to: {}: {error}", path.display())])
@@ -28,8 +29,9 @@ pub fn kube_proxy(arguments: Vec<String>, log: &mut Log) -> Result<End, Failure>
         }
         Action::Cleanup => super::cleanup()?,
         Action::InitOnly => {
-            *log = Log::start(flags.log);
-            let config = checked(flags.load())?;
+            let loaded = flags.load().map_err(Failure::new)?;
+            *log = Log::start(loaded.config.log);
+            let config = noted(loaded);
             Nftables::open().map_err(Failure::new)?;
             ConntrackTable::open().map_err(Failure::new)?;
             set_up_node(&config);
@@ -43,8 +45,9 @@ pub fn kube_proxy(arguments: Vec<String>, log: &mut Log) -> Result<End, Failure>
         }
         Action::Run => {
             let observe = Observe::new();
-            *log = Log::start_queued(flags.log, observe.clone()).map_err(Failure::new)?;
-            let config = checked(flags.load())?;
+            let loaded = flags.load().map_err(Failure::new)?;
+            *log = Log::start_queued(loaded.config.log, observe.clone()).map_err(Failure::new)?;
+            let config = noted(loaded);
             let configuration = flags.effective(&config).map_err(Failure::new)?;
             observe.set_startup(Startup { configuration, flags: flags.listed() });
             let load: Option<Load> =

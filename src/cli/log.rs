@@ -12,7 +12,8 @@ use tracing_subscriber::filter::Directive;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::line_queue::LineQueue;
-use crate::config::flags::{LogFlags, LogFormat};
+use crate::config::LogSettings;
+use crate::config::log::LogFormat;
 use crate::observe::Observe;
 
 /// Libraries that log each failure, which we report ourselves and less often, or whole bodies of
@@ -29,9 +30,9 @@ pub enum Log {
 }
 
 impl Log {
-    /// Starts the log of a command that ends by itself; `RUST_LOG` adds to what the flags say.
-    pub fn start(flags: LogFlags) -> Self {
-        start(flags, io::stderr);
+    /// Starts the log of a command that ends by itself; `RUST_LOG` adds to the settings.
+    pub fn start(settings: LogSettings) -> Self {
+        start(settings, io::stderr);
         Self::Direct
     }
 
@@ -39,10 +40,10 @@ impl Log {
     ///
     /// # Errors
     /// What the system reports if it cannot start a thread.
-    pub fn start_queued(flags: LogFlags, observe: Observe) -> io::Result<Self> {
+    pub fn start_queued(settings: LogSettings, observe: Observe) -> io::Result<Self> {
         let queue = LineQueue::spawn(io::stderr(), observe)?;
         let writer = queue.clone();
-        start(flags, move || writer.clone());
+        start(settings, move || writer.clone());
         let last = queue.clone();
         // The hook of std writes to standard error and waits until it can.
         panic::set_hook(Box::new(move |panic| {
@@ -70,19 +71,19 @@ impl Log {
     }
 }
 
-fn start<W>(flags: LogFlags, writer: W)
+fn start<W>(settings: LogSettings, writer: W)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let filter =
-        EnvFilter::builder().with_default_directive(flags.log_level.into()).from_env_lossy();
+        EnvFilter::builder().with_default_directive(settings.level.into()).from_env_lossy();
     let quiet = QUIET.iter().filter_map(|text| text.parse::<Directive>().ok());
     let filter = quiet.fold(filter, EnvFilter::add_directive);
     // It would report its own errors by `eprintln!`.
     let log = tracing_subscriber::fmt().log_internal_errors(false);
     let log = log.with_env_filter(filter).with_writer(writer);
     // A second start, in a test, keeps the first log.
-    let _ = match flags.log_format {
+    let _ = match settings.format {
         LogFormat::Text => log.with_target(false).try_init(),
         LogFormat::Json => log.json().try_init(),
     };

@@ -36,7 +36,7 @@ use std::error::Error;
 use std::fmt;
 use std::io::Write;
 
-use crate::config::{Config, ConfigError, Loaded};
+use crate::config::{Config, Loaded};
 use crate::printable::Printable;
 
 /// How results are printed.
@@ -72,13 +72,9 @@ impl fmt::Display for Failure {
 impl Error for Failure {}
 
 /// Logs the notes of a configuration and returns it.
-///
-/// # Errors
-/// The configuration is invalid.
-pub fn checked(loaded: Result<Loaded, ConfigError>) -> Result<Config, Failure> {
-    let Loaded { config, notes } = loaded.map_err(Failure::new)?;
+pub fn noted(Loaded { config, notes }: Loaded) -> Config {
     notes.lines().iter().for_each(|line| tracing::warn!("{}", Printable(line)));
-    Ok(config)
+    config
 }
 
 /// Fails if anything was left out.

@@ -1,6 +1,6 @@
 //! A configuration as a KubeProxyConfiguration.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use serde_json::{Value, json};
 
@@ -22,6 +22,8 @@ impl Config {
             NodePortAddresses::Cidrs(ranges) => ranges.iter().map(ToString::to_string).collect(),
         };
         let (mode, [ranges, bridge, prefix]) = detection(&routing.local_detection);
+        let (verbosity, format) = self.log.fields();
+        let bind_address = routing.node_ip.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
         json!({
             "mode": "nftables",
             "clientConnection": { "kubeconfig": match &self.source {
@@ -38,6 +40,9 @@ impl Config {
             "featureGates": { "AllowServiceExternalIPs": routing.external_ips },
             "healthzBindAddress": listen(self.healthz_bind_address),
             "metricsBindAddress": listen(self.metrics_bind_address),
+            "bindAddress": bind_address.to_string(),
+            "bindAddressHardFail": self.bind_address_hard_fail,
+            "logging": { "verbosity": verbosity, "format": format },
             "oomScoreAdj": self.oom_score_adj,
             "conntrack": {
                 "maxPerCore": self.conntrack.max_per_core,

@@ -19,6 +19,8 @@ pub(super) enum Type {
     Object,
     /// An object whose fields are of no concern.
     Opaque,
+    /// Any value.
+    Any,
 }
 
 /// One field of the file.
@@ -51,7 +53,7 @@ const fn unused(path: &'static str, kind: Type) -> Field {
 }
 
 /// In the order of k8s.io/kube-proxy/config/v1alpha1/types.go, Kubernetes 1.36; our own are last.
-const FIELDS: [Field; 70] = [
+const FIELDS: [Field; 75] = [
     used("apiVersion", Type::Text),
     used("kind", Type::Text),
     used("featureGates", Type::Object),
@@ -67,7 +69,12 @@ const FIELDS: [Field; 70] = [
     unused("clientConnection.contentType", Type::Text),
     unused("clientConnection.qps", Type::Number),
     unused("clientConnection.burst", Type::Whole),
-    unused("logging", Type::Opaque),
+    used("logging", Type::Object),
+    used("logging.format", Type::Text),
+    unused("logging.flushFrequency", Type::Any),
+    used("logging.verbosity", Type::Whole),
+    unused("logging.vmodule", Type::Any),
+    unused("logging.options", Type::Opaque),
     used("hostnameOverride", Type::Text),
     used("bindAddress", Type::Text),
     used("healthzBindAddress", Type::Text),

@@ -13,6 +13,7 @@ use crate::yaml::{self, Document};
 
 use super::fields::{self, Type};
 use super::local::DetectLocalMode;
+use super::log::{LogFlags, LogFormat, of_verbosity};
 use super::{
     Config, ConfigError, ConntrackSettings, InterfaceName, Loaded, LocalDetection,
     NodePortAddresses, Notes, Routing, Source, address, duration, node_name,
@@ -28,6 +29,7 @@ pub(super) struct File {
     pub(super) healthz_bind_address: SocketAddr,
     pub(super) metrics_bind_address: SocketAddr,
     pub(super) bind_address_hard_fail: bool,
+    log: LogFlags,
     pub(super) conntrack: ConntrackSettings,
     pub(super) oom_score_adj: i16,
     pub(super) notes: Notes,
@@ -58,7 +60,8 @@ impl File {
         reader.read(root)
     }
 
-    /// The configuration of the node with this name, else that of the file.
+    /// The configuration of the node with this name, else that of the file. `log` goes before what
+    /// the file says of the log.
     ///
     /// # Errors
     /// The name is blank, or there is none.
@@ -66,10 +69,12 @@ impl File {
         self,
         wanted_name: Option<&str>,
         source: Source,
+        log: LogFlags,
     ) -> Result<Loaded, ConfigError> {
         let config = Config {
             node_name: node_name(wanted_name.or(self.hostname_override.as_deref()))?,
             source,
+            log: log.or(self.log),
             routing: self.routing,
             min_sync_period: self.min_sync_period,
             healthz_bind_address: Some(self.healthz_bind_address),
@@ -142,9 +147,21 @@ impl<'a> Reader<'a> {
             healthz_bind_address,
             metrics_bind_address,
             bind_address_hard_fail: self.flag("bindAddressHardFail", false),
+            log: self.log()?,
             conntrack: self.conntrack()?,
             oom_score_adj: self.oom_score_adj()?,
             notes,
+        })
+    }
+
+    fn log(&self) -> Result<LogFlags, ConfigError> {
+        let expected = |text: &str| format!("is {text:?}; expected text or json");
+        let parse = |text: &str| LogFormat::parse(text).map_err(|_| expected(text));
+        let verbosity = "logging.verbosity";
+        let level = self.value(verbosity).map(|_| self.count(verbosity, 0)).transpose()?;
+        Ok(LogFlags {
+            log_level: level.map(of_verbosity),
+            log_format: self.parsed("logging.format", parse)?,
         })
     }
 
@@ -404,6 +421,7 @@ fn mismatch(kind: Type, value: &Value) -> Option<&'static str> {
         Type::Duration => (is_duration(value), "a duration such as 1s, 1m30s or 500ms, or 0"),
         Type::Texts => (is_list_of_texts(value), "a list of texts"),
         Type::Object | Type::Opaque => (value.is_object(), "an object"),
+        Type::Any => (true, ""),
     };
     (!right && !value.is_null()).then_some(expected)
 }
@@ -458,7 +476,10 @@ const MAX_SHOWN: usize = 60;
 
 #[cfg(test)]
 mod tests {
+    use tracing::level_filters::LevelFilter;
+
     use super::*;
+    use crate::config::LogSettings;
 
     const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\n\
                         kind: KubeProxyConfiguration\nmode: nftables\n";
@@ -487,6 +508,7 @@ mod tests {
             healthz_bind_address: address::DEFAULT_HEALTHZ,
             metrics_bind_address: address::DEFAULT_METRICS,
             bind_address_hard_fail: false,
+            log: LogFlags::default(),
             conntrack: ConntrackSettings::of_kube_proxy(),
             oom_score_adj: -999,
             notes: Notes::default(),
@@ -553,6 +575,23 @@ mod tests {
             others.retain(|field| *field != own);
             assert_eq!(file.notes.without_effect, others);
         }
+    }
+
+    #[test]
+    fn flags_about_the_log_go_before_the_file() {
+        let text = "logging: {format: json, verbosity: 4, flushFrequency: 5s, vmodule: []}\n";
+        let settings = |log: LogFlags| {
+            read(text).into_config(Some("n"), Source::InCluster, log).unwrap().config.log
+        };
+        let of_file = LogSettings { level: LevelFilter::DEBUG, format: LogFormat::Json };
+        assert_eq!(settings(LogFlags::default()), of_file);
+        let flags =
+            LogFlags { log_level: Some(LevelFilter::WARN), log_format: Some(LogFormat::Text) };
+        let of_flags = LogSettings { level: LevelFilter::WARN, format: LogFormat::Text };
+        assert_eq!(settings(flags), of_flags);
+        assert_eq!(read(text).notes.without_effect, ["logging.flushFrequency"]);
+        let wrong = parse("logging: {format: xml}\n").unwrap_err().to_string();
+        assert_eq!(wrong, "k.yaml:4: logging.format: is \"xml\"; expected text or json");
     }
 
     #[test]

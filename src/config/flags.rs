@@ -7,14 +7,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::Value;
-use tracing::level_filters::LevelFilter;
 
 use super::address::{self, AddressError};
 use super::file::File;
 use super::kube_proxy::KubeProxyFlags;
 use super::local::DetectLocalMode;
+use super::log::LogFlags;
 use super::{
     ClusterCidrs, Config, ConfigError, ConntrackSettings, FeatureGates, InterfaceName, Loaded,
     LocalDetection, NodePortAddresses, Notes, Routing, Source, duration, node_name,
@@ -125,32 +125,6 @@ pub struct DaemonFlags {
     pub min_sync_period: Option<Duration>,
 }
 
-/// Flags about the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Args)]
-pub struct LogFlags {
-    /// What is logged: error, warn, info, debug, trace, or kube-proxy's 0 (info) to 6 (trace)
-    #[arg(short = 'v', long, value_name = "LEVEL", default_value = "info", value_parser = level)]
-    pub log_level: LevelFilter,
-    /// How it is logged
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    pub log_format: LogFormat,
-}
-
-impl Default for LogFlags {
-    fn default() -> Self {
-        Self { log_level: LevelFilter::INFO, log_format: LogFormat::Text }
-    }
-}
-
-/// How log lines look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// Lines for people.
-    Text,
-    /// A JSON object a line.
-    Json,
-}
-
 /// Where something is served: an address, or nowhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listen(
@@ -175,7 +149,7 @@ impl RunFlags {
         let source = manifests
             .or_else(|| kubeconfig.cloned().map(Source::Kubeconfig))
             .unwrap_or(Source::InCluster);
-        load(&self.node, &self.daemon, file, source)
+        load(&self.node, &self.daemon, self.log, (file, source))
     }
 
     /// Returns the KubeProxyConfiguration that `config`, loaded from here, has in effect.
@@ -195,7 +169,7 @@ impl OnceFlags {
     /// The file cannot be read or says something impossible, or the node has no name.
     pub fn load(&self) -> Result<Loaded, ConfigError> {
         let source = Source::Manifests(self.manifests.clone());
-        load(&self.node, &DaemonFlags::default(), self.node.file()?, source)
+        load(&self.node, &DaemonFlags::default(), self.log, (self.node.file()?, source))
     }
 }
 
@@ -207,7 +181,8 @@ impl Loaded {
     /// The text says something impossible, or the node has no name.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let file = File::parse(Path::new("config"), text)?;
-        load(&NodeFlags::default(), &DaemonFlags::default(), Some(file), Source::InCluster)
+        let (node, daemon) = (NodeFlags::default(), DaemonFlags::default());
+        load(&node, &daemon, LogFlags::default(), (Some(file), Source::InCluster))
     }
 }
 
@@ -256,17 +231,18 @@ impl NodeFlags {
 fn load(
     node: &NodeFlags,
     daemon: &DaemonFlags,
-    file: Option<File>,
-    source: Source,
+    log: LogFlags,
+    (file, source): (Option<File>, Source),
 ) -> Result<Loaded, ConfigError> {
     let wanted_name = node.hostname_override.as_deref().filter(|name| !name.is_empty());
     if let Some(file) = file {
-        return file.into_config(wanted_name, source);
+        return file.into_config(wanted_name, source, log);
     }
     let listen = |flag: Option<Listen>, default| flag.map_or(Some(default), |listen| listen.0);
     let config = Config {
         node_name: node_name(wanted_name)?,
         source,
+        log: log.or(LogFlags::default()),
         routing: node.routing()?,
         min_sync_period: daemon.min_sync_period.unwrap_or_default(),
         healthz_bind_address: listen(daemon.healthz_bind_address, address::DEFAULT_HEALTHZ),
@@ -292,22 +268,6 @@ fn listen(text: &str, default_port: u16) -> Result<Listen, AddressError> {
     match text {
         "" => Ok(Listen(None)),
         _ => address::parse(text, default_port).map(Some).map(Listen),
-    }
-}
-
-/// A level is none that we know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("expected error, warn, info, debug, trace, or a number from 0 to 10")]
-pub(super) struct LevelError;
-
-pub(super) fn level(text: &str) -> Result<LevelFilter, LevelError> {
-    match text {
-        "error" => Ok(LevelFilter::ERROR),
-        "warn" => Ok(LevelFilter::WARN),
-        "info" | "0" | "1" | "2" | "3" => Ok(LevelFilter::INFO),
-        "debug" | "4" | "5" => Ok(LevelFilter::DEBUG),
-        "trace" | "6" | "7" | "8" | "9" | "10" => Ok(LevelFilter::TRACE),
-        _ => Err(LevelError),
     }
 }
 
@@ -354,6 +314,7 @@ mod tests {
         let config = config("--hostname-override n1");
         let expected = Config {
             node_name: "n1".to_owned(),
+            log: LogFlags::default().or(LogFlags::default()),
             source: Source::InCluster,
             routing: Routing::default(),
             min_sync_period: Duration::ZERO,
@@ -376,6 +337,7 @@ mod tests {
         );
         let expected = Config {
             node_name: "n1".to_owned(),
+            log: LogFlags::default().or(LogFlags::default()),
             source: Source::Kubeconfig("/k".into()),
             routing: Routing {
                 local_detection: LocalDetection::ClusterCidr(
@@ -499,7 +461,7 @@ mod tests {
         assert!(Once::try_parse_from(["apply"]).is_err());
         let words = ["apply", "--manifests", "/m", "--masquerade-bit", "1", "-v", "4"];
         let flags = Once::try_parse_from(words).unwrap().flags;
-        assert_eq!(flags.log.log_level, LevelFilter::DEBUG);
+        assert_eq!(flags.log.log_level, Some(tracing::level_filters::LevelFilter::DEBUG));
         let config = flags.load().unwrap().config;
         assert_eq!(config.source, Source::Manifests("/m".into()));
         assert_eq!(config.routing.masquerade_bit, 1);

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use serde_json::{Map, Value, json};
 
 use super::file::{API_VERSION, File, KIND};
-use super::flags::{LogFlags, LogFormat, level};
 use super::gates::boolean;
+use super::log::{LogFlags, LogFormat, level};
 use super::{Config, ConfigError, FeatureGates, Loaded, Notes, Source, address};
 use table::{FLAGS, Flag, Kind, Meaning};
 use words::Words;
@@ -108,7 +108,7 @@ impl KubeProxyFlags {
         };
         let source = file.kubeconfig.clone().map_or(Source::InCluster, Source::Kubeconfig);
         let name = self.hostname_override.as_deref();
-        let Loaded { mut config, notes } = file.into_config(name, source)?;
+        let Loaded { mut config, notes } = file.into_config(name, source, self.log)?;
         // An empty address means the default in a file, and no server as a flag.
         if self.config.is_none() && self.is_empty("healthzBindAddress") {
             config.healthz_bind_address = None;
@@ -204,14 +204,11 @@ impl KubeProxyFlags {
             Meaning::Config => self.config = (!text.is_empty()).then(|| text.into()),
             Meaning::NodeName => self.hostname_override = Some(text),
             Meaning::Verbosity => {
-                self.log.log_level = level(&text).map_err(|error| wrong(&error.to_string()))?;
+                let level = level(&text).map_err(|error| wrong(&error.to_string()))?;
+                self.log.log_level = Some(level);
             }
             Meaning::LogFormat => {
-                self.log.log_format = match text.as_str() {
-                    "text" => LogFormat::Text,
-                    "json" => LogFormat::Json,
-                    _ => return Err(wrong("text or json")),
-                };
+                self.log.log_format = Some(LogFormat::parse(&text).map_err(wrong)?);
             }
             Meaning::WriteConfig if !text.is_empty() => self.choose(Action::Write(text.into())),
             Meaning::Cleanup if is_set => self.choose(Action::Cleanup),
@@ -383,7 +380,7 @@ mod tests {
              --masquerade-all=1 -v4",
         ] {
             let flags = parse(&format!("--hostname-override=N1 {line}")).unwrap();
-            assert_eq!(flags.log.log_level, LevelFilter::DEBUG, "{line}");
+            assert_eq!(flags.log.log_level, Some(LevelFilter::DEBUG), "{line}");
             let Loaded { config, notes } = flags.load().unwrap();
             assert_eq!(notes, Notes::default(), "{line}");
             assert_eq!(config.node_name, "n1");

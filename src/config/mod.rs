@@ -13,6 +13,7 @@ pub mod flags;
 mod gates;
 pub mod kube_proxy;
 pub mod local;
+pub mod log;
 mod notes;
 
 use std::net::{IpAddr, SocketAddr};
@@ -25,6 +26,7 @@ use crate::yaml::SyntaxError;
 pub use cidr::{ClusterCidrs, NodePortAddresses};
 pub use gates::{FeatureGates, GateError};
 pub use local::{InterfaceName, LocalDetection};
+pub use log::LogSettings;
 pub use notes::Notes;
 
 /// All settings of a daemon, or of one `apply` or `plan`.
@@ -34,6 +36,8 @@ pub struct Config {
     pub node_name: String,
     /// Where Services, EndpointSlices, the Node and ServiceCIDRs come from.
     pub source: Source,
+    /// What is logged, and how.
+    pub log: LogSettings,
     /// What packets get beyond what the objects say.
     pub routing: Routing,
     /// The least time between two transactions; zero is no minimum.

@@ -1,0 +1,103 @@
+//! What is logged, and how.
+
+use clap::{Args, ValueEnum};
+use tracing::level_filters::LevelFilter;
+
+/// Flags about the log. Absent ones leave what the configuration file says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
+pub struct LogFlags {
+    /// What is logged: error, warn, info, debug, trace, or kube-proxy's 0 (info) to 6 (trace)
+    /// [default: info]
+    #[arg(short = 'v', long, value_name = "LEVEL", value_parser = level)]
+    pub log_level: Option<LevelFilter>,
+    /// How it is logged [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// A JSON object a line.
+    Json,
+}
+
+/// What is logged, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogSettings {
+    /// The least important level that is logged.
+    pub level: LevelFilter,
+    /// How lines look.
+    pub format: LogFormat,
+}
+
+impl LogFlags {
+    /// What the flags say, else what `file` says.
+    pub fn or(self, file: Self) -> LogSettings {
+        LogSettings {
+            level: self.log_level.or(file.log_level).unwrap_or(LevelFilter::INFO),
+            format: self.log_format.or(file.log_format).unwrap_or_default(),
+        }
+    }
+}
+
+impl LogSettings {
+    /// `logging.verbosity` and `logging.format` of a KubeProxyConfiguration.
+    pub(super) fn fields(self) -> (u32, &'static str) {
+        let verbosity = match self.level {
+            LevelFilter::TRACE => 6,
+            LevelFilter::DEBUG => 4,
+            _ => 0,
+        };
+        (verbosity, self.format.name())
+    }
+}
+
+impl LogFormat {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        }
+    }
+
+    /// The format of this name.
+    pub(super) fn parse(name: &str) -> Result<Self, &'static str> {
+        match name {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err("text or json"),
+        }
+    }
+}
+
+/// A level is none that we know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("expected error, warn, info, debug, trace, or a number from 0 to 10")]
+pub(super) struct LevelError;
+
+pub(super) fn level(text: &str) -> Result<LevelFilter, LevelError> {
+    match text {
+        "error" => Ok(LevelFilter::ERROR),
+        "warn" => Ok(LevelFilter::WARN),
+        "info" => Ok(LevelFilter::INFO),
+        "debug" => Ok(LevelFilter::DEBUG),
+        "trace" => Ok(LevelFilter::TRACE),
+        _ => match text.parse() {
+            Ok(verbosity) if verbosity <= 10 => Ok(of_verbosity(verbosity)),
+            _ => Err(LevelError),
+        },
+    }
+}
+
+/// The level of kube-proxy's verbosity.
+pub(super) fn of_verbosity(verbosity: u32) -> LevelFilter {
+    match verbosity {
+        0..=3 => LevelFilter::INFO,
+        4 | 5 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    }
+}
