@@ -606,7 +606,8 @@ fn configz_and_flagz_show_what_the_daemon_was_started_with() {
                 mode: iptables\niptables: {masqueradeAll: true}\nconfigSyncPeriod: 7s\n";
     fs::write(config.path(), text).unwrap();
     let (folder, config) = (manifests.path().to_str().unwrap(), config.path().to_str().unwrap());
-    let args = ["run", "--manifests", folder, "--hostname-override=node-a", "--config", config];
+    let args =
+        ["run", "-v=4", "--manifests", folder, "--hostname-override=node-a", "--config", config];
     let _daemon = net.node().spawn(deltaproxy_binary(), &args);
     let configz = eventually("an answer of /configz", SOON, || {
         serde_json::from_str::<serde_json::Value>(&page(net.node(), "/configz")).ok()
@@ -624,7 +625,7 @@ fn configz_and_flagz_show_what_the_daemon_was_started_with() {
         assert_eq!(configz.pointer(field), Some(&expected), "{field} of {configz}");
     }
     let flagz = page(net.node(), "/flagz");
-    for line in [&format!("config={config}"), "hostname-override=node-a", "log-level=info"] {
+    for line in [&format!("config={config}"), "hostname-override=node-a", "log-level=4"] {
         assert!(flagz.lines().any(|it| it == line), "no {line} in {flagz}");
     }
     assert!(page(net.node(), "/statusz").contains("Binary version: "));
