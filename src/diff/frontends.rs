@@ -3,7 +3,7 @@
 use ahash::HashMap;
 
 use super::lists::Lists;
-use super::{Epoch, Leftover, Leftovers, Progress};
+use super::{Epoch, Epochs, Leftover, Leftovers, Progress};
 use crate::desired::Label;
 use crate::model::ObjectName;
 use crate::plan::{Full, Piece};
@@ -165,9 +165,7 @@ impl FrontendState {
 /// A change of what is installed for one frontend.
 pub(super) struct FrontendChange<'a> {
     pub(super) frontend: Frontend,
-    pub(super) epoch: Epoch,
-    /// See [`super::Diff`].
-    pub(super) kept_from: Option<Epoch>,
+    pub(super) epochs: Epochs,
     pub(super) piece: &'a mut Piece,
     /// The lists of its family.
     pub(super) lists: &'a mut Lists,
@@ -287,7 +285,7 @@ impl FrontendChange<'_> {
             return Ok(Progress::Complete);
         }
         // The first commit may make the whole table, or replace it.
-        if self.epoch > 0 && rare.ranges_added == Some(self.epoch) {
+        if self.epochs.present > 0 && rare.ranges_added == Some(self.epochs.present) {
             return Ok(Progress::AfterCommit);
         }
         self.replace(None, Some(mark));
@@ -302,7 +300,7 @@ impl FrontendChange<'_> {
             if rare.ranges[..known].binary_search(range).is_err() {
                 self.piece.admits(1)?;
                 self.replace(None, Some(TableElement::SourceRange(self.frontend, *range)));
-                rare.ranges_added = Some(self.epoch);
+                rare.ranges_added = Some(self.epochs.present);
                 rare.ranges.push(*range);
             }
             Ok(())
@@ -333,10 +331,7 @@ impl FrontendChange<'_> {
     /// Deletes what no packet can need any more.
     pub(super) fn delete_leftovers(&mut self, state: &mut FrontendState) -> Result<(), Full> {
         let Some(rare) = state.rare.as_deref_mut() else { return Ok(()) };
-        let is_due = |since: Epoch| match self.kept_from {
-            Some(kept_from) => since < kept_from,
-            None => since < self.epoch || self.piece.is_empty(),
-        };
+        let is_due = |since: Epoch| self.epochs.is_due(Some(since), self.piece);
         let (internal, ranges) =
             (rare.internal_unused.is_some_and(is_due), rare.ranges_unused.is_some_and(is_due));
         if internal && let Some(route) = rare.internal.take() {
@@ -358,8 +353,8 @@ impl FrontendChange<'_> {
 
     /// Notes that something of the frontend is to be deleted later; returns since when.
     fn leave(&mut self) -> Epoch {
-        self.leftovers.push_back((Leftover::Frontend(self.frontend), Some(self.epoch)));
-        self.epoch
+        self.leftovers.push_back((Leftover::Frontend(self.frontend), Some(self.epochs.present)));
+        self.epochs.present
     }
 
     /// Notes which lists the installed routes name.
@@ -371,7 +366,7 @@ impl FrontendChange<'_> {
         new.iter().for_each(|list| self.lists.add_reference(*list));
         if let Some(list) = old.filter(|list| self.lists.remove_reference(*list)) {
             let leftover = Leftover::List(self.frontend.family(), list);
-            self.leftovers.push_back((leftover, Some(self.epoch)));
+            self.leftovers.push_back((leftover, Some(self.epochs.present)));
         }
     }
 }

@@ -60,10 +60,7 @@ pub struct Diff {
     /// What is to be deleted, with the epoch in which the last route to it went: packets under way
     /// may still look it up. `None` if nothing leads to it.
     leftovers: Leftovers,
-    /// Leftovers of this epoch and of later ones are not deleted yet; `None`: those of the present
-    /// epoch.
-    kept_from: Option<Epoch>,
-    epoch: Epoch,
+    epochs: Epochs,
     /// Services that the kernel refused; they are left out until they change.
     pub excluded: HashSet<ObjectName>,
     /// Services that were postponed: they claim their frontends, but nothing of them was compared.
@@ -96,6 +93,30 @@ pub struct Updated {
 }
 
 type Leftovers = VecDeque<(Leftover, Option<Epoch>)>;
+
+/// When leftovers are deleted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Epochs {
+    present: Epoch,
+    /// Leftovers of this epoch and of later ones are not deleted yet; `None`: those of the present
+    /// epoch.
+    kept_from: Option<Epoch>,
+}
+
+impl Epochs {
+    /// Whether what lost its last route in an epoch may be deleted with this piece.
+    fn is_due(self, since: Option<Epoch>, piece: &Piece) -> bool {
+        match self.kept_from {
+            Some(kept_from) => since < Some(kept_from),
+            None => since < Some(self.present) || piece.is_empty(),
+        }
+    }
+
+    /// Whether it stays until it is released.
+    fn keeps(self, since: Option<Epoch>) -> bool {
+        self.kept_from.is_some() && since >= self.kept_from
+    }
+}
 
 /// Leftovers that were kept at some time: those of epochs before this one.
 #[derive(Clone, Copy, Debug)]
@@ -138,8 +159,7 @@ impl Default for Diff {
             services: HashMap::default(),
             serving: Serving::default(),
             leftovers: Leftovers::new(),
-            kept_from: None,
-            epoch: 0,
+            epochs: Epochs::default(),
             excluded: HashSet::default(),
             only_claimed: HashSet::default(),
         }
@@ -168,11 +188,7 @@ impl Diff {
     pub fn update_others(&mut self, piece: &mut Piece) {
         self.node_port_ips.install(piece);
         while let Some((leftover, since)) = self.leftovers.front().copied() {
-            let is_due = match self.kept_from {
-                Some(kept_from) => since < Some(kept_from),
-                None => since < Some(self.epoch) || piece.is_empty(),
-            };
-            if !is_due || self.delete_leftover(leftover, piece).is_err() {
+            if !self.epochs.is_due(since, piece) || self.delete_leftover(leftover, piece).is_err() {
                 break;
             }
             self.leftovers.pop_front();
@@ -189,7 +205,7 @@ impl Diff {
         self.serving.sweep(|frontend| frontends.holder(frontend).is_some());
         for family in Family::ALL {
             let unused = self.lists[family.index()].unused();
-            let since = Some(self.epoch);
+            let since = Some(self.epochs.present);
             self.leftovers.extend(unused.map(|list| (Leftover::List(family, list), since)));
         }
     }
@@ -197,8 +213,7 @@ impl Diff {
     /// Whether nothing is left to add to a piece, services that wait for an update and leftovers
     /// that are kept aside.
     pub fn is_settled(&self) -> bool {
-        let is_kept = |since: Option<Epoch>| self.kept_from.is_some_and(|from| since >= Some(from));
-        self.leftovers.front().is_none_or(|(_, since)| is_kept(*since))
+        self.leftovers.front().is_none_or(|(_, since)| self.epochs.keeps(*since))
             && self.node_port_ips.are_settled()
     }
 
@@ -209,28 +224,28 @@ impl Diff {
 
     /// From now on leftovers stay until [`Diff::release`].
     pub fn keep_leftovers(&mut self) {
-        self.kept_from = Some(self.epoch);
+        self.epochs.kept_from = Some(self.epochs.present);
     }
 
     /// The leftovers that are kept. The kernel must have applied all pieces.
     pub fn kept(&mut self) -> Option<Kept> {
         let (_, since) = self.leftovers.back()?;
-        if *since < self.kept_from {
+        if !self.epochs.keeps(*since) {
             return None;
         }
         // Those that come later are of a later epoch, also without a commit in between.
-        self.epoch += 1;
-        Some(Kept(self.epoch))
+        self.epochs.present += 1;
+        Some(Kept(self.epochs.present))
     }
 
     /// Has leftovers deleted with the next pieces.
     pub fn release(&mut self, Kept(before): Kept) {
-        self.kept_from = Some(before);
+        self.epochs.kept_from = Some(before);
     }
 
     /// The kernel has applied the piece.
     pub fn committed(&mut self) {
-        self.epoch += 1;
+        self.epochs.present += 1;
         self.lists.iter_mut().for_each(Lists::wake_numbers);
         if self.leftovers.is_empty() {
             self.leftovers.shrink_to(SMALL);
@@ -275,15 +290,15 @@ impl Diff {
         piece: &mut Piece,
         make: impl FnOnce(&mut FrontendChange<'_>, &mut FrontendState) -> T,
     ) -> T {
-        let (epoch, kept_from, leftovers) = (self.epoch, self.kept_from, &mut self.leftovers);
+        let (epochs, leftovers) = (self.epochs, &mut self.leftovers);
         let lists = &mut self.lists[frontend.family().index()];
-        let mut change = FrontendChange { frontend, epoch, kept_from, piece, lists, leftovers };
+        let mut change = FrontendChange { frontend, epochs, piece, lists, leftovers };
         self.frontends.change(frontend, |state| make(&mut change, state))
     }
 
     fn disown(&mut self, family: Family, list: ListId) {
         if self.lists[family.index()].disown(list) {
-            self.leftovers.push_back((Leftover::List(family, list), Some(self.epoch)));
+            self.leftovers.push_back((Leftover::List(family, list), Some(self.epochs.present)));
         }
     }
 
