@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use deltaproxy::cli::{self, BenchFlags, End, Failure, Input, Load, Log, Outcome, Output, Planned};
+use deltaproxy::cli::{self, BenchFlags, End, Failure, Input, Log, Outcome, Output, Planned};
 use deltaproxy::config::Config;
 use deltaproxy::config::flags::{OnceFlags, RunFlags};
-use deltaproxy::observe::{Observe, Startup};
+use deltaproxy::observe::Startup;
 
 /// `.cargo/config.toml` has its settings.
 #[cfg(feature = "jemalloc")]
@@ -43,7 +44,7 @@ enum Command {
         #[arg(long, value_name = "FORMAT", default_value = "text")]
         output: Output,
     },
-    /// Remove both tables
+    /// Remove both tables, and what kube-proxy left in other modes
     Cleanup,
     /// Look at a configuration
     #[command(subcommand)]
@@ -104,14 +105,11 @@ fn execute(command: Command, listed: Vec<(String, String)>, log: &mut Log) -> Ou
 }
 
 fn run(flags: RunFlags, listed: Vec<(String, String)>, log: &mut Log) -> Result<End, Failure> {
-    let observe = Observe::new();
-    let loaded = flags.load().map_err(Failure::new)?;
-    *log = Log::start_queued(loaded.config.log, observe.clone()).map_err(Failure::new)?;
-    let config = cli::noted(loaded);
-    let configuration = flags.effective(&config).map_err(Failure::new)?;
-    observe.set_startup(Startup { configuration, flags: listed });
-    let load: Option<Load> = flags.has_file().then(|| -> Load { Box::new(move || flags.load()) });
-    cli::run(config, load, observe)
+    let flags = Arc::new(flags);
+    let own = Arc::clone(&flags);
+    let startup =
+        |config: &Config| Ok(Startup { configuration: flags.effective(config)?, flags: listed });
+    cli::run(Box::new(move || own.load()), flags.has_file(), startup, log)
 }
 
 fn apply(flags: &OnceFlags, output: Output, log: &mut Log) -> Result<(), Failure> {

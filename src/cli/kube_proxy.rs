@@ -1,14 +1,16 @@
 //! Runs the command line of kube-proxy.
 
 use std::fs;
+use std::sync::Arc;
 
 use super::run::set_up_node;
-use super::{End, Failure, Load, Log, noted};
+use super::{End, Failure, Log, noted};
+use crate::config::Config;
 use crate::config::kube_proxy::{Action, KubeProxyFlags};
 use crate::config::log::LogFlags;
 use crate::conntrack::ConntrackTable;
 use crate::kernel::Nftables;
-use crate::observe::{Observe, Startup};
+use crate::observe::Startup;
 use crate::other_modes;
 
 /// Runs kube-proxy's command line; `arguments` are those after the program's name.
@@ -36,23 +38,18 @@ pub fn kube_proxy(arguments: Vec<String>, log: &mut Log) -> Result<End, Failure>
             ConntrackTable::open().map_err(Failure::new)?;
             set_up_node(&config);
             let outcome = other_modes::remove();
-            for removed in &outcome.removed {
-                tracing::info!("removed what another proxy mode left: {removed}");
-            }
+            outcome.log_removed();
             // As in kube-proxy, which ignores them.
             outcome.errors.iter().for_each(|error| tracing::warn!("{error}"));
             tracing::info!("nftables works and the node is set up; exiting because of --init-only");
         }
         Action::Run => {
-            let observe = Observe::new();
-            let loaded = flags.load().map_err(Failure::new)?;
-            *log = Log::start_queued(loaded.config.log, observe.clone()).map_err(Failure::new)?;
-            let config = noted(loaded);
-            let configuration = flags.effective(&config).map_err(Failure::new)?;
-            observe.set_startup(Startup { configuration, flags: flags.listed() });
-            let load: Option<Load> =
-                flags.has_file().then(|| -> Load { Box::new(move || flags.load()) });
-            return super::run(config, load, observe);
+            let flags = Arc::new(flags);
+            let own = Arc::clone(&flags);
+            let startup = |config: &Config| {
+                Ok(Startup { configuration: flags.effective(config)?, flags: flags.listed() })
+            };
+            return super::run(Box::new(move || own.load()), flags.has_file(), startup, log);
         }
     }
     Ok(End::Stopped)

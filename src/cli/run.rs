@@ -13,14 +13,16 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::reload::changed;
-use super::{Failure, Load};
-use crate::config::{Config, Source};
+use super::{Failure, Load, Log, noted};
+use crate::config::{Config, ConfigError, Source};
 use crate::conntrack::{Cleaned, Cleaner, Limits};
 use crate::engine::Engine;
 use crate::kernel::{Nftables, Writer};
 use crate::model::{Event, ObjectName, ObjectRef, Problem};
 use crate::node::{set_conntrack, set_oom_score_adj};
-use crate::observe::{ClosedPort, Observe, Site, bind, serve, serve_at, serve_health_checks};
+use crate::observe::{
+    ClosedPort, Observe, Site, Startup, bind, serve, serve_at, serve_health_checks,
+};
 use crate::other_modes;
 use crate::run::{Cleaning, Run, WithoutNode};
 use crate::source::addresses::{follow_local_addresses, local_addresses};
@@ -53,16 +55,28 @@ const CLEAN_TIME: Duration = Duration::from_secs(2);
 pub enum End {
     /// It was asked to, by SIGTERM or SIGINT.
     Stopped,
-    /// `load` gives another configuration.
+    /// There is another configuration.
     ConfigChanged,
 }
 
-/// Follows the source and keeps the node's tables right until SIGTERM or SIGINT, or until `load`
-/// gives another configuration. The tables stay.
+/// Follows the source and keeps the node's tables right until SIGTERM or SIGINT. The tables stay.
+///
+/// `load` reads the configuration; with `is_file`, another one that it gives later ends the daemon.
+/// `startup` returns what `/configz` and `/flagz` show. The log starts with the configuration.
 ///
 /// # Errors
 /// What stops the daemon from starting.
-pub fn run(config: Config, load: Option<Load>, observe: Observe) -> Result<End, Failure> {
+pub fn run(
+    load: Load,
+    is_file: bool,
+    startup: impl FnOnce(&Config) -> Result<Startup, ConfigError>,
+    log: &mut Log,
+) -> Result<End, Failure> {
+    let observe = Observe::new();
+    let loaded = load().map_err(Failure::new)?;
+    *log = Log::start_queued(loaded.config.log, observe.clone()).map_err(Failure::new)?;
+    let config = noted(loaded);
+    observe.set_startup(startup(&config).map_err(Failure::new)?);
     if let Ok(server) = api_server(&config.source) {
         server.check().map_err(Failure::new)?;
     }
@@ -71,7 +85,7 @@ pub fn run(config: Config, load: Option<Load>, observe: Observe) -> Result<End, 
         .enable_all()
         .build()
         .map_err(Failure::new)?;
-    let outcome = runtime.block_on(run_until_stopped(config, load, observe));
+    let outcome = runtime.block_on(run_until_stopped(config, is_file.then_some(load), observe));
     runtime.shutdown_timeout(STOP_TIME);
     outcome
 }

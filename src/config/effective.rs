@@ -1,8 +1,8 @@
 //! A configuration as a KubeProxyConfiguration.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::local::DetectLocalMode;
 use super::{Config, LocalDetection, NodePortAddresses, Source, duration};
@@ -10,7 +10,7 @@ use super::{Config, LocalDetection, NodePortAddresses, Source, duration};
 impl Config {
     /// Sets each field of `whole`, a KubeProxyConfiguration, that this configuration decides.
     pub(super) fn write_to(&self, whole: &mut Value) {
-        replace(whole, self.fields());
+        overlay(whole, self.fields(), |_| true);
     }
 
     fn fields(&self) -> Value {
@@ -23,7 +23,6 @@ impl Config {
         };
         let (mode, [ranges, bridge, prefix]) = detection(&routing.local_detection);
         let (verbosity, format) = self.log.fields();
-        let bind_address = routing.node_ip.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
         json!({
             "mode": "nftables",
             "clientConnection": { "kubeconfig": match &self.source {
@@ -40,8 +39,6 @@ impl Config {
             "featureGates": { "AllowServiceExternalIPs": routing.external_ips },
             "healthzBindAddress": listen(self.healthz_bind_address),
             "metricsBindAddress": listen(self.metrics_bind_address),
-            "bindAddress": bind_address.to_string(),
-            "bindAddressHardFail": self.bind_address_hard_fail,
             "logging": { "verbosity": verbosity, "format": format },
             "oomScoreAdj": self.oom_score_adj,
             "conntrack": {
@@ -77,12 +74,13 @@ fn detection(detection: &LocalDetection) -> (DetectLocalMode, [String; 3]) {
     }
 }
 
-/// Sets the fields of `whole` that `fields` has.
-fn replace(whole: &mut Value, fields: Value) {
+/// Sets the fields of `whole` that `fields` has, of all objects in it, where the value counts.
+pub(super) fn overlay(whole: &mut Value, fields: Value, counts: fn(&Value) -> bool) {
     match (whole, fields) {
         (Value::Object(whole), Value::Object(fields)) => {
-            for (key, value) in fields {
-                replace(whole.entry(key).or_insert(Value::Null), value);
+            for (key, value) in fields.into_iter().filter(|(_, value)| counts(value)) {
+                let field = whole.entry(key).or_insert_with(|| Value::Object(Map::new()));
+                overlay(field, value, counts);
             }
         }
         (whole, value) => *whole = value,

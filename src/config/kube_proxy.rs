@@ -9,8 +9,9 @@ mod words;
 
 use std::path::PathBuf;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::effective::overlay;
 use super::file::{API_VERSION, File, KIND};
 use super::gates::boolean;
 use super::log::{LogFlags, LogFormat, level};
@@ -298,18 +299,9 @@ impl KubeProxyFlags {
 
 const NFTABLES_MASQUERADE_ALL: &str = "nftables.masqueradeAll";
 
-/// Merges `more` into `whole`: unites objects and replaces other values. Skips null and empty texts,
-/// which mean the default.
+/// Sets in `whole` what `more` has, without null and empty texts, which mean the default.
 fn merge(whole: &mut Value, more: Value) {
-    match (whole, more) {
-        (Value::Object(whole), Value::Object(more)) => {
-            let given = more.into_iter().filter(|(_, value)| !value.is_null() && value != "");
-            for (key, value) in given {
-                merge(whole.entry(key).or_insert_with(|| Value::Object(Map::new())), value);
-            }
-        }
-        (whole, more) => *whole = more,
-    }
+    overlay(whole, more, |value| !value.is_null() && value != "");
 }
 
 impl Kind {

@@ -105,6 +105,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Writes to the log what was removed.
+    pub fn log_removed(&self) {
+        for removed in &self.removed {
+            tracing::info!("removed what another proxy mode left: {removed}");
+        }
+    }
+
     fn add(&mut self, outcome: Result<Option<Removed>, Error>) {
         match outcome {
             Ok(removed) => self.removed.extend(removed),
@@ -169,9 +176,7 @@ pub async fn remove_in_background() -> bool {
         // The task only fails by a panic, which is in the log.
         let Ok(outcome) = tokio::task::spawn_blocking(remove).await else { return has_removed };
         has_removed |= !outcome.removed.is_empty();
-        outcome.removed.iter().for_each(|removed| {
-            tracing::info!("removed what another proxy mode left: {removed}");
-        });
+        outcome.log_removed();
         match pauses.next() {
             Some(pause) if !outcome.errors.is_empty() => tokio::time::sleep(pause).await,
             Some(_) | None => {
