@@ -1,4 +1,5 @@
-//! What a request gets, from its path and the format that it accepts: answers of kube-proxy's health and metrics ports.
+//! What a request gets, from its path and the format that it accepts: answers of kube-proxy's
+//! health and metrics ports.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -20,7 +21,8 @@ use super::{Observe, Startup};
 pub enum Site {
     /// `/healthz`, `/livez` and `/readyz`.
     Health,
-    /// `/metrics`, `/metrics/slis`, `/proxyMode`, `/configz`, `/flagz`, `/statusz`, and a `/healthz` that only says that the daemon answers.
+    /// `/metrics`, `/metrics/slis`, `/proxyMode`, `/configz`, `/flagz`, `/statusz`, and a `/healthz`
+    /// that only says that the daemon answers.
     Metrics,
 }
 
@@ -50,6 +52,14 @@ pub(super) fn respond(
             text(StatusCode::NOT_FOUND, PLAIN, "404 page not found\n")
         }
     }
+}
+
+/// JSON of kube-proxy's probes.
+pub(super) fn json(status: StatusCode, body: String) -> Response<Full<Bytes>> {
+    let mut response = text(status, JSON, body);
+    let no_sniffing = HeaderValue::from_static("nosniff");
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, no_sniffing);
+    response
 }
 
 fn written(format: Format, open_metrics: String) -> Response<Full<Bytes>> {
@@ -165,10 +175,7 @@ fn probe(observe: &Observe, probed: Probed, now: (Instant, SystemTime)) -> Respo
     answers.get_or_create(&[("code", status.as_u16())]).inc();
     // Texts and truth values always serialize.
     let body = serde_json::to_string(&body).unwrap_or_default();
-    let mut response = text(status, JSON, body);
-    let no_sniffing = HeaderValue::from_static("nosniff");
-    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, no_sniffing);
-    response
+    json(status, body)
 }
 
 fn text(

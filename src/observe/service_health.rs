@@ -11,7 +11,7 @@ use std::{fmt, io};
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::header::HeaderValue;
 use hyper::{Request, Response, StatusCode};
 use serde::Serialize;
 use serde_json::ser::{PrettyFormatter, Serializer};
@@ -23,6 +23,7 @@ use tracing::debug;
 
 use super::Observe;
 use super::connections::Connections;
+use super::respond::json;
 use super::server::{BIND_RETRY, is_absent, listen, now, serve_with};
 use crate::family::Family;
 
@@ -226,16 +227,14 @@ fn respond(observe: &Observe, service: &str, local: IpAddr) -> Response<Full<Byt
     };
     let mut text = Vec::new();
     let mut serializer = Serializer::with_formatter(&mut text, PrettyFormatter::with_indent(b"\t"));
-    // Writing texts and numbers to memory cannot fail.
+    // Writing texts and numbers to memory cannot fail, and JSON is UTF-8.
     let _ = body.serialize(&mut serializer);
-    let mut response = Response::new(Full::new(Bytes::from(text)));
-    *response.status_mut() = match count > 0 && healthy {
+    let status = match count > 0 && healthy {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert("X-Load-Balancing-Endpoint-Weight", HeaderValue::from(count));
+    let mut response = json(status, String::from_utf8(text).unwrap_or_default());
+    let weight = HeaderValue::from(count);
+    response.headers_mut().insert("X-Load-Balancing-Endpoint-Weight", weight);
     response
 }
