@@ -531,7 +531,7 @@ fn the_tables_stay_when_the_daemon_ends_and_the_next_one_adopts_them() {
     }
 }
 
-/// The status of a probe in a family, or nothing while nobody answers.
+/// The status code of a probe at an address; none without an answer.
 fn probe(host: &Host, address: &str, path: &str) -> Option<String> {
     let answer = host.run(|| {
         let mut stream = TcpStream::connect((address, 10256))?;

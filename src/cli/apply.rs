@@ -8,8 +8,7 @@ use crate::conntrack::{ConntrackError, ConntrackTable};
 use crate::engine::{Engine, converge};
 use crate::kernel::Nftables;
 
-/// Reads the manifests, sends what differs from the kernel's tables and prints what
-/// was sent.
+/// Reads the manifests, sends what differs from the kernel's tables and prints what was sent.
 ///
 /// # Errors
 /// What stops the command; manifests or services that were left out are an error after all

@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 /// Why a program did not do its work.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// It could not be started or waited for.
+    /// Its start failed, or waiting for its end.
     #[error("cannot run {}: {error}", path.display())]
     Run {
         /// The program.
@@ -216,7 +216,7 @@ pub(super) mod tests {
         let error = programs.run(&programs.find("hang").unwrap(), &[], String::new()).unwrap_err();
         assert!(matches!(error, ProgramError::TimedOut { .. }), "{error}");
         let pid = scripts.file("pid").unwrap();
-        // Empty for a process that nobody has waited for.
+        // Empty for a zombie process.
         let command = fs::read(format!("/proc/{}/cmdline", pid.trim())).unwrap_or_default();
         assert!(command.is_empty(), "{command:?}");
     }

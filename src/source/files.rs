@@ -2,8 +2,8 @@
 //!
 //! A path is a file, or a folder of which the `*.yaml`, `*.yml` and `*.json` files count: not
 //! those in folders below it, and none whose name starts with a dot. Files are taken in the order
-//! of their names. Objects of other kinds are [`Ignored`]. What cannot be used is a [`FileProblem`] that says where; whatever the file
-//! said before stays in force.
+//! of their names. Objects of other kinds are [`Ignored`]. What cannot be used is a [`FileProblem`]
+//! that says where; whatever the file said before stays in force.
 
 mod folder;
 mod follow;

@@ -29,11 +29,11 @@ const BURST: u32 = 20;
 /// The mean time between events when more are asked for.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// How often the start is told if it cannot be written, as in client-go
+/// Attempts to write the Event of the start, as in client-go
 /// (`maxTriesPerEvent` in tools/events/event_broadcaster.go).
 const START_TRIES: u32 = 13;
 
-/// The time between two of these.
+/// Time between two attempts.
 const START_RETRY: Duration = Duration::from_secs(10);
 
 /// How long one event may take to write.
@@ -115,7 +115,7 @@ pub async fn write_notices(
     let mut pace = Pace::new(INTERVAL, BURST);
     let mut client = None;
     let mut is_working = true;
-    // When the start is told again, and how often it was tried.
+    // The next attempt to write the Event of the start, and their number.
     let (mut again, mut tries) = (None, 0);
     loop {
         let notice = tokio::select! {
