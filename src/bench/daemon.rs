@@ -51,6 +51,8 @@ pub(super) struct Commit {
     pub(super) ended: Instant,
     /// Addresses of endpoints that were added, those that were asked for.
     pub(super) added: Vec<Ipv4Addr>,
+    /// Whether it deletes what an earlier change left behind, and does nothing else.
+    only_deletes: bool,
 }
 
 impl Daemon {
@@ -131,7 +133,12 @@ impl Daemon {
         self.forget_commits();
         let start = now();
         self.send(lines)?;
-        Ok(self.next_commit(NO_COMMIT)?.map(|commit| commit.ended - start))
+        while let Some(commit) = self.next_commit(NO_COMMIT)? {
+            if !commit.only_deletes {
+                return Ok(Some(commit.ended - start));
+            }
+        }
+        Ok(None)
     }
 
     /// Waits for the first commit, for which the tables are read, and until there is none for a
@@ -149,8 +156,8 @@ impl Daemon {
         self.settle(QUIET).map(drop)
     }
 
-    /// Waits for the first commit so long, then until there is none for a while; how many there
-    /// were, and when the last ended.
+    /// Waits for the first commit so long, then until there is none for a while. Returns how many
+    /// there were, and when the last ended that did more than delete.
     ///
     /// # Errors
     /// [`BenchError::Ended`].
@@ -161,7 +168,7 @@ impl Daemon {
         let (mut count, mut last) = (0, None);
         while let Some(commit) = self.next_commit(patience)? {
             count += 1;
-            last = Some(commit.ended);
+            last = if commit.only_deletes { last } else { Some(commit.ended) };
             patience = QUIET;
         }
         Ok((count, last))
@@ -211,7 +218,8 @@ impl Kernel for Stopwatch {
         let ended = start + committed.encode_time + committed.kernel_time;
         // Nobody listens any more while the loop is being ended.
         let added = added(transaction, self.told_from.load(Ordering::Relaxed));
-        let _ = self.told.send(Commit { ended, added });
+        let only_deletes = deletes_elements(transaction);
+        let _ = self.told.send(Commit { ended, added, only_deletes });
         Ok(committed)
     }
 
@@ -249,6 +257,12 @@ impl Kernel for Stopwatch {
     ) -> Result<usize, ReadError> {
         self.kernel.find_elements(table, set, keys, each)
     }
+}
+
+/// Whether all that a transaction does is to delete elements.
+fn deletes_elements(transaction: &Transaction) -> bool {
+    let mut operations = transaction.operations.iter();
+    operations.all(|it| matches!(it, Operation::DeleteElements(..)))
 }
 
 /// The endpoints that are added, which are addresses that a map returns, from this one on.
