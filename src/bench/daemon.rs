@@ -133,7 +133,8 @@ impl Daemon {
         self.forget_commits();
         let start = now();
         self.send(lines)?;
-        while let Some(commit) = self.next_commit(NO_COMMIT)? {
+        let give_up = start + NO_COMMIT;
+        while let Some(commit) = self.next_commit(give_up.saturating_duration_since(now()))? {
             if !commit.only_deletes {
                 return Ok(Some(commit.ended - start));
             }
