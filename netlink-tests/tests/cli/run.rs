@@ -1,0 +1,337 @@
+//! `run` with manifests.
+
+use std::fs;
+use std::io::{self, Write};
+use std::net::TcpStream;
+
+use deltaproxy::kernel::{Kernel, Nftables};
+use deltaproxy::ruleset;
+use netlink_tests::reader::Family;
+use netlink_tests::scenario::{Node, Object, Proxy, Raw, WEB, routing};
+use netlink_tests::{Answer, Host, Net, deltaproxy_binary, eventually, nft_available};
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use super::{SOON, kernel_has_owners, manifests, tables, wait_for_endpoints, web};
+
+#[test]
+fn run_follows_files_that_change_come_and_go() {
+    let net = Net::new();
+    // What nobody serves is refused on its way out, so there must be a way out.
+    let outside = net.outside("x", "192.0.2.10");
+    net.route_everything_to(&outside);
+    let pod = net.pod("p", "10.244.1.9");
+    let (a, c) = (net.pod("a", "10.244.1.5"), net.remote_pod("c", "10.244.2.7"));
+    let _servers = [a.serve_tcp(8080, "a"), c.serve_tcp(8080, "c")];
+    let manifests = manifests("a");
+    let daemon = manifests.run(net.node());
+    wait_for_endpoints(net.node(), 1);
+    assert_eq!(pod.connect_tcp(WEB).server(), "a");
+
+    manifests.set_endpoints("c 10.244.2.99");
+    wait_for_endpoints(net.node(), 2);
+    manifests.set_endpoints("c");
+    wait_for_endpoints(net.node(), 1);
+    assert_eq!(pod.connect_tcp(WEB).server(), "c");
+
+    manifests.remove("slice");
+    wait_for_endpoints(net.node(), 0);
+    assert_eq!(pod.connect_tcp(WEB), Answer::Refused);
+    manifests.set_endpoints("a");
+    wait_for_endpoints(net.node(), 1);
+    assert_eq!(daemon.terminate(SOON).code(), Some(0));
+}
+
+#[test]
+fn a_file_that_becomes_invalid_keeps_what_it_said() {
+    let net = Net::new();
+    let manifests = manifests("a c");
+    let mut daemon = manifests.run(net.node());
+    wait_for_endpoints(net.node(), 2);
+    let good = manifests.read("web");
+
+    manifests.write_text("web", &good.replace("\"port\":80", "\"port\":70000"));
+    daemon.wait_for_line("web.yaml:1: Service default/web: spec.ports[0].port", SOON);
+    manifests.write_text("web", "apiVersion: [v1\n");
+    daemon.wait_for_line("web.yaml:", SOON);
+    // Others are followed meanwhile.
+    manifests.set_endpoints("a c d");
+    wait_for_endpoints(net.node(), 3);
+    manifests.write_text("web", &good.replace("10.96.0.10", "10.96.0.77"));
+    eventually("the new address", SOON, || {
+        let ips = &net.node().read_table(Family::Ip)?.sets["cluster-ips"];
+        (ips.elements[0].key == [10, 96, 0, 77]).then_some(())
+    });
+}
+
+#[test]
+fn the_tables_stay_when_the_daemon_ends_and_the_next_one_adopts_them() {
+    let net = Net::new();
+    let pod = net.pod("p", "10.244.1.9");
+    let a = net.pod("a", "10.244.1.5");
+    let _server = a.serve_tcp(8080, "a");
+    let manifests = manifests("a");
+    let daemon = manifests.run(net.node());
+    wait_for_endpoints(net.node(), 1);
+    assert_eq!(daemon.terminate(SOON).code(), Some(0));
+    let plain = || {
+        tables(net.node()).map(|table| {
+            let mut table = table.unwrap();
+            // An owner comes and goes; rules keep their handles.
+            table.flags = 0;
+            table
+        })
+    };
+    let before = plain();
+    assert_eq!(pod.connect_tcp(WEB).server(), "a");
+
+    for _ in 0..2 {
+        let daemon = manifests.run(net.node());
+        manifests.set_endpoints("a c");
+        wait_for_endpoints(net.node(), 2);
+        manifests.set_endpoints("a");
+        wait_for_endpoints(net.node(), 1);
+        assert_eq!(plain(), before);
+        daemon.signal(Signal::SIGKILL);
+        let _ = daemon.finish(SOON);
+        assert_eq!(plain(), before);
+        assert_eq!(pod.connect_tcp(WEB).server(), "a");
+    }
+}
+
+/// The status code of a probe at an address; none without an answer.
+fn probe(host: &Host, address: &str, path: &str) -> Option<String> {
+    let answer = host.run(|| {
+        let mut stream = TcpStream::connect((address, 10256))?;
+        stream.set_read_timeout(Some(SOON))?;
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nconnection: close\r\n\r\n").as_bytes())?;
+        io::read_to_string(stream)
+    });
+    Some(answer.ok()?.split(' ').nth(1)?.to_owned())
+}
+
+/// Cases 114, without its wait of 60 s, which `src/observe/health.rs` has, and 117.
+#[test]
+fn a_node_is_healthy_until_manifests_say_that_it_is_leaving() {
+    let net = Net::new();
+    let manifests = manifests("a c");
+    let becomes = |status: &str| {
+        eventually(&format!("{status} from /healthz"), SOON, || {
+            let answers = ["127.0.0.1", "::1"].map(|it| probe(net.node(), it, "/healthz"));
+            answers.iter().all(|answer| answer.as_deref() == Some(status)).then_some(())
+        })
+    };
+    manifests.remove("node");
+    let _daemon = manifests.run_with(net.node(), &["--metrics-bind-address="]);
+    becomes("200");
+    let mut leaving = Node::new().documents().remove(0);
+    leaving["spec"]["taints"] = json!([{"key": "ToBeDeletedByClusterAutoscaler"}]);
+    manifests.write("node", &Raw(leaving));
+    becomes("503");
+    manifests.write("node", &Node::new());
+    becomes("200");
+}
+
+#[test]
+fn a_daemon_is_ready_once_it_may_write_the_tables() {
+    if !kernel_has_owners() {
+        return;
+    }
+    let net = Net::new();
+    let manifests = manifests("a c");
+    let first = manifests.run(net.node());
+    wait_for_endpoints(net.node(), 2);
+    let mut second = manifests.run_with(net.node(), &["--metrics-bind-address="]);
+    second.wait_for_line("IPv6 is not programmed", SOON);
+    let becomes = |status: &str| {
+        eventually(&format!("{status} from /readyz"), SOON, || {
+            let answer = probe(net.node(), "127.0.0.1", "/readyz");
+            (answer.as_deref() == Some(status)).then_some(())
+        });
+    };
+    becomes("503");
+    let _ = first.terminate(SOON);
+    becomes("200");
+}
+
+/// The body that the metrics port has for a path.
+fn page(host: &Host, path: &str) -> String {
+    let answer = host.run(|| {
+        let mut stream = TcpStream::connect("127.0.0.1:10249")?;
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nconnection: close\r\n\r\n").as_bytes())?;
+        io::read_to_string(stream)
+    });
+    let answer = answer.unwrap_or_default();
+    answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()
+}
+
+#[test]
+fn configz_and_flagz_show_what_the_daemon_was_started_with() {
+    let net = Net::new();
+    let manifests = manifests("a");
+    let config = tempfile::NamedTempFile::new().unwrap();
+    let text = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n\
+                mode: iptables\niptables: {masqueradeAll: true}\nconfigSyncPeriod: 7s\n";
+    fs::write(config.path(), text).unwrap();
+    let (folder, config) = (manifests.path().to_str().unwrap(), config.path().to_str().unwrap());
+    let args =
+        ["run", "-v=4", "--manifests", folder, "--hostname-override=node-a", "--config", config];
+    let _daemon = net.node().spawn(deltaproxy_binary(), &args);
+    let configz = eventually("an answer of /configz", SOON, || {
+        serde_json::from_str::<serde_json::Value>(&page(net.node(), "/configz")).ok()
+    });
+    let configz = &configz["kubeproxy.config.k8s.io"];
+    for (field, expected) in [
+        ("/kind", json!("KubeProxyConfiguration")),
+        ("/mode", json!("nftables")),
+        ("/nftables/masqueradeAll", json!(true)),
+        ("/hostnameOverride", json!("node-a")),
+        ("/configSyncPeriod", json!("7s")),
+        ("/conntrack/tcpEstablishedTimeout", json!("24h0m0s")),
+        ("/metricsBindAddress", json!("127.0.0.1:10249")),
+    ] {
+        assert_eq!(configz.pointer(field), Some(&expected), "{field} of {configz}");
+    }
+    let flagz = page(net.node(), "/flagz");
+    for line in [&format!("config={config}"), "hostname-override=node-a", "log-level=4"] {
+        assert!(flagz.lines().any(|it| it == line), "no {line} in {flagz}");
+    }
+    assert!(page(net.node(), "/statusz").contains("Binary version: "));
+}
+
+#[test]
+fn changes_made_while_no_daemon_runs_are_found_at_the_next_start() {
+    let net = Net::new();
+    let manifests = manifests("a b c");
+    let daemon = manifests.run(net.node());
+    wait_for_endpoints(net.node(), 3);
+    daemon.signal(Signal::SIGKILL);
+    let _ = daemon.finish(SOON);
+    manifests.set_endpoints("d");
+    let _daemon = manifests.run(net.node());
+    wait_for_endpoints(net.node(), 1);
+}
+
+/// Cases 108 and 109: with an owner the tables cannot go; else they are repaired.
+#[test]
+fn the_tables_survive_what_others_do_while_the_daemon_runs() {
+    if !nft_available() {
+        return;
+    }
+    let net = Net::new();
+    let manifests = manifests("a c");
+    let _daemon = manifests.run(net.node());
+    wait_for_endpoints(net.node(), 2);
+    let before = tables(net.node());
+    net.node().nft("flush ruleset");
+    if kernel_has_owners() {
+        assert_eq!(tables(net.node()), before);
+        let args = ["delete", "table", "ip", "kube-proxy"];
+        assert_ne!(net.node().output("/usr/sbin/nft", &args).code(), Some(0));
+        assert_eq!(tables(net.node()), before);
+    }
+    wait_for_endpoints(net.node(), 2);
+}
+
+#[test]
+fn tables_that_apply_made_are_owned_by_the_next_daemon() {
+    if !kernel_has_owners() {
+        return;
+    }
+    let net = Net::new();
+    let manifests = manifests("a c");
+    let _ = manifests.once(net.node(), "apply").ok();
+    let owners = || {
+        net.node().run(|| {
+            let mut kernel = Nftables::open().unwrap();
+            let families = deltaproxy::family::Family::ALL;
+            families.map(|family| kernel.owner(&ruleset::table(family)).unwrap())
+        })
+    };
+    assert_eq!(owners(), [None, None]);
+    let _daemon = manifests.run(net.node());
+    eventually("owners of both tables", SOON, || {
+        owners().iter().all(Option::is_some).then_some(())
+    });
+}
+
+/// Tables that were made without an owner cannot get one: their loss is noticed.
+#[test]
+fn tables_without_owner_are_repaired() {
+    if !nft_available() {
+        return;
+    }
+    let net = Net::new();
+    let manifests = manifests("a c");
+    drop(Proxy::start(net.node(), routing()).apply(&[&web()]));
+    let _daemon = manifests.run(net.node());
+    manifests.set_endpoints("a c d");
+    wait_for_endpoints(net.node(), 3);
+    // The daemon looks twice a second, but reads no more than a tenth of the time, and reading
+    // takes long in a debug build on a busy machine.
+    let limit = SOON;
+    let repaired = |what: &str, limit| {
+        eventually(what, limit, || {
+            let table = net.node().read_table(Family::Ip)?;
+            let complete = table.sets.get("endpoints")?.elements.len() == 3
+                && table.chains.get("nat-prerouting")?.rules.len() == 2;
+            complete.then_some(())
+        });
+    };
+    net.node().nft("flush map ip kube-proxy endpoints");
+    repaired("a repair of the flushed map", limit);
+    net.node().nft("flush chain ip kube-proxy nat-prerouting");
+    repaired("a repair of the flushed chain", limit);
+    net.node().nft("flush ruleset");
+    repaired("a repair of the flushed ruleset", limit);
+}
+
+/// Case 112 too: what was refused is tried again although nothing else happens.
+#[test]
+fn a_second_daemon_waits_for_the_first_to_end_and_takes_over() {
+    if !kernel_has_owners() {
+        return;
+    }
+    let net = Net::new();
+    let (first_manifests, second_manifests) = (manifests("a c"), manifests("a c d"));
+    let first = first_manifests.run(net.node());
+    wait_for_endpoints(net.node(), 2);
+    let mut second = second_manifests.run(net.node());
+    second.wait_for_line("owned by another process", SOON);
+    assert_eq!(second_manifests.once(net.node(), "apply").code(), Some(1));
+    assert_eq!(net.node().output(deltaproxy_binary(), &["cleanup"]).code(), Some(1));
+    wait_for_endpoints(net.node(), 2);
+    let _ = first.terminate(SOON);
+    wait_for_endpoints(net.node(), 3);
+}
+
+/// Reading does not take the kernel's word that a table has an owner for being that owner.
+#[test]
+fn a_second_daemon_with_nothing_to_change_waits_as_well() {
+    if !kernel_has_owners() {
+        return;
+    }
+    let net = Net::new();
+    let (first_manifests, second_manifests) = (manifests("a c"), manifests("a c"));
+    let first = first_manifests.run(net.node());
+    wait_for_endpoints(net.node(), 2);
+    let mut second = second_manifests.run(net.node());
+    second.wait_for_line("owned by another process", SOON);
+    let _ = first.terminate(SOON);
+    second_manifests.set_endpoints("a c d");
+    wait_for_endpoints(net.node(), 3);
+}
+
+#[test]
+fn apply_works_on_the_tables_of_a_daemon_that_has_ended() {
+    let net = Net::new();
+    let manifests = manifests("a c");
+    let daemon = manifests.run(net.node());
+    wait_for_endpoints(net.node(), 2);
+    let _ = daemon.terminate(SOON);
+    manifests.set_endpoints("a");
+    let _ = manifests.once(net.node(), "apply").ok();
+    wait_for_endpoints(net.node(), 1);
+    let _ = net.node().output(deltaproxy_binary(), &["cleanup"]).ok();
+    assert_eq!(tables(net.node()), [None, None]);
+}
