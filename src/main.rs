@@ -9,6 +9,7 @@ use deltaproxy::cli::{self, BenchFlags, End, Failure, Input, Log, Outcome, Outpu
 use deltaproxy::config::Config;
 use deltaproxy::config::flags::{OnceFlags, RunFlags};
 use deltaproxy::observe::Startup;
+use deltaproxy::source::kube::ApiServer;
 
 /// `.cargo/config.toml` has its settings.
 #[cfg(feature = "jemalloc")]
@@ -81,8 +82,8 @@ fn main() -> ExitCode {
     code.into()
 }
 
-/// Returns the arguments if they are kube-proxy's: the program has that name, or the first argument
-/// is a flag.
+/// Returns the arguments if they are kube-proxy's: the program has that name, the first argument is
+/// a flag, or a pod starts it without any.
 fn kube_proxy_arguments() -> Option<Vec<String>> {
     let mut arguments = std::env::args_os().map(|it| it.to_string_lossy().into_owned());
     let program = arguments.next().unwrap_or_default();
@@ -90,7 +91,8 @@ fn kube_proxy_arguments() -> Option<Vec<String>> {
     let named = Path::new(&program).file_name().is_some_and(|name| name == "kube-proxy");
     let ours = ["-h", "--help", "-V", "--version"];
     let flags = arguments.first().is_some_and(|it| it.starts_with('-') && !ours.contains(&&**it));
-    (named || flags).then_some(arguments)
+    let in_pod = arguments.is_empty() && ApiServer::InCluster.check().is_ok();
+    (named || flags || in_pod).then_some(arguments)
 }
 
 fn execute(command: Command, listed: Vec<(String, String)>, log: &mut Log) -> Outcome {

@@ -127,6 +127,29 @@ fn the_command_line_of_k3s_starts_the_daemon() {
     assert_eq!(daemon.terminate(SOON).code(), Some(0));
 }
 
+/// As in kube-proxy, also beside a file.
+#[test]
+fn the_address_of_master_replaces_that_of_the_kubeconfig_or_stands_alone() {
+    let cluster = Cluster::new();
+    let address = cluster.api.address().to_string();
+    let kubeconfig = std::fs::read_to_string(cluster.kubeconfig()).unwrap();
+    // Port 1 refuses connections.
+    std::fs::write(cluster.file("kubeconfig"), kubeconfig.replace(&address, "127.0.0.1:1"))
+        .unwrap();
+    let path = cluster.file("kubeconfig");
+    let config = cluster.file("config.conf");
+    std::fs::write(&config, KUBEADM.replace("KUBECONFIG", path.to_str().unwrap())).unwrap();
+    let config = format!("--config={}", config.display());
+    let with_scheme = format!("--master=http://{address}");
+    let without_scheme = format!("--master={address}");
+    for arguments in [[&*config, &*with_scheme], ["--v=2", &*without_scheme]] {
+        let daemon = cluster.start(&[arguments[0], arguments[1], "--hostname-override=node1"]);
+        cluster.wait_for_answer();
+        assert_eq!(daemon.terminate(SOON).code(), Some(0));
+        cluster.output(&["--cleanup"]);
+    }
+}
+
 #[test]
 fn a_taken_port_ends_the_daemon_only_if_it_is_to_fail_hard() {
     let cluster = Cluster::new();
@@ -225,6 +248,11 @@ fn flags_without_a_command_are_those_of_kube_proxy() {
         unknown.stderr,
         "--hostname-overide: is not a flag of kube-proxy; did you mean --hostname-override?\n"
     );
+    // Without an argument it is kube-proxy in a pod only, here without a service account.
+    let in_pod = ["KUBERNETES_SERVICE_HOST=192.0.2.1".into(), deltaproxy_binary().into_os_string()];
+    let mut daemon = cluster.net.node().spawn("env", &in_pod);
+    daemon.wait_for_line("no API server", SOON);
+    drop(daemon);
     // The program's own help and version.
     assert!(run(&["--help"]).ok().contains("Commands:"));
     assert!(run(&["--version"]).ok().starts_with("deltaproxy "));

@@ -208,7 +208,7 @@ pub(super) fn set_up_node(config: &Config) {
 fn without_node(source: &Source) -> WithoutNode {
     match source {
         Source::Manifests(_) => WithoutNode::Fit,
-        Source::Kubeconfig(_) | Source::InCluster => WithoutNode::Unfit,
+        Source::Kubeconfig(_) | Source::InCluster | Source::Server { .. } => WithoutNode::Unfit,
     }
 }
 
@@ -216,8 +216,12 @@ fn without_node(source: &Source) -> WithoutNode {
 fn api_server(source: &Source) -> Result<ApiServer, &Path> {
     match source {
         Source::Manifests(path) => Err(path),
-        Source::Kubeconfig(path) => Ok(ApiServer::Kubeconfig(path.clone())),
+        Source::Kubeconfig(path) => Ok(ApiServer::Kubeconfig { path: path.clone(), server: None }),
         Source::InCluster => Ok(ApiServer::InCluster),
+        Source::Server { url, kubeconfig: Some(path) } => {
+            Ok(ApiServer::Kubeconfig { path: path.clone(), server: Some(url.clone()) })
+        }
+        Source::Server { url, kubeconfig: None } => Ok(ApiServer::Anonymous(url.clone())),
     }
 }
 

@@ -26,8 +26,10 @@ impl Config {
         json!({
             "mode": "nftables",
             "clientConnection": { "kubeconfig": match &self.source {
-                Source::Kubeconfig(path) => path.display().to_string(),
-                Source::Manifests(_) | Source::InCluster => String::new(),
+                Source::Kubeconfig(path) | Source::Server { kubeconfig: Some(path), .. } => {
+                    path.display().to_string()
+                }
+                Source::Manifests(_) | Source::InCluster | Source::Server { .. } => String::new(),
             } },
             "hostnameOverride": self.node_name,
             "nodePortAddresses": node_ports,

@@ -1,8 +1,8 @@
 //! The command line of kube-proxy, in the spellings of Go's pflag.
 //!
 //! As in kube-proxy, each flag sets a field of the KubeProxyConfiguration, and a file (`--config`)
-//! replaces all flags but `--hostname-override` and those of the log. Flags and file share the checks
-//! and the notes.
+//! replaces all flags but `--hostname-override`, `--master` and those of the log. Flags and file
+//! share the checks and the notes.
 
 mod table;
 mod words;
@@ -15,7 +15,7 @@ use super::effective::overlay;
 use super::file::{API_VERSION, File, KIND};
 use super::gates::boolean;
 use super::log::{LogFlags, LogFormat, level};
-use super::{Config, ConfigError, FeatureGates, Loaded, Notes, Source, address};
+use super::{Config, ConfigError, FeatureGates, Loaded, Notes, Source, address, server_url};
 use table::{FLAGS, Flag, Kind, Meaning};
 use words::Words;
 
@@ -28,6 +28,8 @@ pub struct KubeProxyFlags {
     pub log: LogFlags,
     config: Option<PathBuf>,
     hostname_override: Option<String>,
+    /// `--master`, which replaces the address of a kubeconfig file.
+    server: Option<String>,
     /// Flags that set a field: the flag, the path of the field, the value.
     fields: Vec<(&'static Flag, &'static str, Value)>,
     /// Given flags without effect.
@@ -65,6 +67,7 @@ impl KubeProxyFlags {
             log: LogFlags::default(),
             config: None,
             hostname_override: None,
+            server: None,
             fields: Vec::new(),
             without_effect: Vec::new(),
             given: Vec::new(),
@@ -107,7 +110,11 @@ impl KubeProxyFlags {
             Some(path) => File::read(path)?,
             None => File::of_flags(self.document(), &|field| self.flag_of(field))?,
         };
-        let source = file.kubeconfig.clone().map_or(Source::InCluster, Source::Kubeconfig);
+        let source = match (self.server.clone(), file.kubeconfig.clone()) {
+            (Some(url), kubeconfig) => Source::Server { url, kubeconfig },
+            (None, Some(path)) => Source::Kubeconfig(path),
+            (None, None) => Source::InCluster,
+        };
         let name = self.hostname_override.as_deref();
         let Loaded { mut config, notes } = file.into_config(name, source, self.log)?;
         // An empty address means the default in a file, and no server as a flag.
@@ -204,6 +211,9 @@ impl KubeProxyFlags {
             }
             Meaning::Config => self.config = (!text.is_empty()).then(|| text.into()),
             Meaning::NodeName => self.hostname_override = Some(text),
+            Meaning::Server if text.is_empty() => self.server = None,
+            Meaning::Server if server_url::is_valid(&text) => self.server = Some(text),
+            Meaning::Server => return Err(wrong(server_url::EXPECTED)),
             Meaning::Verbosity => {
                 let level = level(&text).map_err(|error| wrong(&error.to_string()))?;
                 self.log.log_level = Some(level);
@@ -382,6 +392,20 @@ mod tests {
             assert_eq!(config.routing.local_detection, LocalDetection::ClusterCidr(cidrs));
             assert_eq!(config.routing.node_port_addresses, NodePortAddresses::Primary);
         }
+    }
+
+    #[test]
+    fn master_is_the_address_with_and_without_kubeconfig_and_file() {
+        let source = |line: &str| load(line).config.source;
+        let server = |kubeconfig: Option<&str>| Source::Server {
+            url: "http://a:1".into(),
+            kubeconfig: kubeconfig.map(PathBuf::from),
+        };
+        assert_eq!(source("--master=http://a:1"), server(None));
+        assert_eq!(source("--kubeconfig=/k --master=http://a:1"), server(Some("/k")));
+        assert_eq!(source("--kubeconfig=/k --master="), Source::Kubeconfig("/k".into()));
+        let error = KubeProxyFlags::parse(["--master=/x".to_owned()]).unwrap_err().to_string();
+        assert!(error.starts_with("--master: is \"/x\"; expected the URL"), "{error}");
     }
 
     #[test]

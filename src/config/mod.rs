@@ -15,6 +15,7 @@ pub mod kube_proxy;
 pub mod local;
 pub mod log;
 mod notes;
+mod server_url;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -95,6 +96,13 @@ pub enum Source {
     Kubeconfig(PathBuf),
     /// The API server of the pod that we run in, with the pod's service account.
     InCluster,
+    /// The API server of this address.
+    Server {
+        /// The address.
+        url: String,
+        /// The file of credentials; none are sent without it.
+        kubeconfig: Option<PathBuf>,
+    },
 }
 
 /// What packets get beyond what the objects say.

@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use hyper::Uri;
 use kube::Client;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
@@ -20,7 +21,14 @@ const SERVICE_HOST: &str = "KUBERNETES_SERVICE_HOST";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiServer {
     /// In the current context of a kubeconfig file.
-    Kubeconfig(PathBuf),
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// An address that replaces the file's.
+        server: Option<String>,
+    },
+    /// At this address, without credentials.
+    Anonymous(String),
     /// In the service account that Kubernetes gives to a pod.
     InCluster,
 }
@@ -35,7 +43,7 @@ impl ApiServer {
             Self::InCluster if std::env::var_os(SERVICE_HOST).is_none() => {
                 Err(SourceError::Nowhere)
             }
-            Self::InCluster | Self::Kubeconfig(_) => Ok(()),
+            Self::InCluster | Self::Kubeconfig { .. } | Self::Anonymous(_) => Ok(()),
         }
     }
 
@@ -43,7 +51,8 @@ impl ApiServer {
     pub(super) fn unusable(&self, error: &dyn std::error::Error) -> SourceError {
         let message = causes(error);
         match self.clone() {
-            Self::Kubeconfig(path) => SourceError::KubeconfigInvalid { path, message },
+            Self::Kubeconfig { path, .. } => SourceError::KubeconfigInvalid { path, message },
+            Self::Anonymous(url) => SourceError::AddressInvalid { url, message },
             Self::InCluster => SourceError::NotInCluster(message),
         }
     }
@@ -53,24 +62,39 @@ impl ApiServer {
 ///
 /// # Errors
 /// [`SourceError::KubeconfigMissing`], [`SourceError::KubeconfigInvalid`],
-/// [`SourceError::NotInCluster`]. Must be called in a tokio runtime.
+/// [`SourceError::NotInCluster`], [`SourceError::AddressInvalid`]. Must be called in a tokio runtime.
 pub async fn load_client(server: &ApiServer) -> Result<Client, SourceError> {
     let mut config = match server {
-        ApiServer::Kubeconfig(path) => from_kubeconfig(path).await.map_err(|error| {
-            // The kubeconfig itself, and not a file that it names.
-            if let KubeconfigError::ReadConfig(cause, _) = &error
-                && cause.kind() == ErrorKind::NotFound
-            {
-                return SourceError::KubeconfigMissing(path.clone());
+        ApiServer::Kubeconfig { path, server: address } => {
+            let mut config = from_kubeconfig(path).await.map_err(|error| {
+                // The kubeconfig itself, and not a file that it names.
+                if let KubeconfigError::ReadConfig(cause, _) = &error
+                    && cause.kind() == ErrorKind::NotFound
+                {
+                    return SourceError::KubeconfigMissing(path.clone());
+                }
+                server.unusable(&error)
+            })?;
+            if let Some(address) = address {
+                let scheme = config.cluster_url.scheme_str().unwrap_or("http");
+                config.cluster_url = url(address, scheme)?;
             }
-            server.unusable(&error)
-        })?,
+            config
+        }
+        ApiServer::Anonymous(address) => Config::new(url(address, "http")?),
         ApiServer::InCluster => Config::incluster().map_err(|error| server.unusable(&error))?,
     };
     config.connect_timeout = Some(CONNECT);
     // Our own backoff retries, and reports.
     config.default_retry = false;
     Client::try_from(config).map_err(|error| server.unusable(&error))
+}
+
+/// The URL of an address, with this scheme if it has none.
+fn url(address: &str, scheme: &str) -> Result<Uri, SourceError> {
+    let has_scheme = address.contains("://");
+    let url = if has_scheme { address.parse() } else { format!("{scheme}://{address}").parse() };
+    url.map_err(|error| ApiServer::Anonymous(address.to_owned()).unusable(&error))
 }
 
 async fn from_kubeconfig(path: &Path) -> Result<Config, KubeconfigError> {

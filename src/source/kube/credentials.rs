@@ -32,7 +32,8 @@ pub(super) fn digest(server: &ApiServer) -> u64 {
 fn files(server: &ApiServer) -> Vec<PathBuf> {
     match server {
         ApiServer::InCluster => IN_CLUSTER.map(PathBuf::from).into(),
-        ApiServer::Kubeconfig(path) => {
+        ApiServer::Anonymous(_) => Vec::new(),
+        ApiServer::Kubeconfig { path, .. } => {
             let kubeconfig = is_file(path).then(|| Kubeconfig::read_from(path));
             let named = kubeconfig.and_then(Result::ok).map_or_else(Vec::new, named_files);
             [path.clone()].into_iter().chain(named).collect()
@@ -78,7 +79,7 @@ mod tests {
             "clusters: [{{name: a, cluster: {cluster}}}]\nusers: [{{name: a, user: {user}}}]"
         );
         fs::write(&path, text).unwrap();
-        let server = ApiServer::Kubeconfig(path.clone());
+        let server = ApiServer::Kubeconfig { path: path.clone(), server: None };
         let mut digests = vec![digest(&server)];
         let mut changed = |what: &str| {
             let now = digest(&server);

@@ -20,6 +20,14 @@ pub enum SourceError {
         /// What is wrong with it.
         message: String,
     },
+    /// `--master` is no address that can be used.
+    #[error("--master={url} cannot be used: {message}")]
+    AddressInvalid {
+        /// The address.
+        url: String,
+        /// What is wrong with it.
+        message: String,
+    },
     /// Nothing names an API server, and this is not a pod.
     #[error(
         "no API server: give --kubeconfig (or clientConnection.kubeconfig in the file of --config), \
@@ -71,6 +79,7 @@ impl SourceError {
         match self {
             Self::KubeconfigMissing(_)
             | Self::KubeconfigInvalid { .. }
+            | Self::AddressInvalid { .. }
             | Self::Nowhere
             | Self::NotInCluster(_)
             | Self::SlowCredentials(_) => "credentials",
