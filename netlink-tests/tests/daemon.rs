@@ -16,6 +16,9 @@ use serde_json::Value;
 /// How long the daemon may take to notice something, on a busy machine.
 const SOON: Duration = Duration::from_secs(15);
 
+/// Time between two attempts to write the Event of the start.
+const START_RETRY: Duration = Duration::from_secs(10);
+
 /// Where the daemon serves its metrics.
 const METRICS: &str = "127.0.0.1:10249";
 
@@ -240,6 +243,20 @@ fn a_server_that_takes_no_events_is_followed_all_the_same() {
     cluster.wait_for("a");
     cluster.replace_endpoint("10.244.1.6");
     cluster.wait_for("b");
+}
+
+/// The server may start after the node.
+#[test]
+fn the_event_of_the_start_is_written_once_the_server_accepts_it() {
+    let cluster = Cluster::new();
+    cluster.api.forbid_events();
+    let mut daemon = cluster.daemon();
+    daemon.wait_for_line("cannot write events", SOON);
+    assert_eq!(cluster.api.events(), Vec::<Value>::new());
+    cluster.api.allow_events();
+    let is_start = |event: &Value| event["reason"] == "Starting";
+    let limit = START_RETRY + SOON;
+    eventually("the event", limit, || cluster.api.events().into_iter().find(is_start));
 }
 
 #[test]

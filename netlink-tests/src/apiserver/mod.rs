@@ -200,9 +200,14 @@ impl ApiServer {
         self.state().events.written.clone()
     }
 
-    /// From now on nobody may write Event objects.
+    /// From now on Event objects are refused.
     pub fn forbid_events(&self) {
         self.state().events.forbidden = true;
+    }
+
+    /// From now on Event objects are accepted.
+    pub fn allow_events(&self) {
+        self.state().events.forbidden = false;
     }
 
     /// Closes the port and breaks all connections; the objects stay.
