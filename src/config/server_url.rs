@@ -7,9 +7,15 @@ pub(super) const EXPECTED: &str = "the URL of an API server, such as https://192
 
 /// Whether a text is the address of an API server. As in client-go, the scheme may be absent.
 pub(super) fn is_valid(text: &str) -> bool {
-    let url = text.parse::<Uri>().ok();
-    let url = url.filter(|url| url.host().is_some_and(|host| !host.is_empty()));
-    url.is_some_and(|url| url.scheme_str().is_none_or(|it| matches!(it, "http" | "https")))
+    let Ok(url) = text.parse::<Uri>() else { return false };
+    let Some(authority) = url.authority() else { return false };
+    // A port that is no number is kept as it stands, and so is a user.
+    let is_plain = match authority.port_u16() {
+        Some(port) => authority.as_str() == format!("{}:{port}", authority.host()),
+        None => authority.as_str() == authority.host(),
+    };
+    let is_http = url.scheme_str().is_none_or(|scheme| matches!(scheme, "http" | "https"));
+    is_plain && is_http && !authority.host().is_empty()
 }
 
 #[cfg(test)]
@@ -21,7 +27,8 @@ mod tests {
         for text in ["https://a:6443", "http://[fd00::1]:80/x", "192.0.2.1:8080", "server"] {
             assert!(is_valid(text), "{text}");
         }
-        for text in ["", "/path", "ftp://a", "https://", "a b", "http://a:99999", "https//a"] {
+        for text in ["", "/path", "ftp://a", "https://", "a b", "http://a:99999", "u@a", "https//a"]
+        {
             assert!(!is_valid(text), "{text}");
         }
     }
