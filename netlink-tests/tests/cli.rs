@@ -1,8 +1,11 @@
 //! The program itself, as a user starts it.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+#[path = "cli/apply.rs"]
 mod apply;
+#[path = "cli/input.rs"]
 mod input;
+#[path = "cli/run.rs"]
 mod run;
 
 use std::time::Duration;
