@@ -40,7 +40,7 @@ impl Drop for Source {
 
 impl Source {
     fn follow(server: &ApiServer) -> Self {
-        Self::follow_address(Address::Kubeconfig(server.kubeconfig().to_owned()))
+        Self::follow_address(Address::of_kubeconfig(server.kubeconfig().to_owned()))
     }
 
     fn follow_address(address: Address) -> Self {
@@ -423,7 +423,7 @@ async fn a_server_that_is_away_is_tried_again_quickly_and_then_seldom() {
 async fn a_kubeconfig_that_appears_later_is_used() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kubeconfig");
-    let mut source = Source::follow_address(Address::Kubeconfig(path.clone()));
+    let mut source = Source::follow_address(Address::of_kubeconfig(path.clone()));
     source
         .until(|_, told| {
             told.iter()
@@ -441,12 +441,12 @@ async fn a_kubeconfig_that_cannot_be_used_is_named() {
     let load = async |text: &str| {
         let path = folder.path().join("kubeconfig");
         std::fs::write(&path, text).unwrap();
-        load_client(&Address::Kubeconfig(path)).await.map(|_| ()).unwrap_err().to_string()
+        load_client(&Address::of_kubeconfig(path)).await.map(|_| ()).unwrap_err().to_string()
     };
     assert!(load("{not yaml").await.contains("kubeconfig cannot be used: "));
     assert!(load("apiVersion: v1\nkind: Config\n").await.contains("context"));
     let path = PathBuf::from("/nonexistent/kubeconfig");
-    let missing = load_client(&Address::Kubeconfig(path)).await.map(|_| ()).unwrap_err();
+    let missing = load_client(&Address::of_kubeconfig(path)).await.map(|_| ()).unwrap_err();
     assert_eq!(
         missing.to_string(),
         "kubeconfig /nonexistent/kubeconfig does not exist: check --kubeconfig"

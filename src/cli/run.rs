@@ -216,7 +216,7 @@ fn without_node(source: &Source) -> WithoutNode {
 fn api_server(source: &Source) -> Result<ApiServer, &Path> {
     match source {
         Source::Manifests(path) => Err(path),
-        Source::Kubeconfig(path) => Ok(ApiServer::Kubeconfig { path: path.clone(), server: None }),
+        Source::Kubeconfig(path) => Ok(ApiServer::of_kubeconfig(path)),
         Source::InCluster => Ok(ApiServer::InCluster),
         Source::Server { url, kubeconfig: Some(path) } => {
             Ok(ApiServer::Kubeconfig { path: path.clone(), server: Some(url.clone()) })

@@ -34,6 +34,11 @@ pub enum ApiServer {
 }
 
 impl ApiServer {
+    /// The API server that a kubeconfig file names.
+    pub fn of_kubeconfig(path: impl Into<PathBuf>) -> Self {
+        Self::Kubeconfig { path: path.into(), server: None }
+    }
+
     /// Checks that there is something to follow. Files are read later, and may come later.
     ///
     /// # Errors

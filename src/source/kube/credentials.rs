@@ -79,7 +79,7 @@ mod tests {
             "clusters: [{{name: a, cluster: {cluster}}}]\nusers: [{{name: a, user: {user}}}]"
         );
         fs::write(&path, text).unwrap();
-        let server = ApiServer::Kubeconfig { path: path.clone(), server: None };
+        let server = ApiServer::of_kubeconfig(&path);
         let mut digests = vec![digest(&server)];
         let mut changed = |what: &str| {
             let now = digest(&server);
