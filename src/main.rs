@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use deltaproxy::cli::{self, BenchFlags, End, Failure, Input, Log, Outcome, Output, Planned};
+use deltaproxy::cli::{self, BenchFlags, Compared, End, Failure, Input, Log, Outcome, Output};
 use deltaproxy::config::Config;
-use deltaproxy::config::flags::{OnceFlags, RunFlags};
+use deltaproxy::config::flags::{OnceFlags, RunFlags, VerifyFlags};
 use deltaproxy::observe::Startup;
 use deltaproxy::source::kube::ApiServer;
 
@@ -42,6 +42,15 @@ enum Command {
         #[command(flatten)]
         flags: OnceFlags,
         /// How the changes are printed
+        #[arg(long, value_name = "FORMAT", default_value = "text")]
+        output: Output,
+    },
+    /// Compare the tables with the objects; the exit code says whether they differ
+    #[command(after_help = cli::VERIFY_CODES)]
+    Verify {
+        #[command(flatten)]
+        flags: VerifyFlags,
+        /// How the differences are printed
         #[arg(long, value_name = "FORMAT", default_value = "text")]
         output: Output,
     },
@@ -100,6 +109,7 @@ fn execute(command: Command, listed: Vec<(String, String)>, log: &mut Log) -> Ou
         Command::Run(flags) => run(flags, listed, log).into(),
         Command::Apply { flags, output } => apply(&flags, output, log).into(),
         Command::Plan { flags, output } => plan(&flags, output, log).into(),
+        Command::Verify { flags, output } => verify(&flags, output, log).into(),
         Command::Cleanup => cli::cleanup().into(),
         Command::Config(ConfigCommand::Check { file }) => cli::check_config(file).into(),
         Command::Bench(flags) => cli::bench(&flags).into(),
@@ -119,9 +129,15 @@ fn apply(flags: &OnceFlags, output: Output, log: &mut Log) -> Result<(), Failure
     cli::apply(&input(flags, &config), config.routing.clone(), output)
 }
 
-fn plan(flags: &OnceFlags, output: Output, log: &mut Log) -> Result<Planned, Failure> {
+fn plan(flags: &OnceFlags, output: Output, log: &mut Log) -> Result<Compared, Failure> {
     let config = once(flags, log)?;
     cli::plan(&input(flags, &config), config.routing.clone(), output)
+}
+
+fn verify(flags: &VerifyFlags, output: Output, log: &mut Log) -> Result<Compared, Failure> {
+    let loaded = flags.load().map_err(Failure::new)?;
+    *log = Log::start(loaded.config.log);
+    cli::verify(&cli::noted(loaded), output)
 }
 
 /// The configuration of a command that ends by itself, and its log.

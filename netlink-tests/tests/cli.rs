@@ -7,6 +7,8 @@ mod apply;
 mod input;
 #[path = "cli/run.rs"]
 mod run;
+#[path = "cli/verify.rs"]
+mod verify;
 
 use std::time::Duration;
 

@@ -1,10 +1,12 @@
 //! One file per command.
 //!
 //! A command prints its result on standard output and what is wrong on standard error, a line
-//! each. Its exit code is 0 only if everything asked for was done; that of `plan` is diff's.
+//! each. Its exit code is 0 only if everything asked for was done; those of `plan` and `verify` are
+//! diff's.
 
 mod apply;
 mod bench;
+mod change;
 mod check_config;
 mod cleanup;
 mod flagz;
@@ -12,11 +14,13 @@ mod kube_proxy;
 mod line_queue;
 mod log;
 mod manifests;
+mod observe;
 mod outcome;
 mod plan;
 mod reload;
 mod run;
 mod summary;
+mod verify;
 
 pub use apply::apply;
 pub use bench::{BENCH_ROWS, BenchFlags, bench};
@@ -26,11 +30,12 @@ pub use flagz::listed_flags;
 pub use kube_proxy::kube_proxy;
 pub use log::Log;
 pub use manifests::Input;
-pub use outcome::{Outcome, PLAN_CODES};
-pub use plan::{Planned, plan};
+pub use outcome::{Compared, Outcome, PLAN_CODES, VERIFY_CODES};
+pub use plan::plan;
 pub use reload::{Load, restart};
 pub use run::{End, run};
 pub use summary::Summary;
+pub use verify::verify;
 
 use std::error::Error;
 use std::fmt;

@@ -1,6 +1,6 @@
 //! Exit codes.
 
-use super::{End, Failure, Planned};
+use super::{End, Failure};
 
 /// The end of a command.
 #[derive(Debug)]
@@ -11,6 +11,15 @@ pub struct Outcome {
     pub failure: Option<Failure>,
     /// The program is to start again.
     pub restart: bool,
+}
+
+/// The result of a comparison of the tables with what is desired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compared {
+    /// They are as desired.
+    Equal,
+    /// They differ.
+    Different,
 }
 
 /// 0 if all was done, else 1.
@@ -28,12 +37,12 @@ impl From<Result<End, Failure>> for Outcome {
     }
 }
 
-/// As [`PLAN_CODES`] says.
-impl From<Result<Planned, Failure>> for Outcome {
-    fn from(result: Result<Planned, Failure>) -> Self {
+/// As [`PLAN_CODES`] and [`VERIFY_CODES`] say.
+impl From<Result<Compared, Failure>> for Outcome {
+    fn from(result: Result<Compared, Failure>) -> Self {
         match result {
-            Ok(Planned::Nothing) => Self { code: 0, failure: None, restart: false },
-            Ok(Planned::Changes) => Self { code: 1, failure: None, restart: false },
+            Ok(Compared::Equal) => Self { code: 0, failure: None, restart: false },
+            Ok(Compared::Different) => Self { code: 1, failure: None, restart: false },
             Err(failure) => Self { code: 2, failure: Some(failure), restart: false },
         }
     }
@@ -46,17 +55,24 @@ Exit codes, as those of diff(1):
   1  something would change
   2  trouble: an error, or something would be left out";
 
+/// The exit codes of `verify`, for `--help`.
+pub const VERIFY_CODES: &str = "\
+Exit codes, as those of diff(1):
+  0  the tables are as desired
+  1  they differ
+  2  trouble: the tables or the objects cannot be read";
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_those_of_diff_for_plan_and_0_or_1_for_others() {
+    fn codes_are_those_of_diff_for_comparisons_and_0_or_1_for_others() {
         let failure = || Failure(vec!["why".to_owned()]);
         for (outcome, code, is_failure) in [
-            (Outcome::from(Ok(Planned::Nothing)), 0, false),
-            (Outcome::from(Ok(Planned::Changes)), 1, false),
-            (Outcome::from(Err::<Planned, _>(failure())), 2, true),
+            (Outcome::from(Ok(Compared::Equal)), 0, false),
+            (Outcome::from(Ok(Compared::Different)), 1, false),
+            (Outcome::from(Err::<Compared, _>(failure())), 2, true),
             (Outcome::from(Ok(())), 0, false),
             (Outcome::from(Err::<(), _>(failure())), 1, true),
         ] {

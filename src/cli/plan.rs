@@ -5,45 +5,27 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::change::{Change, changes};
 use super::manifests::{Input, load};
-use super::{Failure, Output};
+use super::observe::observe;
+use super::{Compared, Failure, Output};
 use crate::config::Routing;
-use crate::engine::{Engine, read_watching};
+use crate::engine::Engine;
 use crate::kernel::{Kernel, Nftables};
-use crate::nft::Operation;
-
-/// How often tables are read again that other programs change.
-const ATTEMPTS: usize = 10;
-
-/// The result of a plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Planned {
-    /// `apply` would send nothing.
-    Nothing,
-    /// `apply` would change the tables.
-    Changes,
-}
 
 /// Prints each change in nft's words, with `+` for what is added and `-` for what is removed: a
 /// line each, or all in one JSON document.
 ///
 /// # Errors
 /// As `apply`, except that nothing is sent.
-pub fn plan(input: &Input<'_>, routing: Routing, output: Output) -> Result<Planned, Failure> {
+pub fn plan(input: &Input<'_>, routing: Routing, output: Output) -> Result<Compared, Failure> {
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     let mut engine = Engine::new(routing, kernel.ownable_table_flags());
     let mut problems = load(&mut engine, input)?;
-    let mut read = || read_watching(&mut kernel, engine.layouts(), &|| ()).map_err(Failure::new);
-    let mut reading = read()?;
-    for _ in 0..ATTEMPTS {
-        if reading.is_torn {
-            reading = read()?;
-        }
-    }
-    engine.observe(reading.tables);
-    let (mut document, mut planned) = (Document::default(), Planned::Nothing);
+    observe(&mut engine, &mut kernel)?;
+    let (mut document, mut planned) = (Document::default(), Compared::Equal);
     while let Some(transaction) = engine.next_transaction(kernel.max_batch()) {
-        planned = Planned::Changes;
+        planned = Compared::Different;
         for change in transaction.operations.iter().flat_map(changes) {
             match output {
                 Output::Text => super::print(&format_args!("{} {}\n", change.sign, change.command)),
@@ -54,41 +36,13 @@ pub fn plan(input: &Input<'_>, routing: Routing, output: Output) -> Result<Plann
     }
     problems.extend(engine.take_problems().iter().map(ToString::to_string));
     match (output, planned) {
-        (Output::Text, Planned::Nothing) => {
+        (Output::Text, Compared::Equal) => {
             super::print(&"nothing would change: the tables are as desired\n");
         }
-        (Output::Text, Planned::Changes) => {}
+        (Output::Text, Compared::Different) => {}
         (Output::Json, _) => super::print(&format_args!("{}\n", document.json(&problems))),
     }
     super::left_out(&problems).map(|()| planned)
-}
-
-/// One object or element that is added or removed.
-#[derive(Debug, PartialEq, Eq)]
-struct Change {
-    sign: char,
-    /// The command of nft(8).
-    command: String,
-}
-
-/// The changes of one operation: each object, or each element.
-fn changes(operation: &Operation) -> Vec<Change> {
-    let is_added = matches!(
-        operation,
-        Operation::AddTable(_)
-            | Operation::AddChain(..)
-            | Operation::AddRule(..)
-            | Operation::AddSet(..)
-            | Operation::AddElements(..)
-    );
-    let sign = if is_added { '+' } else { '-' };
-    let change = |operation: &Operation| Change { sign, command: operation.to_string() };
-    match operation.elements() {
-        Some(elements) => {
-            (0..elements.len()).map(|element| change(&operation.narrowed(element))).collect()
-        }
-        None => vec![change(operation)],
-    }
 }
 
 /// What `--output json` prints.

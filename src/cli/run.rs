@@ -213,7 +213,7 @@ fn without_node(source: &Source) -> WithoutNode {
 }
 
 /// The API server of a source, or the path of its manifests.
-fn api_server(source: &Source) -> Result<ApiServer, &Path> {
+pub(super) fn api_server(source: &Source) -> Result<ApiServer, &Path> {
     match source {
         Source::Manifests(path) => Err(path),
         Source::Kubeconfig(path) => Ok(ApiServer::of_kubeconfig(path)),

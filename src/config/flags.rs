@@ -1,4 +1,4 @@
-//! The flags of `run`, `apply` and `plan`, and how they and the file become a `Config`.
+//! The flags of `run`, `apply`, `plan` and `verify`, and how they and the file become a `Config`.
 //!
 //! As in kube-proxy, a file stands for all flags; only `--hostname-override`, `--manifests` and
 //! the log's flags may stand beside `--config`. The others are refused rather than ignored.
@@ -36,6 +36,24 @@ pub struct RunFlags {
     #[command(flatten)]
     #[allow(missing_docs, reason = "documentation here would become that of the command")]
     pub daemon: DaemonFlags,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "documentation here would become that of the command")]
+    pub log: LogFlags,
+}
+
+/// The flags of `deltaproxy verify`.
+#[derive(Debug, Clone, Args)]
+pub struct VerifyFlags {
+    /// Compare with a file or folder of manifests instead of an API server
+    #[arg(long, value_name = "PATH", conflicts_with = "kubeconfig")]
+    pub manifests: Option<PathBuf>,
+    /// File that says how to reach the API server; without it, and without --manifests, the pod's
+    /// own service account is used
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    pub kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "documentation here would become that of the command")]
+    pub node: NodeFlags,
     #[command(flatten)]
     #[allow(missing_docs, reason = "documentation here would become that of the command")]
     pub log: LogFlags,
@@ -144,11 +162,7 @@ impl RunFlags {
     /// The file cannot be read or says something impossible, or the node has no name.
     pub fn load(&self) -> Result<Loaded, ConfigError> {
         let file = self.node.file()?;
-        let manifests = self.manifests.clone().map(Source::Manifests);
-        let kubeconfig = self.kubeconfig.as_ref().or_else(|| file.as_ref()?.kubeconfig.as_ref());
-        let source = manifests
-            .or_else(|| kubeconfig.cloned().map(Source::Kubeconfig))
-            .unwrap_or(Source::InCluster);
+        let source = source(self.manifests.as_ref(), self.kubeconfig.as_ref(), file.as_ref());
         load(&self.node, &self.daemon, self.log, (file, source))
     }
 
@@ -160,6 +174,31 @@ impl RunFlags {
         let file = self.node.config.clone();
         file.map_or_else(KubeProxyFlags::none, KubeProxyFlags::of_file).effective(config)
     }
+}
+
+impl VerifyFlags {
+    /// The configuration that the flags, and the file that they name, ask for.
+    ///
+    /// # Errors
+    /// The file cannot be read or says something impossible, or the node has no name.
+    pub fn load(&self) -> Result<Loaded, ConfigError> {
+        let file = self.node.file()?;
+        let source = source(self.manifests.as_ref(), self.kubeconfig.as_ref(), file.as_ref());
+        load(&self.node, &DaemonFlags::default(), self.log, (file, source))
+    }
+}
+
+/// The source that flags name, else the file, else the pod.
+fn source(
+    manifests: Option<&PathBuf>,
+    kubeconfig: Option<&PathBuf>,
+    file: Option<&File>,
+) -> Source {
+    let kubeconfig = kubeconfig.or_else(|| file?.kubeconfig.as_ref());
+    let of_manifests = manifests.cloned().map(Source::Manifests);
+    of_manifests
+        .or_else(|| kubeconfig.cloned().map(Source::Kubeconfig))
+        .unwrap_or(Source::InCluster)
 }
 
 impl OnceFlags {

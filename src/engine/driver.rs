@@ -60,7 +60,7 @@ impl Engine {
         match error {
             CommitError::Refused { operation: Some(operation), element, .. } => {
                 let element = element.unwrap_or_default();
-                match self.culprit(transaction, *operation, element) {
+                match self.service_of(transaction, *operation, element) {
                     Some(service) => Answer::ReadBack(self.blame(service, error)),
                     None => self.suspect(family, error),
                 }
@@ -98,8 +98,8 @@ impl Engine {
         self.gather_stale_flows();
     }
 
-    /// The service that a refused element belongs to.
-    fn culprit(
+    /// The service that an element of a transaction belongs to.
+    pub fn service_of(
         &self,
         transaction: &Transaction,
         operation: usize,

@@ -88,6 +88,11 @@ impl Cluster {
         Resource::ALL.into_iter().filter(move |resource| !listing(*resource).complete_once)
     }
 
+    /// How many services there are that are routed.
+    pub fn service_count(&self) -> usize {
+        self.services.values().filter(|entry| entry.service.is_some()).count()
+    }
+
     /// The service of this name, if there is one that is routed.
     pub fn service(&self, name: &ObjectName) -> Option<ServiceView<'_>> {
         let (name, entry) = self.services.get_key_value(name)?;

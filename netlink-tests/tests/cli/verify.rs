@@ -1,0 +1,96 @@
+//! `verify`.
+
+use deltaproxy::kernel::{Kernel, Nftables};
+use deltaproxy::nft::{Operation, Transaction};
+use deltaproxy::ruleset;
+use netlink_tests::apiserver::ApiServer;
+use netlink_tests::reader::Family;
+use netlink_tests::scenario::Manifests;
+use netlink_tests::{Finished, Host, Net, deltaproxy_binary};
+use serde_json::Value;
+
+use super::{SOON, manifests, wait_for_endpoints};
+
+fn verify(host: &Host, manifests: &Manifests, more: &[&str]) -> Finished {
+    let mut arguments = manifests.arguments("verify");
+    arguments.extend(more);
+    host.output(deltaproxy_binary(), &arguments)
+}
+
+#[test]
+fn tables_as_desired_are_equal_and_a_changed_endpoint_is_a_difference_of_its_service() {
+    let net = Net::new();
+    let manifests = manifests("a");
+    let _ = manifests.once(net.node(), "apply").ok();
+    let equal = verify(net.node(), &manifests, &[]);
+    assert_eq!(equal.code(), Some(0), "{}", equal.stderr);
+    assert_eq!(equal.stdout, "the tables are as desired: 1 services\n");
+
+    manifests.set_endpoints("c");
+    let before = net.node().read_table(Family::Ip);
+    let different = verify(net.node(), &manifests, &[]);
+    assert_eq!(different.code(), Some(1), "{}", different.stderr);
+    let lines: Vec<_> = different.stdout.lines().collect();
+    assert!(lines.iter().any(|line| line.starts_with("default/web: ")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.starts_with("  + add element")), "{lines:?}");
+    assert_eq!(lines.last(), Some(&"1 of 1 services differ"));
+    assert_eq!(net.node().read_table(Family::Ip), before);
+}
+
+#[test]
+fn what_another_program_removed_is_named_in_json() {
+    let net = Net::new();
+    let manifests = manifests("a");
+    let _ = manifests.once(net.node(), "apply").ok();
+    net.node().run(|| {
+        let table = ruleset::table(deltaproxy::nft::Family::Ip);
+        let flush = Operation::FlushSet(table, "services".into());
+        let mut kernel = Nftables::open().unwrap();
+        kernel.commit(&Transaction { operations: vec![flush] }).unwrap();
+    });
+    let different = verify(net.node(), &manifests, &["--output=json"]);
+    assert_eq!(different.code(), Some(1), "{}", different.stderr);
+    let document: Value = serde_json::from_str(&different.stdout).unwrap();
+    assert_eq!(document["count"], 1);
+    let changes = document["services"]["default/web"].as_array().unwrap();
+    let has_route = |change: &Value| {
+        let command = change["command"].as_str().unwrap();
+        change["sign"] == "+" && command.contains("services { 10.96.0.10 . tcp . 80")
+    };
+    assert!(changes.iter().any(has_route), "{document:#}");
+}
+
+#[test]
+fn missing_tables_differ_and_missing_manifests_are_trouble() {
+    let net = Net::new();
+    let manifests = manifests("a");
+    let different = verify(net.node(), &manifests, &[]);
+    assert_eq!(different.code(), Some(1), "{}", different.stderr);
+    assert!(different.stdout.contains("of no service: "), "{}", different.stdout);
+    let trouble = net.node().output(deltaproxy_binary(), &["verify", "--manifests=/nonexistent"]);
+    assert_eq!(trouble.code(), Some(2), "{}", trouble.stderr);
+    assert!(trouble.stderr.contains("/nonexistent"), "{}", trouble.stderr);
+}
+
+#[test]
+fn the_objects_of_an_api_server_are_compared_beside_its_daemon() {
+    let net = Net::new();
+    let api = net.node().run(ApiServer::with_web);
+    let kubeconfig = format!("--kubeconfig={}", api.kubeconfig().display());
+    let run = |command: &str| {
+        let arguments = [command, &*kubeconfig, "--hostname-override=node1"];
+        net.node().output(deltaproxy_binary(), &arguments)
+    };
+    let different = run("verify");
+    assert_eq!(different.code(), Some(1), "{}", different.stderr);
+    let arguments = ["run", &*kubeconfig, "--hostname-override=node1", "--metrics-bind-address="];
+    let daemon = net.node().spawn(deltaproxy_binary(), &arguments);
+    wait_for_endpoints(net.node(), 1);
+    let equal = run("verify");
+    assert_eq!(equal.code(), Some(0), "{}\n{}", equal.stdout, equal.stderr);
+    let _ = daemon.terminate(SOON);
+    api.stop();
+    let trouble = run("verify");
+    assert_eq!(trouble.code(), Some(2), "{}", trouble.stdout);
+    assert!(trouble.stderr.contains("the API server cannot be reached"), "{}", trouble.stderr);
+}

@@ -1,0 +1,21 @@
+//! Reading the tables into an engine, for commands that only compare.
+
+use super::Failure;
+use crate::engine::{Engine, read_watching};
+use crate::kernel::Nftables;
+
+/// How often tables are read again that other programs change.
+const ATTEMPTS: usize = 10;
+
+/// Reads both tables, at rest if possible.
+pub(super) fn observe(engine: &mut Engine, kernel: &mut Nftables) -> Result<(), Failure> {
+    let mut read = || read_watching(kernel, engine.layouts(), &|| ()).map_err(Failure::new);
+    let mut reading = read()?;
+    for _ in 0..ATTEMPTS {
+        if reading.is_torn {
+            reading = read()?;
+        }
+    }
+    engine.observe(reading.tables);
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! `verify`: compares the kernel's tables with the objects, changing nothing.
+
+mod differences;
+mod objects;
+
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+
+use self::differences::Differences;
+use self::objects::Followed;
+use super::manifests::{Input, load};
+use super::observe::observe;
+use super::run::api_server;
+use super::{Compared, Failure, Output};
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::kernel::{Kernel, Nftables};
+
+/// After this time a difference is looked for again: a daemon may have been about to mend it.
+const SECOND_LOOK: Duration = Duration::from_secs(1);
+
+/// Prints what differs, by service. What was left out of objects is logged and is no difference.
+///
+/// # Errors
+/// The objects or the tables cannot be read.
+pub fn verify(config: &Config, output: Output) -> Result<Compared, Failure> {
+    let mut kernel = Nftables::open().map_err(Failure::new)?;
+    let mut engine = Engine::new(config.routing.clone(), kernel.ownable_table_flags());
+    let (mut followed, mut problems) = match api_server(&config.source) {
+        Ok(server) => {
+            (Some(Followed::start(server, config.node_name.clone(), &mut engine)?), Vec::new())
+        }
+        Err(path) => {
+            let input = Input { path, node: &config.node_name, allow_empty: false };
+            (None, load(&mut engine, &input)?)
+        }
+    };
+    let max_batch = kernel.max_batch();
+    observe(&mut engine, &mut kernel)?;
+    let mut differences = Differences::collect(&mut engine, max_batch);
+    if !differences.is_empty() {
+        thread::sleep(SECOND_LOOK);
+        if let Some(followed) = &mut followed {
+            followed.catch_up(&mut engine);
+        }
+        observe(&mut engine, &mut kernel)?;
+        differences.retain(&Differences::collect(&mut engine, max_batch));
+    }
+    problems.extend(followed.into_iter().flat_map(|followed| followed.left_out));
+    problems.extend(engine.take_problems().iter().map(ToString::to_string));
+    problems.sort_unstable();
+    problems.dedup();
+    print(&differences, engine.cluster().service_count(), &problems, output);
+    Ok(if differences.is_empty() { Compared::Equal } else { Compared::Different })
+}
+
+fn print(differences: &Differences, services: usize, problems: &[String], output: Output) {
+    match output {
+        Output::Text => {
+            problems.iter().for_each(|problem| tracing::warn!("left out: {problem}"));
+            let differing = differences.services();
+            super::print(&differences);
+            super::print(&match differences.is_empty() {
+                true => format!("the tables are as desired: {services} services\n"),
+                false => format!("{differing} of {services} services differ\n"),
+            });
+        }
+        Output::Json => {
+            let mut document = differences.json();
+            document["count"] = services.into();
+            document["problems"] = json!(problems);
+            super::print(&format_args!("{document}\n"));
+        }
+    }
+}
