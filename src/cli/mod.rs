@@ -10,6 +10,7 @@ mod cleanup;
 mod flagz;
 mod kube_proxy;
 mod line_queue;
+mod localhost;
 mod log;
 mod manifests;
 mod outcome;

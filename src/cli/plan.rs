@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::manifests::{Input, load};
-use super::{Failure, Output};
+use super::{Failure, Output, localhost};
 use crate::config::Routing;
 use crate::engine::{Engine, read_watching};
 use crate::kernel::{Kernel, Nftables};
@@ -33,6 +33,7 @@ pub fn plan(input: &Input<'_>, routing: Routing, output: Output) -> Result<Plann
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     let mut engine = Engine::new(routing, kernel.ownable_table_flags());
     let mut problems = load(&mut engine, input)?;
+    problems.extend(localhost::check(&mut engine).err());
     let mut read = || read_watching(&mut kernel, engine.layouts(), &|| ()).map_err(Failure::new);
     let mut reading = read()?;
     for _ in 0..ATTEMPTS {
