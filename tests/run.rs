@@ -625,28 +625,50 @@ fn without_ipv4(mut event: Event) -> Event {
     event
 }
 
+/// A daemon that serves localhost, and a channel with whether its tables protected loopback addresses
+/// when it set `route_localnet`, which succeeds if `can_route`.
+fn localhost_daemon(kernel: &Shared, can_route: bool) -> (Daemon, std::sync::mpsc::Receiver<bool>) {
+    let node_port_addresses = "primary,localhost".parse().unwrap();
+    let routing = Routing { node_port_addresses, ..Routing::default() };
+    let mut engine = Engine::new(routing, TableFlags::default());
+    engine.set_local_addresses(vec![[127, 0, 0, 1].into()]);
+    let (sender, calls) = std::sync::mpsc::channel();
+    let own = kernel.clone();
+    let route_localnet = move || {
+        sender.send(own.is_guarded()).unwrap();
+        can_route
+    };
+    let daemon = Daemon::start_with(engine, kernel.clone(), Some(Box::new(route_localnet)));
+    (daemon, calls)
+}
+
+const A_WHILE: Duration = Duration::from_millis(100);
+
 #[test]
 fn loopback_addresses_are_routed_once_the_tables_protect_them_or_left_out() {
-    for is_routed in [true, false] {
-        let node_port_addresses = "primary,localhost".parse().unwrap();
-        let routing = Routing { node_port_addresses, ..Routing::default() };
-        let mut engine = Engine::new(routing, TableFlags::default());
-        engine.set_local_addresses(vec![[127, 0, 0, 1].into()]);
+    for can_route in [true, false] {
         let kernel = Shared::new(Fake::new());
-        let (sender, calls) = std::sync::mpsc::channel();
-        let own = kernel.clone();
-        let route_localnet = move || {
-            sender.send(own.is_guarded()).unwrap();
-            is_routed
-        };
-        let mut daemon = Daemon::start_with(engine, kernel.clone(), Some(Box::new(route_localnet)));
-        assert!(calls.recv_timeout(Duration::from_millis(100)).is_err(), "nothing is listed");
+        let (mut daemon, calls) = localhost_daemon(&kernel, can_route);
+        assert!(calls.recv_timeout(A_WHILE).is_err(), "nothing is listed");
         daemon.list(service(1, 3));
         assert_eq!(calls.recv_timeout(LIMIT), Ok(true));
         daemon.wait_for_quiet();
-        assert_eq!(kernel.is_guarded(), is_routed);
+        assert_eq!(kernel.is_guarded(), can_route);
         let served = kernel.with(|kernel| elements(kernel, Family::Ip, SetId::NodePortIps).len());
-        assert_eq!(served, usize::from(is_routed));
+        assert_eq!(served, usize::from(can_route));
         daemon.end();
     }
+}
+
+#[test]
+fn loopback_addresses_are_not_routed_while_another_program_owns_the_table() {
+    let kernel = Shared::new(Fake::new());
+    kernel.owners.lock().unwrap().insert(table(Family::Ip), 77);
+    let (mut daemon, calls) = localhost_daemon(&kernel, true);
+    daemon.list(dual_stack(1));
+    wait_for(|| frontends(&kernel) == [0, 1]);
+    assert!(calls.recv_timeout(A_WHILE).is_err());
+    kernel.owners.lock().unwrap().clear();
+    assert_eq!(calls.recv_timeout(LIMIT), Ok(true));
+    daemon.end();
 }

@@ -1,4 +1,4 @@
-//! NodePorts at loopback addresses, which need the kernel's leave.
+//! NodePorts at loopback addresses, which need the sysctl `route_localnet`.
 
 use std::net::IpAddr;
 
@@ -6,24 +6,26 @@ use crate::engine::Engine;
 use crate::node::{SysctlError, can_route_localnet, route_localnet};
 use crate::run::RouteLocalnet;
 
-/// Leaves localhost NodePorts out of `engine` if `route_localnet` is not set and cannot be; returns
+/// Leaves localhost NodePorts out of `engine` if `route_localnet` is 0 and cannot be set; returns
 /// why.
 pub(super) fn check(engine: &mut Engine) -> Result<(), String> {
-    if !engine.serves_localhost() {
-        return Ok(());
-    }
-    can_route_localnet().map_err(|error| {
-        engine.leave_out_localhost();
-        left_out(&error)
-    })
+    if_served(engine, can_route_localnet)
 }
 
-/// Sets `route_localnet` if localhost NodePorts are served. The tables must be in place.
+/// Sets `route_localnet` for localhost NodePorts, or leaves them out and returns why. The tables must
+/// be in place.
 pub(super) fn open(engine: &mut Engine) -> Result<(), String> {
+    if_served(engine, route_localnet)
+}
+
+fn if_served(
+    engine: &mut Engine,
+    action: impl FnOnce() -> Result<(), SysctlError>,
+) -> Result<(), String> {
     if !engine.serves_localhost() {
         return Ok(());
     }
-    route_localnet().map_err(|error| {
+    action().map_err(|error| {
         engine.leave_out_localhost();
         left_out(&error)
     })
@@ -38,8 +40,11 @@ pub(super) fn prepare(engine: &mut Engine, local: &[IpAddr]) -> Option<RouteLoca
     if !engine.serves_localhost() {
         return None;
     }
-    let is_routed = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if !ip.is_loopback() && !ip.is_unicast_link_local());
-    if local.iter().any(is_routed) {
+    let mut ipv6 = local.iter().filter_map(|address| match address {
+        IpAddr::V6(address) => Some(address),
+        IpAddr::V4(_) => None,
+    });
+    if ipv6.any(|address| !address.is_loopback() && !address.is_unicast_link_local()) {
         tracing::info!(
             "localhost NodePorts are served for IPv4 alone: the kernel does not route ::1"
         );

@@ -200,8 +200,8 @@ const PRE_DNAT: &str = "filter-prerouting-pre-dnat";
 /// does itself without `route_localnet` (CVE-2020-8558).
 ///
 /// This is before DNAT, so packets to node ports are among them, and answers to masqueraded packets
-/// are not: those still have another address of the node. Kinds of packets that other tables accept
-/// untracked are dropped too.
+/// are not: those still have another address of the node. It stands before the rule that accepts all
+/// packets but new ones: those include untracked and invalid ones.
 fn guard() -> Vec<Statement> {
     let not_by_loopback = is_not(Selector::Iifname, Operand::Interface("lo".into()));
     let to_loopback = is(Selector::Daddr, Operand::Network(loopback(Family::Ip)));
