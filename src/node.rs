@@ -1,5 +1,6 @@
 //! Settings of the node beyond the tables: limits and timeouts of conntrack (as in
-//! `cmd/kube-proxy/app/conntrack.go`), and the OOM score of this process.
+//! `cmd/kube-proxy/app/conntrack.go`), routing of loopback addresses, and the OOM score of this
+//! process.
 
 use std::fs;
 use std::io;
@@ -18,11 +19,33 @@ pub struct SysctlError {
     source: io::Error,
 }
 
+/// What to do when the rule goes that made [`route_localnet`] safe.
+pub const UNGUARDED: &str = "packets of other hosts to 127.0.0.0/8 are no longer dropped; set \
+                             net.ipv4.conf.all.route_localnet to 0, unless another program needs 1";
+
 /// Sets the sysctls of conntrack in this network namespace, where they differ from `settings`.
 /// Returns those that could not be set. The module nf_conntrack must be loaded.
 pub fn set_conntrack(settings: &ConntrackSettings) -> Vec<SysctlError> {
     let processors = thread::available_parallelism().map_or(1, usize::from) as u64;
     set_below(Path::new("/"), settings, processors)
+}
+
+/// Checks, without a change, that loopback addresses of IPv4 are routed or [`route_localnet`] can
+/// make it so.
+///
+/// # Errors
+/// The sysctl is 0 and cannot be written, as on a read-only `/proc/sys`.
+pub fn can_route_localnet() -> Result<(), SysctlError> {
+    can_set(Path::new(ROUTE_LOCALNET), 1)
+}
+
+/// Lets the kernel route packets from and to loopback addresses of IPv4 by every interface of this
+/// network namespace. A rule must drop those of other hosts to there before.
+///
+/// # Errors
+/// The sysctl cannot be written.
+pub fn route_localnet() -> Result<(), SysctlError> {
+    set(Path::new(ROUTE_LOCALNET), 1).map(drop)
 }
 
 /// Sets `/proc/self/oom_score_adj`, -1000 to 1000. Lowering it needs CAP_SYS_RESOURCE.
@@ -79,6 +102,15 @@ fn max_entries(settings: &ConntrackSettings, processors: u64) -> Option<u64> {
     }
 }
 
+/// Checks that `value` is there already, or the file can be opened for writing.
+fn can_set(path: &Path, value: u64) -> Result<(), SysctlError> {
+    let failed = |source| SysctlError { path: path.to_owned(), value, source };
+    if read(path).map_err(failed)? == value {
+        return Ok(());
+    }
+    fs::OpenOptions::new().write(true).open(path).map(drop).map_err(failed)
+}
+
 /// Writes `value` unless it is there already. Returns whether it wrote.
 fn set(path: &Path, value: u64) -> Result<bool, SysctlError> {
     let failed = |source| SysctlError { path: path.to_owned(), value, source };
@@ -93,6 +125,7 @@ fn read(path: &Path) -> io::Result<u64> {
     fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)
 }
 
+const ROUTE_LOCALNET: &str = "/proc/sys/net/ipv4/conf/all/route_localnet";
 const SYSCTLS: &str = "proc/sys/net/netfilter/nf_conntrack";
 const BUCKETS: &str = "sys/module/nf_conntrack/parameters/hashsize";
 const ENTRIES_OF_A_BUCKET: u64 = 4;
@@ -190,5 +223,19 @@ mod tests {
         assert!(error.contains("nf_conntrack_max stays as it is, expected 131072"), "{error}");
         assert_eq!(root.buckets(), 16_384);
         assert_eq!(root.sysctl("tcp_timeout_established"), 86_400);
+    }
+
+    #[test]
+    fn a_sysctl_can_be_set_where_its_value_is_there_or_its_file_can_be_opened_for_writing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("route_localnet");
+        let absent = can_set(&path, 1).unwrap_err().to_string();
+        assert!(absent.contains("route_localnet stays as it is, expected 1"), "{absent}");
+        fs::write(&path, "0\n").unwrap();
+        can_set(&path, 1).unwrap();
+        assert_eq!(read(&path).unwrap(), 0);
+        assert!(set(&path, 1).unwrap());
+        assert!(!set(&path, 1).unwrap());
+        can_set(&path, 1).unwrap();
     }
 }

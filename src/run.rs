@@ -10,9 +10,11 @@ mod clients;
 mod health_checks;
 mod leaving;
 mod leftovers;
+mod localhost;
 mod reading;
 
 pub use cleaning::Cleaning;
+pub use localhost::RouteLocalnet;
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -53,6 +55,8 @@ pub struct Run<K> {
     /// Removes what other proxy modes left behind, and returns whether there was something. Starts
     /// once both tables are in place.
     pub leaving: Option<BoxFuture<'static, bool>>,
+    /// Called once the IPv4 table is in place, for localhost NodePorts.
+    pub route_localnet: Option<RouteLocalnet>,
     /// Receives problems, in addition to the log. The loop does not wait for the receiver.
     pub notices: Option<mpsc::Sender<Notice>>,
     /// Whether load balancers should use a node that has no Node object.
@@ -131,6 +135,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             addresses: None,
             cleaning: None,
             leaving: None,
+            route_localnet: None,
             notices: None,
             without_node: WithoutNode::Unfit,
             closed_node_ports: None,
@@ -267,6 +272,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let problems = self.engine.take_problems();
         self.report(&problems);
         self.is_synced = is_done;
+        self.route_localnet();
         if let Some(cleaning) = self.cleaning.as_mut().filter(|_| is_done) {
             cleaning.note_synced();
         }

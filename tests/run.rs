@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use deltaproxy::config::Routing;
 use deltaproxy::engine::{Engine, GRACE};
 use deltaproxy::kernel::{
     CommitError, Committed, Contents, ElementRead, Kernel, ReadError, Writer,
@@ -24,8 +25,9 @@ use deltaproxy::nft::{
     Element, ElementView, Family, Operation, Table, TableFlags, TableRef, Transaction, Value,
 };
 use deltaproxy::observe::Observe;
+use deltaproxy::ruleset::base::has_guard;
 use deltaproxy::ruleset::{Layouts, SetId, table};
-use deltaproxy::run::Run;
+use deltaproxy::run::{RouteLocalnet, Run};
 use deltaproxy::source::kube::Notice;
 use fake_kernel::{Fake, Mishap};
 use nix::errno::Errno;
@@ -72,6 +74,14 @@ impl Shared {
                 kernel.read_table(&table).unwrap().is_some()
             })
         })
+    }
+}
+
+impl Shared {
+    /// Whether packets of other hosts to loopback addresses are dropped.
+    fn is_guarded(&self) -> bool {
+        let contents = self.with(|kernel| kernel.read_table(&table(Family::Ip)).unwrap());
+        contents.is_some_and(|contents| has_guard(&contents.rules))
     }
 }
 
@@ -165,12 +175,17 @@ impl Daemon {
 
     /// One that waits for its first lists.
     fn start_unlisted(engine: Engine, kernel: Shared) -> Self {
+        Self::start_with(engine, kernel, None)
+    }
+
+    fn start_with(engine: Engine, kernel: Shared, route_localnet: Option<RouteLocalnet>) -> Self {
         let writer = Writer::spawn(kernel.clone()).unwrap();
         let (events, queue) = mpsc::channel(16);
         let observe = Observe::new();
         let mut run = Run::new(engine, writer, queue, observe.clone(), Duration::ZERO);
         let (report, notices) = mpsc::channel(16);
         run.notices = Some(report);
+        run.route_localnet = route_localnet;
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -608,4 +623,52 @@ fn without_ipv4(mut event: Event) -> Event {
         slice.endpoints.retain(|endpoint| endpoint.address.is_ipv6());
     }
     event
+}
+
+/// A daemon that serves localhost, and a channel with whether its tables protected loopback addresses
+/// when it set `route_localnet`, which succeeds if `can_route`.
+fn localhost_daemon(kernel: &Shared, can_route: bool) -> (Daemon, std::sync::mpsc::Receiver<bool>) {
+    let node_port_addresses = "primary,localhost".parse().unwrap();
+    let routing = Routing { node_port_addresses, ..Routing::default() };
+    let mut engine = Engine::new(routing, TableFlags::default());
+    engine.set_local_addresses(vec![[127, 0, 0, 1].into()]);
+    let (sender, calls) = std::sync::mpsc::channel();
+    let own = kernel.clone();
+    let route_localnet = move || {
+        sender.send(own.is_guarded()).unwrap();
+        can_route
+    };
+    let daemon = Daemon::start_with(engine, kernel.clone(), Some(Box::new(route_localnet)));
+    (daemon, calls)
+}
+
+const A_WHILE: Duration = Duration::from_millis(100);
+
+#[test]
+fn loopback_addresses_are_routed_once_the_tables_protect_them_or_left_out() {
+    for can_route in [true, false] {
+        let kernel = Shared::new(Fake::new());
+        let (mut daemon, calls) = localhost_daemon(&kernel, can_route);
+        assert!(calls.recv_timeout(A_WHILE).is_err(), "nothing is listed");
+        daemon.list(service(1, 3));
+        assert_eq!(calls.recv_timeout(LIMIT), Ok(true));
+        daemon.wait_for_quiet();
+        assert_eq!(kernel.is_guarded(), can_route);
+        let served = kernel.with(|kernel| elements(kernel, Family::Ip, SetId::NodePortIps).len());
+        assert_eq!(served, usize::from(can_route));
+        daemon.end();
+    }
+}
+
+#[test]
+fn loopback_addresses_are_not_routed_while_another_program_owns_the_table() {
+    let kernel = Shared::new(Fake::new());
+    kernel.owners.lock().unwrap().insert(table(Family::Ip), 77);
+    let (mut daemon, calls) = localhost_daemon(&kernel, true);
+    daemon.list(dual_stack(1));
+    wait_for(|| frontends(&kernel) == [0, 1]);
+    assert!(calls.recv_timeout(A_WHILE).is_err());
+    kernel.owners.lock().unwrap().clear();
+    assert_eq!(calls.recv_timeout(LIMIT), Ok(true));
+    daemon.end();
 }

@@ -124,7 +124,16 @@ impl Host {
     /// When this is not the node.
     pub fn remove_address(&self, address: impl Into<IpAddr>) {
         assert!(self.uplink.is_none(), "only the node's addresses can be removed");
-        link::remove_address(&self.namespace, link::LOOPBACK, address.into());
+        let address = address.into();
+        let prefix = link::host_prefix(address);
+        link::remove_address(&self.namespace, link::LOOPBACK, (address, prefix));
+    }
+
+    /// Takes 127.0.0.0/8 away, so that packets to there leave like all others, and answers arrive.
+    pub fn give_up_loopback(&self) {
+        let address = (Ipv4Addr::LOCALHOST.into(), 8);
+        link::remove_address(&self.namespace, link::LOOPBACK, address);
+        self.sysctl("ipv4/conf/all/route_localnet", "1");
     }
 
     /// Sends a datagram to `to` from each of `sources`, which are no addresses of this host. Answers

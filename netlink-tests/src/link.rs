@@ -111,8 +111,8 @@ async fn add_address(handle: &Handle, index: u32, address: IpAddr) -> Result<(),
     request.execute().await
 }
 
-/// Takes an address from interface `index`.
-pub(crate) fn remove_address(namespace: &Namespace, index: u32, address: IpAddr) {
+/// Takes an address with this prefix from interface `index`.
+pub(crate) fn remove_address(namespace: &Namespace, index: u32, (address, prefix): (IpAddr, u8)) {
     namespace.run(|| {
         talk(async |handle| {
             // The kernel finds it by these fields alone.
@@ -122,7 +122,7 @@ pub(crate) fn remove_address(namespace: &Namespace, index: u32, address: IpAddr)
                 IpAddr::V6(_) => AddressFamily::Inet6,
             };
             message.header.index = index;
-            message.header.prefix_len = host_prefix(address);
+            message.header.prefix_len = prefix;
             message.attributes.push(AddressAttribute::Local(address));
             handle.address().del(message).execute().await
         });
@@ -146,7 +146,7 @@ async fn add_route(handle: &Handle, index: u32, route: &Route) -> Result<(), Err
     neighbour.execute().await
 }
 
-fn host_prefix(address: IpAddr) -> u8 {
+pub(crate) fn host_prefix(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 

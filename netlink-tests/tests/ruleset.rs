@@ -70,10 +70,16 @@ fn nft_loads_what_it_lists_with_every_chain_and_setting() {
     if !nft_can_load() {
         return;
     }
-    let everywhere = "0.0.0.0/0,::/0".parse().unwrap();
-    for routing in
-        [routing(), Routing { node_port_addresses: everywhere, masquerade_all: true, ..routing() }]
-    {
+    let with = |entries: &str, masquerade_all| {
+        let node_port_addresses = entries.parse().unwrap();
+        Routing { node_port_addresses, masquerade_all, ..routing() }
+    };
+    for routing in [
+        routing(),
+        with("all", true),
+        with("primary,localhost", false),
+        with("all,localhost", false),
+    ] {
         let net = Net::new();
         let mut proxy = Proxy::start(net.node(), routing);
         assert_eq!(apply_all(&mut proxy).problems, [""; 0]);

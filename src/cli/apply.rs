@@ -2,11 +2,12 @@
 
 use super::manifests::{Input, load};
 use super::summary::Summary;
-use super::{Failure, Output};
+use super::{Failure, Output, localhost};
 use crate::config::Routing;
 use crate::conntrack::{ConntrackError, ConntrackTable};
 use crate::engine::{Engine, converge};
 use crate::kernel::Nftables;
+use crate::node::UNGUARDED;
 
 /// Reads the manifests, sends what differs from the kernel's tables and prints what was sent.
 ///
@@ -17,11 +18,20 @@ pub fn apply(input: &Input<'_>, routing: Routing, output: Output) -> Result<(), 
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     let mut engine = Engine::new(routing, kernel.ownable_table_flags());
     let mut problems = load(&mut engine, input)?;
+    problems.extend(localhost::check(&mut engine).err());
     let mut summary = Summary::default();
-    converge(&mut engine, &mut kernel, &mut |transaction, committed| {
-        summary.add(transaction, committed);
-    })
-    .map_err(Failure::new)?;
+    let mut converge = |engine: &mut Engine| {
+        let add = &mut |transaction: &_, committed: &_| summary.add(transaction, committed);
+        converge(engine, &mut kernel, add).map_err(Failure::new)
+    };
+    converge(&mut engine)?;
+    if engine.loses_guard() {
+        tracing::warn!("{UNGUARDED}");
+    }
+    if let Err(why) = localhost::open(&mut engine) {
+        problems.push(why);
+        converge(&mut engine)?;
+    }
     problems.extend(engine.take_problems().iter().map(ToString::to_string));
     problems.extend(clean(&mut engine).err().map(|error| format!("stale UDP flows stay: {error}")));
     match output {

@@ -3,8 +3,10 @@
 use super::Failure;
 use crate::kernel::{Kernel, Nftables};
 use crate::nft::{Family, Operation, TableRef, Transaction};
+use crate::node::UNGUARDED;
 use crate::other_modes;
 use crate::ruleset::TABLE;
+use crate::ruleset::base::has_guard;
 
 /// Removes the tables that are there, both in one transaction, and then what other modes left.
 ///
@@ -12,10 +14,13 @@ use crate::ruleset::TABLE;
 /// If nftables cannot be used, a running daemon owns a table, or something of other modes cannot be
 /// removed.
 pub fn cleanup() -> Result<(), Failure> {
-    let removed = remove()?;
+    let Removed { transaction: removed, was_guarded } = remove()?;
     let other_modes::Outcome { removed: of_others, errors } = other_modes::remove();
     super::print(&removed);
     of_others.iter().for_each(|removed| super::print(&format_args!("removed {removed}\n")));
+    if was_guarded {
+        super::print(&format_args!("{UNGUARDED}\n"));
+    }
     if removed.operations.is_empty() && of_others.is_empty() && errors.is_empty() {
         super::print(&"nothing to remove\n");
     }
@@ -23,16 +28,25 @@ pub fn cleanup() -> Result<(), Failure> {
     super::left_out(&errors)
 }
 
-/// Removes the tables and gives what was sent.
-pub(super) fn remove() -> Result<Transaction, Failure> {
+/// What was removed.
+#[derive(Debug, Default)]
+pub(super) struct Removed {
+    transaction: Transaction,
+    /// Whether a table dropped packets of other hosts to loopback addresses.
+    was_guarded: bool,
+}
+
+/// Removes the tables.
+pub(super) fn remove() -> Result<Removed, Failure> {
     let mut kernel = Nftables::open().map_err(Failure::new)?;
-    let mut transaction = Transaction::default();
+    let mut removed = Removed::default();
     for family in Family::ALL {
         let table = TableRef { family, name: TABLE.into() };
-        if kernel.read_table(&table).map_err(Failure::new)?.is_some() {
-            transaction.operations.push(Operation::DeleteTable(table));
+        if let Some(contents) = kernel.read_table(&table).map_err(Failure::new)? {
+            removed.was_guarded |= has_guard(&contents.rules);
+            removed.transaction.operations.push(Operation::DeleteTable(table));
         }
     }
-    kernel.commit(&transaction).map_err(Failure::new)?;
-    Ok(transaction)
+    kernel.commit(&removed.transaction).map_err(Failure::new)?;
+    Ok(removed)
 }

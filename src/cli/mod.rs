@@ -12,6 +12,7 @@ mod cleanup;
 mod flagz;
 mod kube_proxy;
 mod line_queue;
+mod localhost;
 mod log;
 mod manifests;
 mod observe;

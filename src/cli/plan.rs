@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::change::{Change, changes};
 use super::manifests::{Input, load};
 use super::observe::observe;
-use super::{Compared, Failure, Output};
+use super::{Compared, Failure, Output, localhost};
 use crate::config::Routing;
 use crate::engine::Engine;
 use crate::kernel::{Kernel, Nftables};
@@ -22,6 +22,7 @@ pub fn plan(input: &Input<'_>, routing: Routing, output: Output) -> Result<Compa
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     let mut engine = Engine::new(routing, kernel.ownable_table_flags());
     let mut problems = load(&mut engine, input)?;
+    problems.extend(localhost::check(&mut engine).err());
     observe(&mut engine, &mut kernel)?;
     let (mut document, mut planned) = (Document::default(), Compared::Equal);
     while let Some(transaction) = engine.next_transaction(kernel.max_batch()) {

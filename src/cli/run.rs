@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::reload::changed;
-use super::{Failure, Load, Log, noted};
+use super::{Failure, Load, Log, localhost, noted};
 use crate::config::{Config, ConfigError, Source};
 use crate::conntrack::{Cleaned, Cleaner, Limits};
 use crate::engine::Engine;
@@ -99,6 +99,7 @@ async fn run_until_stopped(
     let mut engine = Engine::new(config.routing.clone(), kernel.table_flags());
     let known = local_addresses().map_err(Failure::new)?;
     engine.set_local_addresses(known.clone());
+    let route_localnet = localhost::prepare(&mut engine, &known);
     let writer = Writer::spawn(kernel).map_err(Failure::new)?;
 
     let mut tasks = JoinSet::new();
@@ -121,6 +122,7 @@ async fn run_until_stopped(
     run.addresses = Some(addresses);
     run.cleaning = Some(Cleaning::new(move |request| requests.handle(request), lists));
     run.leaving = Some(other_modes::remove_in_background().boxed());
+    run.route_localnet = route_localnet;
     run.notices = Some(notices);
     run.without_node = without_node(&config.source);
     let mut end = End::Stopped;

@@ -13,7 +13,7 @@ use self::objects::Followed;
 use super::manifests::{Input, load};
 use super::observe::observe;
 use super::run::api_server;
-use super::{Compared, Failure, Output};
+use super::{Compared, Failure, Output, localhost};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::kernel::{Kernel, Nftables};
@@ -37,6 +37,7 @@ pub fn verify(config: &Config, output: Output) -> Result<Compared, Failure> {
             (None, load(&mut engine, &input)?)
         }
     };
+    problems.extend(localhost::check(&mut engine).err());
     let max_batch = kernel.max_batch();
     observe(&mut engine, &mut kernel)?;
     let mut differences = Differences::collect(&mut engine, max_batch);

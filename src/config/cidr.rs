@@ -1,6 +1,7 @@
 //! Address ranges as settings: the cluster's pod ranges, and the addresses that serve NodePorts.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use ipnet::IpNet;
@@ -11,14 +12,17 @@ use crate::family::Family;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterCidrs(Vec<IpNet>);
 
-/// Which of the node's addresses serve NodePorts.
+/// Which of the node's addresses serve NodePorts: at least one field says so of some.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NodePortAddresses {
+pub struct NodePortAddresses {
     /// The node's primary address of each family.
-    Primary,
-    /// The local addresses inside these ranges, of which there is at least one. Length 0 is every
-    /// local address of the family.
-    Cidrs(Vec<IpNet>),
+    pub primary: bool,
+    /// The loopback addresses, for connections from the node itself. IPv4 alone: the kernel has no
+    /// `route_localnet` for IPv6.
+    pub localhost: bool,
+    /// The local addresses inside these ranges, without loopback addresses. Length 0 is every local
+    /// address of the family.
+    pub ranges: Vec<IpNet>,
 }
 
 /// Why a text is not a list of address ranges.
@@ -30,9 +34,25 @@ pub enum CidrError {
     /// The list has two ranges of one family where one is possible.
     #[error("{0:?} has two {family} ranges; expected at most one of each family", family = .1.name())]
     TwoOfAFamily(String, Family),
-    /// `primary` stands beside ranges.
-    #[error("{0:?}: expected either \"primary\" alone or address ranges")]
-    PrimaryAndOthers(String),
+    /// An entry is neither a keyword nor a range.
+    #[error(
+        "item {item}: {entry:?} is not primary, localhost, all or an address range such as \
+         192.168.0.0/16 or fd00::/64"
+    )]
+    NotAnEntry {
+        /// Its place in the list, from 1.
+        item: usize,
+        /// The entry.
+        entry: String,
+    },
+    /// The list has a keyword twice.
+    #[error("item {item}: {entry:?} is there already; expected each keyword once")]
+    Twice {
+        /// The place of the second one in the list, from 1.
+        item: usize,
+        /// The keyword.
+        entry: String,
+    },
 }
 
 impl FromStr for ClusterCidrs {
@@ -76,7 +96,7 @@ impl fmt::Display for ClusterCidrs {
 impl FromStr for NodePortAddresses {
     type Err = CidrError;
 
-    /// Reads `primary`, or ranges separated by commas; an empty text is `primary`.
+    /// Reads entries separated by commas; an empty text is `primary`.
     fn from_str(text: &str) -> Result<Self, CidrError> {
         let entries: Vec<_> = text.split(',').filter(|_| !text.trim().is_empty()).collect();
         Self::from_entries(&entries)
@@ -84,22 +104,45 @@ impl FromStr for NodePortAddresses {
 }
 
 impl NodePortAddresses {
-    /// Reads a list whose only entry is `primary` or whose entries are ranges; an empty list is
-    /// `primary`, as in kube-proxy's nftables mode.
+    /// The node's primary address of each family alone.
+    pub const PRIMARY: Self = Self { primary: true, localhost: false, ranges: Vec::new() };
+
+    /// Reads a list of ranges and of the keywords `primary`, `localhost` and `all`, which is the
+    /// ranges of length 0, as kube-proxy 1.37 does; an empty list is `primary`, as in kube-proxy's
+    /// nftables mode.
     ///
     /// # Errors
-    /// The first entry that is neither, or `primary` beside others.
+    /// The first entry that is neither, or a keyword for the second time.
     pub fn from_entries(entries: &[&str]) -> Result<Self, CidrError> {
-        match entries {
-            [] => Ok(Self::Primary),
-            [only] if only.trim() == PRIMARY => Ok(Self::Primary),
-            _ if entries.iter().any(|entry| entry.trim() == PRIMARY) => {
-                Err(CidrError::PrimaryAndOthers(entries.join(",")))
-            }
-            _ => {
-                entries.iter().map(|entry| parse(entry)).collect::<Result<_, _>>().map(Self::Cidrs)
+        if entries.is_empty() {
+            return Ok(Self::PRIMARY);
+        }
+        let mut addresses = Self { primary: false, ..Self::PRIMARY };
+        for (i, text) in entries.iter().enumerate() {
+            let (item, entry) = (i + 1, text.trim());
+            let is_repeated = || entries[..i].iter().any(|earlier| earlier.trim() == entry);
+            match entry {
+                "primary" | "localhost" | "all" if is_repeated() => {
+                    return Err(CidrError::Twice { item, entry: entry.to_owned() });
+                }
+                "primary" => addresses.primary = true,
+                "localhost" => addresses.localhost = true,
+                "all" => addresses.ranges.extend(EVERYWHERE),
+                range => addresses.ranges.push(
+                    parse(range)
+                        .map_err(|_| CidrError::NotAnEntry { item, entry: range.to_owned() })?,
+                ),
             }
         }
+        Ok(addresses)
+    }
+
+    /// The list that [`Self::from_entries`] reads as these addresses.
+    pub fn entries(&self) -> Vec<String> {
+        let keywords = [(self.primary, "primary"), (self.localhost, "localhost")];
+        let keywords = keywords.into_iter().filter(|(is_there, _)| *is_there);
+        let keywords = keywords.map(|(_, keyword)| keyword.to_owned());
+        keywords.chain(self.ranges.iter().map(ToString::to_string)).collect()
     }
 }
 
@@ -108,7 +151,11 @@ fn parse(text: &str) -> Result<IpNet, CidrError> {
     range.map(|range| range.trunc()).map_err(|_| CidrError::NotACidr(text.to_owned()))
 }
 
-const PRIMARY: &str = "primary";
+/// All addresses of both families.
+const EVERYWHERE: [IpNet; 2] = [
+    IpNet::new_assert(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+    IpNet::new_assert(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0),
+];
 
 #[cfg(test)]
 mod tests {
@@ -143,17 +190,49 @@ mod tests {
     }
 
     #[test]
-    fn node_port_addresses_are_primary_or_ranges() {
-        let ranges = NodePortAddresses::Cidrs(vec![range("0.0.0.0/0"), range("::/0")]);
+    fn node_port_addresses_are_keywords_and_ranges_in_any_order() {
+        let addresses = |primary, localhost, ranges: &[&str]| NodePortAddresses {
+            primary,
+            localhost,
+            ranges: ranges.iter().map(|text| range(text)).collect(),
+        };
+        let all = ["0.0.0.0/0", "::/0"];
         for (text, expected) in [
-            ("", Some(NodePortAddresses::Primary)),
-            ("primary", Some(NodePortAddresses::Primary)),
-            ("0.0.0.0/0,::/0", Some(ranges)),
-            ("primary,10.0.0.0/8", None),
-            ("primary,primary", None),
-            ("secondary", None),
+            ("", addresses(true, false, &[])),
+            ("primary", addresses(true, false, &[])),
+            ("localhost", addresses(false, true, &[])),
+            ("all", addresses(false, false, &all)),
+            ("0.0.0.0/0,::/0", addresses(false, false, &all)),
+            ("primary, localhost", addresses(true, true, &[])),
+            ("10.0.0.9/8,localhost,primary", addresses(true, true, &["10.0.0.0/8"])),
+            ("fd00::/8,all,localhost", addresses(false, true, &["fd00::/8", all[0], all[1]])),
         ] {
-            assert_eq!(text.parse().ok(), expected, "{text}");
+            assert_eq!(text.parse(), Ok(expected.clone()), "{text}");
+            assert_eq!(expected.entries().join(",").parse(), Ok(expected));
         }
+    }
+
+    #[test]
+    fn an_entry_that_is_no_address_of_node_ports_is_refused_by_its_place() {
+        for (text, expected) in [
+            (
+                "primary,Localhost",
+                "item 2: \"Localhost\" is not primary, localhost, all or an address range such as \
+                 192.168.0.0/16 or fd00::/64",
+            ),
+            (
+                "10.0.0.1",
+                "item 1: \"10.0.0.1\" is not primary, localhost, all or an address range such as \
+                 192.168.0.0/16 or fd00::/64",
+            ),
+            (
+                "localhost,10.0.0.0/8, localhost",
+                "item 3: \"localhost\" is there already; expected each keyword once",
+            ),
+        ] {
+            let error = text.parse::<NodePortAddresses>().unwrap_err();
+            assert_eq!(error.to_string(), expected);
+        }
+        assert!("primary,".parse::<NodePortAddresses>().is_err());
     }
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use serde_json::{Map, Value, json};
 
 use super::local::DetectLocalMode;
-use super::{Config, LocalDetection, NodePortAddresses, Source, duration};
+use super::{Config, LocalDetection, Source, duration};
 
 impl Config {
     /// Sets each field of `whole`, a KubeProxyConfiguration, that this configuration decides.
@@ -17,10 +17,6 @@ impl Config {
         let routing = &self.routing;
         let listen =
             |address: Option<SocketAddr>| address.map_or(String::new(), |it| it.to_string());
-        let node_ports = match &routing.node_port_addresses {
-            NodePortAddresses::Primary => vec!["primary".to_owned()],
-            NodePortAddresses::Cidrs(ranges) => ranges.iter().map(ToString::to_string).collect(),
-        };
         let (mode, [ranges, bridge, prefix]) = detection(&routing.local_detection);
         let (verbosity, format) = self.log.fields();
         json!({
@@ -32,7 +28,7 @@ impl Config {
                 Source::Manifests(_) | Source::InCluster | Source::Server { .. } => String::new(),
             } },
             "hostnameOverride": self.node_name,
-            "nodePortAddresses": node_ports,
+            "nodePortAddresses": routing.node_port_addresses.entries(),
             "nftables": {
                 "masqueradeAll": routing.masquerade_all,
                 "masqueradeBit": routing.masquerade_bit,

@@ -53,13 +53,14 @@ const fn unused(path: &'static str, kind: Type) -> Field {
 }
 
 /// In the order of k8s.io/kube-proxy/config/v1alpha1/types.go, Kubernetes 1.36; our own are last.
-const FIELDS: [Field; 75] = [
+const FIELDS: [Field; 76] = [
     used("apiVersion", Type::Text),
     used("kind", Type::Text),
     used("featureGates", Type::Object),
     used("featureGates.AllowServiceExternalIPs", Type::Flag),
     unused("featureGates.ComponentFlagz", Type::Flag),
     unused("featureGates.ComponentStatusz", Type::Flag),
+    unused("featureGates.KubeProxyNFTablesLocalhostNodePorts", Type::Flag),
     unused("featureGates.MultiCIDRServiceAllocator", Type::Flag),
     unused("featureGates.NFTablesProxyMode", Type::Flag),
     unused("featureGates.PreferSameTrafficDistribution", Type::Flag),

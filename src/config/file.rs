@@ -341,7 +341,7 @@ impl<'a> Reader<'a> {
         let entries = self.value(field).and_then(Value::as_array);
         let mut entries: Vec<_> = entries.into_iter().flatten().filter_map(Value::as_str).collect();
         if entries.is_empty() && notes.other_mode.is_some() {
-            entries = vec!["0.0.0.0/0", "::/0"];
+            entries = vec!["all"];
         }
         NodePortAddresses::from_entries(&entries)
             .map_err(|error| self.error(field, error.to_string()))
@@ -540,7 +540,7 @@ mod tests {
         let file = read(
             "clientConnection: {kubeconfig: /k}\nclusterCIDR: 10.0.0.0/8\nhostnameOverride: n\n\
              nftables: {masqueradeAll: true, masqueradeBit: 31, minSyncPeriod: 1m30s}\n\
-             nodePortAddresses: [192.168.0.0/16, '::/0']\nhealthzBindAddress: 127.0.0.1\n\
+             nodePortAddresses: [primary, localhost, 192.168.0.0/16, '::/0']\nhealthzBindAddress: 127.0.0.1\n\
              metricsBindAddress: '[::1]:9999'\ndetectLocalMode: ClusterCIDR\n",
         );
         assert_eq!(file.kubeconfig, Some("/k".into()));
@@ -549,7 +549,8 @@ mod tests {
         assert_eq!(file.routing.local_detection, LocalDetection::ClusterCidr(cidrs));
         assert!(file.routing.masquerade_all);
         assert_eq!(file.routing.masquerade_mark(), 1 << 31);
-        assert_eq!(file.routing.node_port_addresses, "192.168.0.0/16,::/0".parse().unwrap());
+        let node_ports = "192.168.0.0/16,::/0,primary,localhost".parse().unwrap();
+        assert_eq!(file.routing.node_port_addresses, node_ports);
         assert_eq!(file.min_sync_period, Duration::from_secs(90));
         assert_eq!(file.healthz_bind_address.to_string(), "127.0.0.1:10256");
         assert_eq!(file.metrics_bind_address.to_string(), "[::1]:9999");
@@ -700,8 +701,14 @@ mod tests {
                 "k.yaml:4: clusterCIDR: is 10; expected text (in quotes if need be)",
             ),
             (
-                "nodePortAddresses: [primary, 1.0.0.0/8]\n",
-                "k.yaml:4: nodePortAddresses: \"primary,1.0.0.0/8\": expected either \"primary\" alone or address ranges",
+                "nodePortAddresses: [primary, loopback]\n",
+                "k.yaml:4: nodePortAddresses: item 2: \"loopback\" is not primary, localhost, all or \
+                 an address range such as 192.168.0.0/16 or fd00::/64",
+            ),
+            (
+                "nodePortAddresses: [localhost, 10.0.0.0/8, localhost]\n",
+                "k.yaml:4: nodePortAddresses: item 3: \"localhost\" is there already; expected each \
+                 keyword once",
             ),
             (
                 "nodePortAddresses: primary\n",

@@ -123,8 +123,9 @@ pub struct NodeFlags {
     /// AllowServiceExternalIPs=false leaves external IPs of services alone
     #[arg(long, value_name = "GATES", conflicts_with = "config")]
     pub feature_gates: Option<FeatureGates>,
-    /// Local addresses that serve NodePorts: ranges separated by commas, or "primary" for the
-    /// node's primary addresses [default: primary]
+    /// Local addresses that serve NodePorts, separated by commas: ranges, "primary" for the node's
+    /// primary addresses, "localhost" for 127.0.0.1 on the node itself (sets the sysctl
+    /// net.ipv4.conf.all.route_localnet), "all" for all others [default: primary]
     #[arg(long, value_name = "CIDRS", conflicts_with = "config")]
     pub nodeport_addresses: Option<NodePortAddresses>,
 }
@@ -435,7 +436,7 @@ mod tests {
             ("--detect-local-mode x", "--detect-local-mode", "NodeCIDR, BridgeInterface"),
             ("--pod-bridge-interface a/b", "--pod-bridge-interface", "1 to 15 bytes"),
             ("--pod-interface-name-prefix=", "--pod-interface-name-prefix", "1 to 15 bytes"),
-            ("--nodeport-addresses primary,::/0", "--nodeport-addresses", "alone"),
+            ("--nodeport-addresses primary,lo", "--nodeport-addresses", "item 2: \"lo\" is not"),
             ("--healthz-bind-address x", "--healthz-bind-address", "address to listen on"),
             ("--min-sync-period 5", "--min-sync-period", "duration such as"),
             ("-v loud", "--log-level", "expected error, warn"),

@@ -390,7 +390,7 @@ mod tests {
             assert!(config.routing.masquerade_all, "{line}");
             let cidrs = "10.0.0.0/8".parse().unwrap();
             assert_eq!(config.routing.local_detection, LocalDetection::ClusterCidr(cidrs));
-            assert_eq!(config.routing.node_port_addresses, NodePortAddresses::Primary);
+            assert_eq!(config.routing.node_port_addresses, NodePortAddresses::PRIMARY);
         }
     }
 

@@ -137,7 +137,7 @@ impl Default for Routing {
             masquerade_bit: DEFAULT_MASQUERADE_BIT,
             external_ips: true,
             node_ip: None,
-            node_port_addresses: NodePortAddresses::Primary,
+            node_port_addresses: NodePortAddresses::PRIMARY,
         }
     }
 }

@@ -51,7 +51,7 @@ use crate::desired::Timeouts;
 use crate::diff::{self, Diff};
 use crate::model::{Cluster, Event, Extent, ObjectName, Problem, Touched};
 use crate::nft::{Family, Operation, Table, TableFlags};
-use crate::ruleset::base::{Base, Settings};
+use crate::ruleset::base::{Base, Settings, has_guard};
 use crate::ruleset::{self, Layouts, TABLE};
 
 /// Trigger times that are kept while the kernel refuses everything: 1 MiB.
@@ -90,6 +90,10 @@ pub struct Engine {
     postponed: Option<Vec<ObjectName>>,
     /// Addresses of this node's interfaces.
     local_addresses: Vec<IpAddr>,
+    /// Whether loopback addresses of IPv4 serve NodePorts.
+    serves_localhost: bool,
+    /// Whether the tables were found to protect loopback addresses, and no setting needs it.
+    loses_guard: bool,
     closed_node_ports: Option<ClosedNodePorts>,
     node_addresses: NodeAddresses,
     stale_flows: Vec<StaleFlow>,
@@ -130,11 +134,13 @@ impl Engine {
             bisect: Bisect::default(),
         };
         let mut engine = Self {
+            serves_localhost: routing.node_port_addresses.localhost,
             routing,
             table_flags,
             layouts: Arc::default(),
             cluster: Cluster::default(),
             touched: Touched::default(),
+            loses_guard: false,
             timeouts: Timeouts::default(),
             queue: Queue::default(),
             diff: Diff::default(),
@@ -237,6 +243,24 @@ impl Engine {
         self.render_node_ports();
     }
 
+    /// Whether loopback addresses of IPv4 serve NodePorts.
+    pub fn serves_localhost(&self) -> bool {
+        self.serves_localhost
+    }
+
+    /// Whether the next commit removes the rule that drops packets of other hosts to loopback
+    /// addresses, because localhost NodePorts are no longer configured.
+    pub fn loses_guard(&self) -> bool {
+        self.loses_guard
+    }
+
+    /// Stops serving NodePorts at loopback addresses: the kernel does not route them.
+    pub fn leave_out_localhost(&mut self) {
+        self.serves_localhost = false;
+        self.render_tables();
+        self.render_node_ports();
+    }
+
     /// The families in which no address of this node serves NodePorts.
     pub fn closed_node_ports(&self) -> Option<ClosedNodePorts> {
         self.closed_node_ports
@@ -267,6 +291,9 @@ impl Engine {
     pub fn observe(&mut self, found: [Found; 2]) {
         self.in_flight.clear();
         self.to_give.clear();
+        let ip = found[Family::Ip.index()].contents.as_ref();
+        self.loses_guard = !self.routing.node_port_addresses.localhost
+            && ip.is_some_and(|contents| has_guard(&contents.rules));
         let contents = found.iter().filter_map(|found| found.contents.as_ref());
         let timeouts = contents.map(|it| ruleset::affinity::timeouts_of(it.rules.iter()));
         if self.timeouts.observe(timeouts) {
@@ -376,6 +403,7 @@ impl Engine {
                 masquerade_all: self.routing.masquerade_all,
                 local_detector: self.routing.local_detector(self.cluster.node(), table.family),
                 node_ports_everywhere: self.routing.node_ports_everywhere(table.family),
+                localhost: self.serves_localhost && table.family == Family::Ip,
                 service_cidrs: own,
                 timeouts: self.timeouts.numbered().clone(),
             };
@@ -385,14 +413,17 @@ impl Engine {
     }
 
     fn render_node_ports(&mut self) {
-        let addresses = self.routing.node_port_ips(self.cluster.node(), &self.local_addresses);
-        self.closed_node_ports = self.routing.closed_node_ports(self.cluster.node(), &addresses);
+        let (node, local) = (self.cluster.node(), &self.local_addresses);
+        let addresses = self.routing.node_port_ips(node, local, self.serves_localhost);
+        self.closed_node_ports = self.routing.closed_node_ports(node, &addresses);
         self.diff.node_port_ips.want(&addresses);
         self.note_health_check_addresses(&addresses);
-        let everywhere =
-            |address: &&IpAddr| self.routing.node_ports_everywhere(Family::of(**address));
+        let is_served = |address: &&IpAddr| {
+            self.routing.node_ports_everywhere(Family::of(**address))
+                && (!address.is_loopback() || self.serves_localhost && address.is_ipv4())
+        };
         let mut serving = addresses;
-        serving.extend(self.local_addresses.iter().filter(everywhere));
+        serving.extend(self.local_addresses.iter().filter(is_served));
         self.node_addresses.want(serving);
     }
 }

@@ -22,6 +22,7 @@ enum ClosedReason {
     NoNode,
     NoAddress,
     NoneInRanges,
+    OnlyLocalhost,
 }
 
 impl ClosedNodePorts {
@@ -40,6 +41,9 @@ impl fmt::Display for ClosedNodePorts {
             ClosedReason::NoAddress => write!(f, "the Node object has no {family}address"),
             ClosedReason::NoneInRanges => {
                 write!(f, "no interface has an {family}address in the ranges for NodePorts")
+            }
+            ClosedReason::OnlyLocalhost => {
+                write!(f, "they are for localhost alone, which serves no {family}NodePorts")
             }
         }
     }
@@ -88,14 +92,13 @@ impl Routing {
         self.local_detection == LocalDetection::NodeCidr
     }
 
+    /// Whether every local address of a family serves NodePorts: a range holds all of them, or the
+    /// list is silent about the family. The keywords are about both.
     pub(super) fn node_ports_everywhere(&self, family: Family) -> bool {
-        match &self.node_port_addresses {
-            NodePortAddresses::Primary => false,
-            NodePortAddresses::Cidrs(ranges) => {
-                let mut own = ranges.iter().filter(|range| Family::of(range.addr()) == family);
-                own.clone().next().is_none() || own.any(|range| range.prefix_len() == 0)
-            }
-        }
+        let addresses = &self.node_port_addresses;
+        let mut own = addresses.ranges.iter().filter(|range| Family::of(range.addr()) == family);
+        let is_silent = !addresses.primary && !addresses.localhost && own.clone().next().is_none();
+        is_silent || own.any(|range| range.prefix_len() == 0)
     }
 
     /// The families in which none of `open`, what [`Routing::node_port_ips`] gave, serves NodePorts.
@@ -111,32 +114,36 @@ impl Routing {
         let mut closed = Family::ALL.into_iter().filter(|family| is_closed(*family));
         let first = closed.next()?;
         let family = closed.next().is_none().then_some(first);
-        let reason = match (&self.node_port_addresses, node) {
-            (NodePortAddresses::Primary, None) => ClosedReason::NoNode,
-            (NodePortAddresses::Primary, Some(_)) => ClosedReason::NoAddress,
-            (NodePortAddresses::Cidrs(_), _) => ClosedReason::NoneInRanges,
+        let addresses = &self.node_port_addresses;
+        let reason = match node {
+            None if addresses.primary => ClosedReason::NoNode,
+            Some(_) if addresses.primary => ClosedReason::NoAddress,
+            _ if addresses.ranges.is_empty() => ClosedReason::OnlyLocalhost,
+            _ => ClosedReason::NoneInRanges,
         };
         Some(ClosedNodePorts { family, reason })
     }
 
-    /// The addresses that accept node port traffic, of the families where not all do.
-    pub(super) fn node_port_ips(&self, node: Option<&Node>, local: &[IpAddr]) -> Vec<IpAddr> {
+    /// The addresses that accept node port traffic, of the families where not all do. Loopback
+    /// addresses are among them if `serves_localhost`.
+    pub(super) fn node_port_ips(
+        &self,
+        node: Option<&Node>,
+        local: &[IpAddr],
+        serves_localhost: bool,
+    ) -> Vec<IpAddr> {
         let mut addresses = Vec::new();
-        for family in Family::ALL {
-            if self.node_ports_everywhere(family) {
-                continue;
-            }
-            let own = |address: &&IpAddr| Family::of(**address) == family && !address.is_loopback();
-            match &self.node_port_addresses {
-                NodePortAddresses::Primary => {
-                    let all = node.map_or(&[][..], |node| &node.addresses);
-                    addresses.extend(all.iter().find(own));
-                }
-                NodePortAddresses::Cidrs(ranges) => {
-                    let inside =
-                        |address: &&IpAddr| ranges.iter().any(|range| range.contains(*address));
-                    addresses.extend(local.iter().filter(own).filter(inside));
-                }
+        let NodePortAddresses { primary, ranges, .. } = &self.node_port_addresses;
+        for family in Family::ALL.into_iter().filter(|it| !self.node_ports_everywhere(*it)) {
+            let of_family = |address: &&IpAddr| Family::of(**address) == family;
+            let own = |address: &&IpAddr| of_family(address) && !address.is_loopback();
+            let known = node.filter(|_| *primary).map_or(&[][..], |node| &node.addresses);
+            addresses.extend(known.iter().find(own));
+            let inside = |address: &&IpAddr| ranges.iter().any(|range| range.contains(*address));
+            addresses.extend(local.iter().filter(own).filter(inside));
+            if serves_localhost && family == Family::Ip {
+                let loopback = local.iter().filter(of_family).filter(|it| it.is_loopback());
+                addresses.extend(loopback);
             }
         }
         addresses.sort_unstable();
@@ -155,7 +162,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(node_port_addresses: NodePortAddresses, expected: &[&str]) {
+    fn check(entries: &str, serves_localhost: bool, expected: &[&str]) {
         let node = Node {
             name: ObjectName::cluster_scoped("node"),
             zone: None,
@@ -164,8 +171,10 @@ mod tests {
             leaving: false,
         };
         let local = ips(&["127.0.0.1", "192.168.50.2", "192.168.50.3", "10.0.0.1", "fd00::9"]);
+        let node_port_addresses = entries.parse().unwrap();
         let routing = Routing { node_port_addresses, ..Routing::default() };
-        assert_eq!(routing.node_port_ips(Some(&node), &local), ips(expected));
+        let found = routing.node_port_ips(Some(&node), &local, serves_localhost);
+        assert_eq!(found, ips(expected), "{entries}");
     }
 
     #[test]
@@ -208,30 +217,41 @@ mod tests {
         }));
         routing.adapt(&mut event);
         let Event::Node(Change::Is(node)) = event else { panic!("it was one of a node") };
-        assert_eq!(routing.node_port_ips(Some(&node), &[]), ips(&["10.0.0.1", "fd00::2"]));
+        assert_eq!(routing.node_port_ips(Some(&node), &[], false), ips(&["10.0.0.1", "fd00::2"]));
     }
 
     #[test]
     fn primary_is_the_first_address_of_each_family() {
-        check(NodePortAddresses::Primary, &["192.168.50.2", "fd00::2"]);
+        check("primary", false, &["192.168.50.2", "fd00::2"]);
     }
 
     #[test]
     fn ranges_select_interface_addresses() {
-        let ranges = vec!["192.168.50.0/24".parse().unwrap(), "fd00::/8".parse().unwrap()];
-        check(NodePortAddresses::Cidrs(ranges), &["192.168.50.2", "192.168.50.3", "fd00::9"]);
+        let expected = ["192.168.50.2", "192.168.50.3", "fd00::9"];
+        check("192.168.50.0/24,fd00::/8", false, &expected);
     }
 
     #[test]
     fn a_family_without_a_range_is_open_everywhere_and_needs_no_list() {
-        let ranges = vec!["192.168.50.0/24".parse().unwrap()];
-        check(NodePortAddresses::Cidrs(ranges), &["192.168.50.2", "192.168.50.3"]);
+        check("192.168.50.0/24", false, &["192.168.50.2", "192.168.50.3"]);
     }
 
     #[test]
-    fn a_loopback_address_never_accepts_node_ports() {
-        let ranges = vec!["127.0.0.0/8".parse().unwrap(), "::/0".parse().unwrap()];
-        check(NodePortAddresses::Cidrs(ranges), &[]);
+    fn keywords_are_about_both_families() {
+        check("10.0.0.0/8,primary", false, &["10.0.0.1", "192.168.50.2", "fd00::2"]);
+        check("10.0.0.0/8,localhost", true, &["10.0.0.1", "127.0.0.1"]);
+        check("localhost", true, &["127.0.0.1"]);
+        check("localhost,primary", true, &["127.0.0.1", "192.168.50.2", "fd00::2"]);
+        check("all,localhost", true, &[]);
+        check("0.0.0.0/0,localhost,primary", true, &["fd00::2"]);
+    }
+
+    #[test]
+    fn a_loopback_address_accepts_node_ports_with_the_keyword_and_where_the_kernel_allows() {
+        check("127.0.0.0/8,::/0", false, &[]);
+        check("127.0.0.0/8,::1/128", false, &[]);
+        check("primary,localhost", false, &["192.168.50.2", "fd00::2"]);
+        check("localhost", false, &[]);
     }
 
     #[test]
@@ -264,6 +284,16 @@ mod tests {
                 "IPv4 NodePorts are closed until that changes: \
                  no interface has an IPv4 address in the ranges for NodePorts",
             ),
+            (
+                text("localhost", Some(&node), &["127.0.0.1"]),
+                "IPv6 NodePorts are closed until that changes: \
+                 they are for localhost alone, which serves no IPv6 NodePorts",
+            ),
+            (
+                text("localhost", Some(&node), &[]),
+                "NodePorts are closed until that changes: \
+                 they are for localhost alone, which serves no NodePorts",
+            ),
         ] {
             assert_eq!(text.as_deref(), Some(expected));
         }
@@ -271,6 +301,7 @@ mod tests {
 
     #[test]
     fn without_a_node_object_primary_is_nothing() {
-        assert_eq!(Routing::default().node_port_ips(None, &ips(&["192.168.50.2"])), ips(&[]));
+        let local = ips(&["192.168.50.2"]);
+        assert_eq!(Routing::default().node_port_ips(None, &local, false), ips(&[]));
     }
 }

@@ -69,9 +69,7 @@ impl NodeAddresses {
 
     /// Whether node ports are open there.
     pub(super) fn serves(&self, address: IpAddr) -> bool {
-        // A loopback address never accepts node port traffic.
-        !address.is_loopback()
-            && self.wanted.binary_search(&address).is_ok()
+        self.wanted.binary_search(&address).is_ok()
             && self.served.as_ref().is_some_and(|served| served.contains(&address))
     }
 

@@ -11,8 +11,8 @@ use super::element::Unserved;
 use super::number::{AFFINITY, LOCAL, MASQUERADE};
 use super::sets::{NODE_PORT, SERVICE, SetId, TableSets};
 use crate::nft::{
-    Chain, ChainType, Family, Hook, HookPoint, Name, Operand, Rule, Selector, Set, Statement,
-    Verdict,
+    Chain, ChainType, DecodedRule, Family, Hook, HookPoint, Name, Operand, Rule, Selector, Set,
+    Statement, Verdict,
 };
 
 /// What the fixed rules of one table depend on.
@@ -26,6 +26,9 @@ pub struct Settings {
     pub local_detector: Option<LocalDetector>,
     /// Node ports are open on every local address, not only on those in `nodeport-ips`.
     pub node_ports_everywhere: bool,
+    /// Node ports are open on loopback addresses too (IPv4 alone), and packets of other hosts to
+    /// them are dropped.
+    pub localhost: bool,
     /// Ranges that cluster IPs are allocated from, of this family.
     pub service_cidrs: Vec<IpNet>,
     /// How many seconds services with session affinity remember a client.
@@ -106,6 +109,12 @@ impl ChainSpec {
         Self { chain: Chain { name, hook: None, comment: None }, rules }
     }
 
+    /// Puts a rule before all others.
+    fn put_first(&mut self, statements: Vec<Statement>) {
+        let rule = Rule { chain: self.chain.name.clone(), statements, comment: None };
+        self.rules.insert(0, rule);
+    }
+
     /// Sets the comment, at most 128 bytes.
     pub(super) fn with_comment(mut self, comment: &str) -> Self {
         self.chain.comment = Some(comment.to_owned());
@@ -129,7 +138,7 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
         ),
     ]);
     if settings.node_ports_everywhere {
-        chains.push(ChainSpec::new("nodeport-traffic", local_node_ports(family)));
+        chains.push(ChainSpec::new("nodeport-traffic", local_node_ports(family, settings)));
     }
     chains.extend([
         ChainSpec::new("firewall-sources", firewall_sources()),
@@ -168,8 +177,12 @@ fn base_chains(family: Family, settings: &Settings) -> [ChainSpec; 8] {
         Family::Ip6 => output.to_vec(),
     };
     let services = services(settings);
+    let mut prerouting = filter(PRE_DNAT, HookPoint::Prerouting, -110, &[firewall()]);
+    if settings.localhost {
+        prerouting.put_first(guard());
+    }
     [
-        filter("filter-prerouting-pre-dnat", HookPoint::Prerouting, -110, &[firewall()]),
+        prerouting,
         filter("filter-output-pre-dnat", HookPoint::Output, -110, &[firewall()]),
         filter("filter-input", HookPoint::Input, 0, &input),
         filter("filter-forward", HookPoint::Forward, 0, &forward),
@@ -178,6 +191,28 @@ fn base_chains(family: Family, settings: &Settings) -> [ChainSpec; 8] {
         nat("nat-output", HookPoint::Output, -100, services),
         nat("nat-postrouting", HookPoint::Postrouting, 100, masquerading(settings)),
     ]
+}
+
+/// The chain that sees packets of others first, with the destination that they came with.
+const PRE_DNAT: &str = "filter-prerouting-pre-dnat";
+
+/// Drops packets to loopback addresses that do not come by the loopback interface, which the kernel
+/// does itself without `route_localnet` (CVE-2020-8558).
+///
+/// This is before DNAT, so packets to node ports are among them, and answers to masqueraded packets
+/// are not: those still have another address of the node. It stands before the rule that accepts all
+/// packets but new ones: those include untracked and invalid ones.
+fn guard() -> Vec<Statement> {
+    let not_by_loopback = is_not(Selector::Iifname, Operand::Interface("lo".into()));
+    let to_loopback = is(Selector::Daddr, Operand::Network(loopback(Family::Ip)));
+    vec![to_loopback, not_by_loopback, Statement::Verdict(Verdict::Drop)]
+}
+
+/// Whether rules of the IPv4 table drop packets of other hosts to loopback addresses.
+pub fn has_guard(rules: &[DecodedRule]) -> bool {
+    let own = Rule { chain: PRE_DNAT.into(), statements: guard(), comment: None };
+    let own = own.lower(Family::Ip);
+    own.is_ok_and(|own| rules.iter().any(|rule| rule.chain == PRE_DNAT && rule.exprs == own))
 }
 
 fn services(settings: &Settings) -> Vec<Vec<Statement>> {
@@ -191,24 +226,27 @@ fn services(settings: &Settings) -> Vec<Vec<Statement>> {
 }
 
 /// The port is compared before the address: asking routing costs more than a lookup.
-fn local_node_ports(family: Family) -> [Vec<Statement>; 2] {
-    [
-        vec![is_not_loopback(family), Statement::FibDaddrLocal, Statement::goto("service-traffic")],
-        vec![Statement::PriorityClear],
-    ]
+fn local_node_ports(family: Family, settings: &Settings) -> [Vec<Statement>; 2] {
+    let local = [Statement::FibDaddrLocal, Statement::goto("service-traffic")];
+    let address = is_not_closed_loopback(family, settings);
+    [address.into_iter().chain(local).collect(), vec![Statement::PriorityClear]]
 }
 
 fn is_node_port_ip() -> Statement {
     Statement::in_set(&[Selector::Daddr], SetId::NodePortIps.name())
 }
 
-/// A loopback address never accepts node port traffic.
-fn is_not_loopback(family: Family) -> Statement {
-    let loopback = match family {
+/// Excepts loopback addresses, where they do not serve node ports.
+fn is_not_closed_loopback(family: Family, settings: &Settings) -> Option<Statement> {
+    let is_other = || is_not(Selector::Daddr, Operand::Network(loopback(family)));
+    (!settings.localhost).then(is_other)
+}
+
+fn loopback(family: Family) -> IpNet {
+    match family {
         Family::Ip => IpNet::new_assert(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8),
         Family::Ip6 => IpNet::new_assert(IpAddr::V6(Ipv6Addr::LOCALHOST), 128),
-    };
-    is_not(Selector::Daddr, Operand::Network(loopback))
+    }
 }
 
 /// Sets the priority to what a map has for the key; the rule ends if it has nothing.
@@ -317,11 +355,11 @@ fn unserved_service() -> Vec<Statement> {
 
 fn unserved_node_port(family: Family, settings: &Settings) -> Vec<Statement> {
     let address = match settings.node_ports_everywhere {
-        true => is_not_loopback(family),
-        false => is_node_port_ip(),
+        true => is_not_closed_loopback(family, settings),
+        false => Some(is_node_port_ip()),
     };
     let node_port = look_up(NODE_PORT, SetId::NoEndpointNodePorts);
-    vec![address, node_port, Statement::goto("no-endpoint")]
+    address.into_iter().chain([node_port, Statement::goto("no-endpoint")]).collect()
 }
 
 fn no_endpoint() -> Vec<Vec<Statement>> {

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use deltaproxy::config::cidr::NodePortAddresses;
 use deltaproxy::config::{LocalDetection, Routing};
 use deltaproxy::model::{Event, Resource};
 use nix::errno::Errno;
@@ -117,10 +116,7 @@ pub(crate) fn routing(number: u8) -> Routing {
     let usual = Routing::default();
     match number {
         0 => Routing { masquerade_all: true, ..usual },
-        1 => Routing {
-            node_port_addresses: NodePortAddresses::Cidrs(vec!["0.0.0.0/0".parse().unwrap()]),
-            ..usual
-        },
+        1 => Routing { node_port_addresses: "0.0.0.0/0".parse().unwrap(), ..usual },
         2 => Routing {
             local_detection: LocalDetection::ClusterCidr("10.244.0.0/16".parse().unwrap()),
             external_ips: false,

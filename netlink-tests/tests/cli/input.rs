@@ -217,7 +217,7 @@ fn wrong_arguments_are_refused() {
         &["apply", "--manifests", "/tmp", "--output", "xml"],
         &["apply", "--manifests", "/tmp", "--cluster-cidr", "10.0.0.0/40"],
         &["apply", "--manifests", "/tmp", "--masquerade-bit", "32"],
-        &["run", "--manifests", "/tmp", "--nodeport-addresses", "primary,10.0.0.0/8"],
+        &["run", "--manifests", "/tmp", "--nodeport-addresses", "primary,loopback"],
         &["run", "--manifests", "/tmp", "--healthz-bind-address", "somewhere"],
     ] {
         let finished = net.node().output(deltaproxy_binary(), args);
