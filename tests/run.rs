@@ -17,8 +17,8 @@ use deltaproxy::kernel::{
     CommitError, Committed, Contents, ElementRead, Kernel, ReadError, Writer,
 };
 use deltaproxy::model::{
-    Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Problem, Resource, Service,
-    ServicePort,
+    Batch, Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Problem, Resource,
+    Service, ServicePort,
 };
 use deltaproxy::nft::{
     Element, ElementView, Family, Operation, Table, TableFlags, TableRef, Transaction, Value,
@@ -147,7 +147,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// A daemon on a thread of its own.
 struct Daemon {
     kernel: Shared,
-    events: mpsc::Sender<Vec<Event>>,
+    events: mpsc::Sender<Batch>,
     notices: mpsc::Receiver<Notice>,
     observe: Observe,
     /// All events so far.
@@ -188,7 +188,7 @@ impl Daemon {
 
     fn send(&mut self, events: Vec<Event>) {
         self.applied.extend(events.clone());
-        self.events.blocking_send(events).unwrap();
+        self.events.blocking_send(Batch::new(events, Instant::now())).unwrap();
     }
 
     fn expect(&self, mishap: Mishap) {
