@@ -89,6 +89,8 @@ where
             let code = outcome.as_ref().ok().map(|answer| answer.status().as_u16());
             count.report(Progress::Answered { size, code });
             count.size = code.map(|_| 0);
+            // The answer to a refused watch is short.
+            count.is_watch &= outcome.as_ref().is_ok_and(|answer| answer.status().is_success());
             Ok(outcome?.map(|body| Counted { body, count: Some(count) }))
         }
         .boxed()
@@ -100,10 +102,11 @@ fn is_watch(query: Option<&str>) -> bool {
     query.is_some_and(|query| query.split('&').any(|pair| pair == "watch=true"))
 }
 
-/// A request that is not done. Reports its end when it is dropped, but not that of an open watch.
+/// A request that is not done. Reports its end when it is dropped.
 struct Count {
     sent: Sent,
     listener: OnRequest,
+    /// Its end is not reported.
     is_watch: bool,
     since: Instant,
     /// Bytes of the answer so far, if there is one.
@@ -118,7 +121,7 @@ impl Count {
 
 impl Drop for Count {
     fn drop(&mut self) {
-        if !self.is_watch || self.size.is_none() {
+        if !self.is_watch {
             self.report(Progress::Done { took: self.since.elapsed(), size: self.size });
         }
     }
@@ -218,6 +221,15 @@ mod tests {
         let progress = reports(watch, Ok((200, "yes"))).await.into_iter().map(|(_, it)| it);
         let answered = Progress::Answered { size: 0, code: Some(200) };
         assert_eq!(progress.collect::<Vec<_>>(), [answered]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_watch_is_done() {
+        let watch = request(Method::GET, "/api/v1/nodes?watch=true", "");
+        let progress = reports(watch, Ok((503, "busy"))).await.into_iter().map(|(_, it)| it);
+        let answered = Progress::Answered { size: 0, code: Some(503) };
+        let done = Progress::Done { took: Duration::ZERO, size: Some(4) };
+        assert_eq!(progress.collect::<Vec<_>>(), [answered, done]);
     }
 
     #[tokio::test(start_paused = true)]
