@@ -11,6 +11,7 @@ mod health_checks;
 mod leaving;
 mod leftovers;
 mod localhost;
+mod measures;
 mod reading;
 
 pub use cleaning::Cleaning;
@@ -27,14 +28,15 @@ use self::blocked::Retry;
 use self::clients::Clients;
 use self::leaving::left;
 use self::leftovers::Leftovers;
+use self::measures::{Measures, is_cleanup};
 use self::reading::{ReadOutcome, Watch};
 use crate::conntrack::Flow;
 use crate::engine::{Answer, Blocked, Cause, ClosedNodePorts, Engine};
 use crate::family::Family;
-use crate::kernel::{CommitError, Committed, Kernel, Writer, WriterGone};
-use crate::model::{Event, Problem, Resource};
+use crate::kernel::{CommitError, Kernel, Writer, WriterGone};
+use crate::model::{Batch, Event, Problem, Resource};
 use crate::nft::Transaction;
-use crate::observe::{self, Observe};
+use crate::observe::{Observe, SyncExtent};
 use crate::printable::Printable;
 use crate::ruleset::CLIENTS;
 use crate::schedule::{Input, Schedule, Task};
@@ -45,7 +47,7 @@ pub struct Run<K> {
     engine: Engine,
     schedule: Schedule,
     writer: Writer<K>,
-    events: mpsc::Receiver<Vec<Event>>,
+    events: mpsc::Receiver<Batch>,
     observe: Observe,
     watch: Watch,
     /// The addresses of this node's interfaces; without, they stay what the engine knows.
@@ -77,6 +79,7 @@ pub struct Run<K> {
     ahead: Option<Transaction>,
     clients: Clients,
     leftovers: Leftovers,
+    measures: Measures,
     /// When the first commit goes without ServiceCIDRs; `Some` while they alone are not listed.
     service_cidrs_due: Option<Instant>,
 }
@@ -116,13 +119,14 @@ impl<K: Kernel + Send + 'static> Run<K> {
     pub fn new(
         mut engine: Engine,
         writer: Writer<K>,
-        events: mpsc::Receiver<Vec<Event>>,
+        events: mpsc::Receiver<Batch>,
         observe: Observe,
         min_interval: Duration,
     ) -> Self {
         let schedule = Schedule::new(min_interval);
         engine.keep_leftovers();
         observe.affinity_clients_max(CLIENTS);
+        let measures = Measures::new(&observe);
         // Until they have been read, others can spoil nothing that is known.
         let watch = Watch::Owned;
         Self {
@@ -148,6 +152,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             ahead: None,
             clients: Clients::default(),
             leftovers: Leftovers::default(),
+            measures,
             service_cidrs_due: None,
         }
     }
@@ -183,7 +188,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 flows = listed(&mut self.cleaning), if self.is_synced && self.engine.is_settled() =>
                     self.compare(&flows),
                 batch = self.events.recv() => match batch {
-                    Some(batch) => self.take_in(batch),
+                    Some(batch) => self.take_in([batch]),
                     None => return Ok(()),
                 },
                 addresses = changed(&mut self.addresses) => {
@@ -207,11 +212,11 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
     }
 
-    /// Takes in a batch of events and all that wait behind it, each by itself: a small change that
+    /// Takes in batches of events and all that wait behind them, each by itself: a small change that
     /// comes with a large one stays a small one.
-    fn take_in(&mut self, batch: Vec<Event>) {
+    fn take_in(&mut self, batches: impl IntoIterator<Item = Batch>) {
         let was_listed = self.engine.is_listed();
-        self.apply(batch);
+        batches.into_iter().for_each(|batch| self.apply(batch));
         for _ in 0..MAX_BATCHES {
             let Ok(more) = self.events.try_recv() else { break };
             self.apply(more);
@@ -234,7 +239,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     fn give_up_service_cidrs(&mut self) {
         let limit = SERVICE_CIDRS_LIMIT.as_secs();
         tracing::warn!("ServiceCIDRs are not listed after {limit} s: going on without them");
-        self.take_in(vec![Event::Listed(Resource::ServiceCidrs)]);
+        self.take_in([Batch::new(vec![Event::Listed(Resource::ServiceCidrs)], now())]);
     }
 
     fn node_is_eligible(&self) -> bool {
@@ -246,11 +251,6 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
     }
 
-    fn apply(&mut self, events: Vec<Event>) {
-        events.iter().filter_map(observed).for_each(|change| self.observe.event(change));
-        self.engine.apply(events);
-    }
-
     /// Something may differ from what the kernel holds now.
     fn note_change(&mut self) {
         self.report_closed_node_ports();
@@ -258,6 +258,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
             let now = now();
             self.observe.queued(now);
             self.schedule.handle(Input::Changed, now);
+        } else {
+            self.measures.forget_pending();
         }
     }
 
@@ -277,8 +279,13 @@ impl<K: Kernel + Send + 'static> Run<K> {
             cleaning.note_synced();
         }
         let now = now();
+        let extent = match task {
+            Task::Commit => SyncExtent::Partial,
+            Task::ReadBack => SyncExtent::Full,
+        };
+        self.observe.sync_took(extent, now - started);
         if is_done {
-            self.observe.sync_took(now - started);
+            self.report_no_local_endpoints();
             self.observe.network_programmed(&self.engine.take_triggers());
             self.tell_health_checks();
         }
@@ -306,11 +313,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// came in are taken in, so that they do not wait for the rest.
     async fn commit_all(&mut self) -> Result<Outcome, WriterGone> {
         loop {
-            let events = &self.events;
-            let next = self.ahead.take().or_else(|| {
-                self.engine.next_transaction_unless(self.max_batch, || !events.is_empty())
-            });
-            if let Some(transaction) = next {
+            if let Some(transaction) = self.next_transaction() {
                 let outcome = self.commit(transaction).await?;
                 if outcome != Outcome::Done {
                     return Ok(outcome);
@@ -319,18 +322,32 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 break;
             }
             if !self.engine.is_settled() && !self.events.is_empty() {
-                self.take_in(Vec::new());
+                self.take_in([]);
             }
         }
         self.is_initial_sync = false;
+        self.note_all_changes();
         self.clean();
         self.release_leftovers();
         self.stop_watching().await?;
         Ok(Outcome::Done)
     }
 
+    /// The next transaction, or none if events came in meanwhile.
+    fn next_transaction(&mut self) -> Option<Transaction> {
+        let started = now();
+        let events = &self.events;
+        let next = self
+            .ahead
+            .take()
+            .or_else(|| self.engine.next_transaction_unless(self.max_batch, || !events.is_empty()));
+        self.measures.compared(started);
+        next
+    }
+
     /// Commits a transaction; it is done as well if it is for a blocked table.
     async fn commit(&mut self, transaction: Transaction) -> Result<Outcome, WriterGone> {
+        let started = now();
         let outcome = self.writer.commit(transaction);
         // After the initial sync this would make a small change wait for one piece more.
         let ahead = match self.is_initial_sync {
@@ -341,7 +358,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let answer = self.engine.answer(&transaction, &outcome);
         match outcome {
             Ok(committed) => {
-                self.note(&transaction, &committed);
+                self.note(&transaction, &committed, started);
                 self.stop_watching().await?;
                 self.clean();
                 self.release_leftovers();
@@ -350,6 +367,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
             }
             Err(error) => {
                 self.observe.refused();
+                if is_cleanup(&transaction) {
+                    transaction.family().iter().for_each(|it| self.observe.cleanup_failed(*it));
+                }
                 log_refusal(&answer, &error);
                 match answer {
                     Answer::Blocked(family) => {
@@ -376,22 +396,6 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if let Some(cleaning) = &self.cleaning {
             cleaning.compare(flows, &mut self.engine);
         }
-    }
-
-    fn note(&mut self, transaction: &Transaction, committed: &Committed) {
-        let operations: Vec<_> = committed.messages.iter().map(|(k, n)| (k.name(), *n)).collect();
-        self.observe.committed(&observe::Transaction {
-            operations: &operations,
-            bytes: committed.bytes,
-            kernel_time: committed.kernel_time,
-        });
-        tracing::debug!(
-            generation = committed.generation.0,
-            bytes = committed.bytes,
-            kernel_us = committed.kernel_time.as_micros(),
-            operations = transaction.operations.len(),
-            "committed"
-        );
     }
 
     /// Reads the tables if one can be written again that was blocked, or if others changed one.
@@ -421,8 +425,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
     }
 
     fn report(&self, problems: &[Problem]) {
-        self.observe.problems(problems.len() as u64);
         for problem in problems {
+            self.observe.problems(problem.kind.name(), 1);
             tracing::warn!("{problem}");
             if let Some(listener) = &self.notices {
                 // Dropped when the channel is full.
@@ -474,15 +478,6 @@ async fn listed(cleaning: &mut Option<Cleaning>) -> Vec<Flow> {
     match cleaning {
         Some(cleaning) => cleaning.piece().await,
         None => std::future::pending().await,
-    }
-}
-
-fn observed(event: &Event) -> Option<observe::Change> {
-    match event {
-        Event::Service(_) => Some(observe::Change::Service),
-        Event::EndpointSlice(_) => Some(observe::Change::EndpointSlice),
-        Event::Node(_) | Event::ServiceCidr(_) => Some(observe::Change::Other),
-        Event::Relist(_) | Event::Listed(_) => None,
     }
 }
 

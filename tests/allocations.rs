@@ -13,8 +13,10 @@ use std::time::Duration;
 
 use allocation_counter::measure;
 use deltaproxy::engine::Engine;
+use deltaproxy::family::Family;
 use deltaproxy::model::{Event, Resource};
 use deltaproxy::nft::Acknowledge;
+use deltaproxy::observe::{Change, Observe, Stage, SyncExtent, Transaction};
 use deltaproxy::source::kube::Line;
 use deltaproxy::source::objects::Converter;
 
@@ -78,4 +80,24 @@ fn a_change_of_one_endpoint_allocates_a_few_times_whatever_the_size_of_the_clust
         assert!(parsing <= PARSING, "parsing allocates {parsing} times, not {PARSING}");
         assert!(rest <= WITHOUT_PARSING, "the rest allocates {rest} times, not {WITHOUT_PARSING}");
     }
+}
+
+#[test]
+fn the_metrics_of_a_commit_allocate_nothing() {
+    let observe = Observe::new();
+    let sizes = observe.set_sizes(["endpoints"]);
+    let took = Duration::from_micros(50);
+    let note = || {
+        observe.event(Change::EndpointSlice);
+        Stage::ALL.into_iter().for_each(|stage| observe.stage_took(stage, took));
+        let operations = &[("newsetelem", 1), ("delsetelem", 1)];
+        observe.committed(&Transaction { operations, elements: 2, bytes: 300 });
+        sizes.add(Family::Ip, 0, 1);
+        sizes.subtract(Family::Ip, 0, 1);
+        observe.events_committed(took);
+        observe.sync_took(SyncExtent::Partial, took);
+    };
+    // The first message of a kind makes its counter.
+    note();
+    assert_eq!(measure(note).count_total, 0);
 }

@@ -6,7 +6,9 @@ use std::net::{Ipv6Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant, SystemTime};
 
 use deltaproxy::family::Family;
-use deltaproxy::observe::{Change, Observe, Site, Startup, Transaction, bind, serve};
+use deltaproxy::observe::{
+    Change, Observe, Site, Stage, Startup, SyncExtent, Transaction, bind, serve,
+};
 
 /// The longest that any answer may take.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -128,8 +130,8 @@ fn all_ipv4_addresses_are_all_addresses_of_both_families() {
 fn metrics_are_served_as_text_and_on_request_as_openmetrics() {
     let server = Server::start(Site::Metrics, "127.0.0.1:0");
     server.observe.event(Change::Service);
-    server.observe.problems(2);
-    server.observe.sync_took(Duration::from_millis(3));
+    server.observe.problems("invalid", 2);
+    server.observe.sync_took(SyncExtent::Partial, Duration::from_millis(3));
     server.observe.network_programmed(&[SystemTime::now()]);
     Family::ALL
         .into_iter()
@@ -137,9 +139,10 @@ fn metrics_are_served_as_text_and_on_request_as_openmetrics() {
     server.observe.refused();
     server.observe.committed(&Transaction {
         operations: &[("newsetelem", 5)],
+        elements: 7,
         bytes: 4_000,
-        kernel_time: Duration::from_micros(50),
     });
+    server.observe.stage_took(Stage::Commit, Duration::from_micros(50));
     let accept = "Accept: application/openmetrics-text; version=1.0.0";
     let answer = server.send(&format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{accept}\r\n\r\n"));
     for part in [
@@ -149,7 +152,7 @@ fn metrics_are_served_as_text_and_on_request_as_openmetrics() {
         "\nkubeproxy_network_programming_duration_seconds_count{ip_family=\"IPv6\"} 1\n",
         "\nkubeproxy_sync_proxy_rules_nftables_sync_failures_total{ip_family=\"IPv4\"} 1\n",
         "\nkubeproxy_sync_proxy_rules_service_changes_total 1\n",
-        "\ndeltaproxy_problems_total 2\n",
+        "\ndeltaproxy_problems_total{kind=\"invalid\"} 2\n",
         "\ndeltaproxy_operations_total{kind=\"newsetelem\"} 5\n",
         "\n# EOF\n",
     ] {
@@ -160,6 +163,11 @@ fn metrics_are_served_as_text_and_on_request_as_openmetrics() {
         "content-type: text/plain; version=0.0.4; charset=utf-8\r\n",
         "\n# TYPE kubeproxy_sync_proxy_rules_service_changes_total counter\n",
         "\nkubeproxy_sync_proxy_rules_service_changes_total 1\n",
+        "\nkubeproxy_sync_proxy_rules_duration_seconds_bucket{le=\"0.004\",ip_family=\"IPv4\"} 1\n",
+        "\ndeltaproxy_stage_duration_seconds_bucket{le=\"5e-05\",stage=\"commit\"} 1\n",
+        "\ndeltaproxy_stage_duration_seconds_bucket{le=\"1\",stage=\"commit\"} 1\n",
+        "\n# TYPE process_cpu_seconds_total counter\n",
+        "\n# TYPE kubernetes_build_info gauge\n",
     ] {
         assert!(answer.contains(part), "no {part} in {answer}");
     }

@@ -18,8 +18,8 @@ use deltaproxy::kernel::{
     CommitError, Committed, Contents, ElementRead, Kernel, ReadError, Writer,
 };
 use deltaproxy::model::{
-    Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Problem, Resource, Service,
-    ServicePort,
+    Batch, Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Problem, Resource,
+    Service, ServicePort,
 };
 use deltaproxy::nft::{
     Element, ElementView, Family, Operation, Table, TableFlags, TableRef, Transaction, Value,
@@ -157,7 +157,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// A daemon on a thread of its own.
 struct Daemon {
     kernel: Shared,
-    events: mpsc::Sender<Vec<Event>>,
+    events: mpsc::Sender<Batch>,
     notices: mpsc::Receiver<Notice>,
     observe: Observe,
     /// All events so far.
@@ -203,7 +203,7 @@ impl Daemon {
 
     fn send(&mut self, events: Vec<Event>) {
         self.applied.extend(events.clone());
-        self.events.blocking_send(events).unwrap();
+        self.events.blocking_send(Batch::new(events, Instant::now())).unwrap();
     }
 
     fn expect(&self, mishap: Mishap) {
@@ -670,5 +670,74 @@ fn loopback_addresses_are_not_routed_while_another_program_owns_the_table() {
     assert!(calls.recv_timeout(A_WHILE).is_err());
     kernel.owners.lock().unwrap().clear();
     assert_eq!(calls.recv_timeout(LIMIT), Ok(true));
+    daemon.end();
+}
+
+/// The value of a metric, by its name and labels; 0 while it is absent.
+fn metric(daemon: &Daemon, name: &str) -> f64 {
+    let text = daemon.observe.metrics_text();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.map_or(0.0, |value| value.parse().unwrap())
+}
+
+#[test]
+fn a_batch_is_measured_from_its_last_bytes_to_its_last_commit() {
+    let mut daemon = Daemon::start(Fake::new());
+    let measured = "deltaproxy_event_to_commit_duration_seconds";
+    let count = |daemon: &Daemon| metric(daemon, &format!("{measured}_count"));
+    let syncs = |daemon: &Daemon, kind| {
+        metric(
+            daemon,
+            &format!(
+                "kubeproxy_sync_{kind}_proxy_rules_duration_seconds_count\
+                                 {{ip_family=\"IPv4\"}}"
+            ),
+        )
+    };
+    wait_for(|| syncs(&daemon, "full") == 1.0);
+    assert_eq!(count(&daemon), 0.0, "the first lists do not count");
+
+    let (events, now, second) = (service(1, 3), Instant::now(), Duration::from_secs(1));
+    let (received, parsed) = (now - 3 * second, now - second);
+    daemon.applied.extend(events.clone());
+    daemon.events.blocking_send(Batch { events, received, parsed }).unwrap();
+    daemon.wait();
+    let sum = |name: &str| metric(&daemon, name);
+    let stage =
+        |name: &str| sum(&format!("deltaproxy_stage_duration_seconds_sum{{stage={name:?}}}"));
+    let took = [sum(&format!("{measured}_sum")), stage("parse"), stage("queue")];
+    for (took, least) in took.into_iter().zip([3.0, 2.0, 1.0]) {
+        assert!((least..least + 1.0).contains(&took), "{took} s instead of {least} s");
+    }
+    assert_eq!((count(&daemon), syncs(&daemon, "partial")), (1.0, 1.0));
+
+    daemon.send(service(1, 3));
+    daemon.wait_until_taken();
+    daemon.send(service(2, 3));
+    daemon.wait();
+    assert_eq!(count(&daemon), 2.0, "a batch that changes nothing is not committed");
+    daemon.end();
+}
+
+#[test]
+fn a_refused_deletion_of_leftovers_is_a_failed_cleanup() {
+    let mut daemon = Daemon::start(Fake::new());
+    daemon.send(service(1, 3));
+    daemon.wait();
+    let failures = |daemon: &Daemon, what| {
+        let name = format!("kubeproxy_sync_proxy_rules_nftables_{what}_failures_total");
+        metric(daemon, &format!("{name}{{ip_family=\"IPv4\"}}"))
+    };
+    daemon.expect(Mishap::Refused(Errno::EINVAL));
+    daemon.send(service(1, 4));
+    daemon.wait();
+    assert_eq!([failures(&daemon, "sync"), failures(&daemon, "cleanup")], [1.0, 0.0]);
+    let before = daemon.kernel.with(|kernel| kernel.committed().len());
+    daemon.send(service(1, 0));
+    daemon.wait_for_commits(before + 1);
+    daemon.expect(Mishap::Refused(Errno::EINVAL));
+    wait_for(|| [failures(&daemon, "sync"), failures(&daemon, "cleanup")] == [2.0, 1.0]);
+    daemon.wait_for_commits(before + 2);
+    daemon.wait();
     daemon.end();
 }

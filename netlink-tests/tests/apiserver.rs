@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use deltaproxy::model::{Change, Event, Resource};
+use deltaproxy::model::{Batch, Change, Event, Resource};
 use deltaproxy::source::kube::{
     ApiServer as Address, OnContact, Outlet, Report, SourceError, follow_api_server, load_client,
 };
@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(15);
 
 /// The source under test, and what it said so far.
 struct Source {
-    events: mpsc::Receiver<Vec<Event>>,
+    events: mpsc::Receiver<Batch>,
     reports: mpsc::Receiver<Report>,
     task: JoinHandle<()>,
     seen: Vec<Event>,
@@ -50,7 +50,7 @@ impl Source {
         let report = move |report| {
             let _ = reports_in.try_send(report);
         };
-        let outlet = Outlet::new(events_in, report, contacts);
+        let outlet = Outlet::new(events_in, report, contacts, Arc::new(|_, _| {}));
         let task = tokio::spawn(async move { follow_api_server(&address, "node1", outlet).await });
         Self { events, reports, task, seen: Vec::new(), told: Vec::new() }
     }
@@ -67,7 +67,7 @@ impl Source {
             while !condition(&self.seen, &self.told) {
                 let more = async {
                     tokio::select! {
-                        Some(batch) = self.events.recv() => self.seen.extend(batch),
+                        Some(batch) = self.events.recv() => self.seen.extend(batch.events),
                         Some(report) = self.reports.recv() => self.told.push(report),
                     }
                 };
@@ -441,12 +441,13 @@ async fn a_kubeconfig_that_cannot_be_used_is_named() {
     let load = async |text: &str| {
         let path = folder.path().join("kubeconfig");
         std::fs::write(&path, text).unwrap();
-        load_client(&Address::of_kubeconfig(path)).await.map(|_| ()).unwrap_err().to_string()
+        let server = Address::of_kubeconfig(path);
+        load_client(&server, Arc::new(|_, _| {})).await.map(|_| ()).unwrap_err().to_string()
     };
     assert!(load("{not yaml").await.contains("kubeconfig cannot be used: "));
     assert!(load("apiVersion: v1\nkind: Config\n").await.contains("context"));
-    let path = PathBuf::from("/nonexistent/kubeconfig");
-    let missing = load_client(&Address::of_kubeconfig(path)).await.map(|_| ()).unwrap_err();
+    let missing = Address::of_kubeconfig("/nonexistent/kubeconfig");
+    let missing = load_client(&missing, Arc::new(|_, _| {})).await.map(|_| ()).unwrap_err();
     assert_eq!(
         missing.to_string(),
         "kubeconfig /nonexistent/kubeconfig does not exist: check --kubeconfig"

@@ -1,5 +1,11 @@
-//! Every metric of the page moves when what it counts happens.
+//! Every metric of the page moves when what it counts happens, and the page has what dashboards and
+//! alerts for kube-proxy ask.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+#[path = "metrics/page.rs"]
+mod page;
+#[path = "metrics/queries.rs"]
+mod queries;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -7,19 +13,35 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use deltaproxy::kernel::Release;
-use netlink_tests::apiserver::ApiServer;
 use netlink_tests::apiserver::object::{endpoint_slice, node, service, service_cidr};
+use netlink_tests::apiserver::{ApiServer, Fault, Kind, On};
 use netlink_tests::reader::Family;
 use netlink_tests::scenario::{Manifests, Node, WEB};
 use netlink_tests::{Host, Net, Process, deltaproxy_binary, eventually};
+use page::Sample;
+use queries::{ABSENT, QUERIES};
 use serde_json::{Value, json};
 
 /// How long the daemon may take to notice something, on a busy machine.
 const SOON: Duration = Duration::from_secs(15);
 
 /// Metrics that stay as they are, and why.
-const STILL: [(&str, &str); 4] = [
+const STILL: [(&str, &str); 15] = [
     ("deltaproxy_build_info", "the version does not change"),
+    ("deltaproxy_set_elements", "the test below compares them with the kernel's"),
+    ("deltaproxy_problems_total{kind=\"conflict\"}", "one kind is enough"),
+    ("deltaproxy_problems_total{kind=\"limit\"}", "one kind is enough"),
+    ("deltaproxy_problems_total{kind=\"refused\"}", "one kind is enough"),
+    ("deltaproxy_problems_total{kind=\"closed_port\"}", "one kind is enough"),
+    ("deltaproxy_conntrack_delete_failures_total", "the kernel refuses none"),
+    ("kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family=\"IPv6\"}", "all are IPv4"),
+    ("kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total", "the kernel refuses none"),
+    ("kubeproxy_sync_proxy_rules_no_local_endpoints_total{ip_family=\"IPv6\"", "all are IPv4"),
+    (
+        "kubeproxy_sync_proxy_rules_no_local_endpoints_total{ip_family=\"IPv4\",traffic_policy=\"ext",
+        "see `policies`",
+    ),
+    ("kubeproxy_network_programming_duration_seconds", "moves in both families at once"),
     ("deltaproxy_affinity_clients_max", "the size of a set does not change"),
     ("deltaproxy_log_lines_dropped_total", "the log is read; `daemon` has one that is not"),
     ("deltaproxy_transactions_total{result=\"refused\"}", "the kernel refuses none"),
@@ -129,7 +151,8 @@ fn every_metric_moves_when_what_it_counts_happens() {
     answers("\"a\"");
     api.push(endpoint("10.244.1.6"));
     answers("\"b\"");
-    page.wait("deltaproxy_conntrack_deleted_entries_total", "0");
+    let deleted = "kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family=\"IPv4\"}";
+    page.wait(deleted, "0");
 
     let mut bad = service("default/bad", "10.96.0.11", 80);
     bad["spec"]["externalIPs"] = json!(["somewhere"]);
@@ -137,7 +160,7 @@ fn every_metric_moves_when_what_it_counts_happens() {
     for probe in ["/healthz", "/livez", "/readyz"] {
         assert!(get(net.node(), 10256, probe).contains("200 OK"), "{probe}");
     }
-    page.wait("deltaproxy_problems_total", "0");
+    page.wait("deltaproxy_problems_total{kind=\"invalid\"}", "0");
     let watches =
         ["services", "endpointslices.discovery.k8s.io", "nodes", "servicecidrs.networking.k8s.io"];
     let watches = watches.map(|it| format!("deltaproxy_watch_connected{{resource={it:?}}}"));
@@ -150,4 +173,155 @@ fn every_metric_moves_when_what_it_counts_happens() {
     let unmoved = page.seen.iter().filter(|(name, values)| values.len() < 2 && may_move(name));
     let unmoved: Vec<_> = unmoved.map(|(name, _)| name).collect();
     assert!(unmoved.is_empty(), "{unmoved:#?}");
+}
+
+/// The page of a daemon that has followed a server which refuses now and then, with the labels that
+/// Prometheus adds.
+fn scrape(net: &Net) -> String {
+    let api = net.node().run(ApiServer::start);
+    api.push_all([node("node1", "192.168.50.2"), service_cidr("kubernetes", "10.96.0.0/16")]);
+    api.misbehave(Kind::Service, On::Any, Fault::Status(503, "busy"), 1);
+    api.forbid_events();
+    let _daemon = daemon(net.node(), &api);
+    let sample = |name: &str| {
+        let page = get(net.node(), 10249, "/metrics");
+        let line = page.lines().find(|line| line.starts_with(name));
+        line.and_then(|line| line.rsplit_once(' ')).map(|(_, value)| value.to_owned())
+    };
+    let is_above_zero = |name: &str| sample(name).is_some_and(|value| value != "0");
+    let synced = "deltaproxy_programmed{ip_family=\"IPv4\"}";
+    eventually("a sync", SOON, || is_above_zero(synced).then_some(()));
+    api.push_all([web(), endpoint("10.244.1.5")]);
+    for name in [
+        "kubeproxy_network_programming_duration_seconds_count",
+        "deltaproxy_event_to_commit_duration_seconds_count",
+        "rest_client_request_duration_seconds_count{verb=\"POST\"",
+    ] {
+        eventually(name, SOON, || is_above_zero(name).then_some(()));
+    }
+    get(net.node(), 10249, "/metrics")
+}
+
+#[test]
+fn a_scrape_answers_the_queries_of_dashboards_and_alerts_for_kube_proxy() {
+    let answer = scrape(&Net::new());
+    let (_, text) = answer.split_once("\r\n\r\n").unwrap();
+    let mistakes = page::mistakes(text);
+    assert!(mistakes.is_empty(), "{mistakes:#?}");
+    let mut samples = page::samples(text);
+    samples.push(Sample::read("up 1"));
+    for sample in &mut samples {
+        for (name, value) in [("job", "kube-proxy"), ("instance", "node1:10249"), ("cluster", "")] {
+            let former = sample.labels.insert(name.to_owned(), value.to_owned());
+            assert_eq!(former, None, "{name} is Prometheus' label");
+        }
+    }
+    let missing = |query: &str| queries::missing(query, &samples);
+    let unanswered: Vec<_> = QUERIES.iter().flat_map(|query| missing(query)).collect();
+    assert!(unanswered.is_empty(), "{unanswered:#?} in\n{text}");
+    for (query, why) in ABSENT {
+        assert!(!missing(query).is_empty(), "{query} has an answer, and was to have none: {why}");
+    }
+}
+
+/// The elements of each set of ours by the page of metrics, and by the kernel.
+fn set_sizes(net: &Net) -> [BTreeMap<(String, String), usize>; 2] {
+    let samples = page::samples(&get(net.node(), 10249, "/metrics"));
+    let ours = samples.iter().filter(|sample| sample.name == "deltaproxy_set_elements");
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few")]
+    let reported = ours.map(|sample| {
+        let key = (sample.label("ip_family").to_owned(), sample.label("set").to_owned());
+        (key, sample.value as usize)
+    });
+    let families = [("IPv4", Family::Ip), ("IPv6", Family::Ip6)];
+    let found = families.into_iter().flat_map(|(name, family)| {
+        let sets = net.node().read_table(family).map(|table| table.sets).unwrap_or_default();
+        sets.into_iter().map(move |(set, it)| ((name.to_owned(), set), it.elements.len()))
+    });
+    let counted = found.filter(|((_, set), _)| set != "affinity-clients");
+    [reported.collect(), counted.collect()]
+}
+
+/// Waits until the page and the kernel have the same number of elements in each set, and so many in
+/// that of the services of IPv4.
+#[track_caller]
+fn wait_for_equal_sizes(net: &Net, services: usize) {
+    let mut seen = Default::default();
+    let is_equal = || {
+        seen = set_sizes(net);
+        let [reported, counted] = &seen;
+        let key = ("IPv4".to_owned(), "services".to_owned());
+        (reported == counted && reported.get(&key) == Some(&services)).then_some(())
+    };
+    eventually("equal sizes of all sets", SOON, is_equal);
+}
+
+#[test]
+fn the_elements_of_each_set_are_those_of_the_kernel() {
+    let net = Net::new();
+    let api = net.node().run(ApiServer::start);
+    api.push_all([node("node1", "192.168.50.2"), service_cidr("kubernetes", "10.96.0.0/16")]);
+    let mut guarded = service("default/guarded", "10.96.0.12", 80);
+    guarded["spec"]["type"] = json!("LoadBalancer");
+    guarded["spec"]["ports"][0]["nodePort"] = json!(30080);
+    guarded["spec"]["loadBalancerSourceRanges"] = json!(["192.0.2.0/24", "198.51.100.0/25"]);
+    guarded["status"]["loadBalancer"]["ingress"] = json!([{"ip": "203.0.113.1"}]);
+    let mut sticky = service("default/sticky", "10.96.0.13", 80);
+    sticky["spec"]["sessionAffinity"] = json!("ClientIP");
+    api.push_all([web(), endpoint("10.244.1.5"), guarded, sticky]);
+    for name in ["guarded", "sticky"] {
+        let (slice, addresses) = (format!("default/{name}-1"), ["10.244.1.7", "10.244.1.8"]);
+        api.push(endpoint_slice(&slice, name, &addresses, 8080));
+    }
+    let running = daemon(net.node(), &api);
+    // Two ports of `web`, two addresses of `guarded`, one of `sticky`.
+    wait_for_equal_sizes(&net, 5);
+    api.delete(Kind::Service, "default/guarded");
+    wait_for_equal_sizes(&net, 3);
+    let _ = running.terminate(SOON);
+    let _running = daemon(net.node(), &api);
+    wait_for_equal_sizes(&net, 3);
+}
+
+#[test]
+fn ports_without_an_endpoint_on_the_node_are_counted_by_policy() {
+    let net = Net::new();
+    let api = net.node().run(ApiServer::start);
+    api.push_all([node("node1", "192.168.50.2"), service_cidr("kubernetes", "10.96.0.0/16")]);
+    let _daemon = daemon(net.node(), &api);
+    let wait = |expected: [f64; 2]| {
+        eventually(&format!("{expected:?}"), SOON, || {
+            let samples = page::samples(&get(net.node(), 10249, "/metrics"));
+            let name = "kubeproxy_sync_proxy_rules_no_local_endpoints_total";
+            let count = |policy: &str| {
+                let is_it = |it: &&Sample| {
+                    it.name == name
+                        && it.label("ip_family") == "IPv4"
+                        && it.label("traffic_policy") == policy
+                };
+                samples.iter().find(is_it).map(|it| it.value)
+            };
+            (["internal", "external"].map(count) == expected.map(Some)).then_some(())
+        });
+    };
+    wait([0.0, 0.0]);
+    let mut local = web();
+    local["spec"]["internalTrafficPolicy"] = json!("Local");
+    local["spec"]["type"] = json!("NodePort");
+    local["spec"]["externalTrafficPolicy"] = json!("Local");
+    api.push(local.clone());
+    wait([0.0, 0.0]);
+    api.push(endpoint("10.244.1.5"));
+    wait([2.0, 2.0]);
+    let mut here = endpoint("10.244.1.5");
+    here["endpoints"][0]["nodeName"] = json!("node1");
+    api.push(here);
+    wait([0.0, 0.0]);
+    api.push(endpoint("10.244.1.5"));
+    wait([2.0, 2.0]);
+    local["spec"]["internalTrafficPolicy"] = json!("Cluster");
+    api.push(local);
+    wait([0.0, 2.0]);
+    api.delete(Kind::Service, "default/web");
+    wait([0.0, 0.0]);
 }

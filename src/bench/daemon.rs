@@ -24,7 +24,7 @@ use crate::engine::Engine;
 use crate::kernel::{
     CommitError, Committed, Contents, ElementRead, Kernel, Nftables, ReadError, Writer,
 };
-use crate::model::Event;
+use crate::model::{Batch, Event};
 use crate::nft::{ElementView, Operation, TableRef, Transaction, Type, Value};
 use crate::observe::Observe;
 use crate::run::Run;
@@ -36,7 +36,7 @@ const QUEUE: usize = 256;
 /// A run loop on a thread of its own.
 #[derive(Debug)]
 pub(super) struct Daemon {
-    events: tokio_mpsc::Sender<Vec<Event>>,
+    events: tokio_mpsc::Sender<Batch>,
     commits: Receiver<Commit>,
     told_from: Arc<AtomicU32>,
     converter: Converter,
@@ -100,7 +100,7 @@ impl Daemon {
     /// # Errors
     /// [`BenchError::Ended`].
     pub(super) fn pass_on(&mut self, events: Vec<Event>) -> Result<(), BenchError> {
-        self.events.blocking_send(events).map_err(|_| BenchError::Ended)
+        self.events.blocking_send(Batch::new(events, now())).map_err(|_| BenchError::Ended)
     }
 
     /// Asks to be told of endpoints that are added, if their addresses are not below this.

@@ -42,12 +42,16 @@ pub fn apply(input: &Input<'_>, routing: Routing, output: Output) -> Result<(), 
 }
 
 /// Deletes the UDP flows that what was sent made stale, and those that an interrupted run left.
-fn clean(engine: &mut Engine) -> Result<usize, ConntrackError> {
+fn clean(engine: &mut Engine) -> Result<u64, ConntrackError> {
     let mut conntrack = ConntrackTable::open()?;
-    let mut deleted = conntrack.delete(&engine.take_stale_flows().into_iter().collect())?;
+    let delete = |conntrack: &mut ConntrackTable, flows: Vec<_>| {
+        let entries = conntrack.delete(&flows.into_iter().collect())?;
+        Ok::<_, ConntrackError>(entries.iter().sum::<u64>())
+    };
+    let mut deleted = delete(&mut conntrack, engine.take_stale_flows())?;
     if engine.is_settled() {
         let flows = engine.stale_among(&conntrack.flows()?);
-        deleted += conntrack.delete(&flows.into_iter().collect())?;
+        deleted += delete(&mut conntrack, flows)?;
     }
     Ok(deleted)
 }

@@ -14,11 +14,11 @@ use tokio::time::timeout;
 
 use super::reload::changed;
 use super::{Failure, Load, Log, localhost, noted};
-use crate::config::{Config, ConfigError, Source};
+use crate::config::{Config, ConfigError, EXTERNAL_IPS, Source};
 use crate::conntrack::{Cleaned, Cleaner, Limits};
 use crate::engine::Engine;
 use crate::kernel::{Nftables, Writer};
-use crate::model::{Event, ObjectName, ObjectRef, Problem};
+use crate::model::{Batch, ObjectName, ObjectRef, Problem, ProblemKind};
 use crate::node::{set_conntrack, set_oom_score_adj};
 use crate::observe::{
     ClosedPort, Observe, Site, Startup, bind, serve, serve_at, serve_health_checks,
@@ -28,7 +28,8 @@ use crate::run::{Cleaning, Run, WithoutNode};
 use crate::source::addresses::{follow_local_addresses, local_addresses};
 use crate::source::files;
 use crate::source::kube::{
-    ApiServer, Contact, Notice, OnContact, Outlet, Report, follow_api_server, plural, write_notices,
+    ApiServer, Contact, Notice, OnContact, OnRequest, Outlet, Progress, Report, follow_api_server,
+    plural, write_notices,
 };
 
 /// Batches of events that may wait for the loop; then the source waits.
@@ -77,6 +78,8 @@ pub fn run(
     *log = Log::start_queued(loaded.config.log, observe.clone()).map_err(Failure::new)?;
     let config = noted(loaded);
     observe.set_startup(startup(&config).map_err(Failure::new)?);
+    observe.feature(EXTERNAL_IPS, "", config.routing.external_ips);
+    observe.problem_kinds(ProblemKind::ALL.map(ProblemKind::name));
     if let Ok(server) = api_server(&config.source) {
         server.check().map_err(Failure::new)?;
     }
@@ -112,7 +115,10 @@ async fn run_until_stopped(
     tasks.spawn(serve_health_checks(observe.clone(), closed_ports(notices.clone(), &observe)));
     tracing::info!(node = config.node_name, "started");
     let own = observe.clone();
-    let report = move |done: Cleaned| own.flows_cleaned(done.entries as u64, done.took);
+    let report = move |done: Cleaned| match done.complete {
+        true => own.flows_cleaned(done.entries, done.took),
+        false => own.flow_cleaning_failed(),
+    };
     let (cleaner, lists) = Cleaner::spawn(Limits::default(), report).map_err(Failure::new)?;
     // The cleaner's socket loads nf_conntrack, and with it the sysctls.
     set_up_node(&config);
@@ -175,7 +181,7 @@ async fn start_servers(
                     Site::Metrics => ("metricsBindAddress", Notice::NoMetricsPort),
                 };
                 let why = format!("{field}: cannot listen at {address}: {error}");
-                write_last(config, notice(why.clone())).await;
+                write_last(config, notice(why.clone()), observe).await;
                 return Err(Failure::new(io::Error::other(why)));
             }
         }
@@ -184,13 +190,15 @@ async fn start_servers(
 }
 
 /// Writes an event before the daemon ends, if the API server answers soon.
-async fn write_last(config: &Config, notice: Notice) {
+async fn write_last(config: &Config, notice: Notice, observe: &Observe) {
     let Ok(server) = api_server(&config.source) else { return };
     let (notices, written) = mpsc::channel(1);
     // Empty, and with its receiver.
     let _ = notices.try_send(notice);
     drop(notices);
-    let _ = timeout(LAST_EVENT_TIME, write_notices(&server, &config.node_name, written)).await;
+    let requests = observed_requests(observe);
+    let writing = write_notices(&server, &config.node_name, written, requests);
+    let _ = timeout(LAST_EVENT_TIME, writing).await;
 }
 
 /// Applies the settings of the node beyond the tables; the daemon works without them. A socket of
@@ -234,7 +242,7 @@ fn start_source(
     tasks: &mut JoinSet<()>,
     (notices, written): (mpsc::Sender<Notice>, mpsc::Receiver<Notice>),
     observe: &Observe,
-) -> Result<mpsc::Receiver<Vec<Event>>, Failure> {
+) -> Result<mpsc::Receiver<Batch>, Failure> {
     let (sender, events) = mpsc::channel(EVENT_QUEUE);
     let server = match api_server(&config.source) {
         Ok(server) => server,
@@ -245,7 +253,7 @@ fn start_source(
             let observe = observe.clone();
             tasks.spawn(async move {
                 while let Some(problems) = found.recv().await {
-                    observe.problems(problems.len() as u64);
+                    observe.problems(ProblemKind::Invalid.name(), problems.len() as u64);
                 }
             });
             return Ok(events);
@@ -259,15 +267,16 @@ fn start_source(
             Report::Object(_) | Report::Trouble { .. } => tracing::warn!("{report}"),
         }
         if let Report::Object(problem) = report {
-            counted.problems(1);
+            counted.problems(problem.kind.name(), 1);
             let _ = notices.try_send(Notice::LeftOut(problem));
         }
     };
-    let outlet = Outlet::new(sender, report, observed_contacts(observe.clone()));
+    let (contacts, requests) = (observed_contacts(observe.clone()), observed_requests(observe));
+    let outlet = Outlet::new(sender, report, contacts, Arc::clone(&requests));
     let (node, from, to) = (config.node_name.clone(), server.clone(), server);
     tasks.spawn(async move { follow_api_server(&from, &node, outlet).await });
     let node = config.node_name.clone();
-    tasks.spawn(async move { write_notices(&to, &node, written).await });
+    tasks.spawn(async move { write_notices(&to, &node, written, requests).await });
     Ok(events)
 }
 
@@ -279,12 +288,13 @@ fn closed_ports(
     let observe = observe.clone();
     move |closed| {
         let problem = Problem {
+            kind: ProblemKind::ClosedPort,
             object: ObjectRef::service(&ObjectName::written(&closed.service)),
             field: "spec.healthCheckNodePort".to_owned(),
             message: closed.to_string(),
         };
         tracing::warn!("{problem}");
-        observe.problems(1);
+        observe.problems(problem.kind.name(), 1);
         // Dropped when the channel is full.
         let _ = notices.try_send(Notice::ClosedPort(problem));
     }
@@ -295,6 +305,18 @@ fn observed_contacts(observe: Observe) -> OnContact {
     Arc::new(move |resource, contact| match contact {
         Contact::Heard => observe.watch_heard(plural(resource), now()),
         Contact::Lost(reason) => observe.watch_lost(plural(resource), reason),
+    })
+}
+
+/// Leads what becomes of requests to the metrics.
+fn observed_requests(observe: &Observe) -> OnRequest {
+    let observe = observe.clone();
+    Arc::new(move |sent, progress| {
+        let target = (sent.method.as_str(), &*sent.host);
+        match progress {
+            Progress::Answered { size, code } => observe.request_answered(target, size, code),
+            Progress::Done { took, size } => observe.request_took(target, took, size),
+        }
     })
 }
 

@@ -16,8 +16,8 @@ pub struct FeatureGates {
 #[error("{0:?} is not of the form {EXTERNAL_IPS}=true or {EXTERNAL_IPS}=false")]
 pub struct GateError(String);
 
-/// The name of the gate.
-const EXTERNAL_IPS: &str = "AllowServiceExternalIPs";
+/// The name of the gate. It is generally available and may be off (`pkg/features/kube_features.go`).
+pub const EXTERNAL_IPS: &str = "AllowServiceExternalIPs";
 
 impl Default for FeatureGates {
     fn default() -> Self {

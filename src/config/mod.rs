@@ -25,7 +25,7 @@ use self::local::DetectLocalMode;
 use crate::yaml::SyntaxError;
 
 pub use cidr::{ClusterCidrs, NodePortAddresses};
-pub use gates::{FeatureGates, GateError};
+pub use gates::{EXTERNAL_IPS, FeatureGates, GateError};
 pub use local::{InterfaceName, LocalDetection};
 pub use log::LogSettings;
 pub use notes::Notes;

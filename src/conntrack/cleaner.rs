@@ -21,8 +21,8 @@ use super::{ConntrackError, ConntrackTable, Flow, StaleFlow};
 /// What one pass has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cleaned {
-    /// Entries that were deleted.
-    pub entries: usize,
+    /// Entries of each family that were deleted.
+    pub entries: [u64; 2],
     /// How long it took, retries included.
     pub took: Duration,
     /// Whether the kernel did all of it.
@@ -199,7 +199,7 @@ impl Worker {
         let took = started.elapsed();
         match &outcome {
             Ok(entries) => {
-                tracing::debug!(flows = flows.len(), entries, ?took, "deleted UDP flows")
+                tracing::debug!(flows = flows.len(), ?entries, ?took, "deleted UDP flows")
             }
             Err(error) => {
                 let example = flows.iter().next().map(ToString::to_string).unwrap_or_default();
@@ -207,7 +207,7 @@ impl Worker {
                 tracing::error!("{count} stale UDP flows stay for now ({example}, ...): {error}");
             }
         }
-        Cleaned { entries: *outcome.as_ref().unwrap_or(&0), took, complete: outcome.is_ok() }
+        Cleaned { entries: *outcome.as_ref().unwrap_or(&[0, 0]), took, complete: outcome.is_ok() }
     }
 
     /// Sends all flows.

@@ -162,7 +162,7 @@ mod tests {
     }
 
     fn cleaned(took: Duration, complete: bool) -> Cleaned {
-        Cleaned { entries: 1, took, complete }
+        Cleaned { entries: [1, 0], took, complete }
     }
 
     /// Passes and the flows of each, when every `interval` for `time` another flow becomes stale

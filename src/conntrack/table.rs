@@ -62,15 +62,15 @@ impl ConntrackTable {
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Deletes all entries of these flows; how many there were.
+    /// Deletes all entries of these flows; how many there were of each family.
     ///
     /// # Errors
     /// See [`ConntrackError`].
-    pub fn delete(&mut self, flows: &HashSet<StaleFlow>) -> Result<usize, ConntrackError> {
-        let mut deleted = 0;
+    pub fn delete(&mut self, flows: &HashSet<StaleFlow>) -> Result<[u64; 2], ConntrackError> {
+        let mut deleted = [0, 0];
         for filter in filters(flows) {
             let entries = self.entries(&filter, flows)?;
-            deleted += self.delete_entries(&entries)?;
+            deleted[filter.family.index()] += self.delete_entries(&entries)? as u64;
         }
         Ok(deleted)
     }

@@ -56,6 +56,18 @@ pub struct WantedPort {
     pub ranges: Box<[Range]>,
     /// Endpoints that established flows may go to; only for UDP, whose flows do not end.
     pub serving: Option<Arc<[Target]>>,
+    /// Which policies want an endpoint on this node while all are on others.
+    pub no_local: NoLocal,
+}
+
+/// The traffic policies of a service port that are `Local`, if it has endpoints, but none on this
+/// node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NoLocal {
+    /// `spec.internalTrafficPolicy`.
+    pub internal: bool,
+    /// `spec.externalTrafficPolicy`.
+    pub external: bool,
 }
 
 /// A frontend of a service port.

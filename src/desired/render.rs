@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::source_ranges;
-use super::{GrantedTimeout, Label, Lookup, Scope, Traffic, Wanted, WantedFrontend, WantedPort};
+use super::{
+    GrantedTimeout, Label, Lookup, NoLocal, Scope, Traffic, Wanted, WantedFrontend, WantedPort,
+};
 use crate::family::Family;
 use crate::model::{
     Problem, Protocol, Service, ServicePort, ServiceView, TargetList, TrafficPolicy,
@@ -79,7 +81,9 @@ impl PortRenderer<'_> {
             frontends: smallvec::SmallVec::new(),
             ranges: Box::default(),
             serving: is_udp.then(|| view.serving_endpoints(port, family).into()),
+            no_local: NoLocal::default(),
         };
+        rendered.no_local = no_local(&view.service, &rendered);
         self.add_frontends(&mut rendered);
         rendered
     }
@@ -170,6 +174,18 @@ fn external(service: &Service, port: &WantedPort) -> Traffic {
         }
         TrafficPolicy::Cluster => Traffic::To { scope: Scope::Cluster, masquerade: true },
         TrafficPolicy::Local => Traffic::ExternalLocal,
+    }
+}
+
+/// As kube-proxy counts it: by the policies, whether or not the service has external addresses
+/// (`syncProxyRules` in pkg/proxy/nftables/proxier.go).
+fn no_local(service: &Service, port: &WantedPort) -> NoLocal {
+    if !has_endpoints(port) || !port.endpoints(Scope::Local).is_empty() {
+        return NoLocal::default();
+    }
+    NoLocal {
+        internal: service.internal_traffic_policy == TrafficPolicy::Local,
+        external: service.external_traffic_policy == TrafficPolicy::Local,
     }
 }
 

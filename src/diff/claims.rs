@@ -6,7 +6,7 @@
 
 use super::Updated;
 use super::frontends::Frontends;
-use crate::model::{Cluster, ObjectName, ObjectRef, Problem};
+use crate::model::{Cluster, ObjectName, ObjectRef, Problem, ProblemKind};
 use crate::ruleset::Frontend;
 
 /// Whether a claim is one to another address than the claimant's cluster IP, and the claimant's age
@@ -33,6 +33,7 @@ pub(super) fn precedence(cluster: &Cluster, name: &ObjectName, frontend: &Fronte
 /// The report of a conflict, made once, when a service begins to wait.
 fn conflict(loser: &ObjectName, winner: &ObjectName, frontend: &Frontend) -> Problem {
     Problem {
+        kind: ProblemKind::Conflict,
         object: ObjectRef::service(loser),
         field: String::new(),
         message: format!(

@@ -14,6 +14,7 @@ mod frontends;
 mod held;
 mod lists;
 mod members;
+mod no_local;
 mod numbers;
 mod patch;
 mod places;
@@ -27,6 +28,7 @@ pub use claims::age;
 pub use found::Found;
 pub use frontends::FrontendState;
 pub use members::NodePortIps;
+pub use no_local::NoLocalPorts;
 pub use serving::{Serving, ServingChange, Targets};
 
 use ahash::{HashMap, HashSet};
@@ -36,6 +38,7 @@ use self::frontends::{FrontendChange, Frontends, Goal};
 use self::held::Held;
 use self::lists::Lists;
 use self::members::Members;
+use self::no_local::NoLocalByService;
 use crate::desired::Timeouts;
 use crate::family::Family;
 use crate::model::{Cluster, Extent, ObjectName, Problem};
@@ -65,6 +68,7 @@ pub struct Diff {
     pub excluded: HashSet<ObjectName>,
     /// Services that were postponed: they claim their frontends, but nothing of them was compared.
     only_claimed: HashSet<ObjectName>,
+    no_local: NoLocalByService,
 }
 
 /// How far the update of a service has come.
@@ -162,6 +166,7 @@ impl Default for Diff {
             epochs: Epochs::default(),
             excluded: HashSet::default(),
             only_claimed: HashSet::default(),
+            no_local: NoLocalByService::default(),
         }
     }
 }
@@ -250,6 +255,11 @@ impl Diff {
         if self.leftovers.is_empty() {
             self.leftovers.shrink_to(SMALL);
         }
+    }
+
+    /// Service ports of a family without an endpoint on this node where a policy wants one.
+    pub fn no_local_endpoints(&self, family: Family) -> NoLocalPorts {
+        self.no_local.all(family)
     }
 
     /// Services that hold or claim something.

@@ -46,6 +46,7 @@ impl Diff {
         let view = cluster.service(name).filter(|_| !self.excluded.contains(name));
         let mut wanted =
             view.map(|view| desired::render(&view, timeouts.of(name))).unwrap_or_default();
+        self.no_local.note(name, &wanted);
         let is_postponed =
             context.may_postpone && wanted.ports.iter().any(|port| self.may_be_of_others(port));
         let of_rendering = std::mem::take(&mut wanted.problems);

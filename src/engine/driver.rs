@@ -6,7 +6,7 @@ use nix::errno::Errno;
 
 use super::Engine;
 use crate::kernel::{CommitError, Committed};
-use crate::model::{ObjectName, ObjectRef, Problem};
+use crate::model::{ObjectName, ObjectRef, Problem, ProblemKind};
 use crate::nft::{Family, Operation, Transaction};
 use crate::ruleset::{SetId, Subject};
 
@@ -170,6 +170,7 @@ impl Engine {
 
 fn left_out(service: &ObjectName, error: &CommitError) -> Problem {
     Problem {
+        kind: ProblemKind::Refused,
         object: ObjectRef::service(service),
         field: String::new(),
         message: format!("is left out until it changes: {error}"),

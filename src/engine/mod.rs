@@ -21,11 +21,12 @@ mod routing;
 mod stale;
 mod transactions;
 
-pub use crate::diff::Kept;
+pub use crate::diff::{Kept, NoLocalPorts};
 pub use blocked::Blocked;
 pub use converge::{ConvergeError, commit_all, converge};
 pub use driver::{Answer, Cause};
 pub use leftovers::GRACE;
+pub use queue::ChangeSize;
 pub use read_back::{Found, Reading, read_back, read_watching};
 pub use routing::ClosedNodePorts;
 
@@ -168,8 +169,8 @@ impl Engine {
         engine
     }
 
-    /// Takes in events. What they touch is updated when transactions are made.
-    pub fn apply(&mut self, events: impl IntoIterator<Item = Event>) {
+    /// Takes in events; returns how much they touch. That is updated when transactions are made.
+    pub fn apply(&mut self, events: impl IntoIterator<Item = Event>) -> ChangeSize {
         for mut event in events {
             self.routing.adapt(&mut event);
             self.cluster.apply(event, &mut self.touched);
@@ -180,6 +181,10 @@ impl Engine {
         if node {
             self.render_node_ports();
         }
+        let mut size = match self.touched.dependents.is_empty() {
+            true => ChangeSize::Small,
+            false => ChangeSize::Large,
+        };
         if self.cluster.is_listed() {
             for name in &self.touched.dependents {
                 self.diff.excluded.remove(name);
@@ -206,6 +211,7 @@ impl Engine {
             services.iter_mut().for_each(|(_, extent)| *extent = Extent::Whole);
         }
         services.sort_unstable_by(|(a, _): &(ObjectName, Extent), (b, _)| a.cmp(b));
+        size = size.max(ChangeSize::of(services.len()));
         let services = services.into_iter();
         // The first list comes in many small parts, and nothing is committed before it is whole.
         match self.cluster.is_listed() {
@@ -214,6 +220,20 @@ impl Engine {
         }
         self.touched.services.shrink_to(SMALL_CHANGE);
         self.touched.dependents.shrink_to(SMALL_CHANGE);
+        size
+    }
+
+    /// Whether something of a small change is not in the kernel.
+    pub fn has_small_changes(&mut self) -> bool {
+        !self.in_flight.is_empty()
+            || !self.to_give.is_empty()
+            || !self.after_commit.is_empty()
+            || self.queue.next_lane() == Some(Lane::Fast)
+    }
+
+    /// Service ports of a family without an endpoint on this node where a policy wants one.
+    pub fn no_local_endpoints(&self, family: Family) -> NoLocalPorts {
+        self.diff.no_local_endpoints(family)
     }
 
     fn keep_triggers(&mut self) {

@@ -29,6 +29,21 @@ pub(super) enum Lane {
     Slow,
 }
 
+/// How much events touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ChangeSize {
+    /// Few services: they do not wait for those of a large change.
+    Small,
+    /// Many services.
+    Large,
+}
+
+impl ChangeSize {
+    pub(super) fn of(services: usize) -> Self {
+        if services <= SMALL_CHANGE { Self::Small } else { Self::Large }
+    }
+}
+
 /// So many services touched together are a small change, which does not wait behind a large one:
 /// they fill about half a transaction, and the other half is for the large change.
 pub(super) const SMALL_CHANGE: usize = 256;
@@ -36,7 +51,10 @@ pub(super) const SMALL_CHANGE: usize = 256;
 impl Queue {
     /// Adds services that were touched together.
     pub(super) fn add(&mut self, services: impl ExactSizeIterator<Item = (ObjectName, Extent)>) {
-        let lane = if services.len() <= SMALL_CHANGE { Lane::Fast } else { Lane::Slow };
+        let lane = match ChangeSize::of(services.len()) {
+            ChangeSize::Small => Lane::Fast,
+            ChangeSize::Large => Lane::Slow,
+        };
         self.add_to(lane, services);
     }
 

@@ -18,12 +18,19 @@ pub struct Found {
     pub elements: diff::Found,
     /// Removes the elements that this program never writes.
     pub cleanup: Vec<Operation>,
+    /// The number of elements of each set that was read.
+    pub sizes: [usize; SetId::ALL.len()],
 }
 
 impl Found {
     /// There is no such table.
     pub fn nothing(family: Family) -> Self {
-        Self { contents: None, elements: diff::Found::new(family), cleanup: Vec::new() }
+        Self {
+            contents: None,
+            elements: diff::Found::new(family),
+            cleanup: Vec::new(),
+            sizes: Default::default(),
+        }
     }
 }
 
@@ -87,11 +94,13 @@ fn read_table<K: Kernel>(
         progress();
         if set == SetId::Endpoints
             && elements.is_some_and(|elements| elements >= MIN_ASKED)
-            && is_read_by_keys(kernel, &contents, &mut found.elements)
+            && let Some(count) = read_by_keys(kernel, &contents, &mut found.elements)
         {
+            found.sizes[set as usize] = count;
             continue;
         }
-        read_set(kernel, (sets.family, set), &mut found.elements, progress)?;
+        let family = sets.family;
+        found.sizes[set as usize] = read_set(kernel, (family, set), &mut found.elements, progress)?;
     }
     let strays = found.elements.finish().into_iter();
     let delete =
@@ -114,12 +123,13 @@ fn sets_to_read(sets: &TableSets, contents: &Contents) -> Vec<(SetId, Option<u32
     found
 }
 
-/// Reads all endpoints by the keys that they should have; if that fails, none.
-fn is_read_by_keys<K: Kernel>(
+/// Reads all endpoints by the keys that they should have; returns how many there are. If that
+/// fails, reads none.
+fn read_by_keys<K: Kernel>(
     kernel: &mut K,
     contents: &Contents,
     found: &mut diff::Found,
-) -> bool {
+) -> Option<usize> {
     let count = read_slots(kernel, found);
     let set = contents.sets.iter().find(|set| set.name == SetId::Endpoints.name());
     let elements = set.and_then(|set| usize::try_from(set.elements?).ok());
@@ -127,19 +137,22 @@ fn is_read_by_keys<K: Kernel>(
     if !is_whole {
         found.forget(SetId::Endpoints);
     }
-    is_whole
+    elements.filter(|_| is_whole)
 }
 
-/// Reads a set by a dump.
+/// Reads a set by a dump; returns how many elements it has.
 fn read_set<K: Kernel>(
     kernel: &mut K,
     (family, set): (Family, SetId),
     found: &mut diff::Found,
     progress: &dyn Fn(),
-) -> Result<(), ReadError> {
+) -> Result<usize, ReadError> {
     let mut elements = 0_usize;
     kernel.read_elements(&ruleset::table(family), set.name(), &mut |read| match read {
-        ElementRead::Start => found.forget(set),
+        ElementRead::Start => {
+            elements = 0;
+            found.forget(set);
+        }
         ElementRead::Element(view) => {
             elements += 1;
             if elements.is_multiple_of(STEP) {
@@ -150,5 +163,6 @@ fn read_set<K: Kernel>(
                 None => ruleset::stray(&view).into_iter().for_each(|it| found.add_stray(set, it)),
             }
         }
-    })
+    })?;
+    Ok(elements)
 }

@@ -126,6 +126,8 @@ impl fmt::Display for ObjectRef {
 /// Why an object, or a part of it, was left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
+    /// What kind of problem it is.
+    pub kind: ProblemKind,
     /// The object.
     pub object: ObjectRef,
     /// Path of the offending field, `spec.ports[0].port`; empty if it is the object itself.
@@ -134,10 +136,43 @@ pub struct Problem {
     pub message: String,
 }
 
+/// Kinds of problems, for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProblemKind {
+    /// The object says what cannot be used.
+    Invalid,
+    /// Another service has the address and port.
+    Conflict,
+    /// There is no room for it.
+    Limit,
+    /// The kernel refused it.
+    Refused,
+    /// A port of this node cannot be opened.
+    ClosedPort,
+}
+
+impl ProblemKind {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Invalid, Self::Conflict, Self::Limit, Self::Refused, Self::ClosedPort];
+
+    /// Its name in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid",
+            Self::Conflict => "conflict",
+            Self::Limit => "limit",
+            Self::Refused => "refused",
+            Self::ClosedPort => "closed_port",
+        }
+    }
+}
+
 impl Problem {
-    /// What is wrong with a port of a service.
+    /// A limit that a port of a service meets.
     pub fn of_port(service: &ObjectName, port: NonZeroU16, field: &str, message: &str) -> Self {
         Self {
+            kind: ProblemKind::Limit,
             object: ObjectRef::service(service),
             field: field.to_owned(),
             message: format!("port {port}: {message}"),
@@ -147,7 +182,7 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { object, field, message } = self;
+        let Self { object, field, message, .. } = self;
         match field.as_str() {
             "" => Printable(format_args!("{object}: {message}")).fmt(f),
             field => Printable(format_args!("{object}: {field}: {message}")).fmt(f),

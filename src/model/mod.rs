@@ -3,6 +3,7 @@
 //! Nothing here knows Kubernetes' JSON or nftables. `source` fills these types, `desired` reads
 //! them.
 
+mod batch;
 mod choice;
 mod cluster;
 mod endpoint;
@@ -18,10 +19,11 @@ mod stored;
 mod touched;
 mod usable;
 
+pub use batch::Batch;
 pub use cluster::{Cluster, ServiceView};
 pub use endpoint::{Conditions, Endpoint, EndpointPort, EndpointSlice, Zones};
 pub use endpoint_changes::EndpointChanges;
-pub use event::{Change, Event, ObjectRef, Problem, Resource};
+pub use event::{Change, Event, ObjectRef, Problem, ProblemKind, Resource};
 pub use health_check::HealthCheck;
 pub use interner::Interner;
 pub use name::ObjectName;

@@ -84,11 +84,40 @@ fn prometheus(open_metrics: &str) -> String {
                 let rest = if word == "TYPE" { kind } else { rest };
                 text.extend(["# ", word, " ", name, suffix, " ", rest]);
             }
-            Some(_) | None => text.push_str(line),
+            Some(_) | None => push_sample(&mut text, line),
         }
         text.push('\n');
     }
     text
+}
+
+/// Appends a sample. Bounds of buckets are written as Go writes them: Prometheus before 3.0 compares
+/// them as text, and a sum over nodes of both programs needs the same text.
+fn push_sample(text: &mut String, line: &str) {
+    let bucket = line.split_once(BOUND).and_then(|(name, rest)| {
+        let (bound, rest) = rest.split_once('"')?;
+        Some((name, bound.parse().ok()?, rest))
+    });
+    match bucket {
+        Some((name, bound, rest)) => text.extend([name, BOUND, &in_go(bound), "\"", rest]),
+        None => text.push_str(line),
+    }
+}
+
+/// What is before the bound of a bucket.
+const BOUND: &str = "_bucket{le=\"";
+
+/// A number as Go writes it by the verb `g`: with an exponent below -4 or above 5.
+fn in_go(number: f64) -> String {
+    let scientific = format!("{number:e}");
+    match scientific.split_once('e').map(|(digits, exponent)| (digits, exponent.parse::<i32>())) {
+        Some((digits, Ok(exponent))) if !(-4..6).contains(&exponent) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{digits}e{sign}{:02}", exponent.abs())
+        }
+        Some(_) => number.to_string(),
+        None => "+Inf".to_owned(),
+    }
 }
 
 /// The suffix of the samples of a type of OpenMetrics, and its name in version 0.0.4.
@@ -179,6 +208,24 @@ mod tests {
             # TYPE a_pending gauge\n";
         assert_eq!(Prometheus.written(open_metrics.to_owned()), expected);
         assert_eq!(OpenMetrics.written(open_metrics.to_owned()), open_metrics);
+    }
+
+    #[test]
+    fn bounds_of_buckets_are_written_as_go_does() {
+        for (bound, expected) in [
+            ("0.00001", "1e-05"),
+            ("0.0001", "0.0001"),
+            ("0.512", "0.512"),
+            ("1.0", "1"),
+            ("16384.0", "16384"),
+            ("262144.0", "262144"),
+            ("1048576.0", "1.048576e+06"),
+            ("+Inf", "+Inf"),
+        ] {
+            let mut text = String::new();
+            push_sample(&mut text, &format!("a_bucket{{le=\"{bound}\",b=\"1.0\"}} 1"));
+            assert_eq!(text, format!("a_bucket{{le=\"{expected}\",b=\"1.0\"}} 1"));
+        }
     }
 
     /// Every sample has a `# TYPE` before it of its own name, or of that before a histogram's suffix.

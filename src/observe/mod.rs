@@ -3,10 +3,16 @@
 //! [`Observe`] is told what happens and never makes anyone wait: its methods add to counters, or
 //! hold a lock for a few instructions. The servers read it from tasks of their own.
 
+mod buckets;
+mod commits;
+mod component;
 mod connections;
 mod exposition;
 mod health;
+mod kube_proxy;
 mod metrics;
+mod process;
+mod requests;
 mod respond;
 mod server;
 mod service_health;
@@ -15,7 +21,7 @@ mod watches;
 mod zpages;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use crate::family::Family;
 use health::Health;
@@ -23,7 +29,8 @@ use metrics::Metrics;
 use service_health::HealthChecks;
 use slis::Slis;
 
-pub use metrics::Change;
+pub use commits::{SetSizes, Stage, Transaction};
+pub use kube_proxy::{Change, SyncExtent};
 pub use respond::Site;
 pub use server::{bind, serve, serve_at};
 pub use service_health::{ClosedPort, HealthCheck, serve_health_checks};
@@ -45,17 +52,6 @@ struct Shared {
     startup: OnceLock<Startup>,
 }
 
-/// A transaction that the kernel applied.
-#[derive(Debug, Clone, Copy)]
-pub struct Transaction<'a> {
-    /// Messages by kind: the kind's name and their number.
-    pub operations: &'a [(&'a str, usize)],
-    /// Length of the encoded transaction in bytes.
-    pub bytes: usize,
-    /// Time that the kernel took for it.
-    pub kernel_time: Duration,
-}
-
 impl Observe {
     /// Health of a daemon that has done nothing yet, and metrics at zero.
     pub fn new() -> Self {
@@ -74,7 +70,7 @@ impl Observe {
     /// A change waits since `now` to be sent to the kernel, if none waits already.
     pub fn queued(&self, now: Instant) {
         self.health().queued(now);
-        self.shared.metrics.queued(SystemTime::now());
+        self.shared.metrics.kube_proxy.queued(SystemTime::now());
     }
 
     /// Everything of a family that waited is in the kernel at `now`.

@@ -24,7 +24,7 @@ use deltaproxy::config::Routing;
 use deltaproxy::conntrack::{FlowList, Request};
 use deltaproxy::engine::{Engine, read_back};
 use deltaproxy::kernel::{Requests, Writer, WriterGone};
-use deltaproxy::model::{Change, Event, ObjectName, Resource};
+use deltaproxy::model::{Batch, Change, Event, ObjectName, Resource};
 use deltaproxy::nft::{Family, Name, Operation, Table, TableFlags, TableRef, Transaction};
 use deltaproxy::observe::Observe;
 use deltaproxy::run::{Cleaning, Run};
@@ -41,7 +41,7 @@ use crate::tables::{contents, settle};
 struct Daemon<K> {
     run: Pin<Box<dyn Future<Output = Result<(), WriterGone>>>>,
     requests: Requests<Hostile<K>>,
-    events: mpsc::Sender<Vec<Event>>,
+    events: mpsc::Sender<Batch>,
     addresses: watch::Sender<Vec<IpAddr>>,
     /// What it asked of the cleaner.
     asked: Arc<Mutex<Vec<Request>>>,
@@ -102,7 +102,10 @@ impl<K: Shared> Daemon<K> {
     }
 
     fn send(&mut self, events: Vec<Event>) {
-        self.events.try_send(events).expect("the loop takes in all events at once");
+        let now = tokio::time::Instant::now().into_std();
+        self.events
+            .try_send(Batch::new(events, now))
+            .expect("the loop takes in all events at once");
     }
 }
 

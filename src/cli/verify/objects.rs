@@ -67,11 +67,11 @@ impl Followed {
             // A full queue has enough to say.
             let _ = reports.try_send(news);
         };
-        let outlet = Outlet::new(events, report, Arc::new(|_, _| ()));
+        let outlet = Outlet::new(events, report, Arc::new(|_, _| ()), Arc::new(|_, _| ()));
         runtime.spawn(async move { follow_api_server(&server, &node_name, outlet).await });
         runtime.spawn(async move {
             while let Some(batch) = batches.recv().await {
-                if sender.send(News::Events(batch)).await.is_err() {
+                if sender.send(News::Events(batch.events)).await.is_err() {
                     break;
                 }
             }
@@ -86,10 +86,12 @@ impl Followed {
             let cidrs_alone = engine.cluster().unlisted().eq([Resource::ServiceCidrs]);
             let limit = if cidrs_alone { SERVICE_CIDRS_LIMIT } else { LIMIT };
             match self.runtime.block_on(async { timeout(limit, self.news.recv()).await }) {
-                Ok(Some(News::Events(events))) => engine.apply(events),
+                Ok(Some(News::Events(events))) => drop(engine.apply(events)),
                 Ok(Some(News::LeftOut(problem))) => self.left_out.push(problem),
                 Ok(Some(News::Trouble(error))) => return Err(Failure(vec![error])),
-                Err(_) if cidrs_alone => engine.apply([Event::Listed(Resource::ServiceCidrs)]),
+                Err(_) if cidrs_alone => {
+                    engine.apply([Event::Listed(Resource::ServiceCidrs)]);
+                }
                 Ok(None) | Err(_) => {
                     let limit = limit.as_secs();
                     let error = format!("the API server listed not everything within {limit} s");
@@ -104,7 +106,7 @@ impl Followed {
     pub(super) fn catch_up(&mut self, engine: &mut Engine) {
         while let Ok(news) = self.news.try_recv() {
             match news {
-                News::Events(events) => engine.apply(events),
+                News::Events(events) => drop(engine.apply(events)),
                 News::LeftOut(problem) => self.left_out.push(problem),
                 // The comparison is with what it said before.
                 News::Trouble(_) => {}

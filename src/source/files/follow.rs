@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ahash::AHashSet;
 use notify::event::{AccessKind, AccessMode, EventKind};
@@ -16,7 +16,7 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc::Sender;
 
 use super::{FileProblem, FilesError, Ignored, ManifestReader, folder};
-use crate::model::Event;
+use crate::model::Batch;
 
 /// Sends what the manifests at `path` say, and every change of it, from a thread of its own.
 ///
@@ -30,7 +30,7 @@ use crate::model::Event;
 pub fn follow(
     path: &Path,
     node_name: &str,
-    events: Sender<Vec<Event>>,
+    events: Sender<Batch>,
     problems: Sender<Vec<FileProblem>>,
 ) -> Result<JoinHandle<()>, FilesError> {
     folder::scan(path)?;
@@ -64,7 +64,7 @@ struct Follower {
     /// As logged last.
     ignored: Ignored,
     vanished: bool,
-    events: Sender<Vec<Event>>,
+    events: Sender<Batch>,
     problems: Sender<Vec<FileProblem>>,
 }
 
@@ -81,12 +81,14 @@ impl Follower {
         // Watched before they are read, so that no change falls between.
         let found = folder::scan(&self.path).map(|scan| scan.folders).unwrap_or_default();
         folders.watch(found.into_iter());
+        let received = now();
         match self.reader.load(&self.path) {
             Ok(update) => {
                 self.vanished = false;
                 self.report(update.problems);
                 self.log_ignored(update.ignored);
-                update.events.is_empty() || self.events.blocking_send(update.events).is_ok()
+                let batch = Batch { events: update.events, received, parsed: now() };
+                batch.events.is_empty() || self.events.blocking_send(batch).is_ok()
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.vanished, true) {
@@ -136,6 +138,11 @@ impl Follower {
             let _ = self.problems.try_send(new);
         }
     }
+}
+
+#[allow(clippy::disallowed_methods, reason = "files change at times of their own")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 /// Waits until no notification has come for a while, or they do not end.
@@ -238,7 +245,7 @@ impl Filter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Change, ServiceCidr};
+    use crate::model::{Change, Event, ServiceCidr};
     use std::fs;
     use std::os::unix::fs::symlink;
     use tempfile::TempDir;
@@ -271,7 +278,7 @@ mod tests {
 
     /// What a follower sends, and a limit for the waiting.
     struct Followed {
-        events: Receiver<Vec<Event>>,
+        events: Receiver<Batch>,
         problems: Receiver<Vec<FileProblem>>,
         thread: JoinHandle<()>,
     }
@@ -289,10 +296,10 @@ mod tests {
         fn expect(&mut self, expected: &[&str]) {
             let mut seen: Vec<String> = Vec::new();
             while !expected.iter().all(|one| seen.iter().any(|it| it == one)) {
-                let Some(events) = within_limit(&mut self.events) else {
+                let Some(batch) = within_limit(&mut self.events) else {
                     panic!("expected {expected:?}, saw {seen:?}");
                 };
-                seen.extend(events.iter().filter_map(short));
+                seen.extend(batch.events.iter().filter_map(short));
             }
         }
     }

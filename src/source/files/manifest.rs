@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::ignored::is_other;
 use super::{FileProblem, Ignored};
-use crate::model::{Event, ObjectName, ObjectRef, Problem, Resource};
+use crate::model::{Event, ObjectName, ObjectRef, Problem, ProblemKind, Resource};
 use crate::source::objects::{
     self, Converter, EndpointSlice, Followed, Node, Service, ServiceCidr, full_name,
 };
@@ -196,10 +196,11 @@ impl DocumentReader<'_> {
             }
             Err((field, message)) => {
                 let object = object.clone();
-                (Event::invalid(object.clone()), vec![Problem { object, field, message }])
+                let kind = ProblemKind::Invalid;
+                (Event::invalid(object.clone()), vec![Problem { kind, object, field, message }])
             }
         };
-        for Problem { object, field, message } in problems {
+        for Problem { object, field, message, .. } in problems {
             self.problem(part, (object.to_string(), &field), message);
         }
         let line = self.document.line_of(&part.path);

@@ -3,6 +3,7 @@
 //! The watches take the newest client for each request, so a watch goes on where it was. Those that
 //! are open stay so: the old credentials may still be the only good ones.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
@@ -169,7 +170,8 @@ impl Keeper {
         // Comes first: a change during the load is noticed after it.
         let digest = self.digest().await;
         let (server, runtime) = (self.server.clone(), Handle::current());
-        let load = move || runtime.block_on(load_client(&server));
+        let requests = Arc::clone(&self.outlet.requests);
+        let load = move || runtime.block_on(load_client(&server, requests));
         Loading { digest, client: tokio::task::spawn_blocking(load) }
     }
 

@@ -10,7 +10,7 @@ use kube::runtime::watcher::Event as WatcherEvent;
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde_json::Value;
 
-use crate::model::{Event, ObjectName, Problem};
+use crate::model::{Event, ObjectName, Problem, ProblemKind};
 use crate::source::objects::{self, Converter, Followed, object_name, resource_of};
 
 /// An object, or what is wrong with it.
@@ -36,7 +36,8 @@ impl<T: Followed> Careful<T> {
             Self::Read(object) => object.convert(converter),
             Self::Unreadable { metadata, field, message } => {
                 let object = T::object(object_name(&metadata));
-                (Event::invalid(object.clone()), vec![Problem { object, field, message }])
+                let kind = ProblemKind::Invalid;
+                (Event::invalid(object.clone()), vec![Problem { kind, object, field, message }])
             }
         }
     }

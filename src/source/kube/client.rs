@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use hyper::Uri;
 use kube::Client;
+use kube::client::ClientBuilder;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
 use super::SourceError;
 use super::error::causes;
+use super::requests::{OnRequest, Report};
 
 /// How long to wait for a TCP connection and its TLS handshake.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -64,11 +66,12 @@ impl ApiServer {
 }
 
 /// Loads address and credentials. Does not connect: an unreachable server is not an error here.
+/// The client's requests are reported to `listener`.
 ///
 /// # Errors
 /// [`SourceError::KubeconfigMissing`], [`SourceError::KubeconfigInvalid`],
 /// [`SourceError::NotInCluster`], [`SourceError::AddressInvalid`]. Must be called in a tokio runtime.
-pub async fn load_client(server: &ApiServer) -> Result<Client, SourceError> {
+pub async fn load_client(server: &ApiServer, listener: OnRequest) -> Result<Client, SourceError> {
     let mut config = match server {
         ApiServer::Kubeconfig { path, server: address } => {
             let mut config = from_kubeconfig(path).await.map_err(|error| {
@@ -92,7 +95,9 @@ pub async fn load_client(server: &ApiServer) -> Result<Client, SourceError> {
     config.connect_timeout = Some(CONNECT);
     // Our own backoff retries, and reports.
     config.default_retry = false;
-    Client::try_from(config).map_err(|error| server.unusable(&error))
+    let host = config.cluster_url.authority().map_or("", |authority| authority.as_str()).into();
+    let client = ClientBuilder::try_from(config).map_err(|error| server.unusable(&error))?;
+    Ok(client.with_layer(&Report { host, listener }).build())
 }
 
 /// The URL of an address, with this scheme if it has none.

@@ -1,7 +1,10 @@
 //! Whether the server answers for a resource: for metrics, and for the log.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::model::Resource;
 
@@ -24,14 +27,20 @@ pub(super) struct Link {
     resource: Resource,
     listener: OnContact,
     is_up: Arc<AtomicBool>,
+    since: Instant,
+    /// When something was heard last, in nanoseconds after `since`.
+    heard_after: Arc<AtomicU64>,
 }
 
 impl Link {
     pub(super) fn new(resource: Resource, listener: OnContact) -> Self {
-        Self { resource, listener, is_up: Arc::default() }
+        let (is_up, heard_after) = (Arc::default(), Arc::default());
+        Self { resource, listener, is_up, since: Instant::now(), heard_after }
     }
 
     pub(super) fn heard(&self) {
+        let after = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.heard_after.store(after, Ordering::Relaxed);
         self.is_up.store(true, Ordering::Relaxed);
         (self.listener)(self.resource, Contact::Heard);
     }
@@ -39,6 +48,11 @@ impl Link {
     pub(super) fn lost(&self, reason: &'static str) {
         self.is_up.store(false, Ordering::Relaxed);
         (self.listener)(self.resource, Contact::Lost(reason));
+    }
+
+    /// When something was heard last.
+    pub(super) fn heard_at(&self) -> Instant {
+        self.since + Duration::from_nanos(self.heard_after.load(Ordering::Relaxed))
     }
 
     /// Whether something was heard since contact was lost.

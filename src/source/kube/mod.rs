@@ -15,6 +15,7 @@ mod line;
 mod notices;
 mod outlet;
 mod pace;
+mod requests;
 mod silence;
 mod trouble;
 mod watch;
@@ -26,6 +27,7 @@ use kube::runtime::watcher;
 pub use line::Line;
 pub use notices::{Notice, write_notices};
 pub use outlet::{Outlet, Report, plural};
+pub use requests::{OnRequest, Progress, Sent};
 use tokio::task::JoinSet;
 
 use super::objects::{EndpointSlice, Node, Service, ServiceCidr};

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::pace::Pace;
-use super::{ApiServer, SourceError, load_client};
+use super::{ApiServer, OnRequest, SourceError, load_client};
 use crate::model::{Problem, Resource};
 use crate::printable::Printable;
 use crate::source::objects::{EndpointSlice, MAX_NAME, Node, Service, ServiceCidr};
@@ -106,11 +106,13 @@ fn text_of(problem: &Problem) -> String {
     }
 }
 
-/// Writes an event for each of `notices`, for as long as they have a sender.
+/// Writes an event for each of `notices`, for as long as they have a sender. Requests are reported
+/// to `requests`.
 pub async fn write_notices(
     server: &ApiServer,
     node_name: &str,
     mut notices: mpsc::Receiver<Notice>,
+    requests: OnRequest,
 ) {
     let mut pace = Pace::new(INTERVAL, BURST);
     let mut client = None;
@@ -126,7 +128,8 @@ pub async fn write_notices(
             () = sleep_until(again) => Notice::Starting,
         };
         tokio::time::sleep_until(pace.start(Instant::now())).await;
-        let written = tokio::time::timeout(LIMIT, write(server, &mut client, node_name, &notice));
+        let written = write((server, &requests), &mut client, node_name, &notice);
+        let written = tokio::time::timeout(LIMIT, written);
         let error = match written.await {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error.to_string()),
@@ -160,7 +163,7 @@ async fn sleep_until(due: Option<Instant>) {
 }
 
 async fn write(
-    server: &ApiServer,
+    (server, requests): (&ApiServer, &OnRequest),
     client: &mut Option<Client>,
     node_name: &str,
     notice: &Notice,
@@ -168,7 +171,7 @@ async fn write(
     let Some(mut subject) = Subject::of(notice, node_name) else { return Ok(()) };
     let client = match client {
         Some(client) => client,
-        None => client.insert(load_client(server).await?),
+        None => client.insert(load_client(server, requests.clone()).await?),
     };
     match subject.api(client).get_metadata(&subject.name).await {
         Ok(found) => subject.uid = found.metadata.uid,
@@ -272,12 +275,12 @@ fn event_name(subject: &Subject, words: &Words, time: Option<i128>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ObjectName, ObjectRef};
+    use crate::model::{ObjectName, ObjectRef, ProblemKind};
 
     fn left_out(resource: Resource, name: &str, message: &str) -> Notice {
         let object = ObjectRef { resource, name: ObjectName::written(name) };
         let (field, message) = ("spec.ports[0]".to_owned(), message.to_owned());
-        Notice::LeftOut(Problem { object, field, message })
+        Notice::LeftOut(Problem { kind: ProblemKind::Invalid, object, field, message })
     }
 
     fn name_of(notice: &Notice) -> String {

@@ -8,7 +8,8 @@ use tokio::sync::mpsc;
 
 use super::SourceError;
 use super::contact::{Contact, OnContact};
-use crate::model::{Event, Problem, Resource};
+use super::requests::OnRequest;
+use crate::model::{Batch, Problem, Resource};
 use crate::printable::Printable;
 
 /// The ways out of the source. Clones share them.
@@ -16,10 +17,12 @@ use crate::printable::Printable;
 pub struct Outlet {
     /// Batches of events, never empty, each in the order in which the server said it. A full
     /// channel makes the source wait, and in the end the server.
-    events: mpsc::Sender<Vec<Event>>,
+    events: mpsc::Sender<Batch>,
     report: Arc<dyn Fn(Report) + Send + Sync>,
     /// Called for each sign of life of the server, and each failure.
     pub(super) contacts: OnContact,
+    /// Called for each request.
+    pub(super) requests: OnRequest,
 }
 
 /// The receiver of the events is gone, so there is no reason to go on.
@@ -29,15 +32,16 @@ pub(super) struct Closed;
 impl Outlet {
     /// Sends events to the channel and calls `report`, which must not block, for each report.
     pub fn new(
-        events: mpsc::Sender<Vec<Event>>,
+        events: mpsc::Sender<Batch>,
         report: impl Fn(Report) + Send + Sync + 'static,
         contacts: OnContact,
+        requests: OnRequest,
     ) -> Self {
-        Self { events, report: Arc::new(report), contacts }
+        Self { events, report: Arc::new(report), contacts, requests }
     }
 
-    pub(super) async fn send(&self, events: Vec<Event>) -> Result<(), Closed> {
-        self.events.send(events).await.map_err(|_| Closed)
+    pub(super) async fn send(&self, batch: Batch) -> Result<(), Closed> {
+        self.events.send(batch).await.map_err(|_| Closed)
     }
 
     /// No resource can be followed.

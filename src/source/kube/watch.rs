@@ -26,7 +26,7 @@ use super::error::SourceError;
 use super::outlet::{Closed, Outlet, Report};
 use super::pace::paced;
 use super::trouble::Trouble;
-use crate::model::{Event, Resource};
+use crate::model::{Batch, Event, Resource};
 use crate::source::objects::{Converter, Followed};
 
 /// Most events in one batch: bounds memory while a list is passed on.
@@ -60,6 +60,8 @@ pub(super) struct Watch<T> {
     outlet: Outlet,
     backoff: Backoff,
     batch: Vec<Event>,
+    /// When the bytes of the first event of the batch had arrived.
+    received: Instant,
     stage: Stage,
     /// Since when the server is known to refuse streaming lists.
     lists_since: Option<Instant>,
@@ -109,6 +111,7 @@ impl<T: Followed> Watch<T> {
             outlet: outlet.clone(),
             backoff: Backoff::default(),
             batch: Vec::new(),
+            received: Instant::now(),
             stage: Stage::Opening,
             lists_since: None,
             careful_since: None,
@@ -215,6 +218,9 @@ impl<T: Followed> Watch<T> {
     }
 
     fn accept(&mut self, event: WatcherEvent<Careful<T>>) -> Result<Option<Next>, Closed> {
+        if self.batch.is_empty() {
+            self.received = self.link.heard_at();
+        }
         match event {
             WatcherEvent::Init if matches!(self.stage, Stage::Begun | Stage::Listing) => {
                 return self.judge(&Failure::Incomplete).map(Some);
@@ -264,7 +270,9 @@ impl<T: Followed> Watch<T> {
         if self.batch.is_empty() {
             return Ok(());
         }
-        self.outlet.send(std::mem::take(&mut self.batch)).await
+        let events = std::mem::take(&mut self.batch);
+        let (received, parsed) = (self.received.into_std(), Instant::now().into_std());
+        self.outlet.send(Batch { events, received, parsed }).await
     }
 
     /// Decides what follows a failure, and reports it if it is one to people.

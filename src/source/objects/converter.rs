@@ -12,7 +12,7 @@ use super::address::{parse_cidr, parse_usable_ip};
 use super::metadata::object_name;
 use super::{EndpointSlice, Node, Service, ServiceCidr, endpoint_slice, node, service};
 use crate::model::{
-    self, Change, Interner, ObjectName, ObjectRef, Problem, Protocol, Resource, Zones,
+    self, Change, Interner, ObjectName, ObjectRef, Problem, ProblemKind, Protocol, Resource, Zones,
 };
 
 /// Turns API objects into the model, for one node.
@@ -155,7 +155,12 @@ impl Findings {
     /// Leaves out this entry only.
     pub(super) fn leave_out(&mut self, field: impl Display, message: impl Into<String>) {
         let (object, field) = (self.object.clone(), field.to_string());
-        self.problems.push(Problem { object, field, message: message.into() });
+        self.problems.push(Problem {
+            kind: ProblemKind::Invalid,
+            object,
+            field,
+            message: message.into(),
+        });
     }
 
     /// Reads an address, or leaves out the entry.

@@ -1,0 +1,102 @@
+//! A page of metrics in Prometheus' text format, read without the product's code.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One sample.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Sample {
+    pub(crate) name: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) value: f64,
+}
+
+impl Sample {
+    pub(crate) fn read(line: &str) -> Self {
+        let (series, value) = line.rsplit_once(' ').expect("a value");
+        let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+        let labels = labels.strip_suffix('}').expect("the end of the labels");
+        // No value of a label has a comma or a quotation mark.
+        let labels = labels.split(',').filter(|label| !label.is_empty()).map(|label| {
+            let (name, value) = label.split_once('=').expect("a label");
+            (name.to_owned(), value.trim_matches('"').to_owned())
+        });
+        let value = value.replace("+Inf", "inf").parse().expect("a number");
+        Self { name: name.to_owned(), labels: labels.collect(), value }
+    }
+
+    pub(crate) fn label(&self, name: &str) -> &str {
+        self.labels.get(name).map_or("", String::as_str)
+    }
+}
+
+/// All samples of an answer of HTTP or of a page.
+pub(crate) fn samples(text: &str) -> Vec<Sample> {
+    let body = text.split_once("\r\n\r\n").map_or(text, |(_, body)| body);
+    body.lines().filter(|line| !line.starts_with('#')).map(Sample::read).collect()
+}
+
+/// What is wrong with a page by the rules of Prometheus for names, types and units.
+pub(crate) fn mistakes(text: &str) -> Vec<String> {
+    let comments = |word: &str| {
+        let word = format!("# {word} ");
+        let lines = text.lines().filter_map(move |line| line.strip_prefix(&word)?.split_once(' '));
+        lines.map(|(name, rest)| (name.to_owned(), rest.to_owned())).collect::<Vec<_>>()
+    };
+    let (types, help) = (comments("TYPE"), comments("HELP"));
+    let mut mistakes = Vec::new();
+    let names: BTreeSet<_> = types.iter().map(|(name, _)| name).collect();
+    if names.len() != types.len() || help.len() != types.len() {
+        mistakes.push("a name without HELP and TYPE, or with more than one".to_owned());
+    }
+    for ((name, kind), (_, help)) in types.iter().zip(&help) {
+        let is_counter = kind == "counter";
+        let words: Vec<_> = name.split('_').collect();
+        let is_lower =
+            name.chars().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '_');
+        // This name is kube-proxy's.
+        let is_known = name == "kubeproxy_sync_proxy_rules_no_local_endpoints_total";
+        for (is_wrong, what) in [
+            (!is_lower, "is not in lower case"),
+            (help.trim().is_empty(), "has no help"),
+            (is_counter != name.ends_with("_total") && !is_known, "has a wrong suffix"),
+            (["_count", "_sum", "_bucket"].iter().any(|it| name.ends_with(it)), "has a suffix"),
+            (words.iter().any(|it| UNITS.contains(it)), "is in no base unit"),
+            (words.contains(&"duration") && !words.contains(&"seconds"), "has no unit"),
+            (words.contains(&"size") && !words.contains(&"bytes"), "has no unit"),
+        ] {
+            mistakes.extend(is_wrong.then(|| format!("{name} {what}")));
+        }
+    }
+    mistakes.extend(samples(text).iter().filter_map(|sample| untyped(sample, &types)));
+    mistakes.extend(broken_histograms(&samples(text)));
+    mistakes
+}
+
+const UNITS: [&str; 8] = ["ms", "us", "ns", "milliseconds", "microseconds", "kb", "mb", "percent"];
+
+/// That a sample has no type.
+fn untyped(sample: &Sample, types: &[(String, String)]) -> Option<String> {
+    let is_of = |(name, kind): &(String, String)| match kind.as_str() {
+        "histogram" => ["_bucket", "_sum", "_count"]
+            .iter()
+            .any(|suffix| sample.name.strip_suffix(suffix) == Some(name)),
+        _ => sample.name == *name,
+    };
+    (!types.iter().any(is_of)).then(|| format!("{} has no TYPE", sample.name))
+}
+
+/// Histograms whose buckets do not grow, or do not end with their count.
+fn broken_histograms(samples: &[Sample]) -> Vec<String> {
+    let mut series = BTreeMap::<_, Vec<f64>>::new();
+    for sample in samples.iter().filter(|sample| sample.labels.contains_key("le")) {
+        let mut labels = sample.labels.clone();
+        labels.remove("le");
+        series.entry((sample.name.clone(), labels)).or_default().push(sample.value);
+    }
+    let is_broken = |((name, labels), counts): &((String, BTreeMap<_, _>), Vec<f64>)| {
+        let count = name.replace("_bucket", "_count");
+        let count = samples.iter().find(|it| it.name == count && it.labels == *labels);
+        !counts.is_sorted() || count.map(|it| it.value) != counts.last().copied()
+    };
+    series.into_iter().filter(is_broken).map(|it| format!("{:?} is broken", it.0)).collect()
+}

@@ -1,0 +1,69 @@
+//! Metrics that every component of Kubernetes has: its version and its feature gates
+//! (k8s.io/component-base/metrics/prometheus/feature).
+
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+use super::Observe;
+use super::metrics::Names;
+
+/// Version and feature gates.
+#[derive(Debug)]
+pub(super) struct Component {
+    features: Family<[(&'static str, &'static str); 2], Gauge>,
+}
+
+impl Component {
+    pub(super) fn register(names: &mut Names<'_>) -> Self {
+        let build = Family::<[(&'static str, &'static str); 5], Gauge>::default();
+        build.get_or_create(&version()).set(1);
+        names.add("build_info", "The version of this program, which is not Kubernetes'", build);
+        let help = "Whether a feature gate is on, of those that have an effect";
+        Self { features: names.add("feature_enabled", help, Family::default()) }
+    }
+}
+
+impl Observe {
+    /// Sets whether a feature gate is on. `stage` is empty for one that is generally available.
+    pub fn feature(&self, name: &'static str, stage: &'static str, is_enabled: bool) {
+        let features = &self.shared.metrics.component.features;
+        features.get_or_create(&[("name", name), ("stage", stage)]).set(is_enabled.into());
+    }
+}
+
+/// The labels of `kubernetes_build_info`. Those of Go and of its repository mean nothing here.
+fn version() -> [(&'static str, &'static str); 5] {
+    [
+        ("major", env!("CARGO_PKG_VERSION_MAJOR")),
+        ("minor", env!("CARGO_PKG_VERSION_MINOR")),
+        ("git_version", concat!("v", env!("CARGO_PKG_VERSION"))),
+        ("compiler", "rustc"),
+        ("platform", PLATFORM),
+    ]
+}
+
+/// System and processor in Go's words.
+const PLATFORM: &str = if cfg!(target_arch = "x86_64") {
+    "linux/amd64"
+} else if cfg!(target_arch = "aarch64") {
+    "linux/arm64"
+} else {
+    "linux"
+};
+
+#[cfg(test)]
+mod tests {
+    use super::super::metrics::tests::has;
+    use super::*;
+
+    #[test]
+    fn version_and_gates_are_those_of_this_program() {
+        let observe = Observe::new();
+        observe.feature("SomeGate", "", false);
+        has(&observe, &["kubernetes_feature_enabled{name=\"SomeGate\",stage=\"\"} 0"]);
+        let text = observe.metrics_text();
+        let version = concat!("git_version=\"v", env!("CARGO_PKG_VERSION"), "\"");
+        let info = text.lines().find(|line| line.starts_with("kubernetes_build_info{")).unwrap();
+        assert!(info.contains(version) && info.ends_with("} 1"), "{info}");
+    }
+}

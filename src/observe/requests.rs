@@ -1,0 +1,131 @@
+//! Metrics of requests to the API server, under the names of Kubernetes' Go client
+//! (k8s.io/component-base/metrics/prometheus/restclient).
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+
+use super::metrics::Names;
+use super::{Observe, buckets};
+
+/// The receiver of requests.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Target {
+    verb: String,
+    host: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Answered {
+    code: String,
+    method: String,
+    host: String,
+}
+
+type Histograms = Family<Target, Histogram, fn() -> Histogram>;
+
+/// Metrics of requests. There is one host but for changes of the kubeconfig.
+#[derive(Debug)]
+pub(super) struct Requests {
+    answered: Family<Answered, Counter>,
+    durations: Histograms,
+    request_sizes: Histograms,
+    response_sizes: Histograms,
+}
+
+impl Requests {
+    pub(super) fn register(names: &mut Names<'_>) -> Self {
+        let times = Histograms::new_with_constructor(|| Histogram::new(buckets::request_times()));
+        let sizes =
+            || Histograms::new_with_constructor(|| Histogram::new(buckets::request_sizes()));
+        Self {
+            answered: names.add(
+                "requests",
+                "Requests to the API server, by HTTP status, or \"<error>\" without an answer",
+                Family::default(),
+            ),
+            durations: names.add(
+                "request_duration_seconds",
+                "Time of a request until its answer is read; watches do not count",
+                times,
+            ),
+            request_sizes: names.add("request_size_bytes", "Length of a request's body", sizes()),
+            response_sizes: names.add(
+                "response_size_bytes",
+                "Length of an answer's body; watches do not count",
+                sizes(),
+            ),
+        }
+    }
+}
+
+impl Observe {
+    /// The API server at `host` answered a request of `size` bytes with an HTTP status, or not at
+    /// all.
+    pub fn request_answered(&self, (verb, host): (&str, &str), size: u64, code: Option<u16>) {
+        let requests = &self.shared.metrics.requests;
+        let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
+        let label = Answered { code, method: verb.to_owned(), host: host.to_owned() };
+        requests.answered.get_or_create(&label).inc();
+        requests.request_sizes.get_or_create(&Target::new(verb, host)).observe(as_f64(size));
+    }
+
+    /// The answer to a request was read this long after the request was sent; its length in bytes,
+    /// if there was one.
+    pub fn request_took(
+        &self,
+        (verb, host): (&str, &str),
+        duration: Duration,
+        response: Option<u64>,
+    ) {
+        let requests = &self.shared.metrics.requests;
+        let target = Target::new(verb, host);
+        requests.durations.get_or_create(&target).observe(duration.as_secs_f64());
+        if let Some(size) = response {
+            requests.response_sizes.get_or_create(&target).observe(as_f64(size));
+        }
+    }
+}
+
+impl Target {
+    fn new(verb: &str, host: &str) -> Self {
+        Self { verb: verb.to_owned(), host: host.to_owned() }
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "lengths are far below 2^52")]
+fn as_f64(size: u64) -> f64 {
+    size as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::metrics::tests::has;
+    use super::*;
+
+    #[test]
+    fn requests_have_the_labels_of_the_go_client() {
+        let observe = Observe::new();
+        let get = ("GET", "10.96.0.1:443");
+        observe.request_answered(get, 0, Some(200));
+        observe.request_answered(get, 0, None);
+        observe.request_took(get, Duration::from_millis(20), Some(5_000));
+        observe.request_took(get, Duration::from_millis(200), None);
+        let (target, host) = ("verb=\"GET\",host=\"10.96.0.1:443\"", "host=\"10.96.0.1:443\"");
+        let answered =
+            |code| format!("rest_client_requests_total{{code=\"{code}\",method=\"GET\",{host}}} 1");
+        let lines = [
+            answered("200"),
+            answered("<error>"),
+            format!("rest_client_request_duration_seconds_bucket{{le=\"0.025\",{target}}} 1"),
+            format!("rest_client_request_duration_seconds_count{{{target}}} 2"),
+            format!("rest_client_request_size_bytes_count{{{target}}} 2"),
+            format!("rest_client_response_size_bytes_bucket{{le=\"4096.0\",{target}}} 0"),
+            format!("rest_client_response_size_bytes_bucket{{le=\"16384.0\",{target}}} 1"),
+        ];
+        has(&observe, &lines.each_ref().map(String::as_str));
+    }
+}

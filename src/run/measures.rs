@@ -1,0 +1,235 @@
+//! What the loop measures: the way of events to the kernel, and what sets hold.
+
+use std::time::{Duration, Instant};
+
+use super::{Run, now};
+use crate::engine::{ChangeSize, Found, NoLocalPorts};
+use crate::family::Family;
+use crate::kernel::{Committed, Kernel};
+use crate::model::{Batch, Event};
+use crate::nft::{Element, Operation, Transaction};
+use crate::observe::{self, Observe, SetSizes, Stage};
+use crate::ruleset::SetId;
+
+/// Times and sizes between two commits.
+#[derive(Debug)]
+pub(super) struct Measures {
+    sizes: SetSizes,
+    /// Batches that may not be in the kernel: when they arrived, and how much they touch.
+    pending: Vec<(Instant, ChangeSize)>,
+    /// Time spent on comparing since the last transaction.
+    compared: Duration,
+    committed_at: Option<Instant>,
+    /// As reported last.
+    no_local: [Option<NoLocalPorts>; 2],
+}
+
+/// Batches whose time to their commit is measured, of those that wait together.
+const MAX_PENDING: usize = 1_024;
+
+impl Measures {
+    pub(super) fn new(observe: &Observe) -> Self {
+        Self {
+            sizes: observe.set_sizes(SETS.map(SetId::name)),
+            pending: Vec::new(),
+            compared: Duration::ZERO,
+            committed_at: None,
+            no_local: [None; 2],
+        }
+    }
+
+    /// Time was spent on comparing since `started`.
+    pub(super) fn compared(&mut self, started: Instant) {
+        self.compared += now() - started;
+    }
+
+    /// Everything was compared, and nothing differs.
+    pub(super) fn forget_pending(&mut self) {
+        self.pending.clear();
+    }
+
+    /// The tables were read.
+    pub(super) fn found(&self, tables: &[Found; 2]) {
+        for (family, table) in Family::ALL.into_iter().zip(tables) {
+            for (i, set) in SETS.into_iter().enumerate() {
+                self.sizes.set(family, i, table.sizes[set as usize]);
+            }
+        }
+    }
+
+    /// An operation was applied.
+    fn applied(&self, operation: &Operation) {
+        let family = operation.family();
+        match operation {
+            Operation::AddElements(_, set, elements) => {
+                let set = place(&set.name);
+                set.iter().for_each(|set| self.sizes.add(family, *set, elements.len()));
+            }
+            Operation::DeleteElements(_, set, elements) => {
+                let set = place(&set.name);
+                set.iter().for_each(|set| self.sizes.subtract(family, *set, elements.len()));
+            }
+            Operation::DeleteSet(_, set) | Operation::FlushSet(_, set) => {
+                place(set).iter().for_each(|set| self.sizes.set(family, *set, 0));
+            }
+            Operation::DeleteTable(_) => {
+                (0..SETS.len()).for_each(|set| self.sizes.set(family, set, 0));
+            }
+            Operation::AddTable(_)
+            | Operation::AddChain(..)
+            | Operation::DeleteChain(..)
+            | Operation::FlushChain(..)
+            | Operation::AddRule(..)
+            | Operation::DeleteRule(..)
+            | Operation::AddSet(..) => {}
+        }
+    }
+}
+
+/// The sets whose elements are counted: all but that which packets write.
+const SETS: [SetId; SetId::ALL.len() - 1] = {
+    let mut sets = [SetId::Endpoints; SetId::ALL.len() - 1];
+    let (mut from, mut to) = (0, 0);
+    while from < SetId::ALL.len() {
+        if !matches!(SetId::ALL[from], SetId::AffinityClients) {
+            sets[to] = SetId::ALL[from];
+            to += 1;
+        }
+        from += 1;
+    }
+    sets
+};
+
+/// The place of a set in [`SETS`].
+fn place(name: &str) -> Option<usize> {
+    SETS.into_iter().position(|set| set.name() == name)
+}
+
+impl<K: Kernel + Send + 'static> Run<K> {
+    /// Takes in a batch of events.
+    pub(super) fn apply(&mut self, batch: Batch) {
+        let Batch { events, received, parsed } = batch;
+        events.iter().filter_map(observed).for_each(|change| self.observe.event(change));
+        let (taken, was_listed) = (now(), self.engine.is_listed());
+        let size = self.engine.apply(events);
+        self.measures.compared(taken);
+        // The first lists wait for each other.
+        if !was_listed {
+            return;
+        }
+        self.observe.stage_took(Stage::Parse, parsed.saturating_duration_since(received));
+        self.observe.stage_took(Stage::Queue, taken.saturating_duration_since(parsed));
+        if self.measures.pending.len() < MAX_PENDING {
+            self.measures.pending.push((received, size));
+        }
+    }
+
+    /// The kernel applied a transaction, whose commit began at `started`.
+    pub(super) fn note(
+        &mut self,
+        transaction: &Transaction,
+        committed: &Committed,
+        started: Instant,
+    ) {
+        let now = now();
+        let operations: smallvec::SmallVec<[_; 4]> =
+            committed.messages.iter().map(|(kind, count)| (kind.name(), *count)).collect();
+        let elements = transaction.operations.iter().filter_map(Operation::elements);
+        self.observe.committed(&observe::Transaction {
+            operations: &operations,
+            elements: elements.map(<[Element]>::len).sum(),
+            bytes: committed.bytes,
+        });
+        let Committed { encode_time, kernel_time, .. } = *committed;
+        let compared = std::mem::take(&mut self.measures.compared);
+        self.observe.stage_took(Stage::Compare, compared);
+        self.observe.stage_took(Stage::Encode, encode_time);
+        self.observe.stage_took(Stage::Commit, kernel_time);
+        // In the initial sync the next transaction is made meanwhile.
+        if !self.is_initial_sync {
+            let rest = (now - started).saturating_sub(encode_time + kernel_time);
+            self.observe.stage_took(Stage::Acknowledge, rest);
+        }
+        transaction.operations.iter().for_each(|it| self.measures.applied(it));
+        self.measures.committed_at = Some(now);
+        self.note_small_changes(now);
+        tracing::debug!(
+            generation = committed.generation.0,
+            bytes = committed.bytes,
+            kernel_us = committed.kernel_time.as_micros(),
+            operations = transaction.operations.len(),
+            "committed"
+        );
+    }
+
+    /// Measures the batches of small changes, if all of them are in the kernel at `now`.
+    fn note_small_changes(&mut self, now: Instant) {
+        if self.engine.has_small_changes() {
+            return;
+        }
+        let observe = &self.observe;
+        self.measures.pending.retain(|(received, size)| {
+            let is_small = *size == ChangeSize::Small;
+            if is_small {
+                observe.events_committed(now.saturating_duration_since(*received));
+            }
+            !is_small
+        });
+    }
+
+    /// The kernel holds what is desired. Measures the remaining batches to the last commit; those
+    /// that came after it needed none.
+    pub(super) fn note_all_changes(&mut self) {
+        let committed_at = self.measures.committed_at;
+        for (received, _) in self.measures.pending.drain(..) {
+            if let Some(at) = committed_at.filter(|at| *at > received) {
+                self.observe.events_committed(at - received);
+            }
+        }
+    }
+
+    /// Reports the service ports without an endpoint on this node where a policy wants one.
+    pub(super) fn report_no_local_endpoints(&mut self) {
+        for family in Family::ALL {
+            let ports = self.engine.no_local_endpoints(family);
+            if self.measures.no_local[family.index()].replace(ports) != Some(ports) {
+                self.observe.no_local_endpoints(family, ports.internal, ports.external);
+            }
+        }
+    }
+}
+
+/// Whether a transaction only deletes what is not used any more.
+pub(super) fn is_cleanup(transaction: &Transaction) -> bool {
+    transaction.operations.iter().all(|operation| {
+        matches!(
+            operation,
+            Operation::DeleteElements(..)
+                | Operation::DeleteSet(..)
+                | Operation::DeleteChain(..)
+                | Operation::FlushChain(..)
+        )
+    })
+}
+
+fn observed(event: &Event) -> Option<observe::Change> {
+    match event {
+        Event::Service(_) => Some(observe::Change::Service),
+        Event::EndpointSlice(_) => Some(observe::Change::EndpointSlice),
+        Event::Node(_) | Event::ServiceCidr(_) => Some(observe::Change::Other),
+        Event::Relist(_) | Event::Listed(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_set_but_that_of_packets_is_counted_once() {
+        for set in SetId::ALL {
+            let found = SETS.into_iter().filter(|counted| *counted == set).count();
+            assert_eq!(found, usize::from(set != SetId::AffinityClients), "{set:?}");
+        }
+    }
+}

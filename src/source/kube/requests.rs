@@ -1,0 +1,245 @@
+//! Reports each request to the API server, for metrics, as Kubernetes' Go client counts them.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
+use hyper::{Method, Request, Response};
+use kube::client::Body;
+use tokio::time::Instant;
+use tower::{Layer, Service};
+
+/// A request to the API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Its HTTP method.
+    pub method: Method,
+    /// Host and port of the server.
+    pub host: Arc<str>,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The head of the answer arrived, or no answer came.
+    Answered {
+        /// Length of the request's body in bytes.
+        size: u64,
+        /// The HTTP status, `None` without an answer.
+        code: Option<u16>,
+    },
+    /// The answer was read, or none came. Does not follow for a watch.
+    Done {
+        /// Time since the request was sent.
+        took: Duration,
+        /// Length of the answer's body in bytes, `None` without an answer.
+        size: Option<u64>,
+    },
+}
+
+/// Called for each [`Progress`]: it must be quick.
+pub type OnRequest = Arc<dyn Fn(&Sent, Progress) + Send + Sync>;
+
+/// Adds [`Reporting`] to a client of the server at this host.
+pub(super) struct Report {
+    pub(super) host: Arc<str>,
+    pub(super) listener: OnRequest,
+}
+
+/// A service that reports its requests.
+pub(super) struct Reporting<S> {
+    inner: S,
+    host: Arc<str>,
+    listener: OnRequest,
+}
+
+impl<S> Layer<S> for Report {
+    type Service = Reporting<S>;
+
+    fn layer(&self, inner: S) -> Reporting<S> {
+        Reporting { inner, host: Arc::clone(&self.host), listener: Arc::clone(&self.listener) }
+    }
+}
+
+impl<S, B> Service<Request<Body>> for Reporting<S>
+where
+    S: Service<Request<Body>, Response = Response<B>, Future: Send + 'static>,
+{
+    type Response = Response<Counted<B>>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, S::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let sent = Sent { method: request.method().clone(), host: Arc::clone(&self.host) };
+        let size = request.body().size_hint().exact().unwrap_or_default();
+        let (is_watch, since) = (is_watch(request.uri().query()), Instant::now());
+        let listener = Arc::clone(&self.listener);
+        let mut count = Count { sent, listener, is_watch, since, size: None };
+        let answer = self.inner.call(request);
+        async move {
+            let outcome = answer.await;
+            let code = outcome.as_ref().ok().map(|answer| answer.status().as_u16());
+            count.report(Progress::Answered { size, code });
+            count.size = code.map(|_| 0);
+            // The answer to a refused watch is short.
+            count.is_watch &= outcome.as_ref().is_ok_and(|answer| answer.status().is_success());
+            Ok(outcome?.map(|body| Counted { body, count: Some(count) }))
+        }
+        .boxed()
+    }
+}
+
+/// Whether a request is for a watch, whose answer lasts for minutes by its nature.
+fn is_watch(query: Option<&str>) -> bool {
+    query.is_some_and(|query| query.split('&').any(|pair| pair == "watch=true"))
+}
+
+/// A request that is not done. Reports its end when it is dropped.
+struct Count {
+    sent: Sent,
+    listener: OnRequest,
+    /// Its end is not reported.
+    is_watch: bool,
+    since: Instant,
+    /// Bytes of the answer so far, if there is one.
+    size: Option<u64>,
+}
+
+impl Count {
+    fn report(&self, progress: Progress) {
+        (self.listener)(&self.sent, progress);
+    }
+}
+
+impl Drop for Count {
+    fn drop(&mut self) {
+        if !self.is_watch {
+            self.report(Progress::Done { took: self.since.elapsed(), size: self.size });
+        }
+    }
+}
+
+/// A body whose bytes are counted.
+pub(super) struct Counted<B> {
+    body: B,
+    /// `None` after its end.
+    count: Option<Count>,
+}
+
+impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Counted<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        match (&polled, &mut self.count) {
+            (Poll::Ready(Some(Ok(frame))), Some(count)) => {
+                let bytes = frame.data_ref().map_or(0, Bytes::len);
+                count.size = count.size.map(|size| size + bytes as u64);
+            }
+            (Poll::Ready(None | Some(Err(_))), count) => drop(count.take()),
+            (Poll::Ready(Some(Ok(_))), None) | (Poll::Pending, _) => {}
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Mutex;
+
+    use http_body_util::{BodyExt, Full};
+
+    use super::*;
+
+    /// What is reported of a request to which `answer` is the answer.
+    async fn reports(
+        request: Request<Body>,
+        answer: Result<(u16, &'static str), &'static str>,
+    ) -> Vec<(Sent, Progress)> {
+        let reports = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&reports);
+        let listener: OnRequest = Arc::new(move |sent, progress| {
+            seen.lock().unwrap().push((sent.clone(), progress));
+        });
+        let inner = tower::service_fn(move |_| async move {
+            let (code, text) = answer?;
+            let response = Response::new(Full::new(Bytes::from(text)));
+            Ok::<_, &str>(Response::builder().status(code).body(response.into_body()).unwrap())
+        });
+        let mut service = Report { host: "a:443".into(), listener }.layer(inner);
+        if let Ok(response) = service.call(request).await {
+            let body: Result<_, Infallible> = response.into_body().collect().await;
+            assert_eq!(body.unwrap().to_bytes(), answer.unwrap().1);
+        }
+        drop(service);
+        Arc::into_inner(reports).unwrap().into_inner().unwrap()
+    }
+
+    fn request(method: Method, uri: &str, body: &'static str) -> Request<Body> {
+        let body = Body::from(body.as_bytes().to_vec());
+        Request::builder().method(method).uri(uri).body(body).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_counted_when_it_comes_and_when_it_is_read() {
+        let sent = Sent { method: Method::POST, host: "a:443".into() };
+        let post = request(Method::POST, "/apis", "event");
+        let (size, took) = (Some(3), Duration::ZERO);
+        assert_eq!(
+            reports(post, Ok((201, "yes"))).await,
+            [
+                (sent.clone(), Progress::Answered { size: 5, code: Some(201) }),
+                (sent, Progress::Done { took, size })
+            ]
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_is_never_done() {
+        let watch = request(Method::GET, "/api/v1/nodes?limit=1&watch=true", "");
+        let progress = reports(watch, Ok((200, "yes"))).await.into_iter().map(|(_, it)| it);
+        let answered = Progress::Answered { size: 0, code: Some(200) };
+        assert_eq!(progress.collect::<Vec<_>>(), [answered]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_watch_is_done() {
+        let watch = request(Method::GET, "/api/v1/nodes?watch=true", "");
+        let progress = reports(watch, Ok((503, "busy"))).await.into_iter().map(|(_, it)| it);
+        let answered = Progress::Answered { size: 0, code: Some(503) };
+        let done = Progress::Done { took: Duration::ZERO, size: Some(4) };
+        assert_eq!(progress.collect::<Vec<_>>(), [answered, done]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_without_an_answer_has_no_status() {
+        for uri in ["/api/v1/nodes", "/api/v1/nodes?watch=true"] {
+            let get = request(Method::GET, uri, "");
+            let progress = reports(get, Err("refused")).await.into_iter().map(|(_, it)| it);
+            let answered = Progress::Answered { size: 0, code: None };
+            let done = Progress::Done { took: Duration::ZERO, size: None };
+            assert_eq!(progress.collect::<Vec<_>>(), [answered, done], "{uri}");
+        }
+    }
+}
