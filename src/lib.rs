@@ -47,6 +47,7 @@ pub mod desired;
 pub mod diff;
 pub mod engine;
 pub mod family;
+pub mod inspect;
 pub mod kernel;
 pub mod model;
 pub mod netlink;

@@ -16,6 +16,7 @@ mod outcome;
 mod plan;
 mod reload;
 mod run;
+mod show;
 mod summary;
 
 pub use apply::apply;
@@ -30,6 +31,7 @@ pub use outcome::{Outcome, PLAN_CODES};
 pub use plan::{Planned, plan};
 pub use reload::{Load, restart};
 pub use run::{End, run};
+pub use show::{SHOW_HELP, ShowFlags, Shown, show};
 pub use summary::Summary;
 
 use std::error::Error;
