@@ -175,3 +175,63 @@ impl Services {
         (0..self.len()).map(|place| connections.draining(self, place).count()).sum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::num::NonZeroU16;
+
+    use super::*;
+
+    fn target(text: &str) -> Target {
+        let socket: SocketAddr = text.parse().unwrap();
+        Target { address: socket.ip(), port: NonZeroU16::new(socket.port()).unwrap() }
+    }
+
+    fn services(entries: &[(&str, Option<&str>)]) -> Services {
+        let mut services = Services::default();
+        let protocol = Protocol::Tcp;
+        let entry = |(label, at): &(&str, Option<&str>)| {
+            let frontend = match at.map(target) {
+                Some(Target { address, port }) => Frontend::Address { address, protocol, port },
+                None => Frontend::NodePort { family: Family::Ip, protocol, port: PORT },
+            };
+            Entry { label: (*label).into(), ..Entry::new(frontend) }
+        };
+        services.finish(entries.iter().map(entry).collect());
+        services
+    }
+
+    const PORT: NonZeroU16 = NonZeroU16::new(30_080).unwrap();
+
+    #[test]
+    fn ports_of_a_service_stand_together_whatever_other_names_there_are() {
+        let services = services(&[
+            ("default/web:http", Some("10.96.0.1:80")),
+            ("default/web-2:http", Some("10.96.0.2:80")),
+            ("default/web", Some("10.96.0.3:80")),
+            ("", Some("10.96.0.4:80")),
+            ("", Some("10.96.0.5:80")),
+            ("default/web:admin", None),
+        ]);
+        let labels: Vec<_> = services.entries.iter().map(|entry| &*entry.label).collect();
+        let expected =
+            ["", "", "default/web", "default/web:admin", "default/web:http", "default/web-2:http"];
+        assert_eq!(labels, expected);
+        let same = [0..1, 1..2, 2..5, 2..5, 2..5, 5..6];
+        assert_eq!((0..6).map(|place| services.of_same_service(place)).collect::<Vec<_>>(), same);
+    }
+
+    #[test]
+    fn a_node_port_is_only_at_addresses_that_have_node_ports() {
+        let mut services = services(&[("a/b", Some("10.96.0.1:80")), ("a/b", None)]);
+        let found = |services: &Services, to| services.frontend_of(target(to), Protocol::Tcp);
+        assert_eq!(found(&services, "10.96.0.1:80"), Some(0));
+        assert_eq!(found(&services, "192.0.2.1:30080"), Some(1));
+        services.add_node_port_ip("192.0.2.2".parse().unwrap());
+        assert_eq!(found(&services, "192.0.2.1:30080"), None);
+        assert_eq!(found(&services, "192.0.2.2:30080"), Some(1));
+        assert_eq!(services.frontend_of(target("192.0.2.2:30080"), Protocol::Udp), None);
+        assert_eq!(found(&services, "[fd00::1]:30080"), None);
+    }
+}
