@@ -22,6 +22,8 @@
 //!
 //! `ruleset` holds what packets run: chains, rules, sets, and the meaning of each element.
 //!
+//! `inspect` shows what the kernel holds and does, without the daemon.
+//!
 //! `node` applies settings of the node beyond the tables.
 //!
 //! `other_modes` removes what kube-proxy's modes iptables and ipvs left, once the tables are in place.
@@ -47,6 +49,7 @@ pub mod desired;
 pub mod diff;
 pub mod engine;
 pub mod family;
+pub mod inspect;
 pub mod kernel;
 pub mod model;
 pub mod netlink;

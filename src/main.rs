@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use deltaproxy::cli::{self, BenchFlags, Compared, End, Failure, Input, Log, Outcome, Output};
+use deltaproxy::cli::{
+    self, BenchFlags, Compared, End, Failure, Input, Log, Outcome, Output, ShowFlags,
+};
 use deltaproxy::config::Config;
 use deltaproxy::config::flags::{OnceFlags, RunFlags, VerifyFlags};
 use deltaproxy::observe::Startup;
@@ -56,6 +58,9 @@ enum Command {
     },
     /// Remove both tables, and what kube-proxy left in other modes
     Cleanup,
+    /// Show services as the kernel has them, with endpoints and connections; needs no daemon
+    #[command(after_long_help = cli::SHOW_HELP)]
+    Show(ShowFlags),
     /// Look at a configuration
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -111,6 +116,7 @@ fn execute(command: Command, listed: Vec<(String, String)>, log: &mut Log) -> Ou
         Command::Plan { flags, output } => plan(&flags, output, log).into(),
         Command::Verify { flags, output } => verify(&flags, output, log).into(),
         Command::Cleanup => cli::cleanup().into(),
+        Command::Show(flags) => cli::show(&flags).into(),
         Command::Config(ConfigCommand::Check { file }) => cli::check_config(file).into(),
         Command::Bench(flags) => cli::bench(&flags).into(),
     }

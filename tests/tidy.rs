@@ -56,7 +56,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "source",
         ],
     ),
-    ("inspect", &["nft", "kernel", "ruleset"]),
+    ("inspect", &["conntrack", "family", "kernel", "model", "nft", "printable", "ruleset"]),
 ];
 
 /// Modules that may use every other one.

@@ -20,6 +20,7 @@ mod outcome;
 mod plan;
 mod reload;
 mod run;
+mod show;
 mod summary;
 mod verify;
 
@@ -35,6 +36,7 @@ pub use outcome::{Compared, Outcome, PLAN_CODES, VERIFY_CODES};
 pub use plan::plan;
 pub use reload::{Load, restart};
 pub use run::{End, run};
+pub use show::{SHOW_HELP, ShowFlags, Shown, show};
 pub use summary::Summary;
 pub use verify::verify;
 

@@ -1,6 +1,6 @@
 //! Exit codes.
 
-use super::{End, Failure};
+use super::{End, Failure, Shown};
 
 /// The end of a command.
 #[derive(Debug)]
@@ -48,6 +48,17 @@ impl From<Result<Compared, Failure>> for Outcome {
     }
 }
 
+/// As [`SHOW_HELP`](super::SHOW_HELP) says.
+impl From<Result<Shown, Failure>> for Outcome {
+    fn from(result: Result<Shown, Failure>) -> Self {
+        match result {
+            Ok(Shown::Done) => Self { code: 0, failure: None, restart: false },
+            Ok(Shown::Draining) => Self { code: 1, failure: None, restart: false },
+            Err(failure) => Self { code: 2, failure: Some(failure), restart: false },
+        }
+    }
+}
+
 /// The exit codes of `plan`, for `--help`.
 pub const PLAN_CODES: &str = "\
 Exit codes, as those of diff(1):
@@ -73,6 +84,9 @@ mod tests {
             (Outcome::from(Ok(Compared::Equal)), 0, false),
             (Outcome::from(Ok(Compared::Different)), 1, false),
             (Outcome::from(Err::<Compared, _>(failure())), 2, true),
+            (Outcome::from(Ok(Shown::Done)), 0, false),
+            (Outcome::from(Ok(Shown::Draining)), 1, false),
+            (Outcome::from(Err::<Shown, _>(failure())), 2, true),
             (Outcome::from(Ok(())), 0, false),
             (Outcome::from(Err::<(), _>(failure())), 1, true),
         ] {

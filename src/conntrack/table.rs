@@ -5,6 +5,7 @@ use std::io;
 use ahash::{HashMap, HashSet};
 use nix::errno::Errno;
 
+use super::connection::{self, Connection};
 use super::flow::{Flow, StaleFlow};
 use super::message::{self, Entry, Filter};
 use crate::family::Family;
@@ -111,6 +112,20 @@ impl ConntrackTable {
             })?;
         }
         Ok(flows.into_iter().collect())
+    }
+
+    /// Gives every translated connection of both families to `each` while the kernel lists them. An
+    /// entry that moves meanwhile may be given twice or not at all.
+    ///
+    /// # Errors
+    /// See [`ConntrackError`].
+    pub fn connections(&mut self, mut each: impl FnMut(Connection)) -> Result<(), ConntrackError> {
+        let sequence = self.next_sequence(1);
+        self.socket.send(&connection::dump_request(sequence))?;
+        self.receive_answer(sequence, |object| {
+            Connection::decode(object.kind, object.payload).into_iter().for_each(&mut each);
+        })?;
+        Ok(())
     }
 
     fn dump(&mut self, filter: &Filter, mut each: impl FnMut(Entry)) -> Result<(), ConntrackError> {

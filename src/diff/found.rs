@@ -11,7 +11,7 @@ use crate::desired::Label;
 use crate::model::{Protocol, Target};
 use crate::nft::{Element, Family};
 use crate::ruleset::number::ListId;
-use crate::ruleset::{Frontend, Member, SetId, TableElement};
+use crate::ruleset::{Frontend, Member, NamedList, SetId, TableElement};
 
 /// The elements of one table.
 #[derive(Debug, PartialEq, Eq)]
@@ -156,15 +156,14 @@ impl Found {
         self.states_of(set).filter_map(|state| state.rare.as_deref_mut())
     }
 
-    /// The plain lists that routes name, with their protocols and the fewest and the most endpoints
-    /// that each may have.
-    pub fn plain_lists(&self) -> HashMap<ListId, (Protocol, [u32; 2])> {
+    /// The plain lists that routes name.
+    pub fn plain_lists(&self) -> HashMap<ListId, NamedList> {
         let mut lists = HashMap::default();
         for (frontend, state) in &self.frontends {
             for route in state.routes() {
                 if let Some(list) = route.list().filter(|list| !list.has_affinity()) {
-                    let counts = [route.size().fewest(), route.size().most()];
-                    lists.insert(list, (frontend.protocol(), counts));
+                    let (protocol, size) = (frontend.protocol(), route.size());
+                    lists.insert(list, NamedList { list, protocol, size });
                 }
             }
         }

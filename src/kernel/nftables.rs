@@ -93,6 +93,27 @@ impl Nftables {
         Ok(self.last)
     }
 
+    /// Gives every element of a set or map to `each`, once, whatever others commit meanwhile; returns
+    /// whether they are of one piece. If not, some may be missing or given twice.
+    ///
+    /// # Errors
+    /// See [`ReadError`]; [`ReadError::is_missing`] if there is no such set.
+    pub fn read_elements_once(
+        &mut self,
+        table: &TableRef,
+        set: &str,
+        each: &mut dyn FnMut(ElementView<'_>),
+    ) -> Result<bool, ReadError> {
+        let mut seen = Seen::new();
+        let read = self.ask(Request::Elements(table, set), &mut |attributes| {
+            decode_elements(attributes, |element| {
+                seen.insert(&element);
+                each(element);
+            })
+        })?;
+        Ok(read == Read::Whole && seen.were_different())
+    }
+
     /// The socket, whose buffers tests make small.
     pub fn socket_mut(&mut self) -> &mut Socket {
         &mut self.socket

@@ -345,6 +345,11 @@ pub fn target(family: Family, view: &ElementView<'_>) -> Option<Target> {
     fields.0.is_empty().then_some(target)
 }
 
+/// The list and the endpoint of an element of `affinity-clients`.
+pub fn remembered(view: &ElementView<'_>) -> Option<(ListId, EndpointId)> {
+    ListId::from_endpoint(priority(view)?)
+}
+
 fn route(view: &ElementView<'_>) -> Option<Route> {
     Route::from_bits(priority(view)?)
 }

@@ -23,11 +23,13 @@ mod draw;
 mod element;
 pub mod number;
 mod sets;
+mod slots;
 
 pub use element::{
-    Frontend, Member, Range, Subject, TableElement, Unserved, slot_key, stray, target,
+    Frontend, Member, Range, Subject, TableElement, Unserved, remembered, slot_key, stray, target,
 };
 pub use sets::{CLIENTS, Layouts, SetId, TableSets};
+pub use slots::{NamedList, SlotKeys};
 
 use crate::nft::{Family, TableRef};
 

@@ -1,0 +1,335 @@
+//! `show`: what it says of tables, connections and clients that packets made.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, missing_docs)]
+
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use deltaproxy::ruleset;
+use netlink_tests::scenario::{
+    Lab, Manifests, NODE_PORT, Object, Raw, Service, WEB, slice, web_everywhere, web_with_node_port,
+};
+use netlink_tests::{Answer, Finished, Host, Net, deltaproxy_binary, eventually, nft_available};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+/// How long a condition may take, on a busy machine.
+const SOON: Duration = Duration::from_secs(10);
+
+fn show(node: &Host, arguments: &str) -> Finished {
+    let arguments: Vec<_> = ["show"].into_iter().chain(arguments.split_whitespace()).collect();
+    node.output(deltaproxy_binary(), &arguments)
+}
+
+/// The rows of `services` or `draining`.
+#[track_caller]
+fn rows(node: &Host, arguments: &str) -> Vec<Value> {
+    let finished = show(node, &format!("{arguments} --output json"));
+    assert_ne!(finished.code(), Some(2), "{}", finished.stderr);
+    let mut document: Value = serde_json::from_str(&finished.stdout).unwrap();
+    let name = if arguments.contains("--draining") { "draining" } else { "services" };
+    let Value::Array(rows) = document[name].take() else { panic!("{document}") };
+    rows
+}
+
+/// The only row.
+#[track_caller]
+fn row(node: &Host, arguments: &str) -> Value {
+    let rows = rows(node, arguments);
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    rows.into_iter().next().unwrap()
+}
+
+/// The endpoint of a row with this address.
+#[track_caller]
+fn endpoint<'a>(row: &'a Value, address: &str) -> &'a Value {
+    let endpoints = row["endpoints"].as_array().unwrap();
+    endpoints.iter().find(|it| it["address"] == address).unwrap_or_else(|| panic!("{row}"))
+}
+
+#[track_caller]
+fn assert_trouble(finished: &Finished, text: &str) {
+    assert_eq!(finished.code(), Some(2), "{}", finished.stderr);
+    assert!(finished.stderr.contains(text), "{}", finished.stderr);
+    assert_eq!((finished.stderr.lines().count(), &*finished.stdout), (1, ""));
+}
+
+#[test]
+fn trouble_is_one_line_and_code_2() {
+    let net = Net::new();
+    assert_trouble(&show(net.node(), ""), "deltaproxy has not programmed this node");
+    assert_trouble(&show(net.node(), "--draining"), "deltaproxy has not programmed this node");
+    if nft_available() {
+        net.node().nft("add table ip kube-proxy");
+        assert_trouble(&show(net.node(), ""), "table ip kube-proxy is not of this deltaproxy");
+    }
+    let binary = deltaproxy_binary();
+    let arguments =
+        ["--bounding-set=-all", "--inh-caps=-all", "--", binary.to_str().unwrap(), "show"];
+    assert_trouble(&net.node().output("setpriv", &arguments), "CAP_NET_ADMIN is missing");
+}
+
+#[test]
+fn a_service_has_the_kinds_policies_and_endpoints_of_its_addresses() {
+    let mut lab = Lab::new();
+    let node = lab.world.node().clone();
+    lab.apply(&[&web_everywhere(), &slice("a c")]);
+    let kind = |kind: &str, policy: Option<&str>| (json!(kind), json!(policy));
+    let kinds = |address: &str| {
+        let row = row(&node, address);
+        (row["kind"].clone(), row["policy"].clone())
+    };
+    assert_eq!(kinds("10.96.0.10:80/tcp"), kind("cluster-ip", Some("Cluster")));
+    assert_eq!(kinds("192.168.50.2:30080/udp"), kind("node-port", Some("Cluster")));
+    assert_eq!(kinds("198.51.100.1:80/sctp"), kind("external", Some("Cluster")));
+    assert_eq!(rows(&node, "default/web:p80-tcp").len(), 8, "four addresses of two families");
+    let web = row(&node, "[fd00:10:96::10]:80/tcp");
+    assert_eq!((&web["service"], &web["port_name"]), (&json!("default/web"), &json!("p80-tcp")));
+    let place = |address| (&endpoint(&web, address)["local"], &endpoint(&web, address)["chance"]);
+    assert_eq!(place("fd00:10:244:1::5"), (&json!(true), &json!(0.5)));
+    assert_eq!(place("fd00:10:244:2::7"), (&json!(false), &json!(0.5)));
+
+    let ranges = json!(["192.0.2.0/24"]);
+    let local = web_everywhere().external_local().internal_local();
+    lab.apply(&[&local.spec("loadBalancerSourceRanges", ranges)]);
+    assert_eq!(kinds("10.96.0.10:80/tcp"), kind("cluster-ip", Some("Local")));
+    assert_eq!(kinds("198.51.100.2:80/tcp"), kind("load-balancer", Some("Local")));
+    let port = row(&node, "0.0.0.0:30080/tcp");
+    let chances = |address| {
+        let endpoint = endpoint(&port, address);
+        (endpoint["chance"].clone(), endpoint["chance_from_pods"].clone())
+    };
+    assert_eq!(chances("10.244.1.5"), (json!(1.0), json!(0.5)));
+    assert_eq!(chances("10.244.2.7"), (json!(0.0), json!(0.5)));
+
+    lab.apply(&[&web_everywhere(), &slice("")]);
+    for address in ["10.96.0.10:80/tcp", "198.51.100.1:80/tcp", "192.168.50.2:30080/tcp"] {
+        let row = row(&node, address);
+        assert_eq!((&row["scheduler"], &row["endpoints"]), (&json!("refuse"), &json!([])));
+    }
+    assert_eq!(row(&node, "10.96.0.10:80/tcp")["kind"], "cluster-ip");
+    assert_eq!(row(&node, "198.51.100.1:80/tcp")["kind"], "external");
+    assert_trouble(&show(&node, "default/other"), "the tables have no service default/other");
+}
+
+#[test]
+fn endpoints_of_long_lists_are_all_there() {
+    let mut lab = Lab::new();
+    let many: Vec<_> = (0..300).map(|n| format!("10.250.{}.{}", n / 250, n % 250 + 1)).collect();
+    lab.apply(&[&web_with_node_port(), &slice(&many.join(" "))]);
+    let web = row(lab.world.node(), "10.96.0.10:80/udp");
+    let mut addresses: Vec<_> =
+        web["endpoints"].as_array().unwrap().iter().map(|it| it["address"].clone()).collect();
+    addresses.sort_by_key(ToString::to_string);
+    let mut expected: Vec<_> = many.iter().map(|it| json!(it)).collect();
+    expected.sort_by_key(ToString::to_string);
+    assert_eq!(addresses, expected);
+}
+
+#[test]
+fn connections_are_counted_by_address_and_endpoint() {
+    let mut lab = Lab::new();
+    lab.apply(&[&web_with_node_port(), &slice("a")]);
+    let (node, pod) = (lab.world.node().clone(), lab.world.host("pod").patient());
+    let mut open: Vec<_> = (0..3).map(|_| pod.open_tcp(WEB).unwrap()).collect();
+    let outside = lab.world.host("outside").open_tcp(NODE_PORT).unwrap();
+    assert_eq!(pod.send_udp(WEB).server(), "a");
+    let counts = |address: &str| {
+        let row = row(&node, address);
+        let connections = endpoint(&row, "10.244.1.5")["connections"].clone();
+        assert_eq!(connections, row["connections"]);
+        ["active", "new", "ended"].map(|it| connections[it].as_u64().unwrap())
+    };
+    assert_eq!(counts("10.96.0.10:80/tcp"), [3, 0, 0]);
+    assert_eq!(counts("192.168.50.2:30080/tcp"), [1, 0, 0]);
+    assert_eq!(counts("10.96.0.10:80/udp"), [1, 0, 0]);
+    drop((open.pop(), outside));
+    eventually("closed connections", SOON, || {
+        let is_closed = counts("10.96.0.10:80/tcp") == [2, 0, 1];
+        (is_closed && counts("192.168.50.2:30080/tcp") == [0, 0, 1]).then_some(())
+    });
+
+    lab.apply(&[&slice("a").target(80, 9999)]);
+    assert_eq!(pod.send_udp(WEB), Answer::Refused);
+    assert_eq!(counts("10.96.0.10:80/udp"), [0, 1, 0], "an answer other than a packet of the flow");
+    let text = show(&node, "--output ipvsadm").ok();
+    let line = text.lines().skip_while(|line| !line.starts_with("TCP  10.96.0.10:80 ")).nth(2);
+    assert_eq!(
+        line.unwrap().trim_end(),
+        "  -> 10.244.1.5:8080              Masq    0      2          1"
+    );
+}
+
+#[test]
+fn watching_counts_what_began_and_ends_with_ctrl_c() {
+    let mut lab = Lab::new();
+    lab.apply(&[&web_with_node_port(), &slice("a")]);
+    let _before = lab.world.host("pod").patient().open_tcp(WEB).unwrap();
+    let arguments = ["show", "10.96.0.10:80/tcp", "--watch", "--interval=100ms", "--output=json"];
+    let mut watch = lab.world.node().spawn(deltaproxy_binary(), &arguments);
+    watch.wait_for_line("\"began\":0", SOON);
+    let pod = lab.world.host("pod").patient();
+    let answers: Vec<_> = (0..5).map(|_| pod.connect_tcp(WEB)).collect();
+    assert!(answers.iter().all(|answer| answer.server() == "a"));
+    let began = |text: &str| -> u64 {
+        // The first count of a line is that of the frontend, the second that of its only endpoint.
+        let counts = text.lines().filter_map(|line| line.split("\"began\":").nth(1));
+        counts.map(|rest| rest.split([',', '}']).next().unwrap().parse::<u64>().unwrap()).sum()
+    };
+    eventually("five connections that began", SOON, || (began(&watch.output()) == 5).then_some(()));
+    watch.signal(Signal::SIGINT);
+    let finished = watch.finish(SOON);
+    assert_eq!((finished.code(), &*finished.stderr), (Some(0), ""));
+    assert_eq!(began(&finished.stdout), 5);
+
+    let sample = show(lab.world.node(), "default/web --sample 100ms");
+    assert!(sample.ok().contains("OF-BEGAN"));
+}
+
+#[test]
+fn an_endpoint_drains_until_its_connections_end() {
+    let mut lab = Lab::new();
+    lab.apply(&[&web_with_node_port(), &slice("a")]);
+    let (node, pod) = (lab.world.node().clone(), lab.world.host("pod").patient());
+    let connection = pod.open_tcp(WEB).unwrap();
+    let draining = |arguments: &str| show(&node, &format!("--draining {arguments}"));
+    assert_eq!(draining("").ok(), "no endpoint is draining\n");
+
+    lab.apply(&[&slice("c"), &Service::new("other", "10.96.0.11").port(80)]);
+    let finished = draining("default/web");
+    assert_eq!(finished.code(), Some(1), "{}", finished.stderr);
+    assert_eq!(draining("").stdout, finished.stdout);
+    let line = finished.stdout.lines().nth(1).unwrap();
+    let words: Vec<_> = line.split_whitespace().collect();
+    let expected = ["default/web:p80-tcp", "10.96.0.10:80/tcp", "10.244.1.5:8080", "1", "-"];
+    assert_eq!(words, expected, "conntrack keeps no times");
+    assert_eq!(draining("default/other").code(), Some(0));
+    assert_trouble(&draining("default/unheard"), "the tables have no service");
+    let web = row(&node, "10.96.0.10:80/tcp");
+    let former = endpoint(&web, "10.244.1.5");
+    assert_eq!((&former["state"], &former["local"]), (&json!("draining"), &json!(null)));
+
+    let arguments = ["show", "--draining", "--watch", "--interval", "100ms"];
+    let mut watch = node.spawn(deltaproxy_binary(), &arguments);
+    watch.wait_for_line("10.244.1.5:8080", SOON);
+    drop(connection);
+    let finished = watch.finish(SOON);
+    assert_eq!(finished.code(), Some(0), "{}", finished.stderr);
+    assert!(finished.stdout.ends_with("no endpoint is draining\n"), "{}", finished.stdout);
+
+    node.sysctl("netfilter/nf_conntrack_timestamp", "1");
+    let connection = pod.open_tcp(WEB).unwrap();
+    lab.apply(&[&slice("a")]);
+    let old = rows(&node, "--draining");
+    assert_eq!(old.len(), 1);
+    assert!(old[0]["oldest_seconds"].as_u64().unwrap() < 3600, "{old:?}");
+    drop(connection);
+}
+
+/// An endpoint of another port of the service, or one that a policy passes over, does not drain.
+#[test]
+fn an_endpoint_that_a_policy_passes_over_does_not_drain() {
+    let mut lab = Lab::new();
+    lab.apply(&[&web_with_node_port(), &slice("a c")]);
+    let (node, pod) = (lab.world.node().clone(), lab.world.host("pod").patient());
+    let _open: Vec<_> = (0..20).map(|_| pod.open_tcp(WEB).unwrap()).collect();
+    lab.apply(&[&web_with_node_port().internal_local()]);
+    assert_eq!(show(&node, "--draining").code(), Some(0));
+    let web = row(&node, "10.96.0.10:80/tcp");
+    assert_eq!(endpoint(&web, "10.244.2.7")["state"], "elsewhere");
+}
+
+#[test]
+fn clients_of_session_affinity_are_counted() {
+    let mut lab = Lab::new();
+    let config = json!({"clientIP": {"timeoutSeconds": 600}});
+    let sticky = web_with_node_port()
+        .spec("sessionAffinity", json!("ClientIP"))
+        .spec("sessionAffinityConfig", config);
+    lab.apply(&[&sticky, &slice("c")]);
+    for client in ["pod", "a", "outside"] {
+        assert_eq!(lab.world.host(client).patient().connect_tcp(WEB).server(), "c");
+    }
+    let web = row(lab.world.node(), "10.96.0.10:80/tcp");
+    assert_eq!((&web["scheduler"], &web["affinity_seconds"]), (&json!("affinity"), &json!(600)));
+    let clients = &endpoint(&web, "10.244.2.7")["affinity_clients"];
+    // Two of the three may share a place.
+    assert!([2, 3].contains(&clients.as_u64().unwrap()), "{web}");
+    assert_eq!(*clients, web["affinity_clients"]);
+}
+
+/// A Service and its slice for each number, as manifests.
+fn many(services: u32) -> String {
+    let mut text = String::new();
+    for n in 0..services {
+        let (a, b) = (n / 250 % 250, n % 250 + 1);
+        let name = format!("service-{n}");
+        let service = Service::new(&name, &format!("10.{}.{a}.{b}", 97 + n / 62_500));
+        let service = service.named_port("http", netlink_tests::scenario::Protocol::Tcp, 80, 0);
+        let endpoints: Vec<_> = (0..5)
+            .map(|e| json!({"addresses": [format!("11.{e}.{a}.{b}")], "conditions": {"ready": true}}))
+            .collect();
+        let slice = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {"name": name, "namespace": "default",
+                         "labels": {"kubernetes.io/service-name": name}},
+            "addressType": "IPv4", "ports": [{"name": "http", "protocol": "TCP", "port": 8080}],
+            "endpoints": endpoints,
+        });
+        let service = service.only(netlink_tests::scenario::Family::Ipv4);
+        for document in service.documents().into_iter().chain(Raw(slice).documents()) {
+            writeln!(text, "---\n{document}").unwrap();
+        }
+    }
+    text
+}
+
+/// `SHOW_SERVICES=50000` makes it as many as a large cluster has.
+#[test]
+fn thousands_of_services_are_listed_and_head_may_stop_reading() {
+    let count = std::env::var("SHOW_SERVICES").map_or(5_000, |count| count.parse().unwrap());
+    let net = Net::new();
+    let manifests = Manifests::new(&[]);
+    manifests.write_text("many", &many(count));
+    let arguments = manifests.arguments("apply");
+    let apply = net.node().spawn(deltaproxy_binary(), &arguments);
+    let _ = apply.finish(Duration::from_secs(300)).ok();
+
+    for arguments in ["", "--output json", "--draining"] {
+        #[expect(clippy::disallowed_methods, reason = "the time is printed")]
+        let start = Instant::now();
+        let finished = show(net.node(), arguments);
+        println!("show {arguments} of {count} services: {:?}", start.elapsed());
+        let text = finished.ok();
+        if arguments.is_empty() {
+            let names: Vec<_> = text.lines().skip(1).map(|line| line.split(':').next()).collect();
+            assert!(names.is_sorted());
+            assert_eq!(names.len(), count as usize);
+            let line =
+                text.lines().find(|line| line.starts_with("default/service-7:http ")).unwrap();
+            let words: Vec<_> = line.split_whitespace().collect();
+            let expected = ["10.97.0.8:80/tcp", "cluster-ip", "Cluster", "random", "5", "0"];
+            assert_eq!(words[1..7], expected);
+        }
+    }
+    let binary = deltaproxy_binary();
+    let script = format!("({} show; echo code $? >&2) | head -n 1", binary.display());
+    let finished = net.node().output("/bin/sh", &["-c", &script]);
+    assert!(finished.stdout.starts_with("SERVICE "), "{}", finished.stdout);
+    assert_eq!(finished.stderr, "code 0\n");
+}
+
+/// The table's comment is what says that it is of this layout.
+#[test]
+fn a_table_of_another_layout_is_named() {
+    if !nft_available() {
+        return;
+    }
+    let lab = Lab::new();
+    let node = lab.world.node();
+    assert_eq!(show(node, "").code(), Some(0));
+    assert!(ruleset::table_comment().contains(&format!("layout {}", ruleset::LAYOUT)));
+    node.nft("delete table ip6 kube-proxy");
+    assert_eq!(show(node, "").code(), Some(0), "one family is enough");
+    node.nft("add table ip6 kube-proxy");
+    assert_trouble(&show(node, ""), "table ip6 kube-proxy is not of this deltaproxy (layout ");
+}

@@ -1,0 +1,347 @@
+//! Translated connections of every protocol, as far as they are counted.
+//!
+//! The numbers are those of `<linux/netfilter/nfnetlink_conntrack.h>`, `nf_conntrack_common.h`,
+//! `nf_conntrack_tcp.h` and `nf_conntrack_sctp.h`. Attributes are read in one walk without
+//! allocation: a dump may have a million entries.
+
+use std::net::IpAddr;
+use std::num::{NonZeroU16, NonZeroU64};
+
+use crate::model::{Protocol, Target};
+use crate::netlink::attr::{Attr, Attrs};
+use crate::netlink::message::{self, DUMP, Header, REQUEST};
+
+/// A connection whose destination was translated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connection {
+    /// Transport protocol.
+    pub protocol: Protocol,
+    /// Original destination.
+    pub sent_to: Target,
+    /// Source of the answers.
+    pub answered_by: Target,
+    /// How far it is.
+    pub stage: Stage,
+    /// The kernel's number for it (`CTA_ID`).
+    pub id: u32,
+    /// When it began, in nanoseconds since 1970; only with `net.netfilter.nf_conntrack_timestamp`.
+    pub started: Option<NonZeroU64>,
+}
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// No answer yet, or the handshake is not over.
+    New,
+    /// Answered. At least one side may still send.
+    Active,
+    /// Both sides have closed it; the entry stays until it expires.
+    Ended,
+}
+
+/// `NFNL_SUBSYS_CTNETLINK` and `IPCTNL_MSG_CT_NEW`.
+const NEW: u16 = 0x100;
+/// `NFNL_SUBSYS_CTNETLINK` and `IPCTNL_MSG_CT_GET`.
+const GET: u16 = 0x101;
+const NFGENMSG_LENGTH: usize = 4;
+
+const CTA_TUPLE_ORIG: u16 = 1;
+const CTA_TUPLE_REPLY: u16 = 2;
+const CTA_STATUS: u16 = 3;
+const CTA_PROTOINFO: u16 = 4;
+const CTA_ID: u16 = 12;
+const CTA_ZONE: u16 = 18;
+const CTA_TIMESTAMP: u16 = 20;
+const CTA_STATUS_MASK: u16 = 26;
+
+const CTA_TUPLE_IP: u16 = 1;
+const CTA_TUPLE_PROTO: u16 = 2;
+const CTA_IP_V4_SRC: u16 = 1;
+const CTA_IP_V4_DST: u16 = 2;
+const CTA_IP_V6_SRC: u16 = 3;
+const CTA_IP_V6_DST: u16 = 4;
+const CTA_PROTO_NUM: u16 = 1;
+const CTA_PROTO_SRC_PORT: u16 = 2;
+const CTA_PROTO_DST_PORT: u16 = 3;
+const CTA_PROTOINFO_TCP: u16 = 1;
+const CTA_PROTOINFO_SCTP: u16 = 3;
+/// `CTA_PROTOINFO_TCP_STATE`, `CTA_PROTOINFO_SCTP_STATE`.
+const STATE: u16 = 1;
+const CTA_TIMESTAMP_START: u16 = 1;
+
+const IPS_SEEN_REPLY: u32 = 1 << 1;
+const IPS_DST_NAT: u32 = 1 << 5;
+
+/// A request for all translated connections of both families. Kernels that know no filter by status
+/// send the others too.
+pub(super) fn dump_request(sequence: u32) -> Vec<u8> {
+    let header = Header { kind: GET, flags: REQUEST | DUMP, sequence };
+    let mut request = Vec::new();
+    // Two short attributes never fail to fit.
+    let _ = message::append(&mut request, header, &[0; NFGENMSG_LENGTH], |w| {
+        w.be32(CTA_STATUS, IPS_DST_NAT);
+        w.be32(CTA_STATUS_MASK, IPS_DST_NAT);
+    });
+    request
+}
+
+impl Connection {
+    /// Reads the payload of a message of type `kind`. `None` if it is no translated connection of the
+    /// usual zone: in other zones a program tracks packets a second time.
+    pub fn decode(kind: u16, payload: &[u8]) -> Option<Self> {
+        if kind != NEW {
+            return None;
+        }
+        let (mut original, mut reply, mut status, mut state) = (None, None, None, None);
+        let (mut id, mut started) = (0, None);
+        for attr in Attrs::new(payload.get(NFGENMSG_LENGTH..)?) {
+            let attr = attr.ok()?;
+            match attr.kind {
+                CTA_TUPLE_ORIG => original = Tuple::read(&attr),
+                CTA_TUPLE_REPLY => reply = Tuple::read(&attr),
+                CTA_STATUS => status = attr.be32().ok(),
+                CTA_PROTOINFO => state = State::read(&attr),
+                CTA_ID => id = attr.be32().ok()?,
+                CTA_ZONE => return None,
+                CTA_TIMESTAMP => started = started_at(&attr),
+                _ => {}
+            }
+        }
+        let (original, reply, status) = (original?, reply?, status?);
+        if status & IPS_DST_NAT == 0 {
+            return None;
+        }
+        Some(Self {
+            protocol: original.protocol?,
+            sent_to: original.destination()?,
+            answered_by: reply.source()?,
+            stage: state.and_then(State::stage).unwrap_or(match status & IPS_SEEN_REPLY {
+                0 => Stage::New,
+                _ => Stage::Active,
+            }),
+            id,
+            started,
+        })
+    }
+}
+
+fn started_at(timestamps: &Attr<'_>) -> Option<NonZeroU64> {
+    let start = timestamps.nested().flatten().find(|attr| attr.kind == CTA_TIMESTAMP_START)?;
+    NonZeroU64::new(start.be64().ok()?)
+}
+
+/// One direction of a connection.
+#[derive(Default)]
+struct Tuple {
+    protocol: Option<Protocol>,
+    addresses: [Option<IpAddr>; 2],
+    ports: [Option<NonZeroU16>; 2],
+}
+
+impl Tuple {
+    fn read(attr: &Attr<'_>) -> Option<Self> {
+        let mut tuple = Self::default();
+        for part in attr.nested() {
+            let part = part.ok()?;
+            for field in part.nested() {
+                let field = field.ok()?;
+                match part.kind {
+                    CTA_TUPLE_IP => tuple.read_address(&field),
+                    CTA_TUPLE_PROTO => tuple.read_protocol(&field),
+                    _ => {}
+                }
+            }
+        }
+        Some(tuple)
+    }
+
+    fn read_address(&mut self, field: &Attr<'_>) {
+        let v4 = || Some(IpAddr::from(<[u8; 4]>::try_from(field.payload).ok()?));
+        let v6 = || Some(IpAddr::from(<[u8; 16]>::try_from(field.payload).ok()?));
+        match field.kind {
+            CTA_IP_V4_SRC => self.addresses[0] = v4(),
+            CTA_IP_V4_DST => self.addresses[1] = v4(),
+            CTA_IP_V6_SRC => self.addresses[0] = v6(),
+            CTA_IP_V6_DST => self.addresses[1] = v6(),
+            _ => {}
+        }
+    }
+
+    fn read_protocol(&mut self, field: &Attr<'_>) {
+        let port = || field.be16().ok().and_then(NonZeroU16::new);
+        match field.kind {
+            CTA_PROTO_NUM => self.protocol = field.u8().ok().and_then(protocol),
+            CTA_PROTO_SRC_PORT => self.ports[0] = port(),
+            CTA_PROTO_DST_PORT => self.ports[1] = port(),
+            _ => {}
+        }
+    }
+
+    fn source(&self) -> Option<Target> {
+        Some(Target { address: self.addresses[0]?, port: self.ports[0]? })
+    }
+
+    fn destination(&self) -> Option<Target> {
+        Some(Target { address: self.addresses[1]?, port: self.ports[1]? })
+    }
+}
+
+fn protocol(number: u8) -> Option<Protocol> {
+    [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].into_iter().find(|it| it.number() == number)
+}
+
+/// The state of a protocol that has states.
+#[derive(Clone, Copy)]
+enum State {
+    /// `enum tcp_conntrack`.
+    Tcp(u8),
+    /// `enum sctp_conntrack`.
+    Sctp(u8),
+}
+
+impl State {
+    fn read(attr: &Attr<'_>) -> Option<Self> {
+        let of_protocol = attr.nested().next()?.ok()?;
+        let state = of_protocol.nested().flatten().find(|attr| attr.kind == STATE)?.u8().ok()?;
+        match of_protocol.kind {
+            CTA_PROTOINFO_TCP => Some(Self::Tcp(state)),
+            CTA_PROTOINFO_SCTP => Some(Self::Sctp(state)),
+            _ => None,
+        }
+    }
+
+    /// `None` for a state that says nothing.
+    fn stage(self) -> Option<Stage> {
+        Some(match self {
+            // SYN_SENT, SYN_RECV, SYN_SENT2.
+            Self::Tcp(1 | 2 | 9) => Stage::New,
+            // ESTABLISHED; FIN_WAIT and CLOSE_WAIT: one side has closed.
+            Self::Tcp(3..=5) => Stage::Active,
+            // LAST_ACK, TIME_WAIT, CLOSE.
+            Self::Tcp(6..=8) => Stage::Ended,
+            // COOKIE_WAIT, COOKIE_ECHOED.
+            Self::Sctp(2 | 3) => Stage::New,
+            // ESTABLISHED, HEARTBEAT_SENT.
+            Self::Sctp(4 | 8) => Stage::Active,
+            // CLOSED; SHUTDOWN_SENT, SHUTDOWN_RECD, SHUTDOWN_ACK_SENT: SCTP has no half-closed state.
+            Self::Sctp(1 | 5..=7) => Stage::Ended,
+            Self::Tcp(_) | Self::Sctp(_) => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::attr::AttrWriter;
+
+    /// An entry of a connection from 10.244.1.9 to 10.96.0.10:80, which 10.244.1.5:8080 answers.
+    fn entry(protocol: u8, status: u32, more: impl FnOnce(&mut AttrWriter<'_>)) -> Vec<u8> {
+        let mut out = vec![2, 0, 0, 0];
+        let mut w = AttrWriter::new(&mut out);
+        let ends = [([10, 244, 1, 9], 40_000), ([10, 96, 0, 10], 80), ([10, 244, 1, 5], 8080)];
+        for (kind, from, to) in [(CTA_TUPLE_ORIG, 0, 1), (CTA_TUPLE_REPLY, 2, 0)] {
+            w.nest(kind, |w| {
+                w.nest(CTA_TUPLE_IP, |w| {
+                    w.bytes(CTA_IP_V4_SRC, &ends[from].0);
+                    w.bytes(CTA_IP_V4_DST, &ends[to].0);
+                });
+                w.nest(CTA_TUPLE_PROTO, |w| {
+                    w.u8(CTA_PROTO_NUM, protocol);
+                    w.be16(CTA_PROTO_SRC_PORT, ends[from].1);
+                    w.be16(CTA_PROTO_DST_PORT, ends[to].1);
+                });
+            });
+        }
+        w.be32(CTA_STATUS, status);
+        w.be32(CTA_ID, 7);
+        more(&mut w);
+        out
+    }
+
+    fn with_state(protocol: u8, info: u16, state: u8) -> Option<Stage> {
+        let payload = entry(protocol, IPS_DST_NAT | IPS_SEEN_REPLY, |w| {
+            w.nest(CTA_PROTOINFO, |w| w.nest(info, |w| w.u8(STATE, state)));
+        });
+        Connection::decode(NEW, &payload).map(|connection| connection.stage)
+    }
+
+    fn target(text: &str) -> Target {
+        let socket: std::net::SocketAddr = text.parse().unwrap();
+        Target { address: socket.ip(), port: NonZeroU16::new(socket.port()).unwrap() }
+    }
+
+    #[test]
+    fn an_entry_has_both_ends_its_number_and_its_start() {
+        let payload = entry(6, IPS_DST_NAT | IPS_SEEN_REPLY, |w| {
+            w.nest(CTA_TIMESTAMP, |w| w.be64(CTA_TIMESTAMP_START, 1_000));
+        });
+        let expected = Connection {
+            protocol: Protocol::Tcp,
+            sent_to: target("10.96.0.10:80"),
+            answered_by: target("10.244.1.5:8080"),
+            stage: Stage::Active,
+            id: 7,
+            started: NonZeroU64::new(1_000),
+        };
+        assert_eq!(Connection::decode(NEW, &payload), Some(expected));
+    }
+
+    #[test]
+    fn entries_of_others_are_passed_over() {
+        assert!(Connection::decode(NEW, &entry(17, IPS_DST_NAT, |_| {})).is_some());
+        assert_eq!(Connection::decode(NEW, &entry(17, IPS_SEEN_REPLY, |_| {})), None);
+        assert_eq!(Connection::decode(NEW, &entry(1, IPS_DST_NAT, |_| {})), None);
+        let of_zone = entry(17, IPS_DST_NAT, |w| w.be16(CTA_ZONE, 9));
+        assert_eq!(Connection::decode(NEW, &of_zone), None);
+        assert_eq!(Connection::decode(0x102, &entry(17, IPS_DST_NAT, |_| {})), None);
+    }
+
+    #[test]
+    fn the_stage_follows_from_the_state_or_from_an_answer() {
+        let udp = |status| Connection::decode(NEW, &entry(17, status, |_| {})).unwrap().stage;
+        assert_eq!(udp(IPS_DST_NAT), Stage::New);
+        assert_eq!(udp(IPS_DST_NAT | IPS_SEEN_REPLY), Stage::Active);
+        let tcp = [Stage::New, Stage::New, Stage::Active, Stage::Active, Stage::Active];
+        let tcp = tcp.into_iter().chain([Stage::Ended; 3]).chain([Stage::New]);
+        for (state, stage) in (1..).zip(tcp) {
+            assert_eq!(with_state(6, CTA_PROTOINFO_TCP, state), Some(stage), "TCP {state}");
+        }
+        let sctp = [(1, Stage::Ended), (2, Stage::New), (4, Stage::Active), (6, Stage::Ended)];
+        for (state, stage) in sctp {
+            assert_eq!(with_state(132, CTA_PROTOINFO_SCTP, state), Some(stage), "SCTP {state}");
+        }
+        assert_eq!(with_state(6, CTA_PROTOINFO_TCP, 0), Some(Stage::Active), "of no state");
+    }
+
+    #[test]
+    fn a_damaged_entry_never_panics() {
+        let whole = entry(6, IPS_DST_NAT, |w| {
+            w.nest(CTA_PROTOINFO, |w| w.nest(CTA_PROTOINFO_TCP, |w| w.u8(STATE, 3)));
+        });
+        for length in 0..whole.len() {
+            let _ = Connection::decode(NEW, &whole[..length]);
+        }
+        for at in 0..whole.len() {
+            for byte in 0..=u8::MAX {
+                let mut damaged = whole.clone();
+                damaged[at] = byte;
+                let _ = Connection::decode(NEW, &damaged);
+            }
+        }
+    }
+
+    /// `struct nlmsghdr`, `struct nfgenmsg` of no family, `CTA_STATUS` and `CTA_STATUS_MASK`.
+    #[test]
+    fn the_request_names_the_status_of_translated_connections() {
+        let length = 16 + 4 + 2 * 8;
+        let mut expected = u32::to_ne_bytes(length).to_vec();
+        expected.extend([0x101u16.to_ne_bytes(), 0x301u16.to_ne_bytes()].concat());
+        expected.extend([5u32.to_ne_bytes(), [0; 4], [0; 4]].concat());
+        for kind in [3u16, 26] {
+            expected.extend([8u16.to_ne_bytes(), kind.to_ne_bytes()].concat());
+            expected.extend([0, 0, 0, 32]);
+        }
+        assert_eq!(dump_request(5), expected);
+    }
+}

@@ -1,0 +1,73 @@
+//! How many places of clients session affinity remembers, by list and endpoint.
+
+use ahash::HashMap;
+
+use crate::family::Family;
+use crate::inspect::tables::{OurTable, TableReader, TablesError};
+use crate::ruleset::number::{EndpointId, ListId, Route};
+use crate::ruleset::{SetId, remembered};
+
+/// A table's clients are counted up to so many: a dump of more takes longer than half a second, as
+/// its time grows with the square of their number.
+const MAX_CLIENTS: u32 = 100_000;
+
+/// Places of clients. Clients share a place that the hash of their addresses names.
+#[derive(Debug, Default)]
+pub struct Clients {
+    counts: HashMap<(Family, ListId, EndpointId), u32>,
+    lists: HashMap<(Family, ListId), u32>,
+    /// Tables with too many.
+    uncounted: Vec<Family>,
+}
+
+impl Clients {
+    /// Counts the clients of both tables.
+    ///
+    /// # Errors
+    /// See [`TablesError`].
+    pub fn read(reader: &mut TableReader, tables: &[OurTable]) -> Result<Self, TablesError> {
+        let mut clients = Self::default();
+        for table in tables {
+            let family = table.family;
+            match reader.count(table, SetId::AffinityClients) {
+                Some(0) => {}
+                Some(count) if count > MAX_CLIENTS => clients.uncounted.push(family),
+                Some(_) | None => clients.read_table(reader, family)?,
+            }
+        }
+        Ok(clients)
+    }
+
+    fn read_table(&mut self, reader: &mut TableReader, family: Family) -> Result<(), TablesError> {
+        // Packets write the set all the time, so it is never of one piece.
+        reader.elements(family, SetId::AffinityClients, &mut |view| {
+            if let Some((list, endpoint)) = remembered(&view) {
+                self.add(family, list, endpoint);
+            }
+        })?;
+        Ok(())
+    }
+
+    pub(super) fn add(&mut self, family: Family, list: ListId, endpoint: EndpointId) {
+        *self.counts.entry((family, list, endpoint)).or_default() += 1;
+        *self.lists.entry((family, list)).or_default() += 1;
+    }
+
+    /// The families whose clients are too many to be counted.
+    pub fn uncounted(&self) -> &[Family] {
+        &self.uncounted
+    }
+
+    /// Those of a list. `None` if it remembers none, or they were not counted.
+    pub(super) fn of_route(&self, family: Family, route: Route) -> Option<u32> {
+        let list = route.list().filter(|list| list.has_affinity())?;
+        let is_counted = !self.uncounted.contains(&family);
+        is_counted.then(|| self.lists.get(&(family, list)).copied().unwrap_or_default())
+    }
+
+    /// Those of an endpoint of a list with affinity.
+    pub(super) fn of_endpoint(&self, family: Family, list: ListId, id: EndpointId) -> Option<u32> {
+        let is_counted = !self.uncounted.contains(&family);
+        is_counted.then(|| self.counts.get(&(family, list, id)).copied().unwrap_or_default())
+    }
+}

@@ -1,0 +1,154 @@
+//! Each frontend with a line for each endpoint.
+
+use std::io::{self, Write};
+
+use super::{OrDash, address, age, percent, share, socket};
+use crate::inspect::show::{EndpointRow, EndpointState, Kind, Policy, Row, Scheduler, View};
+use crate::printable::Printable;
+use crate::ruleset::Unserved;
+
+/// Writes the frontends with their endpoints.
+///
+/// # Errors
+/// Those of `out`.
+pub fn detail(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
+    let mut label = None;
+    for row in view.rows() {
+        if label != Some(&row.entry.label) {
+            let text = if row.entry.label.is_empty() { "(no name)" } else { &row.entry.label };
+            writeln!(out, "{}{}", if label.is_some() { "\n" } else { "" }, Printable(text))?;
+            label = Some(&row.entry.label);
+        }
+        write_frontend(out, &row)?;
+        write_endpoints(out, view, &row)?;
+    }
+    Ok(())
+}
+
+fn write_frontend(out: &mut dyn Write, row: &Row<'_>) -> io::Result<()> {
+    let kind = match row.kind {
+        Kind::ClusterIp => "cluster IP",
+        Kind::External => "external address",
+        Kind::LoadBalancer => "load balancer address, for some sources only",
+        Kind::NodePort => "node port",
+    };
+    let side = if row.kind == Kind::ClusterIp { "internal" } else { "external" };
+    let policy = match row.policy {
+        Some(policy) => format!("{side} policy {}", policy.word()),
+        None => format!("{side} policy not known"),
+    };
+    let scheduler = match row.scheduler {
+        Scheduler::Unserved(Unserved::Refuse) => "refused: no endpoint".to_owned(),
+        Scheduler::Unserved(Unserved::Drop) => "dropped: no endpoint on this node".to_owned(),
+        chosen @ (Scheduler::Random | Scheduler::Affinity(_)) => chosen.to_string(),
+    };
+    write!(out, "  {}  {kind}, {policy}, {scheduler}", address(&row.entry.frontend))?;
+    if let Some(clients) = row.clients {
+        write!(out, ", {clients} places of clients")?;
+    }
+    if row.has_two_ways() && row.policy == Some(Policy::Local) {
+        write!(out, "; from pods and this node to all endpoints")?;
+    }
+    writeln!(out)
+}
+
+fn write_endpoints(out: &mut dyn Write, view: &View<'_>, row: &Row<'_>) -> io::Result<()> {
+    if row.endpoints.is_empty() {
+        return Ok(());
+    }
+    let sum = row.connections.unwrap_or_default();
+    let mut lines = vec![titles(view, row)];
+    lines.extend(row.endpoints.iter().map(|endpoint| {
+        let counts = &endpoint.connections;
+        let is_serving = endpoint.state == EndpointState::Serving;
+        let count = |count: u32| OrDash(view.connections.map(|_| count)).to_string();
+        let mut cells = vec![
+            socket(endpoint.target).to_string(),
+            place(endpoint).to_owned(),
+            OrDash(is_serving.then(|| share(endpoint.share))).to_string(),
+        ];
+        let internal = is_serving.then(|| share(endpoint.internal_share));
+        cells.extend(row.has_two_ways().then(|| OrDash(internal).to_string()));
+        cells.extend([count(counts.active), count(counts.new), count(counts.ended)]);
+        cells.push(percent(counts.all(), sum.all()));
+        if view.knows_began() {
+            cells.extend([count(counts.began), percent(counts.began, sum.began)]);
+        }
+        cells.extend(row.clients.map(|_| OrDash(endpoint.clients).to_string()));
+        cells.push(OrDash(view.age(counts.oldest).map(age)).to_string());
+        cells
+    }));
+    write_table(out, &lines)
+}
+
+fn titles(view: &View<'_>, row: &Row<'_>) -> Vec<String> {
+    let mut titles = vec!["ENDPOINT", "PLACE", "CHANCE"];
+    titles.extend(row.has_two_ways().then_some("FROM-PODS"));
+    titles.extend(["ACTIVE", "NEW", "ENDED", "SHARE"]);
+    titles.extend(view.knows_began().then_some(["BEGAN", "OF-BEGAN"]).into_iter().flatten());
+    titles.extend(row.clients.map(|_| "CLIENTS"));
+    titles.push("OLDEST");
+    titles.into_iter().map(str::to_owned).collect()
+}
+
+/// Where an endpoint is, or why it gets no new connection.
+fn place(endpoint: &EndpointRow) -> &'static str {
+    match (endpoint.state, endpoint.is_local) {
+        (EndpointState::Serving, Some(true)) => "local",
+        (EndpointState::Serving, _) => "remote",
+        (state, _) => state.word(),
+    }
+}
+
+/// Writes cells below each other: the first two to the left, numbers to the right.
+fn write_table(out: &mut dyn Write, lines: &[Vec<String>]) -> io::Result<()> {
+    let columns = lines.iter().map(Vec::len).max().unwrap_or_default();
+    let width = |column: usize| {
+        let cells = lines.iter().filter_map(|line| line.get(column));
+        cells.map(String::len).max().unwrap_or_default()
+    };
+    let widths: Vec<_> = (0..columns).map(width).collect();
+    for line in lines {
+        write!(out, "  ")?;
+        for (n, (cell, width)) in line.iter().zip(&widths).enumerate() {
+            match n {
+                0 | 1 => write!(out, "  {cell:<width$}")?,
+                _ => write!(out, "  {cell:>width$}")?,
+            }
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::{Sample, written};
+    use super::*;
+
+    #[test]
+    fn a_service_has_its_endpoints_and_their_connections() {
+        let expected = "\
+default/sticky
+  10.96.0.20:80/tcp  cluster IP, internal policy Cluster, affinity 10800s, 1 places of clients
+    ENDPOINT         PLACE   CHANCE  ACTIVE  NEW  ENDED   SHARE  BEGAN  OF-BEGAN  CLIENTS  OLDEST
+    10.244.2.8:8080  remote  100.0%       1    0      0  100.0%      1    100.0%        1      3s
+";
+        let sticky = Sample::new().of("default/sticky");
+        assert_eq!(written(|out| detail(out, &sticky.view())), expected);
+        let expected = "\
+default/web:http
+  10.96.0.10:80/tcp  cluster IP, internal policy Cluster, random
+    ENDPOINT         PLACE     CHANCE  ACTIVE  NEW  ENDED  SHARE  BEGAN  OF-BEGAN  OLDEST
+    10.244.1.5:8080  local      50.0%       2    0      0  40.0%      1     25.0%    2h5m
+    10.244.2.7:8080  remote     50.0%       0    1      1  40.0%      2     50.0%      1s
+    10.244.1.6:8080  draining       -       1    0      0  20.0%      1     25.0%   7m10s
+  *:30080/tcp  node port, external policy Local, random; from pods and this node to all endpoints
+    ENDPOINT         PLACE   CHANCE  FROM-PODS  ACTIVE  NEW  ENDED   SHARE  BEGAN  OF-BEGAN  OLDEST
+    10.244.1.5:8080  local   100.0%      50.0%       1    0      0  100.0%      1    100.0%      3s
+    10.244.2.7:8080  remote    0.0%      50.0%       0    0      0    0.0%      0      0.0%       -
+";
+        let web = Sample::new().of("default/web:http");
+        assert_eq!(written(|out| detail(out, &web.view())), expected);
+    }
+}

@@ -1,0 +1,240 @@
+//! JSON and YAML, for programs.
+//!
+//! Both are one document with the same fields, written service by service.
+
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr};
+
+use serde::Serialize;
+
+use super::socket;
+use crate::inspect::show::{Counts, EndpointRow, Row, Scheduler, View};
+use crate::model::Target;
+use crate::ruleset::{Frontend, Unserved};
+
+/// A frontend.
+#[derive(Debug, Serialize)]
+struct Service<'a> {
+    /// `namespace/name`; absent if the tables have none.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    service: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    port_name: &'a str,
+    family: &'static str,
+    /// Absent for node ports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<IpAddr>,
+    port: u16,
+    protocol: String,
+    kind: &'static str,
+    /// `null` where the tables are the same with both policies.
+    policy: Option<&'static str>,
+    /// `random`, `affinity`, `refuse` or `drop`.
+    scheduler: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    affinity_seconds: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    affinity_clients: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connections: Option<Connections>,
+    endpoints: Vec<Endpoint>,
+}
+
+#[derive(Debug, Serialize)]
+struct Endpoint {
+    address: IpAddr,
+    port: u16,
+    /// `serving`, `elsewhere`, `draining` or `gone`.
+    state: &'static str,
+    /// `null` if the endpoint is in no list.
+    local: Option<bool>,
+    chance: f64,
+    chance_from_pods: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    affinity_clients: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connections: Option<Connections>,
+}
+
+#[derive(Debug, Serialize)]
+struct Connections {
+    active: u32,
+    new: u32,
+    ended: u32,
+    /// Those that were not there the last time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    began: Option<u32>,
+    /// Age of the oldest that has not ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oldest_seconds: Option<u64>,
+}
+
+/// An endpoint that is draining.
+#[derive(Debug, Serialize)]
+struct Draining<'a> {
+    service: &'a str,
+    frontend: String,
+    endpoint: SocketAddr,
+    connections: u32,
+    /// `null` if conntrack keeps no times.
+    oldest_seconds: Option<u64>,
+}
+
+/// Writes `{"services": [...]}`, a line for each frontend.
+///
+/// # Errors
+/// Those of `out`.
+pub fn json(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
+    write_json(out, view, "services", services(view))
+}
+
+/// The same as YAML.
+///
+/// # Errors
+/// Those of `out`.
+pub fn yaml(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
+    write_yaml(out, view, "services", services(view))
+}
+
+/// Writes `{"draining": [...]}`, a line for each endpoint that is draining.
+///
+/// # Errors
+/// Those of `out`.
+pub fn draining_json(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
+    write_json(out, view, "draining", draining(view))
+}
+
+/// The same as YAML.
+///
+/// # Errors
+/// Those of `out`.
+pub fn draining_yaml(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
+    write_yaml(out, view, "draining", draining(view))
+}
+
+fn write_json(
+    out: &mut dyn Write,
+    view: &View<'_>,
+    name: &str,
+    items: impl Iterator<Item = impl Serialize>,
+) -> io::Result<()> {
+    write!(out, "{{\"torn\":{},\"{name}\":[", view.services.is_torn())?;
+    for (n, item) in items.enumerate() {
+        write!(out, "{}", if n == 0 { "\n" } else { ",\n" })?;
+        serde_json::to_writer(&mut *out, &item)?;
+    }
+    writeln!(out, "\n]}}")
+}
+
+fn write_yaml(
+    out: &mut dyn Write,
+    view: &View<'_>,
+    name: &str,
+    items: impl Iterator<Item = impl Serialize>,
+) -> io::Result<()> {
+    writeln!(out, "torn: {}", view.services.is_torn())?;
+    let mut items = items.peekable();
+    if items.peek().is_none() {
+        return writeln!(out, "{name}: []");
+    }
+    writeln!(out, "{name}:")?;
+    for item in items {
+        // A list of one: an item of the list that the key above begins.
+        let text = serde_saphyr::to_string(&[item]).map_err(io::Error::other)?;
+        write!(out, "{text}")?;
+    }
+    Ok(())
+}
+
+fn services<'a>(view: &View<'a>) -> impl Iterator<Item = Service<'a>> {
+    let view = *view;
+    view.rows().map(move |row| Service::new(&view, &row))
+}
+
+fn draining<'a>(view: &View<'a>) -> impl Iterator<Item = Draining<'a>> {
+    let view = *view;
+    view.draining().map(move |(entry, target, counts)| Draining {
+        service: &entry.label,
+        frontend: super::address(&entry.frontend),
+        endpoint: socket(target),
+        connections: counts.live(),
+        oldest_seconds: view.age(counts.oldest).map(|age| age.as_secs()),
+    })
+}
+
+impl<'a> Service<'a> {
+    fn new(view: &View<'a>, row: &Row<'a>) -> Self {
+        let (service, port_name) = row.entry.name();
+        let frontend = &row.entry.frontend;
+        let (address, port) = match *frontend {
+            Frontend::Address { address, port, .. } => (Some(address), port),
+            Frontend::NodePort { port, .. } => (None, port),
+        };
+        let (scheduler, affinity_seconds) = match row.scheduler {
+            Scheduler::Random => ("random", None),
+            Scheduler::Affinity(seconds) => ("affinity", seconds),
+            Scheduler::Unserved(Unserved::Refuse) => ("refuse", None),
+            Scheduler::Unserved(Unserved::Drop) => ("drop", None),
+        };
+        Self {
+            service,
+            port_name,
+            family: frontend.family().name(),
+            address,
+            port: port.get(),
+            protocol: frontend.protocol().to_string(),
+            kind: row.kind.word(),
+            policy: row.policy.map(|policy| policy.word()),
+            scheduler,
+            affinity_seconds,
+            affinity_clients: row.clients,
+            connections: row.connections.as_ref().map(|counts| Connections::new(view, counts)),
+            endpoints: row.endpoints.iter().map(|it| Endpoint::new(view, it)).collect(),
+        }
+    }
+}
+
+impl Endpoint {
+    fn new(view: &View<'_>, endpoint: &EndpointRow) -> Self {
+        let Target { address, port } = endpoint.target;
+        let connections = view.connections.map(|_| Connections::new(view, &endpoint.connections));
+        Self {
+            address,
+            port: port.get(),
+            state: endpoint.state.word(),
+            local: endpoint.is_local,
+            chance: endpoint.share,
+            chance_from_pods: endpoint.internal_share,
+            affinity_clients: endpoint.clients,
+            connections,
+        }
+    }
+}
+
+impl Connections {
+    fn new(view: &View<'_>, counts: &Counts) -> Self {
+        Self {
+            active: counts.active,
+            new: counts.new,
+            ended: counts.ended,
+            began: view.knows_began().then_some(counts.began),
+            oldest_seconds: view.age(counts.oldest).map(|age| age.as_secs()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::super::sample::{Sample, written};
+    use super::*;
+
+    #[test]
+    fn json_and_yaml_are_one_document_of_the_same_fields() {
+        let sample = Sample::new();
+        let json: Value = serde_json::from_str(&written(|out| json(out, &sample.view()))).unwrap();
+        let yaml = written(|out| yaml(out, &sample.view()));
+        assert_eq!(crate::yaml::parse(&yaml).unwrap()[0].value, json);
+    }
+}

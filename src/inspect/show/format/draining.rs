@@ -1,0 +1,57 @@
+//! A line for each endpoint that is draining.
+
+use std::io::{self, Write};
+
+use super::{OrDash, address, age, socket};
+use crate::inspect::show::View;
+use crate::printable::Printable;
+
+/// Writes a header and the endpoints that are draining; a sentence if there are none.
+///
+/// # Errors
+/// Those of `out`.
+pub fn draining(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
+    let mut lines = view
+        .draining()
+        .map(|(entry, target, counts)| {
+            [
+                Printable(&entry.label).to_string(),
+                address(&entry.frontend),
+                socket(target).to_string(),
+                counts.live().to_string(),
+                OrDash(view.age(counts.oldest).map(age)).to_string(),
+            ]
+        })
+        .peekable();
+    if lines.peek().is_none() {
+        return writeln!(out, "no endpoint is draining");
+    }
+    let titles = ["SERVICE", "ADDRESS", "ENDPOINT", "CONNECTIONS", "OLDEST"].map(str::to_owned);
+    let lines: Vec<_> = [titles].into_iter().chain(lines).collect();
+    let width = |column: usize| lines.iter().map(|line| line[column].len()).max().unwrap_or(0);
+    let [service, at, endpoint] = [0, 1, 2].map(width);
+    for [label, frontend, target, connections, oldest] in &lines {
+        write!(out, "{label:<service$}  {frontend:<at$}  {target:<endpoint$}  ")?;
+        writeln!(out, "{connections:>11}  {oldest:>6}")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::{Sample, written};
+    use super::*;
+
+    #[test]
+    fn draining_endpoints_have_the_count_and_age_of_their_connections() {
+        let sample = Sample::new();
+        let expected = "\
+SERVICE           ADDRESS            ENDPOINT         CONNECTIONS  OLDEST
+default/web:http  10.96.0.10:80/tcp  10.244.1.6:8080            1   7m10s
+";
+        assert_eq!(written(|out| draining(out, &sample.view())), expected);
+        let sample = sample.of("default/sticky");
+        let nothing = "no endpoint is draining\n";
+        assert_eq!(written(|out| draining(out, &sample.view())), nothing);
+    }
+}

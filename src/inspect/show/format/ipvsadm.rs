@@ -1,0 +1,86 @@
+//! The layout of `ipvsadm -Ln`, for eyes and scripts that are used to it.
+//!
+//! Column widths are those of ipvsadm 1.31. `Masq` is its word for what DNAT does. Endpoints that are
+//! draining have weight 0, as operators of IPVS set it. Inactive connections are those that are not
+//! answered yet or have ended.
+
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::socket;
+use crate::family::Family;
+use crate::inspect::show::{EndpointState, Scheduler, View};
+use crate::ruleset::Frontend;
+
+/// Writes a virtual server for each frontend, and a line for each endpoint.
+///
+/// # Errors
+/// Those of `out`.
+pub fn ipvsadm(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
+    let version = env!("CARGO_PKG_VERSION");
+    writeln!(out, "Service proxy deltaproxy version {version} (size={})", view.places.len())?;
+    writeln!(out, "Prot LocalAddress:Port Scheduler Flags")?;
+    writeln!(out, "  -> RemoteAddress:Port           Forward Weight ActiveConn InActConn")?;
+    for row in view.rows() {
+        let frontend = &row.entry.frontend;
+        let protocol = frontend.protocol().to_string().to_uppercase();
+        write!(out, "{protocol:<4} {} ", local(frontend))?;
+        match row.scheduler {
+            Scheduler::Affinity(Some(seconds)) => writeln!(out, "random persistent {seconds}")?,
+            Scheduler::Affinity(None) => writeln!(out, "random persistent")?,
+            Scheduler::Random | Scheduler::Unserved(_) => writeln!(out, "random")?,
+        }
+        for endpoint in &row.endpoints {
+            let weight = match endpoint.state {
+                EndpointState::Serving => 1,
+                EndpointState::Elsewhere | EndpointState::Draining => 0,
+                EndpointState::Gone => continue,
+            };
+            let counts = &endpoint.connections;
+            let (active, inactive) = (counts.active, counts.new.saturating_add(counts.ended));
+            let remote = socket(endpoint.target).to_string();
+            writeln!(out, "  -> {remote:<28} Masq    {weight:<6} {active:<10} {inactive:<10}")?;
+        }
+    }
+    Ok(())
+}
+
+/// The address and port; a node port is at no address.
+fn local(frontend: &Frontend) -> SocketAddr {
+    match *frontend {
+        Frontend::Address { address, port, .. } => SocketAddr::new(address, port.get()),
+        Frontend::NodePort { family: Family::Ip, port, .. } => {
+            SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port.get())
+        }
+        Frontend::NodePort { family: Family::Ip6, port, .. } => {
+            SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port.get())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::{Sample, written};
+    use super::*;
+
+    #[test]
+    fn services_look_as_ipvsadm_lists_them() {
+        let sample = Sample::new();
+        let expected = "\
+TCP  10.96.0.30:80 random
+TCP  10.96.0.20:80 random persistent 10800
+  -> 10.244.2.8:8080              Masq    1      1          0
+TCP  10.96.0.10:80 random
+  -> 10.244.1.5:8080              Masq    1      2          0
+  -> 10.244.2.7:8080              Masq    1      0          2
+  -> 10.244.1.6:8080              Masq    0      1          0
+TCP  0.0.0.0:30080 random
+  -> 10.244.1.5:8080              Masq    1      1          0
+  -> 10.244.2.7:8080              Masq    1      0          0";
+        let text = written(|out| ipvsadm(out, &sample.view()));
+        // ipvsadm fills the last column too. Scripts skip its three lines of header.
+        let lines: Vec<_> = text.lines().skip(3).map(str::trim_end).collect();
+        assert_eq!(lines.join("\n"), expected);
+        assert!(text.lines().skip(4).all(|line| !line.starts_with("  ->") || line.len() == 70));
+    }
+}

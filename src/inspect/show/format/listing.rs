@@ -1,0 +1,143 @@
+//! A line for each frontend.
+
+use std::io::{self, Write};
+
+use super::{OrDash, address};
+use crate::inspect::show::{Counts, Row, View};
+use crate::printable::Printable;
+
+/// A column: its title, its width (0: as wide as it has to be), and its cell.
+struct Column {
+    title: &'static str,
+    is_number: bool,
+    cell: fn(&Row<'_>) -> String,
+}
+
+const COLUMNS: [Column; 10] = [
+    text("SERVICE", |row| match &*row.entry.label {
+        "" => "-".to_owned(),
+        label => Printable(label).to_string(),
+    }),
+    text("ADDRESS", |row| address(&row.entry.frontend)),
+    text("KIND", |row| row.kind.word().to_owned()),
+    text("POLICY", |row| OrDash(row.policy.map(|it| it.word())).to_string()),
+    text("SCHEDULER", |row| row.scheduler.to_string()),
+    number("ENDPOINTS", |row| row.serving().to_string()),
+    number("LOCAL", |row| row.local().to_string()),
+    number("DRAINING", |row| OrDash(row.connections.map(|_| row.draining())).to_string()),
+    number("ACTIVE", |row| count(row, |it| it.active)),
+    number("NEW", |row| count(row, |it| it.new)),
+];
+
+const BEGAN: Column = number("BEGAN", |row| count(row, |it| it.began));
+
+const WIDE: [Column; 3] = [
+    number("ENDED", |row| count(row, |it| it.ended)),
+    number("CLIENTS", |row| OrDash(row.clients).to_string()),
+    text("LIST", |row| {
+        let routes = [row.entry.route, row.entry.internal].into_iter().flatten();
+        let lists: Vec<_> =
+            routes.filter_map(|route| route.list()).map(|list| list.to_string()).collect();
+        if lists.is_empty() { "-".to_owned() } else { lists.join(",") }
+    }),
+];
+
+const fn text(title: &'static str, cell: fn(&Row<'_>) -> String) -> Column {
+    Column { title, is_number: false, cell }
+}
+
+const fn number(title: &'static str, cell: fn(&Row<'_>) -> String) -> Column {
+    Column { title, is_number: true, cell }
+}
+
+fn count(row: &Row<'_>, count: fn(&Counts) -> u32) -> String {
+    OrDash(row.connections.as_ref().map(count)).to_string()
+}
+
+/// Writes a header and a line for each frontend; with more columns if `wide`.
+///
+/// # Errors
+/// Those of `out`.
+pub fn listing(out: &mut dyn Write, view: &View<'_>, wide: bool) -> io::Result<()> {
+    let mut columns: Vec<_> = COLUMNS.iter().collect();
+    columns.extend(view.knows_began().then_some(&BEGAN));
+    columns.extend(wide.then_some(&WIDE).into_iter().flatten());
+    let widths = widths(view, &columns);
+    let titles = columns.iter().map(|column| column.title.to_owned());
+    write_line(out, &columns, &widths, titles)?;
+    for row in view.rows() {
+        let cells = columns.iter().map(|column| (column.cell)(&row));
+        write_line(out, &columns, &widths, cells)?;
+    }
+    Ok(())
+}
+
+/// The first two columns are as wide as their cells; these do not depend on connections. Numbers and
+/// words have their usual width.
+fn widths(view: &View<'_>, columns: &[&Column]) -> Vec<usize> {
+    let mut widths: Vec<_> = columns
+        .iter()
+        .map(|column| match column.title {
+            "KIND" => "load-balancer".len(),
+            "POLICY" => "Cluster".len(),
+            "SCHEDULER" => "affinity 10800s".len(),
+            title => title.len(),
+        })
+        .collect();
+    for entry in view.entries() {
+        let cells = [entry.label.chars().count(), address(&entry.frontend).len()];
+        for (width, cell) in widths.iter_mut().zip(cells) {
+            *width = (*width).max(cell);
+        }
+    }
+    widths
+}
+
+fn write_line(
+    out: &mut dyn Write,
+    columns: &[&Column],
+    widths: &[usize],
+    cells: impl Iterator<Item = String>,
+) -> io::Result<()> {
+    let last = columns.len() - 1;
+    for (n, ((column, width), cell)) in columns.iter().zip(widths).zip(cells).enumerate() {
+        let separator = if n == 0 { "" } else { "  " };
+        match column.is_number {
+            true => write!(out, "{separator}{cell:>width$}")?,
+            false if n == last => write!(out, "{separator}{cell}")?,
+            false => write!(out, "{separator}{cell:<width$}")?,
+        }
+    }
+    writeln!(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::{Sample, written};
+    use super::*;
+
+    #[test]
+    fn a_listing_has_a_line_for_each_frontend() {
+        let sample = Sample::new();
+        let expected = "\
+SERVICE           ADDRESS            KIND           POLICY   SCHEDULER        ENDPOINTS  LOCAL  DRAINING  ACTIVE  NEW  BEGAN
+default/empty     10.96.0.30:80/tcp  cluster-ip     -        refuse                   0      0         0       0    0      0
+default/sticky    10.96.0.20:80/tcp  cluster-ip     Cluster  affinity 10800s          1      0         0       1    0      1
+default/web:http  10.96.0.10:80/tcp  cluster-ip     Cluster  random                   2      1         1       3    1      4
+default/web:http  *:30080/tcp        node-port      Local    random                   2      1         0       1    0      1
+";
+        assert_eq!(written(|out| listing(out, &sample.view(), false)), expected);
+    }
+
+    #[test]
+    fn a_wide_listing_has_lists_and_without_conntrack_no_counts() {
+        let sample = Sample::new().of("default/web");
+        let expected = "\
+SERVICE           ADDRESS            KIND           POLICY   SCHEDULER        ENDPOINTS  LOCAL  DRAINING  ACTIVE  NEW  ENDED  CLIENTS  LIST
+default/web:http  10.96.0.10:80/tcp  cluster-ip     Cluster  random                   2      1         -       -    -      -        -  1:0
+default/web:http  *:30080/tcp        node-port      Local    random                   2      1         -       -    -      -        -  1:100,1:0
+";
+        let view = sample.without_connections();
+        assert_eq!(written(|out| listing(out, &view, true)), expected);
+    }
+}

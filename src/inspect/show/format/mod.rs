@@ -1,0 +1,90 @@
+//! How services are written, a file for each form.
+//!
+//! Rows are written while they are made. Text from the kernel's tables is escaped.
+
+mod detail;
+mod document;
+mod draining;
+mod ipvsadm;
+mod listing;
+#[cfg(test)]
+mod sample;
+
+pub use detail::detail;
+pub use document::{draining_json, draining_yaml, json, yaml};
+pub use draining::draining;
+pub use ipvsadm::ipvsadm;
+pub use listing::listing;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::model::Target;
+use crate::ruleset::Frontend;
+
+/// The address and port of a target.
+fn socket(target: Target) -> SocketAddr {
+    SocketAddr::new(target.address, target.port.get())
+}
+
+/// A frontend as `10.96.0.1:443/tcp`, a node port as `*:30080/tcp` or `[*]:30080/tcp` of IPv6.
+fn address(frontend: &Frontend) -> String {
+    match frontend {
+        Frontend::Address { .. } => frontend.to_string(),
+        Frontend::NodePort { family: crate::family::Family::Ip, protocol, port } => {
+            format!("*:{port}/{protocol}")
+        }
+        Frontend::NodePort { protocol, port, .. } => format!("[*]:{port}/{protocol}"),
+    }
+}
+
+/// A value, or `-` if it is not known.
+struct OrDash<T>(Option<T>);
+
+impl<T: fmt::Display> fmt::Display for OrDash<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(value) => value.fmt(f),
+            None => f.pad("-"),
+        }
+    }
+}
+
+/// A time as `3d4h`, `2h5m`, `7m10s` or `12s`.
+fn age(age: Duration) -> String {
+    let seconds = age.as_secs();
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, _) => format!("{minutes}m{}s", seconds % 60),
+        (0, ..) => format!("{hours}h{minutes}m"),
+        _ => format!("{days}d{hours}h"),
+    }
+}
+
+/// A part as `12.5%`; `-` of nothing.
+fn percent(part: u32, whole: u32) -> String {
+    match whole {
+        0 => "-".to_owned(),
+        _ => share(f64::from(part) / f64::from(whole)),
+    }
+}
+
+fn share(share: f64) -> String {
+    format!("{:.1}%", share * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_have_two_units() {
+        for (seconds, text) in
+            [(0, "0s"), (59, "59s"), (430, "7m10s"), (7_500, "2h5m"), (273_600, "3d4h")]
+        {
+            assert_eq!(age(Duration::from_secs(seconds)), text);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Services for tests of what is written.
+
+use std::io;
+use std::net::SocketAddr;
+use std::num::{NonZeroU16, NonZeroU64};
+use std::time::Duration;
+
+use crate::conntrack::{Connection, Stage};
+use crate::family::Family;
+use crate::inspect::show::services::List;
+use crate::inspect::show::{Clients, Connections, Entry, Selector, Services, View};
+use crate::model::{Protocol, Target};
+use crate::ruleset::number::{Flags, ListId, Route, SizeClass, Timeout};
+use crate::ruleset::{Frontend, Unserved};
+
+/// Some services with connections.
+pub(super) struct Sample {
+    services: Services,
+    connections: Connections,
+    clients: Clients,
+    places: Vec<usize>,
+}
+
+/// What `write` writes.
+pub(super) fn written(write: impl Fn(&mut dyn io::Write) -> io::Result<()>) -> String {
+    let mut out = Vec::new();
+    write(&mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+const NOW: Duration = Duration::from_secs(1_000_000);
+
+fn target(text: &str) -> Target {
+    let socket: SocketAddr = text.parse().unwrap();
+    Target { address: socket.ip(), port: NonZeroU16::new(socket.port()).unwrap() }
+}
+
+fn at(text: &str) -> Frontend {
+    let Target { address, port } = target(text);
+    Frontend::Address { address, protocol: Protocol::Tcp, port }
+}
+
+fn connection(id: u32, to: &str, by: &str, stage: Stage, age: u64) -> Connection {
+    let started = NonZeroU64::new((NOW.as_secs() - age) * 1_000_000_000);
+    let (sent_to, answered_by) = (target(to), target(by));
+    Connection { protocol: Protocol::Tcp, sent_to, answered_by, stage, id, started }
+}
+
+impl Sample {
+    /// `default/web` with a cluster IP and a node port of policy `Local`, `default/sticky` with
+    /// affinity and `default/empty` without endpoints.
+    pub(super) fn new() -> Self {
+        let (all, local, session) =
+            (ListId::plain(0x100), ListId::plain(0x101), ListId::session(1));
+        let [a, b, c] = ["10.244.1.5:8080", "10.244.2.7:8080", "10.244.2.8:8080"].map(target);
+        let mut services = Services::default();
+        let timeout = Timeout::new(1).unwrap();
+        services.timeouts[0].insert(timeout, 10_800);
+        let list = |targets: &[Target]| List { targets: targets.to_vec(), ids: Vec::new() };
+        services.lists[0].insert(all, list(&[a, b]));
+        services.lists[0].insert(local, list(&[a]));
+        services.lists[0].insert(session, List { targets: vec![c], ids: vec![7] });
+        services.add_local(a, Protocol::Tcp);
+        let route =
+            |list, timeout, count, flags| Route::new(list, timeout, SizeClass::of(count), flags);
+        let to_all = route(all, None, 2, Flags::default());
+        let entry = |label: &str, frontend| Entry { label: label.into(), ..Entry::new(frontend) };
+        let (family, port) = (Family::Ip, NonZeroU16::new(30_080).unwrap());
+        services.finish(vec![
+            Entry {
+                route: Some(route(session, Some(timeout), 1, Flags::default())),
+                is_cluster_ip: true,
+                ..entry("default/sticky", at("10.96.0.20:80"))
+            },
+            Entry {
+                route: Some(to_all),
+                is_cluster_ip: true,
+                ..entry("default/web:http", at("10.96.0.10:80"))
+            },
+            Entry {
+                route: Some(route(local, None, 1, Flags { masquerade: false, local: true })),
+                internal: Some(to_all),
+                ..entry(
+                    "default/web:http",
+                    Frontend::NodePort { family, protocol: Protocol::Tcp, port },
+                )
+            },
+            Entry {
+                unserved: Some(Unserved::Refuse),
+                is_cluster_ip: true,
+                ..entry("default/empty", at("10.96.0.30:80"))
+            },
+        ]);
+        let mut clients = Clients::default();
+        clients.add(Family::Ip, session, 7);
+        let (vip, former) = ("10.96.0.10:80", "10.244.1.6:8080");
+        let first = [connection(1, vip, "10.244.1.5:8080", Stage::Active, 7_500)];
+        let first = Connections::of_list(&services, &first, None);
+        let connections = [
+            connection(1, vip, "10.244.1.5:8080", Stage::Active, 7_500),
+            connection(2, vip, "10.244.1.5:8080", Stage::Active, 12),
+            connection(3, vip, "10.244.2.7:8080", Stage::New, 1),
+            connection(4, vip, "10.244.2.7:8080", Stage::Ended, 70),
+            connection(5, vip, former, Stage::Active, 430),
+            connection(6, "192.168.50.2:30080", "10.244.1.5:8080", Stage::Active, 3),
+            connection(7, "10.96.0.20:80", "10.244.2.8:8080", Stage::Active, 3),
+            connection(8, "10.96.0.99:80", "10.244.2.8:8080", Stage::Active, 3),
+        ];
+        let connections = Connections::of_list(&services, &connections, Some(&first));
+        let places = (0..services.len()).collect();
+        Self { services, connections, clients, places }
+    }
+
+    /// All services.
+    pub(super) fn view(&self) -> View<'_> {
+        let Self { services, connections, clients, places } = self;
+        View { services, connections: Some(connections), clients, places, now: NOW }
+    }
+
+    /// Only those that the text selects.
+    pub(super) fn of(mut self, text: &str) -> Self {
+        self.places = text.parse::<Selector>().unwrap().select(&self.services);
+        self
+    }
+
+    /// Without what conntrack tracks.
+    pub(super) fn without_connections(&self) -> View<'_> {
+        View { connections: None, ..self.view() }
+    }
+}

@@ -1,0 +1,23 @@
+//! Services as the kernel has them, with their endpoints and connections.
+//!
+//! [`Services`] is what the tables hold, [`Connections`] what conntrack tracks of it, [`Clients`]
+//! what session affinity remembers. A [`View`] puts them together, a row for each frontend, and
+//! `format` writes rows while they are made: the memory used grows with the tables and not with the
+//! number of connections.
+
+mod clients;
+mod connections;
+pub mod format;
+mod read;
+mod row;
+mod select;
+mod services;
+mod view;
+
+pub use clients::Clients;
+pub use connections::{Connections, Counts};
+pub use read::read;
+pub use row::{EndpointRow, EndpointState, Kind, Policy, Row, Scheduler};
+pub use select::{Selector, SelectorError};
+pub use services::{Entry, Services};
+pub use view::View;

@@ -1,0 +1,233 @@
+//! Reads [`Services`] from the kernel.
+
+use std::net::IpAddr;
+
+use ahash::{HashMap, HashSet};
+
+use super::services::{Entry, List, Services};
+use crate::family::Family;
+use crate::inspect::tables::{OurTable, TableReader, TablesError};
+use crate::kernel::ReadError;
+use crate::nft::ElementView;
+use crate::ruleset::affinity::timeouts_of;
+use crate::ruleset::number::{EndpointId, ListId, Route};
+use crate::ruleset::{Frontend, Member, NamedList, SetId, SlotKeys, TableElement, target};
+
+/// How often the tables are read at most if they change meanwhile. What was read last is shown then,
+/// as on a busy node they may never be still.
+const ATTEMPTS: usize = 2;
+
+/// The sets that are dumped, whose elements are some for each frontend. Cluster IPs are not among
+/// them: routes tell them from other addresses.
+const DUMPED: [SetId; 11] = [
+    SetId::Services,
+    SetId::NodePorts,
+    SetId::InternalServices,
+    SetId::InternalNodePorts,
+    SetId::NoEndpointServices,
+    SetId::NoEndpointNodePorts,
+    SetId::FirewallIps,
+    SetId::NodePortIps,
+    SetId::HairpinConnections,
+    SetId::AffinityEndpoints,
+    SetId::AffinitySlots,
+];
+
+/// Reads the services of the tables that are there, and returns these too.
+///
+/// # Errors
+/// See [`TablesError`].
+pub fn read(reader: &mut TableReader) -> Result<(Services, Vec<OurTable>), TablesError> {
+    let mut attempt = 1;
+    loop {
+        let generation = reader.generation()?;
+        let tables = reader.tables()?;
+        let mut reading = Reading::default();
+        for table in &tables {
+            reading.read_table(reader, table)?;
+        }
+        let mut services = reading.services;
+        services.finish(reading.entries);
+        services.is_torn = reading.is_torn || reader.generation()? != generation;
+        if !services.is_torn || attempt == ATTEMPTS {
+            return Ok((services, tables));
+        }
+        attempt += 1;
+    }
+}
+
+/// What was read so far.
+#[derive(Default)]
+struct Reading {
+    services: Services,
+    entries: Vec<Entry>,
+    by_frontend: HashMap<Frontend, usize>,
+    /// Endpoints of lists with affinity that can be drawn.
+    drawn: HashSet<(Family, ListId, EndpointId)>,
+    cluster_ips: HashSet<IpAddr>,
+    is_torn: bool,
+}
+
+impl Reading {
+    fn read_table(&mut self, reader: &mut TableReader, table: &OurTable) -> Result<(), ReadError> {
+        let family = table.family;
+        for set in DUMPED {
+            self.dump(reader, table, set)?;
+        }
+        self.find_cluster_ips(reader, table)?;
+        self.find_endpoints(reader, family)?;
+        let drawn = &self.drawn;
+        for (id, list) in &mut self.services.lists[family.index()] {
+            if id.has_affinity() {
+                list.keep(|endpoint| drawn.contains(&(family, *id, endpoint)));
+            }
+        }
+        self.services.timeouts[family.index()] = timeouts_of(table.contents.rules.iter());
+        Ok(())
+    }
+
+    /// A frontend without a route does not show by flags that it is at a cluster IP.
+    fn find_cluster_ips(
+        &mut self,
+        reader: &mut TableReader,
+        table: &OurTable,
+    ) -> Result<(), ReadError> {
+        let is_unknown = |it: &Entry| it.route.is_none() && it.frontend.family() == table.family;
+        if !self.entries.iter().any(is_unknown) {
+            return Ok(());
+        }
+        self.dump(reader, table, SetId::ClusterIps)?;
+        for entry in self.entries.iter_mut().filter(|it| is_unknown(it)) {
+            if let Frontend::Address { address, .. } = entry.frontend {
+                entry.is_cluster_ip = self.cluster_ips.contains(&address);
+            }
+        }
+        Ok(())
+    }
+
+    fn dump(
+        &mut self,
+        reader: &mut TableReader,
+        table: &OurTable,
+        set: SetId,
+    ) -> Result<(), ReadError> {
+        if reader.count(table, set) == Some(0) {
+            return Ok(());
+        }
+        let family = table.family;
+        let is_whole = reader.elements(family, set, &mut |view| {
+            if let Some(element) = TableElement::read(family, set, &view) {
+                self.add(family, &element);
+            }
+        })?;
+        self.is_torn |= !is_whole;
+        Ok(())
+    }
+
+    fn add(&mut self, family: Family, element: &TableElement<'_>) {
+        match *element {
+            TableElement::Route(frontend, route, label) => {
+                let entry = self.entry(frontend);
+                entry.route = Some(route);
+                entry.is_cluster_ip = is_to_cluster_ip(frontend, route);
+                entry.label = label.unwrap_or_default().into();
+            }
+            TableElement::Internal(frontend, route) => {
+                self.entry(frontend).internal = Some(route);
+            }
+            TableElement::NoEndpoint(frontend, unserved, label) => {
+                let entry = self.entry(frontend);
+                entry.unserved = Some(unserved);
+                entry.label = label.unwrap_or_default().into();
+            }
+            TableElement::Firewall(frontend) => self.entry(frontend).is_guarded = true,
+            TableElement::Member(Member::ClusterIp(address)) => {
+                self.cluster_ips.insert(address);
+            }
+            TableElement::Member(Member::NodePortIp(address)) => {
+                self.services.add_node_port_ip(address);
+            }
+            TableElement::Member(Member::Hairpin(target, protocol)) => {
+                self.services.add_local(target, protocol);
+            }
+            TableElement::AffinitySlot(list, _, id) => {
+                self.drawn.insert((family, list, id));
+            }
+            TableElement::AffinityEndpoint(id, _, endpoint, target) => {
+                let list = self.list(family, id);
+                list.targets.push(target);
+                list.ids.push(endpoint);
+            }
+            // Endpoints are found by their keys.
+            TableElement::Endpoint(..)
+            | TableElement::SourceRange(..)
+            | TableElement::AffinityList(..) => {}
+        }
+    }
+
+    fn entry(&mut self, frontend: Frontend) -> &mut Entry {
+        let entries = &mut self.entries;
+        let place = *self.by_frontend.entry(frontend).or_insert_with(|| {
+            entries.push(Entry::new(frontend));
+            entries.len() - 1
+        });
+        &mut entries[place]
+    }
+
+    fn list(&mut self, family: Family, list: ListId) -> &mut List {
+        self.services.lists[family.index()].entry(list).or_default()
+    }
+
+    fn find_endpoints(
+        &mut self,
+        reader: &mut TableReader,
+        family: Family,
+    ) -> Result<(), ReadError> {
+        let mut slots = SlotKeys::new(self.plain_lists(family).into_values());
+        let mut targets = Vec::new();
+        loop {
+            let keys = slots.next_keys();
+            if keys.is_empty() {
+                return Ok(());
+            }
+            let mut each = |view: ElementView<'_>| targets.push(target(family, &view));
+            let answered = reader.find(family, SetId::Endpoints, &keys, &mut each)?;
+            for target in targets.drain(..) {
+                if let Some(((id, ..), target)) = slots.answered().zip(target) {
+                    self.list(family, id).targets.push(target);
+                }
+            }
+            if answered < keys.len() {
+                slots.missing();
+            }
+        }
+    }
+
+    fn plain_lists(&self, family: Family) -> HashMap<ListId, NamedList> {
+        let entries = self.entries.iter().filter(|entry| entry.frontend.family() == family);
+        let named = entries.flat_map(|entry| {
+            let protocol = entry.frontend.protocol();
+            let routes = [entry.route, entry.internal].into_iter().flatten();
+            routes.filter_map(move |route| {
+                let list = route.list().filter(|list| !list.has_affinity())?;
+                Some((list, NamedList { list, protocol, size: route.size() }))
+            })
+        });
+        named.collect()
+    }
+}
+
+/// External addresses are masqueraded, or their policy is `Local`.
+fn is_to_cluster_ip(frontend: Frontend, route: Route) -> bool {
+    let flags = route.flags();
+    matches!(frontend, Frontend::Address { .. }) && !flags.masquerade && !flags.local
+}
+
+impl List {
+    /// Keeps the endpoints of a list with affinity with these numbers.
+    fn keep(&mut self, is_kept: impl Fn(EndpointId) -> bool) {
+        let pairs = self.targets.iter().copied().zip(self.ids.iter().copied());
+        let kept = pairs.filter(|(_, id)| is_kept(*id));
+        (self.targets, self.ids) = kept.unzip();
+    }
+}

@@ -1,0 +1,176 @@
+//! Which services are shown: all, one by its name, or one by an address.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
+use std::str::FromStr;
+
+use super::services::Services;
+use crate::family::Family;
+use crate::model::{Protocol, Target};
+use crate::ruleset::Frontend;
+
+/// What to show.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Selector {
+    /// Everything.
+    #[default]
+    All,
+    /// A service by `namespace/name`, or one port of it.
+    Service {
+        /// `namespace/name`.
+        name: String,
+        /// Name of the port.
+        port: Option<String>,
+    },
+    /// The frontend that packets to this address are for.
+    Address {
+        /// Address and port.
+        target: Target,
+        /// Transport protocol; `None` for all.
+        protocol: Option<Protocol>,
+    },
+}
+
+/// A text that selects nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is neither NAMESPACE/NAME, NAMESPACE/NAME:PORT-NAME nor ADDRESS:PORT[/tcp|udp|sctp]")]
+pub struct SelectorError;
+
+impl FromStr for Selector {
+    type Err = SelectorError;
+
+    fn from_str(text: &str) -> Result<Self, SelectorError> {
+        let (socket, protocol) = match text.rsplit_once('/') {
+            Some((socket, protocol)) => (socket, Some(protocol)),
+            None => (text, None),
+        };
+        if let Ok(socket) = socket.parse::<SocketAddr>() {
+            let protocol = protocol.map(read_protocol).transpose()?;
+            let port = NonZeroU16::new(socket.port()).ok_or(SelectorError)?;
+            // The kernel has IPv4 as IPv4, however it is written here.
+            let target = Target { address: socket.ip().to_canonical(), port };
+            return Ok(Self::Address { target, protocol });
+        }
+        let (name, port) = match text.split_once(':') {
+            Some((name, port)) => (name, Some(port.to_owned())),
+            None => (text, None),
+        };
+        let is_name = |part: &str| {
+            let is_letter = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '.');
+            !part.is_empty() && part.chars().all(is_letter)
+        };
+        match name.split_once('/') {
+            Some((namespace, service))
+                if is_name(namespace)
+                    && is_name(service)
+                    && namespace.parse::<IpAddr>().is_err() =>
+            {
+                Ok(Self::Service { name: name.to_owned(), port })
+            }
+            Some(_) | None => Err(SelectorError),
+        }
+    }
+}
+
+fn read_protocol(text: &str) -> Result<Protocol, SelectorError> {
+    let all = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
+    let named = all.into_iter().find(|it| it.to_string() == text.to_ascii_lowercase());
+    named.ok_or(SelectorError)
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("of any name"),
+            Self::Service { name, port: None } => f.write_str(name),
+            Self::Service { name, port: Some(port) } => write!(f, "{name}:{port}"),
+            Self::Address { target: Target { address, port }, protocol } => {
+                write!(f, "at {}", SocketAddr::new(*address, port.get()))?;
+                protocol.map_or(Ok(()), |protocol| write!(f, "/{protocol}"))
+            }
+        }
+    }
+}
+
+impl Selector {
+    /// Whether it names services and is not for all.
+    pub fn is_specific(&self) -> bool {
+        *self != Self::All
+    }
+
+    /// The places of the frontends that it means, ascending.
+    pub fn select(&self, services: &Services) -> Vec<usize> {
+        let entries = || services.entries().iter().enumerate();
+        match self {
+            Self::All => (0..services.len()).collect(),
+            Self::Service { name, port } => {
+                let is_meant = |own: (&str, &str)| {
+                    own.0 == name && port.as_deref().is_none_or(|port| port == own.1)
+                };
+                let meant = entries().filter(|(_, entry)| is_meant(entry.name()));
+                meant.map(|(place, _)| place).collect()
+            }
+            Self::Address { target, protocol } => {
+                let all = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
+                let protocols = all.into_iter().filter(|it| protocol.is_none_or(|own| own == *it));
+                let mut places: Vec<_> = protocols
+                    .filter_map(|protocol| services.frontend_of(*target, protocol))
+                    .map(|place| place as usize)
+                    .collect();
+                if target.address.is_unspecified() {
+                    places = node_ports(services, *target, *protocol);
+                }
+                places.sort_unstable();
+                places
+            }
+        }
+    }
+}
+
+/// `0.0.0.0` and `::` stand for whatever address has node ports.
+fn node_ports(services: &Services, target: Target, protocol: Option<Protocol>) -> Vec<usize> {
+    let is_meant = |frontend: &Frontend| match *frontend {
+        Frontend::NodePort { family, protocol: own, port } => {
+            let is_same = (family, port) == (Family::of(target.address), target.port);
+            is_same && protocol.is_none_or(|protocol| protocol == own)
+        }
+        Frontend::Address { .. } => false,
+    };
+    let entries = services.entries().iter().enumerate();
+    entries.filter(|(_, entry)| is_meant(&entry.frontend)).map(|(place, _)| place).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_a_name_or_an_address() {
+        let service = |name: &str, port: Option<&str>| {
+            Ok(Selector::Service { name: name.to_owned(), port: port.map(str::to_owned) })
+        };
+        let address = |address: &str, port: u16, protocol| {
+            let target =
+                Target { address: address.parse().unwrap(), port: NonZeroU16::new(port).unwrap() };
+            Ok(Selector::Address { target, protocol })
+        };
+        for (text, expected) in [
+            ("default/web", service("default/web", None)),
+            ("kube-system/kube-dns:dns-tcp", service("kube-system/kube-dns", Some("dns-tcp"))),
+            ("10.96.0.1:443", address("10.96.0.1", 443, None)),
+            ("10.96.0.1:443/TCP", address("10.96.0.1", 443, Some(Protocol::Tcp))),
+            ("[fd00::1]:53/udp", address("fd00::1", 53, Some(Protocol::Udp))),
+            ("[::ffff:10.96.0.1]:53", address("10.96.0.1", 53, None)),
+            ("web", Err(SelectorError)),
+            ("a/b/c", Err(SelectorError)),
+            ("10.96.0.1:0", Err(SelectorError)),
+            ("10.96.0.1:443/icmp", Err(SelectorError)),
+            ("10.96.0.1/tcp", Err(SelectorError)),
+            ("default/", Err(SelectorError)),
+            ("", Err(SelectorError)),
+        ] {
+            assert_eq!(text.parse(), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! What our tables hold of services, by frontend, in as little memory as it takes.
+
+use std::cmp::Ordering;
+use std::net::IpAddr;
+use std::ops::Range;
+
+use ahash::{HashMap, HashSet};
+
+use super::connections::Connections;
+use crate::conntrack::Connection;
+use crate::family::Family;
+use crate::model::{Protocol, Target};
+use crate::ruleset::affinity::Timeouts;
+use crate::ruleset::number::{EndpointId, ListId, Route};
+use crate::ruleset::{Frontend, Unserved};
+
+/// The services of both tables.
+#[derive(Debug, Default)]
+pub struct Services {
+    /// Sorted by service, port, kind and address.
+    pub(super) entries: Vec<Entry>,
+    pub(super) lists: [HashMap<ListId, List>; 2],
+    pub(super) timeouts: [Timeouts; 2],
+    /// Endpoints on this node.
+    local: HashSet<(Target, Protocol)>,
+    /// Addresses with node ports; empty if every address of the node has them.
+    node_port_ips: HashSet<IpAddr>,
+    by_frontend: HashMap<Frontend, u32>,
+    /// Whether the tables changed while they were read.
+    pub(super) is_torn: bool,
+}
+
+/// One frontend.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Where packets arrive.
+    pub frontend: Frontend,
+    /// `namespace/name:port` as the tables have it; empty if they have none.
+    pub label: Box<str>,
+    /// Where packets go; those from outside if `internal` is another.
+    pub route: Option<Route>,
+    /// Where packets of pods and of the node go, if elsewhere.
+    pub internal: Option<Route>,
+    /// What happens to packets that no endpoint takes.
+    pub unserved: Option<Unserved>,
+    /// Whether only some sources may use it, as only load balancer addresses have it.
+    pub is_guarded: bool,
+    /// Whether it is a cluster IP.
+    pub is_cluster_ip: bool,
+}
+
+/// The endpoints of a list.
+#[derive(Debug, Default)]
+pub(super) struct List {
+    pub(super) targets: Vec<Target>,
+    /// Their numbers, with affinity.
+    pub(super) ids: Vec<EndpointId>,
+}
+
+impl Entry {
+    pub(super) fn new(frontend: Frontend) -> Self {
+        Self {
+            frontend,
+            label: Box::default(),
+            route: None,
+            internal: None,
+            unserved: None,
+            is_guarded: false,
+            is_cluster_ip: false,
+        }
+    }
+
+    /// `namespace/name`, and the name of the port, which may be empty.
+    pub fn name(&self) -> (&str, &str) {
+        self.label.split_once(':').unwrap_or((&self.label, ""))
+    }
+
+    fn compare(&self, other: &Self) -> Ordering {
+        let key = |it: &Self| (it.frontend.family(), !it.is_cluster_ip, it.frontend);
+        self.name().cmp(&other.name()).then_with(|| key(self).cmp(&key(other)))
+    }
+}
+
+impl Services {
+    /// How many frontends there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether the tables changed while they were read, so that rows may be of different commits.
+    pub fn is_torn(&self) -> bool {
+        self.is_torn
+    }
+
+    /// The frontends, sorted.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    pub(super) fn add_local(&mut self, target: Target, protocol: Protocol) {
+        self.local.insert((target, protocol));
+    }
+
+    pub(super) fn add_node_port_ip(&mut self, address: IpAddr) {
+        self.node_port_ips.insert(address);
+    }
+
+    /// Completes what was read.
+    pub(super) fn finish(&mut self, mut entries: Vec<Entry>) {
+        entries.sort_unstable_by(Entry::compare);
+        let places = entries.iter().map(|entry| entry.frontend).zip(0..);
+        self.by_frontend = places.collect();
+        self.entries = entries;
+    }
+
+    /// Whether an endpoint is on this node.
+    pub(super) fn is_local(&self, target: Target, protocol: Protocol) -> bool {
+        self.local.contains(&(target, protocol))
+    }
+
+    /// The list that a route leads to.
+    pub(super) fn list(&self, family: Family, route: Option<Route>) -> Option<&List> {
+        self.lists[family.index()].get(&route?.list()?)
+    }
+
+    /// The endpoints that a frontend leads to from somewhere.
+    pub(super) fn targets(&self, entry: &Entry) -> impl Iterator<Item = Target> {
+        let family = entry.frontend.family();
+        let lists = [entry.route, entry.internal].map(|route| self.list(family, route));
+        lists.into_iter().flatten().flat_map(|list| list.targets.iter().copied())
+    }
+
+    /// The frontend that a packet to this address and port is for.
+    pub fn frontend_of(&self, sent_to: Target, protocol: Protocol) -> Option<u32> {
+        let Target { address, port } = sent_to;
+        let at_address = Frontend::Address { address, protocol, port };
+        self.by_frontend.get(&at_address).copied().or_else(|| {
+            let has_node_ports =
+                self.node_port_ips.is_empty() || self.node_port_ips.contains(&address);
+            let node_port = Frontend::NodePort { family: Family::of(address), protocol, port };
+            self.by_frontend.get(&node_port).copied().filter(|_| has_node_ports)
+        })
+    }
+
+    /// The frontend that a connection was sent to.
+    pub(super) fn of_connection(&self, connection: &Connection) -> Option<u32> {
+        self.frontend_of(connection.sent_to, connection.protocol)
+    }
+
+    /// The places of the frontends of the same service.
+    pub(super) fn of_same_service(&self, place: usize) -> Range<usize> {
+        let service = |entry: &Entry| entry.name().0.to_owned();
+        let Some(name) = self.entries.get(place).map(service) else { return 0..0 };
+        if name.is_empty() {
+            return place..place + 1;
+        }
+        let start = self.entries.partition_point(|entry| entry.name().0 < name.as_str());
+        let count = self.entries[start..].partition_point(|entry| entry.name().0 == name);
+        start..start + count
+    }
+
+    /// Whether the service of the frontend at `place` has an endpoint, for any of its ports.
+    pub(super) fn has_endpoint(&self, place: usize, target: Target) -> bool {
+        let same = &self.entries[self.of_same_service(place)];
+        same.iter().any(|entry| self.targets(entry).any(|it| it == target))
+    }
+
+    /// How many endpoints are draining, of all services.
+    pub fn draining(&self, connections: &Connections) -> usize {
+        (0..self.len()).map(|place| connections.draining(self, place).count()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::num::NonZeroU16;
+
+    use super::*;
+
+    fn target(text: &str) -> Target {
+        let socket: SocketAddr = text.parse().unwrap();
+        Target { address: socket.ip(), port: NonZeroU16::new(socket.port()).unwrap() }
+    }
+
+    fn services(entries: &[(&str, Option<&str>)]) -> Services {
+        let mut services = Services::default();
+        let protocol = Protocol::Tcp;
+        let entry = |(label, at): &(&str, Option<&str>)| {
+            let frontend = match at.map(target) {
+                Some(Target { address, port }) => Frontend::Address { address, protocol, port },
+                None => Frontend::NodePort { family: Family::Ip, protocol, port: PORT },
+            };
+            Entry { label: (*label).into(), ..Entry::new(frontend) }
+        };
+        services.finish(entries.iter().map(entry).collect());
+        services
+    }
+
+    const PORT: NonZeroU16 = NonZeroU16::new(30_080).unwrap();
+
+    #[test]
+    fn ports_of_a_service_stand_together_whatever_other_names_there_are() {
+        let services = services(&[
+            ("default/web:http", Some("10.96.0.1:80")),
+            ("default/web-2:http", Some("10.96.0.2:80")),
+            ("default/web", Some("10.96.0.3:80")),
+            ("", Some("10.96.0.4:80")),
+            ("", Some("10.96.0.5:80")),
+            ("default/web:admin", None),
+        ]);
+        let labels: Vec<_> = services.entries.iter().map(|entry| &*entry.label).collect();
+        let expected =
+            ["", "", "default/web", "default/web:admin", "default/web:http", "default/web-2:http"];
+        assert_eq!(labels, expected);
+        let same = [0..1, 1..2, 2..5, 2..5, 2..5, 5..6];
+        assert_eq!((0..6).map(|place| services.of_same_service(place)).collect::<Vec<_>>(), same);
+    }
+
+    #[test]
+    fn a_node_port_is_only_at_addresses_that_have_node_ports() {
+        let mut services = services(&[("a/b", Some("10.96.0.1:80")), ("a/b", None)]);
+        let found = |services: &Services, to| services.frontend_of(target(to), Protocol::Tcp);
+        assert_eq!(found(&services, "10.96.0.1:80"), Some(0));
+        assert_eq!(found(&services, "192.0.2.1:30080"), Some(1));
+        services.add_node_port_ip("192.0.2.2".parse().unwrap());
+        assert_eq!(found(&services, "192.0.2.1:30080"), None);
+        assert_eq!(found(&services, "192.0.2.2:30080"), Some(1));
+        assert_eq!(services.frontend_of(target("192.0.2.2:30080"), Protocol::Udp), None);
+        assert_eq!(found(&services, "[fd00::1]:30080"), None);
+    }
+}

@@ -1,0 +1,241 @@
+//! Rows out of tables, connections and clients.
+
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::time::Duration;
+
+use ahash::HashMap;
+
+use super::clients::Clients;
+use super::connections::{Connections, Counts};
+use super::row::{EndpointRow, EndpointState, Kind, Policy, Row, Scheduler};
+use super::services::{Entry, Services};
+use crate::model::Target;
+use crate::ruleset::number::{ListId, Route};
+use crate::ruleset::{Frontend, Unserved};
+
+/// What is shown.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// What the tables hold.
+    pub services: &'a Services,
+    /// Connections, if they are known.
+    pub connections: Option<&'a Connections>,
+    /// Clients of session affinity.
+    pub clients: &'a Clients,
+    /// The places of the frontends that are shown, ascending.
+    pub places: &'a [usize],
+    /// The time since 1970.
+    pub now: Duration,
+}
+
+impl<'a> View<'a> {
+    /// The frontends that are shown.
+    pub fn entries(self) -> impl Iterator<Item = &'a Entry> {
+        let entries = self.services.entries();
+        self.places.iter().filter_map(|place| entries.get(*place))
+    }
+
+    /// Their rows, each made when it is asked for.
+    pub fn rows(self) -> impl Iterator<Item = Row<'a>> {
+        self.places.iter().filter_map(move |place| self.row(*place))
+    }
+
+    /// Whether it is known which connections began since the last look.
+    pub fn knows_began(&self) -> bool {
+        self.connections.is_some_and(Connections::knows_began)
+    }
+
+    /// How long ago that was; `None` without a time.
+    pub fn age(&self, started: Option<NonZeroU64>) -> Option<Duration> {
+        Some(self.now.saturating_sub(Duration::from_nanos(started?.get())))
+    }
+
+    /// The endpoints that are draining: the frontend, the endpoint, and its connections.
+    pub fn draining(self) -> impl Iterator<Item = (&'a Entry, Target, Counts)> {
+        let (services, places) = (self.services, self.places);
+        let connections = self.connections.into_iter();
+        connections.flat_map(move |connections| {
+            places.iter().flat_map(move |place| {
+                let entry = services.entries().get(*place).into_iter();
+                entry.flat_map(move |entry| {
+                    let draining = connections.draining(services, *place);
+                    draining.map(move |(target, counts)| (entry, target, *counts))
+                })
+            })
+        })
+    }
+
+    fn row(&self, place: usize) -> Option<Row<'a>> {
+        let entry = self.services.entries().get(place)?;
+        let endpoints = self.endpoints(entry, place);
+        let connections = self.connections.map(|connections| {
+            let mut sum = Counts::default();
+            connections.of(place).for_each(|(_, counts)| sum.add(counts));
+            sum
+        });
+        let clients = entry.route.or(entry.internal);
+        Some(Row {
+            entry,
+            kind: kind(entry),
+            policy: self.policy(entry, place),
+            scheduler: self.scheduler(entry),
+            endpoints,
+            connections,
+            clients: clients.and_then(|it| self.clients.of_route(entry.frontend.family(), it)),
+        })
+    }
+
+    fn scheduler(&self, entry: &Entry) -> Scheduler {
+        let with_list = entry.route.filter(|route| route.list().is_some());
+        match (entry.unserved, with_list) {
+            (Some(unserved), None) => Scheduler::Unserved(unserved),
+            (None, None) => Scheduler::Unserved(Unserved::Refuse),
+            (_, Some(route)) if route.list().is_some_and(ListId::has_affinity) => {
+                let timeouts = &self.services.timeouts[entry.frontend.family().index()];
+                let seconds = route.timeout().and_then(|timeout| timeouts.get(&timeout));
+                Scheduler::Affinity(seconds.copied())
+            }
+            (_, Some(_)) => Scheduler::Random,
+        }
+    }
+
+    fn endpoints(&self, entry: &Entry, place: usize) -> Vec<EndpointRow> {
+        let mut rows = Vec::new();
+        self.add_list(entry, entry.route, &mut rows, |row, share| row.share = share);
+        // Without another list for pods and the node they get what all get.
+        let internal = entry.internal.or(entry.route);
+        if internal == entry.route {
+            rows.iter_mut().for_each(|row| row.internal_share = row.share);
+        } else {
+            self.add_list(entry, internal, &mut rows, |row, share| row.internal_share = share);
+        }
+        self.add_connections(place, entry, &mut rows);
+        rows.sort_unstable_by_key(|row| (row.state, row.target));
+        rows
+    }
+
+    /// Adds the endpoints of a list, or sets their share if they are there.
+    fn add_list(
+        &self,
+        entry: &Entry,
+        route: Option<Route>,
+        rows: &mut Vec<EndpointRow>,
+        set_share: impl Fn(&mut EndpointRow, f64),
+    ) {
+        let family = entry.frontend.family();
+        let Some(list) = self.services.list(family, route) else { return };
+        let Some(id) = route.and_then(Route::list) else { return };
+        let count = u32::try_from(list.targets.len()).unwrap_or(u32::MAX);
+        let share = 1.0 / f64::from(count.max(1));
+        // Only here may an endpoint be there before.
+        let known: HashMap<Target, usize> = rows.iter().map(|row| row.target).zip(0..).collect();
+        for (n, target) in list.targets.iter().copied().enumerate() {
+            let place = known.get(&target).copied().unwrap_or_else(|| {
+                rows.push(EndpointRow {
+                    target,
+                    state: EndpointState::Serving,
+                    is_local: Some(self.services.is_local(target, entry.frontend.protocol())),
+                    share: 0.0,
+                    internal_share: 0.0,
+                    connections: Counts::default(),
+                    clients: None,
+                });
+                rows.len() - 1
+            });
+            let row = &mut rows[place];
+            set_share(row, share);
+            if let Some(endpoint) = list.ids.get(n) {
+                let clients = self.clients.of_endpoint(family, id, *endpoint);
+                row.clients = row.clients.or(clients);
+            }
+        }
+    }
+
+    /// Adds connections to their endpoints, and endpoints that are only in conntrack.
+    fn add_connections(&self, place: usize, entry: &Entry, rows: &mut Vec<EndpointRow>) {
+        let Some(connections) = self.connections else { return };
+        let mut known: Option<HashMap<Target, usize>> = None;
+        for (target, counts) in connections.of(place) {
+            let known =
+                known.get_or_insert_with(|| rows.iter().map(|row| row.target).zip(0..).collect());
+            if let Some(place) = known.get(&target) {
+                rows[*place].connections = *counts;
+                continue;
+            }
+            let is_elsewhere = self.services.has_endpoint(place, target);
+            let state = match (is_elsewhere, counts.live()) {
+                (true, _) => EndpointState::Elsewhere,
+                (false, 0) => EndpointState::Gone,
+                (false, _) => EndpointState::Draining,
+            };
+            let is_local = self.services.is_local(target, entry.frontend.protocol());
+            rows.push(EndpointRow {
+                target,
+                state,
+                is_local: is_elsewhere.then_some(is_local),
+                share: 0.0,
+                internal_share: 0.0,
+                connections: *counts,
+                clients: None,
+            });
+        }
+    }
+
+    /// The policy, as far as it follows from what the tables hold.
+    fn policy(&self, entry: &Entry, place: usize) -> Option<Policy> {
+        match (entry.route, entry.unserved) {
+            (Some(route), _) if route.flags().local => Some(Policy::Local),
+            (Some(route), _) if route.flags().masquerade => Some(Policy::Cluster),
+            (Some(route), _) => self.internal_policy(entry, route.list()?, place),
+            // Other nodes have endpoints.
+            (None, Some(Unserved::Drop)) => Some(Policy::Local),
+            (None, Some(Unserved::Refuse) | None) => None,
+        }
+    }
+
+    /// The policy of a cluster IP: it leads to the list of all endpoints, or to that of this node.
+    fn internal_policy(&self, entry: &Entry, list: ListId, place: usize) -> Option<Policy> {
+        let siblings = &self.services.entries()[self.of_same_port(place)];
+        let is_sibling = |it: &&Entry| {
+            let key = |it: &Entry| (it.frontend.family(), it.frontend.protocol());
+            key(it) == key(entry)
+        };
+        for sibling in siblings.iter().filter(is_sibling) {
+            let Some(route) = sibling.route else { continue };
+            let of_all = match (route.flags().local, route.flags().masquerade) {
+                (true, _) => sibling.internal.and_then(Route::list),
+                (false, true) => route.list(),
+                (false, false) => None,
+            };
+            if let Some(of_all) = of_all {
+                return Some(if of_all == list { Policy::Cluster } else { Policy::Local });
+            }
+        }
+        let protocol = entry.frontend.protocol();
+        let is_remote = |target| !self.services.is_local(target, protocol);
+        self.services.targets(entry).any(is_remote).then_some(Policy::Cluster)
+    }
+
+    /// The places of the frontends with the same label.
+    fn of_same_port(&self, place: usize) -> Range<usize> {
+        let entries = self.services.entries();
+        let label = &entries[place].label;
+        if label.is_empty() {
+            return place..place + 1;
+        }
+        let is_same = |it: &&Entry| it.label == *label;
+        let before = entries[..place].iter().rev().take_while(is_same).count();
+        let after = entries[place..].iter().take_while(is_same).count();
+        place - before..place + after
+    }
+}
+
+fn kind(entry: &Entry) -> Kind {
+    match entry.frontend {
+        Frontend::NodePort { .. } => Kind::NodePort,
+        Frontend::Address { .. } if entry.is_guarded => Kind::LoadBalancer,
+        Frontend::Address { .. } if entry.is_cluster_ip => Kind::ClusterIp,
+        Frontend::Address { .. } => Kind::External,
+    }
+}
