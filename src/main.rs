@@ -44,6 +44,9 @@ enum Command {
         #[arg(long, value_name = "FORMAT", default_value = "text")]
         output: Output,
     },
+    /// Say where a packet goes, and why, by the rules that the kernel has; no daemon is needed
+    #[command(after_help = cli::EXPLAIN_CODES)]
+    Explain(cli::ExplainFlags),
     /// Remove both tables, and what kube-proxy left in other modes
     Cleanup,
     /// Look at a configuration
@@ -98,6 +101,7 @@ fn execute(command: Command, listed: Vec<(String, String)>, log: &mut Log) -> Ou
         Command::Run(flags) => run(flags, listed, log).into(),
         Command::Apply { flags, output } => apply(&flags, output, log).into(),
         Command::Plan { flags, output } => plan(&flags, output, log).into(),
+        Command::Explain(flags) => cli::explain(&flags).into(),
         Command::Cleanup => cli::cleanup().into(),
         Command::Config(ConfigCommand::Check { file }) => cli::check_config(file).into(),
         Command::Bench(flags) => cli::bench(&flags).into(),

@@ -19,6 +19,7 @@ use deltaproxy::config::Routing;
 
 use super::expect::{Expect, Family, Probe, Protocol, Scope};
 use super::object::{Node, Object, ServiceCidr};
+use super::oracle::Oracle;
 use super::proxy::{Proxy, Sent, routing};
 use crate::answer::Answer;
 use crate::host::Host;
@@ -43,6 +44,7 @@ pub struct World {
     /// Every probe has a source port of its own: a conntrack entry that an earlier one left behind
     /// would decide where it goes.
     next_port: AtomicU16,
+    oracle: Oracle,
 }
 
 impl Lab {
@@ -136,9 +138,15 @@ impl World {
             hosts.insert(name, host);
         }
         net.route_everything_to(&hosts["outside"]);
-        let servers = SERVERS.iter().flat_map(|name| serve_all(&hosts[name], name, TARGET_PORT));
-        let servers = servers.collect();
-        Self { net, hosts, servers, next_port: AtomicU16::new(FIRST_PORT) }
+        let mut world = Self {
+            oracle: Oracle::new(net.node()),
+            net,
+            hosts,
+            servers: Vec::new(),
+            next_port: AtomicU16::new(FIRST_PORT),
+        };
+        SERVERS.iter().for_each(|name| world.serve(name, name, TARGET_PORT));
+        world
     }
 
     /// The node.
@@ -164,8 +172,9 @@ impl World {
     /// Serves TCP, UDP and SCTP on one more port of a host, for as long as the lab is there.
     #[track_caller]
     pub fn serve(&mut self, host: &str, name: &str, port: u16) {
-        let servers = serve_all(self.host(host), name, port);
-        self.servers.extend(servers);
+        let host = self.host(host).clone();
+        self.oracle.add_server(name, &host, port);
+        self.servers.extend(serve_all(&host, name, port));
     }
 
     /// Sends one probe from a source port not used before. Silence shows soon.
@@ -188,11 +197,14 @@ impl World {
         assert!(port >= FIRST_PORT, "the lab has run out of source ports");
         let any = if to.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0_u16; 8]) };
         let source = (any, port);
-        match protocol {
+        let predicted = self.oracle.predict(client, to, protocol);
+        let answer = match protocol {
             Protocol::Tcp => client.connect_tcp_from(source, to),
             Protocol::Udp => client.send_udp_from(source, to),
             Protocol::Sctp => client.send_sctp_from(port, to),
-        }
+        };
+        self.oracle.check(predicted, client, (to, protocol), &answer);
+        answer
     }
 
     /// How often each server answered `count` probes.
