@@ -113,7 +113,7 @@ impl Listing {
                 self.load(*to, 1, format!("numgen random mod {modulus}"), Kind::Number);
             }
             Expr::Jhash { from, modulus, seed, to, .. } => {
-                let of = self.take(*from, None);
+                let of = self.find(*from).map_or_else(|| "?".to_owned(), Load::with_mask);
                 let text = format!("jhash {of} mod {modulus} seed {seed:#x}");
                 self.load(*to, 1, text, Kind::Number);
             }

@@ -181,14 +181,29 @@ impl World {
     #[must_use]
     #[track_caller]
     pub fn send(&self, client: &str, to: SocketAddr, protocol: Protocol) -> Answer {
-        self.send_from(self.host(client), to, protocol)
+        self.send_predicted(self.host(client), to, protocol)
     }
 
     /// The same, of which an answer is expected: silence takes its time.
     #[must_use]
     #[track_caller]
     pub fn ask(&self, client: &str, to: SocketAddr, protocol: Protocol) -> Answer {
+        self.send_predicted(&self.host(client).patient(), to, protocol)
+    }
+
+    /// The same without a comparison with what `explain` predicts: for load.
+    #[must_use]
+    #[track_caller]
+    pub fn ask_fast(&self, client: &str, to: SocketAddr, protocol: Protocol) -> Answer {
         self.send_from(&self.host(client).patient(), to, protocol)
+    }
+
+    #[track_caller]
+    fn send_predicted(&self, client: &Host, to: SocketAddr, protocol: Protocol) -> Answer {
+        let predicted = self.oracle.predict(client, to, protocol);
+        let answer = self.send_from(client, to, protocol);
+        self.oracle.check(predicted, client, &answer);
+        answer
     }
 
     #[track_caller]
@@ -197,14 +212,11 @@ impl World {
         assert!(port >= FIRST_PORT, "the lab has run out of source ports");
         let any = if to.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0_u16; 8]) };
         let source = (any, port);
-        let predicted = self.oracle.predict(client, to, protocol);
-        let answer = match protocol {
+        match protocol {
             Protocol::Tcp => client.connect_tcp_from(source, to),
             Protocol::Udp => client.send_udp_from(source, to),
             Protocol::Sctp => client.send_sctp_from(port, to),
-        };
-        self.oracle.check(predicted, client, (to, protocol), &answer);
-        answer
+        }
     }
 
     /// How often each server answered `count` probes.

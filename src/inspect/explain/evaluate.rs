@@ -207,7 +207,8 @@ impl<F: Facts> Run<'_, F> {
         let state = within.state.perhaps();
         within.state = state.clone();
         let mut nexts = vec![Next::On(within), Next::End(state.clone(), End::NoMatch)];
-        let is_test = TESTS.contains(&name) || name.starts_with("xt match");
+        let kind = name.split(' ').next().unwrap_or_default();
+        let is_test = TESTS.contains(&kind) || name.starts_with("xt match");
         if !is_test {
             nexts.push(Next::End(state, End::Unknown));
         }

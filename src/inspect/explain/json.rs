@@ -40,6 +40,7 @@ impl Explanation {
             "masqueraded": summary.is_masqueraded,
             "outcomes": outcomes,
             "assumed": self.notes,
+            "generation": self.generation.0,
             "steps": steps,
         })
     }

@@ -22,6 +22,8 @@ mod rules;
 mod state;
 mod step;
 mod summary;
+#[cfg(test)]
+mod tests;
 mod trace;
 mod walk;
 mod words;
@@ -37,7 +39,7 @@ pub use summary::{Service, Summary};
 pub use trace::{Comparison, Difference, Line, compare};
 pub use walk::{Start, predict};
 
-use crate::kernel::{ReadError, Way, interface_index, interface_name};
+use crate::kernel::{Generation, ReadError, Way, interface_index, interface_name};
 use crate::nft::{Family, key};
 use crate::ruleset::TABLE;
 
@@ -67,6 +69,8 @@ pub struct Explanation {
     pub prediction: Prediction,
     /// What was assumed, and what is not evaluated.
     pub notes: Vec<String>,
+    /// The generation of the rule set.
+    pub generation: Generation,
 }
 
 /// Why nothing can be explained.
@@ -105,7 +109,7 @@ const ATTEMPTS: usize = 10;
 pub fn explain(kernel: &mut Kernel, question: &Question) -> Result<Explanation, Error> {
     for _ in 0..ATTEMPTS {
         let generation = kernel.start()?;
-        let explanation = explain_once(kernel, question);
+        let explanation = explain_once(kernel, question, generation);
         if kernel.is_unchanged(generation)? {
             return explanation;
         }
@@ -113,9 +117,13 @@ pub fn explain(kernel: &mut Kernel, question: &Question) -> Result<Explanation, 
     Err(Error::Changing)
 }
 
-fn explain_once(kernel: &mut Kernel, question: &Question) -> Result<Explanation, Error> {
+fn explain_once(
+    kernel: &mut Kernel,
+    question: &Question,
+    generation: Generation,
+) -> Result<Explanation, Error> {
     let family = Family::of(question.to.ip());
-    let rules = kernel.rules(family)?;
+    let rules = kernel.rules(family, generation)?;
     let ours = TableId { family: family.number(), name: TABLE.to_owned() };
     if !rules.tables.contains_key(&ours) {
         return Err(Error::NoTable { family });
@@ -126,7 +134,7 @@ fn explain_once(kernel: &mut Kernel, question: &Question) -> Result<Explanation,
     let others = kernel.other_chains()?;
     notes.extend(others.iter().map(|chain| format!("{chain} is not evaluated")));
     notes.extend(kernel.legacy_tables(family));
-    Ok(Explanation { packet, start, prediction, notes })
+    Ok(Explanation { packet, start, prediction, notes, generation })
 }
 
 /// The packet of a question; what it leaves open is chosen as the kernel would, and noted.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::rules::{Facts, Found, Rules, Table, TableId};
 use crate::kernel::{
@@ -15,6 +16,8 @@ use crate::nft::{AnyElement, AnySet, Family, key};
 pub struct Kernel {
     nftables: Nftables,
     routes: Routes,
+    /// The rules of a family, with the generation at which they were read.
+    rules: HashMap<Family, (Generation, Arc<Rules>)>,
     elements: HashMap<(TableId, String, Vec<u8>), Found>,
     /// All elements of sets of ranges, in the order of their keys.
     ranges: HashMap<(TableId, String), Option<Vec<AnyElement>>>,
@@ -42,6 +45,7 @@ impl Kernel {
         Ok(Self {
             nftables: Nftables::open()?,
             routes: Routes::open()?,
+            rules: HashMap::new(),
             elements: HashMap::new(),
             ranges: HashMap::new(),
             found_routes: HashMap::new(),
@@ -67,11 +71,25 @@ impl Kernel {
         self.nftables.is_unchanged(since)
     }
 
-    /// The tables of a packet's family, and those of no family.
+    /// The tables of a packet's family, and those of no family; read again when the rule set is of
+    /// another generation.
     ///
     /// # Errors
     /// See [`ReadError`].
-    pub fn rules(&mut self, family: Family) -> Result<Rules, ReadError> {
+    pub fn rules(&mut self, family: Family, now: Generation) -> Result<Arc<Rules>, ReadError> {
+        if let Some((read, rules)) = self.rules.get(&family)
+            && *read == now
+        {
+            return Ok(Arc::clone(rules));
+        }
+        let rules = Arc::new(self.read_rules(family)?);
+        if self.nftables.is_unchanged(now)? {
+            self.rules.insert(family, (now, Arc::clone(&rules)));
+        }
+        Ok(rules)
+    }
+
+    fn read_rules(&mut self, family: Family) -> Result<Rules, ReadError> {
         let mut rules = Rules::default();
         for number in [family.number(), key::NFPROTO_INET] {
             for chain in self.nftables.any_chains(number)? {
