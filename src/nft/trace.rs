@@ -55,9 +55,12 @@ impl TraceEvent {
         };
         let fields = Fields::read(Attrs::new(attributes))?;
         let kind = match fields.be32(NFTA_TRACE_TYPE)? {
-            NFT_TRACETYPE_RULE => TraceKind::Rule {
-                handle: fields.be64(NFTA_TRACE_RULE_HANDLE)?.unwrap_or_default(),
-                verdict: decode_verdict(&fields)?,
+            // The end of a chain is reported as a rule without a handle (seen on Linux 6.18).
+            NFT_TRACETYPE_RULE => match fields.be64(NFTA_TRACE_RULE_HANDLE)? {
+                Some(handle) if handle != 0 => {
+                    TraceKind::Rule { handle, verdict: decode_verdict(&fields)? }
+                }
+                Some(_) | None => TraceKind::Return,
             },
             NFT_TRACETYPE_RETURN => TraceKind::Return,
             NFT_TRACETYPE_POLICY => TraceKind::Policy {
@@ -83,5 +86,55 @@ fn decode_verdict(fields: &Fields<'_>) -> Result<Option<Verdict>, DecodeError> {
         Ok(verdict) => Ok(Some(verdict)),
         Err(DecodeError::Unknown(_)) => Ok(None),
         Err(error @ (DecodeError::Attribute(_) | DecodeError::Missing { .. })) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::attr::AttrWriter;
+
+    const KIND: u16 = 10 << 8 | 17;
+
+    /// A message about the chain `pick` of `ip kube-proxy`.
+    fn message(fill: impl FnOnce(&mut AttrWriter<'_>)) -> Vec<u8> {
+        let mut payload = vec![2, 0, 0, 0];
+        let mut w = AttrWriter::new(&mut payload);
+        w.str(NFTA_TRACE_TABLE, "kube-proxy");
+        w.str(NFTA_TRACE_CHAIN, "pick");
+        w.be32(NFTA_TRACE_ID, 7);
+        fill(&mut w);
+        payload
+    }
+
+    fn kind_of(payload: &[u8]) -> Option<TraceKind> {
+        TraceEvent::decode(KIND, payload).unwrap().map(|event| event.kind)
+    }
+
+    #[test]
+    fn a_step_names_its_rule_and_verdict() {
+        let payload = message(|w| {
+            w.be32(NFTA_TRACE_TYPE, NFT_TRACETYPE_RULE);
+            w.be64(NFTA_TRACE_RULE_HANDLE, 12);
+            w.nest(NFTA_TRACE_VERDICT, |w| w.be32(NFTA_VERDICT_CODE, NF_DROP));
+        });
+        let verdict = Some(Verdict::Drop);
+        assert_eq!(kind_of(&payload), Some(TraceKind::Rule { handle: 12, verdict }));
+        let event = TraceEvent::decode(KIND, &payload).unwrap().unwrap();
+        assert_eq!((event.id, event.family, &*event.table), (7, 2, "kube-proxy"));
+        assert_eq!(TraceEvent::decode(KIND - 1, &payload), Ok(None));
+    }
+
+    #[test]
+    fn the_end_of_a_chain_is_no_rule() {
+        let end = message(|w| w.be32(NFTA_TRACE_TYPE, NFT_TRACETYPE_RULE));
+        assert_eq!(kind_of(&end), Some(TraceKind::Return));
+        let policy = message(|w| {
+            w.be32(NFTA_TRACE_TYPE, NFT_TRACETYPE_POLICY);
+            w.be32(NFTA_TRACE_POLICY, NF_DROP);
+        });
+        assert_eq!(kind_of(&policy), Some(TraceKind::Policy { drops: true }));
+        assert!(TraceEvent::decode(KIND, &end[..6]).is_err());
+        assert_eq!(TraceEvent::decode(KIND, &[2]), Ok(None));
     }
 }

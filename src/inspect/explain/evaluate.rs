@@ -85,7 +85,7 @@ impl<F: Facts> Run<'_, F> {
             Instruction::Order { from, order, value } => {
                 let is_true = compare(&within.registers.read(*from, value.len()), value)
                     .map(|it| order.holds(it));
-                return goes_on(within, is_true);
+                return self.test(within, is_true);
             }
             Instruction::Range { from, negated, first, last } => {
                 let field = within.registers.read(*from, first.len());
@@ -93,7 +93,7 @@ impl<F: Facts> Run<'_, F> {
                     (Some(low), Some(high)) => Some(low.is_ge() && high.is_le()),
                     (_, _) => None,
                 };
-                return goes_on(within, in_range.map(|it| it != *negated));
+                return self.test(within, in_range.map(|it| it != *negated));
             }
             Instruction::Byteorder { from, to, length, size } => {
                 let field = within.registers.read(*from, place(*length));
@@ -165,7 +165,7 @@ impl<F: Facts> Run<'_, F> {
                     return self.each_drawn(within, draw, expr);
                 }
                 let is_equal = equal(&within.registers.read(*from, value.len()), value);
-                return goes_on(within, is_equal.map(|it| it != *negated));
+                return self.test(within, is_equal.map(|it| it != *negated));
             }
             Expr::Bitwise { from, to, mask, xor } => {
                 if let Some(draw) = within.registers.drawn(*from, mask.len()) {
@@ -198,6 +198,14 @@ impl<F: Facts> Run<'_, F> {
     fn unknown(&mut self, what: &str) {
         self.step.note(Event::Unknown(what.to_owned()));
         self.step.is_certain = false;
+    }
+
+    /// Goes on if a comparison is true.
+    fn test(&mut self, within: Within, is_true: Option<bool>) -> Vec<Next> {
+        if is_true.is_none() {
+            self.unknown("what the rule compares is not known of this packet");
+        }
+        goes_on(within, is_true)
     }
 
     /// It may match or not; one that is no test may also end the way of the packet.

@@ -41,7 +41,14 @@ impl Explanation {
     fn write_service(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let summary = self.summary();
         let Some(service) = summary.service else {
-            return writeln!(f, "service   not ours: no service has this address and port");
+            return writeln!(
+                f,
+                "service   {}",
+                match summary.is_cluster_ip {
+                    true => "none: the address is a ClusterIP, but no service has this port there",
+                    false => "not ours: no service has this address and port",
+                }
+            );
         };
         let label = service.label.as_deref().unwrap_or("without a name in the tables");
         write!(f, "service   {label} at {}", service.frontend)?;

@@ -1,10 +1,11 @@
 //! The answer in short: the service and what becomes of the packet.
 
-use super::step::{Event, Step};
+use super::step::{RuleStep, Step};
 use super::words::{element, our_family};
 use super::{Explanation, Fate};
-use crate::ruleset::TableElement;
+use crate::nft::Family;
 use crate::ruleset::number::Route;
+use crate::ruleset::{Member, TableElement};
 
 /// The service that a packet is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub struct Service {
 pub struct Summary {
     /// The service; `None` if no service has the destination.
     pub service: Option<Service>,
+    /// The destination is the ClusterIP of a service, whatever the port.
+    pub is_cluster_ip: bool,
     /// Packets are marked or translated so that the endpoint sees the node's address.
     pub is_masqueraded: bool,
 }
@@ -34,23 +37,35 @@ impl Explanation {
             .outcomes
             .iter()
             .any(|outcome| matches!(outcome.fate, Fate::Sent { masqueraded: true, .. }));
-        Summary { service: self.service(), is_masqueraded }
+        Summary {
+            // The first that was found: before translation.
+            service: self.elements().find_map(service),
+            is_cluster_ip: self
+                .elements()
+                .any(|element| matches!(element, TableElement::Member(Member::ClusterIp(_)))),
+            is_masqueraded,
+        }
     }
 
-    /// The first element that was found for a service.
-    fn service(&self) -> Option<Service> {
-        self.prediction.steps.iter().find_map(|step| match step {
-            Step::Rule(rule) => {
-                let family = our_family(&rule.place.table)?;
-                rule.events.iter().find_map(|event| service(event, family))
-            }
-            Step::Hook { .. } | Step::Chain { .. } | Step::Routed { .. } => None,
+    /// The elements of our tables that were found, in order.
+    fn elements(&self) -> impl Iterator<Item = TableElement<'_>> {
+        let rules = self.prediction.steps.iter().filter_map(rule_of_ours);
+        rules.flat_map(|(rule, family)| {
+            rule.events.iter().filter_map(move |event| element(event, family))
         })
     }
 }
 
-fn service(event: &Event, family: crate::nft::Family) -> Option<Service> {
-    let (frontend, label, route) = match element(event, family)? {
+/// A rule of our tables.
+fn rule_of_ours(step: &Step) -> Option<(&RuleStep, Family)> {
+    match step {
+        Step::Rule(rule) => our_family(&rule.place.table).map(|family| (rule, family)),
+        Step::Hook { .. } | Step::Chain { .. } | Step::Routed { .. } => None,
+    }
+}
+
+fn service(element: TableElement<'_>) -> Option<Service> {
+    let (frontend, label, route) = match element {
         TableElement::Route(frontend, route, label) => (frontend, label, Some(route)),
         TableElement::NoEndpoint(frontend, _, label) => (frontend, label, None),
         TableElement::Endpoint(..)
