@@ -268,7 +268,7 @@ impl<F: Facts> Run<'_, F> {
 
     /// Runs an expression for each number that may have been drawn.
     fn each_drawn(&mut self, within: Within, draw: Draw, expr: &Expr) -> Vec<Next> {
-        if draw.modulus > MOST_DRAWN {
+        if !(1..=MOST_DRAWN).contains(&draw.modulus) {
             self.unknown("a number is drawn below so many that the outcomes are not followed");
             return goes_on(within, None);
         }
@@ -367,7 +367,7 @@ impl<F: Facts> Run<'_, F> {
         to: Option<Register>,
         (within, draw): (Within, Draw),
     ) -> Vec<Next> {
-        if draw.modulus > MOST_DRAWN {
+        if !(1..=MOST_DRAWN).contains(&draw.modulus) {
             self.unknown("a number is drawn below so many that the outcomes are not followed");
             return goes_on(within, None);
         }

@@ -112,7 +112,7 @@ impl Packet {
         };
         let place = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         let bytes = header.into_iter().chain(std::iter::repeat(None));
-        bytes.skip(place(offset)).take(place(length.min(MAX_LOAD))).collect()
+        bytes.skip(place(offset.min(MAX_OFFSET))).take(place(length.min(MAX_LOAD))).collect()
     }
 
     fn network_header(&self) -> Field {
@@ -194,8 +194,10 @@ pub(super) enum CtValue {
     Missing,
 }
 
-/// More than the registers hold.
+/// As much as the registers hold.
 const MAX_LOAD: u32 = 64;
+/// Further than any byte that is known.
+const MAX_OFFSET: u32 = 256;
 
 /// Bytes that are known.
 pub(super) fn known(bytes: &[u8]) -> Field {
