@@ -97,7 +97,7 @@ impl Routes {
                 }
                 match message.meaning().map_err(io::Error::other)? {
                     Meaning::Object(message) if message.kind == RTM_NEWROUTE => {
-                        return Ok(decode(message.payload)?);
+                        return decode(message.payload);
                     }
                     Meaning::Acknowledgement(end) => {
                         return Ok(Err(NoRoute(end.errno)));

@@ -10,6 +10,7 @@ use super::abi::*;
 use super::element::write_class_id;
 use super::expr::Register;
 use super::text::Time;
+use super::word::{ADDRESS_TYPES, CT_STATES, CT_STATUSES, bits, protocol};
 use super::{Expr, Instruction, key};
 
 /// The rule as `nft list` prints it in a table of `family`, `NFPROTO_*`.
@@ -407,23 +408,6 @@ fn bytes(value: &[u8]) -> String {
     text
 }
 
-fn protocol(number: u8) -> String {
-    match number {
-        1 => "icmp".to_owned(),
-        6 => "tcp".to_owned(),
-        17 => "udp".to_owned(),
-        58 => "ipv6-icmp".to_owned(),
-        132 => "sctp".to_owned(),
-        number => number.to_string(),
-    }
-}
-
-fn bits(number: u32, names: &[(u32, &str)]) -> String {
-    let names: Vec<_> =
-        names.iter().filter(|(bit, _)| number & bit != 0).map(|(_, name)| *name).collect();
-    if names.is_empty() { format!("{number:#x}") } else { names.join(",") }
-}
-
 fn meta(number: u32) -> (String, Kind) {
     let (name, kind) = match number {
         key::META_PROTOCOL => ("meta protocol", Kind::Bytes),
@@ -468,36 +452,6 @@ fn reject(kind: u32, code: u8) -> String {
 
 /// `enum nft_reject_types`.
 const NFT_REJECT_TCP_RST: u32 = 1;
-
-const CT_STATES: &[(u32, &str)] = &[
-    (key::CT_STATE_INVALID, "invalid"),
-    (0x2, "established"),
-    (0x4, "related"),
-    (key::CT_STATE_NEW, "new"),
-    (key::CT_STATE_UNTRACKED, "untracked"),
-];
-
-const CT_STATUSES: &[(u32, &str)] = &[
-    (0x1, "expected"),
-    (0x2, "seen-reply"),
-    (0x4, "assured"),
-    (0x8, "confirmed"),
-    (key::CT_STATUS_SNAT, "snat"),
-    (key::CT_STATUS_DNAT, "dnat"),
-    (0x200, "dying"),
-];
-
-const ADDRESS_TYPES: &[(u32, &str)] = &[
-    (0, "unspec"),
-    (key::ROUTE_UNICAST, "unicast"),
-    (key::ROUTE_LOCAL, "local"),
-    (key::ROUTE_BROADCAST, "broadcast"),
-    (4, "anycast"),
-    (key::ROUTE_MULTICAST, "multicast"),
-    (6, "blackhole"),
-    (7, "unreachable"),
-    (8, "prohibit"),
-];
 
 #[cfg(test)]
 mod tests {

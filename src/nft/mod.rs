@@ -28,6 +28,7 @@ mod transaction;
 mod userdata;
 mod value;
 mod verdict;
+mod word;
 
 pub use crate::family::Family;
 pub use any::{AnyChain, AnyElement, AnyRule, AnySet, BaseChain, ElementData, decode_any_elements};

@@ -1,18 +1,14 @@
 //! One rule for one packet: what each instruction does.
 
-use std::net::{IpAddr, SocketAddr};
-
+use super::field::{compare, equal, masked, number, swapped};
 use super::jhash::{jhash, scale};
-use super::packet::{CtValue, Field, Tracking, known, octets, unknown};
+use super::packet::{CtValue, Tracking, known, unknown};
 use super::registers::{Draw, Registers};
-use super::rules::{Facts, Found, Table, TableId};
+use super::rules::{Facts, Table, TableId};
 use super::state::State;
 use super::step::{Event, RuleStep};
 use crate::kernel::{Route, Way};
-use crate::nft::{
-    AnyElement, AnyRule, DynsetOperation, ElementData, Expr, Family, Instruction, Order, Register,
-    Verdict, key,
-};
+use crate::nft::{AnyRule, Expr, Family, Instruction, Order, Register, Verdict, key};
 
 /// How a rule ends for a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -42,13 +38,13 @@ pub(super) struct Run<'a, F> {
 
 /// A packet within a rule.
 #[derive(Clone)]
-struct Within {
-    state: State,
-    registers: Registers,
+pub(super) struct Within {
+    pub(super) state: State,
+    pub(super) registers: Registers,
 }
 
 /// What an instruction does with a packet.
-enum Next {
+pub(super) enum Next {
     /// The instruction after it follows.
     On(Within),
     /// The rule ends.
@@ -56,7 +52,7 @@ enum Next {
 }
 
 /// Numbers that are drawn and run one by one; of more, nothing is said.
-const MOST_DRAWN: u32 = 65_536;
+pub(super) const MOST_DRAWN: u32 = 65_536;
 
 impl<F: Facts> Run<'_, F> {
     /// All ways through the rule.
@@ -195,7 +191,7 @@ impl<F: Facts> Run<'_, F> {
         vec![Next::On(within)]
     }
 
-    fn unknown(&mut self, what: &str) {
+    pub(super) fn unknown(&mut self, what: &str) {
         self.step.note(Event::Unknown(what.to_owned()));
         self.step.is_certain = false;
     }
@@ -209,7 +205,7 @@ impl<F: Facts> Run<'_, F> {
     }
 
     /// It may match or not; one that is no test may also end the way of the packet.
-    fn unknown_expression(&mut self, name: &str, mut within: Within) -> Vec<Next> {
+    pub(super) fn unknown_expression(&mut self, name: &str, mut within: Within) -> Vec<Next> {
         self.unknown(&format!("unknown expression {name}; a packet may go on or stop here"));
         within.registers.forget();
         let state = within.state.perhaps();
@@ -223,7 +219,7 @@ impl<F: Facts> Run<'_, F> {
         nexts
     }
 
-    fn verdict(&mut self, state: State, verdict: Verdict) -> Vec<Next> {
+    pub(super) fn verdict(&mut self, state: State, verdict: Verdict) -> Vec<Next> {
         self.step.note(Event::Verdict(verdict.clone()));
         vec![Next::End(state, End::Verdict(verdict))]
     }
@@ -281,252 +277,6 @@ impl<F: Facts> Run<'_, F> {
         }
         nexts
     }
-
-    fn look_up(
-        &mut self,
-        set: &str,
-        from: Register,
-        (to, negated): (Option<Register>, bool),
-        within: Within,
-    ) -> Vec<Next> {
-        let Some(length) = self.table.sets.get(set).map(|set| set.key_length) else {
-            return self.unknown_expression(&format!("lookup in @{set}"), within);
-        };
-        if let Some(draw) = within.registers.drawn(from, length) {
-            return self.look_up_drawn(set, from, to, (within, draw));
-        }
-        let key: Option<Vec<u8>> = within.registers.read(from, length).into_iter().collect();
-        let found = match &key {
-            Some(key) => self.find(set, key, &within.state),
-            None => Found::Unknown("the key is not known".to_owned()),
-        };
-        match found {
-            Found::Unknown(why) => {
-                self.unknown(&format!("whether @{set} has the key: {why}"));
-                let mut within = within;
-                to.iter().for_each(|to| within.registers.write(*to, &unknown(16)));
-                match to {
-                    Some(Register::Verdict) => {
-                        let state = within.state.perhaps();
-                        vec![Next::End(state.clone(), End::NoMatch), Next::End(state, End::Unknown)]
-                    }
-                    Some(Register::Word(_)) | None => goes_on(within, None),
-                }
-            }
-            Found::Missing => {
-                self.note_missing(set, key);
-                goes_on(within, Some(negated))
-            }
-            Found::Element(element) => {
-                self.note_found(set, key, &element);
-                match negated {
-                    true => goes_on(within, Some(false)),
-                    false => self.load_data(to, element, within),
-                }
-            }
-        }
-    }
-
-    fn note_missing(&mut self, set: &str, key: Option<Vec<u8>>) {
-        let (set, key) = (set.to_owned(), key.unwrap_or_default());
-        self.step.note(Event::Missing { set, key });
-    }
-
-    fn note_found(&mut self, set: &str, key: Option<Vec<u8>>, element: &AnyElement) {
-        let (data, comment) = (element.data.clone(), element.comment.clone());
-        let (set, key) = (set.to_owned(), key.unwrap_or_default());
-        self.step.note(Event::Found { set, key, data, comment });
-    }
-
-    /// Loads what a map has, or takes its verdict.
-    fn load_data(
-        &mut self,
-        to: Option<Register>,
-        element: AnyElement,
-        mut within: Within,
-    ) -> Vec<Next> {
-        match (to, element.data) {
-            (Some(Register::Verdict), Some(ElementData::Verdict(verdict))) => {
-                self.verdict(within.state, verdict)
-            }
-            (Some(Register::Verdict), _) => self.unknown_expression("verdict", within),
-            (Some(to), Some(ElementData::Value(value))) => {
-                within.registers.write(to, &known(&value));
-                vec![Next::On(within)]
-            }
-            (Some(Register::Word(_)), _) => self.unknown_expression("data of a map", within),
-            (None, _) => vec![Next::On(within)],
-        }
-    }
-
-    /// Looks up every number that may have been drawn. Equal results are one way.
-    fn look_up_drawn(
-        &mut self,
-        set: &str,
-        from: Register,
-        to: Option<Register>,
-        (within, draw): (Within, Draw),
-    ) -> Vec<Next> {
-        if !(1..=MOST_DRAWN).contains(&draw.modulus) {
-            self.unknown("a number is drawn below so many that the outcomes are not followed");
-            return goes_on(within, None);
-        }
-        let length = self.table.sets.get(set).map_or(0, |set| set.key_length);
-        let mut results: Vec<(Found, u32)> = Vec::new();
-        let mut places = std::collections::HashMap::new();
-        for number in 0..draw.modulus {
-            let registers = within.registers.with(draw, number);
-            let key: Option<Vec<u8>> = registers.read(from, length).into_iter().collect();
-            let found = match key {
-                Some(key) => self.find(set, &key, &within.state),
-                None => Found::Unknown("the key is not known".to_owned()),
-            };
-            let place = *places.entry(data_key(&found)).or_insert(results.len());
-            match results.get_mut(place) {
-                Some((_, count)) => *count += 1,
-                None => results.push((found, 1)),
-            }
-        }
-        let missing = results.iter().find(|(found, _)| *found == Found::Missing);
-        let hits = draw.modulus - missing.map_or(0, |(_, count)| *count);
-        self.step.note(Event::Drawn { set: set.to_owned(), of: draw.modulus, hits });
-        let mut nexts = Vec::new();
-        for (found, count) in results {
-            let share = f64::from(count) / f64::from(draw.modulus);
-            let part = Within { state: within.state.part(share), ..within.clone() };
-            nexts.extend(match found {
-                Found::Element(element) => self.load_data(to, element, part),
-                Found::Missing => vec![Next::End(part.state, End::NoMatch)],
-                Found::Unknown(why) => {
-                    self.unknown(&why);
-                    goes_on(part, None)
-                }
-            });
-        }
-        nexts
-    }
-
-    /// What a packet finds, also of what it wrote itself.
-    fn find(&mut self, set: &str, key: &[u8], state: &State) -> Found {
-        let written = (self.id.name.clone(), set.to_owned(), key.to_vec());
-        match state.key.written.get(&written) {
-            Some(Some(data)) => {
-                let data = Some(ElementData::Value(data.clone()));
-                return Found::Element(AnyElement {
-                    key: key.to_vec(),
-                    data,
-                    ..Default::default()
-                });
-            }
-            Some(None) => return Found::Missing,
-            None => {}
-        }
-        match self.table.sets.get(set) {
-            Some(set) => self.facts.element(self.id, set, key),
-            None => Found::Unknown("there is no such set".to_owned()),
-        }
-    }
-
-    /// Remembers what a rule writes for the rules after it. An element that is there keeps its data.
-    fn write_element(
-        &mut self,
-        (operation, set): (DynsetOperation, &str),
-        key: Register,
-        data: Option<Register>,
-        within: &mut Within,
-    ) {
-        let lengths = self.table.sets.get(set).map(|set| (set.key_length, set.data_length));
-        let Some((key_length, data_length)) = lengths else { return };
-        let bytes = |register, length| -> Option<Vec<u8>> {
-            within.registers.read(register, length).into_iter().collect()
-        };
-        let Some(key) = bytes(key, key_length) else {
-            return self.unknown(&format!("@{set} gets an element whose key is not known"));
-        };
-        let data = match data {
-            Some(data) => bytes(data, data_length),
-            None => Some(Vec::new()),
-        };
-        let is_there = matches!(self.find(set, &key, &within.state), Found::Element(_));
-        let written = (self.id.name.clone(), set.to_owned(), key);
-        match (operation, data) {
-            (DynsetOperation::Delete, _) => {
-                within.state.key.written.insert(written, None);
-            }
-            (DynsetOperation::Update, Some(data)) if !is_there => {
-                within.state.key.written.insert(written, Some(data));
-            }
-            (DynsetOperation::Update, Some(_)) => {}
-            (DynsetOperation::Update, None) => {
-                self.unknown(&format!("@{set} gets an element whose data is not known"));
-            }
-        }
-    }
-
-    /// Translation ends the base chain for the packet.
-    fn translate(
-        &mut self,
-        mut within: Within,
-        source: bool,
-        (address, port): (Option<Register>, Option<Register>),
-        is_range: bool,
-    ) -> Vec<Next> {
-        if is_range && !source {
-            self.unknown("the kernel chooses of a range; its first address and port are shown");
-        }
-        let family = within.state.packet().family();
-        if source {
-            self.step.note(Event::Source);
-            let packet = within.state.packet_mut();
-            (packet.is_snat, packet.source_done, packet.source_port) = (true, true, None);
-            return self.accept(within.state);
-        }
-        let length = octets(within.state.packet().destination).len();
-        let to = match address {
-            Some(address) => ip(family, &within.registers.read(address, length)),
-            None => Some(within.state.packet().destination),
-        };
-        let port = match port {
-            Some(port) => port_of(&within.registers.read(port, 2)),
-            None => Some(within.state.packet().port),
-        };
-        let (Some(to), Some(port)) = (to, port) else {
-            return self.unknown_expression("dnat to an address that is not known", within);
-        };
-        self.send_to(within.state, SocketAddr::new(to, port))
-    }
-
-    fn send_to(&mut self, mut state: State, to: SocketAddr) -> Vec<Next> {
-        self.step.note(Event::Destination(to));
-        let packet = state.packet_mut();
-        packet.is_dnat |= SocketAddr::new(packet.destination, packet.port) != to;
-        (packet.destination, packet.port, packet.destination_done) = (to.ip(), to.port(), true);
-        self.accept(state)
-    }
-
-    /// To the node itself: for its own packets to the loopback address, else to the address of the
-    /// interface that the packet came in by, which is not read.
-    fn redirect(&mut self, within: Within, port: Option<Register>) -> Vec<Next> {
-        let packet = within.state.packet();
-        let loopback = match packet.family() {
-            Family::Ip => IpAddr::from([127, 0, 0, 1]),
-            Family::Ip6 => IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1_u16]),
-        };
-        let to_port = match port {
-            Some(port) => port_of(&within.registers.read(port, 2)),
-            None => Some(packet.port),
-        };
-        match to_port {
-            Some(port) if packet.input.index == 0 => {
-                self.send_to(within.state, SocketAddr::new(loopback, port))
-            }
-            Some(_) | None => self.unknown_expression("redirect", within),
-        }
-    }
-
-    fn accept(&mut self, state: State) -> Vec<Next> {
-        vec![Next::End(state, End::Verdict(Verdict::Accept))]
-    }
 }
 
 /// `RTN_UNREACHABLE` of `<linux/rtnetlink.h>`.
@@ -556,7 +306,7 @@ fn settled(mut branches: Vec<Branch>, was_certain: bool) -> Vec<Branch> {
 }
 
 /// Goes on, ends the rule, or both if that is not known.
-fn goes_on(mut within: Within, matches: Option<bool>) -> Vec<Next> {
+pub(super) fn goes_on(mut within: Within, matches: Option<bool>) -> Vec<Next> {
     match matches {
         Some(true) => vec![Next::On(within)],
         Some(false) => vec![Next::End(within.state, End::NoMatch)],
@@ -568,15 +318,6 @@ fn goes_on(mut within: Within, matches: Option<bool>) -> Vec<Next> {
     }
 }
 
-/// By what results of a lookup are one: not by comment or key.
-fn data_key(found: &Found) -> String {
-    match found {
-        Found::Element(element) => format!("{:?}", element.data),
-        Found::Missing => "missing".to_owned(),
-        Found::Unknown(why) => format!("unknown {why}"),
-    }
-}
-
 impl Order {
     fn holds(self, ordering: std::cmp::Ordering) -> bool {
         match self {
@@ -585,56 +326,6 @@ impl Order {
             Self::Greater => ordering.is_gt(),
             Self::GreaterOrEqual => ordering.is_ge(),
         }
-    }
-}
-
-/// `None` if an unknown byte decides.
-fn equal(field: &Field, value: &[u8]) -> Option<bool> {
-    let pairs = || field.iter().zip(value);
-    if pairs().any(|(byte, value)| byte.is_some_and(|byte| byte != *value)) {
-        return Some(false);
-    }
-    pairs().all(|(byte, _)| byte.is_some()).then_some(true)
-}
-
-fn compare(field: &Field, value: &[u8]) -> Option<std::cmp::Ordering> {
-    let bytes: Option<Vec<u8>> = field.iter().copied().collect();
-    bytes.map(|bytes| bytes.as_slice().cmp(value))
-}
-
-/// A bit of an unknown byte that the mask clears is known.
-fn masked(field: &Field, mask: &[u8], xor: &[u8]) -> Field {
-    let step = |((byte, mask), xor): ((&Option<u8>, &u8), &u8)| match byte {
-        Some(byte) => Some((byte & mask) ^ xor),
-        None if *mask == 0 => Some(*xor),
-        None => None,
-    };
-    field.iter().zip(mask).zip(xor).map(step).collect()
-}
-
-/// Each number with its bytes in the other order, where host and network byte order differ.
-fn swapped(field: &Field, size: usize) -> Field {
-    if cfg!(target_endian = "big") || size == 0 {
-        return field.clone();
-    }
-    field.chunks(size).flat_map(|number| number.iter().rev().copied()).collect()
-}
-
-fn number(field: &Field) -> Option<u32> {
-    let bytes: Option<Vec<u8>> = field.iter().copied().collect();
-    Some(u32::from_ne_bytes(bytes?.try_into().ok()?))
-}
-
-fn port_of(field: &Field) -> Option<u16> {
-    let bytes: Option<Vec<u8>> = field.iter().copied().collect();
-    Some(u16::from_be_bytes(bytes?.try_into().ok()?))
-}
-
-fn ip(family: Family, field: &Field) -> Option<IpAddr> {
-    let bytes: Vec<u8> = field.iter().copied().collect::<Option<_>>()?;
-    match family {
-        Family::Ip => Some(IpAddr::from(<[u8; 4]>::try_from(bytes).ok()?)),
-        Family::Ip6 => Some(IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?)),
     }
 }
 

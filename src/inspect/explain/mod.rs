@@ -11,8 +11,10 @@
 //! known is never guessed in silence: it is a step, and makes outcomes uncertain.
 
 mod evaluate;
+mod field;
 mod jhash;
 mod json;
+mod lookup;
 mod packet;
 mod percent;
 mod read;
@@ -25,6 +27,7 @@ mod summary;
 #[cfg(test)]
 mod tests;
 mod trace;
+mod translate;
 mod walk;
 mod words;
 

@@ -73,7 +73,7 @@ impl<F: Facts> Walk<'_, F> {
         if !forward.is_empty() {
             let states = self.hook(HookPoint::Forward, forward);
             let states = self.hook(HookPoint::Postrouting, states);
-            states.into_iter().for_each(|state| self.sent(state));
+            states.iter().for_each(|state| self.sent(state));
         }
     }
 
@@ -108,7 +108,7 @@ impl<F: Facts> Walk<'_, F> {
         let mut local = Vec::new();
         for (route, mut states) in self.routes(states) {
             if !route.is_ok_and(is_for_node) {
-                states.into_iter().for_each(|state| self.sent(state));
+                states.iter().for_each(|state| self.sent(state));
                 continue;
             }
             for state in &mut states {
@@ -141,7 +141,7 @@ impl<F: Facts> Walk<'_, F> {
 
     fn deliver(&mut self, states: Vec<State>) {
         let states = self.hook(HookPoint::Input, states);
-        states.into_iter().for_each(|state| self.sent(state));
+        states.iter().for_each(|state| self.sent(state));
     }
 
     /// The states by their route.
@@ -183,7 +183,7 @@ impl<F: Facts> Walk<'_, F> {
         }
     }
 
-    fn sent(&mut self, state: State) {
+    fn sent(&mut self, state: &State) {
         let packet = state.packet();
         let fate = Fate::Sent {
             to: SocketAddr::new(packet.destination, packet.port),
@@ -191,7 +191,7 @@ impl<F: Facts> Walk<'_, F> {
             masqueraded: packet.is_snat,
             interface: Some(packet.output.name.to_string()).filter(|name| !name.is_empty()),
         };
-        self.end(&state, fate);
+        self.end(state, fate);
     }
 
     fn end(&mut self, state: &State, fate: Fate) {
