@@ -28,6 +28,8 @@
 //!
 //! `other_modes` removes what kube-proxy's modes iptables and ipvs left, once the tables are in place.
 //!
+//! `inspect` reads the tables back, with no daemon: `explain` walks a packet through them.
+//!
 //! `bench` measures all of this on a synthetic cluster, by calling the same modules.
 //!
 //! Things that are deliberately absent:

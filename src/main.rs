@@ -56,6 +56,9 @@ enum Command {
         #[arg(long, value_name = "FORMAT", default_value = "text")]
         output: Output,
     },
+    /// Say where a packet goes, and why, by the rules that the kernel has; no daemon is needed
+    #[command(after_help = cli::EXPLAIN_CODES)]
+    Explain(cli::ExplainFlags),
     /// Remove both tables, and what kube-proxy left in other modes
     Cleanup,
     /// Show services as the kernel has them, with endpoints and connections; needs no daemon
@@ -115,6 +118,7 @@ fn execute(command: Command, listed: Vec<(String, String)>, log: &mut Log) -> Ou
         Command::Apply { flags, output } => apply(&flags, output, log).into(),
         Command::Plan { flags, output } => plan(&flags, output, log).into(),
         Command::Verify { flags, output } => verify(&flags, output, log).into(),
+        Command::Explain(flags) => cli::explain(&flags).into(),
         Command::Cleanup => cli::cleanup().into(),
         Command::Show(flags) => cli::show(&flags).into(),
         Command::Config(ConfigCommand::Check { file }) => cli::check_config(file).into(),

@@ -312,6 +312,7 @@ fn used_set(statement: &Statement) -> Option<&Name> {
         | Statement::Verdict(_)
         | Statement::Reject
         | Statement::PriorityClear
+        | Statement::Trace
         | Statement::Masquerade => None,
     }
 }

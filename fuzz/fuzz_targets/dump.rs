@@ -3,11 +3,17 @@
 #![no_main]
 
 use deltaproxy::netlink::message::{Meaning, Messages};
-use deltaproxy::nft::{Chain, DecodedRule, DecodedSet, Family, Table, decode_elements};
+use deltaproxy::nft::{
+    AnyChain, AnyRule, AnySet, Chain, DecodedRule, DecodedSet, Family, Table, TraceEvent,
+    decode_any_elements, decode_elements, rule_text,
+};
 use libfuzzer_sys::fuzz_target;
 
 /// Length of `struct nfgenmsg`, which comes before the attributes of each object.
 const OBJECT_HEADER: usize = 4;
+
+/// `NFT_MSG_TRACE` of nf_tables.
+const TRACE: u16 = 10 << 8 | 17;
 
 fuzz_target!(|datagram: &[u8]| {
     let mut left = datagram.len();
@@ -30,6 +36,10 @@ fn decode(attributes: &[u8]) {
     let _ = Chain::decode(attributes).map(|chain| chain.to_string());
     let _ = DecodedRule::decode(attributes).map(|rule| format!("{rule:?}"));
     let _ = DecodedSet::decode(attributes).map(|decoded| decoded.set.map(|set| set.to_string()));
+    let _ = (AnyChain::decode(attributes), AnySet::decode(attributes));
+    let _ = AnyRule::decode(attributes).map(|rule| rule_text(1, &rule.instructions));
+    let _ = decode_any_elements(attributes, drop);
+    let _ = TraceEvent::decode(TRACE, attributes);
     let _ = decode_elements(attributes, |view| {
         let _ = view.to_element();
     });

@@ -249,7 +249,7 @@ fn load(world: &World, client: &str, to: SocketAddr, protocol: Protocol, done: &
             assert!(sent > 100, "{sent} probes are too few to show anything");
             return;
         }
-        let answer = world.ask(client, to, protocol);
+        let answer = world.ask_fast(client, to, protocol);
         assert!(
             matches!(answer, Answer::From { .. }),
             "probe {sent} from {client} to {to} by {}: {answer:?}",

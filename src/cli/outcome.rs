@@ -1,6 +1,6 @@
 //! Exit codes.
 
-use super::{End, Failure, Shown};
+use super::{End, Explained, Failure, Shown};
 
 /// The end of a command.
 #[derive(Debug)]
@@ -59,6 +59,17 @@ impl From<Result<Shown, Failure>> for Outcome {
     }
 }
 
+/// As [`super::EXPLAIN_CODES`] says.
+impl From<Result<Explained, Failure>> for Outcome {
+    fn from(result: Result<Explained, Failure>) -> Self {
+        match result {
+            Ok(Explained::Agrees) => Self { code: 0, failure: None, restart: false },
+            Ok(Explained::Differs) => Self { code: 1, failure: None, restart: false },
+            Err(failure) => Self { code: 2, failure: Some(failure), restart: false },
+        }
+    }
+}
+
 /// The exit codes of `plan`, for `--help`.
 pub const PLAN_CODES: &str = "\
 Exit codes, as those of diff(1):
@@ -87,6 +98,9 @@ mod tests {
             (Outcome::from(Ok(Shown::Done)), 0, false),
             (Outcome::from(Ok(Shown::Draining)), 1, false),
             (Outcome::from(Err::<Shown, _>(failure())), 2, true),
+            (Outcome::from(Ok(Explained::Agrees)), 0, false),
+            (Outcome::from(Ok(Explained::Differs)), 1, false),
+            (Outcome::from(Err::<Explained, _>(failure())), 2, true),
             (Outcome::from(Ok(())), 0, false),
             (Outcome::from(Err::<(), _>(failure())), 1, true),
         ] {

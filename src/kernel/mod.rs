@@ -4,6 +4,7 @@
 //! known. There are two kernels behind one trait: [`Nftables`], and the crate `fake-kernel` for tests.
 
 mod answer;
+mod any;
 mod culprit;
 mod error;
 mod jumps;
@@ -11,6 +12,8 @@ mod nftables;
 mod others;
 mod read;
 mod release;
+mod route;
+mod tracer;
 mod writer;
 
 use std::collections::BTreeMap;
@@ -20,6 +23,8 @@ pub use error::{CommitError, Malformed, OpenError, ReadError};
 pub use nftables::Nftables;
 pub use read::{MAX_ANSWER_BYTES, MAX_ANSWER_TIME};
 pub use release::Release;
+pub use route::{NoRoute, Route, Routes, Way, interface_index, interface_name};
+pub use tracer::Tracer;
 pub use writer::{Requests, Writer, WriterGone};
 
 use crate::nft::{

@@ -50,6 +50,7 @@ pub(super) const NFT_MSG_DELSET: u16 = 11;
 pub(super) const NFT_MSG_NEWSETELEM: u16 = 12;
 pub(super) const NFT_MSG_DELSETELEM: u16 = 14;
 pub(super) const NFT_MSG_NEWGEN: u16 = 15;
+pub(super) const NFT_MSG_TRACE: u16 = 17;
 
 // enum nft_registers
 pub(super) const NFT_REG_VERDICT: u32 = 0;
@@ -167,7 +168,45 @@ pub(super) const NFTA_DYNSET_OP: u16 = 3;
 pub(super) const NFTA_DYNSET_SREG_KEY: u16 = 4;
 pub(super) const NFTA_DYNSET_SREG_DATA: u16 = 5;
 pub(super) const NFTA_DYNSET_TIMEOUT: u16 = 6;
+pub(super) const NFTA_DYNSET_EXPR: u16 = 7;
 pub(super) const NFTA_DYNSET_FLAGS: u16 = 9;
+pub(super) const NFTA_DYNSET_EXPRESSIONS: u16 = 10;
+
+// enum nft_range_attributes
+pub(super) const NFTA_RANGE_SREG: u16 = 1;
+pub(super) const NFTA_RANGE_OP: u16 = 2;
+pub(super) const NFTA_RANGE_FROM_DATA: u16 = 3;
+pub(super) const NFTA_RANGE_TO_DATA: u16 = 4;
+
+// enum nft_byteorder_attributes
+pub(super) const NFTA_BYTEORDER_SREG: u16 = 1;
+pub(super) const NFTA_BYTEORDER_DREG: u16 = 2;
+pub(super) const NFTA_BYTEORDER_LEN: u16 = 4;
+pub(super) const NFTA_BYTEORDER_SIZE: u16 = 5;
+
+// enum nft_redir_attributes
+pub(super) const NFTA_REDIR_REG_PROTO_MIN: u16 = 1;
+
+// enum nft_objref_attributes
+pub(super) const NFTA_OBJREF_IMM_TYPE: u16 = 1;
+pub(super) const NFTA_OBJREF_IMM_NAME: u16 = 2;
+
+// <linux/netfilter/nf_tables_compat.h>
+pub(super) const NFTA_MATCH_NAME: u16 = 1;
+
+// enum nft_trace_attributes
+pub(super) const NFTA_TRACE_TABLE: u16 = 1;
+pub(super) const NFTA_TRACE_CHAIN: u16 = 2;
+pub(super) const NFTA_TRACE_RULE_HANDLE: u16 = 3;
+pub(super) const NFTA_TRACE_TYPE: u16 = 4;
+pub(super) const NFTA_TRACE_VERDICT: u16 = 5;
+pub(super) const NFTA_TRACE_ID: u16 = 6;
+pub(super) const NFTA_TRACE_POLICY: u16 = 16;
+
+// enum nft_trace_types
+pub(super) const NFT_TRACETYPE_POLICY: u32 = 1;
+pub(super) const NFT_TRACETYPE_RETURN: u32 = 2;
+pub(super) const NFT_TRACETYPE_RULE: u32 = 3;
 
 // enum nft_payload_attributes
 pub(super) const NFTA_PAYLOAD_DREG: u16 = 1;
@@ -184,6 +223,7 @@ pub(super) const NFTA_META_SREG: u16 = 3;
 pub(super) const NFTA_CT_DREG: u16 = 1;
 pub(super) const NFTA_CT_KEY: u16 = 2;
 pub(super) const NFTA_CT_DIRECTION: u16 = 3;
+pub(super) const NFTA_CT_SREG: u16 = 4;
 
 // enum nft_reject_attributes
 pub(super) const NFTA_REJECT_TYPE: u16 = 1;
@@ -237,6 +277,17 @@ pub(super) const NFT_SET_CONCAT: u32 = 0x80;
 // enum nft_cmp_ops
 pub(super) const NFT_CMP_EQ: u32 = 0;
 pub(super) const NFT_CMP_NEQ: u32 = 1;
+pub(super) const NFT_CMP_LT: u32 = 2;
+pub(super) const NFT_CMP_LTE: u32 = 3;
+pub(super) const NFT_CMP_GT: u32 = 4;
+pub(super) const NFT_CMP_GTE: u32 = 5;
+
+// enum nft_range_ops
+pub(super) const NFT_RANGE_NEQ: u32 = 1;
+
+// enum nft_set_elem_flags
+pub(super) const NFT_SET_ELEM_INTERVAL_END: u32 = 0x1;
+pub(super) const NFT_SET_ELEM_CATCHALL: u32 = 0x2;
 
 // enum nft_lookup_flags
 pub(super) const NFT_LOOKUP_F_INV: u32 = 1;

@@ -321,7 +321,7 @@ fn optional(w: &mut AttrWriter<'_>, kind: u16, register: Option<Register>) {
 }
 
 /// `None` for an expression, or a use of one, that this program never sends.
-fn decode_known(name: &str, fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
+pub(super) fn decode_known(name: &str, fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
     const NFT_BITWISE_MASK_XOR: u32 = 0;
     Ok(Some(match name {
         "payload" if fields.find(NFTA_PAYLOAD_DREG).is_some() => Expr::Payload {
@@ -385,15 +385,18 @@ fn decode_known(name: &str, fields: &Fields<'_>) -> Result<Option<Expr>, DecodeE
     }))
 }
 
-fn register(fields: &Fields<'_>, kind: u16) -> Result<Register, DecodeError> {
+pub(super) fn register(fields: &Fields<'_>, kind: u16) -> Result<Register, DecodeError> {
     Register::decode(fields.be32(kind)?)
 }
 
-fn optional_register(fields: &Fields<'_>, kind: u16) -> Result<Option<Register>, DecodeError> {
+pub(super) fn optional_register(
+    fields: &Fields<'_>,
+    kind: u16,
+) -> Result<Option<Register>, DecodeError> {
     fields.find(kind).map(|attr| Register::decode(attr.be32()?)).transpose()
 }
 
-fn value(fields: &Fields<'_>, kind: u16) -> Result<Vec<u8>, DecodeError> {
+pub(super) fn value(fields: &Fields<'_>, kind: u16) -> Result<Vec<u8>, DecodeError> {
     Ok(fields.nest(kind)?.need(NFTA_DATA_VALUE)?.payload.to_vec())
 }
 

@@ -4,11 +4,15 @@
 //! decoding. They stand side by side in the file of the object.
 
 mod abi;
+mod any;
 mod batch;
 mod element;
 mod expr;
 mod fields;
+mod instruction;
 mod jump;
+pub mod key;
+mod listing;
 mod locate;
 mod object;
 pub mod request;
@@ -19,17 +23,22 @@ mod selector;
 mod set;
 mod statement;
 mod text;
+mod trace;
 mod transaction;
 mod userdata;
 mod value;
 mod verdict;
+mod word;
 
 pub use crate::family::Family;
+pub use any::{AnyChain, AnyElement, AnyRule, AnySet, BaseChain, ElementData, decode_any_elements};
 pub use batch::{Acknowledge, Batch, EncodeError, LIST_LIMIT, MessageKind, MessageOrigin};
 pub use element::{Element, ElementView, decode_elements};
 pub use expr::{DynsetOperation, Expr, Register};
 pub use fields::DecodeError;
+pub use instruction::{Instruction, Order};
 pub use jump::Jump;
+pub use listing::rule_text;
 pub use locate::{Location, locate};
 pub use object::{
     Chain, ChainType, Hook, HookPoint, Name, Table, TableFlags, TableRef, chain_name, table_name,
@@ -39,6 +48,7 @@ pub use rule::{DecodedRule, Rule};
 pub use selector::{Operand, Selector};
 pub use set::{DecodedSet, Set, SetFlags, Type};
 pub use statement::{LowerError, Statement};
+pub use trace::{TraceEvent, TraceKind};
 pub use transaction::{Operation, Transaction};
 pub use value::Value;
 pub use verdict::Verdict;

@@ -30,6 +30,53 @@ pub enum Request<'a> {
     /// The elements of one set or map with these keys, which are concatenations, in this order. The
     /// answer ends at the first that is missing.
     ElementsOf(&'a TableRef, &'a str, &'a [Value]),
+    /// Objects of tables of any program, in a family `NFPROTO_*`.
+    Any(u8, AnyRequest<'a>),
+}
+
+/// What is asked for in a family that others use too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnyRequest<'a> {
+    /// The chains of all tables.
+    Chains,
+    /// The rules of a table.
+    Rules(&'a str),
+    /// The sets and maps of a table, without their elements.
+    Sets(&'a str),
+    /// The elements of a set or map of a table.
+    Elements(&'a str, &'a str),
+    /// The element of a set or map of a table with a key; without a key, the element that stands
+    /// for all other keys.
+    Element(&'a str, &'a str, Option<&'a [u8]>),
+}
+
+impl<'a> AnyRequest<'a> {
+    fn table(self) -> Option<&'a str> {
+        match self {
+            Self::Chains => None,
+            Self::Rules(table)
+            | Self::Sets(table)
+            | Self::Elements(table, _)
+            | Self::Element(table, ..) => Some(table),
+        }
+    }
+
+    fn write_names(self, w: &mut AttrWriter<'_>) {
+        if let Some(table) = self.table() {
+            w.str(NFTA_TABLE_NAME, table);
+        }
+        if let Self::Elements(_, set) | Self::Element(_, set, _) = self {
+            w.str(NFTA_SET_ELEM_LIST_SET, set);
+        }
+        if let Self::Element(_, _, key) = self {
+            w.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |w| match key {
+                Some(key) => write_key(key, w),
+                None => w.nest(NFTA_LIST_ELEM, |w| {
+                    w.be32(NFTA_SET_ELEM_FLAGS, NFT_SET_ELEM_CATCHALL);
+                }),
+            });
+        }
+    }
 }
 
 /// Length of `struct nfgenmsg`.
@@ -62,7 +109,14 @@ impl<'a> Request<'a> {
     }
 
     fn is_dump(&self) -> bool {
-        !matches!(self, Self::Generation | Self::Table(_) | Self::Set(..) | Self::ElementsOf(..))
+        !matches!(
+            self,
+            Self::Generation
+                | Self::Table(_)
+                | Self::Set(..)
+                | Self::ElementsOf(..)
+                | Self::Any(_, AnyRequest::Element(..))
+        )
     }
 
     /// The type of the messages that answer.
@@ -70,17 +124,21 @@ impl<'a> Request<'a> {
         let message = match self {
             Self::Generation => NFT_MSG_NEWGEN,
             Self::Table(_) => NFT_MSG_NEWTABLE,
-            Self::Chains(_) => NFT_MSG_NEWCHAIN,
-            Self::Rules(_) => NFT_MSG_NEWRULE,
-            Self::Sets(_) | Self::Set(..) => NFT_MSG_NEWSET,
-            Self::Elements(..) | Self::ElementsOf(..) => NFT_MSG_NEWSETELEM,
+            Self::Chains(_) | Self::Any(_, AnyRequest::Chains) => NFT_MSG_NEWCHAIN,
+            Self::Rules(_) | Self::Any(_, AnyRequest::Rules(_)) => NFT_MSG_NEWRULE,
+            Self::Sets(_) | Self::Set(..) | Self::Any(_, AnyRequest::Sets(_)) => NFT_MSG_NEWSET,
+            Self::Elements(..)
+            | Self::ElementsOf(..)
+            | Self::Any(_, AnyRequest::Elements(..) | AnyRequest::Element(..)) => {
+                NFT_MSG_NEWSETELEM
+            }
         };
         NFNL_SUBSYS_NFTABLES << 8 | message
     }
 
     fn table(&self) -> Option<&'a TableRef> {
         match self {
-            Self::Generation => None,
+            Self::Generation | Self::Any(..) => None,
             Self::Table(table)
             | Self::Chains(table)
             | Self::Rules(table)
@@ -92,10 +150,16 @@ impl<'a> Request<'a> {
     }
 
     fn family(&self) -> u8 {
+        if let Self::Any(family, _) = self {
+            return *family;
+        }
         self.table().map_or(NFPROTO_UNSPEC, |table| table.family.number())
     }
 
     fn write_names(&self, w: &mut AttrWriter<'_>) {
+        if let Self::Any(_, request) = self {
+            request.write_names(w);
+        }
         if let Some(table) = self.table() {
             // Messages about what is in a table name it by an attribute of the same number.
             w.str(NFTA_TABLE_NAME, &table.name);
@@ -105,7 +169,9 @@ impl<'a> Request<'a> {
             w.str(NFTA_SET_ELEM_LIST_SET, set);
         }
         if let Self::ElementsOf(_, _, keys) = self {
-            w.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |w| keys.iter().for_each(|key| write_key(key, w)));
+            w.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |w| {
+                keys.iter().for_each(|key| write_key(key.as_bytes(), w));
+            });
         }
     }
 }
@@ -122,6 +188,12 @@ impl fmt::Display for Request<'_> {
             Self::Elements(table, set) => write!(f, "the elements of {set} in table {table}"),
             Self::ElementsOf(table, set, keys) => {
                 write!(f, "{} elements of {set} in table {table}", keys.len())
+            }
+            Self::Any(_, AnyRequest::Chains) => f.write_str("the chains of all tables"),
+            Self::Any(_, AnyRequest::Rules(table)) => write!(f, "the rules of table {table}"),
+            Self::Any(_, AnyRequest::Sets(table)) => write!(f, "the sets of table {table}"),
+            Self::Any(_, AnyRequest::Elements(table, set) | AnyRequest::Element(table, set, _)) => {
+                write!(f, "elements of {set} in table {table}")
             }
         }
     }
@@ -145,9 +217,9 @@ pub fn generation(attributes: &[u8]) -> Result<u32, DecodeError> {
     Fields::read(Attrs::new(attributes))?.be32(NFTA_GEN_ID)
 }
 
-fn write_key(key: &Value, w: &mut AttrWriter<'_>) {
+fn write_key(key: &[u8], w: &mut AttrWriter<'_>) {
     w.nest(NFTA_LIST_ELEM, |w| {
-        w.nest(NFTA_SET_ELEM_KEY, |w| w.bytes(NFTA_DATA_VALUE, key.as_bytes()));
+        w.nest(NFTA_SET_ELEM_KEY, |w| w.bytes(NFTA_DATA_VALUE, key));
     });
 }
 

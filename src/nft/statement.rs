@@ -9,7 +9,7 @@ use super::abi::*;
 use super::expr::Register;
 use super::selector::{load_key, load_key_at, write_key};
 use super::text::{Time, milliseconds};
-use super::{DynsetOperation, Expr, Family, Name, Operand, Selector, Verdict};
+use super::{DynsetOperation, Expr, Family, Name, Operand, Selector, Verdict, key};
 
 /// A part of a rule. The family of the table decides between `ip` and `ip6`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +70,8 @@ pub enum Statement {
     },
     /// Sets the priority to 0: `meta priority set none`.
     PriorityClear,
+    /// The kernel reports every step of the packet: `meta nftrace set 1`.
+    Trace,
     /// Adds an element, renews its timeout, or removes it:
     /// `update @clients { ip saddr timeout 10m : meta priority }`.
     Element {
@@ -165,6 +167,10 @@ impl Statement {
                 out.push(Expr::Immediate { value: vec![0; 4], to: FIRST });
                 out.push(PRIORITY_SET);
             }
+            Self::Trace => {
+                out.push(Expr::Immediate { value: vec![1], to: FIRST });
+                out.push(Expr::MetaSet { key: key::META_NFTRACE, from: FIRST });
+            }
             Self::Element { operation, set, key, data, timeout } => {
                 let end = load_key(key, family, out)?;
                 let data = data.map(|data| lower_data(data, end, family, out)).transpose()?;
@@ -215,6 +221,7 @@ impl Statement {
                 write!(f, " map @{map}")
             }
             Self::PriorityClear => f.write_str("meta priority set none"),
+            Self::Trace => f.write_str("meta nftrace set 1"),
             Self::Element { operation, set, key, data, timeout } => {
                 write!(f, "{} @{set} {{ ", operation.word())?;
                 write_key(f, key, family)?;

@@ -42,7 +42,11 @@ impl Verdict {
 
     /// Reads the nest that holds `NFTA_DATA_VERDICT`.
     pub(super) fn decode(data: &Fields<'_>) -> Result<Self, DecodeError> {
-        let fields = data.nest(NFTA_DATA_VERDICT)?;
+        Self::decode_nest(&data.nest(NFTA_DATA_VERDICT)?)
+    }
+
+    /// Reads the attributes of `NFTA_DATA_VERDICT`.
+    pub(super) fn decode_nest(fields: &Fields<'_>) -> Result<Self, DecodeError> {
         let chain = || Ok::<Name, DecodeError>(fields.str(NFTA_VERDICT_CHAIN)?.to_owned().into());
         let code = fields.be32(NFTA_VERDICT_CODE)?;
         match (code, code.cast_signed()) {

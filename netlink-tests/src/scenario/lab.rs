@@ -19,6 +19,7 @@ use deltaproxy::config::Routing;
 
 use super::expect::{Expect, Family, Probe, Protocol, Scope};
 use super::object::{Node, Object, ServiceCidr};
+use super::oracle::Oracle;
 use super::proxy::{Proxy, Sent, routing};
 use crate::answer::Answer;
 use crate::host::Host;
@@ -43,6 +44,7 @@ pub struct World {
     /// Every probe has a source port of its own: a conntrack entry that an earlier one left behind
     /// would decide where it goes.
     next_port: AtomicU16,
+    oracle: Oracle,
 }
 
 impl Lab {
@@ -136,9 +138,15 @@ impl World {
             hosts.insert(name, host);
         }
         net.route_everything_to(&hosts["outside"]);
-        let servers = SERVERS.iter().flat_map(|name| serve_all(&hosts[name], name, TARGET_PORT));
-        let servers = servers.collect();
-        Self { net, hosts, servers, next_port: AtomicU16::new(FIRST_PORT) }
+        let mut world = Self {
+            oracle: Oracle::new(net.node()),
+            net,
+            hosts,
+            servers: Vec::new(),
+            next_port: AtomicU16::new(FIRST_PORT),
+        };
+        SERVERS.iter().for_each(|name| world.serve(name, name, TARGET_PORT));
+        world
     }
 
     /// The node.
@@ -164,22 +172,38 @@ impl World {
     /// Serves TCP, UDP and SCTP on one more port of a host, for as long as the lab is there.
     #[track_caller]
     pub fn serve(&mut self, host: &str, name: &str, port: u16) {
-        let servers = serve_all(self.host(host), name, port);
-        self.servers.extend(servers);
+        let host = self.host(host).clone();
+        self.oracle.add_server(name, &host, port);
+        self.servers.extend(serve_all(&host, name, port));
     }
 
     /// Sends one probe from a source port not used before. Silence shows soon.
     #[must_use]
     #[track_caller]
     pub fn send(&self, client: &str, to: SocketAddr, protocol: Protocol) -> Answer {
-        self.send_from(self.host(client), to, protocol)
+        self.send_predicted(self.host(client), to, protocol)
     }
 
     /// The same, of which an answer is expected: silence takes its time.
     #[must_use]
     #[track_caller]
     pub fn ask(&self, client: &str, to: SocketAddr, protocol: Protocol) -> Answer {
+        self.send_predicted(&self.host(client).patient(), to, protocol)
+    }
+
+    /// The same without a comparison with what `explain` predicts: for load.
+    #[must_use]
+    #[track_caller]
+    pub fn ask_fast(&self, client: &str, to: SocketAddr, protocol: Protocol) -> Answer {
         self.send_from(&self.host(client).patient(), to, protocol)
+    }
+
+    #[track_caller]
+    fn send_predicted(&self, client: &Host, to: SocketAddr, protocol: Protocol) -> Answer {
+        let predicted = self.oracle.predict(client, to, protocol);
+        let answer = self.send_from(client, to, protocol);
+        self.oracle.check(predicted.as_ref(), client, &answer);
+        answer
     }
 
     #[track_caller]
@@ -210,8 +234,12 @@ impl World {
     ) -> BTreeMap<String, usize> {
         let to = destination(to, family);
         let mut shares = BTreeMap::new();
+        let host = self.host(client);
+        let predicted = self.oracle.predict(host, to, protocol);
         for _ in 0..count {
-            let server = self.ask(client, to, protocol).server().to_owned();
+            let answer = self.ask_fast(client, to, protocol);
+            self.oracle.check(predicted.as_ref(), host, &answer);
+            let server = answer.server().to_owned();
             *shares.entry(server).or_default() += 1;
         }
         shares

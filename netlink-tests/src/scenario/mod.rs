@@ -25,6 +25,7 @@ mod expect;
 mod lab;
 mod manifests;
 mod object;
+mod oracle;
 mod proxy;
 mod race;
 mod web;

@@ -232,11 +232,14 @@ fn without_permission_every_command_says_so_in_one_line() {
     let net = Net::new();
     let manifests = manifests("a");
     let binary = deltaproxy_binary();
-    for (command, code) in [("apply", 1), ("plan", 2), ("run", 1), ("cleanup", 1)] {
+    for (command, code) in
+        [("apply", 1), ("plan", 2), ("verify", 2), ("run", 1), ("cleanup", 1), ("explain", 2)]
+    {
         let mut args = vec!["--bounding-set=-all", "--inh-caps=-all", "--"];
         args.push(binary.to_str().unwrap());
         match command {
             "cleanup" => args.push(command),
+            "explain" => args.extend([command, "10.96.0.10:80/tcp"]),
             _ => args.extend(manifests.arguments(command)),
         }
         let finished = net.node().output("setpriv", &args);

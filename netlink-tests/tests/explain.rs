@@ -1,0 +1,246 @@
+//! `explain` on the real kernel: what it says, other programs' rules, and the kernel's trace.
+//!
+//! Every probe of every other test is compared with what `explain` predicts, see
+//! `scenario/oracle.rs`.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::time::Duration;
+
+use netlink_tests::scenario::{
+    Expect, Lab, Protocol, Scope, WEB, keeps_source, masquerades, slice, web_with_node_port,
+};
+use netlink_tests::{Finished, Host, deltaproxy_binary, eventually, nft_available};
+use nix::sys::signal::Signal;
+
+use Expect::{Refused, Silent};
+
+fn lab() -> Lab {
+    let mut lab = Lab::new();
+    lab.apply(&[&web_with_node_port(), &slice("a c")]);
+    lab
+}
+
+fn explain(node: &Host, arguments: &[&str]) -> Finished {
+    node.output(deltaproxy_binary(), &[&["explain"], arguments].concat())
+}
+
+#[track_caller]
+fn assert_has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "no {part:?} in:\n{text}");
+    }
+}
+
+#[test]
+fn the_service_its_endpoints_and_masquerade_are_named() {
+    let lab = lab();
+    let from_pod = explain(lab.world.node(), &["10.96.0.10:80/tcp", "--from", "10.244.1.9"]).ok();
+    assert_has(
+        &from_pod,
+        &[
+            "packet    10.244.1.9 -> 10.96.0.10:80/tcp, comes in by vethpod\n",
+            "service   default/web:p80-tcp at 10.96.0.10:80/tcp\n",
+            "2 endpoints\n",
+            "50.0 %  endpoint 10.244.1.5:8080/tcp by vetha, keeps its source\n",
+            "50.0 %  endpoint 10.244.2.7:8080/tcp by nodec, keeps its source\n",
+            "one of 2 numbers is drawn, each has an element in @endpoints",
+        ],
+    );
+    let outside = explain(lab.world.node(), &["10.96.0.10:80/tcp", "--from", "192.0.2.10"]).ok();
+    assert_has(
+        &outside,
+        &[
+            "masqueraded: the source becomes the node's address\n",
+            "ip saddr != 10.244.0.0/16 meta mark set meta mark | 0x00004000\n",
+            "marked for masquerade: it is not from a pod of this cluster\n",
+        ],
+    );
+    let ipv6 = explain(lab.world.node(), &["[fd00:10:96::10]:80/udp"]).ok();
+    assert_has(&ipv6, &["packet    fd00:192:168:50::2 -> [fd00:10:96::10]:80/udp, sent by this"]);
+    let other = explain(lab.world.node(), &["192.0.2.10:80/tcp"]).ok();
+    assert_has(&other, &["service   not ours: no service has this address and port\n"]);
+    let no_port = explain(lab.world.node(), &["10.96.0.10:81/tcp"]).ok();
+    assert_has(&no_port, &["none: the address is a ClusterIP", "refused in table ip kube-proxy"]);
+}
+
+#[test]
+fn json_has_outcomes_and_steps() {
+    let lab = lab();
+    let arguments = ["192.168.50.2:30080/udp", "--from", "192.0.2.10", "--output", "json"];
+    let text = explain(lab.world.node(), &arguments).ok();
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(json["service"]["name"], "default/web:p80-udp");
+    assert_eq!(json["packet"]["inInterface"], "outoutside");
+    assert_eq!(json["masqueraded"], true);
+    let outcomes = json["outcomes"].as_array().unwrap();
+    assert_eq!(outcomes.len(), 2);
+    assert!(outcomes.iter().all(|it| it["share"] == 0.5 && it["kind"] == "sent"), "{text}");
+    assert!(json["steps"].as_array().unwrap().iter().any(|step| step["chain"] == "pick"));
+}
+
+#[test]
+fn trouble_is_one_line_and_exit_code_2() {
+    let lab = Lab::new();
+    let node = lab.world.node();
+    for (arguments, why) in [
+        (&["10.96.0.10:80"][..], "the protocol is missing"),
+        (&["10.96.0.10:80/tcp", "--from", "fd00::1"], "--from fd00::1: an IPv4 address is needed"),
+        (
+            &["10.96.0.10:80/tcp", "--in-interface", "eth9", "--from", "10.0.0.1"],
+            "eth9: no interface",
+        ),
+        (&["10.96.0.10:80/tcp", "--hook", "prerouting"], "--from ADDRESS is needed"),
+        (
+            &["10.96.0.10:80/tcp", "--hook", "output", "--in-interface", "lo"],
+            "--in-interface lo: only a packet at --hook prerouting",
+        ),
+    ] {
+        let finished = explain(node, arguments);
+        assert_eq!(finished.code(), Some(2), "{arguments:?}: {}", finished.stdout);
+        assert_has(&finished.stderr, &[why]);
+    }
+    let bare = netlink_tests::Net::new();
+    let finished = explain(bare.node(), &["10.96.0.10:80/tcp"]);
+    assert_eq!(finished.code(), Some(2));
+    assert_has(&finished.stderr, &["there is no table ip kube-proxy"]);
+    assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
+}
+
+/// The oracle compares each probe with the prediction.
+#[test]
+fn rules_of_other_programs_are_evaluated() {
+    if !nft_available() {
+        return;
+    }
+    let mut lab = Lab::new();
+    lab.apply(&[&web_with_node_port(), &slice("a c")]);
+    lab.world.node().nft_script(
+        "table inet fw {
+           set bad { type ipv4_addr; flags interval; elements = { 192.0.2.0/28, 10.244.2.8 }; }
+           map ports { type inet_proto . inet_service : verdict;
+             elements = { udp . 80 : goto refuse, tcp . 8080 : accept }; }
+           chain refuse { counter reject; }
+           chain pre {
+             type filter hook prerouting priority -150; policy accept;
+             ct state established,related accept
+             ip saddr @bad tcp dport 80 drop
+             ip6 saddr fd00:192:0:2::/64 th dport 70-90 meta l4proto tcp counter drop
+             meta l4proto . th dport vmap @ports
+           }
+           chain forward {
+             type filter hook forward priority 10; policy drop;
+             ct state established,related accept
+             iifname \"vethpod\" oifname { \"vetha\", \"nodec\" } accept
+             iifname \"out*\" tcp dport >= 8000 accept
+           }
+           chain out { type filter hook output priority 10; meta l4proto sctp drop; }
+         }
+         table ip after { chain nat {
+           type nat hook prerouting priority -90;
+           tcp dport 99 dnat to 10.244.1.5:8080;
+         }
+         }",
+    );
+    lab.check_in(
+        Scope::TCP,
+        &[
+            ("pod", WEB, keeps_source("a c")),
+            ("outside", WEB, Silent),
+            ("node", WEB, masquerades("a c")),
+        ],
+    );
+    lab.check_in(Scope::UDP, &[("pod", WEB, Refused), ("node", WEB, masquerades("a c"))]);
+    lab.check_in(Scope::SCTP, &[("pod", WEB, keeps_source("a c")), ("node", WEB, Silent)]);
+    lab.check_in(
+        Scope { families: &[netlink_tests::scenario::Family::Ipv4], ..Scope::TCP },
+        &[("pod", "10.244.1.6:99", keeps_source("a"))],
+    );
+}
+
+#[test]
+fn what_is_not_known_is_named() {
+    if !nft_available() {
+        return;
+    }
+    let lab = lab();
+    lab.world.node().nft_script(
+        "table inet foo { chain bar {
+           type filter hook output priority 20;
+           udp dport 8080 meta cpu 0 drop
+           limit rate 1/second counter;
+         }
+         }",
+    );
+    let text = explain(lab.world.node(), &["10.96.0.10:80/udp"]).ok();
+    assert_has(
+        &text,
+        &[
+            "dropped in table inet foo chain bar",
+            "perhaps",
+            "what the rule compares is not known of this packet (table inet foo chain bar)",
+            "limit: a rate or count decides (table inet foo chain bar)",
+        ],
+    );
+    let text = explain(lab.world.node(), &["10.96.0.10:80/tcp"]).ok();
+    assert_has(&text, &["50.0 %  endpoint 10.244.1.5:8080/tcp"]);
+}
+
+// --trace.
+
+#[test]
+fn a_packet_of_the_node_takes_the_rules_that_were_predicted() {
+    let lab = lab();
+    let node = lab.world.node();
+    for to in
+        ["10.96.0.10:80/tcp", "10.96.0.10:80/udp", "10.96.0.10:81/tcp", "[fd00:10:96::10]:80/udp"]
+    {
+        let finished = explain(node, &[to, "--trace"]);
+        let text = finished.ok();
+        assert_has(
+            &text,
+            &["predicted  kernel  rule", "no difference: the kernel did as predicted"],
+        );
+    }
+    assert!(!nft_available() || !node.nft("list tables").contains("deltaproxy-trace"));
+}
+
+#[test]
+fn a_packet_that_comes_in_is_waited_for() {
+    let lab = lab();
+    let node = lab.world.node();
+    let arguments = ["explain", "10.96.0.10:80/udp", "--from", "10.244.1.9", "--trace"];
+    let process =
+        node.spawn(deltaproxy_binary(), &[&arguments[..], &["--trace-time", "20"]].concat());
+    let table =
+        || node.run(|| deltaproxy::kernel::Nftables::open().unwrap().any_chains(2).unwrap());
+    let is_made = |name: &str| table().iter().any(|chain| chain.table.starts_with(name));
+    eventually("the table that traces", Duration::from_secs(10), || {
+        is_made("deltaproxy-trace").then_some(())
+    });
+    let _ = lab.world.ask_fast("pod", WEB.parse().unwrap(), Protocol::Udp).server();
+    let text = process.finish(Duration::from_secs(20)).ok();
+    assert_has(&text, &["no difference: the kernel did as predicted"]);
+    assert!(!is_made("deltaproxy-trace"));
+}
+
+#[test]
+fn a_trace_that_is_killed_leaves_nothing_and_one_without_a_packet_ends() {
+    let lab = lab();
+    let node = lab.world.node();
+    let arguments = ["explain", "10.96.0.10:80/udp", "--from", "10.244.1.9", "--trace"];
+    let chains =
+        || node.run(|| deltaproxy::kernel::Nftables::open().unwrap().any_chains(2).unwrap());
+    let is_made = || chains().iter().any(|chain| chain.table.starts_with("deltaproxy-trace"));
+    for signal in [Signal::SIGINT, Signal::SIGKILL] {
+        let process =
+            node.spawn(deltaproxy_binary(), &[&arguments[..], &["--trace-time", "60"]].concat());
+        let soon = Duration::from_secs(10);
+        eventually("the table that traces", soon, || is_made().then_some(()));
+        process.signal(signal);
+        eventually("no table that traces", soon, || (!is_made()).then_some(()));
+    }
+    let finished = explain(node, &[&arguments[1..], &["--trace-time", "1"]].concat());
+    assert_eq!(finished.code(), Some(2));
+    assert_has(&finished.stderr, &["--trace: no such packet within 1 s"]);
+    assert!(!is_made());
+}

@@ -1,0 +1,57 @@
+//! What is done with bytes of which some are not known.
+
+use std::cmp::Ordering;
+use std::net::IpAddr;
+
+use super::packet::Field;
+use crate::nft::Family;
+
+/// `None` if an unknown byte decides.
+pub(super) fn equal(field: &Field, value: &[u8]) -> Option<bool> {
+    let pairs = || field.iter().zip(value);
+    if pairs().any(|(byte, value)| byte.is_some_and(|byte| byte != *value)) {
+        return Some(false);
+    }
+    pairs().all(|(byte, _)| byte.is_some()).then_some(true)
+}
+
+pub(super) fn compare(field: &Field, value: &[u8]) -> Option<Ordering> {
+    let bytes: Option<Vec<u8>> = field.iter().copied().collect();
+    bytes.map(|bytes| bytes.as_slice().cmp(value))
+}
+
+/// A bit of an unknown byte that the mask clears is known.
+pub(super) fn masked(field: &Field, mask: &[u8], xor: &[u8]) -> Field {
+    let step = |((byte, mask), xor): ((&Option<u8>, &u8), &u8)| match byte {
+        Some(byte) => Some((byte & mask) ^ xor),
+        None if *mask == 0 => Some(*xor),
+        None => None,
+    };
+    field.iter().zip(mask).zip(xor).map(step).collect()
+}
+
+/// Each number with its bytes in the other order, where host and network byte order differ.
+pub(super) fn swapped(field: &Field, size: usize) -> Field {
+    if cfg!(target_endian = "big") || size == 0 {
+        return field.clone();
+    }
+    field.chunks(size).flat_map(|number| number.iter().rev().copied()).collect()
+}
+
+pub(super) fn number(field: &Field) -> Option<u32> {
+    let bytes: Option<Vec<u8>> = field.iter().copied().collect();
+    Some(u32::from_ne_bytes(bytes?.try_into().ok()?))
+}
+
+pub(super) fn port_of(field: &Field) -> Option<u16> {
+    let bytes: Option<Vec<u8>> = field.iter().copied().collect();
+    Some(u16::from_be_bytes(bytes?.try_into().ok()?))
+}
+
+pub(super) fn ip(family: Family, field: &Field) -> Option<IpAddr> {
+    let bytes: Vec<u8> = field.iter().copied().collect::<Option<_>>()?;
+    match family {
+        Family::Ip => Some(IpAddr::from(<[u8; 4]>::try_from(bytes).ok()?)),
+        Family::Ip6 => Some(IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?)),
+    }
+}

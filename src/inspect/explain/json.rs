@@ -1,0 +1,98 @@
+//! The explanation for programs.
+
+use serde_json::{Value, json};
+
+use super::report::fate;
+use super::step::{Fate, Outcome, RuleStep, Step};
+use super::words::lines;
+use super::{Explanation, Start};
+
+impl Explanation {
+    /// The explanation as one JSON object.
+    pub fn json(&self) -> Value {
+        let packet = &self.packet;
+        let summary = self.summary();
+        let protocol = self.protocol();
+        let service = summary.service.map(|service| {
+            json!({
+                "frontend": service.frontend,
+                "name": service.label,
+                "policy": service.route.map(super::words::route_words),
+            })
+        });
+        let outcomes: Vec<_> =
+            self.prediction.outcomes.iter().map(|it| outcome(it, &protocol)).collect();
+        let steps: Vec<_> = self.prediction.steps.iter().map(|it| step(it, &protocol)).collect();
+        json!({
+            "packet": {
+                "source": packet.source,
+                "sourcePort": packet.source_port,
+                "destination": packet.destination,
+                "port": packet.port,
+                "protocol": protocol,
+                "inInterface": Some(&*packet.input.name).filter(|name| !name.is_empty()),
+                "hook": match self.start {
+                    Start::Prerouting => "prerouting",
+                    Start::Output => "output",
+                },
+            },
+            "service": service,
+            "masqueraded": summary.is_masqueraded,
+            "outcomes": outcomes,
+            "assumed": self.notes,
+            "generation": self.generation.0,
+            "steps": steps,
+        })
+    }
+}
+
+fn outcome(outcome: &Outcome, protocol: &str) -> Value {
+    let kind = match &outcome.fate {
+        Fate::Sent { .. } => "sent",
+        Fate::Refused(_) => "refused",
+        Fate::Dropped(_) => "dropped",
+        Fate::NoRoute(_) => "noRoute",
+        Fate::Unknown(_) => "unknown",
+    };
+    let mut value = json!({
+        "kind": kind,
+        "share": outcome.share,
+        "certain": outcome.is_certain,
+        "text": fate(&outcome.fate, protocol),
+    });
+    if let Fate::Sent { to, translated, masqueraded, interface } = &outcome.fate {
+        value["to"] = json!(to);
+        value["translated"] = json!(translated);
+        value["masqueraded"] = json!(masqueraded);
+        value["interface"] = json!(interface);
+    }
+    value
+}
+
+fn step(step: &Step, protocol: &str) -> Value {
+    match step {
+        Step::Hook { name, share } => json!({"hook": name, "share": share}),
+        Step::Routed { what, share } => json!({"routing": what, "share": share}),
+        Step::Chain { place, kind, priority, drops } => json!({
+            "table": place.table.to_string(),
+            "chain": place.chain,
+            "type": kind,
+            "priority": priority,
+            "policy": if *drops { "drop" } else { "accept" },
+        }),
+        Step::Rule(rule) => rule_step(rule, protocol),
+    }
+}
+
+fn rule_step(rule: &RuleStep, protocol: &str) -> Value {
+    json!({
+        "table": rule.place.table.to_string(),
+        "chain": rule.place.chain,
+        "handle": rule.handle,
+        "rule": rule.text,
+        "reached": rule.reached,
+        "matched": rule.matched,
+        "certain": rule.is_certain,
+        "words": lines(rule, protocol),
+    })
+}

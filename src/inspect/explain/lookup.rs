@@ -1,0 +1,203 @@
+//! Lookups in sets and maps, and what packets write to them.
+
+use std::collections::HashMap;
+
+use super::evaluate::{End, MOST_DRAWN, Next, Run, Within, goes_on};
+use super::packet::{known, unknown};
+use super::registers::Draw;
+use super::rules::{Facts, Found};
+use super::state::State;
+use super::step::Event;
+use crate::nft::{AnyElement, DynsetOperation, ElementData, Register};
+
+impl<F: Facts> Run<'_, F> {
+    pub(super) fn look_up(
+        &mut self,
+        set: &str,
+        from: Register,
+        (to, negated): (Option<Register>, bool),
+        within: Within,
+    ) -> Vec<Next> {
+        let Some(length) = self.table.sets.get(set).map(|set| set.key_length) else {
+            return self.unknown_expression(&format!("lookup in @{set}"), within);
+        };
+        if let Some(draw) = within.registers.drawn(from, length) {
+            return self.look_up_drawn(set, from, to, (within, draw));
+        }
+        let key: Option<Vec<u8>> = within.registers.read(from, length).into_iter().collect();
+        let found = match &key {
+            Some(key) => self.find(set, key, &within.state),
+            None => Found::Unknown("the key is not known".to_owned()),
+        };
+        match found {
+            Found::Unknown(why) => {
+                self.unknown(&format!("whether @{set} has the key: {why}"));
+                let mut within = within;
+                to.iter().for_each(|to| within.registers.write(*to, &unknown(16)));
+                match to {
+                    Some(Register::Verdict) => {
+                        let state = within.state.perhaps();
+                        vec![Next::End(state.clone(), End::NoMatch), Next::End(state, End::Unknown)]
+                    }
+                    Some(Register::Word(_)) | None => goes_on(within, None),
+                }
+            }
+            Found::Missing => {
+                self.note_missing(set, key);
+                goes_on(within, Some(negated))
+            }
+            Found::Element(element) => {
+                self.note_found(set, key, &element);
+                match negated {
+                    true => goes_on(within, Some(false)),
+                    false => self.load_data(to, element, within),
+                }
+            }
+        }
+    }
+
+    fn note_missing(&mut self, set: &str, key: Option<Vec<u8>>) {
+        let (set, key) = (set.to_owned(), key.unwrap_or_default());
+        self.step.note(Event::Missing { set, key });
+    }
+
+    fn note_found(&mut self, set: &str, key: Option<Vec<u8>>, element: &AnyElement) {
+        let (data, comment) = (element.data.clone(), element.comment.clone());
+        let (set, key) = (set.to_owned(), key.unwrap_or_default());
+        self.step.note(Event::Found { set, key, data, comment });
+    }
+
+    /// Loads what a map has, or takes its verdict.
+    fn load_data(
+        &mut self,
+        to: Option<Register>,
+        element: AnyElement,
+        mut within: Within,
+    ) -> Vec<Next> {
+        match (to, element.data) {
+            (Some(Register::Verdict), Some(ElementData::Verdict(verdict))) => {
+                self.verdict(within.state, verdict)
+            }
+            (Some(Register::Verdict), _) => self.unknown_expression("verdict", within),
+            (Some(to), Some(ElementData::Value(value))) => {
+                within.registers.write(to, &known(&value));
+                vec![Next::On(within)]
+            }
+            (Some(Register::Word(_)), _) => self.unknown_expression("data of a map", within),
+            (None, _) => vec![Next::On(within)],
+        }
+    }
+
+    /// Looks up every number that may have been drawn. Equal results are one way.
+    fn look_up_drawn(
+        &mut self,
+        set: &str,
+        from: Register,
+        to: Option<Register>,
+        (within, draw): (Within, Draw),
+    ) -> Vec<Next> {
+        if !(1..=MOST_DRAWN).contains(&draw.modulus) {
+            self.unknown("a number is drawn below so many that the outcomes are not followed");
+            return goes_on(within, None);
+        }
+        let length = self.table.sets.get(set).map_or(0, |set| set.key_length);
+        let mut results: Vec<(Found, u32)> = Vec::new();
+        let mut places = HashMap::new();
+        for number in 0..draw.modulus {
+            let registers = within.registers.with(draw, number);
+            let key: Option<Vec<u8>> = registers.read(from, length).into_iter().collect();
+            let found = match key {
+                Some(key) => self.find(set, &key, &within.state),
+                None => Found::Unknown("the key is not known".to_owned()),
+            };
+            let place = *places.entry(data_key(&found)).or_insert(results.len());
+            match results.get_mut(place) {
+                Some((_, count)) => *count += 1,
+                None => results.push((found, 1)),
+            }
+        }
+        let missing = results.iter().find(|(found, _)| *found == Found::Missing);
+        let hits = draw.modulus - missing.map_or(0, |(_, count)| *count);
+        self.step.note(Event::Drawn { set: set.to_owned(), of: draw.modulus, hits });
+        let mut nexts = Vec::new();
+        for (found, count) in results {
+            let share = f64::from(count) / f64::from(draw.modulus);
+            let part = Within { state: within.state.part(share), ..within.clone() };
+            nexts.extend(match found {
+                Found::Element(element) => self.load_data(to, element, part),
+                Found::Missing => vec![Next::End(part.state, End::NoMatch)],
+                Found::Unknown(why) => {
+                    self.unknown(&why);
+                    goes_on(part, None)
+                }
+            });
+        }
+        nexts
+    }
+
+    /// What a packet finds, also of what it wrote itself.
+    fn find(&mut self, set: &str, key: &[u8], state: &State) -> Found {
+        let written = (self.id.name.clone(), set.to_owned(), key.to_vec());
+        match state.key.written.get(&written) {
+            Some(Some(data)) => {
+                let data = Some(ElementData::Value(data.clone()));
+                return Found::Element(AnyElement {
+                    key: key.to_vec(),
+                    data,
+                    ..Default::default()
+                });
+            }
+            Some(None) => return Found::Missing,
+            None => {}
+        }
+        match self.table.sets.get(set) {
+            Some(set) => self.facts.element(self.id, set, key),
+            None => Found::Unknown("there is no such set".to_owned()),
+        }
+    }
+
+    /// Remembers what a rule writes for the rules after it. An element that is there keeps its data.
+    pub(super) fn write_element(
+        &mut self,
+        (operation, set): (DynsetOperation, &str),
+        key: Register,
+        data: Option<Register>,
+        within: &mut Within,
+    ) {
+        let lengths = self.table.sets.get(set).map(|set| (set.key_length, set.data_length));
+        let Some((key_length, data_length)) = lengths else { return };
+        let bytes = |register, length| -> Option<Vec<u8>> {
+            within.registers.read(register, length).into_iter().collect()
+        };
+        let Some(key) = bytes(key, key_length) else {
+            return self.unknown(&format!("@{set} gets an element whose key is not known"));
+        };
+        let data = match data {
+            Some(data) => bytes(data, data_length),
+            None => Some(Vec::new()),
+        };
+        let is_there = matches!(self.find(set, &key, &within.state), Found::Element(_));
+        let written = (self.id.name.clone(), set.to_owned(), key);
+        match (operation, data) {
+            (DynsetOperation::Delete, _) => {
+                within.state.key.written.insert(written, None);
+            }
+            (DynsetOperation::Update, Some(data)) if !is_there => {
+                within.state.key.written.insert(written, Some(data));
+            }
+            (DynsetOperation::Update, Some(_)) => {}
+            (DynsetOperation::Update, None) => {
+                self.unknown(&format!("@{set} gets an element whose data is not known"));
+            }
+        }
+    }
+}
+
+/// By what results of a lookup are one: not by comment or key.
+fn data_key(found: &Found) -> String {
+    match found {
+        Found::Element(element) => format!("{:?}", element.data),
+        Found::Missing => "missing".to_owned(),
+        Found::Unknown(why) => format!("unknown {why}"),
+    }
+}

@@ -1,0 +1,202 @@
+//! Explains where a packet goes, and why, by the rules that the kernel has.
+//!
+//! ```text
+//! Question --packet--> walk: hooks, base chains, chains, routing --steps, outcomes--> report
+//!                        |
+//!                      evaluate: one rule --key--> Facts: elements, routes
+//! ```
+//!
+//! The evaluator is pure: rules and packet in, outcomes and steps out. [`Kernel`] reads the rules,
+//! and each element by its key, so the cost does not depend on the number of services. What is not
+//! known is never guessed in silence: it is a step, and makes outcomes uncertain.
+
+mod evaluate;
+mod field;
+mod jhash;
+mod json;
+mod lookup;
+mod packet;
+mod percent;
+mod read;
+mod registers;
+mod report;
+mod rules;
+mod state;
+mod step;
+mod summary;
+#[cfg(test)]
+mod tests;
+mod trace;
+mod translate;
+mod walk;
+mod words;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+pub use packet::{Interface, Packet, Tracking};
+pub use read::Kernel;
+pub use rules::{Facts, Found, Rules, Table, TableId};
+pub use step::{Event, Fate, Outcome, Place, Prediction, RuleStep, Step};
+pub use summary::{Service, Summary};
+pub use trace::{Comparison, Difference, Line, compare};
+pub use walk::{Start, predict};
+
+use crate::kernel::{Generation, ReadError, Way, interface_index, interface_name};
+use crate::nft::{Family, key};
+use crate::ruleset::TABLE;
+
+/// The packet that is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// Destination address and port.
+    pub to: SocketAddr,
+    /// Transport protocol by its IANA number.
+    pub protocol: u8,
+    /// Source address, and port if it matters.
+    pub from: Option<(IpAddr, Option<u16>)>,
+    /// The interface that it comes in by.
+    pub interface: Option<String>,
+    /// Where it begins.
+    pub start: Option<Start>,
+}
+
+/// Where a packet goes, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explanation {
+    /// The packet.
+    pub packet: Packet,
+    /// Where it begins.
+    pub start: Start,
+    /// What becomes of it.
+    pub prediction: Prediction,
+    /// What was assumed, and what is not evaluated.
+    pub notes: Vec<String>,
+    /// The generation of the rule set.
+    pub generation: Generation,
+}
+
+/// Why nothing can be explained.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The rules cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Our table is not there.
+    #[error(
+        "there is no table {family} {TABLE}: neither a daemon nor `apply` has made it in this \
+         network namespace"
+    )]
+    NoTable {
+        /// The family that it lacks in.
+        family: Family,
+    },
+    /// No interface has the name.
+    #[error("--in-interface {0}: no interface of this network namespace has that name")]
+    NoInterface(String),
+    /// Nothing says where a packet comes from.
+    #[error("--hook prerouting: --from ADDRESS is needed, the source of a packet that comes in")]
+    NoSource,
+    /// The rules changed during every attempt to read them.
+    #[error("the rules kept changing while they were read")]
+    Changing,
+}
+
+/// How often rules are read again that change meanwhile.
+const ATTEMPTS: usize = 10;
+
+/// Explains one packet by the rules that the kernel has now.
+///
+/// # Errors
+/// See [`Error`].
+pub fn explain(kernel: &mut Kernel, question: &Question) -> Result<Explanation, Error> {
+    for _ in 0..ATTEMPTS {
+        let generation = kernel.start()?;
+        let explanation = explain_once(kernel, question, generation);
+        if kernel.is_unchanged(generation)? {
+            return explanation;
+        }
+    }
+    Err(Error::Changing)
+}
+
+fn explain_once(
+    kernel: &mut Kernel,
+    question: &Question,
+    generation: Generation,
+) -> Result<Explanation, Error> {
+    let family = Family::of(question.to.ip());
+    let rules = kernel.rules(family, generation)?;
+    let ours = TableId { family: family.number(), name: TABLE.to_owned() };
+    if !rules.tables.contains_key(&ours) {
+        return Err(Error::NoTable { family });
+    }
+    let mut notes = vec!["it is the first packet of a new connection".to_owned()];
+    let (packet, start) = packet(kernel, question, &mut notes)?;
+    let prediction = predict(&rules, kernel, packet.clone(), start);
+    let others = kernel.other_chains()?;
+    notes.extend(others.iter().map(|chain| format!("{chain} is not evaluated")));
+    notes.extend(kernel.legacy_tables(family));
+    Ok(Explanation { packet, start, prediction, notes, generation })
+}
+
+/// The packet of a question; what it leaves open is chosen as the kernel would, and noted.
+fn packet(
+    facts: &mut impl Facts,
+    question: &Question,
+    notes: &mut Vec<String>,
+) -> Result<(Packet, Start), Error> {
+    let to = (question.to.ip(), question.to.port());
+    let is_local = |facts: &mut dyn Facts, address| {
+        let route = facts.route(address, Way::default());
+        matches!(route, Some(Ok(route)) if route.kind == key::ROUTE_LOCAL)
+    };
+    let start = match (question.start, &question.interface, question.from) {
+        (Some(start), ..) => start,
+        (None, Some(_), _) => Start::Prerouting,
+        (None, None, Some((from, _))) if !is_local(facts, from) => Start::Prerouting,
+        (None, None, _) => Start::Output,
+    };
+    let from = match (question.from, start) {
+        (Some(from), _) => from,
+        (None, Start::Prerouting) => return Err(Error::NoSource),
+        (None, Start::Output) => {
+            let source = own_source(facts, to.0);
+            notes.push(format!("the source is {source}, by the route of this node"));
+            (source, None)
+        }
+    };
+    let mut packet = Packet::new(from, to, question.protocol);
+    if start == Start::Prerouting {
+        packet.input = match &question.interface {
+            Some(name) => interface(name)?,
+            None => {
+                let input = interface_towards(facts, from.0);
+                notes.push(format!("it comes in by {}, the interface to its source", input.name));
+                input
+            }
+        };
+    }
+    Ok((packet, start))
+}
+
+/// The source that the node gives to a packet.
+fn own_source(facts: &mut impl Facts, to: IpAddr) -> IpAddr {
+    let route = facts.route(to, Way::default());
+    let source = route.and_then(Result::ok).and_then(|route| route.source);
+    source.unwrap_or(match to {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    })
+}
+
+fn interface_towards(facts: &mut impl Facts, address: IpAddr) -> Interface {
+    let route = facts.route(address, Way::default());
+    let index = route.and_then(Result::ok).map_or(0, |route| route.interface);
+    Interface { index, name: Arc::from(interface_name(index).unwrap_or_default()) }
+}
+
+fn interface(name: &str) -> Result<Interface, Error> {
+    let index = interface_index(name).map_err(|_| Error::NoInterface(name.to_owned()))?;
+    Ok(Interface { index, name: Arc::from(name) })
+}

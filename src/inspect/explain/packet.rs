@@ -1,0 +1,229 @@
+//! The packet that is walked through the rules, and its bytes as far as they are known.
+//!
+//! It is the first of its connection: conntrack has no entry for it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::nft::{Family, key};
+
+/// Bytes of which some are not known.
+pub(super) type Field = Vec<Option<u8>>;
+
+/// The packet with what the kernel knows of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Packet {
+    /// Its source address.
+    pub source: IpAddr,
+    /// Its source port, if known.
+    pub source_port: Option<u16>,
+    /// Its destination address.
+    pub destination: IpAddr,
+    /// Its destination port.
+    pub port: u16,
+    /// Transport protocol by its IANA number.
+    pub protocol: u8,
+    /// The interface it came in by.
+    pub input: Interface,
+    /// The interface it leaves by.
+    pub output: Interface,
+    /// `meta mark`.
+    pub mark: u32,
+    /// `meta priority`.
+    pub priority: u32,
+    /// `ct mark`.
+    pub ct_mark: u32,
+    /// What conntrack has for it.
+    pub tracking: Tracking,
+    /// The rules for the destination's translation have been run.
+    pub destination_done: bool,
+    /// The rules for the source's translation have been run.
+    pub source_done: bool,
+    /// The destination was translated.
+    pub is_dnat: bool,
+    /// The source was translated.
+    pub is_snat: bool,
+}
+
+/// An interface; number 0 and no name for none.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Interface {
+    /// Its index.
+    pub index: u32,
+    /// Its name.
+    pub name: Arc<str>,
+}
+
+/// What conntrack has for the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tracking {
+    /// It has not seen it yet.
+    Before,
+    /// A new connection.
+    New,
+    /// A rule said `notrack`.
+    Untracked,
+}
+
+impl Interface {
+    /// No interface.
+    pub fn none() -> Self {
+        Self { index: 0, name: "".into() }
+    }
+}
+
+impl Packet {
+    /// A new packet that no rule has seen.
+    pub fn new(
+        (source, source_port): (IpAddr, Option<u16>),
+        (destination, port): (IpAddr, u16),
+        protocol: u8,
+    ) -> Self {
+        Self {
+            source,
+            source_port,
+            destination,
+            port,
+            protocol,
+            input: Interface::none(),
+            output: Interface::none(),
+            mark: 0,
+            priority: 0,
+            ct_mark: 0,
+            tracking: Tracking::Before,
+            destination_done: false,
+            source_done: false,
+            is_dnat: false,
+            is_snat: false,
+        }
+    }
+
+    /// Its address family.
+    pub fn family(&self) -> Family {
+        Family::of(self.destination)
+    }
+
+    /// Bytes of a header.
+    pub(super) fn payload(&self, base: u32, offset: u32, length: u32) -> Field {
+        let header = match base {
+            key::PAYLOAD_NETWORK => self.network_header(),
+            key::PAYLOAD_TRANSPORT => self.transport_header(),
+            _ => Vec::new(),
+        };
+        let place = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        let bytes = header.into_iter().chain(std::iter::repeat(None));
+        bytes.skip(place(offset.min(MAX_OFFSET))).take(place(length.min(MAX_LOAD))).collect()
+    }
+
+    fn network_header(&self) -> Field {
+        let mut header = match self.family() {
+            Family::Ip => unknown(20),
+            Family::Ip6 => unknown(40),
+        };
+        let (protocol_at, source_at) = match self.family() {
+            Family::Ip => (9, 12),
+            Family::Ip6 => (6, 8),
+        };
+        let (source, destination) = (octets(self.source), octets(self.destination));
+        put(&mut header, 0, &[if self.family() == Family::Ip { 0x45 } else { 0x60 }]);
+        put(&mut header, protocol_at, &[self.protocol]);
+        put(&mut header, source_at, &source);
+        put(&mut header, source_at + source.len(), &destination);
+        header
+    }
+
+    fn transport_header(&self) -> Field {
+        const TCP: u8 = 6;
+        const TCP_FLAGS: usize = 13;
+        const SYN: u8 = 2;
+        let mut header = unknown(20);
+        if let Some(port) = self.source_port {
+            put(&mut header, 0, &port.to_be_bytes());
+        }
+        put(&mut header, 2, &self.port.to_be_bytes());
+        if self.protocol == TCP {
+            put(&mut header, TCP_FLAGS, &[SYN]);
+        }
+        header
+    }
+
+    /// What `meta` loads; `None` where that is not known here.
+    pub(super) fn meta(&self, number: u32) -> Option<Field> {
+        let ethertype: u16 = if self.family() == Family::Ip { 0x0800 } else { 0x86dd };
+        Some(match number {
+            key::META_PROTOCOL => known(&ethertype.to_be_bytes()),
+            key::META_NFPROTO => known(&[self.family().number()]),
+            key::META_L4PROTO => known(&[self.protocol]),
+            key::META_MARK => known(&self.mark.to_ne_bytes()),
+            key::META_PRIORITY => known(&self.priority.to_ne_bytes()),
+            key::META_IIF => known(&self.input.index.to_ne_bytes()),
+            key::META_OIF => known(&self.output.index.to_ne_bytes()),
+            key::META_IIFNAME => interface_name(&self.input),
+            key::META_OIFNAME => interface_name(&self.output),
+            _ => return None,
+        })
+    }
+
+    /// What `ct` loads; `None` where that is not known here.
+    pub(super) fn ct(&self, number: u32) -> Option<CtValue> {
+        use CtValue::{Missing, Value};
+        let status = (if self.is_dnat { key::CT_STATUS_DNAT } else { 0 })
+            | (if self.is_snat { key::CT_STATUS_SNAT } else { 0 });
+        let state = match self.tracking {
+            Tracking::Before => key::CT_STATE_INVALID,
+            Tracking::New => key::CT_STATE_NEW,
+            Tracking::Untracked => key::CT_STATE_UNTRACKED,
+        };
+        Some(match number {
+            key::CT_STATE => Value(known(&state.to_ne_bytes())),
+            _ if self.tracking != Tracking::New => Missing,
+            key::CT_STATUS => Value(known(&status.to_ne_bytes())),
+            key::CT_MARK => Value(known(&self.ct_mark.to_ne_bytes())),
+            key::CT_DIRECTION => Value(known(&[0])),
+            _ => return None,
+        })
+    }
+}
+
+/// What `ct` loads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum CtValue {
+    /// The value.
+    Value(Field),
+    /// There is no connection: the rule does not match.
+    Missing,
+}
+
+/// As much as the registers hold.
+const MAX_LOAD: u32 = 64;
+/// Further than any byte that is known.
+const MAX_OFFSET: u32 = 256;
+
+/// Bytes that are known.
+pub(super) fn known(bytes: &[u8]) -> Field {
+    bytes.iter().copied().map(Some).collect()
+}
+
+/// Bytes that are not.
+pub(super) fn unknown(length: usize) -> Field {
+    vec![None; length]
+}
+
+fn put(header: &mut Field, at: usize, bytes: &[u8]) {
+    let target = header.iter_mut().skip(at);
+    target.zip(bytes).for_each(|(target, byte)| *target = Some(*byte));
+}
+
+/// The bytes of an address.
+pub(super) fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+fn interface_name(interface: &Interface) -> Field {
+    let mut name = known(interface.name.as_bytes());
+    name.resize(key::INTERFACE_NAME, Some(0));
+    name
+}

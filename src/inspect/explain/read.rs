@@ -1,0 +1,237 @@
+//! Reads from the kernel what the evaluator needs: rules whole, elements one by one.
+
+use std::collections::HashMap;
+use std::fs;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::rules::{Facts, Found, Rules, Table, TableId};
+use crate::kernel::{
+    Generation, Nftables, NoRoute, OpenError, ReadError, Route, Routes, Way, interface_name,
+};
+use crate::nft::{AnyElement, AnySet, Family, key};
+
+/// The kernel of this thread's network namespace.
+#[derive(Debug)]
+pub struct Kernel {
+    nftables: Nftables,
+    routes: Routes,
+    /// The rules of a family, with the generation at which they were read.
+    rules: HashMap<Family, (Generation, Arc<Rules>)>,
+    elements: HashMap<(TableId, String, Vec<u8>), Found>,
+    /// All elements of sets of ranges, in the order of their keys.
+    ranges: HashMap<(TableId, String), Option<Vec<AnyElement>>>,
+    found_routes: HashMap<(IpAddr, Way), Option<Result<Route, NoRoute>>>,
+}
+
+/// Sets of ranges are read whole up to so many elements.
+const MOST_RANGES: usize = 200_000;
+
+/// Families whose tables a packet may pass.
+pub(super) const FAMILIES: [u8; 5] = [
+    Family::Ip as u8,
+    Family::Ip6 as u8,
+    key::NFPROTO_INET,
+    key::NFPROTO_BRIDGE,
+    key::NFPROTO_NETDEV,
+];
+
+impl Kernel {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open() -> Result<Self, OpenError> {
+        Ok(Self {
+            nftables: Nftables::open()?,
+            routes: Routes::open()?,
+            rules: HashMap::new(),
+            elements: HashMap::new(),
+            ranges: HashMap::new(),
+            found_routes: HashMap::new(),
+        })
+    }
+
+    /// The generation of the rule set. What was read before is forgotten.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn start(&mut self) -> Result<Generation, ReadError> {
+        self.elements.clear();
+        self.ranges.clear();
+        self.found_routes.clear();
+        self.nftables.generation()
+    }
+
+    /// Whether everything that was read since [`Kernel::start`] is of one generation.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn is_unchanged(&mut self, since: Generation) -> Result<bool, ReadError> {
+        self.nftables.is_unchanged(since)
+    }
+
+    /// The tables of a packet's family, and those of no family; read again when the rule set is of
+    /// another generation.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn rules(&mut self, family: Family, now: Generation) -> Result<Arc<Rules>, ReadError> {
+        if let Some((read, rules)) = self.rules.get(&family)
+            && *read == now
+        {
+            return Ok(Arc::clone(rules));
+        }
+        let rules = Arc::new(self.read_rules(family)?);
+        if self.nftables.is_unchanged(now)? {
+            self.rules.insert(family, (now, Arc::clone(&rules)));
+        }
+        Ok(rules)
+    }
+
+    fn read_rules(&mut self, family: Family) -> Result<Rules, ReadError> {
+        let mut rules = Rules::default();
+        for number in [family.number(), key::NFPROTO_INET] {
+            for chain in self.nftables.any_chains(number)? {
+                let id = TableId { family: number, name: chain.table };
+                let table = rules.tables.entry(id).or_default();
+                table.base_chains.extend(chain.base.map(|base| (chain.name, base)));
+            }
+        }
+        // A table without base chains sees no packet.
+        rules.tables.retain(|_, table| !table.base_chains.is_empty());
+        for (id, table) in &mut rules.tables {
+            self.fill(id, table)?;
+        }
+        Ok(rules)
+    }
+
+    fn fill(&mut self, id: &TableId, table: &mut Table) -> Result<(), ReadError> {
+        for rule in self.nftables.any_rules(id.family, &id.name)? {
+            table.chains.entry(rule.chain.clone()).or_default().push(rule);
+        }
+        for set in self.nftables.any_sets(id.family, &id.name)? {
+            table.sets.insert(set.name.clone(), set);
+        }
+        Ok(())
+    }
+
+    /// Base chains of families that are not evaluated, in words.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn other_chains(&mut self) -> Result<Vec<String>, ReadError> {
+        let mut others = Vec::new();
+        for family in FAMILIES.into_iter().filter(|it| *it > key::NFPROTO_INET) {
+            if [Family::Ip, Family::Ip6].iter().any(|it| it.number() == family) {
+                continue;
+            }
+            for chain in self.nftables.any_chains(family)? {
+                if chain.base.is_some() {
+                    let table = TableId { family, name: chain.table };
+                    others.push(format!("table {table} chain {}", chain.name));
+                }
+            }
+        }
+        Ok(others)
+    }
+
+    fn find(&mut self, table: &TableId, set: &AnySet, key: &[u8]) -> Result<Found, ReadError> {
+        if set.interval && !set.is_concatenation {
+            return self.find_range(table, set, key);
+        }
+        let names = (&*table.name, &*set.name);
+        let found = self.nftables.any_element(table.family, names, Some(key))?;
+        match found {
+            Some(found) => Ok(Found::Element(found)),
+            None => Ok(self.catch_all(table, set)),
+        }
+    }
+
+    /// The element that stands for all other keys.
+    fn catch_all(&mut self, table: &TableId, set: &AnySet) -> Found {
+        let place = (table.clone(), set.name.clone(), Vec::new());
+        if let Some(found) = self.elements.get(&place) {
+            return found.clone();
+        }
+        let names = (&*table.name, &*set.name);
+        let found = self.nftables.any_element(table.family, names, None);
+        let found = found.unwrap_or(None).map_or(Found::Missing, Found::Element);
+        self.elements.insert(place, found.clone());
+        found
+    }
+
+    /// The last range that begins at the key or before it, unless it has ended.
+    fn find_range(
+        &mut self,
+        table: &TableId,
+        set: &AnySet,
+        key: &[u8],
+    ) -> Result<Found, ReadError> {
+        let place = (table.clone(), set.name.clone());
+        if !self.ranges.contains_key(&place) {
+            let names = (&*table.name, &*set.name);
+            let mut elements = self.nftables.any_elements(table.family, names, MOST_RANGES)?;
+            if let Some(elements) = &mut elements {
+                // Where one range ends and the next begins, the end comes first.
+                elements.sort_by(|a, b| (&a.key, !a.is_end).cmp(&(&b.key, !b.is_end)));
+            }
+            self.ranges.insert(place.clone(), elements);
+        }
+        let Some(Some(elements)) = self.ranges.get(&place) else {
+            return Ok(Found::Unknown(format!("it has more than {MOST_RANGES} ranges")));
+        };
+        let is_before = |element: &AnyElement| element.key.is_empty() || *element.key <= *key;
+        let after = elements.partition_point(is_before);
+        let last = elements.get(..after).unwrap_or_default().last();
+        let catch_all = elements.first().filter(|it| it.key.is_empty());
+        let found = last.filter(|it| !it.is_end).or(catch_all);
+        Ok(found.map_or(Found::Missing, |found| Found::Element(found.clone())))
+    }
+}
+
+impl Facts for Kernel {
+    fn element(&mut self, table: &TableId, set: &AnySet, key: &[u8]) -> Found {
+        let place = (table.clone(), set.name.clone(), key.to_vec());
+        if let Some(found) = self.elements.get(&place) {
+            return found.clone();
+        }
+        let found = self.find(table, set, key);
+        let found = found.unwrap_or_else(|error| Found::Unknown(error.to_string()));
+        self.elements.insert(place, found.clone());
+        found
+    }
+
+    fn route(&mut self, destination: IpAddr, way: Way) -> Option<Result<Route, NoRoute>> {
+        let routes = &mut self.routes;
+        let found = self.found_routes.entry((destination, way));
+        *found.or_insert_with(|| routes.look_up(destination, way).ok())
+    }
+
+    fn forwards(&mut self, family: Family) -> bool {
+        let name = match family {
+            Family::Ip => "/proc/sys/net/ipv4/ip_forward",
+            Family::Ip6 => "/proc/sys/net/ipv6/conf/all/forwarding",
+        };
+        // Without /proc, the route decides alone.
+        fs::read_to_string(name).is_ok_and(|text| text.trim() != "0") || fs::metadata(name).is_err()
+    }
+
+    fn interface_name(&mut self, index: u32) -> String {
+        interface_name(index).unwrap_or_default()
+    }
+}
+
+impl Kernel {
+    /// Tables of iptables-legacy, which are not evaluated, in words.
+    pub(super) fn legacy_tables(&self, family: Family) -> Option<String> {
+        let (name, program) = match family {
+            Family::Ip => ("/proc/net/ip_tables_names", "iptables"),
+            Family::Ip6 => ("/proc/net/ip6_tables_names", "ip6tables"),
+        };
+        let tables = fs::read_to_string(name).unwrap_or_default();
+        let tables: Vec<_> = tables.lines().collect();
+        (!tables.is_empty())
+            .then(|| format!("tables of {program}-legacy are not evaluated: {}", tables.join(", ")))
+    }
+}

@@ -1,0 +1,103 @@
+//! The registers of the kernel's virtual machine, as far as their contents are known.
+
+use super::packet::Field;
+use crate::nft::Register;
+
+/// Bytes of all data registers: `NFT_REG32_COUNT` of four bytes.
+const BYTES: usize = 64;
+
+/// The data registers during one rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Registers {
+    bytes: [Option<u8>; BYTES],
+    draws: Vec<Draw>,
+}
+
+/// A register with a number of which each from `offset` to `offset + modulus - 1` is as likely.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Draw {
+    pub(super) word: u8,
+    pub(super) modulus: u32,
+    pub(super) offset: u32,
+}
+
+impl Registers {
+    pub(super) fn new() -> Self {
+        Self { bytes: [None; BYTES], draws: Vec::new() }
+    }
+
+    /// Writes a value; the kernel fills the last word with zeros.
+    pub(super) fn write(&mut self, to: Register, value: &Field) {
+        let Some(start) = start(to) else { return };
+        let padded = value.len().next_multiple_of(4);
+        let bytes = value.iter().copied().chain(std::iter::repeat(Some(0))).take(padded);
+        let target = self.bytes.iter_mut().skip(start);
+        target.zip(bytes).for_each(|(target, byte)| *target = byte);
+        let written = start..start + padded;
+        self.draws.retain(|draw| !written.contains(&(usize::from(draw.word) * 4)));
+    }
+
+    /// Writes a number that is drawn.
+    pub(super) fn draw(&mut self, to: Register, modulus: u32, offset: u32) {
+        self.write(to, &vec![None; 4]);
+        if let Register::Word(word) = to {
+            self.draws.push(Draw { word, modulus, offset });
+        }
+    }
+
+    pub(super) fn read(&self, from: Register, length: usize) -> Field {
+        let Some(start) = start(from) else { return Vec::new() };
+        self.bytes.iter().skip(start).take(length).copied().collect()
+    }
+
+    /// The first number among so many bytes that is drawn.
+    pub(super) fn drawn(&self, from: Register, length: usize) -> Option<Draw> {
+        let start = start(from)?;
+        let place = |draw: &Draw| usize::from(draw.word) * 4;
+        self.draws.iter().copied().find(|draw| (start..start + length).contains(&place(draw)))
+    }
+
+    /// The registers if this number was drawn.
+    pub(super) fn with(&self, draw: Draw, number: u32) -> Self {
+        let mut registers = self.clone();
+        let value = draw.offset.wrapping_add(number).to_ne_bytes();
+        registers.write(Register::Word(draw.word), &value.map(Some).to_vec());
+        registers
+    }
+
+    /// Forgets everything: an unknown expression may have written anywhere.
+    pub(super) fn forget(&mut self) {
+        *self = Self::new();
+    }
+}
+
+fn start(register: Register) -> Option<usize> {
+    match register {
+        Register::Verdict => None,
+        Register::Word(word) => Some(usize::from(word) * 4),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_value_fills_its_word_with_zeros() {
+        let mut registers = Registers::new();
+        registers.write(Register::Word(1), &vec![Some(6)]);
+        let expected = [None, None, None, None, Some(6), Some(0), Some(0), Some(0)];
+        assert_eq!(registers.read(Register::Word(0), 8), expected);
+    }
+
+    #[test]
+    fn a_drawn_number_is_found_in_a_key_until_it_is_overwritten() {
+        let mut registers = Registers::new();
+        registers.draw(Register::Word(2), 5, 10);
+        let draw = registers.drawn(Register::Word(0), 12).unwrap();
+        assert_eq!(registers.drawn(Register::Word(0), 8), None);
+        let chosen = registers.with(draw, 4);
+        assert_eq!(chosen.read(Register::Word(2), 4), 14u32.to_ne_bytes().map(Some));
+        assert_eq!(chosen.drawn(Register::Word(0), 12), None);
+    }
+}

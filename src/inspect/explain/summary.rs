@@ -1,0 +1,81 @@
+//! The answer in short: the service and what becomes of the packet.
+
+use super::step::{RuleStep, Step};
+use super::words::{element, our_family};
+use super::{Explanation, Fate};
+use crate::nft::Family;
+use crate::ruleset::number::Route;
+use crate::ruleset::{Member, TableElement};
+
+/// The service that a packet is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Address or node port, and protocol.
+    pub frontend: String,
+    /// `namespace/name:port`, if the tables say so.
+    pub label: Option<String>,
+    /// Endpoint list, class and flags; `None` without endpoints.
+    pub route: Option<Route>,
+}
+
+/// The answer in short.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// The service; `None` if no service has the destination.
+    pub service: Option<Service>,
+    /// The destination is the ClusterIP of a service, whatever the port.
+    pub is_cluster_ip: bool,
+    /// Packets are marked or translated so that the endpoint sees the node's address.
+    pub is_masqueraded: bool,
+}
+
+impl Explanation {
+    /// The answer in short.
+    pub fn summary(&self) -> Summary {
+        let is_masqueraded = self
+            .prediction
+            .outcomes
+            .iter()
+            .any(|outcome| matches!(outcome.fate, Fate::Sent { masqueraded: true, .. }));
+        Summary {
+            // The first that was found: before translation.
+            service: self.elements().find_map(service),
+            is_cluster_ip: self
+                .elements()
+                .any(|element| matches!(element, TableElement::Member(Member::ClusterIp(_)))),
+            is_masqueraded,
+        }
+    }
+
+    /// The elements of our tables that were found, in order.
+    fn elements(&self) -> impl Iterator<Item = TableElement<'_>> {
+        let rules = self.prediction.steps.iter().filter_map(rule_of_ours);
+        rules.flat_map(|(rule, family)| {
+            rule.events.iter().filter_map(move |event| element(event, family))
+        })
+    }
+}
+
+/// A rule of our tables.
+fn rule_of_ours(step: &Step) -> Option<(&RuleStep, Family)> {
+    match step {
+        Step::Rule(rule) => our_family(&rule.place.table).map(|family| (rule, family)),
+        Step::Hook { .. } | Step::Chain { .. } | Step::Routed { .. } => None,
+    }
+}
+
+fn service(element: TableElement<'_>) -> Option<Service> {
+    let (frontend, label, route) = match element {
+        TableElement::Route(frontend, route, label) => (frontend, label, Some(route)),
+        TableElement::NoEndpoint(frontend, _, label) => (frontend, label, None),
+        TableElement::Endpoint(..)
+        | TableElement::Internal(..)
+        | TableElement::Member(_)
+        | TableElement::Firewall(_)
+        | TableElement::SourceRange(..)
+        | TableElement::AffinitySlot(..)
+        | TableElement::AffinityEndpoint(..)
+        | TableElement::AffinityList(..) => return None,
+    };
+    Some(Service { frontend: frontend.to_string(), label: label.map(str::to_owned), route })
+}

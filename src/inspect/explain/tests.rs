@@ -1,0 +1,426 @@
+//! The evaluator on our own rules, without a kernel, and on simple rules of others.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
+
+use super::trace::{Difference, compare};
+use super::*;
+use crate::kernel::{NoRoute, Route};
+use crate::model::{Protocol, Target};
+use crate::nft::{
+    AnyElement, AnyRule, AnySet, BaseChain, ElementData, Expr, Instruction, Register, Rule, Set,
+    TraceEvent, TraceKind, Value, Verdict, rule_text,
+};
+use crate::ruleset::base::{Base, LocalDetector, Settings};
+use crate::ruleset::number::{Flags, ListId, Route as Number, SizeClass, Timeout};
+use crate::ruleset::{Frontend, Member, TableElement, TableSets, Unserved};
+
+const POD: &str = "10.244.1.9";
+const OUTSIDE: &str = "192.0.2.10";
+const NODE: &str = "192.168.50.2";
+
+/// A node with our tables, without a kernel.
+struct Node {
+    rules: Rules,
+    elements: HashMap<(String, Vec<u8>), AnyElement>,
+}
+
+fn settings() -> Settings {
+    Settings {
+        masquerade_mark: 0x4000,
+        masquerade_all: false,
+        local_detector: Some(LocalDetector::Range("10.244.0.0/16".parse().unwrap())),
+        node_ports_everywhere: false,
+        service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
+        timeouts: [(Timeout::new(1).unwrap(), 10_800)].into(),
+    }
+}
+
+fn instructions(rule: &Rule, family: Family) -> Vec<Instruction> {
+    rule.lower(family).unwrap().into_iter().map(Instruction::Expr).collect()
+}
+
+fn any_set(set: &Set) -> AnySet {
+    let length = |types: &[crate::nft::Type]| -> u32 {
+        types.iter().map(|kind| kind.length().next_multiple_of(4)).sum()
+    };
+    AnySet {
+        name: set.name.to_string(),
+        interval: set.flags.interval,
+        is_concatenation: true,
+        key_length: length(&set.key) as usize,
+        data_length: length(&set.data) as usize,
+    }
+}
+
+fn ours() -> TableId {
+    TableId { family: Family::Ip.number(), name: TABLE.to_owned() }
+}
+
+impl Node {
+    fn new(elements: &[TableElement<'_>]) -> Self {
+        let base = Base::new(&TableSets::new(Family::Ip), &settings());
+        let mut table = Table::default();
+        for (handle, rule) in (1..).zip(base.chains.iter().flat_map(|spec| &spec.rules)) {
+            let any = AnyRule {
+                chain: rule.chain.to_string(),
+                handle,
+                instructions: instructions(rule, Family::Ip),
+                comment: None,
+            };
+            table.chains.entry(any.chain.clone()).or_default().push(any);
+        }
+        for spec in &base.chains {
+            let Some(hook) = spec.chain.hook else { continue };
+            let kind = format!("{:?}", hook.kind).to_lowercase();
+            let (priority, hook) = (hook.priority, hook.point as u32);
+            let base = BaseChain { kind, hook, priority, drops: false };
+            table.base_chains.push((spec.chain.name.to_string(), base));
+        }
+        table.sets = base.sets.iter().map(|set| (set.name.to_string(), any_set(set))).collect();
+        let rules = Rules { tables: [(ours(), table)].into() };
+        let elements = elements.iter().map(any_element).collect();
+        Self { rules, elements }
+    }
+
+    /// A table of another program with one chain at prerouting.
+    fn with_others(mut self, rules: Vec<Vec<Instruction>>, drops: bool) -> Self {
+        let rule = |(handle, instructions)| AnyRule {
+            chain: "bar".to_owned(),
+            handle,
+            instructions,
+            comment: None,
+        };
+        let chains = [("bar".to_owned(), (100..).zip(rules).map(rule).collect())].into();
+        let base = BaseChain { kind: "filter".to_owned(), hook: 0, priority: -150, drops };
+        let base_chains = vec![("bar".to_owned(), base)];
+        let id = TableId { family: key::NFPROTO_INET, name: "foo".to_owned() };
+        self.rules.tables.insert(id, Table { base_chains, chains, ..Table::default() });
+        self
+    }
+
+    fn predict(&mut self, from: &str, to: &str) -> Prediction {
+        let to: SocketAddr = to.parse().unwrap();
+        let source: IpAddr = from.parse().unwrap();
+        let mut packet = Packet::new((source, None), (to.ip(), to.port()), 6);
+        let start = if from == NODE { Start::Output } else { Start::Prerouting };
+        if start == Start::Prerouting {
+            packet.input = Interface { index: 7, name: "eth7".into() };
+        }
+        let rules = self.rules.clone();
+        predict(&rules, self, packet, start)
+    }
+
+    fn outcomes(&mut self, from: &str, to: &str) -> Vec<String> {
+        let outcomes = self.predict(from, to).outcomes;
+        let mut texts: Vec<_> = outcomes.iter().map(short).collect();
+        texts.sort();
+        texts
+    }
+}
+
+fn any_element(element: &TableElement<'_>) -> ((String, Vec<u8>), AnyElement) {
+    let set = element.set().name().to_owned();
+    let element = element.to_element();
+    let key = element.key.as_bytes().to_vec();
+    let data = element.data.map(|data| ElementData::Value(data.as_bytes().to_vec()));
+    let comment = element.comment.map(|comment| comment.to_string());
+    ((set, key.clone()), AnyElement { key, data, comment, ..AnyElement::default() })
+}
+
+fn short(outcome: &Outcome) -> String {
+    let what = match &outcome.fate {
+        Fate::Sent { to, masqueraded, .. } => {
+            format!("{to}{}", if *masqueraded { " masqueraded" } else { "" })
+        }
+        Fate::Refused(place) => format!("refused in {}", place.chain),
+        Fate::Dropped(place) => format!("dropped in {}", place.chain),
+        Fate::NoRoute(_) => "no route".to_owned(),
+        Fate::Unknown(place) => format!("unknown in {}", place.chain),
+    };
+    let perhaps = if outcome.is_certain { "" } else { "perhaps " };
+    format!("{perhaps}{:.4} {what}", outcome.share)
+}
+
+impl Facts for Node {
+    fn element(&mut self, _: &TableId, set: &AnySet, key: &[u8]) -> Found {
+        let found = self.elements.get(&(set.name.clone(), key.to_vec()));
+        found.map_or(Found::Missing, |found| Found::Element(found.clone()))
+    }
+
+    fn route(&mut self, destination: IpAddr, _: Way) -> Option<Result<Route, NoRoute>> {
+        let is_local = destination == NODE.parse::<IpAddr>().unwrap();
+        let kind = if is_local { key::ROUTE_LOCAL } else { key::ROUTE_UNICAST };
+        Some(Ok(Route { kind, interface: 9, source: None }))
+    }
+
+    fn forwards(&mut self, _: Family) -> bool {
+        true
+    }
+
+    fn interface_name(&mut self, index: u32) -> String {
+        format!("eth{index}")
+    }
+}
+
+fn frontend(address: &str) -> Frontend {
+    let address: SocketAddr = address.parse().unwrap();
+    let port = NonZeroU16::new(address.port()).unwrap();
+    Frontend::Address { address: address.ip(), protocol: Protocol::Tcp, port }
+}
+
+fn target(number: u32) -> Target {
+    let address = IpAddr::from([10, 244, 2, u8::try_from(number).unwrap()]);
+    Target { address, port: NonZeroU16::new(8080).unwrap() }
+}
+
+/// A frontend and its list of so many endpoints.
+fn service(to: &str, count: u32, flags: Flags) -> Vec<TableElement<'static>> {
+    let list = ListId::plain(ListId::FIRST_PLAIN);
+    let number = Number::new(list, None, SizeClass::of(count as usize), flags);
+    let endpoint = |slot| TableElement::Endpoint(list, Protocol::Tcp, slot, target(slot + 1));
+    let route = TableElement::Route(frontend(to), number, Some("default/web:http"));
+    (0..count).map(endpoint).chain([route]).collect()
+}
+
+#[test]
+fn our_rules_have_the_text_of_a_listing() {
+    let detectors = [
+        None,
+        Some(LocalDetector::Interface("cni0".into())),
+        Some(LocalDetector::InterfacePrefix("cali".into())),
+    ];
+    for family in Family::ALL {
+        for (detector, everywhere) in detectors.iter().flat_map(|it| [(it, true), (it, false)]) {
+            let settings = Settings {
+                local_detector: detector.clone(),
+                node_ports_everywhere: everywhere,
+                masquerade_all: everywhere,
+                service_cidrs: match family {
+                    Family::Ip => vec!["10.96.0.0/12".parse().unwrap()],
+                    Family::Ip6 => vec!["fd00:10:96::/108".parse().unwrap()],
+                },
+                ..settings()
+            };
+            let base = Base::new(&TableSets::new(family), &settings);
+            for rule in base.chains.iter().flat_map(|spec| &spec.rules) {
+                let text = rule_text(family.number(), &instructions(rule, family));
+                assert_eq!(text, rule.text(family).to_string());
+            }
+        }
+    }
+    let range = LocalDetector::Range("10.244.0.0/16".parse().unwrap());
+    let settings = Settings { local_detector: Some(range), ..settings() };
+    for rule in
+        Base::new(&TableSets::new(Family::Ip), &settings).chains.iter().flat_map(|it| &it.rules)
+    {
+        let text = rule_text(Family::Ip.number(), &instructions(rule, Family::Ip));
+        assert_eq!(text, rule.text(Family::Ip).to_string());
+    }
+}
+
+#[test]
+fn each_endpoint_has_the_same_share_and_pods_keep_their_source() {
+    let mut node = Node::new(&service("10.96.0.10:80", 3, Flags::default()));
+    let third = |last: u32, rest: &str| format!("0.3333 10.244.2.{last}:8080{rest}");
+    assert_eq!(node.outcomes(POD, "10.96.0.10:80"), [1, 2, 3].map(|it| third(it, "")));
+    let masqueraded = [1, 2, 3].map(|it| third(it, " masqueraded"));
+    assert_eq!(node.outcomes(OUTSIDE, "10.96.0.10:80"), masqueraded);
+    assert_eq!(node.outcomes(NODE, "10.96.0.10:80"), masqueraded);
+}
+
+#[test]
+fn draws_that_miss_leave_the_shares_of_a_large_list_equal() {
+    let flags = Flags { masquerade: true, local: false };
+    let mut node = Node::new(&service("198.51.100.1:80", 40, flags));
+    let prediction = node.predict(POD, "198.51.100.1:80");
+    assert_eq!(prediction.outcomes.len(), 40);
+    let sum: f64 = prediction.outcomes.iter().map(|outcome| outcome.share).sum();
+    assert!((sum - 1.0).abs() < 1e-9, "{sum}");
+    for outcome in &prediction.outcomes {
+        assert!((outcome.share - 1.0 / 40.0).abs() < 1e-4, "{}", short(outcome));
+        assert!(matches!(outcome.fate, Fate::Sent { masqueraded: true, .. }));
+    }
+}
+
+#[test]
+fn an_address_of_no_service_goes_on_or_is_dropped_in_the_service_range() {
+    let mut node =
+        Node::new(&[TableElement::Member(Member::ClusterIp("10.96.0.10".parse().unwrap()))]);
+    assert_eq!(node.outcomes(POD, "192.0.2.1:80"), ["1.0000 192.0.2.1:80"]);
+    assert_eq!(node.outcomes(POD, "10.96.0.99:80"), ["1.0000 dropped in cluster-ips-check"]);
+    assert_eq!(node.outcomes(POD, "10.96.0.10:81"), ["1.0000 refused in cluster-ips-check"]);
+}
+
+#[test]
+fn a_service_without_endpoints_is_refused_or_dropped() {
+    for (unserved, expected) in [
+        (Unserved::Refuse, "1.0000 refused in no-endpoint"),
+        (Unserved::Drop, "1.0000 dropped in no-endpoint"),
+    ] {
+        let element = TableElement::NoEndpoint(frontend("10.96.0.10:80"), unserved, None);
+        let mut node = Node::new(&[element]);
+        for from in [POD, NODE] {
+            assert_eq!(node.outcomes(from, "10.96.0.10:80"), [expected]);
+        }
+    }
+}
+
+/// A service with affinity and two endpoints.
+fn sticky() -> Vec<TableElement<'static>> {
+    let (list, timeout) = (ListId::session(1), Timeout::new(1));
+    let number = Number::new(list, timeout, SizeClass::of(2), Flags::default());
+    let of = |slot: u32| {
+        let id = u16::try_from(slot + 1).unwrap();
+        let endpoint = TableElement::AffinityEndpoint(list, Protocol::Tcp, id, target(slot + 1));
+        [TableElement::AffinitySlot(list, slot, id), endpoint]
+    };
+    let route = TableElement::Route(frontend("10.96.0.10:80"), number, None);
+    (0..2).flat_map(of).chain([route, TableElement::AffinityList(list, number)]).collect()
+}
+
+#[test]
+fn a_client_that_is_remembered_has_one_endpoint_and_a_new_one_any() {
+    let mut node = Node::new(&sticky());
+    let half = ["0.5000 10.244.2.1:8080", "0.5000 10.244.2.2:8080"];
+    assert_eq!(node.outcomes(POD, "10.96.0.10:80"), half);
+
+    let address: IpAddr = POD.parse().unwrap();
+    let place = super::jhash::scale(super::jhash::jhash(&packet::octets(address), 1), 32_768);
+    let list = ListId::session(1);
+    let key = [list.key().to_ne_bytes(), place.to_ne_bytes()].concat();
+    let data = Some(ElementData::Value(list.endpoint(2).to_ne_bytes().to_vec()));
+    let remembered = AnyElement { key: key.clone(), data, ..AnyElement::default() };
+    node.elements.insert(("affinity-clients".to_owned(), key), remembered);
+    assert_eq!(node.outcomes(POD, "10.96.0.10:80"), ["1.0000 10.244.2.2:8080"]);
+
+    // The endpoint is gone: the client is forgotten and another one drawn.
+    let gone = Value::new().proto(6).class_id(list.endpoint(2));
+    node.elements.remove(&("affinity-endpoints".to_owned(), gone.as_bytes().to_vec()));
+    let slot = Value::new().class_id(list.key()).integer(1);
+    node.elements.remove(&("affinity-slots".to_owned(), slot.as_bytes().to_vec()));
+    let outcomes = node.outcomes(POD, "10.96.0.10:80");
+    assert!(outcomes.contains(&"1.0000 10.244.2.1:8080".to_owned()), "{outcomes:?}");
+}
+
+fn unknown() -> Instruction {
+    Instruction::Unknown("synproxy".to_owned())
+}
+
+fn drop_it() -> Instruction {
+    Instruction::Expr(Expr::Verdict(Verdict::Drop))
+}
+
+#[test]
+fn an_unknown_expression_is_named_and_makes_outcomes_uncertain() {
+    let elements = service("10.96.0.10:80", 1, Flags::default());
+    let mut node = Node::new(&elements).with_others(vec![vec![unknown()]], false);
+    let prediction = node.predict(POD, "10.96.0.10:80");
+    let mut texts: Vec<_> = prediction.outcomes.iter().map(short).collect();
+    texts.sort();
+    assert_eq!(texts, ["perhaps 1.0000 10.244.2.1:8080", "perhaps 1.0000 unknown in bar"]);
+    let explanation = Explanation {
+        packet: Packet::new((POD.parse().unwrap(), None), ("10.96.0.10".parse().unwrap(), 80), 6),
+        start: Start::Prerouting,
+        prediction,
+        notes: Vec::new(),
+        generation: crate::kernel::Generation(1),
+    };
+    let text = explanation.to_string();
+    let expected = "unknown expression synproxy; a packet may go on or stop here (table inet foo \
+                    chain bar)";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
+fn what_is_not_known_does_not_matter_where_all_ways_end_alike() {
+    let elements = service("10.96.0.10:80", 1, Flags::default());
+    let limit = || Instruction::Limited("limit".to_owned());
+    let counter = Instruction::Neutral("counter".to_owned());
+    let mut node = Node::new(&elements).with_others(vec![vec![limit(), counter]], false);
+    assert_eq!(node.outcomes(POD, "10.96.0.10:80"), ["1.0000 10.244.2.1:8080"]);
+    let accept = Instruction::Expr(Expr::Verdict(Verdict::Accept));
+    let mut node = Node::new(&elements).with_others(vec![vec![limit(), accept]], false);
+    assert_eq!(node.outcomes(POD, "10.96.0.10:80"), ["1.0000 10.244.2.1:8080"]);
+    let mut node = Node::new(&elements).with_others(vec![vec![limit(), drop_it()]], false);
+    assert_eq!(
+        node.outcomes(POD, "10.96.0.10:80"),
+        ["perhaps 1.0000 10.244.2.1:8080", "perhaps 1.0000 dropped in bar"]
+    );
+}
+
+#[test]
+fn a_number_that_is_compared_gives_each_way_its_share() {
+    let word = Register::Word(0);
+    let draw = Instruction::Expr(Expr::Numgen { modulus: 4, to: word });
+    let value = 1u32.to_ne_bytes().to_vec();
+    let is_one = Instruction::Expr(Expr::Cmp { from: word, negated: false, value });
+    let rule = vec![draw, is_one, drop_it()];
+    let mut node = Node::new(&[]).with_others(vec![rule], false);
+    let expected = ["0.2500 dropped in bar", "0.7500 192.0.2.1:80"];
+    assert_eq!(node.outcomes(POD, "192.0.2.1:80"), expected);
+}
+
+#[test]
+fn a_policy_drops_what_no_rule_accepts() {
+    let load = Expr::Payload { base: 2, offset: 2, length: 2, to: Register::Word(0) };
+    let below = Instruction::Order {
+        from: Register::Word(0),
+        order: crate::nft::Order::Less,
+        value: 100u16.to_be_bytes().to_vec(),
+    };
+    let accept = Instruction::Expr(Expr::Verdict(Verdict::Accept));
+    let rule = vec![Instruction::Expr(load), below, accept];
+    let mut node = Node::new(&[]).with_others(vec![rule], true);
+    assert_eq!(node.outcomes(POD, "192.0.2.1:80"), ["1.0000 192.0.2.1:80"]);
+    assert_eq!(node.outcomes(POD, "192.0.2.1:8080"), ["1.0000 dropped in bar"]);
+}
+
+#[test]
+fn a_source_port_that_is_not_given_is_not_guessed() {
+    let load = Expr::Payload { base: 2, offset: 0, length: 2, to: Register::Word(0) };
+    let value = 68u16.to_be_bytes().to_vec();
+    let is_port = Expr::Cmp { from: Register::Word(0), negated: false, value };
+    let rule = vec![Instruction::Expr(load), Instruction::Expr(is_port), drop_it()];
+    let mut node = Node::new(&[]).with_others(vec![rule], false);
+    let expected = ["perhaps 1.0000 192.0.2.1:80", "perhaps 1.0000 dropped in bar"];
+    assert_eq!(node.outcomes(POD, "192.0.2.1:80"), expected);
+    let steps = node.predict(POD, "192.0.2.1:80").steps;
+    let is_said = |step: &Step| match step {
+        Step::Rule(rule) => rule.events.iter().any(|it| matches!(it, Event::Unknown(_))),
+        Step::Hook { .. } | Step::Chain { .. } | Step::Routed { .. } => false,
+    };
+    assert!(steps.iter().any(is_said), "{steps:?}");
+}
+
+#[test]
+fn the_first_difference_between_prediction_and_kernel_is_named() {
+    let mut node = Node::new(&service("10.96.0.10:80", 2, Flags::default()));
+    let prediction = node.predict(POD, "10.96.0.10:80");
+    let always = |step: &Step| match step {
+        Step::Rule(rule) if rule.matched > 0.99 => Some((rule.place.chain.clone(), rule.handle)),
+        Step::Rule(_) | Step::Hook { .. } | Step::Chain { .. } | Step::Routed { .. } => None,
+    };
+    let event = |(chain, handle): (String, u64)| TraceEvent {
+        id: 1,
+        family: Family::Ip.number(),
+        table: TABLE.to_owned(),
+        chain,
+        kind: TraceKind::Rule { handle, verdict: None },
+    };
+    let mut events: Vec<_> = prediction.steps.iter().filter_map(always).map(event).collect();
+    let other = TableId { family: 2, name: "trace".to_owned() };
+    let same = compare(&prediction, &events, &other);
+    assert_eq!(same.difference, None, "{same}");
+
+    let lost = events.remove(0);
+    let difference = compare(&prediction, &events, &other).difference;
+    assert!(
+        matches!(difference, Some(Difference::NotTraced(place, _)) if place.chain == lost.chain)
+    );
+
+    let drop = event(("no-endpoint".to_owned(), 999));
+    let difference = compare(&prediction, &[lost, drop], &other).difference;
+    assert!(matches!(difference, Some(Difference::NotPredicted(_, 999))), "{difference:?}");
+}

@@ -1,0 +1,135 @@
+//! The prediction beside what the kernel reports of a real packet.
+
+use super::rules::TableId;
+use super::step::{Place, Prediction, Step};
+use crate::nft::{TraceEvent, TraceKind};
+
+/// The rules that a packet matched, beside those that it was to match.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Comparison {
+    /// Every rule that the packet matched or certainly was to match, in order.
+    pub lines: Vec<Line>,
+    /// The first difference.
+    pub difference: Option<Difference>,
+}
+
+/// One rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Where it is.
+    pub place: Place,
+    /// The kernel's number for the rule.
+    pub handle: u64,
+    /// The rule in nft's words, if it was read.
+    pub text: Option<String>,
+    /// The packet was to match it, with certainty or not.
+    pub predicted: bool,
+    /// The kernel reported that it did.
+    pub traced: bool,
+}
+
+/// Where prediction and kernel part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// The packet matched a rule that it was not to match.
+    NotPredicted(Place, u64),
+    /// It did not match a rule that it certainly was to match.
+    NotTraced(Place, u64),
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (what, Place { table, chain }, handle) = match self {
+            Self::NotPredicted(place, handle) => ("matched but was not predicted", place, handle),
+            Self::NotTraced(place, handle) => ("was predicted but did not match", place, handle),
+        };
+        write!(f, "the rule with handle {handle} in table {table} chain {chain} {what}")
+    }
+}
+
+/// A rule that packets were to match.
+struct Predicted<'a> {
+    place: &'a Place,
+    handle: u64,
+    text: &'a str,
+    /// Every packet was to match it.
+    always: bool,
+}
+
+/// Compares the prediction with the steps of one packet; those in `ignored` are our own.
+pub fn compare(prediction: &Prediction, events: &[TraceEvent], ignored: &TableId) -> Comparison {
+    let predicted: Vec<_> = prediction.steps.iter().filter_map(predicted).collect();
+    let mut comparison = Comparison::default();
+    let mut next = 0;
+    for event in events {
+        let TraceKind::Rule { handle, .. } = event.kind else { continue };
+        let table = TableId { family: event.family, name: event.table.clone() };
+        if table == *ignored {
+            continue;
+        }
+        let place = Place { table, chain: event.chain.clone() };
+        let is_it = |it: &Predicted<'_>| *it.place == place && it.handle == handle;
+        let found = predicted.iter().skip(next).position(is_it).map(|found| next + found);
+        if let Some(found) = found {
+            comparison.skip(predicted.get(next..found).unwrap_or_default());
+            next = found + 1;
+        } else {
+            comparison.differ(Difference::NotPredicted(place.clone(), handle));
+        }
+        let text = found.and_then(|found| predicted.get(found)).map(|it| it.text.to_owned());
+        let predicted = found.is_some();
+        comparison.lines.push(Line { place, handle, text, predicted, traced: true });
+    }
+    comparison.skip(predicted.get(next..).unwrap_or_default());
+    comparison
+}
+
+impl Comparison {
+    /// Notes rules that were not reported; those that only some packets match are no difference.
+    fn skip(&mut self, skipped: &[Predicted<'_>]) {
+        for rule in skipped.iter().filter(|rule| rule.always) {
+            self.differ(Difference::NotTraced(rule.place.clone(), rule.handle));
+            self.lines.push(Line {
+                place: rule.place.clone(),
+                handle: rule.handle,
+                text: Some(rule.text.to_owned()),
+                predicted: true,
+                traced: false,
+            });
+        }
+    }
+
+    fn differ(&mut self, difference: Difference) {
+        self.difference.get_or_insert(difference);
+    }
+}
+
+impl std::fmt::Display for Comparison {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "predicted  kernel  rule")?;
+        for line in &self.lines {
+            let mark = |is_set| if is_set { "yes" } else { "no" };
+            let text = line.text.as_deref().unwrap_or("(not read)");
+            let Place { table, chain } = &line.place;
+            let (predicted, traced) = (mark(line.predicted), mark(line.traced));
+            writeln!(f, "{predicted:9}  {traced:6}  {table} {chain}: {text}")?;
+        }
+        match &self.difference {
+            Some(difference) => writeln!(f, "first difference: {difference}"),
+            None => writeln!(f, "no difference: the kernel did as predicted"),
+        }
+    }
+}
+
+fn predicted(step: &Step) -> Option<Predicted<'_>> {
+    const ALWAYS: f64 = 0.999_999;
+    match step {
+        Step::Rule(rule) if rule.matched > 0.0 => Some(Predicted {
+            place: &rule.place,
+            handle: rule.handle,
+            text: &rule.text,
+            always: rule.matched > ALWAYS && rule.is_certain,
+        }),
+        Step::Rule(_) | Step::Hook { .. } | Step::Chain { .. } | Step::Routed { .. } => None,
+    }
+}

@@ -1,0 +1,78 @@
+//! Translation of addresses and ports.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::evaluate::{End, Next, Run, Within};
+use super::field::{ip, port_of};
+use super::packet::octets;
+use super::rules::Facts;
+use super::state::State;
+use super::step::Event;
+use crate::nft::{Family, Register, Verdict};
+
+impl<F: Facts> Run<'_, F> {
+    /// Translation ends the base chain for the packet.
+    pub(super) fn translate(
+        &mut self,
+        mut within: Within,
+        source: bool,
+        (address, port): (Option<Register>, Option<Register>),
+        is_range: bool,
+    ) -> Vec<Next> {
+        if is_range && !source {
+            self.unknown("the kernel chooses of a range; its first address and port are shown");
+        }
+        let family = within.state.packet().family();
+        if source {
+            self.step.note(Event::Source);
+            let packet = within.state.packet_mut();
+            (packet.is_snat, packet.source_done, packet.source_port) = (true, true, None);
+            return self.accept(within.state);
+        }
+        let length = octets(within.state.packet().destination).len();
+        let to = match address {
+            Some(address) => ip(family, &within.registers.read(address, length)),
+            None => Some(within.state.packet().destination),
+        };
+        let port = match port {
+            Some(port) => port_of(&within.registers.read(port, 2)),
+            None => Some(within.state.packet().port),
+        };
+        let (Some(to), Some(port)) = (to, port) else {
+            return self.unknown_expression("dnat to an address that is not known", within);
+        };
+        self.send_to(within.state, SocketAddr::new(to, port))
+    }
+
+    fn send_to(&mut self, mut state: State, to: SocketAddr) -> Vec<Next> {
+        self.step.note(Event::Destination(to));
+        let packet = state.packet_mut();
+        packet.is_dnat |= SocketAddr::new(packet.destination, packet.port) != to;
+        (packet.destination, packet.port, packet.destination_done) = (to.ip(), to.port(), true);
+        self.accept(state)
+    }
+
+    /// To the node itself: for its own packets to the loopback address, else to the address of the
+    /// interface that the packet came in by, which is not read.
+    pub(super) fn redirect(&mut self, within: Within, port: Option<Register>) -> Vec<Next> {
+        let packet = within.state.packet();
+        let loopback = match packet.family() {
+            Family::Ip => IpAddr::from([127, 0, 0, 1]),
+            Family::Ip6 => IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1_u16]),
+        };
+        let to_port = match port {
+            Some(port) => port_of(&within.registers.read(port, 2)),
+            None => Some(packet.port),
+        };
+        match to_port {
+            Some(port) if packet.input.index == 0 => {
+                self.send_to(within.state, SocketAddr::new(loopback, port))
+            }
+            Some(_) | None => self.unknown_expression("redirect", within),
+        }
+    }
+
+    fn accept(&mut self, state: State) -> Vec<Next> {
+        vec![Next::End(state, End::Verdict(Verdict::Accept))]
+    }
+}

@@ -1,0 +1,422 @@
+//! The way of a packet: hooks, base chains in their order, chains, routing.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::evaluate::{Branch, End, Run};
+use super::packet::{Interface, Packet, Tracking};
+use super::rules::{Facts, Rules, TableId};
+use super::state::{State, merge, total};
+use super::step::{Fate, Outcome, Place, Prediction, RuleStep, Step};
+use crate::kernel::{NoRoute, Route, Way};
+use crate::nft::{BaseChain, Family, HookPoint, Verdict, key, rule_text};
+
+/// Where the packet begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// It comes in by an interface.
+    Prerouting,
+    /// The node sends it.
+    Output,
+}
+
+/// Predicts what becomes of the packet, whose interface of entry is set.
+pub fn predict(rules: &Rules, facts: &mut impl Facts, packet: Packet, start: Start) -> Prediction {
+    let mut walk = Walk { rules, facts, steps: Vec::new(), outcomes: Vec::new() };
+    let states = vec![State::new(packet)];
+    match start {
+        Start::Prerouting => walk.receive(states),
+        Start::Output => walk.send(states),
+    }
+    Prediction { outcomes: merged(walk.outcomes), steps: walk.steps }
+}
+
+struct Walk<'a, F> {
+    rules: &'a Rules,
+    facts: &'a mut F,
+    steps: Vec<Step>,
+    outcomes: Vec<Outcome>,
+}
+
+/// Packets that are through with a chain.
+#[derive(Default)]
+struct Through {
+    /// They go back to the chain that sent them, or to the policy.
+    returned: Vec<State>,
+    /// They are through with the base chain.
+    accepted: Vec<State>,
+}
+
+/// Chains that jump to each other deeper than the kernel allows: `NFT_JUMP_STACK_SIZE`.
+const MOST_JUMPS: usize = 16;
+
+/// `NF_IP_PRI_CONNTRACK` of `<linux/netfilter_ipv4.h>`.
+const CONNTRACK_PRIORITY: i32 = -200;
+
+impl<F: Facts> Walk<'_, F> {
+    /// Through prerouting and the decision of routing.
+    fn receive(&mut self, states: Vec<State>) {
+        let states = self.hook(HookPoint::Prerouting, states);
+        let (mut input, mut forward) = (Vec::new(), Vec::new());
+        for (route, states) in self.routes(states) {
+            match route {
+                Ok(route) if is_for_node(route) => input.extend(states),
+                Ok(route) => forward.extend(self.forward(route, states)),
+                Err(error) => self.no_route(&reason(error), states),
+            }
+        }
+        if !input.is_empty() {
+            self.routed("to this node", &input);
+            self.deliver(input);
+        }
+        if !forward.is_empty() {
+            let states = self.hook(HookPoint::Forward, forward);
+            let states = self.hook(HookPoint::Postrouting, states);
+            states.iter().for_each(|state| self.sent(state));
+        }
+    }
+
+    /// Chooses the interface that packets leave by; none if the node does not forward.
+    fn forward(&mut self, route: Route, mut states: Vec<State>) -> Vec<State> {
+        let Some(family) = states.first().map(|state| state.packet().family()) else {
+            return states;
+        };
+        if !self.facts.forwards(family) {
+            self.no_route("the node does not forward packets", states);
+            return Vec::new();
+        }
+        let output = self.interface(route.interface);
+        self.routed(&format!("forwarded by {}", output.name), &states);
+        for state in &mut states {
+            let packet = state.packet_mut();
+            packet.output = output.clone();
+            // `ip_forward` sets it from the type of service.
+            if family == Family::Ip {
+                packet.priority = 0;
+            }
+        }
+        states
+    }
+
+    /// Through output, and by the loopback interface back if the packet is for the node.
+    fn send(&mut self, states: Vec<State>) {
+        let states = self.choose_output(states);
+        let states = self.hook(HookPoint::Output, states);
+        let states = self.choose_output(states);
+        let states = self.hook(HookPoint::Postrouting, states);
+        let mut local = Vec::new();
+        for (route, mut states) in self.routes(states) {
+            if !route.is_ok_and(is_for_node) {
+                states.iter().for_each(|state| self.sent(state));
+                continue;
+            }
+            for state in &mut states {
+                let packet = state.packet_mut();
+                packet.input = std::mem::replace(&mut packet.output, Interface::none());
+            }
+            local.extend(states);
+        }
+        if !local.is_empty() {
+            self.routed("to this node, by the loopback interface", &local);
+            let states = self.hook(HookPoint::Prerouting, local);
+            self.deliver(states);
+        }
+    }
+
+    fn choose_output(&mut self, states: Vec<State>) -> Vec<State> {
+        let mut chosen = Vec::new();
+        for (route, mut states) in self.routes(states) {
+            match route {
+                Ok(route) => {
+                    let output = self.interface(route.interface);
+                    states.iter_mut().for_each(|it| it.packet_mut().output = output.clone());
+                    chosen.extend(states);
+                }
+                Err(error) => self.no_route(&reason(error), states),
+            }
+        }
+        chosen
+    }
+
+    fn deliver(&mut self, states: Vec<State>) {
+        let states = self.hook(HookPoint::Input, states);
+        states.iter().for_each(|state| self.sent(state));
+    }
+
+    /// The states by their route.
+    fn routes(&mut self, states: Vec<State>) -> Vec<(Result<Route, NoRoute>, Vec<State>)> {
+        let mut places = HashMap::new();
+        let mut routes: Vec<(Result<Route, NoRoute>, Vec<State>)> = Vec::new();
+        for state in states {
+            let packet = state.packet();
+            let way = Way {
+                source: Some(packet.source).filter(|_| packet.input.index != 0),
+                interface: packet.input.index,
+                mark: packet.mark,
+            };
+            let Some(route) = self.facts.route(packet.destination, way) else {
+                self.no_route("the route cannot be read", vec![state.perhaps()]);
+                continue;
+            };
+            let place = *places.entry(route).or_insert(routes.len());
+            match routes.get_mut(place) {
+                Some((_, states)) => states.push(state),
+                None => routes.push((route, vec![state])),
+            }
+        }
+        routes
+    }
+
+    fn interface(&mut self, index: u32) -> Interface {
+        Interface { index, name: Arc::from(self.facts.interface_name(index)) }
+    }
+
+    fn routed(&mut self, what: &str, states: &[State]) {
+        self.steps.push(Step::Routed { what: what.to_owned(), share: total(states) });
+    }
+
+    fn no_route(&mut self, why: &str, states: Vec<State>) {
+        self.routed(why, &states);
+        for state in states {
+            self.end(&state, Fate::NoRoute(why.to_owned()));
+        }
+    }
+
+    fn sent(&mut self, state: &State) {
+        let packet = state.packet();
+        let fate = Fate::Sent {
+            to: SocketAddr::new(packet.destination, packet.port),
+            translated: packet.is_dnat,
+            masqueraded: packet.is_snat,
+            interface: Some(packet.output.name.to_string()).filter(|name| !name.is_empty()),
+        };
+        self.end(state, fate);
+    }
+
+    fn end(&mut self, state: &State, fate: Fate) {
+        self.outcomes.push(Outcome { fate, share: state.share, is_certain: state.key.is_certain });
+    }
+
+    /// Through all base chains of a hook.
+    fn hook(&mut self, point: HookPoint, mut states: Vec<State>) -> Vec<State> {
+        let Some(family) = states.first().map(|state| state.packet().family()) else {
+            return states;
+        };
+        self.steps.push(Step::Hook { name: name_of(point), share: total(&states) });
+        for (id, chain, base) in self.base_chains(family, point) {
+            if base.priority > CONNTRACK_PRIORITY {
+                track(&mut states);
+            }
+            states = self.base_chain(&id, &chain, &base, states);
+        }
+        track(&mut states);
+        for state in &mut states {
+            let packet = state.packet_mut();
+            match point {
+                HookPoint::Prerouting | HookPoint::Output => packet.destination_done = true,
+                HookPoint::Input | HookPoint::Postrouting => packet.source_done = true,
+                HookPoint::Forward => {}
+            }
+        }
+        states
+    }
+
+    /// In the order in which the kernel calls them.
+    fn base_chains(&self, family: Family, point: HookPoint) -> Vec<(TableId, String, BaseChain)> {
+        let mut chains = Vec::new();
+        for (id, table) in &self.rules.tables {
+            if ![family.number(), key::NFPROTO_INET].contains(&id.family) {
+                continue;
+            }
+            let here = table.base_chains.iter().filter(|(_, base)| base.hook == point as u32);
+            chains.extend(here.map(|(name, base)| (id.clone(), name.clone(), base.clone())));
+        }
+        chains.sort_by_key(|(_, _, base)| order(base, point));
+        chains
+    }
+
+    fn base_chain(
+        &mut self,
+        id: &TableId,
+        chain: &str,
+        base: &BaseChain,
+        states: Vec<State>,
+    ) -> Vec<State> {
+        let is_nat = base.kind == "nat";
+        let (states, mut past): (Vec<_>, Vec<_>) =
+            states.into_iter().partition(|state| !is_nat || enters_nat(state.packet(), base));
+        if states.is_empty() {
+            return past;
+        }
+        let place = Place { table: id.clone(), chain: chain.to_owned() };
+        self.steps.push(Step::Chain {
+            place: place.clone(),
+            kind: base.kind.clone(),
+            priority: base.priority,
+            drops: base.drops,
+        });
+        let (before, ended) = (merge(states), self.outcomes.len());
+        let Through { returned, accepted } = self.chain(&place, before.clone(), 0);
+        let mut through = accepted;
+        match base.drops {
+            true => returned.iter().for_each(|it| self.end(it, Fate::Dropped(place.clone()))),
+            false => through.extend(returned),
+        }
+        let mut through = merge(through);
+        if self.outcomes.len() == ended && is_same(&before, &through) {
+            through = before;
+        }
+        past.extend(through);
+        merge(past)
+    }
+
+    fn chain(&mut self, place: &Place, mut states: Vec<State>, depth: usize) -> Through {
+        let mut through = Through::default();
+        let rules = self.rules;
+        let Some(table) = rules.tables.get(&place.table) else {
+            through.returned = states;
+            return through;
+        };
+        if depth > MOST_JUMPS {
+            states.iter().for_each(|it| self.end(it, Fate::Unknown(place.clone())));
+            return through;
+        }
+        for rule in table.rules(&place.chain) {
+            if states.is_empty() {
+                break;
+            }
+            let mut step = RuleStep {
+                place: place.clone(),
+                handle: rule.handle,
+                text: rule_text(place.table.family, &rule.instructions),
+                reached: total(&states),
+                matched: 0.0,
+                is_certain: true,
+                events: Vec::new(),
+                more_events: 0,
+            };
+            let mut branches = Vec::new();
+            for state in states {
+                let (facts, id) = (&mut *self.facts, &place.table);
+                branches.extend(Run { facts, id, table, step: &mut step }.rule(rule, state));
+            }
+            let matched = branches.iter().filter(|(_, end)| *end != End::NoMatch);
+            step.matched = matched.map(|(state, _)| state.share).sum::<f64>().min(step.reached);
+            self.steps.push(Step::Rule(step));
+            states = self.follow(place, branches, &mut through, depth);
+        }
+        through.returned.extend(states);
+        through.returned = merge(through.returned);
+        through
+    }
+
+    /// Sends packets where a rule sends them, and gives those that go on with the next rule.
+    fn follow(
+        &mut self,
+        place: &Place,
+        branches: Vec<Branch>,
+        through: &mut Through,
+        depth: usize,
+    ) -> Vec<State> {
+        let mut next = Vec::new();
+        let mut calls: BTreeMap<(String, bool), Vec<State>> = BTreeMap::new();
+        for (state, end) in branches {
+            match end {
+                End::NoMatch | End::Next => next.push(state),
+                End::Verdict(Verdict::Accept) => through.accepted.push(state),
+                End::Verdict(Verdict::Drop) => self.end(&state, Fate::Dropped(place.clone())),
+                End::Verdict(Verdict::Return) => through.returned.push(state),
+                End::Verdict(Verdict::Jump(chain)) => {
+                    calls.entry((chain.into_owned(), true)).or_default().push(state);
+                }
+                End::Verdict(Verdict::Goto(chain)) => {
+                    calls.entry((chain.into_owned(), false)).or_default().push(state);
+                }
+                End::Reject => self.end(&state, Fate::Refused(place.clone())),
+                End::Unknown => self.end(&state, Fate::Unknown(place.clone())),
+            }
+        }
+        for ((chain, comes_back), states) in calls {
+            let there = Place { table: place.table.clone(), chain };
+            let Through { returned, accepted } = self.chain(&there, merge(states), depth + 1);
+            through.accepted.extend(accepted);
+            match comes_back {
+                true => next.extend(returned),
+                false => through.returned.extend(returned),
+            }
+        }
+        merge(next)
+    }
+}
+
+/// The place of a base chain at its hook. Chains of type nat are called by one hook of their own,
+/// whatever their priority (`nf_nat_ipv4_ops`), and in the order of their priorities.
+fn order(base: &BaseChain, point: HookPoint) -> (i32, i32) {
+    const DESTINATION: i32 = -100;
+    const SOURCE: i32 = 100;
+    let translates = match point {
+        HookPoint::Prerouting | HookPoint::Output => DESTINATION,
+        HookPoint::Input | HookPoint::Forward | HookPoint::Postrouting => SOURCE,
+    };
+    if base.kind == "nat" { (translates, base.priority) } else { (base.priority, i32::MIN) }
+}
+
+/// Only new connections enter, and once for each direction of translation.
+fn enters_nat(packet: &Packet, base: &BaseChain) -> bool {
+    let changes_destination =
+        [HookPoint::Prerouting, HookPoint::Output].iter().any(|point| *point as u32 == base.hook);
+    let is_done = if changes_destination { packet.destination_done } else { packet.source_done };
+    packet.tracking == Tracking::New && !is_done
+}
+
+fn track(states: &mut [State]) {
+    for state in states {
+        let packet = state.packet_mut();
+        if packet.tracking == Tracking::Before {
+            packet.tracking = Tracking::New;
+        }
+    }
+}
+
+/// The same packets came through unchanged: what is not known in the chain did not matter.
+fn is_same(before: &[State], after: &[State]) -> bool {
+    let packets = |states: &[State]| -> HashSet<_> {
+        states.iter().map(|it| (it.packet().clone(), it.key.written.clone())).collect()
+    };
+    packets(before) == packets(after)
+}
+
+fn is_for_node(route: Route) -> bool {
+    route.kind != key::ROUTE_UNICAST
+}
+
+fn reason(error: NoRoute) -> String {
+    format!("the node has no route for it ({error})")
+}
+
+const fn name_of(point: HookPoint) -> &'static str {
+    match point {
+        HookPoint::Prerouting => "prerouting",
+        HookPoint::Input => "input",
+        HookPoint::Forward => "forward",
+        HookPoint::Output => "output",
+        HookPoint::Postrouting => "postrouting",
+    }
+}
+
+/// Equal outcomes as one, the likeliest first.
+fn merged(outcomes: Vec<Outcome>) -> Vec<Outcome> {
+    let mut places = HashMap::new();
+    let mut merged: Vec<Outcome> = Vec::new();
+    for outcome in outcomes {
+        let of = (outcome.fate.clone(), outcome.is_certain);
+        let place = *places.entry(of).or_insert(merged.len());
+        match merged.get_mut(place) {
+            Some(equal) => equal.share = (equal.share + outcome.share).min(1.0),
+            None => merged.push(outcome),
+        }
+    }
+    merged.sort_by(|a, b| b.share.total_cmp(&a.share));
+    merged
+}

@@ -1,0 +1,201 @@
+//! What happens at a rule, in words.
+//!
+//! Lookups in our own sets and maps are explained by what their elements mean.
+
+use std::net::SocketAddr;
+
+use super::rules::TableId;
+use super::step::{Event, Place, RuleStep};
+use crate::nft::{ElementData, ElementView, Family, Verdict};
+use crate::ruleset::number::{ListId, Route};
+use crate::ruleset::{SetId, TABLE, TableElement, Unserved};
+
+/// A line for each thing of note at a rule.
+pub(super) fn lines(step: &RuleStep, protocol: &str) -> Vec<String> {
+    let family = our_family(&step.place.table);
+    let mut lines: Vec<_> =
+        step.events.iter().filter_map(|event| line(event, family, step, protocol)).collect();
+    if step.more_events > 0 {
+        lines.push(format!("and {} more", step.more_events));
+    }
+    lines
+}
+
+/// The family, if the table is ours.
+pub(super) fn our_family(table: &TableId) -> Option<Family> {
+    let family = Family::ALL.into_iter().find(|family| family.number() == table.family);
+    family.filter(|_| table.name == TABLE)
+}
+
+/// The element of ours that an event found.
+pub(super) fn element(event: &Event, family: Family) -> Option<TableElement<'_>> {
+    let Event::Found { set, key, data, comment } = event else { return None };
+    let data = match data {
+        Some(ElementData::Value(data)) => Some(&**data),
+        Some(ElementData::Verdict(_) | ElementData::Unknown) | None => None,
+    };
+    let view = ElementView {
+        key,
+        key_end: None,
+        data,
+        comment: comment.as_deref(),
+        timeout: None,
+        expires: None,
+        flags: 0,
+    };
+    TableElement::read(family, SetId::by_name(set)?, &view)
+}
+
+fn line(event: &Event, ours: Option<Family>, step: &RuleStep, protocol: &str) -> Option<String> {
+    Some(match event {
+        Event::Found { set, data, comment, .. } => {
+            let of_ours = ours.and_then(|family| found(event, family));
+            of_ours.unwrap_or_else(|| found_elsewhere(set, data.as_ref(), comment.as_deref()))
+        }
+        Event::Missing { set, .. } if ours.is_some() => missing(set, step)?,
+        Event::Missing { set, .. } if set.starts_with("__") => return None,
+        Event::Missing { set, .. } => format!("@{set} has no element for it"),
+        Event::Drawn { set, of, hits } if hits == of => {
+            format!("one of {of} numbers is drawn, each has an element in @{set}")
+        }
+        Event::Drawn { set, of, hits } => format!(
+            "one of {of} numbers is drawn; {hits} have an element in @{set}, with the others the \
+             packet goes on"
+        ),
+        Event::Mark { from, to } if ours.is_some() && (to & !from) != 0 => {
+            format!("marked for masquerade: {}", why_masquerade(&step.place, &step.text))
+        }
+        Event::Mark { from, to } => format!("the mark becomes {to:#x}, from {from:#x}"),
+        Event::Destination(to) => format!("the destination becomes {}", with(*to, protocol)),
+        Event::Source => "masquerade: the source becomes the node's address".to_owned(),
+        Event::Verdict(Verdict::Drop) => "the packet is dropped".to_owned(),
+        Event::Verdict(Verdict::Accept) => "accept: the packet goes on to the next hook".to_owned(),
+        Event::Verdict(Verdict::Return | Verdict::Jump(_) | Verdict::Goto(_)) => return None,
+        Event::Reject => "the packet is refused: its sender receives an error".to_owned(),
+        Event::Unknown(what) => {
+            format!("{what} (table {} chain {})", step.place.table, step.place.chain)
+        }
+    })
+}
+
+fn with(to: SocketAddr, protocol: &str) -> String {
+    format!("{to}/{protocol}")
+}
+
+fn found_elsewhere(set: &str, data: Option<&ElementData>, comment: Option<&str>) -> String {
+    let name = if set.starts_with("__") { "the set".to_owned() } else { format!("@{set}") };
+    let comment = comment.map_or_else(String::new, |text| format!(" ({text})"));
+    match data {
+        Some(ElementData::Verdict(verdict)) => format!("{name} says {verdict}{comment}"),
+        Some(ElementData::Value(_) | ElementData::Unknown) | None => {
+            format!("{name} has an element for it{comment}")
+        }
+    }
+}
+
+/// What an element of ours means for the packet.
+fn found(event: &Event, family: Family) -> Option<String> {
+    let label = |label: Option<&str>| label.map_or_else(String::new, |it| format!(" {it}"));
+    Some(match element(event, family)? {
+        TableElement::Route(frontend, route, comment) => {
+            format!("{frontend} is service{}: {}", label(comment), route_words(route))
+        }
+        TableElement::Internal(_, route) => {
+            format!("pods and the node reach all endpoints: {}", route_words(route))
+        }
+        TableElement::NoEndpoint(frontend, Unserved::Refuse, comment) => {
+            format!("{frontend} is service{}, which has no endpoint: refuse", label(comment))
+        }
+        TableElement::NoEndpoint(frontend, Unserved::Drop, comment) => format!(
+            "{frontend} is service{}, which has endpoints on other nodes only and traffic policy \
+             Local: drop",
+            label(comment)
+        ),
+        TableElement::Member(crate::ruleset::Member::ClusterIp(address)) => {
+            format!("{address} is the ClusterIP of a service that lacks this port or protocol")
+        }
+        TableElement::Member(crate::ruleset::Member::NodePortIp(address)) => {
+            format!("{address} is an address that accepts node ports")
+        }
+        TableElement::Member(crate::ruleset::Member::Hairpin(..)) => {
+            "an endpoint on this node reaches itself".to_owned()
+        }
+        TableElement::Firewall(frontend) => {
+            format!("only sources in loadBalancerSourceRanges may use {frontend}")
+        }
+        TableElement::SourceRange(..) => "the source is in loadBalancerSourceRanges".to_owned(),
+        TableElement::AffinityList(..) => "another endpoint is drawn for the client".to_owned(),
+        TableElement::Endpoint(..)
+        | TableElement::AffinitySlot(..)
+        | TableElement::AffinityEndpoint(..) => return found_client(event),
+    })
+}
+
+/// An element of the maps whose keys say nothing to people.
+fn found_client(event: &Event) -> Option<String> {
+    let Event::Found { set, .. } = event else { return None };
+    Some(format!("@{set} has an element for it"))
+}
+
+/// A number of a route in words.
+pub(super) fn route_words(route: Route) -> String {
+    let Some(list) = route.list() else { return "it has no endpoint on this node".to_owned() };
+    let (fewest, most) = (route.size().fewest(), route.size().most());
+    let count = match (fewest, most) {
+        (1, 1) => "1 endpoint".to_owned(),
+        (fewest, most) if fewest == most => format!("{most} endpoints"),
+        (fewest, most) => format!("{fewest} to {most} endpoints"),
+    };
+    let mut words = format!("{} {list}, {count}", list_noun(list));
+    for (is_set, text) in [
+        (route.flags().local, ", external traffic policy Local: endpoints on this node only"),
+        (route.flags().masquerade, ", masquerade whatever the source"),
+        (route.timeout().is_some(), ", session affinity"),
+    ] {
+        words.push_str(if is_set { text } else { "" });
+    }
+    words
+}
+
+fn list_noun(list: ListId) -> &'static str {
+    if list.has_affinity() { "session" } else { "endpoint list" }
+}
+
+/// What it means that one of our sets lacks the key; `None` where that is not of note.
+fn missing(set: &str, step: &RuleStep) -> Option<String> {
+    let text = match SetId::by_name(set)? {
+        SetId::Services => "no service has this address, port and protocol",
+        SetId::NodePorts => "no service has this node port",
+        SetId::SourceRanges => "the source is not in loadBalancerSourceRanges",
+        SetId::AffinityClients => "the client is not remembered",
+        SetId::InternalServices
+        | SetId::InternalNodePorts
+        | SetId::NoEndpointServices
+        | SetId::NoEndpointNodePorts
+        | SetId::ClusterIps
+        | SetId::NodePortIps
+        | SetId::HairpinConnections
+        | SetId::FirewallIps
+        | SetId::Endpoints
+        | SetId::AffinitySlots
+        | SetId::AffinityEndpoints
+        | SetId::AffinityLists => return None,
+    };
+    // The same map is looked up again by packets that were translated.
+    let is_about_services = step.place.chain.starts_with("nat-") || set == "source-ranges";
+    (is_about_services || set == "affinity-clients").then(|| text.to_owned())
+}
+
+/// Why a rule of ours marks a packet, by the chain and the test that it stands behind.
+fn why_masquerade(place: &Place, text: &str) -> &'static str {
+    match &*place.chain {
+        "external-local" => "the node itself sends it to an external address",
+        _ if text.contains("saddr !=") || text.contains("iifname !=") => {
+            "it is not from a pod of this cluster"
+        }
+        "special-traffic" if !text.starts_with("meta priority & 0:20 == none") => {
+            "external traffic policy Cluster"
+        }
+        _ => "all traffic to ClusterIPs is masqueraded",
+    }
+}

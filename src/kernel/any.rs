@@ -1,0 +1,103 @@
+//! Reading what tables of any program hold.
+
+use super::nftables::Nftables;
+use super::read::Read;
+use super::{Generation, ReadError};
+use crate::nft::request::{AnyRequest, Request};
+use crate::nft::{AnyChain, AnyElement, AnyRule, AnySet, decode_any_elements};
+
+impl Nftables {
+    /// The chains of all tables of a family, `NFPROTO_*`, in the kernel's order.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn any_chains(&mut self, family: u8) -> Result<Vec<AnyChain>, ReadError> {
+        let mut chains = Vec::new();
+        self.ask(Request::Any(family, AnyRequest::Chains), &mut |attributes| {
+            chains.push(AnyChain::decode(attributes)?);
+            Ok(())
+        })?;
+        Ok(chains)
+    }
+
+    /// The rules of a table, those of one chain in their order.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn any_rules(&mut self, family: u8, table: &str) -> Result<Vec<AnyRule>, ReadError> {
+        let mut rules = Vec::new();
+        self.ask(Request::Any(family, AnyRequest::Rules(table)), &mut |attributes| {
+            rules.push(AnyRule::decode(attributes)?);
+            Ok(())
+        })?;
+        Ok(rules)
+    }
+
+    /// The sets and maps of a table.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn any_sets(&mut self, family: u8, table: &str) -> Result<Vec<AnySet>, ReadError> {
+        let mut sets = Vec::new();
+        self.ask(Request::Any(family, AnyRequest::Sets(table)), &mut |attributes| {
+            sets.push(AnySet::decode(attributes)?);
+            Ok(())
+        })?;
+        Ok(sets)
+    }
+
+    /// The element that a packet with this key finds, in any set but one of single-field ranges;
+    /// without a key, the element that stands for all other keys.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn any_element(
+        &mut self,
+        family: u8,
+        (table, set): (&str, &str),
+        key: Option<&[u8]>,
+    ) -> Result<Option<AnyElement>, ReadError> {
+        let mut found = None;
+        let request = AnyRequest::Element(table, set, key);
+        let read = self.ask(Request::Any(family, request), &mut |attributes| {
+            decode_any_elements(attributes, |element| found = Some(element))
+        });
+        match read {
+            Err(error) if error.is_missing() => Ok(None),
+            Err(error) => Err(error),
+            Ok(_) => Ok(found),
+        }
+    }
+
+    /// The elements of a set or map; `None` if it has more than `most`, or changed meanwhile.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn any_elements(
+        &mut self,
+        family: u8,
+        (table, set): (&str, &str),
+        most: usize,
+    ) -> Result<Option<Vec<AnyElement>>, ReadError> {
+        let mut elements = Vec::new();
+        let request = AnyRequest::Elements(table, set);
+        let mut count = 0;
+        let read = self.ask(Request::Any(family, request), &mut |attributes| {
+            decode_any_elements(attributes, |element| {
+                count += 1;
+                if count <= most {
+                    elements.push(element);
+                }
+            })
+        })?;
+        Ok((read == Read::Whole && count <= most).then_some(elements))
+    }
+
+    /// Whether the rule set is still of this generation.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn is_unchanged(&mut self, since: Generation) -> Result<bool, ReadError> {
+        Ok(self.generation()? == since)
+    }
+}

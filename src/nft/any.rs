@@ -1,0 +1,205 @@
+//! What tables of any program hold: chains, rules, sets and elements.
+//!
+//! Nothing is left out because it is not ours; [`super::object`] and its neighbours read our own
+//! tables in the form in which they were sent.
+
+use std::time::Duration;
+
+use super::abi::*;
+use super::fields::{DecodeError, Fields};
+use super::object::read_userdata;
+use super::{Instruction, Verdict, userdata};
+use crate::netlink::attr::Attrs;
+
+/// A chain of any table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnyChain {
+    /// Name of its table.
+    pub table: String,
+    /// Name within the table.
+    pub name: String,
+    /// Where packets enter it; `None` for a chain that is only jumped to.
+    pub base: Option<BaseChain>,
+}
+
+/// Where packets enter a chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BaseChain {
+    /// `filter`, `nat` or `route`.
+    pub kind: String,
+    /// `NF_INET_*`, or the numbers of the table's family.
+    pub hook: u32,
+    /// Lower comes first.
+    pub priority: i32,
+    /// The policy is drop.
+    pub drops: bool,
+}
+
+impl AnyChain {
+    /// Reads the attributes of an `NFT_MSG_NEWCHAIN` message.
+    ///
+    /// # Errors
+    /// The attributes are broken.
+    pub fn decode(attributes: &[u8]) -> Result<Self, DecodeError> {
+        let fields = Fields::read(Attrs::new(attributes))?;
+        let base = match fields.find(NFTA_CHAIN_HOOK) {
+            Some(hook) => {
+                let hook = Fields::read(hook.nested())?;
+                Some(BaseChain {
+                    kind: fields.str(NFTA_CHAIN_TYPE)?.to_owned(),
+                    hook: hook.be32(NFTA_HOOK_HOOKNUM)?,
+                    priority: hook.be32(NFTA_HOOK_PRIORITY)?.cast_signed(),
+                    drops: fields.optional_be32(NFTA_CHAIN_POLICY)? == Some(NF_DROP),
+                })
+            }
+            None => None,
+        };
+        Ok(Self {
+            table: fields.str(NFTA_CHAIN_TABLE)?.to_owned(),
+            name: fields.str(NFTA_CHAIN_NAME)?.to_owned(),
+            base,
+        })
+    }
+}
+
+/// A rule of any table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnyRule {
+    /// The chain it is in.
+    pub chain: String,
+    /// The kernel's number for the rule.
+    pub handle: u64,
+    /// What it does.
+    pub instructions: Vec<Instruction>,
+    /// What `nft list` prints as the rule's comment.
+    pub comment: Option<String>,
+}
+
+impl AnyRule {
+    /// Reads the attributes of an `NFT_MSG_NEWRULE` message.
+    ///
+    /// # Errors
+    /// The attributes are broken.
+    pub fn decode(attributes: &[u8]) -> Result<Self, DecodeError> {
+        let fields = Fields::read(Attrs::new(attributes))?;
+        let instructions = match fields.find(NFTA_RULE_EXPRESSIONS) {
+            Some(list) => list
+                .nested()
+                .map(|item| Instruction::decode(item?.nested()))
+                .collect::<Result<_, _>>()?,
+            None => Vec::new(),
+        };
+        Ok(Self {
+            chain: fields.str(NFTA_RULE_CHAIN)?.to_owned(),
+            handle: fields.be64(NFTA_RULE_HANDLE)?.unwrap_or_default(),
+            instructions,
+            comment: read_userdata(&fields, NFTA_RULE_USERDATA),
+        })
+    }
+}
+
+/// A set or map of any table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnySet {
+    /// Name within the table.
+    pub name: String,
+    /// Elements may be ranges.
+    pub interval: bool,
+    /// Bytes of each field of the key, where the kernel stores them: in concatenations of ranges.
+    pub is_concatenation: bool,
+    /// Bytes of the key.
+    pub key_length: usize,
+    /// Bytes of the data, 0 for sets and verdict maps.
+    pub data_length: usize,
+}
+
+impl AnySet {
+    /// Reads the attributes of an `NFT_MSG_NEWSET` message.
+    ///
+    /// # Errors
+    /// The attributes are broken.
+    pub fn decode(attributes: &[u8]) -> Result<Self, DecodeError> {
+        let fields = Fields::read(Attrs::new(attributes))?;
+        let flags = fields.be32_or_zero(NFTA_SET_FLAGS)?;
+        let length = |kind| Ok::<_, DecodeError>(fields.be32_or_zero(kind)? as usize);
+        Ok(Self {
+            name: fields.str(NFTA_SET_NAME)?.to_owned(),
+            interval: flags & NFT_SET_INTERVAL != 0,
+            is_concatenation: flags & NFT_SET_CONCAT != 0,
+            key_length: length(NFTA_SET_KEY_LEN)?,
+            data_length: length(NFTA_SET_DATA_LEN)?,
+        })
+    }
+}
+
+/// An element of a set or map of any table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnyElement {
+    /// The key or the start of a range; empty for the element that stands for all other keys.
+    pub key: Vec<u8>,
+    /// It is the end of the range that began before it.
+    pub is_end: bool,
+    /// What a map returns.
+    pub data: Option<ElementData>,
+    /// What `nft list` prints as comment.
+    pub comment: Option<String>,
+    /// How much of its life is left.
+    pub expires: Option<Duration>,
+}
+
+/// What a map returns for a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ElementData {
+    /// A value.
+    Value(Vec<u8>),
+    /// A verdict.
+    Verdict(Verdict),
+    /// A verdict that is not known.
+    Unknown,
+}
+
+/// Reads the attributes of an `NFT_MSG_NEWSETELEM` message and hands on every element.
+///
+/// # Errors
+/// The attributes are broken; elements before that have been handed on.
+pub fn decode_any_elements(
+    attributes: &[u8],
+    mut each: impl FnMut(AnyElement),
+) -> Result<(), DecodeError> {
+    let fields = Fields::read(Attrs::new(attributes))?;
+    let Some(list) = fields.find(NFTA_SET_ELEM_LIST_ELEMENTS) else { return Ok(()) };
+    for item in list.nested() {
+        each(decode_element(&Fields::read(item?.nested())?)?);
+    }
+    Ok(())
+}
+
+fn decode_element(fields: &Fields<'_>) -> Result<AnyElement, DecodeError> {
+    let key = match fields.find(NFTA_SET_ELEM_KEY) {
+        Some(key) => Fields::read(key.nested())?.need(NFTA_DATA_VALUE)?.payload.to_vec(),
+        None => Vec::new(),
+    };
+    let data = match fields.find(NFTA_SET_ELEM_DATA) {
+        Some(data) => Some(decode_data(&Fields::read(data.nested())?)?),
+        None => None,
+    };
+    let comment = fields.find(NFTA_SET_ELEM_USERDATA);
+    Ok(AnyElement {
+        key,
+        is_end: fields.be32_or_zero(NFTA_SET_ELEM_FLAGS)? & NFT_SET_ELEM_INTERVAL_END != 0,
+        data,
+        comment: comment.and_then(|attr| userdata::read_comment(attr.payload)).map(str::to_owned),
+        expires: fields.be64(NFTA_SET_ELEM_EXPIRATION)?.map(Duration::from_millis),
+    })
+}
+
+fn decode_data(data: &Fields<'_>) -> Result<ElementData, DecodeError> {
+    if let Some(value) = data.find(NFTA_DATA_VALUE) {
+        return Ok(ElementData::Value(value.payload.to_vec()));
+    }
+    match Verdict::decode(data) {
+        Ok(verdict) => Ok(ElementData::Verdict(verdict)),
+        Err(DecodeError::Unknown(_)) => Ok(ElementData::Unknown),
+        Err(error @ (DecodeError::Attribute(_) | DecodeError::Missing { .. })) => Err(error),
+    }
+}

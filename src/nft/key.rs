@@ -1,0 +1,58 @@
+//! Numbers by which rules name what they read of a packet, for those who run rules themselves.
+//!
+//! From `<linux/netfilter/nf_tables.h>` where nothing else is said.
+#![expect(missing_docs, reason = "the kernel's names say it")]
+
+// enum nft_payload_bases
+pub const PAYLOAD_NETWORK: u32 = 1;
+pub const PAYLOAD_TRANSPORT: u32 = 2;
+
+// enum nft_meta_keys
+pub const META_PROTOCOL: u32 = 1;
+pub const META_PRIORITY: u32 = 2;
+pub const META_MARK: u32 = 3;
+pub const META_IIF: u32 = 4;
+pub const META_OIF: u32 = 5;
+pub const META_IIFNAME: u32 = 6;
+pub const META_OIFNAME: u32 = 7;
+pub const META_NFTRACE: u32 = 12;
+pub const META_NFPROTO: u32 = 15;
+pub const META_L4PROTO: u32 = 16;
+
+// enum nft_ct_keys
+pub const CT_STATE: u32 = 0;
+pub const CT_DIRECTION: u32 = 1;
+pub const CT_STATUS: u32 = 2;
+pub const CT_MARK: u32 = 3;
+
+/// `NF_CT_STATE_INVALID_BIT` of `<linux/netfilter/nf_conntrack_common.h>`.
+pub const CT_STATE_INVALID: u32 = 0x1;
+/// Bit `1 << (IP_CT_NEW + 1)`.
+pub const CT_STATE_NEW: u32 = 0x8;
+/// `NF_CT_STATE_UNTRACKED_BIT`.
+pub const CT_STATE_UNTRACKED: u32 = 0x40;
+/// `IPS_SRC_NAT`.
+pub const CT_STATUS_SNAT: u32 = 0x10;
+/// `IPS_DST_NAT`.
+pub const CT_STATUS_DNAT: u32 = 0x20;
+
+// enum nft_fib_flags, enum nft_fib_result
+pub const FIB_SADDR: u32 = 1;
+pub const FIB_DADDR: u32 = 2;
+pub const FIB_OTHER_FLAGS: u32 = !3;
+pub const FIB_RESULT_TYPE: u32 = 3;
+
+// <linux/rtnetlink.h>
+pub const ROUTE_UNICAST: u32 = 1;
+pub const ROUTE_LOCAL: u32 = 2;
+pub const ROUTE_BROADCAST: u32 = 3;
+pub const ROUTE_MULTICAST: u32 = 5;
+
+// <linux/netfilter.h>
+pub const NFPROTO_INET: u8 = 1;
+pub const NFPROTO_ARP: u8 = 3;
+pub const NFPROTO_NETDEV: u8 = 5;
+pub const NFPROTO_BRIDGE: u8 = 7;
+
+/// Bytes of an interface name with its NUL: `IFNAMSIZ`.
+pub const INTERFACE_NAME: usize = 16;

@@ -1,0 +1,140 @@
+//! What the kernel reports of a packet with `meta nftrace set 1`.
+
+use super::Verdict;
+use super::abi::*;
+use super::fields::{DecodeError, Fields};
+use crate::netlink::attr::Attrs;
+
+/// A step of a packet through the rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceEvent {
+    /// Number of the packet.
+    pub id: u32,
+    /// `NFPROTO_*` of the table.
+    pub family: u8,
+    /// Name of the table.
+    pub table: String,
+    /// Name of the chain.
+    pub chain: String,
+    /// What happened.
+    pub kind: TraceKind,
+}
+
+/// What happened at a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TraceKind {
+    /// A rule matched.
+    Rule {
+        /// The kernel's number for the rule.
+        handle: u64,
+        /// How it ended; `None` if the packet goes on with the next rule, or if the verdict is not
+        /// known.
+        verdict: Option<Verdict>,
+    },
+    /// The rules of a base chain came to an end, or said `return`.
+    Return,
+    /// The policy of a base chain was applied.
+    Policy {
+        /// The policy is drop.
+        drops: bool,
+    },
+}
+
+impl TraceEvent {
+    /// Reads a message of the group `NFNLGRP_NFTRACE`; `None` for another message, or for a step
+    /// that is not known. The type is that of the netlink message, the payload what follows its
+    /// header.
+    ///
+    /// # Errors
+    /// The attributes are broken.
+    pub fn decode(kind: u16, payload: &[u8]) -> Result<Option<Self>, DecodeError> {
+        const NFGENMSG_LENGTH: usize = 4;
+        let attributes = match payload.get(NFGENMSG_LENGTH..) {
+            Some(attributes) if kind == NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_TRACE => attributes,
+            Some(_) | None => return Ok(None),
+        };
+        let fields = Fields::read(Attrs::new(attributes))?;
+        let kind = match fields.be32(NFTA_TRACE_TYPE)? {
+            // The end of a chain is reported as a rule without a handle (seen on Linux 6.18).
+            NFT_TRACETYPE_RULE => match fields.be64(NFTA_TRACE_RULE_HANDLE)? {
+                Some(handle) if handle != 0 => {
+                    TraceKind::Rule { handle, verdict: decode_verdict(&fields)? }
+                }
+                Some(_) | None => TraceKind::Return,
+            },
+            NFT_TRACETYPE_RETURN => TraceKind::Return,
+            NFT_TRACETYPE_POLICY => TraceKind::Policy {
+                drops: fields.optional_be32(NFTA_TRACE_POLICY)? == Some(NF_DROP),
+            },
+            _ => return Ok(None),
+        };
+        Ok(Some(Self {
+            id: fields.be32(NFTA_TRACE_ID)?,
+            // The family of the table; the attribute has that of the packet.
+            family: payload.first().copied().unwrap_or_default(),
+            table: fields.str(NFTA_TRACE_TABLE)?.to_owned(),
+            chain: fields.str(NFTA_TRACE_CHAIN)?.to_owned(),
+            kind,
+        }))
+    }
+}
+
+/// The attribute holds the nest of a verdict itself.
+fn decode_verdict(fields: &Fields<'_>) -> Result<Option<Verdict>, DecodeError> {
+    let Some(attr) = fields.find(NFTA_TRACE_VERDICT) else { return Ok(None) };
+    match Verdict::decode_nest(&Fields::read(attr.nested())?) {
+        Ok(verdict) => Ok(Some(verdict)),
+        Err(DecodeError::Unknown(_)) => Ok(None),
+        Err(error @ (DecodeError::Attribute(_) | DecodeError::Missing { .. })) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::attr::AttrWriter;
+
+    const KIND: u16 = 10 << 8 | 17;
+
+    /// A message about the chain `pick` of `ip kube-proxy`.
+    fn message(fill: impl FnOnce(&mut AttrWriter<'_>)) -> Vec<u8> {
+        let mut payload = vec![2, 0, 0, 0];
+        let mut w = AttrWriter::new(&mut payload);
+        w.str(NFTA_TRACE_TABLE, "kube-proxy");
+        w.str(NFTA_TRACE_CHAIN, "pick");
+        w.be32(NFTA_TRACE_ID, 7);
+        fill(&mut w);
+        payload
+    }
+
+    fn kind_of(payload: &[u8]) -> Option<TraceKind> {
+        TraceEvent::decode(KIND, payload).unwrap().map(|event| event.kind)
+    }
+
+    #[test]
+    fn a_step_names_its_rule_and_verdict() {
+        let payload = message(|w| {
+            w.be32(NFTA_TRACE_TYPE, NFT_TRACETYPE_RULE);
+            w.be64(NFTA_TRACE_RULE_HANDLE, 12);
+            w.nest(NFTA_TRACE_VERDICT, |w| w.be32(NFTA_VERDICT_CODE, NF_DROP));
+        });
+        let verdict = Some(Verdict::Drop);
+        assert_eq!(kind_of(&payload), Some(TraceKind::Rule { handle: 12, verdict }));
+        let event = TraceEvent::decode(KIND, &payload).unwrap().unwrap();
+        assert_eq!((event.id, event.family, &*event.table), (7, 2, "kube-proxy"));
+        assert_eq!(TraceEvent::decode(KIND - 1, &payload), Ok(None));
+    }
+
+    #[test]
+    fn the_end_of_a_chain_is_no_rule() {
+        let end = message(|w| w.be32(NFTA_TRACE_TYPE, NFT_TRACETYPE_RULE));
+        assert_eq!(kind_of(&end), Some(TraceKind::Return));
+        let policy = message(|w| {
+            w.be32(NFTA_TRACE_TYPE, NFT_TRACETYPE_POLICY);
+            w.be32(NFTA_TRACE_POLICY, NF_DROP);
+        });
+        assert_eq!(kind_of(&policy), Some(TraceKind::Policy { drops: true }));
+        assert!(TraceEvent::decode(KIND, &end[..6]).is_err());
+        assert_eq!(TraceEvent::decode(KIND, &[2]), Ok(None));
+    }
+}
