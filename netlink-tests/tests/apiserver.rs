@@ -7,7 +7,6 @@
 #![allow(clippy::wildcard_enum_match_arm, clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
