@@ -28,6 +28,7 @@ struct Node {
 
 fn settings() -> Settings {
     Settings {
+        localhost: false,
         masquerade_mark: 0x4000,
         masquerade_all: false,
         local_detector: Some(LocalDetector::Range("10.244.0.0/16".parse().unwrap())),
