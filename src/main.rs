@@ -1,11 +1,13 @@
 //! Parses the command, builds the parts, runs.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use deltaproxy::cli::{self, BenchFlags, End, Failure, Input, Log, Outcome, Output, Planned};
+use clap::{CommandFactory, FromArgMatches};
+use deltaproxy::cli::{
+    self, Cli, Command, ConfigCommand, End, Failure, Input, Log, Outcome, Output, Planned,
+};
 use deltaproxy::config::Config;
 use deltaproxy::config::flags::{OnceFlags, RunFlags};
 use deltaproxy::observe::Startup;
@@ -14,54 +16,6 @@ use deltaproxy::observe::Startup;
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
-
-/// A kube-proxy that sends the kernel only what changed, through netlink.
-#[derive(Debug, Parser)]
-#[command(version, max_term_width = 100)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Follow the API server or manifest files and keep the node's tables right
-    Run(RunFlags),
-    /// Make the tables what the manifests say, once
-    Apply {
-        #[command(flatten)]
-        flags: OnceFlags,
-        /// How the summary is printed
-        #[arg(long, value_name = "FORMAT", default_value = "text")]
-        output: Output,
-    },
-    /// Show what `apply` would do, changing nothing; the exit code says whether it would do something
-    #[command(after_help = cli::PLAN_CODES)]
-    Plan {
-        #[command(flatten)]
-        flags: OnceFlags,
-        /// How the changes are printed
-        #[arg(long, value_name = "FORMAT", default_value = "text")]
-        output: Output,
-    },
-    /// Remove both tables, and what kube-proxy left in other modes
-    Cleanup,
-    /// Look at a configuration
-    #[command(subcommand)]
-    Config(ConfigCommand),
-    /// Measure what changes cost on this machine, in a network namespace of its own
-    #[command(args_conflicts_with_subcommands = true, after_long_help = cli::BENCH_ROWS)]
-    Bench(BenchFlags),
-}
-
-#[derive(Debug, Subcommand)]
-enum ConfigCommand {
-    /// Print a KubeProxyConfiguration with all defaults, and name the fields without effect
-    Check {
-        /// The file
-        file: PathBuf,
-    },
-}
 
 fn main() -> ExitCode {
     let mut log = Log::Direct;

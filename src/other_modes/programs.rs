@@ -218,6 +218,12 @@ pub(super) mod tests {
         let command = format!("/proc/{}/cmdline", scripts.file("pid").unwrap().trim());
         // A signal takes effect after `kill` returns. The command line of a zombie is empty.
         let ended = || fs::read(&command).unwrap_or_default().is_empty();
-        assert!((0..1000).any(|_| ended() || { thread::sleep(STEP); false }), "{command}");
+        assert!(
+            (0..1000).any(|_| ended() || {
+                thread::sleep(STEP);
+                false
+            }),
+            "{command}"
+        );
     }
 }
