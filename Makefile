@@ -22,13 +22,35 @@ FUZZ_TARGETS = attributes config conntrack dump events manifests objects
 KERNEL_TESTS = packets affinity priority policies changes nodeports source_ranges local_detection conntrack ruleset first_load \
 	messages transaction read_back wire fake unusual other_modes daemon cli
 
-.PHONY: help build demo simulate test test-kernel test-nft test-interop storm bench bench-kernel bench-code bench-daemon bench-builds fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
+.PHONY: help build release test-aarch64 man sbom demo simulate test test-kernel test-nft test-interop storm bench bench-kernel bench-code bench-daemon bench-builds fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
 
 help: ## List what can be made
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
 build: ## Build the release binary, target/release/deltaproxy
 	cargo build --locked --release --bin deltaproxy
+
+release: ## Build static binaries for x86_64 and aarch64, with checksums, in target/dist
+	deploy/build-release
+
+# Apart from `test`: it builds everything for another processor and emulates that.
+test-aarch64: ## Run the unit tests of the static aarch64 build, with qemu elsewhere
+	deploy/build-release --test aarch64
+
+man: ## Write manual pages and shell completions to target/dist
+	cargo build --locked $(PARTS) --bin manual
+	"$(TARGET_DIR)/debug/manual" "$(TARGET_DIR)/dist"
+
+# cargo-cyclonedx writes a file beside every Cargo.toml of the workspace.
+SBOM = deltaproxy-bill-of-materials
+sbom: ## Write a bill of materials of the program (CycloneDX) to target/dist
+	@cargo cyclonedx --version >/dev/null 2>&1 || [ -e "$(TARGET_DIR)/cyclonedx" ] || \
+		cargo install --locked --root "$(TARGET_DIR)/cyclonedx" cargo-cyclonedx@0.5.9
+	PATH="$(TARGET_DIR)/cyclonedx/bin:$$PATH" cargo cyclonedx --quiet --format json \
+		--target x86_64-unknown-linux-musl --override-filename $(SBOM)
+	mkdir -p "$(TARGET_DIR)/dist"
+	mv $(SBOM).json "$(TARGET_DIR)/dist/deltaproxy.cdx.json"
+	rm -f */$(SBOM).json
 
 demo: ## Show services at work between namespaces that it makes and removes
 	@cargo build --locked $(PARTS) --bins

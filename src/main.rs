@@ -1,12 +1,12 @@
 //! Parses the command, builds the parts, runs.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches};
 use deltaproxy::cli::{
-    self, BenchFlags, Compared, End, Failure, Input, Log, Outcome, Output, ShowFlags,
+    self, Cli, Command, Compared, ConfigCommand, End, Failure, Input, Log, Outcome, Output,
 };
 use deltaproxy::config::Config;
 use deltaproxy::config::flags::{OnceFlags, RunFlags, VerifyFlags};
@@ -17,69 +17,6 @@ use deltaproxy::source::kube::ApiServer;
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
-
-/// A kube-proxy that sends the kernel only what changed, through netlink.
-#[derive(Debug, Parser)]
-#[command(version, max_term_width = 100)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Follow the API server or manifest files and keep the node's tables right
-    Run(RunFlags),
-    /// Make the tables what the manifests say, once
-    Apply {
-        #[command(flatten)]
-        flags: OnceFlags,
-        /// How the summary is printed
-        #[arg(long, value_name = "FORMAT", default_value = "text")]
-        output: Output,
-    },
-    /// Show what `apply` would do, changing nothing; the exit code says whether it would do something
-    #[command(after_help = cli::PLAN_CODES)]
-    Plan {
-        #[command(flatten)]
-        flags: OnceFlags,
-        /// How the changes are printed
-        #[arg(long, value_name = "FORMAT", default_value = "text")]
-        output: Output,
-    },
-    /// Compare the tables with the objects; the exit code says whether they differ
-    #[command(after_help = cli::VERIFY_CODES)]
-    Verify {
-        #[command(flatten)]
-        flags: VerifyFlags,
-        /// How the differences are printed
-        #[arg(long, value_name = "FORMAT", default_value = "text")]
-        output: Output,
-    },
-    /// Say where a packet goes, and why, by the rules that the kernel has; no daemon is needed
-    #[command(after_help = cli::EXPLAIN_CODES)]
-    Explain(cli::ExplainFlags),
-    /// Remove both tables, and what kube-proxy left in other modes
-    Cleanup,
-    /// Show services as the kernel has them, with endpoints and connections; needs no daemon
-    #[command(after_long_help = cli::SHOW_HELP)]
-    Show(ShowFlags),
-    /// Look at a configuration
-    #[command(subcommand)]
-    Config(ConfigCommand),
-    /// Measure what changes cost on this machine, in a network namespace of its own
-    #[command(args_conflicts_with_subcommands = true, after_long_help = cli::BENCH_ROWS)]
-    Bench(BenchFlags),
-}
-
-#[derive(Debug, Subcommand)]
-enum ConfigCommand {
-    /// Print a KubeProxyConfiguration with all defaults, and name the fields without effect
-    Check {
-        /// The file
-        file: PathBuf,
-    },
-}
 
 fn main() -> ExitCode {
     let mut log = Log::Direct;

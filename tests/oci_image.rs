@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // A missing file is a failed test.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -13,28 +14,33 @@ use tempfile::TempDir;
 const LOAD: u8 = 1;
 const INTERP: u8 = 3;
 
-/// A folder with a program, and the image that is made of it.
+/// Architectures of ELF.
+const X86_64: u8 = 62;
+const AARCH64: u8 = 183;
+
+/// A folder with a program of each architecture, and the image that is made of some.
 struct Image(TempDir);
 
 impl Image {
-    /// Writes a program with one program header of this type, for x86_64.
+    /// Writes programs with one program header of this type.
     fn of(header: u8) -> Self {
-        let mut program = vec![0; 64 + 56];
-        program[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
-        program[18] = 62;
-        program[32] = 64;
-        program[54] = 56;
-        program[56] = 1;
-        program[64] = header;
-        program.resize(700, 7);
         let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("program"), program).unwrap();
+        for architecture in [X86_64, AARCH64] {
+            let path = folder.path().join(architecture.to_string());
+            fs::write(path, program(header, architecture)).unwrap();
+        }
         Self(folder)
     }
 
     fn write(&self) -> Output {
-        let program = self.0.path().join("program");
-        run(&[program.to_str().unwrap(), &self.folder(), "0.1.0"])
+        self.write_of(&[X86_64])
+    }
+
+    fn write_of(&self, architectures: &[u8]) -> Output {
+        let path = |it: &u8| format!("{}/{it}", self.0.path().display());
+        let programs = architectures.iter().map(path);
+        let arguments = [self.folder(), "0.1.0".to_owned()].into_iter().chain(programs);
+        run(&arguments.collect::<Vec<_>>())
     }
 
     /// The folder that the script makes.
@@ -43,7 +49,7 @@ impl Image {
     }
 
     fn check(&self) -> bool {
-        run(&["--check", &self.folder()]).status.success()
+        run(&["--check".to_owned(), self.folder()]).status.success()
     }
 
     fn json(&self, path: &str) -> Value {
@@ -62,7 +68,19 @@ impl Image {
     }
 }
 
-fn run(arguments: &[&str]) -> Output {
+fn program(header: u8, architecture: u8) -> Vec<u8> {
+    let mut program = vec![0; 64 + 56];
+    program[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+    program[18] = architecture;
+    program[32] = 64;
+    program[54] = 56;
+    program[56] = 1;
+    program[64] = header;
+    program.resize(700, 7);
+    program
+}
+
+fn run<T: AsRef<OsStr>>(arguments: &[T]) -> Output {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/oci-image");
     Command::new("sh").arg(script).args(arguments).output().unwrap()
 }
@@ -128,8 +146,38 @@ fn an_image_has_the_program_its_capability_and_a_link_named_kube_proxy() {
     capability.extend([0; 12]);
     capability.push(b'\n');
     assert_eq!(members[3].3, capability);
-    assert_eq!(members[4].3, fs::read(image.0.path().join("program")).unwrap());
+    assert_eq!(members[4].3, fs::read(image.0.path().join("62")).unwrap());
     assert_eq!(members[5].2, "deltaproxy");
+}
+
+#[test]
+fn binaries_of_two_architectures_are_one_image() {
+    let image = Image::of(LOAD);
+    let output = image.write_of(&[X86_64, AARCH64]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(image.check());
+
+    let outer = image.json("index.json");
+    assert_eq!(outer["manifests"].as_array().unwrap().len(), 1);
+    let named = &outer["manifests"][0];
+    assert_eq!(named["mediaType"], "application/vnd.oci.image.index.v1+json");
+    assert_eq!(named["annotations"]["org.opencontainers.image.ref.name"], "0.1.0");
+    let index = image.json(&image.blob(named));
+    let programs = [("amd64", X86_64), ("arm64", AARCH64)];
+    assert_eq!(index["manifests"].as_array().unwrap().len(), programs.len());
+    for (found, (name, architecture)) in index["manifests"].as_array().unwrap().iter().zip(programs)
+    {
+        assert_eq!(found["platform"], json!({"architecture": name, "os": "linux"}));
+        let manifest = image.json(&image.blob(found));
+        let config = image.json(&image.blob(&manifest["config"]));
+        assert_eq!(config["architecture"], name);
+        let layer = Path::new(&image.folder()).join(image.blob(&manifest["layers"][0]));
+        let content = fs::read(&layer).unwrap();
+        assert_eq!(members(&content)[4].3, program(LOAD, architecture));
+        fs::write(&layer, "changed").unwrap();
+        assert!(!image.check());
+        fs::write(layer, content).unwrap();
+    }
 }
 
 #[test]
