@@ -701,20 +701,6 @@ mod tests {
                 "k.yaml:4: clusterCIDR: is 10; expected text (in quotes if need be)",
             ),
             (
-                "nodePortAddresses: [primary, loopback]\n",
-                "k.yaml:4: nodePortAddresses: item 2: \"loopback\" is not primary, localhost, all or \
-                 an address range such as 192.168.0.0/16 or fd00::/64",
-            ),
-            (
-                "nodePortAddresses: [localhost, 10.0.0.0/8, localhost]\n",
-                "k.yaml:4: nodePortAddresses: item 3: \"localhost\" is there already; expected each \
-                 keyword once",
-            ),
-            (
-                "nodePortAddresses: primary\n",
-                "k.yaml:4: nodePortAddresses: is \"primary\"; expected a list of texts",
-            ),
-            (
                 "healthzBindAddress: 10256\n",
                 "k.yaml:4: healthzBindAddress: is 10256; expected text (in quotes if need be)",
             ),
@@ -745,6 +731,28 @@ mod tests {
             (
                 "conntrack: {tcpBeLiberal: maybe}\n",
                 "k.yaml:4: conntrack.tcpBeLiberal: is \"maybe\"; expected true or false",
+            ),
+        ] {
+            assert_eq!(refused(body), error);
+        }
+    }
+
+    #[test]
+    fn wrong_items_of_a_list_are_errors_with_their_number() {
+        for (body, error) in [
+            (
+                "nodePortAddresses: [primary, loopback]\n",
+                "k.yaml:4: nodePortAddresses: item 2: \"loopback\" is not primary, localhost, all or \
+                 an address range such as 192.168.0.0/16 or fd00::/64",
+            ),
+            (
+                "nodePortAddresses: [localhost, 10.0.0.0/8, localhost]\n",
+                "k.yaml:4: nodePortAddresses: item 3: \"localhost\" is there already; expected each \
+                 keyword once",
+            ),
+            (
+                "nodePortAddresses: primary\n",
+                "k.yaml:4: nodePortAddresses: is \"primary\"; expected a list of texts",
             ),
         ] {
             assert_eq!(refused(body), error);
