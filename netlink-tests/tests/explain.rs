@@ -231,7 +231,8 @@ fn a_trace_that_is_killed_leaves_nothing_and_one_without_a_packet_ends() {
     let chains =
         || node.run(|| deltaproxy::kernel::Nftables::open().unwrap().any_chains(2).unwrap());
     let is_made = || chains().iter().any(|chain| chain.table.starts_with("deltaproxy-trace"));
-    for signal in [Signal::SIGINT, Signal::SIGKILL] {
+    // Not SIGINT, which the processes of background jobs ignore.
+    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
         let process =
             node.spawn(deltaproxy_binary(), &[&arguments[..], &["--trace-time", "60"]].concat());
         let soon = Duration::from_secs(10);
