@@ -20,16 +20,24 @@ use super::{
     LocalDetection, NodePortAddresses, Notes, Routing, Source, duration, node_name,
 };
 
-/// The flags of `deltaproxy run`.
-#[derive(Debug, Clone, Args)]
-pub struct RunFlags {
-    /// Follow a file or folder of manifests instead of an API server
+/// Flags about where objects come from.
+#[derive(Debug, Clone, Default, Args)]
+pub struct SourceFlags {
+    /// Use a file or folder of manifests instead of an API server
     #[arg(long, value_name = "PATH", conflicts_with = "kubeconfig")]
     pub manifests: Option<PathBuf>,
     /// File that says how to reach the API server; without it, and without --manifests, the pod's
     /// own service account is used
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
     pub kubeconfig: Option<PathBuf>,
+}
+
+/// The flags of `deltaproxy run`.
+#[derive(Debug, Clone, Args)]
+pub struct RunFlags {
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "documentation here would become that of the command")]
+    pub source: SourceFlags,
     #[command(flatten)]
     #[allow(missing_docs, reason = "documentation here would become that of the command")]
     pub node: NodeFlags,
@@ -44,13 +52,9 @@ pub struct RunFlags {
 /// The flags of `deltaproxy verify`.
 #[derive(Debug, Clone, Args)]
 pub struct VerifyFlags {
-    /// Compare with a file or folder of manifests instead of an API server
-    #[arg(long, value_name = "PATH", conflicts_with = "kubeconfig")]
-    pub manifests: Option<PathBuf>,
-    /// File that says how to reach the API server; without it, and without --manifests, the pod's
-    /// own service account is used
-    #[arg(long, value_name = "FILE", conflicts_with = "config")]
-    pub kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "documentation here would become that of the command")]
+    pub source: SourceFlags,
     #[command(flatten)]
     #[allow(missing_docs, reason = "documentation here would become that of the command")]
     pub node: NodeFlags,
@@ -163,7 +167,7 @@ impl RunFlags {
     /// The file cannot be read or says something impossible, or the node has no name.
     pub fn load(&self) -> Result<Loaded, ConfigError> {
         let file = self.node.file()?;
-        let source = source(self.manifests.as_ref(), self.kubeconfig.as_ref(), file.as_ref());
+        let source = self.source.choose(file.as_ref());
         load(&self.node, &self.daemon, self.log, (file, source))
     }
 
@@ -184,22 +188,20 @@ impl VerifyFlags {
     /// The file cannot be read or says something impossible, or the node has no name.
     pub fn load(&self) -> Result<Loaded, ConfigError> {
         let file = self.node.file()?;
-        let source = source(self.manifests.as_ref(), self.kubeconfig.as_ref(), file.as_ref());
+        let source = self.source.choose(file.as_ref());
         load(&self.node, &DaemonFlags::default(), self.log, (file, source))
     }
 }
 
-/// The source that flags name, else the file, else the pod.
-fn source(
-    manifests: Option<&PathBuf>,
-    kubeconfig: Option<&PathBuf>,
-    file: Option<&File>,
-) -> Source {
-    let kubeconfig = kubeconfig.or_else(|| file?.kubeconfig.as_ref());
-    let of_manifests = manifests.cloned().map(Source::Manifests);
-    of_manifests
-        .or_else(|| kubeconfig.cloned().map(Source::Kubeconfig))
-        .unwrap_or(Source::InCluster)
+impl SourceFlags {
+    /// The source that flags name, else the file, else the pod.
+    fn choose(&self, file: Option<&File>) -> Source {
+        let kubeconfig = self.kubeconfig.as_ref().or_else(|| file?.kubeconfig.as_ref());
+        let manifests = self.manifests.clone().map(Source::Manifests);
+        manifests
+            .or_else(|| kubeconfig.cloned().map(Source::Kubeconfig))
+            .unwrap_or(Source::InCluster)
+    }
 }
 
 impl OnceFlags {
