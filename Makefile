@@ -75,7 +75,7 @@ test-kernel: ## Run KERNEL_TESTS in a virtual machine with KERNEL_PACKAGE (Linux
 		sh in-kernel sh in-turn $$(sh built-tests $(KERNEL_TESTS))
 
 # Apart from `test`, because it fetches packages and what the newest suite has changes by itself.
-test-nft: ## Load and list the tables with nft of NFT_SUITES (bookworm trixie sid of Debian)
+test-nft: ## Load and list the tables with nft of NFT_SUITES (bullseye bookworm trixie sid of Debian)
 	cargo test --locked $(PARTS) --test nft_versions --no-run
 	@set -e; versions=$$(sh netlink-tests/nft-versions); \
 	DELTAPROXY_NFT_VERSIONS=$$(echo $$versions | tr ' ' ':'); \

@@ -1,4 +1,5 @@
-//! Every version of nft from 1.0.6 lists our tables, and loads what it or an older one has listed.
+//! Every version of nft lists our tables, also beside those of other programs. From 1.0.6 on it loads
+//! what it or an older one has listed.
 //!
 //! `make test-nft` fetches the versions and names their directories, the oldest first and separated
 //! by colons, in the variable `DELTAPROXY_NFT_VERSIONS`. Without it these tests are left out.
@@ -27,6 +28,22 @@ impl Nft {
     fn name(&self) -> String {
         let directory = self.0.parent().and_then(|directory| directory.file_name());
         directory.unwrap().to_string_lossy().into_owned()
+    }
+
+    /// Whether it prints our tables so that they can be loaded.
+    fn prints_them_loadable(&self) -> bool {
+        let name = self.name();
+        let parts: Vec<u32> = name.split('.').map(|part| part.parse().unwrap()).collect();
+        parts >= vec![1, 0, 6]
+    }
+
+    /// What it prints of each of these tables.
+    #[track_caller]
+    fn list_tables(&self, host: &Host, tables: &[[&str; 2]]) -> Vec<String> {
+        let list = |[family, name]: &[&str; 2]| {
+            host.output(&self.0, &["list", "table", family, name]).ok()
+        };
+        tables.iter().map(list).collect()
     }
 
     #[track_caller]
@@ -58,6 +75,11 @@ fn versions() -> Vec<Nft> {
     Vec::new()
 }
 
+/// The versions whose listings can be loaded.
+fn loading_versions() -> Vec<Nft> {
+    versions().into_iter().filter(Nft::prints_them_loadable).collect()
+}
+
 fn apply_all(proxy: &mut Proxy) -> Sent {
     let objects = objects_for_every_chain();
     let objects: Vec<_> = objects.iter().map(AsRef::as_ref).collect();
@@ -82,7 +104,7 @@ fn tables(host: &Host) -> [Table; 2] {
 /// output hook.
 #[track_caller]
 fn check_round_trips(routing: &Routing) {
-    let versions = versions();
+    let versions = loading_versions();
     if versions.is_empty() {
         return;
     }
@@ -123,7 +145,7 @@ fn every_nft_loads_what_it_or_an_older_one_lists_with_other_settings() {
 /// Before 1.0.9, nft compiles some rules wrongly though it lists them right.
 #[test]
 fn a_proxy_that_starts_on_what_any_nft_has_loaded_writes_at_most_some_rules_again() {
-    for nft in versions() {
+    for nft in loading_versions() {
         let net = Net::new();
         let _ = apply_all(&mut Proxy::start(net.node(), routing()));
         let copy = Net::new();
@@ -139,5 +161,39 @@ fn a_proxy_that_starts_on_what_any_nft_has_loaded_writes_at_most_some_rules_agai
         assert!(proxy.resync().transactions.is_empty(), "{of}");
         assert_eq!(nft.list(copy.node()), nft.list(net.node()), "{of}");
         let _ = writeln!(io::stderr(), "{of}: {} lines sent", sent.script().lines().count());
+    }
+}
+
+const OURS: [[&str; 2]; 2] = [["ip", "kube-proxy"], ["ip6", "kube-proxy"]];
+
+/// The tables of [`OTHERS`].
+const THEIRS: [[&str; 2]; 3] = [["inet", "firewalld"], ["ip", "calico"], ["ip", "docker-bridges"]];
+
+const OTHERS: &str = include_str!("nft_versions/others.nft");
+
+/// 0.9.8 of Debian 11 too, which aborts at keys whose parts it knows no length of.
+#[test]
+fn every_nft_lists_our_tables_and_those_of_other_programs_as_if_they_were_alone() {
+    for nft in versions() {
+        let of = nft.name();
+        let [ours, theirs, both] = [(); 3].map(|()| Net::new());
+        let _ = apply_all(&mut Proxy::start(ours.node(), routing()));
+        nft.load(theirs.node(), OTHERS);
+        nft.load(both.node(), OTHERS);
+        let _ = apply_all(&mut Proxy::start(both.node(), routing()));
+        let whole = nft.list(both.node());
+        let named = [&OURS[..], &THEIRS].concat();
+        for [family, name] in &named {
+            assert!(whole.contains(&format!("table {family} {name} {{")), "{of}: {name}");
+        }
+        let alone = [nft.list_tables(ours.node(), &OURS), nft.list_tables(theirs.node(), &THEIRS)];
+        assert_eq!(nft.list_tables(both.node(), &named), alone.concat(), "{of}");
+
+        let before = tables(both.node());
+        for [family, name] in &THEIRS {
+            let _ = both.node().output(&nft.0, &["delete", "table", family, name]).ok();
+        }
+        assert_eq!(tables(both.node()), before, "{of}");
+        assert_eq!(nft.list(both.node()), nft.list(ours.node()), "{of}");
     }
 }

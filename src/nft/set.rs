@@ -163,8 +163,10 @@ pub enum Type {
     InetService = 13,
     /// Packet priority, two numbers of 16 bits: 4 bytes in host byte order.
     ClassId = 23,
-    /// A number made by `numgen`, 4 bytes in host byte order.
-    Integer = 4,
+    /// A number made by `numgen`, 4 bytes in host byte order. In messages it is a mark (19), which
+    /// has this length and order: nft 0.9.8 does not read our `typeof`, and of an integer (4) it
+    /// knows no length, so it would abort. Later versions print what `typeof` says.
+    Integer = 19,
 }
 
 impl Type {
@@ -180,6 +182,10 @@ impl Type {
 
     fn decode(number: u32) -> Option<Self> {
         use Type::{ClassId, InetProto, InetService, Integer, Ipv4Addr, Ipv6Addr};
+        // As in a set that nft has loaded.
+        if number == TYPE_INTEGER {
+            return Some(Integer);
+        }
         [Ipv4Addr, Ipv6Addr, InetProto, InetService, ClassId, Integer]
             .into_iter()
             .find(|kind| *kind as u32 == number)
@@ -208,6 +214,9 @@ impl Type {
         }
     }
 }
+
+/// `TYPE_INTEGER` of nft's `datatype.h`.
+const TYPE_INTEGER: u32 = 4;
 
 /// Bits of a type's number in the number of a concatenation: `TYPE_BITS` of nft.
 const TYPE_BITS: u32 = 6;
