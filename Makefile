@@ -22,7 +22,7 @@ FUZZ_TARGETS = attributes config conntrack dump events manifests objects
 KERNEL_TESTS = packets affinity priority policies changes nodeports source_ranges local_detection conntrack ruleset first_load \
 	messages transaction read_back wire fake unusual other_modes daemon cli
 
-.PHONY: help build release test-aarch64 man sbom demo simulate test test-kernel test-nft test-interop storm bench bench-kernel bench-code bench-daemon bench-builds fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
+.PHONY: help build release test-aarch64 man sbom demo simulate test test-kernel test-page test-nft test-interop storm bench bench-kernel bench-code bench-daemon bench-builds fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
 
 help: ## List what can be made
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -65,8 +65,19 @@ test: ## Run every test; those on the kernel in network namespaces of their own
 		echo "nft is not installed: checks with it are left out (apt-get install nftables)"; \
 		export DELTAPROXY_WITHOUT_NFT=1; \
 	fi; \
+	if ! command -v chromium >/dev/null; then \
+		echo "chromium is not installed: the status page is not looked at (make test-page)"; \
+		export DELTAPROXY_WITHOUT_CHROMIUM=1; \
+	fi; \
 	set -x; \
 	$(IN_NAMESPACES) cargo test --offline $(PARTS) --no-fail-fast $$(ls netlink-tests/tests/*.rs | $(NAMES))
+
+# The browser is too large to be installed for each run.
+# DELTAPROXY_SCREENSHOT=/path/of/docs/status.png draws the picture of docs/status.md.
+test-page: ## Look at the status page with chromium (apt-get install chromium)
+	cargo build --locked $(PARTS) --bins
+	cargo test --locked $(PARTS) --test page --no-run
+	$(IN_NAMESPACES) cargo test --offline $(PARTS) --test page
 
 # An emulated processor is slow: limits are stretched.
 test-kernel: ## Run KERNEL_TESTS in a virtual machine with KERNEL_PACKAGE (Linux 6.1)

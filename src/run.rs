@@ -12,10 +12,12 @@ mod leaving;
 mod leftovers;
 mod localhost;
 mod measures;
+mod problems;
 mod reading;
 
 pub use cleaning::Cleaning;
 pub use localhost::RouteLocalnet;
+pub use problems::left_out;
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -34,7 +36,7 @@ use crate::conntrack::Flow;
 use crate::engine::{Answer, Blocked, Cause, ClosedNodePorts, Engine};
 use crate::family::Family;
 use crate::kernel::{CommitError, Kernel, Writer, WriterGone};
-use crate::model::{Batch, Event, Problem, Resource};
+use crate::model::{Batch, Event, Resource};
 use crate::nft::Transaction;
 use crate::observe::{Observe, SyncExtent};
 use crate::printable::Printable;
@@ -422,17 +424,6 @@ impl<K: Kernel + Send + 'static> Run<K> {
             None => tracing::info!("NodePorts are open in both families"),
         }
         self.closed_node_ports = closed;
-    }
-
-    fn report(&self, problems: &[Problem]) {
-        for problem in problems {
-            self.observe.problems(problem.kind.name(), 1);
-            tracing::warn!("{problem}");
-            if let Some(listener) = &self.notices {
-                // Dropped when the channel is full.
-                let _ = listener.try_send(Notice::LeftOut(problem.clone()));
-            }
-        }
     }
 }
 

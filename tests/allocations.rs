@@ -91,7 +91,8 @@ fn the_metrics_of_a_commit_allocate_nothing() {
         observe.event(Change::EndpointSlice);
         Stage::ALL.into_iter().for_each(|stage| observe.stage_took(stage, took));
         let operations = &[("newsetelem", 1), ("delsetelem", 1)];
-        observe.committed(&Transaction { operations, elements: 2, bytes: 300 });
+        let family = Some(Family::Ip);
+        observe.committed(&Transaction { operations, elements: 2, bytes: 300, family, took });
         sizes.add(Family::Ip, 0, 1);
         sizes.subtract(Family::Ip, 0, 1);
         observe.events_committed(took);

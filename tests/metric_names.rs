@@ -29,7 +29,8 @@ fn page() -> String {
     let now = Instant::now();
     let observe = Observe::new();
     let operations = &[("newsetelem", 1)];
-    observe.committed(&Transaction { operations, elements: 1, bytes: 100 });
+    let (family, took) = (None, Duration::ZERO);
+    observe.committed(&Transaction { operations, elements: 1, bytes: 100, family, took });
     observe.set_sizes(["endpoints"]);
     observe.problem_kinds(["invalid"]);
     observe.no_local_endpoints(Family::Ip, 1, 1);

@@ -141,6 +141,8 @@ fn metrics_are_served_as_text_and_on_request_as_openmetrics() {
         operations: &[("newsetelem", 5)],
         elements: 7,
         bytes: 4_000,
+        family: Some(Family::Ip),
+        took: Duration::from_micros(90),
     });
     server.observe.stage_took(Stage::Commit, Duration::from_micros(50));
     let accept = "Accept: application/openmetrics-text; version=1.0.0";

@@ -355,6 +355,12 @@ pub fn nft_available() -> bool {
     env::var_os(WITHOUT_NFT).is_none_or(|value| value != "1")
 }
 
+/// Whether tests may use `chromium`: false if the variable `DELTAPROXY_WITHOUT_CHROMIUM` is 1.
+#[must_use]
+pub fn chromium_available() -> bool {
+    env::var_os(WITHOUT_CHROMIUM).is_none_or(|value| value != "1")
+}
+
 /// Whether nft is there and can load a whole table. It sends a script as one message, which an
 /// ordinary user's send buffer does not hold.
 #[must_use]
@@ -379,6 +385,8 @@ fn address(of: &impl ToSocketAddrs) -> SocketAddr {
 }
 
 const WITHOUT_NFT: &str = "DELTAPROXY_WITHOUT_NFT";
+
+const WITHOUT_CHROMIUM: &str = "DELTAPROXY_WITHOUT_CHROMIUM";
 
 /// Far more than any program here takes, on a busy machine too.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(30);

@@ -23,6 +23,7 @@ mod outcome;
 mod plan;
 mod reload;
 mod run;
+mod search;
 mod show;
 mod summary;
 mod verify;

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::reload::changed;
+use super::search::search;
 use super::{Failure, Load, Log, localhost, noted};
 use crate::config::{Config, ConfigError, EXTERNAL_IPS, Source};
 use crate::conntrack::{Cleaned, Cleaner, Limits};
@@ -21,12 +22,13 @@ use crate::kernel::{Nftables, Writer};
 use crate::model::{Batch, ObjectName, ObjectRef, Problem, ProblemKind};
 use crate::node::{set_conntrack, set_oom_score_adj};
 use crate::observe::{
-    ClosedPort, Observe, Site, Startup, bind, serve, serve_at, serve_health_checks,
+    ClosedPort, LeftOut, Observe, PageSetup, Site, Startup, bind, serve, serve_at,
+    serve_health_checks,
 };
 use crate::other_modes;
-use crate::run::{Cleaning, Run, WithoutNode};
+use crate::run::{Cleaning, Run, WithoutNode, left_out};
 use crate::source::addresses::{follow_local_addresses, local_addresses};
-use crate::source::files;
+use crate::source::files::{self, FileProblem};
 use crate::source::kube::{
     ApiServer, Contact, Notice, OnContact, OnRequest, Outlet, Progress, Report, follow_api_server,
     plural, write_notices,
@@ -103,6 +105,7 @@ async fn run_until_stopped(
     let known = local_addresses().map_err(Failure::new)?;
     engine.set_local_addresses(known.clone());
     let route_localnet = localhost::prepare(&mut engine, &known);
+    observe.set_page(page(&config, kernel.supports_ownership()));
     let writer = Writer::spawn(kernel).map_err(Failure::new)?;
 
     let mut tasks = JoinSet::new();
@@ -253,7 +256,7 @@ fn start_source(
             let observe = observe.clone();
             tasks.spawn(async move {
                 while let Some(problems) = found.recv().await {
-                    observe.problems(ProblemKind::Invalid.name(), problems.len() as u64);
+                    problems.into_iter().map(of_file).for_each(|it| observe.left_out(it));
                 }
             });
             return Ok(events);
@@ -267,7 +270,7 @@ fn start_source(
             Report::Object(_) | Report::Trouble { .. } => tracing::warn!("{report}"),
         }
         if let Report::Object(problem) = report {
-            counted.problems(problem.kind.name(), 1);
+            counted.left_out(left_out(&problem));
             let _ = notices.try_send(Notice::LeftOut(problem));
         }
     };
@@ -278,6 +281,26 @@ fn start_source(
     let node = config.node_name.clone();
     tasks.spawn(async move { write_notices(&to, &node, written, requests).await });
     Ok(events)
+}
+
+/// A problem of a manifest as the status page has it: without an object, its place is named.
+fn of_file(problem: FileProblem) -> LeftOut {
+    let FileProblem { file, line, object, field, message } = problem;
+    let line = line.map(|line| format!(":{line}")).unwrap_or_default();
+    let place = format!("{}{line}", file.display());
+    let object = if object.is_empty() { place } else { format!("{object} ({place})") };
+    LeftOut { kind: ProblemKind::Invalid.name(), object, field, message }
+}
+
+/// What the status page shows of the start.
+fn page(config: &Config, owns_tables: bool) -> PageSetup {
+    let source = match &config.source {
+        Source::Manifests(path) => format!("Manifests of {}", path.display()),
+        Source::Kubeconfig(path) => format!("API server of {}", path.display()),
+        Source::InCluster => "API server of this cluster".to_owned(),
+        Source::Server { url, .. } => format!("API server {url}"),
+    };
+    PageSetup { node: config.node_name.clone(), source, owns_tables, search: search() }
 }
 
 /// Reports health check ports that cannot be opened as problems of their Services.
@@ -294,7 +317,7 @@ fn closed_ports(
             message: closed.to_string(),
         };
         tracing::warn!("{problem}");
-        observe.problems(problem.kind.name(), 1);
+        observe.left_out(left_out(&problem));
         // Dropped when the channel is full.
         let _ = notices.try_send(Notice::ClosedPort(problem));
     }

@@ -57,6 +57,10 @@ pub struct Transaction<'a> {
     pub elements: usize,
     /// Length of the encoded transaction in bytes.
     pub bytes: usize,
+    /// The family of its table, if it is for one only.
+    pub family: Option<IpFamily>,
+    /// Time to encode it and of the system call that commits it.
+    pub took: Duration,
 }
 
 /// The numbers of elements of the sets and maps of both tables.
@@ -129,6 +133,7 @@ impl Observe {
         for (kind, count) in transaction.operations {
             metrics.operations.get_or_create(&[("kind", *kind)]).inc_by(*count as u64);
         }
+        self.shared.page.committed(transaction);
     }
 
     /// The kernel refused a transaction.
@@ -144,6 +149,7 @@ impl Observe {
     /// A batch of events is in the kernel, this long after its last bytes arrived.
     pub fn events_committed(&self, duration: Duration) {
         self.shared.metrics.commits.event_to_commit.observe(duration.as_secs_f64());
+        self.shared.page.events_committed(duration);
     }
 
     /// Gauges for the sets and maps of these names, at zero.
@@ -192,8 +198,9 @@ mod tests {
     fn a_transaction_is_counted_by_kind_elements_and_bytes() {
         let observe = Observe::new();
         let operations = &[("newsetelem", 3), ("delsetelem", 1)][..];
-        observe.committed(&Transaction { operations, elements: 5, bytes: 900 });
-        observe.committed(&Transaction { operations, elements: 4, bytes: 100 });
+        let (family, took) = (Some(IpFamily::Ip), Duration::ZERO);
+        observe.committed(&Transaction { operations, elements: 5, bytes: 900, family, took });
+        observe.committed(&Transaction { operations, elements: 4, bytes: 100, family, took });
         observe.refused();
         has(
             &observe,

@@ -169,6 +169,10 @@ impl Metrics {
         self.own.programmed[family.index()].set(1);
     }
 
+    pub(super) fn is_programmed(&self, family: IpFamily) -> bool {
+        self.own.programmed[family.index()].get() == 1
+    }
+
     pub(super) fn sync_failed(&self, family: IpFamily) {
         self.kube_proxy.sync_failed(family);
         self.own.programmed[family.index()].set(0);

@@ -11,6 +11,7 @@ mod exposition;
 mod health;
 mod kube_proxy;
 mod metrics;
+mod page;
 mod process;
 mod requests;
 mod respond;
@@ -26,11 +27,13 @@ use std::time::{Instant, SystemTime};
 use crate::family::Family;
 use health::Health;
 use metrics::Metrics;
+use page::Page;
 use service_health::HealthChecks;
 use slis::Slis;
 
 pub use commits::{SetSizes, Stage, Transaction};
 pub use kube_proxy::{Change, SyncExtent};
+pub use page::{LeftOut, PageSetup, Search};
 pub use respond::Site;
 pub use server::{bind, serve, serve_at};
 pub use service_health::{ClosedPort, HealthCheck, serve_health_checks};
@@ -50,6 +53,7 @@ struct Shared {
     health_checks: HealthChecks,
     slis: Slis,
     startup: OnceLock<Startup>,
+    page: Page,
 }
 
 impl Observe {
@@ -59,7 +63,9 @@ impl Observe {
         let (health, metrics) = (Mutex::default(), Metrics::default());
         let health_checks = HealthChecks::default();
         let (slis, startup) = (Slis::default(), OnceLock::new());
-        Self { shared: Arc::new(Shared { started, health, metrics, health_checks, slis, startup }) }
+        let page = Page::new();
+        let shared = Shared { started, health, metrics, health_checks, slis, startup, page };
+        Self { shared: Arc::new(shared) }
     }
 
     /// Sets what `/configz` and `/flagz` show; only the first call has an effect.

@@ -14,15 +14,15 @@ use super::exposition::Format;
 use super::health::Verdict;
 use super::metrics::{Answers, Metrics};
 use super::zpages::statusz;
-use super::{Observe, Startup};
+use super::{Observe, Startup, page};
 
 /// Which of the two ports a request came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Site {
     /// `/healthz`, `/livez` and `/readyz`.
     Health,
-    /// `/metrics`, `/metrics/slis`, `/proxyMode`, `/configz`, `/flagz`, `/statusz`, and a `/healthz`
-    /// that only says that the daemon answers.
+    /// The status page, `/metrics`, `/metrics/slis`, `/proxyMode`, `/configz`, `/flagz`, `/statusz`,
+    /// and a `/healthz` that only says that the daemon answers.
     Metrics,
 }
 
@@ -35,6 +35,9 @@ pub(super) fn respond(
 ) -> Response<Full<Bytes>> {
     if let (Site::Health, Some(probed)) = (site, Probed::at(path)) {
         return probe(observe, probed, now);
+    }
+    if let (Site::Metrics, Some(answer)) = (site, page::answer(observe, path, now)) {
+        return answer;
     }
     match (site, path) {
         (Site::Metrics, "/metrics") => written(format, observe.metrics_text()),
@@ -178,7 +181,7 @@ fn probe(observe: &Observe, probed: Probed, now: (Instant, SystemTime)) -> Respo
     json(status, body)
 }
 
-fn text(
+pub(super) fn text(
     status: StatusCode,
     content_type: &'static str,
     body: impl Into<Bytes>,
@@ -197,7 +200,7 @@ fn timestamp(time: Option<SystemTime>) -> String {
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-const JSON: &str = "application/json";
+pub(super) const JSON: &str = "application/json";
 
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "some instant to count from")]
@@ -299,6 +302,8 @@ mod tests {
             (Site::Health, "/metrics/slis", 404, "404 page not found\n"),
             (Site::Health, "/configz", 404, "404 page not found\n"),
             (Site::Health, "/", 404, "404 page not found\n"),
+            (Site::Health, "/status.json", 404, "404 page not found\n"),
+            (Site::Metrics, "/status", 404, "404 page not found\n"),
         ] {
             let response = respond(
                 &observe,

@@ -3,11 +3,13 @@
 //! An address that cannot be had is logged and tried again for as long as the daemon runs.
 
 use std::convert::Infallible;
+use std::future::ready;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use futures::future::Either;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
@@ -22,6 +24,7 @@ use tracing::{debug, error, info};
 use super::Observe;
 use super::connections::Connections;
 use super::exposition::Format;
+use super::page;
 use super::respond::{Site, respond};
 
 /// Serves `site` at `address` and never ends; an address that cannot be had now is tried again
@@ -50,20 +53,25 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 /// Answers the requests that reach `listener`, and never ends.
 pub async fn serve(observe: Observe, site: Site, listener: TcpListener) {
     let answer = move |request: &Request<Incoming>, _| {
+        if let Some(found) = page::found(&observe, site, request.uri()) {
+            return Either::Left(found);
+        }
         let format = Format::accepted(request.headers());
-        respond(&observe, site, (request.uri().path(), format), (now(), SystemTime::now()))
+        let now = (now(), SystemTime::now());
+        Either::Right(ready(respond(&observe, site, (request.uri().path(), format), now)))
     };
     serve_with(listener, &Mutex::default(), answer).await;
 }
 
 /// Gives `answer` to each request that reaches `listener`, and never ends. `answer` gets the request
 /// and the address of this node that it came to. Every connection is accepted at once.
-pub(super) async fn serve_with<A>(
+pub(super) async fn serve_with<A, F>(
     listener: TcpListener,
     connections: &Mutex<Connections>,
     answer: A,
 ) where
-    A: Fn(&Request<Incoming>, IpAddr) -> Response<Full<Bytes>> + Clone + Send + Sync + 'static,
+    A: Fn(&Request<Incoming>, IpAddr) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
 {
     loop {
         match listener.accept().await {
@@ -94,13 +102,13 @@ pub(super) async fn serve_with<A>(
     }
 }
 
-async fn connection(
-    stream: TcpStream,
-    answer: impl Fn(&Request<Incoming>) -> Response<Full<Bytes>>,
-) {
+async fn connection<F>(stream: TcpStream, answer: impl Fn(&Request<Incoming>) -> F)
+where
+    F: Future<Output = Response<Full<Bytes>>>,
+{
     let service = service_fn(|request| {
         let response = answer(&request);
-        async move { Ok::<_, Infallible>(response) }
+        async move { Ok::<_, Infallible>(response.await) }
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())

@@ -4,6 +4,7 @@
 //! All servers are tasks, and share the limits on connections.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::ready;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -178,7 +179,7 @@ impl Server {
         let listener = self.listen(report).await;
         self.observe.opened(&self.service);
         let Self { observe, service, .. } = self;
-        let respond = move |_: &Request<Incoming>, local| respond(&observe, &service, local);
+        let respond = move |_: &Request<Incoming>, local| ready(respond(&observe, &service, local));
         serve_with(listener, &self.connections, respond).await;
     }
 

@@ -49,6 +49,7 @@ impl Observe {
         let (watches, label) = (&self.shared.metrics.watches, [("resource", resource)]);
         watches.connected.get_or_create(&label).set(1);
         watches.heard_at.get_or_create(&label).set(seconds_since_1970(SystemTime::now()));
+        self.shared.page.watch_heard(resource);
     }
 
     /// A resource cannot be followed now; `reason` is a name out of few.
@@ -57,5 +58,6 @@ impl Observe {
         watches.connected.get_or_create(&[("resource", resource)]).set(0);
         let label = [("resource", resource), ("reason", reason)];
         watches.failures.get_or_create(&label).inc();
+        self.shared.page.watch_lost(resource, reason);
     }
 }

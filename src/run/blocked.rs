@@ -56,6 +56,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             if blocked == known.as_ref() {
                 continue;
             }
+            self.observe.table_blocked(family, blocked.map(Blocked::reason));
             match blocked {
                 Some(blocked) => {
                     tracing::error!("{name} is not programmed: {}; trying again", blocked.reason());

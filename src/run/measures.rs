@@ -135,12 +135,14 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let operations: smallvec::SmallVec<[_; 4]> =
             committed.messages.iter().map(|(kind, count)| (kind.name(), *count)).collect();
         let elements = transaction.operations.iter().filter_map(Operation::elements);
+        let Committed { encode_time, kernel_time, .. } = *committed;
         self.observe.committed(&observe::Transaction {
             operations: &operations,
             elements: elements.map(<[Element]>::len).sum(),
             bytes: committed.bytes,
+            family: transaction.family(),
+            took: encode_time + kernel_time,
         });
-        let Committed { encode_time, kernel_time, .. } = *committed;
         let compared = std::mem::take(&mut self.measures.compared);
         self.observe.stage_took(Stage::Compare, compared);
         self.observe.stage_took(Stage::Encode, encode_time);

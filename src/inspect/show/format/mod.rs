@@ -2,6 +2,7 @@
 //!
 //! Rows are written while they are made. Text from the kernel's tables is escaped.
 
+mod brief;
 mod detail;
 mod document;
 mod draining;
@@ -10,6 +11,7 @@ mod listing;
 #[cfg(test)]
 mod sample;
 
+pub use brief::{Brief, brief};
 pub use detail::detail;
 pub use document::{draining_json, draining_yaml, json, yaml};
 pub use draining::draining;
@@ -29,7 +31,7 @@ fn socket(target: Target) -> SocketAddr {
 }
 
 /// A frontend as `10.96.0.1:443/tcp`, a node port as `*:30080/tcp` or `[*]:30080/tcp` of IPv6.
-fn address(frontend: &Frontend) -> String {
+pub(super) fn address(frontend: &Frontend) -> String {
     match frontend {
         Frontend::Address { .. } => frontend.to_string(),
         Frontend::NodePort { family: crate::family::Family::Ip, protocol, port } => {

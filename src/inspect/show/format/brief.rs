@@ -1,0 +1,78 @@
+//! Frontends for the status page: a line each, without their endpoints.
+
+use serde::Serialize;
+
+use super::address;
+use crate::inspect::show::View;
+
+/// A frontend.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct Brief {
+    /// `namespace/name`; empty if the tables have none.
+    pub service: String,
+    /// Name of the port.
+    pub port_name: String,
+    /// As `10.96.0.1:443/tcp`; a node port as `*:30080/tcp`.
+    pub frontend: String,
+    /// What kind of address it is.
+    pub kind: &'static str,
+    /// `None` where the tables are the same with both policies.
+    pub policy: Option<&'static str>,
+    /// What happens to a new connection from outside.
+    pub scheduler: String,
+    /// Endpoints that get new connections.
+    pub endpoints: usize,
+    /// Those of them on this node.
+    pub local: usize,
+}
+
+/// A line for each frontend of a view.
+pub fn brief(view: View<'_>) -> Vec<Brief> {
+    let brief = view.rows().map(|row| {
+        let (service, port_name) = row.entry.name();
+        Brief {
+            service: service.to_owned(),
+            port_name: port_name.to_owned(),
+            frontend: address(&row.entry.frontend),
+            kind: row.kind.word(),
+            policy: row.policy.map(|policy| policy.word()),
+            scheduler: row.scheduler.to_string(),
+            endpoints: row.serving(),
+            local: row.local(),
+        }
+    });
+    brief.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::Sample;
+    use super::*;
+
+    #[test]
+    fn a_search_finds_parts_of_names_and_addresses() {
+        let sample = Sample::new();
+        let view = sample.view();
+        let found = |text: &str, most| {
+            let matches = view.services.search(text, most);
+            let lines = brief(View { places: &matches.places, ..view });
+            (matches.count, lines.into_iter().map(|it| it.frontend).collect::<Vec<_>>())
+        };
+        let web = ["10.96.0.10:80/tcp", "*:30080/tcp"].map(str::to_owned);
+        assert_eq!(found("lt/WEB:h", 9), (2, web.to_vec()));
+        assert_eq!(found("web", 1), (2, web[..1].to_vec()));
+        assert_eq!(found("*:30080/", 9), (1, web[1..].to_vec()));
+        assert_eq!(found("10.96.0.", 0).0, 3);
+        assert_eq!(found("other", 9), (0, vec![]));
+    }
+
+    #[test]
+    fn a_line_counts_the_endpoints_of_new_connections() {
+        let sample = Sample::new();
+        let line = brief(sample.view()).into_iter().find(|it| it.frontend == "10.96.0.10:80/tcp");
+        let line = line.unwrap();
+        assert_eq!((&*line.service, &*line.port_name), ("default/web", "http"));
+        assert_eq!((line.endpoints, line.local), (2, 1), "one more is draining");
+        assert_eq!((line.kind, &*line.scheduler), ("cluster-ip", "random"));
+    }
+}

@@ -1,0 +1,30 @@
+//! Problems of objects: in the log, in the metrics, on the status page and as Events.
+
+use super::Run;
+use crate::kernel::Kernel;
+use crate::model::Problem;
+use crate::observe::LeftOut;
+use crate::source::kube::Notice;
+
+impl<K: Kernel + Send + 'static> Run<K> {
+    pub(super) fn report(&self, problems: &[Problem]) {
+        for problem in problems {
+            self.observe.left_out(left_out(problem));
+            tracing::warn!("{problem}");
+            if let Some(listener) = &self.notices {
+                // Dropped when the channel is full.
+                let _ = listener.try_send(Notice::LeftOut(problem.clone()));
+            }
+        }
+    }
+}
+
+/// A problem as the metrics and the status page take it.
+pub fn left_out(problem: &Problem) -> LeftOut {
+    LeftOut {
+        kind: problem.kind.name(),
+        object: problem.object.to_string(),
+        field: problem.field.clone(),
+        message: problem.message.clone(),
+    }
+}
