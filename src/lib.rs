@@ -22,13 +22,12 @@
 //!
 //! `ruleset` holds what packets run: chains, rules, sets, and the meaning of each element.
 //!
-//! `inspect` shows what the kernel holds and does, without the daemon.
-//!
 //! `node` applies settings of the node beyond the tables.
 //!
 //! `other_modes` removes what kube-proxy's modes iptables and ipvs left, once the tables are in place.
 //!
-//! `inspect` reads the tables back, with no daemon: `explain` walks a packet through them.
+//! `inspect` reads the kernel, with no daemon: `show` lists services, `explain` walks a packet through
+//! the rules.
 //!
 //! `bench` measures all of this on a synthetic cluster, by calling the same modules.
 //!
