@@ -7,6 +7,11 @@
 use std::net::IpAddr;
 use std::num::{NonZeroU16, NonZeroU64};
 
+use super::abi::{
+    CTA_ID, CTA_IP_V4_DST, CTA_IP_V4_SRC, CTA_IP_V6_DST, CTA_IP_V6_SRC, CTA_PROTO_DST_PORT,
+    CTA_PROTO_NUM, CTA_PROTO_SRC_PORT, CTA_TUPLE_IP, CTA_TUPLE_ORIG, CTA_TUPLE_PROTO,
+    CTA_TUPLE_REPLY, CTA_ZONE,
+};
 use crate::model::{Protocol, Target};
 use crate::netlink::attr::{Attr, Attrs};
 use crate::netlink::message::{self, DUMP, Header, REQUEST};
@@ -45,24 +50,11 @@ const NEW: u16 = 0x100;
 const GET: u16 = 0x101;
 const NFGENMSG_LENGTH: usize = 4;
 
-const CTA_TUPLE_ORIG: u16 = 1;
-const CTA_TUPLE_REPLY: u16 = 2;
 const CTA_STATUS: u16 = 3;
 const CTA_PROTOINFO: u16 = 4;
-const CTA_ID: u16 = 12;
-const CTA_ZONE: u16 = 18;
 const CTA_TIMESTAMP: u16 = 20;
 const CTA_STATUS_MASK: u16 = 26;
 
-const CTA_TUPLE_IP: u16 = 1;
-const CTA_TUPLE_PROTO: u16 = 2;
-const CTA_IP_V4_SRC: u16 = 1;
-const CTA_IP_V4_DST: u16 = 2;
-const CTA_IP_V6_SRC: u16 = 3;
-const CTA_IP_V6_DST: u16 = 4;
-const CTA_PROTO_NUM: u16 = 1;
-const CTA_PROTO_SRC_PORT: u16 = 2;
-const CTA_PROTO_DST_PORT: u16 = 3;
 const CTA_PROTOINFO_TCP: u16 = 1;
 const CTA_PROTOINFO_SCTP: u16 = 3;
 /// `CTA_PROTOINFO_TCP_STATE`, `CTA_PROTOINFO_SCTP_STATE`.

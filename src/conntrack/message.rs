@@ -19,14 +19,11 @@ use netlink_packet_netfilter::{
     NetfilterHeader, NetfilterMessage, NetfilterProtoFamily, NetfilterSubsystem,
 };
 
+use super::abi::{CTA_ID, CTA_TUPLE_ORIG, CTA_TUPLE_REPLY, CTA_ZONE};
 use super::flow::{Flow, StaleFlow};
 use crate::family::Family;
 use crate::model::Target;
 
-const CTA_TUPLE_ORIG: u16 = 1;
-const CTA_TUPLE_REPLY: u16 = 2;
-const CTA_ID: u16 = 12;
-const CTA_ZONE: u16 = 18;
 const CTA_FILTER: u16 = 25;
 
 const CTA_FILTER_ORIG_FLAGS: u16 = 1;
@@ -240,6 +237,10 @@ impl End {
 
 #[cfg(test)]
 mod tests {
+    use super::super::abi::{
+        CTA_IP_V4_DST, CTA_IP_V4_SRC, CTA_PROTO_DST_PORT, CTA_PROTO_NUM, CTA_PROTO_SRC_PORT,
+        CTA_TUPLE_IP, CTA_TUPLE_PROTO,
+    };
     use super::*;
     use crate::netlink::attr::{Attr, AttrWriter, Attrs};
     use crate::netlink::message::HEADER_LENGTH;
@@ -247,13 +248,6 @@ mod tests {
     const IPCTNL_MSG_CT_NEW: u16 = 0x100;
     const IPCTNL_MSG_CT_DELETE: u16 = 0x102;
     const NFGENMSG: usize = 4;
-    const CTA_TUPLE_IP: u16 = 1;
-    const CTA_TUPLE_PROTO: u16 = 2;
-    const CTA_IP_V4_SRC: u16 = 1;
-    const CTA_IP_V4_DST: u16 = 2;
-    const CTA_PROTO_NUM: u16 = 1;
-    const CTA_PROTO_SRC_PORT: u16 = 2;
-    const CTA_PROTO_DST_PORT: u16 = 3;
 
     fn target(address: &str, port: u16) -> Target {
         Target { address: address.parse().unwrap(), port: NonZeroU16::new(port).unwrap() }

@@ -7,6 +7,7 @@
 //!
 //! Translated connections of every protocol can be read, to be counted ([`Connection`]).
 
+mod abi;
 mod cleaner;
 mod connection;
 mod flow;
