@@ -4,7 +4,7 @@ use super::nftables::Nftables;
 use super::read::Read;
 use super::{Generation, ReadError};
 use crate::nft::request::{AnyRequest, Request};
-use crate::nft::{AnyChain, AnyElement, AnyRule, AnySet, decode_any_elements};
+use crate::nft::{AnyChain, AnyElement, AnyRule, AnySet, DecodeError, decode_any_elements};
 
 impl Nftables {
     /// The chains of all tables of a family, `NFPROTO_*`, in the kernel's order.
@@ -12,12 +12,7 @@ impl Nftables {
     /// # Errors
     /// See [`ReadError`].
     pub fn any_chains(&mut self, family: u8) -> Result<Vec<AnyChain>, ReadError> {
-        let mut chains = Vec::new();
-        self.ask(Request::Any(family, AnyRequest::Chains), &mut |attributes| {
-            chains.push(AnyChain::decode(attributes)?);
-            Ok(())
-        })?;
-        Ok(chains)
+        self.any(family, AnyRequest::Chains, AnyChain::decode)
     }
 
     /// The rules of a table, those of one chain in their order.
@@ -25,12 +20,7 @@ impl Nftables {
     /// # Errors
     /// See [`ReadError`].
     pub fn any_rules(&mut self, family: u8, table: &str) -> Result<Vec<AnyRule>, ReadError> {
-        let mut rules = Vec::new();
-        self.ask(Request::Any(family, AnyRequest::Rules(table)), &mut |attributes| {
-            rules.push(AnyRule::decode(attributes)?);
-            Ok(())
-        })?;
-        Ok(rules)
+        self.any(family, AnyRequest::Rules(table), AnyRule::decode)
     }
 
     /// The sets and maps of a table.
@@ -38,12 +28,21 @@ impl Nftables {
     /// # Errors
     /// See [`ReadError`].
     pub fn any_sets(&mut self, family: u8, table: &str) -> Result<Vec<AnySet>, ReadError> {
-        let mut sets = Vec::new();
-        self.ask(Request::Any(family, AnyRequest::Sets(table)), &mut |attributes| {
-            sets.push(AnySet::decode(attributes)?);
+        self.any(family, AnyRequest::Sets(table), AnySet::decode)
+    }
+
+    fn any<T>(
+        &mut self,
+        family: u8,
+        request: AnyRequest<'_>,
+        decode: impl Fn(&[u8]) -> Result<T, DecodeError>,
+    ) -> Result<Vec<T>, ReadError> {
+        let mut objects = Vec::new();
+        self.ask(Request::Any(family, request), &mut |attributes| {
+            objects.push(decode(attributes)?);
             Ok(())
         })?;
-        Ok(sets)
+        Ok(objects)
     }
 
     /// The element that a packet with this key finds, in any set but one of single-field ranges;
