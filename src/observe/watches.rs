@@ -48,8 +48,9 @@ impl Observe {
         self.health().source_heard(now);
         let (watches, label) = (&self.shared.metrics.watches, [("resource", resource)]);
         watches.connected.get_or_create(&label).set(1);
-        watches.heard_at.get_or_create(&label).set(seconds_since_1970(SystemTime::now()));
-        self.shared.page.watch_heard(resource);
+        let at = SystemTime::now();
+        watches.heard_at.get_or_create(&label).set(seconds_since_1970(at));
+        self.shared.page.watch_heard(resource, at);
     }
 
     /// A resource cannot be followed now; `reason` is a name out of few.

@@ -108,10 +108,10 @@ impl Page {
         lock(&self.recent).events_committed(took, self.opened.elapsed());
     }
 
-    pub(super) fn watch_heard(&self, resource: &'static str) {
+    pub(super) fn watch_heard(&self, resource: &'static str, at: SystemTime) {
         self.watch(resource, |watch| {
             watch.is_connected = true;
-            watch.heard_at = Some(SystemTime::now());
+            watch.heard_at = Some(at);
         });
     }
 
