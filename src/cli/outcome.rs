@@ -22,6 +22,14 @@ pub enum Compared {
     Different,
 }
 
+impl Outcome {
+    /// As with diff(1): 0 if nothing differs, 1 if something does, 2 for trouble.
+    fn of_comparison(differs: Result<bool, Failure>) -> Self {
+        let code = differs.as_ref().map_or(2, |differs| u8::from(*differs));
+        Self { code, failure: differs.err(), restart: false }
+    }
+}
+
 /// 0 if all was done, else 1.
 impl From<Result<(), Failure>> for Outcome {
     fn from(result: Result<(), Failure>) -> Self {
@@ -40,33 +48,21 @@ impl From<Result<End, Failure>> for Outcome {
 /// As [`PLAN_CODES`] and [`VERIFY_CODES`] say.
 impl From<Result<Compared, Failure>> for Outcome {
     fn from(result: Result<Compared, Failure>) -> Self {
-        match result {
-            Ok(Compared::Equal) => Self { code: 0, failure: None, restart: false },
-            Ok(Compared::Different) => Self { code: 1, failure: None, restart: false },
-            Err(failure) => Self { code: 2, failure: Some(failure), restart: false },
-        }
+        Self::of_comparison(result.map(|found| found == Compared::Different))
     }
 }
 
 /// As [`SHOW_HELP`](super::SHOW_HELP) says.
 impl From<Result<Shown, Failure>> for Outcome {
     fn from(result: Result<Shown, Failure>) -> Self {
-        match result {
-            Ok(Shown::Done) => Self { code: 0, failure: None, restart: false },
-            Ok(Shown::Draining) => Self { code: 1, failure: None, restart: false },
-            Err(failure) => Self { code: 2, failure: Some(failure), restart: false },
-        }
+        Self::of_comparison(result.map(|found| found == Shown::Draining))
     }
 }
 
 /// As [`super::EXPLAIN_CODES`] says.
 impl From<Result<Explained, Failure>> for Outcome {
     fn from(result: Result<Explained, Failure>) -> Self {
-        match result {
-            Ok(Explained::Agrees) => Self { code: 0, failure: None, restart: false },
-            Ok(Explained::Differs) => Self { code: 1, failure: None, restart: false },
-            Err(failure) => Self { code: 2, failure: Some(failure), restart: false },
-        }
+        Self::of_comparison(result.map(|found| found == Explained::Differs))
     }
 }
 
