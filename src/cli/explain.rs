@@ -31,7 +31,7 @@ pub struct ExplainFlags {
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     output: Output,
     /// Also let the kernel trace a real packet, and name the first difference. At hook output the
-    /// packet is sent; at prerouting one is waited for
+    /// packet is sent; at prerouting a packet must come in
     #[arg(long)]
     trace: bool,
     /// How many seconds --trace waits for the packet

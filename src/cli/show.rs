@@ -117,7 +117,7 @@ pub fn show(flags: &ShowFlags) -> Result<Shown, Failure> {
         let stdout = io::stdout().lock();
         let mut out = BufWriter::with_capacity(BUFFER, stdout);
         let written = look.write(&mut out).and_then(|()| out.flush());
-        // What is left would be written once more, to nobody.
+        // Dropping it would write what is left once more, though the reader may be gone.
         let _ = out.into_parts();
         return ended(written).map(|_| look.end());
     }
@@ -128,7 +128,7 @@ pub fn show(flags: &ShowFlags) -> Result<Shown, Failure> {
 /// Bytes that are written at once.
 const BUFFER: usize = 64 << 10;
 
-/// Shows it until Ctrl-C, until nobody reads it, or until nothing is draining.
+/// Shows it until Ctrl-C, until the reader of the output is gone, or until nothing is draining.
 async fn watch(look: &mut Look<'_>) -> Result<Shown, Failure> {
     let mut stop = Box::pin(stop_signal()?);
     let mut notes = Vec::new();

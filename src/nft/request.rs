@@ -34,7 +34,7 @@ pub enum Request<'a> {
     Any(u8, AnyRequest<'a>),
 }
 
-/// What is asked for in a family that others use too.
+/// A request about tables of any program, in one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnyRequest<'a> {
     /// The chains of all tables.

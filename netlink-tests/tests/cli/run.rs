@@ -17,7 +17,7 @@ use super::{SOON, kernel_has_owners, manifests, tables, wait_for_endpoints, web}
 #[test]
 fn run_follows_files_that_change_come_and_go() {
     let net = Net::new();
-    // What nobody serves is refused on its way out, so there must be a way out.
+    // A packet to a service without endpoints is refused on its way out, so there must be one.
     let outside = net.outside("x", "192.0.2.10");
     net.route_everything_to(&outside);
     let pod = net.pod("p", "10.244.1.9");

@@ -46,7 +46,7 @@ use crate::kernel::{Generation, ReadError, Way, interface_index, interface_name}
 use crate::nft::{Family, key};
 use crate::ruleset::TABLE;
 
-/// The packet that is asked for.
+/// The packet to explain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// Destination address and port.

@@ -36,7 +36,7 @@ impl<'a> View<'a> {
         self.places.iter().filter_map(|place| entries.get(*place))
     }
 
-    /// Their rows, each made when it is asked for.
+    /// Their rows, made one by one.
     pub fn rows(self) -> impl Iterator<Item = Row<'a>> {
         self.places.iter().filter_map(move |place| self.row(*place))
     }
