@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::change::{Change, changes};
 use super::manifests::{Input, load};
-use super::observe::observe;
+use super::read_tables::read_tables;
 use super::{Compared, Failure, Output, localhost};
 use crate::config::Routing;
 use crate::engine::Engine;
@@ -23,7 +23,7 @@ pub fn plan(input: &Input<'_>, routing: Routing, output: Output) -> Result<Compa
     let mut engine = Engine::new(routing, kernel.ownable_table_flags());
     let mut problems = load(&mut engine, input)?;
     problems.extend(localhost::check(&mut engine).err());
-    observe(&mut engine, &mut kernel)?;
+    read_tables(&mut engine, &mut kernel)?;
     let (mut document, mut planned) = (Document::default(), Compared::Equal);
     while let Some(transaction) = engine.next_transaction(kernel.max_batch()) {
         planned = Compared::Different;

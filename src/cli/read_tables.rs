@@ -8,7 +8,7 @@ use crate::kernel::Nftables;
 const ATTEMPTS: usize = 10;
 
 /// Reads both tables, at rest if possible.
-pub(super) fn observe(engine: &mut Engine, kernel: &mut Nftables) -> Result<(), Failure> {
+pub(super) fn read_tables(engine: &mut Engine, kernel: &mut Nftables) -> Result<(), Failure> {
     let mut read = || read_watching(kernel, engine.layouts(), &|| ()).map_err(Failure::new);
     let mut reading = read()?;
     for _ in 0..ATTEMPTS {

@@ -11,7 +11,7 @@ use serde_json::json;
 use self::differences::Differences;
 use self::objects::Followed;
 use super::manifests::{Input, load};
-use super::observe::observe;
+use super::read_tables::read_tables;
 use super::run::api_server;
 use super::{Compared, Failure, Output, localhost};
 use crate::config::Config;
@@ -39,14 +39,14 @@ pub fn verify(config: &Config, output: Output) -> Result<Compared, Failure> {
     };
     problems.extend(localhost::check(&mut engine).err());
     let max_batch = kernel.max_batch();
-    observe(&mut engine, &mut kernel)?;
+    read_tables(&mut engine, &mut kernel)?;
     let mut differences = Differences::collect(&mut engine, max_batch);
     if !differences.is_empty() {
         thread::sleep(SECOND_LOOK);
         if let Some(followed) = &mut followed {
             followed.catch_up(&mut engine);
         }
-        observe(&mut engine, &mut kernel)?;
+        read_tables(&mut engine, &mut kernel)?;
         differences.retain(&Differences::collect(&mut engine, max_batch));
     }
     problems.extend(followed.into_iter().flat_map(|followed| followed.left_out));

@@ -1,4 +1,4 @@
-//! The objects to compare the tables with: those of manifests, or those of an API server.
+//! The objects of an API server, to compare the tables with.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::cli::Failure;
 use crate::engine::Engine;
-use crate::model::{Event, Resource};
+use crate::model::{Batch, Event, Resource};
 use crate::source::addresses::local_addresses;
 use crate::source::kube::{ApiServer, Outlet, Report, follow_api_server};
 
@@ -19,24 +19,21 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// The same when ServiceCIDRs alone are missing: servers may forbid them or have none.
 const SERVICE_CIDRS_LIMIT: Duration = Duration::from_secs(3);
 
-/// Batches of events on their way.
+/// Batches of events, or reports, on their way.
 const QUEUE: usize = 64;
-
-/// What comes from the API server.
-enum News {
-    Events(Vec<Event>),
-    /// Why the server cannot be used.
-    Trouble(String),
-    /// What was left out of an object.
-    LeftOut(String),
-}
 
 /// An API server that is followed.
 pub(super) struct Followed {
     runtime: Runtime,
-    news: mpsc::Receiver<News>,
+    batches: mpsc::Receiver<Batch>,
+    reports: mpsc::Receiver<Report>,
     /// What was left out of objects.
     pub(super) left_out: Vec<String>,
+}
+
+enum News {
+    Batch(Batch),
+    Report(Report),
 }
 
 impl Followed {
@@ -53,30 +50,13 @@ impl Followed {
         engine.set_local_addresses(local_addresses().map_err(Failure::new)?);
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(Failure::new)?;
-        let (sender, news) = mpsc::channel(QUEUE);
-        let (events, mut batches) = mpsc::channel(QUEUE);
-        let reports = sender.clone();
-        let report = move |report| {
-            let news = match report {
-                // The limit below decides.
-                Report::Trouble { resource: Some(Resource::ServiceCidrs), .. } => return,
-                Report::Trouble { error, .. } => News::Trouble(error.to_string()),
-                Report::Object(problem) => News::LeftOut(problem.to_string()),
-                Report::Recovered(_) | Report::Renewed => return,
-            };
-            // A full queue has enough to say.
-            let _ = reports.try_send(news);
-        };
+        let (events, batches) = mpsc::channel(QUEUE);
+        let (sender, reports) = mpsc::channel(QUEUE);
+        // A full queue has enough to say.
+        let report = move |report| drop(sender.try_send(report));
         let outlet = Outlet::new(events, report, Arc::new(|_, _| ()), Arc::new(|_, _| ()));
         runtime.spawn(async move { follow_api_server(&server, &node_name, outlet).await });
-        runtime.spawn(async move {
-            while let Some(batch) = batches.recv().await {
-                if sender.send(News::Events(batch.events)).await.is_err() {
-                    break;
-                }
-            }
-        });
-        let mut followed = Self { runtime, news, left_out: Vec::new() };
+        let mut followed = Self { runtime, batches, reports, left_out: Vec::new() };
         followed.list(engine)?;
         Ok(followed)
     }
@@ -85,14 +65,21 @@ impl Followed {
         while !engine.is_listed() {
             let cidrs_alone = engine.cluster().unlisted().eq([Resource::ServiceCidrs]);
             let limit = if cidrs_alone { SERVICE_CIDRS_LIMIT } else { LIMIT };
-            match self.runtime.block_on(async { timeout(limit, self.news.recv()).await }) {
-                Ok(Some(News::Events(events))) => drop(engine.apply(events)),
-                Ok(Some(News::LeftOut(problem))) => self.left_out.push(problem),
-                Ok(Some(News::Trouble(error))) => return Err(Failure(vec![error])),
-                Err(_) if cidrs_alone => {
+            match self.next(limit) {
+                Some(News::Batch(batch)) => drop(engine.apply(batch.events)),
+                // The limit decides about them.
+                Some(News::Report(Report::Trouble {
+                    resource: Some(Resource::ServiceCidrs),
+                    ..
+                })) => {}
+                Some(News::Report(Report::Trouble { error, .. })) => {
+                    return Err(Failure::new(error));
+                }
+                Some(News::Report(report)) => self.note(&report),
+                None if cidrs_alone => {
                     engine.apply([Event::Listed(Resource::ServiceCidrs)]);
                 }
-                Ok(None) | Err(_) => {
+                None => {
                     let limit = limit.as_secs();
                     let error = format!("the API server listed not everything within {limit} s");
                     return Err(Failure(vec![error]));
@@ -102,15 +89,33 @@ impl Followed {
         Ok(())
     }
 
-    /// Takes in what has changed meanwhile.
+    /// What comes next; `None` if nothing comes within `limit`.
+    fn next(&mut self, limit: Duration) -> Option<News> {
+        let (batches, reports) = (&mut self.batches, &mut self.reports);
+        self.runtime.block_on(async {
+            let next = async {
+                tokio::select! {
+                    batch = batches.recv() => batch.map(News::Batch),
+                    report = reports.recv() => report.map(News::Report),
+                }
+            };
+            timeout(limit, next).await.ok().flatten()
+        })
+    }
+
+    /// Takes in what has changed meanwhile. Where the server is away, its last objects count.
     pub(super) fn catch_up(&mut self, engine: &mut Engine) {
-        while let Ok(news) = self.news.try_recv() {
-            match news {
-                News::Events(events) => drop(engine.apply(events)),
-                News::LeftOut(problem) => self.left_out.push(problem),
-                // The comparison is with what it said before.
-                News::Trouble(_) => {}
-            }
+        while let Ok(batch) = self.batches.try_recv() {
+            engine.apply(batch.events);
+        }
+        while let Ok(report) = self.reports.try_recv() {
+            self.note(&report);
+        }
+    }
+
+    fn note(&mut self, report: &Report) {
+        if let Report::Object(problem) = report {
+            self.left_out.push(problem.to_string());
         }
     }
 }
