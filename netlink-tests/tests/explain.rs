@@ -6,6 +6,10 @@
 
 use std::time::Duration;
 
+use deltaproxy::kernel::{Kernel, Nftables};
+use deltaproxy::nft::{
+    Chain, ChainType, Family, Hook, HookPoint, Operation, Table, TableFlags, TableRef, Transaction,
+};
 use netlink_tests::scenario::{
     Expect, Lab, Protocol, Scope, WEB, keeps_source, masquerades, slice, web_with_node_port,
 };
@@ -104,6 +108,24 @@ fn trouble_is_one_line_and_exit_code_2() {
     assert_eq!(finished.code(), Some(2));
     assert_has(&finished.stderr, &["there is no table ip kube-proxy"]);
     assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
+}
+
+#[test]
+fn what_other_programs_named_neither_forges_lines_nor_reaches_the_terminal() {
+    let lab = lab();
+    lab.world.node().run(|| {
+        let (family, name) = (Family::Ip, "other\u{1b}[31m\nforged");
+        let table = TableRef { family, name: name.into() };
+        let made = Table { family, name: name.into(), flags: TableFlags::default(), comment: None };
+        let hook = Hook { kind: ChainType::Filter, point: HookPoint::Output, priority: -300 };
+        let chain = Chain { name: "c\rforged".into(), hook: Some(hook), comment: None };
+        let operations = vec![Operation::AddTable(made), Operation::AddChain(table, chain)];
+        Nftables::open().unwrap().commit(&Transaction { operations }).unwrap();
+    });
+    let text = explain(lab.world.node(), &["10.96.0.10:80/tcp"]).ok();
+    assert_has(&text, &["table ip other\\u{1b}[31m\\nforged chain c\\rforged (filter, -300)\n"]);
+    assert!(!text.contains(|it: char| it.is_control() && it != '\n'), "{text:?}");
+    assert!(!text.lines().any(|line| line.starts_with("forged")), "{text:?}");
 }
 
 /// The oracle compares each probe with the prediction.
@@ -211,8 +233,7 @@ fn a_packet_that_comes_in_is_waited_for() {
     let arguments = ["explain", "10.96.0.10:80/udp", "--from", "10.244.1.9", "--trace"];
     let process =
         node.spawn(deltaproxy_binary(), &[&arguments[..], &["--trace-time", "20"]].concat());
-    let table =
-        || node.run(|| deltaproxy::kernel::Nftables::open().unwrap().any_chains(2).unwrap());
+    let table = || node.run(|| Nftables::open().unwrap().any_chains(2).unwrap());
     let is_made = |name: &str| table().iter().any(|chain| chain.table.starts_with(name));
     eventually("the table that traces", Duration::from_secs(10), || {
         is_made("deltaproxy-trace").then_some(())
@@ -228,8 +249,7 @@ fn a_trace_that_is_killed_leaves_nothing_and_one_without_a_packet_ends() {
     let lab = lab();
     let node = lab.world.node();
     let arguments = ["explain", "10.96.0.10:80/udp", "--from", "10.244.1.9", "--trace"];
-    let chains =
-        || node.run(|| deltaproxy::kernel::Nftables::open().unwrap().any_chains(2).unwrap());
+    let chains = || node.run(|| Nftables::open().unwrap().any_chains(2).unwrap());
     let is_made = || chains().iter().any(|chain| chain.table.starts_with("deltaproxy-trace"));
     // Not SIGINT, which the processes of background jobs ignore.
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {

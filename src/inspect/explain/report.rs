@@ -6,9 +6,16 @@ use super::percent::Percent;
 use super::step::{Fate, Outcome, Place, RuleStep, Step};
 use super::words::{lines, route_words};
 use super::{Explanation, Start};
+use crate::printable::Printable;
 
 /// Outcomes that are listed one by one; an endpoint list may have thousands.
 const MOST_OUTCOMES: usize = 20;
+
+/// Writes a line. What other programs named must neither forge a second one nor change what a terminal
+/// shows.
+pub(super) fn line(f: &mut Formatter<'_>, text: fmt::Arguments<'_>) -> fmt::Result {
+    writeln!(f, "{}", Printable(text))
+}
 
 impl Display for Explanation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -16,7 +23,7 @@ impl Display for Explanation {
         self.write_service(f)?;
         self.write_outcomes(f)?;
         for (i, note) in self.notes.iter().enumerate() {
-            writeln!(f, "{:9} {note}", if i == 0 { "assumed" } else { "" })?;
+            line(f, format_args!("{:9} {note}", if i == 0 { "assumed" } else { "" }))?;
         }
         self.write_steps(f)
     }
@@ -31,11 +38,12 @@ impl Explanation {
     fn write_packet(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let packet = &self.packet;
         let to = std::net::SocketAddr::new(packet.destination, packet.port);
-        write!(f, "packet    {} -> {to}/{}", packet.source, self.protocol())?;
-        match self.start {
-            Start::Prerouting => writeln!(f, ", comes in by {}", packet.input.name),
-            Start::Output => writeln!(f, ", sent by this node"),
-        }
+        let start = match self.start {
+            Start::Prerouting => format!("comes in by {}", packet.input.name),
+            Start::Output => "sent by this node".to_owned(),
+        };
+        let (from, protocol) = (packet.source, self.protocol());
+        line(f, format_args!("packet    {from} -> {to}/{protocol}, {start}"))
     }
 
     fn write_service(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -51,18 +59,22 @@ impl Explanation {
             );
         };
         let label = service.label.as_deref().unwrap_or("without a name in the tables");
-        write!(f, "service   {label} at {}", service.frontend)?;
+        let found = format!("service   {label} at {}", service.frontend);
         match service.route {
-            Some(route) => writeln!(f, "\npolicy    {}", route_words(route)),
-            None => writeln!(f, ", without an endpoint for this packet"),
+            Some(route) => {
+                line(f, format_args!("{found}"))?;
+                line(f, format_args!("policy    {}", route_words(route)))
+            }
+            None => line(f, format_args!("{found}, without an endpoint for this packet")),
         }
     }
 
     fn write_outcomes(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let outcomes = &self.prediction.outcomes;
         for (i, outcome) in outcomes.iter().take(MOST_OUTCOMES).enumerate() {
-            write!(f, "{:9} ", if i == 0 { "outcome" } else { "" })?;
-            writeln!(f, "{:>9}  {}", share(outcome), fate(&outcome.fate, &self.protocol()))?;
+            let title = if i == 0 { "outcome" } else { "" };
+            let fate = fate(&outcome.fate, &self.protocol());
+            line(f, format_args!("{title:9} {:>9}  {fate}", share(outcome)))?;
         }
         if let Some(rest) = outcomes.get(MOST_OUTCOMES..).filter(|rest| !rest.is_empty()) {
             let part = Percent(rest.iter().map(|outcome| outcome.share).sum());
@@ -76,13 +88,18 @@ impl Explanation {
         for step in &self.prediction.steps {
             match step {
                 Step::Hook { name, share } => {
-                    writeln!(f, "\n{name}{}", of_all(*share))?;
+                    writeln!(f)?;
+                    line(f, format_args!("{name}{}", of_all(*share)))?;
                 }
-                Step::Routed { what, share } => writeln!(f, "\nrouting: {what}{}", of_all(*share))?,
+                Step::Routed { what, share } => {
+                    writeln!(f)?;
+                    line(f, format_args!("routing: {what}{}", of_all(*share)))?;
+                }
                 Step::Chain { place: chain, kind, priority, drops } => {
                     let policy = if *drops { ", policy drop" } else { "" };
                     let Place { table, chain: name } = chain;
-                    writeln!(f, "  table {table} chain {name} ({kind}, {priority}{policy})")?;
+                    let hook = format_args!("({kind}, {priority}{policy})");
+                    line(f, format_args!("  table {table} chain {name} {hook}"))?;
                     place = Some(chain.clone());
                 }
                 Step::Rule(rule) => {
@@ -91,7 +108,7 @@ impl Explanation {
                         continue;
                     }
                     if place.as_ref() != Some(&rule.place) {
-                        writeln!(f, "  chain {}", rule.place.chain)?;
+                        line(f, format_args!("  chain {}", rule.place.chain))?;
                         place = Some(rule.place.clone());
                     }
                     write_rule(f, rule, &lines)?;
@@ -103,7 +120,7 @@ impl Explanation {
 }
 
 fn write_rule(f: &mut Formatter<'_>, rule: &RuleStep, lines: &[String]) -> fmt::Result {
-    writeln!(f, "    {}", rule.text)?;
+    line(f, format_args!("    {}", rule.text))?;
     let matched = Percent(rule.matched / rule.reached.max(f64::MIN_POSITIVE));
     match (rule.is_certain, rule.matched == 0.0) {
         (false, _) => writeln!(f, "      may match")?,
@@ -111,7 +128,7 @@ fn write_rule(f: &mut Formatter<'_>, rule: &RuleStep, lines: &[String]) -> fmt::
         (true, false) if !matched.is_all() => writeln!(f, "      matches {matched} of packets")?,
         (true, false) => {}
     }
-    lines.iter().try_for_each(|line| writeln!(f, "      {line}"))
+    lines.iter().try_for_each(|text| line(f, format_args!("      {text}")))
 }
 
 fn of_all(share: f64) -> String {

@@ -1,5 +1,6 @@
 //! The prediction beside what the kernel reports of a real packet.
 
+use super::report::line;
 use super::rules::TableId;
 use super::step::{Place, Prediction, Step};
 use crate::nft::{TraceEvent, TraceKind};
@@ -107,15 +108,15 @@ impl Comparison {
 impl std::fmt::Display for Comparison {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(f, "predicted  kernel  rule")?;
-        for line in &self.lines {
+        for it in &self.lines {
             let mark = |is_set| if is_set { "yes" } else { "no" };
-            let text = line.text.as_deref().unwrap_or("(not read)");
-            let Place { table, chain } = &line.place;
-            let (predicted, traced) = (mark(line.predicted), mark(line.traced));
-            writeln!(f, "{predicted:9}  {traced:6}  {table} {chain}: {text}")?;
+            let text = it.text.as_deref().unwrap_or("(not read)");
+            let Place { table, chain } = &it.place;
+            let (predicted, traced) = (mark(it.predicted), mark(it.traced));
+            line(f, format_args!("{predicted:9}  {traced:6}  {table} {chain}: {text}"))?;
         }
         match &self.difference {
-            Some(difference) => writeln!(f, "first difference: {difference}"),
+            Some(difference) => line(f, format_args!("first difference: {difference}")),
             None => writeln!(f, "no difference: the kernel did as predicted"),
         }
     }
