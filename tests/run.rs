@@ -241,7 +241,7 @@ impl Daemon {
     /// Between two transactions there may be lists that no route names, for [`GRACE`]; after one
     /// that went wrong the next one comes 50 ms later.
     fn wait_for_quiet(&self) {
-        let committed = || self.kernel.with(|kernel| kernel.committed().len());
+        let committed = || self.kernel.with(|kernel| kernel.commits());
         let mut before = usize::MAX;
         while before != committed() {
             before = committed();
@@ -253,7 +253,7 @@ impl Daemon {
     #[track_caller]
     fn wait_for_commits(&self, count: usize) {
         let deadline = Instant::now() + LIMIT;
-        while self.kernel.with(|kernel| kernel.committed().len()) < count {
+        while self.kernel.with(|kernel| kernel.commits()) < count {
             assert!(Instant::now() < deadline, "no {count} commits in {LIMIT:?}");
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -325,7 +325,7 @@ fn a_list_stays_a_while_after_the_last_route_to_it() {
     let mut daemon = Daemon::start(Fake::new());
     daemon.send(service(1, 3));
     daemon.wait();
-    let before = daemon.kernel.with(|kernel| kernel.committed().len());
+    let before = daemon.kernel.with(|kernel| kernel.commits());
     let start = Instant::now();
     daemon.send(service(1, 0));
     // One deletes the route to the list, the next one the list.
@@ -370,7 +370,7 @@ fn a_large_change_goes_to_a_kernel_that_takes_small_batches() {
     let mut daemon = Daemon::start(small_batches());
     daemon.send(many_services());
     daemon.wait();
-    assert!(daemon.kernel.with(|kernel| kernel.committed().len()) > 2);
+    assert!(daemon.kernel.with(|kernel| kernel.commits()) > 2);
     daemon.end();
 }
 
@@ -424,7 +424,7 @@ fn what_was_read_before_the_lists_came_is_read_again_if_it_has_changed() {
 #[test]
 fn what_others_did_just_before_the_tables_were_ours_is_undone() {
     let (kernel, deletion) = killed_daemon();
-    let before = kernel.with(|kernel| kernel.committed().len());
+    let before = kernel.with(|kernel| kernel.commits());
     let mut daemon = Daemon::start_unlisted(owning_engine(), kernel.clone());
     *kernel.overtaking.lock().unwrap() = Some(deletion);
     daemon.list(many_services().into_iter().chain(service(7, 3)).collect());
@@ -732,7 +732,7 @@ fn a_refused_deletion_of_leftovers_is_a_failed_cleanup() {
     daemon.send(service(1, 4));
     daemon.wait();
     assert_eq!([failures(&daemon, "sync"), failures(&daemon, "cleanup")], [1.0, 0.0]);
-    let before = daemon.kernel.with(|kernel| kernel.committed().len());
+    let before = daemon.kernel.with(|kernel| kernel.commits());
     daemon.send(service(1, 0));
     daemon.wait_for_commits(before + 1);
     daemon.expect(Mishap::Refused(Errno::EINVAL));

@@ -45,7 +45,7 @@ pub struct Fake {
     max_batch: usize,
     /// For each commit to come; it succeeds without one.
     mishaps: VecDeque<Option<Mishap>>,
-    committed: Vec<Transaction>,
+    commits: usize,
     failures: usize,
 }
 
@@ -65,7 +65,7 @@ impl Fake {
             tampered: false,
             max_batch: usize::MAX,
             mishaps: VecDeque::new(),
-            committed: Vec::new(),
+            commits: 0,
             failures: 0,
         }
     }
@@ -97,9 +97,9 @@ impl Fake {
         self.mishaps.iter().flatten().count()
     }
 
-    /// Every transaction that was applied by [`Kernel::commit`], in order.
-    pub fn committed(&self) -> &[Transaction] {
-        &self.committed
+    /// Number of transactions that [`Kernel::commit`] has applied.
+    pub fn commits(&self) -> usize {
+        self.commits
     }
 
     /// How many commits have ended with an error.
@@ -134,7 +134,7 @@ impl Fake {
     /// The elements of a set or map, in the order of their keys; empty if there is no such set.
     pub fn elements(&self, table: &TableRef, set: &str) -> Vec<Element> {
         let installed = self.ruleset.tables.get(table).and_then(|table| table.sets.get(set));
-        installed.map(|set| set.elements.values().cloned().collect()).unwrap_or_default()
+        installed.map(|set| set.elements.by_key.values().cloned().collect()).unwrap_or_default()
     }
 
     /// Applies all operations or none; an error names the operation.
@@ -167,7 +167,7 @@ impl Fake {
             Some(Mishap::AnswerLost) | None => {}
         }
         self.apply(transaction).map_err(|(index, refused)| refusal(transaction, index, refused))?;
-        let committed = self.committed_now(transaction, &batch);
+        let committed = self.committed_now(&batch);
         match mishap {
             Some(Mishap::AnswerLost) => Err(CommitError::Unknown(Errno::ENOBUFS.into())),
             Some(Mishap::Refused(_) | Mishap::NotSent) | None => Ok(committed),
@@ -178,8 +178,8 @@ impl Fake {
         self.generation = Generation(self.generation.0.checked_add(1).unwrap_or(1));
     }
 
-    fn committed_now(&mut self, transaction: &Transaction, batch: &Batch) -> Committed {
-        self.committed.push(transaction.clone());
+    fn committed_now(&mut self, batch: &Batch) -> Committed {
+        self.commits += 1;
         Committed {
             generation: self.generation,
             bytes: batch.bytes.len(),
@@ -226,6 +226,11 @@ impl Kernel for Fake {
         Ok(installed.map(|installed| contents(installed, self.generation)))
     }
 
+    fn count_elements(&mut self, table: &TableRef, set: &str) -> Result<Option<u32>, ReadError> {
+        let installed = self.ruleset.tables.get(table).and_then(|table| table.sets.get(set));
+        Ok(installed.and_then(InstalledSet::count))
+    }
+
     fn read_elements(
         &mut self,
         table: &TableRef,
@@ -238,8 +243,10 @@ impl Kernel for Fake {
             return Err(ReadError::Refused { what, errno: Errno::ENOENT, reason: None });
         };
         each(ElementRead::Start);
-        let elements = installed.elements.values().cloned().collect();
-        give(table, installed, elements, &mut |element| each(ElementRead::Element(element)))
+        let elements = || installed.elements.by_key.values().cloned().collect();
+        let listing =
+            installed.elements.listing.get_or_init(|| encode(table, installed, elements()));
+        give(listing, &mut |element| each(ElementRead::Element(element)))
     }
 
     fn find_elements(
@@ -251,10 +258,10 @@ impl Kernel for Fake {
     ) -> Result<usize, ReadError> {
         let installed = self.ruleset.tables.get(table).and_then(|table| table.sets.get(set));
         let Some(installed) = installed else { return Ok(0) };
-        let of = |key: &Value| installed.elements.get(&(*key, None)).cloned();
+        let of = |key: &Value| installed.elements.by_key.get(&(*key, None)).cloned();
         let found: Vec<_> = keys.iter().map_while(of).collect();
         let count = found.len();
-        give(table, installed, found, each)?;
+        give(&encode(table, installed, found), each)?;
         Ok(count)
     }
 }
@@ -264,7 +271,7 @@ fn contents(installed: &InstalledTable, generation: Generation) -> Contents {
         name: installed.set.name.to_string(),
         set: Some(installed.set.as_ref().clone()),
         anonymous: false,
-        elements: u32::try_from(installed.elements.len()).ok(),
+        elements: installed.count(),
     });
     let rules = installed.chains.values().flat_map(|chain| &chain.rules);
     let rules = (1..).zip(rules).map(|(handle, installed)| DecodedRule {
@@ -284,22 +291,22 @@ fn contents(installed: &InstalledTable, generation: Generation) -> Contents {
     }
 }
 
-/// Gives elements of a set as they come out of messages.
-fn give(
-    table: &TableRef,
-    installed: &InstalledSet,
-    elements: Vec<Element>,
-    each: &mut dyn FnMut(ElementView<'_>),
-) -> Result<(), ReadError> {
+/// The messages that list elements of a set.
+fn encode(table: &TableRef, installed: &InstalledSet, elements: Vec<Element>) -> Batch {
     let operation = Operation::AddElements(table.clone(), installed.set.clone(), elements);
     let transaction = Transaction { operations: vec![operation] };
     let Ok(batch) = transaction.encode(1, Acknowledge::BatchEnd) else {
         unreachable!("bug: an element was installed that cannot be encoded")
     };
-    for origin in &batch.messages {
-        let attributes = batch.message(*origin).get(MESSAGE_HEADERS..).unwrap_or_default();
+    batch
+}
+
+/// Gives the elements of a listing to `each`.
+fn give(listing: &Batch, each: &mut dyn FnMut(ElementView<'_>)) -> Result<(), ReadError> {
+    for origin in &listing.messages {
+        let attributes = listing.message(*origin).get(MESSAGE_HEADERS..).unwrap_or_default();
         nft::decode_elements(attributes, &mut *each).map_err(|error| ReadError::Malformed {
-            what: Request::Elements(table, &installed.set.name).to_string(),
+            what: "elements".to_owned(),
             error: error.into(),
         })?;
     }
@@ -406,7 +413,7 @@ mod tests {
         let (_, first) = writer.commit(table_and_set()).await.unwrap();
         let (_, second) = writer.commit(add(&[1])).await.unwrap();
         assert_eq!(second.unwrap().generation.0, first.unwrap().generation.0 + 1);
-        let count = writer.run(|fake: &mut Fake| fake.committed().len()).await.unwrap();
+        let count = writer.run(|fake: &mut Fake| fake.commits()).await.unwrap();
         assert_eq!(count, 2);
     }
 

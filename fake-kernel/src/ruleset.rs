@@ -4,13 +4,13 @@
 //! (`nf_tables_api.c`), as far as our own transactions can come to that.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use nix::errno::Errno;
 
 use deltaproxy::nft::{
-    Chain, Element, Expr, Family, Name, Operation, Rule, Set, Statement, Table, TableRef, Type,
-    Value, Verdict,
+    Batch, Chain, Element, Expr, Family, Name, Operation, Rule, Set, Statement, Table, TableRef,
+    Type, Value, Verdict,
 };
 
 /// Why an operation is refused, and which of its elements is to blame.
@@ -44,7 +44,7 @@ pub(super) struct InstalledTable {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InstalledChain {
     pub chain: Chain,
-    pub rules: Vec<InstalledRule>,
+    pub rules: Vec<Arc<InstalledRule>>,
 }
 
 /// A rule, and its expressions as the kernel lists them.
@@ -58,11 +58,32 @@ pub(super) struct InstalledRule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InstalledSet {
     pub set: Arc<Set>,
-    pub elements: Arc<BTreeMap<Key, Element>>,
+    pub elements: Arc<Elements>,
+}
+
+/// The elements of a set by key, and the messages that list them. A copy has no messages yet.
+#[derive(Debug, Default)]
+pub(super) struct Elements {
+    pub by_key: BTreeMap<Key, Element>,
+    pub listing: OnceLock<Batch>,
 }
 
 /// What identifies an element: its key and the end of its range.
 type Key = (Value, Option<Value>);
+
+impl Clone for Elements {
+    fn clone(&self) -> Self {
+        Self { by_key: self.by_key.clone(), listing: OnceLock::new() }
+    }
+}
+
+impl PartialEq for Elements {
+    fn eq(&self, other: &Self) -> bool {
+        self.by_key == other.by_key
+    }
+}
+
+impl Eq for Elements {}
 
 impl Ruleset {
     /// Carries out one operation. After an error the rule set must be thrown away.
@@ -196,7 +217,7 @@ impl InstalledTable {
         }
         // What cannot be encoded was refused before.
         let exprs = rule.lower(family).unwrap_or_default();
-        self.chain(&rule.chain)?.rules.push(InstalledRule { rule: rule.clone(), exprs });
+        self.chain(&rule.chain)?.rules.push(Arc::new(InstalledRule { rule: rule.clone(), exprs }));
         Ok(())
     }
 
@@ -240,7 +261,7 @@ impl InstalledTable {
         let installed = self.set(set)?;
         installed.check_key(&element.key)?;
         let key = (element.key, element.key_end);
-        Arc::make_mut(&mut installed.elements).remove(&key).map(drop).ok_or(Errno::ENOENT)
+        installed.change().remove(&key).map(drop).ok_or(Errno::ENOENT)
     }
 
     fn statements(&self) -> impl Iterator<Item = &Statement> {
@@ -261,19 +282,30 @@ impl InstalledSet {
         if key.as_bytes().len() == length(&self.set.key) { Ok(()) } else { Err(Errno::EINVAL) }
     }
 
+    /// Number of its elements.
+    pub(super) fn count(&self) -> Option<u32> {
+        u32::try_from(self.elements.by_key.len()).ok()
+    }
+
+    fn change(&mut self) -> &mut BTreeMap<Key, Element> {
+        let elements = Arc::make_mut(&mut self.elements);
+        elements.listing.take();
+        &mut elements.by_key
+    }
+
     /// An element that is there already stays as it is, comment included.
     fn add(&mut self, element: &Element) -> Result<(), Errno> {
         let key = (element.key, element.key_end);
-        match self.elements.get(&key) {
+        match self.elements.by_key.get(&key) {
             Some(installed) if installed.data == element.data => return Ok(()),
             Some(_) => return Err(Errno::EEXIST),
             None => {}
         }
         let most = self.set.size.and_then(|size| usize::try_from(size).ok());
-        if most.is_some_and(|most| self.elements.len() >= most) {
+        if most.is_some_and(|most| self.elements.by_key.len() >= most) {
             return Err(Errno::ENFILE);
         }
-        Arc::make_mut(&mut self.elements).insert(key, element.clone());
+        self.change().insert(key, element.clone());
         Ok(())
     }
 }

@@ -109,6 +109,8 @@ pub struct Engine {
 struct TableState {
     family: Family,
     installed: BaseState,
+    /// The settings of `desired`; `None` before it is rendered.
+    settings: Option<Settings>,
     desired: Base,
     /// Whether `installed` may differ from `desired`.
     is_stale: bool,
@@ -127,6 +129,7 @@ impl Engine {
         let table = |family| TableState {
             family,
             installed: BaseState::Absent,
+            settings: None,
             desired: Base::default(),
             is_stale: true,
             cleanup: Vec::new(),
@@ -427,8 +430,11 @@ impl Engine {
                 service_cidrs: own,
                 timeouts: self.timeouts.numbered().clone(),
             };
-            table.desired = Base::new(self.layouts.of(table.family), &settings);
-            table.is_stale = true;
+            if table.settings.as_ref() != Some(&settings) {
+                table.desired = Base::new(self.layouts.of(table.family), &settings);
+                table.settings = Some(settings);
+                table.is_stale = true;
+            }
         }
     }
 

@@ -155,6 +155,13 @@ impl<K: Shared> Kernel for Hostile<K> {
         Ok(found.map(|found| Contents { owner: owner.or(found.owner), ..found }))
     }
 
+    fn count_elements(&mut self, table: &TableRef, set: &str) -> Result<Option<u32>, ReadError> {
+        if self.breaks_off() {
+            return Err(ReadError::Changing { what: set.to_owned() });
+        }
+        self.inner.count_elements(table, set)
+    }
+
     fn read_elements(
         &mut self,
         table: &TableRef,
