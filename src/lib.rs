@@ -29,6 +29,9 @@
 //! `inspect` reads the kernel, with no daemon: `show` lists services, `explain` walks a packet through
 //! the rules.
 //!
+//! `docs/architecture.md` follows a change and a packet on their ways, and says where to change what;
+//! `docs/glossary.md` has the words.
+//!
 //! `bench` measures all of this on a synthetic cluster, by calling the same modules.
 //!
 //! Things that are deliberately absent:
