@@ -49,6 +49,7 @@ pub mod bench;
 pub mod cli;
 pub mod config;
 pub mod conntrack;
+pub mod counters;
 pub mod desired;
 pub mod diff;
 pub mod engine;

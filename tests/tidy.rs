@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// What each module may use besides itself, from the bottom to the top.
 const LAYERS: &[(&str, &[&str])] = &[
+    ("counters", &[]),
     ("family", &[]),
     ("printable", &[]),
     ("yaml", &[]),
@@ -16,9 +17,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("observe", &["family"]),
     ("nft", &["family", "netlink"]),
     ("source", &["family", "printable", "yaml", "model"]),
-    ("config", &["family", "yaml"]),
+    ("config", &["counters", "family", "yaml"]),
     ("node", &["config"]),
-    ("ruleset", &["family", "model", "nft"]),
+    ("ruleset", &["counters", "family", "model", "nft"]),
     ("desired", &["family", "model", "ruleset"]),
     ("plan", &["family", "nft", "ruleset"]),
     ("diff", &["desired", "family", "model", "nft", "plan", "ruleset"]),
@@ -30,6 +31,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "config",
             "conntrack",
+            "counters",
             "desired",
             "diff",
             "family",

@@ -10,6 +10,7 @@ mod change;
 mod check_config;
 mod cleanup;
 mod command_line;
+mod counts;
 mod explain;
 mod flagz;
 mod kube_proxy;

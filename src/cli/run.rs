@@ -12,11 +12,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::counts::read_counts;
 use super::reload::changed;
 use super::search::search;
 use super::{Failure, Load, Log, localhost, noted};
 use crate::config::{Config, ConfigError, EXTERNAL_IPS, Source};
 use crate::conntrack::{Cleaned, Cleaner, Limits};
+use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::kernel::{Nftables, Writer};
 use crate::model::{Batch, ObjectName, ObjectRef, Problem, ProblemKind};
@@ -106,6 +108,9 @@ async fn run_until_stopped(
     engine.set_local_addresses(known.clone());
     let route_localnet = localhost::prepare(&mut engine, &known);
     observe.set_page(page(&config, kernel.supports_ownership()));
+    if config.routing.counters != Counters::Off {
+        observe.set_read_counts(read_counts(observe.clone()));
+    }
     let writer = Writer::spawn(kernel).map_err(Failure::new)?;
 
     let mut tasks = JoinSet::new();

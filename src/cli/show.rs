@@ -28,6 +28,9 @@ Columns:
   ENDED      closed connections that conntrack still keeps
   BEGAN      connections since the last look (--watch, --sample)
   CLIENTS    places of clients that session affinity remembers
+  COUNTED    connections that the kernel has counted (option counters) since the element was added;
+             BYTES are those of their first packets; of an endpoint, through all addresses of the
+             port that lead to it
 
 Exit codes:
   0  done; with --draining: no endpoint is draining
@@ -209,7 +212,9 @@ impl<'a> Look<'a> {
         let generation = self.reader.generation().map_err(Failure::new)?;
         if self.generation != Some(generation) {
             let (services, tables) = read(&mut self.reader).map_err(Failure::new)?;
-            self.generation = Some(generation).filter(|_| !services.is_torn());
+            // Packets count without a commit.
+            let is_still_true = !services.is_torn() && !services.has_counters();
+            self.generation = Some(generation).filter(|_| is_still_true);
             self.places = self.selector.select(&services);
             (self.services, self.tables) = (services, tables);
         }

@@ -51,6 +51,7 @@ impl Config {
             "detectLocalMode": mode.to_string(),
             "detectLocal": { "bridgeInterface": bridge, "interfaceNamePrefix": prefix },
             "clusterCIDR": ranges,
+            "deltaproxy": { "counters": routing.counters.word() },
         })
     }
 }

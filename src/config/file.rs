@@ -140,6 +140,7 @@ impl<'a> Reader<'a> {
                 external_ips: self.flag("featureGates.AllowServiceExternalIPs", true),
                 node_ip: self.bind_address()?.filter(|address| !address.is_unspecified()),
                 node_port_addresses: self.node_port_addresses(&notes)?,
+                counters: self.parsed(COUNTERS, str::parse)?.unwrap_or_default(),
             },
             min_sync_period: self
                 .parsed("nftables.minSyncPeriod", duration::parse)?
@@ -466,6 +467,7 @@ pub(super) const KIND: &str = "KubeProxyConfiguration";
 /// kube-proxy's default: the OOM killer takes nearly everything else first.
 const DEFAULT_OOM_SCORE_ADJ: i16 = -999;
 
+const COUNTERS: &str = "deltaproxy.counters";
 const STRICT_MODE: &str = "deltaproxy.strictMode";
 const CLUSTER_CIDR: &str = "clusterCIDR";
 const BRIDGE_INTERFACE: &str = "detectLocal.bridgeInterface";

@@ -19,6 +19,7 @@ use super::{
     ClusterCidrs, Config, ConfigError, ConntrackSettings, FeatureGates, InterfaceName, Loaded,
     LocalDetection, NodePortAddresses, Notes, Routing, Source, duration, node_name,
 };
+use crate::counters::Counters;
 
 /// Flags about where objects come from.
 #[derive(Debug, Clone, Default, Args)]
@@ -132,6 +133,10 @@ pub struct NodeFlags {
     /// net.ipv4.conf.all.route_localnet), "all" for all others [default: primary]
     #[arg(long, value_name = "CIDRS", conflicts_with = "config")]
     pub nodeport_addresses: Option<NodePortAddresses>,
+    /// Count new connections in the kernel: off, services, or endpoints (of services too)
+    /// [default: off]
+    #[arg(long, value_name = "OF", conflicts_with = "config")]
+    pub counters: Option<Counters>,
 }
 
 /// Flags that only a daemon has.
@@ -245,6 +250,7 @@ impl NodeFlags {
                 .nodeport_addresses
                 .clone()
                 .unwrap_or(default.node_port_addresses),
+            counters: self.counters.unwrap_or_default(),
         })
     }
 
@@ -375,7 +381,8 @@ mod tests {
             "--hostname-override N1 --kubeconfig /k --cluster-cidr 10.0.0.0/8,fd00::/8 \
              --masquerade-all --masquerade-bit 3 --nodeport-addresses 0.0.0.0/0 \
              --feature-gates=AllowServiceExternalIPs=false \
-             --healthz-bind-address= --metrics-bind-address 1.2.3.4 --min-sync-period 500ms",
+             --healthz-bind-address= --metrics-bind-address 1.2.3.4 --min-sync-period 500ms \
+             --counters services",
         );
         let expected = Config {
             node_name: "n1".to_owned(),
@@ -390,6 +397,7 @@ mod tests {
                 external_ips: false,
                 node_ip: None,
                 node_port_addresses: "0.0.0.0/0".parse().unwrap(),
+                counters: Counters::Services,
             },
             min_sync_period: Duration::from_millis(500),
             healthz_bind_address: None,
@@ -439,6 +447,7 @@ mod tests {
             ("--pod-bridge-interface a/b", "--pod-bridge-interface", "1 to 15 bytes"),
             ("--pod-interface-name-prefix=", "--pod-interface-name-prefix", "1 to 15 bytes"),
             ("--nodeport-addresses primary,lo", "--nodeport-addresses", "item 2: \"lo\" is not"),
+            ("--counters service", "--counters", "not one of off, services, endpoints"),
             ("--healthz-bind-address x", "--healthz-bind-address", "address to listen on"),
             ("--min-sync-period 5", "--min-sync-period", "duration such as"),
             ("-v loud", "--log-level", "expected error, warn"),
@@ -464,6 +473,7 @@ mod tests {
             "--masquerade-all",
             "--masquerade-bit 1",
             "--nodeport-addresses ::/0",
+            "--counters off",
             "--healthz-bind-address=",
             "--metrics-bind-address=",
             "--min-sync-period 0",

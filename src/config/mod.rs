@@ -22,6 +22,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use self::local::DetectLocalMode;
+use crate::counters::Counters;
 use crate::yaml::SyntaxError;
 
 pub use cidr::{ClusterCidrs, NodePortAddresses};
@@ -120,6 +121,8 @@ pub struct Routing {
     pub node_ip: Option<IpAddr>,
     /// Which of the node's addresses serve NodePorts.
     pub node_port_addresses: NodePortAddresses,
+    /// Which elements count new connections.
+    pub counters: Counters,
 }
 
 impl Routing {
@@ -138,6 +141,7 @@ impl Default for Routing {
             external_ips: true,
             node_ip: None,
             node_port_addresses: NodePortAddresses::PRIMARY,
+            counters: Counters::Off,
         }
     }
 }

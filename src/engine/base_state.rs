@@ -17,7 +17,7 @@ use crate::ruleset::{SetId, TableSets, table_comment};
 pub(super) enum BaseState {
     /// There is no such table.
     Absent,
-    /// A table of this name with another layout; it is replaced whole.
+    /// A table of this name with another layout or other counters; it is replaced whole.
     Foreign,
     /// Our table.
     Ours { flags: TableFlags, chains: HashMap<Name, InstalledChain>, sets: HashSet<Name> },
@@ -35,9 +35,8 @@ impl BaseState {
     /// What the kernel was found to hold, compared with what is desired.
     pub(super) fn found(contents: Option<&Contents>, sets: &TableSets, desired: &Base) -> Self {
         let Some(contents) = contents else { return Self::Absent };
-        let fits = |found: &DecodedSet| {
-            SetId::by_name(&found.name).is_none() || sets.identify(found).is_some()
-        };
+        let fits =
+            |found: &DecodedSet| SetId::by_name(&found.name).is_none() || sets.is_desired(found);
         let is_ours = contents.table.comment.as_deref() == Some(&*table_comment())
             && contents.foreign == 0
             && contents.sets.iter().all(fits);

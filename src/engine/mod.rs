@@ -48,6 +48,7 @@ use self::stale::NodeAddresses;
 use self::transactions::{InFlight, Part};
 use crate::config::Routing;
 use crate::conntrack::StaleFlow;
+use crate::counters::Counters;
 use crate::desired::Timeouts;
 use crate::diff::{self, Diff};
 use crate::model::{Cluster, Event, Extent, ObjectName, Problem, Touched};
@@ -139,9 +140,9 @@ impl Engine {
         };
         let mut engine = Self {
             serves_localhost: routing.node_port_addresses.localhost,
+            layouts: Arc::new(Layouts::new(routing.counters)),
             routing,
             table_flags,
-            layouts: Arc::default(),
             cluster: Cluster::default(),
             touched: Touched::default(),
             loses_guard: false,
@@ -427,6 +428,7 @@ impl Engine {
                 local_detector: self.routing.local_detector(self.cluster.node(), table.family),
                 node_ports_everywhere: self.routing.node_ports_everywhere(table.family),
                 localhost: self.serves_localhost && table.family == Family::Ip,
+                counts_connections: self.routing.counters != Counters::Off,
                 service_cidrs: own,
                 timeouts: self.timeouts.numbered().clone(),
             };

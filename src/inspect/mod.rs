@@ -2,6 +2,7 @@
 //!
 //! So everything here works without a daemon, and a daemon waits for none of it. Nothing is changed.
 
+pub mod counts;
 pub mod explain;
 pub mod show;
 pub mod tables;

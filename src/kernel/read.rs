@@ -344,6 +344,7 @@ mod tests {
             timeout: None,
             expires: None,
             flags: 0,
+            counter: None,
         }
     }
 

@@ -111,6 +111,8 @@ pub(super) const NFTA_SET_DESC: u16 = 9;
 pub(super) const NFTA_SET_ID: u16 = 10;
 pub(super) const NFTA_SET_TIMEOUT: u16 = 11;
 pub(super) const NFTA_SET_USERDATA: u16 = 13;
+pub(super) const NFTA_SET_EXPR: u16 = 17;
+pub(super) const NFTA_SET_EXPRESSIONS: u16 = 18;
 pub(super) const NFTA_SET_COUNT: u16 = 20;
 
 // enum nft_set_elem_attributes
@@ -120,6 +122,7 @@ pub(super) const NFTA_SET_ELEM_FLAGS: u16 = 3;
 pub(super) const NFTA_SET_ELEM_TIMEOUT: u16 = 4;
 pub(super) const NFTA_SET_ELEM_EXPIRATION: u16 = 5;
 pub(super) const NFTA_SET_ELEM_USERDATA: u16 = 6;
+pub(super) const NFTA_SET_ELEM_EXPR: u16 = 7;
 pub(super) const NFTA_SET_ELEM_KEY_END: u16 = 10;
 
 // enum nft_set_elem_list_attributes
@@ -327,6 +330,10 @@ pub(super) const NFT_NG_RANDOM: u32 = 1;
 
 // enum nft_hash_types
 pub(super) const NFT_HASH_JENKINS: u32 = 0;
+
+// enum nft_counter_attributes
+pub(super) const NFTA_COUNTER_BYTES: u16 = 1;
+pub(super) const NFTA_COUNTER_PACKETS: u16 = 2;
 
 // enum nft_gen_attributes
 pub(super) const NFTA_GEN_ID: u16 = 1;

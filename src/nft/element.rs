@@ -11,7 +11,7 @@ use super::abi::*;
 use super::fields::{DecodeError, Fields};
 use super::object::write_userdata;
 use super::text::Comment;
-use super::{Set, Type, Value, set, userdata};
+use super::{Counter, Set, Type, Value, counter, set, userdata};
 use crate::netlink::attr::{AttrWriter, Attrs};
 
 /// An element of a set or map.
@@ -205,6 +205,8 @@ pub struct ElementView<'a> {
     pub expires: Option<Duration>,
     /// `NFT_SET_ELEM_*`.
     pub flags: u32,
+    /// What it has counted, if its set has counters.
+    pub counter: Option<Counter>,
 }
 
 impl ElementView<'_> {
@@ -261,5 +263,50 @@ fn decode_element(attrs: Attrs<'_>) -> Result<ElementView<'_>, DecodeError> {
         timeout: milliseconds(NFTA_SET_ELEM_TIMEOUT)?,
         expires: milliseconds(NFTA_SET_ELEM_EXPIRATION)?,
         flags: fields.be32_or_zero(NFTA_SET_ELEM_FLAGS)?,
+        counter: counter::of_element(&fields)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // nft --debug=mnl list set ip t s, of an element that three packets of 60 bytes found (nft 1.0.6;
+    // the kernel sends the bytes first).
+    #[rustfmt::skip]
+    const ELEMENT: &[u8] = &[
+        68, 0, 3, 0x80,
+            64, 0, 1, 0x80,
+                12, 0, 1, 0x80,
+                    8, 0, 1, 0, 10, 96, 0, 1,
+                48, 0, 7, 0x80,
+                    12, 0, 1, 0, b'c', b'o', b'u', b'n', b't', b'e', b'r', 0,
+                    28, 0, 2, 0x80,
+                        12, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 180,
+                        12, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 3,
+                        4, 0, 3, 0,
+    ];
+
+    fn decoded(bytes: &[u8]) -> Result<Vec<(Option<Counter>, Option<Element>)>, DecodeError> {
+        let mut elements = Vec::new();
+        decode_elements(bytes, |view| elements.push((view.counter, view.to_element())))?;
+        Ok(elements)
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn a_counter_is_read_and_is_no_part_of_the_element() {
+        let counter = Counter { packets: 3, bytes: 180 };
+        let element = Element::new(Value::new().ip([10, 96, 0, 1].into()));
+        assert_eq!(decoded(ELEMENT), Ok(vec![(Some(counter), Some(element))]));
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn a_counter_without_its_packets_is_an_error() {
+        let mut bytes = ELEMENT.to_vec();
+        // The type of the packets becomes one that is not known.
+        bytes[ELEMENT.len() - 4 - 12 + 2] = 9;
+        assert_eq!(decoded(&bytes), Err(DecodeError::Missing { kind: NFTA_COUNTER_PACKETS }));
+    }
 }

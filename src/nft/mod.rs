@@ -6,6 +6,7 @@
 mod abi;
 mod any;
 mod batch;
+mod counter;
 mod element;
 mod expr;
 mod fields;
@@ -33,6 +34,7 @@ mod word;
 pub use crate::family::Family;
 pub use any::{AnyChain, AnyElement, AnyRule, AnySet, BaseChain, ElementData, decode_any_elements};
 pub use batch::{Acknowledge, Batch, EncodeError, LIST_LIMIT, MessageKind, MessageOrigin};
+pub use counter::Counter;
 pub use element::{Element, ElementView, decode_elements};
 pub use expr::{DynsetOperation, Expr, Register};
 pub use fields::DecodeError;

@@ -82,14 +82,16 @@ fn set() -> impl Strategy<Value = Set> {
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     let flags =
         flags.prop_map(|(interval, dynamic, timeout)| SetFlags { interval, dynamic, timeout });
-    (name(), types(), data, flags, option::of(any::<u32>()), option::of(comment())).prop_map(
-        |(name, key, data, flags, size, comment)| Set {
+    let rest = (option::of(any::<u32>()), option::of(comment()), any::<bool>());
+    (name(), types(), data, flags, rest).prop_map(
+        |(name, key, data, flags, (size, comment, counter))| Set {
             name: name.into(),
             key,
             data,
             flags,
             size,
             comment,
+            counter,
         },
     )
 }

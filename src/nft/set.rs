@@ -2,11 +2,10 @@
 
 use std::fmt;
 
-use super::Name;
 use super::abi::*;
 use super::fields::{DecodeError, Fields};
 use super::text::{Comment, joined};
-use super::userdata;
+use super::{Name, counter, userdata};
 use crate::netlink::attr::{AttrWriter, Attrs};
 
 /// A set, or a map if it has data.
@@ -27,6 +26,8 @@ pub struct Set {
     pub size: Option<u32>,
     /// What `nft list` prints as the set's comment.
     pub comment: Option<String>,
+    /// Each element has a counter of the lookups that find it.
+    pub counter: bool,
 }
 
 impl Set {
@@ -56,6 +57,9 @@ impl Set {
         let mut bytes = Vec::new();
         userdata::write_set(&mut bytes, self);
         w.bytes(NFTA_SET_USERDATA, &bytes);
+        if self.counter {
+            counter::write(w);
+        }
     }
 
     fn encode_description(&self, w: &mut AttrWriter<'_>) {
@@ -110,6 +114,9 @@ impl fmt::Display for Set {
         }
         if let Some(size) = self.size {
             write!(f, " size {size};")?;
+        }
+        if self.counter {
+            f.write_str(" counter;")?;
         }
         if let Some(comment) = &self.comment {
             write!(f, "{};", Comment(Some(comment)))?;
@@ -275,6 +282,7 @@ impl DecodedSet {
             }
             None => None,
         };
+        let counter = known(counter::is_in_set(&fields))?;
         let set = Set {
             name: name.clone().into(),
             key: unpacked(fields.be32_or_zero(NFTA_SET_KEY_TYPE)?).unwrap_or_default(),
@@ -285,18 +293,79 @@ impl DecodedSet {
                 .find(NFTA_SET_USERDATA)
                 .and_then(|attr| userdata::read_set_comment(attr.payload))
                 .map(str::to_owned),
+            counter: counter == Some(true),
         };
         // Whatever of the kernel's description does not come back from ours makes it foreign.
         let ours = !set.key.is_empty()
             && set.flag_bits() == flags
             && be_length(&set.key) == fields.be32(NFTA_SET_KEY_LEN)?
             && packed(&set.data) == fields.be32_or_zero(NFTA_SET_DATA_TYPE)?
-            && fields.find(NFTA_SET_TIMEOUT).is_none();
+            && fields.find(NFTA_SET_TIMEOUT).is_none()
+            && counter.is_some();
         Ok(Self {
             name,
             set: ours.then_some(set),
             anonymous: flags & NFT_SET_ANONYMOUS != 0,
             elements: fields.optional_be32(NFTA_SET_COUNT)?,
         })
+    }
+}
+
+/// `None` for a property that this program never gives to a set.
+fn known<T>(decoded: Result<T, DecodeError>) -> Result<Option<T>, DecodeError> {
+    match decoded {
+        Ok(known) => Ok(Some(known)),
+        Err(DecodeError::Unknown(_)) => Ok(None),
+        Err(error @ (DecodeError::Attribute(_) | DecodeError::Missing { .. })) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(counter: bool) -> Set {
+        let key = vec![Type::Ipv4Addr];
+        Set { name: "s".into(), key, counter, ..Set::default() }
+    }
+
+    fn written(fill: impl FnOnce(&mut AttrWriter<'_>)) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        fill(&mut AttrWriter::new(&mut bytes));
+        bytes
+    }
+
+    // nft --debug=mnl add set ip t s { type ipv4_addr\n counter\n }    (nft 1.0.6, its last attribute)
+    #[rustfmt::skip]
+    const COUNTER: &[u8] = &[
+        20, 0, 17, 0x80,
+            12, 0, 1, 0, b'c', b'o', b'u', b'n', b't', b'e', b'r', 0,
+            4, 0, 2, 0x80,
+    ];
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn a_counter_of_a_set_is_what_nft_writes() {
+        let (with, without) = (set(true), set(false));
+        let bytes = [&with, &without].map(|set| written(|w| set.encode("t", 1, w)));
+        assert_eq!(bytes[0], [&*bytes[1], COUNTER].concat());
+        assert_eq!(with.to_string(), "s { type ipv4_addr; counter; }");
+        assert_eq!(DecodedSet::decode(&bytes[0]).unwrap().set, Some(with));
+        assert_eq!(DecodedSet::decode(&bytes[1]).unwrap().set, Some(without));
+    }
+
+    #[test]
+    fn a_set_with_another_expression_is_none_of_ours() {
+        let quota = written(|w| {
+            set(false).encode("t", 1, w);
+            w.nest(NFTA_SET_EXPR, |w| w.str(NFTA_EXPR_NAME, "quota"));
+        });
+        let several = written(|w| {
+            set(false).encode("t", 1, w);
+            w.nest(NFTA_SET_EXPRESSIONS, |_| {});
+        });
+        for bytes in [quota, several] {
+            assert_eq!(DecodedSet::decode(&bytes).unwrap().set, None);
+        }
     }
 }

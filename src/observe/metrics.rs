@@ -14,6 +14,7 @@ use super::component::Component;
 use super::kube_proxy::KubeProxy;
 use super::process::Process;
 use super::requests::Requests;
+use super::service_counts::Store;
 use super::watches::Watches;
 use super::{Change, Observe, buckets};
 use crate::family::Family as IpFamily;
@@ -54,8 +55,9 @@ pub(super) struct Own {
     affinity_clients_max: Gauge,
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
+impl Metrics {
+    /// Metrics at zero, and those of `counts`.
+    pub(super) fn new(counts: Store) -> Self {
         let mut registry = Registry::default();
         let kube_proxy = KubeProxy::register(&mut Names::new(&mut registry, "kubeproxy_"));
         let commits = Commits::register(&mut Names::new(&mut registry, "deltaproxy_"));
@@ -66,6 +68,7 @@ impl Default for Metrics {
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("deltaproxy_build", "The version of this program", version);
         registry.register_collector(Box::new(Process));
+        registry.register_collector(Box::new(counts));
         Self { registry, kube_proxy, commits, own, watches, requests, component }
     }
 }

@@ -16,6 +16,7 @@ mod process;
 mod requests;
 mod respond;
 mod server;
+mod service_counts;
 mod service_health;
 mod slis;
 mod watches;
@@ -36,6 +37,7 @@ pub use kube_proxy::{Change, SyncExtent};
 pub use page::{LeftOut, PageSetup, Search};
 pub use respond::Site;
 pub use server::{bind, serve, serve_at};
+pub use service_counts::{Counted, ReadCounts, ServiceCounts, ServicePortCount};
 pub use service_health::{ClosedPort, HealthCheck, serve_health_checks};
 pub use zpages::Startup;
 
@@ -54,17 +56,20 @@ struct Shared {
     slis: Slis,
     startup: OnceLock<Startup>,
     page: Page,
+    counts: service_counts::Store,
 }
 
 impl Observe {
     /// Health of a daemon that has done nothing yet, and metrics at zero.
     pub fn new() -> Self {
         let started = SystemTime::now();
-        let (health, metrics) = (Mutex::default(), Metrics::default());
+        let counts = service_counts::Store::default();
+        let (health, metrics) = (Mutex::default(), Metrics::new(counts.clone()));
         let health_checks = HealthChecks::default();
         let (slis, startup) = (Slis::default(), OnceLock::new());
         let page = Page::new();
-        let shared = Shared { started, health, metrics, health_checks, slis, startup, page };
+        let shared =
+            Shared { started, health, metrics, health_checks, slis, startup, page, counts };
         Self { shared: Arc::new(shared) }
     }
 

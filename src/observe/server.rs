@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use futures::FutureExt;
 use futures::future::Either;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -56,9 +57,17 @@ pub async fn serve(observe: Observe, site: Site, listener: TcpListener) {
         if let Some(found) = page::found(&observe, site, request.uri()) {
             return Either::Left(found);
         }
-        let format = Format::accepted(request.headers());
+        let (path, format) = (request.uri().path(), Format::accepted(request.headers()));
+        if let Some(read) = observe.reads_counts(site, path) {
+            let (observe, path) = (observe.clone(), path.to_owned());
+            let answer = async move {
+                read.await;
+                respond(&observe, site, (&path, format), (now(), SystemTime::now()))
+            };
+            return Either::Left(answer.boxed());
+        }
         let now = (now(), SystemTime::now());
-        Either::Right(ready(respond(&observe, site, (request.uri().path(), format), now)))
+        Either::Right(ready(respond(&observe, site, (path, format), now)))
     };
     serve_with(listener, &Mutex::default(), answer).await;
 }

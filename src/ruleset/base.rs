@@ -29,6 +29,8 @@ pub struct Settings {
     /// Node ports are open on loopback addresses too (IPv4 alone), and packets of other hosts to
     /// them are dropped.
     pub localhost: bool,
+    /// The elements of node ports count the connections that find them.
+    pub counts_connections: bool,
     /// Ranges that cluster IPs are allocated from, of this family.
     pub service_cidrs: Vec<IpNet>,
     /// How many seconds services with session affinity remember a client.
@@ -137,7 +139,7 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
             "the priority is NNNN:NNFS: endpoint list NNNN:NN00, and in FS size class and flags",
         ),
     ]);
-    if settings.node_ports_everywhere {
+    if settings.node_ports_everywhere && !settings.counts_connections {
         chains.push(ChainSpec::new("nodeport-traffic", local_node_ports(family, settings)));
     }
     chains.extend([
@@ -176,7 +178,7 @@ fn base_chains(family: Family, settings: &Settings) -> [ChainSpec; 8] {
         Family::Ip => vec![unserved_service(), check],
         Family::Ip6 => output.to_vec(),
     };
-    let services = services(settings);
+    let services = services(family, settings);
     let mut prerouting = filter(PRE_DNAT, HookPoint::Prerouting, -110, &[firewall()]);
     if settings.localhost {
         prerouting.put_first(guard());
@@ -215,12 +217,20 @@ pub fn has_guard(rules: &[DecodedRule]) -> bool {
     own.is_ok_and(|own| rules.iter().any(|rule| rule.chain == PRE_DNAT && rule.exprs == own))
 }
 
-fn services(settings: &Settings) -> Vec<Vec<Statement>> {
-    let service = vec![look_up(SERVICE, SetId::Services), Statement::goto("service-traffic")];
+/// A lookup counts the packet where elements have counters, so what else a node port depends on
+/// comes before it there.
+fn services(family: Family, settings: &Settings) -> Vec<Vec<Statement>> {
+    let to_service = || Statement::goto("service-traffic");
+    let service = vec![look_up(SERVICE, SetId::Services), to_service()];
     let node_port = look_up(NODE_PORT, SetId::NodePorts);
     let node_port = match settings.node_ports_everywhere {
+        true if settings.counts_connections => {
+            let address = is_not_closed_loopback(family, settings);
+            let local = [Statement::FibDaddrLocal, node_port, to_service()];
+            address.into_iter().chain(local).collect()
+        }
         true => vec![node_port, Statement::goto("nodeport-traffic")],
-        false => vec![is_node_port_ip(), node_port, Statement::goto("service-traffic")],
+        false => vec![is_node_port_ip(), node_port, to_service()],
     };
     vec![service, node_port]
 }

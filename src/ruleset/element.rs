@@ -469,6 +469,7 @@ mod tests {
                 timeout: None,
                 expires: None,
                 flags: 0,
+                counter: None,
             };
             prop_assert_eq!(TableElement::read(family, element.set(), &view), Some(element));
         }

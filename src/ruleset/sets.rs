@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::counters::Counters;
 use crate::nft::{DecodedSet, Family, Selector, Set, SetFlags, Type};
 
 /// A set or map of our tables.
@@ -155,7 +156,31 @@ impl SetId {
         }
     }
 
-    fn set(self, family: Family) -> Set {
+    /// Whether its elements have counters.
+    ///
+    /// A first packet finds one element of `services` or `nodeports`, and one of `endpoints` or
+    /// `affinity-endpoints`: a draw that misses counts nothing. It may find its frontend again in
+    /// `internal-services` or `internal-nodeports`.
+    const fn counts(self, counters: Counters) -> bool {
+        match self {
+            Self::Services | Self::NodePorts => !matches!(counters, Counters::Off),
+            Self::Endpoints | Self::AffinityEndpoints => matches!(counters, Counters::Endpoints),
+            Self::InternalServices
+            | Self::InternalNodePorts
+            | Self::NoEndpointServices
+            | Self::NoEndpointNodePorts
+            | Self::ClusterIps
+            | Self::NodePortIps
+            | Self::HairpinConnections
+            | Self::FirewallIps
+            | Self::SourceRanges
+            | Self::AffinitySlots
+            | Self::AffinityLists
+            | Self::AffinityClients => false,
+        }
+    }
+
+    fn set(self, family: Family, counters: Counters) -> Set {
         let address = match family {
             Family::Ip => Type::Ipv4Addr,
             Family::Ip6 => Type::Ipv6Addr,
@@ -192,14 +217,15 @@ impl SetId {
             },
             size: (self == Self::AffinityClients).then_some(CLIENTS),
             comment: Some(self.comment().to_owned()),
+            counter: self.counts(counters),
         }
     }
 }
 
 impl TableSets {
     /// The sets and maps of the table of one family.
-    pub fn new(family: Family) -> Self {
-        Self { family, sets: SetId::ALL.map(|set| Arc::new(set.set(family))) }
+    pub fn new(family: Family, counters: Counters) -> Self {
+        Self { family, sets: SetId::ALL.map(|set| Arc::new(set.set(family, counters))) }
     }
 
     /// All sets and maps in the order of creation.
@@ -212,23 +238,34 @@ impl TableSets {
         &self.sets[set as usize]
     }
 
-    /// Which of ours a set found in the kernel is; `None` if it has another name, other types or
-    /// other flags.
+    /// Which of ours a set found in the kernel is, with counters or without; `None` if it has another
+    /// name, other types or other flags.
     pub fn identify(&self, found: &DecodedSet) -> Option<SetId> {
         let id = SetId::by_name(&found.name)?;
         let (ours, found) = (self.get(id), found.set.as_ref()?);
         let is_same = (&found.key, &found.data, found.flags) == (&ours.key, &ours.data, ours.flags);
         is_same.then_some(id)
     }
+
+    /// Whether a set found in the kernel is one of ours as it is desired, counters included.
+    pub fn is_desired(&self, found: &DecodedSet) -> bool {
+        let counter = found.set.as_ref().map(|set| set.counter);
+        self.identify(found).is_some_and(|id| counter == Some(self.get(id).counter))
+    }
 }
 
 impl Default for Layouts {
     fn default() -> Self {
-        Self(Family::ALL.map(TableSets::new))
+        Self::new(Counters::Off)
     }
 }
 
 impl Layouts {
+    /// The sets and maps of tables with these counters.
+    pub fn new(counters: Counters) -> Self {
+        Self(Family::ALL.map(|family| TableSets::new(family, counters)))
+    }
+
     /// The sets and maps of one table.
     pub fn of(&self, family: Family) -> &TableSets {
         &self.0[family.index()]

@@ -6,6 +6,7 @@ use std::num::NonZeroU16;
 
 use super::trace::{Difference, compare};
 use super::*;
+use crate::counters::Counters;
 use crate::kernel::{NoRoute, Route};
 use crate::model::{Protocol, Target};
 use crate::nft::{
@@ -29,6 +30,7 @@ struct Node {
 fn settings() -> Settings {
     Settings {
         localhost: false,
+        counts_connections: false,
         masquerade_mark: 0x4000,
         masquerade_all: false,
         local_detector: Some(LocalDetector::Range("10.244.0.0/16".parse().unwrap())),
@@ -61,7 +63,7 @@ fn ours() -> TableId {
 
 impl Node {
     fn new(elements: &[TableElement<'_>]) -> Self {
-        let base = Base::new(&TableSets::new(Family::Ip), &settings());
+        let base = Base::new(&TableSets::new(Family::Ip, Counters::Off), &settings());
         let mut table = Table::default();
         for (handle, rule) in (1..).zip(base.chains.iter().flat_map(|spec| &spec.rules)) {
             let any = AnyRule {
@@ -193,18 +195,21 @@ fn our_rules_have_the_text_of_a_listing() {
         Some(LocalDetector::InterfacePrefix("cali".into())),
     ];
     for family in Family::ALL {
-        for (detector, everywhere) in detectors.iter().flat_map(|it| [(it, true), (it, false)]) {
+        let ways = [(true, true), (true, false), (false, false)];
+        let cases = detectors.iter().flat_map(|it| ways.map(|way| (it, way)));
+        for (detector, (everywhere, counts_connections)) in cases {
             let settings = Settings {
                 local_detector: detector.clone(),
                 node_ports_everywhere: everywhere,
                 masquerade_all: everywhere,
+                counts_connections,
                 service_cidrs: match family {
                     Family::Ip => vec!["10.96.0.0/12".parse().unwrap()],
                     Family::Ip6 => vec!["fd00:10:96::/108".parse().unwrap()],
                 },
                 ..settings()
             };
-            let base = Base::new(&TableSets::new(family), &settings);
+            let base = Base::new(&TableSets::new(family, Counters::Off), &settings);
             for rule in base.chains.iter().flat_map(|spec| &spec.rules) {
                 let text = rule_text(family.number(), &instructions(rule, family));
                 assert_eq!(text, rule.text(family).to_string());
@@ -213,8 +218,10 @@ fn our_rules_have_the_text_of_a_listing() {
     }
     let range = LocalDetector::Range("10.244.0.0/16".parse().unwrap());
     let settings = Settings { local_detector: Some(range), ..settings() };
-    for rule in
-        Base::new(&TableSets::new(Family::Ip), &settings).chains.iter().flat_map(|it| &it.rules)
+    for rule in Base::new(&TableSets::new(Family::Ip, Counters::Off), &settings)
+        .chains
+        .iter()
+        .flat_map(|it| &it.rules)
     {
         let text = rule_text(Family::Ip.number(), &instructions(rule, Family::Ip));
         assert_eq!(text, rule.text(Family::Ip).to_string());

@@ -42,6 +42,7 @@ pub(super) fn element(event: &Event, family: Family) -> Option<TableElement<'_>>
         timeout: None,
         expires: None,
         flags: 0,
+        counter: None,
     };
     TableElement::read(family, SetId::by_name(set)?, &view)
 }

@@ -8,7 +8,7 @@ use super::services::{Entry, List, Services};
 use crate::family::Family;
 use crate::inspect::tables::{OurTable, TableReader, TablesError};
 use crate::kernel::ReadError;
-use crate::nft::ElementView;
+use crate::nft::{Counter, ElementView};
 use crate::ruleset::affinity::timeouts_of;
 use crate::ruleset::number::{EndpointId, ListId, Route};
 use crate::ruleset::{Frontend, Member, NamedList, SetId, SlotKeys, TableElement, target};
@@ -117,18 +117,19 @@ impl Reading {
         let family = table.family;
         let is_whole = reader.elements(family, set, &mut |view| {
             if let Some(element) = TableElement::read(family, set, &view) {
-                self.add(family, &element);
+                self.add(family, &element, view.counter);
             }
         })?;
         self.is_torn |= !is_whole;
         Ok(())
     }
 
-    fn add(&mut self, family: Family, element: &TableElement<'_>) {
+    fn add(&mut self, family: Family, element: &TableElement<'_>, counted: Option<Counter>) {
         match *element {
             TableElement::Route(frontend, route, label) => {
                 let entry = self.entry(frontend);
                 entry.route = Some(route);
+                entry.counted = counted;
                 entry.is_cluster_ip = is_to_cluster_ip(frontend, route);
                 entry.label = label.unwrap_or_default().into();
             }
@@ -157,6 +158,7 @@ impl Reading {
                 let list = self.list(family, id);
                 list.targets.push(target);
                 list.ids.push(endpoint);
+                list.counted.extend(counted);
             }
             // Endpoints are found by their keys.
             TableElement::Endpoint(..)
@@ -190,11 +192,14 @@ impl Reading {
             if keys.is_empty() {
                 return Ok(());
             }
-            let mut each = |view: ElementView<'_>| targets.push(target(family, &view));
+            let mut each =
+                |view: ElementView<'_>| targets.push((target(family, &view), view.counter));
             let answered = reader.find(family, SetId::Endpoints, &keys, &mut each)?;
-            for target in targets.drain(..) {
+            for (target, counted) in targets.drain(..) {
                 if let Some(((id, ..), target)) = slots.answered().zip(target) {
-                    self.list(family, id).targets.push(target);
+                    let list = self.list(family, id);
+                    list.targets.push(target);
+                    list.counted.extend(counted);
                 }
             }
             if answered < keys.len() {
@@ -226,8 +231,15 @@ fn is_to_cluster_ip(frontend: Frontend, route: Route) -> bool {
 impl List {
     /// Keeps the endpoints of a list with affinity with these numbers.
     fn keep(&mut self, is_kept: impl Fn(EndpointId) -> bool) {
-        let pairs = self.targets.iter().copied().zip(self.ids.iter().copied());
-        let kept = pairs.filter(|(_, id)| is_kept(*id));
-        (self.targets, self.ids) = kept.unzip();
+        let is_kept: Vec<_> = self.ids.iter().map(|id| is_kept(*id)).collect();
+        keep(&mut self.targets, &is_kept);
+        keep(&mut self.ids, &is_kept);
+        keep(&mut self.counted, &is_kept);
     }
+}
+
+/// Keeps the items of a list whose place is kept.
+fn keep<T>(items: &mut Vec<T>, is_kept: &[bool]) {
+    let mut is_kept = is_kept.iter();
+    items.retain(|_| is_kept.next() == Some(&true));
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use super::connections::Counts;
 use super::services::Entry;
 use crate::model::Target;
+use crate::nft::Counter;
 use crate::ruleset::Unserved;
 
 /// A frontend with its endpoints and connections.
@@ -44,6 +45,8 @@ pub struct EndpointRow {
     pub connections: Counts,
     /// Places of clients that get it again.
     pub clients: Option<u32>,
+    /// Connections that its lists have counted, through any frontend of the service port.
+    pub counted: Option<Counter>,
 }
 
 /// Whether an endpoint gets new connections.

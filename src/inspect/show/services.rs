@@ -10,6 +10,7 @@ use super::connections::Connections;
 use crate::conntrack::Connection;
 use crate::family::Family;
 use crate::model::{Protocol, Target};
+use crate::nft::Counter;
 use crate::ruleset::affinity::Timeouts;
 use crate::ruleset::number::{EndpointId, ListId, Route};
 use crate::ruleset::{Frontend, Unserved};
@@ -28,6 +29,8 @@ pub struct Services {
     by_frontend: HashMap<Frontend, u32>,
     /// Whether the tables changed while they were read.
     pub(super) is_torn: bool,
+    /// Whether frontends count connections.
+    has_counters: bool,
 }
 
 /// One frontend.
@@ -47,6 +50,8 @@ pub struct Entry {
     pub is_guarded: bool,
     /// Whether it is a cluster IP.
     pub is_cluster_ip: bool,
+    /// Connections that were counted, if the tables have counters.
+    pub counted: Option<Counter>,
 }
 
 /// The endpoints of a list.
@@ -55,6 +60,8 @@ pub(super) struct List {
     pub(super) targets: Vec<Target>,
     /// Their numbers, with affinity.
     pub(super) ids: Vec<EndpointId>,
+    /// Connections that were counted of each; none if the tables have no such counters.
+    pub(super) counted: Vec<Counter>,
 }
 
 impl Entry {
@@ -67,6 +74,7 @@ impl Entry {
             unserved: None,
             is_guarded: false,
             is_cluster_ip: false,
+            counted: None,
         }
     }
 
@@ -97,6 +105,11 @@ impl Services {
         self.is_torn
     }
 
+    /// Whether the frontends count connections.
+    pub fn has_counters(&self) -> bool {
+        self.has_counters
+    }
+
     /// The frontends, sorted.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
@@ -115,6 +128,7 @@ impl Services {
         entries.sort_unstable_by(Entry::compare);
         let places = entries.iter().map(|entry| entry.frontend).zip(0..);
         self.by_frontend = places.collect();
+        self.has_counters = entries.iter().any(|entry| entry.counted.is_some());
         self.entries = entries;
     }
 

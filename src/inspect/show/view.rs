@@ -140,11 +140,15 @@ impl<'a> View<'a> {
                     internal_share: 0.0,
                     connections: Counts::default(),
                     clients: None,
+                    counted: None,
                 });
                 rows.len() - 1
             });
             let row = &mut rows[place];
             set_share(row, share);
+            if let Some(counted) = list.counted.get(n) {
+                *row.counted.get_or_insert_default() += *counted;
+            }
             if let Some(endpoint) = list.ids.get(n) {
                 let clients = self.clients.of_endpoint(family, id, *endpoint);
                 row.clients = row.clients.or(clients);
@@ -178,6 +182,7 @@ impl<'a> View<'a> {
                 internal_share: 0.0,
                 connections: *counts,
                 clients: None,
+                counted: None,
             });
         }
     }

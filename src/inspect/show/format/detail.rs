@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use super::{OrDash, address, age, percent, share, socket};
 use crate::inspect::show::{EndpointRow, EndpointState, Kind, Policy, Row, Scheduler, View};
+use crate::nft::Counter;
 use crate::printable::Printable;
 use crate::ruleset::Unserved;
 
@@ -46,6 +47,9 @@ fn write_frontend(out: &mut dyn Write, row: &Row<'_>) -> io::Result<()> {
     if let Some(clients) = row.clients {
         write!(out, ", {clients} places of clients")?;
     }
+    if let Some(Counter { packets, bytes }) = row.entry.counted {
+        write!(out, ", {packets} connections counted with {bytes} bytes")?;
+    }
     if row.has_two_ways() && row.policy == Some(Policy::Local) {
         write!(out, "; from pods and this node to all endpoints")?;
     }
@@ -75,6 +79,11 @@ fn write_endpoints(out: &mut dyn Write, view: &View<'_>, row: &Row<'_>) -> io::R
             cells.extend([count(counts.began), percent(counts.began, sum.began)]);
         }
         cells.extend(row.clients.map(|_| OrDash(endpoint.clients).to_string()));
+        if counts_endpoints(row) {
+            let counted = |number: fn(Counter) -> u64| OrDash(endpoint.counted.map(number));
+            cells.push(counted(|it| it.packets).to_string());
+            cells.push(counted(|it| it.bytes).to_string());
+        }
         cells.push(OrDash(view.age(counts.oldest).map(age)).to_string());
         cells
     }));
@@ -87,8 +96,13 @@ fn titles(view: &View<'_>, row: &Row<'_>) -> Vec<String> {
     titles.extend(["ACTIVE", "NEW", "ENDED", "SHARE"]);
     titles.extend(view.knows_began().then_some(["BEGAN", "OF-BEGAN"]).into_iter().flatten());
     titles.extend(row.clients.map(|_| "CLIENTS"));
+    titles.extend(counts_endpoints(row).then_some(["COUNTED", "BYTES"]).into_iter().flatten());
     titles.push("OLDEST");
     titles.into_iter().map(str::to_owned).collect()
+}
+
+fn counts_endpoints(row: &Row<'_>) -> bool {
+    row.endpoints.iter().any(|endpoint| endpoint.counted.is_some())
 }
 
 /// Where an endpoint is, or why it gets no new connection.
@@ -150,5 +164,22 @@ default/web:http
 ";
         let web = Sample::new().of("default/web:http");
         assert_eq!(written(|out| detail(out, &web.view())), expected);
+    }
+
+    #[test]
+    fn endpoints_and_frontends_have_what_they_counted() {
+        let sample = Sample::new().counted().of("default/web");
+        let expected = "\
+default/web:http
+  10.96.0.10:80/tcp  cluster IP, internal policy Cluster, random, 2 connections counted with 120 bytes
+    ENDPOINT         PLACE   CHANCE  ACTIVE  NEW  ENDED  SHARE  COUNTED  BYTES  OLDEST
+    10.244.1.5:8080  local    50.0%       -    -      -      -        1     60       -
+    10.244.2.7:8080  remote   50.0%       -    -      -      -        2    120       -
+  *:30080/tcp  node port, external policy Local, random, 3 connections counted with 180 bytes; from pods and this node to all endpoints
+    ENDPOINT         PLACE   CHANCE  FROM-PODS  ACTIVE  NEW  ENDED  SHARE  COUNTED  BYTES  OLDEST
+    10.244.1.5:8080  local   100.0%      50.0%       -    -      -      -        2    120       -
+    10.244.2.7:8080  remote    0.0%      50.0%       -    -      -      -        2    120       -
+";
+        assert_eq!(written(|out| detail(out, &sample.without_connections())), expected);
     }
 }

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::socket;
 use crate::inspect::show::{Counts, EndpointRow, Row, Scheduler, View};
 use crate::model::Target;
+use crate::nft::Counter;
 use crate::ruleset::{Frontend, Unserved};
 
 /// A frontend.
@@ -37,6 +38,9 @@ struct Service<'a> {
     affinity_clients: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     connections: Option<Connections>,
+    /// Absent if the tables have no counters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    counted: Option<Counted>,
     endpoints: Vec<Endpoint>,
 }
 
@@ -54,6 +58,16 @@ struct Endpoint {
     affinity_clients: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     connections: Option<Connections>,
+    /// Absent if the tables have no counters of endpoints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    counted: Option<Counted>,
+}
+
+/// Connections that the kernel has counted, and the bytes of their first packets.
+#[derive(Debug, Serialize)]
+struct Counted {
+    connections: u64,
+    bytes: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -189,6 +203,7 @@ impl<'a> Service<'a> {
             affinity_seconds,
             affinity_clients: row.clients,
             connections: row.connections.as_ref().map(|counts| Connections::new(view, counts)),
+            counted: row.entry.counted.map(Counted::from),
             endpoints: row.endpoints.iter().map(|it| Endpoint::new(view, it)).collect(),
         }
     }
@@ -207,7 +222,14 @@ impl Endpoint {
             chance_from_pods: endpoint.internal_share,
             affinity_clients: endpoint.clients,
             connections,
+            counted: endpoint.counted.map(Counted::from),
         }
+    }
+}
+
+impl From<Counter> for Counted {
+    fn from(counter: Counter) -> Self {
+        Self { connections: counter.packets, bytes: counter.bytes }
     }
 }
 
@@ -236,5 +258,20 @@ mod tests {
         let json: Value = serde_json::from_str(&written(|out| json(out, &sample.view()))).unwrap();
         let yaml = written(|out| yaml(out, &sample.view()));
         assert_eq!(crate::yaml::parse(&yaml).unwrap()[0].value, json);
+    }
+
+    #[test]
+    fn what_was_counted_is_there_if_the_tables_have_counters() {
+        let read = |sample: &Sample| -> Value {
+            serde_json::from_str(&written(|out| json(out, &sample.view()))).unwrap()
+        };
+        let counted =
+            |document: &Value, place: usize| document["services"][place]["counted"].clone();
+        let one = serde_json::json!({ "connections": 1, "bytes": 60 });
+        let document = read(&Sample::new().counted());
+        assert_eq!(counted(&document, 0), Value::Null, "it has no endpoint");
+        assert_eq!(counted(&document, 1), one);
+        assert_eq!(document["services"][1]["endpoints"][0]["counted"], one);
+        assert_eq!(counted(&read(&Sample::new()), 1), Value::Null);
     }
 }

@@ -42,6 +42,11 @@ const WIDE: [Column; 3] = [
     }),
 ];
 
+const COUNTED: [Column; 2] = [
+    number("COUNTED", |row| OrDash(row.entry.counted.map(|it| it.packets)).to_string()),
+    number("BYTES", |row| OrDash(row.entry.counted.map(|it| it.bytes)).to_string()),
+];
+
 const fn text(title: &'static str, cell: fn(&Row<'_>) -> String) -> Column {
     Column { title, is_number: false, cell }
 }
@@ -61,6 +66,8 @@ fn count(row: &Row<'_>, count: fn(&Counts) -> u32) -> String {
 pub fn listing(out: &mut dyn Write, view: &View<'_>, wide: bool) -> io::Result<()> {
     let mut columns: Vec<_> = COLUMNS.iter().collect();
     columns.extend(view.knows_began().then_some(&BEGAN));
+    let is_counted = wide && view.services.has_counters();
+    columns.extend(is_counted.then_some(&COUNTED).into_iter().flatten());
     columns.extend(wide.then_some(&WIDE).into_iter().flatten());
     let widths = widths(view, &columns);
     let titles = columns.iter().map(|column| column.title.to_owned());
@@ -81,6 +88,7 @@ fn widths(view: &View<'_>, columns: &[&Column]) -> Vec<usize> {
             "KIND" => "load-balancer".len(),
             "POLICY" => "Cluster".len(),
             "SCHEDULER" => "affinity 10800s".len(),
+            "BYTES" => "1000000000".len(),
             title => title.len(),
         })
         .collect();
@@ -139,5 +147,18 @@ default/web:http  *:30080/tcp        node-port      Local    random             
 ";
         let view = sample.without_connections();
         assert_eq!(written(|out| listing(out, &view, true)), expected);
+    }
+
+    #[test]
+    fn a_wide_listing_of_tables_with_counters_has_what_they_counted() {
+        let sample = Sample::new().counted().of("default/web");
+        let view = sample.without_connections();
+        let text = written(|out| listing(out, &view, true));
+        let cells: Vec<Vec<_>> =
+            text.lines().map(|line| line.split_whitespace().rev().take(4).collect()).collect();
+        assert_eq!(cells[0], ["LIST", "CLIENTS", "BYTES", "COUNTED"]);
+        assert_eq!(cells[1], ["1:0", "-", "120", "2"]);
+        assert_eq!(cells[2], ["1:100,1:0", "-", "180", "3"]);
+        assert!(!written(|out| listing(out, &view, false)).contains("COUNTED"));
     }
 }

@@ -10,6 +10,7 @@ use crate::family::Family;
 use crate::inspect::show::services::List;
 use crate::inspect::show::{Clients, Connections, Entry, Selector, Services, View};
 use crate::model::{Protocol, Target};
+use crate::nft::Counter;
 use crate::ruleset::number::{Flags, ListId, Route, SizeClass, Timeout};
 use crate::ruleset::{Frontend, Unserved};
 
@@ -56,10 +57,11 @@ impl Sample {
         let mut services = Services::default();
         let timeout = Timeout::new(1).unwrap();
         services.timeouts[0].insert(timeout, 10_800);
-        let list = |targets: &[Target]| List { targets: targets.to_vec(), ids: Vec::new() };
+        let list = |targets: &[Target]| List { targets: targets.to_vec(), ..List::default() };
         services.lists[0].insert(all, list(&[a, b]));
         services.lists[0].insert(local, list(&[a]));
-        services.lists[0].insert(session, List { targets: vec![c], ids: vec![7] });
+        services.lists[0]
+            .insert(session, List { targets: vec![c], ids: vec![7], ..List::default() });
         services.add_local(a, Protocol::Tcp);
         let route =
             |list, timeout, count, flags| Route::new(list, timeout, SizeClass::of(count), flags);
@@ -115,6 +117,19 @@ impl Sample {
     pub(super) fn view(&self) -> View<'_> {
         let Self { services, connections, clients, places } = self;
         View { services, connections: Some(connections), clients, places, now: NOW }
+    }
+
+    /// With counters of frontends and endpoints, which have counted 1, 2, 3 connections.
+    pub(super) fn counted(mut self) -> Self {
+        let counters = || (1..).map(|packets| Counter { packets, bytes: 60 * packets });
+        let mut entries = std::mem::take(&mut self.services.entries);
+        let routed = entries.iter_mut().filter(|entry| entry.route.is_some());
+        routed.zip(counters()).for_each(|(entry, counter)| entry.counted = Some(counter));
+        self.services.finish(entries);
+        for list in self.services.lists.iter_mut().flat_map(|lists| lists.values_mut()) {
+            list.counted = counters().take(list.targets.len()).collect();
+        }
+        self
     }
 
     /// Only those that the text selects.

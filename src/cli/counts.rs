@@ -1,0 +1,103 @@
+//! What the kernel counts, read for a scrape of the metrics, beside the loop.
+//!
+//! One look runs at a time, in a thread of its own. The tables are read at most once in
+//! [`SHORTEST`], and for a tenth of the time at most; other scrapes get what was read last.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::task::spawn_blocking;
+
+use crate::inspect::counts::Counts;
+use crate::inspect::tables::{TableReader, TablesError};
+use crate::nft::Counter;
+use crate::observe::{Counted, Observe, ReadCounts, ServiceCounts, ServicePortCount};
+
+/// The shortest time between two looks.
+const SHORTEST: Duration = Duration::from_secs(2);
+
+/// Times that a look took, for which none follows.
+const REST: u32 = 10;
+
+/// Reads what the tables of the network namespace of this process have counted.
+pub(super) fn read_counts(observe: Observe) -> ReadCounts {
+    let looks = Arc::new(Mutex::new(Looks::default()));
+    Arc::new(move || {
+        let (looks, observe) = (Arc::clone(&looks), observe.clone());
+        let read = async move {
+            let looks = looks.lock_owned().await;
+            // The lock is held there: a client that goes away lets no other look begin.
+            let _ = spawn_blocking(move || look(looks, &observe)).await;
+        };
+        read.boxed()
+    })
+}
+
+/// The sums so far, and the last look.
+#[derive(Default)]
+struct Looks {
+    reader: Option<TableReader>,
+    counts: Counts,
+    /// When it ended, and how long it took.
+    last: Option<(Instant, Duration)>,
+}
+
+fn look(mut looks: OwnedMutexGuard<Looks>, observe: &Observe) {
+    let is_fresh = |(at, took): (Instant, Duration)| at.elapsed() < SHORTEST.max(took * REST);
+    if looks.last.is_some_and(is_fresh) {
+        return;
+    }
+    let started = now();
+    match looks.read() {
+        Ok(()) => observe.service_counts(Some(service_counts(&looks.counts))),
+        // There are no tables before the first commit.
+        Err(TablesError::Missing) => observe.service_counts(None),
+        Err(error) => {
+            tracing::warn!("cannot read what the kernel counts: {error}");
+            looks.reader = None;
+            observe.service_counts(None);
+        }
+    }
+    looks.last = Some((now(), started.elapsed()));
+}
+
+impl Looks {
+    fn read(&mut self) -> Result<(), TablesError> {
+        let reader = match &mut self.reader {
+            Some(reader) => reader,
+            none @ None => none.insert(TableReader::open()?),
+        };
+        self.counts.read(reader)
+    }
+}
+
+fn service_counts(counts: &Counts) -> ServiceCounts {
+    let ports = counts.busiest().into_iter().map(|(label, port)| {
+        let (name, port_name) = label.split_once(':').unwrap_or((label, ""));
+        let (namespace, service) = name.split_once('/').unwrap_or(("", name));
+        let endpoints = port.endpoints.iter().map(|(target, counter)| {
+            (SocketAddr::new(target.address, target.port.get()), counted(*counter))
+        });
+        let mut endpoints: Vec<_> = endpoints.collect();
+        endpoints.sort_unstable_by_key(|(endpoint, _)| *endpoint);
+        ServicePortCount {
+            namespace: namespace.to_owned(),
+            service: service.to_owned(),
+            port: port_name.to_owned(),
+            counted: counted(port.counted),
+            endpoints,
+        }
+    });
+    ServiceCounts { ports: ports.collect(), total: counted(counts.total()) }
+}
+
+fn counted(counter: Counter) -> Counted {
+    Counted { connections: counter.packets, bytes: counter.bytes }
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}

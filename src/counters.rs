@@ -1,0 +1,50 @@
+//! Which elements of the tables count new connections.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Which elements of the tables count new connections; each includes those before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Counters {
+    /// None.
+    #[default]
+    Off,
+    /// Those of frontends.
+    Services,
+    /// Those of endpoints too.
+    Endpoints,
+}
+
+/// A word that is none of them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not one of off, services, endpoints")]
+pub struct CountersError(String);
+
+impl Counters {
+    /// All of them, from the least to the most.
+    pub const ALL: [Self; 3] = [Self::Off, Self::Services, Self::Endpoints];
+
+    /// The word of the configuration.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Services => "services",
+            Self::Endpoints => "endpoints",
+        }
+    }
+}
+
+impl fmt::Display for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+impl FromStr for Counters {
+    type Err = CountersError;
+
+    fn from_str(text: &str) -> Result<Self, CountersError> {
+        let named = Self::ALL.into_iter().find(|it| it.word() == text);
+        named.ok_or_else(|| CountersError(text.to_owned()))
+    }
+}

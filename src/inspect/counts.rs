@@ -1,0 +1,335 @@
+//! Connections that the tables have counted, by service port, added up from look to look.
+//!
+//! An element that is replaced begins at zero. So a sum grows by what each element has counted since
+//! the last look, and never becomes less. Connections between the last look and the replacement of
+//! an element are lost.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use ahash::HashMap;
+
+use super::tables::{OurTable, TableReader, TablesError};
+use crate::family::Family;
+use crate::kernel::ReadError;
+use crate::model::{Protocol, Target};
+use crate::nft::{Counter, ElementView};
+use crate::ruleset::number::{ListId, Route};
+use crate::ruleset::{Frontend, NamedList, SetId, SlotKeys, TableElement, target};
+
+/// Most service ports that [`Counts::busiest`] returns.
+pub const MOST_PORTS: usize = 1_000;
+
+/// Most slots of endpoints that are read in one look.
+const MOST_SLOTS: u32 = 10_000;
+
+/// Sums by service port.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// By `namespace/name:port`.
+    ports: HashMap<Arc<str>, Port>,
+    frontends: HashMap<Frontend, SeenFrontend>,
+    places: HashMap<Place, SeenEndpoint>,
+    total: Counter,
+    /// The number of the look, by which elements that are gone are found.
+    look: u32,
+}
+
+/// What one service port has counted.
+#[derive(Debug, Default)]
+pub struct Port {
+    /// All connections to it.
+    pub counted: Counter,
+    /// Connections by endpoint. Empty if the tables do not count them, or the service port is not
+    /// one of the busiest.
+    pub endpoints: HashMap<Target, Counter>,
+    lists: Vec<(Family, NamedList)>,
+    look: u32,
+}
+
+/// What the element of a frontend had counted when it was last seen.
+#[derive(Debug)]
+struct SeenFrontend {
+    label: Arc<str>,
+    counter: Counter,
+    look: u32,
+}
+
+/// The same of an element of an endpoint.
+#[derive(Clone, Copy, Debug)]
+struct SeenEndpoint {
+    target: Target,
+    counter: Counter,
+    look: u32,
+}
+
+/// The element of an endpoint: its list and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    family: Family,
+    list: ListId,
+    protocol: Protocol,
+    number: u32,
+}
+
+impl Counts {
+    /// Adds what was counted since the last look. Tables without counters add nothing.
+    ///
+    /// # Errors
+    /// See [`TablesError`].
+    pub fn read(&mut self, reader: &mut TableReader) -> Result<(), TablesError> {
+        let tables = reader.tables()?;
+        let counting = |set| tables.iter().filter(move |table| has_counters(table, set));
+        self.look = self.look.wrapping_add(1);
+        let mut is_whole = true;
+        for table in counting(SetId::Services) {
+            is_whole &= self.read_frontends(reader, table.family, SetId::Services)?;
+            is_whole &= self.read_frontends(reader, table.family, SetId::NodePorts)?;
+        }
+        // A torn look may lack elements that are there.
+        if is_whole {
+            let look = self.look;
+            self.frontends.retain(|_, seen| seen.look == look);
+            self.ports.retain(|_, port| port.look == look);
+        }
+        for table in counting(SetId::Endpoints) {
+            self.find_internal_lists(reader, table.family, SetId::InternalServices)?;
+            self.find_internal_lists(reader, table.family, SetId::InternalNodePorts)?;
+        }
+        self.read_endpoints(reader)?;
+        Ok(())
+    }
+
+    /// The service ports with the most connections by their labels, most first.
+    pub fn busiest(&self) -> Vec<(&Arc<str>, &Port)> {
+        let mut ports: Vec<_> = self.ports.iter().collect();
+        ports.sort_unstable_by_key(|(label, port)| (Reverse(port.counted.packets), *label));
+        ports.truncate(MOST_PORTS);
+        ports
+    }
+
+    /// Connections to all service ports, those that are gone too.
+    pub fn total(&self) -> Counter {
+        self.total
+    }
+
+    /// Adds what the frontends of a set have counted; returns whether all of them were seen.
+    fn read_frontends(
+        &mut self,
+        reader: &mut TableReader,
+        family: Family,
+        set: SetId,
+    ) -> Result<bool, ReadError> {
+        reader.elements(family, set, &mut |view| {
+            let element = TableElement::read(family, set, &view);
+            if let (Some(TableElement::Route(frontend, route, label)), Some(counter)) =
+                (element, view.counter)
+            {
+                self.add_frontend((frontend, route), label.unwrap_or_default(), counter);
+            }
+        })
+    }
+
+    fn add_frontend(&mut self, (frontend, route): (Frontend, Route), label: &str, now: Counter) {
+        let label = match self.ports.get_key_value(label) {
+            Some((label, _)) => Arc::clone(label),
+            None => Arc::from(label),
+        };
+        let seen = SeenFrontend { label: Arc::clone(&label), counter: now, look: self.look };
+        let last = self.frontends.insert(frontend, seen);
+        // An element of another service port is another element.
+        let last =
+            last.filter(|last| last.label == label).map(|last| last.counter).unwrap_or_default();
+        let grown = now.since(last);
+        self.total += grown;
+        let port = self.ports.entry(label).or_default();
+        port.counted += grown;
+        if port.look != self.look {
+            port.look = self.look;
+            port.lists.clear();
+        }
+        port.add_list(frontend, route);
+    }
+
+    /// Notes the lists that pods and the node get to.
+    fn find_internal_lists(
+        &mut self,
+        reader: &mut TableReader,
+        family: Family,
+        set: SetId,
+    ) -> Result<bool, ReadError> {
+        reader.elements(family, set, &mut |view| {
+            if let Some(TableElement::Internal(frontend, route)) =
+                TableElement::read(family, set, &view)
+                && let Some(seen) = self.frontends.get(&frontend)
+                && let Some(port) = self.ports.get_mut(&seen.label)
+            {
+                port.add_list(frontend, route);
+            }
+        })
+    }
+
+    /// Adds what the endpoints of the busiest service ports have counted.
+    fn read_endpoints(&mut self, reader: &mut TableReader) -> Result<(), ReadError> {
+        let mut wanted: HashMap<(Family, ListId), (NamedList, Arc<str>)> = HashMap::default();
+        let mut slots = 0_u32;
+        for (label, port) in self.busiest() {
+            slots += port.lists.iter().map(|(_, list)| list.size.most()).sum::<u32>();
+            if slots > MOST_SLOTS {
+                break;
+            }
+            let lists = port.lists.iter().map(|(family, list)| (*family, *list));
+            wanted.extend(lists.map(|(f, list)| ((f, list.list), (list, Arc::clone(label)))));
+        }
+        let mut grown: HashMap<Arc<str>, HashMap<Target, Counter>> = HashMap::default();
+        for family in Family::ALL {
+            let mut each = |place: Place, view: &ElementView<'_>| {
+                let Some((target, counter)) = target(family, view).zip(view.counter) else {
+                    return;
+                };
+                let Some((_, label)) = wanted.get(&(family, place.list)) else { return };
+                let seen = SeenEndpoint { target, counter, look: self.look };
+                let last = self.places.insert(place, seen).filter(|last| last.target == target);
+                let added = counter.since(last.map(|last| last.counter).unwrap_or_default());
+                *grown.entry(Arc::clone(label)).or_default().entry(target).or_default() += added;
+            };
+            let of_family = wanted.iter().filter(|((own, _), _)| *own == family);
+            let (sticky, plain): (Vec<_>, Vec<_>) =
+                of_family.map(|(_, (list, _))| *list).partition(|list| list.list.has_affinity());
+            read_slots(reader, family, plain, &mut each)?;
+            if !sticky.is_empty() {
+                read_affinity(reader, family, &mut each)?;
+            }
+        }
+        let look = self.look;
+        self.places.retain(|_, seen| seen.look == look);
+        for (label, port) in &mut self.ports {
+            let mut endpoints = grown.remove(label).unwrap_or_default();
+            for (target, counter) in &mut endpoints {
+                *counter += port.endpoints.get(target).copied().unwrap_or_default();
+            }
+            port.endpoints = endpoints;
+        }
+        Ok(())
+    }
+}
+
+impl Port {
+    fn add_list(&mut self, frontend: Frontend, route: Route) {
+        let Some(list) = route.list() else { return };
+        let (family, protocol) = (frontend.family(), frontend.protocol());
+        let named = (family, NamedList { list, protocol, size: route.size() });
+        if !self.lists.contains(&named) {
+            self.lists.push(named);
+        }
+    }
+}
+
+fn has_counters(table: &OurTable, set: SetId) -> bool {
+    let found = table.contents.sets.iter().find(|found| found.name == set.name());
+    found.and_then(|found| found.set.as_ref()).is_some_and(|set| set.counter)
+}
+
+fn read_slots(
+    reader: &mut TableReader,
+    family: Family,
+    lists: Vec<NamedList>,
+    each: &mut dyn FnMut(Place, &ElementView<'_>),
+) -> Result<(), ReadError> {
+    let mut slots = SlotKeys::new(lists.into_iter());
+    loop {
+        let keys = slots.next_keys();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let answered = reader.find(family, SetId::Endpoints, &keys, &mut |view| {
+            if let Some((list, protocol, number)) = slots.answered() {
+                each(Place { family, list, protocol, number }, &view);
+            }
+        })?;
+        if answered < keys.len() {
+            slots.missing();
+        }
+    }
+}
+
+fn read_affinity(
+    reader: &mut TableReader,
+    family: Family,
+    each: &mut dyn FnMut(Place, &ElementView<'_>),
+) -> Result<(), ReadError> {
+    let set = SetId::AffinityEndpoints;
+    let read = reader.elements(family, set, &mut |view| {
+        if let Some(TableElement::AffinityEndpoint(list, protocol, id, _)) =
+            TableElement::read(family, set, &view)
+        {
+            each(Place { family, list, protocol, number: id.into() }, &view);
+        }
+    });
+    read.map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU16;
+
+    use super::*;
+    use crate::ruleset::number::{Flags, SizeClass};
+
+    fn at(port: u16) -> (Frontend, Route) {
+        let port = NonZeroU16::new(port).unwrap();
+        let frontend = Frontend::NodePort { family: Family::Ip, protocol: Protocol::Tcp, port };
+        let list = ListId::plain(0x100 + u32::from(port.get()));
+        (frontend, Route::new(list, None, SizeClass::of(1), Flags::default()))
+    }
+
+    fn counter(packets: u64) -> Counter {
+        Counter { packets, bytes: 60 * packets }
+    }
+
+    #[test]
+    fn a_sum_of_frontends_grows_also_when_one_of_them_begins_at_zero() {
+        let mut counts = Counts::default();
+        for (first, second, expected) in [(100, 50, 150), (110, 50, 160), (3, 51, 164)] {
+            counts.look += 1;
+            counts.add_frontend(at(1), "a/b:http", counter(first));
+            counts.add_frontend(at(2), "a/b:http", counter(second));
+            assert_eq!(counts.ports["a/b:http"].counted, counter(expected));
+            assert_eq!(counts.total(), counter(expected));
+        }
+    }
+
+    #[test]
+    fn a_frontend_that_another_service_has_now_begins_at_zero() {
+        let mut counts = Counts::default();
+        counts.add_frontend(at(1), "a/b", counter(5));
+        counts.add_frontend(at(1), "a/c", counter(7));
+        assert_eq!(counts.ports["a/b"].counted, counter(5));
+        assert_eq!(counts.ports["a/c"].counted, counter(7));
+    }
+
+    #[test]
+    fn the_busiest_are_so_many_and_the_rest_is_in_the_total() {
+        let mut counts = Counts::default();
+        let most = u16::try_from(MOST_PORTS).unwrap();
+        for port in 1..=most + 10 {
+            counts.add_frontend(at(port), &format!("a/{port}"), counter(port.into()));
+        }
+        let busiest = counts.busiest();
+        let numbers: Vec<_> = busiest.iter().map(|(_, port)| port.counted.packets).collect();
+        assert_eq!(numbers, (11..=u64::from(most) + 10).rev().collect::<Vec<_>>());
+        assert_eq!(counts.total(), counter((1..=u64::from(most) + 10).sum()));
+    }
+
+    #[test]
+    fn each_list_of_a_service_port_is_read_once() {
+        let mut counts = Counts::default();
+        for look in 1..3 {
+            counts.look = look;
+            let (address, route) = at(1);
+            counts.add_frontend((address, route), "a/b", counter(1));
+            counts.add_frontend((at(2).0, route), "a/b", counter(1));
+            assert_eq!(counts.ports["a/b"].lists.len(), 1);
+        }
+    }
+}

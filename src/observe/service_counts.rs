@@ -1,0 +1,183 @@
+//! Metrics of the connections that the kernel counts, by service port, read for each scrape.
+//!
+//! There are none where nothing is counted. [`Observe`] knows how to read them, and holds what was
+//! read last.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use futures::future::BoxFuture;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+
+use super::{Observe, Site};
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// New connections.
+    pub connections: u64,
+    /// Bytes of their first packets.
+    pub bytes: u64,
+}
+
+/// What one service port has counted.
+#[derive(Clone, Debug)]
+pub struct ServicePortCount {
+    /// The namespace of the service.
+    pub namespace: String,
+    /// The name of the service.
+    pub service: String,
+    /// The name of the port, which may be empty.
+    pub port: String,
+    /// All connections to it.
+    pub counted: Counted,
+    /// Those to each endpoint, if they are counted.
+    pub endpoints: Vec<(SocketAddr, Counted)>,
+}
+
+/// What all service ports have counted.
+#[derive(Clone, Debug, Default)]
+pub struct ServiceCounts {
+    /// The service ports with series of their own.
+    pub ports: Vec<ServicePortCount>,
+    /// All connections, those to other service ports too.
+    pub total: Counted,
+}
+
+/// Reads what is counted; ready when [`Observe::service_counts`] has it.
+pub type ReadCounts = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// What was read last, and how to read it.
+#[derive(Clone, Default)]
+pub(super) struct Store(Arc<Stored>);
+
+#[derive(Default)]
+struct Stored {
+    read: OnceLock<ReadCounts>,
+    counts: Mutex<Option<ServiceCounts>>,
+}
+
+impl Observe {
+    /// Sets how to read what is counted, which each scrape does; only the first call has an effect.
+    pub fn set_read_counts(&self, read: ReadCounts) {
+        let _ = self.shared.counts.0.read.set(read);
+    }
+
+    /// Service ports have counted so much; `None` if it cannot be read.
+    pub fn service_counts(&self, counts: Option<ServiceCounts>) {
+        *self.shared.counts.lock() = counts;
+    }
+
+    /// What a request for `path` needs to be read before it is answered.
+    pub(super) fn reads_counts(&self, site: Site, path: &str) -> Option<BoxFuture<'static, ()>> {
+        let is_scrape = site == Site::Metrics && path == "/metrics";
+        let read = self.shared.counts.0.read.get().filter(|_| is_scrape)?;
+        Some(read())
+    }
+}
+
+impl Store {
+    fn lock(&self) -> MutexGuard<'_, Option<ServiceCounts>> {
+        // It is replaced as a whole.
+        self.0.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").finish_non_exhaustive()
+    }
+}
+
+/// A number of what was counted.
+type Number = fn(Counted) -> u64;
+
+/// The end of the names of metrics, what they are, and the number.
+const NUMBERS: [(&str, &str, Number); 2] = [
+    ("connections", "New connections", |it| it.connections),
+    ("first_packet_bytes", "Bytes of the first packets of new connections", |it| it.bytes),
+];
+
+impl Collector for Store {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let counts = self.lock();
+        let Some(ServiceCounts { ports, total }) = &*counts else { return Ok(()) };
+        for (name, help, number) in NUMBERS {
+            let of_all = format!("deltaproxy_counted_{name}");
+            let help_of_all = format!("{help} to all service ports, as the kernel counts them");
+            let kind = MetricType::Counter;
+            let out = encoder.encode_descriptor(&of_all, &help_of_all, None, kind)?;
+            ConstCounter::new(number(*total)).encode(out)?;
+            let of_ports = format!("deltaproxy_service_{name}");
+            let help_of_ports = format!("{help} to the service port, of the busiest ones");
+            let mut out = encoder.encode_descriptor(&of_ports, &help_of_ports, None, kind)?;
+            for port in ports {
+                let counter = ConstCounter::new(number(port.counted));
+                counter.encode(out.encode_family(&port.labels())?)?;
+            }
+            if ports.iter().all(|port| port.endpoints.is_empty()) {
+                continue;
+            }
+            let of_endpoints = format!("deltaproxy_endpoint_{name}");
+            let help_of_endpoints = format!("{help} to the endpoint, of the busiest service ports");
+            let mut out =
+                encoder.encode_descriptor(&of_endpoints, &help_of_endpoints, None, kind)?;
+            for port in ports {
+                let [namespace, service, name] = port.labels();
+                for (endpoint, counted) in &port.endpoints {
+                    let endpoint = endpoint.to_string();
+                    let labels = [namespace, service, name, ("endpoint", &endpoint)];
+                    ConstCounter::new(number(*counted)).encode(out.encode_family(&labels)?)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ServicePortCount {
+    fn labels(&self) -> [(&'static str, &str); 3] {
+        [("namespace", &self.namespace), ("service", &self.service), ("port", &self.port)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::metrics::tests::has;
+    use super::*;
+
+    #[test]
+    fn service_ports_and_endpoints_have_series_with_their_names() {
+        let observe = Observe::new();
+        assert!(!observe.metrics_text().contains("first_packet"));
+        let counted = |connections| Counted { connections, bytes: 60 * connections };
+        let port = ServicePortCount {
+            namespace: "default".to_owned(),
+            service: "web".to_owned(),
+            port: "http".to_owned(),
+            counted: counted(3),
+            endpoints: vec![("[fd00::1]:80".parse().unwrap(), counted(2))],
+        };
+        observe.service_counts(Some(ServiceCounts { ports: vec![port], total: counted(5) }));
+        let labels = "namespace=\"default\",service=\"web\",port=\"http\"";
+        has(
+            &observe,
+            &[
+                "# TYPE deltaproxy_counted_connections counter",
+                "deltaproxy_counted_connections_total 5",
+                "deltaproxy_counted_first_packet_bytes_total 300",
+                &format!("deltaproxy_service_connections_total{{{labels}}} 3"),
+                &format!("deltaproxy_service_first_packet_bytes_total{{{labels}}} 180"),
+                &format!(
+                    "deltaproxy_endpoint_connections_total{{{labels},endpoint=\"[fd00::1]:80\"}} 2"
+                ),
+            ],
+        );
+        observe.service_counts(None);
+        assert!(!observe.metrics_text().contains("first_packet"));
+    }
+}
