@@ -131,9 +131,10 @@ bench-daemon: ## Measure memory, start and large changes of the daemon at 50,000
 	cargo bench --locked --package netlink-tests --bench daemon --no-run
 	$(IN_NAMESPACES) cargo bench --offline --package netlink-tests --bench daemon
 
-bench-builds: ## Compare first packets and kernel memory of two builds (BEFORE=..., AFTER=...)
+bench-builds: ## Compare first packets and kernel memory of two builds (BEFORE=..., AFTER=..., BEFORE_FLAGS, AFTER_FLAGS)
 	cargo bench --locked --package netlink-tests --bench builds --no-run
 	$(IN_NAMESPACES) env BEFORE="$(BEFORE)" AFTER="$(AFTER)" \
+		BEFORE_FLAGS="$(BEFORE_FLAGS)" AFTER_FLAGS="$(AFTER_FLAGS)" \
 		cargo bench --offline --package netlink-tests --bench builds
 
 bench-kernel: ## Measure small sizes on another kernel, as test-kernel; ratios count

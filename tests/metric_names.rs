@@ -12,7 +12,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use deltaproxy::family::Family;
-use deltaproxy::observe::{Observe, Site, Transaction, bind, serve};
+use deltaproxy::observe::{
+    Counted, Observe, ServiceCounts, ServicePortCount, Site, Transaction, bind, serve,
+};
 use deltaproxy::yaml;
 
 /// How names of metrics begin.
@@ -38,10 +40,20 @@ fn page() -> String {
     observe.request_answered(("GET", "server:443"), 1, Some(200));
     observe.request_took(("GET", "server:443"), Duration::from_millis(1), Some(1));
     observe.affinity_clients(Family::Ip, 1);
+    observe.service_counts(Some(service_counts()));
     observe.watch_heard("services", now);
     observe.watch_lost("services", "tls");
     probe(&observe);
     observe.metrics_text()
+}
+
+/// A service port with an endpoint, as the option `counters: endpoints` has them.
+fn service_counts() -> ServiceCounts {
+    let counted = Counted { connections: 1, bytes: 60 };
+    let [namespace, service, port] = ["default", "web", "http"].map(str::to_owned);
+    let endpoints = vec![("10.244.1.5:8080".parse().unwrap(), counted)];
+    let port = ServicePortCount { namespace, service, port, counted, endpoints };
+    ServiceCounts { ports: vec![port], total: counted }
 }
 
 /// Sends requests to the health server, which counts its answers.

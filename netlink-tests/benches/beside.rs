@@ -1,5 +1,5 @@
-//! What an update costs beside services that have source ranges or session affinity; the rest of
-//! `make bench` is `deltaproxy bench` and the bench `sessions`.
+//! What an update costs beside services that have source ranges or session affinity, and with
+//! counters in the elements; the rest of `make bench` is `deltaproxy bench` and the bench `sessions`.
 //!
 //! Each size has a network namespace and an engine of its own. User space is the time from an
 //! event to the encoded batch; kernel is the time in the system call that commits it.
@@ -13,6 +13,7 @@ use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
 use deltaproxy::config::Routing;
+use deltaproxy::counters::Counters;
 use deltaproxy::engine::{Engine, commit_all, read_back};
 use deltaproxy::kernel::{Kernel, Nftables};
 use deltaproxy::model::{
@@ -43,11 +44,47 @@ fn main() {
         let services: u32 = size.parse().unwrap();
         Namespace::new().run(|| measure(services, rounds));
     }
+    println!();
+    println!(
+        "| option counters | one endpoint added, kernel | class change 4 to 3 and back, kernel |"
+    );
+    println!("|---|---|---|");
+    for size in sizes.split(',') {
+        compare_counters(size.parse().unwrap(), rounds);
+    }
+}
+
+/// Kernel times of the same updates with each setting of the option `counters`, in turns.
+fn compare_counters(services: u32, rounds: u32) {
+    let load = |counters| {
+        let routing = Routing { counters, ..Routing::default() };
+        Namespace::new().run(|| Bench::load(services, routing))
+    };
+    let mut benches = Counters::ALL.map(load);
+    let mut samples = Counters::ALL.map(|_| [Vec::new(), Vec::new()]);
+    for round in 0..rounds {
+        let number = round * UNUSUAL_EACH % services + PLAIN;
+        for turn in 0..benches.len() {
+            let place = (turn + round as usize) % benches.len();
+            let (bench, [added, class]) = (&mut benches[place], &mut samples[place]);
+            // Sizes of 9 and 10 are of one class; below 9 each size is one of its own.
+            bench.update(vec![slice(number, 0..9)]);
+            added.push(bench.update(vec![slice(number, 0..10)]).1);
+            bench.update(vec![slice(number, 0..4)]);
+            let down = bench.update(vec![slice(number, 0..3)]).1;
+            class.push(down + bench.update(vec![slice(number, 0..4)]).1);
+            bench.update(vec![slice(number, 0..ENDPOINTS)]);
+        }
+    }
+    for (counters, [added, class]) in Counters::ALL.into_iter().zip(samples) {
+        let (added, class) = (spread(added), spread(class));
+        println!("| {counters}, {services} services | {added} | {class} |");
+    }
 }
 
 /// What services without ranges and affinity cost beside others, and what those with affinity do.
 fn measure(services: u32, rounds: u32) {
-    let mut bench = Bench::load(services);
+    let mut bench = Bench::load(services, Routing::default());
     for (what, first) in [("plain", PLAIN), ("with affinity", STICKY)] {
         let mut samples = Vec::new();
         for round in 0..rounds {
@@ -71,9 +108,9 @@ struct Bench {
 }
 
 impl Bench {
-    fn load(services: u32) -> Self {
+    fn load(services: u32, routing: Routing) -> Self {
         let mut kernel = Nftables::open().unwrap();
-        let mut engine = Engine::new(Routing::default(), TableFlags::default());
+        let mut engine = Engine::new(routing, TableFlags::default());
         engine.apply([Event::Relist(Resource::Services), Event::Relist(Resource::EndpointSlices)]);
         for number in 0..services {
             engine.apply([service(number), slice(number, 0..ENDPOINTS)]);
@@ -136,7 +173,8 @@ fn plain(number: u32) -> Service {
 }
 
 fn slice(service: u32, endpoints: std::ops::Range<u32>) -> Event {
-    let endpoint = |i| Endpoint::ready(IpAddr::from(Ipv4Addr::from(0x0b00_0000 + service * 8 + i)));
+    let endpoint =
+        |i| Endpoint::ready(IpAddr::from(Ipv4Addr::from(0x0b00_0000 + service * 16 + i)));
     Event::EndpointSlice(Change::Is(EndpointSlice {
         name: name(service),
         service: name(service),

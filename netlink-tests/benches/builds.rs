@@ -1,7 +1,8 @@
-//! Compares two builds of deltaproxy: first packets of UDP flows, and kernel memory of the tables.
+//! Compares two builds of deltaproxy, or one build with other flags: first packets of UDP flows, and
+//! kernel memory of the tables.
 //!
-//! `BEFORE` and `AFTER` name the binaries, `AFTER` is `target/release/deltaproxy` by default. Each
-//! applies the same manifests in a network namespace of its own. `SERVICES` is the number of
+//! `BEFORE` and `AFTER` name the binaries, `AFTER` is `target/release/deltaproxy` by default;
+//! `BEFORE_FLAGS` and `AFTER_FLAGS` are more flags, such as `--counters=services`. Each applies the same manifests in a network namespace of its own. `SERVICES` is the number of
 //! services, `ROUNDS` the number of flows of each kind, `LOADS` how often memory is measured.
 //!
 //! Packets are sent by a raw socket in a namespace of its own, over a veth pair, and come to the
@@ -73,11 +74,19 @@ fn main() {
     let rounds = number("ROUNDS", 5_000u32);
     let before = std::env::var_os("BEFORE").unwrap_or_else(|| panic!("BEFORE=binary is missing"));
     let after = std::env::var_os("AFTER").unwrap_or_else(|| "target/release/deltaproxy".into());
-    let builds = [before, after].map(|path| absolute(Path::new(&path)));
+    let flags = |name| std::env::var(name).unwrap_or_default();
+    let builds = [(before, flags("BEFORE_FLAGS")), (after, flags("AFTER_FLAGS"))];
+    let builds = builds.map(|(path, flags)| Build { path: absolute(Path::new(&path)), flags });
     let folder = tempfile::tempdir().unwrap();
     compare_packets(&builds, &folder.path().join("udp.json"), services, rounds);
     println!();
     compare_memory(&builds, folder.path(), services, number("LOADS", 3));
+}
+
+/// A binary, and the flags of `apply` beside those of every build, separated by spaces.
+struct Build {
+    path: PathBuf,
+    flags: String,
 }
 
 /// Cargo starts a bench in the folder of its package, `make` counts from the one above.
@@ -167,7 +176,7 @@ fn node_port(service: u32) -> u16 {
         + u16::try_from(service / KIND_EACH * 2 + service % KIND_EACH - CLUSTER).unwrap()
 }
 
-fn compare_packets(builds: &[PathBuf; 2], manifests: &Path, services: u32, rounds: u32) {
+fn compare_packets(builds: &[Build; 2], manifests: &Path, services: u32, rounds: u32) {
     let turns = rounds.div_ceil(TURN);
     let most: u32 = fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_max")
         .map_or(65_536, |text| text.trim().parse().unwrap());
@@ -322,7 +331,7 @@ fn give_addresses() {
 /// `VmallocUsed`, statistics in `Percpu`; elements, chains and rules in `SUnreclaim`.
 const LINES: [&str; 3] = ["SUnreclaim:", "VmallocUsed:", "Percpu:"];
 
-fn compare_memory(builds: &[PathBuf; 2], folder: &Path, services: u32, loads: u32) {
+fn compare_memory(builds: &[Build; 2], folder: &Path, services: u32, loads: u32) {
     println!(
         "| kernel memory, {services} services | SUnreclaim, MiB | VmallocUsed, MiB | Percpu, MiB \
          | sum, MiB |"
@@ -353,12 +362,12 @@ fn compare_memory(builds: &[PathBuf; 2], folder: &Path, services: u32, loads: u3
 const MIXED: &str = "every 3rd with a node port, every 10th with a load balancer's address";
 
 /// MiB by which the lines grow when `build` loads `manifests` into a new namespace.
-fn growth(build: &Path, manifests: &Path) -> [f64; 3] {
+fn growth(build: &Build, manifests: &Path) -> [f64; 3] {
     let net = Net::new();
     let before = settled();
     apply(&net, build, manifests);
     let after = settled();
-    let _ = net.node().spawn(build, &["cleanup"]).finish(LIMIT).ok();
+    let _ = net.node().spawn(&build.path, &["cleanup"]).finish(LIMIT).ok();
     std::array::from_fn(|i| after[i] - before[i])
 }
 
@@ -390,11 +399,12 @@ fn used() -> [f64; 3] {
 /// The spec, and status if any, of a service by its number.
 type Spec = fn(u32) -> Value;
 
-fn apply(net: &Net, build: &Path, manifests: &Path) {
+fn apply(net: &Net, build: &Build, manifests: &Path) {
     let manifests = format!("--manifests={}", manifests.display());
     let node = format!("--hostname-override={NODE}");
     let arguments = ["apply", &node, "--cluster-cidr=11.0.0.0/8", &manifests];
-    let _ = net.node().spawn(build, &arguments).finish(LIMIT).ok();
+    let arguments: Vec<_> = arguments.into_iter().chain(build.flags.split_whitespace()).collect();
+    let _ = net.node().spawn(&build.path, &arguments).finish(LIMIT).ok();
 }
 
 /// Writes a List of the node, the range of cluster IPs, and the services with their slices.

@@ -155,10 +155,10 @@ default/web:http  *:30080/tcp        node-port      Local    random             
         let view = sample.without_connections();
         let text = written(|out| listing(out, &view, true));
         let cells: Vec<Vec<_>> =
-            text.lines().map(|line| line.split_whitespace().rev().take(4).collect()).collect();
-        assert_eq!(cells[0], ["LIST", "CLIENTS", "BYTES", "COUNTED"]);
-        assert_eq!(cells[1], ["1:0", "-", "120", "2"]);
-        assert_eq!(cells[2], ["1:100,1:0", "-", "180", "3"]);
+            text.lines().map(|line| line.split_whitespace().rev().take(5).collect()).collect();
+        assert_eq!(cells[0], ["LIST", "CLIENTS", "ENDED", "BYTES", "COUNTED"]);
+        assert_eq!(cells[1], ["1:0", "-", "-", "120", "2"]);
+        assert_eq!(cells[2], ["1:100,1:0", "-", "-", "180", "3"]);
         assert!(!written(|out| listing(out, &view, false)).contains("COUNTED"));
     }
 }
