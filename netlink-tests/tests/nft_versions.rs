@@ -11,6 +11,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use deltaproxy::config::Routing;
+use deltaproxy::counters::Counters;
 use deltaproxy::nft::MessageKind;
 use netlink_tests::reader::{Family, Table};
 use netlink_tests::scenario::{Proxy, Sent, objects_for_every_chain, routing};
@@ -80,6 +81,10 @@ fn loading_versions() -> Vec<Nft> {
     versions().into_iter().filter(Nft::prints_them_loadable).collect()
 }
 
+fn counting() -> Routing {
+    Routing { counters: Counters::Endpoints, ..routing() }
+}
+
 fn apply_all(proxy: &mut Proxy) -> Sent {
     let objects = objects_for_every_chain();
     let objects: Vec<_> = objects.iter().map(AsRef::as_ref).collect();
@@ -133,6 +138,23 @@ fn every_nft_loads_what_it_or_an_older_one_lists() {
 }
 
 #[test]
+fn every_nft_loads_what_it_or_an_older_one_lists_with_counters() {
+    check_round_trips(&counting());
+}
+
+/// 0.9.8 of Debian 11 too.
+#[test]
+fn every_nft_lists_the_counters_of_elements() {
+    let net = Net::new();
+    let _ = apply_all(&mut Proxy::start(net.node(), counting()));
+    for nft in versions() {
+        let listed = nft.list(net.node());
+        let elements = listed.matches("counter packets 0 bytes 0").count();
+        assert!(elements > 20, "{}: {elements}", nft.name());
+    }
+}
+
+#[test]
 fn every_nft_loads_what_it_or_an_older_one_lists_with_other_settings() {
     let everywhere = "0.0.0.0/0,::/0".parse().unwrap();
     check_round_trips(&Routing {
@@ -145,12 +167,14 @@ fn every_nft_loads_what_it_or_an_older_one_lists_with_other_settings() {
 /// nft compiles some rules otherwise though it lists them the same.
 #[test]
 fn a_proxy_that_starts_on_what_any_nft_has_loaded_writes_at_most_some_rules_again() {
-    for nft in loading_versions() {
+    let versions = loading_versions();
+    let settings = [routing(), counting()];
+    for (nft, routing) in versions.iter().flat_map(|nft| settings.iter().map(move |it| (nft, it))) {
         let net = Net::new();
-        let _ = apply_all(&mut Proxy::start(net.node(), routing()));
+        let _ = apply_all(&mut Proxy::start(net.node(), routing.clone()));
         let copy = Net::new();
         nft.load(copy.node(), &nft.list(net.node()));
-        let mut proxy = Proxy::start(copy.node(), routing());
+        let mut proxy = Proxy::start(copy.node(), routing.clone());
         let sent = apply_all(&mut proxy);
         let rules = [MessageKind::NewRule, MessageKind::DelRule];
         let kinds: Vec<_> = sent.messages.keys().collect();

@@ -287,10 +287,11 @@ mod tests {
                         4, 0, 3, 0,
     ];
 
-    fn decoded(bytes: &[u8]) -> Result<Vec<(Option<Counter>, Option<Element>)>, DecodeError> {
-        let mut elements = Vec::new();
-        decode_elements(bytes, |view| elements.push((view.counter, view.to_element())))?;
-        Ok(elements)
+    /// The only element, and what it has counted.
+    fn decoded(bytes: &[u8]) -> Result<(Option<Counter>, Option<Element>), DecodeError> {
+        let mut element = (None, None);
+        decode_elements(bytes, |view| element = (view.counter, view.to_element()))?;
+        Ok(element)
     }
 
     #[test]
@@ -298,7 +299,7 @@ mod tests {
     fn a_counter_is_read_and_is_no_part_of_the_element() {
         let counter = Counter { packets: 3, bytes: 180 };
         let element = Element::new(Value::new().ip([10, 96, 0, 1].into()));
-        assert_eq!(decoded(ELEMENT), Ok(vec![(Some(counter), Some(element))]));
+        assert_eq!(decoded(ELEMENT), Ok((Some(counter), Some(element))));
     }
 
     #[test]
