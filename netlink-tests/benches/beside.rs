@@ -143,7 +143,7 @@ fn micros(duration: Duration) -> f64 {
 fn spread(mut samples: Vec<f64>) -> String {
     samples.sort_by(f64::total_cmp);
     let at = |percent: usize| samples[(samples.len() * percent / 100).min(samples.len() - 1)];
-    format!("{:.0} / {:.0} / {:.0}", at(50), at(99), at(100))
+    format!("{:.1} / {:.1} / {:.1}", at(50), at(99), at(100))
 }
 
 fn name(number: u32) -> ObjectName {
