@@ -130,7 +130,7 @@ const FIELDS: [Field; 77] = [
     unused("windowsRunAsService", Type::Flag),
     used("deltaproxy", Type::Object),
     used("deltaproxy.strictMode", Type::Flag),
-    used("deltaproxy.counters", Type::Text),
+    used("deltaproxy.counters", Type::Any),
 ];
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use crate::counters::{Counters, CountersError};
 use crate::yaml::{self, Document};
 
 use super::fields::{self, Type};
@@ -140,7 +141,7 @@ impl<'a> Reader<'a> {
                 external_ips: self.flag("featureGates.AllowServiceExternalIPs", true),
                 node_ip: self.bind_address()?.filter(|address| !address.is_unspecified()),
                 node_port_addresses: self.node_port_addresses(&notes)?,
-                counters: self.parsed(COUNTERS, str::parse)?.unwrap_or_default(),
+                counters: self.counters()?,
             },
             min_sync_period: self
                 .parsed("nftables.minSyncPeriod", duration::parse)?
@@ -153,6 +154,21 @@ impl<'a> Reader<'a> {
             oom_score_adj: self.oom_score_adj()?,
             notes,
         })
+    }
+
+    fn counters(&self) -> Result<Counters, ConfigError> {
+        match self.value(COUNTERS) {
+            // YAML reads `off` without quotes as false.
+            None | Some(Value::Bool(false)) => Ok(Counters::Off),
+            Some(Value::String(word)) => {
+                word.parse().map_err(|error: CountersError| self.error(COUNTERS, error.to_string()))
+            }
+            Some(other) => {
+                let message =
+                    format!("is {}; expected off, services or endpoints", shortened(other));
+                Err(self.error(COUNTERS, message))
+            }
+        }
     }
 
     fn log(&self) -> Result<LogFlags, ConfigError> {
@@ -798,5 +814,28 @@ mod tests {
             refused(&HEAD.replace("Configuration", "Config")),
             "k:2: kind: is \"KubeProxyConfig\"; expected KubeProxyConfiguration"
         );
+    }
+
+    #[test]
+    fn counters_are_a_word_and_off_needs_no_quotes() {
+        let counters = |value: &str| {
+            let file = parse(&format!("deltaproxy: {{counters: {value}}}\n"));
+            file.map(|file| file.routing.counters).map_err(|error| error.to_string())
+        };
+        assert_eq!(read("").routing.counters, Counters::Off);
+        for off in ["off", "\"off\"", "null"] {
+            assert_eq!(counters(off), Ok(Counters::Off), "{off}");
+        }
+        assert_eq!(counters("services"), Ok(Counters::Services));
+        assert_eq!(counters("endpoints"), Ok(Counters::Endpoints));
+        for (wrong, expectation) in [
+            ("Services", "\"Services\" is not one of off, services, endpoints"),
+            ("\"\"", "\"\" is not one of off, services, endpoints"),
+            ("true", "is true; expected off, services or endpoints"),
+            ("1", "is 1; expected off, services or endpoints"),
+        ] {
+            let error = counters(wrong).unwrap_err();
+            assert!(error.ends_with(&format!("deltaproxy.counters: {expectation}")), "{error}");
+        }
     }
 }
