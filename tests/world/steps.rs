@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use deltaproxy::config::{LocalDetection, Routing};
+use deltaproxy::counters::Counters;
 use deltaproxy::model::{Event, Resource};
 use nix::errno::Errno;
 use proptest::collection::vec;
@@ -118,6 +119,7 @@ pub(crate) fn routing(number: u8) -> Routing {
         0 => Routing { masquerade_all: true, ..usual },
         1 => Routing { node_port_addresses: "0.0.0.0/0".parse().unwrap(), ..usual },
         2 => Routing {
+            counters: Counters::Endpoints,
             local_detection: LocalDetection::ClusterCidr("10.244.0.0/16".parse().unwrap()),
             external_ips: false,
             ..usual

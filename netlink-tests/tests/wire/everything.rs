@@ -81,7 +81,12 @@ fn plain_sets(family: Family) -> Vec<(Set, Vec<Element>)> {
     let one = |value| vec![Element::new(value)];
     let hairpin = [&[addr, addr][..], &[Type::InetProto, Type::InetService]].concat();
     let cluster_ips = Set { comment: Some("addresses".into()), ..set("cluster-ips", vec![addr]) };
+    let counted = Set { counter: true, ..set("counted", vec![addr]) };
+    let named_and_counted = Set { comment: Some("counts".into()), ..counted.clone() };
+    let named_and_counted = Set { name: "named-and-counted".into(), ..named_and_counted };
     vec![
+        (counted, one(ip(1))),
+        (named_and_counted, one(ip(1))),
         (cluster_ips, vec![Element::new(ip(1)), Element::new(ip(2))]),
         (set("service-ips", frontend(family)), services),
         (set("protocols", vec![Type::InetProto]), one(Value::new().proto(132))),
