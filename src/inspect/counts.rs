@@ -20,7 +20,7 @@ use crate::ruleset::{Frontend, NamedList, SetId, SlotKeys, TableElement, target}
 /// Most service ports that [`Counts::busiest`] returns.
 pub const MOST_PORTS: usize = 1_000;
 
-/// Most slots of endpoints that are read in one look.
+/// Most slots of endpoints in plain lists that are read in one look.
 const MOST_SLOTS: u32 = 10_000;
 
 /// Sums by service port.
@@ -96,7 +96,9 @@ impl Counts {
             self.find_internal_lists(reader, table.family, SetId::InternalServices)?;
             self.find_internal_lists(reader, table.family, SetId::InternalNodePorts)?;
         }
-        self.read_endpoints(reader)?;
+        if counting(SetId::Endpoints).next().is_some() {
+            self.read_endpoints(reader)?;
+        }
         Ok(())
     }
 
