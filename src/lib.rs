@@ -32,7 +32,8 @@
 //! `docs/architecture.md` follows a change and a packet on their ways, and says where to change what;
 //! `docs/glossary.md` has the words.
 //!
-//! `bench` measures all of this on a synthetic cluster, by calling the same modules.
+//! `bench` measures all of this on a synthetic cluster, by calling the same modules. `figures`
+//! is how it reports.
 //!
 //! Things that are deliberately absent:
 //!
@@ -54,6 +55,7 @@ pub mod desired;
 pub mod diff;
 pub mod engine;
 pub mod family;
+pub mod figures;
 pub mod inspect;
 pub mod kernel;
 pub mod model;

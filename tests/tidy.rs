@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[(&str, &[&str])] = &[
     ("counters", &[]),
     ("family", &[]),
+    ("figures", &[]),
     ("printable", &[]),
     ("yaml", &[]),
     ("netlink", &[]),
@@ -48,6 +49,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "config",
             "conntrack",
             "engine",
+            "figures",
             "kernel",
             "model",
             "netlink",

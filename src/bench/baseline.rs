@@ -15,15 +15,13 @@ use hdrhistogram::Histogram;
 
 use super::BenchError;
 use super::change::{Change, ChangeKind, Deed};
-use super::clock::{now, timed};
 use super::cluster::{Cluster, State};
 use super::kube_proxy::{self, FIXED};
 use super::loopback;
 use super::namespace::Beside;
-use super::progress::Progress;
-use super::report::Row;
-use super::spreads::{histogram, record, title};
+use super::spreads::title;
 use super::traffic::Flows;
+use crate::figures::{Progress, Row, histogram, now, record, timed};
 
 /// A network namespace with the layout of kube-proxy.
 #[derive(Debug)]

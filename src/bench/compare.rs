@@ -1,7 +1,7 @@
 //! Two reports side by side.
 
-use super::report::{Report, SizeReport};
-use super::table::{aligned, cell, ratio};
+use super::report::Report;
+use crate::figures::{differences, side_by_side};
 
 /// Rows that both reports have, for the sizes that both have, with how many times the first the
 /// second is; then what was different about the runs.
@@ -11,53 +11,33 @@ pub fn compare(first: &Report, second: &Report) -> String {
         let Some(other) = second.sizes.iter().find(|other| other.services == size.services) else {
             continue;
         };
-        text.push_str(&rows(size, other));
+        let title = format!("{} services", size.services);
+        text.push_str(&side_by_side(&title, &size.rows, &other.rows));
         text.push('\n');
     }
     if text.is_empty() {
         text.push_str("No number of services was measured in both runs.\n\n");
     }
-    for line in differences(first, second) {
-        text.push_str(&line);
-        text.push('\n');
-    }
-    text
+    text + &differences(facts(first), facts(second))
 }
 
-fn rows(first: &SizeReport, second: &SizeReport) -> String {
-    let header = [&format!("{} services", first.services), "first", "second", "second / first"];
-    let mut lines = vec![header.map(str::to_owned).to_vec()];
-    for row in &first.rows {
-        let Some(other) = second.row(&row.name) else { continue };
-        let name = match row.unit.symbol() {
-            "" => row.name.clone(),
-            unit => format!("{}, {unit}", row.name),
-        };
-        let ratio = ratio(&row.value, &other.value);
-        lines.push(vec![name, cell(&row.value), cell(&other.value), ratio]);
-    }
-    aligned(&lines)
-}
-
-/// What makes the comparison less fair than it looks.
-fn differences(first: &Report, second: &Report) -> Vec<String> {
-    let (one, other) = (&first.settings, &second.settings);
-    let facts = [
-        ("version", first.version.clone(), second.version.clone()),
-        ("kernel", first.machine.kernel.clone(), second.machine.kernel.clone()),
-        ("CPUs", first.machine.cpus.to_string(), second.machine.cpus.to_string()),
-        ("CPU", first.machine.cpu.clone(), second.machine.cpu.clone()),
-        ("endpoints of a service", one.endpoints.to_string(), other.endpoints.to_string()),
-        ("distribution", one.distribution.to_string(), other.distribution.to_string()),
-        ("seed", one.seed.to_string(), other.seed.to_string()),
-        ("changes", one.changes.to_string(), other.changes.to_string()),
-        ("changes in a second", one.rate.to_string(), other.rate.to_string()),
-        ("mix", one.mix.to_string(), other.mix.to_string()),
-        ("traffic", one.traffic.to_string(), other.traffic.to_string()),
-        ("ended early", first.interrupted.to_string(), second.interrupted.to_string()),
-    ];
-    let differing = facts.into_iter().filter(|(_, first, second)| first != second);
-    differing.map(|(what, first, second)| format!("{what}: {first} and {second}")).collect()
+/// What makes a comparison less fair than it looks.
+fn facts(report: &Report) -> [(&'static str, String); 12] {
+    let (machine, settings) = (&report.machine, &report.settings);
+    [
+        ("version", report.version.clone()),
+        ("kernel", machine.kernel.clone()),
+        ("CPUs", machine.cpus.to_string()),
+        ("CPU", machine.cpu.clone()),
+        ("endpoints of a service", settings.endpoints.to_string()),
+        ("distribution", settings.distribution.to_string()),
+        ("seed", settings.seed.to_string()),
+        ("changes", settings.changes.to_string()),
+        ("changes in a second", settings.rate.to_string()),
+        ("mix", settings.mix.to_string()),
+        ("traffic", settings.traffic.to_string()),
+        ("ended early", report.interrupted.to_string()),
+    ]
 }
 
 #[cfg(test)]

@@ -14,13 +14,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc as tokio_mpsc, oneshot};
 
 use super::BenchError;
-use super::clock::now;
 use super::cluster::NODE_NAME;
 use super::pipeline::{convert, parse};
-use super::progress::Progress;
 use super::watch_line::WatchLine;
 use crate::config::Routing;
 use crate::engine::Engine;
+use crate::figures::{Progress, now};
 use crate::kernel::{
     CommitError, Committed, Contents, ElementRead, Kernel, Nftables, ReadError, Writer,
 };

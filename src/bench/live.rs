@@ -10,16 +10,15 @@ use hdrhistogram::Histogram;
 use super::BenchError;
 use super::baseline::Baseline;
 use super::change::ChangeKind;
-use super::clock::now;
 use super::cluster::{Cluster, ZONES};
 use super::daemon::{Commit, Daemon, FIRST_COMMIT};
 use super::loopback;
 use super::measure::{Bench, Pace, milliseconds};
 use super::random::Random;
-use super::report::Row;
-use super::spreads::{histogram, record, title};
+use super::spreads::title;
 use super::traffic::{Background, Flows, compare};
 use super::watch_line::WatchLine;
+use crate::figures::{Row, histogram, now, record};
 use crate::model::{Event, Resource};
 
 /// Slices that change at once, if there are so many services.

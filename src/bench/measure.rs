@@ -5,15 +5,14 @@ use std::time::{Duration, Instant};
 use super::BenchError;
 use super::baseline::{Baseline, Turns};
 use super::change::Changes;
-use super::clock::now;
 use super::cluster::Cluster;
 use super::memory;
 use super::pipeline::Pipeline;
-use super::progress::Progress;
-use super::report::{Row, SizeReport, Unit};
+use super::report::SizeReport;
 use super::settings::Settings;
 use super::spreads::Spreads;
 use super::watch_line::WatchLine;
+use crate::figures::{Progress, Row, Unit, now};
 
 /// Endpoints of the services that are measured as large ones. With one endpoint more than the second
 /// has, its endpoint list is of another size class.

@@ -5,7 +5,6 @@
 
 mod baseline;
 mod change;
-mod clock;
 mod cluster;
 mod compare;
 mod daemon;
@@ -18,7 +17,6 @@ mod memory;
 mod namespace;
 mod pipeline;
 mod plot;
-mod progress;
 mod random;
 mod report;
 mod settings;
@@ -34,8 +32,7 @@ pub use distribution::Distribution;
 pub use measure::measure;
 pub use namespace::{NamespaceError, enter_own};
 pub use plot::plot;
-pub use progress::Progress;
-pub use report::{Machine, Report, Row, SizeReport, Spread, Unit, Value};
+pub use report::{Report, SizeReport};
 pub use settings::{MAX_ENDPOINTS, MAX_SERVICES, Settings, SettingsError};
 pub use table::table;
 pub use watch_line::WatchLine;

@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use super::BenchError;
-use super::clock::{now, thread_time, timed};
 use super::cluster::NODE_NAME;
 use super::watch_line::WatchLine;
 use crate::config::Routing;
 use crate::engine::{Engine, read_back};
+use crate::figures::{now, thread_time, timed};
 use crate::kernel::{Committed, Kernel, Nftables};
 use crate::model::{Event, Resource};
 use crate::nft::Transaction;

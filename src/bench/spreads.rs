@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 
 use super::change::{ChangeKind, Deed};
 use super::pipeline::Stages;
-use super::report::Row;
+use crate::figures::{Row, histogram, record};
 
 /// The time of one stage.
 type TimeOf = fn(&Stages) -> Duration;
@@ -87,15 +87,4 @@ pub(super) fn title(kind: ChangeKind) -> &'static str {
         ChangeKind::Service => "service change",
         ChangeKind::Policy => "policy change",
     }
-}
-
-/// Three digits of nanoseconds up to 1,000 s, which is more than anything here takes.
-pub(super) fn histogram() -> Histogram<u64> {
-    // The bounds are constants that the crate allows; without bounds it would grow as needed.
-    Histogram::new_with_bounds(1, 1_000_000_000_000, 3).unwrap_or_else(|_| unreachable!())
-}
-
-/// Adds a sample.
-pub(super) fn record(samples: &mut Histogram<u64>, duration: Duration) {
-    samples.saturating_record(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
 }

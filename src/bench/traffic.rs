@@ -18,13 +18,11 @@ use hdrhistogram::Histogram;
 use nix::libc::{in_addr, in_pktinfo};
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn, sendmsg};
 
-use super::clock::timed;
 use super::cluster::Cluster;
 use super::loopback::FIRST_CLIENT;
 use super::measure::Pace;
 use super::random::Random;
-use super::report::{Row, Unit};
-use super::spreads::{histogram, record};
+use crate::figures::{Row, Unit, histogram, record, timed};
 
 /// Port of every endpoint.
 const ENDPOINT_PORT: u16 = 8080;

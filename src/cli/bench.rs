@@ -18,7 +18,8 @@ use nix::unistd::Pid;
 use super::Failure;
 use super::cleanup::remove;
 use super::run::stop_signal;
-use crate::bench::{self, BenchError, Machine, Progress, Report, Settings, SizeReport};
+use crate::bench::{self, BenchError, Report, Settings, SizeReport};
+use crate::figures::{Machine, Progress};
 
 /// What the rows of the table say.
 pub const BENCH_ROWS: &str = "\

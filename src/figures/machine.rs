@@ -1,0 +1,29 @@
+//! The machine that a measurement was made on.
+
+use serde::{Deserialize, Serialize};
+
+/// The machine that a run was made on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// `uname -r`.
+    pub kernel: String,
+    /// How many processors the process may use.
+    pub cpus: usize,
+    /// The model of the first processor, empty if it is not said.
+    pub cpu: String,
+}
+
+impl Machine {
+    /// This machine.
+    pub fn this() -> Self {
+        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+        let processors = read("/proc/cpuinfo");
+        let cpu = processors.lines().find_map(|line| line.strip_prefix("model name"));
+        let cpu = cpu.unwrap_or_default().trim_start_matches([' ', '\t', ':']);
+        Self {
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            cpu: cpu.trim().to_owned(),
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Figures of a measurement: samples, the rows of a report, tables and curves.
+
+mod clock;
+mod histogram;
+mod machine;
+mod plot;
+mod progress;
+mod row;
+mod table;
+
+pub use clock::{now, thread_time, timed};
+pub use histogram::{histogram, record};
+pub use machine::Machine;
+pub use plot::{COLOURS, Curve, DASHES, plot};
+pub use progress::Progress;
+pub use row::{Row, Spread, Unit, Value, find};
+pub use table::{aligned, cell, differences, label, number, ratio, side_by_side};

@@ -1,0 +1,97 @@
+//! Rows as text: cells, aligned columns, and two reports side by side.
+
+use std::fmt::Write;
+
+use super::row::{Row, Value, find};
+
+/// The name of a row, with its unit.
+pub fn label(row: &Row) -> String {
+    match row.unit.symbol() {
+        "" => row.name.clone(),
+        unit => format!("{}, {unit}", row.name),
+    }
+}
+
+/// What is in one field of the table.
+pub fn cell(value: &Value) -> String {
+    match value {
+        Value::Single(value) => number(*value),
+        Value::Spread(spread) => {
+            format!("{} / {} / {}", number(spread.p50), number(spread.p99), number(spread.max))
+        }
+    }
+}
+
+/// Three digits, or all of a large number.
+pub fn number(value: f64) -> String {
+    match value {
+        _ if value.fract() == 0.0 && value.abs() < 1e9 => format!("{value:.0}"),
+        _ if value < 10.0 => format!("{value:.2}"),
+        _ if value < 100.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+/// Rows that both reports have, with how many times the first the second is.
+pub fn side_by_side(title: &str, first: &[Row], second: &[Row]) -> String {
+    let header = [title, "first", "second", "second / first"];
+    let mut lines = vec![header.map(str::to_owned).to_vec()];
+    for row in first {
+        let Some(other) = find(second, &row.name) else { continue };
+        let ratio = ratio(&row.value, &other.value);
+        lines.push(vec![label(row), cell(&row.value), cell(&other.value), ratio]);
+    }
+    aligned(&lines)
+}
+
+/// A line for each fact about two runs that is not the same in both.
+pub fn differences<const N: usize>(
+    first: [(&str, String); N],
+    second: [(&str, String); N],
+) -> String {
+    let pairs = first.into_iter().zip(second);
+    let differing = pairs.filter(|((_, first), (_, second))| first != second);
+    differing
+        .map(|((what, first), (_, second))| format!("{what}: {first} and {second}\n"))
+        .collect()
+}
+
+/// How many times the first value the second is: of a spread, p50 and p99.
+pub fn ratio(first: &Value, second: &Value) -> String {
+    let times = |first: f64, second: f64| {
+        if first == 0.0 { String::from("-") } else { format!("x{:.2}", second / first) }
+    };
+    match (first, second) {
+        (Value::Single(first), Value::Single(second)) => times(*first, *second),
+        (Value::Spread(first), Value::Spread(second)) => {
+            format!("{} / {}", times(first.p50, second.p50), times(first.p99, second.p99))
+        }
+        (Value::Single(_), Value::Spread(_)) | (Value::Spread(_), Value::Single(_)) => {
+            String::new()
+        }
+    }
+}
+
+/// Columns, the first to the left and the others to the right.
+pub fn aligned(lines: &[Vec<String>]) -> String {
+    let columns = lines.iter().map(Vec::len).max().unwrap_or_default();
+    let width = |column: usize| {
+        let cells = lines.iter().filter_map(|line| line.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for line in lines {
+        let mut row = String::new();
+        for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
+            // Writing to a String cannot fail.
+            let _ = match column {
+                0 => write!(row, "{cell:width$}"),
+                _ => write!(row, "  {cell:>width$}"),
+            };
+        }
+        text.push_str(row.trim_end());
+        text.push('\n');
+    }
+    text
+}
