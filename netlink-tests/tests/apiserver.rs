@@ -159,6 +159,7 @@ async fn the_recorded_objects_are_listed_in_a_stream_with_the_selectors_of_kube_
             Kind::EndpointSlice => ("!service.kubernetes.io/headless", ""),
             Kind::Node => ("", "metadata.name=node1"),
             Kind::ServiceCidr => ("", ""),
+            Kind::Namespace => panic!("namespaces are not followed"),
         };
         assert_eq!((labels, fields), expected);
     }

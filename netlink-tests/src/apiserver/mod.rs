@@ -16,7 +16,9 @@ mod request;
 mod respond;
 mod store;
 mod stream;
+mod target;
 mod trace;
+mod write;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -42,6 +44,7 @@ use crate::deadline::{Deadline, stretched};
 use crate::link;
 use fault::Plan;
 use store::Store;
+use write::Writes;
 
 /// A running API server; ends when it is dropped.
 pub struct ApiServer {
@@ -67,6 +70,7 @@ struct State {
     plan: Plan,
     requests: Vec<Request>,
     events: Events,
+    writes: Writes,
     /// Connections are plain without.
     tls: Option<TlsAcceptor>,
     /// Other tokens are refused, if there is one.
@@ -203,6 +207,26 @@ impl ApiServer {
     /// From now on Event objects are refused.
     pub fn forbid_events(&self) {
         self.state().events.forbidden = true;
+    }
+
+    /// From now on this verb on this resource is refused with 403, such as `create` on `services`.
+    pub fn forbid(&self, verb: &'static str, resource: &'static str) {
+        self.state().writes.forbidden.push((verb, resource));
+    }
+
+    /// From now on requests with this verb on this resource get no answer.
+    pub fn ignore(&self, verb: &'static str, resource: &'static str) {
+        self.state().writes.ignored.push((verb, resource));
+    }
+
+    /// From now on new Services get ClusterIPs of IPv6, and no others.
+    pub fn allocate_only_ipv6(&self) {
+        self.state().writes.has_only_ipv6 = true;
+    }
+
+    /// The objects of this kind, by `namespace/name`, or `name` where there is no namespace.
+    pub fn names(&self, kind: Kind) -> Vec<String> {
+        self.state().store.keys(kind)
     }
 
     /// From now on Event objects are accepted.

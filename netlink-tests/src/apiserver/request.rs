@@ -5,23 +5,33 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 
+use super::target::Target;
 use super::{Kind, On};
 
 /// A request that the server got.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// What it is about, `None` for a path that the server does not have.
+    /// The HTTP method.
+    pub method: String,
+    /// The list that it is about, `None` for a single object and for a path that the server does
+    /// not have.
     pub kind: Option<Kind>,
+    /// The namespace of the list, `None` for all.
+    pub namespace: Option<String>,
     /// Whether it lists or watches.
     pub on: On,
     /// The path, without the query.
     pub path: String,
-    /// What was sent to be created; null if nothing was.
+    /// What was sent as its body; null if nothing was.
     pub posted: Value,
     /// The query's parameters, decoded.
     pub query: BTreeMap<String, String>,
     /// The header `Authorization`.
     pub authorization: Option<String>,
+    /// The header `Accept`.
+    pub accept: String,
+    /// The header `Content-Type`.
+    pub content_type: String,
 }
 
 impl Request {
@@ -30,10 +40,21 @@ impl Request {
         self.query.get(name).map_or("", String::as_str)
     }
 
+    /// Whether an object is in the namespace of the list and has the labels of the selector, of which
+    /// terms without a value are passed over.
+    pub(super) fn selects(&self, object: &Value) -> bool {
+        let metadata = &object["metadata"];
+        let is_here = self.namespace.as_ref().is_none_or(|here| metadata["namespace"] == **here);
+        let terms = self.parameter("labelSelector").split(',');
+        let mut terms = terms.filter_map(|term| term.split_once('='));
+        is_here && terms.all(|(label, value)| metadata["labels"][label] == value)
+    }
+
     /// Reads a request; `None` if the client hung up.
     pub(super) async fn read(socket: &mut BufReader<impl AsyncRead + Unpin>) -> Option<Self> {
         let first = read_line(socket).await?;
         let (mut authorization, mut length) = (None, 0);
+        let (mut accept, mut content_type) = (String::new(), String::new());
         loop {
             let line = read_line(socket).await?;
             let Some((name, value)) = line.split_once(": ") else { break };
@@ -41,12 +62,17 @@ impl Request {
                 authorization = Some(value.to_owned());
             } else if name.eq_ignore_ascii_case("content-length") {
                 length = value.parse().ok()?;
+            } else if name.eq_ignore_ascii_case("accept") {
+                value.clone_into(&mut accept);
+            } else if name.eq_ignore_ascii_case("content-type") {
+                value.clone_into(&mut content_type);
             }
         }
         let mut body = vec![0; length];
         socket.read_exact(&mut body).await.ok()?;
         let posted = serde_json::from_slice(&body).unwrap_or_default();
-        let target = first.split(' ').nth(1)?;
+        let mut words = first.split(' ');
+        let (method, target) = (words.next()?.to_owned(), words.next()?);
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let query = parse_query(query);
         let on = match (query.get("watch"), query.get("sendInitialEvents").map(String::as_str)) {
@@ -54,8 +80,19 @@ impl Request {
             (Some(_), Some("true")) => On::StreamingList,
             (Some(_), _) => On::Watch,
         };
-        let (kind, path) = (Kind::of_path(path), path.to_owned());
-        Some(Self { kind, on, path, posted, query, authorization })
+        let list = Target::of(path).filter(|target| target.name.is_none());
+        Some(Self {
+            method,
+            kind: list.as_ref().map(|list| list.kind),
+            namespace: list.and_then(|list| list.namespace),
+            on,
+            path: path.to_owned(),
+            posted,
+            query,
+            authorization,
+            accept,
+            content_type,
+        })
     }
 }
 

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 
 use super::stream::{Events, watch_line};
-use super::{Fault, Kind, On, Request, Shared, trace};
+use super::target::Target;
+use super::{Fault, Kind, On, Request, Shared, State, trace};
 
 /// Answers the requests of one connection until either side ends it.
 pub(super) async fn serve(socket: impl AsyncRead + AsyncWrite + Unpin, shared: Arc<Shared>) {
@@ -34,9 +35,14 @@ async fn answer(
     request: &Request,
     fault: Option<Fault>,
 ) -> io::Result<()> {
-    let Some(kind) = request.kind else {
+    let Some(kind) = request.kind.filter(|_| request.method == "GET") else {
         return single(socket, shared, request).await;
     };
+    let verb = if request.on == On::List { "list" } else { "watch" };
+    let refusal = Target::of(&request.path).and_then(|it| shared.lock().refusal(verb, &it));
+    if let Some((code, text)) = refusal {
+        return body(socket, code, &format!("{text}\n")).await;
+    }
     match fault {
         Some(Fault::Status(code, message)) => status(socket, code, message).await,
         Some(Fault::Trace(name)) => replay(socket, name).await,
@@ -55,30 +61,39 @@ async fn answer(
     }
 }
 
-/// Answers what is about a single object: a new Event, or the metadata of an object.
+/// Answers what creates, changes, deletes or reads a single object.
 async fn single(
     socket: &mut (impl AsyncWrite + Unpin),
     shared: &Shared,
     request: &Request,
 ) -> io::Result<()> {
-    if request.posted.is_object() {
-        let outcome = shared.lock().add_event(&request.path, &request.posted);
-        return match outcome {
-            Ok(()) => body(socket, 201, &request.posted.to_string()).await,
-            Err((code, message)) => status(socket, code, message).await,
-        };
+    if shared.lock().ignores(request) {
+        return std::future::pending().await;
     }
-    let found = shared.lock().store.by_path(&request.path);
-    match found {
-        Some(object) => {
-            let metadata = json!({
-                "kind": "PartialObjectMetadata",
-                "apiVersion": "meta.k8s.io/v1",
-                "metadata": object["metadata"],
-            });
-            body(socket, 200, &metadata.to_string()).await
+    let (answer, version) = {
+        let mut state = shared.lock();
+        let answer = state.write(request).unwrap_or_else(|| state.other(request));
+        (answer, state.store.version())
+    };
+    if request.method != "GET" {
+        shared.changed.send_replace(version);
+    }
+    let (code, text) = answer;
+    body(socket, code, &format!("{text}\n")).await
+}
+
+impl State {
+    /// Answers a request that is not about an object of the store: a new Event, or nothing.
+    fn other(&mut self, request: &Request) -> (u16, Value) {
+        let missing = (404, "the server could not find the requested resource");
+        let outcome = match request.method.as_str() {
+            "POST" => self.add_event(&request.path, &request.posted),
+            _ => Err(missing),
+        };
+        match outcome {
+            Ok(()) => (201, request.posted.clone()),
+            Err((code, message)) => (code, status_object(code, message)),
         }
-        None => status(socket, 404, "the server could not find the requested resource").await,
     }
 }
 
@@ -128,11 +143,12 @@ async fn list(
     if let Some(next) = page.next {
         metadata["continue"] = next.into();
     }
+    let items: Vec<_> = page.items.into_iter().filter(|object| request.selects(object)).collect();
     let list = json!({
         "kind": format!("{}List", kind.name()),
         "apiVersion": kind.api_version(),
         "metadata": metadata,
-        "items": page.items,
+        "items": items,
     });
     let text = format!("{list}\n");
     match fault {
@@ -190,7 +206,7 @@ async fn watch(
             let store = &shared.lock().store;
             (store.events_after(kind, version), store.version())
         };
-        for event in &events {
+        for event in events.iter().filter(|event| request.selects(&event["object"])) {
             answer.line(&watch_line(event)).await?;
         }
         answer.flush().await?;
@@ -217,7 +233,7 @@ fn error_event(code: u16, message: &str) -> Value {
     json!({"type": "ERROR", "object": status_object(code, message)})
 }
 
-fn status_object(code: u16, message: &str) -> Value {
+pub(super) fn status_object(code: u16, message: &str) -> Value {
     let reason = match code {
         400 => "BadRequest",
         401 => "Unauthorized",
@@ -225,6 +241,7 @@ fn status_object(code: u16, message: &str) -> Value {
         404 => "NotFound",
         409 => "AlreadyExists",
         410 => "Expired",
+        415 => "UnsupportedMediaType",
         422 => "Invalid",
         429 => "TooManyRequests",
         _ => "InternalError",

@@ -14,7 +14,7 @@ pub(super) struct Store {
     version: u64,
     /// Watches from before this version have missed something.
     oldest: u64,
-    tables: [Table; 4],
+    tables: [Table; Kind::COUNT],
 }
 
 #[derive(Debug, Default)]
@@ -78,18 +78,16 @@ impl Store {
         self.table(kind).log.push(Change { version, event });
     }
 
-    /// The object of `/api/v1/namespaces/default/services/web`, if there is one.
-    pub(super) fn by_path(&self, path: &str) -> Option<Value> {
-        let (list, name) = path.rsplit_once('/')?;
-        let (prefix, rest) = list.split_once("/namespaces/").unwrap_or((list, ""));
-        let (list, key) = match rest.split_once('/') {
-            Some((namespace, plural)) => {
-                (format!("{prefix}/{plural}"), format!("{namespace}/{name}"))
-            }
-            None => (prefix.to_owned(), name.to_owned()),
-        };
-        let kind = Kind::of_path(&list)?;
-        self.tables[kind as usize].objects.get(&key).cloned()
+    /// The object with a key, as a watch shows it.
+    pub(super) fn get(&self, kind: Kind, key: &str) -> Option<Value> {
+        let mut object = self.tables[kind as usize].objects.get(key).cloned()?;
+        add_type(kind, &mut object);
+        Some(object)
+    }
+
+    /// The keys of all objects of a kind.
+    pub(super) fn keys(&self, kind: Kind) -> Vec<String> {
+        self.tables[kind as usize].objects.keys().cloned().collect()
     }
 
     pub(super) fn put(&mut self, kind: Kind, mut object: Value) {
