@@ -32,8 +32,10 @@
 //! `docs/architecture.md` follows a change and a packet on their ways, and says where to change what;
 //! `docs/glossary.md` has the words.
 //!
-//! `bench` measures all of this on a synthetic cluster, by calling the same modules. `figures`
-//! is how it reports.
+//! `bench` measures all of this on a synthetic cluster, by calling the same modules.
+//!
+//! `probe` measures from outside, through an API server, the kube-proxy that runs on the node,
+//! whichever it is. `figures` is what both report.
 //!
 //! Things that are deliberately absent:
 //!
@@ -42,7 +44,8 @@
 //! - Failing, waiting or logging in `model`, `desired`, `diff`, `plan`, `engine` and `schedule`.
 //! - A second place that decides what follows from a refused transaction: [`engine::Engine::answer`]
 //!   does for `run`, `apply`, `bench` and the tests.
-//! - Reading the clock anywhere but in `run` and at the edges (`kernel`, `cli`, `observe`, `bench`).
+//! - Reading the clock anywhere but in `run` and at the edges (`kernel`, `cli`, `observe`, `bench`,
+//!   `probe`).
 //! - Acting on any table but our own two, `ip kube-proxy` and `ip6 kube-proxy`, outside of
 //!   `other_modes`, and there on any name that is not kube-proxy's.
 
@@ -66,6 +69,7 @@ pub mod observe;
 pub mod other_modes;
 pub mod plan;
 pub mod printable;
+pub mod probe;
 pub mod ruleset;
 pub mod run;
 pub mod schedule;

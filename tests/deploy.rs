@@ -97,7 +97,9 @@ fn pod() -> (PodSpec, Container) {
 fn every_object_has_only_fields_of_the_api() {
     let objects = base();
     assert_eq!(objects.len(), 4);
-    for object in objects.iter().chain(&chart::objects()) {
+    let probe = read(&folder("deploy/probe-rbac.yaml"));
+    assert_eq!(probe.len(), 3);
+    for object in objects.iter().chain(&chart::objects()).chain(&probe) {
         checked(object).unwrap_or_else(|error| panic!("{error}"));
     }
 }

@@ -60,6 +60,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "source",
         ],
     ),
+    ("probe", &["family", "figures", "kernel", "nft", "source"]),
     ("inspect", &["conntrack", "family", "kernel", "model", "nft", "printable", "ruleset"]),
 ];
 

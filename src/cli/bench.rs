@@ -14,12 +14,14 @@ use std::thread;
 use clap::{Args, Subcommand, ValueEnum};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde::Deserialize;
 
 use super::Failure;
 use super::cleanup::remove;
 use super::run::stop_signal;
 use crate::bench::{self, BenchError, Report, Settings, SizeReport};
 use crate::figures::{Machine, Progress};
+use crate::probe;
 
 /// What the rows of the table say.
 pub const BENCH_ROWS: &str = "\
@@ -96,7 +98,7 @@ pub enum Baseline {
 /// What can be done with what was measured.
 #[derive(Debug, Clone, Subcommand)]
 pub enum BenchCommand {
-    /// Print two runs side by side, from what --json wrote
+    /// Print two runs side by side, from what --json wrote, or `probe --output json`
     Compare {
         /// The run to compare with
         #[arg(value_name = "A.json")]
@@ -119,7 +121,7 @@ pub fn bench(flags: &BenchFlags) -> Result<(), Failure> {
         return work(task);
     }
     if let Some(BenchCommand::Compare { first, second }) = &flags.command {
-        super::print(&bench::compare(&read(first)?, &read(second)?));
+        super::print(&compare(first, second)?);
         return Ok(());
     }
     let mut settings = Settings {
@@ -150,12 +152,12 @@ pub fn bench(flags: &BenchFlags) -> Result<(), Failure> {
     failure.map_or(Ok(()), Err)
 }
 
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
+pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(path, text).map_err(|error| unwritable(path, &error))
 }
 
 /// Finds out before the work whether what it finds can be written; what is in the file stays.
-fn check_writable(path: &Path) -> Result<(), Failure> {
+pub(super) fn check_writable(path: &Path) -> Result<(), Failure> {
     let opened = OpenOptions::new().append(true).create(true).open(path);
     opened.map(drop).map_err(|error| unwritable(path, &error))
 }
@@ -164,10 +166,33 @@ fn unwritable(path: &Path, error: &io::Error) -> Failure {
     Failure::new(io::Error::other(format!("cannot write {}: {error}", path.display())))
 }
 
-fn read(path: &Path) -> Result<Report, Failure> {
+/// What `bench --json` or `probe --output json` wrote.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Measured {
+    Bench(Box<Report>),
+    Probe(Box<probe::Report>),
+}
+
+fn compare(first: &Path, second: &Path) -> Result<String, Failure> {
+    match (read(first)?, read(second)?) {
+        (Measured::Bench(first), Measured::Bench(second)) => Ok(bench::compare(&first, &second)),
+        (Measured::Probe(first), Measured::Probe(second)) => Ok(probe::compare(&first, &second)),
+        (Measured::Bench(_), Measured::Probe(_)) | (Measured::Probe(_), Measured::Bench(_)) => {
+            let (first, second) = (first.display(), second.display());
+            let why = format!("one of {first} and {second} is of bench, and the other of probe");
+            Err(Failure(vec![why]))
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Measured, Failure> {
     let failed = |error: io::Error| {
         let path = path.display();
-        Failure::new(io::Error::other(format!("cannot read {path} as what --json wrote: {error}")))
+        let why = format!(
+            "cannot read {path} as what bench --json or probe --output json wrote: {error}"
+        );
+        Failure::new(io::Error::other(why))
     };
     let text = std::fs::read_to_string(path).map_err(failed)?;
     serde_json::from_str(&text).map_err(|error| failed(error.into()))

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use super::{
-    BENCH_ROWS, BenchFlags, EXPLAIN_CODES, ExplainFlags, Output, PLAN_CODES, SHOW_HELP, ShowFlags,
-    VERIFY_CODES,
+    BENCH_ROWS, BenchFlags, EXPLAIN_CODES, ExplainFlags, Output, PLAN_CODES, PROBE_HELP,
+    ProbeFlags, SHOW_HELP, ShowFlags, VERIFY_CODES,
 };
 use crate::config::flags::{OnceFlags, RunFlags, VerifyFlags};
 
@@ -64,6 +64,9 @@ pub enum Command {
     /// Measure what changes cost on this machine, in a network namespace of its own
     #[command(args_conflicts_with_subcommands = true, after_long_help = BENCH_ROWS)]
     Bench(BenchFlags),
+    /// Measure rule sync of the kube-proxy that runs on this node, whichever it is
+    #[command(after_long_help = PROBE_HELP)]
+    Probe(ProbeFlags),
 }
 
 #[derive(Debug, Subcommand)]

@@ -15,6 +15,7 @@ pub mod kube_proxy;
 pub mod local;
 pub mod log;
 mod notes;
+mod server_flags;
 mod server_url;
 
 use std::net::{IpAddr, SocketAddr};
@@ -30,6 +31,7 @@ pub use gates::{EXTERNAL_IPS, FeatureGates, GateError};
 pub use local::{InterfaceName, LocalDetection};
 pub use log::LogSettings;
 pub use notes::Notes;
+pub use server_flags::ServerFlags;
 
 /// All settings of a daemon, or of one `apply` or `plan`.
 #[derive(Debug, Clone, PartialEq)]

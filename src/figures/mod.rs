@@ -1,4 +1,5 @@
-//! Figures of a measurement: samples, the rows of a report, tables and curves.
+//! Figures of a measurement: samples, the rows of a report, tables and curves, for `bench` and
+//! `probe`.
 
 mod clock;
 mod histogram;

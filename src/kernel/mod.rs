@@ -3,6 +3,7 @@
 //! A transaction is applied whole or not at all, and the error says which where that can be
 //! known. There are two kernels behind one trait: [`Nftables`], and the crate `fake-kernel` for tests.
 
+mod announced;
 mod answer;
 mod any;
 mod culprit;
@@ -19,6 +20,7 @@ mod writer;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+pub use announced::Announced;
 pub use error::{CommitError, Malformed, OpenError, ReadError};
 pub use nftables::Nftables;
 pub use read::{MAX_ANSWER_BYTES, MAX_ANSWER_TIME};

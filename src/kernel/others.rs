@@ -18,7 +18,7 @@ pub(super) struct Others {
 }
 
 /// `NFNLGRP_NFTABLES` of `<linux/netfilter/nfnetlink.h>`.
-const NFNLGRP_NFTABLES: u32 = 7;
+pub(super) const NFNLGRP_NFTABLES: u32 = 7;
 
 /// Datagrams that are received in one call: more come from a program that never stops.
 const MAX_DATAGRAMS: usize = 100_000;

@@ -337,3 +337,4 @@ pub(super) const NFTA_COUNTER_PACKETS: u16 = 2;
 
 // enum nft_gen_attributes
 pub(super) const NFTA_GEN_ID: u16 = 1;
+pub(super) const NFTA_GEN_PROC_NAME: u16 = 3;

@@ -4,6 +4,7 @@
 //! decoding. They stand side by side in the file of the object.
 
 mod abi;
+mod announcement;
 mod any;
 mod batch;
 mod counter;
@@ -32,6 +33,7 @@ mod verdict;
 mod word;
 
 pub use crate::family::Family;
+pub use announcement::Announcement;
 pub use any::{AnyChain, AnyElement, AnyRule, AnySet, BaseChain, ElementData, decode_any_elements};
 pub use batch::{Acknowledge, Batch, EncodeError, LIST_LIMIT, MessageKind, MessageOrigin};
 pub use counter::Counter;

@@ -16,6 +16,7 @@ mod notices;
 mod outlet;
 mod pace;
 mod requests;
+mod rest;
 mod silence;
 mod trouble;
 mod watch;
@@ -28,6 +29,7 @@ pub use line::Line;
 pub use notices::{Notice, write_notices};
 pub use outlet::{Outlet, Report, plural};
 pub use requests::{OnRequest, Progress, Sent};
+pub use rest::{Rest, RestError};
 use tokio::task::JoinSet;
 
 use super::objects::{EndpointSlice, Node, Service, ServiceCidr};

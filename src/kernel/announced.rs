@@ -1,0 +1,53 @@
+//! Receives what the kernel announces of commits to nftables, by whichever program.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::nftables::NETLINK_NETFILTER;
+use super::others::NFNLGRP_NFTABLES;
+use crate::netlink::message::Messages;
+use crate::netlink::socket::{ReceiveError, Socket, Wait};
+use crate::nft::Announcement;
+
+/// Listens to the commits of this network namespace.
+#[derive(Debug)]
+pub struct Announced {
+    socket: Socket,
+}
+
+impl Announced {
+    /// Begins to listen in this thread's network namespace.
+    ///
+    /// # Errors
+    /// EPERM without `CAP_NET_ADMIN`; what else `socket(2)` and `setsockopt(2)` report.
+    pub fn open() -> io::Result<Self> {
+        // No socket has this port, so that commits of all are received.
+        Ok(Self { socket: Socket::listen(NETLINK_NETFILTER, NFNLGRP_NFTABLES, u32::MAX)? })
+    }
+
+    /// Gives the announcements of one datagram to `each`; false if none is there. Does not wait.
+    ///
+    /// # Errors
+    /// Announcements were lost, or the socket failed.
+    pub fn take(&mut self, each: &mut dyn FnMut(Announcement<'_>)) -> io::Result<bool> {
+        let datagram = match self.socket.receive(Wait::No) {
+            Ok(datagram) => datagram,
+            Err(ReceiveError::TimedOut) => return Ok(false),
+            Err(ReceiveError::Io(error)) => return Err(error),
+            Err(error @ (ReceiveError::Overrun | ReceiveError::Truncated { .. })) => {
+                return Err(io::Error::other(error));
+            }
+        };
+        // A broken message ends the datagram.
+        for message in Messages::new(datagram).map_while(Result::ok) {
+            each(Announcement::decode(message.kind, message.payload));
+        }
+        Ok(true)
+    }
+}
+
+impl AsFd for Announced {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,70 @@
+//! What the kernel announces of a commit: each object, then the new generation.
+
+use super::abi::*;
+use super::fields::Fields;
+use crate::netlink::attr::Attrs;
+
+/// A message of the group `NFNLGRP_NFTABLES`. Those of one commit come in a row
+/// (`nf_tables_commit_notify`); [`Announcement::Generation`] is the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Announcement<'a> {
+    /// A rule or elements were added; their attributes.
+    Added(&'a [u8]),
+    /// Another object, or a deletion.
+    Other,
+    /// The commit is complete.
+    Generation {
+        /// Name of the thread that committed (`NFTA_GEN_PROC_NAME`), if it can be read.
+        program: Option<&'a str>,
+    },
+}
+
+impl<'a> Announcement<'a> {
+    /// Reads a message: its type, and what follows its header. Unknown messages are
+    /// [`Announcement::Other`].
+    pub fn decode(kind: u16, payload: &'a [u8]) -> Self {
+        const NFGENMSG_LENGTH: usize = 4;
+        const RULE: u16 = NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWRULE;
+        const ELEMENTS: u16 = NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWSETELEM;
+        const GENERATION: u16 = NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWGEN;
+        let Some(attributes) = payload.get(NFGENMSG_LENGTH..) else { return Self::Other };
+        match kind {
+            RULE | ELEMENTS => Self::Added(attributes),
+            GENERATION => {
+                let fields = Fields::read(Attrs::new(attributes));
+                let program = fields.ok().and_then(|fields| fields.str(NFTA_GEN_PROC_NAME).ok());
+                Self::Generation { program }
+            }
+            _ => Self::Other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::attr::AttrWriter;
+
+    #[test]
+    fn rules_and_elements_are_told_from_deletions_and_from_the_generation() {
+        let payload = [2, 0, 0, 0, 9, 9];
+        assert_eq!(Announcement::decode(0x0a06, &payload), Announcement::Added(&[9, 9]));
+        assert_eq!(Announcement::decode(0x0a0c, &payload), Announcement::Added(&[9, 9]));
+        // NFT_MSG_DELSETELEM; a subsystem of its own; a message without the fixed part.
+        assert_eq!(Announcement::decode(0x0a0e, &payload), Announcement::Other);
+        assert_eq!(Announcement::decode(0x010c, &payload), Announcement::Other);
+        assert_eq!(Announcement::decode(0x0a0c, &[2]), Announcement::Other);
+    }
+
+    #[test]
+    fn the_generation_names_the_thread_that_committed() {
+        let mut payload = vec![0; 4];
+        let mut attributes = AttrWriter::new(&mut payload);
+        attributes.be32(NFTA_GEN_ID, 7);
+        attributes.str(NFTA_GEN_PROC_NAME, "nft");
+        let program = Some("nft");
+        assert_eq!(Announcement::decode(0x0a0f, &payload), Announcement::Generation { program });
+        let program = None;
+        assert_eq!(Announcement::decode(0x0a0f, &[0; 4]), Announcement::Generation { program });
+    }
+}

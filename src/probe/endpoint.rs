@@ -1,0 +1,127 @@
+//! The two endpoints: listeners of this process that answer who they are and when they were reached.
+
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::ProbeError;
+use super::settings::Protocol;
+
+/// One of the two endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    /// The one that the EndpointSlice has at first.
+    A,
+    /// The other one.
+    B,
+}
+
+impl Which {
+    pub(super) fn other(self) -> Self {
+        match self {
+            Self::A => Self::B,
+            Self::B => Self::A,
+        }
+    }
+
+    /// Its place in arrays.
+    pub(super) fn index(self) -> usize {
+        match self {
+            Self::A => 0,
+            Self::B => 1,
+        }
+    }
+}
+
+/// Length of an answer in bytes.
+pub(super) const ANSWER: usize = 9;
+
+/// The answer of an endpoint that was reached so long after the start of the run.
+fn answer(which: Which, at: Duration) -> [u8; ANSWER] {
+    let mut answer = [0; ANSWER];
+    answer[0] = if which == Which::A { b'A' } else { b'B' };
+    let nanoseconds = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
+    answer[1..].copy_from_slice(&nanoseconds.to_be_bytes());
+    answer
+}
+
+/// Reads an answer; `None` if no endpoint of the probe wrote it.
+pub(super) fn read(answer: &[u8]) -> Option<(Which, Duration)> {
+    let (letter, at) = answer.split_first()?;
+    let which = match letter {
+        b'A' => Which::A,
+        b'B' => Which::B,
+        _ => return None,
+    };
+    Some((which, Duration::from_nanos(u64::from_be_bytes(at.try_into().ok()?))))
+}
+
+/// Opens both endpoints at free ports of the address, until the process ends; answers count the
+/// time from `base` on.
+///
+/// # Errors
+/// Nothing can listen there.
+pub(super) fn open(
+    address: IpAddr,
+    protocol: Protocol,
+    base: Instant,
+) -> Result<[SocketAddr; 2], ProbeError> {
+    let failed = |error| ProbeError::Listen { address: (address, 0).into(), error };
+    let open = |which| match protocol {
+        Protocol::Tcp => {
+            let listener = TcpListener::bind((address, 0))?;
+            let local = listener.local_addr();
+            spawn(move || serve_tcp(&listener, which, base))?;
+            local
+        }
+        Protocol::Udp => {
+            let socket = UdpSocket::bind((address, 0))?;
+            let local = socket.local_addr();
+            spawn(move || serve_udp(&socket, which, base))?;
+            local
+        }
+    };
+    Ok([open(Which::A).map_err(failed)?, open(Which::B).map_err(failed)?])
+}
+
+fn spawn(serve: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    thread::Builder::new().name("endpoint".into()).spawn(serve).map(drop)
+}
+
+fn serve_tcp(listener: &TcpListener, which: Which, base: Instant) {
+    loop {
+        match listener.accept() {
+            // The other side may have closed it.
+            Ok((mut stream, _)) => drop(stream.write_all(&answer(which, base.elapsed()))),
+            // No descriptor is left for a moment.
+            Err(_) => thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+fn serve_udp(socket: &UdpSocket, which: Which, base: Instant) {
+    let mut buffer = [0; ANSWER];
+    loop {
+        // Errors are those of answers sent before: the other side has closed its socket.
+        if let Ok((_, from)) = socket.recv_from(&mut buffer) {
+            let _ = socket.send_to(&answer(which, base.elapsed()), from);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_names_the_endpoint_and_the_time() {
+        let at = Duration::from_micros(1_234_567);
+        for which in [Which::A, Which::B] {
+            assert_eq!(read(&answer(which, at)), Some((which, at)));
+        }
+        assert_eq!(read(b"HTTP/1.1 "), None);
+        assert_eq!(read(b"A"), None);
+        assert_eq!(read(b""), None);
+    }
+}

@@ -1,0 +1,108 @@
+//! The settings of a run.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum, value_parser};
+use serde::{Deserialize, Serialize};
+
+/// Settings of a run, all of them flags.
+#[derive(Args, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Protocol of the Service
+    #[arg(long, value_name = "PROTOCOL", default_value = "tcp")]
+    pub protocol: Protocol,
+    /// Address of this machine for the endpoints; its family is that of the Service. Kubernetes
+    /// accepts neither loopback nor link-local addresses [default: the Node's InternalIP, or the
+    /// source address of the default route]
+    #[arg(long, value_name = "ADDRESS")]
+    pub address: Option<IpAddr>,
+    /// Changes that are measured
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100,
+        value_parser = value_parser!(u32).range(1..=i64::from(MAX_CHANGES))
+    )]
+    pub changes: u32,
+    /// Changes in a second; 0 makes one after the other without a pause. A change that is late since
+    /// the one before took long is also measured from the time when it was due
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 2,
+        value_parser = value_parser!(u32).range(..=1_000)
+    )]
+    pub rate: u32,
+    /// Changes before them that are not measured
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 3,
+        value_parser = value_parser!(u32).range(..=1_000)
+    )]
+    pub warm_up: u32,
+    /// Seconds that a change may take until a connection reaches the new endpoint
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 30,
+        value_parser = value_parser!(u32).range(1..=3_600)
+    )]
+    pub timeout: u32,
+}
+
+/// The most changes of one run: each is in the report.
+const MAX_CHANGES: u32 = 100_000;
+
+impl Settings {
+    /// How long a change may take.
+    pub fn limit(&self) -> Duration {
+        Duration::from_secs(self.timeout.into())
+    }
+
+    /// Time from one change to the next.
+    pub(super) fn interval(&self) -> Duration {
+        Duration::from_secs(1).checked_div(self.rate).unwrap_or_default()
+    }
+}
+
+/// A transport protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_an_interval_and_none_is_no_pause() {
+        let mut settings = Settings {
+            protocol: Protocol::Tcp,
+            address: None,
+            changes: 1,
+            rate: 4,
+            warm_up: 0,
+            timeout: 1,
+        };
+        assert_eq!(settings.interval(), Duration::from_millis(250));
+        settings.rate = 0;
+        assert_eq!(settings.interval(), Duration::ZERO);
+    }
+}

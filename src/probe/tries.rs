@@ -1,0 +1,272 @@
+//! The tries of one change: begun at a bounded rate, any number of them open at a time.
+//!
+//! A lost packet delays no other try: each is begun when it is due.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+use serde::{Deserialize, Serialize};
+
+use super::attempt::{Attempt, Begun, Failure, Outcome};
+use super::endpoint::Which;
+use super::ports::Ports;
+use super::settings::Protocol;
+
+/// A try without an answer for so long is lost: less than the 1 s after which TCP sends its first
+/// packet again, which would be a later try.
+const LOST: Duration = Duration::from_millis(500);
+
+/// Least and greatest time between two tries.
+const PAUSES: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(10));
+
+/// Tries after the one that reached the new endpoint, and the time between them.
+const AFTERWARDS: (usize, Duration) = (10, Duration::from_millis(1));
+
+/// The most tries that are open: a process may have 1,024 files by default.
+const MAX_OPEN: usize = 400;
+
+/// The longest wait before the end is looked for.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Numbers of tries, by outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// All of them.
+    pub tries: u32,
+    /// They reached the new endpoint.
+    pub new: u32,
+    /// They reached the old endpoint.
+    pub old: u32,
+    /// Of these, those begun after another one had reached the new endpoint.
+    pub old_after_new: u32,
+    /// They were refused.
+    pub refused: u32,
+    /// No route, a local rule, or ICMP.
+    pub unreachable: u32,
+    /// No answer came.
+    pub lost: u32,
+    /// They failed otherwise.
+    pub other: u32,
+    /// They were left out, because all source ports had been used of late.
+    pub left_out: u32,
+}
+
+/// What the tries of a change have seen; times since the start of the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// When the new endpoint was reached first.
+    pub(super) reached: Option<Duration>,
+    /// When the old one was reached last.
+    pub(super) last_old: Option<Duration>,
+    pub(super) counts: Counts,
+}
+
+/// Sends tries to a Service.
+#[derive(Debug)]
+pub(super) struct Tries {
+    service: SocketAddr,
+    protocol: Protocol,
+    ports: Ports,
+    base: Instant,
+    open: Vec<Attempt>,
+    /// Tries with an outcome, by when they began.
+    done: Vec<(Duration, Outcome)>,
+    left_out: u32,
+}
+
+impl Tries {
+    pub(super) fn new(service: SocketAddr, protocol: Protocol, base: Instant) -> Self {
+        Self {
+            service,
+            protocol,
+            ports: Ports::of_this_machine(protocol),
+            base,
+            open: Vec::new(),
+            done: Vec::new(),
+            left_out: 0,
+        }
+    }
+
+    /// Tries until the endpoint is reached and a few times more, or until the limit has passed or
+    /// `is_stopped`.
+    ///
+    /// # Errors
+    /// The system gives no sockets.
+    pub(super) fn until(
+        &mut self,
+        new: Which,
+        limit: Duration,
+        is_stopped: impl Fn() -> bool,
+    ) -> io::Result<Seen> {
+        self.open.clear();
+        self.done.clear();
+        self.left_out = 0;
+        let start = self.base.elapsed();
+        let (mut due, mut afterwards, mut is_reached) = (start, 0, false);
+        loop {
+            let now = self.base.elapsed();
+            is_reached |= self.collect(now, new);
+            let is_over = match is_reached {
+                true => afterwards >= AFTERWARDS.0 && self.open.is_empty(),
+                false => now - start > limit,
+            };
+            if is_over || is_stopped() {
+                break;
+            }
+            let wants_more = !is_reached || afterwards < AFTERWARDS.0;
+            if wants_more && now >= due && self.open.len() < MAX_OPEN {
+                self.begin(now)?;
+                afterwards += usize::from(is_reached);
+                due = now + if is_reached { AFTERWARDS.1 } else { pause(now - start) };
+            }
+            self.wait(if wants_more { due } else { now + LOOK })?;
+        }
+        self.open.clear();
+        Ok(summary(&self.done, new, self.left_out))
+    }
+
+    fn begin(&mut self, now: Duration) -> io::Result<()> {
+        match Attempt::begin((self.service, self.protocol), &mut self.ports, now)? {
+            Begun::Open(attempt) => self.open.push(attempt),
+            Begun::Failed(failure) => self.done.push((now, Outcome::Failed(failure))),
+            Begun::NoPort => self.left_out += 1,
+        }
+        Ok(())
+    }
+
+    /// Moves tries with an outcome to `done`; whether one of them reached `new`.
+    fn collect(&mut self, now: Duration, new: Which) -> bool {
+        let known = self.done.len();
+        let done = &mut self.done;
+        self.open.retain(|attempt| {
+            let outcome = attempt.outcome();
+            let is_lost = now - attempt.begun > LOST;
+            let outcome = outcome.or(is_lost.then_some(Outcome::Failed(Failure::Lost)));
+            done.extend(outcome.map(|outcome| (attempt.begun, outcome)));
+            outcome.is_none()
+        });
+        let mut latest = done.iter().skip(known);
+        latest.any(|(_, outcome)| matches!(outcome, Outcome::Reached(which, _) if *which == new))
+    }
+
+    /// Waits for an outcome, but no longer than until `due`.
+    fn wait(&self, due: Duration) -> io::Result<()> {
+        let time = due.saturating_sub(self.base.elapsed()).min(LOOK);
+        let mut open: Vec<_> =
+            self.open.iter().map(|it| PollFd::new(it.as_fd(), PollFlags::POLLIN)).collect();
+        match ppoll(&mut open, Some(TimeSpec::from_duration(time)), None) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// The time until the next try, so long after the change: a hundredth of it, so that the figure is
+/// exact to 1 % and a slow proxy costs few tries.
+fn pause(since: Duration) -> Duration {
+    (since / 100).clamp(PAUSES.0, PAUSES.1)
+}
+
+fn summary(done: &[(Duration, Outcome)], new: Which, left_out: u32) -> Seen {
+    let reached = |wanted: Which| {
+        done.iter().filter_map(move |(_, outcome)| match outcome {
+            Outcome::Reached(which, at) if *which == wanted => Some(*at),
+            Outcome::Reached(..) | Outcome::Failed(_) => None,
+        })
+    };
+    let first = reached(new).min();
+    let mut counts = Counts { left_out, ..Counts::default() };
+    for (begun, outcome) in done {
+        counts.tries += 1;
+        match outcome {
+            Outcome::Reached(which, _) if *which == new => counts.new += 1,
+            Outcome::Reached(..) => {
+                counts.old += 1;
+                counts.old_after_new += u32::from(first.is_some_and(|first| *begun > first));
+            }
+            Outcome::Failed(Failure::Refused) => counts.refused += 1,
+            Outcome::Failed(Failure::Unreachable) => counts.unreachable += 1,
+            Outcome::Failed(Failure::Lost) => counts.lost += 1,
+            Outcome::Failed(Failure::Other) => counts.other += 1,
+        }
+    }
+    Seen { reached: first, last_old: reached(new.other()).max(), counts }
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} tries", self.tries)?;
+        for (count, what) in [
+            (self.old, "reached the old endpoint"),
+            (self.refused, "refused"),
+            (self.unreachable, "unreachable"),
+            (self.lost, "without an answer"),
+            (self.other, "failed otherwise or were answered by another program"),
+        ] {
+            if count > 0 {
+                write!(f, ", {count} {what}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    #[test]
+    fn pauses_grow_with_the_time_since_the_change() {
+        assert_eq!(pause(Duration::ZERO), Duration::from_micros(100));
+        assert_eq!(pause(ms(100)), ms(1));
+        assert_eq!(pause(ms(100_000)), ms(10));
+    }
+
+    #[test]
+    fn the_first_arrival_at_the_new_endpoint_counts_and_failures_have_their_kinds() {
+        use Outcome::{Failed, Reached};
+        let done = [
+            (ms(0), Reached(Which::A, ms(1))),
+            (ms(1), Failed(Failure::Refused)),
+            (ms(2), Failed(Failure::Lost)),
+            (ms(2), Failed(Failure::Unreachable)),
+            (ms(2), Failed(Failure::Other)),
+            // Answers come in any order.
+            (ms(5), Reached(Which::B, ms(6))),
+            (ms(4), Reached(Which::B, ms(5))),
+            // It had begun before the new endpoint was reached.
+            (ms(4), Reached(Which::A, ms(7))),
+            (ms(8), Reached(Which::A, ms(9))),
+        ];
+        let counts = Counts {
+            tries: 9,
+            new: 2,
+            old: 3,
+            old_after_new: 1,
+            refused: 1,
+            unreachable: 1,
+            lost: 1,
+            other: 1,
+            left_out: 4,
+        };
+        let seen = Seen { reached: Some(ms(5)), last_old: Some(ms(9)), counts };
+        assert_eq!(summary(&done, Which::B, 4), seen);
+    }
+
+    #[test]
+    fn without_an_arrival_nothing_is_reached() {
+        let done = [(ms(0), Outcome::Reached(Which::A, ms(1)))];
+        let seen = summary(&done, Which::B, 0);
+        assert_eq!((seen.reached, seen.last_old), (None, Some(ms(1))));
+        assert_eq!(seen.counts.to_string(), "1 tries, 1 reached the old endpoint");
+    }
+}

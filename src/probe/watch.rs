@@ -1,0 +1,82 @@
+//! The probe's own watch of its EndpointSlice: when each version of it arrived.
+
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, pin_mut};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+use super::objects::{slices_path, version};
+use crate::source::kube::Rest;
+
+/// A version of the EndpointSlice, and when its event arrived, since the start of the run.
+type Event = (String, Duration);
+
+/// The watch. Ends when it is dropped.
+#[derive(Debug)]
+pub(super) struct Events {
+    received: mpsc::Receiver<Event>,
+    task: JoinHandle<()>,
+}
+
+/// How long to wait for an event after its effect on packets.
+const BEHIND: Duration = Duration::from_secs(2);
+
+/// Time between two attempts to open the watch.
+const RETRY: Duration = Duration::from_millis(100);
+
+impl Events {
+    /// Watches the EndpointSlices of a namespace from a version on.
+    pub(super) fn follow(
+        runtime: &Handle,
+        rest: Rest,
+        (namespace, version): (&str, String),
+        base: Instant,
+    ) -> Self {
+        let (sender, received) = mpsc::channel();
+        let path = slices_path(namespace);
+        let task = runtime.spawn(async move { follow(&rest, &path, version, base, &sender).await });
+        Self { received, task }
+    }
+
+    /// When the event with this version arrived; `None` if it does not.
+    pub(super) fn arrival(&self, version: &str) -> Option<Duration> {
+        while let Ok((seen, at)) = self.received.recv_timeout(BEHIND) {
+            if seen == version {
+                return Some(at);
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Follows for ever; a watch that ends is opened again where it was.
+async fn follow(
+    rest: &Rest,
+    path: &str,
+    mut from: String,
+    base: Instant,
+    sender: &mpsc::Sender<Event>,
+) {
+    loop {
+        if let Ok(objects) = rest.watch(path, &from).await {
+            pin_mut!(objects);
+            while let Some(Ok(object)) = objects.next().await {
+                let at = base.elapsed();
+                let Some(seen) = version(&object) else { continue };
+                seen.clone_into(&mut from);
+                if sender.send((from.clone(), at)).is_err() {
+                    return;
+                }
+            }
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}

@@ -1,0 +1,170 @@
+//! Single requests about objects as JSON, for commands that write objects of their own.
+//!
+//! Unlike the watches, nothing is tried again: each request ends with its answer, an error, or after
+//! [`LIMIT`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt};
+use hyper::{Method, Request};
+use kube::Client;
+use kube::core::WatchEvent;
+use serde_json::Value;
+
+use super::client::{ApiServer, load_client};
+use super::error::SourceError;
+
+/// How long a request may take.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// A client of the API server.
+#[derive(Clone)]
+pub struct Rest {
+    client: Client,
+}
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{request}: {error}")]
+pub struct RestError {
+    /// Method and path.
+    pub request: String,
+    /// The reason.
+    #[source]
+    pub error: SourceError,
+}
+
+impl RestError {
+    /// Whether the server has no such object.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self.error, SourceError::Refused { code: 404, .. })
+    }
+
+    /// Whether the client lacks the right.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self.error, SourceError::Forbidden(_))
+    }
+
+    /// Whether the server answered, and did nothing.
+    pub fn is_refusal(&self) -> bool {
+        self.is_forbidden()
+            || matches!(
+                self.error,
+                SourceError::Unauthorized(_) | SourceError::Refused { code: 400..500, .. }
+            )
+    }
+}
+
+impl Rest {
+    /// Loads address and credentials; sends nothing.
+    ///
+    /// # Errors
+    /// They cannot be used.
+    pub async fn load(server: &ApiServer) -> Result<Self, SourceError> {
+        server.check()?;
+        Ok(Self { client: load_client(server, Arc::new(|_, _| ())).await? })
+    }
+
+    /// Returns what is at `path`: an object, or a list.
+    ///
+    /// # Errors
+    /// The server refused it, or did not answer.
+    pub async fn read(&self, path: &str) -> Result<Value, RestError> {
+        self.send(Method::GET, path, None).await
+    }
+
+    /// Creates an object in the list at `path`; returns it as the server completed it.
+    ///
+    /// # Errors
+    /// The server refused it, or did not answer.
+    pub async fn create(&self, path: &str, object: &Value) -> Result<Value, RestError> {
+        self.send(Method::POST, path, Some(("application/json", object))).await
+    }
+
+    /// Changes the object at `path` by a JSON merge patch (RFC 7396); returns it.
+    ///
+    /// # Errors
+    /// The server refused it, or did not answer.
+    pub async fn merge(&self, path: &str, patch: &Value) -> Result<Value, RestError> {
+        self.send(Method::PATCH, path, Some(("application/merge-patch+json", patch))).await
+    }
+
+    /// Deletes the object at `path`; returns whether there was one.
+    ///
+    /// # Errors
+    /// The server refused it, or did not answer.
+    pub async fn delete(&self, path: &str) -> Result<bool, RestError> {
+        match self.send(Method::DELETE, path, None).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Watches the list at `path` from a resource version; yields objects that were added or
+    /// changed. Ends as the server ends it.
+    ///
+    /// # Errors
+    /// The server refused it, or did not answer.
+    pub async fn watch(
+        &self,
+        path: &str,
+        version: &str,
+    ) -> Result<impl Stream<Item = Result<Value, RestError>> + Send + use<>, RestError> {
+        let uri = format!("{path}?watch=true&resourceVersion={version}");
+        let request = request(Method::GET, &uri, None).map_err(|error| failed(&uri, &error))?;
+        let opening = self.client.request_events::<Value>(request);
+        let Ok(opened) = tokio::time::timeout(LIMIT, opening).await else {
+            return Err(silent(&uri));
+        };
+        let events = opened.map_err(|error| failed(&uri, &error))?;
+        Ok(events.filter_map(move |event| {
+            let item = match event {
+                Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => Some(Ok(object)),
+                Ok(WatchEvent::Deleted(_) | WatchEvent::Bookmark(_)) => None,
+                Ok(WatchEvent::Error(status)) => Some(Err(failed(&uri, &kube::Error::Api(status)))),
+                Err(error) => Some(Err(failed(&uri, &error))),
+            };
+            std::future::ready(item)
+        }))
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&str, &Value)>,
+    ) -> Result<Value, RestError> {
+        let name = format!("{method} {path}");
+        let request = request(method, path, body).map_err(|error| failed(&name, &error))?;
+        match tokio::time::timeout(LIMIT, self.client.request::<Value>(request)).await {
+            Ok(Ok(object)) => Ok(object),
+            Ok(Err(error)) => Err(failed(&name, &error)),
+            Err(_) => Err(silent(&name)),
+        }
+    }
+}
+
+fn request(
+    method: Method,
+    uri: &str,
+    body: Option<(&str, &Value)>,
+) -> Result<Request<Vec<u8>>, kube::Error> {
+    let mut request = Request::builder().method(method).uri(uri);
+    let mut bytes = Vec::new();
+    if let Some((kind, body)) = body {
+        request = request.header("content-type", kind);
+        bytes = body.to_string().into_bytes();
+    }
+    request.body(bytes).map_err(kube::Error::HttpError)
+}
+
+fn failed(request: &str, error: &kube::Error) -> RestError {
+    RestError { request: request.to_owned(), error: error.into() }
+}
+
+fn silent(request: &str) -> RestError {
+    let why = format!("no answer within {} s", LIMIT.as_secs());
+    RestError { request: request.to_owned(), error: SourceError::Unreachable(why) }
+}
