@@ -5,6 +5,7 @@
 //! out together.
 
 mod blocked;
+mod check;
 mod cleaning;
 mod clients;
 mod health_checks;
@@ -15,6 +16,7 @@ mod measures;
 mod problems;
 mod reading;
 
+pub use check::Check;
 pub use cleaning::Cleaning;
 pub use localhost::RouteLocalnet;
 pub use problems::left_out;
@@ -63,6 +65,8 @@ pub struct Run<K> {
     pub route_localnet: Option<RouteLocalnet>,
     /// Receives problems, in addition to the log. The loop does not wait for the receiver.
     pub notices: Option<mpsc::Sender<Notice>>,
+    /// Compares the kernel with what is desired in the background; off by default.
+    pub check: Check,
     /// Whether load balancers should use a node that has no Node object.
     pub without_node: WithoutNode,
     /// As logged last.
@@ -143,6 +147,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             leaving: None,
             route_localnet: None,
             notices: None,
+            check: Check::every(Duration::ZERO),
             without_node: WithoutNode::Unfit,
             closed_node_ports: None,
             blocked: [None, None],
@@ -210,6 +215,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
                     self.look().await?;
                     self.count_clients().await?;
                 }
+                () = sleep_until(self.check.due()), if self.may_check() =>
+                    self.check_piece().await?,
             }
         }
     }
@@ -290,6 +297,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             self.report_no_local_endpoints();
             self.observe.network_programmed(&self.engine.take_triggers());
             self.tell_health_checks();
+            self.check.note_synced(&self.observe);
         }
         for family in Family::ALL {
             let is_blocked = self.engine.blocked(family).is_some();

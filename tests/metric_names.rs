@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use deltaproxy::family::Family;
 use deltaproxy::observe::{
-    Counted, Observe, ServiceCounts, ServicePortCount, Site, Transaction, bind, serve,
+    Counted, Difference, Observe, ServiceCounts, ServicePortCount, Site, Transaction, bind, serve,
 };
 use deltaproxy::yaml;
 
@@ -41,6 +41,7 @@ fn page() -> String {
     observe.request_took(("GET", "server:443"), Duration::from_millis(1), Some(1));
     observe.affinity_clients(Family::Ip, 1);
     observe.service_counts(Some(service_counts()));
+    observe.check_found(Difference::Missing, 1);
     observe.watch_heard("services", now);
     observe.watch_lost("services", "tls");
     probe(&observe);

@@ -117,6 +117,17 @@ impl Fake {
         Ok(())
     }
 
+    /// Applies a transaction behind everybody's back: the generation stays, and nobody is notified.
+    ///
+    /// # Errors
+    /// The error number with which the kernel refuses it.
+    pub fn corrupt(&mut self, transaction: &Transaction) -> Result<(), Errno> {
+        let generation = self.generation;
+        self.apply(transaction).map_err(|(_, refused)| refused.errno)?;
+        self.generation = generation;
+        Ok(())
+    }
+
     /// Closes our socket, which owns the tables that were made with an owner, and opens another.
     pub fn reopen(&mut self) {
         self.ruleset.lose_owner();
@@ -258,7 +269,11 @@ impl Kernel for Fake {
     ) -> Result<usize, ReadError> {
         let installed = self.ruleset.tables.get(table).and_then(|table| table.sets.get(set));
         let Some(installed) = installed else { return Ok(0) };
-        let of = |key: &Value| installed.elements.by_key.get(&(*key, None)).cloned();
+        // Of an interval, the key is the lower end.
+        let of = |key: &Value| {
+            let mut found = installed.elements.by_key.range((*key, None)..);
+            found.next().filter(|((found, _), _)| found == key).map(|(_, element)| element.clone())
+        };
         let found: Vec<_> = keys.iter().map_while(of).collect();
         let count = found.len();
         give(&encode(table, installed, found), each)?;

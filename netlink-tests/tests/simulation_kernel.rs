@@ -11,26 +11,10 @@ mod world;
 
 use std::thread;
 
-use deltaproxy::kernel::{Kernel, Nftables};
-use deltaproxy::nft::Transaction;
 use nix::sched::{CloneFlags, unshare};
-use world::kernel::Shared;
 use world::play;
+use world::real::open;
 use world::seeds::{Seeds, run_seed};
-
-impl Shared for Nftables {
-    fn commit_by_another(&mut self, transaction: &Transaction) {
-        let _ = open().commit(transaction);
-    }
-
-    fn reopen(&mut self) {
-        *self = open();
-    }
-}
-
-fn open() -> Nftables {
-    Nftables::open().expect("a namespace of our own")
-}
 
 #[test]
 fn whatever_goes_wrong_the_tables_of_the_real_kernel_end_right() {

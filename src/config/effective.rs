@@ -51,7 +51,10 @@ impl Config {
             "detectLocalMode": mode.to_string(),
             "detectLocal": { "bridgeInterface": bridge, "interfaceNamePrefix": prefix },
             "clusterCIDR": ranges,
-            "deltaproxy": { "counters": routing.counters.word() },
+            "deltaproxy": {
+                "counters": routing.counters.word(),
+                "checkPeriod": duration::text(self.check_period),
+            },
         })
     }
 }

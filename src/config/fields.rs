@@ -53,7 +53,7 @@ const fn unused(path: &'static str, kind: Type) -> Field {
 }
 
 /// In the order of k8s.io/kube-proxy/config/v1alpha1/types.go, Kubernetes 1.36; our own are last.
-const FIELDS: [Field; 77] = [
+const FIELDS: [Field; 78] = [
     used("apiVersion", Type::Text),
     used("kind", Type::Text),
     used("featureGates", Type::Object),
@@ -131,6 +131,7 @@ const FIELDS: [Field; 77] = [
     used("deltaproxy", Type::Object),
     used("deltaproxy.strictMode", Type::Flag),
     used("deltaproxy.counters", Type::Any),
+    used("deltaproxy.checkPeriod", Type::Duration),
 ];
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use super::fields::{self, Type};
 use super::local::DetectLocalMode;
 use super::log::{LogFlags, LogFormat, of_verbosity};
 use super::{
-    Config, ConfigError, ConntrackSettings, InterfaceName, Loaded, LocalDetection,
+    CHECK_PERIOD, Config, ConfigError, ConntrackSettings, InterfaceName, Loaded, LocalDetection,
     NodePortAddresses, Notes, Routing, Source, address, duration, node_name,
 };
 
@@ -27,6 +27,7 @@ pub(super) struct File {
     pub(super) hostname_override: Option<String>,
     pub(super) routing: Routing,
     pub(super) min_sync_period: Duration,
+    pub(super) check_period: Duration,
     pub(super) healthz_bind_address: SocketAddr,
     pub(super) metrics_bind_address: SocketAddr,
     pub(super) bind_address_hard_fail: bool,
@@ -78,6 +79,7 @@ impl File {
             log: log.or(self.log),
             routing: self.routing,
             min_sync_period: self.min_sync_period,
+            check_period: self.check_period,
             healthz_bind_address: Some(self.healthz_bind_address),
             metrics_bind_address: Some(self.metrics_bind_address),
             bind_address_hard_fail: self.bind_address_hard_fail,
@@ -146,6 +148,7 @@ impl<'a> Reader<'a> {
             min_sync_period: self
                 .parsed("nftables.minSyncPeriod", duration::parse)?
                 .unwrap_or_default(),
+            check_period: self.timeout("deltaproxy.checkPeriod", CHECK_PERIOD)?,
             healthz_bind_address,
             metrics_bind_address,
             bind_address_hard_fail: self.flag("bindAddressHardFail", false),
@@ -523,6 +526,7 @@ mod tests {
             hostname_override: None,
             routing: Routing::default(),
             min_sync_period: Duration::ZERO,
+            check_period: CHECK_PERIOD,
             healthz_bind_address: address::DEFAULT_HEALTHZ,
             metrics_bind_address: address::DEFAULT_METRICS,
             bind_address_hard_fail: false,
@@ -550,6 +554,7 @@ mod tests {
         );
         assert_eq!(file.kubeconfig, Some("/var/lib/kube-proxy/kubeconfig.conf".into()));
         assert_eq!(file.min_sync_period, Duration::ZERO);
+        assert_eq!(file.check_period, CHECK_PERIOD);
         assert_eq!(file.notes, Notes::default());
     }
 
@@ -559,7 +564,8 @@ mod tests {
             "clientConnection: {kubeconfig: /k}\nclusterCIDR: 10.0.0.0/8\nhostnameOverride: n\n\
              nftables: {masqueradeAll: true, masqueradeBit: 31, minSyncPeriod: 1m30s}\n\
              nodePortAddresses: [primary, localhost, 192.168.0.0/16, '::/0']\nhealthzBindAddress: 127.0.0.1\n\
-             metricsBindAddress: '[::1]:9999'\ndetectLocalMode: ClusterCIDR\n",
+             metricsBindAddress: '[::1]:9999'\ndetectLocalMode: ClusterCIDR\n\
+             deltaproxy: {checkPeriod: 1h}\n",
         );
         assert_eq!(file.kubeconfig, Some("/k".into()));
         assert_eq!(file.hostname_override.as_deref(), Some("n"));
@@ -570,6 +576,7 @@ mod tests {
         let node_ports = "192.168.0.0/16,::/0,primary,localhost".parse().unwrap();
         assert_eq!(file.routing.node_port_addresses, node_ports);
         assert_eq!(file.min_sync_period, Duration::from_secs(90));
+        assert_eq!(file.check_period, Duration::from_secs(3600));
         assert_eq!(file.healthz_bind_address.to_string(), "127.0.0.1:10256");
         assert_eq!(file.metrics_bind_address.to_string(), "[::1]:9999");
         assert_eq!(file.notes, Notes::default());

@@ -16,8 +16,9 @@ use super::kube_proxy::KubeProxyFlags;
 use super::local::DetectLocalMode;
 use super::log::LogFlags;
 use super::{
-    ClusterCidrs, Config, ConfigError, ConntrackSettings, FeatureGates, InterfaceName, Loaded,
-    LocalDetection, NodePortAddresses, Notes, Routing, Source, duration, node_name,
+    CHECK_PERIOD, ClusterCidrs, Config, ConfigError, ConntrackSettings, FeatureGates,
+    InterfaceName, Loaded, LocalDetection, NodePortAddresses, Notes, Routing, Source, duration,
+    node_name,
 };
 use crate::counters::Counters;
 
@@ -151,6 +152,10 @@ pub struct DaemonFlags {
     /// Least time between two transactions, such as 1s or 500ms; 0 is no minimum [default: 0]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "config")]
     pub min_sync_period: Option<Duration>,
+    /// Time in which the background check compares all services with the kernel; 0 turns it off
+    /// [default: 10m]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "config")]
+    pub check_period: Option<Duration>,
 }
 
 /// Where something is served: an address, or nowhere.
@@ -293,6 +298,7 @@ fn load(
         log: log.or(LogFlags::default()),
         routing: node.routing()?,
         min_sync_period: daemon.min_sync_period.unwrap_or_default(),
+        check_period: daemon.check_period.unwrap_or(CHECK_PERIOD),
         healthz_bind_address: listen(daemon.healthz_bind_address, address::DEFAULT_HEALTHZ),
         metrics_bind_address: listen(daemon.metrics_bind_address, address::DEFAULT_METRICS),
         bind_address_hard_fail: false,
@@ -366,6 +372,7 @@ mod tests {
             source: Source::InCluster,
             routing: Routing::default(),
             min_sync_period: Duration::ZERO,
+            check_period: CHECK_PERIOD,
             healthz_bind_address: Some("0.0.0.0:10256".parse().unwrap()),
             metrics_bind_address: Some("127.0.0.1:10249".parse().unwrap()),
             bind_address_hard_fail: false,
@@ -382,7 +389,7 @@ mod tests {
              --masquerade-all --masquerade-bit 3 --nodeport-addresses 0.0.0.0/0 \
              --feature-gates=AllowServiceExternalIPs=false \
              --healthz-bind-address= --metrics-bind-address 1.2.3.4 --min-sync-period 500ms \
-             --counters services",
+             --counters services --check-period 1m",
         );
         let expected = Config {
             node_name: "n1".to_owned(),
@@ -400,6 +407,7 @@ mod tests {
                 counters: Counters::Services,
             },
             min_sync_period: Duration::from_millis(500),
+            check_period: Duration::from_secs(60),
             healthz_bind_address: None,
             metrics_bind_address: Some("1.2.3.4:10249".parse().unwrap()),
             bind_address_hard_fail: false,

@@ -46,6 +46,8 @@ pub struct Config {
     pub routing: Routing,
     /// The least time between two transactions; zero is no minimum.
     pub min_sync_period: Duration,
+    /// The time in which the background check compares everything; zero turns it off.
+    pub check_period: Duration,
     /// Where `/healthz`, `/livez` and `/readyz` are served; `None` is nowhere.
     pub healthz_bind_address: Option<SocketAddr>,
     /// Where `/metrics` is served; `None` is nowhere.
@@ -57,6 +59,9 @@ pub struct Config {
     /// Value of `/proc/self/oom_score_adj`, -1000 to 1000, written at the start.
     pub oom_score_adj: Option<i16>,
 }
+
+/// The default of [`Config::check_period`].
+pub const CHECK_PERIOD: Duration = Duration::from_secs(600);
 
 /// Limits and timeouts of conntrack. Zero and false leave the kernel's value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

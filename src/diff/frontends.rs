@@ -3,7 +3,7 @@
 use ahash::HashMap;
 
 use super::lists::Lists;
-use super::{Epoch, Epochs, Leftover, Leftovers, Progress};
+use super::{Epoch, Epochs, Installed, Leftover, Leftovers, Progress};
 use crate::desired::Label;
 use crate::model::ObjectName;
 use crate::plan::{Full, Piece};
@@ -146,6 +146,69 @@ impl FrontendState {
     ) -> bool {
         let is_free = self.holder.as_ref().is_none_or(has_only_claimed);
         is_free && self.label != 0 && !self.has_label(label)
+    }
+
+    /// Whether it needs no change to be as `goal`.
+    pub(super) fn is_at(&self, goal: Goal<'_>) -> bool {
+        let rare = self.rare.as_deref();
+        let ranges = rare.filter(|rare| rare.is_guarded).map(|rare| &*rare.ranges);
+        let internal =
+            rare.filter(|rare| rare.internal_unused.is_none()).and_then(|it| it.internal);
+        (self.route, internal, ranges) == (goal.route, goal.internal, goal.ranges)
+            && rare.and_then(|rare| rare.unserved) == goal.unserved
+            && self.label == goal.label.map_or(0, Label::digest)
+    }
+
+    /// Gives every element that is installed to `each`.
+    pub(super) fn each_installed(&self, frontend: Frontend, each: &mut dyn FnMut(Installed)) {
+        let family = frontend.family();
+        let mut give = |element, label| each(Installed { family, element, label });
+        if let Some(route) = self.route {
+            give(TableElement::Route(frontend, route, None), self.label);
+        }
+        let Some(rare) = self.rare.as_deref() else { return };
+        if let Some(unserved) = rare.unserved {
+            give(TableElement::NoEndpoint(frontend, unserved, None), self.label);
+        }
+        if let Some(internal) = rare.internal {
+            give(TableElement::Internal(frontend, internal), 0);
+        }
+        if rare.is_guarded {
+            give(TableElement::Firewall(frontend), 0);
+        }
+        for range in &rare.ranges {
+            give(TableElement::SourceRange(frontend, *range), 0);
+        }
+    }
+
+    /// Notes what was found in place of an installed element; `None` for nothing.
+    pub(super) fn correct(&mut self, installed: TableElement<'_>, found: Option<Installed>) {
+        let (element, label) = found.map(|it| (it.element, it.label)).unzip();
+        match (installed, element) {
+            (TableElement::Route(..), Some(TableElement::Route(_, route, _))) => {
+                self.route = Some(route);
+                self.label = label.unwrap_or_default();
+            }
+            (TableElement::Route(..), _) => self.route = None,
+            (TableElement::NoEndpoint(..), Some(TableElement::NoEndpoint(_, unserved, _))) => {
+                self.rare().unserved = Some(unserved);
+                self.label = label.unwrap_or_default();
+            }
+            (TableElement::NoEndpoint(..), _) => self.rare().unserved = None,
+            (TableElement::Internal(..), Some(TableElement::Internal(_, route))) => {
+                self.rare().internal = Some(route);
+            }
+            (TableElement::Internal(..), _) => self.rare().internal = None,
+            (TableElement::SourceRange(_, range), _) => {
+                let rare = self.rare();
+                rare.ranges.retain(|other| *other != range);
+                if let Some(TableElement::SourceRange(_, found)) = element {
+                    rare.ranges.push(found);
+                    rare.ranges.sort_unstable();
+                }
+            }
+            _ => self.rare().is_guarded = false,
+        }
     }
 
     /// Whether its elements carry this label.

@@ -130,6 +130,15 @@ impl List {
         }
     }
 
+    /// Makes a slot a hole.
+    pub(super) fn empty(&mut self, slot: usize) {
+        match &mut self.slots {
+            Slots::V4(slots) => set(slots.get_mut(slot), Slot::hole(Ipv4Addr::UNSPECIFIED)),
+            Slots::V6(slots) => set(slots.get_mut(slot), Slot::hole(Ipv6Addr::UNSPECIFIED)),
+        }
+        self.trim();
+    }
+
     /// Removes the slots from `length` on, or adds holes up to it.
     pub(super) fn resize(&mut self, length: usize) {
         match &mut self.slots {
@@ -159,6 +168,12 @@ impl<A: Into<IpAddr> + Copy> Slot<A> {
     }
 }
 
+fn set<T>(slot: Option<&mut T>, value: T) {
+    if let Some(slot) = slot {
+        *slot = value;
+    }
+}
+
 fn resize<T: Copy>(slots: &mut Box<[T]>, length: usize, hole: T) {
     if slots.len() == length {
         return;
@@ -180,8 +195,27 @@ impl Lists {
         }
     }
 
+    /// The table's family.
+    pub(super) fn family(&self) -> Family {
+        self.family
+    }
+
     pub(super) fn get(&self, id: ListId) -> Option<&List> {
         self.lists.get(&id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: ListId) -> Option<&mut List> {
+        self.lists.get_mut(&id)
+    }
+
+    /// Whether every number of a list with affinity is taken.
+    pub(super) fn are_sessions_full(&self) -> bool {
+        u32::try_from(self.affinity.len()).is_ok_and(|count| count >= ListId::LAST_SESSION)
+    }
+
+    /// What session affinity adds to a list.
+    pub(super) fn affinity(&self, id: ListId) -> Option<&Affinity> {
+        self.affinity.get(&id)
     }
 
     /// Starts over from what the kernel was found to hold.

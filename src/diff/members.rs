@@ -51,6 +51,18 @@ impl Members {
         }
     }
 
+    /// Whether the member is installed.
+    pub(super) fn is_installed(&self, member: &Member) -> bool {
+        self.0.get(member).is_some_and(|state| state.is_installed)
+    }
+
+    /// The member was found to be missing.
+    pub(super) fn lose(&mut self, member: Member) {
+        if let Some(state) = self.0.get_mut(&member) {
+            state.is_installed = false;
+        }
+    }
+
     /// Starts over from what the kernel was found to hold. Who needs what stays.
     pub(super) fn observe(&mut self, found: impl Iterator<Item = Member>) {
         self.0.retain(|_, state| {
@@ -97,6 +109,15 @@ impl NodePortIps {
     /// Whether this one is as wanted.
     pub fn is_settled(&self, address: IpAddr) -> bool {
         self.wanted.contains(&address) == self.installed.contains(&address)
+    }
+
+    pub(super) fn installed(&self) -> impl Iterator<Item = IpAddr> {
+        self.installed.iter().copied()
+    }
+
+    /// The address was found to be missing.
+    pub(super) fn lose(&mut self, address: IpAddr) {
+        self.installed.remove(&address);
     }
 
     /// Makes all as wanted.

@@ -8,9 +8,11 @@
 //! nothing that a route leads to is deleted in the commit that removes the route: it is deleted in
 //! a later one, and list numbers rest until then.
 
+mod check;
 mod claims;
 mod found;
 mod frontends;
+mod goal;
 mod held;
 mod lists;
 mod members;
@@ -24,6 +26,7 @@ mod slots;
 mod tests;
 mod update;
 
+pub use check::{Finding, Installed};
 pub use claims::age;
 pub use found::Found;
 pub use frontends::FrontendState;

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::claims;
 use super::frontends::Goal;
+use super::goal::{goal, route};
 use super::held::{HeldList, Holdings, place_of};
 use super::patch::Patch;
 use super::places::Places;
@@ -16,8 +17,8 @@ use crate::desired::{self, Label, Lookup, Scope, Traffic, Wanted, WantedFrontend
 use crate::family::Family;
 use crate::model::{Cluster, EndpointChanges, ObjectName, Problem, Protocol};
 use crate::plan::{Full, Piece};
+use crate::ruleset::Frontend;
 use crate::ruleset::number::{Flags, ListId, Route, SizeClass};
-use crate::ruleset::{Frontend, Unserved};
 
 /// A service on the way to what is wanted.
 struct ServiceUpdate<'a> {
@@ -193,7 +194,7 @@ impl ServiceUpdate<'_> {
         for port in &wanted.ports {
             for wanted in port.frontends.iter().filter(|it| is_held(&it.frontend)) {
                 piece.fits(FRONTEND_ELEMENTS)?;
-                let goal = self.goal(port, wanted);
+                let goal = goal(&self.lists, port, wanted);
                 if self.diff.install(wanted.frontend, goal, piece)? == Progress::AfterCommit {
                     progress = Progress::AfterCommit;
                 }
@@ -253,7 +254,7 @@ impl ServiceUpdate<'_> {
                 self.held.push(list);
                 self.holdings.lists.push(list);
             }
-            let route = self.route(port, scope, Flags::default());
+            let route = route(&self.lists, port, scope, Flags::default());
             let Some(mut list) = self.diff.lists[family.index()].open(id) else { continue };
             list.own();
             list.fill(port.endpoints(scope), piece)?;
@@ -328,40 +329,6 @@ impl ServiceUpdate<'_> {
             let is_it = |route: &Route| route.flags().local == is_local;
             route.filter(is_it).filter(|_| wanted.traffic.uses(scope))?.list()
         })
-    }
-
-    /// What is to be installed for a frontend that the service has.
-    fn goal<'a>(&self, port: &'a WantedPort, wanted: &WantedFrontend) -> Goal<'a> {
-        let ranges = wanted.is_guarded.then_some(&*port.ranges);
-        let goal = Goal { ranges, label: Some(&port.label), ..Goal::default() };
-        match wanted.traffic {
-            Traffic::To { scope, masquerade } => {
-                match self.route(port, scope, Flags { masquerade, local: false }) {
-                    Some(route) => Goal { route: Some(route), ..goal },
-                    // No number was free.
-                    None => Goal { unserved: Some(Unserved::Refuse), ..goal },
-                }
-            }
-            Traffic::ExternalLocal => {
-                let flags = Flags { masquerade: false, local: true };
-                let local = self.route(port, Scope::Local, flags);
-                Goal {
-                    route: Some(local.unwrap_or(Route::WITHOUT_LIST)),
-                    internal: self.route(port, Scope::Cluster, Flags::default()),
-                    unserved: local.is_none().then_some(Unserved::Drop),
-                    ..goal
-                }
-            }
-            Traffic::Unserved(unserved) => Goal { unserved: Some(unserved), ..goal },
-        }
-    }
-
-    fn route(&self, port: &WantedPort, scope: Scope, flags: Flags) -> Option<Route> {
-        let place = place_of(port, scope);
-        let list = self.lists.find(place, false).or_else(|| self.lists.find(place, true))?;
-        let timeout = port.timeout.filter(|_| list.id.has_affinity()).map(|it| it.number);
-        let size = SizeClass::of(port.endpoints(scope).len());
-        Some(Route::new(list.id, timeout, size, flags))
     }
 
     fn share_members(&mut self, piece: &mut Piece) -> Result<(), Full> {

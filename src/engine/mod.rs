@@ -7,6 +7,7 @@
 mod base_state;
 mod bisect;
 mod blocked;
+mod check;
 mod converge;
 mod driver;
 mod fill;
@@ -21,8 +22,9 @@ mod routing;
 mod stale;
 mod transactions;
 
-pub use crate::diff::{Kept, NoLocalPorts};
+pub use crate::diff::{Finding, Installed, Kept, NoLocalPorts};
 pub use blocked::Blocked;
+pub use check::{Look, look_up};
 pub use converge::{ConvergeError, commit_all, converge};
 pub use driver::{Answer, Cause};
 pub use leftovers::GRACE;
@@ -405,12 +407,7 @@ impl Engine {
         if !table.is_stale {
             return Vec::new();
         }
-        let header = Table {
-            family: table.family,
-            name: TABLE.into(),
-            flags: table.installed.flags_after(self.table_flags),
-            comment: Some(ruleset::table_comment()),
-        };
+        let header = header(table.family, &table.installed, self.table_flags);
         let mut operations = table.installed.operations(&table.desired, &header);
         operations.extend(table.cleanup.iter().cloned());
         table.is_stale = !operations.is_empty();
@@ -454,4 +451,10 @@ impl Engine {
         serving.extend(self.local_addresses.iter().filter(is_served));
         self.node_addresses.want(serving);
     }
+}
+
+/// The table with the flags that it has after the next transaction.
+fn header(family: Family, installed: &BaseState, wanted: TableFlags) -> Table {
+    let flags = installed.flags_after(wanted);
+    Table { family, name: TABLE.into(), flags, comment: Some(ruleset::table_comment()) }
 }

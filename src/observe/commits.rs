@@ -174,6 +174,11 @@ impl SetSizes {
         self.0[set][family.index()].dec_by(as_i64(count));
     }
 
+    /// How many elements it has.
+    pub fn get(&self, family: IpFamily, set: usize) -> i64 {
+        self.0[set][family.index()].get()
+    }
+
     /// It has this many elements.
     pub fn set(&self, family: IpFamily, set: usize, count: usize) {
         self.0[set][family.index()].set(as_i64(count));

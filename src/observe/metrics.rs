@@ -9,6 +9,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
+use super::check::Check;
 use super::commits::Commits;
 use super::component::Component;
 use super::kube_proxy::KubeProxy;
@@ -35,6 +36,7 @@ pub(super) struct Metrics {
     pub(super) kube_proxy: KubeProxy,
     pub(super) commits: Commits,
     pub(super) own: Own,
+    pub(super) check: Check,
     pub(super) watches: Watches,
     pub(super) requests: Requests,
     pub(super) component: Component,
@@ -62,6 +64,7 @@ impl Metrics {
         let kube_proxy = KubeProxy::register(&mut Names::new(&mut registry, "kubeproxy_"));
         let commits = Commits::register(&mut Names::new(&mut registry, "deltaproxy_"));
         let own = Own::register(&mut Names::new(&mut registry, "deltaproxy_"));
+        let check = Check::register(&mut Names::new(&mut registry, "deltaproxy_"));
         let watches = Watches::register(&mut Names::new(&mut registry, "deltaproxy_"));
         let requests = Requests::register(&mut Names::new(&mut registry, "rest_client_"));
         let component = Component::register(&mut Names::new(&mut registry, "kubernetes_"));
@@ -69,7 +72,7 @@ impl Metrics {
         registry.register("deltaproxy_build", "The version of this program", version);
         registry.register_collector(Box::new(Process));
         registry.register_collector(Box::new(counts));
-        Self { registry, kube_proxy, commits, own, watches, requests, component }
+        Self { registry, kube_proxy, commits, own, check, watches, requests, component }
     }
 }
 

@@ -4,6 +4,7 @@
 //! hold a lock for a few instructions. The servers read it from tasks of their own.
 
 mod buckets;
+mod check;
 mod commits;
 mod component;
 mod connections;
@@ -32,6 +33,7 @@ use page::Page;
 use service_health::HealthChecks;
 use slis::Slis;
 
+pub use check::Difference;
 pub use commits::{SetSizes, Stage, Transaction};
 pub use kube_proxy::{Change, SyncExtent};
 pub use page::{LeftOut, PageSetup, Search};

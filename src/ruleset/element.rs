@@ -272,6 +272,31 @@ pub fn slot_key(list: ListId, protocol: Protocol, slot: u32) -> Value {
 }
 
 impl<'a> TableElement<'a> {
+    /// Splits off the comment.
+    pub fn without_label(self) -> (TableElement<'static>, Option<&'a str>) {
+        let element = match self {
+            Self::Route(frontend, route, label) => {
+                return (TableElement::Route(frontend, route, None), label);
+            }
+            Self::NoEndpoint(frontend, unserved, label) => {
+                return (TableElement::NoEndpoint(frontend, unserved, None), label);
+            }
+            Self::Endpoint(list, protocol, slot, target) => {
+                TableElement::Endpoint(list, protocol, slot, target)
+            }
+            Self::Internal(frontend, route) => TableElement::Internal(frontend, route),
+            Self::Member(member) => TableElement::Member(member),
+            Self::Firewall(frontend) => TableElement::Firewall(frontend),
+            Self::SourceRange(frontend, range) => TableElement::SourceRange(frontend, range),
+            Self::AffinitySlot(list, slot, id) => TableElement::AffinitySlot(list, slot, id),
+            Self::AffinityEndpoint(list, protocol, id, target) => {
+                TableElement::AffinityEndpoint(list, protocol, id, target)
+            }
+            Self::AffinityList(list, route) => TableElement::AffinityList(list, route),
+        };
+        (element, None)
+    }
+
     /// Reads an element of one of our sets; `None` if we never write such a one.
     pub fn read(family: Family, set: SetId, view: &ElementView<'a>) -> Option<Self> {
         let mut key = Fields(view.key);

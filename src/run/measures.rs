@@ -57,6 +57,22 @@ impl Measures {
         }
     }
 
+    /// How many elements a set should have.
+    pub(super) fn size(&self, family: Family, set: SetId) -> i64 {
+        place(set.name()).map_or(0, |set| self.sizes.get(family, set))
+    }
+
+    /// An element was found to be missing.
+    pub(super) fn lost(&self, family: Family, set: SetId) {
+        place(set.name()).into_iter().for_each(|set| self.sizes.subtract(family, set, 1));
+    }
+
+    /// How many elements all sets should have.
+    pub(super) fn elements(&self) -> i64 {
+        let size = |family, set| self.size(family, set);
+        Family::ALL.iter().flat_map(|family| SETS.map(|set| size(*family, set))).sum()
+    }
+
     /// An operation was applied.
     fn applied(&self, operation: &Operation) {
         let family = operation.family();
@@ -87,7 +103,7 @@ impl Measures {
 }
 
 /// The sets whose elements are counted: all but that which packets write.
-const SETS: [SetId; SetId::ALL.len() - 1] = {
+pub(super) const SETS: [SetId; SetId::ALL.len() - 1] = {
     let mut sets = [SetId::Endpoints; SetId::ALL.len() - 1];
     let (mut from, mut to) = (0, 0);
     while from < SetId::ALL.len() {

@@ -32,6 +32,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     pub(super) async fn read_back(&mut self) -> Result<bool, WriterGone> {
         let started = now();
         self.cleaning.iter_mut().for_each(Cleaning::note_read);
+        self.check.note_read();
         let outcome = match self.take_early_read().await? {
             Some(reading) => Ok(reading),
             None => self.read().await?,

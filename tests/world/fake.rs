@@ -12,6 +12,10 @@ impl Shared for Fake {
         let _ = self.tamper(transaction);
     }
 
+    fn corrupt(&mut self, transaction: &Transaction) {
+        let _ = Self::corrupt(self, transaction);
+    }
+
     fn reopen(&mut self) {
         Self::reopen(self);
     }

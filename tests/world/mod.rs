@@ -10,6 +10,7 @@ pub(crate) mod fake;
 pub(crate) mod kernel;
 pub(crate) mod objects;
 pub(crate) mod oracle;
+pub(crate) mod real;
 pub(crate) mod seeds;
 pub(crate) mod steps;
 
@@ -23,11 +24,12 @@ use std::time::Duration;
 use deltaproxy::config::Routing;
 use deltaproxy::conntrack::{FlowList, Request};
 use deltaproxy::engine::{Engine, read_back};
-use deltaproxy::kernel::{Requests, Writer, WriterGone};
+use deltaproxy::kernel::{ElementRead, Requests, Writer, WriterGone};
 use deltaproxy::model::{Batch, Change, Event, ObjectName, Resource};
 use deltaproxy::nft::{Family, Name, Operation, Table, TableFlags, TableRef, Transaction};
 use deltaproxy::observe::Observe;
-use deltaproxy::run::{Cleaning, Run};
+use deltaproxy::ruleset::{self, Layouts, SetId};
+use deltaproxy::run::{Check, Cleaning, Run};
 use fake_kernel::Fake;
 use tokio::sync::{mpsc, watch};
 
@@ -59,12 +61,20 @@ struct World<K> {
     /// The configuration's number.
     routing_number: u8,
     addresses: Vec<IpAddr>,
+    /// Whether an element was lost without a notice since the last check.
+    has_lost: bool,
     /// How many commits there were before the daemon began.
     commits_before: usize,
 }
 
 /// Longer than the daemon ever waits before it tries again.
 const LONGEST_WAIT: Duration = Duration::from_secs(520);
+
+/// The time in which the background check compares everything.
+const CHECK_PERIOD: Duration = Duration::from_secs(60);
+
+/// More pieces than the background check needs for everything twice.
+const ROUNDS: usize = 60;
 
 /// Plays a sequence; what was wrong is the error.
 pub(crate) fn play<K: Shared>(kernel: K, sequence: &Sequence) -> Result<(), String> {
@@ -95,6 +105,7 @@ impl<K: Shared> Daemon<K> {
         let own = Arc::clone(&asked);
         let ask = move |request| own.lock().expect("no test panicked").push(request);
         let mut run = Run::new(engine, writer, queue, Observe::new(), min_interval);
+        run.check = Check::every(CHECK_PERIOD);
         run.addresses = Some(changes);
         run.cleaning = Some(Cleaning::new(ask, listed));
         let run = Box::pin(run.until(std::future::pending()));
@@ -128,6 +139,7 @@ impl<K: Shared> World<K> {
             routing,
             routing_number: u8::MAX,
             addresses,
+            has_lost: false,
             commits_before: 0,
         };
         world.send_lists();
@@ -166,6 +178,7 @@ impl<K: Shared> World<K> {
                 self.kernel.inner.commit_by_another(&damage(*number));
                 self.kernel.oracle.forget();
             }
+            Happening::Lost(number) => self.lose_element(*number),
             Happening::ForeignCommit => self.kernel.inner.commit_by_another(&of_another_table()),
             Happening::OwnedElsewhere(family) => {
                 self.kernel.owners[usize::from(*family)] = Some(1);
@@ -264,14 +277,49 @@ impl<K: Shared> World<K> {
         let mut commits = usize::MAX;
         while commits != self.kernel.commits {
             commits = self.kernel.commits;
-            // Twice: what others did is looked for between a commit and the next one.
-            for _ in 0..2 {
+            // What others did is looked for between a commit and the next one; then the tables are
+            // read, and leftovers go after a while.
+            for _ in 0..3 {
                 while self.answer().await {}
                 tokio::time::advance(LONGEST_WAIT).await;
                 self.poll().await;
             }
             while self.answer().await {}
         }
+    }
+
+    /// An element of our tables is gone, and nobody notices.
+    fn lose_element(&mut self, number: u8) {
+        let mut elements = Vec::new();
+        for (family, set) in Family::ALL.into_iter().flat_map(|it| SetId::ALL.map(|set| (it, set)))
+        {
+            let mut each = |read: ElementRead<'_>| {
+                if let ElementRead::Element(view) = read {
+                    let key = ruleset::stray(&view).expect("a key of ours");
+                    elements.push((family, set, key));
+                }
+            };
+            // Without a table, nothing is lost.
+            let _ = self.kernel.inner.read_elements(&ruleset::table(family), set.name(), &mut each);
+        }
+        elements.retain(|(_, set, _)| *set != SetId::AffinityClients);
+        let chosen = usize::from(number) % elements.len().max(1);
+        let Some((family, set, key)) = elements.into_iter().nth(chosen) else { return };
+        let layout = Arc::clone(Layouts::default().of(family).get(set));
+        let operation = Operation::DeleteElements(ruleset::table(family), layout, vec![key]);
+        self.kernel.inner.corrupt(&Transaction { operations: vec![operation] });
+        self.kernel.oracle.forget();
+        self.has_lost = true;
+    }
+
+    /// Waits until everything was compared with the kernel twice.
+    async fn wait_until_checked(&mut self) {
+        for _ in 0..ROUNDS {
+            while self.answer().await {}
+            tokio::time::advance(CHECK_PERIOD).await;
+            self.poll().await;
+        }
+        self.wait_until_settled().await;
     }
 
     /// Waits until all is settled and nothing goes wrong any more; then the tables must be those
@@ -283,6 +331,9 @@ impl<K: Shared> World<K> {
             self.readmit(refused).await;
         }
         self.wait_until_settled().await;
+        if std::mem::take(&mut self.has_lost) {
+            self.wait_until_checked().await;
+        }
         let wanted = self.wanted();
         self.kernel.oracle.check_flows(&wanted.serving);
         self.check_list().await;

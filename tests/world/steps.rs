@@ -49,6 +49,8 @@ pub(crate) enum Happening {
     Refusal(u8),
     /// Another program changes our tables.
     Damage(u8),
+    /// An element of our tables is lost without a notice.
+    Lost(u8),
     /// Another program changes its own table.
     ForeignCommit,
     /// Another program owns our table of this family.
@@ -83,6 +85,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         2 => (1u8..4).prop_map(Happening::ReadsBreakOff),
         2 => (0u8..6).prop_map(Happening::Refusal),
         2 => (0u8..8).prop_map(Happening::Damage),
+        2 => any::<u8>().prop_map(Happening::Lost),
         2 => Just(Happening::ForeignCommit),
         2 => (0u8..2).prop_map(Happening::OwnedElsewhere),
         1 => Just(Happening::OwnerGone),

@@ -191,7 +191,7 @@ pub(super) fn defaults() -> Value {
             "udpTimeout": "0s",
             "udpStreamTimeout": "0s",
         },
-        "deltaproxy": { "strictMode": false, "counters": "off" },
+        "deltaproxy": { "strictMode": false, "counters": "off", "checkPeriod": "10m0s" },
     })
 }
 

@@ -1,0 +1,80 @@
+//! The background check on the real kernel: what is changed by the daemon's own socket is announced
+//! to nobody and allowed by the owner of the tables.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+#![allow(clippy::wildcard_enum_match_arm)]
+#![allow(clippy::disallowed_methods, clippy::print_stdout)] // One of them measures.
+
+#[path = "../../tests/checking/mod.rs"]
+mod checking;
+#[path = "../../tests/tables/mod.rs"]
+mod tables;
+#[path = "../../tests/world/mod.rs"]
+mod world;
+
+use std::thread;
+use std::time::Duration;
+
+use checking::play;
+use deltaproxy::kernel::Nftables;
+use nix::sched::{CloneFlags, unshare};
+use world::real::open;
+
+/// Plays a test in a namespace of its own.
+fn play_in_namespace<F: Future<Output = ()> + 'static>(test: fn(Nftables) -> F) {
+    let in_namespace = move || {
+        unshare(CloneFlags::CLONE_NEWNET).expect("run with: sh in-namespaces cargo test");
+        play(test(open()));
+    };
+    thread::spawn(in_namespace).join().unwrap();
+}
+
+#[test]
+fn each_lost_element_is_written_again() {
+    play_in_namespace(checking::each_lost_element_is_written_again);
+}
+
+#[test]
+fn each_changed_element_is_written_again() {
+    play_in_namespace(checking::each_changed_element_is_written_again);
+}
+
+#[test]
+fn elements_of_nothing_are_deleted() {
+    play_in_namespace(checking::elements_of_nothing_are_deleted);
+}
+
+#[test]
+fn rules_that_are_lost_are_written_again() {
+    play_in_namespace(checking::rules_that_are_lost_are_written_again);
+}
+
+#[test]
+fn an_emptied_set_is_written_again() {
+    play_in_namespace(checking::an_emptied_set_is_written_again);
+}
+
+#[test]
+fn nothing_is_found_beside_continuous_changes() {
+    play_in_namespace(checking::nothing_is_found_beside_continuous_changes);
+}
+
+/// The whole check in one thread, the kernel's part included.
+#[test]
+#[ignore = "measures: run with --release --ignored --nocapture"]
+fn a_round_takes_a_small_part_of_a_processor() {
+    play_in_namespace(|kernel| async {
+        let mut times = checking::times_of_a_round(kernel, 50_000).await;
+        times.sort_unstable();
+        let sum: Duration = times.iter().sum();
+        // Most polls find nothing due.
+        times.retain(|time| *time > Duration::from_micros(15));
+        println!(
+            "a round: {} pieces, {sum:?}, {:.3} % of 600 s",
+            times.len(),
+            sum.as_secs_f64() / 6.0
+        );
+        let at = |percent| times[(times.len() - 1) * percent / 100];
+        println!("a piece: p50 {:?}, p99 {:?}, longest {:?}", at(50), at(99), at(100));
+        assert!(sum < Duration::from_secs(60), "{sum:?}");
+    });
+}

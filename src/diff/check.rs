@@ -1,0 +1,214 @@
+//! What is installed for one service, element by element, and corrections where the kernel was found
+//! to hold something else.
+//!
+//! A correction changes what counts as installed. The next update of the service sends the
+//! difference, as any other.
+
+use std::hash::Hash;
+
+use smallvec::SmallVec;
+
+use super::Diff;
+use super::frontends::FrontendState;
+use super::goal::goal;
+use super::held::{HeldList, Holdings, place_of};
+use super::lists::Lists;
+use super::places::Places;
+use crate::desired::{self, Label, Lookup, Scope, Timeouts, WantedPort};
+use crate::family::Family;
+use crate::model::{Cluster, ObjectName, Target};
+use crate::ruleset::number::{ListId, Route};
+use crate::ruleset::{Frontend, Member, TableElement};
+
+/// An element in the kernel; labels are compared by their digests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Installed {
+    /// The table it belongs to.
+    pub family: Family,
+    /// The element, without a label.
+    pub element: TableElement<'static>,
+    /// Digest of the label, 0 without.
+    pub(super) label: u32,
+}
+
+/// What the kernel was found to hold in place of an element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// Nothing.
+    Missing,
+    /// Another element with the same key; `None` if this program never writes such a one.
+    Changed(Option<Installed>),
+}
+
+impl Installed {
+    /// An element that was read.
+    pub fn found(family: Family, element: &TableElement<'_>) -> Self {
+        let (element, label) = element.without_label();
+        Self { family, element, label: label.map_or(0, |it| Label::digest_of(it.as_bytes())) }
+    }
+
+    fn member(member: Member) -> Self {
+        Self { family: member.family(), element: TableElement::Member(member), label: 0 }
+    }
+}
+
+impl Diff {
+    /// How many services hold or claim something.
+    pub fn service_count(&self) -> usize {
+        self.services.len()
+    }
+
+    /// One of `shares` parts of all services. A service stays in its part while it is there.
+    pub fn share_of_services(&self, share: usize, shares: usize) -> Vec<ObjectName> {
+        // Where the name is stored tells services apart without a look at each name, which is
+        // somewhere in memory.
+        let place = |name: &ObjectName| name.as_str().as_ptr().addr() / 16;
+        let is_in_share =
+            |name: &&ObjectName| place(name).wrapping_mul(ODD) % shares.max(1) == share;
+        self.services.keys().filter(is_in_share).cloned().collect()
+    }
+
+    /// Gives every element that is installed for a service to `each`; those of no service are the
+    /// addresses for node ports.
+    pub fn each_installed(&self, service: Option<&ObjectName>, each: &mut dyn FnMut(Installed)) {
+        let Some(name) = service else {
+            let member = |ip| Installed::member(Member::NodePortIp(ip));
+            self.node_port_ips.installed().map(member).for_each(each);
+            return;
+        };
+        let Some(held) = self.services.get(name) else { return };
+        let Holdings { frontends, members, lists } = held.unpack();
+        for frontend in frontends {
+            if let Some(state) = self.held_by(name, &frontend) {
+                state.each_installed(frontend, each);
+            }
+        }
+        for member in members.into_iter().filter(|it| self.members.is_installed(it)) {
+            each(Installed::member(member));
+        }
+        for list in lists {
+            self.lists[list.family.index()].each_installed(list.id, each);
+        }
+    }
+
+    /// Whether what is installed for a service is what is wanted for it.
+    pub fn is_as_wanted(&self, name: &ObjectName, cluster: &Cluster, timeouts: &Timeouts) -> bool {
+        let view = cluster.service(name).filter(|_| !self.excluded.contains(name));
+        let wanted = view.map(|view| desired::render(&view, timeouts.of(name))).unwrap_or_default();
+        let holdings = self.services.get(name).map(|it| it.unpack()).unwrap_or_default();
+        let lists: Places = holdings.lists.iter().copied().collect();
+        let frontends: usize = wanted.ports.iter().map(|it| it.frontends.len()).sum();
+        are_same(&holdings.members, &wanted.members)
+            && holdings.frontends.len() == frontends
+            && wanted.ports.iter().all(|port| self.is_port_as_wanted(name, port, &lists))
+    }
+
+    fn is_port_as_wanted(&self, name: &ObjectName, port: &WantedPort, lists: &Places) -> bool {
+        // Without a free number for a list with affinity, the port has a plain one.
+        let may_be_plain =
+            port.timeout.is_none() || self.lists[port.family.index()].are_sessions_full();
+        let are_lists_as_wanted = Scope::ALL.into_iter().all(|scope| {
+            let place = place_of(port, scope);
+            let (plain, sticky) = (lists.find(place, false), lists.find(place, true));
+            let mut found = plain.into_iter().chain(sticky);
+            (may_be_plain || plain.is_none())
+                && found.all(|list| self.holds(list, port.endpoints(scope)))
+        });
+        are_lists_as_wanted
+            && port.frontends.iter().all(|it| match self.held_by(name, &it.frontend) {
+                Some(state) => state.is_at(goal(lists, port, it)),
+                // Another service has it.
+                None => self.frontends.holder(&it.frontend).is_some(),
+            })
+    }
+
+    /// Whether a list holds these endpoints, each once, and no other.
+    fn holds(&self, list: HeldList, endpoints: &[Target]) -> bool {
+        let installed = self.lists[list.family.index()].get(list.id);
+        installed.is_some_and(|list| {
+            let found: Option<Vec<Target>> = list.iter().collect();
+            found.is_some_and(|found| are_same(&found, endpoints))
+        })
+    }
+
+    fn held_by(&self, name: &ObjectName, frontend: &Frontend) -> Option<&FrontendState> {
+        self.frontends.get(frontend).filter(|_| self.frontends.holder(frontend) == Some(name))
+    }
+
+    /// Notes what was found in place of an installed element; returns whether that is enough for the
+    /// next update to write it again. If not, the tables must be read back.
+    pub fn correct(&mut self, installed: Installed, finding: Finding) -> bool {
+        let found = match finding {
+            Finding::Missing => None,
+            Finding::Changed(Some(found)) => Some(found),
+            Finding::Changed(None) => return false,
+        };
+        let lists = &mut self.lists[installed.family.index()];
+        match installed.element {
+            TableElement::Route(frontend, ..)
+            | TableElement::NoEndpoint(frontend, ..)
+            | TableElement::Internal(frontend, _)
+            | TableElement::Firewall(frontend)
+            | TableElement::SourceRange(frontend, _) => {
+                self.frontends.change(frontend, |state| {
+                    let former: SmallVec<[Route; 2]> = state.routes().collect();
+                    state.correct(installed.element, found);
+                    state.routes().filter_map(Route::list).for_each(|it| lists.add_reference(it));
+                    // The service owns its lists, so none of them is to be deleted.
+                    for list in former.into_iter().filter_map(Route::list) {
+                        lists.remove_reference(list);
+                    }
+                });
+            }
+            TableElement::Member(Member::NodePortIp(address)) => self.node_port_ips.lose(address),
+            TableElement::Member(member) => self.members.lose(member),
+            TableElement::Endpoint(list, _, slot, _) => {
+                let Some(list) = lists.get_mut(list) else { return true };
+                match found.map(|it| it.element) {
+                    Some(TableElement::Endpoint(_, _, _, target)) => {
+                        list.put(slot as usize, target)
+                    }
+                    Some(_) | None => list.empty(slot as usize),
+                }
+            }
+            // Packets know the numbers of endpoints with affinity too.
+            TableElement::AffinitySlot(..)
+            | TableElement::AffinityEndpoint(..)
+            | TableElement::AffinityList(..) => return false,
+        }
+        true
+    }
+}
+
+impl Lists {
+    /// Gives every element that is installed for a list to `each`.
+    fn each_installed(&self, id: ListId, each: &mut dyn FnMut(Installed)) {
+        let Some(list) = self.get(id) else { return };
+        let family = self.family();
+        let mut give = |element| each(Installed { family, element, label: 0 });
+        let protocol = list.protocol();
+        let slots = (0..).zip(list.iter()).filter_map(|(slot, target)| Some((slot, target?)));
+        let Some(affinity) = self.affinity(id) else {
+            slots.for_each(|(slot, it)| give(TableElement::Endpoint(id, protocol, slot, it)));
+            return;
+        };
+        for (slot, target) in slots {
+            if let Some(endpoint) = affinity.endpoints.get(&target) {
+                give(TableElement::AffinitySlot(id, slot, *endpoint));
+            }
+        }
+        for (target, endpoint) in &affinity.endpoints {
+            give(TableElement::AffinityEndpoint(id, protocol, *endpoint, *target));
+        }
+        affinity.route.into_iter().for_each(|route| give(TableElement::AffinityList(id, route)));
+    }
+}
+
+/// Whether both have the same items, each once.
+fn are_same<T: Copy + Eq + Hash>(some: &[T], others: &[T]) -> bool {
+    let found: Lookup<T> = some.iter().copied().collect();
+    some.len() == others.len() && others.iter().all(|it| found.contains(it))
+}
+
+/// A multiplier that spreads addresses in memory evenly.
+const ODD: usize = 0x9e37_79b9;

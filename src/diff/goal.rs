@@ -1,0 +1,48 @@
+//! What is to be installed for a frontend, by the lists of its service.
+
+use super::frontends::Goal;
+use super::held::place_of;
+use super::places::Places;
+use crate::desired::{Scope, Traffic, WantedFrontend, WantedPort};
+use crate::ruleset::Unserved;
+use crate::ruleset::number::{Flags, Route, SizeClass};
+
+/// What is to be installed for a frontend that the service has.
+pub(super) fn goal<'a>(lists: &Places, port: &'a WantedPort, wanted: &WantedFrontend) -> Goal<'a> {
+    let ranges = wanted.is_guarded.then_some(&*port.ranges);
+    let goal = Goal { ranges, label: Some(&port.label), ..Goal::default() };
+    match wanted.traffic {
+        Traffic::To { scope, masquerade } => {
+            match route(lists, port, scope, Flags { masquerade, local: false }) {
+                Some(route) => Goal { route: Some(route), ..goal },
+                // No number was free.
+                None => Goal { unserved: Some(Unserved::Refuse), ..goal },
+            }
+        }
+        Traffic::ExternalLocal => {
+            let flags = Flags { masquerade: false, local: true };
+            let local = route(lists, port, Scope::Local, flags);
+            Goal {
+                route: Some(local.unwrap_or(Route::WITHOUT_LIST)),
+                internal: route(lists, port, Scope::Cluster, Flags::default()),
+                unserved: local.is_none().then_some(Unserved::Drop),
+                ..goal
+            }
+        }
+        Traffic::Unserved(unserved) => Goal { unserved: Some(unserved), ..goal },
+    }
+}
+
+/// The route to the endpoints of a scope; `None` without a list of them.
+pub(super) fn route(
+    lists: &Places,
+    port: &WantedPort,
+    scope: Scope,
+    flags: Flags,
+) -> Option<Route> {
+    let place = place_of(port, scope);
+    let list = lists.find(place, false).or_else(|| lists.find(place, true))?;
+    let timeout = port.timeout.filter(|_| list.id.has_affinity()).map(|it| it.number);
+    let size = SizeClass::of(port.endpoints(scope).len());
+    Some(Route::new(list.id, timeout, size, flags))
+}

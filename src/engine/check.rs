@@ -1,0 +1,205 @@
+//! Looking up in the kernel what counts as installed, a few elements at a time.
+
+use std::sync::Arc;
+
+use super::base_state::BaseState;
+use super::{Engine, header};
+use crate::diff::{Finding, Installed};
+use crate::kernel::{Contents, Kernel, ReadError};
+use crate::model::{Extent, ObjectName};
+use crate::nft::{Family, Operation, Value};
+use crate::ruleset::{self, TableElement};
+
+/// The outcome of a look into the kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// The elements that were not found as expected.
+    pub differences: Vec<(Installed, Finding)>,
+    /// Whether so many were missing that the others were not looked up.
+    pub is_cut: bool,
+}
+
+/// Each missing element costs a request of its own.
+const MAX_MISSING: usize = 16;
+
+/// Looks up elements by their keys; some hundred of one set at most.
+///
+/// # Errors
+/// See [`Kernel::find_elements`].
+pub fn look_up<K: Kernel>(kernel: &mut K, mut expected: Vec<Installed>) -> Result<Look, ReadError> {
+    let place = |it: &Installed| (it.family.index(), it.element.set());
+    expected.sort_by_key(place);
+    let mut look = Look::default();
+    for group in expected.chunk_by(|a, b| place(a) == place(b)) {
+        look_up_set(kernel, group, &mut look)?;
+    }
+    Ok(look)
+}
+
+fn look_up_set<K: Kernel>(
+    kernel: &mut K,
+    mut group: &[Installed],
+    look: &mut Look,
+) -> Result<(), ReadError> {
+    while let Some(first) = group.first() {
+        if look.missing() > MAX_MISSING {
+            look.is_cut = true;
+            return Ok(());
+        }
+        let (family, set) = (first.family, first.element.set());
+        let keys: Vec<Value> = group.iter().map(|it| it.element.to_key().key).collect();
+        let mut answers = group.iter();
+        let (table, differences) = (ruleset::table(family), &mut look.differences);
+        kernel.find_elements(&table, set.name(), &keys, &mut |view| {
+            let Some(expected) = answers.next() else { return };
+            let found = TableElement::read(family, set, &view);
+            let found = found.map(|element| Installed::found(family, &element));
+            if found != Some(*expected) {
+                differences.push((*expected, Finding::Changed(found)));
+            }
+        })?;
+        // The answers end at the first element that is missing.
+        let missing = answers.next();
+        differences.extend(missing.map(|missing| (*missing, Finding::Missing)));
+        group = answers.as_slice();
+    }
+    Ok(())
+}
+
+impl Look {
+    fn missing(&self) -> usize {
+        self.differences.iter().filter(|(_, finding)| *finding == Finding::Missing).count()
+    }
+}
+
+impl Engine {
+    /// How many services hold or claim something.
+    pub fn service_count(&self) -> usize {
+        self.diff.service_count()
+    }
+
+    /// One of `shares` parts of all services.
+    pub fn share_of_services(&self, share: usize, shares: usize) -> Vec<ObjectName> {
+        self.diff.share_of_services(share, shares)
+    }
+
+    /// What is installed for a service; `None` names the addresses for node ports.
+    pub fn each_installed(&self, service: Option<&ObjectName>, each: &mut dyn FnMut(Installed)) {
+        self.diff.each_installed(service, each);
+    }
+
+    /// Whether what is installed for a service is what its objects ask for. [`Engine::is_settled`]
+    /// must hold.
+    pub fn is_as_desired(&self, service: &ObjectName) -> bool {
+        self.diff.is_as_wanted(service, &self.cluster, &self.timeouts)
+    }
+
+    /// Has a service compared whole, and what differs written.
+    pub fn update_again(&mut self, service: ObjectName) {
+        self.queue.add([(service, Extent::Whole)].into_iter());
+    }
+
+    /// Notes what was found in place of an installed element; returns whether
+    /// [`Engine::update_again`] is enough to write it again. If not, the tables must be read back.
+    pub fn correct(&mut self, installed: Installed, finding: Finding) -> bool {
+        self.diff.correct(installed, finding)
+    }
+
+    /// Whether chains, rules and sets that were read are those that are desired.
+    pub fn are_rules_as_desired(&self, family: Family, contents: Option<&Contents>) -> bool {
+        let table = &self.tables[family.index()];
+        let found = BaseState::found(contents, self.layouts.of(family), &table.desired);
+        let header = header(family, &found, self.table_flags);
+        found.operations(&table.desired, &header).is_empty()
+    }
+
+    /// An installed element as a command of nft(8).
+    pub fn command(&self, installed: &Installed) -> String {
+        let Installed { family, element, .. } = installed;
+        let set = Arc::clone(self.layouts.of(*family).get(element.set()));
+        let elements = vec![element.to_element()];
+        Operation::AddElements(ruleset::table(*family), set, elements).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::num::NonZeroU16;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::Routing;
+    use crate::engine::Found;
+    use crate::model::{
+        Change, Endpoint, EndpointPort, EndpointSlice, Event, Resource, Service, ServicePort,
+        Touched,
+    };
+    use crate::nft::TableFlags;
+
+    fn name() -> ObjectName {
+        ObjectName::namespaced("default", "web")
+    }
+
+    fn service() -> Service {
+        let port = ServicePort::tcp("http", NonZeroU16::MIN);
+        Service { ports: vec![port], ..Service::new(name(), vec![[10, 96, 0, 1].into()]) }
+    }
+
+    fn slice(endpoints: &[u8]) -> Event {
+        let endpoint = |last: &u8| Endpoint::ready(IpAddr::from([10, 244, 0, *last]));
+        Event::EndpointSlice(Change::Is(EndpointSlice {
+            name: name(),
+            service: name(),
+            ports: vec![EndpointPort::tcp("http", NonZeroU16::MIN)],
+            endpoints: endpoints.iter().map(endpoint).collect(),
+            triggered: None,
+        }))
+    }
+
+    fn is(service: Service) -> Event {
+        Event::Service(Change::Is(service))
+    }
+
+    fn settle(engine: &mut Engine) {
+        while engine.next_transaction(usize::MAX).is_some() {
+            engine.committed(Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn a_service_is_not_as_desired_once_its_objects_ask_for_something_else() {
+        let mut node_port = service();
+        node_port.ports[0].node_port = NonZeroU16::new(30_080);
+        let mut renamed = service();
+        renamed.ports[0].name = "".into();
+        let events = [
+            slice(&[1, 2]),
+            slice(&[1, 2, 4]),
+            slice(&[]),
+            is(node_port),
+            is(renamed),
+            is(Service { external_ips: vec![[192, 0, 2, 1].into()], ..service() }),
+            is(Service { cluster_ips: vec![[10, 96, 0, 2].into()], ..service() }),
+            is(Service { session_affinity: Some(Duration::from_secs(9)), ..service() }),
+            Event::Service(Change::Gone(name())),
+        ];
+        for event in events {
+            let mut engine = Engine::new(Routing::default(), TableFlags::default());
+            engine.apply([is(service()), slice(&[1, 2, 3])]);
+            engine.apply(Resource::ALL.map(Event::Listed));
+            engine.observe(Family::ALL.map(Found::nothing));
+            settle(&mut engine);
+            assert!(engine.is_as_desired(&name()));
+            // Past the queue of services to be updated.
+            engine.cluster.apply(event.clone(), &mut Touched::default());
+            let affinity = engine.cluster.session_affinity(&name());
+            engine.timeouts.request(&name(), affinity);
+            engine.timeouts.number_all();
+            assert!(!engine.is_as_desired(&name()), "{event:?}");
+            engine.update_again(name());
+            settle(&mut engine);
+            assert!(engine.is_as_desired(&name()), "{event:?}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Metrics of the background check.
+
+use std::time::SystemTime;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+
+use super::Observe;
+use super::metrics::{Floating, Label, Names, seconds_since_1970};
+
+/// How the kernel differs from what is desired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// An element is missing.
+    Missing,
+    /// An element is another one.
+    Changed,
+    /// An element belongs to nothing.
+    Orphan,
+    /// What was written for a service is not what its objects ask for.
+    Outdated,
+    /// Chains, rules or sets of a table are not as written.
+    Rules,
+}
+
+/// Metrics of the background check.
+#[derive(Debug)]
+pub(super) struct Check {
+    services: Counter,
+    differences: [Counter; Difference::ALL.len()],
+    repairs: Counter,
+    last_round: Floating,
+}
+
+impl Difference {
+    const ALL: [Self; 5] =
+        [Self::Missing, Self::Changed, Self::Orphan, Self::Outdated, Self::Rules];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Changed => "changed",
+            Self::Orphan => "orphan",
+            Self::Outdated => "outdated",
+            Self::Rules => "rules",
+        }
+    }
+}
+
+impl Check {
+    pub(super) fn register(names: &mut Names<'_>) -> Self {
+        let differences = Family::<Label<&'static str>, Counter>::default();
+        let help = "Differences that the background check found, by kind";
+        let differences = names.add("check_differences", help, differences);
+        Self {
+            services: names.add(
+                "check_services",
+                "Services that the background check compared",
+                Counter::default(),
+            ),
+            differences: Difference::ALL
+                .map(|kind| differences.get_or_create_owned(&[("kind", kind.name())])),
+            repairs: names.add(
+                "check_repairs",
+                "Differences of the background check whose repair was committed",
+                Counter::default(),
+            ),
+            last_round: names.add(
+                "check_last_round_timestamp_seconds",
+                "When the background check had last compared everything",
+                Floating::default(),
+            ),
+        }
+    }
+}
+
+/// The background check.
+impl Observe {
+    /// So many services were compared.
+    pub fn checked_services(&self, count: usize) {
+        self.check().services.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+    }
+
+    /// So many differences of a kind were found.
+    pub fn check_found(&self, kind: Difference, count: usize) {
+        let counter = &self.check().differences[kind as usize];
+        counter.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+    }
+
+    /// So many differences were repaired.
+    pub fn check_repaired(&self, count: u64) {
+        self.check().repairs.inc_by(count);
+    }
+
+    /// Everything was compared once.
+    pub fn check_round_ended(&self) {
+        self.check().last_round.set(seconds_since_1970(SystemTime::now()));
+    }
+
+    fn check(&self) -> &Check {
+        &self.shared.metrics.check
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::metrics::tests::has;
+    use super::*;
+
+    #[test]
+    fn differences_are_counted_by_kind_and_are_zero_before_the_first() {
+        let observe = Observe::new();
+        observe.checked_services(7);
+        observe.check_found(Difference::Orphan, 2);
+        observe.check_repaired(2);
+        has(
+            &observe,
+            &[
+                "deltaproxy_check_services_total 7",
+                "deltaproxy_check_differences_total{kind=\"orphan\"} 2",
+                "deltaproxy_check_differences_total{kind=\"missing\"} 0",
+                "deltaproxy_check_repairs_total 2",
+                "deltaproxy_check_last_round_timestamp_seconds 0.0",
+            ],
+        );
+        observe.check_round_ended();
+        let text = observe.metrics_text();
+        assert!(text.contains("deltaproxy_check_last_round_timestamp_seconds 1"), "{text}");
+    }
+}

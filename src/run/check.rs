@@ -1,0 +1,461 @@
+//! The background check: compares the kernel with what counts as installed, and that with the
+//! objects, a few services at a time.
+//!
+//! A piece of it is a handful of look-ups by key, made while nothing else is to be done: no commit of
+//! ours comes in between. Elements that belong to nothing have no key to be looked up by, so the
+//! sizes of the sets are compared once all services were.
+//!
+//! A difference counts if a second look finds it too, as another program may be about to change the
+//! tables. Then it counts as installed what was found, and the usual update writes the rest.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::measures::SETS;
+use super::{Run, now};
+use crate::engine::{Finding, Installed, Look, look_up};
+use crate::family::Family;
+use crate::kernel::{Contents, Kernel, ReadError, WriterGone};
+use crate::model::ObjectName;
+use crate::observe::{Difference, Observe};
+use crate::printable::Printable;
+use crate::ruleset::{self, SetId};
+use crate::schedule::Input;
+
+/// How far the background check is.
+#[derive(Debug)]
+pub struct Check {
+    /// The time for all services; `None` turns the check off.
+    period: Option<Duration>,
+    due: Instant,
+    round_began: Instant,
+    stage: Stage,
+    /// Services of the present share that are still to be looked at.
+    waiting: Vec<ObjectName>,
+    /// Elements of the last one that were looked up already.
+    looked_up: usize,
+    /// What the first look found, to be looked at again.
+    suspects: Vec<Suspect>,
+    /// Sizes for which the tables were read in vain.
+    known_sizes: Vec<(Family, SetId, i64)>,
+    /// Sets that lacked elements at the end of the last round.
+    lacking: Vec<(Family, SetId, i64)>,
+    /// Differences whose repair is not committed yet.
+    unrepaired: u64,
+}
+
+/// What a round looks at next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// A share of the services, of so many.
+    Services { share: usize, shares: usize },
+    /// Addresses for node ports.
+    NodePortIps,
+    /// How many elements each set has. A lost element that has a key was found before.
+    Sizes,
+    /// Chains, rules and sets of a table.
+    Rules(Family),
+}
+
+/// What one look is about.
+#[derive(Debug, Default)]
+struct Piece {
+    elements: Vec<(Option<ObjectName>, Installed)>,
+    /// Services to be compared with their objects.
+    services: Vec<ObjectName>,
+    has_sizes: bool,
+    rules: Vec<Family>,
+}
+
+/// A difference, or more than could be looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Suspect {
+    /// An element of a service, or of none, is missing or another.
+    Element(Option<ObjectName>, Installed, Finding),
+    /// So many elements are missing that not all were looked up.
+    Many,
+    /// What is installed for a service is not what its objects ask for.
+    Outdated(ObjectName),
+    /// A set has so many elements more than it should.
+    Size(Family, SetId, i64),
+    /// Chains, rules or sets of a table are not as desired.
+    Rules(Family),
+}
+
+/// Elements that are looked up at once, which takes some 0.1 ms.
+const ELEMENTS: usize = 64;
+
+/// Services that are rendered at once.
+const SERVICES: usize = 16;
+
+/// Services of a share, whose names are collected together.
+const SHARE: usize = 256;
+
+/// Least time between two pieces: whatever the number of services, the check takes a small part of a
+/// processor.
+const LEAST_PAUSE: Duration = Duration::from_millis(20);
+
+/// Time after a piece that could not be read.
+const AFTER_ERROR: Duration = Duration::from_secs(60);
+
+/// After this time a difference is looked for again.
+const SECOND_LOOK: Duration = Duration::from_secs(1);
+
+impl Check {
+    /// A check that looks at everything once in `period`; zero turns it off.
+    pub fn every(period: Duration) -> Self {
+        let now = now();
+        Self {
+            period: (!period.is_zero()).then_some(period),
+            due: now,
+            round_began: now,
+            stage: Stage::FIRST,
+            waiting: Vec::new(),
+            looked_up: 0,
+            suspects: Vec::new(),
+            known_sizes: Vec::new(),
+            lacking: Vec::new(),
+            unrepaired: 0,
+        }
+    }
+
+    /// When the next piece is due.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.period.map(|_| self.due)
+    }
+
+    /// The tables were read back.
+    pub(super) fn note_read(&mut self) {
+        self.suspects.clear();
+        self.lacking.clear();
+    }
+
+    /// The kernel holds what is desired.
+    pub(super) fn note_synced(&mut self, observe: &Observe) {
+        observe.check_repaired(std::mem::take(&mut self.unrepaired));
+    }
+}
+
+impl Stage {
+    const FIRST: Self = Self::Services { share: 0, shares: 0 };
+}
+
+impl<K: Kernel + Send + 'static> Run<K> {
+    /// Whether nothing else is to be done, and the kernel should hold what is desired.
+    pub(super) fn may_check(&self) -> bool {
+        self.check.period.is_some() && self.are_tables_in_place() && self.engine.is_settled()
+    }
+
+    /// Looks at the next piece, or again at what differed.
+    pub(super) async fn check_piece(&mut self) -> Result<(), WriterGone> {
+        let suspects = std::mem::take(&mut self.check.suspects);
+        let (piece, pause) = match suspects.is_empty() {
+            true => self.next_piece(),
+            false => (self.piece_of(&suspects), LEAST_PAUSE),
+        };
+        let found = match self.look_at(&piece).await? {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!("cannot check the tables: {error}");
+                self.check.due = now() + AFTER_ERROR;
+                return Ok(());
+            }
+        };
+        self.check.due = now() + pause;
+        if suspects.is_empty() {
+            self.observe.checked_services(piece.services.len());
+            if !found.is_empty() {
+                self.check.due = now() + SECOND_LOOK;
+                self.check.suspects = found;
+            }
+            return Ok(());
+        }
+        let mut confirmed = found;
+        confirmed.retain(|it| suspects.contains(it));
+        // The second look is about those that the first one found missing.
+        if !confirmed.is_empty() && suspects.contains(&Suspect::Many) {
+            confirmed.push(Suspect::Many);
+        }
+        self.repair(confirmed);
+        Ok(())
+    }
+
+    /// The next piece of the round, and the time until the one after it.
+    fn next_piece(&mut self) -> (Piece, Duration) {
+        match self.check.stage {
+            Stage::Services { share, shares } => {
+                let piece = self.piece_of_services(share, shares);
+                let elements = u32::try_from(piece.elements.len()).unwrap_or(u32::MAX);
+                let of_all = u32::try_from(self.measures.elements()).unwrap_or(u32::MAX);
+                let period = self.check.period.unwrap_or_default();
+                let pause = period.saturating_mul(elements) / of_all.max(1);
+                (piece, pause.clamp(LEAST_PAUSE, period.max(LEAST_PAUSE)))
+            }
+            Stage::Sizes => {
+                self.check.stage = Stage::Rules(Family::Ip);
+                (Piece { has_sizes: true, ..Piece::default() }, LEAST_PAUSE)
+            }
+            Stage::NodePortIps => {
+                self.check.stage = Stage::Sizes;
+                let mut piece = Piece::default();
+                let elements = &mut piece.elements;
+                self.engine.each_installed(None, &mut |it| elements.push((None, it)));
+                elements.truncate(ELEMENTS);
+                (piece, LEAST_PAUSE)
+            }
+            Stage::Rules(family) => {
+                let piece = Piece { rules: vec![family], ..Piece::default() };
+                let pause = match family {
+                    Family::Ip => {
+                        self.check.stage = Stage::Rules(Family::Ip6);
+                        LEAST_PAUSE
+                    }
+                    Family::Ip6 => self.end_round(),
+                };
+                (piece, pause)
+            }
+        }
+    }
+
+    /// Begins the next round; returns the time until then.
+    fn end_round(&mut self) -> Duration {
+        self.observe.check_round_ended();
+        let (now, check) = (now(), &mut self.check);
+        let next = check.round_began + check.period.unwrap_or_default();
+        check.round_began = next.max(now);
+        check.stage = Stage::FIRST;
+        next.saturating_duration_since(now).max(LEAST_PAUSE)
+    }
+
+    fn piece_of_services(&mut self, share: usize, shares: usize) -> Piece {
+        let check = &mut self.check;
+        let shares = match shares {
+            0 => self.engine.service_count().div_ceil(SHARE),
+            shares => shares,
+        };
+        if check.waiting.is_empty() && share < shares {
+            check.waiting = self.engine.share_of_services(share, shares);
+            check.looked_up = 0;
+        }
+        let mut piece = Piece::default();
+        while piece.elements.len() < ELEMENTS && piece.services.len() < SERVICES {
+            let Some(service) = check.waiting.pop() else { break };
+            let (first, room) = (check.looked_up, ELEMENTS - piece.elements.len());
+            let mut count = 0;
+            self.engine.each_installed(Some(&service), &mut |it| {
+                if (first..first + room).contains(&count) {
+                    piece.elements.push((Some(service.clone()), it));
+                }
+                count += 1;
+            });
+            if count > first + room {
+                check.looked_up = first + room;
+                check.waiting.push(service);
+            } else {
+                check.looked_up = 0;
+                piece.services.push(service);
+            }
+        }
+        check.stage = match check.waiting.is_empty() {
+            true if share + 1 >= shares => Stage::NodePortIps,
+            true => Stage::Services { share: share + 1, shares },
+            false => Stage::Services { share, shares },
+        };
+        piece
+    }
+
+    /// What is to be looked at again.
+    fn piece_of(&self, suspects: &[Suspect]) -> Piece {
+        let mut piece = Piece::default();
+        for suspect in suspects {
+            match suspect {
+                Suspect::Element(service, installed, _) => {
+                    // A commit may have changed it since.
+                    let mut is_there = false;
+                    let service = service.as_ref();
+                    self.engine.each_installed(service, &mut |it| is_there |= it == *installed);
+                    if is_there {
+                        piece.elements.push((service.cloned(), *installed));
+                    }
+                }
+                Suspect::Outdated(service) => piece.services.push(service.clone()),
+                Suspect::Size(..) => piece.has_sizes = true,
+                Suspect::Rules(family) => piece.rules.push(*family),
+                Suspect::Many => {}
+            }
+        }
+        piece
+    }
+
+    async fn look_at(
+        &mut self,
+        piece: &Piece,
+    ) -> Result<Result<Vec<Suspect>, ReadError>, WriterGone> {
+        let mut found = Vec::new();
+        if !piece.elements.is_empty() {
+            let elements = piece.elements.iter().map(|(_, installed)| *installed).collect();
+            let look = match self.writer.run(move |kernel| look_up(kernel, elements)).await? {
+                Ok(look) => look,
+                Err(error) => return Ok(Err(error)),
+            };
+            found.extend(suspects_of(look, &piece.elements));
+        }
+        let is_outdated = |it: &&ObjectName| !self.engine.is_as_desired(it);
+        let outdated = piece.services.iter().filter(is_outdated);
+        found.extend(outdated.cloned().map(Suspect::Outdated));
+        if piece.has_sizes {
+            match self.writer.run(count_all).await? {
+                Ok(counts) => found.extend(self.wrong_sizes(&counts)),
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        for family in piece.rules.iter().copied() {
+            let table = ruleset::table(family);
+            let contents: Result<Option<Contents>, _> =
+                self.writer.run(move |kernel| kernel.read_table(&table)).await?;
+            match contents {
+                Ok(contents) if self.engine.are_rules_as_desired(family, contents.as_ref()) => {}
+                Ok(_) => found.push(Suspect::Rules(family)),
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        Ok(Ok(found))
+    }
+
+    /// The sets that have another number of elements than was written.
+    fn wrong_sizes(&mut self, counts: &[(Family, SetId, u32)]) -> Vec<Suspect> {
+        let mut wrong = Vec::new();
+        for (family, set, count) in counts.iter().copied() {
+            let excess = i64::from(count) - self.measures.size(family, set);
+            let size = (family, set, excess);
+            match excess {
+                0 => {
+                    let is_other = |it: &(_, _, _)| (it.0, it.1) != (family, set);
+                    self.check.known_sizes.retain(is_other);
+                    self.check.lacking.retain(is_other);
+                }
+                _ if self.check.known_sizes.contains(&size) => {}
+                // The next round finds by their keys what services have.
+                ..0 if !self.check.lacking.contains(&size) => self.check.lacking.push(size),
+                _ => wrong.push(Suspect::Size(family, set, excess)),
+            }
+        }
+        wrong
+    }
+
+    /// Has everything written again that was found to differ twice.
+    fn repair(&mut self, confirmed: Vec<Suspect>) {
+        if confirmed.is_empty() {
+            return;
+        }
+        let mut elements = BTreeMap::<_, Vec<_>>::new();
+        let mut must_read = false;
+        for suspect in confirmed {
+            match suspect {
+                Suspect::Element(service, installed, finding) => {
+                    elements.entry(service).or_default().push((installed, finding));
+                }
+                Suspect::Many => must_read = true,
+                Suspect::Outdated(service) => {
+                    let name = Printable(&service);
+                    tracing::warn!("Service {name} is not installed as desired; updating it");
+                    self.note_difference(Difference::Outdated, 1);
+                    self.engine.update_again(service);
+                }
+                Suspect::Size(family, set, excess) => {
+                    must_read = true;
+                    self.check.known_sizes.retain(|it| (it.0, it.1) != (family, set));
+                    self.check.known_sizes.push((family, set, excess));
+                    self.note_size(family, set, excess);
+                }
+                Suspect::Rules(family) => {
+                    must_read = true;
+                    tracing::warn!(
+                        "rules of {} are not as written; reading the tables",
+                        family.name()
+                    );
+                    self.note_difference(Difference::Rules, 1);
+                }
+            }
+        }
+        for (service, elements) in elements {
+            must_read |= !self.repair_elements(service, &elements);
+        }
+        match must_read {
+            true => self.schedule.handle(Input::Tampered, now()),
+            false => self.note_change(),
+        }
+    }
+
+    /// Has elements of a service written again; returns false if the tables must be read for that.
+    fn repair_elements(
+        &mut self,
+        service: Option<ObjectName>,
+        elements: &[(Installed, Finding)],
+    ) -> bool {
+        let of = match &service {
+            Some(service) => format!("Service {}", Printable(service)),
+            None => "addresses for node ports".to_owned(),
+        };
+        let is_missing = |(_, finding): &&(_, Finding)| *finding == Finding::Missing;
+        let missing = elements.iter().filter(is_missing).count();
+        let changed = elements.len() - missing;
+        let first = elements.first().map(|(installed, _)| self.engine.command(installed));
+        let first = first.unwrap_or_default();
+        tracing::warn!(
+            missing,
+            changed,
+            "{of}: the kernel does not hold what was written, such as: {first}; writing it again"
+        );
+        self.note_difference(Difference::Missing, missing);
+        self.note_difference(Difference::Changed, changed);
+        let mut is_enough = true;
+        for (installed, finding) in elements {
+            is_enough &= self.engine.correct(*installed, *finding);
+            if *finding == Finding::Missing {
+                self.measures.lost(installed.family, installed.element.set());
+            }
+        }
+        service.into_iter().for_each(|service| self.engine.update_again(service));
+        is_enough
+    }
+
+    fn note_size(&mut self, family: Family, set: SetId, excess: i64) {
+        let (of, set) = (family.name(), set.name());
+        tracing::warn!(
+            excess,
+            "set {set} of {of} has another number of elements than were written; reading the tables"
+        );
+        let kind = if excess > 0 { Difference::Orphan } else { Difference::Missing };
+        self.note_difference(kind, usize::try_from(excess.unsigned_abs()).unwrap_or(usize::MAX));
+    }
+
+    fn note_difference(&mut self, kind: Difference, count: usize) {
+        self.observe.check_found(kind, count);
+        self.check.unrepaired += u64::try_from(count).unwrap_or(u64::MAX);
+    }
+}
+
+fn suspects_of(
+    Look { differences, is_cut }: Look,
+    elements: &[(Option<ObjectName>, Installed)],
+) -> impl Iterator<Item = Suspect> {
+    let suspect = |(installed, finding)| {
+        let of = elements.iter().find(|(_, it)| *it == installed);
+        Suspect::Element(of.and_then(|(service, _)| service.clone()), installed, finding)
+    };
+    differences.into_iter().map(suspect).chain(is_cut.then_some(Suspect::Many))
+}
+
+/// The number of elements of each set, as far as the kernel reports it.
+fn count_all<K: Kernel>(kernel: &mut K) -> Result<Vec<(Family, SetId, u32)>, ReadError> {
+    let mut counts = Vec::new();
+    for family in Family::ALL {
+        let table = ruleset::table(family);
+        for set in SETS {
+            let count = kernel.count_elements(&table, set.name())?;
+            counts.extend(count.map(|count| (family, set, count)));
+        }
+    }
+    Ok(counts)
+}

@@ -1,0 +1,25 @@
+//! The real kernel as the one that sequences are played on.
+
+use deltaproxy::kernel::{Kernel, Nftables};
+use deltaproxy::nft::Transaction;
+
+use super::kernel::Shared;
+
+impl Shared for Nftables {
+    fn commit_by_another(&mut self, transaction: &Transaction) {
+        let _ = open().commit(transaction);
+    }
+
+    fn corrupt(&mut self, transaction: &Transaction) {
+        let _ = self.commit(transaction);
+    }
+
+    fn reopen(&mut self) {
+        *self = open();
+    }
+}
+
+/// A new socket.
+pub(crate) fn open() -> Nftables {
+    Nftables::open().expect("a namespace of our own")
+}
