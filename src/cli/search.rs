@@ -11,9 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::task::spawn_blocking;
 
-use crate::inspect::show::{Clients, Services, View, format, read};
-use crate::inspect::tables::{TableReader, TablesError};
-use crate::kernel::Generation;
+use crate::inspect::show::{Clients, Latest, View, format};
 use crate::observe::Search;
 
 /// Frontends that an answer has.
@@ -53,7 +51,7 @@ fn answer(mut found: OwnedMutexGuard<Found>, text: &str) -> Result<Value, String
     if let Some(error) = &found.error {
         return Err(error.clone());
     }
-    let services = &found.services;
+    let services = found.latest.services();
     let matches = services.search(text, MOST);
     let view = View {
         services,
@@ -84,10 +82,7 @@ async fn forget(found: Arc<Mutex<Found>>) {
 /// What was read last.
 #[derive(Default)]
 struct Found {
-    reader: Option<TableReader>,
-    services: Services,
-    /// The generation of `services`; `None` if they have to be read.
-    generation: Option<Generation>,
+    latest: Latest,
     /// Why there are none.
     error: Option<String>,
     /// When reading ended, and how long it took.
@@ -103,24 +98,8 @@ impl Found {
             return;
         }
         let started = now();
-        self.error = self.read_tables().err().map(|error| error.to_string());
-        if self.error.is_some() {
-            (self.reader, self.generation, self.services) = (None, None, Services::default());
-        }
+        self.error = self.latest.refresh().err().map(|error| error.to_string());
         self.read = Some((now(), started.elapsed()));
-    }
-
-    fn read_tables(&mut self) -> Result<(), TablesError> {
-        let reader = match &mut self.reader {
-            Some(reader) => reader,
-            none @ None => none.insert(TableReader::open()?),
-        };
-        let generation = reader.generation()?;
-        if self.generation != Some(generation) {
-            self.services = read(reader)?.0;
-            self.generation = Some(generation).filter(|_| !self.services.is_torn());
-        }
-        Ok(())
     }
 }
 

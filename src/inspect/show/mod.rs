@@ -8,6 +8,7 @@
 mod clients;
 mod connections;
 pub mod format;
+mod latest;
 mod read;
 mod row;
 mod search;
@@ -17,6 +18,7 @@ mod view;
 
 pub use clients::Clients;
 pub use connections::{Connections, Counts};
+pub use latest::Latest;
 pub use read::read;
 pub use row::{EndpointRow, EndpointState, Kind, Policy, Row, Scheduler};
 pub use search::Matches;

@@ -1,0 +1,48 @@
+//! Services that are read again only after a commit.
+
+use super::read;
+use super::services::Services;
+use crate::inspect::tables::{TableReader, TablesError};
+use crate::kernel::Generation;
+
+/// The services of the last read. Without one, or after an error, there are none.
+#[derive(Debug, Default)]
+pub struct Latest {
+    reader: Option<TableReader>,
+    services: Services,
+    /// The generation of `services`; `None` if they have to be read.
+    generation: Option<Generation>,
+}
+
+impl Latest {
+    /// Reads the services if something was committed since the last read, and returns the number of
+    /// the last commit.
+    ///
+    /// # Errors
+    /// See [`TablesError`].
+    pub fn refresh(&mut self) -> Result<Generation, TablesError> {
+        let refreshed = self.read_changed();
+        if refreshed.is_err() {
+            *self = Self::default();
+        }
+        refreshed
+    }
+
+    /// What was read.
+    pub fn services(&self) -> &Services {
+        &self.services
+    }
+
+    fn read_changed(&mut self) -> Result<Generation, TablesError> {
+        let reader = match &mut self.reader {
+            Some(reader) => reader,
+            none @ None => none.insert(TableReader::open()?),
+        };
+        let generation = reader.generation()?;
+        if self.generation != Some(generation) {
+            self.services = read(reader)?.0;
+            self.generation = Some(generation).filter(|_| !self.services.is_torn());
+        }
+        Ok(generation)
+    }
+}
