@@ -27,7 +27,7 @@
 //! `other_modes` removes what kube-proxy's modes iptables and ipvs left, once the tables are in place.
 //!
 //! `inspect` reads the kernel, with no daemon: `show` lists services, `explain` walks a packet through
-//! the rules.
+//! the rules, `top` follows both the kernel and a daemon.
 //!
 //! `docs/architecture.md` follows a change and a packet on their ways, and says where to change what;
 //! `docs/glossary.md` has the words.

@@ -58,6 +58,7 @@ fn execute(command: Command, listed: Vec<(String, String)>, log: &mut Log) -> Ou
         Command::Explain(flags) => cli::explain(&flags).into(),
         Command::Cleanup => cli::cleanup().into(),
         Command::Show(flags) => cli::show(&flags).into(),
+        Command::Top(flags) => cli::top(&flags).into(),
         Command::Config(ConfigCommand::Check { file }) => cli::check_config(file).into(),
         Command::Bench(flags) => cli::bench(&flags).into(),
         Command::Probe(flags) => cli::probe(&flags).into(),

@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 
 use super::{
     BENCH_ROWS, BenchFlags, EXPLAIN_CODES, ExplainFlags, Output, PLAN_CODES, PROBE_HELP,
-    ProbeFlags, SHOW_HELP, ShowFlags, VERIFY_CODES,
+    ProbeFlags, SHOW_HELP, ShowFlags, TOP_HELP, TopFlags, VERIFY_CODES,
 };
 use crate::config::flags::{OnceFlags, RunFlags, VerifyFlags};
 
@@ -58,6 +58,9 @@ pub enum Command {
     /// Show services as the kernel has them, with endpoints and connections; needs no daemon
     #[command(after_long_help = SHOW_HELP)]
     Show(ShowFlags),
+    /// Follow changes, latency, busiest services and problems of this node in the terminal
+    #[command(after_long_help = TOP_HELP)]
+    Top(TopFlags),
     /// Look at a configuration
     #[command(subcommand)]
     Config(ConfigCommand),

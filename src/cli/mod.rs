@@ -28,6 +28,7 @@ mod run;
 mod search;
 mod show;
 mod summary;
+mod top;
 mod verify;
 
 pub use apply::apply;
@@ -47,6 +48,7 @@ pub use reload::{Load, restart};
 pub use run::{End, run};
 pub use show::{SHOW_HELP, ShowFlags, Shown, show};
 pub use summary::Summary;
+pub use top::{TOP_HELP, TopFlags, top};
 pub use verify::verify;
 
 use std::error::Error;

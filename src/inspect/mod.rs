@@ -6,3 +6,4 @@ pub mod counts;
 pub mod explain;
 pub mod show;
 pub mod tables;
+pub mod top;

@@ -113,6 +113,12 @@ impl Connections {
         of_place.map(|((_, target), counts)| (*target, counts))
     }
 
+    /// The places of the frontends with connections, ascending, each once.
+    pub(super) fn places(&self) -> impl Iterator<Item = usize> {
+        let of_one = self.pairs.chunk_by(|((one, _), _), ((other, _), _)| one == other);
+        of_one.filter_map(|pairs| Some(pairs.first()?.0.0 as usize))
+    }
+
     /// The endpoints to which the frontend at `place` has live connections, and which are endpoints
     /// of its service no more.
     pub(super) fn draining<'a>(

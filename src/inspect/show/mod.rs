@@ -5,6 +5,7 @@
 //! `format` writes rows while they are made: the memory used grows with the tables and not with the
 //! number of connections.
 
+mod busiest;
 mod clients;
 mod connections;
 pub mod format;
@@ -16,6 +17,7 @@ mod select;
 mod services;
 mod view;
 
+pub use busiest::{BusyService, DrainingEndpoint, Order, Top};
 pub use clients::Clients;
 pub use connections::{Connections, Counts};
 pub use latest::Latest;

@@ -178,6 +178,12 @@ impl Services {
         start..start + count
     }
 
+    /// Whether two frontends are of one port of a service.
+    pub(super) fn is_same_port(&self, one: usize, other: usize) -> bool {
+        let label = |place: usize| &self.entries[place].label;
+        one == other || (!label(one).is_empty() && label(one) == label(other))
+    }
+
     /// Whether the service of the frontend at `place` has an endpoint, for any of its ports.
     pub(super) fn has_endpoint(&self, place: usize, target: Target) -> bool {
         let same = &self.entries[self.of_same_service(place)];

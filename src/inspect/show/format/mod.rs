@@ -9,7 +9,7 @@ mod draining;
 mod ipvsadm;
 mod listing;
 #[cfg(test)]
-mod sample;
+pub(super) mod sample;
 
 pub use brief::{Brief, brief};
 pub use detail::detail;
@@ -26,7 +26,7 @@ use crate::model::Target;
 use crate::ruleset::Frontend;
 
 /// The address and port of a target.
-fn socket(target: Target) -> SocketAddr {
+pub(super) fn socket(target: Target) -> SocketAddr {
     SocketAddr::new(target.address, target.port.get())
 }
 
@@ -54,7 +54,7 @@ impl<T: fmt::Display> fmt::Display for OrDash<T> {
 }
 
 /// A time as `3d4h`, `2h5m`, `7m10s` or `12s`.
-fn age(age: Duration) -> String {
+pub(in crate::inspect) fn age(age: Duration) -> String {
     let seconds = age.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {

@@ -15,7 +15,7 @@ use crate::ruleset::number::{Flags, ListId, Route, SizeClass, Timeout};
 use crate::ruleset::{Frontend, Unserved};
 
 /// Some services with connections.
-pub(super) struct Sample {
+pub(in crate::inspect::show) struct Sample {
     services: Services,
     connections: Connections,
     clients: Clients,
@@ -23,7 +23,9 @@ pub(super) struct Sample {
 }
 
 /// What `write` writes.
-pub(super) fn written(write: impl Fn(&mut dyn io::Write) -> io::Result<()>) -> String {
+pub(in crate::inspect::show) fn written(
+    write: impl Fn(&mut dyn io::Write) -> io::Result<()>,
+) -> String {
     let mut out = Vec::new();
     write(&mut out).unwrap();
     String::from_utf8(out).unwrap()
@@ -50,7 +52,7 @@ fn connection(id: u32, to: &str, by: &str, stage: Stage, age: u64) -> Connection
 impl Sample {
     /// `default/web` with a cluster IP and a node port of policy `Local`, `default/sticky` with
     /// affinity and `default/empty` without endpoints.
-    pub(super) fn new() -> Self {
+    pub(in crate::inspect::show) fn new() -> Self {
         let (all, local, session) =
             (ListId::plain(0x100), ListId::plain(0x101), ListId::session(1));
         let [a, b, c] = ["10.244.1.5:8080", "10.244.2.7:8080", "10.244.2.8:8080"].map(target);
@@ -114,7 +116,7 @@ impl Sample {
     }
 
     /// All services.
-    pub(super) fn view(&self) -> View<'_> {
+    pub(in crate::inspect::show) fn view(&self) -> View<'_> {
         let Self { services, connections, clients, places } = self;
         View { services, connections: Some(connections), clients, places, now: NOW }
     }
@@ -133,13 +135,13 @@ impl Sample {
     }
 
     /// Only those that the text selects.
-    pub(super) fn of(mut self, text: &str) -> Self {
+    pub(in crate::inspect::show) fn of(mut self, text: &str) -> Self {
         self.places = text.parse::<Selector>().unwrap().select(&self.services);
         self
     }
 
     /// Without what conntrack tracks.
-    pub(super) fn without_connections(&self) -> View<'_> {
+    pub(in crate::inspect::show) fn without_connections(&self) -> View<'_> {
         View { connections: None, ..self.view() }
     }
 }

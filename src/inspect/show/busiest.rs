@@ -1,0 +1,268 @@
+//! The services with the most connections, and the endpoints that drain the most.
+//!
+//! Only connections are walked, and only as many rows are kept as were requested.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::iter::Peekable;
+
+use super::connections::{Connections, Counts};
+use super::format::{address, socket};
+use super::services::{Entry, Services};
+
+/// What services are sorted by, descending; equal ones by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Connections that began since the last look.
+    #[default]
+    Began,
+    /// Answered connections that not both sides have closed.
+    Active,
+    /// Connections without an answer yet.
+    New,
+    /// Live connections to former endpoints.
+    Draining,
+    /// The name alone, ascending.
+    Name,
+}
+
+/// The first rows of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Top<T> {
+    /// The first ones.
+    pub rows: Vec<T>,
+    /// How many there are in all.
+    pub count: usize,
+}
+
+/// A port of a service with connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BusyService {
+    /// `namespace/name:port` as the tables have it; empty if they have none.
+    pub label: String,
+    /// Its first address with connections, as `10.96.0.1:443/tcp`.
+    pub address: String,
+    /// Connections of all its addresses.
+    pub counts: Counts,
+    /// Endpoints of the address that get new connections.
+    pub endpoints: usize,
+    /// Live connections to former endpoints.
+    pub draining: u32,
+}
+
+/// An endpoint that gets no new connections, but to which connections live.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DrainingEndpoint {
+    /// `namespace/name:port` as the tables have it; empty if they have none.
+    pub label: String,
+    /// Where its connections were sent, as `10.96.0.1:443/tcp`.
+    pub address: String,
+    /// Its address and port.
+    pub endpoint: String,
+    /// Its connections.
+    pub counts: Counts,
+}
+
+impl<T> Default for Top<T> {
+    fn default() -> Self {
+        Self { rows: Vec::new(), count: 0 }
+    }
+}
+
+impl Order {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Began, Self::Active, Self::New, Self::Draining, Self::Name];
+
+    fn key(self, counts: &Counts, draining: u32) -> u32 {
+        match self {
+            Self::Began => counts.began,
+            Self::Active => counts.active,
+            Self::New => counts.new,
+            Self::Draining => draining,
+            Self::Name => 0,
+        }
+    }
+}
+
+impl Services {
+    /// The first `most` ports of services that have connections.
+    pub fn busiest(
+        &self,
+        connections: &Connections,
+        order: Order,
+        most: usize,
+    ) -> Top<BusyService> {
+        let places = connections.places().peekable();
+        let groups = Groups { services: self, connections, places };
+        let keyed = groups.map(|group| {
+            // Equal ones are sorted by place, which is by name.
+            let key = (Reverse(order.key(&group.counts, group.draining)), group.place);
+            (key, group)
+        });
+        let Top { rows, count } = first(keyed, most);
+        let rows = rows.into_iter().map(|group| {
+            let entry = &self.entries[group.place];
+            BusyService {
+                label: entry.label.to_string(),
+                address: address(&entry.frontend),
+                counts: group.counts,
+                endpoints: self.longest_list(entry),
+                draining: group.draining,
+            }
+        });
+        Top { rows: rows.collect(), count }
+    }
+
+    /// The `most` endpoints that drain the most connections.
+    pub fn draining_most(&self, connections: &Connections, most: usize) -> Top<DrainingEndpoint> {
+        let draining = connections.places().flat_map(|place| {
+            let of_place = connections.draining(self, place);
+            of_place.map(move |(target, counts)| {
+                ((Reverse(counts.live()), place, target), (place, target, *counts))
+            })
+        });
+        let Top { rows, count } = first(draining, most);
+        let rows = rows.into_iter().map(|(place, target, counts)| {
+            let entry = &self.entries[place];
+            let (label, address) = (entry.label.to_string(), address(&entry.frontend));
+            DrainingEndpoint { label, address, endpoint: socket(target).to_string(), counts }
+        });
+        Top { rows: rows.collect(), count }
+    }
+
+    /// Where two ways lead to two lists, one of them is a part of the other.
+    fn longest_list(&self, entry: &Entry) -> usize {
+        let lists = [entry.route, entry.internal].map(|it| self.list(entry.frontend.family(), it));
+        lists.into_iter().flatten().map(|list| list.targets.len()).max().unwrap_or_default()
+    }
+}
+
+/// The ports of services with connections, in the order of their names.
+struct Groups<'a, I: Iterator<Item = usize>> {
+    services: &'a Services,
+    connections: &'a Connections,
+    places: Peekable<I>,
+}
+
+/// The connections of one of them.
+struct Group {
+    /// Of the first frontend with connections.
+    place: usize,
+    counts: Counts,
+    draining: u32,
+}
+
+impl<I: Iterator<Item = usize>> Iterator for Groups<'_, I> {
+    type Item = Group;
+
+    fn next(&mut self) -> Option<Group> {
+        let first = *self.places.peek()?;
+        let mut group = Group { place: first, counts: Counts::default(), draining: 0 };
+        let is_of_group = |place: &usize| self.services.is_same_port(first, *place);
+        while let Some(place) = self.places.next_if(is_of_group) {
+            self.connections.of(place).for_each(|(_, counts)| group.counts.add(counts));
+            let draining = self.connections.draining(self.services, place);
+            let live = draining.map(|(_, counts)| counts.live());
+            group.draining = live.fold(group.draining, u32::saturating_add);
+        }
+        Some(group)
+    }
+}
+
+/// The `most` values with the least keys, ascending.
+fn first<K: Ord, T>(values: impl Iterator<Item = (K, T)>, most: usize) -> Top<T> {
+    let (mut heap, mut count) = (BinaryHeap::with_capacity(most + 1), 0);
+    for (key, value) in values {
+        count += 1;
+        heap.push(Keyed { key, value });
+        if heap.len() > most {
+            heap.pop();
+        }
+    }
+    Top { rows: heap.into_sorted_vec().into_iter().map(|it| it.value).collect(), count }
+}
+
+/// A value that is compared by its key.
+struct Keyed<K, T> {
+    key: K,
+    value: T,
+}
+
+impl<K: Ord, T> Ord for Keyed<K, T> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key.cmp(&other.key)
+    }
+}
+
+impl<K: Ord, T> PartialOrd for Keyed<K, T> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<K: Ord, T> PartialEq for Keyed<K, T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+impl<K: Ord, T> Eq for Keyed<K, T> {}
+
+#[cfg(test)]
+mod tests {
+    use super::super::format::sample::Sample;
+    use super::*;
+
+    fn labels(sample: &Sample, order: Order, most: usize) -> (Vec<String>, usize) {
+        let view = sample.view();
+        let top = view.services.busiest(view.connections.unwrap(), order, most);
+        (top.rows.into_iter().map(|row| row.label).collect(), top.count)
+    }
+
+    #[test]
+    fn addresses_of_a_port_are_one_row_with_the_sum_of_their_connections() {
+        let sample = Sample::new();
+        let view = sample.view();
+        let top = view.services.busiest(view.connections.unwrap(), Order::Began, 9);
+        assert_eq!((top.count, top.rows.len()), (2, 2), "services without connections are absent");
+        let web = &top.rows[0];
+        assert_eq!((&*web.label, &*web.address), ("default/web:http", "10.96.0.10:80/tcp"));
+        let Counts { active, new, ended, began, .. } = web.counts;
+        assert_eq!((active, new, ended, began), (4, 1, 1, 5), "the node port's are among them");
+        assert_eq!((web.endpoints, web.draining), (2, 1));
+        assert_eq!((&*top.rows[1].label, top.rows[1].counts.active), ("default/sticky", 1));
+    }
+
+    #[test]
+    fn the_order_decides_which_rows_are_kept() {
+        let sample = Sample::new();
+        let (sticky, web) = ("default/sticky".to_owned(), "default/web:http".to_owned());
+        assert_eq!(labels(&sample, Order::Name, 9), (vec![sticky.clone(), web.clone()], 2));
+        assert_eq!(labels(&sample, Order::Name, 1), (vec![sticky], 2));
+        for order in [Order::Began, Order::Active, Order::New, Order::Draining] {
+            assert_eq!(labels(&sample, order, 1), (vec![web.clone()], 2), "{order:?}");
+        }
+        assert_eq!(labels(&sample, Order::Began, 0), (vec![], 2));
+    }
+
+    #[test]
+    fn draining_endpoints_are_counted_beyond_those_that_are_kept() {
+        let sample = Sample::new();
+        let view = sample.view();
+        let top = view.services.draining_most(view.connections.unwrap(), 9);
+        assert_eq!((top.count, top.rows.len()), (1, 1));
+        let row = &top.rows[0];
+        assert_eq!((&*row.label, &*row.address), ("default/web:http", "10.96.0.10:80/tcp"));
+        assert_eq!((&*row.endpoint, row.counts.live()), ("10.244.1.6:8080", 1));
+        let none = view.services.draining_most(view.connections.unwrap(), 0);
+        assert_eq!((none.count, none.rows.len()), (1, 0));
+    }
+
+    #[test]
+    fn the_least_keys_are_kept_in_their_order() {
+        let values = [5, 3, 9, 1, 7].map(|key| (key, key * 10));
+        let found = |most| first(values.into_iter(), most);
+        assert_eq!(found(3), Top { rows: vec![10, 30, 50], count: 5 });
+        assert_eq!(found(9).rows, [10, 30, 50, 70, 90]);
+    }
+}

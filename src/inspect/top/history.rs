@@ -1,0 +1,232 @@
+//! Views out of looks: rates and recent times need the looks before.
+
+use std::time::Duration;
+
+use super::ROWS;
+use super::scrape::{Histogram, Scrape};
+use super::status::{ProblemStatus, Status};
+use super::view::{
+    DaemonView, DrainingRow, KernelView, ProblemRow, ServiceRow, StateRow, Times, TimesRow, View,
+};
+use super::window::Window;
+use crate::inspect::show::{BusyService, DrainingEndpoint, Top};
+use crate::kernel::Generation;
+use crate::printable::Printable;
+
+/// What was read at one moment.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// Time since some moment, by a clock that never goes back.
+    pub at: Duration,
+    /// Time since 1970.
+    pub now: Duration,
+    /// The daemon's answers, or why there are none.
+    pub daemon: Result<Report, String>,
+    /// What the kernel holds, or why it cannot be read.
+    pub kernel: Result<KernelLook, String>,
+}
+
+/// The answers of the daemon's metrics port.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// `/status.json`.
+    pub status: Status,
+    /// `/metrics`.
+    pub metrics: Scrape,
+}
+
+/// What the kernel holds.
+#[derive(Clone, Debug)]
+pub struct KernelLook {
+    /// Number of the last commit.
+    pub generation: Generation,
+    /// Addresses of services in the tables.
+    pub frontends: usize,
+    /// What is missing, a sentence each.
+    pub notes: Vec<String>,
+    /// Connections; `None` if conntrack cannot be read.
+    pub connections: Option<ConnectionsLook>,
+}
+
+/// Connections of our services.
+#[derive(Clone, Debug)]
+pub struct ConnectionsLook {
+    /// The first services.
+    pub services: Top<BusyService>,
+    /// The endpoints that drain the most.
+    pub draining: Top<DrainingEndpoint>,
+    /// The time in which `began` was counted; `None` if it was not.
+    pub since: Option<Duration>,
+}
+
+/// The looks of the last seconds.
+#[derive(Debug, Default)]
+pub struct History {
+    metrics: Window<Scrape>,
+    generations: Window<Generation>,
+}
+
+impl History {
+    /// Adds a look and returns what is shown after it.
+    pub fn add(&mut self, look: Look) -> View {
+        let Look { at, now, daemon, kernel } = look;
+        View {
+            daemon: match daemon {
+                Ok(report) => Ok(self.add_report(at, report)),
+                Err(why) => {
+                    self.metrics.clear();
+                    Err(printable(&why))
+                }
+            },
+            kernel: match kernel {
+                Ok(kernel) => Ok(self.add_kernel((at, now), kernel)),
+                Err(why) => {
+                    self.generations.clear();
+                    Err(printable(&why))
+                }
+            },
+        }
+    }
+
+    fn add_report(&mut self, at: Duration, report: Report) -> DaemonView {
+        let Report { status, metrics } = report;
+        self.metrics.add(at, metrics);
+        let Some((oldest, newest, span)) = self.metrics.ends() else {
+            return daemon_view(&status, self.metrics.newest(), None);
+        };
+        let Some(added) = newest.since(oldest) else {
+            // The daemon was restarted.
+            let newest = newest.clone();
+            self.metrics.clear();
+            self.metrics.add(at, newest);
+            return daemon_view(&status, self.metrics.newest(), None);
+        };
+        daemon_view(&status, Some(newest), Some((&added, span)))
+    }
+
+    fn add_kernel(&mut self, (at, now): (Duration, Duration), look: KernelLook) -> KernelView {
+        self.generations.add(at, look.generation);
+        let ends = self.generations.ends();
+        let commits = ends.map(|(oldest, newest, span)| {
+            f64::from(newest.0.wrapping_sub(oldest.0)) / span.as_secs_f64()
+        });
+        let connections = look.connections;
+        let (services, draining) = match connections {
+            Some(ConnectionsLook { services, draining, since }) => (
+                Some(rows(&services, |row| service_row(row, since))),
+                Some(rows(&draining, |row| draining_row(row, now))),
+            ),
+            None => (None, None),
+        };
+        KernelView {
+            frontends: look.frontends,
+            commits_per_second: commits,
+            span: ends.map(|(.., span)| span),
+            notes: look.notes.iter().map(|note| printable(note)).collect(),
+            services,
+            draining,
+        }
+    }
+}
+
+fn daemon_view(
+    status: &Status,
+    all: Option<&Scrape>,
+    recent: Option<(&Scrape, Duration)>,
+) -> DaemonView {
+    let since = |at_ms: u64| Duration::from_millis(status.now_ms.saturating_sub(at_ms));
+    let watches = status.watches.iter().take(ROWS).map(|watch| StateRow {
+        name: printable(watch.resource.split('.').next().unwrap_or_default()),
+        state: match (watch.connected, &watch.reason) {
+            (true, _) => "connected".to_owned(),
+            (false, Some(reason)) => format!("lost: {}", Printable(reason)),
+            (false, None) => "not connected".to_owned(),
+        },
+        is_good: watch.connected,
+        age: watch.heard_ms.map(since),
+    });
+    let families = status.families.iter().take(ROWS).map(|family| StateRow {
+        name: printable(&family.family),
+        state: match (family.programmed, &family.blocked) {
+            (true, _) => "programmed".to_owned(),
+            (false, Some(blocked)) => printable(blocked),
+            (false, None) => "not programmed".to_owned(),
+        },
+        is_good: family.programmed,
+        age: family.synced_ms.map(since),
+    });
+    let problems = Top { rows: status.problems.clone(), count: status.problems.len() };
+    let of =
+        |scrape: Option<&Scrape>, place: usize| scrape.map(|scrape| times(&scrape.times()[place]));
+    let row = |place| TimesRow {
+        recent: of(recent.map(|(scrape, _)| scrape), place),
+        all: of(all, place).unwrap_or_default(),
+    };
+    DaemonView {
+        node: printable(status.node.as_deref().unwrap_or_default()),
+        source: printable(status.source.as_deref().unwrap_or_default()),
+        version: printable(&status.version),
+        up: since(status.started_ms),
+        is_ready: status.ready,
+        is_healthy: status.healthy,
+        families: families.collect(),
+        watches: watches.collect(),
+        problems: rows(&problems, |row| problem_row(row, since(row.at_ms))),
+        rates: recent.map(|(added, span)| added.counters().map(|count| count / span.as_secs_f64())),
+        span: recent.map(|(_, span)| span),
+        times: std::array::from_fn(row),
+    }
+}
+
+fn times(histogram: &Histogram) -> Times {
+    Times {
+        count: histogram.count(),
+        p50: histogram.percentile(50.0),
+        p99: histogram.percentile(99.0),
+    }
+}
+
+fn rows<T, R>(top: &Top<T>, row: impl Fn(&T) -> R) -> Top<R> {
+    Top { rows: top.rows.iter().take(ROWS).map(row).collect(), count: top.count }
+}
+
+fn problem_row(problem: &ProblemStatus, age: Duration) -> ProblemRow {
+    ProblemRow {
+        age,
+        count: problem.count,
+        object: printable(&problem.object),
+        field: printable(&problem.field),
+        message: printable(&problem.message),
+    }
+}
+
+fn service_row(service: &BusyService, since: Option<Duration>) -> ServiceRow {
+    let seconds = since.map(|it| it.as_secs_f64()).filter(|it| *it > 0.0);
+    let counts = &service.counts;
+    ServiceRow {
+        service: printable(&service.label),
+        address: service.address.clone(),
+        began_per_second: seconds.map(|seconds| f64::from(counts.began) / seconds),
+        active: counts.active,
+        new: counts.new,
+        ended: counts.ended,
+        endpoints: service.endpoints,
+        draining: service.draining,
+    }
+}
+
+fn draining_row(draining: &DrainingEndpoint, now: Duration) -> DrainingRow {
+    let age =
+        |started: std::num::NonZeroU64| now.saturating_sub(Duration::from_nanos(started.get()));
+    DrainingRow {
+        service: printable(&draining.label),
+        address: draining.address.clone(),
+        endpoint: draining.endpoint.clone(),
+        connections: draining.counts.live(),
+        oldest: draining.counts.oldest.map(age),
+    }
+}
+
+fn printable(text: &str) -> String {
+    Printable(text).to_string()
+}

@@ -1,0 +1,151 @@
+//! What the keys change: the list with the focus, how far lists are scrolled, and the order of
+//! services.
+
+use crate::inspect::show::Order;
+
+/// A list of the screen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum List {
+    /// Services with connections.
+    #[default]
+    Services,
+    /// Endpoints that are draining.
+    Draining,
+    /// What the daemon left out.
+    Problems,
+}
+
+/// A key with a meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// End.
+    Quit,
+    /// The next list gets the focus.
+    Next,
+    /// The list before gets the focus.
+    Previous,
+    /// Scroll back by one row.
+    Up,
+    /// Scroll on by one row.
+    Down,
+    /// Scroll back by what is seen.
+    PageUp,
+    /// Scroll on by what is seen.
+    PageDown,
+    /// To the first row.
+    Home,
+    /// To the last row.
+    End,
+    /// Sort services by the next column.
+    Sort,
+}
+
+/// What follows from a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Draw again.
+    Draw,
+    /// Services are to be read in this order.
+    Sort(Order),
+    /// The end.
+    Quit,
+}
+
+/// What the keys change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// The list that is scrolled, and that gets the most room.
+    pub focus: List,
+    /// The order of services.
+    pub order: Order,
+    /// First rows that are seen, in the order of [`List::ALL`]. Drawing limits them.
+    pub(super) offsets: [usize; 3],
+    /// Rows that were seen last.
+    pub(super) heights: [usize; 3],
+}
+
+impl List {
+    /// All of them, from the top of the screen to its end.
+    pub const ALL: [Self; 3] = [Self::Services, Self::Draining, Self::Problems];
+
+    pub(super) fn place(self) -> usize {
+        self as usize
+    }
+}
+
+impl State {
+    /// The first rows of all lists, with services in this order.
+    pub fn new(order: Order) -> Self {
+        Self { order, ..Self::default() }
+    }
+
+    /// Changes what the key changes.
+    pub fn press(&mut self, key: Key) -> Action {
+        let place = self.focus.place();
+        let (offset, page) = (self.offsets[place], self.heights[place].max(1));
+        self.offsets[place] = match key {
+            Key::Up => offset.saturating_sub(1),
+            Key::Down => offset.saturating_add(1),
+            Key::PageUp => offset.saturating_sub(page),
+            Key::PageDown => offset.saturating_add(page),
+            Key::Home => 0,
+            Key::End => usize::MAX,
+            Key::Quit | Key::Next | Key::Previous | Key::Sort => offset,
+        };
+        match key {
+            Key::Quit => return Action::Quit,
+            Key::Next => self.focus = List::ALL[(place + 1) % List::ALL.len()],
+            Key::Previous => {
+                self.focus = List::ALL[(place + List::ALL.len() - 1) % List::ALL.len()]
+            }
+            Key::Sort => {
+                let known = Order::ALL.iter().position(|it| *it == self.order).unwrap_or_default();
+                self.order = Order::ALL[(known + 1) % Order::ALL.len()];
+                self.offsets[List::Services.place()] = 0;
+                return Action::Sort(self.order);
+            }
+            Key::Up | Key::Down | Key::PageUp | Key::PageDown | Key::Home | Key::End => {}
+        }
+        Action::Draw
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_focus_goes_round() {
+        let mut state = State::default();
+        let mut seen = Vec::new();
+        for key in [Key::Next, Key::Next, Key::Next, Key::Previous] {
+            assert_eq!(state.press(key), Action::Draw);
+            seen.push(state.focus);
+        }
+        assert_eq!(seen, [List::Draining, List::Problems, List::Services, List::Problems]);
+        assert_eq!(state.press(Key::Quit), Action::Quit);
+    }
+
+    #[test]
+    fn the_order_goes_round_and_shows_the_first_rows() {
+        let mut state = State { offsets: [7, 7, 7], ..State::default() };
+        let orders = [0; 5].map(|_| match state.press(Key::Sort) {
+            Action::Sort(order) => order,
+            other @ (Action::Draw | Action::Quit) => panic!("{other:?}"),
+        });
+        assert_eq!(orders, [Order::Active, Order::New, Order::Draining, Order::Name, Order::Began]);
+        assert_eq!(state.offsets, [0, 7, 7]);
+    }
+
+    #[test]
+    fn only_the_list_with_the_focus_is_scrolled() {
+        let mut state = State { focus: List::Draining, heights: [1, 5, 1], ..State::default() };
+        let mut offset = |key| {
+            state.press(key);
+            assert_eq!((state.offsets[0], state.offsets[2]), (0, 0));
+            state.offsets[1]
+        };
+        let keys = [Key::Up, Key::Down, Key::PageDown, Key::PageUp, Key::End, Key::Down, Key::Home];
+        assert_eq!(keys.map(&mut offset), [0, 1, 6, 1, usize::MAX, usize::MAX, 0]);
+    }
+}

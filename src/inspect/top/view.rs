@@ -1,0 +1,122 @@
+//! What one screen shows. Its texts have no control characters.
+
+use std::time::Duration;
+
+use super::scrape::{COUNTERS, Percentile, TIMES};
+use crate::inspect::show::Top;
+
+/// What one screen shows.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// What the daemon reports, or why it does not.
+    pub daemon: Result<DaemonView, String>,
+    /// What the kernel holds, or why it cannot be read.
+    pub kernel: Result<KernelView, String>,
+}
+
+/// What the daemon reports.
+#[derive(Clone, Debug, Default)]
+pub struct DaemonView {
+    pub(super) node: String,
+    pub(super) source: String,
+    pub(super) version: String,
+    pub(super) up: Duration,
+    pub(super) is_ready: bool,
+    pub(super) is_healthy: bool,
+    pub(super) families: Vec<StateRow>,
+    pub(super) watches: Vec<StateRow>,
+    pub(super) problems: Top<ProblemRow>,
+    /// Per second, over [`Self::span`].
+    pub(super) rates: Option<[f64; COUNTERS.len()]>,
+    /// The time that rates and recent times are of; `None` at the first look.
+    pub(super) span: Option<Duration>,
+    pub(super) times: [TimesRow; TIMES.len()],
+}
+
+/// A watch, or the table of a family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct StateRow {
+    pub(super) name: String,
+    pub(super) state: String,
+    pub(super) is_good: bool,
+    /// How long ago it was heard of, or written.
+    pub(super) age: Option<Duration>,
+}
+
+/// Times of a stage.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct TimesRow {
+    /// Of the last seconds; `None` at the first look.
+    pub(super) recent: Option<Times>,
+    /// Since the start of the daemon.
+    pub(super) all: Times,
+}
+
+/// A count of times and two of their percentiles.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Times {
+    pub(super) count: f64,
+    pub(super) p50: Option<Percentile>,
+    pub(super) p99: Option<Percentile>,
+}
+
+/// An object, or a part of it, that was left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ProblemRow {
+    pub(super) age: Duration,
+    pub(super) count: u64,
+    pub(super) object: String,
+    pub(super) field: String,
+    pub(super) message: String,
+}
+
+/// What the kernel holds.
+#[derive(Clone, Debug, Default)]
+pub struct KernelView {
+    /// Addresses of services in the tables.
+    pub(super) frontends: usize,
+    /// Commits of all programs.
+    pub(super) commits_per_second: Option<f64>,
+    /// The time that `commits_per_second` is of.
+    pub(super) span: Option<Duration>,
+    /// What is missing.
+    pub(super) notes: Vec<String>,
+    /// `None` if conntrack cannot be read.
+    pub(super) services: Option<Top<ServiceRow>>,
+    /// `None` if conntrack cannot be read.
+    pub(super) draining: Option<Top<DrainingRow>>,
+}
+
+/// A port of a service with connections.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ServiceRow {
+    pub(super) service: String,
+    pub(super) address: String,
+    pub(super) began_per_second: Option<f64>,
+    pub(super) active: u32,
+    pub(super) new: u32,
+    pub(super) ended: u32,
+    pub(super) endpoints: usize,
+    pub(super) draining: u32,
+}
+
+/// An endpoint that is draining.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DrainingRow {
+    pub(super) service: String,
+    pub(super) address: String,
+    pub(super) endpoint: String,
+    pub(super) connections: u32,
+    pub(super) oldest: Option<Duration>,
+}
+
+/// The lengths of the lists, in the order of [`List::ALL`](super::List::ALL); `None` of a list that
+/// is not shown.
+pub(super) fn lengths(view: &View) -> [Option<usize>; 3] {
+    let kernel = view.kernel.as_ref().ok();
+    [
+        kernel.and_then(|it| it.services.as_ref()).map(|it| it.rows.len()),
+        kernel.and_then(|it| it.draining.as_ref()).map(|it| it.rows.len()),
+        view.daemon.as_ref().ok().map(|it| it.problems.rows.len()),
+    ]
+}
