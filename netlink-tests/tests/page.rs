@@ -248,6 +248,29 @@ fn the_page_has_a_policy_and_one_path() {
     assert!(request(cluster.net.node(), "GET", "/index.html").starts_with("HTTP/1.1 404 "));
 }
 
+#[test]
+fn endpoints_that_drain_have_the_count_and_age_of_their_connections() {
+    let net = Net::new();
+    let pod = net.pod("a", "10.244.1.5");
+    let _server = pod.serve_tcp(8080, "a");
+    let client = net.outside("outside", "192.0.2.10").patient();
+    let api = net.node().run(ApiServer::with_web);
+    let _daemon = daemon(net.node(), &api);
+    let host = net.node();
+    eventually("an answer", SOON, || client.open_tcp("10.96.0.10:80").ok().map(drop));
+    host.sysctl("netfilter/nf_conntrack_timestamp", "1");
+    let _open: Vec<_> = (0..2).map(|_| client.open_tcp("10.96.0.10:80").unwrap()).collect();
+    let none = json!({"draining": [], "total": 0});
+    assert_eq!(document(host, "/status.json?draining").unwrap(), none);
+    api.push(endpoint_slice("default/web-1", "web", &["10.244.1.6"], 8080));
+    let found = wait(host, "/status.json?draining", "a draining endpoint", |it| it["total"] == 1);
+    let row = &found["draining"][0];
+    let names = ["endpoint", "service", "frontend"].map(|name| row[name].as_str().unwrap());
+    assert_eq!(names, ["10.244.1.5:8080", "default/web:http", "10.96.0.10:80/tcp"]);
+    assert_eq!(row["connections"], 2);
+    assert!(row["oldest_seconds"].as_u64().unwrap() < 3600, "{row}");
+}
+
 /// The page as the browser has it after some seconds, and the addresses that it requested.
 #[track_caller]
 fn look(host: &Host, fragment: &str, more: &[String]) -> (String, Vec<String>) {

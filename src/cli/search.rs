@@ -1,20 +1,22 @@
-//! The search of the status page: services as the kernel has them, read beside the loop.
+//! What the status page shows of the kernel: services and draining endpoints, read beside the loop.
 //!
 //! One search runs at a time, in a thread of its own. The tables are read at most once in
-//! [`SHORTEST`], and for a tenth of the time at most, however many searches there are.
+//! [`SHORTEST`], and for a tenth of the time at most, however many searches there are; so is
+//! conntrack.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures::FutureExt;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::task::spawn_blocking;
 
-use crate::inspect::show::{Clients, Latest, View, format};
-use crate::observe::Search;
+use crate::conntrack::ConntrackTable;
+use crate::inspect::show::{Clients, Connections, Latest, Services, View, format};
+use crate::observe::{Query, Search};
 
-/// Frontends that an answer has.
+/// Frontends, or draining endpoints, that an answer has.
 const MOST: usize = 100;
 
 /// The shortest time between two reads.
@@ -29,7 +31,7 @@ const KEPT: Duration = Duration::from_secs(30);
 /// A search of the network namespace of this process.
 pub(super) fn search() -> Search {
     let found = Arc::new(Mutex::new(Found::default()));
-    Arc::new(move |text: String| {
+    Arc::new(move |query: Query| {
         let found = Arc::clone(&found);
         let answer = async move {
             let mut own = Arc::clone(&found).lock_owned().await;
@@ -39,19 +41,25 @@ pub(super) fn search() -> Search {
                 tokio::spawn(forget(found));
             }
             // The lock is held there: a client that goes away lets no other search begin.
-            let answer = spawn_blocking(move || answer(own, &text));
+            let answer = spawn_blocking(move || answer(own, &query));
             answer.await.unwrap_or_else(|error| Err(error.to_string()))
         };
         answer.boxed()
     })
 }
 
-fn answer(mut found: OwnedMutexGuard<Found>, text: &str) -> Result<Value, String> {
+fn answer(mut found: OwnedMutexGuard<Found>, query: &Query) -> Result<Value, String> {
     found.refresh();
     if let Some(error) = &found.error {
         return Err(error.clone());
     }
-    let services = found.latest.services();
+    match query {
+        Query::Services(text) => Ok(matching(found.latest.services(), text)),
+        Query::Draining => found.draining(),
+    }
+}
+
+fn matching(services: &Services, text: &str) -> Value {
     let matches = services.search(text, MOST);
     let view = View {
         services,
@@ -60,11 +68,31 @@ fn answer(mut found: OwnedMutexGuard<Found>, text: &str) -> Result<Value, String
         places: &matches.places,
         now: Duration::ZERO,
     };
-    Ok(json!({
+    json!({
         "services": format::brief(view),
         "matches": matches.count,
         "total": services.len(),
-    }))
+    })
+}
+
+/// Reads conntrack once.
+fn draining(services: &Services) -> Result<Value, String> {
+    let mut table = ConntrackTable::open().map_err(|error| error.to_string())?;
+    let connections = Connections::read(&mut table, services, None);
+    let connections = connections.map_err(|error| error.to_string())?;
+    let top = services.draining_most(&connections, MOST);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let rows = top.rows.iter().map(|row| {
+        let started = row.counts.oldest.map(|oldest| Duration::from_nanos(oldest.get()));
+        json!({
+            "service": row.label,
+            "frontend": row.address,
+            "endpoint": row.endpoint,
+            "connections": row.counts.live(),
+            "oldest_seconds": started.map(|started| now.saturating_sub(started).as_secs()),
+        })
+    });
+    Ok(json!({ "draining": rows.collect::<Value>(), "total": top.count }))
 }
 
 /// Frees the memory after [`KEPT`] without a search.
@@ -87,13 +115,14 @@ struct Found {
     error: Option<String>,
     /// When reading ended, and how long it took.
     read: Option<(Instant, Duration)>,
+    /// The draining endpoints, or why there are none, when reading ended, and how long it took.
+    draining: Option<(Result<Value, String>, Instant, Duration)>,
     used_at: Option<Instant>,
     is_forgotten_later: bool,
 }
 
 impl Found {
     fn refresh(&mut self) {
-        let is_fresh = |(at, took): (Instant, Duration)| at.elapsed() < SHORTEST.max(took * REST);
         if self.read.is_some_and(is_fresh) {
             return;
         }
@@ -101,6 +130,22 @@ impl Found {
         self.error = self.latest.refresh().err().map(|error| error.to_string());
         self.read = Some((now(), started.elapsed()));
     }
+
+    fn draining(&mut self) -> Result<Value, String> {
+        if let Some((answer, at, took)) = &self.draining
+            && is_fresh((*at, *took))
+        {
+            return answer.clone();
+        }
+        let started = now();
+        let answer = draining(self.latest.services());
+        self.draining = Some((answer.clone(), now(), started.elapsed()));
+        answer
+    }
+}
+
+fn is_fresh((at, took): (Instant, Duration)) -> bool {
+    at.elapsed() < SHORTEST.max(took * REST)
 }
 
 fn now() -> Instant {

@@ -36,7 +36,7 @@ use slis::Slis;
 pub use check::Difference;
 pub use commits::{SetSizes, Stage, Transaction};
 pub use kube_proxy::{Change, SyncExtent};
-pub use page::{LeftOut, PageSetup, Search};
+pub use page::{LeftOut, PageSetup, Query, Search};
 pub use respond::Site;
 pub use server::{bind, serve, serve_at};
 pub use service_counts::{Counted, ReadCounts, ServiceCounts, ServicePortCount};

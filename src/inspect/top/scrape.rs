@@ -213,6 +213,8 @@ deltaproxy_stage_duration_seconds_bucket{le=\"0.001\",stage=\"queue\"} 5
         assert_eq!(former.since(&later), None);
         assert_eq!(later.since(&Scrape::default()), Some(later.clone()));
         assert_eq!(Scrape::default().since(&later), None);
+        let one_less = Scrape::parse(&TEXT.replace("events_total 7", "events_total 6"));
+        assert_eq!(one_less.since(&former), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The status page: what the daemon does now, for people, at `/` of the metrics port.
 //!
-//! The page is one file. It reads `/status.json` again and again, and `/status.json?services=TEXT`
-//! for a search.
+//! The page is one file. It reads `/status.json` and `/status.json?draining` again and again, and
+//! `/status.json?services=TEXT` for a search.
 
 mod problems;
 mod recent;
@@ -41,13 +41,22 @@ const HTML: &str = "text/html; charset=utf-8";
 
 /// Nothing from elsewhere is loaded, and no script runs but that of the file.
 const POLICY: &str = "default-src 'none'; \
-     script-src 'sha256-fQt51OD6eZg69BjOGQGeEpP4JH7QMZOSyx2wQ0lYKmQ='; \
+     script-src 'sha256-LeHw2wuNsO7tP8onmCRC9dD90olQrqGfOO6EB01Z2xs='; \
      style-src 'sha256-/8SEygadMBHWd/s28OdC582Pp+AvmuSFvBqAsEfZiMQ='; \
      img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; \
      frame-ancestors 'none'";
 
-/// Finds services whose name or address has a text in it: a document, or why there is none.
-pub type Search = Arc<dyn Fn(String) -> BoxFuture<'static, Result<Value, String>> + Send + Sync>;
+/// What is read from the kernel for the page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Query {
+    /// Services whose name or address has a text in it.
+    Services(String),
+    /// Endpoints that get no new connections, but to which connections live.
+    Draining,
+}
+
+/// Reads from the kernel: a document, or why there is none.
+pub type Search = Arc<dyn Fn(Query) -> BoxFuture<'static, Result<Value, String>> + Send + Sync>;
 
 /// What the status page shows of the start.
 pub struct PageSetup {
@@ -57,7 +66,7 @@ pub struct PageSetup {
     pub source: String,
     /// Whether the tables that this process writes have it as their owner.
     pub owns_tables: bool,
-    /// Finds services.
+    /// Finds services and draining endpoints.
     pub search: Search,
 }
 
@@ -225,7 +234,7 @@ pub(super) fn answer(
     }
 }
 
-/// The answer to a search, if the request is one.
+/// The answer to a request that needs the kernel, if it is one.
 pub(super) fn found(
     observe: &Observe,
     site: Site,
@@ -234,13 +243,22 @@ pub(super) fn found(
     if site != Site::Metrics || uri.path() != STATUS {
         return None;
     }
-    let query = uri.query()?.split('&').find_map(|part| part.strip_prefix("services="))?;
-    let mut query = percent_decode_str(query).decode_utf8_lossy().into_owned();
-    query.truncate(query.floor_char_boundary(QUERY));
+    let query = uri.query()?.split('&').find_map(query)?;
     let found = (observe.shared.page.setup.get()?.search)(query);
     Some(Box::pin(async move {
         document(&found.await.unwrap_or_else(|error| json!({ "error": error })))
     }))
+}
+
+/// The meaning of a part of a request's query.
+fn query(part: &str) -> Option<Query> {
+    if part == "draining" {
+        return Some(Query::Draining);
+    }
+    let text = percent_decode_str(part.strip_prefix("services=")?);
+    let mut text = text.decode_utf8_lossy().into_owned();
+    text.truncate(text.floor_char_boundary(QUERY));
+    Some(Query::Services(text))
 }
 
 fn document(value: &Value) -> Response<Full<Bytes>> {
