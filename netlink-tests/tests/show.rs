@@ -4,9 +4,11 @@
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
+use deltaproxy::config::Routing;
 use deltaproxy::ruleset;
 use netlink_tests::scenario::{
-    Lab, Manifests, NODE_PORT, Object, Raw, Service, WEB, slice, web_everywhere, web_with_node_port,
+    Lab, Manifests, NODE_PORT, Object, Raw, Service, WEB, routing, slice, web_everywhere,
+    web_with_node_port,
 };
 use netlink_tests::{Answer, Finished, Host, Net, deltaproxy_binary, eventually, nft_available};
 use nix::sys::signal::Signal;
@@ -109,6 +111,26 @@ fn a_service_has_the_kinds_policies_and_endpoints_of_its_addresses() {
     assert_eq!(row(&node, "10.96.0.10:80/tcp")["kind"], "cluster-ip");
     assert_eq!(row(&node, "198.51.100.1:80/tcp")["kind"], "external");
     assert_trouble(&show(&node, "default/other"), "the tables have no service default/other");
+}
+
+#[test]
+fn node_ports_are_closed_where_no_address_of_the_node_serves_them() {
+    for (ranges, of_ipv4, of_ipv6) in [
+        ("192.168.50.0/24,fd00:51::/64", "node-port", "closed-node-port"),
+        ("192.168.51.0/24,fd00:51::/64", "closed-node-port", "closed-node-port"),
+    ] {
+        let node_port_addresses = ranges.parse().unwrap();
+        let mut lab = Lab::with(Routing { node_port_addresses, ..routing() });
+        let node = lab.world.node().clone();
+        lab.apply(&[&web_everywhere(), &slice("a c")]);
+        let is_node_port = |row: &&Value| row["port"] == 30080 && row["protocol"] == "tcp";
+        let rows = rows(&node, "default/web");
+        let kinds = rows.iter().filter(is_node_port).map(|row| (&row["family"], &row["kind"]));
+        let mut kinds: Vec<_> = kinds.collect();
+        kinds.sort_by_key(|(family, _)| family.to_string());
+        let expected = [(&json!("IPv4"), &json!(of_ipv4)), (&json!("IPv6"), &json!(of_ipv6))];
+        assert_eq!(kinds, expected, "{ranges}");
+    }
 }
 
 #[test]

@@ -11,8 +11,8 @@ use super::element::Unserved;
 use super::number::{AFFINITY, LOCAL, MASQUERADE};
 use super::sets::{NODE_PORT, SERVICE, SetId, TableSets};
 use crate::nft::{
-    Chain, ChainType, DecodedRule, Family, Hook, HookPoint, Name, Operand, Rule, Selector, Set,
-    Statement, Verdict,
+    Chain, ChainType, DecodedRule, Expr, Family, Hook, HookPoint, Name, Operand, Rule, Selector,
+    Set, Statement, Verdict,
 };
 
 /// What the fixed rules of one table depend on.
@@ -215,6 +215,14 @@ pub fn has_guard(rules: &[DecodedRule]) -> bool {
     let own = Rule { chain: PRE_DNAT.into(), statements: guard(), comment: None };
     let own = own.lower(Family::Ip);
     own.is_ok_and(|own| rules.iter().any(|rule| rule.chain == PRE_DNAT && rule.exprs == own))
+}
+
+/// Whether the rules of one of our tables serve NodePorts at every address of the node, and not at
+/// those in `nodeport-ips` alone.
+pub fn serves_node_ports_everywhere(rules: &[DecodedRule]) -> bool {
+    let is_address_lookup =
+        |expr: &Expr| matches!(expr, Expr::Lookup { set, .. } if set == SetId::NodePortIps.name());
+    !rules.iter().any(|rule| rule.exprs.iter().any(is_address_lookup))
 }
 
 /// A lookup counts the packet where elements have counters, so what else a node port depends on

@@ -10,6 +10,7 @@ use crate::inspect::tables::{OurTable, TableReader, TablesError};
 use crate::kernel::ReadError;
 use crate::nft::{Counter, ElementView};
 use crate::ruleset::affinity::timeouts_of;
+use crate::ruleset::base::serves_node_ports_everywhere;
 use crate::ruleset::number::{EndpointId, ListId, Route};
 use crate::ruleset::{Frontend, Member, NamedList, SetId, SlotKeys, TableElement, target};
 
@@ -71,6 +72,9 @@ struct Reading {
 impl Reading {
     fn read_table(&mut self, reader: &mut TableReader, table: &OurTable) -> Result<(), ReadError> {
         let family = table.family;
+        if !serves_node_ports_everywhere(&table.contents.rules) {
+            self.services.restrict_node_ports(family);
+        }
         for set in DUMPED {
             self.dump(reader, table, set)?;
         }

@@ -74,6 +74,8 @@ pub enum Kind {
     LoadBalancer,
     /// A node port.
     NodePort,
+    /// A node port of a family in which no address of the node serves NodePorts.
+    ClosedNodePort,
 }
 
 /// A traffic policy: the internal one of a cluster IP, the external one of other frontends.
@@ -130,6 +132,7 @@ impl Kind {
             Self::External => "external",
             Self::LoadBalancer => "load-balancer",
             Self::NodePort => "node-port",
+            Self::ClosedNodePort => "closed-node-port",
         }
     }
 }

@@ -24,8 +24,8 @@ pub struct Services {
     pub(super) timeouts: [Timeouts; 2],
     /// Endpoints on this node.
     local: HashSet<(Target, Protocol)>,
-    /// Addresses with node ports; empty if every address of the node has them.
-    node_port_ips: HashSet<IpAddr>,
+    /// Addresses with NodePorts by family; `None` if every address of the node has them.
+    node_port_ips: [Option<HashSet<IpAddr>>; 2],
     by_frontend: HashMap<Frontend, u32>,
     /// Whether the tables changed while they were read.
     pub(super) is_torn: bool,
@@ -119,8 +119,20 @@ impl Services {
         self.local.insert((target, protocol));
     }
 
+    /// NodePorts of a family are served at the addresses that [`Self::add_node_port_ip`] adds alone.
+    pub(super) fn restrict_node_ports(&mut self, family: Family) {
+        self.node_port_ips[family.index()] = Some(HashSet::default());
+    }
+
     pub(super) fn add_node_port_ip(&mut self, address: IpAddr) {
-        self.node_port_ips.insert(address);
+        if let Some(addresses) = &mut self.node_port_ips[Family::of(address).index()] {
+            addresses.insert(address);
+        }
+    }
+
+    /// Whether no address of the node serves NodePorts of a family.
+    pub(super) fn node_ports_are_closed(&self, family: Family) -> bool {
+        self.node_port_ips[family.index()].as_ref().is_some_and(HashSet::is_empty)
     }
 
     /// Completes what was read.
@@ -154,9 +166,10 @@ impl Services {
         let Target { address, port } = sent_to;
         let at_address = Frontend::Address { address, protocol, port };
         self.by_frontend.get(&at_address).copied().or_else(|| {
-            let has_node_ports =
-                self.node_port_ips.is_empty() || self.node_port_ips.contains(&address);
-            let node_port = Frontend::NodePort { family: Family::of(address), protocol, port };
+            let family = Family::of(address);
+            let addresses = self.node_port_ips[family.index()].as_ref();
+            let has_node_ports = addresses.is_none_or(|addresses| addresses.contains(&address));
+            let node_port = Frontend::NodePort { family, protocol, port };
             self.by_frontend.get(&node_port).copied().filter(|_| has_node_ports)
         })
     }
@@ -248,7 +261,12 @@ mod tests {
         let found = |services: &Services, to| services.frontend_of(target(to), Protocol::Tcp);
         assert_eq!(found(&services, "10.96.0.1:80"), Some(0));
         assert_eq!(found(&services, "192.0.2.1:30080"), Some(1));
+        services.restrict_node_ports(Family::Ip);
+        assert!(services.node_ports_are_closed(Family::Ip));
+        assert!(!services.node_ports_are_closed(Family::Ip6));
+        assert_eq!(found(&services, "192.0.2.2:30080"), None);
         services.add_node_port_ip("192.0.2.2".parse().unwrap());
+        assert!(!services.node_ports_are_closed(Family::Ip));
         assert_eq!(found(&services, "192.0.2.1:30080"), None);
         assert_eq!(found(&services, "192.0.2.2:30080"), Some(1));
         assert_eq!(services.frontend_of(target("192.0.2.2:30080"), Protocol::Udp), None);

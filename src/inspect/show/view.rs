@@ -77,7 +77,7 @@ impl<'a> View<'a> {
         let clients = entry.route.or(entry.internal);
         Some(Row {
             entry,
-            kind: kind(entry),
+            kind: kind(self.services, entry),
             policy: self.policy(entry, place),
             scheduler: self.scheduler(entry),
             endpoints,
@@ -236,8 +236,11 @@ impl<'a> View<'a> {
     }
 }
 
-fn kind(entry: &Entry) -> Kind {
+fn kind(services: &Services, entry: &Entry) -> Kind {
     match entry.frontend {
+        Frontend::NodePort { family, .. } if services.node_ports_are_closed(family) => {
+            Kind::ClosedNodePort
+        }
         Frontend::NodePort { .. } => Kind::NodePort,
         Frontend::Address { .. } if entry.is_guarded => Kind::LoadBalancer,
         Frontend::Address { .. } if entry.is_cluster_ip => Kind::ClusterIp,

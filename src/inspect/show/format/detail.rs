@@ -32,6 +32,7 @@ fn write_frontend(out: &mut dyn Write, row: &Row<'_>) -> io::Result<()> {
         Kind::External => "external address",
         Kind::LoadBalancer => "load balancer address, for some sources only",
         Kind::NodePort => "node port",
+        Kind::ClosedNodePort => "node port, which no address of this node serves",
     };
     let side = if row.kind == Kind::ClusterIp { "internal" } else { "external" };
     let policy = match row.policy {
