@@ -295,6 +295,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.observe.sync_took(extent, now - started);
         if is_done {
             self.report_no_local_endpoints();
+            self.report_schedulers();
             self.observe.network_programmed(&self.engine.take_triggers());
             self.tell_health_checks();
             self.check.note_synced(&self.observe);

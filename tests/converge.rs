@@ -152,6 +152,7 @@ fn slice_with_one_local_endpoint() -> Event {
         ports: vec![EndpointPort::tcp("http", port(8080))],
         endpoints: vec![endpoint(true), endpoint(false)],
         triggered: None,
+        weighing: None,
     }))
 }
 
@@ -204,6 +205,7 @@ fn a_cluster_ip_is_its_services_whatever_others_claim_and_whenever() {
             ports: vec![EndpointPort::tcp("http", port(8080))],
             endpoints: vec![Endpoint::ready([10, 244, 0, number].into())],
             triggered: None,
+            weighing: None,
         }))
     };
     let labels = |kernel: &Fake| {
@@ -301,6 +303,7 @@ fn a_service_that_loses_its_only_address_has_no_list_until_it_gets_it_back() {
             ports: vec![EndpointPort::tcp("http", port(8080))],
             endpoints: vec![Endpoint { address, conditions: Conditions::READY, zones: None }],
             triggered: None,
+            weighing: None,
         }))
     };
     let (mut engine, mut kernel) = (engine(), Fake::new());
@@ -344,6 +347,7 @@ fn three_services() -> Vec<Event> {
             ports: vec![EndpointPort::tcp("http", port(8080))],
             endpoints: vec![Endpoint { address, conditions, zones: None }],
             triggered: None,
+            weighing: None,
         };
         [Event::Service(Change::Is(service)), Event::EndpointSlice(Change::Is(slice))]
     });

@@ -96,6 +96,7 @@ fn slice(number: usize, endpoints: &[Endpoint]) -> Event {
         ],
         endpoints: endpoints.to_vec(),
         triggered: None,
+        weighing: None,
     }))
 }
 

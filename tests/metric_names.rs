@@ -42,6 +42,7 @@ fn page() -> String {
     observe.affinity_clients(Family::Ip, 1);
     observe.service_counts(Some(service_counts()));
     observe.check_found(Difference::Missing, 1);
+    observe.services("random", 1);
     observe.watch_heard("services", now);
     observe.watch_lost("services", "tls");
     probe(&observe);

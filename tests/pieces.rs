@@ -226,6 +226,7 @@ fn many_ports(ports: u16, last: u8) -> [Event; 2] {
         ports: (0..ports).map(|i| EndpointPort::tcp(&format!("p{i}"), number(i))).collect(),
         endpoints: [1, 2, last].map(|last| Endpoint::ready([10, 244, 255, last].into())).into(),
         triggered: None,
+        weighing: None,
     };
     [Event::Service(Change::Is(service)), Event::EndpointSlice(Change::Is(slice))]
 }

@@ -293,6 +293,7 @@ fn service(number: u8, endpoints: u8) -> Vec<Event> {
         ports: vec![EndpointPort::tcp("http", port(8080))],
         endpoints: (0..endpoints).map(|i| Endpoint::ready([10, 244, number, i].into())).collect(),
         triggered: None,
+        weighing: None,
     };
     vec![Event::Service(Change::Is(service)), Event::EndpointSlice(Change::Is(slice))]
 }
@@ -448,6 +449,7 @@ fn dual_stack(number: u8) -> Vec<Event> {
         ports: vec![EndpointPort::tcp("http", port(8080))],
         endpoints: vec![Endpoint::ready(six(2))],
         triggered: None,
+        weighing: None,
     })));
     events
 }

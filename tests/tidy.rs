@@ -18,7 +18,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("observe", &["family"]),
     ("nft", &["family", "netlink"]),
     ("source", &["family", "printable", "yaml", "model"]),
-    ("config", &["counters", "family", "yaml"]),
+    ("config", &["counters", "family", "model", "yaml"]),
     ("node", &["config"]),
     ("ruleset", &["counters", "family", "model", "nft"]),
     ("desired", &["family", "model", "ruleset"]),

@@ -53,6 +53,7 @@ pub(crate) fn slice(number: u32, endpoints: Range<u32>) -> Event {
         ports: vec![EndpointPort::tcp("http", port(8080))],
         endpoints: endpoints.map(endpoint).collect(),
         triggered: None,
+        weighing: None,
     }))
 }
 

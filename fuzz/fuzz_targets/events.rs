@@ -192,6 +192,7 @@ fn slice(input: &mut Unstructured<'_>) -> Result<EndpointSlice> {
             })
         })?,
         triggered: None,
+        weighing: None,
     })
 }
 

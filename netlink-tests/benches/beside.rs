@@ -181,5 +181,6 @@ fn slice(service: u32, endpoints: std::ops::Range<u32>) -> Event {
         ports: vec![EndpointPort::tcp("http", NonZeroU16::new(8080).unwrap())],
         endpoints: endpoints.map(endpoint).collect(),
         triggered: None,
+        weighing: None,
     }))
 }

@@ -127,6 +127,7 @@ fn service(i: usize, count: u32, sticky: bool) -> [Event; 2] {
         ports: vec![EndpointPort { protocol: Protocol::Udp, ..EndpointPort::tcp("dns", target) }],
         endpoints: (0..count).map(endpoint).collect(),
         triggered: None,
+        weighing: None,
     };
     [Event::Service(Change::Is(service)), Event::EndpointSlice(Change::Is(slice))]
 }

@@ -98,5 +98,6 @@ fn slice(number: u32) -> Event {
         ports: vec![EndpointPort::tcp("http", port(8080))],
         endpoints: vec![Endpoint::ready(IpAddr::from(POD))],
         triggered: None,
+        weighing: None,
     }))
 }

@@ -118,11 +118,11 @@ fn the_command_line_of_k3s_starts_the_daemon() {
         "node1",
         &kubeconfig,
         "--proxy-mode=ipvs",
-        "--ipvs-scheduler=rr",
+        "--ipvs-scheduler=lc",
         "-v=2",
     ]);
     daemon.wait_for_line("mode ipvs is not supported", SOON);
-    daemon.wait_for_line("without effect: ipvs.scheduler", SOON);
+    daemon.wait_for_line("scheduler lc does not exist here", SOON);
     cluster.wait_for_answer();
     assert_eq!(daemon.terminate(SOON).code(), Some(0));
 }

@@ -255,6 +255,7 @@ fn slices(number: u32) -> [Event; 2] {
             ports: vec![EndpointPort::tcp("http", port(8080))],
             endpoints: endpoints.collect(),
             triggered: None,
+            weighing: None,
         }))
     })
 }

@@ -19,8 +19,9 @@ pub const SHOW_HELP: &str = "\
 Columns:
   POLICY     internal traffic policy of a cluster IP, external one of other addresses; - where the
              tables are the same with both
-  SCHEDULER  random, or affinity with the seconds that clients are remembered; refuse or drop if
-             there is no endpoint for connections from outside
+  SCHEDULER  random, wrr (random with weights), mh or mh-port (a hash of the source), or affinity
+             with the seconds that clients are remembered; refuse or drop if there is no
+             endpoint for connections from outside
   ENDPOINTS  those that get new connections; LOCAL are on this node
   DRAINING   former endpoints to which connections live
   ACTIVE     answered connections that not both sides have closed

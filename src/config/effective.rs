@@ -54,6 +54,8 @@ impl Config {
             "deltaproxy": {
                 "counters": routing.counters.word(),
                 "checkPeriod": duration::text(self.check_period),
+                "scheduler": routing.scheduler.name(),
+                "hashSeed": routing.hash_seed,
             },
         })
     }

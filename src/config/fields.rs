@@ -1,5 +1,9 @@
 //! Every field of KubeProxyConfiguration v1alpha1, with its type and whether it has an effect here.
 
+use serde_json::Value;
+
+use super::duration;
+
 /// The type of a field in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Type {
@@ -21,6 +25,32 @@ pub(super) enum Type {
     Opaque,
     /// Any value.
     Any,
+}
+
+impl Type {
+    /// What was expected, if `value` is not of the type. Null is of every type: the default.
+    pub(super) fn mismatch(self, value: &Value) -> Option<&'static str> {
+        let (right, expected) = match self {
+            Self::Text => (value.is_string(), "text (in quotes if need be)"),
+            Self::Flag => (value.is_boolean(), "true or false"),
+            Self::Whole => (value.is_i64() || value.is_u64(), "a whole number"),
+            Self::Number => (value.is_number(), "a number"),
+            Self::Duration => (is_duration(value), "a duration such as 1s, 1m30s or 500ms, or 0"),
+            Self::Texts => (is_list_of_texts(value), "a list of texts"),
+            Self::Object | Self::Opaque => (value.is_object(), "an object"),
+            Self::Any => (true, ""),
+        };
+        (!right && !value.is_null()).then_some(expected)
+    }
+}
+
+fn is_duration(value: &Value) -> bool {
+    value.as_u64() == Some(0)
+        || value.as_str().is_some_and(|text| text.is_empty() || duration::parse(text).is_ok())
+}
+
+fn is_list_of_texts(value: &Value) -> bool {
+    value.as_array().is_some_and(|items| items.iter().all(Value::is_string))
 }
 
 /// One field of the file.
@@ -53,7 +83,7 @@ const fn unused(path: &'static str, kind: Type) -> Field {
 }
 
 /// In the order of k8s.io/kube-proxy/config/v1alpha1/types.go, Kubernetes 1.36; our own are last.
-const FIELDS: [Field; 78] = [
+const FIELDS: [Field; 80] = [
     used("apiVersion", Type::Text),
     used("kind", Type::Text),
     used("featureGates", Type::Object),
@@ -93,7 +123,7 @@ const FIELDS: [Field; 78] = [
     used("ipvs", Type::Object),
     unused("ipvs.syncPeriod", Type::Duration),
     unused("ipvs.minSyncPeriod", Type::Duration),
-    unused("ipvs.scheduler", Type::Text),
+    of_mode("ipvs.scheduler", Type::Text),
     unused("ipvs.excludeCIDRs", Type::Texts),
     unused("ipvs.strictARP", Type::Flag),
     unused("ipvs.tcpTimeout", Type::Duration),
@@ -132,6 +162,8 @@ const FIELDS: [Field; 78] = [
     used("deltaproxy.strictMode", Type::Flag),
     used("deltaproxy.counters", Type::Any),
     used("deltaproxy.checkPeriod", Type::Duration),
+    used("deltaproxy.scheduler", Type::Text),
+    used("deltaproxy.hashSeed", Type::Whole),
 ];
 
 #[cfg(test)]

@@ -10,11 +10,13 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::counters::{Counters, CountersError};
+use crate::model::Scheduler;
 use crate::yaml::{self, Document};
 
 use super::fields::{self, Type};
 use super::local::DetectLocalMode;
 use super::log::{LogFlags, LogFormat, of_verbosity};
+use super::scheduler::ChosenScheduler;
 use super::{
     CHECK_PERIOD, Config, ConfigError, ConntrackSettings, InterfaceName, Loaded, LocalDetection,
     NodePortAddresses, Notes, Routing, Source, address, duration, node_name,
@@ -144,6 +146,8 @@ impl<'a> Reader<'a> {
                 node_ip: self.bind_address()?.filter(|address| !address.is_unspecified()),
                 node_port_addresses: self.node_port_addresses(&notes)?,
                 counters: self.counters()?,
+                scheduler: self.scheduler(&mut notes)?,
+                hash_seed: self.count("deltaproxy.hashSeed", Routing::default().hash_seed)?,
             },
             min_sync_period: self
                 .parsed("nftables.minSyncPeriod", duration::parse)?
@@ -252,7 +256,7 @@ impl<'a> Reader<'a> {
                 });
                 continue;
             };
-            if let Some(expected) = mismatch(field.kind, value) {
+            if let Some(expected) = field.kind.mismatch(value) {
                 let message = format!("is {}; expected {expected}", shortened(value));
                 return Err(self.error(&path, message));
             }
@@ -282,6 +286,18 @@ impl<'a> Reader<'a> {
             return Err(self.error("mode", message));
         }
         Ok(Some(mode.to_owned()))
+    }
+
+    /// The scheduler of our own field, else that of mode ipvs.
+    fn scheduler(&self, notes: &mut Notes) -> Result<Scheduler, ConfigError> {
+        let own = self.parsed("deltaproxy.scheduler", ChosenScheduler::of_field)?;
+        let of_ipvs = self.text(IPVS_SCHEDULER).filter(|_| Section::of(notes).is_ipvs);
+        if own.is_some() && of_ipvs.is_some() {
+            notes.without_effect.push(IPVS_SCHEDULER.to_owned());
+        }
+        let chosen = own.or(of_ipvs.map(ChosenScheduler::of_ipvs)).unwrap_or_default();
+        notes.scheduler = chosen.reservation;
+        Ok(chosen.scheduler)
     }
 
     fn local_detection(&self, notes: &mut Notes) -> Result<LocalDetection, ConfigError> {
@@ -410,49 +426,30 @@ impl<'a> Reader<'a> {
 struct Section {
     masquerade_all: &'static str,
     masquerade_bit: &'static str,
+    /// `ipvs.scheduler` counts.
+    is_ipvs: bool,
 }
 
 impl Section {
     fn of(notes: &Notes) -> Self {
-        match notes.other_mode {
+        match &notes.other_mode {
             None => Self {
                 masquerade_all: "nftables.masqueradeAll",
                 masquerade_bit: "nftables.masqueradeBit",
+                is_ipvs: false,
             },
-            Some(_) => Self {
+            Some(mode) => Self {
                 masquerade_all: "iptables.masqueradeAll",
                 masquerade_bit: "iptables.masqueradeBit",
+                is_ipvs: mode == "ipvs",
             },
         }
     }
 
     fn has(&self, field: &str) -> bool {
         [self.masquerade_all, self.masquerade_bit].contains(&field)
+            || (self.is_ipvs && field == IPVS_SCHEDULER)
     }
-}
-
-/// What was expected, if `value` is not of the type. Null is of every type: the default.
-fn mismatch(kind: Type, value: &Value) -> Option<&'static str> {
-    let (right, expected) = match kind {
-        Type::Text => (value.is_string(), "text (in quotes if need be)"),
-        Type::Flag => (value.is_boolean(), "true or false"),
-        Type::Whole => (value.is_i64() || value.is_u64(), "a whole number"),
-        Type::Number => (value.is_number(), "a number"),
-        Type::Duration => (is_duration(value), "a duration such as 1s, 1m30s or 500ms, or 0"),
-        Type::Texts => (is_list_of_texts(value), "a list of texts"),
-        Type::Object | Type::Opaque => (value.is_object(), "an object"),
-        Type::Any => (true, ""),
-    };
-    (!right && !value.is_null()).then_some(expected)
-}
-
-fn is_duration(value: &Value) -> bool {
-    value.as_u64() == Some(0)
-        || value.as_str().is_some_and(|text| text.is_empty() || duration::parse(text).is_ok())
-}
-
-fn is_list_of_texts(value: &Value) -> bool {
-    value.as_array().is_some_and(|items| items.iter().all(Value::is_string))
 }
 
 /// The value is not one that the API takes for "not said".
@@ -487,6 +484,7 @@ pub(super) const KIND: &str = "KubeProxyConfiguration";
 const DEFAULT_OOM_SCORE_ADJ: i16 = -999;
 
 const COUNTERS: &str = "deltaproxy.counters";
+const IPVS_SCHEDULER: &str = "ipvs.scheduler";
 const STRICT_MODE: &str = "deltaproxy.strictMode";
 const CLUSTER_CIDR: &str = "clusterCIDR";
 const BRIDGE_INTERFACE: &str = "detectLocal.bridgeInterface";
@@ -501,6 +499,7 @@ mod tests {
 
     use super::*;
     use crate::config::LogSettings;
+    use crate::model::HashedSource;
 
     const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\n\
                         kind: KubeProxyConfiguration\nmode: nftables\n";
@@ -679,6 +678,31 @@ mod tests {
         assert_eq!(file.notes.other_mode.as_deref(), Some("iptables"));
         assert_eq!(file.routing.masquerade_bit, 14);
         assert_eq!(file.notes.without_effect, ["nftables.masqueradeBit"]);
+    }
+
+    #[test]
+    fn the_scheduler_is_that_of_mode_ipvs_or_of_our_own_field() {
+        let maglev = Scheduler::Maglev(HashedSource::Address);
+        let head = HEAD.replace("mode: nftables", "mode: ipvs");
+        let ipvs = |body: &str| File::parse(Path::new("k.yaml"), &format!("{head}{body}")).unwrap();
+        let file = ipvs("ipvs: {scheduler: sh}\n");
+        assert_eq!(file.routing.scheduler, maglev);
+        assert_eq!((file.notes.without_effect, file.notes.scheduler), (vec![], None));
+        assert_eq!(ipvs("ipvs: {scheduler: ''}\n").routing.scheduler, Scheduler::Random);
+        let file = ipvs("ipvs: {scheduler: wlc}\n");
+        assert_eq!(file.routing.scheduler, Scheduler::Random);
+        let lines = file.notes.lines();
+        assert!(lines[1].starts_with("scheduler wlc does not exist here: rules"), "{lines:?}");
+        let file = ipvs("ipvs: {scheduler: mh}\ndeltaproxy: {scheduler: mh-port, hashSeed: 7}\n");
+        let by_port = Scheduler::Maglev(HashedSource::AddressAndPort);
+        assert_eq!((file.routing.scheduler, file.routing.hash_seed), (by_port, 7));
+        assert_eq!(file.notes.without_effect, ["ipvs.scheduler"]);
+        assert_eq!(read("ipvs: {scheduler: mh}\n").routing.scheduler, Scheduler::Random);
+        assert_eq!(
+            refused("deltaproxy: {scheduler: best}\n"),
+            "k.yaml:4: deltaproxy.scheduler: is \"best\"; \
+             expected random, rr, wrr, sh, sh-port, mh or mh-port"
+        );
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::file::File;
 use super::kube_proxy::KubeProxyFlags;
 use super::local::DetectLocalMode;
 use super::log::LogFlags;
+use super::scheduler::ChosenScheduler;
 use super::{
     CHECK_PERIOD, ClusterCidrs, Config, ConfigError, ConntrackSettings, FeatureGates,
     InterfaceName, Loaded, LocalDetection, NodePortAddresses, Notes, Routing, Source, duration,
@@ -138,6 +139,14 @@ pub struct NodeFlags {
     /// [default: off]
     #[arg(long, value_name = "OF", conflicts_with = "config")]
     pub counters: Option<Counters>,
+    /// Scheduler of services that name none in the annotation deltaproxy.io/scheduler: random, rr,
+    /// wrr, sh, sh-port, mh or mh-port [default: random]
+    #[arg(long, value_name = "NAME", value_parser = ChosenScheduler::parse, conflicts_with = "config")]
+    pub scheduler: Option<ChosenScheduler>,
+    /// Seed of the hash by which the schedulers sh and mh choose; all nodes need the same one
+    /// [default: 1]
+    #[arg(long, value_name = "NUMBER", conflicts_with = "config")]
+    pub hash_seed: Option<u32>,
 }
 
 /// Flags that only a daemon has.
@@ -256,6 +265,8 @@ impl NodeFlags {
                 .clone()
                 .unwrap_or(default.node_port_addresses),
             counters: self.counters.unwrap_or_default(),
+            scheduler: self.scheduler.as_ref().map(|it| it.scheduler).unwrap_or_default(),
+            hash_seed: self.hash_seed.unwrap_or(default.hash_seed),
         })
     }
 
@@ -307,7 +318,8 @@ fn load(
     };
     let gates = node.feature_gates.as_ref().map(|gates| gates.others.clone()).unwrap_or_default();
     let without_effect = gates.iter().map(|name| format!("featureGates.{name}")).collect();
-    Ok(Loaded { config, notes: Notes { without_effect, ..Notes::default() } })
+    let scheduler = node.scheduler.as_ref().and_then(|it| it.reservation.clone());
+    Ok(Loaded { config, notes: Notes { without_effect, scheduler, ..Notes::default() } })
 }
 
 fn healthz(text: &str) -> Result<Listen, AddressError> {
@@ -332,6 +344,7 @@ mod tests {
     use tempfile::NamedTempFile;
 
     use super::*;
+    use crate::model::{HashedSource, Scheduler};
 
     #[derive(Debug, Parser)]
     struct Run {
@@ -389,7 +402,7 @@ mod tests {
              --masquerade-all --masquerade-bit 3 --nodeport-addresses 0.0.0.0/0 \
              --feature-gates=AllowServiceExternalIPs=false \
              --healthz-bind-address= --metrics-bind-address 1.2.3.4 --min-sync-period 500ms \
-             --counters services --check-period 1m",
+             --counters services --check-period 1m --scheduler mh-port --hash-seed 5",
         );
         let expected = Config {
             node_name: "n1".to_owned(),
@@ -405,6 +418,8 @@ mod tests {
                 node_ip: None,
                 node_port_addresses: "0.0.0.0/0".parse().unwrap(),
                 counters: Counters::Services,
+                scheduler: Scheduler::Maglev(HashedSource::AddressAndPort),
+                hash_seed: 5,
             },
             min_sync_period: Duration::from_millis(500),
             check_period: Duration::from_secs(60),
@@ -459,6 +474,8 @@ mod tests {
             ("--healthz-bind-address x", "--healthz-bind-address", "address to listen on"),
             ("--min-sync-period 5", "--min-sync-period", "duration such as"),
             ("-v loud", "--log-level", "expected error, warn"),
+            ("--scheduler best", "--scheduler", "expected random, rr, wrr"),
+            ("--hash-seed x", "--hash-seed", "invalid digit"),
             ("--log-format xml", "--log-format", "json"),
         ] {
             let error = run(flags).unwrap_err().to_string();

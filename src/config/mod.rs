@@ -15,6 +15,7 @@ pub mod kube_proxy;
 pub mod local;
 pub mod log;
 mod notes;
+mod scheduler;
 mod server_flags;
 mod server_url;
 
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 use self::local::DetectLocalMode;
 use crate::counters::Counters;
+use crate::model::Scheduler;
 use crate::yaml::SyntaxError;
 
 pub use cidr::{ClusterCidrs, NodePortAddresses};
@@ -31,6 +33,7 @@ pub use gates::{EXTERNAL_IPS, FeatureGates, GateError};
 pub use local::{InterfaceName, LocalDetection};
 pub use log::LogSettings;
 pub use notes::Notes;
+pub use scheduler::ChosenScheduler;
 pub use server_flags::ServerFlags;
 
 /// All settings of a daemon, or of one `apply` or `plan`.
@@ -130,6 +133,10 @@ pub struct Routing {
     pub node_port_addresses: NodePortAddresses,
     /// Which elements count new connections.
     pub counters: Counters,
+    /// The scheduler of services that name none.
+    pub scheduler: Scheduler,
+    /// The seed of the hash by which schedulers choose. Nodes with the same one choose alike.
+    pub hash_seed: u32,
 }
 
 impl Routing {
@@ -149,6 +156,8 @@ impl Default for Routing {
             node_ip: None,
             node_port_addresses: NodePortAddresses::PRIMARY,
             counters: Counters::Off,
+            scheduler: Scheduler::default(),
+            hash_seed: DEFAULT_HASH_SEED,
         }
     }
 }
@@ -231,6 +240,9 @@ fn trimmed(name: &str) -> Option<String> {
     let name = name.trim().to_lowercase();
     (!name.is_empty()).then_some(name)
 }
+
+/// Any number will do that all nodes share.
+const DEFAULT_HASH_SEED: u32 = 1;
 
 /// kube-proxy's mark is 0x4000.
 const DEFAULT_MASQUERADE_BIT: u8 = 14;

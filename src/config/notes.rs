@@ -3,7 +3,7 @@
 /// Fields and flags of a configuration without effect.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Notes {
-    /// Fields of the API with a value that nothing here depends on, such as `ipvs.scheduler`.
+    /// Fields of the API with a value that nothing here depends on, such as `ipvs.strictARP`.
     pub without_effect: Vec<String>,
     /// Fields that the API does not have, each with its line: `line 7: mtu`.
     pub unknown: Vec<String>,
@@ -11,6 +11,8 @@ pub struct Notes {
     pub flags: Vec<&'static str>,
     /// The configured mode, if it is not nftables. An absent mode is iptables, as in kube-proxy.
     pub other_mode: Option<String>,
+    /// What is to know about a scheduler that is only the nearest to the one asked for.
+    pub scheduler: Option<String>,
 }
 
 impl Notes {
@@ -23,6 +25,7 @@ impl Notes {
                  empty, every local address serves NodePorts, as in mode {mode}"
             ));
         }
+        lines.extend(self.scheduler.clone());
         if !self.without_effect.is_empty() {
             let names = self.without_effect.join(", ");
             lines.push(format!("fields of the configuration without effect: {names}"));

@@ -6,13 +6,16 @@
 
 mod label;
 mod lookup;
+mod maglev;
 mod render;
+mod slots;
 mod source_ranges;
 mod timeouts;
 
 pub use label::Label;
 pub use lookup::Lookup;
 pub use render::render;
+pub use slots::Slots;
 pub use timeouts::{GrantedTimeout, Timeouts};
 
 use std::num::NonZeroU16;
@@ -21,7 +24,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::family::Family;
-use crate::model::{Problem, Protocol, Target, TargetList};
+use crate::model::{Problem, Protocol, Scheduler, Target, TargetList};
+use crate::ruleset::number::SizeClass;
 use crate::ruleset::{Frontend, Member, Range, Unserved};
 
 /// What a service needs, and what of it cannot be had.
@@ -31,6 +35,8 @@ pub struct Wanted {
     pub ports: SmallVec<[WantedPort; 1]>,
     /// Each once.
     pub members: SmallVec<[Member; 2]>,
+    /// How endpoints are chosen.
+    pub scheduler: Scheduler,
     /// What was left out.
     pub problems: Vec<Problem>,
 }
@@ -46,8 +52,10 @@ pub struct WantedPort {
     pub port: NonZeroU16,
     /// The comment of its frontends.
     pub label: Label,
-    /// Usable endpoints, by [`Scope`].
+    /// Usable endpoints, by [`Scope`]; those with weight 0 are among them only if all are.
     pub endpoints: [TargetList; 2],
+    /// What the slots of their lists hold, by [`Scope`].
+    pub slots: [Slots; 2],
     /// How long clients are remembered, with session affinity.
     pub timeout: Option<GrantedTimeout>,
     /// Each once.
@@ -116,6 +124,21 @@ impl WantedPort {
     /// The usable endpoints of a scope.
     pub fn endpoints(&self, scope: Scope) -> &TargetList {
         &self.endpoints[scope as usize]
+    }
+
+    /// What the slots of a scope's list hold.
+    pub fn slots(&self, scope: Scope) -> &Slots {
+        &self.slots[scope as usize]
+    }
+
+    /// How many slots the list of a scope has.
+    pub fn slot_count(&self, scope: Scope) -> usize {
+        self.slots(scope).count(self.endpoints(scope).len())
+    }
+
+    /// The size class of the list of a scope.
+    pub fn size(&self, scope: Scope) -> SizeClass {
+        self.slots(scope).size(self.endpoints(scope).len())
     }
 }
 

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use super::source_ranges;
 use super::{
-    GrantedTimeout, Label, Lookup, NoLocal, Scope, Traffic, Wanted, WantedFrontend, WantedPort,
+    GrantedTimeout, Label, Lookup, NoLocal, Scope, Slots, Traffic, Wanted, WantedFrontend,
+    WantedPort,
 };
 use crate::family::Family;
 use crate::model::{
-    Problem, Protocol, Service, ServicePort, ServiceView, TargetList, TrafficPolicy,
+    Problem, Protocol, Scheduler, Service, ServicePort, ServiceView, TargetList, TrafficPolicy,
     UsableEndpoints,
 };
-use crate::ruleset::number::SizeClass;
+use crate::ruleset::number::{SizeClass, TableSize};
 use crate::ruleset::{Frontend, Member, Unserved};
 
 /// Most endpoints of a list with session affinity. There are four times as many numbers for them,
@@ -20,8 +21,9 @@ const AFFINITY_LIMIT: usize = 8_192;
 
 /// Everything that the service needs; `timeout` is how long it remembers clients.
 pub fn render(view: &ServiceView<'_>, timeout: Option<GrantedTimeout>) -> Wanted {
-    let mut wanted = Wanted::default();
     let service = &view.service;
+    let scheduler = service.scheduler.unwrap_or_default();
+    let mut wanted = Wanted { scheduler, ..Wanted::default() };
     for family in Family::ALL {
         let cluster_ips =
             || service.cluster_ips.iter().copied().filter(move |ip| Family::of(*ip) == family);
@@ -64,12 +66,10 @@ impl PortRenderer<'_> {
         let (view, port, family) = (self.view, self.port, self.family);
         let UsableEndpoints { cluster, local } = view.usable_endpoints(port, family);
         let mut endpoints = [cluster, local];
-        for list in &mut endpoints {
-            self.limit(list, timeout, wanted);
-        }
         let is_udp = port.protocol == Protocol::Udp;
         let hairpins = endpoints[Scope::Local as usize].iter();
         wanted.members.extend(hairpins.map(|target| Member::Hairpin(*target, port.protocol)));
+        let slots = endpoints.each_mut().map(|list| self.slots(list, timeout, wanted));
         self.check_timeout(timeout, wanted);
         let mut rendered = WantedPort {
             family,
@@ -77,6 +77,7 @@ impl PortRenderer<'_> {
             port: port.port,
             label: Label::new(&view.service.name, port),
             endpoints,
+            slots,
             timeout,
             frontends: smallvec::SmallVec::new(),
             ranges: Box::default(),
@@ -117,16 +118,37 @@ impl PortRenderer<'_> {
         rendered.ranges = ranges.unwrap_or_default();
     }
 
+    /// What the slots of a list of these endpoints hold. Those that are too many, and those without
+    /// weight, are left out.
+    fn slots(
+        &self,
+        list: &mut TargetList,
+        timeout: Option<GrantedTimeout>,
+        wanted: &mut Wanted,
+    ) -> Slots {
+        self.limit(list, timeout, wanted);
+        let weights = self.view.weigh(self.port, self.family, list);
+        let most = if timeout.is_some() { SizeClass::LARGEST_SESSION } else { SizeClass::LARGEST };
+        let scheduler = self.view.service.scheduler.unwrap_or_default();
+        Slots::new(scheduler, list, weights, most.most())
+    }
+
     /// Leaves out the endpoints that are too many.
     fn limit(&self, list: &mut TargetList, timeout: Option<GrantedTimeout>, wanted: &mut Wanted) {
+        let is_table = matches!(self.view.service.scheduler, Some(Scheduler::Maglev(_)));
         let (limit, field) = match timeout {
             Some(_) => (AFFINITY_LIMIT, "spec.sessionAffinity"),
+            None if is_table => (TableSize::LARGEST.slots() as usize, "spec.ports"),
             None => (SizeClass::LARGEST.most() as usize, "spec.ports"),
         };
         if list.len() > limit {
             let message =
                 format!("of its {} endpoints only the first {limit} are used", list.len());
             self.report(field, &message, wanted);
+            if is_table {
+                // The same ones on every node.
+                list.sort_unstable();
+            }
             list.truncate(limit);
         }
     }

@@ -14,7 +14,8 @@ use super::goal::goal;
 use super::held::{HeldList, Holdings, place_of};
 use super::lists::Lists;
 use super::places::Places;
-use crate::desired::{self, Label, Lookup, Scope, Timeouts, WantedPort};
+use super::slots::assign_weighted;
+use crate::desired::{self, Label, Lookup, Scope, Slots, Timeouts, WantedPort};
 use crate::family::Family;
 use crate::model::{Cluster, ObjectName, Target};
 use crate::ruleset::number::{ListId, Route};
@@ -111,8 +112,7 @@ impl Diff {
             let place = place_of(port, scope);
             let (plain, sticky) = (lists.find(place, false), lists.find(place, true));
             let mut found = plain.into_iter().chain(sticky);
-            (may_be_plain || plain.is_none())
-                && found.all(|list| self.holds(list, port.endpoints(scope)))
+            (may_be_plain || plain.is_none()) && found.all(|list| self.holds(list, port, scope))
         });
         are_lists_as_wanted
             && port.frontends.iter().all(|it| match self.held_by(name, &it.frontend) {
@@ -122,12 +122,12 @@ impl Diff {
             })
     }
 
-    /// Whether a list holds these endpoints, each once, and no other.
-    fn holds(&self, list: HeldList, endpoints: &[Target]) -> bool {
+    /// Whether the slots of a list hold the endpoints of a scope as they should, and no other.
+    fn holds(&self, list: HeldList, port: &WantedPort, scope: Scope) -> bool {
         let installed = self.lists[list.family.index()].get(list.id);
         installed.is_some_and(|list| {
             let found: Option<Vec<Target>> = list.iter().collect();
-            found.is_some_and(|found| are_same(&found, endpoints))
+            found.is_some_and(|found| hold(&found, port.slots(scope), port.endpoints(scope)))
         })
     }
 
@@ -201,6 +201,21 @@ impl Lists {
             give(TableElement::AffinityEndpoint(id, protocol, *endpoint, *target));
         }
         affinity.route.into_iter().for_each(|route| give(TableElement::AffinityList(id, route)));
+    }
+}
+
+/// Whether slots hold these endpoints as they should.
+fn hold(found: &[Target], slots: &Slots, endpoints: &[Target]) -> bool {
+    match slots {
+        Slots::Once => are_same(found, endpoints),
+        Slots::Weighted(counts) => {
+            let slots = assign_weighted(found.iter().copied().map(Some), endpoints, counts);
+            slots.len() == found.len() && slots.iter().flatten().eq(found)
+        }
+        Slots::Table(.., table) => {
+            let endpoint = |position: &u16| endpoints.get(usize::from(*position));
+            found.len() == table.len() && table.iter().map(endpoint).eq(found.iter().map(Some))
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use super::held::place_of;
 use super::places::Places;
 use crate::desired::{Scope, Traffic, WantedFrontend, WantedPort};
 use crate::ruleset::Unserved;
-use crate::ruleset::number::{Flags, Route, SizeClass};
+use crate::ruleset::number::{Flags, Route};
 
 /// What is to be installed for a frontend that the service has.
 pub(super) fn goal<'a>(lists: &Places, port: &'a WantedPort, wanted: &WantedFrontend) -> Goal<'a> {
@@ -43,6 +43,5 @@ pub(super) fn route(
     let place = place_of(port, scope);
     let list = lists.find(place, false).or_else(|| lists.find(place, true))?;
     let timeout = port.timeout.filter(|_| list.id.has_affinity()).map(|it| it.number);
-    let size = SizeClass::of(port.endpoints(scope).len());
-    Some(Route::new(list.id, timeout, size, flags))
+    Some(Route::new(list.id, timeout, port.size(scope), flags))
 }

@@ -5,10 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU16;
 
 use ahash::{HashMap, HashSet};
-use smallvec::SmallVec;
 
 use super::numbers::Numbers;
-use super::slots::assign;
 use crate::family::Family;
 use crate::model::{Protocol, Target};
 use crate::plan::{Full, Piece};
@@ -54,8 +52,8 @@ pub(super) struct Affinity {
 pub(super) struct OpenList<'a> {
     family: Family,
     id: ListId,
-    list: &'a mut List,
-    affinity: Option<&'a mut Affinity>,
+    pub(super) list: &'a mut List,
+    pub(super) affinity: Option<&'a mut Affinity>,
 }
 
 /// All lists of one table and their numbers.
@@ -347,19 +345,6 @@ impl OpenList<'_> {
         self.list.len()
     }
 
-    /// Puts the endpoints into the first slots, moving as few as possible, and leaves those after
-    /// them: rules may still draw them.
-    pub(super) fn fill(&mut self, wanted: &[Target], piece: &mut Piece) -> Result<(), Full> {
-        let installed: SmallVec<[_; 8]> = self.list.iter().collect();
-        for (slot, target) in assign(&installed, wanted).iter().enumerate() {
-            if let Some(target) = target.filter(|target| self.list.slot(slot) != Some(*target)) {
-                piece.admits(if self.affinity.is_some() { 4 } else { 2 })?;
-                self.put(slot, target, piece);
-            }
-        }
-        Ok(())
-    }
-
     /// Puts endpoints into a few slots and gives the list another length.
     pub(super) fn edit(
         &mut self,
@@ -414,7 +399,7 @@ impl OpenList<'_> {
         }
     }
 
-    fn put(&mut self, slot: usize, target: Target, piece: &mut Piece) {
+    pub(super) fn put(&mut self, slot: usize, target: Target, piece: &mut Piece) {
         let endpoint = self.endpoint(target, piece);
         let element = self.element(slot, target, endpoint);
         piece.replace(self.family, self.list.slot(slot).map(|_| element), Some(element));

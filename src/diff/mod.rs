@@ -10,6 +10,7 @@
 
 mod check;
 mod claims;
+mod fill;
 mod found;
 mod frontends;
 mod goal;
@@ -20,6 +21,7 @@ mod no_local;
 mod numbers;
 mod patch;
 mod places;
+mod schedulers;
 mod serving;
 mod slots;
 #[cfg(test)]
@@ -42,9 +44,10 @@ use self::held::Held;
 use self::lists::Lists;
 use self::members::Members;
 use self::no_local::NoLocalByService;
+use self::schedulers::Schedulers;
 use crate::desired::Timeouts;
 use crate::family::Family;
-use crate::model::{Cluster, Extent, ObjectName, Problem};
+use crate::model::{Cluster, Extent, ObjectName, Problem, Scheduler};
 use crate::plan::{Full, Piece};
 use crate::ruleset::number::ListId;
 use crate::ruleset::{Frontend, Member, Subject};
@@ -72,6 +75,7 @@ pub struct Diff {
     /// Services that were postponed: they claim their frontends, but nothing of them was compared.
     only_claimed: HashSet<ObjectName>,
     no_local: NoLocalByService,
+    schedulers: Schedulers,
 }
 
 /// How far the update of a service has come.
@@ -170,6 +174,7 @@ impl Default for Diff {
             excluded: HashSet::default(),
             only_claimed: HashSet::default(),
             no_local: NoLocalByService::default(),
+            schedulers: Schedulers::default(),
         }
     }
 }
@@ -263,6 +268,12 @@ impl Diff {
     /// Service ports of a family without an endpoint on this node where a policy wants one.
     pub fn no_local_endpoints(&self, family: Family) -> NoLocalPorts {
         self.no_local.all(family)
+    }
+
+    /// How many services hold or claim something, by the places of their schedulers in
+    /// [`Scheduler::ALL`].
+    pub fn services_by_scheduler(&self) -> [usize; Scheduler::ALL.len()] {
+        self.schedulers.counts(self.services.len())
     }
 
     /// Services that hold or claim something.

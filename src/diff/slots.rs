@@ -1,9 +1,9 @@
 //! Endpoints -> slots 0..N-1, moving as few as possible.
 //!
 //! A packet picks a slot by a random number below N, so the slots in use must be exactly
-//! 0..N-1 and hold every endpoint once.
+//! 0..N-1 and hold every endpoint once, or as often as its weight says.
 
-use ahash::HashSet;
+use ahash::{HashMap, HashSet};
 use smallvec::SmallVec;
 
 use crate::model::Target;
@@ -21,6 +21,32 @@ pub(super) fn assign(installed: &[Option<Target>], wanted: &[Target]) -> Slots {
     keep_elsewhere(&mut slots, installed, &mut unplaced);
     let free = slots.iter_mut().filter(|slot| slot.is_none());
     free.zip(unplaced).for_each(|(slot, target)| *slot = Some(target));
+    slots
+}
+
+/// Gives every endpoint so many slots, keeping those that `installed` already has in place.
+pub(super) fn assign_weighted(
+    installed: impl Iterator<Item = Option<Target>>,
+    wanted: &[Target],
+    counts: &[u32],
+) -> Slots {
+    let mut left: HashMap<Target, u32> =
+        wanted.iter().copied().zip(counts.iter().copied()).collect();
+    let length = left.values().map(|count| *count as usize).sum();
+    let mut slots: Slots = vec![None; length].into();
+    for (slot, target) in slots.iter_mut().zip(installed) {
+        let kept = target.and_then(|target| Some((target, left.get_mut(&target)?)));
+        if let Some((target, count)) = kept.filter(|(_, count)| **count > 0) {
+            *count -= 1;
+            *slot = Some(target);
+        }
+    }
+    let missing = wanted.iter().flat_map(|target| {
+        let count = left.get(target).copied().unwrap_or(0);
+        std::iter::repeat_n(*target, count as usize)
+    });
+    let free = slots.iter_mut().filter(|slot| slot.is_none());
+    free.zip(missing).for_each(|(slot, target)| *slot = Some(target));
     slots
 }
 
@@ -134,6 +160,19 @@ mod tests {
     #[test]
     fn an_endpoint_found_twice_in_the_kernel_keeps_one_slot() {
         check(&[1, 1, 2], &[1, 2], &[1, 2]);
+    }
+
+    #[test]
+    fn an_endpoint_has_as_many_slots_as_its_weight_and_a_change_of_it_moves_no_other() {
+        let check = |before: &[u32], counts: &[u32], expected: &[u32]| {
+            let wanted: Vec<_> = (1..=3).map(target).collect();
+            let found = assign_weighted(installed(before).into_iter(), &wanted, counts);
+            assert_eq!(found, installed(expected));
+        };
+        check(&[], &[1, 2, 3], &[1, 2, 2, 3, 3, 3]);
+        check(&[1, 2, 2, 3, 3, 3], &[2, 2, 3], &[1, 2, 2, 3, 3, 3, 1]);
+        check(&[1, 2, 2, 3, 3, 3], &[1, 2, 1], &[1, 2, 2, 3]);
+        check(&[9, 2, 2, 3, 3, 3], &[1, 3, 2], &[1, 2, 2, 3, 3, 2]);
     }
 
     proptest! {

@@ -40,6 +40,7 @@ fn slice(service: &str, endpoints: &[(u8, bool)]) -> EndpointSlice {
         ports: vec![EndpointPort::tcp("http", NonZeroU16::new(8080).unwrap())],
         endpoints: endpoints.iter().map(endpoint).collect(),
         triggered: None,
+        weighing: None,
     }
 }
 

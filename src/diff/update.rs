@@ -13,7 +13,9 @@ use super::held::{HeldList, Holdings, place_of};
 use super::patch::Patch;
 use super::places::Places;
 use super::{Context, Diff, FRONTEND_ELEMENTS, Progress, Updated};
-use crate::desired::{self, Label, Lookup, Scope, Traffic, Wanted, WantedFrontend, WantedPort};
+use crate::desired::{
+    self, Label, Lookup, Scope, Slots, Traffic, Wanted, WantedFrontend, WantedPort,
+};
 use crate::family::Family;
 use crate::model::{Cluster, EndpointChanges, ObjectName, Problem, Protocol};
 use crate::plan::{Full, Piece};
@@ -48,6 +50,7 @@ impl Diff {
         let mut wanted =
             view.map(|view| desired::render(&view, timeouts.of(name))).unwrap_or_default();
         self.no_local.note(name, &wanted);
+        self.schedulers.note(name, wanted.scheduler);
         let is_postponed =
             context.may_postpone && wanted.ports.iter().any(|port| self.may_be_of_others(port));
         let of_rendering = std::mem::take(&mut wanted.problems);
@@ -257,7 +260,12 @@ impl ServiceUpdate<'_> {
             let route = route(&self.lists, port, scope, Flags::default());
             let Some(mut list) = self.diff.lists[family.index()].open(id) else { continue };
             list.own();
-            list.fill(port.endpoints(scope), piece)?;
+            let endpoints = port.endpoints(scope);
+            match port.slots(scope) {
+                Slots::Once => list.fill(endpoints, piece)?,
+                Slots::Weighted(counts) => list.fill_weighted(endpoints, counts, piece)?,
+                Slots::Table(.., table) => list.fill_table(endpoints, table, piece)?,
+            }
             list.set_route(route, piece);
         }
         Ok(())
@@ -391,7 +399,7 @@ impl ServiceUpdate<'_> {
             for list in [false, true].into_iter().filter_map(|kind| self.lists.find(place, kind)) {
                 let open = self.diff.lists[list.family.index()].open(list.id);
                 let Some(mut list) = open else { continue };
-                list.cut(port.endpoints(scope).len(), piece)?;
+                list.cut(port.slot_count(scope), piece)?;
                 list.forget_endpoints(piece)?;
             }
         }

@@ -154,6 +154,7 @@ mod tests {
             ports: vec![EndpointPort::tcp("http", NonZeroU16::MIN)],
             endpoints: endpoints.iter().map(endpoint).collect(),
             triggered: None,
+            weighing: None,
         }))
     }
 

@@ -53,7 +53,7 @@ use crate::conntrack::StaleFlow;
 use crate::counters::Counters;
 use crate::desired::Timeouts;
 use crate::diff::{self, Diff};
-use crate::model::{Cluster, Event, Extent, ObjectName, Problem, Touched};
+use crate::model::{Cluster, Event, Extent, ObjectName, Problem, Scheduler, Touched};
 use crate::nft::{Family, Operation, Table, TableFlags};
 use crate::ruleset::base::{Base, Settings, has_guard};
 use crate::ruleset::{self, Layouts, TABLE};
@@ -242,6 +242,11 @@ impl Engine {
         self.diff.no_local_endpoints(family)
     }
 
+    /// How many services are routed, by the places of their schedulers in [`Scheduler::ALL`].
+    pub fn services_by_scheduler(&self) -> [usize; Scheduler::ALL.len()] {
+        self.diff.services_by_scheduler()
+    }
+
     fn keep_triggers(&mut self) {
         if self.cluster.is_listed() {
             self.triggers.append(&mut self.touched.triggers);
@@ -424,6 +429,7 @@ impl Engine {
                 masquerade_all: self.routing.masquerade_all,
                 local_detector: self.routing.local_detector(self.cluster.node(), table.family),
                 node_ports_everywhere: self.routing.node_ports_everywhere(table.family),
+                hash_seed: self.routing.hash_seed,
                 localhost: self.serves_localhost && table.family == Family::Ip,
                 counts_connections: self.routing.counters != Counters::Off,
                 service_cidrs: own,

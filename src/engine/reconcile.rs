@@ -175,6 +175,7 @@ mod tests {
             }],
             endpoints: addresses.iter().map(|text| Endpoint::ready(ip(text))).collect(),
             triggered: None,
+            weighing: None,
         }))
     }
 

@@ -76,12 +76,14 @@ impl Routing {
         })
     }
 
-    /// Takes from an event what is not to be served, and puts the node's own address first.
+    /// Takes from an event what is not to be served, puts the node's own address first, and gives
+    /// services that name no scheduler that of the settings.
     pub(super) fn adapt(&self, event: &mut Event) {
-        if let Event::Service(Change::Is(service)) = event
-            && !self.external_ips
-        {
-            service.external_ips.clear();
+        if let Event::Service(Change::Is(service)) = event {
+            service.scheduler.get_or_insert(self.scheduler);
+            if !self.external_ips {
+                service.external_ips.clear();
+            }
         } else if let Event::Node(Change::Is(node)) = event {
             node.addresses.splice(..0, self.node_ip);
         }

@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use super::stored::{PortLists, StoredService, StoredSlice};
 use super::{
     Change, EndpointChanges, EndpointSlice, Event, Extent, Node, ObjectName, Resource, Service,
-    ServiceCidr, ServicePort, Target, Touched, UsableEndpoints,
+    ServiceCidr, ServicePort, Target, TargetList, Touched, UsableEndpoints, Weight,
 };
 use crate::family::Family;
 
@@ -306,6 +306,22 @@ impl ServiceView<'_> {
         UsableEndpoints::select(self.slices, port, family, zone)
     }
 
+    /// Leaves out the endpoints of a port with weight 0 and returns the weights of the others; `None`
+    /// if weights do not count, because each is 1 or all are 0.
+    pub fn weigh(
+        &self,
+        port: &ServicePort,
+        family: Family,
+        targets: &mut TargetList,
+    ) -> Option<Vec<Weight>> {
+        let rules = self.service.weights.as_ref();
+        if rules.is_none() && self.slices.iter().all(|slice| slice.weighing.is_none()) {
+            return None;
+        }
+        let weights = super::usable::weights(self.slices, port, family, rules);
+        super::weights::weigh(targets, |target| weights.get(target).copied().unwrap_or(1))
+    }
+
     /// The endpoints to which packets to `port` may have been sent and still may go: ready, or
     /// serving until they end; of the family asked for, sorted.
     pub fn serving_endpoints(&self, port: &ServicePort, family: Family) -> Vec<Target> {
@@ -354,6 +370,7 @@ mod tests {
                 zones: zone.map(|zone| Arc::new(vec![zone.into()])),
             }],
             triggered: None,
+            weighing: None,
         }))
     }
 

@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{ObjectName, Protocol, ServicePort};
+use super::{ObjectName, Protocol, ServicePort, Weighing};
 
 /// Some of the endpoints of one service, with the ports they share.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +21,8 @@ pub struct EndpointSlice {
     /// When what led to its last change happened: annotation
     /// `endpoints.kubernetes.io/last-change-trigger-time`. It is not stored.
     pub triggered: Option<SystemTime>,
+    /// What decides about weights; `None` for most slices.
+    pub weighing: Option<Box<Weighing>>,
 }
 
 /// One port of an EndpointSlice.
@@ -115,9 +117,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_takes_32_bytes_and_a_slice_96_besides_its_lists() {
+    fn an_endpoint_takes_32_bytes_and_a_slice_104_besides_its_lists() {
         assert_eq!(size_of::<Endpoint>(), 32);
         assert_eq!(size_of::<EndpointPort>(), 24);
-        assert_eq!(size_of::<EndpointSlice>(), 96);
+        assert_eq!(size_of::<EndpointSlice>(), 104);
     }
 }

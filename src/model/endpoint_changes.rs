@@ -40,8 +40,11 @@ impl EndpointChanges {
         let family = Family::of(new.endpoint(0).or(old.endpoint(0))?.address);
         let of_family = slices.iter().filter(|slice| slice.is_of(family));
         let mut before = std::iter::once(old).chain(of_family.clone());
-        // Lists of ports are shared: the same list is the same memory.
-        if !before.all(|slice| Arc::ptr_eq(&slice.ports, &new.ports)) || !old.is_of(family) {
+        // Lists of ports are shared: the same list is the same memory. Where weights count, all
+        // endpoints do.
+        let is_like_new =
+            |slice: &StoredSlice| Arc::ptr_eq(&slice.ports, &new.ports) && slice.weighing.is_none();
+        if !before.all(is_like_new) || !old.is_of(family) {
             return None;
         }
         let others = || of_family.clone().filter(|slice| slice.name != new.name);
@@ -159,6 +162,7 @@ mod tests {
             ports: vec![port(number)],
             endpoints: endpoints.to_vec(),
             triggered: None,
+            weighing: None,
         }
     }
 

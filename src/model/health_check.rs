@@ -68,6 +68,7 @@ mod tests {
                 })
                 .collect(),
             triggered: None,
+            weighing: None,
         };
         let mut cluster = Cluster::default();
         let mut apply = |event| cluster.apply(event, &mut Touched::default());

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::ObjectName;
+use super::{ObjectName, Scheduler, Weights};
 
 /// A Service with at least one cluster IP.
 ///
@@ -34,6 +34,10 @@ pub struct Service {
     pub external_traffic_policy: TrafficPolicy,
     /// Timeout of `sessionAffinity: ClientIP`.
     pub session_affinity: Option<Duration>,
+    /// Annotation `deltaproxy.io/scheduler`; `None` if it is left to the node.
+    pub scheduler: Option<Scheduler>,
+    /// Annotation `deltaproxy.io/weights`.
+    pub weights: Option<Weights>,
     /// `spec.healthCheckNodePort` of a LoadBalancer with external traffic policy `Local`.
     pub health_check_node_port: Option<NonZeroU16>,
     /// `spec.ports`, each usable.
@@ -53,6 +57,8 @@ impl Service {
             internal_traffic_policy: TrafficPolicy::Cluster,
             external_traffic_policy: TrafficPolicy::Cluster,
             session_affinity: None,
+            scheduler: None,
+            weights: None,
             health_check_node_port: None,
             ports: Vec::new(),
         }

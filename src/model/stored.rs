@@ -12,8 +12,8 @@ use ipnet::IpNet;
 
 use super::hints::Hints;
 use super::{
-    Conditions, Endpoint, EndpointPort, EndpointSlice, Interner, ObjectName, Service, ServicePort,
-    TrafficPolicy, Zones,
+    Conditions, Endpoint, EndpointPort, EndpointSlice, Interner, ObjectName, Scheduler, Service,
+    ServicePort, TrafficPolicy, Weighing, Weights, Zones,
 };
 use crate::family::Family;
 
@@ -49,6 +49,8 @@ struct Unusual {
     internal_traffic_policy: TrafficPolicy,
     external_traffic_policy: TrafficPolicy,
     session_affinity: Option<Duration>,
+    scheduler: Option<Scheduler>,
+    weights: Option<Weights>,
     health_check_node_port: Option<NonZeroU16>,
 }
 
@@ -61,6 +63,7 @@ pub(super) struct StoredSlice {
     /// The different lists of zones that ready endpoints are hinted for; hints of others have no
     /// meaning.
     zones: Box<[Arc<Zones>]>,
+    pub(super) weighing: Option<Box<Weighing>>,
 }
 
 /// Endpoints, with what hints they have.
@@ -87,6 +90,9 @@ impl StoredService {
             internal_traffic_policy: service.internal_traffic_policy,
             external_traffic_policy: service.external_traffic_policy,
             session_affinity: service.session_affinity,
+            // What a service has without saying so takes no room.
+            scheduler: service.scheduler.filter(|it| *it != Scheduler::default()),
+            weights: service.weights,
             health_check_node_port: service.health_check_node_port,
         };
         Self {
@@ -124,6 +130,8 @@ impl StoredService {
     pub(super) fn plainly_served_ports(&self) -> Option<&[ServicePort]> {
         let is_plain = self.unusual.as_ref().is_none_or(|unusual| {
             unusual.session_affinity.is_none()
+                && unusual.scheduler.is_none()
+                && unusual.weights.is_none()
                 && unusual.internal_traffic_policy == TrafficPolicy::Cluster
         });
         is_plain.then_some(&self.ports)
@@ -148,6 +156,8 @@ impl StoredService {
             internal_traffic_policy: unusual.internal_traffic_policy,
             external_traffic_policy: unusual.external_traffic_policy,
             session_affinity: unusual.session_affinity,
+            scheduler: unusual.scheduler,
+            weights: unusual.weights.clone(),
             health_check_node_port: unusual.health_check_node_port,
             ..plain
         }
@@ -188,7 +198,7 @@ impl StoredSlice {
         };
         slice.ports.sort_by(|a, b| a.key().cmp(&b.key()));
         let ports = lists.of_slices.share(&slice.ports);
-        Self { name: slice.name, ports, endpoints, zones: zones.into() }
+        Self { name: slice.name, ports, endpoints, zones: zones.into(), weighing: slice.weighing }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -301,13 +311,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::model::HashedSource;
 
     const PORT: NonZeroU16 = NonZeroU16::new(80).unwrap();
 
     #[test]
-    fn a_service_takes_48_bytes_a_slice_72_and_an_ipv4_endpoint_8() {
+    fn a_service_takes_48_bytes_a_slice_80_and_an_ipv4_endpoint_8() {
         assert_eq!(size_of::<StoredService>(), 48);
-        assert_eq!(size_of::<StoredSlice>(), 72);
+        assert_eq!(size_of::<StoredSlice>(), 80);
         assert_eq!(size_of::<StoredEndpoint<Ipv4Addr>>(), 8);
         assert_eq!(size_of::<StoredEndpoint<IpAddr>>(), 20);
     }
@@ -337,6 +348,8 @@ mod tests {
             internal_traffic_policy: TrafficPolicy::Local,
             external_traffic_policy: TrafficPolicy::Local,
             session_affinity: Some(Duration::from_secs(60)),
+            scheduler: Some(Scheduler::Maglev(HashedSource::Address)),
+            weights: Some(Weights::parse("zone/a=2").unwrap()),
             health_check_node_port: Some(PORT),
             ..plain
         });
@@ -370,6 +383,7 @@ mod tests {
                 ports: Vec::new(),
                 endpoints: endpoints.clone(),
                 triggered: None,
+                weighing: None,
             };
             let stored = StoredSlice::new(slice, &mut PortLists::default());
             let known: Vec<_> = endpoints

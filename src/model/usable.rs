@@ -8,14 +8,15 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use ahash::RandomState;
+use ahash::{HashMap, RandomState};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use smallvec::SmallVec;
 
 use super::choice::Choice;
 use super::stored::{EndpointView, StoredSlice};
-use super::{Conditions, EndpointPort, ServicePort};
+use super::weights::weight_of;
+use super::{Conditions, EndpointPort, ServicePort, Weight, Weights};
 use crate::family::Family;
 
 /// Where a packet can go: an endpoint's address and port.
@@ -97,6 +98,24 @@ pub(super) fn serving(slices: &[StoredSlice], port: &ServicePort, family: Family
     targets.sort_unstable();
     targets.dedup();
     targets
+}
+
+/// The weight of each endpoint of a port: the greatest of its entries, as slices have no order.
+pub(super) fn weights(
+    slices: &[StoredSlice],
+    port: &ServicePort,
+    family: Family,
+    rules: Option<&Weights>,
+) -> HashMap<Target, Weight> {
+    let mut weights = HashMap::default();
+    for (slice, port) in relevant(slices, port, family) {
+        for (position, endpoint) in slice.endpoints().enumerate() {
+            let target = Target { address: endpoint.address, port };
+            let weight = weight_of(slice, position, rules);
+            weights.entry(target).and_modify(|known| *known = weight.max(*known)).or_insert(weight);
+        }
+    }
+    weights
 }
 
 /// The slices of one family that have the port, with its number at their endpoints.
@@ -203,6 +222,7 @@ mod tests {
             ports: vec![EndpointPort::tcp("http", NonZeroU16::new(port).unwrap())],
             endpoints: endpoints.to_vec(),
             triggered: None,
+            weighing: None,
         };
         StoredSlice::new(slice, &mut PortLists::default())
     }

@@ -113,8 +113,8 @@ impl Listing {
             Expr::Numgen { modulus, to } => {
                 self.load(*to, 1, format!("numgen random mod {modulus}"), Kind::Number);
             }
-            Expr::Jhash { from, modulus, seed, to, .. } => {
-                let of = self.find(*from).map_or_else(|| "?".to_owned(), Load::with_mask);
+            Expr::Jhash { from, length, modulus, seed, to } => {
+                let of = self.take_some(*from, words(*length));
                 let text = format!("jhash {of} mod {modulus} seed {seed:#x}");
                 self.load(*to, 1, text, Kind::Number);
             }
@@ -172,6 +172,15 @@ impl Listing {
     fn take(&mut self, from: Register, end: Option<Register>) -> String {
         let text = self.key_text(from, end);
         self.loads.clear();
+        text
+    }
+
+    /// Forgets the loads of so many words and gives them, joined.
+    fn take_some(&mut self, from: Register, words: u8) -> String {
+        let Register::Word(word) = from else { return "?".to_owned() };
+        let end = word.saturating_add(words);
+        let text = self.key_text(from, Some(Register::Word(end)));
+        self.loads.retain(|load| !(word..end).contains(&load.word));
         text
     }
 

@@ -39,6 +39,14 @@ pub enum Selector {
         /// Other seeds give other hashes.
         seed: u32,
     },
+    /// The same of the source address and the source port:
+    /// `jhash ip saddr . th sport mod 251 seed 0x1`.
+    SourceHash {
+        /// One more than the highest hash.
+        modulus: u32,
+        /// Other seeds give other hashes.
+        seed: u32,
+    },
 }
 
 impl Selector {
@@ -59,6 +67,19 @@ impl Selector {
                 Self::Saddr.load(family, to, out);
                 Expr::Jhash { from: to, length: address_length(family), modulus, seed, to }
             }
+            Self::SourceHash { modulus, seed } => {
+                Self::Saddr.load(family, to, out);
+                let port = after(to, Self::Saddr.words(family));
+                out.push(Expr::Payload {
+                    base: NFT_PAYLOAD_TRANSPORT_HEADER,
+                    offset: 0,
+                    length: 2,
+                    to: port,
+                });
+                // The kernel fills the rest of the port's register with zeros (`nft_payload_eval`).
+                let length = address_length(family) + 4;
+                Expr::Jhash { from: to, length, modulus, seed, to }
+            }
         };
         out.push(load);
         if let Self::PriorityBits(bits) = self {
@@ -71,6 +92,7 @@ impl Selector {
     fn loaded_words(self, family: Family) -> u8 {
         match self {
             Self::SaddrHash { .. } => Self::Saddr.words(family),
+            Self::SourceHash { .. } => Self::Saddr.words(family) + 1,
             Self::Saddr
             | Self::Daddr
             | Self::L4Proto
@@ -90,7 +112,7 @@ impl Selector {
             (Self::Saddr | Self::Daddr, Family::Ip6) => 4,
             (Self::L4Proto | Self::Dport | Self::Iif, _)
             | (Self::Priority | Self::PriorityBits(_) | Self::Random(_), _)
-            | (Self::SaddrHash { .. }, _) => 1,
+            | (Self::SaddrHash { .. } | Self::SourceHash { .. }, _) => 1,
             (Self::Iifname, _) => 4,
         }
     }
@@ -112,6 +134,13 @@ const fn address_length(family: Family) -> u32 {
     match family {
         Family::Ip => 4,
         Family::Ip6 => 16,
+    }
+}
+
+const fn after(register: Register, words: u8) -> Register {
+    match register {
+        Register::Word(word) => Register::Word(word + words),
+        Register::Verdict => Register::Verdict,
     }
 }
 
@@ -173,6 +202,9 @@ pub(super) fn write_key(
             Selector::SaddrHash { modulus, seed } => {
                 write!(f, "jhash {family} saddr mod {modulus} seed {seed:#x}")?;
             }
+            Selector::SourceHash { modulus, seed } => {
+                write!(f, "jhash {family} saddr . th sport mod {modulus} seed {seed:#x}")?;
+            }
         }
     }
     Ok(())
@@ -204,6 +236,7 @@ impl Operand {
     ) -> Result<(), LowerError> {
         use Selector::{
             Daddr, Dport, Iif, Iifname, L4Proto, Priority, PriorityBits, Random, Saddr, SaddrHash,
+            SourceHash,
         };
         let value = match (selector, self) {
             (Saddr | Daddr, Self::Network(network)) => {
@@ -220,7 +253,7 @@ impl Operand {
             (Iifname, Self::InterfacePrefix(prefix)) => interface_name(prefix)?,
             (Priority | PriorityBits(_), Self::Class(id)) => id.to_ne_bytes().to_vec(),
             (Saddr | Daddr | L4Proto | Dport | Iif | Iifname, _)
-            | (Priority | PriorityBits(_) | Random(_) | SaddrHash { .. }, _) => {
+            | (Priority | PriorityBits(_) | Random(_) | SaddrHash { .. } | SourceHash { .. }, _) => {
                 return Err(LowerError::Operand);
             }
         };
@@ -332,6 +365,24 @@ mod tests {
         assert_eq!(load_key(&key, Family::Ip6, &mut out), Ok(Register::Word(16)));
         let key = [&key[..], &[Selector::Dport]].concat();
         assert_eq!(load_key(&key, Family::Ip6, &mut out), Err(LowerError::KeyTooLong));
+    }
+
+    #[test]
+    fn a_hashed_address_and_port_fill_one_word_and_need_room_for_both() {
+        let hash = Selector::SourceHash { modulus: 8, seed: 1 };
+        let mut out = Vec::new();
+        let end = load_key(&[Selector::Priority, hash], Family::Ip6, &mut out);
+        assert_eq!(end, Ok(Register::Word(2)));
+        let (at, port) = (Register::Word(1), Register::Word(5));
+        let expected = [
+            load_address(8, 16, at),
+            Expr::Payload { base: NFT_PAYLOAD_TRANSPORT_HEADER, offset: 0, length: 2, to: port },
+            Expr::Jhash { from: at, length: 20, modulus: 8, seed: 1, to: at },
+        ];
+        assert_eq!(out[1..], expected);
+        let full = [Selector::Saddr, Selector::Daddr, Selector::Saddr, hash];
+        assert_eq!(load_key(&full, Family::Ip6, &mut out), Err(LowerError::KeyTooLong));
+        assert_eq!(load_key(&full, Family::Ip, &mut out), Ok(Register::Word(4)));
     }
 
     #[test]

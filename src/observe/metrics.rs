@@ -55,6 +55,7 @@ pub(super) struct Own {
     /// Without a value until the kernel has reported one.
     affinity_clients: Family<Label<&'static str>, Gauge>,
     affinity_clients_max: Gauge,
+    services: Family<Label<&'static str>, Gauge>,
 }
 
 impl Metrics {
@@ -120,6 +121,11 @@ impl Own {
                 "The most places of clients that are remembered in each family",
                 Gauge::default(),
             ),
+            services: names.add(
+                "services",
+                "Services that are routed, by scheduler",
+                Family::default(),
+            ),
         }
     }
 }
@@ -140,6 +146,12 @@ impl Observe {
     /// Session affinity remembers at most so many places of clients in each family.
     pub fn affinity_clients_max(&self, most: u32) {
         self.shared.metrics.own.affinity_clients_max.set(most.into());
+    }
+
+    /// So many services have this scheduler.
+    pub fn services(&self, scheduler: &'static str, count: usize) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.shared.metrics.own.services.get_or_create(&[("scheduler", scheduler)]).set(count);
     }
 
     /// Problems of these kinds have a counter from now on.
@@ -258,6 +270,8 @@ pub(super) mod tests {
     #[test]
     fn clients_with_affinity_have_a_value_once_they_are_counted() {
         let observe = Observe::new();
+        observe.services("mh", 3);
+        has(&observe, &["deltaproxy_services{scheduler=\"mh\"} 3"]);
         observe.affinity_clients_max(1_000);
         has(&observe, &["deltaproxy_affinity_clients_max 1000"]);
         assert!(!observe.shared.metrics.text().contains("deltaproxy_affinity_clients{"));

@@ -18,12 +18,18 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::base::{ChainSpec, compare, look_up};
-use super::number::{ENDPOINT_BIT, SESSION_BITS, SIZE_BITS, SizeClass, TIMEOUT_BITS, Timeout};
+use super::draw::hash;
+use super::number::{
+    ENDPOINT_BIT, SESSION_BITS, SIZE_BITS, SizeClass, TABLE_BITS, TIMEOUT_BITS, Timeout,
+};
 use super::sets::{PLACES, SetId};
 use crate::nft::{DecodedRule, DynsetOperation, Expr, Name, Selector, Statement, Verdict};
 
 /// The chain for packets to frontends with session affinity.
 pub(super) const AFFINITY: &str = "affinity";
+
+/// The chain that finds the slot of a table.
+const HASH: &str = "affinity-hash";
 
 /// Timeouts in seconds by their numbers.
 pub type Timeouts = BTreeMap<Timeout, u32>;
@@ -38,17 +44,22 @@ const CLIENT: &[Selector] = &[SESSION, Selector::SaddrHash { modulus: PLACES, se
 const JUMPS: usize = 4;
 
 /// The chains, each after those that it refers to.
-pub(super) fn chains(timeouts: &Timeouts) -> Vec<ChainSpec> {
+pub(super) fn chains(timeouts: &Timeouts, seed: u32) -> Vec<ChainSpec> {
     let powers = || SizeClass::LARGEST_SESSION.powers();
     let draws = powers().map(|size| draw_for(size, size.most()));
     let again = jumps("affinity-draw-of-many");
     let exact = SizeClass::exact().map(|size| draw_for(size, size.most()));
     let half = powers().map(|size| draw_for(size, size.most() / 2));
-    let draw = exact.chain(jumps("affinity-draw-4-times")).chain(half).chain([vec![draw(1)]]);
+    let is_table = vec![compare(TABLE_BITS, TABLE_BITS), Statement::goto(HASH)];
+    let many = jumps("affinity-draw-4-times").chain(half).chain([vec![draw(1)]]);
+    let draw_any = exact.chain([is_table]).chain(many);
+    let table = |size| Some(vec![is_size(size), find(hash(size, seed)?), RETURN]);
+    let tables = SizeClass::tables().filter_map(table).chain([vec![draw(1)]]);
     let mut chains = vec![
         ChainSpec::new("affinity-draw-of-many", draws),
         ChainSpec::new("affinity-draw-4-times", again),
-        ChainSpec::new("affinity-draw", draw)
+        ChainSpec::new(HASH, tables),
+        ChainSpec::new("affinity-draw", draw_any)
             .with_comment("draws an endpoint: SSSS:TTFS becomes SSSS:EEEE, EEEE from 8001"),
         ChainSpec::new("affinity-forget", forget())
             .with_comment("the endpoint is gone: back to SSSS:TTFS, to draw another"),
@@ -131,17 +142,27 @@ fn client(operation: DynsetOperation, timeout: Option<Duration>) -> Statement {
 
 /// Draws again, and returns once an endpoint is drawn.
 fn jumps(chain: &'static str) -> impl Iterator<Item = Vec<Statement>> {
-    let is_drawn = vec![compare(ENDPOINT_BIT, ENDPOINT_BIT), Statement::Verdict(Verdict::Return)];
+    let is_drawn = vec![compare(ENDPOINT_BIT, ENDPOINT_BIT), RETURN];
     (0..JUMPS).flat_map(move |_| [vec![Statement::jump(chain)], is_drawn.clone()])
 }
 
+const RETURN: Statement = Statement::Verdict(Verdict::Return);
+
+fn is_size(size: SizeClass) -> Statement {
+    compare(ENDPOINT_BIT | SIZE_BITS, size.bits())
+}
+
 fn draw_for(size: SizeClass, modulus: u32) -> Vec<Statement> {
-    let size = compare(ENDPOINT_BIT | SIZE_BITS, size.bits());
-    vec![size, draw(modulus), Statement::Verdict(Verdict::Return)]
+    vec![is_size(size), draw(modulus), RETURN]
 }
 
 fn draw(modulus: u32) -> Statement {
-    look_up(&[SESSION, Selector::Random(modulus)], SetId::AffinitySlots)
+    find(Selector::Random(modulus))
+}
+
+/// The endpoint in a slot; the rule ends if there is none.
+fn find(slot: Selector) -> Statement {
+    look_up(&[SESSION, slot], SetId::AffinitySlots)
 }
 
 #[cfg(test)]
@@ -159,7 +180,7 @@ mod tests {
             exprs: rule.lower(Family::Ip).unwrap(),
             comment: None,
         };
-        let chains = chains(&timeouts);
+        let chains = chains(&timeouts, 1);
         let rules: Vec<_> = chains.iter().flat_map(|spec| &spec.rules).map(decoded).collect();
         assert_eq!(timeouts_of(rules.iter()), timeouts);
     }

@@ -35,6 +35,8 @@ pub struct Settings {
     pub service_cidrs: Vec<IpNet>,
     /// How many seconds services with session affinity remember a client.
     pub timeouts: Timeouts,
+    /// The seed of the hash of a packet's source. Nodes with the same one choose alike.
+    pub hash_seed: u32,
 }
 
 /// What makes a packet one from a pod.
@@ -125,8 +127,8 @@ impl ChainSpec {
 }
 
 fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
-    let mut chains = draw::chains();
-    chains.extend(affinity::chains(&settings.timeouts));
+    let mut chains = draw::chains(settings.hash_seed);
+    chains.extend(affinity::chains(&settings.timeouts, settings.hash_seed));
     chains.extend([
         ChainSpec::new(CHOOSE, choose()),
         ChainSpec::new("internal-traffic", internal_traffic())

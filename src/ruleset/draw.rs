@@ -1,5 +1,8 @@
 //! The chains that choose an endpoint of a plain list.
 //!
+//! A list is drawn from, or it is a table in which a hash of the packet's source names the slot.
+//! Every table is full, so the first lookup hits.
+//!
 //! The modulus of `numgen random mod N` is fixed in a rule, so each size class has rules of its
 //! own. A list of up to [`SizeClass::EXACT`] endpoints draws once, below its size. A larger one
 //! draws below the next power of two until a slot is hit, at most 18 times, and
@@ -11,8 +14,9 @@
 //! back to slot 0, which exists as long as the list has any endpoint.
 
 use super::base::{ChainSpec, compare};
-use super::number::{LIST_BITS, SIZE_BITS, SizeClass};
+use super::number::{LIST_BITS, SIZE_BITS, SizeClass, TABLE_BITS};
 use super::sets::SetId;
+use crate::model::HashedSource;
 use crate::nft::{Name, Selector, Statement};
 
 /// The chain that chooses an endpoint of a plain list.
@@ -24,8 +28,11 @@ const DIRECT: usize = 2;
 /// How often a chain of further draws is jumped to, at two levels: that keeps the table short.
 const JUMPS: usize = 4;
 
+/// The chain that finds the slot of a table.
+const HASH: &str = "hash";
+
 /// The chains, each after those that it refers to.
-pub(super) fn chains() -> Vec<ChainSpec> {
+pub(super) fn chains(seed: u32) -> Vec<ChainSpec> {
     let powers = || SizeClass::LARGEST.powers();
     let half = powers().map(|size| for_class(size, size.most() / 2));
     let again = jumps("draw-4-times").chain(half).chain(no_draw_hit());
@@ -38,9 +45,17 @@ pub(super) fn chains() -> Vec<ChainSpec> {
         let draws = std::iter::repeat_n(vec![draw(size.most())], DIRECT);
         ChainSpec::new(pick_chain(size), draws.chain([vec![Statement::goto("pick-again")]]))
     }));
+    let table = |size| Some(vec![is_class(size), translate(hash(size, seed)?)]);
+    let tables = SizeClass::tables().filter_map(table);
+    chains.push(ChainSpec::new(HASH, tables.chain(no_draw_hit())).with_comment(
+        "the table's slot that a hash of the source names: as 0:1f, 18 for 251 slots by address \
+        and port, 1c by address, ...",
+    ));
     let exact = SizeClass::exact().map(|size| for_class(size, size.most()));
+    let is_table = vec![compare(TABLE_BITS, TABLE_BITS), Statement::goto(HASH)];
     let large = powers().map(|size| vec![is_class(size), Statement::goto(pick_chain(size))]);
-    let pick = ChainSpec::new(PICK, exact.chain(large).chain(no_draw_hit()));
+    let all = exact.chain(large).chain([is_table]).chain(no_draw_hit());
+    let pick = ChainSpec::new(PICK, all);
     chains.push(pick.with_comment(
         "endpoint list NNNN:NN00 and size class, the last two digits \
         but flags, as 0:1f: 9 for at most 16, a for 32, ...",
@@ -64,8 +79,22 @@ fn for_class(size: SizeClass, modulus: u32) -> Vec<Statement> {
     vec![is_class(size), draw(modulus)]
 }
 
+/// The hash that names a slot of a table of this class; `None` if slots are drawn.
+pub(super) fn hash(size: SizeClass, seed: u32) -> Option<Selector> {
+    let modulus = size.most();
+    Some(match size.table()?.0 {
+        HashedSource::Address => Selector::SaddrHash { modulus, seed },
+        HashedSource::AddressAndPort => Selector::SourceHash { modulus, seed },
+    })
+}
+
 fn draw(modulus: u32) -> Statement {
-    let key = vec![Selector::PriorityBits(LIST_BITS), Selector::L4Proto, Selector::Random(modulus)];
+    translate(Selector::Random(modulus))
+}
+
+/// Translates to the endpoint in a slot; the rule ends if there is none.
+fn translate(slot: Selector) -> Statement {
+    let key = vec![Selector::PriorityBits(LIST_BITS), Selector::L4Proto, slot];
     Statement::DnatMap { key, map: SetId::Endpoints.name().into() }
 }
 
@@ -88,16 +117,25 @@ mod tests {
         let mut draws = Vec::new();
         for rule in &spec.rules {
             let (condition, action) = match rule.statements.as_slice() {
-                [Statement::Compare { value: Operand::Class(class), .. }, action] => {
-                    (*class == size.bits(), action)
-                }
+                [
+                    Statement::Compare {
+                        selector: Selector::PriorityBits(bits),
+                        value: Operand::Class(class),
+                        ..
+                    },
+                    action,
+                ] => (*class == size.bits() & bits, action),
                 [action] => (true, action),
                 other => panic!("unexpected rule {other:?}"),
             };
             match action {
                 _ if !condition => {}
                 Statement::DnatMap { key, .. } => match key.last() {
-                    Some(Selector::Random(modulus)) => draws.push(*modulus),
+                    Some(
+                        Selector::Random(modulus)
+                        | Selector::SaddrHash { modulus, .. }
+                        | Selector::SourceHash { modulus, .. },
+                    ) => draws.push(*modulus),
                     other => panic!("no draw: {other:?}"),
                 },
                 Statement::Verdict(Verdict::Jump(target)) => {
@@ -116,7 +154,7 @@ mod tests {
 
     #[test]
     fn every_size_is_drawn_below_itself_or_the_next_power_of_two_and_slot_0_comes_last() {
-        let chains = chains();
+        let chains = chains(1);
         for count in (1..70).chain([100, 128, 129, 5_000, 65_535, 65_536, 100_000]) {
             let size = SizeClass::of(count);
             let drawn = draws(&chains, PICK, size);
@@ -136,8 +174,15 @@ mod tests {
     }
 
     #[test]
+    fn a_table_is_looked_up_once_in_all_of_its_slots_and_then_in_slot_0() {
+        for size in SizeClass::tables() {
+            assert_eq!(draws(&chains(1), PICK, size), [size.most(), 1]);
+        }
+    }
+
+    #[test]
     fn chains_refer_only_to_chains_before_them() {
-        let chains = chains();
+        let chains = chains(1);
         for (i, spec) in chains.iter().enumerate() {
             for statement in spec.rules.iter().flat_map(|rule| &rule.statements) {
                 if let Statement::Verdict(Verdict::Goto(target) | Verdict::Jump(target)) = statement

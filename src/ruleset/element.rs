@@ -336,7 +336,7 @@ impl<'a> TableElement<'a> {
             }
             SetId::AffinitySlots => {
                 let list = ListId::from_session_key(key.number()?)?;
-                let slot = key.number().filter(|it| *it < SizeClass::LARGEST_SESSION.most())?;
+                let slot = key.number().filter(|it| *it < SizeClass::LARGEST.most())?;
                 let (of, id) = ListId::from_endpoint(priority(view)?)?;
                 Self::AffinitySlot(list, slot, Some(id).filter(|_| of == list)?)
             }

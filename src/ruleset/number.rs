@@ -15,6 +15,8 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
+use crate::model::HashedSource;
+
 /// What a frontend leads to: an endpoint list, its size class and flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Route(NonZeroU32);
@@ -26,12 +28,18 @@ pub struct Route(NonZeroU32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ListId(NonZeroU32);
 
-/// How many endpoints a list has, as rules distinguish them.
+/// How many slots a list has and how rules choose one.
 ///
-/// 1 to 8 are exact; 9 stands for at most 16 endpoints, 10 for at most 32, up to 21 for at most
-/// 65,536. 0 stands for none.
+/// 0 stands for none. Of 1 to 21 slots are drawn: 1 to 8 are exact; 9 stands for at most 16 slots,
+/// 10 for at most 32, up to 21 for at most 65,536. From 24 on a hash of the source chooses a slot of
+/// a table: 24 to 27 of address and port, 28 to 31 of the address, each of the sizes of
+/// [`TableSize::ALL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct SizeClass(u8);
+
+/// How many slots a table has in which a hash chooses: a prime number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TableSize(u8);
 
 /// The number of an affinity timeout, from 1 to [`Timeout::LAST`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -84,7 +92,8 @@ impl Route {
     /// The route with these bits; `None` if no frontend has such a one.
     pub fn from_bits(bits: u32) -> Option<Self> {
         let route = Self(NonZeroU32::new(bits)?);
-        let is_known_size = route.size() <= SizeClass::LARGEST;
+        let size = route.size();
+        let is_known_size = size <= SizeClass::LARGEST || size.table().is_some();
         let has_list = route.list().is_some_and(|list| list.is_valid());
         let is_valid = match bits & AFFINITY {
             _ if route == Self::WITHOUT_LIST => true,
@@ -214,12 +223,35 @@ impl fmt::Display for ListId {
 impl SizeClass {
     /// Up to this number of endpoints each count has a class of its own.
     pub const EXACT: u8 = 8;
-    /// The largest class.
+    /// The largest class of a list of which slots are drawn.
     pub const LARGEST: Self = Self(21);
-    /// The largest class of a list with affinity.
+    /// The largest one of a list with affinity.
     pub const LARGEST_SESSION: Self = Self(19);
 
-    /// The class of a list with so many endpoints; the largest for more.
+    /// The class of a table in which a hash of this chooses.
+    pub fn of_table(source: HashedSource, TableSize(size): TableSize) -> Self {
+        match source {
+            HashedSource::AddressAndPort => Self(FIRST_TABLE + size),
+            HashedSource::Address => Self(FIRST_TABLE + TABLE_SIZES + size),
+        }
+    }
+
+    /// What is hashed to choose in a table, and its size; `None` if slots are drawn.
+    pub fn table(self) -> Option<(HashedSource, TableSize)> {
+        let number = self.0.checked_sub(FIRST_TABLE).filter(|it| *it < 2 * TABLE_SIZES)?;
+        let source = match number / TABLE_SIZES {
+            0 => HashedSource::AddressAndPort,
+            _ => HashedSource::Address,
+        };
+        Some((source, TableSize(number % TABLE_SIZES)))
+    }
+
+    /// All classes of tables, ascending.
+    pub fn tables() -> impl Iterator<Item = Self> {
+        (FIRST_TABLE..FIRST_TABLE + 2 * TABLE_SIZES).map(Self)
+    }
+
+    /// The class of a list with so many slots to draw; the largest for more.
     pub fn of(count: usize) -> Self {
         let exact = usize::from(Self::EXACT);
         if count <= exact {
@@ -241,16 +273,22 @@ impl SizeClass {
         (1..=Self::EXACT).map(Self)
     }
 
-    /// The most endpoints of a list of this class, below which rules draw a slot.
+    /// The most slots of a list of this class, below which rules choose one.
     pub fn most(self) -> u32 {
+        if let Some((_, size)) = self.table() {
+            return size.slots();
+        }
         match self.0.checked_sub(Self::EXACT) {
             None | Some(0) => self.0.into(),
             Some(above) => 1 << (above + 3),
         }
     }
 
-    /// The fewest endpoints of a list of this class.
+    /// The fewest slots of a list of this class.
     pub fn fewest(self) -> u32 {
+        if let Some((_, size)) = self.table() {
+            return size.slots();
+        }
         match self.0 {
             ..=Self::EXACT => self.0.into(),
             class => Self(class - 1).most() + 1,
@@ -260,6 +298,28 @@ impl SizeClass {
     /// The bits of the class in a route.
     pub fn bits(self) -> u32 {
         self.0.into()
+    }
+}
+
+/// The bits that the classes of tables have in common, and no other class has.
+pub const TABLE_BITS: u32 = FIRST_TABLE as u32;
+const FIRST_TABLE: u8 = 24;
+const TABLE_SIZES: u8 = 4;
+
+impl TableSize {
+    /// All of them, ascending.
+    pub const ALL: [Self; TABLE_SIZES as usize] = [Self(0), Self(1), Self(2), Self(3)];
+    /// The largest one.
+    pub const LARGEST: Self = Self(TABLE_SIZES - 1);
+
+    /// How many slots a table of this size has.
+    pub const fn slots(self) -> u32 {
+        match self.0 {
+            0 => 251,
+            1 => 1_021,
+            2 => 4_093,
+            _ => 65_521,
+        }
     }
 }
 
@@ -337,6 +397,30 @@ mod tests {
             assert_eq!((size.0, size.fewest(), size.most()), (class, fewest, most), "{count}");
         }
         assert_eq!(SizeClass::LARGEST_SESSION.most(), 16_384);
+        assert!((0..=21).all(|class| SizeClass(class).table().is_none()));
         assert_eq!(SizeClass::of(usize::MAX), SizeClass::LARGEST);
+    }
+
+    #[test]
+    fn classes_of_tables_name_what_is_hashed_and_a_prime_size_and_share_two_bits() {
+        let classes: Vec<_> = SizeClass::tables().collect();
+        let by_port = TableSize::ALL.map(|it| (HashedSource::AddressAndPort, it));
+        let by_address = TableSize::ALL.map(|it| (HashedSource::Address, it));
+        let all = [by_port, by_address].concat();
+        let of_tables = all.iter().map(|(source, size)| SizeClass::of_table(*source, *size));
+        assert!(of_tables.eq(classes.iter().copied()));
+        assert!(classes.iter().filter_map(|class| class.table()).eq(all));
+        for class in SizeClass::tables() {
+            assert_eq!(class.bits() & TABLE_BITS, TABLE_BITS);
+            assert_eq!((class.fewest(), class.bits() & !SIZE_BITS), (class.most(), 0));
+            let size = class.most();
+            let is_factor = |it: &u32| it * it <= size && size.is_multiple_of(*it);
+            assert!(!(2..size).any(|it| is_factor(&it)), "{size}");
+        }
+        let drawn = SizeClass::exact().chain(SizeClass::LARGEST.powers());
+        assert!(drawn.into_iter().all(|class| class.bits() & TABLE_BITS != TABLE_BITS));
+        let route = Route::from_bits(0x0002_071d).unwrap();
+        let size = SizeClass::of_table(HashedSource::Address, TableSize::ALL[1]);
+        assert_eq!((route.size(), route.list()), (size, Some(ListId::plain(0x2_07))));
     }
 }

@@ -6,7 +6,7 @@ use super::{Run, now};
 use crate::engine::{ChangeSize, Found, NoLocalPorts};
 use crate::family::Family;
 use crate::kernel::{Committed, Kernel};
-use crate::model::{Batch, Event};
+use crate::model::{Batch, Event, Scheduler};
 use crate::nft::{Element, Operation, Transaction};
 use crate::observe::{self, Observe, SetSizes, Stage};
 use crate::ruleset::SetId;
@@ -22,6 +22,7 @@ pub(super) struct Measures {
     committed_at: Option<Instant>,
     /// As reported last.
     no_local: [Option<NoLocalPorts>; 2],
+    schedulers: Option<[usize; Scheduler::ALL.len()]>,
 }
 
 /// Batches whose time to their commit is measured, of those that wait together.
@@ -35,6 +36,7 @@ impl Measures {
             compared: Duration::ZERO,
             committed_at: None,
             no_local: [None; 2],
+            schedulers: None,
         }
     }
 
@@ -202,6 +204,16 @@ impl<K: Kernel + Send + 'static> Run<K> {
         for (received, _) in self.measures.pending.drain(..) {
             if let Some(at) = committed_at.filter(|at| *at > received) {
                 self.observe.events_committed(at - received);
+            }
+        }
+    }
+
+    /// Reports how many services have each scheduler.
+    pub(super) fn report_schedulers(&mut self) {
+        let counts = self.engine.services_by_scheduler();
+        if self.measures.schedulers.replace(counts) != Some(counts) {
+            for (scheduler, count) in Scheduler::ALL.into_iter().zip(counts) {
+                self.observe.services(scheduler.name(), count);
             }
         }
     }

@@ -162,6 +162,7 @@ fn endpoints(service: &ObjectName, addresses: impl Iterator<Item = IpAddr>) -> E
         ports: vec![EndpointPort::tcp("http", port(8080)), dns],
         endpoints,
         triggered: None,
+        weighing: None,
     }))
 }
 

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deltaproxy::model::{
-    Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Protocol,
-    Resource, Service, ServiceCidr, ServicePort, TrafficPolicy, Zones,
+    Change, Conditions, Endpoint, EndpointNames, EndpointPort, EndpointSlice, Event, HashedSource,
+    Node, ObjectName, Protocol, Resource, Scheduler, Service, ServiceCidr, ServicePort,
+    TrafficPolicy, Weighing, Weights, Zones,
 };
 use proptest::collection::{hash_map, vec};
 use proptest::option;
@@ -68,6 +69,8 @@ prop_compose! {
         ranges in vec(0u8..3, 0..3),
         node_port in option::of(0u16..2),
         affinity in option::weighted(0.3, 1u64..4),
+        scheduler in option::weighted(0.1, any::<bool>()),
+        weights in option::weighted(0.1, 0u8..4),
         ports in 0usize..4,
     ) -> Event {
         let policy = |local| if local { TrafficPolicy::Local } else { TrafficPolicy::Cluster };
@@ -82,6 +85,11 @@ prop_compose! {
         Event::Service(Change::Is(Service {
             created,
             session_affinity: affinity.map(Duration::from_secs),
+            scheduler: scheduler.map(|by_port| Scheduler::Maglev(match by_port {
+                true => HashedSource::AddressAndPort,
+                false => HashedSource::Address,
+            })),
+            weights: weights.map(|n| Weights::parse(&format!("node/n1={n},*=2")).unwrap()),
             external_ips: external.iter().map(|n| external_ip(*n)).collect(),
             load_balancer_ips: vec![IpAddr::from([192, 0, 2, 1])],
             source_ranges: ranges.iter().map(|n| format!("198.51.100.{n}/24").parse().unwrap()).collect(),
@@ -118,11 +126,17 @@ prop_compose! {
         number in 0..SLICES,
         owner in 0..SERVICES,
         ipv6 in proptest::bool::weighted(0.3),
+        weighed in option::weighted(0.3, option::weighted(0.3, 0u16..3)),
         endpoints in prop_oneof![
             2 => hash_map(0u8..40, endpoint(), 0..5),
             1 => hash_map(0u8..40, endpoint(), 0..30),
         ],
     ) -> Event {
+        let node = |n: usize| ["n1", "n2"][n % 2].into();
+        let names = |n| EndpointNames { node: node(n), ..EndpointNames::default() };
+        let weighing = weighed.map(|weight| {
+            Box::new(Weighing { weight, names: (0..endpoints.len()).map(names).collect() })
+        });
         let endpoints = endpoints.into_iter().map(|(last, (conditions, zones))| Endpoint {
             address: match ipv6 {
                 true => IpAddr::from([0xfd01, 0, 0, 0, 0, 0, 0, u16::from(last)]),
@@ -137,6 +151,7 @@ prop_compose! {
             ports: slice_ports(),
             endpoints: endpoints.collect(),
             triggered: None,
+            weighing,
         }))
     }
 }
@@ -205,6 +220,7 @@ pub(crate) fn bystanders() -> Vec<Event> {
             ports: slice_ports(),
             endpoints: endpoints.map(Endpoint::ready).collect(),
             triggered: None,
+            weighing: None,
         };
         [Event::Service(Change::Is(service)), Event::EndpointSlice(Change::Is(slice))]
     });

@@ -8,7 +8,6 @@ use deltaproxy::desired::Traffic;
 use deltaproxy::kernel::{CommitError, Committed, ElementRead, Kernel};
 use deltaproxy::model::{Cluster, ObjectName, Protocol, Target, Touched};
 use deltaproxy::nft::{Family, Transaction};
-use deltaproxy::ruleset::number::SizeClass;
 use deltaproxy::ruleset::{self, Frontend, SetId};
 
 use super::objects::{Objects, are_of_bystander};
@@ -165,7 +164,11 @@ fn fault(tables: &[Table], frontend: &Frontend) -> Option<String> {
         return Some(format!("list {list} has no slots, or a slot without endpoint"));
     };
     let is_whole = slots.keys().copied().eq(0..u32::try_from(slots.len()).unwrap_or_default());
-    if !is_whole || SizeClass::of(slots.len()) < route.size() {
+    let fewest = match route.size().table() {
+        Some((_, size)) => size.slots(),
+        None => route.size().fewest(),
+    };
+    if !is_whole || slots.len() < fewest as usize {
         return Some(format!("{route:?} leads to {slots:?}"));
     }
     None

@@ -13,6 +13,24 @@ pub fn assert_even(shares: &BTreeMap<String, usize>, servers: usize) {
     assert!(statistic < limit, "chi-square {statistic:.1} is over {limit:.1}: {shares:?}");
 }
 
+/// Asserts that the shares are as those of these weights, as [`assert_even`] does.
+///
+/// # Panics
+/// When Pearson's chi-square is larger than it is once in a billion times, or servers are missing.
+#[track_caller]
+pub fn assert_weighted(shares: &BTreeMap<String, usize>, weights: &[(&str, usize)]) {
+    assert!(shares.keys().map(String::as_str).eq(weights.iter().map(|it| it.0)), "{shares:?}");
+    let (count, sum) =
+        (shares.values().sum::<usize>(), weights.iter().map(|it| it.1).sum::<usize>());
+    let deviation = |(name, weight): &(&str, usize)| {
+        let expected = count as f64 * *weight as f64 / sum as f64;
+        (shares[*name] as f64 - expected).powi(2) / expected
+    };
+    let statistic: f64 = weights.iter().map(deviation).sum();
+    let limit = limit(weights.len() - 1);
+    assert!(statistic < limit, "chi-square {statistic:.1} is over {limit:.1}: {shares:?}");
+}
+
 fn chi_square(shares: &BTreeMap<String, usize>) -> f64 {
     let mean = shares.values().sum::<usize>() as f64 / shares.len() as f64;
     shares.values().map(|&share| (share as f64 - mean).powi(2) / mean).sum()
@@ -46,6 +64,14 @@ mod tests {
     #[should_panic(expected = "chi-square")]
     fn a_server_with_twice_its_share_is_noticed() {
         assert_even(&shares(&[800, 400, 400, 400]), 4);
+    }
+
+    #[test]
+    #[should_panic(expected = "chi-square")]
+    fn a_server_without_its_weight_is_noticed() {
+        let shares = shares(&[500, 500]);
+        assert_weighted(&shares, &[("0", 3), ("1", 3)]);
+        assert_weighted(&shares, &[("0", 3), ("1", 1)]);
     }
 
     #[test]

@@ -31,9 +31,18 @@ pub fn objects_for_every_chain() -> Vec<Box<dyn Object>> {
         Box::new(Slice::new("many").endpoints(&many.join(" "))),
         Box::new(guarded()),
         Box::new(Slice::new("guarded").endpoints("a b c")),
+        Box::new(hashed("hashed", "10.96.0.17", "mh")),
+        Box::new(Slice::new("hashed").endpoints("a b c")),
+        Box::new(hashed("by-port", "10.96.0.18", "sh-port")),
+        Box::new(Slice::new("by-port").endpoints("a b c")),
         Box::new(sticky("sticky", 10_800)),
         Box::new(Slice::new("sticky").endpoints(&many.join(" "))),
     ]
+}
+
+fn hashed(name: &str, cluster_ip: &str, scheduler: &str) -> Service {
+    let service = Service::new(name, cluster_ip).named_port("p80-tcp", Protocol::Tcp, 80, 0);
+    service.annotation("deltaproxy.io/scheduler", scheduler)
 }
 
 fn guarded() -> Service {

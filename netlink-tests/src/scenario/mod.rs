@@ -30,7 +30,7 @@ mod proxy;
 mod race;
 mod web;
 
-pub use even::assert_even;
+pub use even::{assert_even, assert_weighted};
 pub use every_chain::objects_for_every_chain;
 pub use expect::{Expect, Family, Protocol, Scope, keeps_source, masquerades};
 pub use lab::{Lab, World};

@@ -35,6 +35,7 @@ pub struct Service {
     external_ips: Vec<String>,
     load_balancer_ips: Vec<String>,
     labels: Value,
+    annotations: Value,
     /// Fields that win over all others.
     spec: Vec<(String, Value)>,
 }
@@ -59,6 +60,7 @@ impl Service {
             external_ips: Vec::new(),
             load_balancer_ips: Vec::new(),
             labels: json!({}),
+            annotations: json!({}),
             spec: Vec::new(),
         }
     }
@@ -138,6 +140,13 @@ impl Service {
         self
     }
 
+    /// Sets an annotation.
+    #[must_use]
+    pub fn annotation(mut self, annotation: &str, value: &str) -> Self {
+        self.annotations[annotation] = json!(value);
+        self
+    }
+
     fn kind(&self) -> &'static str {
         let has_node_port = self.ports.iter().any(|port| port.get("nodePort").is_some());
         match (self.load_balancer_ips.is_empty(), has_node_port) {
@@ -159,7 +168,8 @@ impl Object for Service {
         let mut object = json!({
             "apiVersion": "v1",
             "kind": "Service",
-            "metadata": {"name": self.name, "namespace": "default", "labels": self.labels},
+            "metadata": {"name": self.name, "namespace": "default", "labels": self.labels,
+                         "annotations": self.annotations},
             "spec": {
                 "type": self.kind(),
                 "clusterIP": cluster_ips[0],
@@ -186,6 +196,7 @@ pub struct Slice {
     ports: Vec<Value>,
     endpoints: Vec<Endpoint>,
     labels: Value,
+    annotations: Value,
 }
 
 impl Slice {
@@ -199,6 +210,7 @@ impl Slice {
             ports: Vec::new(),
             endpoints: Vec::new(),
             labels: json!({}),
+            annotations: json!({}),
         };
         empty.target(80, 8080)
     }
@@ -266,6 +278,13 @@ impl Slice {
         self
     }
 
+    /// Sets an annotation.
+    #[must_use]
+    pub fn annotation(mut self, annotation: &str, value: &str) -> Self {
+        self.annotations[annotation] = json!(value);
+        self
+    }
+
     fn document(&self, family: Family) -> Value {
         let mut labels = self.labels.clone();
         labels["kubernetes.io/service-name"] = json!(self.service);
@@ -273,7 +292,8 @@ impl Slice {
         json!({
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",
-            "metadata": {"name": name, "namespace": "default", "labels": labels},
+            "metadata": {"name": name, "namespace": "default", "labels": labels,
+                         "annotations": self.annotations},
             "addressType": family.name(),
             "ports": self.ports,
             "endpoints": self.endpoints.iter().map(|it| it.document(family)).collect::<Vec<_>>(),
@@ -294,6 +314,7 @@ pub struct Endpoint {
     node: Option<&'static str>,
     conditions: Value,
     hints: Value,
+    pod: Option<String>,
 }
 
 impl Endpoint {
@@ -303,7 +324,7 @@ impl Endpoint {
     pub fn new(host: &str) -> Self {
         let node = Some(if is_on_node(host) { NODE_NAME } else { "node-b" });
         let address = host.parse().unwrap_or_else(|_| address_of(host));
-        Self { address, node, conditions: json!({}), hints: json!({}) }
+        Self { address, node, conditions: json!({}), hints: json!({}), pod: None }
     }
 
     /// Without a node name.
@@ -317,6 +338,13 @@ impl Endpoint {
     #[must_use]
     pub fn conditions(mut self, ready: bool, serving: bool, terminating: bool) -> Self {
         self.conditions = json!({"ready": ready, "serving": serving, "terminating": terminating});
+        self
+    }
+
+    /// The name of its pod.
+    #[must_use]
+    pub fn pod(mut self, name: &str) -> Self {
+        self.pod = Some(name.to_owned());
         self
     }
 
@@ -342,6 +370,9 @@ impl Endpoint {
         });
         if let Some(node) = self.node {
             object["nodeName"] = json!(node);
+        }
+        if let Some(pod) = &self.pod {
+            object["targetRef"] = json!({"kind": "Pod", "name": pod});
         }
         object
     }

@@ -35,6 +35,7 @@ fn settings() -> Settings {
         masquerade_all: false,
         local_detector: Some(LocalDetector::Range("10.244.0.0/16".parse().unwrap())),
         node_ports_everywhere: false,
+        hash_seed: 1,
         service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
         timeouts: [(Timeout::new(1).unwrap(), 10_800)].into(),
     }

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use super::rules::TableId;
 use super::step::{Event, Place, RuleStep};
+use crate::model::HashedSource;
 use crate::nft::{ElementData, ElementView, Family, Verdict};
 use crate::ruleset::number::{ListId, Route};
 use crate::ruleset::{SetId, TABLE, TableElement, Unserved};
@@ -143,11 +144,19 @@ pub(super) fn route_words(route: Route) -> String {
     let Some(list) = route.list() else { return "it has no endpoint on this node".to_owned() };
     let (fewest, most) = (route.size().fewest(), route.size().most());
     let count = match (fewest, most) {
+        (_, slots) if route.size().table().is_some() => format!("{slots} slots of a table"),
         (1, 1) => "1 endpoint".to_owned(),
         (fewest, most) if fewest == most => format!("{most} endpoints"),
         (fewest, most) => format!("{fewest} to {most} endpoints"),
     };
     let mut words = format!("{} {list}, {count}", list_noun(list));
+    let hashed = route.size().table().map(|(source, _)| match source {
+        HashedSource::Address => ", scheduler mh: a hash of the source address chooses",
+        HashedSource::AddressAndPort => {
+            ", scheduler mh-port: a hash of source address and port chooses"
+        }
+    });
+    words.push_str(hashed.unwrap_or_default());
     for (is_set, text) in [
         (route.flags().local, ", external traffic policy Local: endpoints on this node only"),
         (route.flags().masquerade, ", masquerade whatever the source"),

@@ -22,7 +22,7 @@ pub use clients::Clients;
 pub use connections::{Connections, Counts};
 pub use latest::Latest;
 pub use read::read;
-pub use row::{EndpointRow, EndpointState, Kind, Policy, Row, Scheduler};
+pub use row::{Choice, EndpointRow, EndpointState, Kind, Policy, Row, Scheduler};
 pub use search::Matches;
 pub use select::{Selector, SelectorError};
 pub use services::{Entry, Services};

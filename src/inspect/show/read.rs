@@ -63,8 +63,8 @@ struct Reading {
     services: Services,
     entries: Vec<Entry>,
     by_frontend: HashMap<Frontend, usize>,
-    /// Endpoints of lists with affinity that can be drawn.
-    drawn: HashSet<(Family, ListId, EndpointId)>,
+    /// Endpoints of lists with affinity that can be drawn, with the number of their slots.
+    drawn: HashMap<(Family, ListId, EndpointId), u32>,
     cluster_ips: HashSet<IpAddr>,
     is_torn: bool,
 }
@@ -83,7 +83,9 @@ impl Reading {
         let drawn = &self.drawn;
         for (id, list) in &mut self.services.lists[family.index()] {
             if id.has_affinity() {
-                list.keep(|endpoint| drawn.contains(&(family, *id, endpoint)));
+                list.keep(|endpoint| drawn.get(&(family, *id, endpoint)).copied());
+            } else {
+                list.count_slots();
             }
         }
         self.services.timeouts[family.index()] = timeouts_of(table.contents.rules.iter());
@@ -156,7 +158,7 @@ impl Reading {
                 self.services.add_local(target, protocol);
             }
             TableElement::AffinitySlot(list, _, id) => {
-                self.drawn.insert((family, list, id));
+                *self.drawn.entry((family, list, id)).or_default() += 1;
             }
             TableElement::AffinityEndpoint(id, _, endpoint, target) => {
                 let list = self.list(family, id);
@@ -233,12 +235,14 @@ fn is_to_cluster_ip(frontend: Frontend, route: Route) -> bool {
 }
 
 impl List {
-    /// Keeps the endpoints of a list with affinity with these numbers.
-    fn keep(&mut self, is_kept: impl Fn(EndpointId) -> bool) {
-        let is_kept: Vec<_> = self.ids.iter().map(|id| is_kept(*id)).collect();
+    /// Keeps the endpoints of a list with affinity that have slots.
+    fn keep(&mut self, slots: impl Fn(EndpointId) -> Option<u32>) {
+        let slots: Vec<_> = self.ids.iter().map(|id| slots(*id)).collect();
+        let is_kept: Vec<_> = slots.iter().map(Option::is_some).collect();
         keep(&mut self.targets, &is_kept);
         keep(&mut self.ids, &is_kept);
         keep(&mut self.counted, &is_kept);
+        self.slots = slots.into_iter().flatten().collect();
     }
 }
 

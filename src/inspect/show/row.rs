@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::connections::Counts;
 use super::services::Entry;
-use crate::model::Target;
+use crate::model::{self, HashedSource, Target};
 use crate::nft::Counter;
 use crate::ruleset::Unserved;
 
@@ -37,6 +37,8 @@ pub struct EndpointRow {
     /// Whether it is on this node; `None` if it is in no list any more, as then the tables do not
     /// hold that either.
     pub is_local: Option<bool>,
+    /// Its slots in the list for connections from outside, or else of pods and of the node.
+    pub slots: u32,
     /// The chance of a new connection from outside to get to it.
     pub share: f64,
     /// The same for connections of pods and of the node.
@@ -90,12 +92,34 @@ pub enum Policy {
 /// What happens to a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheduler {
-    /// Each endpoint has the same chance (`numgen random`).
-    Random,
+    /// An endpoint is chosen.
+    Chosen(Choice),
     /// The same, for clients that were not remembered for so many seconds.
-    Affinity(Option<u32>),
+    Affinity(Choice, Option<u32>),
     /// There is no endpoint for it.
     Unserved(Unserved),
+}
+
+/// How an endpoint is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// Each has the same chance (`numgen random`).
+    Random,
+    /// Their chances differ.
+    Weighted,
+    /// A hash of the source leads to it (`jhash`).
+    Maglev(HashedSource),
+}
+
+impl Choice {
+    /// The name of such a scheduler.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Random => "random",
+            Self::Weighted => "wrr",
+            Self::Maglev(source) => model::Scheduler::Maglev(source).name(),
+        }
+    }
 }
 
 impl Row<'_> {
@@ -162,9 +186,15 @@ impl EndpointState {
 impl fmt::Display for Scheduler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Random => f.pad("random"),
-            Self::Affinity(Some(seconds)) => f.pad(&format!("affinity {seconds}s")),
-            Self::Affinity(None) => f.pad("affinity"),
+            Self::Chosen(choice) => f.pad(choice.name()),
+            Self::Affinity(choice, seconds) => {
+                let choice = match choice {
+                    Choice::Random => String::new(),
+                    Choice::Weighted | Choice::Maglev(_) => format!("{}, ", choice.name()),
+                };
+                let seconds = seconds.map(|seconds| format!(" {seconds}s")).unwrap_or_default();
+                f.pad(&format!("{choice}affinity{seconds}"))
+            }
             Self::Unserved(Unserved::Refuse) => f.pad("refuse"),
             Self::Unserved(Unserved::Drop) => f.pad("drop"),
         }

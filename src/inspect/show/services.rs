@@ -57,11 +57,41 @@ pub struct Entry {
 /// The endpoints of a list.
 #[derive(Debug, Default)]
 pub(super) struct List {
+    /// Each once.
     pub(super) targets: Vec<Target>,
+    /// How many slots each has.
+    pub(super) slots: Vec<u32>,
     /// Their numbers, with affinity.
     pub(super) ids: Vec<EndpointId>,
     /// Connections that were counted of each; none if the tables have no such counters.
     pub(super) counted: Vec<Counter>,
+}
+
+impl List {
+    /// Whether all endpoints have as many slots.
+    pub(super) fn is_even(&self) -> bool {
+        self.slots.windows(2).all(|pair| pair[0] == pair[1])
+    }
+
+    /// Counts the slots of each endpoint and adds their counters; `targets` has one for each slot so
+    /// far, and so has `counted`, if it has any.
+    pub(super) fn count_slots(&mut self) {
+        let counters = std::mem::take(&mut self.counted);
+        let has_counters = counters.len() == self.targets.len();
+        let counters = counters.into_iter().chain(std::iter::repeat_with(Counter::default));
+        let mut pairs: Vec<_> = self.targets.drain(..).zip(counters).collect();
+        pairs.sort_unstable_by_key(|(target, _)| *target);
+        for (target, counted) in pairs {
+            if self.targets.last() == Some(&target) {
+                self.slots.last_mut().into_iter().for_each(|slots| *slots += 1);
+                self.counted.last_mut().into_iter().for_each(|sum| *sum += counted);
+                continue;
+            }
+            self.targets.push(target);
+            self.slots.push(1);
+            self.counted.extend(has_counters.then_some(counted));
+        }
+    }
 }
 
 impl Entry {

@@ -8,7 +8,7 @@ use ahash::HashMap;
 
 use super::clients::Clients;
 use super::connections::{Connections, Counts};
-use super::row::{EndpointRow, EndpointState, Kind, Policy, Row, Scheduler};
+use super::row::{Choice, EndpointRow, EndpointState, Kind, Policy, Row, Scheduler};
 use super::services::{Entry, Services};
 use crate::model::Target;
 use crate::ruleset::number::{ListId, Route};
@@ -94,21 +94,35 @@ impl<'a> View<'a> {
             (_, Some(route)) if route.list().is_some_and(ListId::has_affinity) => {
                 let timeouts = &self.services.timeouts[entry.frontend.family().index()];
                 let seconds = route.timeout().and_then(|timeout| timeouts.get(&timeout));
-                Scheduler::Affinity(seconds.copied())
+                Scheduler::Affinity(self.choice(entry, route), seconds.copied())
             }
-            (_, Some(_)) => Scheduler::Random,
+            (_, Some(route)) => Scheduler::Chosen(self.choice(entry, route)),
+        }
+    }
+
+    fn choice(&self, entry: &Entry, route: Route) -> Choice {
+        let list = self.services.list(entry.frontend.family(), Some(route));
+        match route.size().table() {
+            Some((source, _)) => Choice::Maglev(source),
+            None if list.is_some_and(|list| !list.is_even()) => Choice::Weighted,
+            None => Choice::Random,
         }
     }
 
     fn endpoints(&self, entry: &Entry, place: usize) -> Vec<EndpointRow> {
         let mut rows = Vec::new();
-        self.add_list(entry, entry.route, &mut rows, |row, share| row.share = share);
+        self.add_list(entry, entry.route, &mut rows, |row, share, slots| {
+            (row.share, row.slots) = (share, slots);
+        });
         // Without another list for pods and the node they get what all get.
         let internal = entry.internal.or(entry.route);
         if internal == entry.route {
             rows.iter_mut().for_each(|row| row.internal_share = row.share);
         } else {
-            self.add_list(entry, internal, &mut rows, |row, share| row.internal_share = share);
+            self.add_list(entry, internal, &mut rows, |row, share, slots| {
+                row.internal_share = share;
+                row.slots = if row.slots == 0 { slots } else { row.slots };
+            });
         }
         self.add_connections(place, entry, &mut rows);
         rows.sort_unstable_by_key(|row| (row.state, row.target));
@@ -121,21 +135,21 @@ impl<'a> View<'a> {
         entry: &Entry,
         route: Option<Route>,
         rows: &mut Vec<EndpointRow>,
-        set_share: impl Fn(&mut EndpointRow, f64),
+        set_share: impl Fn(&mut EndpointRow, f64, u32),
     ) {
         let family = entry.frontend.family();
         let Some(list) = self.services.list(family, route) else { return };
         let Some(id) = route.and_then(Route::list) else { return };
-        let count = u32::try_from(list.targets.len()).unwrap_or(u32::MAX);
-        let share = 1.0 / f64::from(count.max(1));
+        let all = f64::from(list.slots.iter().sum::<u32>().max(1));
         // Only here may an endpoint be there before.
         let known: HashMap<Target, usize> = rows.iter().map(|row| row.target).zip(0..).collect();
-        for (n, target) in list.targets.iter().copied().enumerate() {
+        for (n, (target, slots)) in list.targets.iter().copied().zip(&list.slots).enumerate() {
             let place = known.get(&target).copied().unwrap_or_else(|| {
                 rows.push(EndpointRow {
                     target,
                     state: EndpointState::Serving,
                     is_local: Some(self.services.is_local(target, entry.frontend.protocol())),
+                    slots: 0,
                     share: 0.0,
                     internal_share: 0.0,
                     connections: Counts::default(),
@@ -145,7 +159,7 @@ impl<'a> View<'a> {
                 rows.len() - 1
             });
             let row = &mut rows[place];
-            set_share(row, share);
+            set_share(row, f64::from(*slots) / all, *slots);
             if let Some(counted) = list.counted.get(n) {
                 *row.counted.get_or_insert_default() += *counted;
             }
@@ -178,6 +192,7 @@ impl<'a> View<'a> {
                 target,
                 state,
                 is_local: is_elsewhere.then_some(is_local),
+                slots: 0,
                 share: 0.0,
                 internal_share: 0.0,
                 connections: *counts,

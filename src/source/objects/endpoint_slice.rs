@@ -13,13 +13,16 @@ use smallvec::SmallVec;
 
 use super::address::usable;
 use super::converter::{Converter, Findings, MAX_LABEL};
-use super::endpoints::{Endpoint, Endpoints, FirstAddress, QuickEndpoints};
+use super::endpoints::{Endpoint, Endpoints, FirstAddress, KeptNames, Names, QuickEndpoints};
 use super::metadata::{
-    HEADLESS, Object, SERVICE_NAME, SliceMetadata, full_name, null_is_absent, object,
+    HEADLESS, Object, SERVICE_NAME, SliceMetadata, WEIGHT, WEIGHTED, full_name, null_is_absent,
+    object,
 };
 use super::text::{Span, Text, Texts};
 use crate::family::Family;
-use crate::model::{self, Conditions, ObjectName, ObjectRef, Resource};
+use crate::model::{
+    self, Conditions, EndpointNames, ObjectName, ObjectRef, Resource, Weighing, Weight,
+};
 
 /// An EndpointSlice, reduced while it is parsed.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +38,9 @@ pub struct EndpointSlice {
     endpoints: Vec<Endpoint>,
     ports: SmallVec<[EndpointPort; 2]>,
     triggered: Option<SystemTime>,
+    /// The names of each endpoint; empty if they are not kept.
+    names: Vec<Names>,
+    weight: Option<Box<str>>,
 }
 
 /// One entry of `ports`.
@@ -100,8 +106,39 @@ pub(super) fn convert(
         service: object.name_beside(object.service),
         ports: ports(&object, converter, findings),
         triggered: object.triggered,
+        weighing: weighing(&object, converter, findings),
         endpoints: endpoints(object, converter, findings),
     })
+}
+
+/// What decides about weights; the names are those of the endpoints that can be used.
+fn weighing(
+    object: &EndpointSlice,
+    converter: &mut Converter,
+    findings: &mut Findings,
+) -> Option<Box<Weighing>> {
+    let EndpointSlice { texts, names, endpoints, .. } = object;
+    let weight = object.weight.as_deref().and_then(|text| match text.trim().parse() {
+        Ok(weight) => Some(weight),
+        Err(_) => {
+            let shown: String = text.chars().take(MAX_LABEL).collect();
+            let message = format!("{shown:?} is no weight: expected 0 to {}", Weight::MAX);
+            findings.leave_out(format_args!("metadata.annotations[{WEIGHT}]"), message);
+            None
+        }
+    });
+    let address_type = texts.at(object.address_type);
+    let usable = endpoints.iter().zip(names);
+    let usable = usable.filter(|(it, _)| usable_address(&it.address, address_type).is_ok());
+    let names: Box<[_]> = usable
+        .map(|(endpoint, names)| EndpointNames {
+            zone: converter.text(texts.at(names.zone)),
+            node: converter.text(texts.at(endpoint.node_name)),
+            pod: texts.at(names.pod).into(),
+        })
+        .collect();
+    let is_weighed = weight.is_some() || !names.is_empty();
+    is_weighed.then(|| Box::new(Weighing { weight, names }))
 }
 
 fn ports(
@@ -211,7 +248,10 @@ struct PortFields<'a> {
 
 impl<'de> Deserialize<'de> for EndpointSlice {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        SliceFields::<QuickEndpoints>::deserialize(input).map(Self::from)
+        let fields = SliceFields::<QuickEndpoints<'_>>::deserialize(input)?;
+        let SliceFields { metadata, address_type, endpoints, ports } = fields;
+        let endpoints = endpoints.read(kept_names(&metadata))?;
+        Ok(SliceFields { metadata, address_type, endpoints, ports }.into())
     }
 }
 
@@ -226,10 +266,21 @@ impl EndpointSlice {
     }
 }
 
-impl<E: Into<Endpoints>> From<SliceFields<'_, E>> for EndpointSlice {
-    fn from(fields: SliceFields<'_, E>) -> Self {
+/// Names of endpoints are kept for a slice with the label that wants it.
+fn kept_names(metadata: &SliceMetadata<'_>) -> KeptNames {
+    match metadata.labels.get(WEIGHTED) {
+        Some(_) => KeptNames::All,
+        None => KeptNames::None,
+    }
+}
+
+impl From<SliceFields<'_, Endpoints>> for EndpointSlice {
+    fn from(fields: SliceFields<'_, Endpoints>) -> Self {
         let SliceFields { metadata, address_type, endpoints, ports } = fields;
-        let Endpoints { list: endpoints, mut texts } = endpoints.into();
+        let Endpoints { list: endpoints, mut texts, mut names } = endpoints;
+        if kept_names(&metadata) == KeptNames::None {
+            names = Vec::new();
+        }
         let mut add = |text: Option<&str>| text.map_or(Span::default(), |text| texts.add(text));
         Self {
             name: add(metadata.name.as_deref()),
@@ -250,6 +301,8 @@ impl<E: Into<Endpoints>> From<SliceFields<'_, E>> for EndpointSlice {
                 })
                 .collect(),
             triggered: metadata.annotations.triggered,
+            weight: metadata.annotations.weight,
+            names,
             texts,
         }
     }

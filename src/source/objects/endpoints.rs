@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use smallvec::SmallVec;
 
 use super::address::parse_ip;
@@ -65,6 +65,25 @@ pub(super) struct EndpointFields<'a> {
     pub(super) node_name: Option<Text<'a>>,
     #[serde(borrow, deserialize_with = "object")]
     pub(super) hints: HintFields<'a>,
+    #[serde(borrow)]
+    pub(super) zone: Option<Text<'a>>,
+    #[serde(borrow, deserialize_with = "object")]
+    pub(super) target_ref: TargetFields<'a>,
+}
+
+/// The fields of `targetRef`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct TargetFields<'a> {
+    #[serde(borrow)]
+    pub(super) name: Option<Text<'a>>,
+}
+
+/// Names of an endpoint that count for weights only.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Names {
+    pub(super) zone: Span,
+    pub(super) pod: Span,
 }
 
 /// The first of a list of texts.
@@ -96,16 +115,31 @@ pub(super) struct Hint<'a> {
 pub(super) struct Endpoints {
     pub(super) list: Vec<Endpoint>,
     pub(super) texts: Texts,
+    /// The names of each endpoint; empty if they are not kept.
+    pub(super) names: Vec<Names>,
+}
+
+/// Whether names of endpoints that count for weights only are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeptNames {
+    None,
+    All,
 }
 
 impl Endpoints {
     fn with_room() -> Self {
         let list = Vec::with_capacity(FIRST_ENDPOINTS);
-        Self { list, texts: Texts::with_capacity(FIRST_TEXTS) }
+        Self { list, texts: Texts::with_capacity(FIRST_TEXTS), names: Vec::new() }
     }
 
-    pub(super) fn push(&mut self, fields: EndpointFields<'_>) {
-        let EndpointFields { addresses, conditions, node_name, hints } = fields;
+    pub(super) fn push(&mut self, fields: EndpointFields<'_>, names: KeptNames) {
+        let EndpointFields { addresses, conditions, node_name, hints, zone, target_ref } = fields;
+        if names == KeptNames::All {
+            let mut add =
+                |text: Option<Text<'_>>| self.texts.add(text.as_deref().unwrap_or_default());
+            let names = Names { zone: add(zone), pod: add(target_ref.name) };
+            self.names.push(names);
+        }
         self.list.push(Endpoint {
             address: addresses.0.map_or(FirstAddress::Missing, |text| FirstAddress::new(&text)),
             conditions,
@@ -133,26 +167,45 @@ impl<'de> Visitor<'de> for EndpointsVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut input: A) -> Result<Self::Value, A::Error> {
         let mut endpoints = Endpoints::with_room();
+        // It is not known yet whether the slice has weights.
         while let Some(Object(fields)) = input.next_element()? {
-            endpoints.push(fields);
+            endpoints.push(fields, KeptNames::All);
         }
         Ok(endpoints)
     }
 }
 
-/// Endpoints that were read quickly if that was possible.
-#[derive(Default)]
-pub(super) struct QuickEndpoints(Endpoints);
+/// Endpoints that are read, or their text, to be read quickly.
+pub(super) enum QuickEndpoints<'a> {
+    Read(Endpoints),
+    Text(Text<'a>),
+}
 
-impl From<QuickEndpoints> for Endpoints {
-    fn from(quick: QuickEndpoints) -> Self {
-        quick.0
+impl Default for QuickEndpoints<'_> {
+    fn default() -> Self {
+        Self::Read(Endpoints::default())
     }
 }
 
-impl<'de> Deserialize<'de> for QuickEndpoints {
+impl QuickEndpoints<'_> {
+    /// Reads the endpoints.
+    pub(super) fn read<E: serde::de::Error>(self, names: KeptNames) -> Result<Endpoints, E> {
+        let text = match self {
+            Self::Read(endpoints) => return Ok(endpoints),
+            Self::Text(text) => text,
+        };
+        let mut endpoints = Endpoints::with_room();
+        match read_list(&text, names, &mut endpoints) {
+            Some(()) => Ok(endpoints),
+            // Only serde has words for what is wrong.
+            None => serde_json::from_str(&text).map_err(E::custom),
+        }
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for QuickEndpoints<'a> {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        input.deserialize_newtype_struct(RAW_VALUE, QuickVisitor).map(Self)
+        input.deserialize_newtype_struct(RAW_VALUE, QuickVisitor)
     }
 }
 
@@ -164,25 +217,19 @@ const RAW_VALUE: &str = "$serde_json::private::RawValue";
 struct QuickVisitor;
 
 impl<'de> Visitor<'de> for QuickVisitor {
-    type Value = Endpoints;
+    type Value = QuickEndpoints<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         EndpointsVisitor.expecting(f)
     }
 
-    fn visit_newtype_struct<D: Deserializer<'de>>(self, input: D) -> Result<Endpoints, D::Error> {
-        Endpoints::deserialize(input)
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, input: D) -> Result<Self::Value, D::Error> {
+        Endpoints::deserialize(input).map(QuickEndpoints::Read)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Endpoints, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         map.next_key::<IgnoredAny>()?;
-        let text: Text<'_> = map.next_value()?;
-        let mut endpoints = Endpoints::with_room();
-        match read_list(&text, &mut endpoints) {
-            Some(()) => Ok(endpoints),
-            // Only serde has words for what is wrong.
-            None => serde_json::from_str(&text).map_err(A::Error::custom),
-        }
+        map.next_value().map(QuickEndpoints::Text)
     }
 }
 

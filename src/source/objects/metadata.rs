@@ -28,7 +28,19 @@ pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
 /// The time of the change of a pod or Service that led to the last change of an EndpointSlice.
 const TRIGGERED: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
-const KEPT_LABELS: [&str; 4] = [SERVICE_NAME, SERVICE_PROXY_NAME, HEADLESS, ZONE];
+/// The scheduler of a Service.
+pub(super) const SCHEDULER: &str = "deltaproxy.io/scheduler";
+
+/// The weights of the endpoints of a Service, by their names.
+pub(super) const WEIGHTS: &str = "deltaproxy.io/weights";
+/// The weight of all endpoints of an EndpointSlice.
+pub(super) const WEIGHT: &str = "deltaproxy.io/weight";
+/// Its presence has the names of endpoints kept. Kubernetes copies labels of a Service to its
+/// EndpointSlices, and annotations it does not.
+pub(super) const WEIGHTED: &str = "deltaproxy.io/weighted";
+
+const KEPT_LABELS: [&str; 5] = [SERVICE_NAME, SERVICE_PROXY_NAME, HEADLESS, ZONE, WEIGHTED];
+const KEPT_ANNOTATIONS: [&str; 2] = [SCHEDULER, WEIGHTS];
 
 /// The model's name of an object: `namespace/name`, or `name` if it has no namespace.
 pub fn object_name(metadata: &ObjectMeta) -> ObjectName {
@@ -64,11 +76,18 @@ pub(super) struct SliceMetadata<'a> {
 pub(super) struct SliceAnnotations {
     /// The time of [`TRIGGERED`], if it can be read.
     pub(super) triggered: Option<SystemTime>,
+    /// The text of [`WEIGHT`].
+    pub(super) weight: Option<Box<str>>,
 }
 
 /// The value of a label.
 pub(super) fn label<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     metadata.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+/// The value of an annotation.
+pub(super) fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
 /// Seconds since 1970 of the creation, 0 if it is not said.
@@ -85,7 +104,8 @@ pub(super) fn slim<'de, D: Deserializer<'de>>(input: D) -> Result<ObjectMeta, D:
         resource_version: kept.resource_version,
         creation_timestamp: kept.creation_timestamp,
         deletion_timestamp: kept.deletion_timestamp,
-        labels: kept.labels.into_map(),
+        labels: into_map(KEPT_LABELS, kept.labels.0),
+        annotations: into_map(KEPT_ANNOTATIONS, kept.annotations.0),
         ..ObjectMeta::default()
     })
 }
@@ -152,6 +172,8 @@ struct Kept<'a> {
     deletion_timestamp: Option<Time>,
     #[serde(borrow, deserialize_with = "null_is_absent")]
     labels: Labels<'a>,
+    #[serde(borrow, deserialize_with = "null_is_absent")]
+    annotations: Annotations<'a>,
 }
 
 /// The values of the labels of [`KEPT_LABELS`], in its order; others are never allocated.
@@ -164,38 +186,52 @@ impl Labels<'_> {
         let mut labels = KEPT_LABELS.iter().zip(&self.0);
         labels.find(|(kept, _)| **kept == key)?.1.as_deref()
     }
+}
 
-    fn into_map(self) -> Option<BTreeMap<String, String>> {
-        let labels = KEPT_LABELS.into_iter().zip(self.0);
-        let labels = labels.filter_map(|(key, value)| Some((key.to_owned(), value?.to_string())));
-        Some(labels.collect()).filter(|labels: &BTreeMap<_, _>| !labels.is_empty())
-    }
+/// The same of the annotations of [`KEPT_ANNOTATIONS`].
+#[derive(Debug, Default)]
+struct Annotations<'a>([Option<Text<'a>>; KEPT_ANNOTATIONS.len()]);
+
+fn into_map<const N: usize>(
+    kept: [&str; N],
+    values: [Option<Text<'_>>; N],
+) -> Option<BTreeMap<String, String>> {
+    let entries = kept.into_iter().zip(values);
+    let entries = entries.filter_map(|(key, value)| Some((key.to_owned(), value?.to_string())));
+    Some(entries.collect()).filter(|entries: &BTreeMap<_, _>| !entries.is_empty())
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Labels<'a> {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        input.deserialize_map(LabelsVisitor)
+        input.deserialize_map(KeptVisitor("a map of labels", &KEPT_LABELS)).map(Self)
     }
 }
 
-struct LabelsVisitor;
+impl<'de: 'a, 'a> Deserialize<'de> for Annotations<'a> {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        input.deserialize_map(KeptVisitor("a map of annotations", &KEPT_ANNOTATIONS)).map(Self)
+    }
+}
 
-impl<'de> Visitor<'de> for LabelsVisitor {
-    type Value = Labels<'de>;
+/// Reads the values of these keys, in their order.
+struct KeptVisitor<const N: usize>(&'static str, &'static [&'static str; N]);
+
+impl<'de, const N: usize> Visitor<'de> for KeptVisitor<N> {
+    type Value = [Option<Text<'de>>; N];
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a map of labels")
+        f.write_str(self.0)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut labels = Labels::default();
+        let mut values = [const { None }; N];
         while let Some(key) = map.next_key::<Text<'_>>()? {
-            match KEPT_LABELS.iter().position(|kept| **kept == *key) {
-                Some(i) => labels.0[i] = Some(map.next_value()?),
+            match self.1.iter().position(|kept| **kept == *key) {
+                Some(i) => values[i] = Some(map.next_value()?),
                 None => drop(map.next_value::<IgnoredAny>()?),
             }
         }
-        Ok(labels)
+        Ok(values)
     }
 }
 
@@ -217,11 +253,13 @@ impl<'de> Visitor<'de> for SliceAnnotationsVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut annotations = SliceAnnotations::default();
         while let Some(key) = map.next_key::<Text<'_>>()? {
-            if *key == *TRIGGERED {
-                let time = map.next_value::<Text<'_>>()?.parse::<Timestamp>();
-                annotations.triggered = time.ok().map(SystemTime::from);
-            } else {
-                map.next_value::<IgnoredAny>()?;
+            match &*key {
+                TRIGGERED => {
+                    let time = map.next_value::<Text<'_>>()?.parse::<Timestamp>();
+                    annotations.triggered = time.ok().map(SystemTime::from);
+                }
+                WEIGHT => annotations.weight = Some((*map.next_value::<Text<'_>>()?).into()),
+                _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
         Ok(annotations)

@@ -12,9 +12,12 @@ use serde::Deserialize;
 
 use super::address::{parse_ip, parse_usable_ip};
 use super::converter::{Converter, Findings, MAX_LABEL, add_new};
-use super::metadata::{SERVICE_PROXY_NAME, created, label, null_is_absent, object, objects, slim};
+use super::metadata::{
+    SCHEDULER, SERVICE_PROXY_NAME, WEIGHTED, WEIGHTS, annotation, created, label, null_is_absent,
+    object, objects, slim,
+};
 use crate::family::Family;
-use crate::model::{self, Protocol, TrafficPolicy};
+use crate::model::{self, Protocol, Scheduler, TrafficPolicy, Weights};
 
 /// A Service. Fields have the API's names and meanings; an absent string is empty.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -163,6 +166,8 @@ pub(super) fn convert(
         ),
         external_traffic_policy,
         session_affinity: session_affinity(spec, findings),
+        scheduler: scheduler(&object.metadata, findings),
+        weights: weights(&object.metadata, findings),
         health_check_node_port: health_check.filter(|_| checked),
         ports: ports(spec, converter, findings),
     })
@@ -321,6 +326,44 @@ fn session_affinity(spec: &ServiceSpec, findings: &mut Findings) -> Option<Durat
         }
         other => {
             findings.refuse("spec.sessionAffinity", format!("\"{other}\" is not None or ClientIP"));
+            None
+        }
+    }
+}
+
+/// The scheduler that the service names, or the nearest one; the node's if there is no such one.
+fn scheduler(metadata: &ObjectMeta, findings: &mut Findings) -> Option<Scheduler> {
+    let name = annotation(metadata, SCHEDULER).filter(|name| !name.is_empty())?;
+    let field = format_args!("metadata.annotations[{SCHEDULER}]");
+    let Some(named) = Scheduler::named(name) else {
+        let shown: String = name.chars().take(MAX_LABEL).collect();
+        let expected = Scheduler::NAMES;
+        findings.leave_out(field, format!("{shown:?} is no scheduler: expected {expected}"));
+        return None;
+    };
+    if let Some(reservation) = named.reservation(name) {
+        findings.leave_out(field, reservation);
+    }
+    Some(named.scheduler)
+}
+
+/// The weights of its endpoints. Without names of endpoints only rules for all of them count.
+fn weights(metadata: &ObjectMeta, findings: &mut Findings) -> Option<Weights> {
+    let text = annotation(metadata, WEIGHTS).filter(|text| !text.trim().is_empty())?;
+    let field = format_args!("metadata.annotations[{WEIGHTS}]");
+    match Weights::parse(text) {
+        Ok(weights) => {
+            if weights.need_names() && label(metadata, WEIGHTED).is_none() {
+                let message = format!(
+                    "label {WEIGHTED} is missing, which Kubernetes copies to the EndpointSlices: \
+                     names of zones, nodes and pods are kept only of slices with it"
+                );
+                findings.leave_out(field, message);
+            }
+            Some(weights)
+        }
+        Err(expected) => {
+            findings.leave_out(field, expected);
             None
         }
     }

@@ -9,25 +9,28 @@ use std::ptr;
 use smallvec::SmallVec;
 
 use super::endpoints::{
-    Endpoint, EndpointConditions, EndpointFields, Endpoints, FirstAddress, Hints,
+    Endpoint, EndpointConditions, EndpointFields, Endpoints, FirstAddress, Hints, KeptNames, Names,
 };
 use super::metadata::Object;
 use super::text::Texts;
 
 /// Reads the list of endpoints that `text` is; `None` if it is not such a list.
-pub(super) fn read_list(text: &str, endpoints: &mut Endpoints) -> Option<()> {
+pub(super) fn read_list(text: &str, names: KeptNames, endpoints: &mut Endpoints) -> Option<()> {
     let mut shapes = SmallVec::<[Shape<'_>; 1]>::new();
     let mut rest = text.trim_ascii_start().strip_prefix('[')?.trim_ascii_start();
     while !rest.starts_with(']') {
         let texts = &mut endpoints.texts;
         let after = match shapes.iter().find_map(|shape| shape.read(rest, texts)) {
-            Some((endpoint, after)) => {
+            Some((endpoint, of_endpoint, after)) => {
                 endpoints.list.push(endpoint);
+                if names == KeptNames::All {
+                    endpoints.names.push(of_endpoint);
+                }
                 after
             }
             None => {
-                let (fields, after) = read_with_serde(rest, &mut shapes)?;
-                endpoints.push(fields);
+                let (fields, after) = read_with_serde(rest, names, &mut shapes)?;
+                endpoints.push(fields, names);
                 after
             }
         };
@@ -40,13 +43,14 @@ pub(super) fn read_list(text: &str, endpoints: &mut Endpoints) -> Option<()> {
 /// Reads the endpoint at the beginning of `text` and keeps its shape; also what comes after it.
 fn read_with_serde<'a>(
     text: &'a str,
+    names: KeptNames,
     shapes: &mut SmallVec<[Shape<'a>; 1]>,
 ) -> Option<(EndpointFields<'a>, &'a str)> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter();
     let Object(fields) = values.next()?.ok()?;
     let (endpoint, rest) = text.split_at_checked(values.byte_offset())?;
     if shapes.len() < MAX_SHAPES {
-        shapes.extend(Shape::of(endpoint, &fields));
+        shapes.extend(Shape::of(endpoint, &fields, names));
     }
     Some((fields, rest))
 }
@@ -71,6 +75,8 @@ enum Role {
     NodeName,
     ForZone,
     ForNode,
+    Zone,
+    Pod,
     /// Nothing that is kept.
     Unused,
 }
@@ -78,7 +84,7 @@ enum Role {
 impl<'a> Shape<'a> {
     /// The shape of the endpoint that was read from `text`; `None` if its fields are not all there
     /// as strings without escapes.
-    fn of(text: &'a str, fields: &EndpointFields<'a>) -> Option<Self> {
+    fn of(text: &'a str, fields: &EndpointFields<'a>, names: KeptNames) -> Option<Self> {
         if text.as_bytes().contains(&b'\\') {
             return None;
         }
@@ -88,7 +94,7 @@ impl<'a> Shape<'a> {
         while let (Some(start), Some(end)) = (quotes.next(), quotes.next()) {
             let is_key = text.get(end + 1..)?.trim_ascii_start().starts_with(':');
             if !is_key {
-                let role = Role::of(text.get(start + 1..end)?, fields);
+                let role = Role::of(text.get(start + 1..end)?, fields, names);
                 strings.push((text.get(done..=start)?, role));
                 done = end;
             }
@@ -103,8 +109,8 @@ impl<'a> Shape<'a> {
 
     /// Reads the endpoint at the beginning of `text`, if it is of this shape; also what comes
     /// after it.
-    fn read(&self, text: &'a str, texts: &mut Texts) -> Option<(Endpoint, &'a str)> {
-        let mut endpoint = Endpoint::new(self.conditions);
+    fn read(&self, text: &'a str, texts: &mut Texts) -> Option<(Endpoint, Names, &'a str)> {
+        let (mut endpoint, mut names) = (Endpoint::new(self.conditions), Names::default());
         let mut rest = text;
         for (before, role) in &self.strings {
             rest = rest.strip_prefix(before)?;
@@ -116,17 +122,20 @@ impl<'a> Shape<'a> {
                 Role::NodeName => endpoint.node_name = texts.add(string),
                 Role::ForZone => texts.extend_list(&mut endpoint.for_zones, string)?,
                 Role::ForNode => texts.extend_list(&mut endpoint.for_nodes, string)?,
+                Role::Zone => names.zone = texts.add(string),
+                Role::Pod => names.pod = texts.add(string),
                 Role::Unused => {}
             }
         }
-        Some((endpoint, rest.strip_prefix(self.end)?))
+        Some((endpoint, names, rest.strip_prefix(self.end)?))
     }
 }
 
 impl Role {
     /// What the string is that serde has borrowed for one of the fields.
-    fn of(string: &str, fields: &EndpointFields<'_>) -> Self {
+    fn of(string: &str, fields: &EndpointFields<'_>, names: KeptNames) -> Self {
         let is = |text: &str| ptr::eq(string, text);
+        let is_kept = |text: Option<&str>| names == KeptNames::All && text.is_some_and(is);
         let is_hint = |hints: &Hints<'_>| hints.iter().any(|hint| is(&hint.0.name));
         if fields.addresses.0.as_deref().is_some_and(is) {
             Self::Address
@@ -136,6 +145,10 @@ impl Role {
             Self::ForZone
         } else if is_hint(&fields.hints.for_nodes) {
             Self::ForNode
+        } else if is_kept(fields.zone.as_deref()) {
+            Self::Zone
+        } else if is_kept(fields.target_ref.name.as_deref()) {
+            Self::Pod
         } else {
             Self::Unused
         }
@@ -198,7 +211,8 @@ mod tests {
     /// The slice with this list of endpoints, read in both ways; `None` if it cannot be read.
     fn both_ways(endpoints: &str) -> [Option<Said>; 2] {
         let text = format!(
-            r#"{{"metadata":{{"name":"s","labels":{{"kubernetes.io/service-name":"w"}}}},
+            r#"{{"metadata":{{"name":"s","labels":{{
+                "kubernetes.io/service-name":"w","deltaproxy.io/weighted":""}}}},
                 "addressType":"IPv4","endpoints":{endpoints}}}"#
         );
         let say = |slice| Converter::new("node-1").endpoint_slice(slice);
@@ -224,10 +238,11 @@ mod tests {
     fn endpoints_of_one_shape_are_read_by_comparing() {
         let texts = [1, 2, 30].map(endpoint);
         let mut shapes = SmallVec::new();
-        read_with_serde(&texts[0], &mut shapes).unwrap();
+        read_with_serde(&texts[0], KeptNames::All, &mut shapes).unwrap();
         let mut known = Texts::default();
         for (text, node) in [(&texts[1], "node-2"), (&texts[2], "node-30")] {
-            let (endpoint, rest) = shapes[0].read(text, &mut known).unwrap();
+            let (endpoint, names, rest) = shapes[0].read(text, &mut known).unwrap();
+            assert_eq!(known.at(names.pod), node.replace("node", "w"));
             assert_eq!((known.at(endpoint.node_name), rest), (node, ""));
             assert_eq!(known.list_at(endpoint.for_nodes).collect::<Vec<_>>(), [node]);
             assert_eq!(known.list_at(endpoint.for_zones).collect::<Vec<_>>(), ["z0"]);

@@ -6,7 +6,10 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::model::{self, Change, ObjectName, Problem, Protocol, TrafficPolicy};
+use crate::model::{
+    self, Change, EndpointNames, HashedSource, ObjectName, Problem, Protocol, Scheduler,
+    TrafficPolicy, Weights,
+};
 
 const NODE: &str = "node-a";
 
@@ -66,6 +69,96 @@ fn partly<T: std::fmt::Debug>((change, problems): (Change<T>, Vec<Problem>)) -> 
 
 fn ips(texts: &[&str]) -> Vec<IpAddr> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+/// A service with these annotations and labels.
+fn annotated(annotations: &Value, labels: &Value) -> (Change<model::Service>, Vec<Problem>) {
+    service(json!({
+        "metadata": {"name": "web", "namespace": "shop", "annotations": annotations,
+                     "labels": labels},
+        "spec": {"clusterIP": "10.96.0.1", "ports": [{"port": 80}]},
+    }))
+}
+
+#[test]
+fn a_scheduler_is_the_one_of_the_annotation_or_the_nearest() {
+    let read = |name: &str| {
+        let (change, problems) = annotated(&json!({"deltaproxy.io/scheduler": name}), &json!({}));
+        let Change::Is(service) = change else { panic!("{change:?}") };
+        let texts: Vec<_> = problems.iter().map(ToString::to_string).collect();
+        (service.scheduler, texts.join("\n"))
+    };
+    let maglev = Some(Scheduler::Maglev(HashedSource::Address));
+    assert_eq!(read("mh"), (maglev, String::new()));
+    assert_eq!(read("rr"), (Some(Scheduler::Random), String::new()));
+    assert_eq!(read(""), (None, String::new()));
+    let (nearest, text) = read("dh");
+    assert_eq!(nearest, maglev);
+    let expected = "Service shop/web: metadata.annotations[deltaproxy.io/scheduler]: scheduler dh \
+                    does not exist here: a service is one destination";
+    assert!(text.starts_with(expected) && text.ends_with("mh is used, the nearest"), "{text}");
+    let (unknown, text) = read("best\u{7}");
+    assert_eq!(unknown, None);
+    assert!(
+        text.ends_with(
+            r#""best\u{7}" is no scheduler: expected random, rr, wrr, sh, sh-port, mh or mh-port"#
+        ),
+        "{text}"
+    );
+}
+
+#[test]
+fn weights_by_name_need_the_label_that_comes_with_the_slices() {
+    let (key, label) = ("deltaproxy.io/weights", "deltaproxy.io/weighted");
+    let service = is(annotated(&json!({key: "zone/a=2, *=1"}), &json!({label: "true"})));
+    assert_eq!(service.weights, Some(Weights::parse("zone/a=2,*=1").unwrap()));
+    assert_eq!(
+        is(annotated(&json!({key: "*=3"}), &json!(null))).weights,
+        Weights::parse("*=3").ok()
+    );
+    let (service, problems) = annotated(&json!({key: "zone/a=2"}), &json!({}));
+    assert!(matches!(service, Change::Is(model::Service { weights: Some(_), .. })));
+    assert!(problems[0].message.starts_with("label deltaproxy.io/weighted is missing"));
+    let (service, problems) = annotated(&json!({key: "a=2"}), &json!({}));
+    assert!(matches!(service, Change::Is(model::Service { weights: None, .. })));
+    assert!(problems[0].message.contains("expected zone/NAME=N"), "{problems:?}");
+}
+
+#[test]
+fn names_of_endpoints_are_kept_of_slices_with_the_label_only() {
+    let endpoints = json!([
+        {"addresses": ["10.0.0.1"], "nodeName": "n1", "zone": "a", "targetRef": {"name": "web-1"}},
+        {"addresses": ["127.0.0.1"], "zone": "left out"},
+        {"addresses": ["10.0.0.2"], "targetRef": null},
+    ]);
+    let plain = slice_with(json!({"endpoints": endpoints}));
+    let Change::Is(plain) = plain.0 else { panic!("{plain:?}") };
+    assert_eq!(plain.weighing, None);
+    let metadata = |key: &str, annotations: Value| {
+        json!({"name": "s", "namespace": "default", "annotations": annotations,
+               "labels": {"kubernetes.io/service-name": "web", key: ""}})
+    };
+    let metadata_of_weighted = metadata("deltaproxy.io/weighted", json!({}));
+    let weighted = slice_with(json!({"metadata": metadata_of_weighted, "endpoints": endpoints}));
+    let Change::Is(weighted) = weighted.0 else { panic!("{weighted:?}") };
+    let name = |zone: &str, node: &str, pod: &str| EndpointNames {
+        zone: zone.into(),
+        node: node.into(),
+        pod: pod.into(),
+    };
+    let names = [name("a", "n1", "web-1"), name("", "", "")];
+    assert_eq!(*weighted.weighing.unwrap().names, names);
+    assert_eq!(weighted.endpoints.len(), 2);
+    let with_weight = |weight: &str| {
+        let metadata = metadata("other", json!({"deltaproxy.io/weight": weight}));
+        slice_with(json!({"metadata": metadata, "endpoints": []}))
+    };
+    assert_eq!(is(with_weight(" 3 ")).weighing.unwrap().weight, Some(3));
+    let (slice, problems) = partly(with_weight("-1"));
+    assert_eq!(
+        (slice.weighing, problems),
+        (None, vec!["metadata.annotations[deltaproxy.io/weight]".into()])
+    );
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn write_frontend(out: &mut dyn Write, row: &Row<'_>) -> io::Result<()> {
     let scheduler = match row.scheduler {
         Scheduler::Unserved(Unserved::Refuse) => "refused: no endpoint".to_owned(),
         Scheduler::Unserved(Unserved::Drop) => "dropped: no endpoint on this node".to_owned(),
-        chosen @ (Scheduler::Random | Scheduler::Affinity(_)) => chosen.to_string(),
+        chosen @ (Scheduler::Chosen(_) | Scheduler::Affinity(..)) => chosen.to_string(),
     };
     write!(out, "  {}  {kind}, {policy}, {scheduler}", address(&row.entry.frontend))?;
     if let Some(clients) = row.clients {

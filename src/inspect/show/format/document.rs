@@ -30,8 +30,11 @@ struct Service<'a> {
     kind: &'static str,
     /// `null` where the tables are the same with both policies.
     policy: Option<&'static str>,
-    /// `random`, `affinity`, `refuse` or `drop`.
+    /// `random`, `wrr`, `mh`, `mh-port`, `affinity`, `refuse` or `drop`.
     scheduler: &'static str,
+    /// How an endpoint is chosen, with affinity too; absent without endpoints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    choice: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     affinity_seconds: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,6 +55,8 @@ struct Endpoint {
     state: &'static str,
     /// `null` if the endpoint is in no list.
     local: Option<bool>,
+    /// In the list for connections from outside.
+    slots: u32,
     chance: f64,
     chance_from_pods: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -184,11 +189,11 @@ impl<'a> Service<'a> {
             Frontend::Address { address, port, .. } => (Some(address), port),
             Frontend::NodePort { port, .. } => (None, port),
         };
-        let (scheduler, affinity_seconds) = match row.scheduler {
-            Scheduler::Random => ("random", None),
-            Scheduler::Affinity(seconds) => ("affinity", seconds),
-            Scheduler::Unserved(Unserved::Refuse) => ("refuse", None),
-            Scheduler::Unserved(Unserved::Drop) => ("drop", None),
+        let (scheduler, choice, affinity_seconds) = match row.scheduler {
+            Scheduler::Chosen(choice) => (choice.name(), Some(choice.name()), None),
+            Scheduler::Affinity(choice, seconds) => ("affinity", Some(choice.name()), seconds),
+            Scheduler::Unserved(Unserved::Refuse) => ("refuse", None, None),
+            Scheduler::Unserved(Unserved::Drop) => ("drop", None, None),
         };
         Self {
             service,
@@ -200,6 +205,7 @@ impl<'a> Service<'a> {
             kind: row.kind.word(),
             policy: row.policy.map(|policy| policy.word()),
             scheduler,
+            choice,
             affinity_seconds,
             affinity_clients: row.clients,
             connections: row.connections.as_ref().map(|counts| Connections::new(view, counts)),
@@ -218,6 +224,7 @@ impl Endpoint {
             port: port.get(),
             state: endpoint.state.word(),
             local: endpoint.is_local,
+            slots: endpoint.slots,
             chance: endpoint.share,
             chance_from_pods: endpoint.internal_share,
             affinity_clients: endpoint.clients,

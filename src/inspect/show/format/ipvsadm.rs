@@ -1,7 +1,8 @@
 //! The layout of `ipvsadm -Ln`, for eyes and scripts that are used to it.
 //!
-//! Column widths are those of ipvsadm 1.31. `Masq` is its word for what DNAT does. Endpoints that are
-//! draining have weight 0, as operators of IPVS set it. Inactive connections are those that are not
+//! Column widths are those of ipvsadm 1.31. `Masq` is its word for what DNAT does. Weights are slots of
+//! the list, or 1 if all endpoints have as many. Endpoints that are draining have weight 0, as
+//! operators of IPVS set it. Inactive connections are those that are not
 //! answered yet or have ended.
 
 use std::io::{self, Write};
@@ -9,7 +10,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::socket;
 use crate::family::Family;
-use crate::inspect::show::{EndpointState, Scheduler, View};
+use crate::inspect::show::{Choice, EndpointState, Row, Scheduler, View};
 use crate::ruleset::Frontend;
 
 /// Writes a virtual server for each frontend, and a line for each endpoint.
@@ -26,13 +27,18 @@ pub fn ipvsadm(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
         let protocol = frontend.protocol().to_string().to_uppercase();
         write!(out, "{protocol:<4} {} ", local(frontend))?;
         match row.scheduler {
-            Scheduler::Affinity(Some(seconds)) => writeln!(out, "random persistent {seconds}")?,
-            Scheduler::Affinity(None) => writeln!(out, "random persistent")?,
-            Scheduler::Random | Scheduler::Unserved(_) => writeln!(out, "random")?,
+            Scheduler::Affinity(choice, Some(seconds)) => {
+                writeln!(out, "{} persistent {seconds}", choice.name())?;
+            }
+            Scheduler::Affinity(choice, None) => writeln!(out, "{} persistent", choice.name())?,
+            Scheduler::Chosen(choice) => writeln!(out, "{}", choice.name())?,
+            Scheduler::Unserved(_) => writeln!(out, "{}", Choice::Random.name())?,
         }
+        let is_even = is_even(&row);
         for endpoint in &row.endpoints {
             let weight = match endpoint.state {
-                EndpointState::Serving => 1,
+                EndpointState::Serving if is_even => 1,
+                EndpointState::Serving => endpoint.slots,
                 EndpointState::Elsewhere | EndpointState::Draining => 0,
                 EndpointState::Gone => continue,
             };
@@ -43,6 +49,18 @@ pub fn ipvsadm(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether all endpoints have as many slots, to one slot: those of a table cannot be divided.
+fn is_even(row: &Row<'_>) -> bool {
+    let serving = row.endpoints.iter().filter(|it| it.state == EndpointState::Serving);
+    let slots = || serving.clone().map(|it| it.slots).filter(|slots| *slots > 0);
+    let difference = slots().max().zip(slots().min()).map_or(0, |(most, fewest)| most - fewest);
+    let is_table = matches!(
+        row.scheduler,
+        Scheduler::Chosen(Choice::Maglev(_)) | Scheduler::Affinity(Choice::Maglev(_), _)
+    );
+    difference <= u32::from(is_table)
 }
 
 /// The address and port; a node port is at no address.

@@ -59,11 +59,14 @@ impl Sample {
         let mut services = Services::default();
         let timeout = Timeout::new(1).unwrap();
         services.timeouts[0].insert(timeout, 10_800);
-        let list = |targets: &[Target]| List { targets: targets.to_vec(), ..List::default() };
+        let list = |targets: &[Target]| List {
+            targets: targets.to_vec(),
+            slots: vec![1; targets.len()],
+            ..List::default()
+        };
         services.lists[0].insert(all, list(&[a, b]));
         services.lists[0].insert(local, list(&[a]));
-        services.lists[0]
-            .insert(session, List { targets: vec![c], ids: vec![7], ..List::default() });
+        services.lists[0].insert(session, List { ids: vec![7], ..list(&[c]) });
         services.add_local(a, Protocol::Tcp);
         let route =
             |list, timeout, count, flags| Route::new(list, timeout, SizeClass::of(count), flags);

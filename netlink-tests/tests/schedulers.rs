@@ -1,0 +1,254 @@
+//! Schedulers and weights: who gets a connection, on every node, while endpoints come and go.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+
+use netlink_tests::deltaproxy_binary;
+use netlink_tests::scenario::{
+    Endpoint, Family, Lab, NODE_PORT, Object, Protocol, Service, Slice, VIP, WEB, assert_weighted,
+    web_everywhere,
+};
+
+const SCHEDULER: &str = "deltaproxy.io/scheduler";
+const WEIGHTS: &str = "deltaproxy.io/weights";
+
+/// Addresses of clients beyond the node, of one family.
+const CLIENTS: u8 = 40;
+
+fn hashed(scheduler: &str) -> Service {
+    web_everywhere().annotation(SCHEDULER, scheduler)
+}
+
+fn slice(endpoints: &str) -> Slice {
+    Slice::new("web").endpoints(endpoints)
+}
+
+fn destination(to: &str, family: Family) -> SocketAddr {
+    let to: SocketAddrV4 = to.parse().unwrap();
+    SocketAddr::new(family.of(*to.ip()), to.port())
+}
+
+/// The address of a client of a number, beyond the node.
+fn client(number: u8, family: Family) -> IpAddr {
+    family.of(Ipv4Addr::new(203, 0, 113, number))
+}
+
+/// A lab with many clients beyond the node.
+fn lab() -> Lab {
+    let lab = Lab::new();
+    let outside = lab.world.host("outside");
+    outside.add_range(client(0, Family::Ipv4), 24);
+    // A range of IPv6 is no host's own.
+    (1..=CLIENTS).for_each(|number| outside.add_address(client(number, Family::Ipv6)));
+    lab
+}
+
+/// Who answers each of the clients.
+#[track_caller]
+fn answers(lab: &Lab, to: &str, protocol: Protocol) -> BTreeMap<IpAddr, String> {
+    let outside = lab.world.host("outside").patient();
+    let clients = Family::ALL
+        .into_iter()
+        .flat_map(|family| (1..=CLIENTS).map(move |number| (client(number, family), family)));
+    let ask = |(address, family): (IpAddr, Family)| {
+        let (source, to) = (SocketAddr::new(address, 0), destination(to, family));
+        let answer = match protocol {
+            Protocol::Tcp => outside.connect_tcp_from(source, to),
+            Protocol::Udp | Protocol::Sctp => outside.send_udp_from(source, to),
+        };
+        (address, answer.server().to_owned())
+    };
+    clients.map(ask).collect()
+}
+
+/// Both nodes have the same endpoints in the end: one had them at once, the other after others came
+/// and went, in other slices, and it was restarted.
+#[test]
+fn nodes_with_different_histories_choose_the_same_endpoint_for_a_client() {
+    let [mut one, mut other] = [lab(), lab()];
+    one.apply(&[&hashed("mh"), &slice("a b c d")]);
+    other.apply(&[&web_everywhere(), &slice("d c")]);
+    other.apply(&[&hashed("sh"), &slice("d c"), &Slice::new("web").suffix("2").endpoints("a")]);
+    other.apply(&[&slice("10.244.9.9 c"), &Slice::new("web").suffix("2").endpoints("b d a")]);
+    for (to, protocol) in [(WEB, Protocol::Tcp), (VIP, Protocol::Udp), (NODE_PORT, Protocol::Tcp)] {
+        other.apply(&[&slice("c"), &Slice::new("web").suffix("2").endpoints("b d a")]);
+        let expected = answers(&one, to, protocol);
+        assert_eq!(answers(&other, to, protocol), expected, "{to}");
+        assert_eq!(answers(&one, to, protocol), expected, "{to} again");
+        let mut servers: Vec<_> = expected.values().map(String::as_str).collect();
+        servers.sort_unstable();
+        servers.dedup();
+        assert_eq!(servers, ["a", "b", "c", "d"], "{to}");
+    }
+}
+
+#[test]
+fn an_endpoint_that_goes_moves_its_own_clients_and_few_others() {
+    let mut lab = lab();
+    lab.apply(&[&hashed("mh"), &slice("a b c d")]);
+    let before = answers(&lab, WEB, Protocol::Udp);
+    lab.apply(&[&slice("a b d")]);
+    let after = answers(&lab, WEB, Protocol::Udp);
+    assert!(after.values().all(|server| server != "c"));
+    let stayed = before.iter().filter(|(client, server)| after[*client] == **server).count();
+    let of_others = before.values().filter(|server| *server != "c").count();
+    assert!(stayed + 12 > of_others, "{stayed} of {of_others} stayed");
+    lab.apply(&[&slice("b c d a")]);
+    assert_eq!(answers(&lab, WEB, Protocol::Udp), before);
+}
+
+/// Every way and protocol leads where `explain` predicts, which computes the hash by itself.
+#[test]
+fn each_client_has_its_endpoint_by_every_way_and_policy() {
+    let mut lab = Lab::new();
+    for scheduler in ["mh", "mh-port"] {
+        lab.apply(&[&hashed(scheduler), &slice("a b c d")]);
+        for (client, to) in [("pod", WEB), ("node", WEB), ("outside", VIP), ("outside", NODE_PORT)]
+        {
+            for family in Family::ALL {
+                for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
+                    let ask = || lab.world.ask(client, destination(to, family), protocol);
+                    let server = ask().server().to_owned();
+                    let same = (0..5).filter(|_| ask().server() == server).count();
+                    if scheduler == "mh" {
+                        assert_eq!(same, 5, "{client} {to} {protocol:?}");
+                    }
+                }
+            }
+        }
+    }
+    lab.apply(&[&hashed("mh").external_local(), &slice("a b c d")]);
+    for _ in 0..5 {
+        let answer = lab.world.ask("outside", destination(NODE_PORT, Family::Ipv4), Protocol::Tcp);
+        assert!(["a", "b"].contains(&answer.server()), "{answer:?}");
+    }
+}
+
+#[test]
+fn with_the_port_one_client_reaches_every_endpoint_alike() {
+    let mut lab = Lab::new();
+    lab.apply(&[&hashed("mh-port"), &slice("a b c d")]);
+    for family in Family::ALL {
+        let shares = lab.world.shares("outside", WEB, (family, Protocol::Udp), 400);
+        // Ports in a row spread more evenly than by chance.
+        assert_weighted(&shares, &[("a", 1), ("b", 1), ("c", 1), ("d", 1)]);
+    }
+}
+
+#[test]
+fn shares_follow_weights_and_change_with_them() {
+    let mut lab = Lab::new();
+    let pods = |slice: Slice| {
+        let slice = slice.label("deltaproxy.io/weighted", "true");
+        slice.endpoint(Endpoint::new("a").pod("web-1")).endpoint(Endpoint::new("c").pod("canary-1"))
+    };
+    let weighted = |weights: &str| {
+        web_everywhere().annotation(WEIGHTS, weights).label("deltaproxy.io/weighted", "true")
+    };
+    lab.apply(&[&weighted("pod/canary-*=1,*=9"), &pods(Slice::new("web"))]);
+    for family in Family::ALL {
+        let shares = lab.world.shares("pod", WEB, (family, Protocol::Udp), 400);
+        assert_weighted(&shares, &[("a", 9), ("c", 1)]);
+    }
+    let sent = lab.apply(&[&weighted("pod/canary-*=3,*=9")]);
+    let elements = sent.script().lines().filter(|line| line.contains(" element ")).count();
+    assert!(elements <= 4, "{}", sent.script());
+    let shares = lab.world.shares("outside", NODE_PORT, (Family::Ipv4, Protocol::Tcp), 400);
+    assert_weighted(&shares, &[("a", 3), ("c", 1)]);
+    lab.apply(&[&weighted("pod/canary-*=3,*=9").annotation(SCHEDULER, "mh-port")]);
+    let shares = lab.world.shares("outside", NODE_PORT, (Family::Ipv6, Protocol::Tcp), 400);
+    assert_weighted(&shares, &[("a", 3), ("c", 1)]);
+}
+
+#[test]
+fn an_endpoint_of_weight_0_keeps_its_connections_and_gets_no_new_one() {
+    let mut lab = Lab::new();
+    let weighted = |weights: &str| web_everywhere().annotation(WEIGHTS, weights);
+    let slice = slice("a").label("deltaproxy.io/weighted", "");
+    lab.apply(&[&weighted("*=1"), &slice]);
+    let to = destination(WEB, Family::Ipv4);
+    let pod = lab.world.host("pod");
+    let mut connection = pod.patient().open_tcp(to).unwrap();
+    let mut flow = pod.patient().open_udp(to);
+    assert_eq!((connection.ask().server(), flow.ask().server()), ("a", "a"));
+    let more = Slice::new("web").suffix("2").endpoints("c");
+    lab.apply(&[&weighted("node/node-a=0"), &slice, &more]);
+    assert_eq!((connection.ask().server(), flow.ask().server()), ("a", "a"));
+    let shares = lab.world.shares("pod", WEB, (Family::Ipv4, Protocol::Tcp), 20);
+    assert_eq!(shares.keys().collect::<Vec<_>>(), ["c"]);
+    // All of them: as if there were no weights.
+    lab.apply(&[&weighted("*=0")]);
+    let shares = lab.world.shares("pod", WEB, (Family::Ipv4, Protocol::Tcp), 40);
+    assert_eq!(shares.len(), 2, "{shares:?}");
+}
+
+#[test]
+fn clients_with_affinity_begin_where_the_hash_leads_them_and_stay_there() {
+    let mut lab = lab();
+    lab.apply(&[&hashed("mh"), &slice("a b c d")]);
+    let by_hash = answers(&lab, WEB, Protocol::Udp);
+    let sticky = hashed("mh").spec("sessionAffinity", serde_json::json!("ClientIP"));
+    lab.apply(&[&sticky, &slice("a b c d")]);
+    assert_eq!(answers(&lab, WEB, Protocol::Tcp), by_hash);
+    lab.apply(&[&slice("a b c d 10.244.9.9")]);
+    assert_eq!(answers(&lab, WEB, Protocol::Tcp), by_hash);
+}
+
+/// One endpoint of 5,000 changes the slots of its own and few others.
+#[test]
+fn a_table_of_5000_endpoints_has_65521_slots_of_which_few_change() {
+    let mut lab = Lab::new();
+    let addresses: Vec<_> =
+        (0..5_000_u32).map(|i| Ipv4Addr::from(0x0af5_0000 + i).to_string()).collect();
+    let service = Service::new("large", "10.96.0.77").only(Family::Ipv4);
+    let service = service.named_port("p80-tcp", Protocol::Tcp, 80, 0).annotation(SCHEDULER, "mh");
+    let slices: Vec<_> = addresses
+        .chunks(1_000)
+        .enumerate()
+        .map(|(i, chunk)| {
+            let slice = Slice::new("large").suffix(&i.to_string()).only(Family::Ipv4);
+            slice.endpoints(&chunk.join(" "))
+        })
+        .collect();
+    let mut objects: Vec<&dyn Object> = vec![&service];
+    objects.extend(slices.iter().map(|slice| slice as &dyn Object));
+    lab.apply(&objects);
+    let slots = |lab: &Lab| {
+        let table = lab.world.node().read_table(netlink_tests::reader::Family::Ip).unwrap();
+        table.sets["endpoints"].elements.clone()
+    };
+    let before = slots(&lab);
+    assert_eq!(before.len(), 65_521);
+    let one_less = Slice::new("large").suffix("0").only(Family::Ipv4);
+    lab.apply(&[&one_less.endpoints(&addresses[1..1_000].join(" "))]);
+    let after = slots(&lab);
+    assert_eq!(after.len(), 65_521);
+    let known: std::collections::HashSet<_> = before.iter().map(|it| format!("{it:?}")).collect();
+    let changed = after.iter().filter(|it| !known.contains(&format!("{it:?}"))).count();
+    assert!((13..400).contains(&changed), "{changed}");
+}
+
+/// What ipvsadm users look at.
+#[test]
+fn show_names_schedulers_and_weights() {
+    let mut lab = Lab::new();
+    let weighted = Service::new("other", "10.96.0.20").named_port("p80-tcp", Protocol::Tcp, 80, 0);
+    let weighted = weighted.only(Family::Ipv4).annotation(WEIGHTS, "*=1");
+    let heavy = Slice::new("other").only(Family::Ipv4).endpoints("a");
+    let heavy = heavy.annotation("deltaproxy.io/weight", "3");
+    let light = Slice::new("other").suffix("2").only(Family::Ipv4).endpoints("c");
+    lab.apply(&[&hashed("mh-port"), &slice("a b"), &weighted, &heavy, &light]);
+    let show = |args: &[&str]| {
+        let args = [&["show"], args].concat();
+        lab.world.node().output(deltaproxy_binary(), &args).ok()
+    };
+    let text = show(&["default/web:p80-tcp", "--output", "ipvsadm"]);
+    assert!(text.contains("TCP  10.96.0.10:80 mh-port\n"), "{text}");
+    assert!(text.contains(":8080              Masq    1 "), "{text}");
+    let text = show(&["default/other", "--output", "ipvsadm"]);
+    assert!(text.contains("TCP  10.96.0.20:80 wrr\n"), "{text}");
+    assert!(text.contains("Masq    3 ") && text.contains("Masq    1 "), "{text}");
+    let text = show(&["default/other"]);
+    assert!(text.contains("wrr") && text.contains("75.0%") && text.contains("25.0%"), "{text}");
+}

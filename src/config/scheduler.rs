@@ -1,0 +1,61 @@
+//! The scheduler that settings name.
+
+use crate::model::Scheduler;
+
+/// A scheduler that settings name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ChosenScheduler {
+    /// The scheduler.
+    pub(super) scheduler: Scheduler,
+    /// Why it is not the one of that name.
+    pub(super) reservation: Option<String>,
+}
+
+impl ChosenScheduler {
+    /// The scheduler of this name, or the nearest one; the error is the expectation.
+    pub(super) fn parse(name: &str) -> Result<Self, String> {
+        let named = Scheduler::named(name);
+        let named = named.ok_or_else(|| format!("expected {}", Scheduler::NAMES))?;
+        Ok(Self { scheduler: named.scheduler, reservation: named.reservation(name) })
+    }
+
+    /// The same of a field; the error is what is there, and the expectation.
+    pub(super) fn of_field(name: &str) -> Result<Self, String> {
+        Self::parse(name).map_err(|expected| format!("is {name:?}; {expected}"))
+    }
+
+    /// The scheduler that mode ipvs has by this name. A file that was good for kube-proxy never
+    /// stops this program, so one that does not exist is replaced.
+    pub(super) fn of_ipvs(name: &str) -> Self {
+        Self::parse(name).unwrap_or_else(|_| {
+            let scheduler = Scheduler::default();
+            let shown: String = name.chars().take(MAX_SHOWN).collect();
+            let reservation = format!("scheduler {shown:?} does not exist: {scheduler} is used");
+            Self { scheduler, reservation: Some(reservation) }
+        })
+    }
+}
+
+/// The longest part of a name that a message repeats, in characters.
+const MAX_SHOWN: usize = 60;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_mode_ipvs_may_say_is_accepted_and_our_own_setting_is_checked() {
+        assert_eq!(ChosenScheduler::parse("rr"), Ok(ChosenScheduler::default()));
+        let nearest = ChosenScheduler::parse("lc").unwrap();
+        assert_eq!(nearest, ChosenScheduler::of_ipvs("lc"));
+        assert_eq!(
+            nearest.reservation.unwrap(),
+            "scheduler lc does not exist here: rules cannot count the connections of an endpoint; \
+             random is used, the nearest"
+        );
+        let expected = "expected random, rr, wrr, sh, sh-port, mh or mh-port";
+        assert_eq!(ChosenScheduler::parse("fastest"), Err(expected.to_owned()));
+        let replaced = ChosenScheduler::of_ipvs("fastest").reservation;
+        assert_eq!(replaced.unwrap(), "scheduler \"fastest\" does not exist: random is used");
+    }
+}

@@ -1,0 +1,223 @@
+//! The table in which a hash of a packet's source finds its endpoint.
+//!
+//! It is filled as in section 3.4 of "Maglev: A Fast and Reliable Software Network Load Balancer"
+//! (NSDI 2016): each endpoint has an order of its own in which it prefers slots, and endpoints take
+//! the first free slot of their order in turn. So the table follows from the set of endpoints alone,
+//! on every node and after any history, and one that goes leaves most slots of others as they are.
+
+use std::net::IpAddr;
+
+use crate::model::{Target, Weight};
+use crate::ruleset::number::TableSize;
+
+/// The most endpoints of each size of table but the largest.
+///
+/// More slots make shares more even and leave more clients where they are when an endpoint goes,
+/// which matters most where there are few endpoints. Each takes memory of the kernel.
+const MOST: [usize; 3] = [5, 20, 160];
+
+/// The size of the table of so many endpoints.
+pub(super) fn size_for(endpoints: usize) -> TableSize {
+    let mut sizes = TableSize::ALL.into_iter().zip(MOST);
+    let enough = sizes.find(|(_, most)| endpoints <= *most);
+    enough.map_or(TableSize::LARGEST, |(size, _)| size)
+}
+
+/// Fills a table; returns the position of the endpoint in each slot.
+///
+/// `endpoints` are sorted, each is there once, and there are no more than slots. `weights` has the
+/// weight of each, above 0.
+pub(super) fn fill(
+    endpoints: &[Target],
+    weights: Option<&[Weight]>,
+    size: TableSize,
+) -> Box<[u16]> {
+    let mut slots = vec![FREE; size.slots() as usize].into_boxed_slice();
+    let mut orders: Vec<_> = endpoints.iter().map(|it| Order::of(it, size)).collect();
+    let weight_of = |i: usize| weights.and_then(|it| it.get(i)).map_or(1, |it| u32::from(*it));
+    let most = (0..endpoints.len()).map(weight_of).max().unwrap_or(0);
+    let mut free = if most == 0 { 0 } else { slots.len() };
+    while free > 0 {
+        for (i, order) in orders.iter_mut().enumerate() {
+            order.credit += weight_of(i);
+            if order.credit < most {
+                continue;
+            }
+            order.credit -= most;
+            let slot = order.first(|slot| slots[slot] == FREE);
+            slots[slot] = u16::try_from(i).unwrap_or(FREE);
+            free -= 1;
+            if free == 0 {
+                break;
+            }
+        }
+    }
+    slots
+}
+
+/// What is in a slot that no endpoint has taken yet.
+const FREE: u16 = u16::MAX;
+
+/// The order in which an endpoint prefers the slots: every `skip`-th from one on. The number of slots
+/// is prime, so all come.
+struct Order {
+    next: u32,
+    skip: u32,
+    slots: u32,
+    /// An endpoint takes a slot when this reaches the highest weight.
+    credit: u32,
+}
+
+impl Order {
+    fn of(endpoint: &Target, size: TableSize) -> Self {
+        let slots = size.slots();
+        let hash = hash(endpoint);
+        let below = |hash: u64, limit: u32| u32::try_from(hash % u64::from(limit)).unwrap_or(0);
+        let (next, skip) = (below(hash, slots), below(mix(hash ^ OTHER), slots - 1) + 1);
+        Self { next, skip, slots, credit: 0 }
+    }
+
+    /// The next slot of the order that is free.
+    fn first(&mut self, is_free: impl Fn(usize) -> bool) -> usize {
+        loop {
+            let slot = self.next as usize;
+            self.next = (self.next + self.skip) % self.slots;
+            if is_free(slot) {
+                return slot;
+            }
+        }
+    }
+}
+
+/// A hash of an endpoint that is the same on every node and in every version of this program.
+fn hash(endpoint: &Target) -> u64 {
+    let fnv = |hash: u64, bytes: &[u8]| {
+        bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME))
+    };
+    let hash = match endpoint.address {
+        IpAddr::V4(address) => fnv(FNV_START, &address.octets()),
+        IpAddr::V6(address) => fnv(FNV_START, &address.octets()),
+    };
+    mix(fnv(hash, &endpoint.port.get().to_be_bytes()))
+}
+
+/// Spreads similar numbers (splitmix64).
+fn mix(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// FNV-1a of 64 bits.
+const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
+/// Makes the second hash of an endpoint independent of the first.
+const OTHER: u64 = 0x6d61_676c_6576_3135;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::net::Ipv4Addr;
+    use std::num::NonZeroU16;
+
+    use super::*;
+
+    const PORT: NonZeroU16 = NonZeroU16::new(8080).unwrap();
+
+    fn endpoints(count: u32) -> Vec<Target> {
+        let address = |i: u32| IpAddr::from(Ipv4Addr::from(0x0af4_0000 + i));
+        (0..count).map(|i| Target { address: address(i), port: PORT }).collect()
+    }
+
+    fn table(endpoints: &[Target], size: TableSize) -> Vec<Target> {
+        fill(endpoints, None, size).iter().map(|i| endpoints[usize::from(*i)]).collect()
+    }
+
+    fn slots_of(table: &[u16], endpoint: u16) -> usize {
+        table.iter().filter(|it| **it == endpoint).count()
+    }
+
+    #[test]
+    fn a_table_is_full_and_even_to_one_slot() {
+        for count in [2, 5, 6, 20, 21, 160, 161, 1_000, 5_000] {
+            let size = size_for(count as usize);
+            let table = fill(&endpoints(count), None, size);
+            assert_eq!(table.len(), size.slots() as usize);
+            let fewest = table.len() / count as usize;
+            for endpoint in 0..u16::try_from(count).unwrap() {
+                let slots = slots_of(&table, endpoint);
+                assert!(slots == fewest || slots == fewest + 1, "{endpoint} of {count}: {slots}");
+            }
+        }
+        assert!(fill(&[], None, TableSize::ALL[0]).iter().all(|slot| *slot == FREE));
+    }
+
+    #[test]
+    fn shares_follow_weights() {
+        let weights = [1, 3, 10, 100, 250];
+        let table = fill(&endpoints(5), Some(&weights), TableSize::ALL[2]);
+        let all: u32 = weights.iter().map(|it| u32::from(*it)).sum();
+        for (i, weight) in (0..).zip(weights) {
+            let wanted = table.len() as f64 * f64::from(weight) / f64::from(all);
+            let found = slots_of(&table, i) as f64;
+            assert!((wanted - found).abs() < 2.0, "{weight}: {found} instead of {wanted:.1}");
+        }
+        let even = fill(&endpoints(5), Some(&[7; 5]), TableSize::ALL[2]);
+        assert_eq!(even, fill(&endpoints(5), None, TableSize::ALL[2]));
+    }
+
+    /// The share of slots of other endpoints that change hands when one goes, the worst of 20.
+    fn disruption(count: u32) -> f64 {
+        let all = endpoints(count);
+        let size = size_for(count as usize);
+        let before = table(&all, size);
+        let worst = (0..20).map(|i| {
+            let gone = all[(i * count / 20) as usize];
+            let rest: Vec<_> = all.iter().copied().filter(|it| *it != gone).collect();
+            let after = table(&rest, size);
+            let pairs = before.iter().zip(&after).filter(|(was, _)| **was != gone);
+            let moved = pairs.filter(|(was, is)| was != is).count();
+            moved as f64 / before.len() as f64
+        });
+        worst.fold(0.0, f64::max)
+    }
+
+    #[test]
+    fn an_endpoint_that_goes_moves_few_slots_of_others() {
+        for (count, most) in [
+            (3, 0.01),
+            (5, 0.04),
+            (6, 0.02),
+            (10, 0.04),
+            (20, 0.05),
+            (21, 0.02),
+            (100, 0.04),
+            (160, 0.03),
+            (161, 0.01),
+        ] {
+            let moved = disruption(count);
+            assert!(moved > 0.0 && moved < most, "{count} endpoints: {moved}");
+        }
+    }
+
+    /// Other tables would move all clients when this program is replaced by another version.
+    #[test]
+    fn tables_are_those_of_every_other_version() {
+        let three = fill(&endpoints(3), None, TableSize::ALL[0]);
+        assert_eq!(three[..16], [1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 1, 1, 1]);
+        let many = fill(&endpoints(5_000), None, TableSize::LARGEST);
+        assert_eq!(many[..6], [3_569, 3_942, 1_252, 3_961, 554, 3_416]);
+        let v6 = Target { address: "fd00::1".parse().unwrap(), port: PORT };
+        assert_eq!(hash(&v6), 0x2583_210e_6b5c_41a2);
+    }
+
+    #[test]
+    fn the_order_of_an_endpoint_has_every_slot() {
+        for size in TableSize::ALL {
+            let mut order = Order::of(&endpoints(1)[0], size);
+            let all: BTreeSet<_> = (0..size.slots()).map(|_| order.first(|_| true)).collect();
+            assert_eq!(all.len(), size.slots() as usize);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! How many services have each scheduler.
+
+use ahash::HashMap;
+
+use crate::model::{ObjectName, Scheduler};
+
+/// The schedulers of services. Most have the usual one, and are not kept.
+#[derive(Debug, Default)]
+pub(super) struct Schedulers {
+    unusual: HashMap<ObjectName, Scheduler>,
+    /// By their places in [`Scheduler::ALL`].
+    counts: [usize; Scheduler::ALL.len()],
+}
+
+impl Schedulers {
+    /// Notes the scheduler of a service.
+    pub(super) fn note(&mut self, name: &ObjectName, scheduler: Scheduler) {
+        let former = match scheduler == Scheduler::default() {
+            true => self.unusual.remove(name),
+            false => self.unusual.insert(name.clone(), scheduler),
+        };
+        if former != Some(scheduler) {
+            former.iter().for_each(|former| self.counts[former.place()] -= 1);
+            self.counts[scheduler.place()] += usize::from(scheduler != Scheduler::default());
+        }
+    }
+
+    /// How many of so many services have each, by their places in [`Scheduler::ALL`].
+    pub(super) fn counts(&self, services: usize) -> [usize; Scheduler::ALL.len()] {
+        let mut counts = self.counts;
+        let usual = services.saturating_sub(self.unusual.len());
+        counts[Scheduler::default().place()] = usual;
+        counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::HashedSource;
+
+    #[test]
+    fn each_service_counts_once_under_its_last_scheduler() {
+        let [mh, by_port] =
+            [HashedSource::Address, HashedSource::AddressAndPort].map(Scheduler::Maglev);
+        let mut schedulers = Schedulers::default();
+        let name = |number: u8| ObjectName::namespaced("default", &number.to_string());
+        for (number, scheduler) in [(1, mh), (2, mh), (1, mh), (3, by_port), (2, by_port)] {
+            schedulers.note(&name(number), scheduler);
+        }
+        assert_eq!(schedulers.counts(10), [7, 1, 2]);
+        (1..4).for_each(|number| schedulers.note(&name(number), Scheduler::Random));
+        assert_eq!(schedulers.counts(10), [10, 0, 0]);
+    }
+}

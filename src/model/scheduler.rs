@@ -1,0 +1,152 @@
+//! How a new connection gets one of the usable endpoints.
+
+use std::fmt;
+
+/// A rule for the choice among usable endpoints, by a name of IPVS.
+///
+/// Weights count under each of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Scheduler {
+    /// Any endpoint, each as likely as its weight: `random`, `rr`, `wrr`.
+    #[default]
+    Random,
+    /// The endpoint that a hash of the packet's source leads to, on every node the same: `sh`,
+    /// `mh`, and with the port `sh-port`, `mh-port`.
+    Maglev(HashedSource),
+}
+
+/// What of a packet's source is hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum HashedSource {
+    /// Its address: a client stays at an endpoint.
+    Address,
+    /// Its address and port: each connection of a client counts by itself.
+    AddressAndPort,
+}
+
+/// The meaning of a scheduler's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamedScheduler {
+    /// The scheduler, or the nearest one.
+    pub scheduler: Scheduler,
+    /// Why it is only the nearest; `None` if it is the one of that name.
+    pub reason: Option<&'static str>,
+}
+
+impl Scheduler {
+    /// The names without a reservation, for messages.
+    pub const NAMES: &str = "random, rr, wrr, sh, sh-port, mh or mh-port";
+
+    /// All of them.
+    pub const ALL: [Self; 3] = [
+        Self::Random,
+        Self::Maglev(HashedSource::Address),
+        Self::Maglev(HashedSource::AddressAndPort),
+    ];
+
+    /// Its place in [`Scheduler::ALL`].
+    pub const fn place(self) -> usize {
+        match self {
+            Self::Random => 0,
+            Self::Maglev(HashedSource::Address) => 1,
+            Self::Maglev(HashedSource::AddressAndPort) => 2,
+        }
+    }
+
+    /// The scheduler of this name; `None` if neither IPVS nor Cilium has such a one.
+    pub fn named(name: &str) -> Option<NamedScheduler> {
+        const BY_ADDRESS: Scheduler = Scheduler::Maglev(HashedSource::Address);
+        const BY_PORT: Scheduler = Scheduler::Maglev(HashedSource::AddressAndPort);
+        let (scheduler, reason) = match name {
+            "random" | "rr" | "wrr" => (Self::Random, None),
+            "sh" | "mh" | "maglev" => (BY_ADDRESS, None),
+            "sh-port" | "mh-port" => (BY_PORT, None),
+            "lc" | "wlc" | "sed" | "nq" | "twos" => {
+                (Self::Random, Some("rules cannot count the connections of an endpoint"))
+            }
+            "lblc" | "lblcr" => (
+                BY_ADDRESS,
+                Some("rules cannot count connections, and a service is one destination"),
+            ),
+            "dh" => (BY_ADDRESS, Some("a service is one destination, so one endpoint got all")),
+            "fo" | "ovf" => (
+                Self::Random,
+                Some("weights give shares, and weight 0 keeps connections from an endpoint"),
+            ),
+            _ => return None,
+        };
+        Some(NamedScheduler { scheduler, reason })
+    }
+
+    /// Its usual name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Random => "random",
+            Self::Maglev(HashedSource::Address) => "mh",
+            Self::Maglev(HashedSource::AddressAndPort) => "mh-port",
+        }
+    }
+}
+
+impl NamedScheduler {
+    /// What a user should know about a scheduler that is only the nearest to `name`.
+    pub fn reservation(self, name: &str) -> Option<String> {
+        let nearest = self.scheduler;
+        self.reason.map(|reason| {
+            format!(
+                "scheduler {name} does not exist here: {reason}; {nearest} is used, the nearest"
+            )
+        })
+    }
+}
+
+impl fmt::Display for Scheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All schedulers of Linux 6.18 (`net/netfilter/ipvs/ip_vs_*.c`).
+    const OF_IPVS: [&str; 14] = [
+        "rr", "wrr", "lc", "wlc", "lblc", "lblcr", "dh", "sh", "sed", "nq", "fo", "ovf", "mh",
+        "twos",
+    ];
+
+    #[test]
+    fn every_scheduler_of_ipvs_is_there_or_has_a_nearest_one() {
+        for name in OF_IPVS {
+            let named = Scheduler::named(name).unwrap_or_else(|| panic!("{name} is unknown"));
+            let is_exact = ["rr", "wrr", "sh", "mh"].contains(&name);
+            assert_eq!(named.reason.is_none(), is_exact, "{name}");
+            let reservation = named.reservation(name);
+            assert_eq!(reservation.is_none(), is_exact, "{name}");
+            assert!(reservation.is_none_or(|it| it.contains(named.scheduler.name())), "{name}");
+        }
+        assert_eq!(Scheduler::named("quickest"), None);
+    }
+
+    #[test]
+    fn each_scheduler_has_its_place_and_name() {
+        for (place, scheduler) in Scheduler::ALL.into_iter().enumerate() {
+            assert_eq!(scheduler.place(), place);
+            assert_eq!(Scheduler::named(scheduler.name()).unwrap().scheduler, scheduler);
+        }
+    }
+
+    #[test]
+    fn a_scheduler_has_the_name_that_it_is_asked_for_by() {
+        for name in ["random", "mh", "mh-port"] {
+            let named = Scheduler::named(name).map(|named| named.scheduler.name());
+            assert_eq!(named, Some(name));
+        }
+        assert!(
+            Scheduler::NAMES
+                .split(", ")
+                .all(|names| { names.split(" or ").all(|name| Scheduler::named(name).is_some()) })
+        );
+    }
+}
