@@ -26,13 +26,15 @@ use serde_json::{Value, json};
 const SOON: Duration = Duration::from_secs(15);
 
 /// Metrics that stay as they are, and why.
-const STILL: [(&str, &str); 15] = [
+const STILL: [(&str, &str); 17] = [
     ("deltaproxy_build_info", "the version does not change"),
     ("deltaproxy_set_elements", "the test below compares them with the kernel's"),
     ("deltaproxy_problems_total{kind=\"conflict\"}", "one kind is enough"),
     ("deltaproxy_problems_total{kind=\"limit\"}", "one kind is enough"),
     ("deltaproxy_problems_total{kind=\"refused\"}", "one kind is enough"),
     ("deltaproxy_problems_total{kind=\"closed_port\"}", "one kind is enough"),
+    ("deltaproxy_check_differences_total", "the kernel loses nothing; see `check_kernel`"),
+    ("deltaproxy_check_repairs_total", "the kernel loses nothing; see `check_kernel`"),
     ("deltaproxy_conntrack_delete_failures_total", "the kernel refuses none"),
     ("kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family=\"IPv6\"}", "all are IPv4"),
     ("kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total", "the kernel refuses none"),
@@ -113,7 +115,8 @@ fn endpoint(address: &str) -> Value {
 
 fn daemon(host: &Host, api: &ApiServer) -> Process {
     let kubeconfig = format!("--kubeconfig={}", api.kubeconfig().display());
-    host.spawn(deltaproxy_binary(), &["run", &kubeconfig, "--hostname-override=node1"])
+    let arguments = ["run", &kubeconfig, "--hostname-override=node1", "--check-period=1s"];
+    host.spawn(deltaproxy_binary(), &arguments)
 }
 
 #[test]
@@ -161,6 +164,9 @@ fn every_metric_moves_when_what_it_counts_happens() {
         assert!(get(net.node(), 10256, probe).contains("200 OK"), "{probe}");
     }
     page.wait("deltaproxy_problems_total{kind=\"invalid\"}", "0");
+    let round = "deltaproxy_check_last_round_timestamp_seconds";
+    let last = page.read().get(round).cloned().unwrap_or_default();
+    page.wait(round, &last);
     let watches =
         ["services", "endpointslices.discovery.k8s.io", "nodes", "servicecidrs.networking.k8s.io"];
     let watches = watches.map(|it| format!("deltaproxy_watch_connected{{resource={it:?}}}"));
