@@ -1,4 +1,4 @@
-//! Attributes of an entry, of `<linux/netfilter/nfnetlink_conntrack.h>`.
+//! Conntrack attributes of `<linux/netfilter/nfnetlink_conntrack.h>`.
 
 pub(super) const CTA_TUPLE_ORIG: u16 = 1;
 pub(super) const CTA_TUPLE_REPLY: u16 = 2;

@@ -1,11 +1,11 @@
-//! The thread that deletes stale entries behind the commits, and lists flows to find others.
+//! The thread that deletes stale conntrack entries after commits and lists all flows.
 //!
-//! A pass walks the kernel's whole table, whatever it deletes. So flows that become stale shortly
-//! after a pass wait and are deleted together by the next one.
+//! A pass walks the kernel's whole table, however few entries it deletes. Flows that become stale
+//! shortly after a pass are therefore collected and deleted together by the next one.
 //!
-//! Passes may miss a flow: one may fail, the process may be killed before it, a packet may begin a
-//! flow by the former tables while it goes on. So all flows are listed on request, after a pass
-//! that was not complete, and now and then. The receiver of the lists finds out what is stale.
+//! A pass may miss a flow: the pass fails, the process is killed before it, or a packet of the
+//! former tables creates an entry during it. All flows are therefore listed on request, after a
+//! pass that failed, and at intervals. The receiver of the lists determines which flows are stale.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,18 +18,18 @@ use tokio::sync::mpsc;
 use super::queue::{Limits, Next, Queue};
 use super::{ConntrackError, ConntrackTable, Flow, StaleFlow};
 
-/// What one pass has done.
+/// Outcome of one pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cleaned {
-    /// Entries of each family that were deleted.
+    /// Deleted entries of each family.
     pub entries: [u64; 2],
-    /// How long it took, retries included.
+    /// Duration, retries included.
     pub took: Duration,
-    /// Whether the kernel did all of it.
+    /// The kernel answered every request of the pass without an error.
     pub complete: bool,
 }
 
-/// What the thread is to do.
+/// Work for the thread.
 #[derive(Debug)]
 pub enum Request {
     /// Delete the entries of these flows.
@@ -38,16 +38,16 @@ pub enum Request {
     List,
 }
 
-/// All flows that conntrack tracks.
+/// All UDP flows that conntrack tracks.
 #[derive(Debug)]
 pub struct FlowList {
-    /// Each once.
+    /// Flows, each once.
     pub flows: Vec<Flow>,
-    /// Whether all is deleted that was requested before. If not, some of it may be listed.
+    /// All stale flows requested before this list are deleted. If false, the list may contain some.
     pub is_clean: bool,
 }
 
-/// The way to the thread that deletes entries. The thread ends when this is dropped.
+/// Handle of the thread that deletes entries. The thread ends after this is dropped.
 #[derive(Debug)]
 pub struct Cleaner {
     shared: Arc<Shared>,
@@ -57,31 +57,31 @@ pub struct Cleaner {
 struct Shared {
     queue: Mutex<Queue>,
     changed: Condvar,
-    /// Whether the thread is at its end.
+    /// The thread has returned from its loop.
     has_ended: Mutex<bool>,
     ended: Condvar,
 }
 
-/// What the thread works with.
+/// State of the thread.
 struct Worker {
     shared: Arc<Shared>,
-    /// `None` if it is to be opened, for the first time or again.
+    /// `None` before the first use and after an error: the next use opens it.
     table: Option<ConntrackTable>,
     lists: mpsc::Sender<FlowList>,
 }
 
-/// How often a pass is tried.
+/// Attempts of one pass.
 const ATTEMPTS: u32 = 4;
 
 /// Time between the first two attempts; it doubles.
 const RETRY_AFTER: Duration = Duration::from_millis(50);
 
 impl Cleaner {
-    /// Starts the thread in the network namespace of this one. `report` receives the outcome of
-    /// every pass, the returned channel all flows whenever they are listed.
+    /// Starts the thread in the network namespace of the calling thread. It calls `report` after
+    /// each pass. The returned channel receives each list of flows.
     ///
     /// # Errors
-    /// What the system reports if it cannot start a thread.
+    /// The error of the system if it cannot start a thread.
     pub fn spawn(
         limits: Limits,
         report: impl Fn(Cleaned) + Send + 'static,
@@ -102,9 +102,10 @@ impl Cleaner {
         Ok((Self { shared }, receiver))
     }
 
-    /// Has entries deleted at once if the last pass was long ago, and within about a second
-    /// otherwise; has flows listed soon, and now and then from the first request on. Never waits for
-    /// the kernel.
+    /// Queues a request without blocking.
+    ///
+    /// Stale flows are deleted at once if the last pass was long ago, else within about a second. A
+    /// requested list is made soon; from the first request on, lists are also made at intervals.
     pub fn handle(&self, request: Request) {
         let mut queue = self.shared.lock();
         let dropped = match request {
@@ -119,12 +120,12 @@ impl Cleaner {
         if dropped > 0 {
             tracing::warn!(
                 dropped,
-                "too many stale UDP flows wait: some stay until all are listed"
+                "too many stale UDP flows are queued; some stay until the next list"
             );
         }
     }
 
-    /// Deletes what waits, for at most `limit`; returns whether all was done in time.
+    /// Deletes the queued flows, for at most `limit`. Returns true if the thread finished in time.
     pub fn finish(&self, limit: Duration) -> bool {
         self.close();
         let has_ended = self.shared.has_ended.lock().unwrap_or_else(PoisonError::into_inner);
@@ -146,11 +147,11 @@ impl Drop for Cleaner {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        // The queue is whole after every statement under the lock.
+        // No statement under the lock leaves the queue inconsistent, so a poisoned lock is usable.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is something to do.
+    /// Blocks until there is work.
     fn next(&self) -> Next {
         let mut queue = self.lock();
         loop {
@@ -184,7 +185,8 @@ impl Worker {
         }
     }
 
-    /// Deletes the entries of `flows`, in a few attempts. A socket that failed is opened again.
+    /// Deletes the entries of `flows`, in up to [`ATTEMPTS`] attempts. Opens the socket again after
+    /// an error.
     fn clean(&mut self, flows: &HashSet<StaleFlow>) -> Cleaned {
         let started = now();
         let mut pause = RETRY_AFTER;
@@ -210,7 +212,7 @@ impl Worker {
         Cleaned { entries: *outcome.as_ref().unwrap_or(&[0, 0]), took, complete: outcome.is_ok() }
     }
 
-    /// Sends all flows.
+    /// Lists all flows and sends them to the receiver.
     fn list(&mut self) {
         let started = now();
         let outcome = self.with_table(ConntrackTable::flows);
@@ -224,7 +226,7 @@ impl Worker {
         match outcome {
             Ok(flows) => {
                 tracing::debug!(flows = flows.len(), ?took, "listed UDP flows");
-                // A receiver that is still busy with the last list need not have this one.
+                // The receiver has an unread list: it does not need this one.
                 let _ = self.lists.try_send(FlowList { flows, is_clean });
             }
             Err(error) => tracing::warn!("cannot list UDP flows: {error}; trying again"),

@@ -1,8 +1,8 @@
-//! Translated connections of every protocol, as far as they are counted.
+//! Translated connections of every protocol, to be counted.
 //!
 //! The numbers are those of `<linux/netfilter/nfnetlink_conntrack.h>`, `nf_conntrack_common.h`,
 //! `nf_conntrack_tcp.h` and `nf_conntrack_sctp.h`. Attributes are read in one walk without
-//! allocation: a dump may have a million entries.
+//! allocation, because a dump may have a million entries.
 
 use std::net::IpAddr;
 use std::num::{NonZeroU16, NonZeroU64};
@@ -23,24 +23,24 @@ pub struct Connection {
     pub protocol: Protocol,
     /// Original destination.
     pub sent_to: Target,
-    /// Source of the answers.
+    /// Source address and port of the replies.
     pub answered_by: Target,
-    /// How far it is.
+    /// Stage of its life.
     pub stage: Stage,
-    /// The kernel's number for it (`CTA_ID`).
+    /// The kernel's identifier of the entry (`CTA_ID`).
     pub id: u32,
-    /// When it began, in nanoseconds since 1970; only with `net.netfilter.nf_conntrack_timestamp`.
+    /// Start in nanoseconds since 1970; only with `net.netfilter.nf_conntrack_timestamp`.
     pub started: Option<NonZeroU64>,
 }
 
-/// How far a connection is.
+/// Stage of a connection's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// No answer yet, or the handshake is not over.
+    /// No reply yet, or the handshake is not complete.
     New,
-    /// Answered. At least one side may still send.
+    /// Replied to. At least one side may still send.
     Active,
-    /// Both sides have closed it; the entry stays until it expires.
+    /// Closed by both sides; the entry stays until it expires.
     Ended,
 }
 
@@ -64,12 +64,12 @@ const CTA_TIMESTAMP_START: u16 = 1;
 const IPS_SEEN_REPLY: u32 = 1 << 1;
 const IPS_DST_NAT: u32 = 1 << 5;
 
-/// A request for all translated connections of both families. Kernels that know no filter by status
-/// send the others too.
+/// Returns a request for all translated connections of both families. Kernels without the status
+/// filter send the other connections too.
 pub(super) fn dump_request(sequence: u32) -> Vec<u8> {
     let header = Header { kind: GET, flags: REQUEST | DUMP, sequence };
     let mut request = Vec::new();
-    // Two short attributes never fail to fit.
+    // Two short attributes always fit.
     let _ = message::append(&mut request, header, &[0; NFGENMSG_LENGTH], |w| {
         w.be32(CTA_STATUS, IPS_DST_NAT);
         w.be32(CTA_STATUS_MASK, IPS_DST_NAT);
@@ -78,8 +78,8 @@ pub(super) fn dump_request(sequence: u32) -> Vec<u8> {
 }
 
 impl Connection {
-    /// Reads the payload of a message of type `kind`. `None` if it is no translated connection of the
-    /// usual zone: in other zones a program tracks packets a second time.
+    /// Decodes the payload of a message of type `kind`. Returns `None` unless it is a translated
+    /// connection of the default zone: in other zones a packet is tracked a second time.
     pub fn decode(kind: u16, payload: &[u8]) -> Option<Self> {
         if kind != NEW {
             return None;
@@ -202,7 +202,7 @@ impl State {
         }
     }
 
-    /// `None` for a state that says nothing.
+    /// Returns `None` for a state that implies no stage.
     fn stage(self) -> Option<Stage> {
         Some(match self {
             // SYN_SENT, SYN_RECV, SYN_SENT2.
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
     use crate::netlink::attr::AttrWriter;
 
-    /// An entry of a connection from 10.244.1.9 to 10.96.0.10:80, which 10.244.1.5:8080 answers.
+    /// An entry of a connection from 10.244.1.9 to 10.96.0.10:80, answered by 10.244.1.5:8080.
     fn entry(protocol: u8, status: u32, more: impl FnOnce(&mut AttrWriter<'_>)) -> Vec<u8> {
         let mut out = vec![2, 0, 0, 0];
         let mut w = AttrWriter::new(&mut out);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_others_are_passed_over() {
+    fn entries_that_are_not_translated_connections_are_ignored() {
         assert!(Connection::decode(NEW, &entry(17, IPS_DST_NAT, |_| {})).is_some());
         assert_eq!(Connection::decode(NEW, &entry(17, IPS_SEEN_REPLY, |_| {})), None);
         assert_eq!(Connection::decode(NEW, &entry(1, IPS_DST_NAT, |_| {})), None);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stage_follows_from_the_state_or_from_an_answer() {
+    fn the_stage_is_read_from_the_state_or_else_from_the_reply_flag() {
         let udp = |status| Connection::decode(NEW, &entry(17, status, |_| {})).unwrap().stage;
         assert_eq!(udp(IPS_DST_NAT), Stage::New);
         assert_eq!(udp(IPS_DST_NAT | IPS_SEEN_REPLY), Stage::Active);
@@ -303,7 +303,7 @@ mod tests {
         for (state, stage) in sctp {
             assert_eq!(with_state(132, CTA_PROTOINFO_SCTP, state), Some(stage), "SCTP {state}");
         }
-        assert_eq!(with_state(6, CTA_PROTOINFO_TCP, 0), Some(Stage::Active), "of no state");
+        assert_eq!(with_state(6, CTA_PROTOINFO_TCP, 0), Some(Stage::Active), "without a state");
     }
 
     #[test]
@@ -325,7 +325,7 @@ mod tests {
 
     /// `struct nlmsghdr`, `struct nfgenmsg` of no family, `CTA_STATUS` and `CTA_STATUS_MASK`.
     #[test]
-    fn the_request_names_the_status_of_translated_connections() {
+    fn the_request_filters_by_the_status_of_translated_connections() {
         let length = 16 + 4 + 2 * 8;
         let mut expected = u32::to_ne_bytes(length).to_vec();
         expected.extend([0x101u16.to_ne_bytes(), 0x301u16.to_ne_bytes()].concat());

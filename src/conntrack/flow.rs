@@ -1,4 +1,4 @@
-//! Which entries are stale.
+//! UDP flows and the stale ones among them.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -9,37 +9,37 @@ use ahash::HashSet;
 use crate::family::Family;
 use crate::model::Target;
 
-/// UDP flows whose entries are to be deleted.
+/// Pattern of UDP flows whose entries are to be deleted.
 ///
-/// The answers of a flow come from the endpoint that it was sent on to, or from the very address
-/// that it was sent to if no service translated it.
+/// The replies of a flow come from its endpoint, or, if no service translated the flow, from its
+/// original destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StaleFlow {
-    /// Everything that was sent to this address and port.
+    /// All flows to this address and port.
     To(Target),
-    /// What was sent to `frontend` and is answered by `endpoint`.
+    /// Flows to `frontend` with replies from `endpoint`.
     Between {
         /// Original destination.
         frontend: Target,
-        /// Source of the answers.
+        /// Source of the replies.
         endpoint: Target,
     },
-    /// What was sent to this port, whatever the address, and is answered by `endpoint`.
+    /// Flows to this port of any address, with replies from `endpoint`.
     ThroughPort {
         /// Original destination port.
         port: NonZeroU16,
-        /// Source of the answers.
+        /// Source of the replies.
         endpoint: Target,
     },
 }
 
 impl StaleFlow {
-    /// What was sent to `frontend` and not translated.
+    /// Returns the pattern of flows to `frontend` that no service translated.
     pub fn untranslated(frontend: Target) -> Self {
         Self::Between { frontend, endpoint: frontend }
     }
 
-    /// The family of its addresses.
+    /// Returns the family of its addresses.
     pub fn family(&self) -> Family {
         match self {
             Self::To(target)
@@ -48,7 +48,7 @@ impl StaleFlow {
         }
     }
 
-    /// The address that the flow was sent to, if only one is meant.
+    /// Returns the original destination address; `None` matches any.
     pub(super) fn address(&self) -> Option<IpAddr> {
         match self {
             Self::To(frontend) | Self::Between { frontend, .. } => Some(frontend.address),
@@ -56,7 +56,7 @@ impl StaleFlow {
         }
     }
 
-    /// The port that the flow was sent to.
+    /// Returns the original destination port.
     pub(super) fn port(&self) -> NonZeroU16 {
         match self {
             Self::To(frontend) | Self::Between { frontend, .. } => frontend.port,
@@ -64,7 +64,7 @@ impl StaleFlow {
         }
     }
 
-    /// Where the answers come from, if that matters.
+    /// Returns the source of the replies; `None` matches any.
     pub(super) fn endpoint(&self) -> Option<Target> {
         match self {
             Self::To(_) => None,
@@ -88,22 +88,22 @@ impl fmt::Display for StaleFlow {
     }
 }
 
-/// A UDP entry, as far as it decides whether it is stale.
+/// Destination and reply source of a UDP entry, by which it is matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
     /// Original destination.
     pub sent_to: Target,
-    /// Source of the answers.
+    /// Source of the replies.
     pub answered_by: Target,
 }
 
 impl Flow {
-    /// Whether something sends it on to another address or port.
+    /// Returns true if the flow is translated to another address or port.
     pub fn is_translated(&self) -> bool {
         self.sent_to != self.answered_by
     }
 
-    /// Whether one of `stale` means this flow.
+    /// Returns true if a pattern in `stale` matches this flow.
     pub(super) fn is_among(&self, stale: &HashSet<StaleFlow>) -> bool {
         let (frontend, endpoint) = (self.sent_to, self.answered_by);
         stale.contains(&StaleFlow::To(frontend))
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_is_stale_if_its_destination_and_who_answers_are_meant() {
+    fn a_flow_is_stale_if_a_pattern_matches_its_destination_and_reply_source() {
         let (vip, pod) = (target("10.96.0.10:53"), target("10.244.1.5:5353"));
         let port = NonZeroU16::new(53).unwrap();
         let between = StaleFlow::Between { frontend: vip, endpoint: pod };
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_flow_says_what_it_means() {
+    fn a_stale_flow_prints_its_destination_and_reply_source() {
         let (vip, pod) = (target("[fd00::10]:53"), target("[fd00::1]:5353"));
         let texts = [
             StaleFlow::To(vip),

@@ -1,8 +1,8 @@
-//! Messages of `NFNL_SUBSYS_CTNETLINK`, as far as they are needed, on netlink-packet-netfilter.
+//! Messages of `NFNL_SUBSYS_CTNETLINK` that deletion needs, on netlink-packet-netfilter.
 //!
-//! That crate has no name for some numbers. These are those of
+//! The constants below are missing in that crate. They are those of
 //! `<linux/netfilter/nfnetlink_conntrack.h>`; the bits of `CTA_FILTER_ORIG_FLAGS` and
-//! `CTA_FILTER_REPLY_FLAGS` are in the kernel's `net/netfilter/nf_internals.h` only.
+//! `CTA_FILTER_REPLY_FLAGS` are defined only in the kernel's `net/netfilter/nf_internals.h`.
 
 use std::net::IpAddr;
 use std::num::NonZeroU16;
@@ -34,33 +34,34 @@ const FILTER_PROTO_NUM: u32 = 1 << 3;
 const FILTER_PROTO_SRC_PORT: u32 = 1 << 4;
 const FILTER_PROTO_DST_PORT: u32 = 1 << 5;
 
-/// Which entries a request is about: only UDP, of one family.
+/// UDP entries of one family that a request covers. `None` matches any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Filter {
-    /// Of this family.
+    /// Family of the entries.
     pub(super) family: Family,
-    /// Sent to this address.
+    /// Original destination address.
     pub(super) address: Option<IpAddr>,
-    /// Sent to this port.
+    /// Original destination port.
     pub(super) port: Option<NonZeroU16>,
-    /// Answered by this endpoint.
+    /// Source of the replies.
     pub(super) endpoint: Option<Target>,
 }
 
-/// One entry of a dump, with what it takes to delete it and no later one of the same addresses.
+/// One entry of a dump, with the attributes that identify it in a delete. Without the identifier, a
+/// delete could match a later entry with the same addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Where it was sent and who answers.
+    /// Destination and reply source.
     pub(super) flow: Flow,
-    /// The original tuple, as the kernel wrote it: as types it takes six times the memory.
+    /// The original tuple as received: in typed form it takes six times the memory.
     original: DefaultNla,
     id: Option<u32>,
-    /// `None` for the usual zone.
+    /// `None` for the default zone.
     pub(super) zone: Option<u16>,
 }
 
-/// Appends a request for all entries that pass `filter`. The kernel may tell others too: before 5.8
-/// it knows no filter, and addresses of IPv6 are not part of what is asked for.
+/// Appends a dump request for the entries that match `filter`. The answer may contain other
+/// entries: kernels before 5.8 ignore the filter, and the filter never contains IPv6 addresses.
 pub(super) fn dump(out: &mut Vec<u8>, sequence: u32, filter: &Filter) {
     let message = ConntrackMessage::Other {
         message_type: ConntrackMessageType::Get.into(),
@@ -69,8 +70,8 @@ pub(super) fn dump(out: &mut Vec<u8>, sequence: u32, filter: &Filter) {
     append(out, sequence, NLM_F_REQUEST | NLM_F_DUMP, filter.family, message);
 }
 
-/// Appends a request to delete one entry. Without `NLM_F_ACK` in `flags`, the kernel only answers
-/// with an error.
+/// Appends a request to delete one entry. Without `NLM_F_ACK` in `flags`, the kernel answers only
+/// errors.
 pub(super) fn delete(out: &mut Vec<u8>, sequence: u32, entry: &Entry, flags: u16) {
     let id = entry.id.map(|id| DefaultNla::new(CTA_ID, id.to_be_bytes().into()));
     let zone = entry.zone.map(|zone| DefaultNla::new(CTA_ZONE, zone.to_be_bytes().into()));
@@ -91,11 +92,11 @@ fn append(out: &mut Vec<u8>, sequence: u32, flags: u16, family: Family, message:
     message.finalize();
     let start = out.len();
     out.resize(start + message.buffer_len(), 0);
-    // This panics on attributes of 64 KiB: ours are short, or were attributes before.
+    // `serialize` panics on attributes of 64 KiB. Ours are short, or were received as attributes.
     message.serialize(&mut out[start..]);
 }
 
-/// An attribute that consists of others.
+/// Returns an attribute whose payload is `attributes`.
 fn nest<T: Nla>(kind: u16, attributes: &[T]) -> DefaultNla {
     let mut value = vec![0; attributes.buffer_len()];
     attributes.emit(&mut value);
@@ -103,26 +104,26 @@ fn nest<T: Nla>(kind: u16, attributes: &[T]) -> DefaultNla {
 }
 
 impl Filter {
-    /// Those of a stale flow.
+    /// Returns the filter for the entries of a stale flow.
     pub(super) fn of(flow: &StaleFlow) -> Self {
         let (address, endpoint) = (flow.address(), flow.endpoint());
         Self { family: flow.family(), address, port: Some(flow.port()), endpoint }
     }
 
-    /// All of a family.
+    /// Returns the filter for all entries of a family.
     pub(super) fn all(family: Family) -> Self {
         Self { family, address: None, port: None, endpoint: None }
     }
 
-    /// In the generic form: as a typed attribute `CTA_FILTER` would lose its flag for nesting, and
-    /// the kernel would refuse it.
+    /// Returns generic attributes: the typed `CTA_FILTER` loses its flag `NLA_F_NESTED`, and the
+    /// kernel refuses it.
     fn attributes(&self) -> Vec<DefaultNla> {
-        // `ctnetlink_filter_match_tuple` compares IPv6 addresses the wrong way round (seen on
-        // 6.18): what has the address does not pass, and what has another does.
+        // `ctnetlink_filter_match_tuple` inverts the comparison of IPv6 addresses (seen on 6.18):
+        // entries with the address do not match, entries with another do.
         let usable = |address: &IpAddr| address.is_ipv4();
         let address = self.address.filter(usable).map(IPTuple::DestinationAddress);
         let port = self.port.map(|port| ProtoTuple::DestinationPort(port.get()));
-        // Unlike the other numbers of this protocol these are in the machine's byte order.
+        // Unlike the other numbers of this protocol, these are in host byte order.
         let flags = |kind, flags: u32| DefaultNla::new(kind, flags.to_ne_bytes().into());
         let mut compared = vec![flags(CTA_FILTER_ORIG_FLAGS, flags_of(&address, &port))];
         let mut attributes = vec![tuple(CTA_TUPLE_ORIG, address, port)];
@@ -137,7 +138,7 @@ impl Filter {
     }
 }
 
-/// A tuple of UDP, as far as the kernel compares it.
+/// Returns a UDP tuple with the fields that the kernel compares.
 fn tuple(kind: u16, address: Option<IPTuple>, port: Option<ProtoTuple>) -> DefaultNla {
     let protocol = [ProtoTuple::Protocol(Protocol::Udp)].into_iter().chain(port).collect();
     let address = address.map(|address| Tuple::Ip(vec![address]));
@@ -159,7 +160,7 @@ fn flags_of(address: &Option<IPTuple>, port: &Option<ProtoTuple>) -> u32 {
     FILTER_PROTO_NUM | address | port
 }
 
-/// One end of a UDP tuple.
+/// One side of a UDP tuple.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Source,
@@ -167,7 +168,7 @@ enum End {
 }
 
 impl Entry {
-    /// Reads the payload of a message of type `kind`; `None` if it is no UDP entry.
+    /// Decodes the payload of a message of type `kind`. Returns `None` unless it is a UDP entry.
     ///
     /// Attributes are parsed one by one: parsing the message as a whole makes a dump a third slower.
     pub(super) fn decode(kind: u16, payload: &[u8]) -> Option<Self> {
@@ -198,7 +199,7 @@ impl Entry {
     }
 }
 
-/// One end of a UDP tuple.
+/// Reads one side of a UDP tuple.
 fn read_tuple(attribute: &NlaBuffer<&[u8]>, end: End) -> Option<Target> {
     let (ConntrackAttribute::CtaTupleOrig(parts) | ConntrackAttribute::CtaTupleReply(parts)) =
         ConntrackAttribute::parse(attribute).ok()?
@@ -253,7 +254,7 @@ mod tests {
         Target { address: address.parse().unwrap(), port: NonZeroU16::new(port).unwrap() }
     }
 
-    /// Flags for the original and the answering direction, and the bytes of all tuples.
+    /// Returns the flags for the original and the reply direction, and the bytes of all tuples.
     fn filter(frontend: Target, endpoint: Target) -> (u32, u32, usize) {
         let mut out = Vec::new();
         let flow = StaleFlow::Between { frontend, endpoint };
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_asked_for_only_where_the_kernel_compares_them_rightly() {
+    fn a_filter_has_addresses_only_of_the_family_that_the_kernel_compares_rightly() {
         let v4 = filter(target("10.96.0.10", 53), target("10.244.0.1", 5353));
         assert_eq!(v4, (0b10_1010, 0b1_1001, 64));
         let v6 = filter(target("fd00::10", 53), target("fd00::1", 5353));
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_udp_entry_is_passed_over() {
+    fn messages_that_are_not_udp_entries_are_ignored() {
         let udp = Entry::decode(IPCTNL_MSG_CT_NEW, &entry(17)).unwrap();
         let (sent_to, answered_by) = (target("10.0.0.2", 53), target("10.0.0.1", 1000));
         let flow = Flow { sent_to, answered_by };
@@ -313,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_entry_is_passed_over_or_read_and_written_again() {
+    fn a_damaged_entry_is_ignored_or_decoded_and_encoded_again() {
         let whole = entry(17);
         for length in 0..whole.len() - 1 {
             let cut = Entry::decode(IPCTNL_MSG_CT_NEW, &whole[..length]);
@@ -330,9 +331,9 @@ mod tests {
         }
     }
 
-    /// `struct nlmsghdr`, `struct nfgenmsg`, the tuple as it was read, identifier and zone.
+    /// `struct nlmsghdr`, `struct nfgenmsg`, the tuple as received, identifier and zone.
     #[test]
-    fn a_delete_repeats_the_tuple_and_names_identifier_and_zone() {
+    fn a_delete_repeats_the_tuple_and_contains_identifier_and_zone() {
         let entry_bytes = entry(17);
         let entry = Entry::decode(IPCTNL_MSG_CT_NEW, &entry_bytes).unwrap();
         let mut out = Vec::new();

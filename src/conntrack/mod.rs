@@ -1,11 +1,11 @@
-//! Deletes conntrack entries of UDP flows that would go on to where they no longer belong.
+//! Deletes conntrack entries of stale UDP flows.
 //!
-//! A UDP flow has no end that the kernel could see: a client that always sends from one port keeps
-//! its entry alive, and with it the endpoint that was chosen once. Other protocols are left alone:
-//! their connections end by themselves. Nothing here delays a commit, and nothing fails because of
-//! it: what cannot be deleted is logged and found again later.
+//! UDP has no end of a connection that conntrack could detect. A client that always sends from one
+//! port keeps its entry alive, and with it the endpoint chosen for the first packet. Entries of
+//! other protocols are not deleted: their connections end by themselves. Nothing here delays a
+//! commit or makes the daemon fail: an error is logged, and a later list finds the flow again.
 //!
-//! Translated connections of every protocol can be read, to be counted ([`Connection`]).
+//! Also reads translated connections of every protocol, for statistics ([`Connection`]).
 
 mod abi;
 mod cleaner;

@@ -1,4 +1,4 @@
-//! What the cleaner does next: delete, list, rest or end. No clock, no I/O.
+//! Decides what the cleaner does next: delete, list, wait or end. No clock, no I/O.
 
 use std::time::{Duration, Instant};
 
@@ -6,53 +6,54 @@ use ahash::HashSet;
 
 use super::{Cleaned, StaleFlow};
 
-/// Work that waits for the cleaner.
+/// Pending work of the cleaner.
 #[derive(Debug)]
 pub(super) struct Queue {
-    /// What waits is taken all at once: many flows cost no more than some.
+    /// Stale flows to delete. One pass takes them all, since its cost hardly depends on their
+    /// number.
     flows: HashSet<StaleFlow>,
     limits: Limits,
-    /// When flows are listed next; `None` before the first request.
+    /// Time of the next list; `None` before the first request.
     list_at: Option<Instant>,
-    /// No pass before this; `None` before the first one.
+    /// No pass starts before this; `None` before the first one.
     resting_until: Option<Instant>,
-    /// No requested list before this; `None` before the first one.
+    /// No requested list starts before this; `None` before the first one.
     list_resting_until: Option<Instant>,
-    /// Whether a flow was dropped or a pass failed since the last list.
+    /// A flow was dropped or a pass failed since the last list.
     has_missed: bool,
     is_closed: bool,
 }
 
-/// How much waits and how often flows are listed.
+/// Limits of the queue and of the lists.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Stale flows that may wait. Further ones are dropped, and found by the next list.
+    /// Most stale flows in the queue. Further ones are dropped; the next list finds them again.
     pub waiting: usize,
-    /// Time between two lists without a request.
+    /// Time between two lists that were not requested.
     pub list_interval: Duration,
-    /// Least time between a list and one that is requested.
+    /// Least time between a list and the next requested one.
     pub list_rest: Duration,
 }
 
-/// What the thread does next.
+/// The next action of the thread.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// Delete the entries of these flows.
     Pass(HashSet<StaleFlow>),
     /// List all flows.
     List,
-    /// Wait for work, at most so long if a time is given.
+    /// Wait for work, at most for this time if there is one.
     Wait(Option<Duration>),
     /// End: the queue is closed and empty.
     End,
 }
 
-/// After a pass or a list the thread rests this many times as long as that took: each takes at most
-/// a hundredth of one processor's time.
+/// Rest after a pass or a list, as a multiple of its duration: each takes at most a hundredth of
+/// one processor's time.
 const REST: u32 = 99;
 
-/// The longest rest after a pass: stale flows are deleted within about a second however long passes
-/// take.
+/// Longest rest after a pass: stale flows are deleted within about a second, however long a pass
+/// takes.
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
 impl Default for Limits {
@@ -78,7 +79,7 @@ impl Queue {
         }
     }
 
-    /// Adds stale flows as far as there is room; returns how many were dropped.
+    /// Adds stale flows up to the limit. Returns how many were dropped.
     pub(super) fn add(&mut self, flows: Vec<StaleFlow>, now: Instant) -> usize {
         let mut dropped = 0;
         for flow in flows {
@@ -95,18 +96,18 @@ impl Queue {
         dropped
     }
 
-    /// Has all flows listed as soon as the rest after the last list is over.
+    /// Schedules a list for the end of the rest after the last one.
     pub(super) fn request_list(&mut self, now: Instant) {
         let at = self.list_resting_until.map_or(now, |until| until.max(now));
         self.list_at = Some(self.list_at.map_or(at, |planned| planned.min(at)));
     }
 
-    /// Lets the thread end once nothing waits.
+    /// Makes the thread end once the queue is empty.
     pub(super) fn close(&mut self) {
         self.is_closed = true;
     }
 
-    /// What the thread does at `now`. A closed queue does not rest.
+    /// Returns the action at `now`. A closed queue does not rest.
     pub(super) fn next(&mut self, now: Instant) -> Next {
         let until = |at: Instant| at.saturating_duration_since(now);
         let rest = self.resting_until.map_or(Duration::ZERO, until);
@@ -121,7 +122,7 @@ impl Queue {
         }
     }
 
-    /// Rests after a pass that ended at `now`. If it was not complete, flows are listed.
+    /// Starts the rest after a pass that ended at `now`. Requests a list if the pass failed.
     pub(super) fn passed(&mut self, now: Instant, cleaned: &Cleaned) {
         self.resting_until = Some(now + (cleaned.took * REST).min(LONGEST_REST));
         if !cleaned.complete {
@@ -130,8 +131,8 @@ impl Queue {
         }
     }
 
-    /// Rests after a list that ended at `now` and took so long, and plans the next one. Returns
-    /// whether all that was to be deleted since the last one is deleted.
+    /// Starts the rest after a list that ended at `now` and took `took`, and schedules the next
+    /// one. Returns true if no flow was missed since the last list.
     pub(super) fn listed(&mut self, now: Instant, took: Duration) -> bool {
         let rest = took * REST;
         self.list_resting_until = Some(now + rest.max(self.limits.list_rest));
@@ -165,8 +166,8 @@ mod tests {
         Cleaned { entries: [1, 0], took, complete }
     }
 
-    /// Passes and the flows of each, when every `interval` for `time` another flow becomes stale
-    /// and each pass takes `cost`. Also the longest that a flow waits for its pass to begin.
+    /// Returns the flows of each pass, when one flow becomes stale every `interval` for `time` and
+    /// each pass takes `cost`. Also returns the longest time from a flow to its pass.
     fn passes(interval: Duration, time: Duration, cost: Duration) -> (Vec<usize>, Duration) {
         let (mut queue, start) = queue(usize::MAX);
         let (mut at, mut due, mut port) = (start, start, 0);
@@ -194,13 +195,13 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_after_a_quiet_time_is_deleted_at_once() {
+    fn a_flow_after_an_idle_time_is_deleted_at_once() {
         let (passes, longest) = passes(2_000 * MS, 10_000 * MS, 4 * MS);
         assert_eq!((passes, longest), (vec![1; 5], Duration::ZERO));
     }
 
     #[test]
-    fn flows_that_follow_each_other_share_passes() {
+    fn flows_in_quick_succession_share_passes() {
         let (passes, longest) = passes(20 * MS, 10_000 * MS, 4 * MS);
         assert!((24..=26).contains(&passes.len()), "{passes:?}");
         assert!(passes[1..].iter().all(|flows| (20..=21).contains(flows)), "{passes:?}");
@@ -227,9 +228,9 @@ mod tests {
     }
 
     #[test]
-    fn flows_are_listed_on_request_and_then_in_the_background() {
+    fn flows_are_listed_on_request_and_then_at_intervals() {
         let (mut queue, now) = queue(1);
-        assert_eq!(queue.next(now), Next::Wait(None), "no list was requested yet");
+        assert_eq!(queue.next(now), Next::Wait(None), "no list requested");
         queue.request_list(now);
         assert_eq!(queue.next(now), Next::List);
         assert!(queue.listed(now, 10 * MS));
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_that_are_dropped_are_listed_soon() {
+    fn a_dropped_flow_causes_a_list_soon() {
         let (mut queue, now) = queue(2);
         assert_eq!(queue.add(vec![flow(1), flow(2), flow(2)], now), 0);
         assert_eq!(queue.add(vec![flow(1), flow(3), flow(4)], now), 2);

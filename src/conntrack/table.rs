@@ -1,4 +1,4 @@
-//! The kernel's conntrack table, through a socket of its own.
+//! The kernel's conntrack table, on a socket of its own.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use crate::family::Family;
 use crate::netlink::message::{ACK, Meaning, Message, MessageError, Messages, REQUEST};
 use crate::netlink::socket::{ReceiveError, Socket, Wait};
 
-/// Why entries could not be deleted. Some may have been.
+/// Why a request on the conntrack table failed. A part of the entries may have been deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum ConntrackError {
     /// The socket failed.
@@ -21,7 +21,7 @@ pub enum ConntrackError {
     /// No answer came.
     #[error("the conntrack socket: {0}")]
     Receive(#[from] ReceiveError),
-    /// The answer was no netlink message.
+    /// The answer is not a netlink message.
     #[error(transparent)]
     Message(#[from] MessageError),
     /// The kernel refused a request.
@@ -36,25 +36,25 @@ pub struct ConntrackTable {
     sequence: u32,
 }
 
-/// Up to so many endpoints and flows are looked for one by one. With 50,000 entries one walk of the
-/// kernel's table takes 20 ms, whatever is looked for; a dump of all entries takes as long as 20 walks
-/// (debug build).
+/// Up to this many endpoints and flows are searched with one filtered dump each. With 50,000
+/// entries, a filtered dump takes 20 ms whatever it matches; a dump of all entries takes as long as
+/// 20 of them (debug build).
 const MANY: usize = 16;
 
-/// Answer to the delete of an entry that is gone.
+/// Answer to the deletion of an entry that no longer exists.
 const NO_ENTRY: i32 = Errno::ENOENT as i32;
 
-/// Deletes in one datagram.
+/// Deletions in one datagram.
 const DELETES: usize = 256;
 
-/// Different flows that are listed at most: some 10 MB for a moment.
+/// Most distinct flows in a list: about 10 MB while the list exists.
 const MAX_FLOWS: usize = 100_000;
 
-/// Datagrams of one answer at most; a dump of ten million entries stays below.
+/// Most datagrams of one answer; a dump of ten million entries needs fewer.
 const MAX_DATAGRAMS: usize = 1 << 17;
 
 impl ConntrackTable {
-    /// Opens the table of this thread's network namespace.
+    /// Opens the table of the calling thread's network namespace.
     ///
     /// # Errors
     /// See [`Socket::open`].
@@ -63,7 +63,7 @@ impl ConntrackTable {
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Deletes all entries of these flows; how many there were of each family.
+    /// Deletes all entries of these flows. Returns the number of deleted entries of each family.
     ///
     /// # Errors
     /// See [`ConntrackError`].
@@ -76,10 +76,10 @@ impl ConntrackTable {
         Ok(deleted)
     }
 
-    /// The entries that pass `filter` and are of `flows`.
+    /// Returns the entries that match `filter` and a pattern in `flows`.
     ///
-    /// `CTA_FILTER` in a delete would spare the way of the entries through here, but kernels before
-    /// 6.8 refuse it, and for IPv6 it deletes what it should not: see [`Filter`].
+    /// `CTA_FILTER` in a delete request would save this dump, but kernels before 6.8 refuse it, and
+    /// for IPv6 it deletes the wrong entries: see `Filter::attributes`.
     fn entries(
         &mut self,
         filter: &Filter,
@@ -94,11 +94,10 @@ impl ConntrackTable {
         Ok(entries)
     }
 
-    /// All UDP flows of both families, each once.
+    /// Returns all UDP flows of both families, each once.
     ///
-    /// Entries of other zones are left out: there a program tracks packets a second time, before
-    /// or after they are translated. Of more than a hundred thousand different flows the rest is left
-    /// out too.
+    /// Leaves out entries of other zones, in which a packet is tracked a second time before or
+    /// after its translation, and all beyond 100,000 distinct flows.
     ///
     /// # Errors
     /// See [`ConntrackError`].
@@ -114,8 +113,8 @@ impl ConntrackTable {
         Ok(flows.into_iter().collect())
     }
 
-    /// Gives every translated connection of both families to `each` while the kernel lists them. An
-    /// entry that moves meanwhile may be given twice or not at all.
+    /// Calls `each` with every translated connection of both families during the kernel's dump. A
+    /// connection may be reported twice or not at all if its entry moves meanwhile.
     ///
     /// # Errors
     /// See [`ConntrackError`].
@@ -139,7 +138,7 @@ impl ConntrackTable {
         Ok(())
     }
 
-    /// Deletes these entries; how many were still there.
+    /// Deletes these entries. Returns how many still existed.
     fn delete_entries(&mut self, entries: &[Entry]) -> Result<usize, ConntrackError> {
         let mut deleted = 0;
         let mut request = Vec::new();
@@ -158,8 +157,7 @@ impl ConntrackTable {
         Ok(deleted)
     }
 
-    /// Receives up to the end of the request with the number `last`; how many entries were gone
-    /// already.
+    /// Receives until the end of the request `last`. Returns how many entries no longer existed.
     fn receive_answer(
         &mut self,
         last: u32,
@@ -190,7 +188,7 @@ impl ConntrackTable {
         Err(ReceiveError::TimedOut.into())
     }
 
-    /// The first of `count` numbers in a row that no request has had lately.
+    /// Returns the first of `count` consecutive numbers that no recent request has.
     fn next_sequence(&mut self, count: u32) -> u32 {
         let first = self.sequence.checked_add(count).map_or(0, |_| self.sequence);
         self.sequence = first + count;
@@ -198,8 +196,8 @@ impl ConntrackTable {
     }
 }
 
-/// Reads a message of type `kind` as the entry of a UDP flow and returns the request to delete it;
-/// `None` if it is no such entry.
+/// Decodes a message of type `kind` as the entry of a UDP flow and returns the request to delete
+/// it. Returns `None` for any other message.
 pub fn delete_request(kind: u16, payload: &[u8]) -> Option<Vec<u8>> {
     let entry = Entry::decode(kind, payload)?;
     let mut request = Vec::new();
@@ -207,13 +205,13 @@ pub fn delete_request(kind: u16, payload: &[u8]) -> Option<Vec<u8>> {
     Some(request)
 }
 
-/// The walks through the table that find all of `flows`: one for each endpoint and for each flow
-/// without one, or, if they are many, one for each family.
+/// Returns the dumps that find all of `flows`: one for each endpoint and for each pattern without
+/// an endpoint, or, beyond [`MANY`], one for each family.
 fn filters(flows: &HashSet<StaleFlow>) -> Vec<Filter> {
     let mut filters: HashMap<_, Filter> = HashMap::default();
     for flow in flows {
         let filter = filters.entry(flow.endpoint().ok_or(*flow));
-        // A second flow of an endpoint: whatever they were sent to.
+        // Second flow of an endpoint: match any destination.
         let widen = |filter: &mut Filter| (filter.address, filter.port) = (None, None);
         filter.and_modify(widen).or_insert_with(|| Filter::of(flow));
     }
@@ -238,7 +236,7 @@ mod tests {
         Target { address: socket.ip(), port: NonZeroU16::new(socket.port()).unwrap() }
     }
 
-    /// All flows from these frontends to each of these endpoints.
+    /// Returns the flows from each frontend to each endpoint.
     fn between(frontends: &[&str], endpoints: &[&str]) -> HashSet<StaleFlow> {
         let flow = |frontend: &&str, endpoint: &&str| StaleFlow::Between {
             frontend: target(frontend),
@@ -248,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flows_of_an_endpoint_are_found_by_one_walk() {
+    fn the_flows_of_an_endpoint_are_found_by_one_dump() {
         let (cluster_ip, external) = ("10.96.0.10:53", "198.51.100.1:53");
         let one = between(&[cluster_ip], &["10.244.0.1:53"]);
         assert_eq!(filters(&one), [Filter::of(one.iter().next().unwrap())]);
@@ -271,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flows_of_many_endpoints_are_found_by_one_walk_for_each_family() {
+    fn the_flows_of_many_endpoints_are_found_by_one_dump_for_each_family() {
         let endpoints: Vec<_> = (0..=MANY).map(|i| format!("10.244.0.{i}:53")).collect();
         let endpoints: Vec<_> = endpoints.iter().map(String::as_str).collect();
         assert_eq!(filters(&between(&["10.96.0.10:53"], &endpoints[1..])).len(), MANY);
