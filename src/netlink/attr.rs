@@ -1,8 +1,8 @@
 //! Netlink attributes: a length, a type and a payload, padded to four bytes.
 //!
-//! The header is in host byte order. Payload numbers of nf_tables are in network byte order, so
-//! every method that reads or writes a number names its order. The layout is that of
-//! `struct nlattr` in `<linux/netlink.h>`. The reader moves forward only and trusts no length.
+//! The header is in host byte order. Numbers in nf_tables payloads are in network byte order, so
+//! every method that reads or writes a number names its order. The layout is that of `struct
+//! nlattr` in `<linux/netlink.h>`. The reader only moves forward and checks every length.
 
 use std::str;
 
@@ -10,8 +10,8 @@ use thiserror::Error;
 
 /// Appends attributes to a buffer.
 ///
-/// An attribute whose length does not fit its 16-bit field is remembered and reported by
-/// [`AttrWriter::finish`]; the buffer must then be thrown away.
+/// [`AttrWriter::finish`] reports an attribute whose length does not fit its 16-bit field. The
+/// caller must then discard the buffer.
 #[derive(Debug)]
 pub struct AttrWriter<'a> {
     buffer: &'a mut Vec<u8>,
@@ -19,17 +19,17 @@ pub struct AttrWriter<'a> {
 }
 
 impl<'a> AttrWriter<'a> {
-    /// A writer that appends to `buffer`, whose present length must be a multiple of four.
+    /// Returns a writer that appends to `buffer`, whose length must be a multiple of four.
     pub fn new(buffer: &'a mut Vec<u8>) -> Self {
         Self { buffer, overflow: false }
     }
 
-    /// Appends a payload as it is.
+    /// Appends a payload without change.
     pub fn bytes(&mut self, kind: u16, payload: &[u8]) {
         self.attribute(kind, |w| w.buffer.extend_from_slice(payload));
     }
 
-    /// Appends a string and the NUL that ends it.
+    /// Appends a string and its terminating NUL.
     pub fn str(&mut self, kind: u16, text: &str) {
         self.attribute(kind, |w| {
             w.buffer.extend_from_slice(text.as_bytes());
@@ -62,12 +62,12 @@ impl<'a> AttrWriter<'a> {
         self.attribute(kind | NLA_F_NESTED, fill);
     }
 
-    /// Bytes in the buffer so far, including what was there before this writer.
+    /// Bytes in the buffer, including those before this writer.
     pub fn position(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Says whether everything written fits its length field.
+    /// Checks that every attribute fits its length field.
     ///
     /// # Errors
     /// An attribute, nested ones included, is longer than 65535 bytes with its header.
@@ -88,14 +88,14 @@ impl<'a> AttrWriter<'a> {
     }
 }
 
-/// An attribute or a message is longer than its length field of 16 or 32 bits can say.
+/// An attribute or a message is too long for its length field of 16 or 32 bits.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("a netlink attribute or message is longer than its length field can say")]
+#[error("a netlink attribute or message is too long for its length field")]
 pub struct TooLong;
 
-/// Reads attributes one after the other.
+/// Reads attributes in order.
 ///
-/// After the first error the iterator is at its end.
+/// The first error is the last item.
 #[derive(Clone, Debug)]
 pub struct Attrs<'a> {
     rest: &'a [u8],
@@ -103,12 +103,12 @@ pub struct Attrs<'a> {
 }
 
 impl<'a> Attrs<'a> {
-    /// Reads the attributes that fill `bytes`.
+    /// Returns a reader of the attributes that fill `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes, offset: 0 }
     }
 
-    /// Where the next attribute starts, counted from the start of `bytes`.
+    /// Offset of the next attribute from the start of `bytes`.
     pub fn offset(&self) -> usize {
         self.offset
     }
@@ -118,7 +118,7 @@ impl<'a> Attrs<'a> {
         let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));
         let kind = u16::from_ne_bytes([header[2], header[3]]) & NLA_TYPE_MASK;
         let payload = self.rest.get(HEADER..length).ok_or(AttrError::BadLength { length })?;
-        // The kernel leaves the padding off the last attribute.
+        // The kernel omits the padding of the last attribute.
         let padded = length.next_multiple_of(ALIGNMENT).min(self.rest.len());
         self.rest = self.rest.get(padded..).unwrap_or_default();
         self.offset += padded;
@@ -141,7 +141,7 @@ impl<'a> Iterator for Attrs<'a> {
     }
 }
 
-/// One attribute, its flags removed from the type.
+/// One attribute, without the flags of its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr<'a> {
     /// The type without `NLA_F_NESTED` and `NLA_F_NET_BYTEORDER`.
@@ -151,7 +151,7 @@ pub struct Attr<'a> {
 }
 
 impl<'a> Attr<'a> {
-    /// The payload as one byte.
+    /// Returns the payload as one byte.
     ///
     /// # Errors
     /// The payload is not one byte long.
@@ -159,7 +159,7 @@ impl<'a> Attr<'a> {
         self.number().map(u8::from_be_bytes)
     }
 
-    /// The payload as a number in network byte order.
+    /// Returns the payload as a number in network byte order.
     ///
     /// # Errors
     /// The payload is not two bytes long.
@@ -167,7 +167,7 @@ impl<'a> Attr<'a> {
         self.number().map(u16::from_be_bytes)
     }
 
-    /// The payload as a number in network byte order.
+    /// Returns the payload as a number in network byte order.
     ///
     /// # Errors
     /// The payload is not four bytes long.
@@ -175,7 +175,7 @@ impl<'a> Attr<'a> {
         self.number().map(u32::from_be_bytes)
     }
 
-    /// The payload as a number in network byte order.
+    /// Returns the payload as a number in network byte order.
     ///
     /// # Errors
     /// The payload is not eight bytes long.
@@ -183,7 +183,7 @@ impl<'a> Attr<'a> {
         self.number().map(u64::from_be_bytes)
     }
 
-    /// The payload as text, up to the first NUL or the end.
+    /// Returns the payload as text, up to the first NUL or the end.
     ///
     /// # Errors
     /// The payload is not UTF-8.
@@ -192,7 +192,7 @@ impl<'a> Attr<'a> {
         str::from_utf8(text).map_err(|_| AttrError::NotText { kind: self.kind })
     }
 
-    /// The attributes inside the payload.
+    /// Returns a reader of the attributes inside the payload.
     pub fn nested(&self) -> Attrs<'a> {
         Attrs::new(self.payload)
     }
@@ -206,26 +206,26 @@ impl<'a> Attr<'a> {
     }
 }
 
-/// What is wrong with received attributes.
+/// Why received attributes cannot be read.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum AttrError {
-    /// Fewer bytes are left than an attribute's header has.
+    /// Fewer bytes are left than an attribute header has.
     #[error("truncated attribute header")]
     Truncated,
-    /// A length is shorter than the header or goes past the end.
-    #[error("attribute length {length} does not fit what was received")]
+    /// The length is shorter than the header or exceeds the bytes left.
+    #[error("attribute length {length} does not fit the received bytes")]
     BadLength {
-        /// The length as received, in bytes.
+        /// Length as received, in bytes.
         length: usize,
     },
-    /// A number's payload has another size.
+    /// The payload of a number has the wrong size.
     #[error("attribute {kind} has {found} bytes instead of {expected}")]
     WrongSize {
         /// Type of the attribute.
         kind: u16,
-        /// Bytes that the number has.
+        /// Size of the number in bytes.
         expected: usize,
-        /// Bytes that were received.
+        /// Received bytes.
         found: usize,
     },
     /// A string is not UTF-8.
@@ -238,7 +238,7 @@ pub enum AttrError {
 
 const HEADER: usize = 4;
 const ALIGNMENT: usize = 4;
-/// Flag of the type of an attribute whose payload is attributes.
+/// Flag of an attribute type: the payload consists of attributes.
 pub const NLA_F_NESTED: u16 = 0x8000;
 const NLA_TYPE_MASK: u16 = 0x3fff;
 
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_attributes_are_read_back() {
         let mut buffer = Vec::new();
         let mut w = AttrWriter::new(&mut buffer);
         w.u8(1, 7);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attribute_over_65535_bytes_is_an_error_also_inside_a_nest() {
+    fn an_attribute_over_65535_bytes_is_an_error_even_when_nested() {
         for payload in [65_531, 65_532] {
             let mut buffer = Vec::new();
             let mut w = AttrWriter::new(&mut buffer);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_cannot_be_ends_the_reading() {
+    fn an_impossible_length_ends_the_iteration() {
         for bytes in [&[0, 0, 1, 0][..], &[3, 0, 1, 0], &[9, 0, 1, 0, 0, 0, 0, 0], &[4, 0, 1]] {
             let mut attrs = Attrs::new(bytes);
             assert!(attrs.next().unwrap().is_err());

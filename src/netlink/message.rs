@@ -1,24 +1,24 @@
-//! Netlink messages: appended to a buffer, and split out of a received datagram.
+//! Netlink messages: appended to a buffer, and split from a received datagram.
 //!
-//! Nothing here trusts a length: every step through a datagram goes forward by at least a header,
-//! so any bytes are walked in bounded time and end in messages or in an error.
-//! Layouts: `struct nlmsghdr` and `struct nlmsgerr` of `<linux/netlink.h>`. Numbers of the
-//! netlink layer itself are in the byte order of the machine.
+//! No length is trusted: every step through a datagram moves forward by at least a header, so the
+//! walk over any bytes is bounded and ends in messages or an error. Layouts: `struct nlmsghdr` and
+//! `struct nlmsgerr` of `<linux/netlink.h>`. Numbers of the netlink layer itself are in host byte
+//! order.
 
 use super::attr::{AttrWriter, Attrs, TooLong};
 
 /// Length of `struct nlmsghdr` in bytes.
 pub const HEADER_LENGTH: usize = 16;
 
-/// Flag `NLM_F_REQUEST`: the message is for the kernel.
+/// Flag `NLM_F_REQUEST`: the message is a request to the kernel.
 pub const REQUEST: u16 = 0x1;
-/// Flag `NLM_F_MULTI`: more messages of the same answer follow, up to `NLMSG_DONE`.
+/// Flag `NLM_F_MULTI`: the answer has several messages and ends with `NLMSG_DONE`.
 pub const MULTI: u16 = 0x2;
-/// Flag `NLM_F_ACK`: an acknowledgement is wanted also for success.
+/// Flag `NLM_F_ACK`: the kernel acknowledges success too.
 pub const ACK: u16 = 0x4;
-/// Flag `NLM_F_DUMP_INTR` of an answer: what is dumped has changed meanwhile.
+/// Flag `NLM_F_DUMP_INTR` of an answer: the dumped objects changed during the dump.
 pub const DUMP_INTERRUPTED: u16 = 0x10;
-/// Flag `NLM_F_DUMP` of a request: every object is wanted.
+/// Flag `NLM_F_DUMP` of a request: the kernel returns every object.
 pub const DUMP: u16 = 0x300;
 
 const NLMSG_NOOP: u16 = 1;
@@ -33,23 +33,23 @@ const NLMSGERR_ATTR_OFFS: u16 = 2;
 /// A datagram that does not consist of netlink messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
-    /// What is left of the datagram is shorter than a header.
-    #[error("{0} bytes are left where a netlink header of 16 bytes was expected")]
+    /// The rest of the datagram is shorter than a header.
+    #[error("{0} bytes are left, expected a netlink header of 16 bytes")]
     ShortHeader(usize),
-    /// A header states a length that is shorter than itself or longer than the datagram.
-    #[error("a netlink message states a length of {stated} bytes where {available} are there")]
+    /// The length in a header is shorter than the header or longer than the rest of the datagram.
+    #[error("a netlink message has a length of {stated} bytes, but {available} are left")]
     Length {
         /// `nlmsg_len`, in bytes.
         stated: usize,
-        /// Bytes left in the datagram, from this header on.
+        /// Bytes left in the datagram, this header included.
         available: usize,
     },
-    /// `NLMSG_ERROR` or `NLMSG_DONE` is too short for what it must hold.
+    /// `NLMSG_ERROR` or `NLMSG_DONE` is shorter than its structure.
     #[error("a netlink acknowledgement has only {0} bytes")]
     ShortAcknowledgement(usize),
 }
 
-/// The fixed part of a message that is to be written.
+/// Header of a message to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// `nlmsg_type`.
@@ -60,10 +60,10 @@ pub struct Header {
     pub sequence: u32,
 }
 
-/// Appends one message: the bytes of its fixed part, then the attributes that `fill` writes.
+/// Appends one message: header, the bytes of `fixed`, then the attributes that `fill` writes.
 ///
 /// # Errors
-/// [`TooLong`] if a length does not fit its field; `out` is then as it was before.
+/// [`TooLong`] if a length does not fit its field; `out` is then unchanged.
 pub fn append(
     out: &mut Vec<u8>,
     header: Header,
@@ -97,24 +97,24 @@ pub struct Message<'a> {
     pub kind: u16,
     /// `nlmsg_flags`.
     pub flags: u16,
-    /// `nlmsg_seq`: that of the request it answers.
+    /// `nlmsg_seq`, the same as that of the request.
     pub sequence: u32,
-    /// What follows the header, without padding.
+    /// Bytes after the header, without padding.
     pub payload: &'a [u8],
 }
 
-/// What a message means to the protocol.
+/// Kind of a message in the netlink protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning<'a> {
-    /// An object, for the layer above to decode.
+    /// Object for the layer above.
     Object(Message<'a>),
-    /// `NLMSG_ERROR`: the request with this sequence was done or refused.
+    /// `NLMSG_ERROR`: the request with this sequence number was done or refused.
     Acknowledgement(Acknowledgement<'a>),
-    /// `NLMSG_DONE`: a dump is complete, or ended with an error.
+    /// `NLMSG_DONE`: the dump is complete or ended with an error.
     Done(Acknowledgement<'a>),
     /// `NLMSG_NOOP`.
     Nothing,
-    /// `NLMSG_OVERRUN`: the kernel has lost messages.
+    /// `NLMSG_OVERRUN`: the kernel lost messages.
     Overrun,
 }
 
@@ -126,20 +126,20 @@ pub struct Acknowledgement<'a> {
     /// `NLMSGERR_ATTR_OFFS`: byte offset of the offending attribute, from the start of the header
     /// of the refused message.
     pub offset: Option<u32>,
-    /// `NLMSGERR_ATTR_MSG`: the kernel's own words.
+    /// `NLMSGERR_ATTR_MSG`: the kernel's text.
     pub reason: Option<&'a str>,
 }
 
 impl<'a> Message<'a> {
-    /// Whether the kernel says that what it dumps has changed meanwhile.
+    /// Returns true if the dumped objects changed during the dump.
     pub fn interrupted(&self) -> bool {
         self.flags & DUMP_INTERRUPTED != 0
     }
 
-    /// What this message means.
+    /// Returns the kind of this message.
     ///
     /// # Errors
-    /// [`MessageError::ShortAcknowledgement`] if the end of a request is cut off.
+    /// [`MessageError::ShortAcknowledgement`] if an acknowledgement is truncated.
     pub fn meaning(self) -> Result<Meaning<'a>, MessageError> {
         Ok(match self.kind {
             NLMSG_ERROR => Meaning::Acknowledgement(self.error()?),
@@ -150,8 +150,8 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// `struct nlmsgerr`: an error, the header of the refused message, its payload unless capped,
-    /// then attributes.
+    /// Decodes `struct nlmsgerr`: an error, the header of the refused message, its payload unless
+    /// capped, then attributes.
     fn error(&self) -> Result<Acknowledgement<'a>, MessageError> {
         let errno = self.errno()?;
         let short = MessageError::ShortAcknowledgement(self.payload.len());
@@ -165,16 +165,17 @@ impl<'a> Message<'a> {
         Ok(self.with_attributes(errno, start))
     }
 
-    /// `NLMSG_DONE` carries a bare error, then attributes.
+    /// Decodes `NLMSG_DONE`: an error number, then attributes.
     fn done(&self) -> Result<Acknowledgement<'a>, MessageError> {
-        // A few dumps of old kernels end without an error number; that means success.
+        // Some dumps of old kernels end without an error number, which means success.
         if self.payload.is_empty() {
             return Ok(Acknowledgement::default());
         }
         Ok(self.with_attributes(self.errno()?, 4))
     }
 
-    /// The kernel sends negative numbers; a positive one in `NLMSG_DONE` counts as success.
+    /// Returns the positive error number. The kernel sends it negative; a positive number in
+    /// `NLMSG_DONE` means success.
     fn errno(&self) -> Result<i32, MessageError> {
         let bytes = self.payload.first_chunk::<4>();
         let bytes = bytes.ok_or(MessageError::ShortAcknowledgement(self.payload.len()))?;
@@ -186,7 +187,7 @@ impl<'a> Message<'a> {
         if self.flags & NLM_F_ACK_TLVS == 0 {
             return acknowledgement;
         }
-        // Reason and offset are optional: a broken attribute ends the reading, and is no error.
+        // Reason and offset are optional: a broken attribute ends the iteration without an error.
         let attributes = Attrs::new(self.payload.get(start..).unwrap_or_default());
         for attr in attributes.flatten() {
             match attr.kind {
@@ -209,7 +210,7 @@ pub struct Messages<'a> {
 }
 
 impl<'a> Messages<'a> {
-    /// Splits `datagram`.
+    /// Returns the messages of `datagram`.
     pub fn new(datagram: &'a [u8]) -> Self {
         Self { rest: datagram }
     }
@@ -241,7 +242,7 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// The number at `at`, which the caller has checked to be inside `bytes`.
+/// Returns the number at `at`. The caller guarantees that it is inside `bytes`.
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_split_as_they_were_appended() {
+    fn appended_messages_are_split_again() {
         let mut datagram = written(0x0a00, MULTI, 1, b"abcde");
         datagram.extend(written(0x0a03, MULTI | DUMP_INTERRUPTED, 1, b""));
         let messages: Vec<_> = Messages::new(&datagram).collect::<Result<_, _>>().unwrap();
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extended_acknowledgement_gives_the_reason_and_the_offset() {
+    fn an_extended_acknowledgement_has_the_reason_and_the_offset() {
         let attributes = [
             attribute_bytes(NLMSGERR_ATTR_MSG, b"no such set\0"),
             attribute_bytes(NLMSGERR_ATTR_OFFS, &28_u32.to_ne_bytes()),
@@ -309,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_that_echoes_the_message_is_skipped_to_its_attributes() {
+    fn the_echoed_message_of_an_acknowledgement_is_skipped() {
         let mut payload = (-17_i32).to_ne_bytes().to_vec();
         payload.extend_from_slice(&written(0x0a0c, REQUEST, 7, b"payload"));
         payload.extend(attribute_bytes(NLMSGERR_ATTR_OFFS, &20_u32.to_ne_bytes()));
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_length_is_an_error_and_ends_the_walk() {
+    fn a_wrong_length_is_an_error_and_ends_the_iteration() {
         for stated in [0_u32, 15, 25, u32::MAX] {
             let mut datagram = written(0x0a00, 0, 1, &[0; 8]);
             datagram[..4].copy_from_slice(&stated.to_ne_bytes());
@@ -342,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_off_acknowledgement_is_an_error() {
+    fn a_truncated_acknowledgement_is_an_error() {
         let datagram = written(NLMSG_ERROR, 0, 1, &[0xfe, 0xff, 0xff, 0xff, 0, 0]);
         let message = Messages::new(&datagram).next().unwrap().unwrap();
         assert_eq!(message.meaning(), Err(MessageError::ShortAcknowledgement(6)));
@@ -350,7 +351,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_walked_in_bounded_steps(
+        fn any_bytes_are_split_in_bounded_steps(
             datagram in prop::collection::vec(any::<u8>(), 0..600),
         ) {
             let mut steps = 0;

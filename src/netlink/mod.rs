@@ -1,4 +1,4 @@
-//! Bytes and the socket. Knows nothing of nftables.
+//! Netlink bytes and the netlink socket, independent of nftables.
 
 pub mod attr;
 pub mod message;

@@ -1,7 +1,7 @@
-//! A blocking netlink socket: buffers large enough for a transaction, waits that end.
+//! A blocking netlink socket with buffers large enough for a transaction.
 //!
-//! The kernel does the whole work of a request inside `send`, so a send has no time limit; every
-//! receive has one. A datagram is received whole or is an error.
+//! The kernel does all work of a request inside `send`, so a send has no time limit; every receive
+//! has one. A truncated datagram is an error.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -12,25 +12,25 @@ use nix::sys::socket::{MsgFlags, setsockopt, sockopt};
 use nix::sys::time::TimeVal;
 use socket2::{SockFilter, SockRef};
 
-/// What is asked for as send buffer, in bytes; the kernel doubles it. Room for some 1.5 million
-/// set elements in one transaction.
+/// Requested send buffer in bytes; the kernel doubles it. Enough for some 1.5 million set elements
+/// in one transaction.
 const SEND_BUFFER: usize = 64 << 20;
-/// What is asked for as receive buffer, in bytes; the kernel doubles it.
+/// Requested receive buffer in bytes; the kernel doubles it.
 const RECEIVE_BUFFER: usize = 4 << 20;
-/// The kernel never makes a dump datagram larger than 32 KiB (`netlink_recvmsg`); an
-/// acknowledgement that echoes a message stays below 128 KiB.
+/// Receive length in bytes. A dump datagram of the kernel has at most 32 KiB (`netlink_recvmsg`);
+/// an acknowledgement that echoes a message stays below 128 KiB.
 const DATAGRAM: usize = 256 << 10;
-/// Answers are queued before `send` returns, so this passes only if one was lost.
+/// The kernel queues answers before `send` returns, so this expires only if an answer was lost.
 const RECEIVE_TIMEOUT_SECONDS: i64 = 5;
-/// What `netlink_sendmsg` keeps back of the send buffer.
+/// Bytes of the send buffer that `netlink_sendmsg` reserves.
 const SEND_OVERHEAD: usize = 32;
-/// Datagrams from others than the kernel that are skipped in one receive.
+/// Most datagrams of other senders than the kernel that one receive skips.
 const MAX_FOREIGN_DATAGRAMS: usize = 1000;
 
-/// Why nothing was received.
+/// Why a receive failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
-    /// Nothing arrived in time.
+    /// Nothing arrived within the time limit.
     #[error("the kernel did not answer in {RECEIVE_TIMEOUT_SECONDS} s")]
     TimedOut,
     /// ENOBUFS: answers were dropped because the receive buffer was full.
@@ -41,20 +41,20 @@ pub enum ReceiveError {
     Truncated {
         /// Length of the datagram in bytes.
         length: usize,
-        /// How much of it fitted.
+        /// Bytes that fit.
         received: usize,
     },
-    /// The socket failed otherwise.
+    /// Another error of the socket.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// Whether a receive waits for an answer.
+/// How long a receive blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Until an answer arrives or the time limit has passed.
+    /// Until an answer arrives or the time limit expires.
     Limited,
-    /// Not at all: only what has arrived already.
+    /// Not at all: returns only what has arrived.
     No,
 }
 
@@ -71,8 +71,8 @@ impl Socket {
     /// Opens a socket of `protocol` with extended and capped acknowledgements.
     ///
     /// # Errors
-    /// `EPROTONOSUPPORT` if the kernel lacks the protocol; what else `socket(2)` and
-    /// `setsockopt(2)` report.
+    /// `EPROTONOSUPPORT` if the kernel lacks the protocol; other errors of `socket(2)` and
+    /// `setsockopt(2)`.
     pub fn open(protocol: isize) -> io::Result<Self> {
         let mut descriptor = Descriptor::new(protocol)?;
         let port = descriptor.bind_auto()?.port_number();
@@ -86,15 +86,15 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Opens a socket of `protocol` that receives what the kernel announces to a multicast group,
-    /// except what the socket with the netlink port `except` caused.
+    /// Opens a socket of `protocol` that receives the notifications of a multicast group, except
+    /// those caused by the socket with the netlink port `except`.
     ///
     /// # Errors
     /// As for [`Socket::open`].
     pub fn listen(protocol: isize, group: u32, except: u32) -> io::Result<Self> {
         let mut descriptor = Descriptor::new(protocol)?;
         let port = descriptor.bind_auto()?.port_number();
-        // Before the socket joins, so that nothing else comes.
+        // The filter is attached before the socket joins, so that no other notification arrives.
         SockRef::from(&descriptor).attach_filter(&unless_caused_by(except))?;
         descriptor.add_membership(group)?;
         let mut socket = Self { descriptor, buffer: vec![0; DATAGRAM], port, send_buffer: 0 };
@@ -102,22 +102,22 @@ impl Socket {
         Ok(socket)
     }
 
-    /// The netlink port of this socket, by which the kernel names the owner of a table.
+    /// Returns the netlink port of this socket, which identifies the owner of a table.
     pub fn port(&self) -> u32 {
         self.port
     }
 
-    /// The longest datagram in bytes that the kernel takes from this socket: `netlink_sendmsg`
-    /// refuses more than the send buffer less 32 with EMSGSIZE.
+    /// Returns the longest datagram in bytes that this socket can send. `netlink_sendmsg` refuses
+    /// more than the send buffer less 32 bytes with EMSGSIZE.
     pub fn max_send(&self) -> usize {
         self.send_buffer.saturating_sub(SEND_OVERHEAD)
     }
 
-    /// Sets the send buffer to twice `bytes`, or to what `net.core.wmem_max` allows where forcing
-    /// it is not permitted, as in a user namespace.
+    /// Sets the send buffer to twice `bytes`. Where SO_SNDBUFFORCE is not permitted, as in a user
+    /// namespace, `net.core.wmem_max` limits it.
     ///
     /// # Errors
-    /// What `setsockopt(2)` reports other than EPERM.
+    /// Errors of `setsockopt(2)` other than EPERM.
     pub fn set_send_buffer(&mut self, bytes: usize) -> io::Result<()> {
         match setsockopt(&self.descriptor, sockopt::SndBufForce, &bytes) {
             Err(Errno::EPERM) => setsockopt(&self.descriptor, sockopt::SndBuf, &bytes)?,
@@ -127,10 +127,10 @@ impl Socket {
         Ok(())
     }
 
-    /// Sets the receive buffer to twice `bytes`, or to what `net.core.rmem_max` allows.
+    /// Sets the receive buffer to twice `bytes`, or to the limit `net.core.rmem_max`.
     ///
     /// # Errors
-    /// What `setsockopt(2)` reports other than EPERM.
+    /// Errors of `setsockopt(2)` other than EPERM.
     pub fn set_receive_buffer(&mut self, bytes: usize) -> io::Result<()> {
         match setsockopt(&self.descriptor, sockopt::RcvBufForce, &bytes) {
             Err(Errno::EPERM) => Ok(setsockopt(&self.descriptor, sockopt::RcvBuf, &bytes)?),
@@ -138,24 +138,24 @@ impl Socket {
         }
     }
 
-    /// Sets the longest datagram in bytes that can be received whole.
+    /// Sets the length in bytes of the longest datagram that can be received whole.
     pub fn set_max_receive(&mut self, bytes: usize) {
         self.buffer = vec![0; bytes];
     }
 
-    /// Sends one datagram. The kernel has done what it asks for when this returns.
+    /// Sends one datagram. When this returns, the kernel has processed it.
     ///
     /// # Errors
-    /// EMSGSIZE if it is longer than [`Socket::max_send`]; EINTR and ENOBUFS before anything was
-    /// done. In every case the kernel has not seen the datagram.
+    /// EMSGSIZE if it is longer than [`Socket::max_send`]; EINTR and ENOBUFS before the kernel
+    /// processes anything. After any error the kernel has not seen the datagram.
     pub fn send(&self, datagram: &[u8]) -> io::Result<()> {
         self.descriptor.send(datagram, 0).map(drop)
     }
 
-    /// Receives one datagram from the kernel; those of other senders are skipped.
+    /// Receives one datagram from the kernel. Skips those of other senders.
     ///
     /// # Errors
-    /// See [`ReceiveError`]. A truncated datagram is gone.
+    /// See [`ReceiveError`]. A truncated datagram is lost.
     pub fn receive(&mut self, wait: Wait) -> Result<&[u8], ReceiveError> {
         let length = self.receive_from_kernel(wait)?;
         let received = self.buffer.len();
@@ -166,7 +166,7 @@ impl Socket {
     }
 
     fn receive_from_kernel(&mut self, wait: Wait) -> Result<usize, ReceiveError> {
-        // With MSG_TRUNC the kernel returns the full length of a datagram that it cut off.
+        // With MSG_TRUNC the kernel returns the full length of a truncated datagram.
         let flags = match wait {
             Wait::Limited => MsgFlags::MSG_TRUNC,
             Wait::No => MsgFlags::MSG_TRUNC | MsgFlags::MSG_DONTWAIT,
@@ -190,8 +190,8 @@ impl AsFd for Socket {
     }
 }
 
-/// A classic BPF program that drops messages that answer the socket with this port: their
-/// `nlmsg_pid`, at offset 12 of `struct nlmsghdr`. A load takes the number for big-endian.
+/// Returns a classic BPF program that drops messages with this port in `nlmsg_pid`, at offset 12 of
+/// `struct nlmsghdr`. BPF loads the number as big-endian.
 fn unless_caused_by(port: u32) -> [SockFilter; 4] {
     /// `BPF_LD | BPF_W | BPF_ABS` of `<linux/filter.h>`.
     const LOAD: u16 = 0x20;
