@@ -1,4 +1,4 @@
-//! Receives what the kernel announces of commits to nftables, by whichever program.
+//! Receives the kernel's notifications of nftables commits by any program.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,23 +9,24 @@ use crate::netlink::message::Messages;
 use crate::netlink::socket::{ReceiveError, Socket, Wait};
 use crate::nft::Announcement;
 
-/// Listens to the commits of this network namespace.
+/// Receiver of notifications of commits in this network namespace.
 #[derive(Debug)]
 pub struct Announced {
     socket: Socket,
 }
 
 impl Announced {
-    /// Begins to listen in this thread's network namespace.
+    /// Joins the multicast group in this thread's network namespace.
     ///
     /// # Errors
-    /// EPERM without `CAP_NET_ADMIN`; what else `socket(2)` and `setsockopt(2)` report.
+    /// EPERM without `CAP_NET_ADMIN`; other errors of `socket(2)` and `setsockopt(2)`.
     pub fn open() -> io::Result<Self> {
-        // No socket has this port, so that commits of all are received.
+        // No socket has the port u32::MAX, so no commit is excluded.
         Ok(Self { socket: Socket::listen(NETLINK_NETFILTER, NFNLGRP_NFTABLES, u32::MAX)? })
     }
 
-    /// Gives the announcements of one datagram to `each`; false if none is there. Does not wait.
+    /// Calls `each` with the announcements of one datagram. Returns false if there is none. Does
+    /// not block.
     ///
     /// # Errors
     /// Announcements were lost, or the socket failed.

@@ -1,9 +1,8 @@
-//! What the kernel's answers to one batch amount to.
+//! Determines the outcome of a batch from the kernel's answers.
 //!
-//! The kernel sends one message for every refused message of a batch, in order, and the
-//! acknowledgement that was asked for after those; all are queued when `send` returns. A refusal
-//! of the batch as a whole carries the sequence number of its first message
-//! (`nfnetlink_rcv_batch`).
+//! The kernel sends one message for each refused message of a batch, in order, then the requested
+//! acknowledgement; all are queued when `send` returns. A refusal of the batch as a whole carries
+//! the sequence number of its first message (`nfnetlink_rcv_batch`).
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -14,22 +13,21 @@ use crate::netlink::message::{Acknowledgement, Meaning, Message, Messages};
 use crate::netlink::socket::{ReceiveError, Socket, Wait};
 use crate::nft::{Acknowledge, Batch};
 
-/// Most datagrams that are looked at for one batch: one for each message that may be refused, and
-/// old answers.
+/// Most datagrams read for one batch: one for each message that may be refused, and old answers.
 const MAX_DATAGRAMS: usize = 1 << 20;
 
-/// What became of a batch.
+/// Outcome of a batch.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// It was applied.
+    /// The kernel applied it.
     Applied,
-    /// It was refused; nothing was applied.
+    /// The kernel refused it; nothing was applied.
     Refused(Refusal),
-    /// No answer, or none that could be understood, arrived.
+    /// No answer arrived, or none that can be decoded.
     Lost(io::Error),
 }
 
-/// The first thing in a batch that the kernel did not accept.
+/// The first refused message of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     /// Sequence number of the refused message.
@@ -38,20 +36,20 @@ pub(super) struct Refusal {
     pub errno: Errno,
     /// Byte offset of the offending attribute from the message's header.
     pub offset: Option<u32>,
-    /// The kernel's own words.
+    /// The kernel's text.
     pub reason: Option<String>,
 }
 
 impl Refusal {
-    /// Whether the kernel broke the batch off for a reason outside of it: the rule set changed
-    /// meanwhile, a signal came, or a module had to be loaded.
+    /// Returns true if the kernel aborted the batch for an external reason: the ruleset changed
+    /// during it, a signal arrived, or a module had to be loaded.
     pub(super) fn is_transient(&self, batch: &Batch) -> bool {
         let passing = matches!(self.errno, Errno::ERESTART | Errno::EINTR | Errno::EAGAIN);
         passing && self.sequence == batch.first_sequence
     }
 }
 
-/// Gathers the answers to one batch.
+/// Answers to one batch so far.
 #[derive(Debug)]
 struct Answers {
     /// From the first message of the batch to the last.
@@ -62,9 +60,9 @@ struct Answers {
     lost: Option<io::Error>,
 }
 
-/// Receives until the outcome of a batch that was just sent is clear.
+/// Receives until the outcome of the batch sent last is certain.
 ///
-/// With [`Wait::No`] only what has arrived already counts, which is all there will be.
+/// With [`Wait::No`], only answers that have arrived count; no others will come.
 pub(super) fn receive_outcome(
     socket: &mut Socket,
     batch: &Batch,
@@ -76,7 +74,7 @@ pub(super) fn receive_outcome(
         if answers.acknowledged {
             break;
         }
-        // After a first answer the others, if any, are there too.
+        // After the first answer, all others have arrived too.
         let wait = if answers.is_undecided() { wait } else { Wait::No };
         match socket.receive(wait) {
             Ok(datagram) => answers.take_datagram(datagram),
@@ -121,7 +119,7 @@ impl Answers {
                 self.take_acknowledgement(message.sequence, answer);
             }
             Meaning::Overrun => self.lose(io::Error::other(ReceiveError::Overrun)),
-            // The late answer to an earlier request.
+            // A late answer to an earlier request.
             Meaning::Acknowledgement(_) | Meaning::Done(_) | Meaning::Object(_) => {}
             Meaning::Nothing => {}
         }
@@ -150,10 +148,10 @@ impl Answers {
             return Outcome::Refused(refusal);
         }
         match (self.acknowledge, self.lost) {
-            // The end of a batch is acknowledged only once everything is applied.
+            // The end of a batch is acknowledged only after all of it is applied.
             (Acknowledge::BatchEnd, _) if self.acknowledged => Outcome::Applied,
-            // The last message is acknowledged also where an earlier one was refused, so all
-            // answers are needed.
+            // The last message is acknowledged even if an earlier one was refused, so all answers
+            // are needed.
             (Acknowledge::LastMessage, None) if self.acknowledged => Outcome::Applied,
             (_, Some(error)) => Outcome::Lost(error),
             (_, None) => Outcome::Lost(io::Error::other("no acknowledgement among the answers")),
@@ -168,12 +166,12 @@ mod tests {
 
     const NLMSG_ERROR: u16 = 2;
 
-    /// The answers to a batch of the messages 10 (begin) to 13 (end).
+    /// Answers to a batch with the messages 10 (begin) to 13 (end).
     fn answers(acknowledge: Acknowledge) -> Answers {
         Answers::new(10..=13, acknowledge)
     }
 
-    /// A datagram with `nlmsgerr`s for these (sequence, errno).
+    /// Returns a datagram of `nlmsgerr`s with these (sequence, errno).
     fn datagram(acknowledgements: &[(u32, i32)]) -> Vec<u8> {
         let mut out = Vec::new();
         for (sequence, errno) in acknowledgements {

@@ -1,4 +1,4 @@
-//! Reading what tables of any program hold.
+//! Reads the objects of tables of any program.
 
 use super::nftables::Nftables;
 use super::read::Read;
@@ -7,7 +7,7 @@ use crate::nft::request::{AnyRequest, Request};
 use crate::nft::{AnyChain, AnyElement, AnyRule, AnySet, DecodeError, decode_any_elements};
 
 impl Nftables {
-    /// The chains of all tables of a family, `NFPROTO_*`, in the kernel's order.
+    /// Returns the chains of all tables of a family, `NFPROTO_*`, in the kernel's order.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -15,7 +15,7 @@ impl Nftables {
         self.any(family, AnyRequest::Chains, AnyChain::decode)
     }
 
-    /// The rules of a table, those of one chain in their order.
+    /// Returns the rules of a table, those of one chain in their order.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -23,7 +23,7 @@ impl Nftables {
         self.any(family, AnyRequest::Rules(table), AnyRule::decode)
     }
 
-    /// The sets and maps of a table.
+    /// Returns the sets and maps of a table.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -45,8 +45,8 @@ impl Nftables {
         Ok(objects)
     }
 
-    /// The element that a packet with this key finds, in any set but one of single-field ranges;
-    /// without a key, the element that stands for all other keys.
+    /// Returns the element that a packet with this key matches, in any set but one of single-field
+    /// ranges. Without a key, returns the catch-all element.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -68,7 +68,8 @@ impl Nftables {
         }
     }
 
-    /// The elements of a set or map; `None` if it has more than `most`, or changed meanwhile.
+    /// Returns the elements of a set or map; `None` if it has more than `most` or changed during
+    /// the dump.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -92,7 +93,7 @@ impl Nftables {
         Ok((read == Read::Whole && count <= most).then_some(elements))
     }
 
-    /// Whether the rule set is still of this generation.
+    /// Returns true if the ruleset still has this generation.
     ///
     /// # Errors
     /// See [`ReadError`].

@@ -1,4 +1,4 @@
-//! Which part of a transaction the kernel refused, in words.
+//! Describes the part of a transaction that the kernel refused.
 
 use nix::errno::Errno;
 
@@ -6,13 +6,14 @@ use super::CommitError;
 use super::answer::Refusal;
 use crate::nft::{self, Batch, EncodeError, Location, Operation, TableRef, Transaction};
 
-/// Longest text in bytes that names an object in an error.
+/// Longest text in bytes that describes an object in an error.
 const MAX_TEXT: usize = 300;
 
-/// What is refused if it is no operation.
+/// Description of a refusal that names no operation.
 const WHOLE: &str = "the transaction as a whole";
 
-/// The error for `refusal`, and the table that it is about unless it is the whole transaction.
+/// Returns the error for `refusal`, and the table of the refused operation; no table if the kernel
+/// refused the transaction as a whole.
 pub(super) fn find(
     transaction: &Transaction,
     batch: &Batch,
@@ -39,7 +40,8 @@ pub(super) fn find(
 }
 
 impl CommitError {
-    /// A refusal of a transaction as a whole, or of one operation and maybe one of its elements.
+    /// Returns the refusal of a transaction as a whole, or of one operation and maybe one of its
+    /// elements.
     pub fn refused(
         transaction: &Transaction,
         culprit: Option<(usize, Option<usize>)>,
@@ -53,7 +55,7 @@ impl CommitError {
         Self::Refused { operation, element, errno, reason: None, what }
     }
 
-    /// A transaction that cannot be encoded, reported like one that the kernel refuses.
+    /// Returns the error for a transaction that cannot be encoded, in the form of a kernel refusal.
     pub fn unencodable(transaction: &Transaction, error: &EncodeError) -> Self {
         let culprit = match error {
             EncodeError::TooLong { operation } | EncodeError::Statement { operation, .. } => {
@@ -69,7 +71,7 @@ impl CommitError {
     }
 }
 
-/// The operation in nft's notation, narrowed to the element, and the field.
+/// Returns the operation in the notation of nft(8), with the refused element only, and the field.
 fn describe(operation: &Operation, element: Option<usize>, at: &Location) -> String {
     let text = match element {
         Some(element) => operation.narrowed(element).to_string(),

@@ -1,6 +1,6 @@
-//! What can go wrong between us and the kernel, by what is to be done about it.
+//! Errors of the kernel interface, by the reaction that they require.
 //!
-//! Every message is one line that stands alone in a log.
+//! Every message is one line that is complete in a log.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use crate::netlink::message::MessageError;
 use crate::netlink::socket::ReceiveError;
 use crate::nft::TableRef;
 
-/// Why nftables cannot be used at all.
+/// Why nftables cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The process lacks `CAP_NET_ADMIN` in the user namespace that owns its network namespace.
@@ -20,7 +20,7 @@ pub enum OpenError {
          capability, or use a network namespace of your own"
     )]
     NoPermission,
-    /// The kernel has no nf_tables, built in or as a module that could be loaded.
+    /// The kernel has no nf_tables, neither built in nor as a module that could be loaded.
     #[error(
         "this kernel has no nftables: load the module nf_tables (`modprobe nf_tables`) or use a \
          kernel built with CONFIG_NF_TABLES"
@@ -29,29 +29,29 @@ pub enum OpenError {
     /// The kernel is older than [`Release::OLDEST`].
     #[error("Linux {release} is too old: 5.13 or later is needed; update the kernel of this node")]
     KernelTooOld {
-        /// The running kernel.
+        /// Release of the running kernel.
         release: Release,
     },
-    /// The socket failed, or the kernel's answers made no sense.
+    /// The socket failed, or the kernel's answer cannot be decoded.
     #[error("cannot talk to nftables: {0}; try again, and report it if it stays")]
     Io(#[from] io::Error),
 }
 
-/// Why a commit did not succeed, by what is known of the kernel's state.
+/// Why a commit failed, by the resulting state of the kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
     /// The kernel refused the transaction; nothing was applied.
     #[error("the kernel refused {what}: {}", words(*errno, reason.as_deref()))]
     Refused {
-        /// Index of the operation it refused; `None` if it refused the transaction as a whole.
+        /// Index of the refused operation; `None` if the kernel refused the transaction as a whole.
         operation: Option<usize>,
-        /// Index into that operation's elements, if the refusal is about one of them.
+        /// Index of the refused element in the operation, if the refusal is about one.
         element: Option<usize>,
         /// The kernel's error number.
         errno: Errno,
-        /// The kernel's own words, if it has any.
+        /// The kernel's text, if any.
         reason: Option<String>,
-        /// The object and the field, in words and in nft's notation.
+        /// The object in nft's notation, and the field.
         what: String,
     },
     /// The table belongs to another socket; nothing was applied.
@@ -59,87 +59,87 @@ pub enum CommitError {
     Owned {
         /// The table.
         table: TableRef,
-        /// Netlink port of the owner: mostly the process id.
+        /// Netlink port of the owner, usually its process id.
         port: u32,
     },
-    /// The transaction was sent and the answer lost: it may or may not have been applied.
+    /// The transaction was sent and the answer was lost: the kernel may or may not have applied it.
     #[error("the kernel's answer was lost, so the transaction may or may not be applied: {0}")]
     Unknown(io::Error),
-    /// Nothing was applied: it was not sent, or certainly did not take effect.
+    /// Nothing was applied: the transaction was not sent, or it certainly had no effect.
     #[error("the transaction was not applied: {0}")]
     NotSent(io::Error),
 }
 
-/// Why something could not be read from the kernel.
+/// Why a read from the kernel failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The kernel refused the request.
     #[error("the kernel refused to show {what}: {}", words(*errno, reason.as_deref()))]
     Refused {
-        /// What was asked for.
+        /// The requested objects.
         what: String,
-        /// The kernel's error number; ENOENT if there is no such object.
+        /// The kernel's error number; ENOENT if the object does not exist.
         errno: Errno,
-        /// The kernel's own words, if it has any.
+        /// The kernel's text, if any.
         reason: Option<String>,
     },
-    /// The rules changed during every attempt to read them.
+    /// The ruleset changed during every attempt to read it.
     #[error("{what} kept changing while it was read")]
     Changing {
-        /// What was asked for.
+        /// The requested objects.
         what: String,
     },
-    /// The answer goes on past [`super::MAX_ANSWER_BYTES`] or [`super::MAX_ANSWER_TIME`].
+    /// The answer exceeds [`super::MAX_ANSWER_BYTES`] or [`super::MAX_ANSWER_TIME`].
     #[error("the answer about {what} does not end")]
     Endless {
-        /// What was asked for.
+        /// The requested objects.
         what: String,
     },
-    /// The answer does not consist of messages.
+    /// The answer cannot be decoded.
     #[error("an answer about {what} is damaged: {error}")]
     Malformed {
-        /// What was asked for.
+        /// The requested objects.
         what: String,
-        /// What is wrong with it.
+        /// What is wrong with the answer.
         error: Malformed,
     },
-    /// Nothing, or nothing whole, was received.
+    /// No complete answer was received.
     #[error("no answer about {what}: {error}")]
     Receive {
-        /// What was asked for.
+        /// The requested objects.
         what: String,
-        /// Why.
+        /// Error of the receive.
         error: ReceiveError,
     },
     /// The request could not be sent.
     #[error("cannot ask for {what}: {error}")]
     Send {
-        /// What was asked for.
+        /// The requested objects.
         what: String,
-        /// Why.
+        /// Error of the send.
         error: io::Error,
     },
 }
 
-/// What is wrong with an answer.
+/// Why an answer cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum Malformed {
-    /// The datagram is not made of messages.
+    /// The datagram does not consist of netlink messages.
     #[error(transparent)]
     Message(#[from] MessageError),
-    /// A message is not made of the attributes it should have.
+    /// The message does not have the expected attributes.
     #[error(transparent)]
     Object(#[from] crate::nft::DecodeError),
 }
 
 impl ReadError {
-    /// Whether the kernel said that there is no such object.
+    /// Returns true if the object does not exist.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Refused { errno: Errno::ENOENT, .. })
     }
 }
 
-/// An error number and the kernel's reason in one phrase.
+/// Joins an error number and the kernel's text.
 fn words(errno: Errno, reason: Option<&str>) -> String {
     match reason {
         Some(reason) => format!("{reason} ({errno})"),

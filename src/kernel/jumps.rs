@@ -1,7 +1,8 @@
-//! Reading the chains and jumps of a table of any program.
+//! Reads the chains and jumps of a table of any program.
 //!
-//! The answers may be of several generations: every commit in the network namespace interrupts a
-//! dump, those of the daemon too. A change of this table meanwhile may hide or repeat an object.
+//! The answers may mix several generations: every commit in the network namespace interrupts a
+//! dump, including the daemon's own. A change of this table during the dump may hide or repeat an
+//! object.
 
 use super::read::Read;
 use super::{Nftables, ReadError};
@@ -9,7 +10,7 @@ use crate::nft::request::Request;
 use crate::nft::{Jump, TableRef, chain_name};
 
 impl Nftables {
-    /// The names of all chains of a table; none if there is no such table.
+    /// Returns the names of all chains of a table; none if the table does not exist.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -23,7 +24,7 @@ impl Nftables {
         Ok(names)
     }
 
-    /// The jumps in all rules of a table; none if there is no such table.
+    /// Returns the jumps in all rules of a table; none if the table does not exist.
     ///
     /// # Errors
     /// See [`ReadError`].

@@ -1,7 +1,8 @@
-//! The kernel side: commit, read back, notice changes by others.
+//! The kernel interface: commit, read back, detect changes by other programs.
 //!
-//! A transaction is applied whole or not at all, and the error says which where that can be
-//! known. There are two kernels behind one trait: [`Nftables`], and the crate `fake-kernel` for tests.
+//! A transaction is applied as a whole or not at all; the error states which, if that can be known.
+//! The trait [`Kernel`] has two implementations: [`Nftables`], and the crate `fake-kernel` for
+//! tests.
 
 mod announced;
 mod answer;
@@ -33,12 +34,12 @@ use crate::nft::{
     Chain, DecodedRule, DecodedSet, ElementView, MessageKind, Table, TableRef, Transaction, Value,
 };
 
-/// What holds our tables. All calls block until the kernel has done its work.
+/// Holder of our tables. Each call blocks until the kernel has completed its work.
 pub trait Kernel {
-    /// The most bytes that one encoded transaction may have.
+    /// Returns the limit of one encoded transaction in bytes.
     fn max_batch(&self) -> usize;
 
-    /// The netlink port of our socket, which owns the tables that it makes with an owner.
+    /// Returns the netlink port of our socket, which owns the tables that it creates with an owner.
     fn port(&self) -> u32;
 
     /// Applies all of `transaction` or nothing. An empty one is not sent.
@@ -47,22 +48,22 @@ pub trait Kernel {
     /// See [`CommitError`]: nothing was applied, except perhaps with [`CommitError::Unknown`].
     fn commit(&mut self, transaction: &Transaction) -> Result<Committed, CommitError>;
 
-    /// Begins to notice what others change in these tables, unless it has begun.
+    /// Starts to watch these tables for changes by other programs, if not started.
     ///
     /// # Errors
     /// See [`ReadError`].
     fn watch_others(&mut self, tables: &[TableRef]) -> Result<(), ReadError>;
 
-    /// Notices it no more. While it is noticed, the kernel announces our own commits too, which
-    /// takes time.
+    /// Stops watching. While it watches, the kernel also sends notifications for our own commits,
+    /// which takes time.
     fn ignore_others(&mut self);
 
-    /// Whether others may have changed one of the watched tables since the last call. Does not
-    /// wait. False while nothing is watched.
+    /// Returns true if other programs may have changed a watched table since the last call. Does
+    /// not block. Returns false while no table is watched.
     fn tampered(&mut self) -> bool;
 
-    /// The netlink port of the socket that owns a table; `None` if it has none, or there is no such
-    /// table.
+    /// Returns the netlink port of the socket that owns a table; `None` without an owner or without
+    /// the table.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -70,21 +71,22 @@ pub trait Kernel {
         Ok(self.read_table(table)?.and_then(|contents| contents.owner))
     }
 
-    /// What is in a table, without the elements of its sets; `None` if there is no such table.
+    /// Returns the contents of a table without set elements; `None` if the table does not exist.
     ///
     /// # Errors
-    /// See [`ReadError`]. [`ReadError::Changing`] if other commits spoilt every attempt.
+    /// See [`ReadError`]. [`ReadError::Changing`] if other commits interrupted every attempt.
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError>;
 
-    /// Gives every element of a set or map to `each`, in no particular order.
+    /// Calls `each` with every element of a set or map, in no particular order.
     ///
-    /// Every attempt begins with [`ElementRead::Start`]; elements given before it do not count. While
-    /// others are watched, the elements may be of several generations, and [`Kernel::tampered`] says
-    /// whether they are.
+    /// Every attempt begins with [`ElementRead::Start`], which invalidates the elements before it.
+    /// While other programs are watched, elements of several generations may be mixed, and
+    /// [`Kernel::tampered`] reports this.
     ///
     /// # Errors
-    /// See [`ReadError`]; [`ReadError::is_missing`] if there is no such set, and
-    /// [`ReadError::Changing`] if others are not watched and their commits spoilt every attempt.
+    /// See [`ReadError`]; [`ReadError::is_missing`] if the set does not exist, and
+    /// [`ReadError::Changing`] if no tables are watched and other commits interrupted every
+    /// attempt.
     fn read_elements(
         &mut self,
         table: &TableRef,
@@ -92,8 +94,8 @@ pub trait Kernel {
         each: &mut dyn FnMut(ElementRead<'_>),
     ) -> Result<(), ReadError>;
 
-    /// How many elements a set or map has; `None` where the kernel does not report it (Linux 6.18
-    /// does), and without such a set.
+    /// Returns the number of elements of a set or map; `None` without such a set and where the
+    /// kernel does not report it (Linux 6.18 does).
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -103,14 +105,14 @@ pub trait Kernel {
         Ok(sets.into_iter().find(|found| found.name == set).and_then(|found| found.elements))
     }
 
-    /// Gives the elements with these keys to `each`, in this order, up to the first that is missing;
-    /// how many they were.
+    /// Calls `each` with the elements of these keys, in this order, up to the first missing one.
+    /// Returns how many it found.
     ///
-    /// The keys are concatenations of fields, and at most some hundred, since all answers must fit
-    /// the receive buffer. Nothing ensures that the elements are of one generation.
+    /// The keys are concatenations of fields. They should be about a hundred at most, since all
+    /// answers must fit the receive buffer. The elements may be of several generations.
     ///
     /// # Errors
-    /// See [`ReadError`]. If there is no such set, every element is missing.
+    /// See [`ReadError`]. Without such a set, every element is missing.
     fn find_elements(
         &mut self,
         table: &TableRef,
@@ -120,38 +122,38 @@ pub trait Kernel {
     ) -> Result<usize, ReadError>;
 }
 
-/// A step in reading the elements of a set.
+/// A step of a dump of set elements.
 #[derive(Debug)]
 pub enum ElementRead<'a> {
-    /// Reading starts, or starts again because the rule set changed: forget what was given.
+    /// The dump starts, or restarts because it was inconsistent: discard the elements so far.
     Start,
     /// One element.
     Element(ElementView<'a>),
 }
 
-/// Number that the kernel counts up by one with every commit, of whatever table, in a network
-/// namespace. It is never 0.
+/// Number that the kernel increments with every commit to any table in a network namespace. It is
+/// never 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Generation(pub u32);
 
 /// A transaction that was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// The generation after it.
+    /// Generation after the commit.
     pub generation: Generation,
     /// Length of the encoded transaction in bytes.
     pub bytes: usize,
-    /// Messages by kind, without those that begin and end the batch.
+    /// Number of messages by kind, without those that begin and end the batch.
     pub messages: BTreeMap<MessageKind, usize>,
-    /// Time that it took to encode the transaction.
+    /// Duration of the encoding.
     pub encode_time: Duration,
-    /// Time in the system call that sent the transaction, which is where the kernel does the
-    /// whole work.
+    /// Duration of the system call that sent the transaction, in which the kernel does all the
+    /// work.
     pub kernel_time: Duration,
 }
 
 impl Committed {
-    /// The outcome of an empty transaction.
+    /// Returns the outcome of an empty transaction.
     pub fn nothing(generation: Generation) -> Self {
         Self {
             generation,
@@ -163,15 +165,15 @@ impl Committed {
     }
 }
 
-/// What a table holds, all of one generation.
+/// Contents of a table, all of one generation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contents {
-    /// The generation at which it was read.
+    /// Generation of the contents.
     pub generation: Generation,
     /// The table itself.
     pub table: Table,
-    /// Netlink port of the socket that owns the table. `None` if it is not owned, or if its owner
-    /// is gone and the table persists.
+    /// Netlink port of the socket that owns the table. `None` without an owner, or if the owner is
+    /// gone and the table persists.
     pub owner: Option<u32>,
     /// Chains, in the kernel's order.
     pub chains: Vec<Chain>,
@@ -179,13 +181,13 @@ pub struct Contents {
     pub rules: Vec<DecodedRule>,
     /// Sets and maps, in the kernel's order.
     pub sets: Vec<DecodedSet>,
-    /// How many objects were left out because this program never makes such: chains of another
-    /// type or policy, rules with unknown verdicts. More than 0 makes the table someone else's.
+    /// Number of objects left out because this program never creates their kind: chains of another
+    /// type or policy, rules with unknown verdicts. If not 0, the table belongs to another program.
     pub foreign: usize,
 }
 
 impl Contents {
-    /// The error that a commit from netlink port `ours` ends with, if the table is somebody else's.
+    /// Returns the error of a commit from netlink port `ours`, if another socket owns the table.
     pub fn owned_by_another(&self, ours: u32) -> Option<CommitError> {
         let port = self.owner.filter(|owner| *owner != ours)?;
         Some(CommitError::Owned { table: self.table.reference(), port })

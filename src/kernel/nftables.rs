@@ -1,7 +1,7 @@
-//! The real kernel: one socket, one question or transaction at a time.
+//! The real kernel: one socket, one request or transaction at a time.
 //!
-//! The socket is kept for as long as the value lives, because tables with the owner flag belong
-//! to it.
+//! The socket stays open as long as the value exists, because it owns the tables with the owner
+//! flag.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -24,13 +24,13 @@ use crate::nft::{
 
 /// `NETLINK_NETFILTER` of `<linux/netlink.h>`.
 pub(super) const NETLINK_NETFILTER: isize = 12;
-/// How often a batch is sent again that the kernel broke off without looking at it whole.
+/// Most attempts to send a batch that the kernel aborted before it processed the whole of it.
 const MAX_COMMIT_ATTEMPTS: usize = 4;
-/// How often chains, rules and sets are read at most while others commit: it takes about 1 ms.
+/// Most attempts to read chains, rules and sets during other commits; one takes about 1 ms.
 const MAX_TABLE_ATTEMPTS: usize = 50;
-/// How often the elements of a set are read at most while others commit.
+/// Most attempts to read the elements of a set during other commits.
 const MAX_ELEMENT_ATTEMPTS: usize = 10;
-/// Sequence numbers start again from 1 above this, so that those of one batch never wrap.
+/// Sequence numbers restart at 1 above this, so that those of one batch never wrap.
 const MAX_SEQUENCE: u32 = 1 << 31;
 
 /// nf_tables of the network namespace in which it was opened.
@@ -40,13 +40,13 @@ pub struct Nftables {
     sequence: u32,
     acknowledge: Acknowledge,
     release: Option<Release>,
-    /// The generation that was read last.
+    /// Generation of the last read.
     last: Generation,
     others: Option<Others>,
 }
 
 impl Nftables {
-    /// Opens the socket and finds out what this kernel can do. Changes nothing.
+    /// Opens the socket and detects the features of this kernel. Changes nothing.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -68,23 +68,25 @@ impl Nftables {
         Ok(nftables)
     }
 
-    /// The flags of our tables: owned by us, where they can outlive their owner.
+    /// Returns the flags of our tables: owned by our socket, where the kernel lets tables persist
+    /// after their owner.
     pub fn table_flags(&self) -> TableFlags {
         let owned = self.supports_ownership();
         TableFlags { owner: owned, persist: owned }
     }
 
-    /// The flags of tables without an owner that the next daemon can own (`nf_tables_updtable`).
+    /// Returns the flags of tables without an owner that the next daemon can own
+    /// (`nf_tables_updtable`).
     pub fn ownable_table_flags(&self) -> TableFlags {
         TableFlags { owner: false, ..self.table_flags() }
     }
 
-    /// Whether a table can have an owner and outlive it (Linux 6.9 and later).
+    /// Returns true if a table can have an owner and persist after it (Linux 6.9 and later).
     pub fn supports_ownership(&self) -> bool {
         self.release.is_some_and(|release| release >= Release::PERSISTENT_OWNERSHIP)
     }
 
-    /// The generation of the rule set of this network namespace.
+    /// Returns the ruleset generation of this network namespace.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -93,8 +95,8 @@ impl Nftables {
         Ok(self.last)
     }
 
-    /// Gives every element of a set or map to `each`, once, whatever others commit meanwhile; returns
-    /// whether they are of one piece. If not, some may be missing or given twice.
+    /// Calls `each` once with every element of a set or map, despite other commits. Returns true if
+    /// the dump is consistent; otherwise elements may be missing or repeated.
     ///
     /// # Errors
     /// See [`ReadError`]; [`ReadError::is_missing`] if there is no such set.
@@ -114,18 +116,18 @@ impl Nftables {
         Ok(read == Read::Whole && seen.were_different())
     }
 
-    /// The socket, whose buffers tests make small.
+    /// Returns the socket, so that tests can shrink its buffers.
     pub fn socket_mut(&mut self) -> &mut Socket {
         &mut self.socket
     }
 
-    /// Acknowledges batches as kernels before 6.10 do, whatever this kernel can.
+    /// Uses the acknowledgements of kernels before 6.10, whatever this kernel supports.
     pub fn acknowledge_last_message(&mut self) {
         self.acknowledge = Acknowledge::LastMessage;
     }
 
-    /// Sends an empty batch, which commits nothing, to learn whether its end is acknowledged
-    /// (Linux 6.10 and later) and whether we may commit at all.
+    /// Sends an empty batch, which commits nothing, to detect whether the kernel acknowledges its
+    /// end (Linux 6.10 and later) and whether this process may commit.
     fn probe_acknowledgement(&mut self) -> Result<Acknowledge, OpenError> {
         let batch = Transaction::default()
             .encode(self.next_sequence(), Acknowledge::BatchEnd)
@@ -139,7 +141,7 @@ impl Nftables {
         }
     }
 
-    /// The sequence number for the next request.
+    /// Returns the sequence number of the next request.
     pub(super) fn next_sequence(&mut self) -> u32 {
         if self.sequence > MAX_SEQUENCE {
             self.sequence = 1;
@@ -164,7 +166,7 @@ impl Nftables {
         Ok(batch)
     }
 
-    /// Sends `batch` and awaits its outcome, again if the kernel asks for that.
+    /// Sends `batch` and receives its outcome. Repeats both after a transient refusal.
     fn deliver(&mut self, batch: &Batch) -> Result<(Outcome, Duration), CommitError> {
         let mut attempt = 1;
         loop {
@@ -191,9 +193,9 @@ impl Nftables {
         }
     }
 
-    /// `times` are those of encoding and of sending.
+    /// Returns the result of an applied batch; `times` are the durations of encoding and sending.
     fn committed(&mut self, batch: &Batch, times: [Duration; 2]) -> Committed {
-        // The transaction is applied, whether the generation can be read or not.
+        // An error here does not change that the transaction is applied.
         self.last = self.read_generation().unwrap_or(self.last);
         let [encode_time, kernel_time] = times;
         Committed {
@@ -205,8 +207,8 @@ impl Nftables {
         }
     }
 
-    /// An answer was lost. If the generation is still the one that was last seen, then nothing
-    /// has been applied since, this transaction included.
+    /// Returns the error for a lost answer. If the generation is unchanged since the last read,
+    /// nothing was applied since, this transaction included.
     fn resolve_lost(&mut self, error: io::Error) -> CommitError {
         match self.read_generation() {
             Ok(now) if now == self.last => CommitError::NotSent(error),
@@ -279,7 +281,8 @@ impl Kernel for Nftables {
         for _ in 0..MAX_TABLE_ATTEMPTS {
             let generation = self.read_generation()?;
             let contents = self.read_contents_once(table, generation);
-            // An error may come from a change as well, such as a table that is gone meanwhile.
+            // A change may also cause an error, for example when the table is deleted during the
+            // read.
             if self.read_generation()? == generation {
                 return contents;
             }
@@ -331,8 +334,8 @@ impl Kernel for Nftables {
         each: &mut dyn FnMut(ElementView<'_>),
     ) -> Result<usize, ReadError> {
         let mut found = 0;
-        // The kernel finds each by its key (`nft_get_set_elem`) and answers with a datagram for
-        // each.
+        // The kernel looks up each element by its key (`nft_get_set_elem`) and answers with one
+        // datagram for each.
         let read = self.ask(Request::ElementsOf(table, set, keys), &mut |attributes| {
             decode_elements(attributes, |element| {
                 found += 1;
@@ -349,8 +352,7 @@ impl Kernel for Nftables {
 fn open_error(error: io::Error) -> OpenError {
     match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::EPERM | Errno::EACCES) => OpenError::NoPermission,
-        // The first is the answer of a kernel without netfilter, the second that of nfnetlink
-        // without nf_tables.
+        // A kernel without netfilter returns the first, nfnetlink without nf_tables the second.
         Some(Errno::EPROTONOSUPPORT | Errno::EOPNOTSUPP) => OpenError::NoNfTables,
         _ => OpenError::Io(error),
     }

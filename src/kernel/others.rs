@@ -1,7 +1,7 @@
-//! What other programs commit.
+//! Detects commits of other programs.
 //!
-//! The kernel announces every change of nftables to a multicast group, and names its table. So
-//! commits that are not about ours cost no more than receiving that.
+//! The kernel sends a notification of every nftables change to a multicast group; it names the
+//! table. A commit to a table of another program costs only its receipt.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use crate::netlink::message::Messages;
 use crate::netlink::socket::{ReceiveError, Socket, Wait};
 use crate::nft::{TableRef, request};
 
-/// Receives the announcements about changes by others.
+/// Receiver of notifications about changes by other programs.
 #[derive(Debug)]
 pub(super) struct Others {
     socket: Socket,
@@ -20,17 +20,18 @@ pub(super) struct Others {
 /// `NFNLGRP_NFTABLES` of `<linux/netfilter/nfnetlink.h>`.
 pub(super) const NFNLGRP_NFTABLES: u32 = 7;
 
-/// Datagrams that are received in one call: more come from a program that never stops.
+/// Most datagrams of one call: more come from a program that never stops.
 const MAX_DATAGRAMS: usize = 100_000;
 
 impl Others {
-    /// Receives what all but the socket with netlink port `ours` change in `tables`.
+    /// Opens a receiver of all changes of `tables`, except those of the socket with netlink port
+    /// `ours`.
     pub(super) fn open(tables: Vec<TableRef>, ours: u32) -> io::Result<Self> {
         let socket = Socket::listen(NETLINK_NETFILTER, NFNLGRP_NFTABLES, ours)?;
         Ok(Self { socket, tables })
     }
 
-    /// Whether one of the tables may have changed since the last call. Does not wait.
+    /// Returns true if one of the tables may have changed since the last call. Does not block.
     pub(super) fn have_changed_a_table(&mut self) -> bool {
         let mut has_changed = false;
         for _ in 0..MAX_DATAGRAMS {
@@ -45,7 +46,7 @@ impl Others {
     }
 }
 
-/// Whether a datagram is about one of the tables, or cannot be understood.
+/// Returns true if a datagram is about one of the tables or cannot be decoded.
 fn is_about_one(datagram: &[u8], tables: &[TableRef]) -> bool {
     Messages::new(datagram).any(|message| {
         message.is_err()

@@ -1,7 +1,7 @@
-//! Reading back: questions to the real kernel and the walk through its answers.
+//! Read-back: sends requests to the real kernel and reads its answers.
 //!
-//! An answer that was begun is received to its end even when it makes no sense, since the kernel
-//! starts no second dump on a socket before the first is over.
+//! An answer is received to its end even after an error, because the kernel starts no second dump
+//! on a socket before the first one ends.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -18,27 +18,27 @@ use crate::nft::{
     self, Chain, DecodeError, DecodedRule, DecodedSet, ElementView, Table, TableFlags, TableRef,
 };
 
-/// Longest answer in bytes that is read before it is held to be endless: some ten million
-/// elements.
+/// Longest accepted answer in bytes, about ten million set elements. A longer one counts as
+/// endless.
 pub const MAX_ANSWER_BYTES: usize = 2 << 30;
-/// Longest time that one answer may take: a set of 2.5 million elements was seen to take 262 s.
+/// Longest accepted duration of one answer: a set of 2.5 million elements took 262 s.
 pub const MAX_ANSWER_TIME: Duration = Duration::from_secs(600);
 
-/// Whether what was read is of one piece.
+/// Whether all objects of an answer are of one generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Read {
     Whole,
-    /// The rule set changed while it was read.
+    /// The ruleset changed during the dump.
     Interrupted,
 }
 
-/// The walk through the answer to one request.
+/// State of reading the answer to one request.
 struct Walk<'a> {
     request: Request<'a>,
     sequence: u32,
     bytes: usize,
     interrupted: bool,
-    /// The first thing that was wrong.
+    /// The first error.
     error: Option<ReadError>,
     ended: bool,
 }
@@ -47,11 +47,11 @@ struct Walk<'a> {
 /// sets.
 type Header = (Option<Table>, Option<u32>);
 
-/// Takes the attributes of one object of an answer.
+/// Callback for the attributes of each object of an answer.
 pub(super) type EachObject<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), DecodeError>;
 
 impl Nftables {
-    /// Sends `request` and gives every object of the answer to `each`.
+    /// Sends `request` and calls `each` with every object of the answer.
     pub(super) fn ask(
         &mut self,
         request: Request<'_>,
@@ -64,8 +64,8 @@ impl Nftables {
         let mut walk = Walk::new(request, sequence);
         let deadline = now() + MAX_ANSWER_TIME;
         while !walk.ended {
-            // The kernel makes each part of an answer when the part before is received, so after
-            // something was lost there is nothing to wait for.
+            // The kernel creates the next part of a dump when the previous one is received. After a
+            // lost part, nothing more will arrive.
             let wait = if walk.error.is_some() { Wait::No } else { Wait::Limited };
             match self.socket.receive(wait) {
                 Ok(datagram) => walk.take_datagram(datagram, each),
@@ -82,7 +82,7 @@ impl Nftables {
         walk.result()
     }
 
-    /// The generation, without reporting it to the user of the kernel.
+    /// Returns the generation without changing `last`.
     pub(super) fn read_generation(&mut self) -> Result<Generation, ReadError> {
         let request = Request::Generation;
         let mut generation = None;
@@ -93,7 +93,7 @@ impl Nftables {
         generation.ok_or_else(|| no_object(request))
     }
 
-    /// A table and the netlink port of its owner.
+    /// Returns a table and the netlink port of its owner; `None` if the table does not exist.
     pub(super) fn read_header(&mut self, table: &TableRef) -> Result<Option<Header>, ReadError> {
         let request = Request::Table(table);
         let mut header = None;
@@ -109,7 +109,7 @@ impl Nftables {
         }
     }
 
-    /// What a table holds; of one piece if the generation is the same afterwards.
+    /// Reads the contents of a table. They are consistent if the generation is the same afterwards.
     pub(super) fn read_contents_once(
         &mut self,
         table: &TableRef,
@@ -144,12 +144,12 @@ impl Nftables {
     }
 }
 
-/// Fingerprints of the elements that a dump has given.
+/// Fingerprints of the elements of a dump, to detect repeated elements.
 ///
-/// The kernel does not say so when a hash table grows while it is dumped, which it does in the
-/// background after many insertions (`nft_rhash_walk` starts each datagram by skipping as many
-/// elements as it gave before, in whatever order they are then). As many elements are missing
-/// then as are given twice; seen on 6.18 with 120,000 elements.
+/// The kernel does not report when a hash table grows during a dump, which happens in the
+/// background after many insertions. `nft_rhash_walk` then starts each datagram by skipping as many
+/// elements as it returned before, in the new order. As many elements are then missing as are
+/// repeated (seen on 6.18 with 120,000 elements).
 pub(super) struct Seen {
     state: RandomState,
     fingerprints: Vec<u64>,
@@ -186,7 +186,7 @@ impl<'a> Walk<'a> {
 
     fn take(&mut self, message: Message<'_>, each: EachObject<'_>) {
         if message.sequence != self.sequence {
-            // The rest of the answer to an earlier request.
+            // Part of the answer to an earlier request.
             return;
         }
         self.interrupted |= message.interrupted();
@@ -200,7 +200,7 @@ impl<'a> Walk<'a> {
     }
 
     fn take_object(&mut self, message: Message<'_>, each: EachObject<'_>) {
-        // After an error nothing more is of use, but the answer is walked to its end.
+        // After an error, the answer is only read to its end.
         if self.error.is_some() {
             return;
         }
@@ -243,7 +243,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// `None` for an object that was understood and is none that this program makes.
+/// Returns `None` for a valid object of a kind that this program never creates.
 fn ours<T>(decoded: Result<T, DecodeError>) -> Result<Option<T>, DecodeError> {
     match decoded {
         Ok(object) => Ok(Some(object)),
@@ -261,7 +261,7 @@ fn plain(table: &TableRef) -> Table {
     Table { family, name, flags: TableFlags::default(), comment: None }
 }
 
-/// The kernel said yes and sent no object.
+/// Returns the error for a successful answer without an object.
 fn no_object(request: Request<'_>) -> ReadError {
     let (what, errno) = (request.to_string(), Errno::ENODATA);
     ReadError::Refused { what, errno, reason: None }
@@ -280,7 +280,7 @@ mod tests {
     const NLMSG_DONE: u16 = 3;
     const NFT_MSG_NEWGEN: u16 = 10 << 8 | 15;
 
-    /// A message of sequence 5 with a payload.
+    /// Returns a message of sequence 5 with a payload.
     fn message(kind: u16, flags: u16, payload: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         let header = Header { kind, flags, sequence: 5 };
@@ -292,7 +292,7 @@ mod tests {
         message(NLMSG_DONE, MULTI, &(-errno).to_ne_bytes())
     }
 
-    /// Walks the datagrams as the answer to sequence 5 and counts the objects.
+    /// Reads the datagrams as the answer to sequence 5 and counts the objects.
     fn walk(datagrams: &[Vec<u8>]) -> (usize, Option<Result<Read, ReadError>>) {
         let mut walk = Walk::new(Request::Generation, 5);
         let mut objects = 0;

@@ -1,30 +1,30 @@
-//! The version of the running kernel, for what cannot be found out by trying.
+//! The version of the running kernel, for features that cannot be probed.
 
 use std::fmt;
 
 use nix::sys::utsname::uname;
 
-/// Major and minor version of a kernel, `6.9`.
+/// Major and minor version of a kernel, such as `6.9`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Release {
-    /// The first number.
+    /// First number.
     pub major: u32,
-    /// The second number.
+    /// Second number.
     pub minor: u32,
 }
 
 impl Release {
-    /// The oldest kernel whose nftables can hold our rules: the one kube-proxy asks for.
+    /// Oldest kernel whose nftables supports our rules, the same as kube-proxy requires.
     pub const OLDEST: Self = Self { major: 5, minor: 13 };
-    /// The first kernel with `NFT_TABLE_F_PERSIST`: a table that is owned and survives its owner.
+    /// First kernel with `NFT_TABLE_F_PERSIST`: an owned table persists after its owner.
     pub const PERSISTENT_OWNERSHIP: Self = Self { major: 6, minor: 9 };
 
-    /// The running kernel's; `None` if its name has another form than `6.18.0-x`.
+    /// Returns the running kernel's release; `None` if its name does not have the form `6.18.0-x`.
     pub fn running() -> Option<Self> {
         Self::parse(uname().ok()?.release().to_str()?)
     }
 
-    /// Reads the two numbers in front of a release name such as `5.10.0-28-amd64`.
+    /// Parses the first two numbers of a release name such as `5.10.0-28-amd64`.
     pub fn parse(name: &str) -> Option<Self> {
         let mut numbers = name.split(|c: char| !c.is_ascii_digit());
         let major = numbers.next()?.parse().ok()?;

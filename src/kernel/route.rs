@@ -1,4 +1,4 @@
-//! Routing: where the kernel sends a packet, `RTM_GETROUTE` of `<linux/rtnetlink.h>`.
+//! Route lookups in the kernel, `RTM_GETROUTE` of `<linux/rtnetlink.h>`.
 
 use std::ffi::CString;
 use std::fmt;
@@ -13,36 +13,36 @@ use crate::netlink::message::{self, Header, Meaning, Messages};
 use crate::netlink::socket::{Socket, Wait};
 use crate::nft::Family;
 
-/// Reads routes of the network namespace in which it was opened.
+/// Route lookups in the network namespace of the opening thread.
 #[derive(Debug)]
 pub struct Routes {
     socket: Socket,
     sequence: u32,
 }
 
-/// What routing reads of a packet besides its destination.
+/// Properties of a packet, besides its destination, that routing depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Way {
-    /// Its source.
+    /// Source address.
     pub source: Option<IpAddr>,
-    /// Index of the interface that it came in by; 0 for a packet of this node.
+    /// Index of the input interface; 0 for a packet of this node.
     pub interface: u32,
-    /// Its mark.
+    /// Packet mark.
     pub mark: u32,
 }
 
-/// Where a packet goes.
+/// Result of a route lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Route {
     /// `RTN_*`: unicast, local, and so on.
     pub kind: u32,
-    /// Index of the interface that it leaves by, 0 if the route names none.
+    /// Index of the output interface; 0 if the route names none.
     pub interface: u32,
-    /// The source that the node gives to its own packets.
+    /// Source address that the node uses for its own packets.
     pub source: Option<IpAddr>,
 }
 
-/// The kernel has no route; its error number.
+/// The kernel has no route; contains its error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NoRoute(pub i32);
 
@@ -55,7 +55,7 @@ impl fmt::Display for NoRoute {
 const NETLINK_ROUTE: isize = 0;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
-/// Length of `struct rtmsg`, and where its type is.
+/// Length of `struct rtmsg`, and the offset of its type.
 const RTMSG_LENGTH: usize = 12;
 const RTM_TYPE: usize = 7;
 // enum rtattr_type_t
@@ -70,16 +70,16 @@ impl Routes {
     /// Opens the socket.
     ///
     /// # Errors
-    /// What `socket(2)` reports.
+    /// Errors of `socket(2)`.
     pub fn open() -> io::Result<Self> {
         Ok(Self { socket: Socket::open(NETLINK_ROUTE)?, sequence: 0 })
     }
 
-    /// The route of a packet to `destination`. With an interface it is that of a packet that came
-    /// in, so that `rp_filter` and `forwarding` count for IPv4.
+    /// Looks up the route of a packet to `destination`. With an interface it is that of a received
+    /// packet, to which `rp_filter` and `forwarding` apply for IPv4.
     ///
     /// # Errors
-    /// The socket failed, or the answer makes no sense.
+    /// The socket failed, or the answer cannot be decoded.
     pub fn look_up(
         &mut self,
         destination: IpAddr,
@@ -135,15 +135,16 @@ impl Routes {
     }
 }
 
-/// The index of an interface of this thread's network namespace.
+/// Returns the index of an interface of this thread's network namespace.
 ///
 /// # Errors
-/// There is no such interface.
+/// The interface does not exist.
 pub fn interface_index(name: &str) -> io::Result<u32> {
     Ok(if_nametoindex(name)?)
 }
 
-/// The name of an interface of this thread's network namespace; `None` if there is none.
+/// Returns the name of an interface of this thread's network namespace; `None` if it does not
+/// exist.
 pub fn interface_name(index: u32) -> Option<String> {
     if_indextoname(index).map(CString::into_string).ok()?.ok()
 }
@@ -162,7 +163,7 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Reads `struct rtmsg` and its attributes.
+/// Decodes `struct rtmsg` and its attributes.
 fn decode(payload: &[u8]) -> io::Result<Result<Route, NoRoute>> {
     let (fixed, attributes) = payload
         .split_at_checked(RTMSG_LENGTH)
@@ -177,7 +178,7 @@ fn decode(payload: &[u8]) -> io::Result<Result<Route, NoRoute>> {
             (_, _) => {}
         }
     }
-    // IPv6 answers with a route of these types where IPv4 answers with an error.
+    // For IPv6, the kernel returns a route of these types where it returns an error for IPv4.
     Ok(match fixed[RTM_TYPE] {
         6 => Err(NoRoute(Errno::EINVAL as i32)),
         7 => Err(NoRoute(Errno::ENETUNREACH as i32)),

@@ -1,4 +1,4 @@
-//! Receives what the kernel reports of packets with `meta nftrace set 1`.
+//! Receives trace events of packets with `meta nftrace set 1`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,7 +8,7 @@ use crate::netlink::message::Messages;
 use crate::netlink::socket::{ReceiveError, Socket, Wait};
 use crate::nft::TraceEvent;
 
-/// Listens to the steps of traced packets, also those that other programs trace.
+/// Receiver of trace events, including those of packets that other programs trace.
 #[derive(Debug)]
 pub struct Tracer {
     socket: Socket,
@@ -17,23 +17,23 @@ pub struct Tracer {
 /// `NFNLGRP_NFTRACE` of `<linux/netfilter/nfnetlink.h>`.
 const NFNLGRP_NFTRACE: u32 = 9;
 
-/// Datagrams that are received in one call: more come from a program that never stops.
+/// Most datagrams of one call: more come from a program that never stops.
 const MAX_DATAGRAMS: usize = 100_000;
 
 impl Tracer {
-    /// Begins to listen in this thread's network namespace.
+    /// Joins the multicast group in this thread's network namespace.
     ///
     /// # Errors
-    /// EPERM without `CAP_NET_ADMIN`; what else `socket(2)` and `setsockopt(2)` report.
+    /// EPERM without `CAP_NET_ADMIN`; other errors of `socket(2)` and `setsockopt(2)`.
     pub fn open() -> io::Result<Self> {
-        // Reports come from the kernel's own port 0; no socket has this one.
+        // Trace events come from port 0; no socket has the port u32::MAX, so none is excluded.
         Ok(Self { socket: Socket::listen(NETLINK_NETFILTER, NFNLGRP_NFTRACE, u32::MAX)? })
     }
 
-    /// The steps received since the last call. Does not wait.
+    /// Returns the trace events received since the last call. Does not block.
     ///
     /// # Errors
-    /// Steps were lost, or make no sense.
+    /// Events were lost or cannot be decoded.
     pub fn take(&mut self) -> io::Result<Vec<TraceEvent>> {
         let mut events = Vec::new();
         for _ in 0..MAX_DATAGRAMS {

@@ -1,7 +1,7 @@
-//! The thread that owns the kernel's socket, and the handle by which async code uses it.
+//! The thread that owns the kernel's socket, and the handle for async code.
 //!
-//! The kernel does a whole transaction inside one system call, which may take seconds; on a
-//! thread of its own that stops nobody. Requests are done one after the other, in order.
+//! The kernel processes a transaction inside one system call, which may take seconds, so it needs a
+//! thread of its own. Requests run one after the other, in order.
 
 use std::io;
 use std::sync::mpsc;
@@ -14,42 +14,42 @@ use crate::nft::Transaction;
 
 type Task<K> = Box<dyn FnOnce(&mut K) + Send>;
 
-/// A transaction and what came of it.
+/// A transaction and its outcome.
 pub(super) type Outcome = (Transaction, Result<Committed, CommitError>);
 
-/// The thread has ended, which it does only by a panic: a bug in what it was asked to run.
+/// The thread has ended. Only a panic in a task ends it, which is a bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the thread that talks to the kernel has ended")]
 pub struct WriterGone;
 
-/// The way to the thread that owns a kernel. The thread ends when this is dropped.
+/// Handle of the thread that owns a kernel. The thread ends after this is dropped.
 #[derive(Debug)]
 pub struct Writer<K> {
     tasks: mpsc::Sender<Task<K>>,
 }
 
-/// The requests to a kernel, to be run by the caller.
+/// Requests to a kernel that the caller runs.
 #[derive(Debug)]
 pub struct Requests<K>(mpsc::Receiver<Task<K>>);
 
 impl<K> Requests<K> {
-    /// Runs the next request; whether there was one.
+    /// Runs the next request. Returns false if there is none.
     pub fn run_next(&self, kernel: &mut K) -> bool {
         self.0.try_recv().map(|task| task(kernel)).is_ok()
     }
 }
 
 impl<K: Kernel + Send + 'static> Writer<K> {
-    /// A writer whose requests the caller runs, such as a simulation.
+    /// Returns a writer whose requests the caller runs, for simulations.
     pub fn without_thread() -> (Self, Requests<K>) {
         let (tasks, queue) = mpsc::channel();
         (Self { tasks }, Requests(queue))
     }
 
-    /// Starts the thread, which owns `kernel` from then on.
+    /// Starts the thread, which then owns `kernel`.
     ///
     /// # Errors
-    /// What the system reports if it cannot start a thread.
+    /// The error of the system if it cannot start a thread.
     pub fn spawn(mut kernel: K) -> io::Result<Self> {
         let (writer, requests) = Self::without_thread();
         thread::Builder::new().name("nftables".into()).spawn(move || {
@@ -60,9 +60,9 @@ impl<K: Kernel + Send + 'static> Writer<K> {
         Ok(writer)
     }
 
-    /// Runs `task` on the thread after all earlier requests, and gives its result.
+    /// Runs `task` on the thread after all earlier requests and returns its result.
     ///
-    /// The thread gets the task at once; it runs even if the returned future is dropped.
+    /// The task is queued by this call; it runs even if the returned future is dropped.
     ///
     /// # Errors
     /// [`WriterGone`] if the thread has ended.
@@ -76,7 +76,7 @@ impl<K: Kernel + Send + 'static> Writer<K> {
     {
         let (answer, result) = oneshot::channel();
         let task: Task<K> = Box::new(move |kernel| {
-            // Nobody waits any more if this fails; the task has been done all the same.
+            // A send fails only if the future was dropped; the task has run nevertheless.
             let _ = answer.send(task(kernel));
         });
         let sent = self.tasks.send(task).map_err(|_| WriterGone);
@@ -86,10 +86,11 @@ impl<K: Kernel + Send + 'static> Writer<K> {
         }
     }
 
-    /// Commits `transaction` and gives it back with the outcome. The thread gets it at once.
+    /// Commits `transaction` and returns it with the outcome. The transaction is queued by this
+    /// call.
     ///
     /// # Errors
-    /// [`WriterGone`]; the commit's own errors are in the pair.
+    /// [`WriterGone`]; the error of the commit itself is in the pair.
     pub fn commit(
         &self,
         transaction: Transaction,
