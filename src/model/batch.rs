@@ -1,22 +1,22 @@
-//! Events on their way from a source, with the times of their way so far.
+//! Events from a source, with the times of their processing so far.
 
 use std::time::Instant;
 
 use super::Event;
 
-/// Events that a source passes on together, in their order.
+/// Events that a source sends together, in their order.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// What the source says.
+    /// The events.
     pub events: Vec<Event>,
-    /// When the last bytes of the first event had arrived.
+    /// Time at which the last bytes of the first event were received.
     pub received: Instant,
-    /// When all events were read from their bytes.
+    /// Time at which all events were parsed.
     pub parsed: Instant,
 }
 
 impl Batch {
-    /// Events without bytes, at `now`.
+    /// Returns a batch of events that were not received as bytes, at `now`.
     pub fn new(events: Vec<Event>, now: Instant) -> Self {
         Self { events, received: now, parsed: now }
     }

@@ -1,30 +1,30 @@
-//! Which endpoints of a list are chosen: by readiness, and by topology hints.
+//! Decides which endpoints of a list are chosen: by readiness, and by topology hints.
 //!
-//! The rules are those of kube-proxy: ready endpoints, filtered by topology hints; if there are
-//! none, those that still serve while they terminate. Each entry counts by itself, also where two
-//! are about the same address: it is chosen if one of them is.
+//! The rules are those of kube-proxy: ready endpoints, filtered by topology hints; if none is
+//! ready, those that serve while they terminate. Each entry is decided alone: of two entries with
+//! one address, one chosen entry is enough.
 
 use std::sync::Arc;
 
 use super::hints::Hints;
 use super::stored::{EndpointView, StoredSlice};
 
-/// What is chosen of all endpoints of some slices.
+/// Rule by which endpoints of some slices are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice<'a> {
-    /// None is ready: those that serve until they end.
+    /// No endpoint is ready: those that serve while they terminate.
     Terminating,
-    /// All that are ready.
+    /// All ready endpoints.
     Ready,
-    /// Those that are ready and hinted for this node.
+    /// Ready endpoints with a hint for this node.
     HintedForNode,
-    /// Those that are ready and hinted for this zone.
+    /// Ready endpoints with a hint for this zone.
     HintedForZone(&'a str),
 }
 
 impl<'a> Choice<'a> {
-    /// Hints are obeyed only if every ready endpoint has one and one of them names this node or
-    /// `zone`, this node's.
+    /// Returns the rule for `slices`. Hints apply only if every ready endpoint has one and at least
+    /// one names this node or `zone`, the zone of this node.
     pub(super) fn of<'s>(
         slices: impl Iterator<Item = &'s StoredSlice> + Clone,
         zone: Option<&'a Arc<str>>,
@@ -46,7 +46,7 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// Whether an endpoint is chosen.
+    /// Returns true if an endpoint is chosen.
     pub(super) fn includes(self, endpoint: &EndpointView<'_>) -> bool {
         let conditions = endpoint.conditions;
         match self {

@@ -1,7 +1,7 @@
-//! The cluster as this node knows it, kept up to date event by event.
+//! The objects of the cluster that this node needs, updated by events.
 //!
-//! An event costs what it touches. Only a relist, a change of this node's zone and a change of
-//! the service address ranges walk over more than one service.
+//! An event costs in proportion to what it touches. Only a relist, a change of this node's zone or
+//! addresses and a change of the service address ranges iterate over more than one service.
 
 use std::net::IpAddr;
 
@@ -20,37 +20,37 @@ use crate::family::Family;
 pub struct Cluster {
     services: HashMap<ObjectName, Entry>,
     port_lists: PortLists,
-    /// The service of each slice; the slice itself is kept with its service.
+    /// Service of each slice; the slice itself is stored with its service.
     slices: HashMap<ObjectName, Marked<ObjectName>>,
     node: Option<Node>,
     service_cidrs: HashMap<ObjectName, Marked<Vec<IpNet>>>,
     listings: [Listing; 4],
 }
 
-/// A service with everything that decides where its packets go.
+/// A service with all that determines where its packets go.
 #[derive(Clone, Debug)]
 pub struct ServiceView<'a> {
-    /// The Service.
+    /// The service.
     pub service: Service,
     slices: &'a [StoredSlice],
     node: Option<&'a Node>,
 }
 
-/// A service and its slices. Slices may be there before their service.
+/// A service and its slices. Slices may arrive before their service.
 #[derive(Debug, Default)]
 struct Entry {
     service: Option<Box<Marked<StoredService>>>,
     slices: Vec<StoredSlice>,
 }
 
-/// An object and the listing that named it last.
+/// An object and the number of the last listing that contained it.
 #[derive(Debug)]
 struct Marked<T> {
     object: T,
     listing: u32,
 }
 
-/// How far the listing of a resource is.
+/// Progress of the listing of a resource.
 #[derive(Debug, Default, Clone, Copy)]
 struct Listing {
     number: u32,
@@ -58,7 +58,7 @@ struct Listing {
 }
 
 impl Cluster {
-    /// Takes in one event and notes in `touched` what has to be rendered again.
+    /// Applies one event and adds to `touched` what must be rendered again.
     pub fn apply(&mut self, event: Event, touched: &mut Touched) {
         match event {
             Event::Service(change) => self.apply_service(change, touched),
@@ -73,69 +73,70 @@ impl Cluster {
         }
     }
 
-    /// Whether every resource has been listed completely at least once. A list may be empty.
+    /// Returns true if every resource has been listed completely at least once. A list may be
+    /// empty.
     ///
-    /// Before that, a commit would remove the services that are still to come, what depends on
-    /// the node (its addresses for node ports, its zone, its pod ranges), and the rules of the
-    /// service address ranges.
+    /// Before that, a commit would delete services that are not listed yet, all that depends on the
+    /// node (its addresses for node ports, its zone, its pod ranges), and the rules of the service
+    /// address ranges.
     pub fn is_listed(&self) -> bool {
         self.unlisted().next().is_none()
     }
 
-    /// The resources that have not been listed completely yet.
+    /// Returns the resources that have not been listed completely yet.
     pub fn unlisted(&self) -> impl Iterator<Item = Resource> + '_ {
         let listing = |resource: Resource| self.listings[resource as usize];
         Resource::ALL.into_iter().filter(move |resource| !listing(*resource).complete_once)
     }
 
-    /// How many services there are that are routed.
+    /// Returns the number of routed services.
     pub fn service_count(&self) -> usize {
         self.services.values().filter(|entry| entry.service.is_some()).count()
     }
 
-    /// The service of this name, if there is one that is routed.
+    /// Returns the routed service of this name.
     pub fn service(&self, name: &ObjectName) -> Option<ServiceView<'_>> {
         let (name, entry) = self.services.get_key_value(name)?;
         let service = entry.service.as_ref()?.object.restore(name.clone());
         Some(ServiceView { service, slices: &entry.slices, node: self.node() })
     }
 
-    /// What is stored of a service that is routed, and its slices.
+    /// Returns the stored form of a routed service, and its slices.
     pub(super) fn stored(&self, name: &ObjectName) -> Option<(&StoredService, &[StoredSlice])> {
         let entry = self.services.get(name)?;
         Some((&entry.service.as_ref()?.object, &entry.slices))
     }
 
-    /// When the service of this name was created, in seconds since 1970.
+    /// Returns the creation time of a service, in seconds since 1970.
     pub fn created(&self, name: &ObjectName) -> Option<i64> {
         Some(self.services.get(name)?.service.as_ref()?.object.created)
     }
 
-    /// Whether the service of this name has this cluster IP.
+    /// Returns true if the service has this cluster IP.
     pub fn has_cluster_ip(&self, name: &ObjectName, address: IpAddr) -> bool {
         let entry = self.services.get(name).and_then(|entry| entry.service.as_ref());
         entry.is_some_and(|service| service.object.has_cluster_ip(address))
     }
 
-    /// How many seconds the service of this name is to remember clients, if it has session affinity.
+    /// Returns the session affinity timeout of a service in seconds, if it has session affinity.
     pub fn session_affinity(&self, name: &ObjectName) -> Option<u32> {
         let timeout = self.services.get(name)?.service.as_ref()?.object.session_affinity()?;
-        // The API allows a day at most.
+        // The API allows at most a day.
         u32::try_from(timeout.as_secs()).ok().filter(|seconds| *seconds > 0)
     }
 
-    /// The ports of the service of this name, if each client may be sent to any usable endpoint: it
-    /// has no session affinity, and internal traffic policy `Cluster`.
+    /// Returns the ports of a service if each client may be sent to any usable endpoint: without
+    /// session affinity, and with internal traffic policy `Cluster`.
     pub fn plainly_served_ports(&self, name: &ObjectName) -> Option<&[ServicePort]> {
         self.services.get(name)?.service.as_ref()?.object.plainly_served_ports()
     }
 
-    /// This node's object, if it is known.
+    /// Returns this node's object, if it has arrived.
     pub fn node(&self) -> Option<&Node> {
         self.node.as_ref()
     }
 
-    /// All ranges that cluster IPs are allocated from, sorted and without duplicates.
+    /// Returns all ranges that cluster IPs are allocated from, sorted and without duplicates.
     pub fn service_cidrs(&self) -> Vec<IpNet> {
         let objects = self.service_cidrs.values();
         let mut cidrs: Vec<_> = objects.flat_map(|marked| &marked.object).copied().collect();
@@ -187,7 +188,7 @@ impl Cluster {
     }
 
     fn put_slice(&mut self, slice: EndpointSlice, listing: u32, touched: &mut Touched) {
-        // One copy of the name is enough for a service and its slices.
+        // A service and its slices share one copy of the name.
         let known = self.services.get_key_value(&slice.service).map(|(name, _)| name);
         let service = known.unwrap_or(&slice.service).clone();
         let owner = Marked { object: service.clone(), listing };
@@ -208,7 +209,7 @@ impl Cluster {
                 changes.map_or(Extent::Whole, |changes| Extent::Endpoints(Box::new(changes)))
             }
             None => {
-                // Most services have one slice, and there are very many of them.
+                // Most services have one slice, so spare capacity would cost memory.
                 slices.reserve_exact(1);
                 slices.push(slice);
                 Extent::Whole
@@ -225,7 +226,8 @@ impl Cluster {
     }
 
     fn apply_node(&mut self, change: Change<Node>, touched: &mut Touched) {
-        // A node that routes packets exists, so its last object stays in force (as in kube-proxy).
+        // This node exists as long as it routes packets, so its last object stays in force (as in
+        // kube-proxy).
         let Change::Is(node) = change else { return };
         let former = self.node.as_ref();
         touched.node |= former != Some(&node);
@@ -254,7 +256,7 @@ impl Cluster {
         }
     }
 
-    /// Removes the objects that the listing just completed did not name.
+    /// Removes the objects that the completed listing did not contain.
     fn sweep(&mut self, resource: Resource, touched: &mut Touched) {
         let number = self.listings[resource as usize].number;
         match resource {
@@ -294,13 +296,13 @@ impl Entry {
 }
 
 impl ServiceView<'_> {
-    /// The first address of this node of the family asked for.
+    /// Returns the first address of this node of `family`.
     pub fn node_address(&self, family: Family) -> Option<IpAddr> {
         let mut addresses = self.node?.addresses.iter().copied();
         addresses.find(|address| Family::of(*address) == family)
     }
 
-    /// The endpoints that packets to `port` may be sent to, of the family asked for.
+    /// Returns the endpoints of `family` to which packets to `port` may be sent.
     pub fn usable_endpoints(&self, port: &ServicePort, family: Family) -> UsableEndpoints {
         let zone = self.node.and_then(|node| node.zone.as_ref());
         UsableEndpoints::select(self.slices, port, family, zone)
@@ -322,8 +324,8 @@ impl ServiceView<'_> {
         super::weights::weigh(targets, |target| weights.get(target).copied().unwrap_or(1))
     }
 
-    /// The endpoints to which packets to `port` may have been sent and still may go: ready, or
-    /// serving until they end; of the family asked for, sorted.
+    /// Returns the endpoints of `family` that may have established flows to `port`, sorted: those
+    /// that are ready or serve while they terminate.
     pub fn serving_endpoints(&self, port: &ServicePort, family: Family) -> Vec<Target> {
         super::usable::serving(self.slices, port, family)
     }
@@ -384,7 +386,7 @@ mod tests {
         }))
     }
 
-    /// The names that the events touch, after `before` has been applied.
+    /// Returns the cluster, and checks the names that `events` touch after `before` was applied.
     #[track_caller]
     fn check(before: Vec<Event>, events: Vec<Event>, touched: &[&str]) -> Cluster {
         let mut cluster = Cluster::default();
@@ -412,7 +414,7 @@ mod tests {
             unreachable!("it is a slice")
         };
         let time = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        // Listed again, it is no change; a change may come without a time.
+        // Listed again, the slice does not change; a change may lack a time.
         for (seconds, endpoints) in [(Some(1), 1), (Some(1), 1), (None, 0), (Some(3), 1)] {
             slice.triggered = seconds.map(time);
             let endpoints = slice.endpoints.iter().take(endpoints).cloned().collect();

@@ -1,4 +1,4 @@
-//! An EndpointSlice as routing sees it.
+//! EndpointSlice reduced to what routing needs.
 
 use std::net::IpAddr;
 use std::num::NonZeroU16;
@@ -7,19 +7,19 @@ use std::time::SystemTime;
 
 use super::{ObjectName, Protocol, ServicePort, Weighing};
 
-/// Some of the endpoints of one service, with the ports they share.
+/// Some endpoints of one service, with the ports they share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EndpointSlice {
     /// Namespace and name of the slice.
     pub name: ObjectName,
-    /// The service it belongs to: label `kubernetes.io/service-name` in the slice's namespace.
+    /// Service of the slice: label `kubernetes.io/service-name` in the slice's namespace.
     pub service: ObjectName,
-    /// Ports with a number; ports without one are not routed.
+    /// Ports with a number; others are not routed.
     pub ports: Vec<EndpointPort>,
     /// Endpoints in the order of the object, all of one address family.
     pub endpoints: Vec<Endpoint>,
-    /// When what led to its last change happened: annotation
-    /// `endpoints.kubernetes.io/last-change-trigger-time`. It is not stored.
+    /// Time of the event that caused the last change: annotation
+    /// `endpoints.kubernetes.io/last-change-trigger-time`. Not stored.
     pub triggered: Option<SystemTime>,
     /// What decides about weights; `None` for most slices.
     pub weighing: Option<Box<Weighing>>,
@@ -28,7 +28,7 @@ pub struct EndpointSlice {
 /// One port of an EndpointSlice.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EndpointPort {
-    /// Name of the service port it serves, empty if unnamed.
+    /// Name of the service port that it serves, empty if unnamed.
     pub name: Arc<str>,
     /// Transport protocol.
     pub protocol: Protocol,
@@ -37,13 +37,13 @@ pub struct EndpointPort {
 }
 
 impl EndpointPort {
-    /// What a port has in common with the service port that it serves.
+    /// Returns the name and protocol by which a port matches a service port.
     pub(super) fn key(&self) -> (&str, Protocol) {
         (&self.name, self.protocol)
     }
 
-    /// The ports among `sorted` that serve a port of the service. They are sorted by their keys:
-    /// services may have thousands of ports.
+    /// Returns the ports in `sorted` that serve `port`. They are sorted by key, because a service
+    /// may have thousands of ports.
     pub(super) fn serving<'a>(sorted: &'a [Self], port: &ServicePort) -> &'a [Self] {
         let key = (&*port.name, port.protocol);
         let start = sorted.partition_point(|it| it.key() < key);
@@ -51,7 +51,7 @@ impl EndpointPort {
         &sorted[start..end]
     }
 
-    /// A port of TCP.
+    /// Returns a TCP port.
     pub fn tcp(name: &str, port: NonZeroU16) -> Self {
         Self { name: name.into(), protocol: Protocol::Tcp, port }
     }
@@ -62,23 +62,23 @@ impl EndpointPort {
 pub struct Endpoint {
     /// `addresses[0]`; further addresses have no meaning (KEP-0752).
     pub address: IpAddr,
-    /// Conditions, and what holds relative to this node.
+    /// Conditions, and properties relative to this node.
     pub conditions: Conditions,
-    /// Zones of `hints.forZones`; `None` if there is no zone hint.
+    /// Zones of `hints.forZones`; `None` without a zone hint.
     pub zones: Option<Arc<Zones>>,
 }
 
 impl Endpoint {
-    /// An endpoint that is ready, on another node and without hints.
+    /// Returns a ready endpoint on another node, without hints.
     pub fn ready(address: IpAddr) -> Self {
         Self { address, conditions: Conditions::READY, zones: None }
     }
 }
 
-/// Names of zones that an endpoint is hinted for; shared between endpoints.
+/// Zone names of an endpoint's hints, shared between endpoints.
 pub type Zones = Vec<Arc<str>>;
 
-/// What an endpoint may be used for. Defaults of absent conditions are applied by the source.
+/// Conditions of an endpoint. The source applies the defaults of absent conditions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Conditions {
     /// `conditions.ready`, true if absent.
@@ -96,7 +96,7 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// Those of an endpoint that is ready, on another node and without hints.
+    /// Conditions of a ready endpoint on another node, without hints.
     pub const READY: Self = Self {
         ready: true,
         serving: true,
@@ -106,7 +106,7 @@ impl Conditions {
         hinted_for_node: false,
     };
 
-    /// Whether it serves until it ends.
+    /// Returns true if the endpoint serves while it terminates.
     pub fn serves_terminating(self) -> bool {
         self.serving && self.terminating
     }

@@ -1,7 +1,7 @@
-//! Which few endpoints of a service came or went, when nothing else about it changed.
+//! Changes of a few endpoints of a service when nothing else about it changed.
 //!
-//! Services have thousands of endpoints, in slices of a hundred. When one slice changes, going
-//! through all of them is what takes time, so only what is safe to say without it is said here.
+//! Services have thousands of endpoints, in slices of a hundred. Iterating over all of them on each
+//! slice change is expensive, so a change is reported here only if it is certain without that.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,23 +13,24 @@ use super::stored::StoredSlice;
 use super::{EndpointPort, ServicePort, Target};
 use crate::family::Family;
 
-/// Endpoints of other nodes that came or went. All slices of their family have the same ports, and
-/// the rule by which endpoints are chosen stayed the same.
+/// Added and removed endpoints of other nodes. All slices of their family have the same ports, and
+/// the choice of endpoints follows the same rule as before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointChanges {
     ports: Arc<[EndpointPort]>,
     addresses: SmallVec<[(IpAddr, bool); FEW]>,
 }
 
-/// More are not told apart.
+/// Most addresses of one change; beyond it the service as a whole is touched.
 const LIMIT: usize = 8;
 
-/// Most changes are of one endpoint or of two.
+/// Addresses stored inline: most changes have one or two.
 const FEW: usize = 2;
 
 impl EndpointChanges {
-    /// What replacing `old` by the slice at `position` of `slices` changes; `None` if it may be more
-    /// than a few endpoints of other nodes. `zone` is this node's.
+    /// Returns what the replacement of `old` by the slice at `position` of `slices` changes.
+    /// Returns `None` if it may change more than a few endpoints of other nodes. `zone` is the zone
+    /// of this node.
     pub(super) fn between(
         old: &StoredSlice,
         slices: &[StoredSlice],
@@ -40,8 +41,8 @@ impl EndpointChanges {
         let family = Family::of(new.endpoint(0).or(old.endpoint(0))?.address);
         let of_family = slices.iter().filter(|slice| slice.is_of(family));
         let mut before = std::iter::once(old).chain(of_family.clone());
-        // Lists of ports are shared: the same list is the same memory. Where weights count, all
-        // endpoints do.
+        // Port lists are shared, so equal lists have the same address. With weights, a change
+        // affects all endpoints.
         let is_like_new =
             |slice: &StoredSlice| Arc::ptr_eq(&slice.ports, &new.ports) && slice.weighing.is_none();
         if !before.all(is_like_new) || !old.is_of(family) {
@@ -67,8 +68,8 @@ impl EndpointChanges {
         Some(Self { ports: Arc::clone(&new.ports), addresses })
     }
 
-    /// The endpoints of a port that may have changed, with whether packets may be sent to them now,
-    /// those on this node aside. `None` if the port is served under several numbers.
+    /// Returns the endpoints of a port that may have changed, each with whether it is usable now.
+    /// None of them is on this node. Returns `None` if the port has several numbers in the slices.
     pub fn of_port(&self, port: &ServicePort) -> Option<impl Iterator<Item = (Target, bool)>> {
         let mut numbers = EndpointPort::serving(&self.ports, port).iter().map(|it| it.port);
         let number = numbers.next();
@@ -81,7 +82,7 @@ impl EndpointChanges {
         numbers.next().is_none().then_some(targets)
     }
 
-    /// Adds what changed later; whether both can be said together.
+    /// Adds later changes. Returns false if one value cannot hold both.
     pub(super) fn add(&mut self, later: &Self) -> bool {
         for (address, is_usable) in &later.addresses {
             match self.addresses.iter_mut().find(|(known, _)| known == address) {
@@ -93,10 +94,10 @@ impl EndpointChanges {
     }
 }
 
-/// The addresses about which two slices may say different things, each once; `None` if they are
+/// Returns the addresses whose entries may differ between two slices, each once; `None` if they are
 /// many.
 ///
-/// Both lists are gone through side by side, since most endpoints are in the same order in both.
+/// Compares both lists side by side, since most endpoints are in the same order in both.
 fn differing(old: &StoredSlice, new: &StoredSlice) -> Option<SmallVec<[IpAddr; FEW]>> {
     let mut addresses = SmallVec::<[IpAddr; FEW]>::new();
     let (mut i, mut j) = (0, 0);
@@ -109,7 +110,7 @@ fn differing(old: &StoredSlice, new: &StoredSlice) -> Option<SmallVec<[IpAddr; F
             (i, j) = (i + 1, j + 1);
             continue;
         }
-        // One that left or came leaves the next one to be compared with the other's.
+        // A removed or added endpoint is skipped in its own list only.
         let has_left = old.endpoint(i + 1) == is;
         let has_come = !has_left && new.endpoint(j + 1) == was;
         let left = was.filter(|_| !has_come);
@@ -166,7 +167,7 @@ mod tests {
         }
     }
 
-    /// What is said of a slice that changes beside another.
+    /// Returns the changes when a slice changes beside another.
     fn between(
         old: &EndpointSlice,
         new: &EndpointSlice,

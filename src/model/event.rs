@@ -1,4 +1,4 @@
-//! What a source says: this object is now so, is gone, or cannot be understood.
+//! Events of a source: an object changed, is gone, or cannot be used.
 
 use std::fmt;
 use std::num::NonZeroU16;
@@ -6,10 +6,10 @@ use std::num::NonZeroU16;
 use super::{EndpointSlice, Node, ObjectName, Service, ServiceCidr};
 use crate::printable::Printable;
 
-/// One statement of a source about the cluster.
+/// One event of a source.
 ///
-/// A source that lists a resource sends `Relist`, an event for every object, then `Listed`.
-/// Objects of that resource which were not named in between are gone.
+/// A source that lists a resource sends `Relist`, an event for every object, then `Listed`. Objects
+/// of that resource without an event in between no longer exist.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// A Service changed.
@@ -22,12 +22,12 @@ pub enum Event {
     ServiceCidr(Change<ServiceCidr>),
     /// Every object of this resource follows, then `Listed`.
     Relist(Resource),
-    /// Every object of this resource has been named since `Relist`.
+    /// Every object of this resource was sent since `Relist`.
     Listed(Resource),
 }
 
 impl Event {
-    /// The event for an object that is gone.
+    /// Returns the event for an object that no longer exists.
     pub fn gone(object: ObjectRef) -> Self {
         let name = object.name;
         match object.resource {
@@ -38,7 +38,7 @@ impl Event {
         }
     }
 
-    /// The event for an object that cannot be used.
+    /// Returns the event for an object that cannot be used.
     pub fn invalid(object: ObjectRef) -> Self {
         let name = object.name;
         match object.resource {
@@ -49,7 +49,7 @@ impl Event {
         }
     }
 
-    /// Whether it is about an object that cannot be used.
+    /// Returns true if the event is about an object that cannot be used.
     pub fn is_invalid(&self) -> bool {
         matches!(
             self,
@@ -61,18 +61,18 @@ impl Event {
     }
 }
 
-/// What became of one object.
+/// Change of one object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change<T> {
-    /// The object exists and is so.
+    /// The object exists with this content.
     Is(T),
-    /// The object exists but cannot be used; what it said before stays in force.
+    /// The object exists but cannot be used; its former content stays in force.
     Invalid(ObjectName),
-    /// The object is gone, or no longer matches the selector.
+    /// The object no longer exists or no longer matches the selector.
     Gone(ObjectName),
 }
 
-/// The resources that are followed.
+/// Watched resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Resource {
     /// core/v1 Service.
@@ -86,11 +86,11 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// All of them.
+    /// All resources.
     pub const ALL: [Self; 4] =
         [Self::Services, Self::EndpointSlices, Self::Nodes, Self::ServiceCidrs];
 
-    /// The `kind` of its objects.
+    /// Returns the `kind` of its objects.
     pub const fn kind(self) -> &'static str {
         match self {
             Self::Services => "Service",
@@ -101,17 +101,17 @@ impl Resource {
     }
 }
 
-/// An object of the cluster; prints as `Service default/web`.
+/// Reference to an object of the cluster; prints as `Service default/web`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectRef {
-    /// The resource that it is of.
+    /// Resource of the object.
     pub resource: Resource,
-    /// Its name.
+    /// Name of the object.
     pub name: ObjectName,
 }
 
 impl ObjectRef {
-    /// The Service of that name.
+    /// Returns the reference to the service `name`.
     pub fn service(name: &ObjectName) -> Self {
         Self { resource: Resource::Services, name: name.clone() }
     }
@@ -123,27 +123,27 @@ impl fmt::Display for ObjectRef {
     }
 }
 
-/// Why an object, or a part of it, was left out.
+/// Object, or a part of it, that was left out, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// What kind of problem it is.
+    /// Kind, for metrics.
     pub kind: ProblemKind,
     /// The object.
     pub object: ObjectRef,
-    /// Path of the offending field, `spec.ports[0].port`; empty if it is the object itself.
+    /// Path of the offending field, such as `spec.ports[0].port`; empty for the object itself.
     pub field: String,
-    /// What is wrong and what was expected.
+    /// What is wrong and what is expected.
     pub message: String,
 }
 
 /// Kinds of problems, for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProblemKind {
-    /// The object says what cannot be used.
+    /// The object has a content that cannot be used.
     Invalid,
-    /// Another service has the address and port.
+    /// Another service has the same address and port.
     Conflict,
-    /// There is no room for it.
+    /// A limit is reached.
     Limit,
     /// The kernel refused it.
     Refused,
@@ -152,11 +152,11 @@ pub enum ProblemKind {
 }
 
 impl ProblemKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 5] =
         [Self::Invalid, Self::Conflict, Self::Limit, Self::Refused, Self::ClosedPort];
 
-    /// Its name in metrics.
+    /// Returns the name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Invalid => "invalid",
@@ -169,7 +169,7 @@ impl ProblemKind {
 }
 
 impl Problem {
-    /// A limit that a port of a service meets.
+    /// Returns the problem of a service port that reaches a limit.
     pub fn of_port(service: &ObjectName, port: NonZeroU16, field: &str, message: &str) -> Self {
         Self {
             kind: ProblemKind::Limit,

@@ -1,4 +1,4 @@
-//! What load balancers ask the health check port of a Service: whether it has endpoints here.
+//! Health check port of a service: load balancers query it for local endpoints.
 
 use std::net::IpAddr;
 use std::num::NonZeroU16;
@@ -9,17 +9,17 @@ use super::stored::{StoredService, StoredSlice};
 use super::{Cluster, EndpointPort, ObjectName};
 use crate::family::Family;
 
-/// The health check port of a Service and what it answers.
+/// The health check port of a service and the content of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
     /// `spec.healthCheckNodePort`.
     pub port: NonZeroU16,
-    /// Different addresses of ready endpoints on this node, by [`Family::ALL`].
+    /// Number of distinct addresses of ready endpoints on this node, by [`Family::ALL`].
     pub local_endpoints: [usize; 2],
 }
 
 impl Cluster {
-    /// The health check of a service, if it has one.
+    /// Returns the health check of a service, if it has one.
     pub fn health_check(&self, name: &ObjectName) -> Option<HealthCheck> {
         let (service, slices) = self.stored(name)?;
         let port = service.health_check_node_port()?;
@@ -48,7 +48,8 @@ mod tests {
 
     const PORT: NonZeroU16 = NonZeroU16::MIN;
 
-    /// A cluster whose service `web` has these endpoints, some in two slices and for two ports.
+    /// Returns a cluster whose service `web` has these endpoints, some in two slices and for two
+    /// ports.
     fn cluster(endpoints: &[(&str, Conditions)]) -> (Cluster, ObjectName) {
         let web = ObjectName::namespaced("default", "web");
         let service = Service {
@@ -76,7 +77,7 @@ mod tests {
         for (nth, port) in ["http", "https"].into_iter().enumerate() {
             apply(Event::EndpointSlice(Change::Is(slice(nth, port, endpoints))));
         }
-        // No port of the service is served by it.
+        // Serves no port of the service.
         let other = [("10.244.0.99", Conditions { local: true, ..Conditions::READY })];
         apply(Event::EndpointSlice(Change::Is(slice(9, "other", &other))));
         (cluster, web)

@@ -1,10 +1,10 @@
-//! Topology hints of a list of endpoints, as far as they decide whether hints are obeyed.
+//! Topology hints of a list of endpoints, reduced to what decides whether they apply.
 
 use std::sync::Arc;
 
 use super::{Conditions, Zones};
 
-/// What hints the ready endpoints of a list have; by default those of an empty one.
+/// Summary of the hints of a list's ready endpoints; the default is that of an empty list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Hints {
     pub(super) any_ready: bool,
@@ -14,7 +14,7 @@ pub(super) struct Hints {
 }
 
 impl Hints {
-    /// Those of one endpoint.
+    /// Returns the summary of one endpoint.
     pub(super) fn of(conditions: Conditions, zones: Option<&Arc<Zones>>) -> Self {
         let any_ready = conditions.ready;
         Self {
@@ -25,7 +25,7 @@ impl Hints {
         }
     }
 
-    /// Those of both.
+    /// Returns the summary of both lists.
     pub(super) fn and(self, other: Self) -> Self {
         Self {
             any_ready: self.any_ready || other.any_ready,

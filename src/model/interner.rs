@@ -1,4 +1,4 @@
-//! Strings and lists that many objects repeat, kept once.
+//! Deduplication of strings and lists that many objects repeat.
 
 use std::borrow::Borrow;
 use std::hash::Hash;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use ahash::AHashSet;
 
-/// One shared copy of each value that somebody still holds.
+/// One shared copy of each value in use.
 ///
-/// Values that nobody else holds are dropped when the set has doubled since the last time, so it
-/// stays within twice what is in use.
+/// Unused values are dropped when the number of values has doubled since the last sweep. The number
+/// therefore stays within twice the values in use.
 #[derive(Debug)]
 pub struct Interner<T: ?Sized> {
     known: AHashSet<Arc<T>>,
@@ -23,7 +23,7 @@ impl<T: ?Sized> Default for Interner<T> {
 }
 
 impl<T: ?Sized + Eq + Hash> Interner<T> {
-    /// The shared copy of `value`.
+    /// Returns the shared copy of `value`.
     pub fn share<'a>(&mut self, value: &'a T) -> Arc<T>
     where
         Arc<T>: From<&'a T> + Borrow<T>,
@@ -41,7 +41,7 @@ impl<T: ?Sized + Eq + Hash> Interner<T> {
     }
 }
 
-/// Below this number of values a sweep is not worth its time.
+/// Number of values below which a sweep is not worth its time.
 const FIRST_SWEEP: usize = 1024;
 
 #[cfg(test)]

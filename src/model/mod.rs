@@ -1,6 +1,6 @@
-//! What the cluster asks for on this node, in types that cannot hold nonsense.
+//! What the cluster asks for on this node, in types without invalid states.
 //!
-//! Nothing here knows Kubernetes' JSON or nftables. `source` fills these types, `desired` reads
+//! Independent of Kubernetes' JSON and of nftables. `source` creates these types, `desired` reads
 //! them.
 
 mod batch;

@@ -1,4 +1,4 @@
-//! The name of an object: `namespace/name`, or `name` alone for objects of the cluster.
+//! The name of an object: `namespace/name`, or `name` alone for cluster-scoped objects.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,28 +8,28 @@ use std::sync::Arc;
 pub struct ObjectName(Arc<str>);
 
 impl ObjectName {
-    /// The name of an object in a namespace.
+    /// Returns the name of an object in a namespace.
     pub fn namespaced(namespace: &str, name: &str) -> Self {
         Self([namespace, "/", name].concat().into())
     }
 
-    /// The name of a cluster-scoped object such as a Node.
+    /// Returns the name of a cluster-scoped object such as a Node.
     pub fn cluster_scoped(name: &str) -> Self {
         Self(name.into())
     }
 
-    /// The name that [`as_str`](Self::as_str) writes so.
+    /// Returns the name with this text, in the form of [`as_str`](Self::as_str).
     pub fn written(text: &str) -> Self {
         Self(text.into())
     }
 
-    /// The namespace, if there is one, and the name in it.
+    /// Returns the namespace, if there is one, and the name in it.
     pub fn parts(&self) -> (Option<&str>, &str) {
         let parts = self.0.split_once('/');
         parts.map_or((None, &*self.0), |(namespace, name)| (Some(namespace), name))
     }
 
-    /// `namespace/name`, or `name` where there is no namespace.
+    /// Returns `namespace/name`, or `name` without a namespace.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -18,7 +18,8 @@ pub struct Node {
     pub addresses: Vec<IpAddr>,
     /// `spec.podCIDRs`, host bits zero.
     pub pod_cidrs: Vec<IpNet>,
-    /// `metadata.deletionTimestamp` is set or the taint `ToBeDeletedByClusterAutoscaler` is there.
+    /// `metadata.deletionTimestamp` is set, or the node has the taint
+    /// `ToBeDeletedByClusterAutoscaler`.
     pub leaving: bool,
 }
 

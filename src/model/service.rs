@@ -1,4 +1,4 @@
-//! A Service as routing sees it.
+//! Service reduced to what routing needs.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,13 +12,13 @@ use super::{ObjectName, Scheduler, Weights};
 
 /// A Service with at least one cluster IP.
 ///
-/// Headless, `ExternalName` and foreign services (label `service.kubernetes.io/service-proxy-name`)
-/// never get here: for routing they do not exist.
+/// The source drops headless, `ExternalName` and foreign services (label
+/// `service.kubernetes.io/service-proxy-name`): they are not routed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Service {
     /// Namespace and name.
     pub name: ObjectName,
-    /// `metadata.creationTimestamp` in seconds since 1970; decides between claims on one address.
+    /// `metadata.creationTimestamp` in seconds since 1970; decides between claims to one frontend.
     pub created: i64,
     /// `spec.clusterIPs`, at most one of each family.
     pub cluster_ips: Vec<IpAddr>,
@@ -30,7 +30,7 @@ pub struct Service {
     pub source_ranges: Vec<IpNet>,
     /// `spec.internalTrafficPolicy`.
     pub internal_traffic_policy: TrafficPolicy,
-    /// `spec.externalTrafficPolicy`, `Cluster` where the type gives it no meaning.
+    /// `spec.externalTrafficPolicy`, `Cluster` for types without that field.
     pub external_traffic_policy: TrafficPolicy,
     /// Timeout of `sessionAffinity: ClientIP`.
     pub session_affinity: Option<Duration>,
@@ -40,12 +40,12 @@ pub struct Service {
     pub weights: Option<Weights>,
     /// `spec.healthCheckNodePort` of a LoadBalancer with external traffic policy `Local`.
     pub health_check_node_port: Option<NonZeroU16>,
-    /// `spec.ports`, each usable.
+    /// The usable entries of `spec.ports`.
     pub ports: Vec<ServicePort>,
 }
 
 impl Service {
-    /// A service with these cluster IPs, without ports and with every policy at its default.
+    /// Returns a service with these cluster IPs, without ports and with default policies.
     pub fn new(name: ObjectName, cluster_ips: Vec<IpAddr>) -> Self {
         Self {
             name,
@@ -79,13 +79,13 @@ pub struct ServicePort {
 }
 
 impl ServicePort {
-    /// A port of TCP, without node port.
+    /// Returns a TCP port without node port.
     pub fn tcp(name: &str, port: NonZeroU16) -> Self {
         Self { name: name.into(), protocol: Protocol::Tcp, port, node_port: None }
     }
 }
 
-/// Which endpoints traffic may be sent to.
+/// Endpoints that traffic may be sent to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TrafficPolicy {
     /// All endpoints of the service.
@@ -108,7 +108,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The IANA protocol number, as in the IP header.
+    /// Returns the IANA protocol number, as in the IP header.
     pub fn number(self) -> u8 {
         self as u8
     }

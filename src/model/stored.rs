@@ -1,7 +1,7 @@
-//! Services and slices as the cluster keeps them: small, because there are very many of them.
+//! Services and slices in the compact form in which the cluster stores them.
 //!
-//! They say the same as the objects of events. What most objects do not have takes no room, what
-//! many repeat is shared, and an IPv4 endpoint takes eight bytes.
+//! They are equivalent to the objects of events. Rare fields take no memory, repeated values are
+//! shared, and an IPv4 endpoint takes eight bytes.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU16;
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::family::Family;
 
-/// Lists of ports that are in use, each once.
+/// Port lists in use, each once.
 #[derive(Debug, Default)]
 pub(super) struct PortLists {
     of_services: Interner<[ServicePort]>,
@@ -30,7 +30,7 @@ pub(super) struct StoredService {
     pub(super) created: i64,
     cluster_ips: ClusterIps,
     ports: Arc<[ServicePort]>,
-    /// `None` if there is nothing unusual about the service.
+    /// `None` if all rare fields have their defaults.
     unusual: Option<Box<Unusual>>,
 }
 
@@ -40,7 +40,7 @@ enum ClusterIps {
     Others(Box<[IpAddr]>),
 }
 
-/// What most services do not have.
+/// Fields that most services do not set.
 #[derive(Debug, Default, PartialEq)]
 struct Unusual {
     external_ips: Box<[IpAddr]>,
@@ -60,13 +60,13 @@ pub(super) struct StoredSlice {
     pub(super) name: ObjectName,
     pub(super) ports: Arc<[EndpointPort]>,
     endpoints: Endpoints,
-    /// The different lists of zones that ready endpoints are hinted for; hints of others have no
-    /// meaning.
+    /// Distinct zone lists in the hints of ready endpoints; hints of other endpoints have no
+    /// effect.
     zones: Box<[Arc<Zones>]>,
     pub(super) weighing: Option<Box<Weighing>>,
 }
 
-/// Endpoints, with what hints they have.
+/// Endpoints and the summary of their hints.
 #[derive(Debug, PartialEq)]
 enum Endpoints {
     V4(Hints, Box<[StoredEndpoint<Ipv4Addr>]>),
@@ -77,7 +77,7 @@ enum Endpoints {
 struct StoredEndpoint<A> {
     address: A,
     conditions: u8,
-    /// 0 if there is no zone hint, else one more than the position in the slice's `zones`.
+    /// 0 without a zone hint, else the index in the slice's `zones` plus one.
     zones: u16,
 }
 
@@ -106,7 +106,7 @@ impl StoredService {
         }
     }
 
-    /// How long clients are remembered.
+    /// Returns the session affinity timeout.
     pub(super) fn session_affinity(&self) -> Option<Duration> {
         self.unusual.as_ref()?.session_affinity
     }
@@ -126,7 +126,7 @@ impl StoredService {
         }
     }
 
-    /// Its ports, if each client may be sent to any usable endpoint.
+    /// Returns the ports if each client may be sent to any usable endpoint.
     pub(super) fn plainly_served_ports(&self) -> Option<&[ServicePort]> {
         let is_plain = self.unusual.as_ref().is_none_or(|unusual| {
             unusual.session_affinity.is_none()
@@ -137,7 +137,7 @@ impl StoredService {
         is_plain.then_some(&self.ports)
     }
 
-    /// The service that was stored, under its name.
+    /// Returns the service in its original form, with its name.
     pub(super) fn restore(&self, name: ObjectName) -> Service {
         let cluster_ips = match &self.cluster_ips {
             ClusterIps::V4(address) => vec![IpAddr::V4(*address)],
@@ -188,7 +188,7 @@ impl StoredSlice {
                 IpAddr::V4(address) => Some(stored(address, endpoint, &mut zones)),
                 IpAddr::V6(_) => None,
             });
-            // No room to spare.
+            // Exact capacity, so that the conversion to a box does not reallocate.
             let mut list = Vec::with_capacity(slice.endpoints.len());
             list.extend(v4);
             Endpoints::V4(hints, list.into())
@@ -206,21 +206,21 @@ impl StoredSlice {
         v4.len() + others.len()
     }
 
-    /// The endpoints in the order of the object.
+    /// Returns the endpoints in the order of the object.
     pub(super) fn endpoints(&self) -> impl Iterator<Item = EndpointView<'_>> + Clone {
         let (v4, others) = self.lists();
         let v4 = v4.iter().map(|endpoint| self.view(endpoint));
         v4.chain(others.iter().map(|endpoint| self.view(endpoint)))
     }
 
-    /// The endpoint at a position in the object.
+    /// Returns the endpoint at a position in the object.
     pub(super) fn endpoint(&self, position: usize) -> Option<EndpointView<'_>> {
         let (v4, others) = self.lists();
         let v4 = v4.get(position).map(|endpoint| self.view(endpoint));
         v4.or_else(|| others.get(position).map(|endpoint| self.view(endpoint)))
     }
 
-    /// The endpoints of this address.
+    /// Returns the endpoints of this address.
     pub(super) fn endpoints_at(&self, address: IpAddr) -> impl Iterator<Item = EndpointView<'_>> {
         let (v4, others) = self.lists();
         let v4 = match address {
@@ -231,24 +231,24 @@ impl StoredSlice {
             .chain(find(others, address).map(|endpoint| self.view(endpoint)))
     }
 
-    /// What hints the endpoints have.
+    /// Returns the summary of the endpoints' hints.
     pub(super) fn hints(&self) -> Hints {
         match &self.endpoints {
             Endpoints::V4(hints, _) | Endpoints::Others(hints, _) => *hints,
         }
     }
 
-    /// Whether a ready endpoint is hinted for this zone.
+    /// Returns true if a ready endpoint has a hint for this zone.
     pub(super) fn is_hinted(&self, zone: &str) -> bool {
         self.zones.iter().flat_map(|zones| zones.iter()).any(|name| **name == *zone)
     }
 
-    /// Whether a ready endpoint has a zone hint.
+    /// Returns true if a ready endpoint has a zone hint.
     pub(super) fn has_zone_hints(&self) -> bool {
         !self.zones.is_empty()
     }
 
-    /// Whether the endpoints are of this family; an empty slice is of both.
+    /// Returns true if the endpoints are of this family; an empty slice is of both.
     pub(super) fn is_of(&self, family: Family) -> bool {
         self.endpoint(0).is_none_or(|first| Family::of(first.address) == family)
     }
@@ -270,7 +270,8 @@ impl StoredSlice {
     }
 }
 
-/// Most lists do not have the address, which is seen fastest by looking at all of a list.
+/// Returns the endpoints with this address. Most lists lack it, and a scan without early exit
+/// detects that fastest.
 fn find<A: Copy + PartialEq>(
     list: &[StoredEndpoint<A>],
     address: A,
@@ -288,7 +289,7 @@ fn stored<A>(address: A, endpoint: &Endpoint, zones: &mut Vec<Arc<Zones>>) -> St
             zones.len() - 1
         })
     });
-    // The API allows 1,000 endpoints in a slice, so there are no more lists.
+    // The API allows 1,000 endpoints in a slice, so the number of zone lists fits.
     let zones = position.map_or(0, |position| u16::try_from(position + 1).unwrap_or(0));
     StoredEndpoint { address, conditions: bits(endpoint.conditions), zones }
 }

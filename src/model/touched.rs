@@ -1,4 +1,4 @@
-//! What events touched, and how much of it.
+//! Services and settings that events touched, and to what extent.
 
 use std::collections::hash_map::Entry;
 use std::time::SystemTime;
@@ -7,39 +7,39 @@ use ahash::HashMap;
 
 use super::{EndpointChanges, ObjectName};
 
-/// What a series of events touched.
+/// Everything that a series of events touched.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Touched {
-    /// Services to render again, and how much of each.
+    /// Services to render again, with the extent of each.
     pub services: HashMap<ObjectName, Extent>,
     /// This node's object changed.
     pub node: bool,
-    /// Services to render again because it did: there may be very many.
+    /// Services to render again because this node's object changed; possibly very many.
     pub dependents: Vec<ObjectName>,
     /// The service address ranges changed.
     pub service_cidrs: bool,
-    /// When what led to the changes of slices happened.
+    /// Times of the events that caused the slice changes.
     pub triggers: Vec<SystemTime>,
 }
 
-/// How much of a service events touched.
+/// Extent to which events touched a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// Any part of it.
     Whole,
-    /// Nothing but which endpoints it has.
+    /// Only the set of its endpoints.
     Endpoints(Box<EndpointChanges>),
 }
 
 impl Touched {
-    /// Notes that so much of a service is touched.
+    /// Adds a touched service.
     pub fn add(&mut self, service: ObjectName, extent: Extent) {
         extent.join(&mut self.services, service);
     }
 }
 
 impl Extent {
-    /// Adds it to what is touched of several services; whether nothing of this one was.
+    /// Adds the extent to those of `services`. Returns true if `service` was not touched before.
     pub fn join(self, services: &mut HashMap<ObjectName, Self>, service: ObjectName) -> bool {
         match services.entry(service) {
             Entry::Occupied(mut known) => {

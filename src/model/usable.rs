@@ -1,7 +1,7 @@
-//! Which endpoints of a service port packets may be sent to.
+//! Endpoints of a service port to which packets may be sent.
 //!
-//! The fallback to endpoints that terminate is decided separately for the whole cluster and for this
-//! node, whose endpoints are not filtered by hints.
+//! The fallback to terminating endpoints is decided separately for the cluster and for this node.
+//! Endpoints of this node are not filtered by hints.
 
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
@@ -19,16 +19,17 @@ use super::weights::weight_of;
 use super::{Conditions, EndpointPort, ServicePort, Weight, Weights};
 use crate::family::Family;
 
-/// Where a packet can go: an endpoint's address and port.
+/// Address and port of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
-    /// The endpoint's address.
+    /// Address of the endpoint.
     pub address: IpAddr,
-    /// The endpoint's port.
+    /// Port of the endpoint.
     pub port: NonZeroU16,
 }
 
-/// In as few steps as possible: services of thousands of endpoints look up each of them.
+/// Feeds the hasher with as few writes as possible: services with thousands of endpoints hash each
+/// of them.
 impl Hash for Target {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let port = self.port.get();
@@ -44,7 +45,7 @@ impl Hash for Target {
     }
 }
 
-/// The endpoints of one service port and family that may be used now.
+/// Usable endpoints of one service port and family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsableEndpoints {
     /// Endpoints for traffic policy `Cluster`.
@@ -53,14 +54,14 @@ pub struct UsableEndpoints {
     pub local: TargetList,
 }
 
-/// Endpoints, those of most services without memory of their own.
+/// Endpoints; the lists of most services need no heap memory.
 pub type TargetList = SmallVec<[Target; FEW]>;
 
-/// Most services have no more endpoints.
+/// Endpoints stored inline; most services have no more.
 const FEW: usize = 8;
 
 impl UsableEndpoints {
-    /// Selects from `slices` what serves `port`; `zone` is this node's.
+    /// Selects the endpoints in `slices` that serve `port`; `zone` is the zone of this node.
     pub(super) fn select(
         slices: &[StoredSlice],
         port: &ServicePort,
@@ -71,7 +72,7 @@ impl UsableEndpoints {
         let choice = Choice::of(relevant(slices, port, family).map(|(slice, _)| slice), zone);
         let local = |included: fn(Conditions) -> bool| {
             let entries = entries().filter(|(_, endpoint)| endpoint.conditions.local);
-            // Few of very many are on one node.
+            // Capacity 0, since few of many endpoints are on one node.
             distinct(entries.filter(|(_, endpoint)| included(endpoint.conditions)), 0)
         };
         let most = slices.iter().map(StoredSlice::len).sum();
@@ -86,8 +87,8 @@ impl UsableEndpoints {
     }
 }
 
-/// Every target that takes traffic, new or old: ready, or serving until it ends; sorted. Neither
-/// policies nor topology count.
+/// Returns every target for new or established flows, sorted: ready, or serving while it
+/// terminates. Ignores policies and topology.
 pub(super) fn serving(slices: &[StoredSlice], port: &ServicePort, family: Family) -> Vec<Target> {
     let takes_traffic = |it: Conditions| it.ready || it.serves_terminating();
     let entries = entries(slices, port, family);
@@ -118,7 +119,7 @@ pub(super) fn weights(
     weights
 }
 
-/// The slices of one family that have the port, with its number at their endpoints.
+/// Returns the slices of `family` that serve `port`, each with the port's number at its endpoints.
 fn relevant<'a>(
     slices: &'a [StoredSlice],
     port: &'a ServicePort,
@@ -132,7 +133,7 @@ fn relevant<'a>(
     })
 }
 
-/// What slices say about the endpoints of a port, in the order of slices and endpoints.
+/// Returns the entries for the endpoints of a port, in the order of slices and endpoints.
 fn entries<'a>(
     slices: &'a [StoredSlice],
     port: &'a ServicePort,
@@ -144,7 +145,7 @@ fn entries<'a>(
     })
 }
 
-/// Every target once, where it comes first; there is room for so many at once.
+/// Returns every target once, at its first position, with initial capacity `room`.
 fn distinct<'a>(
     entries: impl Iterator<Item = (Target, EndpointView<'a>)>,
     room: usize,
@@ -159,9 +160,9 @@ fn distinct<'a>(
     found
 }
 
-/// Finds a target in a list: by looking while it is short, by hash when it is long.
+/// Index of a target list: a linear search while it is short, a hash table when it is long.
 ///
-/// It holds positions and not targets, because services have thousands of endpoints.
+/// Stores positions instead of targets, because services have thousands of endpoints.
 #[derive(Default)]
 struct Index {
     positions: HashTable<usize>,
@@ -171,8 +172,8 @@ struct Index {
 impl Index {
     const FEW: usize = 16;
 
-    /// Whether `target` is absent from `found`, to which it is pushed then; `found` grows to about
-    /// `most`.
+    /// Returns true if `found` lacks `target`; the caller then pushes it. `found` grows to about
+    /// `most` targets.
     fn adds(&mut self, target: Target, found: &[Target], most: usize) -> bool {
         if found.len() < Self::FEW {
             return !found.contains(&target);
@@ -246,7 +247,7 @@ mod tests {
         UsableEndpoints::select(slices, &port, Family::Ip, zone.as_ref())
     }
 
-    /// `cluster` and `local` are the last bytes of the addresses that are expected.
+    /// Checks the selected endpoints; `cluster` and `local` are the last bytes of their addresses.
     #[track_caller]
     fn check(endpoints: &[Endpoint], cluster: &[u8], local: &[u8]) {
         let usable = select(&[slice(8080, endpoints)], Some("z1"));
