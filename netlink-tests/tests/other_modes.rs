@@ -19,7 +19,7 @@ use netlink_tests::{Answer, Host, Net, Server, deltaproxy_binary, nft_available}
 const SOON: Duration = Duration::from_secs(15);
 
 /// What the daemon writes before each object that it removed.
-const REMOVED: &str = "removed what another proxy mode left: ";
+const REMOVED: &str = "removed leftovers of another proxy mode: ";
 
 /// A node with tables of iptables-nft, two pods that serve and a client. The manifests lead to pod
 /// `a` alone.

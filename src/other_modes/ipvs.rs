@@ -7,10 +7,11 @@ use nix::net::if_::if_nametoindex;
 use super::names::{LINK, is_ipset_of_kube_proxy};
 use super::{Error, Node, Removed, link};
 
-/// Removes all IPVS services and then the link.
+/// Removes all IPVS services, then the link.
 ///
-/// The link marks a node whose IPVS kube-proxy used, and in mode ipvs it deletes the services of
-/// others itself. Without the link, services are those of another program and stay.
+/// The link marks a node on which kube-proxy ran in mode ipvs. In that mode, kube-proxy itself
+/// deletes IPVS services of other programs. Without the link, the services belong to another
+/// program and are kept.
 pub(super) fn remove(node: &Node) -> Result<Option<Removed>, Error> {
     if if_nametoindex(LINK).is_err() {
         return Ok(None);
@@ -29,9 +30,9 @@ pub(super) fn remove(node: &Node) -> Result<Option<Removed>, Error> {
     }))
 }
 
-/// The number of IPVS services.
+/// Returns the number of IPVS services.
 fn services(node: &Node) -> usize {
-    // A line for each service begins with its protocol, and one for each server with an arrow.
+    // The line of a service begins with its protocol, that of a server with an arrow.
     let text = fs::read_to_string(node.net.join("ip_vs")).unwrap_or_default();
     let is_service = |line: &&str| {
         ["TCP ", "UDP ", "SCTP ", "FWM "].iter().any(|protocol| line.starts_with(protocol))
@@ -39,8 +40,8 @@ fn services(node: &Node) -> usize {
     text.lines().filter(is_service).count()
 }
 
-/// Removes kube-proxy's ipsets, which no rule may use any more. Does nothing where the kernel has
-/// not loaded ip_set, because the program would load it, or where the program lacks.
+/// Removes kube-proxy's ipsets, to which no rule may refer any more. Does nothing without the
+/// program, or if the kernel has not loaded ip_set, because the program would load it.
 pub(super) fn remove_ipsets(node: &Node) -> Result<Option<Removed>, Error> {
     let Some(ipset) = node.programs.find("ipset") else { return Ok(None) };
     if !node.modules.join("ip_set").exists() {
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn ipsets_of_kube_proxy_are_destroyed_and_others_stay() {
+    fn ipsets_of_kube_proxy_are_destroyed_and_others_are_kept() {
         let list = "printf 'KUBE-CLUSTER-IP\\ncali40all\\nKUBE-6-LOOP-BACK\\n'";
         let body = format!("case $1 in list) {list};; restore) cat > script;; esac");
         let scripts = Scripts::new(&[("ipset", &body)]);

@@ -1,4 +1,4 @@
-//! The tables of iptables-legacy, through its own programs.
+//! Tables of iptables-legacy, changed with its own programs.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,8 +9,8 @@ use super::removable::{is_jump_from_outside, removable};
 use super::{Error, Node, Removed};
 use crate::family::Family;
 
-/// Removes kube-proxy's chains from a table and the rules that jump to them. Does nothing where
-/// the kernel has not loaded the table, because the programs would load it, or where they lack.
+/// Removes kube-proxy's chains from a table and the rules that jump to them. Does nothing without
+/// the programs, or if the kernel has not loaded the table, because the programs would load it.
 pub(super) fn remove(node: &Node, family: Family, table: Table) -> Result<Option<Removed>, Error> {
     let (file, prefix) = match family {
         Family::Ip => ("ip_tables_names", "iptables"),
@@ -24,7 +24,7 @@ pub(super) fn remove(node: &Node, family: Family, table: Table) -> Result<Option
     let (Some(save), Some(restore)) = (find("save"), find("restore")) else { return Ok(None) };
     let text = node.programs.run(&save, &["-t", table.name()], String::new())?;
     let Some(removal) = Removal::of(table, &text) else { return Ok(None) };
-    // The seconds that it waits for another iptables.
+    // `-w 5` waits up to 5 s for another iptables process.
     node.programs.run(&restore, &["--noflush", "-w", "5"], removal.script(table))?;
     Ok(Some(Removed::Chains {
         place: format!("{family} {} of iptables-legacy", table.name()),
@@ -33,15 +33,16 @@ pub(super) fn remove(node: &Node, family: Family, table: Table) -> Result<Option
     }))
 }
 
-/// What goes from one table.
+/// Rules and chains to remove from one table.
 struct Removal<'a> {
-    /// Rules of chains that stay, without `-A `.
+    /// Rules of chains that are kept, without `-A `.
     rules: Vec<&'a str>,
     chains: BTreeSet<&'a str>,
 }
 
 impl<'a> Removal<'a> {
-    /// Reads what iptables-save prints of a table; `None` if nothing goes.
+    /// Parses the output of iptables-save for a table. Returns `None` if there is nothing to
+    /// remove.
     fn of(table: Table, saved: &'a str) -> Option<Self> {
         let first_word = |line: &'a str| line.split(' ').next().unwrap_or_default();
         let chains = saved.lines().filter_map(|line| line.strip_prefix(':')).map(first_word);
@@ -56,7 +57,8 @@ impl<'a> Removal<'a> {
         (!chains.is_empty()).then_some(Self { rules, chains })
     }
 
-    /// The input of `iptables-restore --noflush`, which empties the chains that it declares.
+    /// Returns the input of `iptables-restore --noflush`, which flushes the chains that it
+    /// declares.
     fn script(&self, table: Table) -> String {
         let mut script = format!("*{}\n", table.name());
         let mut add = |before: &str, text: &str, after: &str| {
@@ -71,14 +73,14 @@ impl<'a> Removal<'a> {
     }
 }
 
-/// The chain or target that a rule leads to.
+/// Returns the chain or target that a rule jumps to.
 fn target(rule: &str) -> Option<&str> {
     let mut words = Words(rule);
     words.find(|word| matches!(*word, "-j" | "-g"))?;
     words.next()
 }
 
-/// The words of a rule. One in quotes, such as a comment, has spaces and keeps its quotes.
+/// Words of a rule. A quoted word, such as a comment, keeps its spaces and quotes.
 struct Words<'a>(&'a str);
 
 impl<'a> Iterator for Words<'a> {
@@ -140,7 +142,8 @@ COMMIT
 COMMIT
 "#;
 
-    /// A node where these tables of IPv4 are loaded, and whose iptables-legacy has [`SAVED`].
+    /// Returns a node on which these IPv4 tables are loaded, and whose iptables-legacy prints
+    /// [`SAVED`].
     fn node(tables: &str) -> (Scripts, Node) {
         let scripts = Scripts::new(&[
             ("iptables-legacy-save", "cat saved"),
@@ -153,7 +156,7 @@ COMMIT
     }
 
     #[test]
-    fn what_iptables_saves_becomes_a_script_that_removes_the_chains_of_kube_proxy() {
+    fn the_output_of_iptables_save_becomes_a_script_that_removes_the_chains_of_kube_proxy() {
         let (scripts, node) = node("filter\nnat\n");
         let removed = remove(&node, Family::Ip, Table::Nat).unwrap().unwrap();
         assert_eq!(
@@ -165,7 +168,7 @@ COMMIT
     }
 
     #[test]
-    fn a_table_that_is_not_loaded_is_left_alone_and_so_is_one_without_programs() {
+    fn a_table_is_unchanged_if_it_is_not_loaded_or_the_programs_are_missing() {
         let (scripts, node) = node("filter\n");
         assert_eq!(remove(&node, Family::Ip, Table::Nat).unwrap(), None);
         assert_eq!(remove(&node, Family::Ip6, Table::Nat).unwrap(), None);

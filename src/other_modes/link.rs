@@ -1,4 +1,4 @@
-//! Deleting a link by its name: `RTM_DELLINK` of `<linux/rtnetlink.h>`.
+//! Deletes a link by its name: `RTM_DELLINK` of `<linux/rtnetlink.h>`.
 
 use std::io;
 
@@ -22,7 +22,7 @@ pub(super) fn delete(name: &str) -> io::Result<()> {
     let flags = message::REQUEST | message::ACK;
     let header = Header { kind: RTM_DELLINK, flags, sequence: SEQUENCE };
     let mut request = Vec::new();
-    // The family and number 0: the kernel finds the link by its name.
+    // With family and index 0, the kernel finds the link by its name.
     message::append(&mut request, header, &[0; IFINFOMSG_LENGTH], |w| w.str(IFLA_IFNAME, name))
         .map_err(io::Error::other)?;
     socket.send(&request)?;

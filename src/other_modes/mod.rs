@@ -1,14 +1,14 @@
-//! What kube-proxy leaves behind in its modes iptables and ipvs, and its removal.
+//! Removal of the leftovers of kube-proxy's modes iptables and ipvs.
 //!
-//! Chains of iptables-nft go through nftables, and those of iptables-legacy through its programs,
-//! with the rules that jump to them. IPVS services, the link `kube-ipvs0` and ipsets go after the
-//! rules. Only names of kube-proxy count; chains, rules and sets of others stay. Each step is done
-//! whatever became of the others, except that sets are in use as long as rules are.
+//! Chains of iptables-nft are removed through nftables, those of iptables-legacy through its
+//! programs, each with the rules that jump to them. IPVS services, the link `kube-ipvs0` and ipsets
+//! follow. Only objects with names of kube-proxy are removed. Each step runs even if others fail,
+//! although the kernel refuses to remove an ipset that a rule uses.
 //!
-//! Of base chains with one hook and priority the kernel runs the newest first
-//! (`nf_hook_entries_grow`), and ours have the priorities of iptables. So the DNAT of a leftover wins
-//! over tables that are older than its own. Until leftovers go, they may serve connections; from then
-//! on our tables must: the caller removes nothing before those are in place.
+//! For one hook and priority, the kernel runs the newest base chain first (`nf_hook_entries_grow`).
+//! Our chains have the priorities of iptables, so the DNAT of leftovers wins over tables that are
+//! older than theirs. The leftovers may serve connections until they are removed, our tables
+//! afterwards. The caller therefore removes nothing before our tables are in place.
 
 mod ipvs;
 mod legacy;
@@ -29,29 +29,29 @@ use self::programs::Programs;
 use crate::family::Family;
 use crate::kernel::{CommitError, Nftables, OpenError, ReadError};
 
-/// Something that was removed, as an object of the verb.
+/// An object that was removed; prints as the object of a verb.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removed {
     /// Chains of a table with their rules.
     Chains {
         /// The table.
         place: String,
-        /// How many chains.
+        /// Number of chains.
         chains: usize,
-        /// How many rules of other chains jumped to them.
+        /// Number of rules in other chains that jumped to them.
         rules: usize,
     },
     /// The link `kube-ipvs0` and IPVS services.
     Link {
-        /// How many services.
+        /// Number of services.
         services: usize,
     },
     /// The link `kube-ipvs0`, without IPVS services because ipvsadm is not installed.
     LinkAlone {
-        /// How many services stay.
+        /// Number of services that are kept.
         services: usize,
     },
-    /// This many ipsets.
+    /// Number of ipsets.
     Ipsets(usize),
 }
 
@@ -75,7 +75,7 @@ impl fmt::Display for Removed {
     }
 }
 
-/// Why something could not be removed.
+/// Why a removal failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// nftables cannot be used.
@@ -84,31 +84,31 @@ pub enum Error {
     /// A table could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The kernel did not remove chains.
+    /// The kernel refused to remove chains.
     #[error(transparent)]
     Commit(#[from] CommitError),
     /// A program failed.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// The kernel did not remove the link.
+    /// The kernel refused to remove the link.
     #[error("the link {link} cannot be removed: {0}", link = names::LINK)]
     Link(#[from] io::Error),
 }
 
-/// What came of a removal.
+/// Outcome of a removal.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// What was removed; empty on a node without leftovers.
+    /// Removed objects; empty on a node without leftovers.
     pub removed: Vec<Removed>,
-    /// What may be left.
+    /// Errors. The objects that they are about may remain.
     pub errors: Vec<Error>,
 }
 
 impl Outcome {
-    /// Writes to the log what was removed.
+    /// Logs the removed objects.
     pub fn log_removed(&self) {
         for removed in &self.removed {
-            tracing::info!("removed what another proxy mode left: {removed}");
+            tracing::info!("removed leftovers of another proxy mode: {removed}");
         }
     }
 
@@ -120,7 +120,7 @@ impl Outcome {
     }
 }
 
-/// The files and programs of the node that lead to leftovers.
+/// Files and programs of the node by which leftovers are found.
 struct Node {
     /// `/proc/net` of this thread's network namespace.
     net: PathBuf,
@@ -135,7 +135,7 @@ impl Node {
         Self { net, modules, programs: Programs::of_node() }
     }
 
-    /// A node whose files are all in one folder.
+    /// Returns a node whose files are all in one directory.
     #[cfg(test)]
     fn at(folder: &std::path::Path, programs: Programs) -> Self {
         Self { net: folder.to_owned(), modules: folder.to_owned(), programs }
@@ -167,13 +167,13 @@ pub fn remove() -> Outcome {
     outcome
 }
 
-/// Removes all leftovers on a thread of its own, writes to the log what was removed, and tries a few
-/// times more what fails. Returns whether something was removed.
+/// Removes all leftovers on a thread of its own and logs them. Retries a few times after errors.
+/// Returns true if anything was removed.
 pub async fn remove_in_background() -> bool {
     let mut has_removed = false;
     let mut pauses = PAUSES.into_iter();
     loop {
-        // The task only fails by a panic, which is in the log.
+        // The task fails only by a panic, which is logged.
         let Ok(outcome) = tokio::task::spawn_blocking(remove).await else { return has_removed };
         has_removed |= !outcome.removed.is_empty();
         outcome.log_removed();
@@ -181,7 +181,7 @@ pub async fn remove_in_background() -> bool {
             Some(pause) if !outcome.errors.is_empty() => tokio::time::sleep(pause).await,
             Some(_) | None => {
                 outcome.errors.iter().for_each(|error| {
-                    tracing::warn!("what another proxy mode left may be there still: {error}");
+                    tracing::warn!("leftovers of another proxy mode may remain: {error}");
                 });
                 return has_removed;
             }

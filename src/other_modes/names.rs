@@ -1,9 +1,9 @@
-//! The names that kube-proxy gives to chains, ipsets and a link in its modes iptables and ipvs:
-//! `cleanup.go` in `pkg/proxy/iptables` and `pkg/proxy/ipvs`, of this and earlier releases.
+//! Names of kube-proxy's chains, ipsets and link in its modes iptables and ipvs: `cleanup.go` in
+//! `pkg/proxy/iptables` and `pkg/proxy/ipvs`, of this and earlier releases.
 //!
-//! Other programs use the prefix `KUBE-` too: the kubelet for `KUBE-FIREWALL`,
-//! `KUBE-IPTABLES-HINT` and `KUBE-KUBELET-CANARY`, kube-router for `KUBE-ROUTER-*` and
-//! `KUBE-POD-FW-*`. So the whole name decides where kube-proxy does not append a hash.
+//! Other programs use the prefix `KUBE-` too: the kubelet for `KUBE-FIREWALL`, `KUBE-IPTABLES-HINT`
+//! and `KUBE-KUBELET-CANARY`, kube-router for `KUBE-ROUTER-*` and `KUBE-POD-FW-*`. Names to which
+//! kube-proxy appends no hash are therefore compared whole.
 
 /// A table of iptables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl Table {
         }
     }
 
-    /// Whether a chain of this table is kube-proxy's.
+    /// Returns true if a chain of this table is kube-proxy's.
     pub(super) fn is_of_kube_proxy(self, chain: &str) -> bool {
         let has_prefix = |prefix: &&str| chain.starts_with(prefix);
         match self {
@@ -45,7 +45,7 @@ const NAT: &[&str] = &[
     "KUBE-PROXY-CANARY",
 ];
 
-/// What precedes the hash of a service port or endpoint.
+/// Prefixes before the hash of a service port or endpoint.
 const NAT_PREFIXES: &[&str] =
     &["KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-XLB-", "KUBE-SEP-"];
 
@@ -64,7 +64,7 @@ const FILTER: &[&str] = &[
 
 const MANGLE: &[&str] = &["KUBE-PROXY-CANARY"];
 
-/// Whether a chain is one of iptables itself, where kube-proxy has rules of its own.
+/// Returns true for a built-in chain of iptables, which may hold rules of kube-proxy.
 pub(super) fn is_built_in(chain: &str) -> bool {
     ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"].contains(&chain)
 }
@@ -72,17 +72,17 @@ pub(super) fn is_built_in(chain: &str) -> bool {
 /// The dummy link that has the addresses of services in mode ipvs.
 pub(super) const LINK: &str = "kube-ipvs0";
 
-/// Whether an ipset is kube-proxy's. Those for IPv6 are `KUBE-6-*`.
+/// Returns true if an ipset is kube-proxy's. Those for IPv6 are `KUBE-6-*`.
 pub(super) fn is_ipset_of_kube_proxy(name: &str) -> bool {
     let Some(name) = name.strip_prefix("KUBE-") else { return false };
     match name.strip_prefix("6-") {
-        // kube-proxy cuts names to 31 bytes, the limit of ipset.
+        // kube-proxy truncates names to 31 bytes, the limit of ipset.
         Some(name) => IPSETS.iter().any(|set| set.get(..IPSET_6_LIMIT).unwrap_or(set) == name),
         None => IPSETS.contains(&name),
     }
 }
 
-/// Bytes that fit behind `KUBE-6-`.
+/// Bytes available after `KUBE-6-`.
 const IPSET_6_LIMIT: usize = 31 - "KUBE-6-".len();
 
 /// Names without `KUBE-`.

@@ -1,4 +1,4 @@
-//! The tables of iptables-nft, which are tables of nftables: `nat`, `filter` and `mangle`.
+//! The tables `nat`, `filter` and `mangle` of iptables-nft, which are nftables tables.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use crate::family::Family;
 use crate::kernel::{Kernel, Nftables};
 use crate::nft::{Jump, Name, Operation, TableRef, Transaction};
 
-/// How often a table is read at most. Others may change it after a reading.
+/// Most reads of a table. Other programs may change it after a read.
 const MAX_ROUNDS: usize = 5;
 
-/// Bytes that an operation of a removal takes at most, with the longest names of iptables.
+/// Most bytes of one operation of a removal, with the longest names of iptables.
 const OPERATION_BYTES: usize = 128;
 
 /// Removes kube-proxy's chains from a table and the rules that jump to them, in one transaction if
@@ -34,7 +34,8 @@ pub(super) fn remove(
             break;
         }
         let operations = removal.operations(&reference);
-        // Without the rules of the first piece, no packet reaches the chains of the others.
+        // Once the rules of the first piece are deleted, no packet reaches the chains of the
+        // others.
         for piece in operations.chunks((kernel.max_batch() / OPERATION_BYTES).max(1)) {
             kernel.commit(&Transaction { operations: piece.to_vec() })?;
         }
@@ -45,10 +46,10 @@ pub(super) fn remove(
     Ok((chains > 0).then_some(Removed::Chains { place, chains, rules }))
 }
 
-/// What goes from one table.
+/// Rules and chains to remove from one table.
 #[derive(Debug, PartialEq, Eq)]
 struct Removal {
-    /// Rules of chains that stay, by chain and handle.
+    /// Rules of chains that are kept, by chain and handle.
     rules: BTreeSet<(String, u64)>,
     chains: BTreeSet<String>,
 }
@@ -65,7 +66,8 @@ impl Removal {
         }
     }
 
-    /// Rules, then the rules of the chains, which jump to other chains among them, then the chains.
+    /// Returns operations that delete the rules, then flush the chains, which jump to each other,
+    /// then delete the chains.
     fn operations(&self, table: &TableRef) -> Vec<Operation> {
         let name = |chain: &String| Name::from(chain.clone());
         let rules = self.rules.iter();
@@ -84,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_go_before_the_chains_that_they_jump_to() {
+    fn rules_are_deleted_before_the_chains_that_they_jump_to() {
         let names = ["PREROUTING", "KUBE-SERVICES", "KUBE-SVC-A"].map(str::to_owned);
         let jump = |from: &str, handle, to: &str| Jump { from: from.into(), handle, to: to.into() };
         let jumps =

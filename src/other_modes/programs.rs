@@ -1,4 +1,4 @@
-//! Programs of the node, which end in time or are killed.
+//! Runs programs of the node with a time limit.
 
 use std::env;
 use std::io::{self, Read, Write};
@@ -12,52 +12,53 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-/// Why a program did not do its work.
+/// Why a program failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// Its start failed, or waiting for its end.
+    /// Starting it or waiting for its end failed.
     #[error("cannot run {}: {error}", path.display())]
     Run {
         /// The program.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         error: io::Error,
     },
-    /// It reported a failure.
+    /// It exited with an error.
     #[error("{} ended with {status}: {message}", path.display())]
     Failed {
         /// The program.
         path: PathBuf,
-        /// How it ended.
+        /// Exit status.
         status: ExitStatus,
         /// The first line of its standard error.
         message: String,
     },
-    /// It was killed.
+    /// It was killed at the time limit.
     #[error("{} was killed because it did not end in {} s", path.display(), limit.as_secs_f32())]
     TimedOut {
         /// The program.
         path: PathBuf,
-        /// How long it ran.
+        /// Time limit.
         limit: Duration,
     },
 }
 
-/// Where programs are found, and how long each may run.
+/// Directories of programs, and the time limit of each run.
 #[derive(Clone, Debug)]
 pub(super) struct Programs {
     pub(super) folders: Vec<PathBuf>,
     pub(super) limit: Duration,
 }
 
-/// How long a program may run: iptables-legacy-restore deletes 100,000 rules in less.
+/// Time limit of a program: iptables-legacy-restore deletes 100,000 rules in less.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// How often is looked whether a program has ended.
+/// Interval of checks whether a program has ended.
 const STEP: Duration = Duration::from_millis(5);
 
 impl Programs {
-    /// Those of `PATH` and of the folders for the superuser, which `PATH` may lack.
+    /// Returns the programs in `PATH` and in the directories for the superuser, which `PATH` may
+    /// lack.
     pub(super) fn of_node() -> Self {
         let path = env::var_os("PATH").unwrap_or_default();
         let mut folders: Vec<_> = env::split_paths(&path).filter(|it| it.is_absolute()).collect();
@@ -82,12 +83,13 @@ impl Programs {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Programs that it starts are killed with it.
+            // A process group, so that processes started by the program are killed with it.
             .process_group(0)
             .spawn()
             .map_err(run_error)?;
         if let Some(mut stdin) = child.stdin.take() {
-            // A thread, because a program may first fill its output. An error is the program's.
+            // On a thread, because the program may fill its output before it reads. The program
+            // reports an incomplete input itself.
             thread::spawn(move || stdin.write_all(input.as_bytes()));
         }
         let [output, errors] = [child.stdout.take().map(follow), child.stderr.take().map(follow)];
@@ -102,7 +104,7 @@ impl Programs {
         Err(ProgramError::Failed { path: path.to_owned(), status, message })
     }
 
-    /// Waits for the end of a program; `None` if it had to be killed.
+    /// Waits for the end of a program. Returns `None` if it had to be killed.
     fn wait(&self, child: &mut Child) -> io::Result<Option<ExitStatus>> {
         let mut left = self.limit;
         loop {
@@ -121,7 +123,8 @@ impl Programs {
         Ok(None)
     }
 
-    /// What a stream had. A process that outlives the program may hold it open.
+    /// Returns the text of a stream, within the time limit: another process may hold the stream
+    /// open after the program ends.
     fn text(&self, stream: Option<mpsc::Receiver<Vec<u8>>>) -> String {
         let bytes = stream.and_then(|stream| stream.recv_timeout(self.limit).ok());
         String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
@@ -133,7 +136,7 @@ fn follow(mut stream: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        // After an error the rest is lost; the status tells whether the program worked.
+        // An error loses the rest; the exit status shows whether the program succeeded.
         let _ = stream.read_to_end(&mut bytes);
         let _ = sender.send(bytes);
     });
@@ -148,7 +151,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A folder of shell scripts.
+    /// A directory of shell scripts.
     pub(in super::super) struct Scripts(pub(in super::super) TempDir);
 
     impl Scripts {
@@ -170,8 +173,8 @@ pub(super) mod tests {
         }
     }
 
-    /// Writes a program in a process of its own. A file that this process has open for writing is
-    /// open in children of other tests too, and cannot be executed until they end.
+    /// Writes a program from another process. A file that this process has open for writing is
+    /// inherited by children of other tests and cannot be executed until they end.
     fn write(path: &Path, text: &str) {
         let mut writer = Command::new("sh")
             .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
@@ -202,7 +205,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_failure_has_the_words_of_the_program() {
+    fn an_error_contains_the_message_of_the_program() {
         let scripts = Scripts::new(&[("bad", "echo 'no such table' >&2; exit 3")]);
         let programs = scripts.programs();
         let error = programs.run(&programs.find("bad").unwrap(), &[], String::new()).unwrap_err();
@@ -210,7 +213,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_program_that_hangs_is_killed_with_all_that_it_started() {
+    fn a_hanging_program_is_killed_with_its_child_processes() {
         let scripts = Scripts::new(&[("hang", "sleep 60 & echo $! > pid; wait")]);
         let programs = Programs { limit: Duration::from_secs(1), ..scripts.programs() };
         let error = programs.run(&programs.find("hang").unwrap(), &[], String::new()).unwrap_err();
@@ -223,6 +226,6 @@ pub(super) mod tests {
             }
             thread::sleep(STEP);
         }
-        panic!("{command}: the process runs on");
+        panic!("{command}: the process is still running");
     }
 }

@@ -1,13 +1,13 @@
-//! Which chains of a table go.
+//! Chains of a table that can be removed.
 
 use std::collections::BTreeSet;
 
 use super::names::{Table, is_built_in};
 
-/// Returns kube-proxy's chains among `chains`, without those that a chain of another program needs.
+/// Returns kube-proxy's chains in `chains`, except those that a chain of another program needs.
 ///
 /// A jump is a pair of chain names, from and to. Programs for host ports jump to `KUBE-MARK-MASQ`
-/// from chains of their own; such a chain stays, and so does every chain that it leads to.
+/// from their own chains; such a target is kept, and so is every chain that it jumps to.
 pub(super) fn removable<'a>(
     table: Table,
     chains: impl IntoIterator<Item = &'a str>,
@@ -28,7 +28,7 @@ pub(super) fn removable<'a>(
     }
 }
 
-/// Whether a jump must be deleted before the chain that it leads to.
+/// Returns true if a jump must be deleted before its target chain.
 pub(super) fn is_jump_from_outside(removable: &BTreeSet<&str>, from: &str, to: &str) -> bool {
     removable.contains(to) && !removable.contains(from)
 }
@@ -49,7 +49,7 @@ mod tests {
     ];
 
     #[test]
-    fn chains_that_only_kube_proxy_uses_go() {
+    fn chains_that_only_kube_proxy_uses_are_removed() {
         let found = removable(Table::Nat, CHAINS, &JUMPS);
         let expected = ["KUBE-MARK-MASQ", "KUBE-SEP-A", "KUBE-SERVICES", "KUBE-SVC-A"];
         assert_eq!(found.iter().copied().collect::<Vec<_>>(), expected);
@@ -59,14 +59,14 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_others_jump_to_stays_with_all_that_it_leads_to() {
+    fn a_chain_that_other_programs_jump_to_is_kept_with_all_that_it_jumps_to() {
         let jumps = [&JUMPS[..], &[("CNI-DN-A", "KUBE-SVC-A")]].concat();
         let found = removable(Table::Nat, CHAINS, &jumps);
         assert_eq!(found.into_iter().collect::<Vec<_>>(), ["KUBE-SERVICES"]);
     }
 
     #[test]
-    fn without_leftovers_nothing_goes() {
+    fn nothing_is_removed_without_leftovers() {
         let chains = ["FORWARD", "KUBE-FIREWALL", "KUBE-ROUTER-FORWARD"];
         let jumps = [("FORWARD", "KUBE-ROUTER-FORWARD"), ("INPUT", "KUBE-FIREWALL")];
         assert!(removable(Table::Filter, chains, &jumps).is_empty());
