@@ -1,4 +1,4 @@
-//! Settings of the node beyond the tables: limits and timeouts of conntrack (as in
+//! Node settings outside the tables: limits and timeouts of conntrack (as in
 //! `cmd/kube-proxy/app/conntrack.go`), routing of loopback addresses, and the OOM score of this
 //! process.
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::config::ConntrackSettings;
 
-/// A sysctl that could not be set.
+/// A sysctl that could not be set to its value.
 #[derive(Debug, thiserror::Error)]
 #[error("{} stays as it is, expected {value}: {source}", path.display())]
 pub struct SysctlError {
@@ -19,19 +19,19 @@ pub struct SysctlError {
     source: io::Error,
 }
 
-/// What to do when the rule goes that made [`route_localnet`] safe.
+/// Advice to the administrator when the rule that makes [`route_localnet`] safe is removed.
 pub const UNGUARDED: &str = "packets of other hosts to 127.0.0.0/8 are no longer dropped; set \
                              net.ipv4.conf.all.route_localnet to 0, unless another program needs 1";
 
-/// Sets the sysctls of conntrack in this network namespace, where they differ from `settings`.
-/// Returns those that could not be set. The module nf_conntrack must be loaded.
+/// Sets the conntrack sysctls of this network namespace that differ from `settings`. Returns those
+/// that could not be set. The module nf_conntrack must be loaded.
 pub fn set_conntrack(settings: &ConntrackSettings) -> Vec<SysctlError> {
     let processors = thread::available_parallelism().map_or(1, usize::from) as u64;
     set_below(Path::new("/"), settings, processors)
 }
 
-/// Checks, without a change, that loopback addresses of IPv4 are routed or [`route_localnet`] can
-/// make it so.
+/// Checks, without changing anything, that loopback addresses of IPv4 are routed or that
+/// [`route_localnet`] can enable it.
 ///
 /// # Errors
 /// The sysctl is 0 and cannot be written, as on a read-only `/proc/sys`.
@@ -39,8 +39,8 @@ pub fn can_route_localnet() -> Result<(), SysctlError> {
     can_set(Path::new(ROUTE_LOCALNET), 1)
 }
 
-/// Lets the kernel route packets from and to loopback addresses of IPv4 by every interface of this
-/// network namespace. A rule must drop those of other hosts to there before.
+/// Makes the kernel route packets from and to IPv4 loopback addresses on every interface of this
+/// network namespace. A rule must already drop packets of other hosts to these addresses.
 ///
 /// # Errors
 /// The sysctl cannot be written.
@@ -69,7 +69,7 @@ fn set_below(root: &Path, settings: &ConntrackSettings, processors: u64) -> Vec<
         && set(format!("{SYSCTLS}_max"), entries)
     {
         let buckets = entries / ENTRIES_OF_A_BUCKET;
-        // A larger table does no harm.
+        // A larger table is left as it is: it does no harm.
         if read(&root.join(BUCKETS)).is_ok_and(|found| found < buckets) {
             set(BUCKETS.to_owned(), buckets);
         }
@@ -84,7 +84,7 @@ fn set_below(root: &Path, settings: &ConntrackSettings, processors: u64) -> Vec<
             set(format!("{SYSCTLS}_{name}"), timeout.as_secs());
         }
     }
-    // As in kube-proxy, false leaves the sysctl alone.
+    // As in kube-proxy, false leaves the sysctl unchanged.
     if settings.tcp_be_liberal {
         set(format!("{SYSCTLS}_tcp_be_liberal"), 1);
     }
@@ -92,7 +92,7 @@ fn set_below(root: &Path, settings: &ConntrackSettings, processors: u64) -> Vec<
 }
 
 /// Returns the limit of entries: `max_per_core` for each processor, at least `min`, at most
-/// [`MOST_ENTRIES`].
+/// [`MOST_ENTRIES`]. `None` leaves the limit unchanged.
 fn max_entries(settings: &ConntrackSettings, processors: u64) -> Option<u64> {
     let scaled = u64::from(settings.max_per_core) * processors;
     match scaled {
@@ -102,7 +102,7 @@ fn max_entries(settings: &ConntrackSettings, processors: u64) -> Option<u64> {
     }
 }
 
-/// Checks that `value` is there already, or the file can be opened for writing.
+/// Checks that the file has `value` already or can be opened for writing.
 fn can_set(path: &Path, value: u64) -> Result<(), SysctlError> {
     let failed = |source| SysctlError { path: path.to_owned(), value, source };
     if read(path).map_err(failed)? == value {
@@ -111,7 +111,7 @@ fn can_set(path: &Path, value: u64) -> Result<(), SysctlError> {
     fs::OpenOptions::new().write(true).open(path).map(drop).map_err(failed)
 }
 
-/// Writes `value` unless it is there already. Returns whether it wrote.
+/// Writes `value` unless the file has it already. Returns true if it wrote.
 fn set(path: &Path, value: u64) -> Result<bool, SysctlError> {
     let failed = |source| SysctlError { path: path.to_owned(), value, source };
     if read(path).map_err(failed)? == value {
@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder with a copy of the kernel's files.
+    /// A directory with a copy of the kernel's files.
     struct Root(TempDir);
 
     impl Root {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_leaves_a_sysctl_alone() {
+    fn zero_leaves_a_sysctl_unchanged() {
         let root = Root::new();
         assert!(set_below(root.0.path(), &ConntrackSettings::default(), 2).is_empty());
         assert_eq!((root.sysctl("max"), root.sysctl("tcp_timeout_established")), (65_536, 432_000));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_grows_with_the_processors_between_two_bounds() {
+    fn the_limit_scales_with_the_processors_between_two_bounds() {
         let settings = |max_per_core, min| ConntrackSettings {
             max_per_core,
             min,
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sysctl_can_be_set_where_its_value_is_there_or_its_file_can_be_opened_for_writing() {
+    fn a_sysctl_can_be_set_if_it_has_the_value_or_its_file_is_writable() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("route_localnet");
         let absent = can_set(&path, 1).unwrap_err().to_string();

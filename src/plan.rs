@@ -8,32 +8,32 @@ use smallvec::SmallVec;
 use crate::nft::{Element, Family, Operation, Value};
 use crate::ruleset::{self, Layouts, SetId, TableElement};
 
-/// Changes of elements that fit into one transaction.
+/// Element changes that fit into one transaction.
 #[derive(Debug)]
 pub struct Piece {
-    /// By table and set, in no order: a change touches few of them.
+    /// Changes by table and set, unsorted: a change touches few sets.
     sets: SmallVec<[((Family, SetId), SetChanges); 4]>,
     elements: usize,
     room: Room,
 }
 
-/// How much a piece may hold, in bytes.
+/// Limits of a piece, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// No further service is begun beyond this.
+    /// Size from which no further service is started.
     pub budget: usize,
-    /// Nothing goes beyond this.
+    /// Size that only the first elements of a piece may exceed.
     pub limit: usize,
 }
 
-/// A piece is full: the rest is to be done with the next one.
+/// The piece is full: the rest belongs to the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// Bytes of an element, comment or second key included, on average at most.
+/// Upper estimate of an element's average bytes, comment or second key included.
 const ELEMENT_BYTES: usize = 112;
 
-/// About how many bytes the elements of these operations take.
+/// Estimates the bytes of the elements of `operations`.
 pub fn bytes_of(operations: &[Operation]) -> usize {
     let elements = operations.iter().filter_map(Operation::elements);
     elements.map(<[Element]>::len).sum::<usize>() * ELEMENT_BYTES
@@ -44,57 +44,58 @@ pub fn bytes_of(operations: &[Operation]) -> usize {
 struct SetChanges {
     deleted: Vec<Element>,
     added: Vec<Element>,
-    /// Made when many elements are searched.
+    /// Built when many elements are searched.
     index: Option<Box<Index>>,
 }
 
-/// Where each of the first `length` added elements is.
+/// Positions of the first `length` added elements.
 #[derive(Debug, Default)]
 struct Index {
     positions: HashMap<Key, usize>,
     length: usize,
 }
 
-/// What identifies an element: its key, and the end of its range.
+/// Identity of an element: its key, and the end of its range.
 type Key = (Value, Option<Value>);
 
-/// So many elements are searched one by one.
+/// Up to this many elements are searched linearly.
 const FEW: usize = 16;
 
 impl Piece {
-    /// An empty piece.
+    /// Returns an empty piece.
     pub fn new(room: Room) -> Self {
         Self { sets: SmallVec::new(), elements: 0, room }
     }
 
-    /// Whether nothing changes.
+    /// Returns true if nothing changes.
     pub fn is_empty(&self) -> bool {
         self.elements == 0
     }
 
-    /// About how many bytes the operations take.
+    /// Estimates the bytes of the operations.
     pub fn bytes(&self) -> usize {
         self.elements * ELEMENT_BYTES
     }
 
-    /// Whether there is room to begin something more.
+    /// Returns true if another service may be started.
     pub fn has_room(&self) -> bool {
         self.bytes() < self.room.budget
     }
 
-    /// Whether so many elements of a large change may be added: of those that come first one by
-    /// one in any case.
+    /// Checks that this many elements of a large change may be added. An empty piece accepts any
+    /// number.
     ///
     /// # Errors
-    /// They may not.
+    /// The elements exceed the budget.
     pub fn admits(&self, elements: usize) -> Result<(), Full> {
         self.has_room_for(elements, self.room.budget)
     }
 
-    /// Whether so many elements that belong to something begun may be added.
+    /// Checks that this many elements of a started service may be added. An empty piece accepts any
+    /// number.
     ///
     /// # Errors
-    /// They may not.
+    /// The elements exceed the limit.
     pub fn fits(&self, elements: usize) -> Result<(), Full> {
         self.has_room_for(elements, self.room.limit)
     }
@@ -110,7 +111,7 @@ impl Piece {
         self.changes(family, element.set()).added.push(element.to_element());
     }
 
-    /// Deletes an element, which may have been added to this piece.
+    /// Deletes an element, which this piece may have added.
     pub fn delete(&mut self, family: Family, element: &TableElement<'_>) {
         let changes = self.changes(family, element.set());
         let element = element.to_key();
@@ -122,7 +123,7 @@ impl Piece {
         }
     }
 
-    /// Replaces an element by another one of the same key.
+    /// Replaces an element by one with the same key.
     pub fn replace(
         &mut self,
         family: Family,
@@ -133,7 +134,7 @@ impl Piece {
         new.iter().for_each(|new| self.add(family, new));
     }
 
-    /// Deletions before additions, so that an element can be replaced.
+    /// Returns the operations, deletions before additions, so that an element can be replaced.
     pub fn into_operations(mut self, layouts: &Layouts) -> Vec<Operation> {
         self.sets.sort_unstable_by_key(|(place, _)| *place);
         let mut operations = Vec::with_capacity(2 * self.sets.len());
@@ -167,7 +168,7 @@ impl Piece {
 }
 
 impl SetChanges {
-    /// Takes an element back that was added; returns whether it was.
+    /// Removes an added element. Returns true if there was one.
     fn take_added(&mut self, element: &Element) -> bool {
         let key = key(element);
         let Some(position) = self.position(&key) else { return false };
@@ -175,7 +176,7 @@ impl SetChanges {
         if let Some(index) = &mut self.index {
             index.positions.remove(&key);
             index.length = index.length.min(self.added.len());
-            // The last element has taken its place.
+            // `swap_remove` moved the last element here.
             if position < index.length {
                 index.positions.insert(self::key(&self.added[position]), position);
             }
@@ -229,9 +230,9 @@ mod tests {
     }
 
     #[test]
-    fn a_large_change_stops_at_the_budget_and_something_begun_at_the_limit() {
+    fn a_large_change_stops_at_the_budget_and_a_started_service_at_the_limit() {
         let mut piece = Piece::new(Room { budget: ELEMENT_BYTES, limit: 2 * ELEMENT_BYTES });
-        assert_eq!([piece.admits(9), piece.fits(9)], [Ok(()); 2], "what comes first always fits");
+        assert_eq!([piece.admits(9), piece.fits(9)], [Ok(()); 2], "the first elements always fit");
         piece.add(Family::Ip, &cluster_ip(1));
         assert!(!piece.has_room());
         assert_eq!([piece.admits(1), piece.fits(1), piece.fits(2)], [Err(Full), Ok(()), Err(Full)]);
@@ -239,7 +240,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_element_that_is_added_and_deleted_again_is_not_sent(
+        fn an_element_added_and_then_deleted_is_not_sent(
             changes in proptest::collection::vec((0u8..60, any::<bool>()), 0..200)
         ) {
             let mut piece = Piece::new(ROOM);

@@ -1,9 +1,9 @@
-//! Text from outside, as it may stand in a log or on a terminal.
+//! Untrusted text, escaped for a log or a terminal.
 
 use std::fmt::{self, Display, Write};
 
-/// Prints a value with its control characters escaped, as in Rust's strings: a newline could forge
-/// a line of the log, and an escape code could change what a terminal shows.
+/// Prints a value with its control characters escaped as in Rust strings: a newline could forge a
+/// log line, and an escape sequence could change the terminal's display.
 pub struct Printable<T>(pub T);
 
 impl<T: Display> Display for Printable<T> {
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_are_escaped_and_others_stay() {
+    fn control_characters_are_escaped_and_others_are_kept() {
         let text = |text: &str| Printable(text).to_string();
         assert_eq!(text("default/web: \"größe\" is wrong"), "default/web: \"größe\" is wrong");
         assert_eq!(text("a\nERROR forged\r"), r"a\nERROR forged\r");

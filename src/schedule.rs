@@ -1,4 +1,4 @@
-//! When to commit. Reads no clock and does no I/O.
+//! Decides when to commit. Reads no clock and does no I/O.
 //!
 //! ```text
 //!            Ready                Committed
@@ -8,62 +8,62 @@
 //!            Tampered +----+------------------ Pending ----------+
 //! ```
 //!
-//! Start-up, a refused transaction, a lost acknowledgement and a change by others are one path:
-//! `Unknown`, read back, commit the difference.
+//! Start-up, a refused transaction, a lost acknowledgement and a change by another program take the
+//! same path: `Unknown`, read back, commit the difference.
 
 use std::time::{Duration, Instant};
 
-/// Decides when the next commit is due.
+/// State machine that decides when the next commit is due.
 #[derive(Debug)]
 pub struct Schedule {
     state: State,
     min_interval: Duration,
 }
 
-/// What has happened.
+/// An event that may change the schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// Every resource has been listed.
+    /// Every resource is listed.
     Ready,
     /// Desired and installed state differ.
     Changed,
     /// The kernel holds what was committed.
     Committed,
-    /// The kernel refused, or it is not known what it holds.
+    /// The kernel refused the transaction, or its outcome is unknown.
     Refused,
-    /// Somebody else has changed our table.
+    /// Another program changed our table.
     Tampered,
 }
 
-/// What is to be done.
+/// Work that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Read the kernel's contents, then commit what differs.
+    /// Read the tables from the kernel, then commit the difference.
     ReadBack,
-    /// Commit what differs.
+    /// Commit the difference.
     Commit,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Not every resource has been listed. A commit now would remove the services that are still
-    /// to come.
+    /// Not every resource is listed. A commit now would delete services that are not listed yet.
     Waiting,
-    /// The kernel's contents are not known. They are read before the next commit.
+    /// The kernel's contents are unknown and are read before the next commit.
     Unknown { due: Instant, attempt: u32 },
     /// The kernel holds what was committed at `since`.
     Idle { since: Instant },
-    /// There is a change to commit. Later changes do not move `due`.
+    /// A change is to be committed. Later changes do not move `due`.
     Pending { due: Instant },
 }
 
 impl Schedule {
-    /// A schedule that leaves at least `min_interval` between the end of a commit and the next.
+    /// Returns a schedule that leaves at least `min_interval` between the end of a commit and the
+    /// next.
     pub fn new(min_interval: Duration) -> Self {
         Self { state: State::Waiting, min_interval }
     }
 
-    /// Takes in what happened at `now`.
+    /// Applies `input`, which happened at `now`.
     pub fn handle(&mut self, input: Input, now: Instant) {
         use Input::{Changed, Committed, Ready, Refused, Tampered};
         use State::{Idle, Pending, Unknown, Waiting};
@@ -88,7 +88,7 @@ impl Schedule {
         };
     }
 
-    /// What is to be done and when.
+    /// Returns the work that is due and its time.
     pub fn due(&self) -> Option<(Instant, Task)> {
         match self.state {
             State::Waiting | State::Idle { .. } => None,
@@ -98,7 +98,7 @@ impl Schedule {
     }
 }
 
-/// 50 ms, doubling up to about 13 s.
+/// Returns 50 ms, doubled with each attempt up to about 13 s.
 fn backoff(attempt: u32) -> Duration {
     Duration::from_millis(50) * 2u32.pow(attempt.min(8))
 }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_read_first() {
+    fn the_kernel_is_read_before_the_first_commit() {
         check(&[(0, Changed), (10, Ready)], Some((10, Task::ReadBack)));
     }
 
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_followed_by_a_read_back_after_a_while() {
+    fn a_refusal_is_followed_by_a_delayed_read_back() {
         let inputs = [(0, Ready), (0, Committed), (2_000, Changed), (2_000, Refused)];
         check(&inputs, Some((2_050, Task::ReadBack)));
     }

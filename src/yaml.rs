@@ -1,48 +1,47 @@
-//! YAML and JSON text as JSON values that know the line of each of their parts.
+//! YAML and JSON text, parsed into JSON values with the line of each part.
 //!
-//! Whatever the text, parsing ends with values or a [`SyntaxError`]: depth, size and what aliases
-//! may copy are bounded, and a key written twice is an error and never a silent choice. Plain
-//! scalars mean what they mean to kubectl (YAML 1.1 `yes`, `no`, `on` and `off` are booleans).
+//! Any text yields values or a [`SyntaxError`]: depth, size and the bytes copied by aliases are
+//! limited, and a duplicate key is an error. Plain scalars have the same meaning as in kubectl
+//! (YAML 1.1 `yes`, `no`, `on` and `off` are booleans).
 
 use std::collections::{BTreeMap, HashMap};
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
 use serde_json::{Map, Number, Value};
 
-/// The longest accepted text in bytes: a full list of 100,000 services with a million endpoints
-/// stays under it.
+/// Longest accepted text in bytes: a list of 100,000 services with a million endpoints is shorter.
 pub const MAX_TEXT: usize = 512 << 20;
 
-/// The deepest accepted nesting of sequences and mappings. API objects stay under 30.
+/// Deepest accepted nesting of sequences and mappings. API objects have fewer than 30 levels.
 pub const MAX_DEPTH: usize = 100;
 
-/// What anchors and aliases may copy in one text: values plus bytes of their strings.
+/// Most that anchors and aliases may copy in one text: values plus bytes of their strings.
 const MAX_COPIED: usize = 8 << 20;
 
-/// One document of a text: a value, and the line on which each part of it stands.
+/// One document of a text: a value, and the line of each part of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
-    /// The document's content.
+    /// Content of the document.
     pub value: Value,
     lines: Lines,
 }
 
 impl Document {
-    /// A document that says nothing, on line 1.
+    /// Returns a document without content, on line 1.
     pub fn empty() -> Self {
         Self::of(Value::Null)
     }
 
-    /// A document that was not parsed from text: every part is on line 1.
+    /// Returns a document that was not parsed from text: every part is on line 1.
     pub fn of(value: Value) -> Self {
         Self { value, lines: Lines { line: 1, children: Box::default() } }
     }
 
-    /// The line of the text (the first is 1) on which the part at `path` stands.
+    /// Returns the line of the text (the first is 1) on which the part at `path` is.
     ///
-    /// A path names keys and positions, as in `spec.ports[0].port`; keys may contain dots. A part
-    /// that is not there has the line of its nearest parent that is; the empty path and `.` name
-    /// the document itself.
+    /// A path consists of keys and positions, as in `spec.ports[0].port`; keys may contain dots. A
+    /// missing part has the line of its nearest existing parent; the empty path and `.` mean the
+    /// document itself.
     pub fn line_of(&self, path: &str) -> usize {
         let (mut value, mut lines, mut rest) = (&self.value, &self.lines, path);
         while let Some((inner, inner_lines, after)) = step(value, lines, rest) {
@@ -52,23 +51,23 @@ impl Document {
     }
 }
 
-/// Why a text is not YAML or JSON that we accept.
+/// Why a text is not accepted as YAML or JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {message}")]
 pub struct SyntaxError {
-    /// The line, from 1.
+    /// Line, from 1.
     pub line: usize,
-    /// The column in characters, from 1.
+    /// Column in characters, from 1.
     pub column: usize,
     /// What is wrong there.
     pub message: String,
 }
 
-/// The documents of a YAML stream or JSON text, in their order. Empty documents and documents
-/// that are only `null` are left out.
+/// Returns the documents of a YAML stream or JSON text, in their order. Leaves out documents that
+/// are empty or `null`.
 ///
 /// # Errors
-/// The first place that is no valid YAML, breaks a limit, or repeats a key.
+/// The first place that is not valid YAML, exceeds a limit, or repeats a key.
 pub fn parse(text: &str) -> Result<Vec<Document>, SyntaxError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.len() > MAX_TEXT {
@@ -77,13 +76,13 @@ pub fn parse(text: &str) -> Result<Vec<Document>, SyntaxError> {
     let mut parser = Parser::new_from_str(text);
     match documents(&mut parser) {
         Ok(documents) => Ok(documents),
-        // JSON that YAML does not read, such as surrogate pairs: then without lines.
+        // JSON that the YAML library refuses, such as surrogate pairs: parsed without lines.
         Err(Failure::Scan(error)) => json(text).ok_or_else(|| error.into()),
         Err(Failure::Refused(error)) => Err(error),
     }
 }
 
-/// Where parsing stopped: in the YAML library, or at one of our own rules.
+/// Where parsing stopped: in the YAML library, or at one of our own limits.
 enum Failure {
     Scan(ScanError),
     Refused(SyntaxError),
@@ -115,7 +114,7 @@ fn documents(parser: &mut Parser<'_, StrInput<'_>>) -> Result<Vec<Document>, Fai
     Ok(documents)
 }
 
-/// The one document of a text that is JSON and has no lines.
+/// Parses `text` as one JSON document without lines.
 fn json(text: &str) -> Option<Vec<Document>> {
     if !text.trim_start().starts_with(['{', '[']) {
         return None;
@@ -124,14 +123,14 @@ fn json(text: &str) -> Option<Vec<Document>> {
     Some(vec![Document { value, lines: Lines { line: 1, children: Box::default() } }])
 }
 
-/// The line of a value, and of its children: items in their order, entries in the order of keys.
+/// Line of a value and of its children: items in their order, entries in the order of keys.
 #[derive(Debug, Clone, PartialEq)]
 struct Lines {
     line: u32,
     children: Box<[Self]>,
 }
 
-/// The child of `value` that `path` begins with, its lines, and the rest of the path.
+/// Returns the child of `value` that `path` begins with, its lines, and the rest of the path.
 fn step<'a>(
     value: &'a Value,
     lines: &'a Lines,
@@ -144,7 +143,7 @@ fn step<'a>(
         return Some((items.get(index)?, lines.children.get(index)?, rest));
     }
     let map = value.as_object()?;
-    // The longest key wins: `a.b` is the entry "a.b" if there is one, else "b" inside "a".
+    // The longest key wins: `a.b` is the entry "a.b" if it exists, else "b" inside "a".
     let key = map.keys().filter(|key| begins_with(path, key)).max_by_key(|key| key.len())?;
     let rank = map.keys().filter(|other| *other < key).count();
     Some((map.get(key)?, lines.children.get(rank)?, path.get(key.len()..)?))
@@ -157,7 +156,7 @@ fn begins_with(path: &str, key: &str) -> bool {
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('.') || rest.starts_with('['))
 }
 
-/// A finished value with its lines, and its cost when it is copied.
+/// A finished value with its lines, and its cost per copy.
 #[derive(Debug, Clone)]
 struct Node {
     value: Value,
@@ -165,7 +164,7 @@ struct Node {
     weight: usize,
 }
 
-/// A sequence or mapping whose end has not come yet.
+/// A sequence or mapping that has not ended yet.
 enum Open {
     Sequence {
         line: u32,
@@ -176,12 +175,12 @@ enum Open {
         line: u32,
         anchor: usize,
         entries: BTreeMap<String, Node>,
-        /// The key that waits for its value, and the key's line.
+        /// Key without its value yet, and the key's line.
         key: Option<(String, u32)>,
     },
 }
 
-/// Builds values out of parser events.
+/// Builds values from parser events.
 #[derive(Default)]
 struct Builder {
     open: Vec<Open>,
@@ -190,7 +189,7 @@ struct Builder {
 }
 
 impl Builder {
-    /// Takes the next event; gives the root when it completes one.
+    /// Adds the next event. Returns the root when the event completes it.
     fn add(&mut self, event: Event<'_>, span: &Span) -> Result<Option<Node>, SyntaxError> {
         let start = &span.start;
         match event {
@@ -261,7 +260,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Puts a finished value into the collection around it; without one it is the root.
+    /// Adds a finished value to the open collection; without one the value is the root.
     fn value(&mut self, mut node: Node, start: &Marker) -> Result<Option<Node>, SyntaxError> {
         match self.open.last_mut() {
             None => return Ok(Some(node)),
@@ -295,7 +294,7 @@ impl Builder {
         Ok(node)
     }
 
-    /// Counts what is copied, so that a small text of aliases cannot grow without limit.
+    /// Counts copied values, so that a short text of aliases cannot grow without limit.
     fn charge(&mut self, weight: usize, marker: &Marker) -> Result<(), SyntaxError> {
         self.copied = self.copied.saturating_add(weight);
         if self.copied > MAX_COPIED {
@@ -341,7 +340,7 @@ fn scalar(
     Ok(Node { value, lines: Lines { line: line(start), children: Box::default() }, weight })
 }
 
-/// What an unquoted scalar means. `None`: infinity and not-a-number, which JSON lacks.
+/// Returns the value of an unquoted scalar; `None` for infinity and not-a-number, which JSON lacks.
 fn plain(text: &str) -> Option<Value> {
     Some(match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
@@ -386,7 +385,7 @@ fn number(text: &str) -> Option<Number> {
     float.then(|| text.parse().ok().and_then(Number::from_f64)).flatten()
 }
 
-/// The digits and base of `0x1f`, `0b1`, `0o17`, and of YAML 1.1's octal `017`.
+/// Splits `0x1f`, `0b1`, `0o17`, and YAML 1.1's octal `017` into digits and base.
 fn radix(text: &str) -> Option<(&str, u32)> {
     let rest = text.strip_prefix('0').filter(|rest| !rest.is_empty())?;
     match rest.as_bytes().first()? {
@@ -398,7 +397,7 @@ fn radix(text: &str) -> Option<(&str, u32)> {
     }
 }
 
-/// The line of a marker; texts are limited to fewer lines than `u32` has numbers.
+/// Returns the line of a marker. A text has fewer lines than `u32::MAX` (see [`MAX_TEXT`]).
 fn line(marker: &Marker) -> u32 {
     u32::try_from(marker.line()).unwrap_or(u32::MAX)
 }
@@ -439,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn every_path_has_its_line_and_a_missing_part_has_its_parents() {
+    fn a_path_has_its_line_and_a_missing_part_that_of_its_parent() {
         let text = "# comment\nkind: Service\nmetadata:\n  annotations:\n    a.b/c: x\n    a: y\n\
                     spec:\n  ports:\n  - name: a\n    port: 80\n  -\n    port: 81\n";
         let document = one(text);
@@ -463,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_gives_its_documents_without_the_empty_ones() {
+    fn a_stream_yields_its_documents_without_empty_ones() {
         let documents =
             parse("---\n# nothing\n---\na: 1\n---\n---\nnull\n---\nb: 2\n...\n").unwrap();
         let values: Vec<_> = documents.iter().map(|document| &document.value).collect();
@@ -481,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_scalars_mean_what_they_mean_to_kubectl() {
+    fn plain_scalars_have_the_same_meaning_as_in_kubectl() {
         for (text, value) in [
             ("80", json!(80)),
             ("+80", json!(80)),
@@ -513,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_written_twice_is_an_error_with_both_lines() {
+    fn a_duplicate_key_is_an_error_with_both_lines() {
         let error = refused("a: 1\nb:\n  c: 1\n  d: 2\n  c: 3\n");
         assert_eq!(error.to_string(), "line 5, column 3: key \"c\" is already on line 3");
         assert_eq!(refused(r#"{"a": 1, "a": 2}"#).line, 1);
@@ -529,14 +528,14 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_is_the_value_that_it_names() {
+    fn an_alias_is_replaced_by_its_value() {
         let document = one("a: &x {b: 1}\nc: *x\n");
         assert_eq!(document.value, json!({"a": {"b": 1}, "c": {"b": 1}}));
         assert_eq!(document.line_of("c"), 2);
     }
 
     #[test]
-    fn aliases_that_multiply_are_refused() {
+    fn multiplying_aliases_are_refused() {
         let mut text = "l0: &l0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..12 {
             let below = vec![format!("*l{}", level - 1); 9].join(", ");
@@ -546,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_without_end_is_refused() {
+    fn too_deep_nesting_is_refused() {
         for text in ["[".repeat(100_000), "- ".repeat(100_000), "{a: ".repeat(100_000)] {
             refused(&text);
         }
@@ -563,7 +562,7 @@ mod tests {
         }
 
         #[test]
-        fn what_json_can_say_is_read_back(text in ".{0,20}", number: i64, flag: bool) {
+        fn json_values_are_read_back(text in ".{0,20}", number: i64, flag: bool) {
             let value = json!({"a": [text, number, flag, null], "b": {"c": text}});
             for json in [value.to_string(), serde_json::to_string_pretty(&value).unwrap()] {
                 prop_assert_eq!(&one(&json).value, &value);
