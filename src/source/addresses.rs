@@ -1,7 +1,7 @@
 //! The addresses of this node's interfaces, and their changes.
 //!
-//! What the kernel tells of a change only says that there was one: then all addresses are listed.
-//! So a notification that is lost, or one that is not understood, makes nothing wrong.
+//! The content of a notification is ignored: after each one, all addresses are listed. A lost or
+//! undecodable notification therefore does no harm.
 
 use std::io;
 use std::net::IpAddr;
@@ -15,17 +15,17 @@ use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::SockaddrStorage;
 use tokio::sync::watch;
 
-/// Addresses of all interfaces in this network namespace, in no order.
+/// Returns the addresses of all interfaces in this network namespace, in no particular order.
 ///
 /// # Errors
-/// What getifaddrs(3) reports.
+/// Errors of getifaddrs(3).
 pub fn local_addresses() -> nix::Result<Vec<IpAddr>> {
     let addresses = getifaddrs()?.filter_map(|interface| interface.address);
     Ok(addresses.filter_map(|address| ip_of(&address)).collect())
 }
 
-/// Keeps `addresses` what [`local_addresses`] gives, sorted, until nobody reads them any more. It
-/// must be polled in the network namespace that it concerns.
+/// Updates `addresses` with the sorted [`local_addresses`] after each change, until all receivers
+/// are dropped. Must be polled in the network namespace of the addresses.
 pub async fn follow_local_addresses(addresses: watch::Sender<Vec<IpAddr>>) {
     while !addresses.is_closed() {
         let followed = tokio::select! {
@@ -33,15 +33,15 @@ pub async fn follow_local_addresses(addresses: watch::Sender<Vec<IpAddr>>) {
             () = addresses.closed() => return,
         };
         if let Err(error) = followed {
-            tracing::warn!("cannot follow the addresses of interfaces: {error}; trying again");
+            tracing::warn!("cannot watch the addresses of interfaces: {error}; trying again");
         }
         tokio::time::sleep(RETRY_AFTER).await;
     }
 }
 
-/// Only returns with an error, after which nothing is known of changes.
+/// Updates `addresses` after each change. Returns only with an error; changes after it are missed.
 async fn follow(addresses: &watch::Sender<Vec<IpAddr>>) -> io::Result<()> {
-    // Before the first listing, so that no change falls between.
+    // Opened before the first listing, so that no change is missed between them.
     let mut changes = Changes::open()?;
     loop {
         let mut listed = local_addresses()?;
@@ -58,7 +58,7 @@ async fn follow(addresses: &watch::Sender<Vec<IpAddr>>) -> io::Result<()> {
     }
 }
 
-/// What the kernel tells of addresses that came or went.
+/// Receiver of address notifications.
 struct Changes {
     socket: TokioSocket,
     buffer: Vec<u8>,
@@ -71,17 +71,17 @@ impl Changes {
         Ok(Self { socket, buffer: Vec::with_capacity(BUFFER) })
     }
 
-    /// Waits for a change.
+    /// Waits for a notification.
     async fn next(&mut self) -> io::Result<()> {
         self.buffer.clear();
         match self.socket.recv(&mut self.buffer).await {
-            // More changed than the receive buffer could hold.
+            // The receive buffer overflowed: more changed.
             Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => Ok(()),
             received => received,
         }
     }
 
-    /// Passes over what has come already.
+    /// Discards the notifications that have arrived.
     fn skip(&mut self) -> io::Result<()> {
         for _ in 0..MOST_SKIPPED {
             match self.next().now_or_never() {
@@ -101,15 +101,14 @@ fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
 /// `RTMGRP_IPV4_IFADDR` and `RTMGRP_IPV6_IFADDR` of <linux/rtnetlink.h>.
 const ADDRESS_GROUPS: u32 = 0x10 | 0x100;
 
-/// Addresses often change several at a time: those that follow within this time are listed
-/// together.
+/// Addresses often change several at a time: changes within this time share one listing.
 const SETTLE_TIME: Duration = Duration::from_millis(3);
 
-/// How long after a failure the next attempt is made.
+/// Time between a failure and the next attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// Bytes of a notification that are received. Nothing reads them, so it may be cut.
+/// Receive buffer of a notification in bytes. The content is ignored, so it may be truncated.
 const BUFFER: usize = 512;
 
-/// Notifications that one listing stands for at most, so that it is made even if they never end.
+/// Most notifications that one listing covers, so that an endless stream of them does not delay it.
 const MOST_SKIPPED: usize = 10_000;

@@ -1,9 +1,9 @@
-//! Manifest files and folders, followed as they change.
+//! Manifest files and directories, followed as they change.
 //!
-//! A path is a file, or a folder of which the `*.yaml`, `*.yml` and `*.json` files count: not
-//! those in folders below it, and none whose name starts with a dot. Files are taken in the order
-//! of their names. Objects of other kinds are [`Ignored`]. What cannot be used is a [`FileProblem`]
-//! that says where; whatever the file said before stays in force.
+//! A path names a file, or a directory whose `*.yaml`, `*.yml` and `*.json` files are read.
+//! Subdirectories and names with a leading dot are not. Files are read in the order of their names.
+//! Objects of other kinds are [`Ignored`]. Each unusable part yields a [`FileProblem`] with its
+//! position; the former content of the file stays in force.
 
 mod folder;
 mod follow;

@@ -1,4 +1,4 @@
-//! Outside objects become our events.
+//! Sources: objects from outside become events of the model.
 
 pub mod addresses;
 pub mod files;

@@ -1,8 +1,8 @@
-//! Kubernetes API objects as JSON, reduced to the fields that routing needs, and what they mean.
+//! Kubernetes API objects as JSON, reduced to the fields that routing needs, and their conversion.
 //!
-//! The types of this module are named like the API's and hold text and numbers as they came, so
-//! that an impossible value is our [`Problem`](crate::model::Problem), which names the field, and
-//! not a parse error that loses the object's neighbours. [`Converter`] turns them into the model.
+//! The types here have the names of the API and contain text and numbers as received. An impossible
+//! value therefore becomes our [`Problem`](crate::model::Problem), which names the field, and not a
+//! parse error, which would affect other objects. [`Converter`] turns the types into the model.
 
 mod address;
 mod converter;

@@ -1,4 +1,4 @@
-//! Which files a path stands for, and their bytes.
+//! Lists the files of a path and reads them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Metadata};
@@ -9,24 +9,24 @@ use std::time::{Duration, SystemTime};
 
 use super::FilesError;
 
-/// The largest manifest file that is read, in bytes: what the parser accepts.
+/// Largest manifest file that is read, in bytes; the parser has the same limit.
 pub(super) const MAX_FILE: usize = crate::yaml::MAX_TEXT;
 
-/// The largest number of manifest files in a folder: one for each object of a large cluster.
+/// Most manifest files in a directory: enough for one file per object of a large cluster.
 pub(super) const MAX_FILES: usize = 200_000;
 
-/// The files of a path, and the folders in which a change may change them.
+/// Files of a path, and the directories in which a change may affect them.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
-    /// Manifest files with their stamps; no stamp if the file could not be examined.
+    /// Manifest files with their stamps; `None` if the file could not be examined.
     pub(super) files: BTreeMap<PathBuf, Option<Stamp>>,
-    /// Where the files really are.
+    /// Directories that contain the files, after links are resolved.
     pub(super) folders: BTreeSet<PathBuf>,
-    /// The folder holds more files than are read.
+    /// The directory has more files than are read.
     pub(super) too_many: bool,
 }
 
-/// What tells two versions of a file apart without reading it.
+/// Metadata that differs between two versions of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     device: u64,
@@ -47,8 +47,8 @@ impl Stamp {
         }
     }
 
-    /// Whether the file was last written long enough before `now` that a further write would
-    /// give it another stamp: the kernel's file times move in steps of some milliseconds.
+    /// Returns true if the last write is so long before `now` that another write would change the
+    /// stamp: file times of the kernel have a resolution of some milliseconds.
     pub(super) fn is_settled(&self, now: SystemTime) -> bool {
         let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let changed = Duration::new(
@@ -62,7 +62,7 @@ impl Stamp {
 /// Lists the manifest files of a path.
 ///
 /// # Errors
-/// If there is nothing at the path, or it cannot be listed.
+/// The path does not exist or cannot be listed.
 pub(super) fn scan(path: &Path) -> Result<Scan, FilesError> {
     let unreadable = |source| FilesError::Unreadable { path: path.to_owned(), source };
     let metadata = match fs::metadata(path) {
@@ -96,7 +96,7 @@ pub(super) fn scan(path: &Path) -> Result<Scan, FilesError> {
 }
 
 impl Scan {
-    /// Adds a file; one that vanished meanwhile, or is no regular file, is not there.
+    /// Adds a file, unless it no longer exists or is not a regular file.
     fn add(&mut self, file: PathBuf) {
         let Ok(link) = fs::symlink_metadata(&file) else { return };
         if link.is_symlink()
@@ -109,7 +109,7 @@ impl Scan {
                 self.files.insert(file, Some(Stamp::new(&metadata)));
             }
             Ok(_) => {}
-            // A link that leads nowhere: the reader reports it.
+            // A dangling link: the reader reports it.
             Err(_) => {
                 self.files.insert(file, None);
             }
@@ -123,13 +123,13 @@ fn is_manifest(path: &Path) -> bool {
     !hidden && matches!(extension, Some("yaml" | "yml" | "json"))
 }
 
-/// The bytes of a file.
+/// Reads the bytes of a file.
 ///
 /// # Errors
-/// If the file cannot be read or is longer than [`MAX_FILE`].
+/// The file cannot be read or is longer than [`MAX_FILE`].
 pub(super) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    // One byte more than allowed tells a file that is too long from one that just fits.
+    // One byte more than allowed, to detect a file that is too long.
     let limit = u64::try_from(MAX_FILE).unwrap_or(u64::MAX).saturating_add(1);
     File::open(path)?.take(limit).read_to_end(&mut bytes)?;
     if bytes.len() > MAX_FILE {

@@ -1,7 +1,7 @@
-//! Follows a file or folder for as long as somebody listens.
+//! Follows a file or directory until the receiver of its events is dropped.
 //!
-//! Notifications say when to look; what is there is always found by looking. So one that is lost,
-//! or a file system that sends none, costs time and never correctness.
+//! A notification only triggers a scan, and every scan reads the actual state. A lost notification,
+//! or a file system without notifications, therefore costs time and never correctness.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -18,15 +18,15 @@ use tokio::sync::mpsc::Sender;
 use super::{FileProblem, FilesError, Ignored, ManifestReader, folder};
 use crate::model::Batch;
 
-/// Sends what the manifests at `path` say, and every change of it, from a thread of its own.
+/// Sends the events of the manifests at `path`, and of every change, from a thread of its own.
 ///
-/// The first batch lists everything. Problems are logged and sent when they appear. The thread
-/// ends within seconds after the receiver of `events` is dropped; dropping the receiver of
-/// `problems` is no harm.
+/// The first batch lists everything. Problems are logged and sent when they appear. The thread ends
+/// within seconds after the receiver of `events` is dropped. The receiver of `problems` may be
+/// dropped.
 ///
 /// # Errors
-/// If there is nothing at the path now. If it vanishes later, what it said stays in force until
-/// it is back.
+/// The path does not exist. If it vanishes later, its last content stays in force until it exists
+/// again.
 pub fn follow(
     path: &Path,
     node_name: &str,
@@ -48,20 +48,20 @@ pub fn follow(
     spawned.map_err(|source| FilesError::Unreadable { path: path.to_owned(), source })
 }
 
-/// How long after a notification the files are read: editors write and rename in several steps.
+/// Time between a notification and the read: editors write and rename in several steps.
 const DEBOUNCE: Duration = Duration::from_millis(20);
-/// How often a reading waits once more because files still change.
+/// Most extensions of that time while files still change.
 const MAX_DEBOUNCES: usize = 10;
-/// How often the listener is looked for.
+/// Interval of checks whether the receiver of the events is dropped.
 const TICK: Duration = Duration::from_secs(1);
-/// After how many ticks files are examined without a notification; at once if there are none.
+/// Ticks between scans without a notification; one tick if notifications do not work.
 const RESCAN_TICKS: u32 = 10;
 
 struct Follower {
     path: PathBuf,
     reader: ManifestReader,
     reported: AHashSet<FileProblem>,
-    /// As logged last.
+    /// Ignored objects in the last log line.
     ignored: Ignored,
     vanished: bool,
     events: Sender<Batch>,
@@ -70,15 +70,16 @@ struct Follower {
 
 impl Follower {
     fn run(&mut self) {
-        // One is enough: it says "look", and looking finds everything.
+        // Capacity 1: a wake-up carries no data, and one scan finds all changes.
         let (wake, woken) = sync_channel(1);
         let mut folders = Folders::new(&self.path, wake);
         while self.look(&mut folders) && self.wait(&woken, &mut folders) {}
     }
 
-    /// Reads the files and sends what is new; false if nobody listens any more.
+    /// Reads the files and sends the changes. Returns false if the receiver of the events is
+    /// dropped.
     fn look(&mut self, folders: &mut Folders) -> bool {
-        // Watched before they are read, so that no change falls between.
+        // Watched before the read, so that no change is missed between them.
         let found = folder::scan(&self.path).map(|scan| scan.folders).unwrap_or_default();
         folders.watch(found.into_iter());
         let received = now();
@@ -92,14 +93,14 @@ impl Follower {
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.vanished, true) {
-                    tracing::warn!(%error, "manifests are out of reach: what they said stays in force");
+                    tracing::warn!(%error, "cannot read the manifests: their last content stays in force");
                 }
                 true
             }
         }
     }
 
-    /// Logs the ignored objects when they have changed.
+    /// Logs the ignored objects if they changed.
     fn log_ignored(&mut self, ignored: Ignored) {
         if !ignored.is_empty() && ignored != self.ignored {
             tracing::info!("{ignored}");
@@ -107,7 +108,7 @@ impl Follower {
         self.ignored = ignored;
     }
 
-    /// Waits until files may have changed; false if nobody listens any more.
+    /// Waits until files may have changed. Returns false if the receiver of the events is dropped.
     fn wait(&self, woken: &Receiver<()>, folders: &mut Folders) -> bool {
         let patience = if folders.are_watched() { RESCAN_TICKS } else { 1 };
         for _ in 0..patience {
@@ -125,7 +126,7 @@ impl Follower {
         !self.events.is_closed()
     }
 
-    /// Logs and sends the problems that were not there the last time.
+    /// Logs and sends the problems that are new since the last call.
     fn report(&mut self, problems: Vec<FileProblem>) {
         let new: Vec<FileProblem> =
             problems.iter().filter(|problem| !self.reported.contains(problem)).cloned().collect();
@@ -134,7 +135,7 @@ impl Follower {
             tracing::error!("{problem}");
         }
         if !new.is_empty() {
-            // Nobody has to listen, or listen fast: they are in the log, and events must go on.
+            // A full or closed channel must not block events; the log has the problems.
             let _ = self.problems.try_send(new);
         }
     }
@@ -145,7 +146,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Waits until no notification has come for a while, or they do not end.
+/// Waits until notifications pause, up to a limit.
 fn settle(woken: &Receiver<()>) {
     for _ in 0..MAX_DEBOUNCES {
         thread::sleep(DEBOUNCE);
@@ -155,11 +156,11 @@ fn settle(woken: &Receiver<()>) {
     }
 }
 
-/// The folders whose notifications wake the follower.
+/// Directories whose notifications wake the follower.
 struct Folders {
-    /// `None` if the kernel gives us no notifications; then ticks do.
+    /// `None` if the kernel provides no notifications; ticks replace them.
     watcher: Option<RecommendedWatcher>,
-    /// The folder that holds the path itself, which may be replaced.
+    /// Directory that contains the path itself, which may be replaced.
     parent: Option<PathBuf>,
     watched: BTreeSet<PathBuf>,
 }
@@ -172,15 +173,15 @@ impl Folders {
         });
         let filter = Filter::new(path, parent.as_deref());
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            // An error such as a full queue means that something was missed.
+            // An error such as a full queue means that a notification was lost.
             if event.map_or(true, |event| filter.concerns(&event)) {
-                // If the channel is full, the follower will look anyway.
+                // A full channel already has a wake-up.
                 let _ = wake.try_send(());
             }
         });
         let watcher = watcher
             .inspect_err(
-                |error| tracing::warn!(%error, "no file notifications: looking each second"),
+                |error| tracing::warn!(%error, "no file notifications: checking the files every second"),
             )
             .ok();
         Self { watcher, parent, watched: BTreeSet::new() }
@@ -190,13 +191,13 @@ impl Folders {
         self.watcher.is_some() && !self.watched.is_empty()
     }
 
-    /// Watches the parent and `found` and nothing else. A folder is watched anew each time: it may
-    /// be another one under the same name, and for the same one it is no change.
+    /// Watches only the parent and `found`. Adds each watch again: the name may now belong to
+    /// another directory; for the same one this has no effect.
     fn watch(&mut self, found: impl Iterator<Item = PathBuf>) {
         let Some(watcher) = &mut self.watcher else { return };
         let wanted: BTreeSet<PathBuf> = self.parent.iter().cloned().chain(found).collect();
         for folder in self.watched.difference(&wanted) {
-            // It may be gone, and its watch with it.
+            // The directory may be deleted, and its watch with it.
             let _ = watcher.unwatch(folder);
         }
         let watch = |folder: &PathBuf| watcher.watch(folder, RecursiveMode::NonRecursive).is_ok();
@@ -204,23 +205,24 @@ impl Folders {
     }
 }
 
-/// Which notifications matter.
+/// Selects the relevant notifications.
 struct Filter {
-    /// Where only some names matter: the folder around a folder of manifests.
+    /// Directory in which only some names are relevant: the parent of a directory of manifests.
     around: Option<PathBuf>,
     name: Option<OsString>,
 }
 
 impl Filter {
     fn new(path: &Path, parent: Option<&Path>) -> Self {
-        // Around a single file everything matters: it may be a link to what changes beside it.
+        // In the parent of a single file every name is relevant: the file may link to a sibling
+        // that changes.
         let around = parent.filter(|parent| path.is_dir() && *parent != path).map(Path::to_owned);
         Self { around, name: path.file_name().map(OsStr::to_owned) }
     }
 
     fn concerns(&self, event: &notify::Event) -> bool {
         match event.kind {
-            // Our own reading opens files too.
+            // Our own reads also open files.
             EventKind::Access(kind) => kind == AccessKind::Close(AccessMode::Write),
             EventKind::Any
             | EventKind::Create(_)
@@ -236,7 +238,7 @@ impl Filter {
         if self.around.is_none() || path.parent() != self.around.as_deref() {
             return true;
         }
-        // `..data` is the link that moves when a mounted ConfigMap changes.
+        // `..data` is the link that is replaced when a mounted ConfigMap changes.
         let linked = path.file_name().is_some_and(|it| it.as_encoded_bytes().starts_with(b".."));
         linked || path.file_name() == self.name.as_deref()
     }
@@ -251,7 +253,7 @@ mod tests {
     use tempfile::TempDir;
     use tokio::sync::mpsc::{Receiver, channel};
 
-    /// A folder of manifests.
+    /// A directory of manifests.
     struct Folder(TempDir);
 
     impl Folder {
@@ -268,7 +270,7 @@ mod tests {
         }
     }
 
-    /// A ServiceCIDR named like its file, less the extension.
+    /// Returns a ServiceCIDR with the name of its file, without the extension.
     fn manifest(name: &str, cidr: &str) -> String {
         let name = name.split('.').next().unwrap();
         format!(
@@ -276,7 +278,7 @@ mod tests {
         )
     }
 
-    /// What a follower sends, and a limit for the waiting.
+    /// Events of a follower, received with a time limit.
     struct Followed {
         events: Receiver<Batch>,
         problems: Receiver<Vec<FileProblem>>,
@@ -291,7 +293,7 @@ mod tests {
             Self { events, problems, thread }
         }
 
-        /// Waits until the events so far end with `expected`: `+name range` and `-name`.
+        /// Receives until the last events equal `expected`: `+name range` and `-name`.
         #[track_caller]
         fn expect(&mut self, expected: &[&str]) {
             let mut seen: Vec<String> = Vec::new();
@@ -338,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_file_is_followed_through_rename_and_absence() {
+    fn a_single_file_is_followed_through_a_rename_and_an_absence() {
         let folder = Folder::new();
         folder.write("a.yaml", "10.0.0.0/8");
         let path = folder.path("a.yaml");
@@ -369,7 +371,7 @@ mod tests {
         followed.expect(&["+b 12.0.0.0/8"]);
     }
 
-    /// A mounted ConfigMap: files link to `..data/FILE`, and `..data` is swapped by a rename.
+    /// A mounted ConfigMap: files link to `..data/FILE`, and a rename replaces `..data`.
     #[test]
     fn a_config_map_is_followed_as_a_folder_and_as_a_file() {
         for name in ["", "a.yaml"] {
@@ -389,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_is_reported_once_and_the_thread_ends_when_nobody_listens() {
+    fn a_problem_is_reported_once_and_the_thread_ends_without_a_receiver() {
         let folder = Folder::new();
         folder.write("a.yaml", "10.0.0.0/8");
         let mut followed = Followed::start(folder.0.path());
@@ -400,13 +402,13 @@ mod tests {
         assert_eq!(problems[0].file, folder.path("bad.yaml"));
         folder.write("a.yaml", "11.0.0.0/8");
         followed.expect(&["+a 11.0.0.0/8"]);
-        assert!(followed.problems.try_recv().is_err(), "the same problem again");
+        assert!(followed.problems.try_recv().is_err(), "the problem was sent twice");
         drop(followed.events);
         followed.thread.join().unwrap();
     }
 
     #[test]
-    fn a_missing_path_is_an_error_at_once() {
+    fn a_missing_path_is_an_immediate_error() {
         let (events, problems) = (channel(1).0, channel(1).0);
         let error = follow(Path::new("/nonexistent"), "node", events, problems).unwrap_err();
         assert!(matches!(error, FilesError::Missing(_)));

@@ -1,18 +1,19 @@
-//! Objects of kinds without a part in routing: counted by kind, and ignored.
+//! Objects of kinds that routing does not use: counted by kind and ignored.
 //!
-//! A kind that neither Kubernetes nor another API group has is a misspelling, and a problem.
+//! A kind that exists neither in Kubernetes nor in another API group is a misspelling, and a
+//! problem.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::printable::Printable;
 
-/// Ignored objects, by kind.
+/// Number of ignored objects by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ignored(BTreeMap<String, usize>);
 
 impl Ignored {
-    /// Whether no object was ignored.
+    /// Returns true if no object was ignored.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -44,13 +45,13 @@ impl fmt::Display for Ignored {
     }
 }
 
-/// Returns whether `kind` is a kind of another part of Kubernetes, or of another API group.
-/// `is_ours` is whether routing uses a kind of that name.
+/// Returns true if `kind` belongs to another part of Kubernetes or to another API group. `is_ours`
+/// states whether routing uses a kind of that name.
 pub(super) fn is_other(kind: &str, version: &str, is_ours: bool) -> bool {
     let group = group(version);
     match OTHER_KINDS.iter().find(|(other, _)| *other == group) {
         Some((_, kinds)) => kinds.contains(&kind),
-        // Kubernetes has each of these kinds in one group; those of others have domain names.
+        // In Kubernetes, each of these kinds has one group. Groups of others have domain names.
         None if is_ours => group.contains('.') && !group.ends_with(".k8s.io"),
         None => true,
     }
@@ -60,7 +61,7 @@ fn group(version: &str) -> &str {
     version.rsplit_once('/').map_or("", |(group, _)| group)
 }
 
-/// Most kinds that a line names.
+/// Most kinds in one log line.
 const MAX_SHOWN: usize = 20;
 
 /// The other kinds of the API groups that are read (`kubectl api-resources`, Kubernetes 1.36).

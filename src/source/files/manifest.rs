@@ -1,8 +1,8 @@
-//! The text of one file: documents, lists and objects, down to the model's events.
+//! Parser of one file: documents, lists and objects, converted to events of the model.
 //!
-//! An object that cannot be used but whose kind and name are known is stated as
-//! [`Change::Invalid`](crate::model::Change::Invalid); one without these is counted as unidentified, because it may be any object
-//! the file stated before.
+//! An unusable object with a known kind and name becomes
+//! [`Change::Invalid`](crate::model::Change::Invalid). One without them makes the contents
+//! unidentified, because it may be any former object of the file.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -17,34 +17,34 @@ use crate::source::objects::{
 };
 use crate::yaml::{self, Document, SyntaxError};
 
-/// What one file says.
+/// Contents of one file.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
-    /// The objects, in the order of the file.
+    /// Objects, in the order of the file.
     pub(super) statements: Vec<Statement>,
-    /// What was left out.
+    /// Problems of the parts that were left out.
     pub(super) problems: Vec<FileProblem>,
     /// Objects of kinds that routing does not use.
     pub(super) ignored: Ignored,
-    /// Something in the file is an object of unknown kind or name.
+    /// An object of the file has an unknown kind or name.
     pub(super) unidentified: bool,
 }
 
 /// One object of a file.
 #[derive(Clone, Debug)]
 pub(super) struct Statement {
-    /// Where it stands, from 1.
+    /// Line of the object, from 1.
     pub(super) line: usize,
-    /// The object.
+    /// Reference to the object.
     pub(super) object: ObjectRef,
-    /// What is said of it.
+    /// Event of the object.
     pub(super) event: Event,
 }
 
-/// Reads the text of a file.
+/// Parses the text of a file.
 ///
 /// # Errors
-/// If the text as a whole is not UTF-8, YAML or JSON.
+/// The text as a whole is not UTF-8, YAML or JSON.
 pub(super) fn parse(
     file: &Path,
     text: &[u8],
@@ -67,7 +67,7 @@ pub(super) fn parse(
     Ok(contents)
 }
 
-/// Reads the objects of one document.
+/// Parser of the objects of one document.
 struct DocumentReader<'a> {
     file: &'a Path,
     document: &'a Document,
@@ -75,16 +75,16 @@ struct DocumentReader<'a> {
     contents: &'a mut Contents,
 }
 
-/// An object, or a list of them, somewhere in a document.
+/// An object or a list of objects inside a document.
 struct Part<'a> {
     value: &'a Value,
-    /// Its path in the document, empty or ending in a dot.
+    /// Path in the document, empty or ending in a dot.
     path: String,
-    /// Kind and API version of items of a list, which need not say their own.
+    /// Kind and API version of list items, which may omit their own.
     default: Option<Kind>,
 }
 
-/// The kinds that manifests may have, with the text of `kind`.
+/// Kinds that manifests may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     List,
@@ -106,7 +106,8 @@ impl DocumentReader<'_> {
         }
     }
 
-    /// The kind of a part, if it is one of ours and of a version that we read. Counts others.
+    /// Returns the kind of a part if routing uses that kind and version. Counts objects of other
+    /// kinds and reports unknown kinds.
     fn kind(&mut self, part: &Part<'_>) -> Option<Kind> {
         let (kind, version) = (text_at(part.value, "kind"), text_at(part.value, "apiVersion"));
         if let (None, None, Some(default)) = (kind, version, part.default) {
@@ -130,7 +131,7 @@ impl DocumentReader<'_> {
         };
         let found = match version {
             Some(version) if versions.contains(&version) => return Some(known),
-            Some(version) => format!("\"{version}\" is not read"),
+            Some(version) => format!("\"{version}\" is not supported"),
             None => "is missing".to_owned(),
         };
         let message = format!("{found}: expected {} for {kind}", versions.join(" or "));
@@ -183,7 +184,7 @@ impl DocumentReader<'_> {
         }
     }
 
-    /// Reads the object as `T` and states what it means. Other nodes mean nothing.
+    /// Parses the object as `T` and adds its event. Skips other nodes.
     fn convert<T: Followed>(&mut self, part: &Part<'_>, namespace: &str, name: ObjectName) {
         let is_foreign =
             T::RESOURCE == Resource::Nodes && !self.converter.is_this_node(name.as_str());
@@ -207,7 +208,7 @@ impl DocumentReader<'_> {
         self.contents.statements.push(Statement { line, object, event });
     }
 
-    /// Reports a part of which not even kind and name are known.
+    /// Reports a part whose kind or name is unknown.
     fn unidentified(&mut self, part: &Part<'_>, field: &str, message: impl Display) {
         self.contents.unidentified = true;
         let kind = text_at(part.value, "kind").unwrap_or("object");
@@ -235,7 +236,7 @@ fn is_other_or_list(kind: &str, version: &str, is_ours: bool) -> bool {
     is_other(item.unwrap_or(kind), version, is_ours)
 }
 
-/// A kind by its name, and the API versions in which it is read.
+/// Returns a kind by its name, with its supported API versions.
 fn known_kind(kind: &str) -> Option<(Kind, &'static [&'static str])> {
     if kind == "List" {
         return Some((Kind::List, &["v1"]));

@@ -1,4 +1,4 @@
-//! What can be wrong with manifest files.
+//! Problems of manifest files.
 
 use std::fmt;
 use std::io;
@@ -6,23 +6,23 @@ use std::path::{Path, PathBuf};
 
 use crate::printable::Printable;
 
-/// Something in a file that was left out.
+/// A part of a file that was left out, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FileProblem {
     /// The file.
     pub file: PathBuf,
-    /// The line, from 1; `None` if the file as a whole is meant.
+    /// Line, from 1; `None` for the file as a whole.
     pub line: Option<usize>,
-    /// Kind and name, `Service default/web`; empty if no object is meant.
+    /// Kind and name, such as `Service default/web`; empty if no object is affected.
     pub object: String,
-    /// Path of the field in the object, `spec.ports[0].port`; empty if it is the object itself.
+    /// Path of the field in the object, such as `spec.ports[0].port`; empty for the object itself.
     pub field: String,
-    /// What is wrong and what was expected.
+    /// What is wrong and what is expected.
     pub message: String,
 }
 
 impl FileProblem {
-    /// A problem of a line of a file, or of all of it, and of no object.
+    /// Returns a problem of a line of a file, or of the whole file, that affects no known object.
     pub(super) fn of_file(file: &Path, line: Option<usize>, message: String) -> Self {
         let (object, field) = (String::new(), String::new());
         Self { file: file.to_owned(), line, object, field, message }
@@ -44,10 +44,10 @@ impl fmt::Display for FileProblem {
     }
 }
 
-/// Why the manifests cannot be read at all.
+/// Why no manifest can be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
-    /// There is nothing at the path.
+    /// The path does not exist.
     #[error("{}: no such file or folder; --manifests takes a file or folder of YAML or JSON manifests", .0.display())]
     Missing(PathBuf),
     /// The path is neither a regular file nor a folder.
@@ -58,7 +58,7 @@ pub enum FilesError {
     Unreadable {
         /// The path.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
 }

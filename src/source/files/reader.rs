@@ -1,7 +1,7 @@
-//! What all manifest files say together, and how that changes.
+//! The combined contents of all manifest files, and their changes.
 //!
-//! The first file in the order of names that states an object has the say about it. A file that
-//! does not parse, and an object that cannot be used, leave in force what was said before.
+//! If several files contain an object, the first one in the order of names wins. A file that does
+//! not parse and an object that cannot be used leave the former content in force.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,36 +16,36 @@ use super::{FileProblem, FilesError, Ignored};
 use crate::model::{Event, ObjectRef, Resource};
 use crate::source::objects::Converter;
 
-/// Reads manifest files again and again, and says what has changed.
+/// Reader of manifest files that returns the changes since its last read.
 #[derive(Debug, Default)]
 pub struct ManifestReader {
     converter: Converter,
     files: BTreeMap<PathBuf, FileState>,
-    /// The last event of each object that is not gone.
+    /// Last event of each object that exists.
     stated: AHashMap<ObjectRef, Event>,
     listed: bool,
     hasher: RandomState,
 }
 
-/// What a reading of the files has shown.
+/// Result of one read of the files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Update {
-    /// What has changed. The first time it is everything, between `Relist` and `Listed`.
+    /// Changes since the last read. The first time, all objects between `Relist` and `Listed`.
     pub events: Vec<Event>,
-    /// All that is left out at present, also what was reported before.
+    /// All present problems, including those reported before.
     pub problems: Vec<FileProblem>,
     /// All objects of kinds that routing does not use.
     pub ignored: Ignored,
-    /// Objects of this node that can be used at present.
+    /// Number of objects that can be used at present, without other nodes.
     pub usable: usize,
 }
 
-/// What a file says, or said before it became unusable.
+/// Contents of a file, or its last contents before it became unreadable.
 #[derive(Debug, Default)]
 struct FileState {
-    /// The stamp under which it was read, if it can be trusted to change.
+    /// Stamp of the file when it was read, if another write would change it.
     stamp: Option<Stamp>,
-    /// Hash of its bytes.
+    /// Hash of the bytes.
     fingerprint: Option<u64>,
     statements: Vec<Statement>,
     problems: Vec<FileProblem>,
@@ -60,15 +60,15 @@ pub fn read(text: &[u8]) -> Update {
 }
 
 impl ManifestReader {
-    /// A reader that has read nothing, for the node of that name.
+    /// Returns an empty reader for the node of that name.
     pub fn new(node_name: &str) -> Self {
         Self { converter: Converter::new(node_name), ..Self::default() }
     }
 
-    /// Reads a file or folder; files that have not changed since the last time are not read.
+    /// Reads a file or directory. Skips files that did not change since the last read.
     ///
     /// # Errors
-    /// If there is nothing at the path or it cannot be listed. Nothing changes then.
+    /// The path does not exist or cannot be listed. The reader is then unchanged.
     pub fn load(&mut self, path: &Path) -> Result<Update, FilesError> {
         let scan = folder::scan(path)?;
         self.files.retain(|file, _| scan.files.contains_key(file));
@@ -90,8 +90,7 @@ impl ManifestReader {
         Ok(update)
     }
 
-    /// Takes the whole contents of a set of files, given by name; files that are not among them
-    /// are gone.
+    /// Replaces the contents of all files. Files that are not in `files` no longer exist.
     pub fn update(
         &mut self,
         files: impl IntoIterator<Item = (PathBuf, io::Result<Vec<u8>>)>,
@@ -105,7 +104,7 @@ impl ManifestReader {
         self.settle()
     }
 
-    /// Takes the bytes of one file, or why there are none.
+    /// Stores the contents of one file, or the error of its read.
     fn begin_file(&mut self, file: &Path, bytes: io::Result<Vec<u8>>) -> &mut FileState {
         let state = self.files.entry(file.to_owned()).or_default();
         match bytes {
@@ -125,7 +124,8 @@ impl ManifestReader {
         state
     }
 
-    /// Compares what the files say with what was said, and remembers it.
+    /// Returns the difference between the contents of all files and the last events, and stores the
+    /// new events.
     fn settle(&mut self) -> Update {
         let mut update = Update::default();
         let mut owners: AHashMap<&ObjectRef, (&Path, usize)> = AHashMap::default();
@@ -177,8 +177,8 @@ impl FileState {
         }
     }
 
-    /// Keeps former statements about objects that are not named any more: one of them may be the
-    /// object that could not be identified.
+    /// Keeps former statements about objects that the file no longer contains: one of them may be
+    /// the unidentified object.
     fn keep(&mut self, former: Vec<Statement>) {
         let named: AHashSet<_> = self.statements.iter().map(|it| it.object.clone()).collect();
         let unnamed = |it: &Statement| !named.contains(&it.object);
@@ -192,7 +192,7 @@ fn duplicate(file: &Path, statement: &Statement, (first, line): (&Path, usize)) 
         line: Some(statement.line),
         object: statement.object.to_string(),
         field: String::new(),
-        message: format!("is already in {}:{line}, which counts", first.display()),
+        message: format!("is already in {}:{line}, which wins", first.display()),
     }
 }
 
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
     use crate::model::{Change, ObjectName};
 
-    /// What one or more files, given as (name, text), give to a reader.
+    /// Returns the events and problems after an update with these files, given as (name, text).
     #[track_caller]
     fn update(reader: &mut ManifestReader, files: &[(&str, &str)]) -> (Vec<String>, Vec<String>) {
         let files =
@@ -211,7 +211,7 @@ mod tests {
         (events, problems.iter().map(ToString::to_string).collect())
     }
 
-    /// `+` is, `!` invalid, `-` gone; none for the frame of a list.
+    /// Returns `+` for an object, `!` if invalid, `-` if gone; `None` for `Relist` and `Listed`.
     fn short(event: &Event) -> Option<String> {
         fn change<T>(change: &Change<T>, name: impl Fn(&T) -> &ObjectName) -> String {
             match change {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_reading_lists_everything_and_the_next_only_what_changed() {
+    fn the_first_read_lists_everything_and_the_next_only_the_changes() {
         let mut reader = reader();
         let (a, b) = (service("a", "80"), service("b", "80"));
         let first =
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_no_longer_parses_keeps_all_that_it_said() {
+    fn a_file_that_no_longer_parses_keeps_its_last_contents() {
         let mut reader = reader();
         update(&mut reader, &[("f", &service("a", "80"))]);
         let (events, problems) =
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_keeps_what_it_said() {
+    fn an_unreadable_file_keeps_its_last_contents() {
         let mut reader = reader();
         update(&mut reader, &[("f", &service("a", "80"))]);
         let unreadable = [(PathBuf::from("f"), Err(io::Error::other("denied")))];
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_becomes_impossible_is_invalid_and_the_others_of_its_file_go_on() {
+    fn an_object_that_becomes_unusable_is_invalid_and_the_others_of_its_file_are_updated() {
         let mut reader = reader();
         update(&mut reader, &[("f", &[service("a", "80"), service("b", "80")].concat())]);
         let text = [service("a", "70000"), service("b", "81")].concat();
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_lost_its_kind_or_name_keeps_what_it_said() {
+    fn an_object_that_lost_its_kind_or_name_keeps_its_last_content() {
         let mut reader = reader();
         update(&mut reader, &[("f", &[service("a", "80"), service("b", "80")].concat())]);
         let broken = service("a", "80").replace("kind: Service", "kind: Servic");
@@ -303,20 +303,20 @@ mod tests {
     }
 
     #[test]
-    fn the_first_file_in_name_order_has_the_say_about_an_object_and_both_are_named() {
+    fn the_first_file_in_name_order_wins_and_the_problem_names_both() {
         let mut reader = reader();
         let files = [("b", service("a", "2")), ("a", service("a", "1"))];
         let files = files.each_ref().map(|(name, text)| (*name, text.as_str()));
         let (events, problems) = update(&mut reader, &files);
         assert_eq!(events, ["+default/a"]);
-        assert_eq!(problems, ["b:1: Service default/a: is already in a:1, which counts"]);
-        // The second takes over when the first is removed.
+        assert_eq!(problems, ["b:1: Service default/a: is already in a:1, which wins"]);
+        // The second file wins after the first is removed.
         let (events, problems) = update(&mut reader, &files[..1]);
         assert_eq!((events.len(), problems.len()), (1, 0));
     }
 
     #[test]
-    fn only_this_nodes_node_is_stated() {
+    fn only_the_node_object_of_this_node_is_read() {
         let node =
             |name| format!("{{apiVersion: v1, kind: Node, metadata: {{name: {name}}}}}\n---\n");
         let text = [node("other"), node("demo-node"), node("Demo-Node")].concat();
@@ -341,7 +341,7 @@ mod tests {
             ),
             (
                 "metadata: {name: x}\nkind: EndpointSlice\napiVersion: discovery.k8s.io/v1beta1\n",
-                "f:3: EndpointSlice x: apiVersion: \"discovery.k8s.io/v1beta1\" is not read: expected discovery.k8s.io/v1 for EndpointSlice",
+                "f:3: EndpointSlice x: apiVersion: \"discovery.k8s.io/v1beta1\" is not supported: expected discovery.k8s.io/v1 for EndpointSlice",
             ),
             (
                 "apiVersion: v1\nkind: Service\nmetadata:\n  labels: {}\n",
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_of_other_kinds_are_counted_and_no_problem() {
+    fn objects_of_other_kinds_are_counted_and_are_no_problem() {
         let text = "{apiVersion: v1, kind: List, items: [\
             {apiVersion: apps/v1, kind: Deployment, metadata: {name: a}},\
             {apiVersion: v1, kind: ConfigMapList, items: [{metadata: {name: b}}, {}]},\
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_are_read_without_a_problem() {
+    fn the_examples_have_no_problems() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/manifests");
         let update = reader().load(&folder).unwrap();
         assert_eq!(update.problems, []);
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_without_anything_is_an_error_that_says_so() {
+    fn a_missing_path_is_an_error_with_the_reason() {
         let error = reader().load(Path::new("/nonexistent/manifests")).unwrap_err();
         assert!(error.to_string().contains("no such file or folder"), "{error}");
     }
@@ -417,12 +417,12 @@ mod tests {
         #![proptest_config(proptest::prelude::ProptestConfig::with_cases(200))]
 
         #[test]
-        fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+        fn no_bytes_cause_a_panic(bytes: Vec<u8>) {
             read(&bytes);
         }
 
         #[test]
-        fn no_mutation_of_an_example_makes_it_panic(
+        fn no_mutation_of_an_example_causes_a_panic(
             file in 0..EXAMPLES.len(),
             edits in proptest::collection::vec((proptest::prelude::any::<proptest::sample::Index>(), EDITS), 1..8),
         ) {

@@ -1,7 +1,7 @@
-//! The client in use, built again when its files have changed or the server rejects it.
+//! The API client in use. It is built again when its files change or the server rejects it.
 //!
-//! The watches take the newest client for each request, so a watch goes on where it was. Those that
-//! are open stay so: the old credentials may still be the only good ones.
+//! Watches use the newest client for each request and so continue where they were. Open watches are
+//! not closed: the old credentials may be the only valid ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,20 +19,20 @@ use super::error::SourceError;
 use super::outlet::{Closed, Outlet, Report};
 use super::trouble::Trouble;
 
-/// How often the files are looked at.
+/// Interval of checks whether the files changed.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// The server has to reject so many requests before the client is built again from the same files.
-/// A credential plugin may give another token then.
+/// Rejected requests after which the client is built again from unchanged files: a credential
+/// plugin may return another token.
 const REJECTIONS: u32 = 3;
 
-/// The least time between two clients of the same files.
+/// Least time between two clients from the same files.
 const SAME_FILES: Duration = Duration::from_secs(10);
 
-/// How long loading credentials may take before that is reported: a plugin may hang.
+/// Time after which the load of credentials is reported as slow: a plugin may hang.
 const SLOW: Duration = Duration::from_secs(30);
 
-/// The client in use, for those who send requests. Clones share it.
+/// Shared access to the client in use. Clones share it.
 #[derive(Clone)]
 pub(super) struct Access {
     client: watch::Receiver<Client>,
@@ -40,18 +40,18 @@ pub(super) struct Access {
 }
 
 impl Access {
-    /// The newest client.
+    /// Returns the newest client.
     pub(super) fn client(&self) -> Client {
         self.client.borrow().clone()
     }
 
-    /// The server did not accept the client, or the client did not accept the server.
+    /// Reports that the server rejected the client, or the client the server.
     pub(super) fn rejected(&self) {
-        // A full queue holds rejections enough.
+        // A full queue already has a rejection.
         let _ = self.rejections.try_send(());
     }
 
-    /// Ready when there is another client than at the last call.
+    /// Waits until the client differs from that at the last call.
     pub(super) async fn changed(&mut self) {
         if self.client.changed().await.is_err() {
             std::future::pending().await
@@ -59,18 +59,18 @@ impl Access {
     }
 }
 
-/// Loads clients.
+/// Loader of clients.
 pub(super) struct Keeper {
     server: ApiServer,
     outlet: Outlet,
     backoff: Backoff,
     trouble: Trouble,
-    /// The digest of the files of the last client, and since when it is in use.
+    /// Digest of the files of the last client, and the time of its creation.
     used: Option<(u64, Instant)>,
     loading: Option<Loading>,
 }
 
-/// A client that is being loaded, from files of this digest.
+/// A client that is being loaded, and the digest of its files.
 struct Loading {
     digest: u64,
     client: JoinHandle<Result<Client, SourceError>>,
@@ -88,7 +88,7 @@ impl Keeper {
         }
     }
 
-    /// The first client; tries until there is one.
+    /// Returns the first client. Retries until there is one.
     pub(super) async fn first(&mut self) -> Result<Client, Closed> {
         loop {
             if let Some(client) = self.load().await? {
@@ -97,12 +97,12 @@ impl Keeper {
         }
     }
 
-    /// Shares `first`, and keeps it up to date while the future is polled.
+    /// Shares `first`, and replaces it when necessary while the future is polled.
     pub(super) fn share(self, first: Client) -> (Access, impl Future<Output = ()>) {
         let (sender, client) = watch::channel(first);
         let (rejections, received) = mpsc::channel(1);
         let keeping = async move {
-            // Fails when the outlet is closed, which ends the watches too.
+            // Fails only when the outlet is closed, which ends the watches too.
             let _ = self.keep(&sender, received).await;
         };
         (Access { client, rejections }, keeping)
@@ -129,14 +129,14 @@ impl Keeper {
         }
     }
 
-    /// Whether the client should be built again after so many rejections.
+    /// Returns true if the client should be built again after this number of rejections.
     async fn is_due(&self, rejected: u32) -> bool {
         let Some((used, since)) = self.used else { return true };
         let is_useless = rejected >= REJECTIONS && since.elapsed() >= SAME_FILES;
         is_useless || self.digest().await != used
     }
 
-    /// Builds a client. A failure is reported, and its wait is over on return.
+    /// Builds a client. After a failure, reports it, waits for the backoff and returns `None`.
     async fn load(&mut self) -> Result<Option<Client>, Closed> {
         let mut loading = match self.loading.take() {
             Some(loading) => loading,
@@ -165,9 +165,10 @@ impl Keeper {
         Ok(None)
     }
 
-    /// Starts to load a client, apart: that reads files and may run a credential plugin.
+    /// Starts to load a client on a blocking thread: this reads files and may run a credential
+    /// plugin.
     async fn start(&self) -> Loading {
-        // Comes first: a change during the load is noticed after it.
+        // Computed before the load, so that a change during the load is detected after it.
         let digest = self.digest().await;
         let (server, runtime) = (self.server.clone(), Handle::current());
         let requests = Arc::clone(&self.outlet.requests);
@@ -175,7 +176,7 @@ impl Keeper {
         Loading { digest, client: tokio::task::spawn_blocking(load) }
     }
 
-    /// Waits, but no longer than until the files have another digest.
+    /// Waits for `wait`, or until the digest of the files changes.
     async fn pause(&self, wait: Duration, tried: u64) {
         let end = Instant::now() + wait;
         while Instant::now() < end && self.digest().await == tried {
@@ -185,7 +186,7 @@ impl Keeper {
 
     async fn digest(&self) -> u64 {
         let server = self.server.clone();
-        // Without an answer, which would be a bug, nothing has changed.
+        // The task fails only by a panic, which is a bug; the files then count as unchanged.
         let none = self.used.map_or(0, |(used, _)| used);
         tokio::task::spawn_blocking(move || digest(&server)).await.unwrap_or(none)
     }

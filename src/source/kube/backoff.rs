@@ -1,40 +1,40 @@
-//! How long to wait after a failure. Reads no clock and does not wait itself.
+//! Durations of waits after failures. Reads no clock and does not wait.
 
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use tokio::time::Instant;
 
-/// The shortest first wait: routes change in far less than a second, so a broken connection is
-/// tried again at once and not after client-go's 800 ms.
+/// Shortest first wait. client-go waits 800 ms, but a broken connection should be retried sooner,
+/// because routes change in far less than a second.
 const FIRST: Duration = Duration::from_millis(50);
 
-/// The longest wait before its random part is added, which may be as long.
+/// Longest wait, without its random part, which is at most as long.
 const LONGEST: Duration = Duration::from_secs(15);
 
-/// After this long without a failure the next one is a new one.
+/// Time without a failure after which the waits start again from the shortest.
 const STABLE: Duration = Duration::from_secs(20);
 
-/// From [`FIRST`] on, each twice the one before it.
+/// Waits from [`FIRST`] on, doubled each time.
 const WAITS: ExponentialBuilder = ExponentialBuilder::new()
     .with_min_delay(FIRST)
     .with_max_delay(LONGEST)
     .without_max_times()
     .with_jitter();
 
-/// Doubling waits with a random part, so that a thousand nodes do not return in step.
+/// Doubling waits with a random part, so that many nodes do not retry at the same time.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
-    /// What is left of the waits, and the end of the last one; `None` before the first failure.
+    /// Remaining waits, and the end of the last one; `None` before the first failure.
     waits: Option<(ExponentialBackoff, Instant)>,
 }
 
 impl Backoff {
-    /// The wait after a failure at `now`: once to twice a value that doubles each time.
+    /// Returns the wait after a failure at `now`: one to two times a value that doubles each time.
     pub(super) fn after_failure(&mut self, now: Instant) -> Duration {
         self.waits.take_if(|(_, end)| now.saturating_duration_since(*end) >= STABLE);
         let (waits, end) = self.waits.get_or_insert_with(|| (WAITS.build(), now));
-        // `WAITS` has no end.
+        // `WAITS` is endless.
         let wait = waits.next().unwrap_or(LONGEST);
         *end = now + wait;
         wait
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_after_a_quiet_time_is_retried_quickly() {
+    fn a_failure_after_a_stable_time_is_retried_soon() {
         let (mut backoff, now) = (Backoff::default(), Instant::now());
         for _ in 0..10 {
             backoff.after_failure(now);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn quick_successes_in_between_do_not_make_retries_quick() {
+    fn short_successes_between_failures_do_not_shorten_the_waits() {
         let (mut backoff, mut now) = (Backoff::default(), Instant::now());
         for _ in 0..10 {
             now += backoff.after_failure(now) + STABLE / 2;

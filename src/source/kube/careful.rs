@@ -1,8 +1,8 @@
-//! An object read in two steps, so that one of the wrong shape does not lose its neighbours.
+//! An object parsed in two steps, so that a wrong shape affects only this object.
 //!
-//! A list or a line of a watch is parsed in one go, which costs least and fails as a whole. After
-//! such a failure the resource is read again with [`Careful`], which knows the name of what it
-//! could not read. It costs a tree of values for each object, so it is not the usual way.
+//! A list, or a line of a watch, is normally parsed in one step, which is fast but fails as a
+//! whole. After such a failure the resource is read again as [`Careful`], which keeps the name of
+//! an unreadable object. It builds a tree of values for each object, so it is not the default.
 
 use k8s_openapi::Metadata;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -13,12 +13,12 @@ use serde_json::Value;
 use crate::model::{Event, ObjectName, Problem, ProblemKind};
 use crate::source::objects::{self, Converter, Followed, object_name, resource_of};
 
-/// An object, or what is wrong with it.
+/// An object, or the reason why it cannot be read.
 #[derive(Clone, Debug)]
 pub(super) enum Careful<T> {
-    /// It could be read.
+    /// A readable object.
     Read(T),
-    /// It has a name and a wrong shape.
+    /// An object with a name and a wrong shape.
     Unreadable { metadata: Box<ObjectMeta>, field: String, message: String },
 }
 
@@ -30,7 +30,7 @@ impl<T: Followed> Careful<T> {
         }
     }
 
-    /// What the object says, or that it cannot be used.
+    /// Returns the event of the object, invalid if it cannot be read, and its problems.
     pub(super) fn convert(self, converter: &mut Converter) -> (Event, Vec<Problem>) {
         match self {
             Self::Read(object) => object.convert(converter),
@@ -43,7 +43,7 @@ impl<T: Followed> Careful<T> {
     }
 }
 
-/// The same event, about an object that was read the quick way.
+/// Returns the same event with its object as [`Careful::Read`].
 pub(super) fn read<T>(event: WatcherEvent<T>) -> WatcherEvent<Careful<T>> {
     match event {
         WatcherEvent::Init => WatcherEvent::Init,
@@ -66,7 +66,7 @@ impl<'de, T: Followed> Deserialize<'de> for Careful<T> {
     }
 }
 
-/// Name, namespace and version, whatever else the metadata may hold.
+/// Returns name, namespace and version, whatever else the metadata contains.
 fn plain_metadata(object: &Value) -> Option<ObjectMeta> {
     let text = |field: &str| object["metadata"][field].as_str().map(str::to_owned);
     Some(ObjectMeta {
@@ -105,18 +105,18 @@ mod tests {
     use crate::source::objects::Service;
 
     #[test]
-    fn an_object_of_the_wrong_shape_keeps_its_name_and_says_where_it_is_wrong() {
+    fn an_object_of_the_wrong_shape_keeps_its_name_and_the_wrong_field() {
         let text = r#"{"metadata":{"name":"web","namespace":"default","resourceVersion":"7"},
                        "spec":{"ports":[{"port":"eighty"}]}}"#;
         let object: Careful<Service> = serde_json::from_str(text).unwrap();
         assert_eq!(object.name().as_str(), "default/web");
         assert_eq!(object.metadata().resource_version.as_deref(), Some("7"));
-        let Careful::Unreadable { field, .. } = &object else { panic!("it was read") };
+        let Careful::Unreadable { field, .. } = &object else { panic!("the object was read") };
         assert_eq!(field, "spec.ports[0].port");
     }
 
     #[test]
-    fn what_has_no_name_is_an_error() {
+    fn an_object_without_a_name_is_an_error() {
         assert!(serde_json::from_str::<Careful<Service>>("{}").is_err());
         assert!(serde_json::from_str::<Careful<Service>>("[1]").is_err());
     }

@@ -1,4 +1,4 @@
-//! Credentials and the connection to the API server.
+//! Credentials and the client of the API server.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -13,38 +13,38 @@ use super::SourceError;
 use super::error::causes;
 use super::requests::{OnRequest, Report};
 
-/// How long to wait for a TCP connection and its TLS handshake.
+/// Time limit of a TCP connection and its TLS handshake.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Set by the kubelet in every container.
+/// Environment variable that the kubelet sets in every container.
 const SERVICE_HOST: &str = "KUBERNETES_SERVICE_HOST";
 
-/// Where the API server's address and our credentials are.
+/// Location of the API server's address and of our credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiServer {
-    /// In the current context of a kubeconfig file.
+    /// The current context of a kubeconfig file.
     Kubeconfig {
         /// The file.
         path: PathBuf,
-        /// An address that replaces the file's.
+        /// Address that replaces the one in the file.
         server: Option<String>,
     },
-    /// At this address, without credentials.
+    /// This address, without credentials.
     Anonymous(String),
-    /// In the service account that Kubernetes gives to a pod.
+    /// The service account of a pod.
     InCluster,
 }
 
 impl ApiServer {
-    /// The API server that a kubeconfig file names.
+    /// Returns the API server of a kubeconfig file.
     pub fn of_kubeconfig(path: impl Into<PathBuf>) -> Self {
         Self::Kubeconfig { path: path.into(), server: None }
     }
 
-    /// Checks that there is something to follow. Files are read later, and may come later.
+    /// Checks that an API server is given. Files are read later and may be created later.
     ///
     /// # Errors
-    /// [`SourceError::Nowhere`] outside of a pod.
+    /// [`SourceError::Nowhere`] outside a pod.
     pub fn check(&self) -> Result<(), SourceError> {
         match self {
             Self::InCluster if std::env::var_os(SERVICE_HOST).is_none() => {
@@ -54,7 +54,7 @@ impl ApiServer {
         }
     }
 
-    /// Why address or credentials cannot be used.
+    /// Returns the error for an address or credentials that cannot be used.
     pub(super) fn unusable(&self, error: &dyn std::error::Error) -> SourceError {
         let message = causes(error);
         match self.clone() {
@@ -65,17 +65,17 @@ impl ApiServer {
     }
 }
 
-/// Loads address and credentials. Does not connect: an unreachable server is not an error here.
-/// The client's requests are reported to `listener`.
+/// Loads address and credentials. Does not connect: an unreachable server is no error here. The
+/// client reports its requests to `listener`. Must be called in a tokio runtime.
 ///
 /// # Errors
 /// [`SourceError::KubeconfigMissing`], [`SourceError::KubeconfigInvalid`],
-/// [`SourceError::NotInCluster`], [`SourceError::AddressInvalid`]. Must be called in a tokio runtime.
+/// [`SourceError::NotInCluster`], [`SourceError::AddressInvalid`].
 pub async fn load_client(server: &ApiServer, listener: OnRequest) -> Result<Client, SourceError> {
     let mut config = match server {
         ApiServer::Kubeconfig { path, server: address } => {
             let mut config = from_kubeconfig(path).await.map_err(|error| {
-                // The kubeconfig itself, and not a file that it names.
+                // The kubeconfig itself, not a file to which it refers.
                 if let KubeconfigError::ReadConfig(cause, _) = &error
                     && cause.kind() == ErrorKind::NotFound
                 {
@@ -93,14 +93,14 @@ pub async fn load_client(server: &ApiServer, listener: OnRequest) -> Result<Clie
         ApiServer::InCluster => Config::incluster().map_err(|error| server.unusable(&error))?,
     };
     config.connect_timeout = Some(CONNECT);
-    // Our own backoff retries, and reports.
+    // Disabled because our own backoff retries and reports.
     config.default_retry = false;
     let host = config.cluster_url.authority().map_or("", |authority| authority.as_str()).into();
     let client = ClientBuilder::try_from(config).map_err(|error| server.unusable(&error))?;
     Ok(client.with_layer(&Report { host, listener }).build())
 }
 
-/// The URL of an address, with this scheme if it has none.
+/// Parses the URL of an address, with this scheme if it has none.
 fn url(address: &str, scheme: &str) -> Result<Uri, SourceError> {
     let has_scheme = address.contains("://");
     let url = if has_scheme { address.parse() } else { format!("{scheme}://{address}").parse() };

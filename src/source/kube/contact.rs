@@ -1,4 +1,4 @@
-//! Whether the server answers for a resource: for metrics, and for the log.
+//! Contact with the server for each resource: for metrics and the log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,17 +8,17 @@ use tokio::time::Instant;
 
 use crate::model::Resource;
 
-/// What became of the connection to the server for one resource.
+/// State of the contact with the server for one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contact {
-    /// Something arrived: the head of an answer, events, a bookmark.
+    /// Data arrived: the head of an answer, events, a bookmark.
     Heard,
-    /// A request was refused or its answer broke off; the reason is one of
+    /// A request was refused or its answer ended early; contains a reason of
     /// [`super::SourceError::reason`].
     Lost(&'static str),
 }
 
-/// Called for each [`Contact`], also while events are read: it must be quick.
+/// Callback for each [`Contact`]. Runs between reads of events, so it must be fast.
 pub type OnContact = Arc<dyn Fn(Resource, Contact) + Send + Sync>;
 
 /// The contact for one resource. Clones share it.
@@ -28,7 +28,7 @@ pub(super) struct Link {
     listener: OnContact,
     is_up: Arc<AtomicBool>,
     since: Instant,
-    /// When something was heard last, in nanoseconds after `since`.
+    /// Time of the last data, in nanoseconds after `since`.
     heard_after: Arc<AtomicU64>,
 }
 
@@ -50,12 +50,12 @@ impl Link {
         (self.listener)(self.resource, Contact::Lost(reason));
     }
 
-    /// When something was heard last.
+    /// Returns the time of the last data.
     pub(super) fn heard_at(&self) -> Instant {
         self.since + Duration::from_nanos(self.heard_after.load(Ordering::Relaxed))
     }
 
-    /// Whether something was heard since contact was lost.
+    /// Returns true if data arrived since contact was lost.
     pub(super) fn is_up(&self) -> bool {
         self.is_up.load(Ordering::Relaxed)
     }

@@ -1,7 +1,7 @@
-//! The files that hold the server's address and our credentials, and whether they have changed.
+//! Files of the server's address and our credentials, and their changes.
 //!
-//! Contents are compared: files are replaced by rename, and by another target of a symbolic link,
-//! as the kubelet does with the service account's.
+//! Contents are compared, because files are replaced by rename and by new targets of symbolic
+//! links, as the kubelet does with those of the service account.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,13 +12,13 @@ use kube::config::Kubeconfig;
 
 use super::ApiServer;
 
-/// The token and the certificate authority of a pod's service account.
+/// Token and certificate authority of a pod's service account.
 const IN_CLUSTER: [&str; 2] = [
     "/var/run/secrets/kubernetes.io/serviceaccount/token",
     "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt",
 ];
 
-/// A digest of the contents of all files that a client for `server` is made of.
+/// Returns a digest of the contents of all files of a client for `server`.
 pub(super) fn digest(server: &ApiServer) -> u64 {
     let mut hasher = DefaultHasher::new();
     for path in files(server) {
@@ -28,7 +28,7 @@ pub(super) fn digest(server: &ApiServer) -> u64 {
     hasher.finish()
 }
 
-/// The files, of which some may not exist.
+/// Returns the files; some may not exist.
 fn files(server: &ApiServer) -> Vec<PathBuf> {
     match server {
         ApiServer::InCluster => IN_CLUSTER.map(PathBuf::from).into(),
@@ -41,7 +41,7 @@ fn files(server: &ApiServer) -> Vec<PathBuf> {
     }
 }
 
-/// The files that a kubeconfig names, in all of its contexts.
+/// Returns the files to which a kubeconfig refers, in all of its contexts.
 fn named_files(kubeconfig: Kubeconfig) -> Vec<PathBuf> {
     let clusters = kubeconfig.clusters.into_iter().filter_map(|named| named.cluster);
     let users = kubeconfig.auth_infos.into_iter().filter_map(|named| named.auth_info);
@@ -52,7 +52,7 @@ fn named_files(kubeconfig: Kubeconfig) -> Vec<PathBuf> {
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    // A pipe gives its contents once only.
+    // A pipe returns its contents only once.
     if is_file(path) { fs::read(path) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_file_counts_however_it_is_replaced() {
+    fn a_change_of_any_file_is_detected_however_it_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         fs::create_dir_all(folder.join("1")).unwrap();

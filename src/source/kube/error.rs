@@ -1,4 +1,4 @@
-//! Why the API server cannot be used, each in one line that says what to do.
+//! Why the API server cannot be used, each in one line with advice.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use kube::core::Status;
 use kube::runtime::watcher;
 
-/// Why the API server cannot be used now. None of these is final: the source tries again.
+/// Why the API server cannot be used now. None of these is final: the source retries.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// The kubeconfig file of this path does not exist.
     #[error("kubeconfig {} does not exist: check --kubeconfig", .0.display())]
     KubeconfigMissing(PathBuf),
-    /// The kubeconfig file, or a file that it names, cannot be read or used.
+    /// The kubeconfig file, or a file to which it refers, cannot be read or used.
     #[error("kubeconfig {} cannot be used: {message}", path.display())]
     KubeconfigInvalid {
         /// The file.
@@ -20,7 +20,7 @@ pub enum SourceError {
         /// What is wrong with it.
         message: String,
     },
-    /// `--master` is no address that can be used.
+    /// `--master` is not a usable address.
     #[error("--master={url} cannot be used: {message}")]
     AddressInvalid {
         /// The address.
@@ -28,53 +28,53 @@ pub enum SourceError {
         /// What is wrong with it.
         message: String,
     },
-    /// Nothing names an API server, and this is not a pod.
+    /// No API server is given, and the process does not run in a pod.
     #[error(
         "no API server: give --kubeconfig (or clientConnection.kubeconfig in the file of --config), \
          or --manifests, or run in a pod with a service account"
     )]
     Nowhere,
-    /// No kubeconfig was given and there is no service account; what is missing of it.
+    /// No kubeconfig is given, and there is no service account; contains the missing part.
     #[error("no API server: give --kubeconfig, or run in a pod with a service account ({0})")]
     NotInCluster(String),
-    /// No connection, or it broke (DNS, TCP, TLS); the causes, outermost first.
+    /// The connection failed or broke (DNS, TCP, TLS); contains the causes, outermost first.
     #[error("the API server cannot be reached: {0}")]
     Unreachable(String),
-    /// Loading the credentials takes more than so many seconds.
+    /// Loading the credentials takes more than this number of seconds.
     #[error("loading the credentials takes more than {0} s: check files and credential plugin")]
     SlowCredentials(u64),
-    /// One side does not accept the other's certificate, or there is no common TLS; the causes.
+    /// One side rejects the other's certificate, or no TLS version is shared; contains the causes.
     #[error("no TLS connection to the API server: check the certificates of both sides ({0})")]
     Tls(String),
-    /// 401 in the server's words, or the credentials could not even be read.
+    /// Status 401 with the server's message, or the credentials could not be read.
     #[error(
         "the API server does not accept the credentials (401): check token and certificate ({0})"
     )]
     Unauthorized(String),
-    /// 403 in the server's words, which name user, verb and resource.
+    /// Status 403 with the server's message, which names user, verb and resource.
     #[error("the API server forbids it (403): bind the cluster role system:node-proxier ({0})")]
     Forbidden(String),
-    /// Another refusal.
+    /// Another error status.
     #[error("the API server refused with code {code}: {message}")]
     Refused {
         /// HTTP status code.
         code: u16,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
-    /// An answer that is not what the API promises; what was expected.
-    #[error("the API server's answer cannot be understood: {0}")]
+    /// The answer does not conform to the API; contains what is wrong.
+    #[error("the API server's answer is malformed: {0}")]
     Malformed(String),
-    /// The server ended streams before they said anything.
+    /// The server ended a streaming list before its end marker.
     #[error("the API server ended the list before it was complete")]
     Incomplete,
-    /// The server accepted the request for a list and then was silent for so many seconds.
-    #[error("the API server did not complete the list and said nothing for {0} s")]
+    /// The server accepted a list request and then sent nothing for this number of seconds.
+    #[error("the API server did not complete the list: nothing arrived for {0} s")]
     Stalled(u64),
 }
 
 impl SourceError {
-    /// A name out of few, for metrics.
+    /// Returns one of a few names, for metrics.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::KubeconfigMissing(_)
@@ -93,7 +93,7 @@ impl SourceError {
         }
     }
 
-    /// Whether other credentials may help.
+    /// Returns true if other credentials may help.
     pub(super) fn is_rejection(&self) -> bool {
         matches!(self, Self::Tls(_) | Self::Unauthorized(_))
     }
@@ -137,14 +137,14 @@ impl From<&Status> for SourceError {
         match status.code {
             401 => Self::Unauthorized(message),
             403 => Self::Forbidden(message),
-            // kube takes any JSON object that is not a watch event for a Status without fields.
+            // kube decodes any JSON object that is not a watch event as a Status without fields.
             0 => Self::Malformed("not a watch event of this resource".into()),
             code => Self::Refused { code, message },
         }
     }
 }
 
-/// An error and its causes in one line; a cause that its effect already quotes is not repeated.
+/// Joins an error and its causes in one line, without causes that the text already contains.
 pub(super) fn causes(error: &dyn std::error::Error) -> String {
     let mut text = one_line(&error.to_string());
     let mut cause = error.source();
@@ -158,19 +158,19 @@ pub(super) fn causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Whether TLS is at the end of the chain of causes.
+/// Returns true if the chain of causes ends in a TLS error.
 fn is_tls(error: &(dyn std::error::Error + 'static)) -> bool {
     if error.is::<rustls::Error>() {
         return true;
     }
-    // The source of an `io::Error` is not the error that it was made of, but that one's source.
+    // The source of an `io::Error` is not the wrapped error, but the source of that.
     let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
     let cause = inner.map(|inner| inner as &(dyn std::error::Error + 'static));
     cause.or_else(|| error.source()).is_some_and(is_tls)
 }
 
 fn one_line(text: &str) -> String {
-    /// Longer texts are dumps of an answer and not messages.
+    /// Longer texts are dumps of an answer, not messages.
     const LONGEST: usize = 400;
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     line.chars().take(LONGEST).collect()
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_of_tls_is_found_behind_other_errors() {
+    fn a_tls_error_is_found_behind_other_errors() {
         let tls = rustls::Error::HandshakeNotComplete;
         let wrapped = io::Error::other(io::Error::new(io::ErrorKind::InvalidData, tls));
         let error: SourceError = (&kube::Error::Service(wrapped.into())).into();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_named_by_their_code_in_one_line() {
+    fn an_error_status_becomes_one_line_with_its_code() {
         assert!(matches!(status(401), SourceError::Unauthorized { .. }));
         assert!(matches!(status(403), SourceError::Forbidden { .. }));
         assert!(matches!(status(500), SourceError::Refused { code: 500, .. }));

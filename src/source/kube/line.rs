@@ -1,13 +1,13 @@
-//! One line of a watch, read as the watches read it.
+//! One line of a watch, parsed as the watches parse it.
 //!
-//! `watcher` does this inside; here it is a step of its own, for those who measure it.
+//! The function `watcher` does this internally; here it is a separate step for measurements.
 
 use kube::core::WatchEvent;
 
 use crate::model::{Event, Problem, Resource};
 use crate::source::objects::{Converter, EndpointSlice, Followed, Node, Service, ServiceCidr};
 
-/// A line that was parsed and says something about an object.
+/// A parsed line with an object.
 #[derive(Debug)]
 pub struct Line(Object);
 
@@ -20,12 +20,12 @@ enum Object {
 }
 
 impl Line {
-    /// Reads one line of the watch of `resource`, without its end.
+    /// Parses one line of the watch of `resource`, without its line end.
     ///
     /// # Errors
-    /// What is wrong with the JSON, or with the shape of the object.
+    /// The line is not JSON, or the object has the wrong shape.
     pub fn parse(resource: Resource, line: &[u8]) -> Result<Self, serde_json::Error> {
-        // Checks the text once, as the client's decoder of lines does, and not string by string.
+        // Checks the text once, like the client's line decoder, instead of string by string.
         let text = std::str::from_utf8(line).map_err(serde::de::Error::custom)?;
         Ok(Self(match resource {
             Resource::Services => Object::Service(serde_json::from_str(text)?),
@@ -35,7 +35,7 @@ impl Line {
         }))
     }
 
-    /// What the object says; `None` for a bookmark or an error, which are about none.
+    /// Returns the event of the object and its problems; `None` for a bookmark or an error.
     pub fn convert(self, converter: &mut Converter) -> Option<(Event, Vec<Problem>)> {
         match self.0 {
             Object::Service(event) => convert(event, converter),
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_come_and_go_and_bookmarks_say_nothing() {
+    fn additions_and_deletions_become_events_and_bookmarks_do_not() {
         let object = r#""object":{"metadata":{"name":"web-1","namespace":"default","labels":
             {"kubernetes.io/service-name":"web"},"resourceVersion":"7"},"addressType":"IPv4"}}"#;
         let added = event(&format!(r#"{{"type":"ADDED",{object}"#));
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_text_or_no_json_is_an_error() {
+    fn a_line_that_is_not_text_or_not_json_is_an_error() {
         assert!(Line::parse(Resource::Services, b"\xff").is_err());
         assert!(Line::parse(Resource::Services, b"{").is_err());
     }

@@ -1,8 +1,8 @@
-//! The API server as a source: four watches, each restarted until it works.
+//! The API server as a source: four watches, each restarted after failures.
 //!
-//! This is the only place that names the `kube` crate. What must stay true: nothing that a server
-//! answers ends the program or stops another resource; memory is bounded by one page of a list;
-//! and no failure, however quick, makes more than about one request a second for each resource.
+//! Only this module uses the `kube` crate. Invariants: no answer of a server ends the program or
+//! stops another resource; memory is bounded by one page of a list; no failure causes more than
+//! about one request per second and resource.
 
 mod access;
 mod backoff;
@@ -36,20 +36,20 @@ use super::objects::{EndpointSlice, Node, Service, ServiceCidr};
 use access::{Access, Keeper};
 use watch::Watch;
 
-/// Selects the Services that are ours: not handed to another proxy (KEP-2447), not headless.
+/// Selectors of the Services that we route: not assigned to another proxy (KEP-2447), not headless.
 const SERVICES: (&str, &str) =
     ("!service.kubernetes.io/service-proxy-name", "spec.clusterIP!=None");
 
-/// Selects the EndpointSlices of Services that have a cluster IP.
+/// Selector of the EndpointSlices of Services with a cluster IP.
 const ENDPOINT_SLICES: &str = "!service.kubernetes.io/headless";
 
-/// How long the server keeps one watch open before it ends it in good order.
+/// Time in seconds after which the server ends a watch normally.
 const WATCH_SECONDS: u32 = 290;
 
 /// Follows the API server for the node of that name until the outlet is closed.
 ///
-/// Credentials that cannot be loaded are reported and tried again, like a server that is away.
-/// They are loaded again when their files have changed, and when the server rejects them.
+/// Failures to load credentials are reported and retried, like an unreachable server. Credentials
+/// are loaded again when their files change and when the server rejects them.
 pub async fn follow_api_server(server: &ApiServer, node_name: &str, outlet: Outlet) {
     let mut keeper = Keeper::new(server, &outlet);
     let Ok(client) = keeper.first().await else { return };
@@ -62,9 +62,9 @@ pub async fn follow_api_server(server: &ApiServer, node_name: &str, outlet: Outl
 
 /// Follows Services, EndpointSlices, ServiceCIDRs and the Node of that name.
 ///
-/// Returns when the receiver of the outlet's events is gone.
-/// For each resource, events come as [`crate::model::Event`] says, in batches. `Relist` can come
-/// again before `Listed`, if the connection was lost in the middle of a list.
+/// Returns after the receiver of the outlet's events is dropped. For each resource, events have the
+/// order of [`crate::model::Event`], in batches. `Relist` is repeated before `Listed` if the
+/// connection breaks during a list.
 async fn follow(access: &Access, node_name: &str, outlet: Outlet) {
     let config = watcher::Config::default().timeout(WATCH_SECONDS);
     let services = config.clone().labels(SERVICES.0).fields(SERVICES.1);

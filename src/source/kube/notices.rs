@@ -1,9 +1,9 @@
-//! Event objects (events.k8s.io/v1): what was left out, and the start of the daemon. Those that
-//! kube-proxy writes too have its reasons and actions.
+//! Event objects (events.k8s.io/v1) for left-out objects and for the start of the daemon. Those
+//! that kube-proxy also writes have the same reasons and actions.
 //!
-//! Nobody waits for them. What cannot be written, or comes faster than the pace allows, stands in
-//! the log alone. The name of an Event follows from what it says, so all nodes of a cluster together
-//! write it once, until it expires; each start is an Event of its own.
+//! Nothing blocks on them. An Event that cannot be written or exceeds the rate limit appears in the
+//! log only. The name of an Event is derived from its content, so all nodes of a cluster write it
+//! once until it expires. Each start is an Event of its own.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -23,35 +23,35 @@ use crate::model::{Problem, Resource};
 use crate::printable::Printable;
 use crate::source::objects::{EndpointSlice, MAX_NAME, Node, Service, ServiceCidr};
 
-/// Events that may be written without waiting, after a quiet time.
+/// Events that may be written at once after an idle time.
 const BURST: u32 = 20;
 
-/// The mean time between events when more are asked for.
+/// Mean time between further events.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Attempts to write the Event of the start, as in client-go
-/// (`maxTriesPerEvent` in tools/events/event_broadcaster.go).
+/// Attempts to write the Event of the start, as in client-go (`maxTriesPerEvent` in
+/// tools/events/event_broadcaster.go).
 const START_TRIES: u32 = 13;
 
 /// Time between two attempts.
 const START_RETRY: Duration = Duration::from_secs(10);
 
-/// How long one event may take to write.
+/// Time limit to write one event.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The longest `note` (`ValidateEvent` in pkg/apis/core/validation/events.go), in bytes.
+/// Longest `note` in bytes (`ValidateEvent` in pkg/apis/core/validation/events.go).
 const MAX_NOTE: usize = 1024;
 
-/// Who writes the events.
+/// `reportingController` of the events.
 const CONTROLLER: &str = "deltaproxy";
 
 /// The action of events about the start.
 const START: &str = "StartKubeProxy";
 
-/// Where events about objects of the cluster are.
+/// Namespace of events about cluster-scoped objects.
 const CLUSTER_NAMESPACE: &str = "default";
 
-/// What an event tells.
+/// Content of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// An object, or a part of it, was left out.
@@ -60,13 +60,13 @@ pub enum Notice {
     ClosedPort(Problem),
     /// The daemon starts on its node.
     Starting,
-    /// The health port cannot be opened, and the daemon ends for that.
+    /// The health port cannot be opened, so the daemon ends.
     NoHealthPort(String),
-    /// The same of the metrics port.
+    /// The metrics port cannot be opened, so the daemon ends.
     NoMetricsPort(String),
 }
 
-/// The fields of an event that follow from the notice alone.
+/// Fields of an event that depend on the notice alone.
 struct Words {
     kind: &'static str,
     reason: &'static str,
@@ -106,8 +106,8 @@ fn text_of(problem: &Problem) -> String {
     }
 }
 
-/// Writes an event for each of `notices`, for as long as they have a sender. Requests are reported
-/// to `requests`.
+/// Writes an event for each notice until all senders are dropped. Reports its requests to
+/// `requests`.
 pub async fn write_notices(
     server: &ApiServer,
     node_name: &str,
@@ -117,7 +117,7 @@ pub async fn write_notices(
     let mut pace = Pace::new(INTERVAL, BURST);
     let mut client = None;
     let mut is_working = true;
-    // The next attempt to write the Event of the start, and their number.
+    // Time of the next attempt to write the Event of the start, and the number of attempts.
     let (mut again, mut tries) = (None, 0);
     loop {
         let notice = tokio::select! {
@@ -136,16 +136,16 @@ pub async fn write_notices(
             Err(_) => Some(format!("no answer within {} s", LIMIT.as_secs())),
         };
         if error.is_some() {
-            // Other credentials may be there by the next time.
+            // Loads the credentials again before the next event.
             client = None;
         }
         if notice == Notice::Starting {
-            // The server may start after this node. Watches report that it is away.
+            // The server may start after this node. The watches report that it is unreachable.
             tries += 1;
             again = (error.is_some() && tries < START_TRIES).then(|| Instant::now() + START_RETRY);
             continue;
         }
-        // The first failure is told, and the first one after a success.
+        // Logs the first failure, and the first one after a success.
         if let (true, Some(error)) = (is_working, &error) {
             let error = Printable(error);
             tracing::warn!("cannot write events: {error}");
@@ -154,7 +154,7 @@ pub async fn write_notices(
     }
 }
 
-/// Ready at that time; never without one.
+/// Waits until `due`; for ever without it.
 async fn sleep_until(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due).await,
@@ -176,20 +176,20 @@ async fn write(
     match subject.api(client).get_metadata(&subject.name).await {
         Ok(found) => subject.uid = found.metadata.uid,
         Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-        // An event without the uid is less easily found, but better than none.
+        // An event without the uid is harder to find, but better than none.
         Err(_) => {}
     }
     let event = event(&subject, node_name, notice);
     let events = Api::<EventObject>::namespaced(client.clone(), subject.event_namespace());
     match events.create(&PostParams::default(), &event).await {
         Ok(_) => Ok(()),
-        // It is there already.
+        // The event exists already.
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
         Err(error) => Err((&error).into()),
     }
 }
 
-/// The object that an event is about.
+/// Object that an event is about.
 #[derive(Debug)]
 struct Subject {
     resource: ApiResource,
@@ -199,7 +199,8 @@ struct Subject {
 }
 
 impl Subject {
-    /// The object that has the problem, if it has a name, else the node.
+    /// Returns the object with the problem, or the node if there is no problem. `None` if the
+    /// object has no name.
     fn of(notice: &Notice, node_name: &str) -> Option<Self> {
         let Some(problem) = notice.problem() else {
             let (resource, name) = (ApiResource::erase::<Node>(&()), node_name.to_owned());
@@ -260,9 +261,9 @@ fn event(subject: &Subject, node_name: &str, notice: &Notice) -> EventObject {
     }
 }
 
-/// The object's name and what the event says of it, as a name; at a time, if each counts by itself.
+/// Returns a name derived from the object and the content of the event. `time` makes it unique.
 fn event_name(subject: &Subject, words: &Words, time: Option<i128>) -> String {
-    // The same in all daemons of one build, which is enough.
+    // All daemons of one build compute the same hash, which is enough.
     let mut hasher = DefaultHasher::new();
     let object = (&subject.resource.kind, &subject.namespace, &subject.name, &subject.uid);
     (object, words.reason, &words.note, time).hash(&mut hasher);
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_names_the_object_and_what_was_left_out() {
+    fn an_event_names_the_object_and_the_left_out_field() {
         let notice = left_out(Resource::Services, "default/web", "is wrong");
         let mut subject = Subject::of(&notice, "node-a").unwrap();
         subject.uid = Some("7".to_owned());
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_about_an_object_of_the_cluster_is_in_the_default_namespace() {
+    fn an_event_about_a_cluster_scoped_object_is_in_the_default_namespace() {
         let notice = left_out(Resource::ServiceCidrs, "kubernetes", "");
         let subject = Subject::of(&notice, "node-a").unwrap();
         assert_eq!(subject.event_namespace(), "default");
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_words_have_the_same_name_and_others_have_another() {
+    fn events_have_the_same_name_only_if_they_have_the_same_content() {
         let name =
             |name: &str, message: &str| name_of(&left_out(Resource::Services, name, message));
         let first = name("default/web", "a");
@@ -340,13 +341,13 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_cut_between_characters() {
+    fn a_note_is_truncated_between_characters() {
         let note = left_out(Resource::Services, "default/web", &"ä".repeat(MAX_NOTE)).words().note;
         assert!(note.len() <= MAX_NOTE && note.len() > MAX_NOTE - 2);
     }
 
     #[test]
-    fn an_object_without_a_name_is_passed_over() {
+    fn an_object_without_a_name_has_no_event() {
         for name in ["", "default/"] {
             let notice = left_out(Resource::Services, name, "");
             assert!(Subject::of(&notice, "node-a").is_none(), "{name}");

@@ -1,4 +1,4 @@
-//! Where a source puts what it learnt: events for the model, reports for people.
+//! Outputs of a source: events for the model, reports for the log.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,25 +12,25 @@ use super::requests::OnRequest;
 use crate::model::{Batch, Problem, Resource};
 use crate::printable::Printable;
 
-/// The ways out of the source. Clones share them.
+/// Outputs of the source. Clones share them.
 #[derive(Clone)]
 pub struct Outlet {
-    /// Batches of events, never empty, each in the order in which the server said it. A full
-    /// channel makes the source wait, and in the end the server.
+    /// Batches of events, never empty, each in the order of the server. A full channel blocks the
+    /// source, and in the end the server.
     events: mpsc::Sender<Batch>,
     report: Arc<dyn Fn(Report) + Send + Sync>,
-    /// Called for each sign of life of the server, and each failure.
+    /// Called when data arrives from the server, and for each failure.
     pub(super) contacts: OnContact,
     /// Called for each request.
     pub(super) requests: OnRequest,
 }
 
-/// The receiver of the events is gone, so there is no reason to go on.
+/// The receiver of the events is dropped, so the source ends.
 #[derive(Debug)]
 pub(super) struct Closed;
 
 impl Outlet {
-    /// Sends events to the channel and calls `report`, which must not block, for each report.
+    /// Returns an outlet that sends events to the channel and calls `report`, which must not block.
     pub fn new(
         events: mpsc::Sender<Batch>,
         report: impl Fn(Report) + Send + Sync + 'static,
@@ -44,7 +44,7 @@ impl Outlet {
         self.events.send(batch).await.map_err(|_| Closed)
     }
 
-    /// No resource can be followed.
+    /// Reports that no resource can be followed.
     pub(super) fn lost_all(&self, reason: &'static str) {
         Resource::ALL.into_iter().for_each(|it| (self.contacts)(it, Contact::Lost(reason)));
     }
@@ -64,24 +64,23 @@ impl fmt::Debug for Outlet {
     }
 }
 
-/// One line for the log.
+/// A message for the log.
 #[derive(Debug)]
 pub enum Report {
     /// An object, or a part of it, was left out.
     Object(Problem),
-    /// The server cannot be used now; what it said before stays in force.
+    /// The server cannot be used now; the last known objects stay in force.
     Trouble {
-        /// The resource that cannot be followed, `None` if it is all of them.
+        /// Resource that cannot be followed; `None` for all of them.
         resource: Option<Resource>,
         /// What is wrong.
         error: SourceError,
-        /// When it is tried again.
+        /// Time until the next attempt.
         retry_in: Duration,
     },
     /// A resource with `Trouble` is followed again.
     Recovered(Resource),
-    /// The files of the credentials have changed, or the server rejected them, and they were
-    /// loaded again.
+    /// The credentials were loaded again, because their files changed or the server rejected them.
     Renewed,
 }
 
@@ -102,7 +101,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// The resource as URLs and RBAC rules write it.
+/// Returns the name of the resource in URLs and RBAC rules.
 pub fn plural(resource: Resource) -> &'static str {
     match resource {
         Resource::Services => "services",
@@ -117,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_of_the_server_are_escaped() {
+    fn control_characters_in_server_messages_are_escaped() {
         let words = "no\u{1b}[2J\u{7}".to_owned();
         let error = SourceError::Forbidden(words);
         let (resource, retry_in) = (Some(Resource::Nodes), Duration::from_millis(50));

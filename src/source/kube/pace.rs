@@ -1,7 +1,7 @@
-//! Limits how often one resource starts a list or a watch, and how long an answer may be silent.
+//! Rate limit for the lists and watches of one resource.
 //!
-//! `watcher` starts a new watch at once when one ends without an error. A server or a proxy that
-//! accepts watches and ends them immediately would otherwise be asked in a tight loop.
+//! `watcher` starts a new watch at once when one ends without an error. Without a limit, a server
+//! or proxy that accepts watches and ends them immediately would cause requests in a tight loop.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use super::access::Access;
 use super::contact::Link;
 use super::silence::heard;
 
-/// Requests that may be started without waiting, after a quiet time.
+/// Requests that may start at once after an idle time.
 const BURST: u32 = 8;
 
-/// The mean time between requests when more are asked for.
+/// Mean time between further requests.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A client for one resource whose requests are paced; further pages of a list are not. Each
-/// request goes to the newest client.
+/// Returns a client for one resource whose requests are rate-limited, except further pages of a
+/// list. Each request uses the newest client.
 pub(super) fn paced(access: &Access, link: &Link) -> Client {
     let namespace = access.client().default_namespace().to_owned();
     let (access, link) = (access.clone(), link.clone());
@@ -32,7 +32,7 @@ pub(super) fn paced(access: &Access, link: &Link) -> Client {
         let (access, link, pace) = (access.clone(), link.clone(), Arc::clone(&pace));
         async move {
             if !is_further_page(request.uri().query()) {
-                // Held while waiting: requests of one resource follow each other.
+                // Held during the wait: requests of one resource run one after the other.
                 let mut pace = pace.lock().await;
                 tokio::time::sleep_until(pace.start(Instant::now())).await;
             }
@@ -46,22 +46,23 @@ fn is_further_page(query: Option<&str>) -> bool {
     query.is_some_and(|query| query.split('&').any(|pair| pair.starts_with("continue=")))
 }
 
-/// Spreads starts: a burst, then one per interval. Reads no clock.
+/// Rate limiter for starts: a burst, then one per interval. Reads no clock.
 #[derive(Debug)]
 pub(super) struct Pace {
     interval: Duration,
     burst: u32,
-    /// When a start would have been earned if every start cost one interval.
+    /// Time at which all starts so far would have ended if each took one interval.
     earned: Option<Instant>,
 }
 
 impl Pace {
-    /// So many starts without waiting after a quiet time, and one per interval.
+    /// Returns a limiter that allows `burst` starts at once after an idle time, then one per
+    /// interval.
     pub(super) fn new(interval: Duration, burst: u32) -> Self {
         Self { interval, burst, earned: None }
     }
 
-    /// When a request that is asked for at `now` may start.
+    /// Returns the start time of a request that arrives at `now`.
     pub(super) fn start(&mut self, now: Instant) -> Instant {
         let earned = self.earned.map_or(now, |earned| earned.max(now)) + self.interval;
         self.earned = Some(earned);
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_time_earns_a_new_burst() {
+    fn an_idle_time_allows_a_new_burst() {
         let (mut pace, now) = (Pace::new(INTERVAL, BURST), Instant::now());
         for _ in 0..BURST {
             pace.start(now);
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn only_further_pages_are_free() {
+    fn only_further_pages_are_not_limited() {
         assert!(is_further_page(Some("&limit=500&continue=abc")));
         assert!(!is_further_page(Some("&limit=500")));
         assert!(!is_further_page(None));

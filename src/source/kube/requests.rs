@@ -1,4 +1,4 @@
-//! Reports each request to the API server, for metrics, as Kubernetes' Go client counts them.
+//! Reports each request to the API server, for the metrics of Kubernetes' Go client.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,23 +16,23 @@ use tower::{Layer, Service};
 /// A request to the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// Its HTTP method.
+    /// HTTP method.
     pub method: Method,
     /// Host and port of the server.
     pub host: Arc<str>,
 }
 
-/// What became of a request.
+/// Progress of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The head of the answer arrived, or no answer came.
+    /// The head of the answer arrived, or the request failed.
     Answered {
         /// Length of the request's body in bytes.
         size: u64,
-        /// The HTTP status, `None` without an answer.
+        /// HTTP status, `None` without an answer.
         code: Option<u16>,
     },
-    /// The answer was read, or none came. Does not follow for a watch.
+    /// The answer was read, or the request failed. Not reported for a watch.
     Done {
         /// Time since the request was sent.
         took: Duration,
@@ -41,16 +41,16 @@ pub enum Progress {
     },
 }
 
-/// Called for each [`Progress`]: it must be quick.
+/// Callback for each [`Progress`]; it must be fast.
 pub type OnRequest = Arc<dyn Fn(&Sent, Progress) + Send + Sync>;
 
-/// Adds [`Reporting`] to a client of the server at this host.
+/// Layer that adds [`Reporting`] to a client of the server `host`.
 pub(super) struct Report {
     pub(super) host: Arc<str>,
     pub(super) listener: OnRequest,
 }
 
-/// A service that reports its requests.
+/// Service that reports its requests.
 pub(super) struct Reporting<S> {
     inner: S,
     host: Arc<str>,
@@ -89,7 +89,7 @@ where
             let code = outcome.as_ref().ok().map(|answer| answer.status().as_u16());
             count.report(Progress::Answered { size, code });
             count.size = code.map(|_| 0);
-            // The answer to a refused watch is short.
+            // The answer to a refused watch is short, so its end is reported.
             count.is_watch &= outcome.as_ref().is_ok_and(|answer| answer.status().is_success());
             Ok(outcome?.map(|body| Counted { body, count: Some(count) }))
         }
@@ -97,19 +97,19 @@ where
     }
 }
 
-/// Whether a request is for a watch, whose answer lasts for minutes by its nature.
+/// Returns true for a watch, whose answer lasts minutes.
 fn is_watch(query: Option<&str>) -> bool {
     query.is_some_and(|query| query.split('&').any(|pair| pair == "watch=true"))
 }
 
-/// A request that is not done. Reports its end when it is dropped.
+/// A request in progress. Reports its end when it is dropped.
 struct Count {
     sent: Sent,
     listener: OnRequest,
-    /// Its end is not reported.
+    /// The request is a watch: its end is not reported.
     is_watch: bool,
     since: Instant,
-    /// Bytes of the answer so far, if there is one.
+    /// Bytes of the answer so far; `None` without an answer.
     size: Option<u64>,
 }
 
@@ -127,10 +127,10 @@ impl Drop for Count {
     }
 }
 
-/// A body whose bytes are counted.
+/// Body that counts its bytes.
 pub(super) struct Counted<B> {
     body: B,
-    /// `None` after its end.
+    /// `None` after the end of the body.
     count: Option<Count>,
 }
 
@@ -172,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    /// What is reported of a request to which `answer` is the answer.
+    /// Returns the reports of a request with this `answer`.
     async fn reports(
         request: Request<Body>,
         answer: Result<(u16, &'static str), &'static str>,
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_is_counted_when_it_comes_and_when_it_is_read() {
+    async fn an_answer_is_reported_when_it_arrives_and_when_it_is_read() {
         let sent = Sent { method: Method::POST, host: "a:443".into() };
         let post = request(Method::POST, "/apis", "event");
         let (size, took) = (Some(3), Duration::ZERO);

@@ -1,6 +1,6 @@
-//! Single requests about objects as JSON, for commands that write objects of their own.
+//! Single requests about objects as JSON, for commands that write objects.
 //!
-//! Unlike the watches, nothing is tried again: each request ends with its answer, an error, or after
+//! Unlike the watches, a request is not retried: it ends with an answer, an error, or after
 //! [`LIMIT`].
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::client::{ApiServer, load_client};
 use super::error::SourceError;
 
-/// How long a request may take.
+/// Time limit of a request.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// A client of the API server.
@@ -36,17 +36,17 @@ pub struct RestError {
 }
 
 impl RestError {
-    /// Whether the server has no such object.
+    /// Returns true if the object does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self.error, SourceError::Refused { code: 404, .. })
     }
 
-    /// Whether the client lacks the right.
+    /// Returns true if the client lacks the permission.
     pub fn is_forbidden(&self) -> bool {
         matches!(self.error, SourceError::Forbidden(_))
     }
 
-    /// Whether the server answered, and did nothing.
+    /// Returns true if the server answered and did nothing.
     pub fn is_refusal(&self) -> bool {
         self.is_forbidden()
             || matches!(
@@ -57,43 +57,43 @@ impl RestError {
 }
 
 impl Rest {
-    /// Loads address and credentials; sends nothing.
+    /// Loads address and credentials. Sends nothing.
     ///
     /// # Errors
-    /// They cannot be used.
+    /// Address or credentials cannot be used.
     pub async fn load(server: &ApiServer) -> Result<Self, SourceError> {
         server.check()?;
         Ok(Self { client: load_client(server, Arc::new(|_, _| ())).await? })
     }
 
-    /// Returns what is at `path`: an object, or a list.
+    /// Returns the object or list at `path`.
     ///
     /// # Errors
-    /// The server refused it, or did not answer.
+    /// The server refused the request or did not answer.
     pub async fn read(&self, path: &str) -> Result<Value, RestError> {
         self.send(Method::GET, path, None).await
     }
 
-    /// Creates an object in the list at `path`; returns it as the server completed it.
+    /// Creates an object in the list at `path`. Returns it as the server completed it.
     ///
     /// # Errors
-    /// The server refused it, or did not answer.
+    /// The server refused the request or did not answer.
     pub async fn create(&self, path: &str, object: &Value) -> Result<Value, RestError> {
         self.send(Method::POST, path, Some(("application/json", object))).await
     }
 
-    /// Changes the object at `path` by a JSON merge patch (RFC 7396); returns it.
+    /// Changes the object at `path` by a JSON merge patch (RFC 7396). Returns the result.
     ///
     /// # Errors
-    /// The server refused it, or did not answer.
+    /// The server refused the request or did not answer.
     pub async fn merge(&self, path: &str, patch: &Value) -> Result<Value, RestError> {
         self.send(Method::PATCH, path, Some(("application/merge-patch+json", patch))).await
     }
 
-    /// Deletes the object at `path`; returns whether there was one.
+    /// Deletes the object at `path`. Returns true if it existed.
     ///
     /// # Errors
-    /// The server refused it, or did not answer.
+    /// The server refused the request or did not answer.
     pub async fn delete(&self, path: &str) -> Result<bool, RestError> {
         match self.send(Method::DELETE, path, None).await {
             Ok(_) => Ok(true),
@@ -102,11 +102,11 @@ impl Rest {
         }
     }
 
-    /// Watches the list at `path` from a resource version; yields objects that were added or
-    /// changed. Ends as the server ends it.
+    /// Watches the list at `path` from a resource version. Yields added and changed objects until
+    /// the server ends the watch.
     ///
     /// # Errors
-    /// The server refused it, or did not answer.
+    /// The server refused the request or did not answer.
     pub async fn watch(
         &self,
         path: &str,

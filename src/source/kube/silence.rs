@@ -1,7 +1,7 @@
-//! Ends a connection on which nothing arrives.
+//! Ends a connection without incoming data.
 //!
-//! The read timeout of `kube` does so too, but moves a timer at every read, which wakes tokio's
-//! driver once more. Here the timer stands still and is moved only when it fires.
+//! The read timeout of `kube` also does this, but resets its timer at every read, which wakes
+//! tokio's driver once more. Here the timer is reset only when it expires.
 
 use std::error::Error as StdError;
 use std::io;
@@ -15,17 +15,17 @@ use tokio::time::{Instant, Sleep};
 
 use super::contact::Link;
 
-/// A connection on which nothing arrives for so long is taken for dead. The server sends each
-/// watch a bookmark about once a minute (at most every 75 s, its watch cache's `bookmarkFrequency`
-/// with jitter), so this does not break connections that work.
+/// Time without data after which a connection counts as dead. The server sends a bookmark on each
+/// watch about once a minute (at most every 75 s, its watch cache's `bookmarkFrequency` with
+/// jitter), so working connections are not closed.
 const SILENCE: Duration = Duration::from_secs(90);
 
 type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// The answer, whose body fails after a long silence.
+/// Returns the answer, whose body fails after [`SILENCE`].
 ///
 /// # Errors
-/// The request's own, or that no answer began in time.
+/// The request failed, or no answer began in time.
 pub(super) async fn heard<B, E: Into<BoxError>>(
     answer: impl Future<Output = Result<Response<B>, E>>,
     link: &Link,
@@ -37,10 +37,10 @@ pub(super) async fn heard<B, E: Into<BoxError>>(
     Ok(answer.map(|body| Heard::new(body, link)))
 }
 
-/// A body that fails when nothing of it has arrived for [`SILENCE`].
+/// Body that fails when no data has arrived for [`SILENCE`].
 pub(super) struct Heard<B> {
     body: B,
-    /// Of an answer that is no refusal.
+    /// `None` if the answer is an error status.
     link: Option<Link>,
     last: Instant,
     check: Pin<Box<Sleep>>,
@@ -89,7 +89,8 @@ where
     }
 }
 
-/// When to look again, at `now`, if something arrived `last`; `None` if that is too long ago.
+/// Returns the time of the next check after data at `last`; `None` if that is too long before
+/// `now`.
 fn next_check(last: Instant, now: Instant) -> Option<Instant> {
     Some(last + SILENCE).filter(|next| *next > now)
 }
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_is_dead_when_nothing_has_arrived_for_long() {
+    fn a_connection_is_dead_after_a_long_time_without_data() {
         let (last, second) = (Instant::now(), Duration::from_secs(1));
         assert_eq!(next_check(last, last + SILENCE - second), Some(last + SILENCE));
         assert_eq!(next_check(last, last + SILENCE), None);

@@ -1,4 +1,4 @@
-//! Reports a failure once, and again when it is another one or is tried again only seldom.
+//! Reports a failure once, and again if it changes or its retries become rare.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use super::SourceError;
 use super::outlet::{Closed, Outlet, Report};
 use crate::model::Resource;
 
-/// The same failure is reported again only when the wait has grown to this.
+/// Wait from which an unchanged failure is reported again.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// The last failure that was reported, until it is over.
+/// Last reported failure; `None` after it is over.
 #[derive(Debug, Default)]
 pub(super) struct Trouble(Option<String>);
 
@@ -18,7 +18,7 @@ impl Trouble {
         self.0.is_none()
     }
 
-    /// Takes it for over; returns whether there was a failure.
+    /// Ends the failure. Returns true if there was one.
     pub(super) fn end(&mut self) -> bool {
         self.0.take().is_some()
     }

@@ -1,4 +1,4 @@
-//! One resource, followed for ever.
+//! Lists and watches one resource until the outlet is closed.
 //!
 //! ```text
 //!            +------------------- a list broke off, 410, or something unreadable ---+
@@ -29,28 +29,28 @@ use super::trouble::Trouble;
 use crate::model::{Batch, Event, Resource};
 use crate::source::objects::{Converter, Followed};
 
-/// Most events in one batch: bounds memory while a list is passed on.
+/// Most events in one batch: limits memory while a list is sent on.
 const BATCH: usize = 512;
 
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
 
-/// How long a streaming list may be silent. Servers that do not know it may open the watch and
-/// never send the bookmark that ends the list.
+/// Time limit without data in a streaming list. Servers that do not support it may open the watch
+/// and never send the bookmark that ends the list.
 const STALLED: Duration = Duration::from_secs(60);
 
-/// How long a way of reading that failed is not tried again; servers are upgraded in place.
+/// Time after which a read method that failed is tried again; servers are upgraded in place.
 const REMEMBERED: Duration = Duration::from_secs(3600);
 
-/// How often to look whether an optional resource is served now.
+/// Interval of checks whether an optional resource exists now.
 const ABSENT: Duration = Duration::from_secs(300);
 
-/// A watch that has stayed open for so long works, also if nothing changes.
+/// Time after which an open watch counts as working, even without changes.
 const STEADY: Duration = Duration::from_secs(1);
 
 type Stream<T> = BoxStream<'static, Result<WatcherEvent<Careful<T>>, watcher::Error>>;
 
-/// Follows one resource.
+/// Watch of one resource.
 pub(super) struct Watch<T> {
     access: Access,
     client: Client,
@@ -60,44 +60,44 @@ pub(super) struct Watch<T> {
     outlet: Outlet,
     backoff: Backoff,
     batch: Vec<Event>,
-    /// When the bytes of the first event of the batch had arrived.
+    /// Arrival time of the first event of the batch.
     received: Instant,
     stage: Stage,
-    /// Since when the server is known to refuse streaming lists.
+    /// Time since when the server refuses streaming lists.
     lists_since: Option<Instant>,
-    /// Since when the server is known to send objects of the wrong shape.
+    /// Time since when the server sends objects of the wrong shape.
     careful_since: Option<Instant>,
     trouble: Trouble,
-    /// The resource was said to be empty because the server does not have it.
+    /// The resource was reported as empty because the server does not have it.
     absent: bool,
     object: std::marker::PhantomData<T>,
 }
 
-/// How much of the present list is known.
+/// Progress of the present list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Nothing was said yet.
+    /// No event arrived yet.
     Opening,
-    /// The server began a list. `Relist` has not been passed on: it may still refuse.
+    /// The server began a list. `Relist` is not sent on yet, because the server may still refuse.
     Begun,
-    /// `Relist` and perhaps objects have been passed on.
+    /// `Relist` and perhaps objects were sent on.
     Listing,
-    /// `Listed` has been passed on, and the server tells of changes.
+    /// `Listed` was sent on, and the server sends changes.
     Watching,
 }
 
-/// What follows a failure.
+/// Step after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// The stream goes on where it was, after this time.
+    /// The stream continues where it was, after this time.
     Resume(Duration),
     /// A new stream lists again, after this time.
     Reopen(Duration),
 }
 
 impl<T: Followed> Watch<T> {
-    /// Servers exist that do not have the resource; to them it is empty. networking.k8s.io/v1
-    /// ServiceCIDR exists from Kubernetes 1.33.
+    /// True if a server may lack the resource, which then counts as empty. networking.k8s.io/v1
+    /// ServiceCIDR exists since Kubernetes 1.33.
     const IS_OPTIONAL: bool = matches!(T::RESOURCE, Resource::ServiceCidrs);
 
     pub(super) fn new(access: &Access, config: Config, node_name: &str, outlet: &Outlet) -> Self {
@@ -128,7 +128,7 @@ impl<T: Followed> Watch<T> {
         }
     }
 
-    /// Waits, but no longer than until there is another client.
+    /// Waits for `wait`, or until the client is replaced.
     async fn pause(&mut self, wait: Duration) {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
@@ -136,7 +136,7 @@ impl<T: Followed> Watch<T> {
         }
     }
 
-    /// Follows one stream until it has to be opened again, after the returned time.
+    /// Follows one stream until a new one is needed, after the returned time.
     async fn follow_once(&mut self) -> Result<Duration, Closed> {
         let mut stream = self.open();
         loop {
@@ -154,7 +154,7 @@ impl<T: Followed> Watch<T> {
         }
     }
 
-    /// Opens a stream that lists and then watches, in the best way not known to fail.
+    /// Opens a stream that lists and then watches, with the best method not known to fail.
     fn open(&mut self) -> Stream<T> {
         self.stage = Stage::Opening;
         let old = |since: &Instant| since.elapsed() >= REMEMBERED;
@@ -173,8 +173,9 @@ impl<T: Followed> Watch<T> {
         }
     }
 
-    /// The next event. What is at hand is batched; before waiting for a change, the batch is passed
-    /// on. A list is of no use before it is whole, so its batches are passed on when they are full.
+    /// Returns the next event. Batches the events that are ready, and sends the batch before
+    /// waiting for a change. During a list only full batches are sent, because an incomplete list
+    /// is not useful.
     async fn next(
         &mut self,
         stream: &mut Stream<T>,
@@ -201,14 +202,14 @@ impl<T: Followed> Watch<T> {
         };
         Ok(match event {
             Ok(Some(event)) => event.map_err(Failure::Watcher),
-            // `watcher` never ends; if it did, opening it again is right.
+            // `watcher` never ends; if it did, a new stream would be right.
             Ok(None) => Err(Failure::Incomplete),
             Err(_) => Err(Failure::Stalled),
         })
     }
 
-    /// How long to wait for an event: streaming lists cannot be trusted to say something, and a
-    /// watch that failed works again when it is steady.
+    /// Returns the time limit for the next event. A streaming list has one because the server may
+    /// never send an event. A watch after a failure has one after which it counts as working.
     fn patience(&self) -> Option<Duration> {
         match self.stage {
             Stage::Opening => None,
@@ -249,7 +250,7 @@ impl<T: Followed> Watch<T> {
         Ok(None)
     }
 
-    /// Passes on `Relist` with the first thing that is really known of a list.
+    /// Adds `Relist` with the first confirmed item of a list.
     fn begin_list(&mut self) {
         if self.stage != Stage::Listing {
             self.batch.push(Event::Relist(T::RESOURCE));
@@ -275,7 +276,7 @@ impl<T: Followed> Watch<T> {
         self.outlet.send(Batch { events, received, parsed }).await
     }
 
-    /// Decides what follows a failure, and reports it if it is one to people.
+    /// Returns the step after a failure, and reports the failure unless it is expected.
     fn judge(&mut self, failure: &Failure) -> Result<Next, Closed> {
         if self.lists_since.is_none() && failure.refuses_streaming(self.stage) {
             self.lists_since = Some(Instant::now());
@@ -288,7 +289,7 @@ impl<T: Followed> Watch<T> {
             self.careful_since.get_or_insert_with(Instant::now);
         }
         let wait = self.backoff.after_failure(Instant::now());
-        // A list that has become too old is a matter of course, not a trouble.
+        // An expired list (410) is normal and not reported.
         if failure.code() != Some(410) {
             let error = SourceError::from(failure);
             self.link.lost(error.reason());
@@ -301,7 +302,7 @@ impl<T: Followed> Watch<T> {
         Ok(if resumable { Next::Resume(wait) } else { Next::Reopen(wait) })
     }
 
-    /// The server does not have this resource, so there are no objects of it.
+    /// Reports the resource as empty, because the server does not have it.
     fn pass_absence(&mut self) -> Result<Next, Closed> {
         if !self.absent {
             self.absent = true;
@@ -320,19 +321,19 @@ impl<T: Followed> Watch<T> {
     }
 }
 
-/// Why a stream did not go on.
+/// Why a stream ended or was interrupted.
 #[derive(Debug)]
 enum Failure {
-    /// `watcher` says so.
+    /// `watcher` reported an error.
     Watcher(watcher::Error),
     /// The server ended a streaming list before its last bookmark.
     Incomplete,
-    /// The server began a streaming list and says nothing.
+    /// The server began a streaming list and sends nothing.
     Stalled,
 }
 
 impl Failure {
-    /// The HTTP status code, if the server gave one.
+    /// Returns the HTTP status code, if the server sent one.
     fn code(&self) -> Option<u16> {
         self.status().map(|status| status.code)
     }
@@ -350,9 +351,9 @@ impl Failure {
         }
     }
 
-    /// Whether the server cannot do streaming lists. Real servers say it as 422 or 400 (the
-    /// feature gate WatchList is off, or unknown), or open the watch and send an ERROR of code 500
-    /// because etcd is too old for RequestWatchProgress.
+    /// Returns true if the server does not support streaming lists. Real servers answer 422 or 400
+    /// (the feature gate WatchList is off or unknown), or open the watch and send an ERROR of code
+    /// 500 because etcd is too old for RequestWatchProgress.
     fn refuses_streaming(&self, stage: Stage) -> bool {
         let listing = stage != Stage::Watching;
         match self {
@@ -367,13 +368,12 @@ impl Failure {
         }
     }
 
-    /// Whether an object, or a line of a watch, was not what it should be.
+    /// Returns true if an object or a line of a watch does not have the expected form.
     fn is_unreadable(&self) -> bool {
         matches!(self, Self::Watcher(_)) && matches!(self.into(), SourceError::Malformed { .. })
     }
 
-    /// Whether a watch cannot go on where it was: its version is too old or refused, or something
-    /// was lost on the way.
+    /// Returns true if a watch cannot resume: its version is too old or refused, or data was lost.
     fn needs_list(&self) -> bool {
         matches!(self.code(), Some(400 | 410 | 422)) || self.is_unreadable()
     }

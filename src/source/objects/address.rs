@@ -1,27 +1,29 @@
-//! IP addresses and ranges as the Kubernetes API has accepted them over the years.
+//! IP addresses and ranges in every form that the Kubernetes API has accepted.
 //!
-//! Like Go's former parser, leading zeros are decimal (`192.168.099.022` is 192.168.99.22), and
-//! an IPv4 address written as IPv6 (`::ffff:10.0.0.1`) is IPv4. What comes out is canonical.
+//! As in Go's former parser, leading zeros are decimal (`192.168.099.022` is 192.168.99.22), and an
+//! IPv4-mapped IPv6 address (`::ffff:10.0.0.1`) is IPv4. The results are canonical.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
-/// Reads an address; `None` if it is not one. Zones (`fe80::1%eth0`) are not addresses here.
+/// Parses an address. Returns `None` if it is not one. Addresses with zones (`fe80::1%eth0`) are
+/// not accepted.
 pub(super) fn parse_ip(text: &str) -> Option<IpAddr> {
     let strict = text.parse::<IpAddr>().ok();
     strict.or_else(|| parse_sloppy(text)).map(|address| address.to_canonical())
 }
 
-/// Reads an address of a service, an endpoint or a node; the error says what is wrong.
+/// Parses an address of a service, an endpoint or a node; the error describes what is wrong.
 ///
-/// The API server rejects most unusable addresses too (`ValidateNonSpecialIP`), but not in a status.
+/// The API server also rejects most unusable addresses (`ValidateNonSpecialIP`), but not in a
+/// status.
 pub(super) fn parse_usable_ip(text: &str) -> Result<IpAddr, String> {
     let address = parse_ip(text).ok_or_else(|| format!("\"{text}\" is not an IP address"))?;
     usable(address)
 }
 
-/// Returns the address, unless its meaning depends on the node or the link; the error says why.
+/// Returns the address, unless its meaning depends on the node or the link; the error states why.
 pub(super) fn usable(address: IpAddr) -> Result<IpAddr, String> {
     let is_link_local = match address {
         IpAddr::V4(address) => address.is_link_local(),
@@ -40,10 +42,10 @@ pub(super) fn usable(address: IpAddr) -> Result<IpAddr, String> {
     }
 }
 
-/// Reads `address/length`, host bits set to zero.
+/// Parses `address/length` and sets the host bits to zero.
 pub(super) fn parse_cidr(text: &str) -> Option<IpNet> {
     let (address, length) = text.split_once('/')?;
-    // `str::parse` would also take `+8`.
+    // `str::parse` also accepts `+8`.
     let length = length.parse().ok().filter(|_| !length.starts_with('+'))?;
     let plain = address.parse().ok().or_else(|| parse_sloppy(address))?;
     let range = match (plain, plain.to_canonical()) {

@@ -1,4 +1,4 @@
-//! Turns API objects into the model, beside the list of what could not be used.
+//! Conversion of API objects to the model, with a list of problems.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -15,10 +15,10 @@ use crate::model::{
     self, Change, Interner, ObjectName, ObjectRef, Problem, ProblemKind, Protocol, Resource, Zones,
 };
 
-/// Turns API objects into the model, for one node.
+/// Converter of API objects to the model, for one node.
 ///
-/// An impossible value that the object cannot do without makes it [`Change::Invalid`]; one that
-/// concerns a single entry of a list leaves out that entry. Both give a [`Problem`].
+/// An impossible value in an essential field makes the object [`Change::Invalid`]; one in a list
+/// entry leaves out that entry. Both add a [`Problem`].
 #[derive(Debug, Default)]
 pub struct Converter {
     node_name: String,
@@ -27,19 +27,19 @@ pub struct Converter {
 }
 
 impl Converter {
-    /// A converter for the node of that name; an empty name makes no endpoint local.
+    /// Returns a converter for the node of that name; with an empty name no endpoint is local.
     pub fn new(node_name: &str) -> Self {
         Self { node_name: node_name.to_owned(), ..Self::default() }
     }
 
-    /// What a Service means; `Gone` for those that are not routed here.
+    /// Converts a Service; `Gone` if it is not routed here.
     pub fn service(&mut self, object: &Service) -> (Change<model::Service>, Vec<Problem>) {
         let mut findings = Findings::new(Resource::Services, &object.metadata);
         let found = service::convert(object, self, &mut findings);
         findings.conclude(found)
     }
 
-    /// What an EndpointSlice means; `Gone` for those of headless services and host names.
+    /// Converts an EndpointSlice; `Gone` for those of headless services and of host names.
     pub fn endpoint_slice(
         &mut self,
         mut object: EndpointSlice,
@@ -49,14 +49,14 @@ impl Converter {
         findings.conclude(found)
     }
 
-    /// What a Node means.
+    /// Converts a Node.
     pub fn node(&mut self, object: &Node) -> (Change<model::Node>, Vec<Problem>) {
         let mut findings = Findings::new(Resource::Nodes, &object.metadata);
         let found = node::convert_node(object, self, &mut findings);
         findings.conclude(Some(found))
     }
 
-    /// What a ServiceCIDR means.
+    /// Converts a ServiceCIDR.
     pub fn service_cidr(
         &mut self,
         object: &ServiceCidr,
@@ -66,17 +66,18 @@ impl Converter {
         findings.conclude(Some(found))
     }
 
-    /// Whether `name` is this node: compared exactly, and never without a name.
+    /// Returns true if `name` is exactly the name of this node. An empty name never is.
     pub fn is_this_node(&self, name: &str) -> bool {
         !name.is_empty() && name == self.node_name
     }
 
-    /// The shared copy of a port name or zone.
+    /// Returns the shared copy of a port name or zone.
     pub(super) fn text(&mut self, text: &str) -> Arc<str> {
         self.texts.share(text)
     }
 
-    /// The shared copy of a list of zones. Clusters have few different ones: they are searched.
+    /// Returns the shared copy of a zone list. Clusters have few distinct lists, so the search is
+    /// linear.
     pub(super) fn zones<'a>(&mut self, names: impl Iterator<Item = &'a str> + Clone) -> Arc<Zones> {
         let equal = |known: &&Arc<Zones>| known.iter().map(|zone| &**zone).eq(names.clone());
         if let Some(known) = self.zone_lists.iter().find(equal) {
@@ -91,20 +92,20 @@ impl Converter {
     }
 }
 
-/// More different lists than real clusters have; past it sharing starts anew.
+/// Most shared zone lists, more than real clusters have; beyond it sharing restarts.
 const MAX_ZONE_LISTS: usize = 64;
 
-/// Adds `found`, unless the list holds it.
+/// Adds `found` unless the list contains it.
 pub(super) fn add_new<T: PartialEq>(found: Option<T>, list: &mut Vec<T>) {
     list.extend(found.filter(|new| !list.contains(new)));
 }
 
-/// The longest name of an object (RFC 1123 subdomain), in bytes.
+/// Longest name of an object (RFC 1123 subdomain), in bytes.
 pub(in crate::source) const MAX_NAME: usize = 253;
-/// The longest name of a namespace or port (RFC 1123 label).
+/// Longest name of a namespace or port (RFC 1123 label), in bytes.
 pub(super) const MAX_LABEL: usize = 63;
 
-/// What was found wrong with one object.
+/// Problems of one object.
 #[derive(Debug)]
 pub(super) struct Findings {
     object: ObjectRef,
@@ -119,7 +120,7 @@ impl Findings {
         Self::named(ObjectRef { resource, name: object_name(metadata) }, parts)
     }
 
-    /// Those of an object, of which namespace and name are given apart too.
+    /// Returns the findings for an object, whose namespace and name are also given separately.
     pub(super) fn named(object: ObjectRef, (namespace, name): (&str, &str)) -> Self {
         let mut findings = Self { object, problems: Vec::new(), refused: false };
         match name {
@@ -130,8 +131,8 @@ impl Findings {
         findings
     }
 
-    /// Refuses a name that no API server accepts: names become keys and comments further on.
-    /// Empty ones pass.
+    /// Refuses a name that no API server accepts, because names become keys and comments. Accepts
+    /// empty names.
     pub(super) fn check_name(&mut self, field: impl Display, name: &str, longest: usize) {
         let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
         if name.len() > longest || !name.bytes().all(is_usual) {
@@ -141,7 +142,7 @@ impl Findings {
         }
     }
 
-    /// The name of the object.
+    /// Returns the name of the object.
     pub(super) fn name(&self) -> ObjectName {
         self.object.name.clone()
     }
@@ -163,12 +164,12 @@ impl Findings {
         });
     }
 
-    /// Reads an address, or leaves out the entry.
+    /// Parses an address, or leaves out the entry.
     pub(super) fn ip(&mut self, field: impl Display, text: &str) -> Option<IpAddr> {
         parse_usable_ip(text).map_err(|message| self.leave_out(field, message)).ok()
     }
 
-    /// Reads a range, or leaves out the entry.
+    /// Parses a range, or leaves out the entry.
     pub(super) fn range(
         &mut self,
         field: impl Display,
@@ -182,7 +183,7 @@ impl Findings {
         range
     }
 
-    /// Reads a port that must be there: 1 to 65535, or the object is refused.
+    /// Parses a required port, 1 to 65535, or refuses the object.
     pub(super) fn port(&mut self, field: impl Display, number: i64) -> Option<NonZeroU16> {
         let port = u16::try_from(number).ok().and_then(NonZeroU16::new);
         if port.is_none() {
@@ -191,12 +192,12 @@ impl Findings {
         port
     }
 
-    /// Reads a port for which 0 means none.
+    /// Parses a port for which 0 means none, or refuses the object.
     pub(super) fn optional_port(&mut self, field: impl Display, number: i64) -> Option<NonZeroU16> {
         if number == 0 { None } else { self.port(field, number) }
     }
 
-    /// Reads a protocol, TCP if absent, or the object is refused.
+    /// Parses a protocol, TCP if absent, or refuses the object.
     pub(super) fn protocol(&mut self, field: impl Display, name: Option<&str>) -> Option<Protocol> {
         match name {
             None | Some("" | "TCP") => Some(Protocol::Tcp),
@@ -209,7 +210,7 @@ impl Findings {
         }
     }
 
-    /// The answer: `None` means that the object is not for us.
+    /// Returns the change and its problems. `None` means that this node does not route the object.
     fn conclude<T>(self, found: Option<T>) -> (Change<T>, Vec<Problem>) {
         let change = match (self.refused, found) {
             (true, _) => Change::Invalid(self.object.name),

@@ -1,7 +1,7 @@
 //! discovery.k8s.io/v1 EndpointSlice.
 //!
-//! There are a million endpoints, and a change of one comes with its whole slice. So the texts of
-//! a slice are kept in one string, and nothing is allocated for a single endpoint.
+//! A cluster may have a million endpoints, and a change of one arrives with its whole slice. The
+//! texts of a slice are therefore stored in one string, and no single endpoint needs an allocation.
 
 use std::net::IpAddr;
 use std::time::SystemTime;
@@ -24,10 +24,10 @@ use crate::model::{
     self, Conditions, EndpointNames, ObjectName, ObjectRef, Resource, Weighing, Weight,
 };
 
-/// An EndpointSlice, reduced while it is parsed.
+/// An EndpointSlice, reduced during parsing.
 #[derive(Clone, Debug, Default)]
 pub struct EndpointSlice {
-    /// The version and nothing else: what clients of the API ask of every object.
+    /// Only the version, which API clients need of every object.
     pub(in crate::source) metadata: ObjectMeta,
     texts: Texts,
     name: Span,
@@ -52,18 +52,18 @@ struct EndpointPort {
 }
 
 impl EndpointSlice {
-    /// Namespace and name.
+    /// Returns namespace and name.
     pub(super) fn name(&self) -> ObjectName {
         full_name(self.texts.at(self.namespace), self.texts.at(self.name))
     }
 
-    /// Moves it to a namespace, whatever it said itself.
+    /// Replaces the namespace.
     pub(super) fn move_to(&mut self, namespace: &str) {
         self.namespace = self.texts.add(namespace);
     }
 
-    /// The name in full, of the slice or of another object of its namespace: as [`full_name`], but
-    /// put together among the texts, which have room for it.
+    /// Returns the full name of the slice or of another object in its namespace. Same as
+    /// [`full_name`], but assembled in `texts`, without another allocation.
     fn name_beside(&mut self, name: Span) -> ObjectName {
         match self.namespace.is_empty() {
             true => ObjectName::written(self.texts.at(name)),
@@ -74,7 +74,7 @@ impl EndpointSlice {
         }
     }
 
-    /// What is to be found wrong with it, beginning with its name.
+    /// Returns empty findings for the slice, after a check of its name.
     pub(super) fn findings(&mut self) -> Findings {
         let name = self.name_beside(self.name);
         let object = ObjectRef { resource: Resource::EndpointSlices, name };
@@ -82,7 +82,7 @@ impl EndpointSlice {
     }
 }
 
-/// The model of a slice; `None` if it is not routed.
+/// Converts a slice; `None` if it is not routed.
 pub(super) fn convert(
     mut object: EndpointSlice,
     converter: &mut Converter,
@@ -168,7 +168,7 @@ fn endpoints(
 ) -> Vec<model::Endpoint> {
     let EndpointSlice { texts, address_type, endpoints, .. } = object;
     let address_type = texts.at(address_type);
-    // The list is made in the place of the one that it is made from.
+    // `collect` reuses the allocation of the source list.
     let usable =
         endpoints.into_iter().enumerate().filter_map(|(i, endpoint)| {
             match usable_address(&endpoint.address, address_type) {
@@ -187,7 +187,7 @@ fn endpoints(
     usable.collect()
 }
 
-/// The address, or the field that is wrong and why.
+/// Returns the address, or the wrong field and the reason.
 fn usable_address(
     first: &FirstAddress,
     address_type: &str,
@@ -218,7 +218,7 @@ fn conditions(endpoint: &Endpoint, texts: &Texts, converter: &Converter) -> Cond
     }
 }
 
-/// The fields of a slice, with texts that are still those of the JSON.
+/// Fields of a slice with texts borrowed from the JSON.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[serde(bound(deserialize = "E: Default + Deserialize<'de>"))]
@@ -236,13 +236,13 @@ struct SliceFields<'a, E> {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct PortFields<'a> {
-    /// Empty if unnamed: the API server fills in an absent one so.
+    /// Empty if unnamed, the API server's default for an absent name.
     #[serde(borrow, deserialize_with = "null_is_absent")]
     name: Text<'a>,
     /// TCP if absent.
     #[serde(borrow)]
     protocol: Option<Text<'a>>,
-    /// Absent or 0: this port is not routed.
+    /// Absent or 0 if the port is not routed.
     port: Option<i64>,
 }
 
@@ -256,11 +256,11 @@ impl<'de> Deserialize<'de> for EndpointSlice {
 }
 
 impl EndpointSlice {
-    /// Reads a slice like [`Deserialize`], but in more time from a text of JSON. If its endpoints
-    /// are not what they should be, the error knows the path to them.
+    /// Parses a slice like [`Deserialize`], but more slowly from JSON text. An error about
+    /// endpoints contains their path.
     ///
     /// # Errors
-    /// Those of [`Deserialize`].
+    /// Same as those of [`Deserialize`].
     pub fn deserialize_with_path<'de, D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         SliceFields::<Endpoints>::deserialize(input).map(Self::from)
     }

@@ -1,4 +1,4 @@
-//! The endpoints of a slice: read by serde from anything, or quickly from a text of JSON.
+//! The endpoints of a slice: parsed by serde from any format, or quickly from JSON text.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -23,21 +23,21 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint of which nothing else is said.
+    /// Returns an endpoint with these conditions only.
     pub(super) fn new(conditions: EndpointConditions) -> Self {
         let (address, none) = (FirstAddress::Missing, Span::default());
         Self { address, conditions, node_name: none, for_zones: none, for_nodes: none }
     }
 }
 
-/// `addresses` of an endpoint, of which the first counts; others have no meaning.
+/// First of the `addresses` of an endpoint; the others have no meaning.
 #[derive(Clone, Debug)]
 pub(super) enum FirstAddress {
     /// The list is empty.
     Missing,
-    /// It is an IP address.
+    /// An IP address.
     Ip(IpAddr),
-    /// It is something else.
+    /// Other text.
     Other(String),
 }
 
@@ -53,7 +53,7 @@ pub(super) struct EndpointConditions {
     pub(super) terminating: Option<bool>,
 }
 
-/// The fields of an endpoint, with texts that are still those of the JSON.
+/// Fields of an endpoint with texts borrowed from the JSON.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct EndpointFields<'a> {
@@ -79,14 +79,14 @@ pub(super) struct TargetFields<'a> {
     pub(super) name: Option<Text<'a>>,
 }
 
-/// Names of an endpoint that count for weights only.
+/// Names of an endpoint that only weights depend on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Names {
     pub(super) zone: Span,
     pub(super) pod: Span,
 }
 
-/// The first of a list of texts.
+/// The first string of a list.
 #[derive(Debug, Default)]
 pub(super) struct FirstText<'a>(pub(super) Option<Text<'a>>);
 
@@ -110,7 +110,7 @@ pub(super) struct Hint<'a> {
     pub(super) name: Text<'a>,
 }
 
-/// Endpoints as they are read one by one, and their texts.
+/// Parsed endpoints and their texts.
 #[derive(Default)]
 pub(super) struct Endpoints {
     pub(super) list: Vec<Endpoint>,
@@ -175,7 +175,7 @@ impl<'de> Visitor<'de> for EndpointsVisitor {
     }
 }
 
-/// Endpoints that are read, or their text, to be read quickly.
+/// Parsed endpoints, or their JSON text for the quick parser.
 pub(super) enum QuickEndpoints<'a> {
     Read(Endpoints),
     Text(Text<'a>),
@@ -188,7 +188,7 @@ impl Default for QuickEndpoints<'_> {
 }
 
 impl QuickEndpoints<'_> {
-    /// Reads the endpoints.
+    /// Parses the endpoints.
     pub(super) fn read<E: serde::de::Error>(self, names: KeptNames) -> Result<Endpoints, E> {
         let text = match self {
             Self::Read(endpoints) => return Ok(endpoints),
@@ -197,7 +197,7 @@ impl QuickEndpoints<'_> {
         let mut endpoints = Endpoints::with_room();
         match read_list(&text, names, &mut endpoints) {
             Some(()) => Ok(endpoints),
-            // Only serde has words for what is wrong.
+            // Only serde produces an error message.
             None => serde_json::from_str(&text).map_err(E::custom),
         }
     }
@@ -209,9 +209,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for QuickEndpoints<'a> {
     }
 }
 
-/// By this name serde_json knows [`RawValue`](serde_json::value::RawValue), and passes on a value as its text after it has
-/// checked that it is one. Others than serde_json's readers of text pass on the value itself, and
-/// so would serde_json if it knew another name.
+/// The name by which serde_json recognizes [`RawValue`](serde_json::value::RawValue). For it,
+/// serde_json validates a value and passes on its text. Other formats pass on the value itself, as
+/// serde_json would for any other name.
 const RAW_VALUE: &str = "$serde_json::private::RawValue";
 
 struct QuickVisitor;
@@ -233,10 +233,10 @@ impl<'de> Visitor<'de> for QuickVisitor {
     }
 }
 
-/// Endpoints of a small slice: for most, the list need not grow.
+/// Initial capacity for endpoints: enough for most slices.
 const FIRST_ENDPOINTS: usize = 8;
 
-/// Bytes for the texts of so many endpoints.
+/// Initial capacity for their texts, in bytes.
 const FIRST_TEXTS: usize = 512;
 
 impl FirstAddress {

@@ -1,7 +1,7 @@
-//! Object metadata, read without what is large and unused.
+//! Object metadata, parsed without its large unused parts.
 //!
-//! `managedFields`, owner references, foreign labels and annotations are skipped while parsing: they
-//! are most of an object's bytes.
+//! The parser skips `managedFields`, owner references, other labels and annotations: they are most
+//! of an object's bytes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,39 +16,40 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use super::text::Text;
 use crate::model::ObjectName;
 
-/// Names the service an EndpointSlice belongs to.
+/// Label with the service of an EndpointSlice.
 pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Its presence hands a Service to another proxy (KEP-2447).
+/// Label whose presence assigns a Service to another proxy (KEP-2447).
 pub(super) const SERVICE_PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
-/// Its presence marks the EndpointSlices of a headless Service.
+/// Label whose presence marks the EndpointSlices of a headless Service.
 pub(super) const HEADLESS: &str = "service.kubernetes.io/headless";
-/// The zone of a Node.
+/// Label with the zone of a Node.
 pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// The time of the change of a pod or Service that led to the last change of an EndpointSlice.
+/// Annotation with the time of the pod or Service change that caused the last change of an
+/// EndpointSlice.
 const TRIGGERED: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
-/// The scheduler of a Service.
+/// Annotation with the scheduler of a Service.
 pub(super) const SCHEDULER: &str = "deltaproxy.io/scheduler";
 
-/// The weights of the endpoints of a Service, by their names.
+/// Annotation with the weights of the endpoints of a Service, by their names.
 pub(super) const WEIGHTS: &str = "deltaproxy.io/weights";
-/// The weight of all endpoints of an EndpointSlice.
+/// Annotation with the weight of all endpoints of an EndpointSlice.
 pub(super) const WEIGHT: &str = "deltaproxy.io/weight";
-/// Its presence has the names of endpoints kept. Kubernetes copies labels of a Service to its
-/// EndpointSlices, and annotations it does not.
+/// Label whose presence makes the parser keep the names of endpoints. Kubernetes copies labels of a
+/// Service to its EndpointSlices, but not annotations.
 pub(super) const WEIGHTED: &str = "deltaproxy.io/weighted";
 
 const KEPT_LABELS: [&str; 5] = [SERVICE_NAME, SERVICE_PROXY_NAME, HEADLESS, ZONE, WEIGHTED];
 const KEPT_ANNOTATIONS: [&str; 2] = [SCHEDULER, WEIGHTS];
 
-/// The model's name of an object: `namespace/name`, or `name` if it has no namespace.
+/// Returns the model's name of an object: `namespace/name`, or `name` without a namespace.
 pub fn object_name(metadata: &ObjectMeta) -> ObjectName {
     let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
     full_name(namespace.unwrap_or_default(), name.unwrap_or_default())
 }
 
-/// The model's name of an object of a namespace, or of none if that is empty.
+/// Returns the model's name of an object; an empty namespace means a cluster-scoped object.
 pub(in crate::source) fn full_name(namespace: &str, name: &str) -> ObjectName {
     match namespace {
         "" => ObjectName::cluster_scoped(name),
@@ -56,7 +57,7 @@ pub(in crate::source) fn full_name(namespace: &str, name: &str) -> ObjectName {
     }
 }
 
-/// What is kept of the metadata of an EndpointSlice, before it is copied.
+/// Retained metadata of an EndpointSlice, borrowed from the JSON.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct SliceMetadata<'a> {
@@ -71,31 +72,31 @@ pub(super) struct SliceMetadata<'a> {
     pub(super) annotations: SliceAnnotations,
 }
 
-/// What is kept of the annotations of an EndpointSlice.
+/// Retained annotations of an EndpointSlice.
 #[derive(Debug, Default)]
 pub(super) struct SliceAnnotations {
-    /// The time of [`TRIGGERED`], if it can be read.
+    /// Time of [`TRIGGERED`], if it is valid.
     pub(super) triggered: Option<SystemTime>,
-    /// The text of [`WEIGHT`].
+    /// Text of [`WEIGHT`].
     pub(super) weight: Option<Box<str>>,
 }
 
-/// The value of a label.
+/// Returns the value of a label.
 pub(super) fn label<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-/// The value of an annotation.
+/// Returns the value of an annotation.
 pub(super) fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
-/// Seconds since 1970 of the creation, 0 if it is not said.
+/// Returns the creation time in seconds since 1970, 0 if absent.
 pub(super) fn created(metadata: &ObjectMeta) -> i64 {
     metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second())
 }
 
-/// Reads the few fields that are kept; for `deserialize_with`.
+/// Deserializes the few retained fields; for `deserialize_with`.
 pub(super) fn slim<'de, D: Deserializer<'de>>(input: D) -> Result<ObjectMeta, D::Error> {
     let kept: Kept<'de> = object(input)?;
     Ok(ObjectMeta {
@@ -110,7 +111,7 @@ pub(super) fn slim<'de, D: Deserializer<'de>>(input: D) -> Result<ObjectMeta, D:
     })
 }
 
-/// Reads null like an absent field, as the API server does; for `deserialize_with`.
+/// Deserializes null as an absent field, like the API server; for `deserialize_with`.
 pub(super) fn null_is_absent<'de, D, T>(input: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -119,7 +120,7 @@ where
     Ok(Option::<T>::deserialize(input)?.unwrap_or_default())
 }
 
-/// Reads an object and nothing else, null like an absent one; for `deserialize_with`.
+/// Deserializes only an object, null as an absent one; for `deserialize_with`.
 pub(super) fn object<'de, D, T>(input: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -128,7 +129,7 @@ where
     Ok(Option::<Object<T>>::deserialize(input)?.map(|object| object.0).unwrap_or_default())
 }
 
-/// Reads a list of objects and nothing else, null like an absent one; for `deserialize_with`.
+/// Deserializes only a list of objects, null as an absent one; for `deserialize_with`.
 pub(super) fn objects<'de, D, T>(input: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -138,7 +139,7 @@ where
     Ok(list.into_iter().map(|object| object.0).collect())
 }
 
-/// A `T` that was an object: serde's derived structs also accept lists, by position.
+/// A `T` from an object: serde's derived structs also accept lists, by position.
 #[derive(Debug)]
 pub(super) struct Object<T>(pub(super) T);
 
@@ -176,12 +177,12 @@ struct Kept<'a> {
     annotations: Annotations<'a>,
 }
 
-/// The values of the labels of [`KEPT_LABELS`], in its order; others are never allocated.
+/// Values of the labels in [`KEPT_LABELS`], in its order; others are never allocated.
 #[derive(Debug, Default)]
 pub(super) struct Labels<'a>([Option<Text<'a>>; KEPT_LABELS.len()]);
 
 impl Labels<'_> {
-    /// The value of a kept label.
+    /// Returns the value of a retained label.
     pub(super) fn get(&self, key: &str) -> Option<&str> {
         let mut labels = KEPT_LABELS.iter().zip(&self.0);
         labels.find(|(kept, _)| **kept == key)?.1.as_deref()

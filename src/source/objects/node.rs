@@ -17,10 +17,10 @@ pub struct Node {
     /// Name, version, deletion and the zone label.
     #[serde(default, deserialize_with = "slim")]
     pub metadata: ObjectMeta,
-    /// What was decided for it.
+    /// Specification.
     #[serde(default, deserialize_with = "object")]
     pub spec: NodeSpec,
-    /// What it says of itself.
+    /// Status.
     #[serde(default, deserialize_with = "object")]
     pub status: NodeStatus,
 }
@@ -44,7 +44,7 @@ pub struct NodeSpec {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Taint {
-    /// What the taint is.
+    /// Key of the taint.
     #[serde(deserialize_with = "null_is_absent")]
     pub key: String,
 }
@@ -53,7 +53,7 @@ pub struct Taint {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct NodeStatus {
-    /// Where it is reached.
+    /// Addresses of the node.
     #[serde(deserialize_with = "objects")]
     pub addresses: Vec<NodeAddress>,
 }
@@ -65,7 +65,7 @@ pub struct NodeAddress {
     /// InternalIP, ExternalIP, Hostname and others.
     #[serde(rename = "type", deserialize_with = "null_is_absent")]
     pub kind: String,
-    /// An IP address or a name, by type.
+    /// An IP address or a host name, depending on the type.
     #[serde(deserialize_with = "null_is_absent")]
     pub address: String,
 }
@@ -76,7 +76,7 @@ pub struct ServiceCidr {
     /// Name and version.
     #[serde(default, deserialize_with = "slim")]
     pub metadata: ObjectMeta,
-    /// What is asked for.
+    /// Specification.
     #[serde(default, deserialize_with = "object")]
     pub spec: ServiceCidrSpec,
 }
@@ -90,7 +90,7 @@ pub struct ServiceCidrSpec {
     pub cidrs: Vec<String>,
 }
 
-/// The model of a Node.
+/// Converts a Node.
 pub(super) fn convert_node(
     object: &Node,
     converter: &mut Converter,
@@ -107,10 +107,10 @@ pub(super) fn convert_node(
     }
 }
 
-/// The cluster autoscaler is about to remove the node: load balancers should leave it.
+/// Taint of a node that the cluster autoscaler will remove: load balancers should drain it.
 const LEAVING_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 
-/// The model of a ServiceCIDR.
+/// Converts a ServiceCIDR.
 pub(super) fn convert_service_cidr(
     object: &ServiceCidr,
     findings: &mut Findings,

@@ -1,4 +1,4 @@
-//! The resources that are followed: what the API calls them, and what their objects say.
+//! Watched resources: their names in the API, and the conversion of their objects.
 
 use std::fmt::Debug;
 
@@ -11,39 +11,39 @@ use super::metadata::object_name;
 use super::{Converter, EndpointSlice, Node, Service, ServiceCidr};
 use crate::model::{Event, ObjectName, ObjectRef, Problem, Resource};
 
-/// An object of a resource that can be followed.
+/// An object of a watched resource.
 pub(in crate::source) trait Followed:
     Metadata<Ty = ObjectMeta> + DeserializeOwned + Clone + Debug + Send + Sync + 'static
 {
-    /// What the model calls the resource.
+    /// Resource in the model.
     const RESOURCE: Resource;
 
-    /// What the object says.
+    /// Returns the event of the object and its problems.
     fn convert(self, converter: &mut Converter) -> (Event, Vec<Problem>);
 
-    /// Reads an object like [`Deserialize`](serde::Deserialize), but so that errors always know the
-    /// path to what is wrong.
+    /// Parses an object like [`Deserialize`](serde::Deserialize), but every error contains the path
+    /// of the wrong field.
     fn deserialize_carefully<'de, D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         Self::deserialize(input)
     }
 
-    /// The object's name; its metadata need not hold more than a version.
+    /// Returns the object's name, which the metadata may lack.
     fn object_name(&self) -> ObjectName {
         object_name(self.metadata())
     }
 
-    /// Moves it to a namespace, or to none if that is empty, whatever it said itself.
+    /// Replaces the namespace; an empty one means none.
     fn set_namespace(&mut self, namespace: &str) {
         self.metadata_mut().namespace = Some(namespace.to_owned());
     }
 
-    /// The object of that name.
+    /// Returns the reference to the object of that name.
     fn object(name: ObjectName) -> ObjectRef {
         ObjectRef { resource: Self::RESOURCE, name }
     }
 }
 
-/// Reads an object, or says which field of it is wrong, and why.
+/// Parses an object, or returns the wrong field and the reason.
 pub(in crate::source) fn read<T: Followed>(value: &Value) -> Result<T, (String, String)> {
     let mut track = serde_path_to_error::Track::new();
     let input = serde_path_to_error::Deserializer::new(value, &mut track);
@@ -53,7 +53,7 @@ pub(in crate::source) fn read<T: Followed>(value: &Value) -> Result<T, (String, 
     })
 }
 
-/// The items of a [`k8s_openapi::Resource`] whose objects are those of `$api`.
+/// The items of a [`k8s_openapi::Resource`] that equal those of `$api`.
 macro_rules! resource_of {
     ($api:ty) => {
         const API_VERSION: &'static str = <$api as k8s_openapi::Resource>::API_VERSION;
@@ -66,7 +66,7 @@ macro_rules! resource_of {
 }
 pub(in crate::source) use resource_of;
 
-/// Implements [`Followed`] and what it needs, which differ only in words.
+/// Implements [`Followed`] and its supertraits for a type.
 macro_rules! followed {
     ($type:ident, $api:ty, $resource:ident, $event:ident, $convert:ident($($by:tt)?) =>
      $($special:tt)*) => {

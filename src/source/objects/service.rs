@@ -22,13 +22,13 @@ use crate::model::{self, Protocol, Scheduler, TrafficPolicy, Weights};
 /// A Service. Fields have the API's names and meanings; an absent string is empty.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Service {
-    /// Name, namespace, version and the labels that matter.
+    /// Name, namespace, version and the relevant labels.
     #[serde(default, deserialize_with = "slim")]
     pub metadata: ObjectMeta,
-    /// What is asked for.
+    /// Specification.
     #[serde(default, deserialize_with = "object")]
     pub spec: ServiceSpec,
-    /// What load balancers have done.
+    /// Status of the load balancer.
     #[serde(default, deserialize_with = "object")]
     pub status: ServiceStatus,
 }
@@ -37,13 +37,13 @@ pub struct Service {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceSpec {
-    /// ClusterIP if empty.
+    /// Type, ClusterIP if empty.
     #[serde(rename = "type", deserialize_with = "null_is_absent")]
     pub kind: String,
     /// `None` for headless services.
     #[serde(rename = "clusterIP", deserialize_with = "null_is_absent")]
     pub cluster_ip: String,
-    /// One for each family; the first is `clusterIP`.
+    /// One cluster IP for each family; the first is `clusterIP`.
     #[serde(rename = "clusterIPs", deserialize_with = "null_is_absent")]
     pub cluster_ips: Vec<String>,
     /// The families of `clusterIPs`.
@@ -52,10 +52,10 @@ pub struct ServiceSpec {
     /// Ports.
     #[serde(deserialize_with = "objects")]
     pub ports: Vec<ServicePort>,
-    /// Addresses that reach this node by means of others.
+    /// Addresses that are routed to this node by other means.
     #[serde(rename = "externalIPs", deserialize_with = "null_is_absent")]
     pub external_ips: Vec<String>,
-    /// Who may use the load balancer.
+    /// Client ranges that may use the load balancer.
     #[serde(deserialize_with = "null_is_absent")]
     pub load_balancer_source_ranges: Vec<String>,
     /// Cluster if empty.
@@ -138,7 +138,7 @@ pub struct LoadBalancerIngress {
     pub ip_mode: Option<String>,
 }
 
-/// The model of a Service; `None` if it is not routed.
+/// Converts a Service; `None` if it is not routed.
 pub(super) fn convert(
     object: &Service,
     converter: &mut Converter,
@@ -173,7 +173,7 @@ pub(super) fn convert(
     })
 }
 
-/// Whether the service has an address of its own, by type and cluster IP.
+/// Returns true if the service has a cluster IP, by type and field.
 fn has_cluster_ip(spec: &ServiceSpec, findings: &mut Findings) -> bool {
     match spec.kind.as_str() {
         "" | "ClusterIP" | "NodePort" | "LoadBalancer" => {
@@ -189,7 +189,7 @@ fn has_cluster_ip(spec: &ServiceSpec, findings: &mut Findings) -> bool {
     }
 }
 
-/// `clusterIP`, or the first of `clusterIPs` where a manifest gives only these.
+/// Returns `clusterIP`, or the first of `clusterIPs` if a manifest has only these.
 fn first_cluster_ip(spec: &ServiceSpec) -> &str {
     match (spec.cluster_ip.as_str(), spec.cluster_ips.first()) {
         ("", Some(first)) => first,
@@ -207,7 +207,7 @@ fn cluster_ips(spec: &ServiceSpec, findings: &mut Findings) -> Vec<IpAddr> {
     for (i, text) in spec.cluster_ips.iter().enumerate() {
         let family = spec.ip_families.get(i).map(String::as_str);
         if family.is_none() && !spec.ip_families.is_empty() {
-            // kube-proxy walks ipFamilies: an address without a family is not used.
+            // kube-proxy iterates over ipFamilies: an address without a family is not used.
             break;
         }
         let field = format!("spec.clusterIPs[{i}]");
@@ -220,7 +220,7 @@ fn cluster_ips(spec: &ServiceSpec, findings: &mut Findings) -> Vec<IpAddr> {
     addresses
 }
 
-/// Adds one cluster IP, which must be an address of the stated family and the only one of it.
+/// Adds one cluster IP, which must be of the stated family and the only one of it.
 fn add_cluster_ip(
     field: &str,
     text: &str,
@@ -246,7 +246,7 @@ fn add_cluster_ip(
 fn external_ips(spec: &ServiceSpec, findings: &mut Findings) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
     for (i, text) in spec.external_ips.iter().enumerate() {
-        // Blank entries come from templates; kube-proxy passes over them in silence too.
+        // Blank entries come from templates; kube-proxy also ignores them silently.
         if !text.trim().is_empty() {
             add_new(findings.ip(format_args!("spec.externalIPs[{i}]"), text), &mut addresses);
         }
@@ -266,15 +266,15 @@ fn load_balancer_ips(status: &ServiceStatus, findings: &mut Findings) -> Vec<IpA
     addresses
 }
 
-/// One address of each family that is never the source of a packet (RFC 1122 section 3.2.1.3,
-/// RFC 4291 section 2.7).
+/// One address of each family that is never the source of a packet (RFC 1122 section 3.2.1.3, RFC
+/// 4291 section 2.7).
 const IMPOSSIBLE_SOURCES: [IpNet; 2] = [
     IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::BROADCAST, 32)),
     IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 128)),
 ];
 
-/// The ranges that restrict; a range of all addresses lifts the restriction of its family. If no
-/// entry is valid, the addresses are closed to all sources.
+/// Returns the ranges that restrict sources. A range of all addresses lifts the restriction of its
+/// family. Without a valid entry, the addresses are closed to all sources.
 fn source_ranges(spec: &ServiceSpec, findings: &mut Findings) -> Vec<IpNet> {
     let mut ranges = Vec::new();
     for (i, text) in spec.load_balancer_source_ranges.iter().enumerate() {
@@ -331,7 +331,8 @@ fn session_affinity(spec: &ServiceSpec, findings: &mut Findings) -> Option<Durat
     }
 }
 
-/// The scheduler that the service names, or the nearest one; the node's if there is no such one.
+/// Returns the scheduler in the annotation, or the nearest one. `None` for an unknown name: the
+/// node's scheduler then applies.
 fn scheduler(metadata: &ObjectMeta, findings: &mut Findings) -> Option<Scheduler> {
     let name = annotation(metadata, SCHEDULER).filter(|name| !name.is_empty())?;
     let field = format_args!("metadata.annotations[{SCHEDULER}]");
@@ -347,7 +348,7 @@ fn scheduler(metadata: &ObjectMeta, findings: &mut Findings) -> Option<Scheduler
     Some(named.scheduler)
 }
 
-/// The weights of its endpoints. Without names of endpoints only rules for all of them count.
+/// Returns the weights of the endpoints. Without their names, only rules for all endpoints apply.
 fn weights(metadata: &ObjectMeta, findings: &mut Findings) -> Option<Weights> {
     let text = annotation(metadata, WEIGHTS).filter(|text| !text.trim().is_empty())?;
     let field = format_args!("metadata.annotations[{WEIGHTS}]");
@@ -369,9 +370,9 @@ fn weights(metadata: &ObjectMeta, findings: &mut Findings) -> Option<Weights> {
     }
 }
 
-/// Seconds that affinity lasts if the object does not say (core/v1 `DefaultClientIPServiceAffinitySeconds`).
+/// Default session affinity timeout in seconds (core/v1 `DefaultClientIPServiceAffinitySeconds`).
 const DEFAULT_AFFINITY: i64 = 10_800;
-/// The longest affinity the API allows, a day.
+/// Longest session affinity timeout in the API: a day, in seconds.
 const MAX_AFFINITY: u64 = 86_400;
 
 fn ports(
@@ -407,7 +408,7 @@ fn ports(
     ports
 }
 
-/// What ports of a service must not have in common with one of the same protocol.
+/// Values that two ports of a service with the same protocol must not share.
 #[derive(Default)]
 struct SeenPorts {
     numbers: HashSet<(Protocol, NonZeroU16)>,
@@ -422,7 +423,7 @@ impl SeenPorts {
         self.node_ports.extend(port.node_port.map(|it| (port.protocol, it)));
     }
 
-    /// The field in which `new` repeats an earlier port, which keeps its place.
+    /// Returns the field in which `new` repeats an earlier port, which is kept.
     fn repeated(&self, new: &model::ServicePort) -> Option<(&'static str, String)> {
         let model::ServicePort { protocol, port, ref name, node_port } = *new;
         if self.numbers.contains(&(protocol, port)) {

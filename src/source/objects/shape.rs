@@ -1,8 +1,8 @@
-//! What endpoints of a slice have in common: all but a few strings.
+//! Quick parser for endpoints of a slice that differ only in a few strings.
 //!
-//! One endpoint is read by serde, and its text kept as a [`Shape`]. Those after it that differ
-//! from it in strings only are read by comparing, which takes a fraction of the time; any other is
-//! read by serde again. All of the text was found to be JSON before.
+//! serde parses one endpoint, and its text is stored as a [`Shape`]. Later endpoints that differ
+//! only in strings are parsed by comparison, in a fraction of the time; serde parses any other. The
+//! whole text was validated as JSON before.
 
 use std::ptr;
 
@@ -14,7 +14,7 @@ use super::endpoints::{
 use super::metadata::Object;
 use super::text::Texts;
 
-/// Reads the list of endpoints that `text` is; `None` if it is not such a list.
+/// Parses `text` as a list of endpoints. Returns `None` if it is not such a list.
 pub(super) fn read_list(text: &str, names: KeptNames, endpoints: &mut Endpoints) -> Option<()> {
     let mut shapes = SmallVec::<[Shape<'_>; 1]>::new();
     let mut rest = text.trim_ascii_start().strip_prefix('[')?.trim_ascii_start();
@@ -40,7 +40,8 @@ pub(super) fn read_list(text: &str, names: KeptNames, endpoints: &mut Endpoints)
     Some(())
 }
 
-/// Reads the endpoint at the beginning of `text` and keeps its shape; also what comes after it.
+/// Parses the endpoint at the start of `text` and stores its shape. Also returns the rest of the
+/// text.
 fn read_with_serde<'a>(
     text: &'a str,
     names: KeptNames,
@@ -55,20 +56,20 @@ fn read_with_serde<'a>(
     Some((fields, rest))
 }
 
-/// More shapes than slices have: endpoints differ in conditions, and in what they leave out.
+/// Most shapes of a slice. Few are needed: endpoints differ in conditions and in absent fields.
 const MAX_SHAPES: usize = 8;
 
-/// The text of an endpoint without its strings, some of which are fields that are kept.
+/// Text of an endpoint without its strings, and the roles of the strings.
 #[derive(Debug)]
 struct Shape<'a> {
-    /// The strings, each with the text between it and the one before it.
+    /// Roles of the strings, each with the text since the string before.
     strings: SmallVec<[(&'a str, Role); 10]>,
     /// The text after the last string.
     end: &'a str,
     conditions: EndpointConditions,
 }
 
-/// What a string is.
+/// Role of a string.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
     Address,
@@ -77,13 +78,13 @@ enum Role {
     ForNode,
     Zone,
     Pod,
-    /// Nothing that is kept.
+    /// The string is not retained.
     Unused,
 }
 
 impl<'a> Shape<'a> {
-    /// The shape of the endpoint that was read from `text`; `None` if its fields are not all there
-    /// as strings without escapes.
+    /// Returns the shape of the endpoint that was parsed from `text`. Returns `None` unless all its
+    /// fields are strings without escapes.
     fn of(text: &'a str, fields: &EndpointFields<'a>, names: KeptNames) -> Option<Self> {
         if text.as_bytes().contains(&b'\\') {
             return None;
@@ -99,7 +100,7 @@ impl<'a> Shape<'a> {
                 done = end;
             }
         }
-        // A hint without a name is one too, and is no string.
+        // A hint without a name counts too, but is no string.
         let of = |wanted| strings.iter().filter(|(_, role)| *role == wanted).count();
         let hints = (fields.hints.for_zones.len(), fields.hints.for_nodes.len());
         let is_whole = hints == (of(Role::ForZone), of(Role::ForNode));
@@ -107,14 +108,14 @@ impl<'a> Shape<'a> {
         is_whole.then_some(shape)
     }
 
-    /// Reads the endpoint at the beginning of `text`, if it is of this shape; also what comes
-    /// after it.
+    /// Parses the endpoint at the start of `text`, if it has this shape. Also returns the rest of
+    /// the text.
     fn read(&self, text: &'a str, texts: &mut Texts) -> Option<(Endpoint, Names, &'a str)> {
         let (mut endpoint, mut names) = (Endpoint::new(self.conditions), Names::default());
         let mut rest = text;
         for (before, role) in &self.strings {
             rest = rest.strip_prefix(before)?;
-            // Before a backslash the string does not end, and the next comparison fails.
+            // At a backslash the string has not ended, so the next comparison fails.
             let (string, after) = rest.split_at_checked(end_of_plain(rest.as_bytes()))?;
             rest = after;
             match role {
@@ -132,7 +133,7 @@ impl<'a> Shape<'a> {
 }
 
 impl Role {
-    /// What the string is that serde has borrowed for one of the fields.
+    /// Returns the role of a string by the field that borrows it.
     fn of(string: &str, fields: &EndpointFields<'_>, names: KeptNames) -> Self {
         let is = |text: &str| ptr::eq(string, text);
         let is_kept = |text: Option<&str>| names == KeptNames::All && text.is_some_and(is);
@@ -155,8 +156,8 @@ impl Role {
     }
 }
 
-/// The places of the quotes in a text without backslashes. Several times as fast as
-/// `str::match_indices`, which looks for each quote anew.
+/// Positions of the quotes in a text without backslashes. Several times as fast as
+/// `str::match_indices`, which starts a new search for each quote.
 struct Quotes<'a> {
     text: &'a [u8],
     at: usize,
@@ -173,7 +174,7 @@ impl Iterator for Quotes<'_> {
     }
 }
 
-/// How far it is to a quote or backslash, or to the end.
+/// Returns the offset of the first quote or backslash, or the length.
 fn end_of_plain(bytes: &[u8]) -> usize {
     let (words, rest) = bytes.as_chunks::<8>();
     for (i, word) in words.iter().enumerate() {
@@ -187,7 +188,7 @@ fn end_of_plain(bytes: &[u8]) -> usize {
     words.len() * 8 + end.unwrap_or(rest.len())
 }
 
-/// Has the highest bit of the lowest byte that is zero, and no bit below it.
+/// Returns a word with the highest bit of the lowest zero byte set, and no bit below it.
 fn zero_bytes(word: u64) -> u64 {
     word.wrapping_sub(ONES) & !word & (ONES << 7)
 }
@@ -208,7 +209,7 @@ mod tests {
 
     type Said = (Change<model::EndpointSlice>, Vec<Problem>);
 
-    /// The slice with this list of endpoints, read in both ways; `None` if it cannot be read.
+    /// Parses a slice with this list of endpoints in both ways; `None` if it cannot be parsed.
     fn both_ways(endpoints: &str) -> [Option<Said>; 2] {
         let text = format!(
             r#"{{"metadata":{{"name":"s","labels":{{

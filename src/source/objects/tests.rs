@@ -1,4 +1,4 @@
-//! What objects mean, as tables of JSON and the model or the problems they give.
+//! Tests of the conversion: tables of JSON objects and the resulting model or problems.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -13,7 +13,7 @@ use crate::model::{
 
 const NODE: &str = "node-a";
 
-/// A Service with these fields of `spec` besides a cluster IP and a port.
+/// Converts a Service with a cluster IP, a port and these fields of `spec`.
 fn service_with(spec: Value) -> (Change<model::Service>, Vec<Problem>) {
     let mut object = json!({
         "metadata": {"name": "web", "namespace": "default"},
@@ -38,7 +38,7 @@ fn slice(object: Value) -> (Change<model::EndpointSlice>, Vec<Problem>) {
     Converter::new(NODE).endpoint_slice(serde_json::from_value(object).unwrap())
 }
 
-/// A slice of service `web` with these fields besides.
+/// Converts a slice of service `web` with these additional fields.
 fn slice_with(fields: Value) -> (Change<model::EndpointSlice>, Vec<Problem>) {
     let mut object = json!({
         "metadata": {"name": "s", "namespace": "default",
@@ -58,7 +58,7 @@ fn is<T: std::fmt::Debug>((change, problems): (Change<T>, Vec<Problem>)) -> T {
     }
 }
 
-/// The object beside the fields that were left out of it.
+/// Returns the object and the fields that were left out of it.
 #[track_caller]
 fn partly<T: std::fmt::Debug>((change, problems): (Change<T>, Vec<Problem>)) -> (T, Vec<String>) {
     match change {

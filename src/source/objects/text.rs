@@ -1,4 +1,4 @@
-//! Texts of an object: borrowed from what is parsed, and kept all in one string.
+//! Texts of an object: borrowed from the JSON, or stored in one string.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::ops::{Deref, Range};
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Visitor};
 
-/// A string of JSON: a part of what is parsed, unless it has escapes.
+/// A JSON string, borrowed from the input unless it has escapes.
 #[derive(Debug, Default)]
 pub(super) struct Text<'a>(Cow<'a, str>);
 
@@ -24,7 +24,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// Reads a text, which errors call so.
+/// Deserializer seed for a text; errors contain this description.
 pub(super) struct Expected(pub(super) &'static str);
 
 impl<'de> DeserializeSeed<'de> for Expected {
@@ -55,11 +55,11 @@ impl<'de> Visitor<'de> for Expected {
     }
 }
 
-/// Many texts in one string, each found by its [`Span`].
+/// Many texts in one string, each identified by its [`Span`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct Texts(String);
 
-/// Where a text of [`Texts`] is; by default that of the empty one.
+/// Position of a text in [`Texts`]; the default is that of the empty text.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Span {
     start: u32,
@@ -67,7 +67,7 @@ pub(super) struct Span {
 }
 
 impl Texts {
-    /// No texts, and room for `bytes` of them.
+    /// Returns an empty value with capacity for `bytes`.
     pub(super) fn with_capacity(bytes: usize) -> Self {
         Self(String::with_capacity(bytes))
     }
@@ -95,7 +95,7 @@ impl Texts {
         self.span_from(start)
     }
 
-    /// Appends a name to a list that is empty or was appended last; `None` if it is neither.
+    /// Appends a name to a list. Returns `None` unless the list is empty or the last item appended.
     pub(super) fn extend_list(&mut self, list: &mut Span, name: &str) -> Option<()> {
         let start = if list.is_empty() { self.0.len() } else { list.start as usize };
         let is_last = list.is_empty() || list.end as usize == self.0.len();
@@ -105,7 +105,7 @@ impl Texts {
     }
 
     fn push_name(&mut self, name: &str) {
-        // A name with a line end is nobody's, nor is what it becomes here.
+        // No zone or node has a name with a line end, or with the space that replaces it.
         match name.contains(LINE_END) {
             false => self.0.push_str(name),
             true => self.0.push_str(&name.replace(LINE_END, " ")),
@@ -113,17 +113,17 @@ impl Texts {
         self.0.push(LINE_END);
     }
 
-    /// The text at `span`, which was appended here.
+    /// Returns the text at `span`, which this value must have returned.
     pub(super) fn at(&self, span: Span) -> &str {
         &self.0[span.range()]
     }
 
-    /// The names of the list at `span`, which was appended here.
+    /// Returns the names of the list at `span`, which this value must have returned.
     pub(super) fn list_at(&self, span: Span) -> impl Iterator<Item = &str> + Clone {
         self.at(span).split_terminator(LINE_END)
     }
 
-    /// What was appended since the length was `start`; nothing past 4 GiB, which no object has.
+    /// Returns the span from `start` to the end; empty beyond 4 GiB, which no object has.
     fn span_from(&self, start: usize) -> Span {
         match (u32::try_from(start), u32::try_from(self.0.len())) {
             (Ok(start), Ok(end)) => Span { start, end },
@@ -133,7 +133,7 @@ impl Texts {
 }
 
 impl Span {
-    /// Whether the text, or the list, is empty.
+    /// Returns true if the text or the list is empty.
     pub(super) fn is_empty(self) -> bool {
         self.start == self.end
     }
