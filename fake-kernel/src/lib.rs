@@ -1,8 +1,8 @@
-//! A kernel in memory, for tests of what drives a kernel.
+//! An in-memory implementation of [`Kernel`] for tests.
 //!
-//! It applies a transaction whole or not at all and refuses what the real kernel refuses, which
-//! `netlink-tests/tests/fake.rs` compares. What it knows of a rule is what it names: it does not
-//! look into a rule's keys.
+//! It applies a transaction as a whole or not at all, and refuses the same transactions as the real
+//! kernel; `netlink-tests/tests/fake.rs` compares both. Of a rule, it checks only the chains and
+//! sets that the rule names, not its keys.
 
 mod ruleset;
 
@@ -22,7 +22,7 @@ use deltaproxy::nft::{
 };
 use ruleset::{InstalledSet, InstalledTable, Refused, Ruleset};
 
-/// What goes wrong with a commit to come.
+/// Failure of a future commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mishap {
     /// The kernel refuses the transaction as a whole with this error number.
@@ -33,17 +33,17 @@ pub enum Mishap {
     NotSent,
 }
 
-/// An in-memory stand-in for nf_tables.
+/// In-memory replacement of nf_tables.
 #[derive(Clone, Debug)]
 pub struct Fake {
     ruleset: Ruleset,
     generation: Generation,
-    /// The tables that are watched.
+    /// The watched tables.
     watched: Vec<TableRef>,
-    /// Whether others have changed one of them.
+    /// Another program changed a watched table.
     tampered: bool,
     max_batch: usize,
-    /// For each commit to come; it succeeds without one.
+    /// Failure of each future commit, in order; `None` or no entry means success.
     mishaps: VecDeque<Option<Mishap>>,
     commits: usize,
     failures: usize,
@@ -56,7 +56,7 @@ impl Default for Fake {
 }
 
 impl Fake {
-    /// A kernel without tables.
+    /// Returns a kernel without tables.
     pub fn new() -> Self {
         Self {
             ruleset: Ruleset::default(),
@@ -75,39 +75,39 @@ impl Fake {
         self.max_batch = bytes;
     }
 
-    /// Lets the next commit that has no mishap waiting go wrong.
+    /// Makes the next commit without a planned failure fail.
     pub fn expect_mishap(&mut self, mishap: Mishap) {
         self.mishaps.push_back(Some(mishap));
     }
 
-    /// Lets so many commits succeed and the next one go wrong.
+    /// Lets `commits` commits succeed and makes the next one fail.
     pub fn expect_mishap_after(&mut self, commits: usize, mishap: Mishap) {
         self.mishaps.extend(std::iter::repeat_n(None, commits));
         self.expect_mishap(mishap);
     }
 
-    /// Cancels all mishaps and the limit of a batch.
+    /// Cancels all planned failures and the limit of a batch.
     pub fn forgive(&mut self) {
         self.mishaps.clear();
         self.max_batch = usize::MAX;
     }
 
-    /// Number of mishaps that have not happened yet.
+    /// Returns the number of planned failures that have not happened yet.
     pub fn mishaps_left(&self) -> usize {
         self.mishaps.iter().flatten().count()
     }
 
-    /// Number of transactions that [`Kernel::commit`] has applied.
+    /// Returns the number of transactions that [`Kernel::commit`] has applied.
     pub fn commits(&self) -> usize {
         self.commits
     }
 
-    /// How many commits have ended with an error.
+    /// Returns the number of commits that ended with an error.
     pub fn failures(&self) -> usize {
         self.failures
     }
 
-    /// Applies a transaction as another program would do.
+    /// Applies a transaction like another program.
     ///
     /// # Errors
     /// The error number with which the kernel refuses it.
@@ -117,7 +117,7 @@ impl Fake {
         Ok(())
     }
 
-    /// Applies a transaction behind everybody's back: the generation stays, and nobody is notified.
+    /// Applies a transaction without a new generation and without notification.
     ///
     /// # Errors
     /// The error number with which the kernel refuses it.
@@ -128,27 +128,27 @@ impl Fake {
         Ok(())
     }
 
-    /// Closes our socket, which owns the tables that were made with an owner, and opens another.
+    /// Closes our socket, which owns the tables created with an owner, and opens another.
     pub fn reopen(&mut self) {
         self.ruleset.lose_owner();
         self.ignore_others();
         self.advance();
     }
 
-    /// Removes every table, like `nft flush ruleset` of another program.
+    /// Deletes every table, like `nft flush ruleset` of another program.
     pub fn flush_ruleset(&mut self) {
         self.tampered |= self.watched.iter().any(|it| self.ruleset.tables.contains_key(it));
         self.ruleset = Ruleset::default();
         self.advance();
     }
 
-    /// The elements of a set or map, in the order of their keys; empty if there is no such set.
+    /// Returns the elements of a set or map, in the order of their keys; empty without such a set.
     pub fn elements(&self, table: &TableRef, set: &str) -> Vec<Element> {
         let installed = self.ruleset.tables.get(table).and_then(|table| table.sets.get(set));
         installed.map(|set| set.elements.by_key.values().cloned().collect()).unwrap_or_default()
     }
 
-    /// Applies all operations or none; an error names the operation.
+    /// Applies all operations or none; the error contains the index of the operation.
     fn apply(&mut self, transaction: &Transaction) -> Result<(), (usize, Refused)> {
         let mut next = self.ruleset.clone();
         for (index, operation) in transaction.operations.iter().enumerate() {
@@ -269,7 +269,7 @@ impl Kernel for Fake {
     ) -> Result<usize, ReadError> {
         let installed = self.ruleset.tables.get(table).and_then(|table| table.sets.get(set));
         let Some(installed) = installed else { return Ok(0) };
-        // Of an interval, the key is the lower end.
+        // The key of an interval is its lower end.
         let of = |key: &Value| {
             let mut found = installed.elements.by_key.range((*key, None)..);
             found.next().filter(|((found, _), _)| found == key).map(|(_, element)| element.clone())
@@ -306,17 +306,17 @@ fn contents(installed: &InstalledTable, generation: Generation) -> Contents {
     }
 }
 
-/// The messages that list elements of a set.
+/// Returns the messages that list elements of a set.
 fn encode(table: &TableRef, installed: &InstalledSet, elements: Vec<Element>) -> Batch {
     let operation = Operation::AddElements(table.clone(), installed.set.clone(), elements);
     let transaction = Transaction { operations: vec![operation] };
     let Ok(batch) = transaction.encode(1, Acknowledge::BatchEnd) else {
-        unreachable!("bug: an element was installed that cannot be encoded")
+        unreachable!("bug: an installed element cannot be encoded")
     };
     batch
 }
 
-/// Gives the elements of a listing to `each`.
+/// Calls `each` with the elements of a listing.
 fn give(listing: &Batch, each: &mut dyn FnMut(ElementView<'_>)) -> Result<(), ReadError> {
     for origin in &listing.messages {
         let attributes = listing.message(*origin).get(MESSAGE_HEADERS..).unwrap_or_default();
@@ -377,7 +377,7 @@ mod tests {
         Transaction { operations: vec![operation] }
     }
 
-    /// The fake with a table and an empty set.
+    /// Returns a fake kernel with a table and an empty set.
     fn prepared() -> Fake {
         let mut fake = Fake::new();
         fake.commit(&table_and_set()).unwrap();
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_of_watched_tables_by_others_are_noticed() {
+    fn changes_of_watched_tables_by_other_programs_are_detected() {
         let mut fake = prepared();
         fake.tamper(&add(&[1])).unwrap();
         assert!(!fake.tampered());
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_panics_ends_the_writer_and_later_ones_say_so() {
+    async fn a_request_that_panics_ends_the_writer_and_later_ones_fail() {
         let writer = Writer::spawn(Fake::new()).unwrap();
         assert!(writer.run(|_: &mut Fake| panic!("on purpose")).await.is_err());
         assert!(writer.run(Kernel::tampered).await.is_err());

@@ -1,7 +1,7 @@
-//! The tables of the fake kernel and what each operation does to them.
+//! The tables of the fake kernel and the effect of each operation on them.
 //!
-//! An operation is accepted or refused with the error number that nf_tables gives for it
-//! (`nf_tables_api.c`), as far as our own transactions can come to that.
+//! An operation is accepted, or refused with the error number of nf_tables (`nf_tables_api.c`), as
+//! far as our own transactions can cause it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -13,7 +13,7 @@ use deltaproxy::nft::{
     Type, Value, Verdict,
 };
 
-/// Why an operation is refused, and which of its elements is to blame.
+/// Error number of a refused operation, and the index of the refused element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refused {
     pub errno: Errno,
@@ -32,7 +32,7 @@ pub(super) struct Ruleset {
     pub tables: BTreeMap<TableRef, InstalledTable>,
 }
 
-/// A table and what is in it. A copy shares what does not change.
+/// A table and its contents. A copy shares the unchanged parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InstalledTable {
     pub table: Table,
@@ -61,14 +61,14 @@ pub(super) struct InstalledSet {
     pub elements: Arc<Elements>,
 }
 
-/// The elements of a set by key, and the messages that list them. A copy has no messages yet.
+/// The elements of a set by key, and the messages that list them. A copy starts without messages.
 #[derive(Debug, Default)]
 pub(super) struct Elements {
     pub by_key: BTreeMap<Key, Element>,
     pub listing: OnceLock<Batch>,
 }
 
-/// What identifies an element: its key and the end of its range.
+/// Identity of an element: its key and the end of its range.
 type Key = (Value, Option<Value>);
 
 impl Clone for Elements {
@@ -86,7 +86,7 @@ impl PartialEq for Elements {
 impl Eq for Elements {}
 
 impl Ruleset {
-    /// Carries out one operation. After an error the rule set must be thrown away.
+    /// Applies one operation. After an error the ruleset must be discarded.
     pub(super) fn apply(&mut self, operation: &Operation) -> Result<(), Refused> {
         match operation {
             Operation::AddTable(table) => Ok(self.add_table(table)?),
@@ -103,7 +103,7 @@ impl Ruleset {
                 let family = table.family;
                 Ok(self.table(table)?.add_rule(rule, family)?)
             }
-            // Only the chains of other modes lose single rules, and the fake has none.
+            // Only chains of other proxy modes lose single rules, and the fake has none.
             Operation::DeleteRule(..) => Err(Errno::EOPNOTSUPP.into()),
             Operation::AddSet(table, set) => Ok(self.table(table)?.add_set(set)?),
             Operation::DeleteSet(table, name) => Ok(self.table(table)?.delete_set(name)?),
@@ -125,7 +125,7 @@ impl Ruleset {
     fn add_table(&mut self, table: &Table) -> Result<(), Errno> {
         match self.tables.get_mut(&table.reference()) {
             Some(installed) if table.flags.owner && !installed.table.flags.owner => {
-                // A table without owner gets one only if it had one that left it behind.
+                // A table without an owner can get one only if it had one and persisted.
                 installed.table.flags.owner = installed.table.flags.persist;
                 if installed.table.flags.owner { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
             }
@@ -139,13 +139,13 @@ impl Ruleset {
         }
     }
 
-    /// The socket that owns tables is closed: those that do not persist are gone.
+    /// Closes the socket that owns tables: deletes those that do not persist.
     pub(super) fn lose_owner(&mut self) {
         self.tables.retain(|_, it| !it.table.flags.owner || it.table.flags.persist);
         self.tables.values_mut().for_each(|it| it.table.flags.owner = false);
     }
 
-    /// The table, if it has the set: no element is to blame for a set that is missing.
+    /// Returns the table if it has the set: a missing set is not the fault of an element.
     fn table_with(&mut self, table: &TableRef, set: &Name) -> Result<&mut InstalledTable, Errno> {
         let table = self.table(table)?;
         table.set(set)?;
@@ -157,7 +157,7 @@ impl Ruleset {
     }
 }
 
-/// Does `step` for every element, and names the one that is refused.
+/// Calls `step` for every element. An error contains the index of the refused one.
 fn each(
     elements: &[Element],
     mut step: impl FnMut(&Element) -> Result<(), Errno>,
@@ -179,7 +179,7 @@ impl InstalledTable {
 
     fn add_chain(&mut self, chain: &Chain) -> Result<(), Errno> {
         match self.chains.get(&chain.name) {
-            // A chain does not become a base chain (`nf_tables_updchain` compares the flags first).
+            // A chain cannot become a base chain (`nf_tables_updchain` compares the flags first).
             Some(installed) if chain.hook.is_some() && installed.chain.hook.is_none() => {
                 Err(Errno::EOPNOTSUPP)
             }
@@ -195,7 +195,7 @@ impl InstalledTable {
         }
     }
 
-    /// The kernel deletes the rules of the chain with it, but not what jumps to it.
+    /// Deletes a chain with its rules. Like the kernel, refuses while a rule jumps to it.
     fn delete_chain(&mut self, name: &Name) -> Result<(), Errno> {
         if !self.chains.contains_key(name) {
             return Err(Errno::ENOENT);
@@ -215,13 +215,13 @@ impl InstalledTable {
             target(statement).map_or(Ok(()), |chain| self.check_target(chain))?;
             used_set(statement).map_or(Ok(()), |set| self.set(set).map(drop))?;
         }
-        // What cannot be encoded was refused before.
+        // A rule that cannot be encoded was refused before.
         let exprs = rule.lower(family).unwrap_or_default();
         self.chain(&rule.chain)?.rules.push(Arc::new(InstalledRule { rule: rule.clone(), exprs }));
         Ok(())
     }
 
-    /// Base chains cannot be jumped to.
+    /// Refuses a base chain: it cannot be a jump target.
     fn check_target(&self, chain: &Name) -> Result<(), Errno> {
         let installed = self.chains.get(chain).ok_or(Errno::ENOENT)?;
         if installed.chain.hook.is_some() { Err(Errno::EOPNOTSUPP) } else { Ok(()) }
@@ -282,7 +282,7 @@ impl InstalledSet {
         if key.as_bytes().len() == length(&self.set.key) { Ok(()) } else { Err(Errno::EINVAL) }
     }
 
-    /// Number of its elements.
+    /// Returns the number of elements.
     pub(super) fn count(&self) -> Option<u32> {
         u32::try_from(self.elements.by_key.len()).ok()
     }
@@ -293,7 +293,7 @@ impl InstalledSet {
         &mut elements.by_key
     }
 
-    /// An element that is there already stays as it is, comment included.
+    /// Adds an element. An existing one is unchanged, comment included.
     fn add(&mut self, element: &Element) -> Result<(), Errno> {
         let key = (element.key, element.key_end);
         match self.elements.by_key.get(&key) {
@@ -310,7 +310,7 @@ impl InstalledSet {
     }
 }
 
-/// Bytes of a concatenation, every field padded to four.
+/// Returns the bytes of a concatenation, in which every field is padded to four bytes.
 fn length(types: &[Type]) -> usize {
     let field = |field: &Type| match field {
         Type::Ipv6Addr => 16,
@@ -320,7 +320,7 @@ fn length(types: &[Type]) -> usize {
     types.iter().map(field).sum()
 }
 
-/// The chain that a statement jumps or goes to.
+/// Returns the chain that a statement jumps or goes to.
 fn target(statement: &Statement) -> Option<&Name> {
     let Statement::Verdict(Verdict::Jump(chain) | Verdict::Goto(chain)) = statement else {
         return None;
@@ -328,7 +328,7 @@ fn target(statement: &Statement) -> Option<&Name> {
     Some(chain)
 }
 
-/// The set or map that a statement looks into or changes.
+/// Returns the set or map that a statement reads or changes.
 fn used_set(statement: &Statement) -> Option<&Name> {
     match statement {
         Statement::InSet { set, .. } | Statement::Element { set, .. } => Some(set),

@@ -1,4 +1,4 @@
-//! Any bytes read as attributes, written again and read again say the same.
+//! Any bytes, decoded as attributes, encoded and decoded again, give the same attributes.
 
 #![no_main]
 
@@ -6,10 +6,10 @@ use deltaproxy::netlink::attr::{AttrWriter, Attrs};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    // What comes before the first error; the iterator must be at its end after it.
+    // The attributes before the first error; after it the iterator must be at its end.
     let mut attrs = Attrs::new(bytes);
     let read: Vec<_> = attrs.by_ref().map_while(Result::ok).collect();
-    assert!(attrs.next().is_none(), "something follows the error");
+    assert!(attrs.next().is_none(), "an attribute follows the error");
     for attr in &read {
         let _ = (attr.u8(), attr.be16(), attr.be32(), attr.be64(), attr.str());
         attr.nested().for_each(drop);
@@ -21,7 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
         writer.bytes(attr.kind, attr.payload);
     }
     writer.finish().expect("every length was read from a 16-bit field");
-    let again: Vec<_> = Attrs::new(&written).map(|attr| attr.expect("we wrote it")).collect();
+    let again: Vec<_> = Attrs::new(&written).map(|attr| attr.expect("written above")).collect();
     assert_eq!(again.len(), read.len());
     for (left, right) in read.iter().zip(&again) {
         assert_eq!((left.kind, left.payload), (right.kind, right.payload));

@@ -1,4 +1,4 @@
-//! No configuration file makes the reader panic, and what it accepts can be used.
+//! No configuration file causes a panic, and every accepted one is usable.
 
 #![no_main]
 

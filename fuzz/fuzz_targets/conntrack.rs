@@ -1,5 +1,5 @@
-//! Whatever a dump of conntrack contains, reading it ends without a panic, and the request to delete
-//! what was read is one whole message.
+//! No conntrack dump causes a panic, and the request to delete a decoded entry is one whole
+//! message.
 
 #![no_main]
 
@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 /// `IPCTNL_MSG_CT_NEW` of `NFNL_SUBSYS_CTNETLINK`.
 const ENTRY: u16 = 0x100;
 
-/// Length of `struct nfgenmsg`, which comes before the attributes.
+/// Length of `struct nfgenmsg`, which precedes the attributes.
 const OBJECT_HEADER: usize = 4;
 
 fuzz_target!(|datagram: &[u8]| {
@@ -30,6 +30,6 @@ fn check(kind: u16, payload: &[u8]) {
     let message = messages.next().expect("a message").expect("a whole one");
     assert!(messages.next().is_none());
     let attributes = Attrs::new(&message.payload[OBJECT_HEADER..]);
-    let count = attributes.map(|attribute| attribute.expect("we wrote it")).count();
+    let count = attributes.map(|attribute| attribute.expect("written by us")).count();
     assert!((1..=3).contains(&count), "{count} attributes");
 }

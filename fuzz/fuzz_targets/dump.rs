@@ -1,4 +1,4 @@
-//! Whatever a dump contains, splitting and decoding it ends without a panic.
+//! Splitting and decoding any dump ends without a panic.
 
 #![no_main]
 
@@ -9,7 +9,7 @@ use deltaproxy::nft::{
 };
 use libfuzzer_sys::fuzz_target;
 
-/// Length of `struct nfgenmsg`, which comes before the attributes of each object.
+/// Length of `struct nfgenmsg`, which precedes the attributes of each object.
 const OBJECT_HEADER: usize = 4;
 
 /// `NFT_MSG_TRACE` of nf_tables.
@@ -28,7 +28,7 @@ fuzz_target!(|datagram: &[u8]| {
     decode(datagram);
 });
 
-/// Decodes attributes as every kind of object, and prints what they say.
+/// Decodes attributes as every kind of object, and formats the results.
 fn decode(attributes: &[u8]) {
     for family in [Family::Ip, Family::Ip6] {
         let _ = Table::decode(family, attributes).map(|table| table.to_string());

@@ -1,7 +1,7 @@
-//! Random changes, refusals, lost answers and restarts: the kernel ends with the tables of a fresh
-//! start.
+//! After random changes, refusals, lost answers and restarts, the kernel has the same tables as
+//! after a fresh start.
 //!
-//! Addresses, ports and names come from small ranges, so that objects collide.
+//! Addresses, ports and names have small ranges, so that objects collide.
 
 #![no_main]
 
@@ -24,10 +24,10 @@ use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use nix::errno::Errno;
 
-/// More rounds than this say nothing new.
+/// Most rounds; more find nothing new.
 const MAX_ROUNDS: usize = 8;
 
-/// Far above the commits that a few mishaps cause.
+/// Far more commits than a few failures cause.
 const MAX_COMMITS: usize = 10_000;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -55,7 +55,7 @@ fuzz_target!(|bytes: &[u8]| {
     engine.retry_refused();
     observe(&mut engine, &mut kernel);
     commit_all(&mut engine, &mut kernel);
-    assert!(engine.is_settled(), "nothing is left to do, and not everything is done");
+    assert!(engine.is_settled(), "no transaction is left, but the engine is not settled");
     for mut engine in [engine, started(&events)] {
         observe(&mut engine, &mut kernel);
         if let Some(transaction) = engine.next_transaction(kernel.max_batch()) {
@@ -77,7 +77,7 @@ fn started(events: &[Event]) -> Engine {
     engine
 }
 
-/// Plans mishaps of later commits. Returns whether the daemon restarts.
+/// Plans failures of later commits. Returns true if the daemon restarts.
 fn happen(input: &mut Unstructured<'_>, kernel: &mut Fake) -> Result<bool> {
     const ERRNOS: [Errno; 4] = [Errno::EINVAL, Errno::ENOMEM, Errno::EMSGSIZE, Errno::ENOSPC];
     kernel.set_max_batch(*input.choose(&[usize::MAX, usize::MAX, 65_536, 16_384])?);
@@ -97,12 +97,12 @@ fn observe(engine: &mut Engine, kernel: &mut Fake) {
     engine.observe(found);
 }
 
-/// Commits until nothing differs or the rest is blocked.
+/// Commits until there is no difference or the rest is blocked.
 fn commit_all(engine: &mut Engine, kernel: &mut Fake) {
     for _ in 0..MAX_COMMITS {
         let Some(transaction) = engine.next_transaction(kernel.max_batch()) else { return };
         let mishaps = kernel.mishaps_left();
-        // The fake encodes it too.
+        // The fake kernel also encodes it.
         let outcome = kernel.commit(&transaction);
         if let Err(error) = &outcome
             && kernel.mishaps_left() == mishaps
@@ -114,7 +114,7 @@ fn commit_all(engine: &mut Engine, kernel: &mut Fake) {
             Answer::ReadBack(_) => observe(engine, kernel),
         }
     }
-    panic!("commits without end");
+    panic!("commits do not end");
 }
 
 fn event(input: &mut Unstructured<'_>) -> Result<Event> {
@@ -219,7 +219,7 @@ fn node(input: &mut Unstructured<'_>) -> Result<Node> {
     })
 }
 
-/// Most services have none.
+/// Returns a session affinity timeout; most services have none.
 fn affinity(input: &mut Unstructured<'_>) -> Result<Option<Duration>> {
     let seconds = *input.choose(&[0, 0, 0, 1, 60, 10_800, 86_400])?;
     Ok((seconds > 0).then(|| Duration::from_secs(seconds)))
@@ -240,7 +240,7 @@ fn service_cidr(input: &mut Unstructured<'_>) -> Result<ServiceCidr> {
     Ok(ServiceCidr { name: name(input)?, cidrs })
 }
 
-/// Up to seven of something.
+/// Returns up to seven values.
 fn few<T>(
     input: &mut Unstructured<'_>,
     mut one: impl FnMut(&mut Unstructured<'_>) -> Result<T>,
@@ -283,7 +283,7 @@ fn address_of(ipv6: bool, input: &mut Unstructured<'_>) -> Result<IpAddr> {
     })
 }
 
-/// A network with its host bits zero.
+/// Returns a network with its host bits zero.
 fn range(input: &mut Unstructured<'_>) -> Result<IpNet> {
     let host = IpNet::from(address(input)?);
     let length = input.int_in_range(0..=host.max_prefix_len())?;

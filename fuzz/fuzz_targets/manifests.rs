@@ -1,4 +1,4 @@
-//! No manifest makes the reader panic or loop, and reading it twice says the same.
+//! No manifest causes a panic or an endless loop, and a second read returns the same.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! JSON from the API server: no object makes the reader panic, and the quick way of reading endpoints
-//! reads what serde reads.
+//! JSON from the API server: no object causes a panic, and the quick parser of endpoints returns
+//! the same as serde.
 
 #![no_main]
 
@@ -16,12 +16,12 @@ fuzz_target!(|text: &str| {
     let line = format!(r#"{{"type":"ADDED","object":{text}}}"#);
     for resource in RESOURCES {
         let Ok(line) = Line::parse(resource, line.as_bytes()) else { continue };
-        let (_, problems) = line.convert(&mut Converter::new("node-1")).expect("it was added");
+        let (_, problems) = line.convert(&mut Converter::new("node-1")).expect("an ADDED event has an object");
         assert!(problems.iter().all(|problem| !problem.to_string().is_empty()));
     }
 });
 
-/// Reads the text as the list of endpoints of a slice, in both ways.
+/// Parses the text as the list of endpoints of a slice, in both ways.
 fn check_endpoints(endpoints: &str) {
     let text = format!(
         r#"{{"metadata":{{"name":"s","labels":{{"kubernetes.io/service-name":"w"}}}},
