@@ -308,8 +308,8 @@ impl ServiceView<'_> {
         UsableEndpoints::select(self.slices, port, family, zone)
     }
 
-    /// Leaves out the endpoints of a port with weight 0 and returns the weights of the others; `None`
-    /// if weights do not count, because each is 1 or all are 0.
+    /// Removes the endpoints of a port with weight 0 and returns the weights of the others. Returns
+    /// `None` if weights have no effect, because each is 1 or all are 0.
     pub fn weigh(
         &self,
         port: &ServicePort,

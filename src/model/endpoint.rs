@@ -21,7 +21,7 @@ pub struct EndpointSlice {
     /// Time of the event that caused the last change: annotation
     /// `endpoints.kubernetes.io/last-change-trigger-time`. Not stored.
     pub triggered: Option<SystemTime>,
-    /// What decides about weights; `None` for most slices.
+    /// Data for weights; `None` for most slices.
     pub weighing: Option<Box<Weighing>>,
 }
 

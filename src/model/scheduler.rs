@@ -1,50 +1,50 @@
-//! How a new connection gets one of the usable endpoints.
+//! Schedulers: rules by which a new connection gets one of the usable endpoints.
 
 use std::fmt;
 
-/// A rule for the choice among usable endpoints, by a name of IPVS.
+/// Rule for the choice among usable endpoints, with the name of an IPVS scheduler.
 ///
-/// Weights count under each of them.
+/// Weights apply to every scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Scheduler {
-    /// Any endpoint, each as likely as its weight: `random`, `rr`, `wrr`.
+    /// A random endpoint, with a probability by its weight: `random`, `rr`, `wrr`.
     #[default]
     Random,
-    /// The endpoint that a hash of the packet's source leads to, on every node the same: `sh`,
-    /// `mh`, and with the port `sh-port`, `mh-port`.
+    /// The endpoint selected by a hash of the packet's source, the same on every node: `sh`, `mh`,
+    /// and with the port `sh-port`, `mh-port`.
     Maglev(HashedSource),
 }
 
-/// What of a packet's source is hashed.
+/// Fields of a packet's source that are hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum HashedSource {
-    /// Its address: a client stays at an endpoint.
+    /// Address: all connections of a client get one endpoint.
     Address,
-    /// Its address and port: each connection of a client counts by itself.
+    /// Address and port: each connection of a client is hashed separately.
     AddressAndPort,
 }
 
-/// The meaning of a scheduler's name.
+/// Scheduler for a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamedScheduler {
     /// The scheduler, or the nearest one.
     pub scheduler: Scheduler,
-    /// Why it is only the nearest; `None` if it is the one of that name.
+    /// Why it is only the nearest; `None` if it is the named one.
     pub reason: Option<&'static str>,
 }
 
 impl Scheduler {
-    /// The names without a reservation, for messages.
+    /// Names without a reservation, for messages.
     pub const NAMES: &str = "random, rr, wrr, sh, sh-port, mh or mh-port";
 
-    /// All of them.
+    /// All schedulers.
     pub const ALL: [Self; 3] = [
         Self::Random,
         Self::Maglev(HashedSource::Address),
         Self::Maglev(HashedSource::AddressAndPort),
     ];
 
-    /// Its place in [`Scheduler::ALL`].
+    /// Returns its index in [`Scheduler::ALL`].
     pub const fn place(self) -> usize {
         match self {
             Self::Random => 0,
@@ -53,7 +53,7 @@ impl Scheduler {
         }
     }
 
-    /// The scheduler of this name; `None` if neither IPVS nor Cilium has such a one.
+    /// Returns the scheduler for a name; `None` if neither IPVS nor Cilium has that name.
     pub fn named(name: &str) -> Option<NamedScheduler> {
         const BY_ADDRESS: Scheduler = Scheduler::Maglev(HashedSource::Address);
         const BY_PORT: Scheduler = Scheduler::Maglev(HashedSource::AddressAndPort);
@@ -78,7 +78,7 @@ impl Scheduler {
         Some(NamedScheduler { scheduler, reason })
     }
 
-    /// Its usual name.
+    /// Returns its usual name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Random => "random",
@@ -89,7 +89,7 @@ impl Scheduler {
 }
 
 impl NamedScheduler {
-    /// What a user should know about a scheduler that is only the nearest to `name`.
+    /// Returns a message for users if the scheduler is only the nearest to `name`.
     pub fn reservation(self, name: &str) -> Option<String> {
         let nearest = self.scheduler;
         self.reason.map(|reason| {

@@ -34,7 +34,7 @@ pub struct Service {
     pub external_traffic_policy: TrafficPolicy,
     /// Timeout of `sessionAffinity: ClientIP`.
     pub session_affinity: Option<Duration>,
-    /// Annotation `deltaproxy.io/scheduler`; `None` if it is left to the node.
+    /// Annotation `deltaproxy.io/scheduler`; `None` selects the node's scheduler.
     pub scheduler: Option<Scheduler>,
     /// Annotation `deltaproxy.io/weights`.
     pub weights: Option<Weights>,

@@ -90,7 +90,7 @@ impl StoredService {
             internal_traffic_policy: service.internal_traffic_policy,
             external_traffic_policy: service.external_traffic_policy,
             session_affinity: service.session_affinity,
-            // What a service has without saying so takes no room.
+            // A default value takes no memory.
             scheduler: service.scheduler.filter(|it| *it != Scheduler::default()),
             weights: service.weights,
             health_check_node_port: service.health_check_node_port,

@@ -101,7 +101,8 @@ pub(super) fn serving(slices: &[StoredSlice], port: &ServicePort, family: Family
     targets
 }
 
-/// The weight of each endpoint of a port: the greatest of its entries, as slices have no order.
+/// Returns the weight of each endpoint of a port: the greatest of its entries, as slices have no
+/// order.
 pub(super) fn weights(
     slices: &[StoredSlice],
     port: &ServicePort,

@@ -1,37 +1,37 @@
-//! Which share of new connections each endpoint of a service gets.
+//! Weights: the share of new connections that each endpoint of a service gets.
 
 use std::sync::Arc;
 
 use super::stored::StoredSlice;
 use super::{Target, TargetList};
 
-/// How much of the connections an endpoint gets beside others; 0 is none.
+/// Share of connections of an endpoint relative to the others; 0 means none.
 pub type Weight = u16;
 
-/// The weights of a service's endpoints by their names: annotation `deltaproxy.io/weights`.
+/// Weights of a service's endpoints by their names: annotation `deltaproxy.io/weights`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Weights(Box<[Rule]>);
 
-/// Gives a weight to the endpoints with such a name.
+/// Weight of the endpoints with a matching name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
     named: Named,
-    /// A name, in which `*` stands for any letters.
+    /// Name pattern, in which `*` matches any characters.
     pattern: Box<str>,
     weight: Weight,
 }
 
-/// Which name of an endpoint counts.
+/// Name of an endpoint that a rule is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Named {
     Zone,
     Node,
     Pod,
-    /// None: the rule is for all endpoints.
+    /// None: the rule applies to all endpoints.
     Any,
 }
 
-/// The names of an endpoint; an absent one is empty.
+/// Names of an endpoint; an absent one is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointNames {
     /// `zone`
@@ -42,23 +42,23 @@ pub struct EndpointNames {
     pub pod: Arc<str>,
 }
 
-/// What a slice says about the weights of its endpoints.
+/// Weight, or names for weight rules, of a slice's endpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Weighing {
-    /// The weight of all of them: annotation `deltaproxy.io/weight`.
+    /// Weight of all endpoints: annotation `deltaproxy.io/weight`.
     pub weight: Option<Weight>,
-    /// Their names, in their order; empty if they are not kept.
+    /// Names of the endpoints, in their order; empty if not kept.
     pub names: Box<[EndpointNames]>,
 }
 
-/// More rules than a person writes; each is compared with each endpoint.
+/// Most rules of a service, more than a person writes. Each is compared with each endpoint.
 const MOST_RULES: usize = 64;
 
 impl Weights {
-    /// Reads `zone/east-*=3, node/n7=0, pod/web-canary-*=1, *=10`; the error is the expectation.
+    /// Parses a list such as `zone/east-*=3, node/n7=0, pod/web-canary-*=1, *=10`.
     ///
     /// # Errors
-    /// It is not such a list.
+    /// The text is not such a list; the error states what is expected.
     pub fn parse(text: &str) -> Result<Self, String> {
         let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
         let rules: Vec<_> = entries.map(Rule::parse).collect::<Result<_, _>>()?;
@@ -68,12 +68,12 @@ impl Weights {
         }
     }
 
-    /// Whether names of endpoints count.
+    /// Returns true if a rule depends on names of endpoints.
     pub fn need_names(&self) -> bool {
         self.0.iter().any(|rule| rule.named != Named::Any)
     }
 
-    /// The weight by the first rule for such an endpoint; 1 if there is none.
+    /// Returns the weight of the first rule that matches `names`; 1 if none does.
     fn of(&self, names: &EndpointNames) -> Weight {
         self.0.iter().find(|rule| rule.is_for(names)).map_or(1, |rule| rule.weight)
     }
@@ -115,14 +115,14 @@ impl Rule {
     }
 }
 
-/// The longest part of a wrong entry that a message repeats, in characters.
+/// Longest part of a wrong entry in a message, in characters.
 const MAX_SHOWN: usize = 60;
 
-/// Whether a name is of a pattern, in which `*` stands for any letters.
+/// Returns true if a name matches a pattern, in which `*` matches any characters.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut left) = name.strip_prefix(first) else { return false };
-    // What comes between two stars may come as early as possible.
+    // The part between two stars may match at its first occurrence.
     let mut parts = rest.split('*');
     let last = parts.next_back().unwrap_or_default();
     for part in parts {
@@ -133,7 +133,8 @@ fn matches(pattern: &str, name: &str) -> bool {
 }
 
 impl Weighing {
-    /// The weight of the endpoint at a position, by the slice or else by the rules of its service.
+    /// Returns the weight of the endpoint at a position: that of the slice, else by the rules of
+    /// its service.
     pub(super) fn of(&self, position: usize, weights: Option<&Weights>) -> Weight {
         self.weight.unwrap_or_else(|| {
             let unnamed = EndpointNames::default();
@@ -142,7 +143,7 @@ impl Weighing {
     }
 }
 
-/// The weight of an endpoint of a slice.
+/// Returns the weight of an endpoint of a slice.
 pub(super) fn weight_of(slice: &StoredSlice, position: usize, weights: Option<&Weights>) -> Weight {
     match &slice.weighing {
         Some(weighing) => weighing.of(position, weights),
@@ -150,8 +151,8 @@ pub(super) fn weight_of(slice: &StoredSlice, position: usize, weights: Option<&W
     }
 }
 
-/// Leaves out the endpoints of weight 0; returns the weights of the others. `None` if each is 1, or
-/// all are 0: then they do not count.
+/// Removes the endpoints of weight 0 and returns the weights of the others. Returns `None` if each
+/// of these is 1, or if all weights are 0: weights then have no effect.
 pub(super) fn weigh(
     targets: &mut TargetList,
     weight: impl Fn(&Target) -> Weight,

@@ -38,7 +38,7 @@ pub struct EndpointSlice {
     endpoints: Vec<Endpoint>,
     ports: SmallVec<[EndpointPort; 2]>,
     triggered: Option<SystemTime>,
-    /// The names of each endpoint; empty if they are not kept.
+    /// Names of each endpoint; empty if not kept.
     names: Vec<Names>,
     weight: Option<Box<str>>,
 }
@@ -111,7 +111,7 @@ pub(super) fn convert(
     })
 }
 
-/// What decides about weights; the names are those of the endpoints that can be used.
+/// Returns the data for weights, with the names of the usable endpoints; `None` if there are none.
 fn weighing(
     object: &EndpointSlice,
     converter: &mut Converter,
@@ -266,7 +266,7 @@ impl EndpointSlice {
     }
 }
 
-/// Names of endpoints are kept for a slice with the label that wants it.
+/// Returns `All` for a slice with the label [`WEIGHTED`].
 fn kept_names(metadata: &SliceMetadata<'_>) -> KeptNames {
     match metadata.labels.get(WEIGHTED) {
         Some(_) => KeptNames::All,

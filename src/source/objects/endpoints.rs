@@ -115,11 +115,11 @@ pub(super) struct Hint<'a> {
 pub(super) struct Endpoints {
     pub(super) list: Vec<Endpoint>,
     pub(super) texts: Texts,
-    /// The names of each endpoint; empty if they are not kept.
+    /// Names of each endpoint; empty if not kept.
     pub(super) names: Vec<Names>,
 }
 
-/// Whether names of endpoints that count for weights only are kept.
+/// Names of endpoints to keep, of those that only weights depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeptNames {
     None,
@@ -167,7 +167,7 @@ impl<'de> Visitor<'de> for EndpointsVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut input: A) -> Result<Self::Value, A::Error> {
         let mut endpoints = Endpoints::with_room();
-        // It is not known yet whether the slice has weights.
+        // Names are kept for all slices here: their metadata may not be parsed yet.
         while let Some(Object(fields)) = input.next_element()? {
             endpoints.push(fields, KeptNames::All);
         }

@@ -189,7 +189,7 @@ impl Labels<'_> {
     }
 }
 
-/// The same of the annotations of [`KEPT_ANNOTATIONS`].
+/// Values of the annotations in [`KEPT_ANNOTATIONS`], in its order.
 #[derive(Debug, Default)]
 struct Annotations<'a>([Option<Text<'a>>; KEPT_ANNOTATIONS.len()]);
 
@@ -214,7 +214,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Annotations<'a> {
     }
 }
 
-/// Reads the values of these keys, in their order.
+/// Visitor that keeps the values of these keys, in their order.
 struct KeptVisitor<const N: usize>(&'static str, &'static [&'static str; N]);
 
 impl<'de, const N: usize> Visitor<'de> for KeptVisitor<N> {

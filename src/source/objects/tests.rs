@@ -71,7 +71,7 @@ fn ips(texts: &[&str]) -> Vec<IpAddr> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-/// A service with these annotations and labels.
+/// Converts a Service with these annotations and labels.
 fn annotated(annotations: &Value, labels: &Value) -> (Change<model::Service>, Vec<Problem>) {
     service(json!({
         "metadata": {"name": "web", "namespace": "shop", "annotations": annotations,
