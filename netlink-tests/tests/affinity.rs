@@ -302,7 +302,7 @@ fn a_flood_of_sources_takes_one_list_s_share_and_every_client_is_remembered() {
 /// Sources of a flood, twice as many as a list has places.
 const FLOOD: usize = 2 * PLACES;
 
-/// The places of a list, as the README has them.
+/// The places of a list, see docs/limits.md.
 const PLACES: usize = 32_768;
 
 fn spoofed(nth: usize, family: Family) -> IpAddr {
