@@ -144,7 +144,7 @@ proptest! {
     #![proptest_config(config(96))]
 
     #[test]
-    fn one_by_one_comes_to_the_same_as_all_at_once(
+    fn single_changes_and_one_large_change_end_in_the_same_tables(
         mut slices in proptest::collection::vec(proptest::collection::vec(endpoint(), 0..12), 3),
         edits in proptest::collection::vec(edit(), 1..16),
         at_once in 1usize..4,

@@ -85,7 +85,7 @@ fn healthz_follows_syncs_and_the_node() {
 }
 
 #[test]
-fn idle_and_slow_connections_keep_nobody_from_an_answer() {
+fn idle_and_slow_connections_do_not_delay_answers() {
     let server = Server::start(Site::Health, "127.0.0.1:0");
     let started = Instant::now();
     let mut idle = Vec::new();

@@ -147,7 +147,7 @@ fn first_names(path: &str) -> Vec<String> {
 }
 
 #[test]
-fn modules_use_only_what_is_below_them() {
+fn modules_use_only_lower_layers() {
     let mut broken = Vec::new();
     for source in sources(&["src"]) {
         let Some(module) = source.module().filter(|module| !TOP.contains(module)) else { continue };
@@ -164,7 +164,7 @@ fn modules_use_only_what_is_below_them() {
 }
 
 #[test]
-fn every_file_says_first_what_it_is() {
+fn every_file_starts_with_a_description() {
     let folders = ["src", "tests", "benches", "manual", "netlink-tests", "fuzz/fuzz_targets"];
     let silent = sources(&folders).into_iter().filter(|source| !source.text.starts_with("//! "));
     let broken: Vec<_> =

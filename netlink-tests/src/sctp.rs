@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_decoded_is_what_was_encoded() {
+    fn decoding_reverses_encoding() {
         for cookie in [Vec::new(), b"a 10.0.0.1:5".to_vec(), b"abcde".to_vec()] {
             let packet = Packet { source_port: 7, port: 80, tag: 9, chunk: INIT_ACK, cookie };
             assert_eq!(Packet::decode(&packet.encode()), Some(packet));

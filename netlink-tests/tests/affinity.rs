@@ -223,7 +223,7 @@ fn clients_are_remembered_over_restarts_and_full_syncs() {
 
 /// Case 73.
 #[test]
-fn a_new_timeout_is_for_new_connections_and_forgets_nobody() {
+fn a_new_timeout_applies_to_new_connections_and_keeps_all_clients() {
     let mut lab = Lab::new();
     lab.apply(&[&sticky(web(), 10_800), &slice("a b c d")]);
     let first = ask(&lab.world, &["pod", "a"], WEB);
@@ -238,7 +238,7 @@ fn a_new_timeout_is_for_new_connections_and_forgets_nobody() {
 
 /// Case 74.
 #[test]
-fn affinity_that_is_switched_under_load_refuses_nobody() {
+fn switching_affinity_under_load_refuses_no_connection() {
     let mut lab = Lab::new();
     lab.apply(&[&web(), &slice("a b c d")]);
     let Lab { world, proxy } = &mut lab;
@@ -400,7 +400,7 @@ fn with_internal_policy_local_pods_stick_to_endpoints_on_the_node() {
 }
 
 #[test]
-fn affinity_ends_with_the_service_and_leaves_nothing_but_what_expires() {
+fn a_deleted_service_with_affinity_leaves_only_elements_that_expire() {
     let mut lab = Lab::new();
     let service = sticky(web_with_node_port().external_local(), 10_800);
     let before = lab.world.node().read_table(netlink_tests::reader::Family::Ip);

@@ -382,7 +382,7 @@ async fn streams_that_are_cut_slow_or_hold_garbage_end_in_the_same_state() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_ends_every_watch_is_not_asked_in_a_loop() {
+async fn a_server_that_ends_every_watch_gets_no_burst_of_requests() {
     let server = ApiServer::start();
     server.misbehave(Kind::Service, On::StreamingList, Fault::Status(422, "no"), usize::MAX);
     server.misbehave(Kind::Service, On::Watch, Fault::EndAtOnce, usize::MAX);

@@ -169,7 +169,7 @@ fn in_place_it_leaves_no_table_and_touches_none() {
 }
 
 #[test]
-fn an_interrupt_ends_it_with_what_was_measured() {
+fn an_interrupt_ends_the_bench_with_the_results_so_far() {
     let (net, folder) = (Net::new(), TempDir::new().unwrap());
     let path = folder.path().join("report.json");
     let flags = ["bench", "--in-place", "--services", "50", "--rate", "1", "--json", text(&path)];

@@ -80,7 +80,7 @@ fn a_flow_moves_at_once_when_its_endpoint_is_replaced() {
 
 /// Only the flows to the endpoint that left move.
 #[test]
-fn a_flow_stays_when_another_endpoint_leaves_or_comes() {
+fn a_flow_stays_when_another_endpoint_is_removed_or_added() {
     let mut lab = Lab::new();
     lab.apply(&[&web(), &slice("a")]);
     let mut flows = flows(&lab, &WAYS);
@@ -488,7 +488,7 @@ fn flows_that_were_dropped_are_found_and_deleted() {
 }
 
 #[test]
-fn a_cleaner_that_stops_deletes_what_waits_without_a_rest() {
+fn a_cleaner_that_stops_deletes_all_queued_flows_at_once() {
     let net = Net::new();
     let node = net.node();
     let (cleaner, _lists) = node.run(|| Cleaner::spawn(Limits::default(), |_| {}).unwrap());

@@ -170,7 +170,7 @@ fn a_credential_plugin_is_run_again_after_repeated_rejections() {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_named_and_what_works_goes_on() {
+fn invalid_credential_files_are_reported_and_open_watches_stay() {
     let (server, clients) = (Authority::new(), Authority::new());
     let identity = clients.client();
     let files = [("client.crt", &*identity.certificate), ("client.key", &*identity.key)];

@@ -97,7 +97,7 @@ fn endpoints(service: &str, count: u8) -> Value {
 }
 
 #[test]
-fn a_health_check_port_says_how_many_endpoints_are_on_the_node() {
+fn a_health_check_port_reports_the_number_of_local_endpoints() {
     let cluster = Cluster::new();
     let _daemon = cluster.daemon(&[]);
     let node = format!("192.168.50.2:{PORT}");

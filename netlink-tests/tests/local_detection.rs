@@ -94,12 +94,12 @@ fn check_matrix(lab: &mut Lab, clients: &Clients, masquerade_all: bool) {
 
 /// Case 84 too: what the node sends has no input interface and is masqueraded.
 #[test]
-fn an_interface_prefix_tells_pods() {
+fn an_interface_prefix_identifies_pods() {
     check_matrix(&mut lab(prefix("veth"), false), &PODS_ON_NODE, false);
 }
 
 #[test]
-fn a_bridge_tells_pods() {
+fn a_bridge_identifies_pods() {
     check_matrix(&mut lab(bridge("vethpod"), false), &PODS_ON_NODE, false);
 }
 
@@ -177,7 +177,7 @@ fn an_interface_may_come_after_the_rules_that_name_it() {
 
 /// Case 85: kube-proxy writes names without quotes, which nft refuses or misreads.
 #[test]
-fn odd_names_of_interfaces_work_and_nft_reads_what_it_lists() {
+fn unusual_interface_names_work_and_nft_loads_its_own_listing() {
     for interface in ["1234eth", "drop", "99", "veth@x", "fifteen-letters", "-", "accept"] {
         for local_detection in [bridge(interface), prefix(interface)] {
             let mut lab = lab(local_detection, false);

@@ -87,7 +87,7 @@ fn an_endpoint_in_the_network_of_the_node_is_reached() {
 }
 
 #[test]
-fn without_the_keyword_localhost_is_closed_whatever_the_kernel_routes() {
+fn without_the_keyword_localhost_is_closed_even_with_route_localnet() {
     for addresses in ["primary", "all", "127.0.0.0/8", "primary,127.0.0.1/32"] {
         let lab = lab(addresses);
         lab.check_in(Scope::IPV4, &[("node", LOCALHOST, Closed)]);
@@ -195,7 +195,7 @@ fn check_listener(lab: &Lab) {
 }
 
 #[test]
-fn the_rule_comes_and_goes_with_the_keyword() {
+fn the_rule_exists_exactly_while_the_keyword_is_set() {
     let mut lab = lab("primary,localhost");
     assert!(has_guard(lab.world.node()));
     for (addresses, is_guarded) in [("primary", false), ("localhost", true), ("all", false)] {
@@ -278,7 +278,7 @@ impl World {
 }
 
 #[test]
-fn a_daemon_serves_localhost_and_says_what_stays_when_that_ends() {
+fn a_daemon_serves_localhost_and_reports_the_remaining_sysctl() {
     let world = World::new();
     let node = world.net.node();
     let mut daemon = world.daemon(WITH_LOCALHOST);

@@ -133,7 +133,7 @@ fn check_round_trips(routing: &Routing) {
 }
 
 #[test]
-fn every_nft_loads_what_it_or_an_older_one_lists() {
+fn every_nft_loads_listings_of_itself_and_older_ones() {
     check_round_trips(&routing());
 }
 
@@ -155,7 +155,7 @@ fn every_nft_lists_the_counters_of_elements() {
 }
 
 #[test]
-fn every_nft_loads_what_it_or_an_older_one_lists_with_other_settings() {
+fn every_nft_loads_listings_of_itself_and_older_ones_with_other_settings() {
     let everywhere = "0.0.0.0/0,::/0".parse().unwrap();
     check_round_trips(&Routing {
         node_port_addresses: everywhere,
@@ -166,7 +166,7 @@ fn every_nft_loads_what_it_or_an_older_one_lists_with_other_settings() {
 
 /// nft compiles some rules otherwise though it lists them the same.
 #[test]
-fn a_proxy_that_starts_on_what_any_nft_has_loaded_writes_at_most_some_rules_again() {
+fn a_start_on_tables_loaded_by_any_nft_writes_at_most_some_rules_again() {
     let versions = loading_versions();
     let settings = [routing(), counting()];
     for (nft, routing) in versions.iter().flat_map(|nft| settings.iter().map(move |it| (nft, it))) {

@@ -40,7 +40,7 @@ fn from_everywhere<'a>(to: &'a str, expect: &Expect) -> Vec<(&'a str, &'a str, E
 
 /// Case 59: kube-proxy takes up to an hour.
 #[test]
-fn an_address_that_comes_into_a_range_serves_node_ports_until_it_goes() {
+fn an_address_in_a_range_serves_node_ports_until_it_is_removed() {
     let mut lab = lab("192.168.51.0/24,fd00:192:168:51::/64", &[]);
     for _ in 0..2 {
         ADDED.iter().for_each(|address| lab.world.node().add_address(ip(address)));
@@ -58,7 +58,7 @@ fn an_address_that_comes_into_a_range_serves_node_ports_until_it_goes() {
 
 /// Flows that began before the address was the node's, and those that are left when it goes.
 #[test]
-fn udp_flows_follow_an_address_that_comes_and_goes() {
+fn udp_flows_follow_an_address_that_is_added_and_removed() {
     for ranges in ["192.168.51.0/24,fd00:192:168:51::/64", "0.0.0.0/0,::/0"] {
         let mut lab = lab(ranges, &[]);
         let ports = ADDED.map(|address| SocketAddr::from((ip(address), 30080)));
@@ -123,7 +123,7 @@ fn a_node_object_of_one_family_opens_node_ports_in_that_family() {
 
 /// Case 58: there kube-proxy opens every address.
 #[test]
-fn without_a_node_object_node_ports_are_closed_until_it_comes() {
+fn node_ports_are_closed_until_the_node_object_exists() {
     let mut lab = Lab::without_objects(routing());
     ADDED.iter().for_each(|address| lab.world.node().add_address(ip(address)));
     lab.apply(&[&web(), &slice("a c")]);
@@ -303,7 +303,7 @@ const BEFORE: usize = 4;
 
 /// Cases 57 and 58.
 #[test]
-fn a_daemon_says_once_that_node_ports_are_closed_and_opens_them_with_the_node_object() {
+fn a_daemon_logs_closed_node_ports_once_and_opens_them_with_the_node_object() {
     let mut daemon = Daemon::start(&[], None);
     daemon.process.wait_for_line("NodePorts are closed", SOON);
     daemon.wait_for(WEB, true);

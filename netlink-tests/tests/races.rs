@@ -249,7 +249,7 @@ fn with_ranges(more: &[&str]) -> Service {
 // Several services.
 
 #[test]
-fn a_contested_address_is_served_while_it_changes_hands() {
+fn a_contested_address_is_served_while_another_service_takes_it() {
     let lab = lab();
     // The first by name wins.
     let (one, one_slice) = service_on("one", "10.96.0.20", PORT_X);

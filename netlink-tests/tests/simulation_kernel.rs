@@ -17,7 +17,7 @@ use world::real::open;
 use world::seeds::{Seeds, run_seed};
 
 #[test]
-fn whatever_goes_wrong_the_tables_of_the_real_kernel_end_right() {
+fn after_any_faults_the_tables_of_the_real_kernel_are_as_desired() {
     let seeds = Seeds::chosen(200);
     for seed in seeds.first..seeds.end {
         let in_namespace = move || {

@@ -143,7 +143,7 @@ fn dump(namespace: &Namespace, kind: u16, family: Family, attributes: &[u8]) -> 
 // --- tests
 
 #[test]
-fn bytes_and_text_make_the_same_ruleset_and_nft_loads_what_it_lists() {
+fn bytes_and_text_make_the_same_ruleset_and_nft_loads_its_own_listing() {
     for family in FAMILIES {
         let transaction = ruleset(family);
         let (bytes, text, again) = (Namespace::new(), Namespace::new(), Namespace::new());
@@ -302,7 +302,7 @@ fn a_refused_name_is_named_by_its_attribute() {
 }
 
 #[test]
-fn long_lists_of_elements_arrive_whole() {
+fn long_lists_of_elements_arrive_completely() {
     let namespace = Namespace::new();
     let family = Family::Ip;
     let set = Arc::new(set("many", frontend(family)));

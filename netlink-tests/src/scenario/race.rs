@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_may_be_refused_only_in_a_state_that_says_so() {
+    fn a_flow_may_be_refused_only_in_a_state_that_allows_it() {
         let way = Way::new("pod", "10.96.0.10:80", &["a b", "-"]);
         assert!(way.check(&Answer::Refused, 0..=1).is_ok());
         assert!(way.check(&Answer::Refused, 2..=2).is_err());
