@@ -54,8 +54,8 @@ impl Bench {
     }
 }
 
-/// The most allocations for parsing and for the rest, when an endpoint of one service comes and
-/// goes again.
+/// The maximum of allocations for parsing and for the rest, when an endpoint is added and
+/// removed again.
 fn count(services: u32) -> (u64, u64) {
     let mut bench = Bench::new(services);
     let mut most = (0, 0);

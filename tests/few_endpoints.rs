@@ -1,4 +1,4 @@
-//! Endpoints that come and go one by one lead to the same tables as placing all of them anew.
+//! Adding and removing endpoints one by one gives the same tables as rendering all of them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 #![allow(clippy::wildcard_enum_match_arm)]

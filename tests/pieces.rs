@@ -1,4 +1,4 @@
-//! A large change goes to the kernel in pieces, and a small one goes out with the next piece.
+//! A large change is committed in pieces, and a small one with the next piece.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Random runs of the daemon in which anything goes wrong that may go wrong, on the fake kernel.
+//! Random runs of the daemon with all kinds of faults, on the fake kernel.
 //!
 //! `SIMULATION_SEED` plays one sequence, `SIMULATION_SEQUENCES` so many, `make simulate` ten
 //! thousand. A sequence that fails is made as short as possible and printed with the command that

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What each module may use besides itself, from the bottom to the top.
+/// The modules that each module may use besides itself, from the bottom to the top.
 const LAYERS: &[(&str, &[&str])] = &[
     ("counters", &[]),
     ("family", &[]),
@@ -77,7 +77,7 @@ struct Source {
 }
 
 impl Source {
-    /// What comes before the file's own tests; nothing of a file that is a test as a whole.
+    /// The code before the file's tests; empty for a file that is a test.
     fn product(&self) -> &str {
         let is_test = self.path.iter().any(|part| part == "tests" || part == "tests.rs");
         if is_test { "" } else { self.text.split("#[cfg(test)]\nmod ").next().unwrap() }

@@ -1,4 +1,4 @@
-//! A kernel in memory, for tests of what drives a kernel.
+//! An in-memory kernel, for tests of the code that uses a kernel.
 //!
 //! It applies a transaction whole or not at all and refuses what the real kernel refuses, which
 //! `netlink-tests/tests/fake.rs` compares. What it knows of a rule is what it names: it does not
@@ -22,7 +22,7 @@ use deltaproxy::nft::{
 };
 use ruleset::{InstalledSet, InstalledTable, Refused, Ruleset};
 
-/// What goes wrong with a commit to come.
+/// The fault of a future commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mishap {
     /// The kernel refuses the transaction as a whole with this error number.
@@ -43,7 +43,7 @@ pub struct Fake {
     /// Whether others have changed one of them.
     tampered: bool,
     max_batch: usize,
-    /// For each commit to come; it succeeds without one.
+    /// For each future commit; without one it succeeds.
     mishaps: VecDeque<Option<Mishap>>,
     commits: usize,
     failures: usize,

@@ -1,4 +1,4 @@
-//! The tables of the fake kernel and what each operation does to them.
+//! The tables of the fake kernel and the effect of each operation.
 //!
 //! An operation is accepted or refused with the error number that nf_tables gives for it
 //! (`nf_tables_api.c`), as far as our own transactions can come to that.
@@ -32,7 +32,7 @@ pub(super) struct Ruleset {
     pub tables: BTreeMap<TableRef, InstalledTable>,
 }
 
-/// A table and what is in it. A copy shares what does not change.
+/// A table with its contents. A copy shares the unchanged parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InstalledTable {
     pub table: Table,
@@ -68,7 +68,7 @@ pub(super) struct Elements {
     pub listing: OnceLock<Batch>,
 }
 
-/// What identifies an element: its key and the end of its range.
+/// The identity of an element: its key and the end of its range.
 type Key = (Value, Option<Value>);
 
 impl Clone for Elements {
@@ -139,7 +139,7 @@ impl Ruleset {
         }
     }
 
-    /// The socket that owns tables is closed: those that do not persist are gone.
+    /// The socket that owns tables is closed: the kernel deletes those that do not persist.
     pub(super) fn lose_owner(&mut self) {
         self.tables.retain(|_, it| !it.table.flags.owner || it.table.flags.persist);
         self.tables.values_mut().for_each(|it| it.table.flags.owner = false);
@@ -215,7 +215,7 @@ impl InstalledTable {
             target(statement).map_or(Ok(()), |chain| self.check_target(chain))?;
             used_set(statement).map_or(Ok(()), |set| self.set(set).map(drop))?;
         }
-        // What cannot be encoded was refused before.
+        // The encoder has refused every other value before.
         let exprs = rule.lower(family).unwrap_or_default();
         self.chain(&rule.chain)?.rules.push(Arc::new(InstalledRule { rule: rule.clone(), exprs }));
         Ok(())

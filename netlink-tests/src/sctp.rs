@@ -31,7 +31,7 @@ pub(crate) fn probe(
     let init = Packet { source_port, port: to.port(), tag: 0, chunk: INIT, cookie: Vec::new() };
     if let Err(error) = socket.send(&init.encode()) {
         let answer = Answer::from_error(&error);
-        // Dropped in our own output hook. If it was rejected, that is told on receiving.
+        // Dropped in our own output hook. A reject is reported by `recv`.
         if answer != Answer::Silent {
             return answer;
         }

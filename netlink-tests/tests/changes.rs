@@ -203,7 +203,7 @@ fn an_invalid_object_keeps_its_former_state_and_does_not_stop_others() {
     lab.check(&[("pod", WEB, keeps_source("a")), ("pod", "10.96.0.11:80", keeps_source("b"))]);
 }
 
-/// Cases 106 and 119: a new proxy on the tables of one that ended sends what has changed meanwhile.
+/// Cases 106 and 119: a new proxy on the tables of one that ended sends only the changes since.
 #[test]
 fn a_restart_sends_only_the_changes() {
     let mut lab = Lab::new();

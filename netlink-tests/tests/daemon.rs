@@ -1,4 +1,4 @@
-//! The daemon with an API server: from what the server says to packets.
+//! The daemon with an API server: from the server's objects to packets.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 #![allow(clippy::disallowed_methods)] // It measures a limit.
 
@@ -205,7 +205,7 @@ fn an_object_that_is_left_out_gets_one_event() {
     bad["metadata"]["uid"] = "0c2b52f6".into();
     bad["spec"]["externalIPs"] = serde_json::json!(["somewhere"]);
     cluster.api.push(bad);
-    // Both want the same address.
+    // Both claim the same address.
     cluster.api.push(service("default/zzz", "10.96.0.10", 80));
     for round in 1..=2 {
         let daemon = cluster.daemon();

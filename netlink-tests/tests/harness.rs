@@ -1,4 +1,4 @@
-//! The harness itself: hosts reach each other, and every probe tells the outcomes apart.
+//! The harness itself: hosts reach each other, and every probe distinguishes the outcomes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -1,4 +1,4 @@
-//! NodePorts at 127.0.0.1, and what protects the addresses of 127.0.0.0/8 from other hosts then.
+//! NodePorts at 127.0.0.1, and the protection of 127.0.0.0/8 from other hosts.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::fs;
@@ -159,7 +159,7 @@ fn packets_of_other_hosts_to_loopback_addresses_are_dropped() {
     }
 }
 
-/// What the kernel does once it routes loopback addresses, and nothing protects them.
+/// The behaviour of a kernel that routes loopback addresses without protection.
 #[test]
 fn without_the_rule_packets_of_other_hosts_reach_listeners_and_node_ports_at_localhost() {
     let reaches_listener = |lab: &Lab| {

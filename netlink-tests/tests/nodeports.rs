@@ -56,7 +56,7 @@ fn an_address_in_a_range_serves_node_ports_until_it_is_removed() {
     }
 }
 
-/// Flows that began before the address was the node's, and those that are left when it goes.
+/// Flows that began before the address was the node's, and those left after its removal.
 #[test]
 fn udp_flows_follow_an_address_that_is_added_and_removed() {
     for ranges in ["192.168.51.0/24,fd00:192:168:51::/64", "0.0.0.0/0,::/0"] {
@@ -167,7 +167,7 @@ fn the_node_reaches_its_own_node_ports_and_is_refused_without_endpoints() {
     lab.check(&[("node", NODE_PORT, Refused)]);
 }
 
-/// Case 56: the other node does what it does with it; this one leaves it alone.
+/// Case 56: the packet belongs to the other node; this one does not translate it.
 #[test]
 fn a_node_port_of_another_node_is_handled_there() {
     let mut lab = lab("0.0.0.0/0,::/0", &[]);
@@ -193,7 +193,7 @@ fn a_node_port_of_another_node_is_handled_there() {
 /// How long a daemon may take to notice something, on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 
-/// A node with the pod `a` that serves, the pod `p` that asks, and a daemon.
+/// A node with the server pod `a`, the client pod `p`, and a daemon.
 struct Daemon {
     net: Net,
     client: Host,
@@ -250,7 +250,7 @@ fn a_daemon_follows_the_addresses_of_interfaces() {
     }
 }
 
-/// In the first mode a commit lets the address serve, in the second nothing has to be committed.
+/// In the first mode a commit makes the address serve, in the second no commit is needed.
 #[test]
 fn a_daemon_ends_udp_flows_from_before_an_address_was_the_nodes() {
     for ranges in ["192.168.51.0/24,fd00:192:168:51::/64", "0.0.0.0/0,::/0"] {
@@ -270,7 +270,7 @@ fn a_daemon_ends_udp_flows_from_before_an_address_was_the_nodes() {
     }
 }
 
-/// The socket cannot hold so many notifications while nobody reads them: some are lost.
+/// The socket's buffer overflows with unread notifications: some are lost.
 #[test]
 fn lost_notifications_of_addresses_are_made_good() {
     let net = Net::new();
@@ -283,7 +283,7 @@ fn lost_notifications_of_addresses_are_made_good() {
         let (sender, mut addresses) = watch::channel(Vec::new());
         tokio::spawn(follow_local_addresses(sender));
         addresses.changed().await.unwrap();
-        // This blocks the only thread of the runtime. Adding has a runtime of its own, which cannot
+        // This blocks the only thread of the runtime. Adding has a separate runtime, which cannot
         // start inside of this one.
         let add = || {
             node.add_addresses(many);

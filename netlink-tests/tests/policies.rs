@@ -190,7 +190,7 @@ fn a_pod_that_connects_to_itself_directly_is_not_masqueraded() {
     lab.check(&[("a", "10.244.1.5:8080", keeps_source("a"))]);
 }
 
-/// Case 86: the mark of others stays; ours is gone when the packet leaves.
+/// Case 86: marks of other programs stay; ours is cleared before the packet leaves.
 #[test]
 fn the_masquerade_bit_can_be_any_bit() {
     for masquerade_bit in [0, 31] {

@@ -1,4 +1,4 @@
-//! The simulation of the daemon's loop on the real kernel, each sequence in a namespace of its own.
+//! The simulation of the daemon's loop on the real kernel, each sequence in a new namespace.
 //!
 //! `SIMULATION_SEED` plays one sequence and `SIMULATION_SEQUENCES` so many, as on the fake kernel.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]

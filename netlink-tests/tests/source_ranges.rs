@@ -1,4 +1,4 @@
-//! Who may use a load balancer address: `loadBalancerSourceRanges`.
+//! Sources that may use a load balancer address: `loadBalancerSourceRanges`.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use deltaproxy::nft::Operation;

@@ -18,7 +18,7 @@ use deltaproxy::nft::{
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 
-/// Runs `test` on a thread in a network namespace of its own, which goes away with it.
+/// Runs `test` in a thread with a new network namespace, which ends with it.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let isolated = move || {
         unshare(CloneFlags::CLONE_NEWNET)

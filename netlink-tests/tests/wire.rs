@@ -24,7 +24,7 @@ const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
 
 const NETLINK_NETFILTER: isize = 12;
 
-/// What the kernel said about a batch.
+/// The kernel's answers to a batch.
 #[derive(Debug)]
 struct Refusal {
     errno: i32,
@@ -115,7 +115,7 @@ fn without_expiry<'a>(words: &[&'a str]) -> Vec<&'a str> {
     }
 }
 
-/// The payloads of all messages that a dump of this kind gives, behind `struct nfgenmsg`.
+/// The payloads of all messages of a dump of this kind, after `struct nfgenmsg`.
 fn dump(namespace: &Namespace, kind: u16, family: Family, attributes: &[u8]) -> Vec<Vec<u8>> {
     let mut request = Vec::new();
     let header =

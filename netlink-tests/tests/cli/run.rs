@@ -77,7 +77,7 @@ fn the_tables_stay_when_the_daemon_ends_and_the_next_one_adopts_them() {
     let plain = || {
         tables(net.node()).map(|table| {
             let mut table = table.unwrap();
-            // An owner comes and goes; rules keep their handles.
+            // The owner changes; rules keep their handles.
             table.flags = 0;
             table
         })
@@ -286,7 +286,7 @@ fn tables_without_owner_are_repaired() {
     repaired("a repair of the flushed ruleset", limit);
 }
 
-/// Case 112 too: what was refused is tried again although nothing else happens.
+/// Case 112 too: a refused change is retried without another event.
 #[test]
 fn a_second_daemon_takes_over_when_the_first_ends() {
     if !kernel_has_owners() {
