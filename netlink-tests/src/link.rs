@@ -95,7 +95,7 @@ pub(crate) fn raise_loopback() {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket can be bound");
     if socket.connect("127.0.0.1:9").is_err() {
         let up = LinkUnspec::new_with_index(LOOPBACK).up().build();
-        // The caller may run in an event loop, where blocking is not allowed; a new thread does not.
+        // The caller may run in an event loop, which must not block; a new thread does not.
         let raise = || talk(async |handle| handle.link().set(up).execute().await);
         thread::scope(|scope| scope.spawn(raise).join()).expect("the loopback can be set up");
     }

@@ -99,7 +99,7 @@ pub enum Data {
 #[must_use]
 #[track_caller]
 pub fn read(family: Family, table: &str) -> Option<Table> {
-    eventually("a table that nobody changes while it is read", LIMIT, || {
+    eventually("a table that does not change while it is read", LIMIT, || {
         Kernel::open(family, table).read().ok()
     })
 }

@@ -268,7 +268,7 @@ impl Segments {
     fn find(&self, mut is_wanted: impl FnMut(&Segment) -> bool) -> Segment {
         let mut packet = [0; 1500];
         loop {
-            let len = self.0.recv(&mut packet).expect("the segment comes within the limit");
+            let len = self.0.recv(&mut packet).expect("the segment arrives within the limit");
             let source = Ipv4Addr::from(<[u8; 4]>::try_from(&packet[12..16]).unwrap());
             let tcp = &packet[usize::from(packet[0] & 15) * 4..len];
             let be16 = |at: usize| u16::from_be_bytes([tcp[at], tcp[at + 1]]);

@@ -304,7 +304,7 @@ impl Trace {
     fn finish(self, node: &Host, address: &str) -> String {
         // Traces arrive in order, so none is missing once this has arrived.
         let _ = node.send_udp("192.0.2.10:10");
-        eventually("nft monitor has told all", Duration::from_secs(10), || {
+        eventually("the last trace of nft monitor", Duration::from_secs(10), || {
             self.0.output().contains("dport 10 ").then_some(())
         });
         let output = self.0.terminate(Duration::from_secs(10)).stdout;
@@ -402,17 +402,17 @@ fn conntrack() -> Option<&'static str> {
 const INTRODUCTION: &str = "\
 # Walk-throughs
 
-What happens to a connection, seen with commands that work on any node.
-A test makes this page: it runs the commands in network namespaces and fails when their output is \
-another (`UPDATE_DOCS=1 cargo test --package netlink-tests --test walkthroughs` writes it anew).
+This page follows connections through the tables, with commands that work on any node.
+A test checks this page: it runs the commands in network namespaces and fails if their output \
+differs (`UPDATE_DOCS=1 cargo test --package netlink-tests --test walkthroughs` writes the page).
 
 - The node is 192.168.50.2, towards its pods 10.244.1.1. Pods have 10.244.0.0/16, services 10.96.0.0/16.
 - On the node are the pods `pod` 10.244.1.9 and `a` 10.244.1.5; on another node is `c` 10.244.2.7; \
-`outside` 192.0.2.10 is no part of the cluster.
-- The service `default/web` has ClusterIP 10.96.0.10, port 80 and node port 30080. Its endpoints \
-are `c`, unless said otherwise. An endpoint answers with its name, and the address and port that it sees.
+`outside` 192.0.2.10 is not part of the cluster.
+- The service `default/web` has ClusterIP 10.96.0.10, port 80 and node port 30080. Its endpoint \
+is `c` by default. An endpoint answers with its name, and the address and port that it sees.
 - Of `nft monitor trace` the page shows chain and rule of each rule that matches the first packet. \
-To see it, a table of one's own sets `meta nftrace set 1`.
+For that, a separate table sets `meta nftrace set 1`.
 - Of `nft list table` it shows the elements that name the destination, with their set or map, and \
 `hairpin-connections`.
 ";
@@ -458,8 +458,7 @@ fn comparable(page: &str) -> Vec<String> {
 }
 
 /// Removes the rest of a timer and numbers of five digits, which are random ports; keeps of a flow
-/// only its addresses
-/// and ports.
+/// only its addresses and ports.
 fn without_ports(line: &str, is_flow: bool) -> String {
     let line = match line.find("src=") {
         Some(from) if is_flow => &line[from..line.find(" [").unwrap_or(line.len())],

@@ -22,7 +22,7 @@ pub struct Request {
     pub on: On,
     /// The path, without the query.
     pub path: String,
-    /// What was sent as its body; null if nothing was.
+    /// The body; null without one.
     pub posted: Value,
     /// The query's parameters, decoded.
     pub query: BTreeMap<String, String>,

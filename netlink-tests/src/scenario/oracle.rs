@@ -77,7 +77,7 @@ impl Oracle {
         };
         assert!(
             self.agrees(predicted, client, answer) || !is_current(),
-            "got {answer:?}, where explain says:\n{predicted}"
+            "got {answer:?}, but explain predicts:\n{predicted}"
         );
     }
 

@@ -177,7 +177,7 @@ impl Endpoints {
         match self.gone_at[endpoint].load(SeqCst) {
             gone if gone < start => {
                 let since = Duration::from_nanos(start - gone);
-                Err(format!("s{service} led to {address}, which was gone since {since:?}"))
+                Err(format!("s{service} led to {address}, which was removed at {since:?}"))
             }
             _ => Ok(()),
         }
