@@ -50,7 +50,7 @@ pub(crate) fn from_scratch(events: &[Event]) -> BTreeMap<String, String> {
 }
 
 /// The meaning of both tables: lists by their endpoints instead of their numbers, slots in no
-/// order. Panics where elements contradict each other or are of no use.
+/// order. Panics where elements contradict each other or are never used.
 pub(crate) fn contents(kernel: &mut impl Kernel) -> BTreeMap<String, String> {
     let mut texts = BTreeMap::new();
     for family in [Family::Ip, Family::Ip6] {
