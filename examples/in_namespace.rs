@@ -1,10 +1,10 @@
 //! A Service in a network namespace, without a cluster and without root.
 //!
-//! It shows what a test of another project needs: objects as text into the kernel's tables, a
-//! connection through the Service, and one change. `cargo run --example in_namespace` runs it; `ip`
-//! of iproute2 must be installed. docs/testing.md has the same without Rust.
+//! Shows the steps of a test of another project: apply objects as text, connect through the
+//! Service, change it once. `cargo run --example in_namespace` runs it and needs `ip` of iproute2.
+//! docs/testing.md has the same without Rust.
 
-#![allow(clippy::print_stdout)] // It is a program.
+#![allow(clippy::print_stdout)] // The program prints its result.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -49,14 +49,14 @@ endpoints: [{{addresses: [{endpoint}], nodeName: node-1, conditions: {{ready: tr
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // Before any thread starts. From here on nothing reaches the machine's own network.
+    // Before any thread starts. From here on no packet reaches the machine's network.
     enter_own()?;
     ip("link set lo up")?;
     for address in ENDPOINTS {
         ip(&format!("address add {address}/32 dev lo"))?;
         serve(address)?;
     }
-    // A packet needs a way out before its destination is translated.
+    // Routing comes before the translation of the destination, so the service range needs a route.
     ip("route add 10.96.0.0/16 dev lo")?;
 
     let mut kernel = Nftables::open()?;
@@ -74,35 +74,35 @@ fn main() -> Result<(), Box<dyn Error>> {
         if let Some(problem) = engine.take_problems().first() {
             return Err(problem.to_string().into());
         }
-        let answer = ask()?;
-        println!("{SERVICE} is {answer}; the kernel took {in_kernel:?}");
+        let answer = connect()?;
+        println!("{SERVICE} reached {answer}; the kernel took {in_kernel:?}");
         if answer != endpoint {
-            return Err(format!("expected an answer of {endpoint}").into());
+            return Err(format!("expected {endpoint} to answer").into());
         }
     }
     Ok(())
 }
 
-/// Runs `ip` of iproute2 in the present namespace.
+/// Runs `ip` of iproute2 in the current namespace.
 fn ip(arguments: &str) -> Result<(), Box<dyn Error>> {
     let status = Command::new("ip").args(arguments.split(' ')).status()?;
     if status.success() { Ok(()) } else { Err(format!("ip {arguments}: {status}").into()) }
 }
 
-/// Answers each connection with the address.
+/// Starts a server that answers each connection with `address`.
 fn serve(address: &'static str) -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind((address, 8080))?;
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            // A client that is gone needs no answer.
+            // The client may have closed the connection.
             let _ = stream.write_all(address.as_bytes());
         }
     });
     Ok(())
 }
 
-/// The endpoint that a connection to the Service reaches.
-fn ask() -> Result<String, Box<dyn Error>> {
+/// Connects to the Service and returns the endpoint that answered.
+fn connect() -> Result<String, Box<dyn Error>> {
     let mut stream = TcpStream::connect_timeout(&SERVICE.parse()?, Duration::from_secs(5))?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;

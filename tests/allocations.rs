@@ -54,8 +54,8 @@ impl Bench {
     }
 }
 
-/// The most allocations for parsing and for the rest, when an endpoint of one service comes and
-/// goes again.
+/// The maximum of allocations for parsing and for the rest, when an endpoint is added and
+/// removed again.
 fn count(services: u32) -> (u64, u64) {
     let mut bench = Bench::new(services);
     let mut most = (0, 0);
@@ -74,7 +74,7 @@ fn count(services: u32) -> (u64, u64) {
 }
 
 #[test]
-fn a_change_of_one_endpoint_allocates_a_few_times_whatever_the_size_of_the_cluster() {
+fn a_change_of_one_endpoint_allocates_a_few_times_at_any_cluster_size() {
     for services in [10, 2_000] {
         let (parsing, rest) = count(services);
         assert!(parsing <= PARSING, "parsing allocates {parsing} times, not {PARSING}");

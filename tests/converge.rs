@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn what_others_change_is_repaired_and_only_that(
+    fn changes_of_other_programs_are_repaired_and_nothing_else_is_sent(
         events in proptest::collection::vec(event(), 1..20),
         number in 0u8..8,
     ) {
@@ -118,7 +118,7 @@ proptest! {
     }
 
     #[test]
-    fn a_restarted_daemon_adopts_the_tables_and_sends_only_what_changed_meanwhile(
+    fn a_restarted_daemon_adopts_the_tables_and_sends_only_the_changes(
         before in proptest::collection::vec(event(), 1..20),
         meanwhile in proptest::collection::vec(event(), 0..6),
     ) {
@@ -185,7 +185,7 @@ fn a_restart_changes_nothing_where_an_external_ip_is_the_cluster_ip_of_another_p
 }
 
 #[test]
-fn a_cluster_ip_is_its_services_whatever_others_claim_and_whenever() {
+fn a_cluster_ip_beats_every_other_claim_at_any_time() {
     let address = IpAddr::from([10, 96, 0, 1]);
     let ports = || vec![ServicePort::tcp("http", port(80))];
     let owner =
@@ -259,7 +259,7 @@ fn a_service_keeps_the_lists_of_its_policies_apart_when_both_change_before_a_rea
 }
 
 #[test]
-fn a_service_that_waits_for_others_is_not_forgotten_when_the_tables_are_read_again() {
+fn a_queued_service_survives_a_read_back() {
     let service = |number: u8, created, address: u8| {
         Event::Service(Change::Is(Service {
             created,
@@ -368,7 +368,7 @@ fn a_service_that_the_kernel_refuses_is_left_out_and_named_and_the_others_work()
 }
 
 #[test]
-fn an_element_that_somebody_else_put_in_our_way_costs_one_more_attempt() {
+fn an_element_of_another_program_costs_one_more_attempt() {
     let (mut engine, mut kernel) = (engine(), Fake::new());
     converge_all(&mut engine, &mut kernel);
     engine.apply(three_services());

@@ -147,7 +147,7 @@ fn of<T: k8s_openapi::Resource>() -> (String, String) {
 }
 
 #[test]
-fn the_role_allows_what_is_watched_and_written_and_nothing_else() {
+fn the_role_allows_exactly_the_requests_of_the_program() {
     let verbs_of = |verbs: &[&str]| verbs.iter().map(|verb| (*verb).to_owned()).collect();
     let mut needed = BTreeMap::<_, BTreeSet<String>>::new();
     for resource in Resource::ALL {

@@ -1,21 +1,21 @@
-//! Links of the pages lead somewhere, and the messages that they quote are those of the program.
+//! Links of the pages point to files, and quoted messages are those of the program.
 
 #![allow(clippy::unwrap_used)] // An unreadable file is a failed test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Of all rows of so many words of a quoted message, a third must be in the source.
+/// Length of the word sequences that are searched; a third of a message's must be in the source.
 const ROW: usize = 3;
 
-/// Messages of other programs on the page of symptoms.
+/// Messages of other programs in docs/troubleshooting.md.
 const OF_OTHERS: [&str; 1] = ["exec …: operation not permitted"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The files below a folder whose names end so.
+/// The files below a folder with this extension.
 fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
     let mut left = vec![root().join(folder)];
     let mut found = Vec::new();
@@ -54,7 +54,7 @@ fn links_are_found() {
     assert_eq!(links(text), ["b.md", "../d"]);
 }
 
-/// All words of the source; strings over several lines are one row of words.
+/// All words of the source; a string over several lines is one sequence of words.
 fn source_words() -> String {
     let texts: Vec<_> =
         files("src", "rs").iter().map(|path| fs::read_to_string(path).unwrap()).collect();

@@ -1,4 +1,4 @@
-//! Endpoints that come and go one by one lead to the same tables as placing all of them anew.
+//! Adding and removing endpoints one by one gives the same tables as rendering all of them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 #![allow(clippy::wildcard_enum_match_arm)]
@@ -144,7 +144,7 @@ proptest! {
     #![proptest_config(config(96))]
 
     #[test]
-    fn one_by_one_comes_to_the_same_as_all_at_once(
+    fn single_changes_and_one_large_change_end_in_the_same_tables(
         mut slices in proptest::collection::vec(proptest::collection::vec(endpoint(), 0..12), 3),
         edits in proptest::collection::vec(edit(), 1..16),
         at_once in 1usize..4,

@@ -85,7 +85,7 @@ fn healthz_follows_syncs_and_the_node() {
 }
 
 #[test]
-fn idle_and_slow_connections_keep_nobody_from_an_answer() {
+fn idle_and_slow_connections_do_not_delay_answers() {
     let server = Server::start(Site::Health, "127.0.0.1:0");
     let started = Instant::now();
     let mut idle = Vec::new();
@@ -117,7 +117,7 @@ fn all_ipv4_addresses_are_all_addresses_of_both_families() {
     for address in ["0.0.0.0:0", "[::]:0"] {
         let server = Server::start(Site::Health, address);
         assert!(server.get("/livez").starts_with("HTTP/1.1 200 "), "{address}");
-        // A machine without IPv6 has no such address to ask at.
+        // A machine without IPv6 does not have this address.
         if std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
             let address = SocketAddr::from((Ipv6Addr::LOCALHOST, server.port));
             let answer = ask(address, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n");

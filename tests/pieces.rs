@@ -1,4 +1,4 @@
-//! A large change goes to the kernel in pieces, and a small one goes out with the next piece.
+//! A large change is committed in pieces, and a small one with the next piece.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
@@ -67,7 +67,7 @@ fn load(engine: &mut Engine, numbers: std::ops::Range<u32>) {
 }
 
 #[test]
-fn a_change_of_a_service_that_waits_itself_is_brought_forward() {
+fn a_change_of_a_queued_service_is_brought_forward() {
     let mut engine = cluster::engine(1, 5);
     load(&mut engine, 1..MANY);
     check_not_delayed(&mut engine, MANY - 1);
@@ -145,7 +145,7 @@ fn with_zone_hints(mut slice: Event) -> Event {
 }
 
 #[test]
-fn rendering_what_comes_to_the_same_can_be_interrupted() {
+fn rendering_without_differences_can_be_interrupted() {
     let mut engine = cluster::engine(MANY, 5);
     // Hints for zones make every service depend on the zone of the node.
     engine.apply((0..MANY).map(|number| with_zone_hints(slice(number, 0..5))).collect::<Vec<_>>());
@@ -167,7 +167,7 @@ fn rendering_what_comes_to_the_same_can_be_interrupted() {
 }
 
 #[test]
-fn a_table_that_is_replaced_has_all_services_at_once_whatever_waits() {
+fn a_replaced_table_has_all_services_at_once_despite_queued_changes() {
     let mut engine = cluster::engine(MANY, 5);
     engine.observe([Family::Ip, Family::Ip6].map(of_another_layout));
     engine.apply([slice(0, 0..6)]);

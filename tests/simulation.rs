@@ -1,4 +1,4 @@
-//! Random runs of the daemon in which anything goes wrong that may go wrong, on the fake kernel.
+//! Random runs of the daemon with all kinds of faults, on the fake kernel.
 //!
 //! `SIMULATION_SEED` plays one sequence, `SIMULATION_SEQUENCES` so many, `make simulate` ten
 //! thousand. A sequence that fails is made as short as possible and printed with the command that
@@ -18,7 +18,7 @@ use world::play;
 use world::seeds::{Seeds, run_seed};
 
 #[test]
-fn whatever_goes_wrong_the_tables_end_right_and_what_has_endpoints_works_throughout() {
+fn after_any_faults_the_tables_are_as_desired_and_services_with_endpoints_always_work() {
     let seeds = Seeds::chosen(1_000);
     let next = AtomicU64::new(seeds.first);
     let threads = thread::available_parallelism().map_or(1, usize::from);

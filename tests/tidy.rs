@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What each module may use besides itself, from the bottom to the top.
+/// The modules that each module may use besides itself, from the bottom to the top.
 const LAYERS: &[(&str, &[&str])] = &[
     ("counters", &[]),
     ("family", &[]),
@@ -77,7 +77,7 @@ struct Source {
 }
 
 impl Source {
-    /// What comes before the file's own tests; nothing of a file that is a test as a whole.
+    /// The code before the file's tests; empty for a file that is a test.
     fn product(&self) -> &str {
         let is_test = self.path.iter().any(|part| part == "tests" || part == "tests.rs");
         if is_test { "" } else { self.text.split("#[cfg(test)]\nmod ").next().unwrap() }
@@ -147,7 +147,7 @@ fn first_names(path: &str) -> Vec<String> {
 }
 
 #[test]
-fn modules_use_only_what_is_below_them() {
+fn modules_use_only_lower_layers() {
     let mut broken = Vec::new();
     for source in sources(&["src"]) {
         let Some(module) = source.module().filter(|module| !TOP.contains(module)) else { continue };
@@ -164,7 +164,7 @@ fn modules_use_only_what_is_below_them() {
 }
 
 #[test]
-fn every_file_says_first_what_it_is() {
+fn every_file_starts_with_a_description() {
     let folders = ["src", "tests", "benches", "manual", "netlink-tests", "fuzz/fuzz_targets"];
     let silent = sources(&folders).into_iter().filter(|source| !source.text.starts_with("//! "));
     let broken: Vec<_> =

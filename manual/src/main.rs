@@ -1,6 +1,6 @@
 //! Writes the manual pages and the shell completions of deltaproxy to a folder.
 //!
-//! They are made of the command line that the program parses, and of nothing else.
+//! They are generated from the command line definition of the program only.
 
 use std::path::Path;
 use std::{env, fs, io};
@@ -36,7 +36,7 @@ mod tests {
 
     use super::*;
 
-    /// Each command by its words, with its options and the commands below it.
+    /// Each command's words, with its options and subcommands.
     fn commands(command: &Command, words: &str) -> Vec<(String, Vec<String>)> {
         let shown = command.get_arguments().filter(|it| !it.is_hide_set());
         let options = shown.filter_map(|it| it.get_long());
@@ -63,7 +63,7 @@ mod tests {
         text.unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// The words that bash offers after those of a command.
+    /// The completions of bash after the words of a command.
     fn offered(folder: &TempDir, command: &str) -> Vec<String> {
         let script = format!(
             "source completions/deltaproxy.bash; COMP_WORDS=({command} ''); \

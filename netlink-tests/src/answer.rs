@@ -1,4 +1,4 @@
-//! What a probe learns: who answered and what it saw, or how it failed.
+//! The outcome of a probe: the server that answered and the source it saw, or the failure.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -72,7 +72,7 @@ impl Answer {
         format!("{server} {}\n", SocketAddr::new(ip, peer.port()))
     }
 
-    /// Reads what [`Self::text`] wrote; anything else counts as silence.
+    /// Parses the result of [`Self::text`]; any other text counts as silence.
     pub(crate) fn parse(text: &[u8]) -> Self {
         let parse = || {
             let (server, seen) = str::from_utf8(text).ok()?.trim_end().rsplit_once(' ')?;
@@ -81,7 +81,7 @@ impl Answer {
         parse().unwrap_or(Self::Silent)
     }
 
-    /// What a socket error says about the other side.
+    /// The outcome that a socket error means.
     ///
     /// # Panics
     /// On an error that no packet can cause: a mistake of the test.
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ipv4_peer_of_a_dual_stack_socket_is_told_its_ipv4_address() {
+    fn an_ipv4_peer_of_a_dual_stack_socket_gets_its_ipv4_address() {
         let text = Answer::text("a", "[::ffff:10.0.0.1]:99".parse().unwrap());
         assert_eq!(text, "a 10.0.0.1:99\n");
         assert_eq!(Answer::parse(text.as_bytes()).source_port(), 99);

@@ -117,7 +117,7 @@ pub(crate) fn open_both(kind: Type, protocol: Protocol, port: u16) -> [OwnedFd; 
     [open(Domain::IPV4, kind, protocol, port), open(Domain::IPV6, kind, protocol, port)]
 }
 
-/// Receives what waits on `socket` and sends what `reply` makes of it.
+/// Answers each datagram in the buffer of `socket` with the result of `reply`.
 pub(crate) fn serve_one(socket: &OwnedFd, reply: impl FnOnce(&Datagram) -> Option<Vec<u8>>) {
     // An error here is a late ICMP message or a packet that was dropped on its way out. The probe
     // sees it as silence; the server goes on.

@@ -1,4 +1,4 @@
-//! Limits: how long a probe listens and how long a test waits.
+//! Time limits of probes and tests.
 //!
 //! On a machine that is many times slower than others the variable `DELTAPROXY_TIME_FACTOR`
 //! multiplies all of them.
@@ -27,7 +27,7 @@ impl Deadline {
         Self(now() + stretched(limit))
     }
 
-    /// What is left, or `None` once it is over.
+    /// The remaining time, or `None` once it is over.
     #[must_use]
     pub fn left(self) -> Option<Duration> {
         self.0.checked_duration_since(now()).filter(|left| !left.is_zero())
@@ -50,7 +50,7 @@ pub fn eventually<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Opti
     }
 }
 
-/// What a limit amounts to on this machine.
+/// The limit, multiplied by the factor of this machine.
 ///
 /// # Panics
 /// If `DELTAPROXY_TIME_FACTOR` is no whole number.

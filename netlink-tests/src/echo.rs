@@ -38,7 +38,7 @@ fn exchange(namespace: &Namespace, to: IpAddr, limit: Duration) -> io::Result<()
     let socket = raw(namespace, to, protocol)?;
     let request = request(to);
     match socket.send(&request) {
-        // Dropped in our own output hook. If it was rejected, that is told on receiving.
+        // Dropped in our own output hook. A reject is reported by `recv`.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
         sent => drop(sent?),
     }
@@ -53,7 +53,7 @@ fn exchange(namespace: &Namespace, to: IpAddr, limit: Duration) -> io::Result<()
     Err(io::ErrorKind::TimedOut.into())
 }
 
-/// A raw socket that talks to `to` only, so that ICMP errors come back as socket errors.
+/// A raw socket connected to `to`, so that ICMP errors become socket errors.
 pub(crate) fn raw(namespace: &Namespace, to: IpAddr, protocol: Protocol) -> io::Result<UdpSocket> {
     let to = SocketAddr::new(to, 0);
     let socket =
@@ -78,7 +78,7 @@ pub(crate) fn receive(socket: &UdpSocket, peer: IpAddr, left: Duration) -> io::R
     Ok(bytes)
 }
 
-/// What a raw IPv4 socket received, without the IP header in front.
+/// The payload of a packet from a raw IPv4 socket, without the IP header.
 pub(crate) fn strip_ipv4_header(mut packet: Vec<u8>) -> Vec<u8> {
     let words = packet.first().map_or(0, |byte| usize::from(byte & 0x0f));
     packet.drain(..(words * 4).min(packet.len()));

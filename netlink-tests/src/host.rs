@@ -35,7 +35,7 @@ pub struct Host {
     ip6: Ipv6Addr,
     /// The way to the node; the node itself has none.
     uplink: Option<Uplink>,
-    /// How long its probes wait for an answer.
+    /// The limit of its probes for an answer.
     limit: Duration,
 }
 
@@ -208,7 +208,7 @@ impl Host {
     /// Connects and stays connected.
     ///
     /// # Errors
-    /// What came instead of a connection.
+    /// The outcome without a connection.
     #[track_caller]
     pub fn open_tcp(&self, to: impl ToSocketAddrs) -> Result<Connection, Answer> {
         Connection::open(self.prober(), None, address(&to))
@@ -328,20 +328,20 @@ impl Host {
         process.finish(PROGRAM_LIMIT)
     }
 
-    /// What the kernel holds in the table `kube-proxy` of this family, or `None` without the table.
+    /// The table `kube-proxy` of this family in the kernel, or `None` without one.
     #[must_use]
     #[track_caller]
     pub fn read_table(&self, family: Family) -> Option<Table> {
         self.run(|| reader::read(family, "kube-proxy"))
     }
 
-    /// Makes the kernel track these here, as if packets had come.
+    /// Adds these entries to conntrack, without packets.
     #[track_caller]
     pub fn track(&self, entries: &[Tracked]) {
         self.run(|| conntrack::write(entries));
     }
 
-    /// What the kernel tracks here, sorted.
+    /// The conntrack entries, sorted.
     #[must_use]
     #[track_caller]
     pub fn tracked(&self) -> Vec<Tracked> {

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! [`Net`] builds that picture, one namespace for each [`Host`]; a host serves, probes, runs programs
-//! and reads the kernel back ([`reader`]). What must stay true: a test sees only the namespaces that
+//! and reads the kernel back ([`reader`]). Invariants: a test sees only the namespaces that
 //! it made, every wait has a limit, and dropping the values ends what they started, also when the
 //! test panics. A test that cannot run fails with the command that makes it run.
 

@@ -21,7 +21,7 @@ pub(crate) const LOOPBACK: u32 = 1;
 /// The number of `eth0` in every namespace that has one.
 pub(crate) const ETH0: u32 = 2;
 
-/// What an interface is given.
+/// The settings of an interface.
 #[derive(Debug, Default)]
 pub(crate) struct Setup {
     /// Host addresses (/32 or /128).
@@ -95,7 +95,7 @@ pub(crate) fn raise_loopback() {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket can be bound");
     if socket.connect("127.0.0.1:9").is_err() {
         let up = LinkUnspec::new_with_index(LOOPBACK).up().build();
-        // The caller may be in an event loop already; a thread of its own is in none.
+        // The caller may run in an event loop, which must not block; a new thread does not.
         let raise = || talk(async |handle| handle.link().set(up).execute().await);
         thread::scope(|scope| scope.spawn(raise).join()).expect("the loopback can be set up");
     }

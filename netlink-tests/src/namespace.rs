@@ -11,7 +11,7 @@ use std::thread;
 
 use nix::sched::{CloneFlags, setns, unshare};
 
-/// A network namespace of its own.
+/// A new network namespace.
 #[derive(Debug)]
 pub struct Namespace {
     file: File,
@@ -21,7 +21,7 @@ impl Namespace {
     /// Makes an empty namespace; not even `lo` is up.
     ///
     /// # Panics
-    /// Without the right to make namespaces; the message says how to get it.
+    /// Without the permission to create namespaces; the message has the remedy.
     #[must_use]
     #[track_caller]
     pub fn new() -> Self {

@@ -164,7 +164,7 @@ const EVERYWHERE: &[(&str, &str)] = &[
     ("ipv6/conf/all/accept_dad", "0"),
     ("ipv6/conf/default/accept_dad", "0"),
     ("ipv6/conf/default/router_solicitations", "0"),
-    // Service addresses have no route back to where they come from.
+    // Service addresses have no route back to their source.
     ("ipv4/conf/all/rp_filter", "0"),
     ("ipv4/conf/default/rp_filter", "0"),
     // No kind of ICMP message counts against the limits. Without a limit that could be reached,

@@ -25,7 +25,7 @@ pub struct Process {
     next: usize,
 }
 
-/// A program that has ended, and all that it said.
+/// A program that has ended, with its output.
 #[derive(Debug, Clone)]
 pub struct Finished {
     /// How it ended.
@@ -109,7 +109,7 @@ impl Process {
     /// looks only at what comes after that line.
     ///
     /// # Panics
-    /// After `limit`, with everything that the program said.
+    /// After `limit`, with the whole output of the program.
     #[track_caller]
     pub fn wait_for_line(&mut self, text: &str, limit: Duration) -> String {
         let next = self.next;
@@ -129,7 +129,7 @@ impl Process {
         line
     }
 
-    /// Everything that it said so far, both streams.
+    /// The output so far, of both streams.
     #[must_use]
     pub fn output(&self) -> String {
         self.lines.lock().iter().fold(String::new(), |mut all, line| {
@@ -141,7 +141,7 @@ impl Process {
     /// Sends a signal.
     ///
     /// # Panics
-    /// When the process is gone.
+    /// When the process has ended.
     #[track_caller]
     pub fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.child.id()).expect("a pid fits");
@@ -154,7 +154,7 @@ impl Process {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Asks it to end and waits until it has.
+    /// Sends SIGTERM and waits for the end.
     ///
     /// # Panics
     /// When it does not end within `limit`.
@@ -206,7 +206,7 @@ struct Line {
     text: String,
 }
 
-/// What a program said, in the order in which it was read.
+/// The output of a program, in the order of reading.
 #[derive(Debug, Default)]
 struct Lines {
     lines: Mutex<Vec<Line>>,
@@ -246,7 +246,7 @@ fn text_of(lines: &[Line], stream: Stream) -> String {
 /// The program under test, as built beside the running test.
 ///
 /// # Panics
-/// When it has not been built; the message says how.
+/// When it has not been built; the message has the command.
 #[must_use]
 #[track_caller]
 pub fn deltaproxy_binary() -> PathBuf {

@@ -1,6 +1,6 @@
 //! An independent reader of the kernel's tables, on `netlink-bindings`.
 //!
-//! It shares no code with the program under test, so what both agree on is what the kernel holds.
+//! It shares no code with the program under test, so a value that both read is in the kernel.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -75,7 +75,7 @@ pub struct Element {
     pub key: Vec<u8>,
     /// The end of a range of concatenated keys.
     pub key_end: Option<Vec<u8>>,
-    /// What the key maps to.
+    /// The data of the key.
     pub data: Option<Data>,
     /// `NFT_SET_ELEM_*`: 1 is the end of an interval.
     pub flags: u32,
@@ -83,7 +83,7 @@ pub struct Element {
     pub comment: Option<String>,
 }
 
-/// What an element maps to.
+/// The data of an element.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Data {
     /// Bytes, each part padded to four.
@@ -99,7 +99,7 @@ pub enum Data {
 #[must_use]
 #[track_caller]
 pub fn read(family: Family, table: &str) -> Option<Table> {
-    eventually("a table that nobody changes while it is read", LIMIT, || {
+    eventually("a table that does not change while it is read", LIMIT, || {
         Kernel::open(family, table).read().ok()
     })
 }
@@ -242,7 +242,7 @@ struct Header {
     flags: u16,
 }
 
-/// The first message of `bytes`: its header, its payload, and what follows it.
+/// The first message of `bytes`: its header, its payload, and the remaining bytes.
 fn split(bytes: &[u8]) -> Option<(Header, &[u8], &[u8])> {
     let len = u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?);
     let len = usize::try_from(len).ok()?;

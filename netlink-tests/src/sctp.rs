@@ -31,7 +31,7 @@ pub(crate) fn probe(
     let init = Packet { source_port, port: to.port(), tag: 0, chunk: INIT, cookie: Vec::new() };
     if let Err(error) = socket.send(&init.encode()) {
         let answer = Answer::from_error(&error);
-        // Dropped in our own output hook. If it was rejected, that is told on receiving.
+        // Dropped in our own output hook. A reject is reported by `recv`.
         if answer != Answer::Silent {
             return answer;
         }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_decoded_is_what_was_encoded() {
+    fn decoding_reverses_encoding() {
         for cookie in [Vec::new(), b"a 10.0.0.1:5".to_vec(), b"abcde".to_vec()] {
             let packet = Packet { source_port: 7, port: 80, tag: 9, chunk: INIT_ACK, cookie };
             assert_eq!(Packet::decode(&packet.encode()), Some(packet));

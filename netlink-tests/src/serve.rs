@@ -1,6 +1,6 @@
-//! Background servers that tell each peer their name and the address they see.
+//! Background servers that send each peer their name and the address they see.
 //!
-//! A server is one thread that sleeps in `poll` until a packet comes or the [`Server`] is dropped.
+//! A server is one thread that sleeps in `poll` until a packet arrives or the [`Server`] is dropped.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -47,7 +47,7 @@ impl Server {
         })
     }
 
-    /// Answers each datagram of `sockets` with what `reply` makes of it.
+    /// Answers each datagram of `sockets` with the result of `reply`.
     pub(crate) fn datagrams(
         sockets: [OwnedFd; 2],
         mut reply: impl FnMut(&Datagram) -> Option<Vec<u8>> + Send + 'static,
@@ -78,7 +78,7 @@ impl Drop for Server {
     }
 }
 
-/// Answers what came on `connection`; false when it is over.
+/// Answers the lines on `connection`; false when it is closed.
 fn answer_next(connection: &mut TcpStream, name: &str) -> bool {
     let mut bytes = [0; 1024];
     let read = connection.read(&mut bytes).unwrap_or(0);
@@ -88,7 +88,7 @@ fn answer_next(connection: &mut TcpStream, name: &str) -> bool {
             .is_ok_and(|peer| connection.write_all(Answer::text(name, peer).as_bytes()).is_ok())
 }
 
-/// Waits until some of `sources` can be read and says which, or `None` when it is time to stop.
+/// Waits until some of `sources` are readable and returns them, or `None` at the end.
 fn wait(stop: &UnixStream, sources: &[BorrowedFd<'_>]) -> Option<Vec<bool>> {
     let fds = [stop.as_fd()].into_iter().chain(sources.iter().copied());
     let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();

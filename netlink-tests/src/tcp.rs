@@ -1,4 +1,4 @@
-//! TCP probes: one connection, one answer, or a connection that is kept and asked again.
+//! TCP probes: one connection and one answer, or a connection for several.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -40,7 +40,7 @@ impl Connection {
         Ok(Self { stream, first })
     }
 
-    /// What the server said when the connection was opened.
+    /// The server's answer when the connection was opened.
     #[must_use]
     pub fn first(&self) -> &Answer {
         &self.first
@@ -103,7 +103,7 @@ pub(crate) fn bind(socket: &Socket, source: Option<SocketAddr>) {
 
 fn read_answer(stream: &mut TcpStream) -> Answer {
     let mut bytes = [0; 256];
-    // A line is so short that it comes whole.
+    // A line is so short that it arrives in one segment.
     match stream.read(&mut bytes) {
         Ok(0) => Answer::Refused,
         Ok(len) => Answer::parse(&bytes[..len]),

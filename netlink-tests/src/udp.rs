@@ -1,4 +1,4 @@
-//! UDP probes: one datagram, one answer, or a flow that is kept and asked again.
+//! UDP probes: one datagram and one answer, or a flow for several.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -44,7 +44,7 @@ impl Flow {
         }
         if let Err(error) = self.socket.send(b"hello\n") {
             let answer = Answer::from_error(&error);
-            // Dropped in our own output hook. If it was rejected, that is told on receiving.
+            // Dropped in our own output hook. A reject is reported by `recv`.
             if answer != Answer::Silent {
                 return answer;
             }

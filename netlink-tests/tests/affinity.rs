@@ -1,4 +1,4 @@
-//! Session affinity: whom a client gets again, for how long, and what makes it change.
+//! Session affinity: the endpoint of a returning client, the timeout, and the changes that end it.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,10 +21,10 @@ const SECOND_PORT: &str = "10.96.0.10:81";
 const NODE_PORT: &str = "192.168.50.2:30080";
 const VIP: &str = "198.51.100.1:80";
 
-/// Hosts whose packets to a service pass the node, whoever answers.
+/// Hosts whose packets to a service pass the node, whichever endpoint answers.
 const CLIENTS: [&str; 5] = ["pod", "a", "b", "node", "outside"];
 
-/// Who answered each client, by family and protocol.
+/// The server that answered each client, by family and protocol.
 type Answers = BTreeMap<(&'static str, &'static str, &'static str), String>;
 
 fn web() -> Service {
@@ -92,7 +92,7 @@ fn keeps_address(world: &World, client: &'static str, to: &str) -> bool {
     Family::ALL.into_iter().all(sees)
 }
 
-/// What the kernel remembers of clients: how long each is kept and how much of that is left.
+/// The clients that the kernel remembers: timeout and remaining time of each.
 fn remembered(world: &World) -> Vec<(Duration, Duration)> {
     let mut kernel = world.node().run(Nftables::open).unwrap();
     let table = TableRef { family: deltaproxy::nft::Family::Ip, name: "kube-proxy".into() };
@@ -108,7 +108,7 @@ fn remembered(world: &World) -> Vec<(Duration, Duration)> {
     clients
 }
 
-/// A new proxy on what the former one left, told the same.
+/// A new proxy on the tables of the former one, with the same objects.
 fn restart(lab: &mut Lab) -> Sent {
     let objects = lab.proxy.objects();
     lab.proxy = Proxy::start(lab.world.node(), routing());
@@ -201,7 +201,7 @@ fn clients_of_an_endpoint_that_goes_get_others_and_do_not_return_with_it() {
 fn clients_are_remembered_over_restarts_and_full_syncs() {
     let mut lab = Lab::new();
     let service = sticky(web_with_node_port().external_local(), 10_800);
-    // Endpoints that came and went have left numbers that a first start would not give.
+    // After added and removed endpoints, numbers differ from those of a first start.
     for endpoints in ["a", "b", "c d", "b c", "a b c d"] {
         lab.apply(&[&service, &slice(endpoints)]);
     }
@@ -211,7 +211,7 @@ fn clients_are_remembered_over_restarts_and_full_syncs() {
         let again = [ask(&lab.world, &CLIENTS, WEB), ask(&lab.world, &["outside"], NODE_PORT)];
         assert_eq!(again, first);
     }
-    // What has changed meanwhile concerns nobody else.
+    // The change does not affect other services.
     let mut other = sticky(Service::new("other", "10.96.0.11").port(80), 60);
     lab.apply(&[&other, &Slice::new("other").endpoints("a b")]);
     restart(&mut lab);
@@ -223,7 +223,7 @@ fn clients_are_remembered_over_restarts_and_full_syncs() {
 
 /// Case 73.
 #[test]
-fn a_new_timeout_is_for_new_connections_and_forgets_nobody() {
+fn a_new_timeout_applies_to_new_connections_and_keeps_all_clients() {
     let mut lab = Lab::new();
     lab.apply(&[&sticky(web(), 10_800), &slice("a b c d")]);
     let first = ask(&lab.world, &["pod", "a"], WEB);
@@ -238,7 +238,7 @@ fn a_new_timeout_is_for_new_connections_and_forgets_nobody() {
 
 /// Case 74.
 #[test]
-fn affinity_that_is_switched_under_load_refuses_nobody() {
+fn switching_affinity_under_load_refuses_no_connection() {
     let mut lab = Lab::new();
     lab.apply(&[&web(), &slice("a b c d")]);
     let Lab { world, proxy } = &mut lab;
@@ -302,7 +302,7 @@ fn a_flood_of_sources_takes_one_list_s_share_and_every_client_is_remembered() {
 /// Sources of a flood, twice as many as a list has places.
 const FLOOD: usize = 2 * PLACES;
 
-/// The places of a list, as the README has them.
+/// The places of a list, see docs/limits.md.
 const PLACES: usize = 32_768;
 
 fn spoofed(nth: usize, family: Family) -> IpAddr {
@@ -400,7 +400,7 @@ fn with_internal_policy_local_pods_stick_to_endpoints_on_the_node() {
 }
 
 #[test]
-fn affinity_ends_with_the_service_and_leaves_nothing_but_what_expires() {
+fn a_deleted_service_with_affinity_leaves_only_elements_that_expire() {
     let mut lab = Lab::new();
     let service = sticky(web_with_node_port().external_local(), 10_800);
     let before = lab.world.node().read_table(netlink_tests::reader::Family::Ip);

@@ -1,4 +1,4 @@
-//! The source that follows an API server, against one that replays real answers and misbehaves.
+//! The source for an API server, against one that replays real answers and injects faults.
 //!
 //! These tests need no namespace and no privileges: only a port of 127.0.0.1.
 
@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 /// Nothing here takes longer, unless it is broken.
 const LIMIT: Duration = Duration::from_secs(15);
 
-/// The source under test, and what it said so far.
+/// The source under test, with its events and problems so far.
 struct Source {
     events: mpsc::Receiver<Batch>,
     reports: mpsc::Receiver<Report>,
@@ -303,7 +303,7 @@ async fn each_refusal_is_named_in_one_line_and_tried_again() {
     for report in told {
         assert!(!report.to_string().contains('\n'), "{report}");
     }
-    // The same trouble twice within a second is told once.
+    // The same failure twice within a second is logged once.
     assert_eq!(told.len(), 6, "{told:#?}");
 }
 
@@ -341,7 +341,7 @@ async fn an_object_of_the_wrong_shape_is_left_out_and_its_neighbours_are_not() {
         };
         source.until(|_, told| told.iter().any(names_it)).await;
 
-        // One that becomes bad keeps what it said.
+        // An object that becomes invalid keeps its former state.
         bad["metadata"]["name"] = "a".into();
         server.push(bad);
         server.push(object::service("default/later", "10.96.0.3", 80));
@@ -382,14 +382,14 @@ async fn streams_that_are_cut_slow_or_hold_garbage_end_in_the_same_state() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_ends_every_watch_is_not_asked_in_a_loop() {
+async fn a_server_that_ends_every_watch_gets_no_burst_of_requests() {
     let server = ApiServer::start();
     server.misbehave(Kind::Service, On::StreamingList, Fault::Status(422, "no"), usize::MAX);
     server.misbehave(Kind::Service, On::Watch, Fault::EndAtOnce, usize::MAX);
     let start = Instant::now();
     let source = Source::follow(&server);
     server.wait_for_requests(LIMIT, |requests| of_services(requests, On::Watch) >= 8);
-    // A burst of 8 requests is free; the 10th (two were the lists) comes after two seconds.
+    // A burst of 8 requests is free; the 10th (two were the lists) is sent after two seconds.
     assert!(start.elapsed() >= Duration::from_millis(1900), "{:?}", start.elapsed());
     drop(source);
 }

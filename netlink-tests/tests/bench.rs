@@ -22,7 +22,7 @@ fn bench(net: &Net, arguments: &[&str]) -> Finished {
     net.node().output(deltaproxy_binary(), &[&["bench"], arguments].concat())
 }
 
-/// Runs a small bench with these flags too and reads what it wrote.
+/// Runs a small bench with these additional flags and reads its files.
 fn report(net: &Net, flags: &[&str]) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("report.json");
@@ -119,7 +119,7 @@ fn the_same_packets_go_through_the_layout_of_kube_proxy() {
     assert!(tried > 1_000.0, "{tried}");
     for way in ways {
         assert_eq!(number(&format!("{way}: tried")), tried, "{way}");
-        // Without the table, nothing that is sent to a cluster IP arrives: nobody listens there.
+        // Without the table, no packet to a cluster IP arrives: no socket listens there.
         assert_eq!(number(&format!("{way}: failed")), 0.0, "{way}");
         assert!(number(&format!("{way}: flows")) > 100.0, "{way}");
         assert!(row(&report, &format!("{way}: first packet"))["value"]["p50"].is_f64());
@@ -169,7 +169,7 @@ fn in_place_it_leaves_no_table_and_touches_none() {
 }
 
 #[test]
-fn an_interrupt_ends_it_with_what_was_measured() {
+fn an_interrupt_ends_the_bench_with_the_results_so_far() {
     let (net, folder) = (Net::new(), TempDir::new().unwrap());
     let path = folder.path().join("report.json");
     let flags = ["bench", "--in-place", "--services", "50", "--rate", "1", "--json", text(&path)];

@@ -192,7 +192,7 @@ fn two_services_with_one_external_ip_have_a_stable_winner() {
 
 /// Case 110.
 #[test]
-fn objects_that_cannot_be_used_do_not_stop_others_and_keep_what_they_said() {
+fn an_invalid_object_keeps_its_former_state_and_does_not_stop_others() {
     let mut lab = Lab::new();
     lab.apply(&[&web(), &slice("a")]);
     let mut broken = web().documents().remove(0);
@@ -203,9 +203,9 @@ fn objects_that_cannot_be_used_do_not_stop_others_and_keep_what_they_said() {
     lab.check(&[("pod", WEB, keeps_source("a")), ("pod", "10.96.0.11:80", keeps_source("b"))]);
 }
 
-/// Cases 106 and 119: a new proxy on the tables of one that ended sends what has changed meanwhile.
+/// Cases 106 and 119: a new proxy on the tables of one that ended sends only the changes since.
 #[test]
-fn a_restart_sends_only_what_has_changed() {
+fn a_restart_sends_only_the_changes() {
     let mut lab = Lab::new();
     lab.apply(&[&web(), &slice("a b c")]);
     let usual = lab.proxy.objects();

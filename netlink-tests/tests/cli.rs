@@ -46,7 +46,7 @@ fn wait_for_endpoints(host: &Host, count: usize) {
     });
 }
 
-/// Whether the kernel lets a process own a table that outlives it.
+/// Whether the kernel supports tables that have an owner and persist after it.
 fn kernel_has_owners() -> bool {
     Release::running().is_some_and(|release| release >= Release::PERSISTENT_OWNERSHIP)
 }

@@ -80,7 +80,7 @@ fn a_flow_moves_at_once_when_its_endpoint_is_replaced() {
 
 /// Only the flows to the endpoint that left move.
 #[test]
-fn a_flow_stays_when_another_endpoint_leaves_or_comes() {
+fn a_flow_stays_when_another_endpoint_is_removed_or_added() {
     let mut lab = Lab::new();
     lab.apply(&[&web(), &slice("a")]);
     let mut flows = flows(&lab, &WAYS);
@@ -161,7 +161,7 @@ fn a_flow_that_began_before_the_service_is_served() {
     assert_answered(&mut early, "a");
 }
 
-/// Case 96. kube-proxy deletes what was sent to the number of a node port on any host.
+/// Case 96. kube-proxy deletes flows to the number of a node port on any host.
 #[test]
 fn flows_to_other_ports_and_hosts_go_on() {
     let mut lab = Lab::new();
@@ -202,7 +202,7 @@ fn a_flow_stays_when_a_policy_no_longer_chooses_its_endpoint() {
     assert_answered(&mut flows, "a");
 }
 
-/// Case 99: what is left behind when a proxy ends is cleaned by the next one.
+/// Case 99: the next proxy deletes the flows that an ended proxy left.
 #[test]
 fn a_restart_ends_flows_to_endpoints_that_left_meanwhile() {
     let mut lab = Lab::new();
@@ -263,7 +263,7 @@ fn flows_of_many_services_end_together() {
     assert_answered(&mut kept, "b");
 }
 
-/// TCP and SCTP are left alone; that TCP goes on is in `changes.rs`.
+/// TCP and SCTP flows stay; `changes.rs` tests that TCP connections survive.
 #[test]
 fn only_flows_of_udp_are_deleted() {
     let mut lab = Lab::new();
@@ -282,7 +282,7 @@ fn only_flows_of_udp_are_deleted() {
 /// would stay for half a minute after each packet.
 const SOON: Duration = Duration::from_secs(10);
 
-/// The daemon deletes on a thread of its own, behind the commits.
+/// The daemon deletes in a separate thread, after the commits.
 #[test]
 fn a_daemon_ends_flows_to_endpoints_that_left() {
     let net = Net::new();
@@ -311,7 +311,7 @@ fn a_daemon_ends_flows_to_endpoints_that_left() {
     answers(&mut flow, "\"a\"");
 }
 
-/// UDP flows of both families, by where they were sent and who answers.
+/// UDP flows of both families, by destination and server.
 fn tracked(rows: &[(&str, &str)]) -> Vec<Tracked> {
     let of = |text: &str, family: Family| {
         let address: SocketAddrV4 = text.parse().unwrap();
@@ -488,7 +488,7 @@ fn flows_that_were_dropped_are_found_and_deleted() {
 }
 
 #[test]
-fn a_cleaner_that_stops_deletes_what_waits_without_a_rest() {
+fn a_cleaner_that_stops_deletes_all_queued_flows_at_once() {
     let net = Net::new();
     let node = net.node();
     let (cleaner, _lists) = node.run(|| Cleaner::spawn(Limits::default(), |_| {}).unwrap());

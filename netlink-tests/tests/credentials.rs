@@ -170,13 +170,13 @@ fn a_credential_plugin_is_run_again_after_repeated_rejections() {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_named_and_what_works_goes_on() {
+fn invalid_credential_files_are_reported_and_open_watches_stay() {
     let (server, clients) = (Authority::new(), Authority::new());
     let identity = clients.client();
     let files = [("client.crt", &*identity.certificate), ("client.key", &*identity.key)];
     let mut cluster = Cluster::start(&server, Some(&clients), CERTIFICATE, &files);
     let other = clients.client();
-    // A key of another certificate, and what a certificate is before it was written.
+    // A key of another certificate, and a certificate file that is still empty.
     for (name, text) in [("client.key", other.key.as_str()), ("client.crt", "")] {
         cluster.credentials.replace(&[(name, text)]);
         cluster.daemon.wait_for_line("cannot be used", SOON);

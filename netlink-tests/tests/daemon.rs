@@ -1,4 +1,4 @@
-//! The daemon with an API server: from what the server says to packets.
+//! The daemon with an API server: from the server's objects to packets.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 #![allow(clippy::disallowed_methods)] // It measures a limit.
 
@@ -107,7 +107,7 @@ impl Cluster {
 }
 
 #[test]
-fn what_the_server_says_is_routed_and_followed() {
+fn objects_of_the_server_are_routed_and_their_changes_followed() {
     let cluster = Cluster::new();
     let _daemon = cluster.daemon();
     cluster.wait_for("a");
@@ -164,7 +164,7 @@ fn a_server_without_streaming_lists_is_followed_by_list_and_watch() {
 
 /// Case 111, with seconds for its minutes.
 #[test]
-fn the_rules_stay_while_the_server_is_away_and_what_it_missed_is_made_up_for() {
+fn the_rules_stay_while_the_server_is_down_and_missed_changes_follow() {
     let cluster = Cluster::new();
     let mut daemon = cluster.daemon();
     cluster.wait_for("a");
@@ -199,13 +199,13 @@ fn a_server_that_refuses_us_is_named_and_the_rules_stay() {
 }
 
 #[test]
-fn what_is_left_out_is_an_event_of_the_object_that_is_written_once() {
+fn an_object_that_is_left_out_gets_one_event() {
     let cluster = Cluster::new();
     let mut bad = service("default/bad", "10.96.0.11", 80);
     bad["metadata"]["uid"] = "0c2b52f6".into();
     bad["spec"]["externalIPs"] = serde_json::json!(["somewhere"]);
     cluster.api.push(bad);
-    // Both want the same address.
+    // Both claim the same address.
     cluster.api.push(service("default/zzz", "10.96.0.10", 80));
     for round in 1..=2 {
         let daemon = cluster.daemon();
@@ -300,7 +300,7 @@ fn routing_and_sigterm_work_while_standard_error_is_not_read() {
 }
 
 #[test]
-fn a_log_that_is_read_again_says_how_many_lines_were_dropped() {
+fn a_log_that_is_read_again_has_the_number_of_dropped_lines() {
     let cluster = Cluster::new();
     push_problems(&cluster.api);
     let mut daemon = cluster.unread_daemon();

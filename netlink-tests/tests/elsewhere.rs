@@ -1,4 +1,4 @@
-//! What docs/testing.md says about tests of other projects.
+//! The commands of docs/testing.md for tests of other projects.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::env;

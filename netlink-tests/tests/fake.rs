@@ -20,7 +20,7 @@ use nix::sched::{CloneFlags, unshare};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-/// Chains only jump to later ones: loops are refused by rules of their own.
+/// Chains only jump to later ones: separate checks of the kernel refuse loops.
 const CHAINS: [&str; 3] = ["base", "middle", "last"];
 const SETS: [&str; 3] = ["addresses", "few", "backends"];
 
@@ -164,7 +164,7 @@ fn everything() -> Transaction {
     Transaction { operations: [table].into_iter().chain(chains).chain(sets).collect() }
 }
 
-/// What a commit came to, as far as both kernels can say it.
+/// The outcome of a commit, in the terms of both kernels.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Applied,

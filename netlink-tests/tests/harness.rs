@@ -1,4 +1,4 @@
-//! The harness itself: hosts reach each other, and every probe tells the outcomes apart.
+//! The harness itself: hosts reach each other, and every probe distinguishes the outcomes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -90,7 +90,7 @@ fn the_node_reaches_pods_from_the_gateway_address_and_others_from_its_own() {
 }
 
 #[test]
-fn a_server_on_the_node_answers_from_the_address_that_was_asked() {
+fn a_server_on_the_node_answers_from_the_destination_address() {
     let net = Net::new();
     let pod = net.pod("a", "10.244.1.5");
     let _udp = net.node().serve_udp(53, "dns");
@@ -122,7 +122,7 @@ fn many_refusals_are_all_heard() {
 }
 
 #[test]
-fn an_address_that_nobody_has_is_unreachable() {
+fn an_address_that_no_host_has_is_unreachable() {
     let net = Net::new();
     let a = net.pod("a", "10.244.1.5");
     for to in ["10.244.9.9:80", "[fd00:10:244:9::9]:80"] {
@@ -149,7 +149,7 @@ fn a_dropped_packet_is_silence_and_a_rejected_one_a_refusal() {
 }
 
 #[test]
-fn packets_dropped_or_rejected_in_the_own_output_hook_are_told_apart_too() {
+fn drops_and_rejects_in_the_own_output_hook_are_distinguished() {
     if !nft_available() {
         return;
     }
@@ -217,7 +217,7 @@ fn source_addresses_and_ports_can_be_chosen() {
 }
 
 #[test]
-fn a_connection_that_is_kept_can_be_asked_again_until_its_server_ends() {
+fn a_kept_connection_gets_answers_until_its_server_ends() {
     let net = Net::new();
     let (a, b) = (net.pod("a", "10.244.1.5"), net.pod("b", "10.244.1.6"));
     let tcp = b.serve_tcp(80, "web");
@@ -319,7 +319,7 @@ fn the_reader_reads_sets_larger_than_one_netlink_buffer() {
 }
 
 #[test]
-fn nft_lists_what_the_node_holds_and_nothing_of_the_machine() {
+fn nft_lists_the_tables_of_the_node_and_none_of_the_machine() {
     if !nft_available() {
         return;
     }
@@ -331,6 +331,6 @@ fn nft_lists_what_the_node_holds_and_nothing_of_the_machine() {
 
 #[test]
 #[should_panic(expected = "a thing: not within")]
-fn waiting_ends_with_the_name_of_what_did_not_come() {
+fn a_wait_that_times_out_names_the_missing_condition() {
     eventually("a thing", Duration::from_millis(5), || None::<()>);
 }

@@ -1,4 +1,4 @@
-//! Health check ports of Services: load balancers ask them whether the node has endpoints.
+//! Health check ports of Services, which report to load balancers whether the node has endpoints.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ const SOON: Duration = Duration::from_secs(15);
 const PORT: u16 = 30900;
 const OTHER_PORT: u16 = 30901;
 
-/// A node, and a load balancer outside that asks it.
+/// A node, and a load balancer outside that probes it.
 struct Cluster {
     net: Net,
     api: ApiServer,
@@ -46,7 +46,7 @@ impl Cluster {
         self.net.node().spawn(deltaproxy_binary(), &[&always, arguments].concat())
     }
 
-    /// What the balancer is answered at this address of the node.
+    /// The answer that the balancer gets at this address of the node.
     fn ask(&self, address: &str) -> io::Result<String> {
         let address: SocketAddr = address.parse().unwrap();
         self.balancer.run(|| {
@@ -97,7 +97,7 @@ fn endpoints(service: &str, count: u8) -> Value {
 }
 
 #[test]
-fn a_health_check_port_says_how_many_endpoints_are_on_the_node() {
+fn a_health_check_port_reports_the_number_of_local_endpoints() {
     let cluster = Cluster::new();
     let _daemon = cluster.daemon(&[]);
     let node = format!("192.168.50.2:{PORT}");

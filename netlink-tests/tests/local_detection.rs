@@ -1,4 +1,4 @@
-//! What a packet gets in every mode that tells pods from others: destination by policy.
+//! Destination and masquerade of a packet in every mode of local detection.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use deltaproxy::config::{LocalDetection, Routing};
@@ -24,7 +24,7 @@ fn prefix(prefix: &str) -> LocalDetection {
     LocalDetection::InterfaceNamePrefix(prefix.parse().unwrap())
 }
 
-/// Who is a pod and who is not; the node itself never is.
+/// The hosts that count as pods; the node never does.
 struct Clients {
     pods: &'static [&'static str],
     others: &'static [&'static str],
@@ -33,7 +33,7 @@ struct Clients {
 /// Where a pod on another node does not count as one.
 const PODS_ON_NODE: Clients = Clients { pods: &["pod"], others: &["d", "outside"] };
 
-/// One kind of destination: what pods, the node and others get.
+/// One kind of destination, with the outcome for pods, the node and others.
 type Row<'a> = (&'a [&'a str], Expect, Expect, Expect);
 
 #[track_caller]
@@ -92,14 +92,14 @@ fn check_matrix(lab: &mut Lab, clients: &Clients, masquerade_all: bool) {
     check(lab, clients, &[(&[WEB, NODE_PORT, EXTERNAL, VIP], Refused, Refused, Refused)]);
 }
 
-/// Case 84 too: what the node sends has no input interface and is masqueraded.
+/// Case 84 too: packets of the node have no input interface and are masqueraded.
 #[test]
-fn an_interface_prefix_tells_pods() {
+fn an_interface_prefix_identifies_pods() {
     check_matrix(&mut lab(prefix("veth"), false), &PODS_ON_NODE, false);
 }
 
 #[test]
-fn a_bridge_tells_pods() {
+fn a_bridge_identifies_pods() {
     check_matrix(&mut lab(bridge("vethpod"), false), &PODS_ON_NODE, false);
 }
 
@@ -126,7 +126,7 @@ fn masquerade_all_concerns_cluster_ips_in_interface_modes_too() {
 fn the_nodes_ranges_may_come_later_and_change() {
     let mut lab = lab(LocalDetection::NodeCidr, false);
     lab.apply(&[&web(), &slice("a c")]);
-    // As long as pods cannot be told nobody is masqueraded on the way to a ClusterIP.
+    // While pods cannot be identified, no packet to a ClusterIP is masqueraded.
     lab.check(&[("pod", WEB, keeps_source("a c")), ("node", WEB, keeps_source("a c"))]);
     for (cidrs, local, other) in [
         (NODE_CIDRS, "pod", "d"),
@@ -177,7 +177,7 @@ fn an_interface_may_come_after_the_rules_that_name_it() {
 
 /// Case 85: kube-proxy writes names without quotes, which nft refuses or misreads.
 #[test]
-fn odd_names_of_interfaces_work_and_nft_reads_what_it_lists() {
+fn unusual_interface_names_work_and_nft_loads_its_own_listing() {
     for interface in ["1234eth", "drop", "99", "veth@x", "fifteen-letters", "-", "accept"] {
         for local_detection in [bridge(interface), prefix(interface)] {
             let mut lab = lab(local_detection, false);

@@ -1,4 +1,4 @@
-//! NodePorts at 127.0.0.1, and what protects the addresses of 127.0.0.0/8 from other hosts then.
+//! NodePorts at 127.0.0.1, and the protection of 127.0.0.0/8 from other hosts.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::fs;
@@ -87,7 +87,7 @@ fn an_endpoint_in_the_network_of_the_node_is_reached() {
 }
 
 #[test]
-fn without_the_keyword_localhost_is_closed_whatever_the_kernel_routes() {
+fn without_the_keyword_localhost_is_closed_even_with_route_localnet() {
     for addresses in ["primary", "all", "127.0.0.0/8", "primary,127.0.0.1/32"] {
         let lab = lab(addresses);
         lab.check_in(Scope::IPV4, &[("node", LOCALHOST, Closed)]);
@@ -159,7 +159,7 @@ fn packets_of_other_hosts_to_loopback_addresses_are_dropped() {
     }
 }
 
-/// What the kernel does once it routes loopback addresses, and nothing protects them.
+/// The behaviour of a kernel that routes loopback addresses without protection.
 #[test]
 fn without_the_rule_packets_of_other_hosts_reach_listeners_and_node_ports_at_localhost() {
     let reaches_listener = |lab: &Lab| {
@@ -195,7 +195,7 @@ fn check_listener(lab: &Lab) {
 }
 
 #[test]
-fn the_rule_comes_and_goes_with_the_keyword() {
+fn the_rule_exists_exactly_while_the_keyword_is_set() {
     let mut lab = lab("primary,localhost");
     assert!(has_guard(lab.world.node()));
     for (addresses, is_guarded) in [("primary", false), ("localhost", true), ("all", false)] {
@@ -278,7 +278,7 @@ impl World {
 }
 
 #[test]
-fn a_daemon_serves_localhost_and_says_what_stays_when_that_ends() {
+fn a_daemon_serves_localhost_and_reports_the_remaining_sysctl() {
     let world = World::new();
     let node = world.net.node();
     let mut daemon = world.daemon(WITH_LOCALHOST);

@@ -38,7 +38,7 @@ impl Nft {
         parts >= vec![1, 0, 6]
     }
 
-    /// What it prints of each of these tables.
+    /// The listing of each of these tables.
     #[track_caller]
     fn list_tables(&self, host: &Host, tables: &[[&str; 2]]) -> Vec<String> {
         let list = |[family, name]: &[&str; 2]| {
@@ -60,7 +60,7 @@ impl Nft {
     }
 }
 
-/// The versions to test; none if they are left out, which a line on the terminal says.
+/// The versions to test; if there are none, a line on the terminal reports it.
 fn versions() -> Vec<Nft> {
     let reason = match env::var(VERSIONS) {
         // It sends a script as one message, which an ordinary user's send buffer does not hold.
@@ -71,7 +71,7 @@ fn versions() -> Vec<Nft> {
         }
         Err(_) => format!("{VERSIONS} is not set: make test-nft"),
     };
-    // Not captured as what the macros print is.
+    // The test runner captures the output of the macros, but not this.
     let _ = writeln!(io::stderr(), "versions of nft are left out: {reason}");
     Vec::new()
 }
@@ -91,7 +91,7 @@ fn apply_all(proxy: &mut Proxy) -> Sent {
     proxy.apply(&objects)
 }
 
-/// Both tables, without what the kernel numbers.
+/// Both tables, without handles.
 fn tables(host: &Host) -> [Table; 2] {
     [Family::Ip, Family::Ip6].map(|family| {
         let mut table = host.read_table(family).expect("a table");
@@ -104,8 +104,8 @@ fn tables(host: &Host) -> [Table; 2] {
     })
 }
 
-/// Loads with each version what it or an older version lists: both must be the same, to nft and to
-/// the reader. 1.0.6 does not load what a later one lists: it has no names of priorities at the
+/// Loads with each version the listings of it and older versions: both must be the same, to nft and to
+/// the reader. 1.0.6 does not load listings of later ones: it has no names of priorities at the
 /// output hook.
 #[track_caller]
 fn check_round_trips(routing: &Routing) {
@@ -121,7 +121,7 @@ fn check_round_trips(routing: &Routing) {
             let pair = format!("listed by {}, loaded by {}", lister.name(), loader.name());
             let copy = Net::new();
             loader.load(copy.node(), &listed);
-            // 1.0.6 crashes when it lists what a later one has loaded.
+            // 1.0.6 crashes when it lists tables that a later one has loaded.
             let [here, there] = [&net, &copy].map(|net| loader.list(net.node()));
             assert!(here == there, "{pair}: not listed as before");
             for (copied, table) in tables(copy.node()).iter().zip(tables(net.node())) {
@@ -133,7 +133,7 @@ fn check_round_trips(routing: &Routing) {
 }
 
 #[test]
-fn every_nft_loads_what_it_or_an_older_one_lists() {
+fn every_nft_loads_listings_of_itself_and_older_ones() {
     check_round_trips(&routing());
 }
 
@@ -155,7 +155,7 @@ fn every_nft_lists_the_counters_of_elements() {
 }
 
 #[test]
-fn every_nft_loads_what_it_or_an_older_one_lists_with_other_settings() {
+fn every_nft_loads_listings_of_itself_and_older_ones_with_other_settings() {
     let everywhere = "0.0.0.0/0,::/0".parse().unwrap();
     check_round_trips(&Routing {
         node_port_addresses: everywhere,
@@ -166,7 +166,7 @@ fn every_nft_loads_what_it_or_an_older_one_lists_with_other_settings() {
 
 /// nft compiles some rules otherwise though it lists them the same.
 #[test]
-fn a_proxy_that_starts_on_what_any_nft_has_loaded_writes_at_most_some_rules_again() {
+fn a_start_on_tables_loaded_by_any_nft_writes_at_most_some_rules_again() {
     let versions = loading_versions();
     let settings = [routing(), counting()];
     for (nft, routing) in versions.iter().flat_map(|nft| settings.iter().map(move |it| (nft, it))) {

@@ -40,7 +40,7 @@ fn from_everywhere<'a>(to: &'a str, expect: &Expect) -> Vec<(&'a str, &'a str, E
 
 /// Case 59: kube-proxy takes up to an hour.
 #[test]
-fn an_address_that_comes_into_a_range_serves_node_ports_until_it_goes() {
+fn an_address_in_a_range_serves_node_ports_until_it_is_removed() {
     let mut lab = lab("192.168.51.0/24,fd00:192:168:51::/64", &[]);
     for _ in 0..2 {
         ADDED.iter().for_each(|address| lab.world.node().add_address(ip(address)));
@@ -56,9 +56,9 @@ fn an_address_that_comes_into_a_range_serves_node_ports_until_it_goes() {
     }
 }
 
-/// Flows that began before the address was the node's, and those that are left when it goes.
+/// Flows that began before the address was the node's, and those left after its removal.
 #[test]
-fn udp_flows_follow_an_address_that_comes_and_goes() {
+fn udp_flows_follow_an_address_that_is_added_and_removed() {
     for ranges in ["192.168.51.0/24,fd00:192:168:51::/64", "0.0.0.0/0,::/0"] {
         let mut lab = lab(ranges, &[]);
         let ports = ADDED.map(|address| SocketAddr::from((ip(address), 30080)));
@@ -123,7 +123,7 @@ fn a_node_object_of_one_family_opens_node_ports_in_that_family() {
 
 /// Case 58: there kube-proxy opens every address.
 #[test]
-fn without_a_node_object_node_ports_are_closed_until_it_comes() {
+fn node_ports_are_closed_until_the_node_object_exists() {
     let mut lab = Lab::without_objects(routing());
     ADDED.iter().for_each(|address| lab.world.node().add_address(ip(address)));
     lab.apply(&[&web(), &slice("a c")]);
@@ -167,7 +167,7 @@ fn the_node_reaches_its_own_node_ports_and_is_refused_without_endpoints() {
     lab.check(&[("node", NODE_PORT, Refused)]);
 }
 
-/// Case 56: the other node does what it does with it; this one leaves it alone.
+/// Case 56: the packet belongs to the other node; this one does not translate it.
 #[test]
 fn a_node_port_of_another_node_is_handled_there() {
     let mut lab = lab("0.0.0.0/0,::/0", &[]);
@@ -193,7 +193,7 @@ fn a_node_port_of_another_node_is_handled_there() {
 /// How long a daemon may take to notice something, on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 
-/// A node with the pod `a` that serves, the pod `p` that asks, and a daemon.
+/// A node with the server pod `a`, the client pod `p`, and a daemon.
 struct Daemon {
     net: Net,
     client: Host,
@@ -250,7 +250,7 @@ fn a_daemon_follows_the_addresses_of_interfaces() {
     }
 }
 
-/// In the first mode a commit lets the address serve, in the second nothing has to be committed.
+/// In the first mode a commit makes the address serve, in the second no commit is needed.
 #[test]
 fn a_daemon_ends_udp_flows_from_before_an_address_was_the_nodes() {
     for ranges in ["192.168.51.0/24,fd00:192:168:51::/64", "0.0.0.0/0,::/0"] {
@@ -270,7 +270,7 @@ fn a_daemon_ends_udp_flows_from_before_an_address_was_the_nodes() {
     }
 }
 
-/// The socket cannot hold so many notifications while nobody reads them: some are lost.
+/// The socket's buffer overflows with unread notifications: some are lost.
 #[test]
 fn lost_notifications_of_addresses_are_made_good() {
     let net = Net::new();
@@ -283,7 +283,7 @@ fn lost_notifications_of_addresses_are_made_good() {
         let (sender, mut addresses) = watch::channel(Vec::new());
         tokio::spawn(follow_local_addresses(sender));
         addresses.changed().await.unwrap();
-        // This blocks the only thread of the runtime. Adding has a runtime of its own, which cannot
+        // This blocks the only thread of the runtime. Adding has a separate runtime, which cannot
         // start inside of this one.
         let add = || {
             node.add_addresses(many);
@@ -303,7 +303,7 @@ const BEFORE: usize = 4;
 
 /// Cases 57 and 58.
 #[test]
-fn a_daemon_says_once_that_node_ports_are_closed_and_opens_them_with_the_node_object() {
+fn a_daemon_logs_closed_node_ports_once_and_opens_them_with_the_node_object() {
     let mut daemon = Daemon::start(&[], None);
     daemon.process.wait_for_line("NodePorts are closed", SOON);
     daemon.wait_for(WEB, true);

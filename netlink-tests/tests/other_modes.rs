@@ -18,7 +18,7 @@ use netlink_tests::{Answer, Host, Net, Server, deltaproxy_binary, nft_available}
 /// How long the daemon may take to notice something, on a busy machine.
 const SOON: Duration = Duration::from_secs(15);
 
-/// What the daemon writes before each object that it removed.
+/// The start of the log line for each removed object.
 const REMOVED: &str = "removed leftovers of another proxy mode: ";
 
 /// A node with tables of iptables-nft, two pods that serve and a client. The manifests lead to pod
@@ -41,7 +41,7 @@ impl OldNode {
     }
 
     /// The same, but our tables are there already. The DNAT of the leftovers wins: of chains with
-    /// one hook and priority, the newest comes first.
+    /// one hook and priority, the newest is first.
     fn after_our_tables() -> Self {
         Self::with(|node, manifests| {
             let _ = manifests.once(node, "apply").ok();
@@ -111,7 +111,7 @@ const OTHERS: &str = "
         chain PREROUTING { type nat hook prerouting priority dstnat; }
     }";
 
-/// What kube-proxy 1.31 wrote in mode iptables for `web` with endpoint `b`.
+/// The rules of kube-proxy 1.31 in mode iptables for `web` with endpoint `b`.
 const KUBE_PROXY: &str = r#"
     table ip nat {
         chain PREROUTING { counter jump KUBE-SERVICES comment "kubernetes service portals"; }
@@ -218,7 +218,7 @@ fn check_switch(old: OldNode) {
     assert_eq!(tables(node), old.others);
     assert_eq!(connection.ask().server(), "b");
     check_all(outside, "a");
-    // The endpoint of the leftovers is gone.
+    // The endpoint of the leftovers does not exist any more.
     drop((connection, old.b_server));
     check_all(outside, "a");
     let finished = daemon.terminate(SOON);

@@ -1,4 +1,4 @@
-//! Addresses, ports and protocols: who answers a packet to a service, and which source it sees.
+//! Addresses, ports and protocols: the server that answers a packet, and the source it sees.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::net::IpAddr;
@@ -56,7 +56,7 @@ fn external_ips_that_no_interface_has_work_from_everywhere() {
     ]);
 }
 
-/// Case 48. What is not captured goes to the default route, where nothing answers.
+/// Case 48. A packet that is not translated takes the default route, where no host answers.
 #[test]
 fn external_ips_may_be_switched_off() {
     let mut lab = Lab::with(Routing { external_ips: false, ..routing() });
@@ -83,7 +83,7 @@ fn a_load_balancers_ip_leads_to_the_endpoints() {
     ]);
 }
 
-/// Cases 46 and 47. A packet to an address that is not captured goes to the default route, where
+/// Cases 46 and 47. A packet that is not translated takes the default route, where
 /// nothing answers.
 #[test]
 fn ingress_with_mode_proxy_or_only_a_host_name_is_not_captured() {

@@ -184,13 +184,13 @@ fn hairpin_needs_no_cluster_cidr() {
 }
 
 #[test]
-fn a_pod_that_asks_itself_directly_is_not_masqueraded() {
+fn a_pod_that_connects_to_itself_directly_is_not_masqueraded() {
     let mut lab = Lab::new();
     lab.apply(&[&web(), &slice("a")]);
     lab.check(&[("a", "10.244.1.5:8080", keeps_source("a"))]);
 }
 
-/// Case 86: the mark of others stays; ours is gone when the packet leaves.
+/// Case 86: marks of other programs stay; ours is cleared before the packet leaves.
 #[test]
 fn the_masquerade_bit_can_be_any_bit() {
     for masquerade_bit in [0, 31] {
@@ -269,7 +269,7 @@ fn of_one_address_twice_the_live_entry_counts() {
 
 /// Cases 16 and 17.
 #[test]
-fn slices_of_one_service_add_up_whatever_their_target_ports() {
+fn slices_of_one_service_with_different_target_ports_add_up() {
     let mut lab = Lab::new();
     lab.world.serve("a", "a-9090", 9090);
     let second = Slice::new("web").suffix("2").target(80, 9090).endpoints("a");

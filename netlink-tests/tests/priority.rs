@@ -7,7 +7,7 @@ use netlink_tests::nft_can_load;
 use netlink_tests::scenario::{Family, Lab, Service, Slice};
 use socket2::{Domain, Socket, Type};
 
-/// What the node's program asks for with `SO_PRIORITY`.
+/// The value that the node's program sets with `SO_PRIORITY`.
 const OWN: u32 = 7;
 
 /// Records the priority of every UDP packet that leaves the node.

@@ -249,7 +249,7 @@ fn with_ranges(more: &[&str]) -> Service {
 // Several services.
 
 #[test]
-fn a_contested_address_is_served_while_it_changes_hands() {
+fn a_contested_address_is_served_while_another_service_takes_it() {
     let lab = lab();
     // The first by name wins.
     let (one, one_slice) = service_on("one", "10.96.0.20", PORT_X);
@@ -348,10 +348,10 @@ fn no_flow_is_lost_while_a_service_is_renamed() {
 
 // Everything at once.
 
-/// The endpoints of `web` in turns: some on the node and, unless it says more, some elsewhere.
+/// The endpoints of `web` in turns: some on the node and, by default, some on other nodes.
 const HOSTS: [&str; 5] = [ALL, "b c", "a d", "b c d", "a b d"];
 
-/// What `web` is like in one state.
+/// The objects of `web` in one state.
 #[derive(Debug, Clone, Copy)]
 struct Mix {
     hosts: &'static str,
@@ -411,7 +411,7 @@ fn no_flow_is_lost_while_everything_changes_in_one_burst() {
     ]
     .map(|way| way.or_between(&endpoints));
     let other_services = [others("p", PORT_Y), Vec::new(), others("q", PORT_Z)];
-    // It wins because its name comes first.
+    // It wins because its name sorts first.
     let (first, first_slice) = service_on("first", "10.96.0.9", PORT_X);
     Race::of(&ways).commits(100).run(lab, |proxy, state| {
         let mix = Mix::of(state);

@@ -1,4 +1,4 @@
-//! What is read by keys is what a dump gives, and a dump is made where keys do not tell everything.
+//! Reading by keys equals a dump, and a dump is made if the keys are incomplete.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -21,7 +21,7 @@ use deltaproxy::ruleset::{SetId, TableElement, slot_key};
 use fake_kernel::Fake;
 use netlink_tests::Namespace;
 
-/// Services have 1, 2, 3 … endpoints: all numbers that have a chain of their own, and more.
+/// Services have 1, 2, 3 … endpoints: all numbers that have a separate chain, and more.
 const SERVICES: u32 = 40;
 
 /// The first kernel on which this was seen.
@@ -103,7 +103,7 @@ impl<K: Kernel> Noting<K> {
         noting
     }
 
-    /// What is read, and whether the endpoints of both families were dumped for it.
+    /// The contents, and whether the endpoints of both families were dumped for them.
     fn read(&mut self) -> ([Found; 2], [bool; 2]) {
         self.dumped.clear();
         let engine = Engine::new(Routing::default(), TableFlags::default());
@@ -112,7 +112,7 @@ impl<K: Kernel> Noting<K> {
         (found, ["ip endpoints", "ip6 endpoints"].map(is_dumped))
     }
 
-    /// Checks that what is read is what dumps give.
+    /// Checks that the contents equal those of dumps.
     #[track_caller]
     fn check(&mut self, expected_dumps: [bool; 2]) {
         let (found, dumped) = self.read();
@@ -124,7 +124,7 @@ impl<K: Kernel> Noting<K> {
             assert_eq!(found.elements, expected.elements);
             assert_eq!(found.cleanup, expected.cleanup);
         }
-        // Where the kernel does not tell counts, everything is dumped.
+        // If the kernel does not report counts, everything is dumped.
         let sets = self.read_table(&table(Family::Ip)).unwrap().unwrap().sets;
         let tells_counts = sets.iter().any(|set| set.elements.is_some());
         assert!(tells_counts || Release::running() < Some(TELLS_COUNTS));

@@ -1,4 +1,4 @@
-//! The simulation of the daemon's loop on the real kernel, each sequence in a namespace of its own.
+//! The simulation of the daemon's loop on the real kernel, each sequence in a new namespace.
 //!
 //! `SIMULATION_SEED` plays one sequence and `SIMULATION_SEQUENCES` so many, as on the fake kernel.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
@@ -17,7 +17,7 @@ use world::real::open;
 use world::seeds::{Seeds, run_seed};
 
 #[test]
-fn whatever_goes_wrong_the_tables_of_the_real_kernel_end_right() {
+fn after_any_faults_the_tables_of_the_real_kernel_are_as_desired() {
     let seeds = Seeds::chosen(200);
     for seed in seeds.first..seeds.end {
         let in_namespace = move || {

@@ -1,4 +1,4 @@
-//! Who may use a load balancer address: `loadBalancerSourceRanges`.
+//! Sources that may use a load balancer address: `loadBalancerSourceRanges`.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use deltaproxy::nft::Operation;
@@ -73,7 +73,7 @@ fn a_range_with_the_nodes_address_lets_the_load_balancers_address_in() {
 
 /// Case 63.
 #[test]
-fn a_range_of_everything_among_others_restricts_nobody() {
+fn a_range_of_all_addresses_among_others_restricts_no_source() {
     let mut lab = Lab::new();
     let everything = ["0.0.0.0/0", "::/0"];
     lab.apply(&[&restricted(&[everything, NOBODY].concat()), &slice("a c")]);
@@ -136,7 +136,7 @@ fn other_addresses_of_the_service_are_not_restricted() {
 
 /// Case 67.
 #[test]
-fn what_is_established_goes_on_when_its_source_is_excluded() {
+fn an_established_connection_survives_the_exclusion_of_its_source() {
     let mut lab = Lab::new();
     lab.apply(&[&restricted(&OUTSIDE), &slice("a")]);
     let mut connections = Vec::new();

@@ -2,7 +2,7 @@
 //! second, and tables are replaced whole by the same and by an earlier layout.
 //!
 //! No connection may fail or reach an endpoint that was gone before it began, and connections that
-//! stay open go on. One thing the kernel does not give: a packet that is in the rules of a table while
+//! stay open survive. One exception comes from the kernel: a packet in the rules of a table while
 //! a commit deletes that table finds its sets empty from then on (`nft_lookup_eval` takes the
 //! generation anew), so each processor may lose one new connection when a table is replaced whole.
 //! These are counted apart, and there may be no more of them. `STORM_CONNECTIONS` is the fewest connections, `STORM_CHANGES` the changes of
@@ -73,7 +73,7 @@ struct Storm {
     ended: AtomicBool,
 }
 
-/// What was done to the daemon and its tables.
+/// Counts of the faults applied to the daemon and its tables.
 #[derive(Debug, Default)]
 struct Interruptions {
     kills: usize,
@@ -340,7 +340,7 @@ fn kept_services() -> Vec<Value> {
     vec![slice("everywhere"), slice("sticky"), everywhere, sticky]
 }
 
-/// nft before 1.1 does not load the flags of a table whose owner is gone.
+/// nft before 1.1 does not load the flags of a table whose owner has ended.
 fn without_table_flags(listing: &str) -> String {
     let is_flags = |line: &&str| line.starts_with("\tflags ");
     listing.lines().filter(|line| !is_flags(line)).map(|line| line.to_owned() + "\n").collect()

@@ -18,7 +18,7 @@ use deltaproxy::nft::{
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 
-/// Runs `test` on a thread in a network namespace of its own, which goes away with it.
+/// Runs `test` in a thread with a new network namespace, which ends with it.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let isolated = move || {
         unshare(CloneFlags::CLONE_NEWNET)
@@ -223,7 +223,7 @@ fn a_hundred_thousand_elements_go_in_and_are_read_back_complete() {
 }
 
 #[test]
-fn only_what_others_change_in_watched_tables_is_noticed() {
+fn only_changes_of_other_programs_to_watched_tables_are_reported() {
     in_namespace(|| {
         let mut ours = prepared();
         let mut theirs = Nftables::open().unwrap();
@@ -291,7 +291,7 @@ fn check_readings(
 }
 
 #[test]
-fn reading_while_another_socket_writes_gives_whole_sets_or_an_error() {
+fn reading_while_another_socket_writes_returns_complete_sets_or_an_error() {
     check_readings((false, 2_000, Duration::from_millis(1)), |read, elements| match read {
         Ok(keys) => assert_eq!(keys.len(), elements as usize),
         Err(error) => assert!(matches!(error, ReadError::Changing { .. }), "{error}"),
@@ -306,7 +306,7 @@ fn a_set_is_read_whole_while_others_are_watched_and_never_stop_to_change_another
 }
 
 #[test]
-fn an_owned_table_is_refused_to_others_and_adopted_when_its_owner_is_gone() {
+fn an_owned_table_refuses_other_sockets_and_is_adopted_after_its_owner() {
     in_namespace(|| {
         let mut owner = Nftables::open().unwrap();
         if !owner.supports_ownership() {
@@ -346,7 +346,7 @@ fn a_table_without_owner_cannot_become_an_owned_one() {
 }
 
 #[test]
-fn a_missing_table_is_none_and_a_missing_set_is_said_to_be_missing() {
+fn a_missing_table_reads_as_none_and_a_missing_set_as_missing() {
     in_namespace(|| {
         let mut nftables = Nftables::open().unwrap();
         assert_eq!(nftables.read_table(&reference()).unwrap(), None);
@@ -415,8 +415,8 @@ fn many_refusals_on_a_tiny_receive_buffer_still_name_the_first() {
 
 /// Runs itself again in a user namespace that has no power over the network namespace.
 #[test]
-fn without_the_capability_opening_says_what_is_missing() {
-    const NAME: &str = "without_the_capability_opening_says_what_is_missing";
+fn without_the_capability_opening_names_it() {
+    const NAME: &str = "without_the_capability_opening_names_it";
     const CHILD: &str = "DELTAPROXY_TEST_WITHOUT_CAPABILITY";
     if std::env::var_os(CHILD).is_some() {
         let error = Nftables::open().expect_err("opened without CAP_NET_ADMIN");

@@ -43,7 +43,7 @@ fn a_slice_of_host_names_does_not_disturb_others() {
     lab.check(&[("pod", WEB, keeps_source("b"))]);
 }
 
-/// Case 24: whoever writes the slice says that such endpoints are ready.
+/// Case 24: the author of the slice marks such endpoints as ready.
 #[test]
 fn a_pod_that_is_not_ready_serves_where_its_service_publishes_it() {
     let mut lab = Lab::new();
@@ -252,7 +252,7 @@ struct Segment {
     flags: u8,
 }
 
-/// The IPv4 segments that a host receives, and its way to send one of its own making.
+/// The IPv4 segments that a host receives, and a socket that sends crafted ones.
 struct Segments(UdpSocket);
 
 impl Segments {
@@ -268,7 +268,7 @@ impl Segments {
     fn find(&self, mut is_wanted: impl FnMut(&Segment) -> bool) -> Segment {
         let mut packet = [0; 1500];
         loop {
-            let len = self.0.recv(&mut packet).expect("the segment comes within the limit");
+            let len = self.0.recv(&mut packet).expect("the segment arrives within the limit");
             let source = Ipv4Addr::from(<[u8; 4]>::try_from(&packet[12..16]).unwrap());
             let tcp = &packet[usize::from(packet[0] & 15) * 4..len];
             let be16 = |at: usize| u16::from_be_bytes([tcp[at], tcp[at + 1]]);
@@ -300,7 +300,7 @@ impl Segments {
     }
 }
 
-/// Case 100. What conntrack takes for invalid is not translated back: the client gets it from an
+/// Case 100. A packet that is invalid to conntrack is not translated back: the client gets it from an
 /// address that it does not know and resets the connection. Administrators set
 /// `nf_conntrack_tcp_be_liberal` against it.
 #[test]

@@ -1,4 +1,4 @@
-//! docs/walkthroughs.md: commands and their output, made anew and compared with what is committed.
+//! docs/walkthroughs.md: commands and their output, produced again and compared with the page.
 //!
 //! `UPDATE_DOCS=1` writes the file instead. What differs from run to run (ports that nobody chose,
 //! timers, the state of a connection that ends) is not compared.
@@ -14,18 +14,18 @@ use netlink_tests::scenario::{Lab, Object, Protocol, Service, Slice};
 use netlink_tests::{Host, Process, eventually, nft_available};
 use serde_json::json;
 
-/// A section of the document: objects, one connection and what can be seen of it.
+/// A section of the document: objects, one connection and its traces.
 #[derive(Clone)]
 struct Walk {
     title: &'static str,
-    /// What it shows.
+    /// The explanation below the title.
     text: &'static str,
     service: Service,
     endpoints: &'static str,
     client: &'static str,
     /// Address and port.
     to: (&'static str, u16),
-    /// What the command prints, up to a port that varies.
+    /// The command's output, up to a port that varies.
     outcome: &'static str,
 }
 
@@ -54,7 +54,7 @@ fn cluster_ip_walks() -> Vec<Walk> {
         },
         Walk {
             title: "Process on the node to ClusterIP",
-            text: "A source that is no pod is masqueraded: the endpoint sees the node.",
+            text: "A source that is not a pod is masqueraded: the endpoint sees the node.",
             service: web(),
             endpoints: "c",
             client: "node",
@@ -73,7 +73,7 @@ fn cluster_ip_walks() -> Vec<Walk> {
         },
         Walk {
             title: "No endpoints",
-            text: "The connection is refused; nobody waits for a timeout.",
+            text: "The connection is refused at once, without a timeout.",
             service: web(),
             endpoints: "",
             client: "pod",
@@ -82,7 +82,7 @@ fn cluster_ip_walks() -> Vec<Walk> {
         },
         Walk {
             title: "A port that the service does not have",
-            text: "It is refused as on a host without a listener.",
+            text: "The connection is refused, as on a host without a listener.",
             service: web(),
             endpoints: "c",
             client: "pod",
@@ -91,7 +91,7 @@ fn cluster_ip_walks() -> Vec<Walk> {
         },
         Walk {
             title: "An address of the ServiceCIDR that no service has",
-            text: "The packet is dropped; the default route might send it back here for ever.",
+            text: "The packet is dropped. The default route could send it back here in a loop.",
             service: web(),
             endpoints: "c",
             client: "pod",
@@ -114,7 +114,7 @@ fn internal_policy_walks() -> Vec<Walk> {
         },
         Walk {
             title: "internalTrafficPolicy Local without endpoint on the node",
-            text: "There is an endpoint elsewhere, and the packet is dropped.",
+            text: "The only endpoint is on another node, so the packet is dropped.",
             service: web().internal_local(),
             endpoints: "c",
             client: "pod",
@@ -159,7 +159,7 @@ fn external_walks() -> Vec<Walk> {
         },
         Walk {
             title: "External IP",
-            text: "No interface has the address; it is enough that packets to it come here.",
+            text: "No interface has the address; packets to it must only be routed to the node.",
             service: web().external_ip("198.51.100.1"),
             endpoints: "c",
             client: "outside",
@@ -219,7 +219,7 @@ impl Walk {
     }
 }
 
-/// A client that comes back, and its timer.
+/// A client that returns, and its timer.
 fn affinity() -> String {
     let mut lab = Lab::new();
     let config = json!({"clientIP": {"timeoutSeconds": 10_800}});
@@ -264,22 +264,22 @@ fn affinity() -> String {
 const AFFINITY: &str = "
 ## Session affinity ClientIP
 
-The service remembers clients for three hours. `pod` comes while `a` is the only endpoint, and \
+The service remembers clients for three hours. `pod` connects while `a` is the only endpoint, and \
 again two seconds after `b`, `c` and `d` have joined: it gets `a` every time, and its timer starts \
-again at each new connection. Between rules the packet carries numbers as its priority: `1:0` is \
+again at each new connection. The packet carries numbers as its priority between rules: `1:0` is \
 the session of this service port, `1:8001` its first endpoint. Clients are remembered by place, a \
 hash of the address: `pod` has the place after `1:0`, and clients of one place share the endpoint.
 
 ```console
 ";
 
-/// What the command prints, or that nothing came.
+/// The command's output, or [`SILENCE`].
 fn connect_by(client: &Host, command: &str) -> String {
     let finished = client.output("bash", &["-c", command]);
     if finished.code() == Some(124) {
         return format!("{SILENCE}\n");
     }
-    // bash says it twice.
+    // bash prints it twice.
     let last = |text: &str| text.lines().last().map(|line| format!("{line}\n"));
     finished.stdout + &last(&finished.stderr).unwrap_or_default()
 }
@@ -292,7 +292,7 @@ impl Trace {
         node.nft_script(TRACED);
         let nft = if fs::exists("/usr/sbin/nft").unwrap() { "/usr/sbin/nft" } else { "nft" };
         let trace = Self(node.spawn(nft, &["monitor", "trace"]));
-        // It does not say when it has begun to listen.
+        // It does not report when it has started to listen.
         eventually("nft monitor listens", Duration::from_secs(10), || {
             let _ = node.send_udp("192.0.2.10:9");
             trace.0.output().contains("dport 9 ").then_some(())
@@ -302,9 +302,9 @@ impl Trace {
 
     /// The rules that the first packet to `address` passed, chain by chain.
     fn finish(self, node: &Host, address: &str) -> String {
-        // What is traced comes in order, so nothing is missing once this has come.
+        // Traces arrive in order, so none is missing once this has arrived.
         let _ = node.send_udp("192.0.2.10:10");
-        eventually("nft monitor has told all", Duration::from_secs(10), || {
+        eventually("the last trace of nft monitor", Duration::from_secs(10), || {
             self.0.output().contains("dport 10 ").then_some(())
         });
         let output = self.0.terminate(Duration::from_secs(10)).stdout;
@@ -328,7 +328,7 @@ impl Trace {
     }
 }
 
-/// First packets of connections, and what [`Trace::start`] sends.
+/// First packets of connections, and the packets of [`Trace::start`].
 const TRACED: &str = "
     table ip tracing {
         chain prerouting {
@@ -402,17 +402,17 @@ fn conntrack() -> Option<&'static str> {
 const INTRODUCTION: &str = "\
 # Walk-throughs
 
-What happens to a connection, seen with commands that work on any node.
-A test makes this page: it runs the commands in network namespaces and fails when their output is \
-another (`UPDATE_DOCS=1 cargo test --package netlink-tests --test walkthroughs` writes it anew).
+This page follows connections through the tables, with commands that work on any node.
+A test checks this page: it runs the commands in network namespaces and fails if their output \
+differs (`UPDATE_DOCS=1 cargo test --package netlink-tests --test walkthroughs` writes the page).
 
 - The node is 192.168.50.2, towards its pods 10.244.1.1. Pods have 10.244.0.0/16, services 10.96.0.0/16.
 - On the node are the pods `pod` 10.244.1.9 and `a` 10.244.1.5; on another node is `c` 10.244.2.7; \
-`outside` 192.0.2.10 is no part of the cluster.
-- The service `default/web` has ClusterIP 10.96.0.10, port 80 and node port 30080. Its endpoints \
-are `c`, unless said otherwise. An endpoint answers with its name, and the address and port that it sees.
+`outside` 192.0.2.10 is not part of the cluster.
+- The service `default/web` has ClusterIP 10.96.0.10, port 80 and node port 30080. Its endpoint \
+is `c` by default. An endpoint answers with its name, and the address and port that it sees.
 - Of `nft monitor trace` the page shows chain and rule of each rule that matches the first packet. \
-To see it, a table of one's own sets `meta nftrace set 1`.
+For that, a separate table sets `meta nftrace set 1`.
 - Of `nft list table` it shows the elements that name the destination, with their set or map, and \
 `hairpin-connections`.
 ";
@@ -450,15 +450,15 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/walkthroughs.md
 /// Each has its own namespaces and threads.
 const WALKS_AT_ONCE: usize = 4;
 
-/// The lines without what varies.
+/// The lines without the parts that vary.
 fn comparable(page: &str) -> Vec<String> {
     let is_flow = |line: &str| line.starts_with("tcp  ") || line.starts_with("node$ conntrack");
     let lines = page.lines().filter(|line| conntrack().is_some() || !is_flow(line));
     lines.map(|line| without_ports(line, is_flow(line))).collect()
 }
 
-/// Without what is left of a timer, and without numbers of five digits, which are ports that nobody chose; of a flow only its addresses
-/// and ports.
+/// Removes the rest of a timer and numbers of five digits, which are random ports; keeps of a flow
+/// only its addresses and ports.
 fn without_ports(line: &str, is_flow: bool) -> String {
     let line = match line.find("src=") {
         Some(from) if is_flow => &line[from..line.find(" [").unwrap_or(line.len())],

@@ -24,7 +24,7 @@ const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
 
 const NETLINK_NETFILTER: isize = 12;
 
-/// What the kernel said about a batch.
+/// The kernel's answers to a batch.
 #[derive(Debug)]
 struct Refusal {
     errno: i32,
@@ -115,7 +115,7 @@ fn without_expiry<'a>(words: &[&'a str]) -> Vec<&'a str> {
     }
 }
 
-/// The payloads of all messages that a dump of this kind gives, behind `struct nfgenmsg`.
+/// The payloads of all messages of a dump of this kind, after `struct nfgenmsg`.
 fn dump(namespace: &Namespace, kind: u16, family: Family, attributes: &[u8]) -> Vec<Vec<u8>> {
     let mut request = Vec::new();
     let header =
@@ -143,7 +143,7 @@ fn dump(namespace: &Namespace, kind: u16, family: Family, attributes: &[u8]) -> 
 // --- tests
 
 #[test]
-fn bytes_and_text_make_the_same_ruleset_and_nft_loads_what_it_lists() {
+fn bytes_and_text_make_the_same_ruleset_and_nft_loads_its_own_listing() {
     for family in FAMILIES {
         let transaction = ruleset(family);
         let (bytes, text, again) = (Namespace::new(), Namespace::new(), Namespace::new());
@@ -302,7 +302,7 @@ fn a_refused_name_is_named_by_its_attribute() {
 }
 
 #[test]
-fn long_lists_of_elements_arrive_whole() {
+fn long_lists_of_elements_arrive_completely() {
     let namespace = Namespace::new();
     let family = Family::Ip;
     let set = Arc::new(set("many", frontend(family)));

@@ -32,7 +32,7 @@ fn templates() -> String {
     texts.join("---\n")
 }
 
-/// Expressions of a template: what stands between `{{` and `}}`.
+/// Expressions of a template: the text between `{{` and `}}`.
 fn expressions(text: &str) -> Vec<&str> {
     text.split("{{").skip(1).map(|part| part.split_once("}}").unwrap().0).collect()
 }

@@ -1,4 +1,4 @@
-//! An engine, the fake kernel behind it, and what its tables mean.
+//! An engine with the fake kernel, and the meaning of its tables.
 
 #![allow(dead_code, reason = "each test that includes it uses a part")]
 
@@ -32,7 +32,7 @@ pub(crate) fn owning_engine() -> Engine {
     Engine::new(Routing::default(), TableFlags { owner: true, persist: true })
 }
 
-/// Commits what differs, in transactions of at most `max_batch` bytes.
+/// Commits the differences, in transactions of at most `max_batch` bytes.
 pub(crate) fn settle(engine: &mut Engine, kernel: &mut Fake, max_batch: usize) {
     while let Some(transaction) = engine.next_transaction(max_batch) {
         kernel.commit(&transaction).expect("the kernel accepts every transaction");
@@ -41,7 +41,7 @@ pub(crate) fn settle(engine: &mut Engine, kernel: &mut Fake, max_batch: usize) {
     assert!(engine.is_settled());
 }
 
-/// What a daemon that starts now with these events would write.
+/// The tables of a daemon that starts now with these events.
 pub(crate) fn from_scratch(events: &[Event]) -> BTreeMap<String, String> {
     let (mut engine, mut kernel) = (engine(), Fake::new());
     engine.apply(events.to_vec());
@@ -50,7 +50,7 @@ pub(crate) fn from_scratch(events: &[Event]) -> BTreeMap<String, String> {
 }
 
 /// The meaning of both tables: lists by their endpoints instead of their numbers, slots in no
-/// order. Panics where elements contradict each other or are of no use.
+/// order. Panics where elements contradict each other or are never used.
 pub(crate) fn contents(kernel: &mut impl Kernel) -> BTreeMap<String, String> {
     let mut texts = BTreeMap::new();
     for family in [Family::Ip, Family::Ip6] {

@@ -1,8 +1,8 @@
-//! Ways to misbehave, and when.
+//! Faults of the server, and the requests that they apply to.
 
 use super::Kind;
 
-/// One way to answer a request badly.
+/// A faulty answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Answers with this HTTP status and a Status object.
@@ -17,7 +17,7 @@ pub enum Fault {
     Slow,
     /// Sends a line that is not JSON in place of the event after this many; or of the whole list.
     GarbageAfter(usize),
-    /// Sends a bookmark of version 1 after this many events, and goes on.
+    /// Sends a bookmark of version 1 after this many events, and continues.
     StaleBookmarkAfter(usize),
     /// Ends the watch in good order, without an event.
     EndAtOnce,
@@ -30,7 +30,7 @@ pub enum Fault {
 pub enum On {
     /// Lists.
     List,
-    /// Watches that do not ask for initial events.
+    /// Watches without initial events.
     Watch,
     /// Watches with `sendInitialEvents=true`.
     StreamingList,
@@ -38,7 +38,7 @@ pub enum On {
     Any,
 }
 
-/// The faults to come.
+/// The planned faults.
 #[derive(Debug, Default)]
 pub(super) struct Plan(Vec<Planned>);
 

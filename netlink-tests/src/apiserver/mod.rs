@@ -1,7 +1,7 @@
-//! An API server for tests: keeps objects, lists and watches them, and misbehaves when told to.
+//! An API server for tests: stores, lists and watches objects, and injects planned faults.
 //!
-//! It speaks HTTP/1.1 on a port of 127.0.0.1, plain or with TLS, in a thread of its own that lives in the
-//! network namespace of the thread that started it. What must stay true: it answers as
+//! It speaks HTTP/1.1 on a port of 127.0.0.1, plain or with TLS, in a separate thread in the
+//! network namespace of the thread that started it. Invariants: it answers as
 //! kube-apiserver 1.36 does (see `traces/README.md`) unless a [`Fault`] was planned, and every
 //! request is recorded before it is answered.
 
@@ -55,7 +55,7 @@ pub struct ApiServer {
     kubeconfig: NamedTempFile,
 }
 
-/// What the server's thread and the test both see.
+/// The state shared by the server's thread and the test.
 struct Shared {
     state: Mutex<State>,
     /// Wakes tests that wait for requests.
@@ -71,9 +71,9 @@ struct State {
     requests: Vec<Request>,
     events: Events,
     writes: Writes,
-    /// Connections are plain without.
+    /// `None`: connections are plain.
     tls: Option<TlsAcceptor>,
-    /// Other tokens are refused, if there is one.
+    /// If set, requests with other tokens are refused.
     token: Option<String>,
 }
 
@@ -81,11 +81,11 @@ struct State {
 #[derive(Debug, Default)]
 struct Events {
     written: Vec<Value>,
-    /// Nobody may write one.
+    /// Events are refused with 403.
     forbidden: bool,
 }
 
-/// What a test asks of the server's thread; each is acknowledged.
+/// Commands of a test to the server's thread; each is acknowledged.
 #[derive(Debug)]
 enum Command {
     Disconnect(std::sync::mpsc::Sender<()>),
@@ -134,7 +134,7 @@ impl ApiServer {
         server
     }
 
-    /// Lets happen what was recorded in this file of `traces`, a watch.
+    /// Replays the events of a watch that was recorded in this file of `traces`.
     #[track_caller]
     pub fn replay(&self, kind: Kind, watch_trace: &str) {
         self.change(|store| {
@@ -142,13 +142,13 @@ impl ApiServer {
         });
     }
 
-    /// Adds an object or changes it; its `kind` says what it is. Sets the resource version.
+    /// Adds or changes an object of the kind in its `kind`. Sets the resource version.
     #[track_caller]
     pub fn push(&self, object: Value) {
         self.change(|store| store.put(Kind::of(&object), object));
     }
 
-    /// Adds or changes objects, all before a watch tells of the first.
+    /// Adds or changes objects, all before a watch sends the first.
     #[track_caller]
     pub fn push_all(&self, objects: impl IntoIterator<Item = Value>) {
         self.change(|store| {
@@ -167,7 +167,7 @@ impl ApiServer {
         self.change(Store::compact);
     }
 
-    /// Encodes all objects now, so that the first watch need not wait for it.
+    /// Encodes all objects now, so that the first watch is not delayed.
     pub fn encode(&self) {
         let store = &mut self.state().store;
         Kind::ALL.into_iter().for_each(|kind| drop(store.initial_chunks(kind)));
@@ -296,7 +296,7 @@ impl State {
         self.token.is_none() || token == self.token.as_deref()
     }
 
-    /// Takes in an Event object, or says with which code it is refused.
+    /// Stores an Event object, or returns the status code and message of the refusal.
     fn add_event(&mut self, path: &str, event: &Value) -> Result<(), (u16, &'static str)> {
         let namespace = event["metadata"]["namespace"].as_str().unwrap_or_default();
         if path != format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events") {
@@ -305,7 +305,7 @@ impl State {
         if self.events.forbidden {
             return Err((403, "events.events.k8s.io is forbidden"));
         }
-        // What `ValidateEvent` asks for, in pkg/apis/core/validation/events.go.
+        // The fields that `ValidateEvent` requires, in pkg/apis/core/validation/events.go.
         let needed =
             ["eventTime", "reason", "action", "type", "reportingController", "reportingInstance"];
         if needed.iter().any(|field| event[field].as_str().is_none_or(str::is_empty)) {

@@ -13,7 +13,7 @@ use super::{Kind, On};
 pub struct Request {
     /// The HTTP method.
     pub method: String,
-    /// The list that it is about, `None` for a single object and for a path that the server does
+    /// The requested list, `None` for a single object and for a path that the server does
     /// not have.
     pub kind: Option<Kind>,
     /// The namespace of the list, `None` for all.
@@ -22,7 +22,7 @@ pub struct Request {
     pub on: On,
     /// The path, without the query.
     pub path: String,
-    /// What was sent as its body; null if nothing was.
+    /// The body; null without one.
     pub posted: Value,
     /// The query's parameters, decoded.
     pub query: BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! The objects and what happened to them, in versions as etcd counts them.
+//! The objects and their changes, with versions as in etcd.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(super) struct Page {
 
 impl Default for Store {
     fn default() -> Self {
-        // A real server's first list is never of version 0, which has a meaning of its own.
+        // A real server's first list is never of version 0, which has a special meaning.
         Self { version: 10, oldest: 0, tables: Default::default() }
     }
 }
@@ -153,7 +153,7 @@ impl Store {
         chunks
     }
 
-    /// What happened after a version.
+    /// The changes after a version.
     pub(super) fn events_after(&self, kind: Kind, version: u64) -> Vec<Value> {
         let log = &self.tables[kind as usize].log;
         log.iter().filter(|change| change.version > version).map(|c| c.event.clone()).collect()
@@ -177,7 +177,7 @@ impl Table {
     }
 }
 
-/// Items of a list do not say their kind, objects of a watch do.
+/// Items of a list have no `kind`, objects of a watch do.
 fn add_type(kind: Kind, object: &mut Value) {
     object["kind"] = kind.name().into();
     object["apiVersion"] = kind.api_version().into();

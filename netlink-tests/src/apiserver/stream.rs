@@ -36,13 +36,13 @@ impl<'a, W: AsyncWrite + Unpin> Events<'a, W> {
         Ok(Self { socket, fault, sent: 0, written: Vec::new() })
     }
 
-    /// Writes one event, or what the fault makes of it, and flushes it.
+    /// Writes one event, changed by the fault, and flushes it.
     pub(super) async fn event(&mut self, event: &Value) -> io::Result<()> {
         self.line(&watch_line(event)).await?;
         self.flush().await
     }
 
-    /// Writes the line of one event, or what the fault makes of it.
+    /// Writes the line of one event, changed by the fault.
     pub(super) async fn line(&mut self, line: &str) -> io::Result<()> {
         match self.fault {
             Some(Fault::CutAfter(count)) if count == self.sent => {
@@ -110,7 +110,7 @@ pub(super) fn watch_line(event: &Value) -> String {
     format!("{{\"type\":{},\"object\":{}}}\n", event["type"], event["object"])
 }
 
-/// A bookmark that goes back in time, of the same kind as the event of this line.
+/// A bookmark with an earlier version, of the same kind as the event of this line.
 fn stale_bookmark(line: &str) -> Value {
     let event: Value = serde_json::from_str(line).expect("the line is an event");
     let object = &event["object"];

@@ -1,10 +1,10 @@
-//! `make demo`: real connections through services, a change, and what it sends to the kernel.
+//! `make demo`: real connections through services, a change, and its messages to the kernel.
 //!
 //! Everything happens in network namespaces and a temporary folder; they go with the program, also when
 //! it is interrupted.
 
-#![allow(clippy::expect_used, clippy::unwrap_used)] // Like a test: what goes wrong ends it.
-#![allow(clippy::print_stdout)] // Printing is what it is for.
+#![allow(clippy::expect_used, clippy::unwrap_used)] // Like a test: an error ends it.
+#![allow(clippy::print_stdout)] // It prints its results.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -33,7 +33,7 @@ const FOLLOW_LIMIT: Duration = Duration::from_secs(10);
 /// The endpoint that a change takes away, and the one that takes its place.
 const CHANGE: (&str, &str) = ("10.244.1.6", "10.244.1.7");
 
-/// What is connected to: client, protocol, address and port, in words.
+/// A connection: client, protocol, address and port, in words.
 const VISITS: [(&str, &str, &str, &str); 8] = [
     ("client", "TCP", "10.96.0.10:80", "ClusterIP of web"),
     ("client", "UDP", "10.96.0.53:53", "ClusterIP of dns"),
@@ -45,7 +45,7 @@ const VISITS: [(&str, &str, &str, &str); 8] = [
     ("outside", "UDP", "[fd00:192:168:50::2]:30054", "NodePort of dual"),
 ];
 
-/// The user wants it to end.
+/// The user interrupted the program.
 #[derive(Debug)]
 struct Interrupted;
 
@@ -193,7 +193,7 @@ impl Demo {
         arguments.into_iter().map(str::to_owned).collect()
     }
 
-    /// What `apply` sent.
+    /// The messages that `apply` sent.
     fn apply(&self) -> Value {
         let printed = self.deltaproxy("apply", &["--output", "json"]);
         serde_json::from_str(&printed).expect("one JSON object")
@@ -205,7 +205,7 @@ impl Demo {
         println!("  a second apply: {}", described(&sent));
     }
 
-    /// Connects often and prints who answered.
+    /// Connects several times and prints the servers that answered.
     fn visit(
         &self,
         (client, protocol, to, what): &(&str, &str, &str, &str),
@@ -271,7 +271,7 @@ fn copy_of(folder: &Path) -> TempDir {
     copy
 }
 
-/// Who answered, or what happened instead.
+/// The server that answered, or the outcome without an answer.
 fn answerer(answer: &Answer) -> String {
     match answer {
         Answer::From { server, .. } => server.clone(),

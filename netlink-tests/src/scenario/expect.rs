@@ -1,4 +1,4 @@
-//! What becomes of packets: the expectation of a row and the probes that check it.
+//! The expected outcome of a row and the probes that check it.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -24,7 +24,7 @@ pub enum Family {
     Ipv6,
 }
 
-/// What a row is probed with.
+/// The probes of a row.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope {
     /// Protocols.
@@ -77,19 +77,19 @@ impl Scope {
     pub const SCTP: Self = Self { protocols: &[Protocol::Sctp], ..Self::ALL };
 }
 
-/// What a client is to experience.
+/// The expected outcome for a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expect {
-    /// Each of these servers answers some of the connections, and nobody else does.
+    /// Each of these servers answers some of the connections, and no other server does.
     Answers {
         /// The servers' names.
         servers: BTreeSet<String>,
-        /// The servers see the node's address and not the client's.
+        /// The servers see the node's address instead of the client's.
         masqueraded: bool,
     },
     /// Every connection is refused at once.
     Refused,
-    /// Nothing ever comes.
+    /// Silence.
     Silent,
     /// The packets come to a host that does not serve them. For SCTP that is silence or "protocol
     /// unreachable", because the kernel may lack it.
@@ -125,7 +125,7 @@ pub(crate) struct Probe<'a> {
 }
 
 impl Probe<'_> {
-    /// What was otherwise than expected.
+    /// The differences from the expectation.
     pub(crate) fn check(self, expect: &Expect) -> Result<(), String> {
         let outcome = match expect {
             Expect::Answers { servers, masqueraded } => self.check_answers(servers, *masqueraded),

@@ -41,8 +41,8 @@ pub struct World {
     net: Net,
     hosts: BTreeMap<&'static str, Host>,
     servers: Vec<Server>,
-    /// Every probe has a source port of its own: a conntrack entry that an earlier one left behind
-    /// would decide where it goes.
+    /// Every probe has a new source port: a conntrack entry of an earlier probe
+    /// would determine its destination.
     next_port: AtomicU16,
     oracle: Oracle,
 }
@@ -191,7 +191,7 @@ impl World {
         self.send_predicted(&self.host(client).patient(), to, protocol)
     }
 
-    /// The same without a comparison with what `explain` predicts: for load.
+    /// The same without a comparison with the prediction of `explain`, for load.
     #[must_use]
     #[track_caller]
     pub fn ask_fast(&self, client: &str, to: SocketAddr, protocol: Protocol) -> Answer {
@@ -245,7 +245,7 @@ impl World {
         shares
     }
 
-    /// Probes all rows at once: what does not come takes its time.
+    /// Probes all rows at once, because silence takes the whole limit.
     fn failures(&self, scope: Scope, rows: &[(&str, &str, Expect)]) -> Vec<String> {
         let mut probes = Vec::new();
         for (client, to, expect) in rows {

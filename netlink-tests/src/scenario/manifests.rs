@@ -35,7 +35,7 @@ impl Manifests {
         self.write_text(name, &documents.join("\n---\n"));
     }
 
-    /// Replaces a file of any text. A daemon sees the former text or the new one, never a part.
+    /// Replaces the text of a file atomically: a daemon reads the former text or the new one.
     pub fn write_text(&self, name: &str, text: &str) {
         let unfinished = self.path().join(name).with_extension("unfinished");
         fs::write(&unfinished, text).expect("a file in a folder of our own");
@@ -47,7 +47,7 @@ impl Manifests {
         self.write("slice", &slice(hosts));
     }
 
-    /// What a file holds.
+    /// The text of a file.
     #[must_use]
     pub fn read(&self, name: &str) -> String {
         fs::read_to_string(self.file(name)).expect("a file that was written")
@@ -78,7 +78,7 @@ impl Manifests {
         host.output(deltaproxy_binary(), &self.arguments(command))
     }
 
-    /// Starts the daemon and waits until it says so.
+    /// Starts the daemon and waits for the line of its log.
     #[must_use]
     #[track_caller]
     pub fn run(&self, host: &Host) -> Process {

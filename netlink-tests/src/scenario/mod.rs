@@ -1,4 +1,4 @@
-//! Scenarios: objects, then packets, and who answers them with which source address.
+//! Scenarios: objects, then packets, with the expected servers and source addresses.
 //!
 //! A [`Lab`] is a node with pods and hosts around it, and the proxy that programs the node. A test
 //! applies objects, checks rows of (client, destination, [`Expect`]), changes objects and checks
@@ -17,7 +17,7 @@
 //! ]);
 //! ```
 //!
-//! Addresses are written as IPv4; [`crate::ip6_of`] gives the IPv6 twin that everything has.
+//! Addresses are written as IPv4; [`crate::ip6_of`] gives the IPv6 counterpart.
 
 mod even;
 mod every_chain;

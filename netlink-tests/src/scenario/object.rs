@@ -9,7 +9,7 @@ use super::lab::{address_of, is_on_node};
 use super::proxy::NODE_NAME;
 use crate::net::{NODE_IP, NODE_IP6, ip6_of};
 
-/// Something that a manifest can say.
+/// An object of a manifest.
 pub trait Object {
     /// The API objects that it stands for.
     fn documents(&self) -> Vec<Value>;
@@ -25,7 +25,7 @@ impl Object for Raw {
     }
 }
 
-/// A Service in namespace `default`, dual stack unless said otherwise.
+/// A Service in namespace `default`, dual stack by default.
 #[derive(Debug, Clone)]
 pub struct Service {
     name: String,
@@ -36,7 +36,7 @@ pub struct Service {
     load_balancer_ips: Vec<String>,
     labels: Value,
     annotations: Value,
-    /// Fields that win over all others.
+    /// Fields that override all others.
     spec: Vec<(String, Value)>,
 }
 
@@ -126,7 +126,7 @@ impl Service {
         self.spec("internalTrafficPolicy", json!("Local"))
     }
 
-    /// Sets a field of the spec; it wins over what other methods say.
+    /// Sets a field of the spec; it overrides those of other methods.
     #[must_use]
     pub fn spec(mut self, field: &str, value: Value) -> Self {
         self.spec.push((field.to_owned(), value));
@@ -307,7 +307,7 @@ impl Object for Slice {
     }
 }
 
-/// One endpoint of a slice: a host of the lab, ready unless said otherwise.
+/// One endpoint of a slice: a host of the lab, ready by default.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
     address: Ipv4Addr,

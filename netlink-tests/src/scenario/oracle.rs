@@ -1,4 +1,4 @@
-//! What `explain` predicts of each probe, compared with what the probe got.
+//! The prediction of `explain` for each probe, compared with its outcome.
 //!
 //! Every probe of a [`super::World`] is predicted before it is sent. The endpoint that answers must
 //! be among the predicted ones, and refusals, silence and masquerade must agree.
@@ -15,7 +15,7 @@ use super::expect::Protocol;
 use crate::answer::Answer;
 use crate::host::Host;
 
-/// The kernel's rules on the node, and who serves where.
+/// The kernel's rules on the node, and the servers by address.
 #[derive(Debug)]
 pub(crate) struct Oracle {
     node: Host,
@@ -36,7 +36,7 @@ impl Oracle {
         self.servers.entry(name.to_owned()).or_default().extend(addresses);
     }
 
-    /// What is to become of a probe; `None` while the node has no tables.
+    /// The predicted outcome of a probe; `None` while the node has no tables.
     pub(crate) fn predict(
         &self,
         client: &Host,
@@ -77,7 +77,7 @@ impl Oracle {
         };
         assert!(
             self.agrees(predicted, client, answer) || !is_current(),
-            "got {answer:?}, where explain says:\n{predicted}"
+            "got {answer:?}, but explain predicts:\n{predicted}"
         );
     }
 

@@ -34,14 +34,14 @@ pub struct Proxy {
     leftovers: Option<(Deadline, Kept)>,
 }
 
-/// What one change has sent to the kernel.
+/// The result of one change.
 #[derive(Debug, Default)]
 pub struct Sent {
-    /// What was applied, in order.
+    /// The committed transactions, in order.
     pub transactions: Vec<Transaction>,
     /// Messages by kind, of all of them.
     pub messages: BTreeMap<MessageKind, usize>,
-    /// What was left out of the objects.
+    /// The objects, or parts of them, that were left out.
     pub problems: Vec<String>,
     /// UDP flows whose conntrack entries were deleted after it.
     pub stale_flows: Vec<StaleFlow>,
@@ -110,7 +110,7 @@ impl Proxy {
         self.change(objects, &[])
     }
 
-    /// Removes objects and makes others so, and commits it all together.
+    /// Removes some objects, sets others, and commits all of it together.
     #[track_caller]
     pub fn change(&mut self, gone: &[&dyn Object], objects: &[&dyn Object]) -> Sent {
         for object in gone.iter().flat_map(|object| object.documents()) {
@@ -123,7 +123,7 @@ impl Proxy {
         self.follow()
     }
 
-    /// All objects that it was told of.
+    /// All objects that it received.
     ///
     /// # Panics
     /// Never.
@@ -133,7 +133,7 @@ impl Proxy {
         self.files.values().map(|bytes| Raw(parse(bytes))).collect()
     }
 
-    /// Reads the tables and repairs what differs.
+    /// Reads the tables and commits the differences.
     ///
     /// # Panics
     /// When the kernel cannot be read or refuses a transaction.
@@ -148,13 +148,13 @@ impl Proxy {
     /// The generation of the node's ruleset.
     ///
     /// # Panics
-    /// When the kernel does not tell it.
+    /// When the kernel does not report it.
     #[track_caller]
     pub fn generation(&mut self) -> u32 {
         self.kernel.generation().expect("a generation").0
     }
 
-    /// Takes in what the manifests say now.
+    /// Applies the present manifests.
     #[track_caller]
     fn follow(&mut self) -> Sent {
         let files = self.files.iter().map(|(path, bytes)| (path.clone(), Ok(bytes.clone())));

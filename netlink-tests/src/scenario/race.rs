@@ -34,7 +34,7 @@ pub struct Way {
     between: Vec<String>,
 }
 
-/// What runs against each other.
+/// The parties of a race.
 #[derive(Debug)]
 pub struct Race<'a> {
     /// Each has a thread that opens flows.
@@ -45,7 +45,7 @@ pub struct Race<'a> {
     pub burst: usize,
 }
 
-/// The entry of `states` for a state: after the last comes the first again.
+/// The entry of `states` for a state; the first follows the last.
 ///
 /// # Panics
 /// When there are none.
@@ -115,7 +115,7 @@ impl<'a> Race<'a> {
         Self { commits, ..self }
     }
 
-    /// Opens flows on all ways while `change` makes one state after the other.
+    /// Opens flows on all ways while `change` sets one state after the other.
     ///
     /// # Panics
     /// When a flow fails or reaches a wrong server, or flows and commits are too slow to be many.
@@ -297,7 +297,7 @@ impl Sender<'_> {
     }
 }
 
-/// Leaves the first processor to the commits, which would come too seldom beside many senders.
+/// Keeps the first processor for the commits, which would be too rare beside many senders.
 fn leave_one_processor() {
     let usual = sched_getaffinity(Pid::from_raw(0)).expect("the kernel tells it");
     let usable = (0..CpuSet::count()).filter(|cpu| usual.is_set(*cpu).unwrap_or(false));
@@ -367,7 +367,7 @@ const BURST: usize = 8;
 /// Each takes seconds if it is silence.
 const MOST_FAILURES: usize = 5;
 
-/// What flows are opened with, in turns.
+/// The kinds of flows, in turns.
 const KINDS: [(Family, Protocol); 4] = [
     (Family::Ipv4, Protocol::Udp),
     (Family::Ipv4, Protocol::Tcp),
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_may_be_refused_only_in_a_state_that_says_so() {
+    fn a_flow_may_be_refused_only_in_a_state_that_allows_it() {
         let way = Way::new("pod", "10.96.0.10:80", &["a b", "-"]);
         assert!(way.check(&Answer::Refused, 0..=1).is_ok());
         assert!(way.check(&Answer::Refused, 2..=2).is_err());

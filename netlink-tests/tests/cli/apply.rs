@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{manifests, tables};
 
 #[test]
-fn apply_makes_the_tables_and_says_what_it_sent() {
+fn apply_writes_the_tables_and_prints_the_messages_sent() {
     let net = Net::new();
     let pod = net.pod("a", "10.244.1.5");
     let _server = pod.serve_tcp(8080, "a");
@@ -46,7 +46,7 @@ fn apply_prints_json_for_programs() {
 }
 
 #[test]
-fn plan_prints_what_apply_would_do_and_changes_nothing() {
+fn plan_prints_the_changes_of_apply_and_commits_nothing() {
     let net = Net::new();
     let manifests = manifests("a");
     let plan = |code| {

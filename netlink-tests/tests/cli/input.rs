@@ -71,7 +71,7 @@ fn impossible_values_are_named_with_their_field() {
 }
 
 #[test]
-fn each_problem_is_a_line_of_its_own() {
+fn each_problem_is_printed_on_one_line() {
     let net = Net::new();
     let manifests = manifests("a");
     manifests.write_text("first", "kind: Unheard\napiVersion: v1\n");
@@ -84,7 +84,7 @@ fn each_problem_is_a_line_of_its_own() {
 }
 
 #[test]
-fn output_that_nobody_reads_is_no_error_and_problems_keep_their_code() {
+fn a_closed_pipe_is_not_an_error_and_problems_keep_their_exit_code() {
     let net = Net::new();
     let manifests = manifests("a");
     manifests.write_text("bad", "kind: Unheard\napiVersion: v1\n");
@@ -169,7 +169,7 @@ fn objects_of_other_kinds_are_one_line_and_no_error() {
 const CONFIG_MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
 
 #[test]
-fn run_without_anything_to_follow_says_what_to_give() {
+fn run_without_a_source_names_the_flags_to_give() {
     let net = Net::new();
     let binary = deltaproxy_binary();
     let variable = "KUBERNETES_SERVICE_HOST";
@@ -228,7 +228,7 @@ fn wrong_arguments_are_refused() {
 }
 
 #[test]
-fn without_permission_every_command_says_so_in_one_line() {
+fn without_permission_every_command_reports_it_in_one_line() {
     let net = Net::new();
     let manifests = manifests("a");
     let binary = deltaproxy_binary();

@@ -43,7 +43,7 @@ fn run_follows_files_that_change_come_and_go() {
 }
 
 #[test]
-fn a_file_that_becomes_invalid_keeps_what_it_said() {
+fn a_file_that_becomes_invalid_keeps_its_former_objects() {
     let net = Net::new();
     let manifests = manifests("a c");
     let mut daemon = manifests.run(net.node());
@@ -77,7 +77,7 @@ fn the_tables_stay_when_the_daemon_ends_and_the_next_one_adopts_them() {
     let plain = || {
         tables(net.node()).map(|table| {
             let mut table = table.unwrap();
-            // An owner comes and goes; rules keep their handles.
+            // The owner changes; rules keep their handles.
             table.flags = 0;
             table
         })
@@ -166,7 +166,7 @@ fn page(host: &Host, path: &str) -> String {
 }
 
 #[test]
-fn configz_and_flagz_show_what_the_daemon_was_started_with() {
+fn configz_and_flagz_show_the_configuration_and_flags_of_the_daemon() {
     let net = Net::new();
     let manifests = manifests("a");
     let config = tempfile::NamedTempFile::new().unwrap();
@@ -214,7 +214,7 @@ fn changes_made_while_no_daemon_runs_are_found_at_the_next_start() {
 
 /// Cases 108 and 109: with an owner the tables cannot go; else they are repaired.
 #[test]
-fn the_tables_survive_what_others_do_while_the_daemon_runs() {
+fn the_tables_survive_changes_of_other_programs_while_the_daemon_runs() {
     if !nft_available() {
         return;
     }
@@ -286,9 +286,9 @@ fn tables_without_owner_are_repaired() {
     repaired("a repair of the flushed ruleset", limit);
 }
 
-/// Case 112 too: what was refused is tried again although nothing else happens.
+/// Case 112 too: a refused change is retried without another event.
 #[test]
-fn a_second_daemon_waits_for_the_first_to_end_and_takes_over() {
+fn a_second_daemon_takes_over_when_the_first_ends() {
     if !kernel_has_owners() {
         return;
     }
@@ -307,7 +307,7 @@ fn a_second_daemon_waits_for_the_first_to_end_and_takes_over() {
 
 /// Reading does not take the kernel's word that a table has an owner for being that owner.
 #[test]
-fn a_second_daemon_with_nothing_to_change_waits_as_well() {
+fn a_second_daemon_without_changes_takes_over_too() {
     if !kernel_has_owners() {
         return;
     }

@@ -38,7 +38,7 @@ fn tables_as_desired_are_equal_and_a_changed_endpoint_is_a_difference_of_its_ser
 }
 
 #[test]
-fn what_another_program_removed_is_named_in_json() {
+fn elements_that_another_program_removed_are_listed_in_json() {
     let net = Net::new();
     let manifests = manifests("a");
     let _ = manifests.once(net.node(), "apply").ok();

@@ -103,7 +103,7 @@ fn is_like(pattern: &str, text: &str) -> bool {
 }
 
 #[test]
-fn a_query_of_what_is_absent_is_found_out() {
+fn a_query_of_an_absent_metric_is_detected() {
     let samples = [Sample::read("a_total{code=\"200\",host=\"b\"} 1")];
     let missing = |query| missing(query, &samples).len();
     assert_eq!(missing("sum(rate(a_total{code=~\"2..\"}[5m])) by (host)"), 0);

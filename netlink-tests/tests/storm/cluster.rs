@@ -46,7 +46,7 @@ const TRIES: usize = 10;
 /// How often the kernel is looked at.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How often changes are pushed; as many at once as the rate asks for.
+/// The interval of pushes; the number of changes in each follows the rate.
 const PUSH: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,11 +57,11 @@ enum State {
     Removed,
 }
 
-/// What the API server and the kernel hold of endpoints.
+/// The endpoints in the API server and in the kernel.
 #[derive(Debug)]
 pub(crate) struct Endpoints {
     states: Mutex<Vec<State>>,
-    /// When each was seen to be gone, [`NEVER`] in all other states.
+    /// When each was found removed, [`NEVER`] in all other states.
     gone_at: Vec<AtomicU64>,
     /// Endpoints that were added or removed.
     pub(crate) changes: AtomicUsize,
@@ -158,7 +158,7 @@ impl Endpoints {
         self.states.lock().unwrap()
     }
 
-    /// Whether all endpoints are in the kernel, or gone from it, as they should be.
+    /// Whether each endpoint is in the kernel, or removed from it, as desired.
     pub(crate) fn are_settled(&self) -> bool {
         self.states().iter().all(|state| matches!(state, State::Held | State::Gone))
     }
@@ -177,7 +177,7 @@ impl Endpoints {
         match self.gone_at[endpoint].load(SeqCst) {
             gone if gone < start => {
                 let since = Duration::from_nanos(start - gone);
-                Err(format!("s{service} led to {address}, which was gone since {since:?}"))
+                Err(format!("s{service} led to {address}, which was removed at {since:?}"))
             }
             _ => Ok(()),
         }

@@ -23,7 +23,7 @@ const MOST_FAILURES: usize = 50;
 /// Time between two questions of a connection that stays open.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What the clients have seen.
+/// The results of the clients.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// New connections that ended well.
@@ -53,7 +53,7 @@ impl Seen {
 pub(crate) fn serve(listener: &TcpListener, ended: &AtomicBool) {
     while !ended.load(SeqCst) {
         let Ok((mut stream, _)) = listener.accept() else { continue };
-        // A client that is gone has its answer.
+        // A client that closed the connection has its answer.
         if let Ok(SocketAddr::V4(here)) = stream.local_addr() {
             let _ = stream.write_all(&here.ip().octets());
         }
@@ -102,7 +102,7 @@ impl Client<'_> {
     }
 }
 
-/// Connects and reads who answers.
+/// Connects and reads the name of the server.
 fn connect(to: SocketAddrV4) -> io::Result<Ipv4Addr> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
     // A reset at the end leaves no TIME_WAIT.
