@@ -16,7 +16,8 @@ fuzz_target!(|text: &str| {
     let line = format!(r#"{{"type":"ADDED","object":{text}}}"#);
     for resource in RESOURCES {
         let Ok(line) = Line::parse(resource, line.as_bytes()) else { continue };
-        let (_, problems) = line.convert(&mut Converter::new("node-1")).expect("an ADDED event has an object");
+        let (_, problems) =
+            line.convert(&mut Converter::new("node-1")).expect("an ADDED event has an object");
         assert!(problems.iter().all(|problem| !problem.to_string().is_empty()));
     }
 });
