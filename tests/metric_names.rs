@@ -101,7 +101,7 @@ fn every_metric_is_documented_and_no_other() {
     let rows: BTreeSet<_> = rows.map(|(name, _)| name.to_owned()).collect();
     let exposed = exposed();
     assert_eq!(rows, exposed);
-    let (present, _) = documentation.split_once("\n## What kube-proxy has").unwrap();
+    let (present, _) = documentation.split_once("\n## Metrics of kube-proxy that").unwrap();
     let unknown: Vec<_> =
         named(present).into_iter().filter(|name| !exposed.contains(*name)).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
