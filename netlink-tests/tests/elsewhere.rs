@@ -22,7 +22,7 @@ fn lines(output: &Output) -> Vec<String> {
 fn the_example_of_the_library_follows_a_change_of_endpoints() {
     let example = deltaproxy_binary().with_file_name("examples").join("in_namespace");
     let lines = lines(&Command::new(example).output().unwrap());
-    let starts = ["10.96.0.10:80 is 10.244.1.5;", "10.96.0.10:80 is 10.244.1.6;"];
+    let starts = ["10.96.0.10:80 reached 10.244.1.5;", "10.96.0.10:80 reached 10.244.1.6;"];
     assert_eq!(lines.len(), starts.len(), "{lines:?}");
     assert!(lines.iter().zip(starts).all(|(line, start)| line.starts_with(start)), "{lines:?}");
 }
