@@ -391,6 +391,19 @@ impl Mix {
     }
 }
 
+/// Of the first three weights each changes some slots; the last give lists of other sizes.
+#[test]
+fn no_flow_is_lost_while_weights_change() {
+    let weights = ["*=1", "node/node-a=5", "node/node-a=4", "node/node-a=0", "node/node-b=0,*=99"];
+    let lab = lab();
+    let ways = ways_to_web(&[ALL, ALL, ALL, "c d", LOCAL]);
+    let slice = slice(ALL).label("deltaproxy.io/weighted", "");
+    Race::of(&ways).run(lab, |proxy, state| {
+        let service = web().annotation("deltaproxy.io/weights", weights[state % weights.len()]);
+        proxy.apply(&[&service, &slice])
+    });
+}
+
 #[test]
 fn no_flow_is_lost_while_everything_changes_in_one_burst() {
     let lab = lab();

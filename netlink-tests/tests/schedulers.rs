@@ -2,13 +2,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::thread;
 
-use netlink_tests::deltaproxy_binary;
 use netlink_tests::scenario::{
-    Endpoint, Family, Lab, NODE_PORT, Object, Protocol, Service, Slice, VIP, WEB, assert_weighted,
-    web_everywhere,
+    Endpoint, Family, Lab, NODE_PORT, Object, Protocol, Service, Slice, VIP, WEB, World,
+    assert_weighted, web_everywhere,
 };
+use netlink_tests::{Answer, PATIENCE, deltaproxy_binary, eventually};
 
 const SCHEDULER: &str = "deltaproxy.io/scheduler";
 const WEIGHTS: &str = "deltaproxy.io/weights";
@@ -98,6 +101,79 @@ fn an_endpoint_that_goes_moves_its_own_clients_and_few_others() {
     assert_eq!(answers(&lab, WEB, Protocol::Udp), before);
 }
 
+/// The pods of clients of which each sends a datagram.
+const PODS: u16 = 1_024;
+
+/// The endpoints of a service, all at addresses of the node.
+struct Endpoints(Vec<(IpAddr, UdpSocket)>);
+
+impl Endpoints {
+    fn serve(lab: &Lab, count: u8) -> Self {
+        let addresses = (0..count).map(Self::address);
+        let addresses: Vec<_> =
+            addresses.flat_map(|ip| Family::ALL.map(|family| family.of(ip))).collect();
+        lab.world.node().add_addresses(addresses.iter().copied());
+        let bind = |address| {
+            let bound = || lab.world.node().run(|| UdpSocket::bind((address, 8080)).ok());
+            let socket = eventually("an address of the node", PATIENCE, bound);
+            socket.set_nonblocking(true).unwrap();
+            (address, socket)
+        };
+        Self(addresses.into_iter().map(bind).collect())
+    }
+
+    fn address(number: u8) -> Ipv4Addr {
+        Ipv4Addr::new(10, 250, 0, number)
+    }
+
+    fn slice(numbers: impl Iterator<Item = u8>) -> Slice {
+        let addresses: Vec<_> = numbers.map(|number| Self::address(number).to_string()).collect();
+        let slice = Slice::new("web").without_ports();
+        slice.named_target("p80-udp", Protocol::Udp, 8080).endpoints(&addresses.join(" "))
+    }
+
+    /// The endpoint that gets the datagram of each pod.
+    fn by_pod(&self, lab: &Lab, family: Family) -> BTreeMap<IpAddr, IpAddr> {
+        let pods = (0..PODS).map(|number| {
+            let [block, last] = number.to_be_bytes();
+            family.of(Ipv4Addr::new(10, 244, 100 + block, last))
+        });
+        lab.world.host("pod").spoof_udp(pods, destination(WEB, family));
+        let mut found = BTreeMap::new();
+        eventually("every datagram", PATIENCE, || {
+            for (endpoint, socket) in &self.0 {
+                while let Ok((_, pod)) = socket.recv_from(&mut [0; 16]) {
+                    assert_eq!(found.insert(pod.ip(), *endpoint), None, "{pod} sent once");
+                }
+            }
+            (found.len() == usize::from(PODS)).then_some(())
+        });
+        found
+    }
+}
+
+/// Addresses and the seed are fixed, so each run moves the same clients.
+#[test]
+fn one_of_100_endpoints_moves_no_more_clients_than_published() {
+    let mut lab = Lab::new();
+    let endpoints = Endpoints::serve(&lab, 100);
+    for family in Family::ALL {
+        lab.apply(&[&hashed("mh"), &Endpoints::slice(0..100)]);
+        let before = endpoints.by_pod(&lab, family);
+        let gone = family.of(Endpoints::address(50));
+        lab.apply(&[&Endpoints::slice((0..100).filter(|number| *number != 50))]);
+        let after = endpoints.by_pod(&lab, family);
+        assert!(after.values().all(|endpoint| *endpoint != gone));
+        let own = before.values().filter(|endpoint| **endpoint == gone).count();
+        let moved = before.iter().filter(|(pod, endpoint)| after[*pod] != **endpoint).count();
+        let of_others = moved - own;
+        eprintln!("{family:?}: {own} clients of its own moved, and {of_others} of others");
+        assert!((1..=30).contains(&own), "{own}");
+        let published = usize::from(PODS) * 40 / 1_000;
+        assert!((1..=published).contains(&of_others), "{of_others}");
+    }
+}
+
 /// Every way and protocol leads where `explain` predicts, which computes the hash by itself.
 #[test]
 fn each_client_has_its_endpoint_by_every_way_and_policy() {
@@ -181,6 +257,95 @@ fn an_endpoint_of_weight_0_keeps_its_connections_and_gets_no_new_one() {
     lab.apply(&[&weighted("*=0")]);
     let shares = lab.world.shares("pod", WEB, (Family::Ipv4, Protocol::Tcp), 40);
     assert_eq!(shares.len(), 2, "{shares:?}");
+}
+
+/// Ends traffic when it is dropped, also by a panic.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+/// Clients that connect without a pause, and who answered them with each of some weights.
+#[derive(Default)]
+struct Traffic {
+    /// The last weights that are committed, and the last whose commit has begun.
+    committed: AtomicUsize,
+    begun: AtomicUsize,
+    ended: AtomicBool,
+    answers: Mutex<BTreeMap<usize, BTreeMap<String, usize>>>,
+    failures: Mutex<Vec<Answer>>,
+}
+
+impl Traffic {
+    /// Connects until the end; an answer between two weights counts for neither.
+    fn connect(&self, world: &World, client: &str, to: &str) {
+        let (_end, to) = (End(&self.ended), destination(to, Family::Ipv4));
+        while !self.ended.load(SeqCst) {
+            let state = self.committed.load(SeqCst);
+            let answer = world.ask_fast(client, to, Protocol::Tcp);
+            if !matches!(answer, Answer::From { .. }) {
+                self.failures.lock().unwrap().push(answer);
+                return;
+            }
+            if self.begun.load(SeqCst) == state {
+                let mut answers = self.answers.lock().unwrap();
+                let server = answer.server().to_owned();
+                *answers.entry(state).or_default().entry(server).or_default() += 1;
+            }
+        }
+    }
+
+    /// The shares with the weights that are committed, of so many connections or more.
+    #[track_caller]
+    fn shares(&self, connections: usize) -> BTreeMap<String, usize> {
+        eventually("many connections", PATIENCE * 10, || {
+            let state = self.committed.load(SeqCst);
+            let shares = self.answers.lock().unwrap().get(&state).cloned().unwrap_or_default();
+            let enough = shares.values().sum::<usize>() >= connections;
+            (enough || self.ended.load(SeqCst)).then_some(shares)
+        })
+    }
+}
+
+#[test]
+fn under_traffic_shares_follow_weights_and_no_connection_fails() {
+    const STATES: [(&str, &[(&str, usize)]); 5] = [
+        ("*=1", &[("a", 1), ("c", 1), ("d", 1)]),
+        ("node/node-a=6,*=1", &[("a", 6), ("c", 1), ("d", 1)]),
+        ("node/node-a=0,*=1", &[("c", 1), ("d", 1)]),
+        ("node/node-a=1,*=4", &[("a", 1), ("c", 4), ("d", 4)]),
+        ("*=200", &[("a", 1), ("c", 1), ("d", 1)]),
+    ];
+    let Lab { world, mut proxy } = Lab::new();
+    let slice = slice("a c d").label("deltaproxy.io/weighted", "");
+    let service = |weights| web_everywhere().annotation(WEIGHTS, weights);
+    let to = destination(WEB, Family::Ipv4);
+    let pod = world.host("pod").patient();
+    // The only endpoint at first, so that both are its own.
+    proxy.apply(&[&service("*=1"), &Slice::new("web").endpoints("a")]);
+    let mut connection = pod.open_tcp(to).unwrap();
+    let mut flow = pod.open_udp(to);
+    assert_eq!((connection.ask().server(), flow.ask().server()), ("a", "a"));
+    proxy.apply(&[&slice]);
+    let traffic = Traffic::default();
+    thread::scope(|threads| {
+        let _end = End(&traffic.ended);
+        threads.spawn(|| traffic.connect(&world, "pod", WEB));
+        threads.spawn(|| traffic.connect(&world, "outside", NODE_PORT));
+        for (state, (weights, expected)) in STATES.iter().enumerate() {
+            traffic.begun.store(state, SeqCst);
+            proxy.apply(&[&service(weights)]);
+            traffic.committed.store(state, SeqCst);
+            let shares = traffic.shares(250);
+            assert!(traffic.failures.lock().unwrap().is_empty(), "{:?}", traffic.failures);
+            assert_weighted(&shares, expected);
+            assert_eq!((connection.ask().server(), flow.ask().server()), ("a", "a"), "{weights}");
+        }
+    });
+    assert!(traffic.failures.lock().unwrap().is_empty(), "{:?}", traffic.failures);
 }
 
 #[test]
