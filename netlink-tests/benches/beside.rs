@@ -1,5 +1,6 @@
 //! What an update costs beside services that have source ranges or session affinity, and with
-//! counters in the elements; the rest of `make bench` is `deltaproxy bench` and the bench `sessions`.
+//! counters in the elements, and what a table of a scheduler costs beside `random`; the rest of
+//! `make bench` is `deltaproxy bench` and the bench `sessions`.
 //!
 //! Each size has a network namespace and an engine of its own. User space is the time from an
 //! event to the encoded batch; kernel is the time in the system call that commits it.
@@ -17,10 +18,10 @@ use deltaproxy::counters::Counters;
 use deltaproxy::engine::{Engine, commit_all, read_back};
 use deltaproxy::kernel::{Kernel, Nftables};
 use deltaproxy::model::{
-    Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Resource, Service,
-    ServicePort,
+    Change, Endpoint, EndpointPort, EndpointSlice, Event, HashedSource, ObjectName, Resource,
+    Scheduler, Service, ServicePort,
 };
-use deltaproxy::nft::{Acknowledge, TableFlags};
+use deltaproxy::nft::{Acknowledge, Operation, TableFlags};
 use netlink_tests::Namespace;
 
 const ENDPOINTS: u32 = 5;
@@ -52,6 +53,53 @@ fn main() {
     for size in sizes.split(',') {
         compare_counters(size.parse().unwrap(), rounds);
     }
+    println!();
+    println!("| one endpoint goes and comes back | elements added | user space | kernel |");
+    println!("|---|---|---|---|");
+    for endpoints in [10, 100, 5_000] {
+        compare_schedulers(endpoints, rounds.div_ceil(10));
+    }
+}
+
+/// Times of changes of one endpoint by `random` and by a table, in turns.
+fn compare_schedulers(endpoints: u32, rounds: u32) {
+    let schedulers = [Scheduler::Random, Scheduler::Maglev(HashedSource::Address)];
+    let load = |scheduler| {
+        Namespace::new().run(|| {
+            let mut bench = Bench::load(0, Routing { scheduler, ..Routing::default() });
+            let events = vec![Event::Service(Change::Is(plain(0))), slice(0, 0..endpoints)];
+            let _ = bench.update_all(events);
+            bench
+        })
+    };
+    let mut benches = schedulers.map(load);
+    let mut samples = schedulers.map(|_| [Vec::new(), Vec::new(), Vec::new()]);
+    for round in 0..rounds {
+        for turn in 0..benches.len() {
+            let place = (turn + round as usize) % benches.len();
+            // Not always the same one: each has slots of its own.
+            let gone = round % endpoints;
+            for left in [without(gone, endpoints), slice(0, 0..endpoints)] {
+                let (elements, user, kernel) = benches[place].update_all(vec![left]);
+                for (samples, sample) in samples[place].iter_mut().zip([elements, user, kernel]) {
+                    samples.push(sample);
+                }
+            }
+        }
+    }
+    for (scheduler, samples) in schedulers.into_iter().zip(samples) {
+        let [elements, user, kernel] = samples.map(spread);
+        println!("| `{scheduler}`, {endpoints} endpoints | {elements} | {user} | {kernel} |");
+    }
+}
+
+/// The slice of service 0 with one endpoint less.
+fn without(gone: u32, endpoints: u32) -> Event {
+    let mut left = slice(0, 0..endpoints);
+    if let Event::EndpointSlice(Change::Is(slice)) = &mut left {
+        slice.endpoints.remove(gone as usize);
+    }
+    left
 }
 
 /// Kernel times of the same updates with each setting of the option `counters`, in turns.
@@ -133,6 +181,23 @@ impl Bench {
         let committed = self.kernel.commit(&transaction).unwrap();
         self.engine.committed(committed.kernel_time);
         (micros(user), micros(committed.kernel_time))
+    }
+
+    /// How many elements are added, in as many transactions as it takes, and microseconds in user
+    /// space and in the kernel.
+    fn update_all(&mut self, events: Vec<Event>) -> (f64, f64, f64) {
+        let start = Instant::now();
+        self.engine.apply(events);
+        let (mut elements, mut kernel) = (0, Duration::ZERO);
+        while let Some(transaction) = self.engine.next_transaction(self.kernel.max_batch()) {
+            let committed = self.kernel.commit(&transaction).unwrap();
+            self.engine.committed(committed.kernel_time);
+            kernel += committed.kernel_time;
+            let operations = transaction.operations.iter();
+            let added = operations.filter(|it| matches!(it, Operation::AddElements(..)));
+            elements += added.filter_map(Operation::elements).map(<[_]>::len).sum::<usize>();
+        }
+        (elements as f64, micros(start.elapsed().saturating_sub(kernel)), micros(kernel))
     }
 }
 

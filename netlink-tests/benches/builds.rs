@@ -2,8 +2,10 @@
 //! kernel memory of the tables.
 //!
 //! `BEFORE` and `AFTER` name the binaries, `AFTER` is `target/release/deltaproxy` by default;
-//! `BEFORE_FLAGS` and `AFTER_FLAGS` are more flags, such as `--counters=services`. Each applies the same manifests in a network namespace of its own. `SERVICES` is the number of
-//! services, `ROUNDS` the number of flows of each kind, `LOADS` how often memory is measured.
+//! `BEFORE_FLAGS` and `AFTER_FLAGS` are more flags, such as `--counters=services`. Each applies the
+//! same manifests in a network namespace of its own. `SERVICES` is the number of services,
+//! `ENDPOINTS` that of each of them, `ROUNDS` the number of flows of each kind, `LOADS` how often
+//! memory is measured.
 //!
 //! Packets are sent by a raw socket in a namespace of its own, over a veth pair, and come to the
 //! node's hook `prerouting` as those of pods and other hosts do. Service addresses and endpoints are
@@ -16,6 +18,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, ErrorKind, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use netlink_tests::apiserver::object::service_cidr;
@@ -26,7 +29,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 const NODE: &str = "node1";
 
 /// Endpoints of each service.
-const ENDPOINTS: u32 = 5;
+static ENDPOINTS: LazyLock<u32> = LazyLock::new(|| number("ENDPOINTS", 5));
 
 const ENDPOINT_PORT: u16 = 8080;
 const SERVICE_PORT: u16 = 80;
@@ -69,9 +72,8 @@ fn main() {
     if std::env::args().any(|argument| argument == "--test") {
         return;
     }
-    let number = |name, default| std::env::var(name).map_or(default, |n| n.parse().unwrap());
-    let services = number("SERVICES", 1_000u32).max(KIND_EACH);
-    let rounds = number("ROUNDS", 5_000u32);
+    let services = number("SERVICES", 1_000).max(KIND_EACH);
+    let rounds = number("ROUNDS", 5_000);
     let before = std::env::var_os("BEFORE").unwrap_or_else(|| panic!("BEFORE=binary is missing"));
     let after = std::env::var_os("AFTER").unwrap_or_else(|| "target/release/deltaproxy".into());
     let flags = |name| std::env::var(name).unwrap_or_default();
@@ -81,6 +83,11 @@ fn main() {
     compare_packets(&builds, &folder.path().join("udp.json"), services, rounds);
     println!();
     compare_memory(&builds, folder.path(), services, number("LOADS", 3));
+}
+
+/// The value of a variable.
+fn number(name: &str, default: u32) -> u32 {
+    std::env::var(name).map_or(default, |n| n.parse().unwrap())
 }
 
 /// A binary, and the flags of `apply` beside those of every build, separated by spaces.
@@ -140,7 +147,7 @@ impl Kind {
         let outside = |range| client(FIRST_OUTSIDE_CLIENT, range, flow);
         match self {
             Self::NoService => {
-                let endpoint = Ipv4Addr::from(FIRST_ENDPOINT + service(PLAIN) * ENDPOINTS);
+                let endpoint = Ipv4Addr::from(FIRST_ENDPOINT + service(PLAIN) * *ENDPOINTS);
                 (pod(0), SocketAddrV4::new(endpoint, ENDPOINT_PORT))
             }
             Self::ClusterIp => (pod(1), to_cluster_ip(PLAIN)),
@@ -437,7 +444,7 @@ fn objects(number: u32, mut service: Value) -> (Value, Value) {
     service["spec"]["ipFamilies"] = json!(["IPv4"]);
     let node = if protocol == "UDP" { NODE } else { "node2" };
     let endpoint = |i| {
-        let address = Ipv4Addr::from(FIRST_ENDPOINT + number * ENDPOINTS + i);
+        let address = Ipv4Addr::from(FIRST_ENDPOINT + number * *ENDPOINTS + i);
         json!({"addresses": [address], "nodeName": node, "conditions": {"ready": true}})
     };
     let slice = json!({
@@ -448,7 +455,7 @@ fn objects(number: u32, mut service: Value) -> (Value, Value) {
         },
         "addressType": "IPv4",
         "ports": [{"name": "port", "protocol": protocol, "port": ENDPOINT_PORT}],
-        "endpoints": (0..ENDPOINTS).map(endpoint).collect::<Vec<_>>(),
+        "endpoints": (0..*ENDPOINTS).map(endpoint).collect::<Vec<_>>(),
     });
     (service, slice)
 }
