@@ -20,9 +20,9 @@ pub struct Piece {
 /// Limits of a piece, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Size from which no further service is started.
+    /// Soft limit: above it, no further service is started.
     pub budget: usize,
-    /// Size that only the first elements of a piece may exceed.
+    /// Hard limit: only the first addition to an empty piece may exceed it.
     pub limit: usize,
 }
 
@@ -82,12 +82,12 @@ impl Piece {
         self.bytes() < self.room.budget
     }
 
-    /// Checks that this many elements of a large change may be added. An empty piece accepts any
-    /// number.
+    /// Checks that this many elements may be added that can also go into the next piece. An empty
+    /// piece accepts any number.
     ///
     /// # Errors
     /// The elements exceed the budget.
-    pub fn admits(&self, elements: usize) -> Result<(), Full> {
+    pub fn fits_budget(&self, elements: usize) -> Result<(), Full> {
         self.has_room_for(elements, self.room.budget)
     }
 
@@ -96,7 +96,7 @@ impl Piece {
     ///
     /// # Errors
     /// The elements exceed the limit.
-    pub fn fits(&self, elements: usize) -> Result<(), Full> {
+    pub fn fits_limit(&self, elements: usize) -> Result<(), Full> {
         self.has_room_for(elements, self.room.limit)
     }
 
@@ -123,7 +123,7 @@ impl Piece {
         }
     }
 
-    /// Replaces an element by one with the same key.
+    /// Deletes `old` and adds `new`, if given; if both are, they have the same key.
     pub fn replace(
         &mut self,
         family: Family,
@@ -232,10 +232,17 @@ mod tests {
     #[test]
     fn a_large_change_stops_at_the_budget_and_a_started_service_at_the_limit() {
         let mut piece = Piece::new(Room { budget: ELEMENT_BYTES, limit: 2 * ELEMENT_BYTES });
-        assert_eq!([piece.admits(9), piece.fits(9)], [Ok(()); 2], "the first elements always fit");
+        assert_eq!(
+            [piece.fits_budget(9), piece.fits_limit(9)],
+            [Ok(()); 2],
+            "the first elements always fit"
+        );
         piece.add(Family::Ip, &cluster_ip(1));
         assert!(!piece.has_room());
-        assert_eq!([piece.admits(1), piece.fits(1), piece.fits(2)], [Err(Full), Ok(()), Err(Full)]);
+        assert_eq!(
+            [piece.fits_budget(1), piece.fits_limit(1), piece.fits_limit(2)],
+            [Err(Full), Ok(()), Err(Full)]
+        );
     }
 
     proptest! {

@@ -53,7 +53,7 @@ impl OpenList<'_> {
     ) -> Result<(), Full> {
         for (slot, target) in slots.enumerate() {
             if let Some(target) = target.filter(|target| self.list.slot(slot) != Some(*target)) {
-                piece.admits(if self.affinity.is_some() { 4 } else { 2 })?;
+                piece.fits_budget(if self.affinity.is_some() { 4 } else { 2 })?;
                 self.put(slot, target, piece);
             }
         }

@@ -361,7 +361,7 @@ impl FrontendChange<'_> {
         let known = rare.ranges.len();
         let result = goal.iter().try_for_each(|range| {
             if rare.ranges[..known].binary_search(range).is_err() {
-                self.piece.admits(1)?;
+                self.piece.fits_budget(1)?;
                 self.replace(None, Some(TableElement::SourceRange(self.frontend, *range)));
                 rare.ranges_added = Some(self.epochs.present);
                 rare.ranges.push(*range);
@@ -382,7 +382,7 @@ impl FrontendChange<'_> {
             if is_kept(range) || result.is_err() {
                 return true;
             }
-            result = self.piece.admits(1);
+            result = self.piece.fits_budget(1);
             if result.is_ok() {
                 self.replace(Some(TableElement::SourceRange(self.frontend, *range)), None);
             }

@@ -361,7 +361,7 @@ impl OpenList<'_> {
     pub(super) fn cut(&mut self, length: usize, piece: &mut Piece) -> Result<(), Full> {
         let mut left = self.len();
         let result = (length..left).rev().try_for_each(|slot| {
-            piece.admits(1)?;
+            piece.fits_budget(1)?;
             self.clear(slot, piece);
             left = slot;
             Ok(())
@@ -378,7 +378,7 @@ impl OpenList<'_> {
         let mut unused: Vec<_> = unused.map(|(target, id)| (*target, *id)).collect();
         unused.sort_unstable();
         for (target, id) in unused {
-            piece.admits(1)?;
+            piece.fits_budget(1)?;
             let protocol = self.list.protocol;
             piece.delete(
                 self.family,

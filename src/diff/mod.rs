@@ -329,12 +329,12 @@ impl Diff {
     fn delete_leftover(&mut self, leftover: Leftover, piece: &mut Piece) -> Result<(), Full> {
         match leftover {
             Leftover::Frontend(frontend) => {
-                piece.fits(FRONTEND_ELEMENTS)?;
+                piece.fits_limit(FRONTEND_ELEMENTS)?;
                 self.change(frontend, piece, |change, state| change.delete_leftovers(state))
             }
             Leftover::List(family, list) => self.lists[family.index()].delete(list, piece),
             Leftover::Unclaimed(frontend) => {
-                piece.admits(FRONTEND_ELEMENTS)?;
+                piece.fits_budget(FRONTEND_ELEMENTS)?;
                 // A service may have claimed it meanwhile.
                 if self.frontends.holder(&frontend).is_none() {
                     self.install(frontend, Goal::default(), piece)?;
@@ -342,7 +342,7 @@ impl Diff {
                 Ok(())
             }
             Leftover::Member(member) => {
-                piece.admits(1)?;
+                piece.fits_budget(1)?;
                 self.members.sweep(member, piece);
                 Ok(())
             }

@@ -130,7 +130,7 @@ impl Diff {
             }
         }
         let elements: usize = patches.iter().map(|(_, _, patch)| patch.elements()).sum();
-        if piece.fits(elements + 4 * holdings.frontends.len()).is_err() {
+        if piece.fits_limit(elements + 4 * holdings.frontends.len()).is_err() {
             return Some(Progress::Partial);
         }
         let mut resized = Resized::new();
@@ -196,7 +196,7 @@ impl ServiceUpdate<'_> {
         let mut progress = Progress::Complete;
         for port in &wanted.ports {
             for wanted in port.frontends.iter().filter(|it| is_held(&it.frontend)) {
-                piece.fits(FRONTEND_ELEMENTS)?;
+                piece.fits_limit(FRONTEND_ELEMENTS)?;
                 let goal = goal(&self.lists, port, wanted);
                 if self.diff.install(wanted.frontend, goal, piece)? == Progress::AfterCommit {
                     progress = Progress::AfterCommit;
@@ -343,7 +343,7 @@ impl ServiceUpdate<'_> {
         let wanted = &self.wanted.members;
         let held: Lookup<_> = self.holdings.members.iter().copied().collect();
         for member in wanted {
-            piece.fits(1)?;
+            piece.fits_limit(1)?;
             match held.contains(member) {
                 true => self.diff.members.install(*member, piece),
                 false => {
@@ -358,7 +358,7 @@ impl ServiceUpdate<'_> {
             if wanted.contains(member) || result.is_err() {
                 return true;
             }
-            result = piece.fits(1);
+            result = piece.fits_limit(1);
             if result.is_ok() {
                 self.diff.members.unshare(*member, piece);
             }
@@ -375,7 +375,7 @@ impl ServiceUpdate<'_> {
             if wanted.contains(frontend) || result.is_err() {
                 return true;
             }
-            result = piece.fits(FRONTEND_ELEMENTS);
+            result = piece.fits_limit(FRONTEND_ELEMENTS);
             if result.is_err() {
                 return true;
             }

@@ -28,7 +28,7 @@ pub struct Writer<K> {
     tasks: mpsc::Sender<Task<K>>,
 }
 
-/// Requests to a kernel that the caller runs.
+/// Queued requests that the caller runs by itself, instead of the thread.
 #[derive(Debug)]
 pub struct Requests<K>(mpsc::Receiver<Task<K>>);
 

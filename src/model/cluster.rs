@@ -121,7 +121,7 @@ impl Cluster {
     /// Returns the session affinity timeout of a service in seconds, if it has session affinity.
     pub fn session_affinity(&self, name: &ObjectName) -> Option<u32> {
         let timeout = self.services.get(name)?.service.as_ref()?.object.session_affinity()?;
-        // The API allows at most a day.
+        // The API allows 1 to 86,400 seconds.
         u32::try_from(timeout.as_secs()).ok().filter(|seconds| *seconds > 0)
     }
 
@@ -194,7 +194,7 @@ impl Cluster {
         let owner = Marked { object: service.clone(), listing };
         let former = self.slices.insert(slice.name.clone(), owner);
         if let Some(former) = former.filter(|former| former.object != service) {
-            take_slice(&mut self.services, &former.object, &slice.name);
+            remove_slice(&mut self.services, &former.object, &slice.name);
             touched.add(former.object, Extent::Whole);
         }
         let triggered = slice.triggered;
@@ -221,7 +221,7 @@ impl Cluster {
 
     fn remove_slice(&mut self, name: &ObjectName, touched: &mut Touched) {
         let Some(owner) = self.slices.remove(name) else { return };
-        take_slice(&mut self.services, &owner.object, name);
+        remove_slice(&mut self.services, &owner.object, name);
         touched.add(owner.object, Extent::Whole);
     }
 
@@ -337,7 +337,11 @@ fn mark<T>(object: Option<&mut Marked<T>>, listing: u32) {
     }
 }
 
-fn take_slice(services: &mut HashMap<ObjectName, Entry>, service: &ObjectName, slice: &ObjectName) {
+fn remove_slice(
+    services: &mut HashMap<ObjectName, Entry>,
+    service: &ObjectName,
+    slice: &ObjectName,
+) {
     let Some(entry) = services.get_mut(service) else { return };
     entry.slices.retain(|old| old.name != *slice);
     if entry.slices.is_empty() && entry.service.is_none() {
