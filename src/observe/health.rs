@@ -11,7 +11,7 @@
 //!
 //! The daemon is ready once every family that can be programmed was synced; it stays ready. Until
 //! then it is alive as long as the API server sends something at least every [`START_LIMIT`]. After
-//! that, an unreachable server does not make it unalive, as a restart would not help.
+//! that, an unreachable API server is no reason for a restart.
 
 use std::time::{Duration, Instant};
 
