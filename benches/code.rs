@@ -1,7 +1,8 @@
-//! What each stage of an update costs in user space: `make bench-code` prints a tree of times.
+//! Costs of each stage of an update in user space: `make bench-code` prints a tree of times.
 //!
-//! The kernel has no part in it; `make bench` measures with it. Stages are in the order in which
-//! an update goes through them, and decoding is what a start on an existing table does.
+//! The kernel is not involved; `make bench` includes it. Stages are in the order of an update.
+//! Decoding
+//! belongs to a start on an existing table.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
@@ -22,8 +23,7 @@ fn main() {
     divan::main();
 }
 
-/// A line of a watch to the model's slice, which has at most 100 endpoints unless the cluster's
-/// owner says otherwise.
+/// From a line of a watch to the model's slice. A slice has at most 100 endpoints by default.
 #[divan::bench(args = [5, 100, 1000])]
 fn parse(bencher: Bencher<'_, '_>, endpoints: u32) {
     let line = cluster::watch_line_with_hints(7, 0..endpoints);
@@ -34,7 +34,7 @@ fn parse(bencher: Bencher<'_, '_>, endpoints: u32) {
     });
 }
 
-/// The usable endpoints of a service.
+/// Selects the usable endpoints of a service.
 #[divan::bench(args = [5, 100, 1000, 5000])]
 fn model(bencher: Bencher<'_, '_>, endpoints: u32) {
     let mut known = Cluster::default();
@@ -46,8 +46,8 @@ fn model(bencher: Bencher<'_, '_>, endpoints: u32) {
     bencher.bench_local(|| view.usable_endpoints(port, Family::Ip));
 }
 
-/// From the event to the transaction and from its commit to the installed state, without encoding:
-/// an endpoint comes and goes again.
+/// From the event to the transaction, and from its commit to the installed state, without encoding:
+/// an endpoint is added and removed again.
 #[divan::bench(args = [(1_000, 5), (50_000, 5), (1, 5_000)])]
 fn diff(bencher: Bencher<'_, '_>, (services, endpoints): (u32, u32)) {
     let mut engine = cluster::engine(services, endpoints);
@@ -59,8 +59,7 @@ fn diff(bencher: Bencher<'_, '_>, (services, endpoints): (u32, u32)) {
     });
 }
 
-/// A transaction to the bytes of its messages: that of one endpoint, and the first piece of a
-/// large one.
+/// Encodes a transaction: one endpoint, and the first piece of a large change.
 #[divan::bench(args = [Size::OneEndpoint, Size::Piece])]
 fn encode(bencher: Bencher<'_, '_>, size: Size) {
     let transaction = size.transaction();
@@ -69,7 +68,7 @@ fn encode(bencher: Bencher<'_, '_>, size: Size) {
         .bench_local(|| encoded(&transaction));
 }
 
-/// A dump of elements to views of each.
+/// Decodes a dump of elements.
 #[divan::bench(args = [Size::OneEndpoint, Size::Piece])]
 fn decode(bencher: Bencher<'_, '_>, size: Size) {
     let batch = encoded(&size.transaction());
@@ -86,10 +85,10 @@ fn decode(bencher: Bencher<'_, '_>, size: Size) {
     bencher.counter(ItemsCount::new(decode())).bench_local(decode);
 }
 
-/// Where the attributes of a message begin: after `struct nlmsghdr` and `struct nfgenmsg`.
+/// Offset of the attributes of a message: after `struct nlmsghdr` and `struct nfgenmsg`.
 const ATTRIBUTES: usize = 20;
 
-/// How much a transaction changes.
+/// Size of a transaction.
 #[derive(Clone, Copy, Debug)]
 enum Size {
     OneEndpoint,
@@ -111,7 +110,7 @@ impl Size {
     }
 }
 
-/// The transaction that a slice leads to which differs from the one before.
+/// Returns the transaction for a changed slice.
 fn change(engine: &mut Engine, slice: Event) -> Transaction {
     engine.apply([slice]);
     engine.next_transaction(cluster::MAX_BATCH).unwrap()

@@ -6,25 +6,25 @@ use std::str::FromStr;
 /// Which elements of the tables count new connections; each includes those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Counters {
-    /// None.
+    /// No elements.
     #[default]
     Off,
-    /// Those of frontends.
+    /// Elements of frontends.
     Services,
-    /// Those of endpoints too.
+    /// Elements of endpoints too.
     Endpoints,
 }
 
-/// A word that is none of them.
+/// A word that names no value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not one of off, services, endpoints")]
 pub struct CountersError(String);
 
 impl Counters {
-    /// All of them, from the least to the most.
+    /// All values, in ascending order.
     pub const ALL: [Self; 3] = [Self::Off, Self::Services, Self::Endpoints];
 
-    /// The word of the configuration.
+    /// Returns the word of the configuration.
     pub fn word(self) -> &'static str {
         match self {
             Self::Off => "off",

@@ -1,6 +1,6 @@
-//! A cluster made of numbers, for measurements: an engine that holds it, and its objects.
+//! A synthetic cluster for benchmarks: an engine that holds it, and its objects.
 //!
-//! Service `n` has one TCP port, and its endpoints are those of one slice.
+//! Service `n` has one TCP port, and its endpoints are in one slice.
 
 #![allow(dead_code, reason = "each measurement and test that includes it uses a part")]
 
@@ -18,10 +18,10 @@ use deltaproxy::model::{
 };
 use deltaproxy::nft::{Family, TableFlags};
 
-/// Room for every transaction, in bytes.
+/// Maximum size of a transaction in bytes, enough for all of them.
 pub(crate) const MAX_BATCH: usize = 64 << 20;
 
-/// An engine after its last commit, with so many services of so many endpoints.
+/// Returns an engine after its last commit, with these numbers of services and endpoints of each.
 pub(crate) fn engine(services: u32, endpoints: u32) -> Engine {
     let mut engine = Engine::new(Routing::default(), TableFlags::default());
     for number in 0..services {
@@ -35,7 +35,7 @@ pub(crate) fn engine(services: u32, endpoints: u32) -> Engine {
     engine
 }
 
-/// Service `number`.
+/// Returns service `number`.
 pub(crate) fn service(number: u32) -> Event {
     let cluster_ip = Ipv4Addr::from(0x0a60_0000 + number).into();
     Event::Service(Change::Is(Service {
@@ -44,7 +44,7 @@ pub(crate) fn service(number: u32) -> Event {
     }))
 }
 
-/// The slice of service `number`, with these of its endpoints.
+/// Returns the slice of service `number` with these endpoints.
 pub(crate) fn slice(number: u32, endpoints: Range<u32>) -> Event {
     let endpoint = |i| Endpoint::ready(IpAddr::from(endpoint_address(number, i)));
     Event::EndpointSlice(Change::Is(EndpointSlice {
@@ -57,7 +57,8 @@ pub(crate) fn slice(number: u32, endpoints: Range<u32>) -> Event {
     }))
 }
 
-/// A line of a watch, as the API server writes it: the slice of service `number` has changed.
+/// Returns the line of a watch, as the API server writes it, for a changed slice of service
+/// `number`.
 pub(crate) fn watch_line(number: u32, endpoints: Range<u32>) -> String {
     let mut line = format!(
         r#"{{"type":"MODIFIED","object":{{"kind":"EndpointSlice","apiVersion":"discovery.k8s.io/v1","metadata":{{"name":"service-{number}-x7k2p","generateName":"service-{number}-","namespace":"bench","uid":"0c2b52f6-9d53-4a9e-a4a7-3ab3a53e2b3c","resourceVersion":"8231577","generation":12,"creationTimestamp":"2026-11-02T09:13:44Z","labels":{{"app":"service-{number}","endpointslice.kubernetes.io/managed-by":"endpointslice-controller.k8s.io","kubernetes.io/service-name":"service-{number}"}},"annotations":{{"endpoints.kubernetes.io/last-change-trigger-time":"2026-11-21T07:09:47Z"}},"ownerReferences":[{{"apiVersion":"v1","kind":"Service","name":"service-{number}","uid":"6f6f2b6e-5d0f-4a1f-8a7c-6a7c0b1f7d52","controller":true,"blockOwnerDeletion":true}}],"managedFields":[{{"manager":"kube-controller-manager","operation":"Update","apiVersion":"discovery.k8s.io/v1","time":"2026-11-21T07:09:47Z","fieldsType":"FieldsV1","fieldsV1":{{"f:addressType":{{}},"f:endpoints":{{}},"f:metadata":{{"f:annotations":{{".":{{}}}},"f:generateName":{{}},"f:labels":{{".":{{}}}}}},"f:ports":{{}}}}}}]}},"addressType":"IPv4","endpoints":["#
@@ -75,13 +76,13 @@ pub(crate) fn watch_line(number: u32, endpoints: Range<u32>) -> String {
     line
 }
 
-/// The same, of a service whose traffic stays in its zone.
+/// Likewise, for a service with zone hints.
 pub(crate) fn watch_line_with_hints(number: u32, endpoints: Range<u32>) -> String {
     let hints = r#""zone":"zone-a","hints":{"forZones":[{"name":"zone-a"}]}"#;
     watch_line(number, endpoints).replace(r#""zone":"zone-a""#, hints)
 }
 
-/// Address of endpoint `i` of a service.
+/// Returns the address of endpoint `i` of a service.
 pub(crate) fn endpoint_address(service: u32, i: u32) -> Ipv4Addr {
     Ipv4Addr::from(0x0b00_0000 + service * 8 + i)
 }

@@ -1,8 +1,8 @@
-//! What kube-proxy 1.36 does, for comparison: its layout, written by the program `nft`.
+//! Baseline: the layout of kube-proxy 1.36, written by the program `nft`.
 //!
-//! The table is in a network namespace beside ours, where `nft` makes the same changes and the same
-//! flows are sent. Hooks belong to a namespace, so no packet sees both tables. What kube-proxy does
-//! besides in a sync, above all listing the table, is left out.
+//! The table is in a second network namespace, where `nft` makes the same changes and the same
+//! flows are sent. Hooks belong to a namespace, so no packet passes both tables. Other work of
+//! kube-proxy's sync is left out, above all listing the table.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -30,20 +30,20 @@ pub(super) struct Baseline {
     program: &'static str,
 }
 
-/// Where the program is: users that are not root often lack `sbin` in their path.
+/// Paths of the program: `sbin` is often absent from the path of users other than root.
 const PROGRAMS: [&str; 2] = ["nft", "/usr/sbin/nft"];
 
-/// What `nft` says where it may not make its send buffer large enough, as in a user namespace.
+/// Error of `nft` where it may not enlarge its send buffer, as in a user namespace.
 const TOO_LONG: &str = "Message too long";
 
-/// Services that fit into a send buffer as it is by default.
+/// Services that fit into a send buffer of the default size.
 const PART: u32 = 100;
 
-/// How often a running `nft` is looked at, to see whether somebody wants the end.
+/// Interval of checks of a running `nft` for a requested stop.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Baseline {
-    /// An empty namespace, and the program found.
+    /// Creates an empty namespace, and finds the program.
     ///
     /// # Errors
     /// See [`BenchError`].
@@ -57,7 +57,7 @@ impl Baseline {
         Ok(Self { namespace: Beside::new()?, program })
     }
 
-    /// Loads every service; how long `nft` took, `None` if somebody wanted the end.
+    /// Loads every service. Returns the duration of `nft`, or `None` after a requested stop.
     ///
     /// # Errors
     /// See [`BenchError`].
@@ -77,7 +77,7 @@ impl Baseline {
         }
     }
 
-    /// The same where the kernel does not let `nft` send so much at once.
+    /// Likewise, where the kernel does not allow `nft` so large a send buffer.
     fn load_in_parts(
         &self,
         cluster: &Cluster,
@@ -97,13 +97,13 @@ impl Baseline {
         self.namespace.run(|| wait(self.start(script)?, progress))?
     }
 
-    /// Runs a script that changes the table; how long `nft` took.
+    /// Runs a script that changes the table. Returns the duration of `nft`.
     fn change(&self, script: &str) -> Result<Duration, BenchError> {
         let (done, took) = self.namespace.run(|| timed(|| finish(self.start(script)?)))?;
         done.map(|()| took)
     }
 
-    /// Sockets whose flows go through this table, whichever thread sends them.
+    /// Opens sockets whose flows pass this table, on any thread.
     ///
     /// # Errors
     /// See [`BenchError`].
@@ -112,7 +112,7 @@ impl Baseline {
         opened.map_err(BenchError::Traffic)
     }
 
-    /// Starts `nft` in the namespace of this thread with all of the script.
+    /// Starts `nft` in the namespace of this thread, and writes the script to it.
     fn start(&self, script: &str) -> Result<Started, BenchError> {
         let began = now();
         let mut child = Command::new(self.program)
@@ -123,7 +123,7 @@ impl Baseline {
             .spawn()
             .map_err(|error| failed(&error))?;
         if let Some(mut input) = child.stdin.take() {
-            // If it ended early, its own words say why.
+            // If `nft` ended early, its own message gives the reason.
             let _ = input.write_all(script.as_bytes());
         }
         Ok(Started { child, began })
@@ -140,7 +140,7 @@ fn failed(error: &io::Error) -> BenchError {
     BenchError::Nft(error.to_string())
 }
 
-/// Waits for the end; what it said if it failed.
+/// Waits for the end; the error has the message of `nft`.
 fn finish(started: Started) -> Result<(), BenchError> {
     let output = started.child.wait_with_output().map_err(|error| failed(&error))?;
     if output.status.success() {
@@ -150,11 +150,11 @@ fn finish(started: Started) -> Result<(), BenchError> {
     Err(BenchError::Nft(words.lines().next().unwrap_or("without a word").to_owned()))
 }
 
-/// Waits for the end, or ends it when somebody wants that.
+/// Waits for the end, or kills `nft` after a requested stop.
 fn wait(mut started: Started, progress: &Progress) -> Result<Option<Duration>, BenchError> {
     while started.child.try_wait().map_err(|error| failed(&error))?.is_none() {
         if progress.is_stopped() {
-            // Both fail only if it has ended meanwhile.
+            // Both calls fail only if the process has ended already.
             let _ = started.child.kill();
             let _ = started.child.wait();
             return Ok(None);
@@ -165,22 +165,22 @@ fn wait(mut started: Started, progress: &Progress) -> Result<Option<Duration>, B
     finish(started).map(|()| Some(took))
 }
 
-/// Changes of kube-proxy's layout, made in turn with ours.
+/// Changes of kube-proxy's layout, interleaved with ours.
 pub(super) struct Turns<'a> {
     baseline: &'a Baseline,
-    /// Of the changes of an endpoint, which are most, every so manieth is made.
+    /// One of this many endpoint changes, the most frequent kind, is made.
     every: u32,
     seen: u32,
     spent: Duration,
-    /// Services that are other than at first in this table; `None` if they are not there.
+    /// Services that differ from their initial state in this table; `None` if deleted.
     changed: HashMap<u32, Option<State>>,
     samples: BTreeMap<ChangeKind, Histogram<u64>>,
 }
 
-/// So many changes of an endpoint are made with `nft` at most.
+/// Most changes of an endpoint by `nft`.
 const MOST: u32 = 100;
 
-/// No more changes are made once they have taken so long.
+/// Time after which no more changes are made.
 const LIMIT: Duration = Duration::from_secs(60);
 
 impl<'a> Turns<'a> {
@@ -195,7 +195,7 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// Makes the service what it is in the cluster now, if it is the turn of this change.
+    /// Updates the service to its state in the cluster, if this change is selected.
     ///
     /// # Errors
     /// See [`BenchError`].
@@ -223,7 +223,7 @@ impl<'a> Turns<'a> {
         Ok(())
     }
 
-    /// What the changes took.
+    /// Returns the rows about the durations of changes.
     pub(super) fn rows(&self) -> impl Iterator<Item = Row> {
         self.samples.iter().filter_map(|(kind, samples)| {
             Row::spread(format!("{}: kube-proxy's layout by nft", title(*kind)), samples)

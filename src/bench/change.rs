@@ -1,7 +1,7 @@
-//! A stream of random changes of a synthetic cluster, decided by a seed.
+//! A stream of random changes of a synthetic cluster, determined by a seed.
 //!
-//! Every change alters what the kernel has to hold, and the cluster stays about as large as it was:
-//! what is added more than it had at first is taken away again.
+//! Every change alters the desired elements. The cluster keeps about its size: additions beyond the
+//! initial state are removed again.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,23 +12,23 @@ use super::cluster::Cluster;
 use super::random::Random;
 use super::watch_line::WatchLine;
 
-/// What a change is about.
+/// Kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChangeKind {
-    /// One endpoint comes, goes or is replaced by another.
+    /// One endpoint is added, removed or replaced.
     Endpoint,
-    /// A service comes with its endpoints, or goes.
+    /// A service with its endpoints is added or removed.
     Service,
-    /// A service changes its internal traffic policy, or has an external IP or not.
+    /// The internal traffic policy of a service changes, or its external IP is added or removed.
     Policy,
 }
 
 impl ChangeKind {
-    /// All of them, in the order in which they are listed.
+    /// All kinds, in the order of output.
     pub const ALL: [Self; 3] = [Self::Endpoint, Self::Service, Self::Policy];
 
-    /// The word for it in `--mix`.
+    /// Returns the word in `--mix`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Endpoint => "endpoint",
@@ -38,25 +38,25 @@ impl ChangeKind {
     }
 }
 
-/// What a change does.
+/// Action of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Deed {
-    /// An endpoint comes.
+    /// Add an endpoint.
     AddEndpoint,
-    /// An endpoint goes.
+    /// Remove an endpoint.
     RemoveEndpoint,
-    /// An endpoint goes and another comes.
+    /// Remove an endpoint and add another.
     ReplaceEndpoint,
-    /// A service comes with its endpoints.
+    /// Add a service with its endpoints.
     AddService,
-    /// A service goes with its endpoints.
+    /// Remove a service with its endpoints.
     RemoveService,
-    /// A service changes its policy or has an external IP or not.
+    /// Change the policy of a service, or add or remove its external IP.
     ChangePolicy,
 }
 
 impl Deed {
-    /// What kind of change it is.
+    /// Returns the kind of the change.
     pub fn kind(self) -> ChangeKind {
         match self {
             Self::AddEndpoint | Self::RemoveEndpoint | Self::ReplaceEndpoint => {
@@ -68,7 +68,7 @@ impl Deed {
     }
 }
 
-/// How many of all changes are of each kind, as weights.
+/// Shares of the kinds of changes, as weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mix {
     /// Weight of [`ChangeKind::Endpoint`].
@@ -85,7 +85,7 @@ impl Default for Mix {
     }
 }
 
-/// A mix that cannot be read.
+/// Error of parsing a mix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MixError {
     /// A part is not `kind=weight`.
@@ -140,36 +140,36 @@ impl Mix {
     }
 }
 
-/// One change, as the API server tells it.
+/// A change, as the API server sends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// What it does.
+    /// Action of the change.
     pub deed: Deed,
-    /// The service that changes.
+    /// Number of the changed service.
     pub service: u32,
-    /// The lines of the watches.
+    /// Lines of the watches.
     pub lines: Vec<WatchLine>,
 }
 
-/// Changes one after the other, without end.
+/// Endless sequence of changes.
 #[derive(Clone, Debug)]
 pub struct Changes {
     random: Random,
     mix: Mix,
-    /// Services that were added and are still there.
+    /// Services that were added and not yet removed.
     added: Vec<u32>,
     next_service: u32,
 }
 
 impl Changes {
-    /// Changes that depend on the seed and the cluster alone.
+    /// Creates a sequence that depends only on the seed and the cluster.
     pub fn new(cluster: &Cluster, mix: Mix, seed: u64) -> Self {
-        // Another stream than the one that spread the endpoints.
+        // Another random sequence than that of the endpoint counts.
         let random = Random::new(seed ^ 0x6368_616e_6765_7300);
         Self { random, mix, added: Vec::new(), next_service: cluster.services() }
     }
 
-    /// The next change, which is made in `cluster`.
+    /// Makes the next change in `cluster` and returns it.
     pub fn next(&mut self, cluster: &mut Cluster) -> Change {
         match self.mix.pick(&mut self.random) {
             ChangeKind::Endpoint => self.next_endpoint(cluster),
@@ -178,13 +178,13 @@ impl Changes {
         }
     }
 
-    /// A change of one endpoint of any service.
+    /// Makes a change of one endpoint of any service.
     pub fn next_endpoint(&mut self, cluster: &mut Cluster) -> Change {
         let service = self.any_service(cluster);
         self.endpoint_of(cluster, service)
     }
 
-    /// A change of one endpoint of this service.
+    /// Makes a change of one endpoint of this service.
     pub fn endpoint_of(&mut self, cluster: &mut Cluster, service: u32) -> Change {
         let original = cluster.original(service).len();
         let count = cluster.state(service).endpoints.len();
@@ -216,8 +216,8 @@ impl Changes {
         Change { deed, service, lines: vec![line] }
     }
 
-    /// An endpoint of this service is replaced by one that was never there, in the first zone; its
-    /// number comes too.
+    /// Replaces an endpoint of this service by a new one in the first zone. Returns the change and
+    /// the number of the new endpoint.
     pub fn replace_in_first_zone(&mut self, cluster: &mut Cluster, service: u32) -> (Change, u32) {
         let mut new = cluster.new_endpoint();
         while !Cluster::is_in_first_zone(new) {
@@ -232,7 +232,7 @@ impl Changes {
         (Change { deed: Deed::ReplaceEndpoint, service, lines }, new)
     }
 
-    /// A service that was there at first.
+    /// Returns any of the initial services.
     pub fn any_service(&mut self, cluster: &Cluster) -> u32 {
         self.random.below(cluster.services())
     }
@@ -251,12 +251,12 @@ impl Changes {
         change
     }
 
-    /// Services that these changes have added and that are still there.
+    /// Returns the services that were added and not yet removed.
     pub fn added(&self) -> &[u32] {
         &self.added
     }
 
-    /// A service with so many endpoints comes, and is not among those that go again.
+    /// Adds a service with `endpoints` endpoints, which is never removed.
     pub fn add_service(&mut self, cluster: &mut Cluster, endpoints: u32) -> Change {
         let service = self.next_service;
         self.next_service += 1;
@@ -268,7 +268,7 @@ impl Changes {
     fn next_policy(&mut self, cluster: &mut Cluster) -> Change {
         let mut service = self.random.below(cluster.services());
         if Cluster::takes_traffic(service) {
-            // Its neighbour is TCP; a cluster of one service has none that is UDP.
+            // The service before is TCP; a cluster of one service has no UDP service.
             service -= 1;
         }
         let is_external = self.random.below(2) == 0;

@@ -3,8 +3,8 @@
 use super::report::Report;
 use crate::figures::{differences, side_by_side};
 
-/// Rows that both reports have, for the sizes that both have, with how many times the first the
-/// second is; then what was different about the runs.
+/// Returns the rows and sizes that both reports have, with the ratio of the second to the first,
+/// and then the differences between the runs.
 pub fn compare(first: &Report, second: &Report) -> String {
     let mut text = String::new();
     for size in &first.sizes {
@@ -21,7 +21,7 @@ pub fn compare(first: &Report, second: &Report) -> String {
     text + &differences(facts(first), facts(second))
 }
 
-/// What makes a comparison less fair than it looks.
+/// Returns facts whose differences make a comparison less fair.
 fn facts(report: &Report) -> [(&'static str, String); 12] {
     let (machine, settings) = (&report.machine, &report.settings);
     [

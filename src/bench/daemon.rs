@@ -1,8 +1,7 @@
-//! The product's run loop as a daemon has it, fed by the bench and timed at its two ends.
+//! The run loop of the daemon, with events from the bench and timestamps at both ends.
 //!
-//! Unlike the stages one by one, this includes the queue of events, waking the loop and waking the
-//! thread of the kernel. A change begins with its bytes and ends when the system call that commits
-//! it has returned.
+//! Unlike the separate stages, this includes the queue of events and waking the loop and the writer
+//! thread. A change begins with its bytes and ends when the system call that commits it returns.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -29,7 +28,7 @@ use crate::observe::Observe;
 use crate::run::Run;
 use crate::source::objects::Converter;
 
-/// Batches that may wait, as in the daemon.
+/// Capacity of the queue of batches, as in the daemon.
 const QUEUE: usize = 256;
 
 /// A run loop on a thread of its own.
@@ -46,16 +45,16 @@ pub(super) struct Daemon {
 /// A transaction that the kernel applied.
 #[derive(Debug)]
 pub(super) struct Commit {
-    /// When the system call had returned.
+    /// Time when the system call returned.
     pub(super) ended: Instant,
-    /// Addresses of endpoints that were added, those that were asked for.
+    /// Added addresses of endpoints, if requested by [`Daemon::tell_from`].
     pub(super) added: Vec<Ipv4Addr>,
-    /// Whether it deletes what an earlier change left behind, and does nothing else.
+    /// The transaction only deletes leftovers of an earlier change.
     only_deletes: bool,
 }
 
 impl Daemon {
-    /// Starts the loop; it waits for the lists.
+    /// Starts the loop, which waits for the lists.
     ///
     /// # Errors
     /// See [`BenchError`].
@@ -76,7 +75,7 @@ impl Daemon {
             .map_err(BenchError::System)?;
         let thread = thread::spawn(move || {
             runtime.block_on(async {
-                // Only a bug ends the kernel's thread; then commits are missed below.
+                // Only a bug ends the writer thread; then commits are missing below.
                 let stopped = async { drop(stopped.await) };
                 let _ = runtime.spawn(run.until(stopped)).await;
             });
@@ -85,7 +84,7 @@ impl Daemon {
         Ok(Self { events, commits, told_from, converter, stop, thread })
     }
 
-    /// Reads lines as the source does and passes on what they say, as one batch.
+    /// Parses lines like the source, and sends their events as one batch.
     ///
     /// # Errors
     /// See [`BenchError`].
@@ -94,7 +93,7 @@ impl Daemon {
         self.pass_on(events)
     }
 
-    /// Passes events on as one batch.
+    /// Sends events as one batch.
     ///
     /// # Errors
     /// [`BenchError::Ended`].
@@ -102,17 +101,17 @@ impl Daemon {
         self.events.blocking_send(Batch::new(events, now())).map_err(|_| BenchError::Ended)
     }
 
-    /// Asks to be told of endpoints that are added, if their addresses are not below this.
+    /// Requests reports of added endpoints with addresses from this one on.
     pub(super) fn tell_from(&self, address: Ipv4Addr) {
         self.told_from.store(address.to_bits(), Ordering::Relaxed);
     }
 
-    /// Forgets the commits so far.
+    /// Discards the commits so far.
     pub(super) fn forget_commits(&mut self) {
         while self.commits.try_recv().is_ok() {}
     }
 
-    /// The next commit within `limit`, `None` if there is none.
+    /// Returns the next commit within `limit`, or `None`.
     ///
     /// # Errors
     /// [`BenchError::Ended`].
@@ -124,7 +123,7 @@ impl Daemon {
         }
     }
 
-    /// Makes a change and waits for its commit; `None` if it led to none.
+    /// Makes a change and waits for its commit; `None` without a commit.
     ///
     /// # Errors
     /// See [`BenchError`].
@@ -141,8 +140,8 @@ impl Daemon {
         Ok(None)
     }
 
-    /// Waits for the first commit, for which the tables are read, and until there is none for a
-    /// while; or until somebody wants the end.
+    /// Waits for the first commit, which follows the read of the tables, and then for a pause in
+    /// commits; or for a requested stop.
     ///
     /// # Errors
     /// [`BenchError::Ended`].
@@ -156,8 +155,8 @@ impl Daemon {
         self.settle(QUIET).map(drop)
     }
 
-    /// Waits for the first commit so long, then until there is none for a while. Returns how many
-    /// there were, and when the last ended that did more than delete.
+    /// Waits up to this long for the first commit, then for a pause in commits. Returns their
+    /// number, and the end of the last one that did more than delete.
     ///
     /// # Errors
     /// [`BenchError::Ended`].
@@ -182,19 +181,19 @@ impl Daemon {
     }
 }
 
-/// A change that is not committed after this leads to no commit.
+/// Time after which a change counts as one without a commit.
 const NO_COMMIT: Duration = Duration::from_millis(500);
 
-/// How long it may take to read the tables; a million endpoints take minutes.
+/// Time limit for reading the tables; a million endpoints take minutes.
 const READ: Duration = Duration::from_secs(900);
 
-/// How long the first commit of a large change may take.
+/// Time limit for the first commit of a large change.
 pub(super) const FIRST_COMMIT: Duration = Duration::from_secs(5);
 
-/// How long a large change may pause between commits.
+/// Longest pause between commits of a large change.
 const QUIET: Duration = Duration::from_millis(500);
 
-/// A kernel that tells when it has committed.
+/// A kernel that reports its commits.
 #[derive(Debug)]
 struct Stopwatch {
     kernel: Nftables,
@@ -214,9 +213,9 @@ impl Kernel for Stopwatch {
     fn commit(&mut self, transaction: &Transaction) -> Result<Committed, CommitError> {
         let start = now();
         let committed = self.kernel.commit(transaction)?;
-        // The acknowledgement comes after the system call, which is when packets see the change.
+        // Packets see the change when the system call returns; the acknowledgement comes later.
         let ended = start + committed.encode_time + committed.kernel_time;
-        // Nobody listens any more while the loop is being ended.
+        // The receiver may be dropped while the loop ends.
         let added = added(transaction, self.told_from.load(Ordering::Relaxed));
         let only_deletes = deletes_elements(transaction);
         let _ = self.told.send(Commit { ended, added, only_deletes });
@@ -259,13 +258,13 @@ impl Kernel for Stopwatch {
     }
 }
 
-/// Whether all that a transaction does is to delete elements.
+/// Returns true if a transaction only deletes elements.
 fn deletes_elements(transaction: &Transaction) -> bool {
     let mut operations = transaction.operations.iter();
     operations.all(|it| matches!(it, Operation::DeleteElements(..)))
 }
 
-/// The endpoints that are added, which are addresses that a map returns, from this one on.
+/// Returns the added endpoints from this address on: addresses in the data of map elements.
 fn added(transaction: &Transaction, from: u32) -> Vec<Ipv4Addr> {
     let mut added = Vec::new();
     for operation in &transaction.operations {

@@ -1,7 +1,7 @@
-//! How many endpoints each service of a synthetic cluster has.
+//! Numbers of endpoints of each service of a synthetic cluster.
 //!
-//! Whatever the distribution, the counts add up to services times average exactly, so that runs
-//! with the same flags have the same number of endpoints.
+//! With any distribution the sum is exactly services times average, so that runs with the same
+//! flags have the same number of endpoints.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::random::Random;
 
-/// How endpoints are spread over services.
+/// Distribution of endpoints over services.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Distribution {
@@ -30,7 +30,7 @@ impl fmt::Display for Distribution {
 }
 
 impl Distribution {
-    /// The count of each service; at least one endpoint each.
+    /// Returns the count of each service; at least one endpoint each.
     pub fn counts(self, services: u32, average: u32, random: &mut Random) -> Vec<u32> {
         match self {
             Self::Even => vec![average; services as usize],
@@ -39,14 +39,14 @@ impl Distribution {
     }
 }
 
-/// One service in so many has thousands of endpoints; a small cluster has one that is smaller.
+/// One of this many services has thousands of endpoints; a small cluster has a smaller one.
 const LARGE_EACH: u32 = 10_000;
 
 fn real(services: u32, average: u32, random: &mut Random) -> Vec<u32> {
     let total = services * average;
     let mut counts: Vec<u32> = (0..services).map(|_| small(average, random)).collect();
     for _ in 0..services.div_ceil(LARGE_EACH) {
-        // A large service has no more than a twentieth of all endpoints.
+        // A large service has at most a twentieth of all endpoints.
         let size = random.between(2_000, 5_000).min(total / 20).max(1);
         let place = random.below(services);
         if let Some(count) = counts.get_mut(place as usize) {
@@ -57,7 +57,7 @@ fn real(services: u32, average: u32, random: &mut Random) -> Vec<u32> {
     counts
 }
 
-/// A service that is not one of the large ones. With an average of 5, the mean is near 5.
+/// Returns the count of an ordinary service. With an average of 5, the mean is near 5.
 fn small(average: u32, random: &mut Random) -> u32 {
     let size = match random.below(1_000) {
         0..=349 => 1,
@@ -71,7 +71,7 @@ fn small(average: u32, random: &mut Random) -> u32 {
     (size * average / 5).max(1)
 }
 
-/// Adds and takes single endpoints until the total is right; large services are left alone.
+/// Adds and removes single endpoints until the total is right, except at large services.
 fn balance(counts: &mut [u32], total: u32, random: &mut Random) {
     let services = u32::try_from(counts.len()).unwrap_or(u32::MAX);
     let mut sum: u32 = counts.iter().sum();

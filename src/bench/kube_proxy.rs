@@ -1,10 +1,10 @@
 //! The table of kube-proxy 1.36, as scripts for `nft`.
 //!
-//! Every service port has a chain of its own, whose rule has an anonymous map of all its endpoints;
-//! a verdict map leads to the chains. A packet that was not for a service yet takes the same steps
-//! as with kube-proxy: chains, hooks and priorities, and what is looked up in which order. It is
-//! the table for the objects of [`Cluster`] and the default configuration: no session affinity, no
-//! load balancer, `--nodeport-addresses primary`, no way to tell pods from others.
+//! Every service port has a chain, whose rule has an anonymous map of all its endpoints; a verdict
+//! map leads to the chains. The first packet of a flow passes the same chains, hooks, priorities
+//! and lookups as with kube-proxy. The table is for the objects of [`Cluster`] and the default
+//! configuration: no session affinity, no load balancer, `--nodeport-addresses primary`, no
+//! detection of local traffic.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -13,7 +13,7 @@ use std::ops::Range;
 use super::cluster::{Cluster, State};
 use super::watch_line::external_ip;
 
-/// The chains, sets and rules that are there whatever services there are.
+/// Chains, sets and rules that do not depend on services.
 pub(super) const FIXED: &str = "
 table ip kube-proxy {
     comment \"rules for kube-proxy\"
@@ -68,10 +68,10 @@ table ip kube-proxy {
 }
 ";
 
-/// What an unset mark becomes for packets that are to be masqueraded.
+/// Sets the mark for masquerade.
 const MASQUERADE: &str = "mark set mark or 0x004000";
 
-/// Some services as they are at first.
+/// Returns the script for some services in their initial state.
 pub(super) fn whole(cluster: &Cluster, services: Range<u32>) -> String {
     let mut script = String::new();
     for service in services {
@@ -80,16 +80,16 @@ pub(super) fn whole(cluster: &Cluster, services: Range<u32>) -> String {
     script
 }
 
-/// What a service is at first.
+/// Returns the initial state of a service.
 pub(super) fn original(cluster: &Cluster, service: u32) -> State {
     State { endpoints: cluster.original(service).collect(), ..State::default() }
 }
 
-/// What a sync writes about a service: nothing that it had is kept of its chains, and only the
-/// elements that differ are touched.
+/// Returns the script of a sync for one service: its chains are replaced, but only elements that
+/// differ are changed.
 ///
-/// Chains that are not wanted any more are deleted at once. kube-proxy empties them, and deletes
-/// them with a later change.
+/// Unneeded chains are deleted at once. kube-proxy empties them, and deletes them with a later
+/// change.
 pub(super) fn change(service: u32, before: Option<&State>, after: Option<&State>) -> String {
     let mut script = String::new();
     write_change(&mut script, service, before, after);
@@ -115,7 +115,7 @@ fn write_change(script: &mut String, service: u32, before: Option<&State>, after
         let Element { set, key, data } = element;
         let _ = writeln!(script, "add element ip kube-proxy {set} {{ {key}{data} }}");
     }
-    // A chain goes after those that lead to it.
+    // A chain is deleted after the chains that jump to it.
     for (name, _) in before.chains.iter().rev() {
         if after.chains.iter().all(|(kept, _)| kept != name) {
             let _ = writeln!(script, "delete chain ip kube-proxy {name}");
@@ -126,7 +126,7 @@ fn write_change(script: &mut String, service: u32, before: Option<&State>, after
 /// Chains and elements of a service.
 #[derive(Default)]
 struct Parts {
-    /// Names and rules; each after those that it leads to.
+    /// Names and rules; each after the chains that it jumps to.
     chains: Vec<(String, Vec<String>)>,
     elements: Vec<Element>,
 }
@@ -136,7 +136,7 @@ struct Parts {
 struct Element {
     set: &'static str,
     key: String,
-    /// With the colon before it; empty for a set.
+    /// Data with a leading colon; empty for a set.
     data: String,
 }
 
@@ -187,7 +187,7 @@ fn parts(service: u32, state: &State) -> Parts {
     parts
 }
 
-/// The rule that picks one of the endpoints.
+/// Returns the rule that picks one of the endpoints.
 fn pick(protocol: &str, endpoints: &[u32]) -> String {
     let count = endpoints.len();
     let addresses = endpoints.iter().map(|endpoint| Cluster::endpoint_address(*endpoint));
@@ -202,7 +202,7 @@ fn goto(chain: &str) -> String {
     format!("goto {chain}")
 }
 
-/// As kube-proxy names it: a hash, and the service port in words.
+/// Returns kube-proxy's name of a chain: a hash, and the service port.
 fn chain_name(prefix: &str, service: u32) -> String {
     let (namespace, protocol) = (service % 100, protocol(service));
     format!("{prefix}-{service:08X}-bench-{namespace}/service-{service}/{protocol}/http")
@@ -252,7 +252,7 @@ add element ip kube-proxy service-ips {{ 10.96.0.10 . udp . 80 : goto {name} }}
         assert_eq!(lines.len(), 6, "{script}");
         assert!(lines.iter().all(|line| line.starts_with("delete ")), "{script}");
         assert!(lines[3].contains("hairpin-connections { 11.0.0.1 . 11.0.0.1 . tcp . 8080 }"));
-        // It leads to the other one.
+        // The external chain jumps to the service chain.
         assert!(lines[4].contains(" external-") && lines[5].contains(" service-"), "{script}");
     }
 

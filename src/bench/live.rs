@@ -1,4 +1,4 @@
-//! The rows about the run loop as a daemon has it: end to end, bursts, and who waits for whom.
+//! Rows about the run loop of the daemon: end to end, bursts, and delays of small changes.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -21,16 +21,16 @@ use super::watch_line::WatchLine;
 use crate::figures::{Row, histogram, now, record};
 use crate::model::{Event, Resource};
 
-/// Slices that change at once, if there are so many services.
+/// Slices in a burst, if there are so many services.
 const BURST: u32 = 5_000;
 
-/// Objects that a watch passes on at once.
+/// Objects in one batch of a watch.
 const BATCH: usize = 512;
 
-/// Small changes in a second while a large one goes on.
+/// Rate of small changes during a large one, per second.
 const SMALL_RATE: u32 = 200;
 
-/// How long a small change may be on its way; a large change is then thought to hang.
+/// Time limit of a small change; beyond it a large change is assumed to hang.
 const LOST: Duration = Duration::from_secs(20);
 
 /// Rows about packets: in our namespace, and in that of kube-proxy's layout.
@@ -42,7 +42,7 @@ const UDP: [&str; 4] = [
 ];
 
 impl Bench<'_> {
-    /// Everything that is measured with the run loop, and the same packets through kube-proxy's
+    /// Measures everything that needs the run loop, and the same packets through kube-proxy's
     /// layout.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl Bench<'_> {
         }
         let mut daemon = self.start_daemon()?;
         let traffic = self.start_traffic(baseline.as_ref())?;
-        // What follows is ours alone.
+        // The following measurements are of ours only.
         drop(baseline);
         self.end_to_end(&mut daemon)?;
         self.burst(&mut daemon)?;
@@ -66,7 +66,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Measures packets while nothing changes, and goes on sending some.
+    /// Measures packets without changes, and then continues to send some.
     fn start_traffic(
         &mut self,
         baseline: Option<&Baseline>,
@@ -88,7 +88,7 @@ impl Bench<'_> {
         Ok(Some(Background::start(ours, self.cluster.clone(), random)))
     }
 
-    /// Lets the loop take in everything and waits until a change passes through it.
+    /// Loads all objects into the loop, and waits until a change passes through it.
     fn start_daemon(&mut self) -> Result<Daemon, BenchError> {
         let mut daemon = Daemon::start()?;
         daemon.pass_on(Resource::ALL.map(Event::Relist).into())?;
@@ -96,12 +96,12 @@ impl Bench<'_> {
             daemon.send(&lines)?;
         }
         daemon.pass_on(Resource::ALL.map(Event::Listed).into())?;
-        // What the stages before left behind is removed, so there is a commit.
+        // Leftovers of the stages before are removed, so there is a commit.
         daemon.wait_until_ready(self.progress)?;
         Ok(daemon)
     }
 
-    /// Changes one by one, each when the one before is in the kernel.
+    /// Makes changes one by one, each after the commit of the one before.
     fn end_to_end(&mut self, daemon: &mut Daemon) -> Result<(), BenchError> {
         self.progress.begin("end to end, through the run loop", self.settings.changes.into());
         let mut spreads: BTreeMap<ChangeKind, Histogram<u64>> = BTreeMap::new();
@@ -124,11 +124,11 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Thousands of slices change at once.
+    /// Changes thousands of slices at once.
     fn burst(&mut self, daemon: &mut Daemon) -> Result<(), BenchError> {
         let size = BURST.min(self.cluster.services());
         self.progress.begin("many slices at once", size.into());
-        // One service after the other, from anywhere on.
+        // Successive services, from a random one on.
         let first = self.changes.any_service(&self.cluster);
         let mut lines: Vec<WatchLine> = Vec::new();
         for number in 0..size {
@@ -148,7 +148,7 @@ impl Bench<'_> {
         self.settle(daemon, "slices at once", start).map(drop)
     }
 
-    /// Waits for the commits of a large change that began at `start`; how long they took.
+    /// Waits for the commits of a large change that began at `start`. Returns their duration.
     fn settle(
         &mut self,
         daemon: &mut Daemon,
@@ -162,7 +162,7 @@ impl Bench<'_> {
         Ok(took)
     }
 
-    /// The node moves to a zone, which touches every service; then back, while services change.
+    /// Moves the node to a zone, which touches every service, and back, while services change.
     fn zone_change(&mut self, daemon: &mut Daemon) -> Result<(), BenchError> {
         if self.progress.is_stopped() {
             return Ok(());
@@ -184,7 +184,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Makes small changes until `end` and measures how long each takes to its commit.
+    /// Makes small changes until `end`, and measures the time of each to its commit.
     fn small_changes(
         &mut self,
         daemon: &mut Daemon,
@@ -194,8 +194,8 @@ impl Bench<'_> {
         let mut pace = Pace::new(SMALL_RATE);
         let next = self.cluster.new_endpoint();
         daemon.tell_from(Cluster::endpoint_address(next));
-        // At least one, however short the large change is; one service after the other, so that
-        // none changes again before it is in the kernel.
+        // At least one, however short the large change is. Successive services, so that none
+        // changes again before its commit.
         for number in 0.. {
             let service = number % self.cluster.services();
             let (change, endpoint) = self.changes.replace_in_first_zone(&mut self.cluster, service);
@@ -220,7 +220,7 @@ impl Bench<'_> {
     }
 }
 
-/// Small changes that wait for their commit, by the endpoint that they add.
+/// Small changes without a commit yet, by the endpoint that they add.
 struct Waits {
     sent: HashMap<Ipv4Addr, Instant>,
     took: Histogram<u64>,

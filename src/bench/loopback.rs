@@ -1,7 +1,7 @@
-//! Gives the loopback device the addresses of a synthetic cluster, by rtnetlink.
+//! Assigns the addresses of a synthetic cluster to the loopback device, by rtnetlink.
 //!
 //! An address with a prefix makes its whole range local on this device (`fib_add_ifaddr`), so three
-//! addresses stand for every cluster IP, every endpoint and every client.
+//! addresses cover all cluster IPs, endpoints and clients.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -10,16 +10,16 @@ use super::cluster::{FIRST_CLUSTER_IP, FIRST_ENDPOINT};
 use crate::netlink::message::{self, Header, Meaning, Messages};
 use crate::netlink::socket::{Socket, Wait};
 
-/// Where clients' addresses start: 12.0.0.1.
+/// First address of clients: 12.0.0.1.
 pub(super) const FIRST_CLIENT: u32 = 0x0c00_0001;
 
-/// The loopback's number in every namespace.
+/// Index of the loopback device in every namespace.
 const LOOPBACK: i32 = 1;
 
 /// Ranges on the loopback: the first address and the length of the prefix.
 const RANGES: [(u32, u8); 3] = [(FIRST_CLUSTER_IP, 11), (FIRST_ENDPOINT, 8), (FIRST_CLIENT, 8)];
 
-// Of <linux/rtnetlink.h>, <linux/if_addr.h>, <linux/if.h> and <linux/netlink.h>.
+// From <linux/rtnetlink.h>, <linux/if_addr.h>, <linux/if.h> and <linux/netlink.h>.
 const RTM_NEWLINK: u16 = 16;
 const RTM_NEWADDR: u16 = 20;
 const IFA_ADDRESS: u16 = 1;
@@ -31,10 +31,10 @@ const NLM_F_CREATE: u16 = 0x400;
 /// Sets the loopback of the present network namespace up, with the cluster's addresses.
 ///
 /// # Errors
-/// What the kernel says.
+/// Errors of rtnetlink.
 pub(super) fn prepare() -> io::Result<()> {
     let mut socket = Socket::open(netlink_sys::protocols::NETLINK_ROUTE)?;
-    // struct ifinfomsg: family, type, index, flags and which of them change.
+    // struct ifinfomsg: family, type, index, flags and the mask of changed flags.
     let up = IFF_UP.to_ne_bytes();
     request(&mut socket, RTM_NEWLINK, &[[0; 4], LOOPBACK.to_ne_bytes(), up, up].concat(), &[])?;
     for (first, prefix) in RANGES {

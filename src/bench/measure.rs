@@ -14,17 +14,17 @@ use super::spreads::Spreads;
 use super::watch_line::WatchLine;
 use crate::figures::{Progress, Row, Unit, now};
 
-/// Endpoints of the services that are measured as large ones. With one endpoint more than the second
-/// has, its endpoint list is of another size class.
+/// Numbers of endpoints of the services that are measured as large ones. One endpoint more than the
+/// second puts its endpoint list into another size class.
 const LARGE: [u32; 2] = [5_000, 4_096];
 
-/// Objects of a list that are taken in together, as the source does.
+/// Objects of a list that are applied together, as by the source.
 const GROUP: u32 = 256;
 
-/// Measures one size in the present network namespace. What is in its tables is replaced.
+/// Measures one size in the present network namespace, and replaces the content of its tables.
 ///
 /// # Errors
-/// See [`BenchError`]. Being told to stop is none: the report says so.
+/// See [`BenchError`]. A requested stop is not an error: the report records it.
 pub fn measure(
     settings: &Settings,
     services: u32,
@@ -34,14 +34,14 @@ pub fn measure(
     let measured = bench.all();
     progress.clear();
     bench.report.interrupted = progress.is_stopped();
-    // Ctrl-C ends a running nft too, which then fails.
+    // Ctrl-C also ends a running nft, which then fails.
     if !bench.report.interrupted {
         measured?;
     }
     Ok(bench.report)
 }
 
-/// What a run works with.
+/// State of a run.
 pub(super) struct Bench<'a> {
     pub(super) settings: &'a Settings,
     pub(super) progress: &'a Progress,
@@ -70,12 +70,12 @@ impl<'a> Bench<'a> {
         let baseline = self.load_baseline()?;
         self.change_one_by_one(&mut pipeline, baseline.as_ref())?;
         LARGE.iter().try_for_each(|count| self.change_large_service(&mut pipeline, *count))?;
-        // Its kernel's socket owns the tables.
+        // The socket of its kernel owns the tables.
         drop(pipeline);
         self.live(baseline)
     }
 
-    /// Everything into the empty table.
+    /// Loads everything into the empty table.
     fn load(&mut self) -> Result<Pipeline, BenchError> {
         let mut pipeline = Pipeline::open()?;
         let loaded = pipeline.load(self.objects("everything into an empty table"))?;
@@ -94,7 +94,7 @@ impl<'a> Bench<'a> {
         Ok(pipeline)
     }
 
-    /// What a new process does that finds the tables as they should be.
+    /// Measures a new process that finds the tables up to date.
     fn start_again(&mut self) -> Result<Pipeline, BenchError> {
         let mut pipeline = Pipeline::open()?;
         let loaded = pipeline.load(self.objects("start on the existing table"))?;
@@ -108,7 +108,7 @@ impl<'a> Bench<'a> {
         Ok(pipeline)
     }
 
-    /// The lines of all objects, some hundred at a time, until somebody wants the end.
+    /// Returns the lines of all objects, some hundred at a time, until a requested stop.
     pub(super) fn objects(&mut self, what: &str) -> impl Iterator<Item = Vec<WatchLine>> {
         let services = self.cluster.services();
         self.progress.begin(what, services.into());
@@ -125,7 +125,7 @@ impl<'a> Bench<'a> {
         [vec![node], added].into_iter().chain(groups)
     }
 
-    /// Kube-proxy's layout in a namespace beside this one, if it is asked for.
+    /// Loads kube-proxy's layout in a second namespace, if requested.
     fn load_baseline(&mut self) -> Result<Option<Baseline>, BenchError> {
         if !self.settings.baseline {
             return Ok(None);
@@ -165,7 +165,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// One service of thousands of endpoints, of which one changes.
+    /// Measures changes of one endpoint of a service with thousands.
     fn change_large_service(
         &mut self,
         pipeline: &mut Pipeline,
@@ -192,7 +192,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Waits so that things happen at a rate, each when it is due and none early.
+/// Limits the rate of events: each waits until it is due.
 #[derive(Debug)]
 pub(super) struct Pace {
     interval: Duration,
@@ -200,13 +200,13 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// So many in a second; 0 is without waiting.
+    /// Creates a pace of `rate` events per second; 0 does not wait.
     pub(super) fn new(rate: u32) -> Self {
         let interval = Duration::from_secs(1).checked_div(rate).unwrap_or_default();
         Self { interval, due: now() }
     }
 
-    /// Waits until the next is due.
+    /// Waits until the next event is due.
     pub(super) fn wait(&mut self) {
         std::thread::sleep(self.due.saturating_duration_since(now()));
         self.due = now().max(self.due) + self.interval;

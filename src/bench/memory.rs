@@ -1,12 +1,12 @@
-//! The memory of this process, as `/proc/self/status` says.
+//! The memory of this process, from `/proc/self/status`.
 
-/// Millions of bytes that are resident now, and that were at most.
+/// Returns the resident memory, now and at most, in millions of bytes.
 pub(super) fn resident() -> Option<[f64; 2]> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     Some([field(&status, "VmRSS:")?, field(&status, "VmHWM:")?])
 }
 
-/// A field of so many kB, which are 1,024 bytes each, as millions of bytes.
+/// Returns a field in kB, which are 1,024 bytes each, in millions of bytes.
 fn field(status: &str, name: &str) -> Option<f64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kilobytes: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

@@ -1,7 +1,7 @@
 //! Measures rule sync on this machine: `deltaproxy bench`.
 //!
-//! A synthetic cluster changes as a seed decides. Every change enters as the bytes of a watch and
-//! goes through the product's own stages to the kernel; nothing here is a copy of them.
+//! A synthetic cluster changes in a sequence that a seed determines. Every change enters as the
+//! bytes of a watch and passes the product's own stages to the kernel; none of them is copied here.
 
 mod baseline;
 mod change;
@@ -41,10 +41,10 @@ use crate::kernel::{CommitError, Kernel, Nftables, OpenError, ReadError};
 use crate::nft::{Family, TableRef};
 use crate::ruleset::TABLE;
 
-/// Why nothing could be measured.
+/// Error of a benchmark.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// There is no namespace to work in.
+    /// No network namespace is available.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
     /// nftables cannot be used.
@@ -56,28 +56,28 @@ pub enum BenchError {
     /// The kernel refused a transaction.
     #[error(transparent)]
     Commit(#[from] CommitError),
-    /// The product refused a line that the bench wrote, which is a bug in one of them.
+    /// The product rejected a line of the bench, which is a bug in one of them.
     #[error("a line of the synthetic watch could not be read: {0}; please report it")]
     Line(serde_json::Error),
     /// The product left out an object of the bench, which is a bug in one of them.
     #[error("an object of the synthetic cluster was left out: {0}; please report it")]
     Object(String),
-    /// The system gives no thread or no event loop.
+    /// The system failed to create a thread or an event loop.
     #[error("cannot start the run loop: {0}")]
     System(std::io::Error),
-    /// The run loop is gone, which is a bug.
+    /// The run loop ended, which is a bug.
     #[error("the run loop has ended; please report it")]
     Ended,
-    /// The program `nft` is not there.
+    /// The program `nft` does not exist.
     #[error("--baseline nft runs the program nft, which is not there: install nftables")]
     NoNft,
-    /// The program `nft` refused what the bench wrote.
+    /// The program `nft` rejected a script.
     #[error("nft failed: {0}")]
     Nft(String),
-    /// No packets can be sent.
+    /// Packets cannot be sent.
     #[error("cannot send packets in the network namespace of the bench: {0}")]
     Traffic(std::io::Error),
-    /// Somebody uses the tables.
+    /// The tables are in use.
     #[error(
         "table {0} kube-proxy exists here and --in-place would replace it: stop the kube-proxy of \
          this node and remove its tables (`deltaproxy cleanup`), or leave --in-place out"
@@ -85,10 +85,10 @@ pub enum BenchError {
     InUse(&'static str),
 }
 
-/// Makes sure that nobody uses the tables of the present network namespace.
+/// Checks that the tables of the present network namespace are not in use.
 ///
 /// # Errors
-/// [`BenchError::InUse`], or that they cannot be read.
+/// [`BenchError::InUse`], or a failed read.
 pub fn check_unused() -> Result<(), BenchError> {
     let mut kernel = Nftables::open()?;
     for (family, name) in [(Family::Ip, "ip"), (Family::Ip6, "ip6")] {

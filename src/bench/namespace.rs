@@ -1,7 +1,7 @@
-//! A network namespace of the process's own.
+//! A private network namespace of the process.
 //!
-//! Whoever is not allowed to make one becomes root of a user namespace first, where that is allowed
-//! to everybody. The namespace ends with the process, with everything in it.
+//! Without the right to create one, the process first becomes root of a user namespace, if
+//! unprivileged users may create these. The namespace ends with the process.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,27 +12,27 @@ use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::{getgid, getuid};
 
-/// Why there is no namespace.
+/// Error of creating a namespace.
 #[derive(Debug, thiserror::Error)]
 pub enum NamespaceError {
-    /// Neither root nor a user namespace.
+    /// Neither root nor allowed to create a user namespace.
     #[error(
         "cannot make a network namespace ({0}): run it as root, or allow user namespaces (sysctl \
          user.max_user_namespaces=10000 kernel.apparmor_restrict_unprivileged_userns=0), or use \
          --in-place in a namespace that you may change"
     )]
     Refused(Errno),
-    /// The user namespace was made and could not be set up.
+    /// The user namespace was created but could not be set up.
     #[error("cannot become root of a user namespace: {path}: {source}")]
     Map {
         /// The file.
         path: &'static str,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
 }
 
-/// Moves the process into a network namespace of its own. It must have one thread only.
+/// Moves the process into a new network namespace. The process must have a single thread.
 ///
 /// # Errors
 /// See [`NamespaceError`].
@@ -43,12 +43,12 @@ pub fn enter_own() -> Result<(), NamespaceError> {
     }
 }
 
-/// A network namespace beside that of the process, which ends with this value.
+/// A second network namespace, which ends with this value.
 #[derive(Debug)]
 pub(super) struct Beside(File);
 
 impl Beside {
-    /// Makes an empty namespace; not even `lo` is up.
+    /// Creates an empty namespace; not even `lo` is up.
     ///
     /// # Errors
     /// [`NamespaceError::Refused`].
@@ -61,7 +61,7 @@ impl Beside {
         made.map(Self).map_err(NamespaceError::Refused)
     }
 
-    /// Runs `work` on a thread inside.
+    /// Runs `work` on a thread in the namespace.
     ///
     /// # Errors
     /// [`NamespaceError::Refused`].
@@ -82,7 +82,7 @@ fn enter_as_user() -> Result<(), NamespaceError> {
     let (user, group) = (getuid(), getgid());
     unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET)
         .map_err(NamespaceError::Refused)?;
-    // The kernel wants setgroups to be given up before anybody but root maps a group.
+    // The kernel requires this before an unprivileged process maps a group.
     write("/proc/self/setgroups", "deny")?;
     write("/proc/self/uid_map", &format!("0 {user} 1"))?;
     write("/proc/self/gid_map", &format!("0 {group} 1"))

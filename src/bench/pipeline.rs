@@ -1,7 +1,7 @@
 //! The product's stages from a line of a watch to the kernel, called one by one and timed.
 //!
-//! These are the calls that the source, the run loop and the thread of the kernel make, here on one
-//! thread, so that the time between two calls belongs to a stage and none to waking threads.
+//! These are the calls of the source, the run loop and the writer thread. Here they run on one
+//! thread, so that the time between two calls belongs to a stage, and none to waking threads.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(super) struct Pipeline {
     kernel: Nftables,
 }
 
-/// How long each stage of a change took.
+/// Duration of each stage of a change.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stages {
     /// From bytes to API objects.
@@ -36,39 +36,39 @@ pub(super) struct Stages {
     pub(super) diffed: Duration,
     /// From transactions to messages.
     pub(super) encoded: Duration,
-    /// In the system calls that commit.
+    /// System calls that commit.
     pub(super) committed: Duration,
-    /// Reading acknowledgements, and noting what is installed.
+    /// Reading acknowledgements, and updating installed.
     pub(super) noted: Duration,
-    /// From the first to the last of these.
+    /// From the start of the first stage to the end of the last.
     pub(super) end_to_end: Duration,
-    /// Processor time outside of the system calls that commit.
+    /// CPU time outside of the system calls that commit.
     pub(super) user: Duration,
-    /// Transactions.
+    /// Number of transactions.
     pub(super) transactions: usize,
 }
 
-/// What taking everything in cost.
+/// Costs of loading all objects.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Loaded {
     /// From bytes to API objects.
     pub(super) parsed: Duration,
-    /// From API objects to what is known of the cluster.
+    /// From API objects to the model.
     pub(super) taken_in: Duration,
     /// Reading the tables.
     pub(super) read_back: Duration,
     /// All transactions, from rendering to the acknowledgement.
     pub(super) converged: Duration,
-    /// Of `converged`, what the system calls took that commit.
+    /// Part of `converged` in the system calls that commit.
     pub(super) in_kernel: Duration,
     /// The longest of these system calls.
     pub(super) longest: Duration,
-    /// Transactions.
+    /// Number of transactions.
     pub(super) transactions: usize,
 }
 
 impl Pipeline {
-    /// Opens the kernel; nothing is known yet.
+    /// Opens the kernel, with an empty model.
     ///
     /// # Errors
     /// [`BenchError::Open`].
@@ -78,7 +78,7 @@ impl Pipeline {
         Ok(Self { converter: Converter::new(NODE_NAME), engine, kernel })
     }
 
-    /// Takes in what the lists hold; `each` gives the lines of all objects, group by group.
+    /// Loads the content of the lists; `each` returns the lines of all objects, group by group.
     ///
     /// # Errors
     /// See [`BenchError`].
@@ -120,8 +120,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Commits, and notes what is installed. Any refusal ends the bench: no other program changes
-    /// its tables. Stale flows are dropped: there are no packets.
+    /// Commits, and updates installed. Any refusal ends the bench: no other program changes its
+    /// tables. Stale flows are dropped: there are no packets.
     fn commit(&mut self, transaction: &Transaction) -> Result<Committed, BenchError> {
         let outcome = self.kernel.commit(transaction);
         self.engine.answer(transaction, &outcome);
@@ -164,13 +164,13 @@ impl Pipeline {
     }
 }
 
-/// Reads lines as the watches do.
+/// Parses lines like the watches.
 pub(super) fn parse(lines: &[WatchLine]) -> Result<Vec<Line>, BenchError> {
     let line = |line: &WatchLine| Line::parse(line.resource, line.text.as_bytes());
     lines.iter().map(line).collect::<Result<_, _>>().map_err(BenchError::Line)
 }
 
-/// What API objects say, as the watches pass it on.
+/// Converts API objects like the watches.
 pub(super) fn convert(
     objects: Vec<Line>,
     converter: &mut Converter,

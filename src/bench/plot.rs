@@ -1,9 +1,9 @@
-//! The spreads of a report as curves over percentiles, an SVG.
+//! A plot of a report's spreads as curves over percentiles, in SVG.
 
 use super::report::Report;
 use crate::figures::{self, COLOURS, Curve, DASHES, Value};
 
-/// Rows that have a curve: what matters to people, not every stage.
+/// Rows with a curve: the figures of interest to users, not every stage.
 const PLOTTED: [&str; COLOURS.len()] = [
     "endpoint change: end to end",
     "endpoint change: all stages",
@@ -12,7 +12,7 @@ const PLOTTED: [&str; COLOURS.len()] = [
     "endpoint change: kube-proxy's layout by nft",
 ];
 
-/// The plot of a report. Without any spread, only the axes.
+/// Returns the plot of a report; without spreads, only the axes.
 pub fn plot(report: &Report) -> String {
     let title = format!(
         "deltaproxy {} on Linux {}: time of a change by percentile",

@@ -1,19 +1,19 @@
-//! Random numbers that a seed decides.
+//! Random numbers from a seed.
 //!
-//! The algorithm is written here because runs are compared across versions of this program: the
-//! same seed must give the same cluster and the same changes for ever.
+//! The algorithm is implemented here because runs are compared across versions of this program: the
+//! same seed must always result in the same cluster and the same changes.
 
-/// Sebastiano Vigna's SplitMix64: every seed is as good as any other.
+/// Sebastiano Vigna's SplitMix64: all seeds are equally good.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Numbers that depend on `seed` alone.
+    /// Creates a sequence that depends only on `seed`.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -21,14 +21,14 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `limit`, 0 if that is 0.
+    /// Returns a number below `limit`; 0 if that is 0.
     pub fn below(&mut self, limit: u32) -> u32 {
-        // Upper 32 bits of a product of 64; the result is below `limit`, so it fits.
+        // The upper 32 bits of a 64-bit product; they are below `limit`, so they fit.
         let product = (self.bits() >> 32) * u64::from(limit);
         u32::try_from(product >> 32).unwrap_or_default()
     }
 
-    /// A number from `first` to `last`, both included.
+    /// Returns a number from `first` to `last`, both included.
     pub fn between(&mut self, first: u32, last: u32) -> u32 {
         first + self.below(last - first + 1)
     }

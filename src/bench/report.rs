@@ -1,42 +1,42 @@
-//! What a run found, as rows: what people read, what `--json` writes and what is compared.
+//! Results of a run, as rows: for the table, for `--json` and for comparison.
 
 use serde::{Deserialize, Serialize};
 
 use super::settings::Settings;
 use crate::figures::{Machine, Row, find};
 
-/// Everything that one run found.
+/// All results of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Version of this program.
     pub version: String,
-    /// The machine it ran on.
+    /// Machine of the run.
     pub machine: Machine,
     /// The flags, defaults included.
     pub settings: Settings,
-    /// One for each size of cluster, in the order of `--sizes`.
+    /// Reports by size of cluster, in the order of `--sizes`.
     pub sizes: Vec<SizeReport>,
-    /// Whether it was ended before everything was measured.
+    /// The run was stopped before everything was measured.
     pub interrupted: bool,
 }
 
-/// What was found with one size of cluster.
+/// Results for one size of cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SizeReport {
-    /// Services at first.
+    /// Initial number of services.
     pub services: u32,
-    /// Endpoints at first.
+    /// Initial number of endpoints.
     pub endpoints: u32,
-    /// Changes that the kernel has committed one by one, of those that were asked for.
+    /// Number of single changes that the kernel committed, of those requested.
     pub committed: u32,
-    /// What was measured.
+    /// Measured values.
     pub rows: Vec<Row>,
-    /// Whether it was ended before everything was measured.
+    /// The run was stopped before everything was measured.
     pub interrupted: bool,
 }
 
 impl SizeReport {
-    /// The row of that name.
+    /// Finds the row with a name.
     pub fn row(&self, name: &str) -> Option<&Row> {
         find(&self.rows, name)
     }
@@ -48,7 +48,7 @@ pub(super) mod tests {
     use crate::bench::{Distribution, Mix};
     use crate::figures::{Spread, Unit, Value};
 
-    /// A small report: one number, one spread, and one row of its own.
+    /// Returns a small report: one number, one spread, and one unique row.
     pub(in crate::bench) fn report() -> Report {
         let spread = Spread {
             count: 3,

@@ -1,4 +1,4 @@
-//! What a run is asked to do, checked.
+//! Validated settings of a run.
 
 use clap::{Args, value_parser};
 use serde::{Deserialize, Serialize};
@@ -36,34 +36,34 @@ pub struct Settings {
     /// Changes in a second; 0 makes one after the other without a pause
     #[arg(long, value_name = "N", default_value_t = 500)]
     pub rate: u32,
-    /// What changes: weights of changes of one endpoint, of a whole service, of a policy
+    /// Weights of changes of one endpoint, of a whole service, of a policy
     #[arg(long, value_name = "MIX", default_value_t = Mix::default())]
     pub mix: Mix,
-    /// Decides the cluster and its changes: the same seed gives the same
+    /// Seed of the cluster and its changes: the same seed gives the same
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Send real packets as well: the first ones of UDP flows, through services and without one,
     /// with --baseline through its table too; and through services while they change
     #[arg(long)]
     pub traffic: bool,
-    /// Whether the present network namespace is used.
+    /// Use the present network namespace.
     #[arg(skip)]
     pub in_place: bool,
-    /// Whether the same is done with `nft` on kube-proxy's layout.
+    /// Also run `nft` on kube-proxy's layout.
     #[arg(skip)]
     pub baseline: bool,
 }
 
-/// Services and endpoints that addresses are there for.
+/// Most services that have addresses.
 pub const MAX_SERVICES: u32 = 1_000_000;
 
-/// Endpoints that addresses are there for: 11.0.0.0/8, with room for those that come anew.
+/// Most endpoints that have addresses: 11.0.0.0/8, with space for new ones.
 pub const MAX_ENDPOINTS: u32 = 12_000_000;
 
-/// Settings that cannot be used together.
+/// Error: inconsistent settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// A size has more endpoints than there are addresses for.
+    /// A size has more endpoints than addresses.
     #[error(
         "{services} services with {endpoints} endpoints on average are too many: {MAX_ENDPOINTS} \
          endpoints are possible in all"
@@ -71,13 +71,13 @@ pub enum SettingsError {
     TooManyEndpoints {
         /// Services.
         services: u32,
-        /// Endpoints on average.
+        /// Average number of endpoints.
         endpoints: u32,
     },
-    /// There is no service for packets.
+    /// No service receives packets.
     #[error("--traffic goes to every {UDP_EACH}th service: ask for at least {UDP_EACH} services")]
     NoTraffic,
-    /// Packets need addresses of their own on the loopback device.
+    /// Packets need a private namespace for addresses on the loopback device.
     #[error(
         "--traffic gives addresses to the loopback device, which --in-place leaves alone: leave \
          one of them out"
@@ -86,7 +86,7 @@ pub enum SettingsError {
 }
 
 impl Settings {
-    /// Checks what the single flags could not.
+    /// Checks the combination of flags.
     ///
     /// # Errors
     /// See [`SettingsError`].

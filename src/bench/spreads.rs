@@ -12,7 +12,7 @@ use crate::figures::{Row, histogram, record};
 /// The time of one stage.
 type TimeOf = fn(&Stages) -> Duration;
 
-/// What is measured of a change, in the order of the rows.
+/// Measured times of a change, in the order of the rows.
 const STAGES: [(&str, TimeOf); 8] = [
     ("parsed", |stages| stages.parsed),
     ("modelled", |stages| stages.modelled),
@@ -28,10 +28,10 @@ const STAGES: [(&str, TimeOf); 8] = [
 #[derive(Debug, Default)]
 pub(super) struct Spreads(BTreeMap<String, Vec<Histogram<u64>>>);
 
-/// Stages that are told of every single deed.
+/// Stages with rows of their own for each deed.
 const TOLD_OF_DEEDS: [&str; 2] = ["committed by the kernel", "all stages"];
 
-/// Deeds that are told apart from others of their kind.
+/// Deeds with rows of their own.
 const DEEDS: [(Deed, &str); 5] = [
     (Deed::AddEndpoint, "endpoint added"),
     (Deed::RemoveEndpoint, "endpoint removed"),
@@ -41,7 +41,7 @@ const DEEDS: [(Deed, &str); 5] = [
 ];
 
 impl Spreads {
-    /// Adds the stages of a change to those of its title.
+    /// Adds the stages of a change under a title.
     pub(super) fn add(&mut self, title: &str, stages: &Stages) {
         if !self.0.contains_key(title) {
             let empty = STAGES.iter().map(|_| histogram()).collect();
@@ -53,7 +53,7 @@ impl Spreads {
         }
     }
 
-    /// Adds the stages of a change to those of its kind and of what it did.
+    /// Adds the stages of a change under its kind and its deed.
     pub(super) fn add_change(&mut self, deed: Deed, stages: &Stages) {
         self.add(title(deed.kind()), stages);
         if let Some((_, name)) = DEEDS.iter().find(|(known, _)| *known == deed) {
@@ -61,7 +61,7 @@ impl Spreads {
         }
     }
 
-    /// The rows of all kinds of changes, then some of what they did.
+    /// Returns the rows of all kinds of changes, then those of some deeds.
     pub(super) fn rows_of_changes(&self) -> Vec<Row> {
         let kinds = ChangeKind::ALL.iter().flat_map(|kind| self.rows(title(*kind)));
         let deeds = DEEDS.iter().flat_map(|(_, name)| self.rows(name));
@@ -70,7 +70,7 @@ impl Spreads {
         kinds.chain(deeds.filter(told)).collect()
     }
 
-    /// The rows of one title.
+    /// Returns the rows of one title.
     pub(super) fn rows(&self, title: &str) -> Vec<Row> {
         let histograms = self.0.get(title).into_iter().flatten();
         let named = STAGES.iter().zip(histograms);
@@ -80,7 +80,7 @@ impl Spreads {
     }
 }
 
-/// What rows about a kind of change begin with.
+/// Returns the title of a kind of change.
 pub(super) fn title(kind: ChangeKind) -> &'static str {
     match kind {
         ChangeKind::Endpoint => "endpoint change",

@@ -1,9 +1,9 @@
-//! Reports as tables for people.
+//! Reports as text tables.
 
 use super::report::{Report, SizeReport};
 use crate::figures::{Row, aligned, cell, label, ratio};
 
-/// The whole report: what ran where, and a row for each thing measured, a column for each size.
+/// Returns the whole report: the run, and a row for each measured value, a column for each size.
 pub fn table(report: &Report) -> String {
     let mut text = heading(report);
     let names = row_names(report);
@@ -50,7 +50,7 @@ fn heading(report: &Report) -> String {
     )
 }
 
-/// Names of rows in the order in which they come, each once.
+/// Returns the names of rows in order, each once.
 fn row_names(report: &Report) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for row in report.sizes.iter().flat_map(|size| &size.rows) {
@@ -61,7 +61,7 @@ fn row_names(report: &Report) -> Vec<&str> {
     names
 }
 
-/// How much greater a row is with the most services than with the fewest.
+/// Returns the ratio of a row with the most services to that with the fewest.
 fn growth(sizes: &[SizeReport], name: &str) -> String {
     let fewest = sizes.iter().min_by_key(|size| size.services).and_then(|size| size.row(name));
     let most = sizes.iter().max_by_key(|size| size.services).and_then(|size| size.row(name));

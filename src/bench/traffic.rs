@@ -1,10 +1,10 @@
 //! First packets of UDP flows, through services and without one, in one or more namespaces.
 //!
-//! Every datagram has a source address that was not used before, so each is the first packet of a
-//! flow: it takes the way through the tables and a new entry of conntrack. All endpoints are one
-//! socket that is bound to every address. On the loopback device, sending a packet includes
-//! receiving it, so the time of the system call is the packet's whole way. A socket stays in the
-//! network namespace in which it was opened, so one thread sends through the tables of several.
+//! Every datagram has a new source address, so each is the first packet of a flow: it passes the
+//! tables and creates a conntrack entry. One socket, bound to every address, serves all endpoints.
+//! On the loopback device, sending a packet includes receiving it, so the system call takes the
+//! time of the packet's whole path. A socket stays in the network namespace where it was opened, so
+//! one thread sends through the tables of several namespaces.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
@@ -30,16 +30,16 @@ const ENDPOINT_PORT: u16 = 8080;
 /// Port of every service.
 const SERVICE_PORT: u16 = 80;
 
-/// Datagrams that are sent before the server's queue is emptied: it has room for some hundred.
+/// Datagrams between two reads of the server's queue, which holds some hundred.
 const ROUND: u32 = 64;
 
-/// Flows that are measured of each kind while nothing changes.
+/// Flows of each kind that are measured without changes.
 const FLOWS: u32 = 20_000;
 
-/// Flows in a second while the cluster changes.
+/// Flows per second while the cluster changes.
 const RATE: u32 = 2_000;
 
-/// How long a datagram may still be on its way when it is counted.
+/// Longest time to wait for datagrams when they are counted.
 const ON_ITS_WAY: Duration = Duration::from_millis(50);
 
 /// Sends first packets and counts those that arrive.
@@ -50,23 +50,23 @@ pub(super) struct Flows {
     next_client: u32,
 }
 
-/// What was sent and what became of it.
+/// Results of sending.
 #[derive(Debug)]
 pub(super) struct Sent {
-    /// Nanoseconds of each packet that could be sent.
+    /// Nanoseconds of each packet that was sent.
     took: Histogram<u64>,
-    /// Nanoseconds of each turn's packets together, empty if there are no turns.
+    /// Nanoseconds of all packets of a turn; empty without turns.
     turns: Histogram<u64>,
-    /// How many were tried.
+    /// Number of tried packets.
     tried: u32,
-    /// How many arrived.
+    /// Number of packets that arrived.
     arrived: u32,
 }
 
 /// Sends the same flows in each of `places`: without a service, and through services.
 ///
-/// Kinds and places take turns of [`ROUND`] flows, and the first turn goes round too, so that
-/// what else the machine does hits all of them alike.
+/// Kinds and places take turns of [`ROUND`] flows, and the first turn rotates too, so that other
+/// load on the machine affects all alike.
 pub(super) fn compare(
     places: &mut [Flows],
     cluster: &Cluster,
@@ -80,7 +80,7 @@ pub(super) fn compare(
         for turn in (0..turns).map(|turn| (turn + round) % turns) {
             let (place, kind) = (turn / 2, turn % 2);
             let sent = &mut sent[place][kind];
-            // Where no packet of a whole turn arrives none will, and each turn would wait for them.
+            // If no packet of a whole turn arrived, none will, and each turn would wait for them.
             if round == 0 || sent.arrived > 0 {
                 places[place].send_all([&without, &through][kind], sent);
             }
@@ -93,7 +93,7 @@ impl Flows {
     /// Opens the sockets in the namespace of this thread.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the sockets.
     pub(super) fn open() -> io::Result<Self> {
         let server = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, ENDPOINT_PORT))?;
         server.set_nonblocking(true)?;
@@ -101,7 +101,7 @@ impl Flows {
         Ok(Self { client, server, next_client: FIRST_CLIENT })
     }
 
-    /// Sends a flow to each of these and waits for them, so that each turn knows its arrivals.
+    /// Sends a flow to each address and waits for the arrivals of this turn.
     fn send_all(&mut self, to: &[SocketAddrV4], sent: &mut Sent) {
         let tried = sent.tried;
         let took = to.iter().map(|address| self.send(*address, sent)).sum();
@@ -109,7 +109,7 @@ impl Flows {
         sent.arrived += self.wait_for(sent.tried - tried);
     }
 
-    /// Sends the first packet of a new flow; how long that took.
+    /// Sends the first packet of a new flow. Returns the duration.
     fn send(&mut self, to: SocketAddrV4, sent: &mut Sent) -> Duration {
         let from = Ipv4Addr::from(self.next_client);
         self.next_client += 1;
@@ -127,7 +127,7 @@ impl Flows {
         took
     }
 
-    /// How many datagrams are there now.
+    /// Returns the number of datagrams that have arrived.
     fn arrived(&self) -> u32 {
         let mut buffer = [0; 16];
         let mut count = 0;
@@ -135,13 +135,14 @@ impl Flows {
             match self.server.recv(&mut buffer) {
                 Ok(_) => count += 1,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // WouldBlock: no more. An ICMP error belongs to no datagram that arrived.
+                // WouldBlock: the queue is empty. An ICMP error belongs to no datagram that
+                // arrived.
                 Err(_) => return count,
             }
         }
     }
 
-    /// How many of so many datagrams arrive.
+    /// Waits for `expected` datagrams. Returns the number that arrived.
     fn wait_for(&self, expected: u32) -> u32 {
         let count = self.arrived();
         if count >= expected {
@@ -157,8 +158,8 @@ impl Sent {
         Self { took: histogram(), turns: histogram(), tried: 0, arrived: 0 }
     }
 
-    /// Flows in a second, while nothing else takes the processor: those of the median turn. Among
-    /// all packets, the few that lost it for milliseconds would decide.
+    /// Returns the flows per second of the median turn. A mean over all packets would be dominated
+    /// by the few that lost the processor for milliseconds.
     fn rate(&self) -> f64 {
         let turn = Duration::from_nanos(self.turns.value_at_quantile(0.5)).as_secs_f64();
         match (self.turns.is_empty(), self.took.is_empty()) {
@@ -168,7 +169,7 @@ impl Sent {
         }
     }
 
-    /// Rows about these flows.
+    /// Returns rows about these flows.
     pub(super) fn rows(&self, what: &str) -> Vec<Row> {
         let mut rows = Vec::new();
         let rate = self.rate();
@@ -183,7 +184,7 @@ impl Sent {
     }
 }
 
-/// Flows through services on a thread of their own.
+/// Sender of flows through services, on a thread of its own.
 #[derive(Debug)]
 pub(super) struct Background {
     stop: Arc<AtomicBool>,
@@ -191,13 +192,13 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// Starts to send.
+    /// Starts sending.
     pub(super) fn start(mut flows: Flows, cluster: Cluster, mut random: Random) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = thread::spawn(move || {
             let mut sent = Sent::none();
-            // Each entry of conntrack lives for half a minute.
+            // Each conntrack entry lives for half a minute.
             let mut pace = Pace::new(RATE.min(room(u32::MAX) / 30));
             while !stopped.load(Ordering::Relaxed) {
                 pace.wait();
@@ -211,26 +212,26 @@ impl Background {
         Self { stop, thread }
     }
 
-    /// Stops, and says what was sent.
+    /// Stops sending, and returns the results.
     pub(super) fn end(self) -> Sent {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
-/// Any service that takes traffic.
+/// Returns any service with traffic.
 fn service(cluster: &Cluster, random: &mut Random) -> SocketAddrV4 {
     let service = Cluster::traffic_service(random.below(cluster.traffic_services()));
     SocketAddrV4::new(Cluster::cluster_ip(service), SERVICE_PORT)
 }
 
-/// Any endpoint.
+/// Returns any endpoint.
 fn direct(cluster: &Cluster, random: &mut Random) -> SocketAddrV4 {
     let endpoint = random.below(cluster.endpoints());
     SocketAddrV4::new(Cluster::endpoint_address(endpoint), ENDPOINT_PORT)
 }
 
-/// So many flows, or fewer if conntrack has room for only a few: half of what it takes.
+/// Limits the number of flows to a quarter of conntrack's maximum.
 fn room(flows: u32) -> u32 {
     let most = std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_max");
     let most = most.ok().and_then(|text| text.trim().parse().ok());

@@ -1,6 +1,6 @@
-//! Lines of a watch as an API server of Kubernetes 1.36 writes them, with all that real ones hold.
+//! Lines of a watch as an API server of Kubernetes 1.36 writes them, with all usual fields.
 //!
-//! What is left out by readers is there too: managed fields, owners, references to pods.
+//! Fields that readers ignore are included: managed fields, owners, references to pods.
 
 use std::fmt::Write;
 use std::net::Ipv4Addr;
@@ -10,13 +10,13 @@ use crate::model::Resource;
 /// One event of a watch: a line of JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchLine {
-    /// What is watched.
+    /// Watched resource.
     pub resource: Resource,
-    /// The line, without its end.
+    /// The line, without its newline.
     pub text: String,
 }
 
-/// What is said of a Service.
+/// Variable fields of a Service.
 #[derive(Clone, Debug)]
 pub(super) struct ServiceObject {
     pub(super) number: u32,
@@ -27,7 +27,7 @@ pub(super) struct ServiceObject {
     pub(super) is_external: bool,
 }
 
-/// What is said of an EndpointSlice.
+/// Variable fields of an EndpointSlice.
 #[derive(Clone, Debug)]
 pub(super) struct SliceObject {
     pub(super) service: u32,
@@ -37,7 +37,7 @@ pub(super) struct SliceObject {
     pub(super) endpoints: Vec<EndpointObject>,
 }
 
-/// What is said of an endpoint.
+/// Variable fields of an endpoint.
 #[derive(Clone, Debug)]
 pub(super) struct EndpointObject {
     pub(super) number: u32,
@@ -46,7 +46,7 @@ pub(super) struct EndpointObject {
     pub(super) zone: &'static str,
 }
 
-/// The external IP of a service, if it has one.
+/// Returns the external IP of a service, if it has one.
 pub(super) fn external_ip(service: u32) -> Ipv4Addr {
     Ipv4Addr::from(FIRST_EXTERNAL_IP + service)
 }
@@ -54,7 +54,7 @@ pub(super) fn external_ip(service: u32) -> Ipv4Addr {
 /// Namespaces over which services are spread.
 const NAMESPACES: u32 = 100;
 
-/// External IPs start here: 198.18.0.1.
+/// First external IP: 198.18.0.1.
 const FIRST_EXTERNAL_IP: u32 = 0xc612_0001;
 
 const CREATED: &str = "2026-01-01T00:00:00Z";
@@ -108,7 +108,7 @@ impl WatchLine {
         Self { resource: Resource::Nodes, text }
     }
 
-    /// The line that tells that the object is gone.
+    /// Returns the line of the object's deletion.
     pub(super) fn deleted(&self) -> Self {
         Self { resource: self.resource, text: self.text.replacen("MODIFIED", "DELETED", 1) }
     }

@@ -1,4 +1,4 @@
-//! `apply`: makes the kernel's tables what the manifests say, once.
+//! `apply`: brings the kernel's tables into the state of the manifests, once.
 
 use super::manifests::{Input, load};
 use super::summary::Summary;
@@ -9,10 +9,10 @@ use crate::engine::{Engine, converge};
 use crate::kernel::Nftables;
 use crate::node::UNGUARDED;
 
-/// Reads the manifests, sends what differs from the kernel's tables and prints what was sent.
+/// Reads the manifests, sends the differences from the kernel's tables, and prints what was sent.
 ///
 /// # Errors
-/// What stops the command; manifests or services that were left out are an error after all
+/// Errors that stop the command. Manifests or services that were left out are an error after all
 /// others were applied.
 pub fn apply(input: &Input<'_>, routing: Routing, output: Output) -> Result<(), Failure> {
     let mut kernel = Nftables::open().map_err(Failure::new)?;
@@ -41,7 +41,7 @@ pub fn apply(input: &Input<'_>, routing: Routing, output: Output) -> Result<(), 
     super::left_out(&problems)
 }
 
-/// Deletes the UDP flows that what was sent made stale, and those that an interrupted run left.
+/// Deletes the UDP flows that became stale, and those that an interrupted run left.
 fn clean(engine: &mut Engine) -> Result<u64, ConntrackError> {
     let mut conntrack = ConntrackTable::open()?;
     let delete = |conntrack: &mut ConntrackTable, flows: Vec<_>| {

@@ -1,7 +1,7 @@
-//! `bench`: measures what changes cost on this machine.
+//! `bench`: measures the cost of changes on this machine.
 //!
-//! Each size of cluster has a process of its own, so that neither its memory nor its network
-//! namespace is what another one left behind. The first process only collects and prints.
+//! Each size of cluster has a process of its own, so that neither memory nor network namespace is
+//! reused. The first process only collects and prints.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -23,7 +23,7 @@ use crate::bench::{self, BenchError, Report, Settings, SizeReport};
 use crate::figures::{Machine, Progress};
 use crate::probe;
 
-/// What the rows of the table say.
+/// Descriptions of the table's rows.
 pub const BENCH_ROWS: &str = "\
 Rows:
   all objects parsed   the lists, from bytes to API objects
@@ -74,10 +74,10 @@ pub struct BenchFlags {
     /// changes of one endpoint it makes some 100, of others all, for a minute at most
     #[arg(long, value_name = "PROGRAM")]
     pub baseline: Option<Baseline>,
-    /// Work in the present network namespace, if nobody has tables of a kube-proxy there
+    /// Work in the present network namespace, if it has no tables of a kube-proxy
     #[arg(long)]
     pub in_place: bool,
-    /// Write everything that was measured to this file, as JSON
+    /// Write all results to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Draw the spreads of what matters most over percentiles into this file, as SVG
@@ -88,14 +88,14 @@ pub struct BenchFlags {
     pub worker: Option<String>,
 }
 
-/// What ours is measured beside.
+/// Another program to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Baseline {
     /// The program nft.
     Nft,
 }
 
-/// What can be done with what was measured.
+/// Actions on earlier results.
 #[derive(Debug, Clone, Subcommand)]
 pub enum BenchCommand {
     /// Print two runs side by side, from what --json wrote, or `probe --output json`
@@ -109,12 +109,12 @@ pub enum BenchCommand {
     },
 }
 
-/// What the process for one size says on its standard output: a report, or why there is none.
+/// Standard output of the process for one size: a report, or an error.
 type Answer = Result<SizeReport, String>;
 
 /// Measures and prints.
 ///
-/// # Errors
+/// Errors that stop the command. Sizes before the failed one are still printed.
 /// What stops the command. Sizes before the failing one are printed all the same.
 pub fn bench(flags: &BenchFlags) -> Result<(), Failure> {
     if let Some(task) = &flags.worker {
@@ -156,7 +156,7 @@ pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(path, text).map_err(|error| unwritable(path, &error))
 }
 
-/// Finds out before the work whether what it finds can be written; what is in the file stays.
+/// Checks before the run that the result can be written; keeps the content of the file.
 pub(super) fn check_writable(path: &Path) -> Result<(), Failure> {
     let opened = OpenOptions::new().append(true).create(true).open(path);
     opened.map(drop).map_err(|error| unwritable(path, &error))
@@ -166,7 +166,7 @@ fn unwritable(path: &Path, error: &io::Error) -> Failure {
     Failure::new(io::Error::other(format!("cannot write {}: {error}", path.display())))
 }
 
-/// What `bench --json` or `probe --output json` wrote.
+/// Output of `bench --json` or `probe --output json`.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Measured {
@@ -198,7 +198,7 @@ fn read(path: &Path) -> Result<Measured, Failure> {
     serde_json::from_str(&text).map_err(|error| failed(error.into()))
 }
 
-/// Runs a process for each size; what they found, and why the last one failed if it did.
+/// Runs a process for each size. Returns the results, and the error of the last one if it failed.
 fn run_all(settings: Settings, end: &End) -> Result<(Report, Option<Failure>), Failure> {
     let mut report = Report {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -243,17 +243,18 @@ fn run_one(settings: &Settings, services: u32, end: &End) -> io::Result<Answer> 
     Ok(Err(why))
 }
 
-/// Whether somebody asked for the end, by Ctrl-C or SIGTERM; the process then does not end by
-/// itself.
+/// A requested stop, by Ctrl-C or SIGTERM. While it is in use, these signals do not end the
+/// process.
 #[derive(Clone, Debug, Default)]
 struct End {
     asked: Arc<AtomicBool>,
-    /// The process that is told too, 0 if there is none.
+    /// Process that is signalled too; 0 if none.
     child: Arc<AtomicU32>,
 }
 
 impl End {
-    /// Starts to listen, on a thread that is returned so that it can be started later.
+    /// Installs the signal handlers. The returned function runs on a thread that can be started
+    /// later.
     fn listen() -> Result<(Self, impl FnOnce() + Send + 'static), Failure> {
         let end = Self::default();
         let listener = end.clone();
@@ -291,13 +292,13 @@ impl End {
         if let Ok(pid) = i32::try_from(self.child.load(Ordering::Relaxed))
             && pid > 0
         {
-            // It may have ended meanwhile.
+            // The process may have ended already.
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }
     }
 }
 
-/// Measures one size and writes the answer to standard output.
+/// Measures one size, and writes the result to standard output.
 fn work(task: &str) -> Result<(), Failure> {
     let (settings, services) = serde_json::from_str(task).map_err(Failure::new)?;
     let answer: Answer = measure(&settings, services).map_err(|error| error.to_string());
@@ -310,7 +311,7 @@ fn measure(settings: &Settings, services: u32) -> Result<SizeReport, Failure> {
     if settings.in_place {
         bench::check_unused().map_err(Failure::new)?;
     } else {
-        // Before there is a second thread.
+        // Before a second thread exists.
         bench::enter_own().map_err(BenchError::from).map_err(Failure::new)?;
     }
     thread::spawn(listen);

@@ -1,11 +1,11 @@
-//! What a transaction changes, object by object, in nft's words.
+//! The changes of a transaction, object by object, in the syntax of nft(8).
 
 use crate::nft::Operation;
 
-/// One object or element that is added or removed.
+/// An object or element that is added or removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Change {
-    /// `+` for what is added, `-` for what is removed.
+    /// `+` for an addition, `-` for a removal.
     pub(super) sign: char,
     /// The command of nft(8).
     pub(super) command: String,
@@ -25,7 +25,7 @@ impl Change {
     }
 }
 
-/// The changes of one operation: each object, or each element in its order.
+/// Returns the changes of one operation: each object, or each element in order.
 pub(super) fn changes(operation: &Operation) -> Vec<Change> {
     match operation.elements() {
         Some(elements) => {

@@ -1,4 +1,4 @@
-//! `config check`: prints the configuration that a file results in.
+//! `config check`: prints the effective configuration of a file.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `cleanup`: removes both tables, and what kube-proxy left in other modes.
+//! `cleanup`: removes both tables, and the remains of kube-proxy's other modes.
 
 use super::Failure;
 use crate::kernel::{Kernel, Nftables};
@@ -8,10 +8,10 @@ use crate::other_modes;
 use crate::ruleset::TABLE;
 use crate::ruleset::base::has_guard;
 
-/// Removes the tables that are there, both in one transaction, and then what other modes left.
+/// Removes the existing tables in one transaction, and then the remains of other modes.
 ///
 /// # Errors
-/// If nftables cannot be used, a running daemon owns a table, or something of other modes cannot be
+/// nftables cannot be used, a running daemon owns a table, or a remain of other modes cannot be
 /// removed.
 pub fn cleanup() -> Result<(), Failure> {
     let Removed { transaction: removed, was_guarded } = remove()?;
@@ -28,11 +28,11 @@ pub fn cleanup() -> Result<(), Failure> {
     super::left_out(&errors)
 }
 
-/// What was removed.
+/// Removed objects.
 #[derive(Debug, Default)]
 pub(super) struct Removed {
     transaction: Transaction,
-    /// Whether a table dropped packets of other hosts to loopback addresses.
+    /// A table dropped packets of other hosts to loopback addresses.
     was_guarded: bool,
 }
 

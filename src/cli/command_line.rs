@@ -22,7 +22,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Follow the API server or manifest files and keep the node's tables right
+    /// Watch the API server or manifest files and keep the node's tables up to date
     Run(RunFlags),
     /// Make the tables what the manifests say, once
     Apply {

@@ -1,7 +1,7 @@
-//! What the kernel counts, read for a scrape of the metrics, beside the loop.
+//! Reads the kernel's counters for a scrape of the metrics, outside the loop.
 //!
-//! One look runs at a time, in a thread of its own. The tables are read at most once in
-//! [`SHORTEST`], and for a tenth of the time at most; other scrapes get what was read last.
+//! One read runs at a time, in a thread of its own. The tables are read at most once in
+//! [`SHORTEST`], and for at most a tenth of the time; other scrapes get the last result.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,32 +16,33 @@ use crate::inspect::tables::{TableReader, TablesError};
 use crate::nft::Counter;
 use crate::observe::{Counted, Observe, ReadCounts, ServiceCounts, ServicePortCount};
 
-/// The shortest time between two looks.
+/// Shortest time between two reads.
 const SHORTEST: Duration = Duration::from_secs(2);
 
-/// Times that a look took, for which none follows.
+/// Pause after a read, in multiples of its duration.
 const REST: u32 = 10;
 
-/// Reads what the tables of the network namespace of this process have counted.
+/// Returns a function that reads the counters of the tables in the network namespace of this
+/// process.
 pub(super) fn read_counts(observe: Observe) -> ReadCounts {
     let looks = Arc::new(Mutex::new(Looks::default()));
     Arc::new(move || {
         let (looks, observe) = (Arc::clone(&looks), observe.clone());
         let read = async move {
             let looks = looks.lock_owned().await;
-            // The lock is held there: a client that goes away lets no other look begin.
+            // The lock moves into the task, so a disconnected client does not allow a second read.
             let _ = spawn_blocking(move || look(looks, &observe)).await;
         };
         read.boxed()
     })
 }
 
-/// The sums so far, and the last look.
+/// Sums so far, and the last read.
 #[derive(Default)]
 struct Looks {
     reader: Option<TableReader>,
     counts: Counts,
-    /// When it ended, and how long it took.
+    /// End and duration of the last read.
     last: Option<(Instant, Duration)>,
 }
 
@@ -53,7 +54,7 @@ fn look(mut looks: OwnedMutexGuard<Looks>, observe: &Observe) {
     let started = now();
     match looks.read() {
         Ok(()) => observe.service_counts(Some(service_counts(&looks.counts))),
-        // There are no tables before the first commit.
+        // No tables exist before the first commit.
         Err(TablesError::Missing) => observe.service_counts(None),
         Err(error) => {
             tracing::warn!("cannot read what the kernel counts: {error}");

@@ -1,4 +1,4 @@
-//! `explain`: where a packet goes, and why, by the rules that the kernel has.
+//! `explain`: predicts the path of a packet by the rules in the kernel.
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -52,16 +52,16 @@ Exit codes:
   1  with --trace, the kernel did otherwise
   2  trouble: bad arguments, no permission, no table, or no packet to trace";
 
-/// The result of an explanation.
+/// Result of an explanation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Explained {
-    /// Nothing contradicts it.
+    /// The trace agrees, or was not requested.
     Agrees,
-    /// The kernel did otherwise.
+    /// The trace differs.
     Differs,
 }
 
-/// Where a packet begins.
+/// Hook where a packet starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum HookFlag {
     /// It comes in by an interface.
@@ -77,15 +77,15 @@ struct Destination {
     protocol: u8,
 }
 
-/// An address and perhaps a port.
+/// An address, and optionally a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Source(IpAddr, Option<u16>);
 
 /// Explains a packet.
 ///
 /// # Errors
-/// If the arguments do not fit each other, nftables cannot be read, there is no table, or no packet
-/// could be traced.
+/// The arguments are inconsistent, nftables cannot be read, no table exists, or no packet could be
+/// traced.
 pub fn explain(flags: &ExplainFlags) -> Result<Explained, Failure> {
     let question = flags.question()?;
     let mut kernel = Kernel::open().map_err(Failure::new)?;
@@ -172,7 +172,7 @@ impl FromStr for Destination {
     }
 }
 
-/// Whether the text is an address without a port.
+/// Returns true if the text is an address without a port.
 fn is_address(text: &str) -> bool {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
     bare.unwrap_or(text).parse::<IpAddr>().is_ok()

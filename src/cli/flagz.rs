@@ -2,8 +2,8 @@
 
 use clap::{ArgMatches, Command};
 
-/// Returns the flags of the subcommand that `matches`, parsed by `command`, names. A flag that is
-/// absent has its default, or else an empty value.
+/// Returns the flags of the subcommand in `matches`, which `command` parsed. An absent flag has its
+/// default, or else an empty value.
 pub fn listed_flags(command: &Command, matches: &ArgMatches) -> Vec<(String, String)> {
     let Some((name, matches)) = matches.subcommand() else { return Vec::new() };
     let arguments = command.find_subcommand(name).into_iter().flat_map(Command::get_arguments);

@@ -39,7 +39,7 @@ pub fn kube_proxy(arguments: Vec<String>, log: &mut Log) -> Result<End, Failure>
             set_up_node(&config);
             let outcome = other_modes::remove();
             outcome.log_removed();
-            // As in kube-proxy, which ignores them.
+            // kube-proxy ignores these errors too.
             outcome.errors.iter().for_each(|error| tracing::warn!("{error}"));
             tracing::info!("nftables works and the node is set up; exiting because of --init-only");
         }

@@ -1,10 +1,10 @@
-//! Lines on their way to a writer that may block for ever.
+//! A queue of lines for a writer that may block forever.
 //!
-//! Nothing here waits for the writer but a thread of its own, and [`LineQueue::flush`] for a limited
-//! time. Lines that find the queue full, or that cannot be written, are dropped and counted.
+//! Only the queue's own thread waits for the writer, and [`LineQueue::flush`] for a limited time.
+//! Lines are dropped and counted if the queue is full or the write fails.
 //!
-//! `tracing-appender` has such a queue, and eight crates behind it, most of them for dated files. It
-//! limits lines and not bytes, does not count lines that cannot be written, and may block on
+//! `tracing-appender` has such a queue, but eight dependencies, most of them for dated files. It
+//! limits lines instead of bytes, does not count lines that cannot be written, and may block on
 //! standard output at the end.
 
 use std::io::{self, Write};
@@ -16,17 +16,17 @@ use std::time::Duration;
 
 use crate::observe::Observe;
 
-/// Bytes that may wait: some 5,000 lines of the usual length.
+/// Most queued bytes: some 5,000 lines of the usual length.
 const MAX_WAITING: usize = 1024 * 1024;
 
-/// How long the last lines may take to write.
+/// Time limit of the last writes.
 const FLUSH_LIMIT: Duration = Duration::from_millis(500);
 
-/// The way to the thread that writes. Clones share it.
+/// Sender to the writing thread. Clones share it.
 #[derive(Clone, Debug)]
 pub struct LineQueue {
     entries: Sender<Entry>,
-    /// Length of the lines that wait, in bytes.
+    /// Length of the queued lines in bytes.
     waiting: Arc<AtomicUsize>,
     observe: Observe,
 }
@@ -34,15 +34,15 @@ pub struct LineQueue {
 #[derive(Debug)]
 enum Entry {
     Line(Vec<u8>),
-    /// Dropped when everything before it is written.
+    /// Dropped when all earlier lines are written.
     Flush(Sender<()>),
 }
 
 impl LineQueue {
-    /// Starts the thread that writes. `observe` counts the lines that are dropped.
+    /// Starts the writing thread. `observe` counts dropped lines.
     ///
     /// # Errors
-    /// What the system reports if it cannot start a thread.
+    /// Errors of starting a thread.
     pub(super) fn spawn(writer: impl Write + Send + 'static, observe: Observe) -> io::Result<Self> {
         let (entries, received) = channel();
         let queue = Self { entries, waiting: Arc::default(), observe };
@@ -62,17 +62,17 @@ impl LineQueue {
         }
     }
 
-    /// Waits until the lines before are written, but not long.
+    /// Waits until all earlier lines are written, for a limited time.
     pub(super) fn flush(&self) {
         let (written, done) = channel();
         if self.entries.send(Entry::Flush(written)).is_ok() {
-            // An error either way: written, or not within the limit.
+            // Always an error: a closed channel when written, else a timeout.
             let _ = done.recv_timeout(FLUSH_LIMIT);
         }
     }
 }
 
-/// Takes one line in each call, as `tracing_subscriber` writes them.
+/// Expects one line per call, as `tracing_subscriber` writes them.
 impl Write for LineQueue {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.push(line.to_vec());
@@ -84,7 +84,7 @@ impl Write for LineQueue {
     }
 }
 
-/// The thread's side.
+/// Receiver on the writing thread.
 struct Drain<W> {
     writer: W,
     waiting: Arc<AtomicUsize>,
@@ -105,16 +105,16 @@ impl<W: Write> Drain<W> {
             let written = self.writer.write_all(&line);
             let left = self.waiting.fetch_sub(line.len(), Ordering::Relaxed) - line.len();
             match written {
-                // There is room for one more line.
+                // The queue has space for one more line.
                 Ok(()) if left <= MAX_WAITING / 2 => self.report_dropped(&mut reported),
                 Ok(()) => {}
-                // Nothing is logged about it: that line could not be written either.
+                // Not logged: that line could not be written either.
                 Err(_) => self.observe.log_line_dropped(),
             }
         }
     }
 
-    /// Logs how many lines were dropped since it was logged last.
+    /// Logs the number of lines dropped since the last such log line.
     fn report_dropped(&self, reported: &mut u64) {
         let dropped = self.observe.dropped_log_lines();
         let new = dropped - std::mem::replace(reported, dropped);
@@ -130,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    /// A pipe that holds one write at a time.
+    /// A pipe with capacity for one write.
     struct Pipe(SyncSender<Vec<u8>>);
 
     impl Write for Pipe {
@@ -176,7 +176,7 @@ mod tests {
         let (line, _pipe) = reader.join().unwrap().unwrap();
         assert_eq!(line, b"one\n");
 
-        // This line is not read.
+        // Nothing reads this line.
         queue.push(b"two\n".to_vec());
         queue.flush();
     }

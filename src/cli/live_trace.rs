@@ -1,7 +1,7 @@
-//! Lets the kernel trace one real packet.
+//! Traces one real packet in the kernel.
 //!
-//! A rule in a table of its own sets the flag. The socket owns the table, so the kernel removes it
-//! when this process ends, however it ends; after the time limit it is removed anyway.
+//! A rule in a table of its own sets `nftrace`. The socket owns the table, so the kernel removes it
+//! however this process ends; after the time limit this process removes it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,13 +21,13 @@ use crate::nft::{
     Table, TableFlags, TableRef, TraceEvent, Transaction, Type, Value,
 };
 
-/// After the first step, the others follow at once.
+/// Longest gap between two steps; the steps follow each other at once.
 const REST: Duration = Duration::from_millis(300);
 
 /// Traces a packet of the question and compares it with the prediction.
 ///
 /// # Errors
-/// If the table cannot be made, or no packet comes within `limit`.
+/// The table cannot be created, or no packet arrives within `limit`.
 pub(super) fn compare(
     explanation: &Explanation,
     question: &Question,
@@ -38,7 +38,7 @@ pub(super) fn compare(
     let mut tracer = Tracer::open().map_err(Failure::new)?;
     kernel.commit(&setup(&table, explanation)).map_err(Failure::new)?;
     let events = trace(&mut tracer, explanation, question, limit);
-    // Also without this the kernel removes it, when its owner is gone.
+    // Without this the kernel removes the table when its owner is closed.
     let removed =
         kernel.commit(&Transaction { operations: vec![Operation::DeleteTable(table.clone())] });
     let events = events.map_err(Failure::new)?;
@@ -57,7 +57,7 @@ pub(super) fn compare(
     Ok(explain::compare(&explanation.prediction, &events, &ignored))
 }
 
-/// The comparison for programs.
+/// Returns the comparison as JSON.
 pub(super) fn json(comparison: &Comparison) -> Json {
     let lines = comparison.lines.iter().map(|line| {
         json!({
@@ -80,7 +80,8 @@ fn table(explanation: &Explanation) -> TableRef {
     TableRef { family: explanation.packet.family(), name: name.into() }
 }
 
-/// A table whose one rule traces packets with the addresses, protocol and port of the question.
+/// Builds a table whose single rule traces packets with the addresses, protocol and port of the
+/// question.
 fn setup(table: &TableRef, explanation: &Explanation) -> Transaction {
     let packet = &explanation.packet;
     let address = match table.family {
@@ -123,10 +124,10 @@ fn setup(table: &TableRef, explanation: &Explanation) -> Transaction {
     }
 }
 
-/// Before every chain that other programs make.
+/// Before the chains of all other programs.
 const FIRST_PRIORITY: i32 = -500;
 
-/// The steps of the first packet that is traced.
+/// Returns the steps of the first traced packet.
 fn trace(
     tracer: &mut Tracer,
     explanation: &Explanation,
@@ -153,7 +154,7 @@ fn trace(
     }
 }
 
-/// The packet that the rule of ours traced; other programs may trace too.
+/// Returns the id of the packet that our rule traced; other programs may trace too.
 fn ours(events: &[TraceEvent], explanation: &Explanation) -> Option<u32> {
     let table = table(explanation);
     events.iter().find(|event| event.table == table.name).map(|event| event.id)
@@ -168,14 +169,14 @@ fn wait(tracer: &Tracer, time: Duration) -> io::Result<bool> {
     }
 }
 
-/// What keeps the packet's socket open.
+/// Keeps the packet's socket open.
 #[derive(Debug)]
 enum Sent {
     Socket(#[expect(dead_code, reason = "held until it is dropped")] Socket),
     Refused,
 }
 
-/// Sends a datagram, or begins a connection that is not awaited.
+/// Sends a datagram, or starts a connection without waiting for it.
 fn send(explanation: &Explanation, question: &Question) -> io::Result<Sent> {
     let packet = &explanation.packet;
     let (kind, protocol) = match packet.protocol {
@@ -197,7 +198,7 @@ fn send(explanation: &Explanation, question: &Question) -> io::Result<Sent> {
         began
     };
     match sent.as_ref().map_err(io::Error::raw_os_error) {
-        // The packet was traced before a rule dropped it, which EPERM says.
+        // EPERM: the packet was traced before a rule dropped it.
         Err(Some(errno)) if errno == nix::errno::Errno::EPERM as i32 => Ok(Sent::Refused),
         Err(Some(errno)) if errno == nix::errno::Errno::EINPROGRESS as i32 => {
             Ok(Sent::Socket(socket))

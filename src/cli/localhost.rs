@@ -1,4 +1,4 @@
-//! NodePorts at loopback addresses, which need the sysctl `route_localnet`.
+//! NodePorts at loopback addresses; they need the sysctl `route_localnet`.
 
 use std::net::IpAddr;
 
@@ -6,14 +6,14 @@ use crate::engine::Engine;
 use crate::node::{SysctlError, can_route_localnet, route_localnet};
 use crate::run::RouteLocalnet;
 
-/// Leaves localhost NodePorts out of `engine` if `route_localnet` is 0 and cannot be set; returns
-/// why.
+/// Leaves localhost NodePorts out of `engine` if `route_localnet` is 0 and cannot be set. Then
+/// returns the reason.
 pub(super) fn check(engine: &mut Engine) -> Result<(), String> {
     if_served(engine, can_route_localnet)
 }
 
-/// Sets `route_localnet` for localhost NodePorts, or leaves them out and returns why. The tables must
-/// be in place.
+/// Sets `route_localnet` for localhost NodePorts, or leaves them out and returns the reason. The
+/// tables must exist.
 pub(super) fn open(engine: &mut Engine) -> Result<(), String> {
     if_served(engine, route_localnet)
 }
@@ -31,8 +31,8 @@ fn if_served(
     })
 }
 
-/// As [`check`] for the daemon, which goes on without localhost NodePorts, with a warning. Returns
-/// what it is to call when the tables are in place. `local` are the addresses of interfaces.
+/// Like [`check`], for the daemon, which continues with a warning and without localhost NodePorts.
+/// Returns the function to call once the tables exist. `local` are the addresses of interfaces.
 pub(super) fn prepare(engine: &mut Engine, local: &[IpAddr]) -> Option<RouteLocalnet> {
     if let Err(why) = check(engine) {
         tracing::warn!("{why}");
@@ -52,7 +52,7 @@ pub(super) fn prepare(engine: &mut Engine, local: &[IpAddr]) -> Option<RouteLoca
     Some(Box::new(set_or_warn))
 }
 
-/// Sets `route_localnet`; returns whether it is set.
+/// Sets `route_localnet`. Returns true if it is set.
 fn set_or_warn() -> bool {
     let outcome = route_localnet();
     match &outcome {

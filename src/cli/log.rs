@@ -1,6 +1,6 @@
 //! The log: lines on standard error.
 //!
-//! The daemon does not wait for a reader: its lines go through a queue ([`LineQueue`]). Other commands
+//! The daemon never blocks on a reader: its lines pass through a [`LineQueue`]. Other commands
 //! write directly, so that a slow reader gets every line.
 
 use std::fmt::Display;
@@ -16,36 +16,35 @@ use crate::config::LogSettings;
 use crate::config::log::LogFormat;
 use crate::observe::Observe;
 
-/// Libraries that log each failure, which we report ourselves and less often, or whole bodies of
-/// answers.
+/// Libraries that log each failure, which we report less often, or whole bodies of answers.
 const QUIET: [&str; 2] = ["kube_client=off", "kube_runtime=off"];
 
-/// How lines reach standard error.
+/// Path of lines to standard error.
 #[derive(Debug)]
 pub enum Log {
-    /// A line is written when it is logged.
+    /// Lines are written immediately.
     Direct,
-    /// A line waits in a queue, or is dropped and counted.
+    /// Lines are queued, or dropped and counted.
     Queued(LineQueue),
 }
 
 impl Log {
-    /// Starts the log of a command that ends by itself; `RUST_LOG` adds to the settings.
+    /// Starts the log of a command that ends by itself; `RUST_LOG` extends the settings.
     pub fn start(settings: LogSettings) -> Self {
         start(settings, io::stderr);
         Self::Direct
     }
 
-    /// Starts the log of the daemon. `observe` counts the lines that are dropped.
+    /// Starts the log of the daemon. `observe` counts dropped lines.
     ///
     /// # Errors
-    /// What the system reports if it cannot start a thread.
+    /// Errors of starting a thread.
     pub fn start_queued(settings: LogSettings, observe: Observe) -> io::Result<Self> {
         let queue = LineQueue::spawn(io::stderr(), observe)?;
         let writer = queue.clone();
         start(settings, move || writer.clone());
         let last = queue.clone();
-        // The hook of std writes to standard error and waits until it can.
+        // The hook of std writes to standard error and blocks until it can.
         panic::set_hook(Box::new(move |panic| {
             tracing::error!("{panic}");
             last.flush();
@@ -53,7 +52,7 @@ impl Log {
         Ok(Self::Queued(queue))
     }
 
-    /// Writes the lines that wait and a last one. Gives up if standard error is not read.
+    /// Writes the queued lines and a last one. Gives up if standard error is not read.
     pub fn end(self, failure: Option<impl Display>) {
         match (self, failure) {
             (Self::Direct, None) => {}
@@ -79,7 +78,7 @@ where
         EnvFilter::builder().with_default_directive(settings.level.into()).from_env_lossy();
     let quiet = QUIET.iter().filter_map(|text| text.parse::<Directive>().ok());
     let filter = quiet.fold(filter, EnvFilter::add_directive);
-    // It would report its own errors by `eprintln!`.
+    // Internal errors would be reported by `eprintln!`, which can block or panic.
     let log = tracing_subscriber::fmt().log_internal_errors(false);
     let log = log.with_env_filter(filter).with_writer(writer);
     // A second start, in a test, keeps the first log.

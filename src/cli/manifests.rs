@@ -1,4 +1,4 @@
-//! Manifests into an engine, for commands that read them once.
+//! Loads manifests into an engine, for commands that read them once.
 
 use std::path::Path;
 
@@ -11,15 +11,16 @@ use crate::source::files::ManifestReader;
 /// The manifests of one command.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
-    /// A file or folder.
+    /// A file or directory.
     pub path: &'a Path,
-    /// The name of this node.
+    /// Name of this node.
     pub node: &'a str,
-    /// Whether manifests without a usable object are accepted: they remove every service.
+    /// Accept manifests without a usable object, which remove every service.
     pub allow_empty: bool,
 }
 
-/// Reads the manifests; returns what of them was left out. Logs how many objects are ignored.
+/// Reads the manifests. Returns the parts that were left out, and logs the number of ignored
+/// objects.
 pub(super) fn load(engine: &mut Engine, input: &Input<'_>) -> Result<Vec<String>, Failure> {
     let path = input.path;
     let update = ManifestReader::new(input.node).load(path).map_err(Failure::new)?;

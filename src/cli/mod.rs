@@ -1,8 +1,7 @@
 //! One file per command.
 //!
-//! A command prints its result on standard output and what is wrong on standard error, a line
-//! each. Its exit code is 0 only if everything asked for was done; those of `plan` and `verify` are
-//! diff's.
+//! A command prints its result on standard output and errors on standard error, one line each. Its
+//! exit code is 0 only if everything requested was done; `plan` and `verify` use those of diff(1).
 
 mod apply;
 mod bench;
@@ -58,23 +57,22 @@ use std::io::Write;
 use crate::config::{Config, Loaded};
 use crate::printable::Printable;
 
-/// How results are printed.
+/// Format of results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Output {
-    /// For people.
+    /// Text.
     #[default]
     Text,
     /// One JSON object.
     Json,
 }
 
-/// Why a command did not do all that was asked: lines for standard error, without control
-/// characters.
+/// Failure of a command: lines for standard error, without control characters.
 #[derive(Debug)]
 pub struct Failure(Vec<String>);
 
 impl Failure {
-    /// A command that was stopped by `error`.
+    /// Returns the failure of a command that `error` stopped.
     pub fn new(error: impl Error) -> Self {
         Self(vec![error.to_string()])
     }
@@ -104,7 +102,7 @@ fn left_out(problems: &[String]) -> Result<(), Failure> {
     }
 }
 
-/// Prints to standard output. If nobody reads it any more that is no error.
+/// Prints to standard output. A closed reader is not an error.
 fn print(text: &dyn fmt::Display) {
     let _ = write!(std::io::stdout().lock(), "{text}");
 }

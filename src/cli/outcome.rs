@@ -7,30 +7,30 @@ use super::{End, Explained, Failure, Shown};
 pub struct Outcome {
     /// The exit code.
     pub code: u8,
-    /// Why not all was done.
+    /// Failure, unless everything was done.
     pub failure: Option<Failure>,
-    /// The program is to start again.
+    /// The program must restart.
     pub restart: bool,
 }
 
-/// The result of a comparison of the tables with what is desired.
+/// Result of comparing the tables with the desired state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compared {
-    /// They are as desired.
+    /// The tables are as desired.
     Equal,
-    /// They differ.
+    /// The tables differ.
     Different,
 }
 
 impl Outcome {
-    /// As with diff(1): 0 if nothing differs, 1 if something does, 2 for trouble.
+    /// As in diff(1): 0 if nothing differs, 1 if something does, 2 on failure.
     fn of_comparison(differs: Result<bool, Failure>) -> Self {
         let code = differs.as_ref().map_or(2, |differs| u8::from(*differs));
         Self { code, failure: differs.err(), restart: false }
     }
 }
 
-/// 0 if all was done, else 1.
+/// 0 on success, else 1.
 impl From<Result<(), Failure>> for Outcome {
     fn from(result: Result<(), Failure>) -> Self {
         let failure = result.err();
@@ -45,35 +45,35 @@ impl From<Result<End, Failure>> for Outcome {
     }
 }
 
-/// As [`PLAN_CODES`] and [`VERIFY_CODES`] say.
+/// See [`PLAN_CODES`] and [`VERIFY_CODES`].
 impl From<Result<Compared, Failure>> for Outcome {
     fn from(result: Result<Compared, Failure>) -> Self {
         Self::of_comparison(result.map(|found| found == Compared::Different))
     }
 }
 
-/// As [`SHOW_HELP`](super::SHOW_HELP) says.
+/// See [`SHOW_HELP`](super::SHOW_HELP).
 impl From<Result<Shown, Failure>> for Outcome {
     fn from(result: Result<Shown, Failure>) -> Self {
         Self::of_comparison(result.map(|found| found == Shown::Draining))
     }
 }
 
-/// As [`super::EXPLAIN_CODES`] says.
+/// See [`super::EXPLAIN_CODES`].
 impl From<Result<Explained, Failure>> for Outcome {
     fn from(result: Result<Explained, Failure>) -> Self {
         Self::of_comparison(result.map(|found| found == Explained::Differs))
     }
 }
 
-/// The exit codes of `plan`, for `--help`.
+/// Exit codes of `plan`, for `--help`.
 pub const PLAN_CODES: &str = "\
 Exit codes, as those of diff(1):
   0  nothing would change
   1  something would change
   2  trouble: an error, or something would be left out";
 
-/// The exit codes of `verify`, for `--help`.
+/// Exit codes of `verify`, for `--help`.
 pub const VERIFY_CODES: &str = "\
 Exit codes, as those of diff(1):
   0  the tables are as desired

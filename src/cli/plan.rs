@@ -1,4 +1,4 @@
-//! `plan`: shows what `apply` would do, changing nothing.
+//! `plan`: shows the changes that `apply` would make, without making them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::config::Routing;
 use crate::engine::Engine;
 use crate::kernel::{Kernel, Nftables};
 
-/// Prints each change in nft's words, with `+` for what is added and `-` for what is removed: a
+/// Prints each change in the syntax of nft(8), with `+` for an addition and `-` for a removal: one
 /// line each, or all in one JSON document.
 ///
 /// # Errors
-/// As `apply`, except that nothing is sent.
+/// Like `apply`, except that nothing is sent.
 pub fn plan(input: &Input<'_>, routing: Routing, output: Output) -> Result<Compared, Failure> {
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     let mut engine = Engine::new(routing, kernel.ownable_table_flags());
@@ -46,7 +46,7 @@ pub fn plan(input: &Input<'_>, routing: Routing, output: Output) -> Result<Compa
     super::left_out(&problems).map(|()| planned)
 }
 
-/// What `--output json` prints.
+/// Output of `--output json`.
 #[derive(Debug, Default)]
 struct Document {
     changes: Vec<Value>,
@@ -57,7 +57,7 @@ struct Document {
 impl Document {
     fn add(&mut self, change: &Change) {
         // A command is an action, a kind, the family and name of the table, and the object. Only
-        // that of a table has no more.
+        // the command of a table has no object.
         let mut words = change.command.splitn(5, ' ');
         let mut word = || words.next().unwrap_or_default();
         let (action, kind, family, table, object) = (word(), word(), word(), word(), word());

@@ -19,7 +19,7 @@ use crate::printable::Printable;
 use crate::probe::{self, Left, ProbeError, Report, Settings, Testbed};
 use crate::source::kube::Rest;
 
-/// The rows of the table, and the exit codes, for `--help`.
+/// Rows of the table, and exit codes, for `--help`.
 pub const PROBE_HELP: &str = "\
 A change replaces the endpoint of a Service by another one. Both are listeners of this command on
 an address of this node. Connections to the ClusterIP are tried all the time. Times begin before
@@ -64,7 +64,7 @@ pub struct ProbeFlags {
 /// Measures and prints.
 ///
 /// # Errors
-/// What stops the command, or what it could not delete. What was measured before is printed.
+/// Errors that stop the command or a deletion. Earlier results are printed.
 pub fn probe(flags: &ProbeFlags) -> Result<(), Failure> {
     let (source, node) = flags.server.load().map_err(Failure::new)?;
     let Ok(server) = api_server(&source) else {
@@ -116,7 +116,7 @@ fn print(report: &Report, flags: &ProbeFlags) -> Result<(), Failure> {
     flags.plot.as_ref().map_or(Ok(()), |path| write(path, &probe::plot(report)))
 }
 
-/// Deletes what earlier runs on this node left, and names the rest.
+/// Deletes what earlier runs on this node left, and lists the rest.
 fn remove_leftovers(testbed: &Testbed, node: &str) -> Result<(), Failure> {
     let leftovers = testbed.leftovers().map_err(Failure::new)?;
     let mut problems = Vec::new();
@@ -140,11 +140,11 @@ fn remove_leftovers(testbed: &Testbed, node: &str) -> Result<(), Failure> {
     super::left_out(&problems)
 }
 
-/// Names on standard error what earlier runs on this node left.
+/// Lists on standard error what earlier runs on this node left.
 fn name_leftovers(testbed: &Testbed, node: &str) -> Result<(), Failure> {
     let leftovers = match testbed.leftovers() {
         Ok(leftovers) => leftovers,
-        // The first request shows whether there is a server; without this right the rest works.
+        // The first request checks the connection to the server; this permission is optional.
         Err(ProbeError::Forbidden(_)) => return Ok(()),
         Err(error) => return Err(Failure::new(error)),
     };
@@ -165,8 +165,8 @@ fn warn(text: &str) {
     let _ = writeln!(io::stderr(), "{}", Printable(text));
 }
 
-/// Begins to listen to signals: the first one sets `stop`, the second ends the process and names
-/// what it leaves.
+/// Installs the signal handlers: the first signal sets `stop`, the second ends the process and
+/// lists what remains.
 fn listen(runtime: &Runtime, stop: &Arc<AtomicBool>, remains: Left) -> Result<(), Failure> {
     let context = runtime.enter();
     let open = |kind| signal(kind).map_err(Failure::new);
@@ -189,7 +189,7 @@ fn listen(runtime: &Runtime, stop: &Arc<AtomicBool>, remains: Left) -> Result<()
     Ok(())
 }
 
-/// Ready at the next signal.
+/// Completes at the next signal.
 async fn any([first, second, third]: &mut [Signal; 3]) {
     tokio::select! {
         _ = first.recv() => {}

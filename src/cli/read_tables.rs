@@ -1,13 +1,13 @@
-//! Reading the tables into an engine, for commands that only compare.
+//! Reads the tables into an engine, for commands that only compare.
 
 use super::Failure;
 use crate::engine::{Engine, read_watching};
 use crate::kernel::Nftables;
 
-/// How often tables are read again that other programs change.
+/// Most repetitions of a read during which another program changed the tables.
 const ATTEMPTS: usize = 10;
 
-/// Reads both tables, at rest if possible.
+/// Reads both tables, if possible while no other program changes them.
 pub(super) fn read_tables(engine: &mut Engine, kernel: &mut Nftables) -> Result<(), Failure> {
     let mut read = || read_watching(kernel, engine.layouts(), &|| ()).map_err(Failure::new);
     let mut reading = read()?;

@@ -1,5 +1,5 @@
-//! The configuration file while the daemon runs: another configuration in it starts the program
-//! again, with the same arguments and process id. The tables stay meanwhile.
+//! Watches the configuration file of the daemon. A changed configuration restarts the program with
+//! the same arguments and process id; the tables stay.
 
 use std::env;
 use std::os::unix::process::CommandExt;
@@ -10,14 +10,14 @@ use super::Failure;
 use crate::config::{Config, ConfigError, Loaded};
 use crate::printable::Printable;
 
-/// Reads the configuration, flags included.
+/// Reads the configuration, including flags.
 pub type Load = Box<dyn Fn() -> Result<Loaded, ConfigError> + Send>;
 
-/// Time between two looks at the file.
+/// Time between two reads of the file.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Ready when `load` gives another configuration than `used` twice in a row: a file may be read
-/// while it is written. One that cannot be used is logged, and changes nothing.
+/// Completes when `load` returns a configuration other than `used` twice in a row, as a file may be
+/// read during a write. An invalid configuration is logged and has no effect.
 pub(super) async fn changed(used: Config, load: Load) {
     let (mut last, mut reported) = (None, String::new());
     loop {
@@ -44,10 +44,10 @@ pub(super) async fn changed(used: Config, load: Load) {
     }
 }
 
-/// Executes the program again in this process. Returns only if that fails.
+/// Executes the program again in this process. Returns only on failure.
 pub fn restart() -> Failure {
     let mut arguments = env::args_os();
-    // The name decides about the command line.
+    // The program's name selects the command line.
     let name = arguments.next().unwrap_or_else(|| "deltaproxy".into());
     let error = Command::new("/proc/self/exe").arg0(name).args(arguments).exec();
     Failure(vec![format!("cannot start again with another configuration: {error}")])

@@ -36,41 +36,41 @@ use crate::source::kube::{
     plural, write_notices,
 };
 
-/// Batches of events that may wait for the loop; then the source waits.
+/// Capacity of the queue of event batches; when it is full, the source waits.
 const EVENT_QUEUE: usize = 256;
 
-/// Notices that may wait to be written to the API server; more are in the log alone.
+/// Capacity of the queue of notices for the API server; further ones are only logged.
 const NOTICE_QUEUE: usize = 64;
 
-/// Problems of manifests that may wait to be counted.
+/// Capacity of the queue of manifest problems to be counted.
 const PROBLEM_QUEUE: usize = 64;
 
-/// How long the last event may take to write.
+/// Time limit for writing the last Event.
 const LAST_EVENT_TIME: Duration = Duration::from_secs(5);
 
-/// How long tasks get to end.
+/// Time limit for tasks to end.
 const STOP_TIME: Duration = Duration::from_millis(500);
 
-/// How long the deletion of stale flows may take when the daemon stops. The next start finds the
-/// rest.
+/// Time limit for deleting stale flows when the daemon stops. The next start finds the rest.
 const CLEAN_TIME: Duration = Duration::from_secs(2);
 
-/// Why the daemon ended.
+/// Reason for the end of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It was asked to, by SIGTERM or SIGINT.
+    /// SIGTERM or SIGINT.
     Stopped,
-    /// There is another configuration.
+    /// The configuration changed.
     ConfigChanged,
 }
 
-/// Follows the source and keeps the node's tables right until SIGTERM or SIGINT. The tables stay.
+/// Watches the source and keeps the node's tables up to date until SIGTERM or SIGINT. The tables
+/// stay.
 ///
-/// `load` reads the configuration; with `is_file`, another one that it gives later ends the daemon.
-/// `startup` returns what `/configz` and `/flagz` show. The log starts with the configuration.
+/// `load` reads the configuration; with `is_file`, a later change of it ends the daemon. `startup`
+/// returns the content of `/configz` and `/flagz`. The log starts with the configuration.
 ///
 /// # Errors
-/// What stops the daemon from starting.
+/// Errors that prevent the start of the daemon.
 pub fn run(
     load: Load,
     is_file: bool,
@@ -157,10 +157,10 @@ async fn run_until_stopped(
     Ok(end)
 }
 
-/// Ready when `load` gives another configuration.
+/// Completes when `load` returns another configuration.
 async fn config_changed(used: Config, load: Option<Load>) {
     let Some(load) = load else { return pending().await };
-    // A task of its own: the loop does not wait for files.
+    // A task of its own, so that the loop does not block on files.
     if tokio::spawn(changed(used, load)).await.is_err() {
         pending().await
     }
@@ -198,11 +198,11 @@ async fn start_servers(
     Ok(())
 }
 
-/// Writes an event before the daemon ends, if the API server answers soon.
+/// Writes an Event before the daemon ends, if the API server answers soon.
 async fn write_last(config: &Config, notice: Notice, observe: &Observe) {
     let Ok(server) = api_server(&config.source) else { return };
     let (notices, written) = mpsc::channel(1);
-    // Empty, and with its receiver.
+    // The queue is empty and its receiver exists, so sending succeeds.
     let _ = notices.try_send(notice);
     drop(notices);
     let requests = observed_requests(observe);
@@ -210,8 +210,8 @@ async fn write_last(config: &Config, notice: Notice, observe: &Observe) {
     let _ = timeout(LAST_EVENT_TIME, writing).await;
 }
 
-/// Applies the settings of the node beyond the tables; the daemon works without them. A socket of
-/// conntrack must be open: it loads nf_conntrack, and with it the sysctls.
+/// Applies the settings of the node beyond the tables; failures do not stop the daemon. A conntrack
+/// socket must be open: it loads nf_conntrack, and with it the sysctls.
 pub(super) fn set_up_node(config: &Config) {
     for error in set_conntrack(&config.conntrack) {
         tracing::warn!("{error}");
@@ -223,7 +223,7 @@ pub(super) fn set_up_node(config: &Config) {
     }
 }
 
-/// People who write manifests need not write one for the node; an API server always has it.
+/// Manifests need not include a Node; an API server always has it.
 fn without_node(source: &Source) -> WithoutNode {
     match source {
         Source::Manifests(_) => WithoutNode::Fit,
@@ -231,7 +231,7 @@ fn without_node(source: &Source) -> WithoutNode {
     }
 }
 
-/// The API server of a source, or the path of its manifests.
+/// Returns the API server of a source, or the path of its manifests.
 pub(super) fn api_server(source: &Source) -> Result<ApiServer, &Path> {
     match source {
         Source::Manifests(path) => Err(path),
@@ -244,8 +244,8 @@ pub(super) fn api_server(source: &Source) -> Result<ApiServer, &Path> {
     }
 }
 
-/// Starts what follows the source; events come out of the receiver. What is said to have been left
-/// out is written to the API server too, as the notices of others, if there is one.
+/// Starts the source, whose events arrive at the receiver. If there is an API server, problems of
+/// its objects are written to it too, along with the notices of others.
 fn start_source(
     config: &Config,
     tasks: &mut JoinSet<()>,
@@ -289,7 +289,7 @@ fn start_source(
     Ok(events)
 }
 
-/// A problem of a manifest as the status page has it: without an object, its place is named.
+/// Converts a problem of a manifest for the status page: without an object, its position is shown.
 fn of_file(problem: FileProblem) -> LeftOut {
     let FileProblem { file, line, object, field, message } = problem;
     let line = line.map(|line| format!(":{line}")).unwrap_or_default();
@@ -298,7 +298,7 @@ fn of_file(problem: FileProblem) -> LeftOut {
     LeftOut { kind: ProblemKind::Invalid.name(), object, field, message }
 }
 
-/// What the status page shows of the start.
+/// Returns the fixed content of the status page.
 fn page(config: &Config, owns_tables: bool) -> PageSetup {
     let source = match &config.source {
         Source::Manifests(path) => format!("Manifests of {}", path.display()),
@@ -309,7 +309,7 @@ fn page(config: &Config, owns_tables: bool) -> PageSetup {
     PageSetup { node: config.node_name.clone(), source, owns_tables, search: search() }
 }
 
-/// Reports health check ports that cannot be opened as problems of their Services.
+/// Returns a function that reports closed health check ports as problems of their Services.
 fn closed_ports(
     notices: mpsc::Sender<Notice>,
     observe: &Observe,
@@ -329,7 +329,7 @@ fn closed_ports(
     }
 }
 
-/// Leads what the watches hear to the metrics.
+/// Returns a function that records contacts of the watches in the metrics.
 fn observed_contacts(observe: Observe) -> OnContact {
     Arc::new(move |resource, contact| match contact {
         Contact::Heard => observe.watch_heard(plural(resource), now()),
@@ -337,7 +337,7 @@ fn observed_contacts(observe: Observe) -> OnContact {
     })
 }
 
-/// Leads what becomes of requests to the metrics.
+/// Returns a function that records requests in the metrics.
 fn observed_requests(observe: &Observe) -> OnRequest {
     let observe = observe.clone();
     Arc::new(move |sent, progress| {
@@ -353,7 +353,7 @@ fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// Ready when the daemon is asked to stop.
+/// Returns a future that completes at SIGTERM or SIGINT.
 pub(super) fn stop_signal() -> Result<impl Future<Output = ()> + Send + use<>, Failure> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::new)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::new)?;

@@ -1,7 +1,8 @@
-//! What the status page shows of the kernel: services and draining endpoints, read beside the loop.
+//! Searches of the status page: services and draining endpoints, read from the kernel outside the
+//! loop.
 //!
 //! One search runs at a time, in a thread of its own. The tables are read at most once in
-//! [`SHORTEST`], and for a tenth of the time at most, however many searches there are; so is
+//! [`SHORTEST`], and for at most a tenth of the time, whatever the number of searches; likewise
 //! conntrack.
 
 use std::sync::Arc;
@@ -16,19 +17,19 @@ use crate::conntrack::ConntrackTable;
 use crate::inspect::show::{Clients, Connections, Latest, Services, View, format};
 use crate::observe::{Query, Search};
 
-/// Frontends, or draining endpoints, that an answer has.
+/// Most frontends or draining endpoints in an answer.
 const MOST: usize = 100;
 
-/// The shortest time between two reads.
+/// Shortest time between two reads.
 const SHORTEST: Duration = Duration::from_secs(2);
 
-/// Times that a read took, for which none follows.
+/// Pause after a read, in multiples of its duration.
 const REST: u32 = 10;
 
-/// What was read is forgotten after so long without a search.
+/// Time without a search after which the memory is freed.
 const KEPT: Duration = Duration::from_secs(30);
 
-/// A search of the network namespace of this process.
+/// Returns the search in the network namespace of this process.
 pub(super) fn search() -> Search {
     let found = Arc::new(Mutex::new(Found::default()));
     Arc::new(move |query: Query| {
@@ -40,7 +41,8 @@ pub(super) fn search() -> Search {
                 own.is_forgotten_later = true;
                 tokio::spawn(forget(found));
             }
-            // The lock is held there: a client that goes away lets no other search begin.
+            // The lock moves into the task, so a disconnected client does not allow a second
+            // search.
             let answer = spawn_blocking(move || answer(own, &query));
             answer.await.unwrap_or_else(|error| Err(error.to_string()))
         };
@@ -107,15 +109,15 @@ async fn forget(found: Arc<Mutex<Found>>) {
     }
 }
 
-/// What was read last.
+/// Result of the last read.
 #[derive(Default)]
 struct Found {
     latest: Latest,
-    /// Why there are none.
+    /// Why there are no services.
     error: Option<String>,
-    /// When reading ended, and how long it took.
+    /// End and duration of the last read.
     read: Option<(Instant, Duration)>,
-    /// The draining endpoints, or why there are none, when reading ended, and how long it took.
+    /// Draining endpoints or an error, with end and duration of the read.
     draining: Option<(Result<Value, String>, Instant, Duration)>,
     used_at: Option<Instant>,
     is_forgotten_later: bool,

@@ -1,4 +1,4 @@
-//! `show`: services as the kernel has them, once or again and again.
+//! `show`: prints the services in the kernel, once or repeatedly.
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,7 +14,7 @@ use crate::inspect::tables::{OurTable, TableReader};
 use crate::kernel::Generation;
 use crate::printable::Printable;
 
-/// The exit codes and examples of `show`, for `--help`.
+/// Exit codes and examples of `show`, for `--help`.
 pub const SHOW_HELP: &str = "\
 Columns:
   POLICY     internal traffic policy of a cluster IP, external one of other addresses; - where the
@@ -55,21 +55,21 @@ pub struct ShowFlags {
     /// Show former endpoints to which connections live; with --watch, until there are none
     #[arg(long)]
     pub draining: bool,
-    /// Show it again and again, until Ctrl-C
+    /// Repeat until Ctrl-C
     #[arg(long)]
     pub watch: bool,
-    /// Time between two looks with --watch
+    /// Time between two reads with --watch
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = interval)]
     pub interval: Duration,
-    /// Look twice, so long apart, and show the connections that began in between
+    /// Read twice with this time between, and show the connections that began meanwhile
     #[arg(long, value_name = "DURATION", conflicts_with = "watch", value_parser = interval)]
     pub sample: Option<Duration>,
-    /// How it is written
+    /// Output format
     #[arg(long, short, value_name = "FORMAT", default_value = "text")]
     pub output: ShowOutput,
 }
 
-/// How services are written.
+/// Output format of services.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ShowOutput {
     /// For people
@@ -77,15 +77,15 @@ pub enum ShowOutput {
     Text,
     /// The same with more columns
     Wide,
-    /// One JSON document, or one for each look
+    /// One JSON document, or one for each read
     Json,
-    /// One YAML document, or one for each look
+    /// One YAML document, or one for each read
     Yaml,
     /// The layout of `ipvsadm -Ln`
     Ipvsadm,
 }
 
-/// How a look ended.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
     /// All was shown, or nothing is draining.
@@ -94,7 +94,7 @@ pub enum Shown {
     Draining,
 }
 
-/// The shortest time between two looks: one takes a part of a second with 50,000 services.
+/// Shortest time between two reads: one takes a fraction of a second with 50,000 services.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 fn interval(text: &str) -> Result<Duration, String> {
@@ -105,10 +105,10 @@ fn interval(text: &str) -> Result<Duration, String> {
     Ok(interval)
 }
 
-/// Prints services, or endpoints that are draining.
+/// Prints services, or draining endpoints.
 ///
 /// # Errors
-/// There is no permission, no table, or no such service; or reading failed.
+/// Missing permission, missing tables, unknown service, or a failed read.
 pub fn show(flags: &ShowFlags) -> Result<Shown, Failure> {
     let mut look = Look::open(flags)?;
     if !flags.watch {
@@ -121,7 +121,7 @@ pub fn show(flags: &ShowFlags) -> Result<Shown, Failure> {
         let stdout = io::stdout().lock();
         let mut out = BufWriter::with_capacity(BUFFER, stdout);
         let written = look.write(&mut out).and_then(|()| out.flush());
-        // Dropping it would write what is left once more, though the reader may be gone.
+        // Dropping the writer would write its buffer again, although the reader may be gone.
         let _ = out.into_parts();
         return ended(written).map(|_| look.end());
     }
@@ -129,10 +129,10 @@ pub fn show(flags: &ShowFlags) -> Result<Shown, Failure> {
     runtime.map_err(Failure::new)?.block_on(watch(&mut look))
 }
 
-/// Bytes that are written at once.
+/// Size of the output buffer in bytes.
 const BUFFER: usize = 64 << 10;
 
-/// Shows it until Ctrl-C, until the reader of the output is gone, or until nothing is draining.
+/// Repeats until Ctrl-C, until the reader of the output is gone, or until nothing is draining.
 async fn watch(look: &mut Look<'_>) -> Result<Shown, Failure> {
     let mut stop = Box::pin(stop_signal()?);
     let mut notes = Vec::new();
@@ -154,14 +154,14 @@ async fn watch(look: &mut Look<'_>) -> Result<Shown, Failure> {
     }
 }
 
-/// Who reads standard output.
+/// State of the reader of standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reader {
     There,
     Gone,
 }
 
-/// A reader such as `head` that has enough is no error.
+/// A closed reader such as `head` is not an error.
 fn ended(written: io::Result<()>) -> Result<Reader, Failure> {
     match written {
         Ok(()) => Ok(Reader::There),
@@ -174,7 +174,7 @@ fn warn(note: &str) {
     let _ = writeln!(io::stderr(), "{}", Printable(note));
 }
 
-/// What is read, and what was read last.
+/// Parameters and results of reads.
 struct Look<'a> {
     flags: &'a ShowFlags,
     selector: Selector,
@@ -182,7 +182,7 @@ struct Look<'a> {
     conntrack: Option<ConntrackTable>,
     services: Services,
     tables: Vec<OurTable>,
-    /// The generation of `services`; `None` if they have to be read.
+    /// Generation of `services`; `None` if they must be read.
     generation: Option<Generation>,
     connections: Result<Connections, String>,
     clients: Clients,
@@ -213,7 +213,7 @@ impl<'a> Look<'a> {
         let generation = self.reader.generation().map_err(Failure::new)?;
         if self.generation != Some(generation) {
             let (services, tables) = read(&mut self.reader).map_err(Failure::new)?;
-            // Packets count without a commit.
+            // Counters change without a commit.
             let is_still_true = !services.is_torn() && !services.has_counters();
             self.generation = Some(generation).filter(|_| is_still_true);
             self.places = self.selector.select(&services);
@@ -267,7 +267,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// What is missing in the last look.
+    /// Returns sentences about missing data in the last read.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.services.is_torn() {
@@ -304,7 +304,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Writes it over what a terminal shows, or after it elsewhere.
+    /// Overwrites the terminal, or appends to other outputs.
     fn repaint(&mut self) -> io::Result<()> {
         let mut stdout = io::stdout().lock();
         if !stdout.is_terminal() {
@@ -320,22 +320,22 @@ impl<'a> Look<'a> {
         }
         let mut screen = Screen::new();
         self.write(&mut screen)?;
-        // Only what changes is seen to change: the cursor goes home, and each line ends with what
-        // was right of it being erased.
+        // Redraws without flicker: the cursor goes home, and each line ends with an erase of the
+        // rest.
         let start = if std::mem::take(&mut self.is_first) { "\x1b[2J\x1b[H" } else { "\x1b[H" };
         write!(stdout, "{start}{}\x1b[J", screen.text().replace('\n', "\x1b[K\r\n"))?;
         stdout.flush()
     }
 }
 
-/// As many lines as a terminal shows.
+/// Truncates output to the lines of a terminal.
 struct Screen {
     text: Vec<u8>,
     left: usize,
     cut: usize,
 }
 
-/// Lines of a terminal that does not report how many it has.
+/// Lines of a terminal that does not report its size.
 const LINES: u16 = 24;
 
 impl Screen {

@@ -1,4 +1,4 @@
-//! What was sent to the kernel, counted for people and for programs.
+//! Summary of the messages sent to the kernel, as text and JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::kernel::Committed;
 use crate::nft::{MessageKind, Operation, Transaction};
 
-/// What several transactions together have sent.
+/// Messages of several transactions.
 #[derive(Debug, Default)]
 pub struct Summary {
     transactions: usize,
@@ -27,7 +27,7 @@ struct ElementCounts {
 }
 
 impl Summary {
-    /// Counts a transaction that was applied.
+    /// Adds a committed transaction.
     pub fn add(&mut self, transaction: &Transaction, committed: &Committed) {
         self.transactions += 1;
         self.bytes += committed.bytes;
@@ -44,7 +44,7 @@ impl Summary {
         }
     }
 
-    /// One JSON object; `kernel_us` are microseconds in the kernel.
+    /// Returns one JSON object; `kernel_us` is the time in the kernel in microseconds.
     pub fn json(&self, problems: &[String]) -> Value {
         let messages = self.messages.iter().map(|(kind, count)| (kind.to_string(), json!(count)));
         let elements = self.elements.iter().map(|(set, counts)| {

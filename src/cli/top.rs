@@ -1,4 +1,4 @@
-//! `top`: what happens on this node, live in the terminal or once as text.
+//! `top`: shows the state of this node, live in the terminal or once as text.
 
 mod client;
 mod sampler;
@@ -24,7 +24,7 @@ use crate::config::{address, duration};
 use crate::inspect::show::Order;
 use crate::inspect::top::{Action, State, View, plain};
 
-/// The exit codes and examples of `top`, for `--help`.
+/// Exit codes and examples of `top`, for `--help`.
 pub const TOP_HELP: &str = "\
 Keys:
   q, Esc, Ctrl-C        end
@@ -57,16 +57,16 @@ Examples:
 /// The flags of `deltaproxy top`.
 #[derive(Debug, Clone, Args)]
 pub struct TopFlags {
-    /// Metrics port of the daemon; "" reads the kernel alone
+    /// Metrics port of the daemon; "" reads only the kernel
     #[arg(long, value_name = "ADDRESS", default_value = DAEMON, value_parser = daemon)]
     pub daemon: Daemon,
-    /// Print one screen as text, after two looks; so it is without a terminal
+    /// Print one screen as text, after two reads; the default without a terminal
     #[arg(long, visible_alias = "batch")]
     pub once: bool,
-    /// Time between two looks
+    /// Time between two reads
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = interval)]
     pub interval: Duration,
-    /// What services are sorted by
+    /// Sort key of services
     #[arg(long, value_name = "COLUMN", default_value = "began")]
     pub sort: Sort,
 }
@@ -90,17 +90,17 @@ pub enum Sort {
     Name,
 }
 
-/// As in the configuration of `run`.
+/// Default of the configuration of `run`.
 const DAEMON: &str = "127.0.0.1:10249";
 
-/// The shortest time between two looks.
+/// Shortest time between two reads.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// A look is followed by a rest of so many times its length: conntrack may be large, and tables are
-/// read again after each commit.
+/// Pause after a read, in multiples of its duration: conntrack may be large, and tables are read
+/// again after each commit.
 const REST: u32 = 3;
 
-/// Events of the terminal that are not yet handled.
+/// Most queued events of the terminal.
 const EVENTS: usize = 16;
 
 impl Sort {
@@ -132,10 +132,10 @@ fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Shows what happens, once or until it is ended.
+/// Shows the state, once or until a key or signal ends it.
 ///
 /// # Errors
-/// The first look finds neither a daemon nor tables, or the terminal fails.
+/// The first read finds neither a daemon nor tables, or the terminal fails.
 pub fn top(flags: &TopFlags) -> Result<(), Failure> {
     let mut sampler = Sampler::new(flags.daemon.0)?;
     let order = flags.sort.order();
@@ -153,7 +153,7 @@ pub fn top(flags: &TopFlags) -> Result<(), Failure> {
     runtime.map_err(Failure::new)?.block_on(live(sampler, flags.interval, (view, state)))
 }
 
-/// Draws views as they come, until a key or a signal ends it.
+/// Draws views as they arrive, until a key or a signal ends it.
 async fn live(
     sampler: Sampler,
     interval: Duration,
@@ -181,7 +181,7 @@ async fn live(
             Some(Pressed::Key(key)) => match state.press(key) {
                 Action::Quit => return Ok(()),
                 Action::Draw => {}
-                // If reading has ended, that is found above.
+                // If the sampler has ended, the branch above detects it.
                 Action::Sort(order) => drop(orders.send(order)),
             },
             Some(Pressed::Suspend) => screen.suspend().map_err(Failure::new)?,
@@ -191,7 +191,7 @@ async fn live(
     }
 }
 
-/// Reads again and again in a thread, so that keys have an effect meanwhile.
+/// Reads repeatedly in a thread, so that keys have an effect meanwhile.
 fn sample(
     mut sampler: Sampler,
     interval: Duration,
@@ -223,7 +223,7 @@ fn sample(
     thread.map(|_| seen).map_err(Failure::new)
 }
 
-/// Events of the terminal, read in a thread that ends with the program.
+/// Starts a thread that reads events of the terminal until the program ends.
 fn read_events() -> Result<mpsc::Receiver<Event>, Failure> {
     let (events, seen) = mpsc::channel(EVENTS);
     let work = move || {
@@ -237,7 +237,7 @@ fn read_events() -> Result<mpsc::Receiver<Event>, Failure> {
     thread.map(|_| seen).map_err(Failure::new)
 }
 
-/// The next event; never ready if the terminal can no longer be read.
+/// Returns the next event; never completes if the terminal can no longer be read.
 async fn next_event(events: &mut mpsc::Receiver<Event>) -> Event {
     match events.recv().await {
         Some(event) => event,

@@ -1,4 +1,4 @@
-//! `verify`: compares the kernel's tables with the objects, changing nothing.
+//! `verify`: compares the kernel's tables with the objects, without changes.
 
 mod differences;
 mod objects;
@@ -18,10 +18,11 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::kernel::{Kernel, Nftables};
 
-/// After this time a difference is looked for again: a daemon may have been about to mend it.
+/// Time before a second comparison: a daemon may be about to commit the difference.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
 
-/// Prints what differs, by service. What was left out of objects is logged and is no difference.
+/// Prints the differences by service. Parts of objects that were left out are logged and are no
+/// difference.
 ///
 /// # Errors
 /// The objects or the tables cannot be read.

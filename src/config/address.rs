@@ -2,26 +2,26 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// The port of `/healthz` and `/livez` unless another is given.
+/// Default port of `/healthz` and `/livez`.
 pub const HEALTHZ_PORT: u16 = 10256;
 
-/// The port of `/metrics` unless another is given.
+/// Default port of `/metrics`.
 pub const METRICS_PORT: u16 = 10249;
 
-/// Where `/healthz` is served unless told otherwise: on all addresses.
+/// Default address of `/healthz`: all addresses.
 pub const DEFAULT_HEALTHZ: SocketAddr =
     SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), HEALTHZ_PORT);
 
-/// Where `/metrics` is served unless told otherwise: inside this machine.
+/// Default address of `/metrics`: loopback only.
 pub const DEFAULT_METRICS: SocketAddr =
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), METRICS_PORT);
 
-/// A text is not an address to listen on.
+/// Error: the text is not an address to listen on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not an address to listen on such as 0.0.0.0:10256 or [::]:10256")]
 pub struct AddressError(String);
 
-/// Reads an address with a port from 1 to 65535, or an address alone, which gets `default_port`.
+/// Parses an address with a port from 1 to 65535, or an address alone, which gets `default_port`.
 ///
 /// # Errors
 /// The text is neither.

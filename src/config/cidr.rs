@@ -12,26 +12,26 @@ use crate::family::Family;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterCidrs(Vec<IpNet>);
 
-/// Which of the node's addresses serve NodePorts: at least one field says so of some.
+/// The node's addresses that serve NodePorts. At least one field selects some.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodePortAddresses {
-    /// The node's primary address of each family.
+    /// Select the node's primary address of each family.
     pub primary: bool,
-    /// The loopback addresses, for connections from the node itself. IPv4 alone: the kernel has no
-    /// `route_localnet` for IPv6.
+    /// Select the loopback addresses, for connections from the node itself. IPv4 only: the kernel
+    /// has no `route_localnet` for IPv6.
     pub localhost: bool,
-    /// The local addresses inside these ranges, without loopback addresses. Length 0 is every local
-    /// address of the family.
+    /// Select the local addresses in these ranges, without loopback addresses. A range of length 0
+    /// selects every local address of the family.
     pub ranges: Vec<IpNet>,
 }
 
-/// Why a text is not a list of address ranges.
+/// Error of parsing a list of address ranges.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CidrError {
-    /// An entry is no range.
+    /// An entry is not a range.
     #[error("{0:?} is not an address range such as 10.244.0.0/16 or fd00:10::/64")]
     NotACidr(String),
-    /// The list has two ranges of one family where one is possible.
+    /// The list has two ranges of one family; at most one is possible.
     #[error("{0:?} has two {family} ranges; expected at most one of each family", family = .1.name())]
     TwoOfAFamily(String, Family),
     /// An entry is neither a keyword nor a range.
@@ -40,7 +40,7 @@ pub enum CidrError {
          192.168.0.0/16 or fd00::/64"
     )]
     NotAnEntry {
-        /// Its place in the list, from 1.
+        /// Position in the list, from 1.
         item: usize,
         /// The entry.
         entry: String,
@@ -48,7 +48,7 @@ pub enum CidrError {
     /// The list has a keyword twice.
     #[error("item {item}: {entry:?} is there already; expected each keyword once")]
     Twice {
-        /// The place of the second one in the list, from 1.
+        /// Position of the second one in the list, from 1.
         item: usize,
         /// The keyword.
         entry: String,
@@ -58,7 +58,7 @@ pub enum CidrError {
 impl FromStr for ClusterCidrs {
     type Err = CidrError;
 
-    /// Reads ranges separated by commas; an empty text is no range.
+    /// Parses ranges separated by commas; an empty text means no range.
     fn from_str(text: &str) -> Result<Self, CidrError> {
         let mut cidrs = Self::default();
         if text.trim().is_empty() {
@@ -77,13 +77,13 @@ impl FromStr for ClusterCidrs {
 }
 
 impl ClusterCidrs {
-    /// The range of one family.
+    /// Returns the range of a family.
     pub fn of(&self, family: Family) -> Option<IpNet> {
         self.0.iter().copied().find(|range| Family::of(range.addr()) == family)
     }
 }
 
-/// Ranges separated by commas.
+/// Formats ranges separated by commas.
 impl fmt::Display for ClusterCidrs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, range) in self.0.iter().enumerate() {
@@ -96,7 +96,7 @@ impl fmt::Display for ClusterCidrs {
 impl FromStr for NodePortAddresses {
     type Err = CidrError;
 
-    /// Reads entries separated by commas; an empty text is `primary`.
+    /// Parses entries separated by commas; an empty text means `primary`.
     fn from_str(text: &str) -> Result<Self, CidrError> {
         let entries: Vec<_> = text.split(',').filter(|_| !text.trim().is_empty()).collect();
         Self::from_entries(&entries)
@@ -104,15 +104,15 @@ impl FromStr for NodePortAddresses {
 }
 
 impl NodePortAddresses {
-    /// The node's primary address of each family alone.
+    /// Only the node's primary address of each family.
     pub const PRIMARY: Self = Self { primary: true, localhost: false, ranges: Vec::new() };
 
-    /// Reads a list of ranges and of the keywords `primary`, `localhost` and `all`, which is the
-    /// ranges of length 0, as kube-proxy 1.37 does; an empty list is `primary`, as in kube-proxy's
-    /// nftables mode.
+    /// Parses ranges and the keywords `primary`, `localhost` and `all`. `all` means the ranges of
+    /// length 0, as in kube-proxy 1.37. An empty list means `primary`, as in kube-proxy's nftables
+    /// mode.
     ///
     /// # Errors
-    /// The first entry that is neither, or a keyword for the second time.
+    /// The first entry that is neither, or a repeated keyword.
     pub fn from_entries(entries: &[&str]) -> Result<Self, CidrError> {
         if entries.is_empty() {
             return Ok(Self::PRIMARY);
@@ -137,7 +137,7 @@ impl NodePortAddresses {
         Ok(addresses)
     }
 
-    /// The list that [`Self::from_entries`] reads as these addresses.
+    /// Returns the list from which [`Self::from_entries`] parses these addresses.
     pub fn entries(&self) -> Vec<String> {
         let keywords = [(self.primary, "primary"), (self.localhost, "localhost")];
         let keywords = keywords.into_iter().filter(|(is_there, _)| *is_there);

@@ -1,21 +1,21 @@
-//! Durations in Go's notation, the one that kube-proxy's flags and file use.
+//! Durations in Go's notation, as in kube-proxy's flags and file.
 
 use std::time::Duration;
 
-/// A text is not a duration that we accept.
+/// Error: the text is not an accepted duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a duration such as 1s, 1m30s or 500ms, or 0")]
 pub struct DurationError(String);
 
-/// Reads a duration as Go's `time.ParseDuration` does; a negative one is refused.
+/// Parses a duration like Go's `time.ParseDuration`, but rejects a negative one.
 ///
 /// # Errors
-/// The text has a number without a unit, an unknown unit, or more than fits (about 292 years).
+/// The text has a number without a unit, an unknown unit, or exceeds about 292 years.
 pub fn parse(text: &str) -> Result<Duration, DurationError> {
     nanoseconds(text).map(Duration::from_nanos).ok_or_else(|| DurationError(text.to_owned()))
 }
 
-/// Writes a duration as Go's `Duration.String` does: `1h0m0s`, `1.5s`, `500ms`.
+/// Formats a duration like Go's `Duration.String`: `1h0m0s`, `1.5s`, `500ms`.
 pub fn text(duration: Duration) -> String {
     let nanoseconds = duration.as_nanos();
     let small = [("ms", 1_000_000), ("µs", 1_000), ("ns", 1)];
@@ -35,7 +35,7 @@ pub fn text(duration: Duration) -> String {
     }
 }
 
-/// `value` in units of `unit`, a power of ten, with the decimals that it has.
+/// Formats `value` in units of `unit`, a power of ten, without trailing zeros.
 fn decimal(value: u128, unit: u128) -> String {
     let places = unit.ilog10() as usize;
     let decimals = format!("{:0places$}", value % unit);
@@ -43,7 +43,7 @@ fn decimal(value: u128, unit: u128) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Nanoseconds.
+/// Nanoseconds of a second.
 const SECOND: u128 = 1_000_000_000;
 
 fn nanoseconds(text: &str) -> Option<u64> {
@@ -60,11 +60,11 @@ fn nanoseconds(text: &str) -> Option<u64> {
         total = total.checked_add(part)?;
         rest = after;
     }
-    // Go counts nanoseconds in a signed number.
+    // Go counts nanoseconds in an `int64`.
     (total <= i64::MAX.unsigned_abs()).then_some(total)
 }
 
-/// The nanoseconds of the first number with its unit, and the text after it.
+/// Returns the nanoseconds of the first number with its unit, and the text after it.
 fn part(text: &str) -> Option<(u64, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let (number, rest) = text.split_at_checked(end)?;
@@ -79,10 +79,10 @@ fn part(text: &str) -> Option<(u64, &str)> {
     Some((nanoseconds, rest))
 }
 
-/// The decimals `fraction` of `unit`, rounded down to a nanosecond.
+/// Returns the decimals `fraction` of `unit`, rounded down to a nanosecond.
 fn below_one(fraction: &str, unit: u64) -> u64 {
     let digits = fraction.bytes().map(|digit| u64::from(digit - b'0'));
-    // Digits behind the twelfth are less than a nanosecond even of an hour.
+    // Digits after the twelfth are less than a nanosecond, even in hours.
     let places = digits.zip((0..12).scan(u128::from(unit) * TEN_TO_12, |place, _| {
         *place /= 10;
         Some(*place)
@@ -93,7 +93,7 @@ fn below_one(fraction: &str, unit: u64) -> u64 {
 
 const TEN_TO_12: u128 = 1_000_000_000_000;
 
-/// Units in nanoseconds; a unit that begins with another stands before it.
+/// Units in nanoseconds; a unit stands before those that are a prefix of it.
 const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
     ("us", 1_000),

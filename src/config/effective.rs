@@ -8,7 +8,7 @@ use super::local::DetectLocalMode;
 use super::{Config, LocalDetection, Source, duration};
 
 impl Config {
-    /// Sets each field of `whole`, a KubeProxyConfiguration, that this configuration decides.
+    /// Sets each field of `whole`, a KubeProxyConfiguration, that this configuration determines.
     pub(super) fn write_to(&self, whole: &mut Value) {
         overlay(whole, self.fields(), |_| true);
     }
@@ -61,7 +61,7 @@ impl Config {
     }
 }
 
-/// The mode, and the values of its settings: pod ranges, bridge, prefix of interfaces.
+/// Returns the mode, and the values of its settings: pod ranges, bridge, prefix of interfaces.
 fn detection(detection: &LocalDetection) -> (DetectLocalMode, [String; 3]) {
     let none = String::new;
     match detection {
@@ -78,7 +78,8 @@ fn detection(detection: &LocalDetection) -> (DetectLocalMode, [String; 3]) {
     }
 }
 
-/// Sets the fields of `whole` that `fields` has, of all objects in it, where the value counts.
+/// Sets the fields of `whole` from `fields`, including nested objects, if `counts` accepts the
+/// value.
 pub(super) fn overlay(whole: &mut Value, fields: Value, counts: fn(&Value) -> bool) {
     match (whole, fields) {
         (Value::Object(whole), Value::Object(fields)) => {

@@ -21,14 +21,15 @@ pub(super) enum Type {
     Texts,
     /// An object whose fields are in the table too.
     Object,
-    /// An object whose fields are of no concern.
+    /// An object whose fields are ignored.
     Opaque,
     /// Any value.
     Any,
 }
 
 impl Type {
-    /// What was expected, if `value` is not of the type. Null is of every type: the default.
+    /// Returns the expected type if `value` has another one. Null has every type: it means the
+    /// default.
     pub(super) fn mismatch(self, value: &Value) -> Option<&'static str> {
         let (right, expected) = match self {
             Self::Text => (value.is_string(), "text (in quotes if need be)"),
@@ -56,15 +57,15 @@ fn is_list_of_texts(value: &Value) -> bool {
 /// One field of the file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Field {
-    /// Its path from the root, such as `nftables.masqueradeBit`.
+    /// Path from the root, such as `nftables.masqueradeBit`.
     pub(super) path: &'static str,
-    /// Its type.
+    /// Type of the value.
     pub(super) kind: Type,
-    /// Something here depends on it.
+    /// The field has an effect here.
     pub(super) effect: bool,
 }
 
-/// The field at `path`, if the API has it.
+/// Finds the field at `path` in the API.
 pub(super) fn find(path: &str) -> Option<&'static Field> {
     FIELDS.iter().find(|field| field.path == path)
 }
@@ -73,7 +74,7 @@ const fn used(path: &'static str, kind: Type) -> Field {
     Field { path, kind, effect: true }
 }
 
-/// Has an effect in its own mode.
+/// Returns a field that has an effect in its own mode.
 const fn of_mode(path: &'static str, kind: Type) -> Field {
     unused(path, kind)
 }

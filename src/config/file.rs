@@ -1,7 +1,7 @@
 //! The KubeProxyConfiguration file, `kubeproxy.config.k8s.io/v1alpha1`, as YAML or JSON.
 //!
-//! Every field of the API is accepted and its type checked. One that says something and has no
-//! effect here is named in [`Notes`], and so is one that the API does not have.
+//! Every field of the API is accepted and its type checked. [`Notes`] lists fields that have a
+//! value but no effect here, and fields that the API does not have.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use super::{
     NodePortAddresses, Notes, Routing, Source, address, duration, node_name,
 };
 
-/// What the file asks for.
+/// Settings from the file.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct File {
     pub(super) kubeconfig: Option<PathBuf>,
@@ -51,7 +51,7 @@ impl File {
         Ok(first.unwrap_or_else(Document::empty).value)
     }
 
-    /// Reads `text`; errors name it `path`.
+    /// Parses `text`; errors name the file `path`.
     pub(super) fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let mut documents = documents(path, text)?;
         let document = documents.next().unwrap_or_else(Document::empty);
@@ -64,8 +64,8 @@ impl File {
         reader.read(root)
     }
 
-    /// The configuration of the node with this name, else that of the file. `log` goes before what
-    /// the file says of the log.
+    /// Returns the configuration for the given node name, else for the name in the file. `log`
+    /// takes precedence over the log settings of the file.
     ///
     /// # Errors
     /// The name is blank, or there is none.
@@ -112,14 +112,14 @@ fn documents(path: &Path, text: &str) -> Result<impl Iterator<Item = Document>, 
     Ok(yaml::parse(text).map_err(syntax)?.into_iter())
 }
 
-/// Where fields come from.
+/// Origin of fields.
 #[derive(Clone, Copy)]
 enum Origin<'a> {
     File(&'a Path),
     Flags(&'a dyn Fn(&str) -> String),
 }
 
-/// Reads fields of one document and names them in errors.
+/// Reader of the fields of one document; its errors name them.
 struct Reader<'a> {
     origin: Origin<'a>,
     document: &'a Document,
@@ -165,7 +165,7 @@ impl<'a> Reader<'a> {
 
     fn counters(&self) -> Result<Counters, ConfigError> {
         match self.value(COUNTERS) {
-            // YAML reads `off` without quotes as false.
+            // YAML parses `off` without quotes as false.
             None | Some(Value::Bool(false)) => Ok(Counters::Off),
             Some(Value::String(word)) => {
                 word.parse().map_err(|error: CountersError| self.error(COUNTERS, error.to_string()))
@@ -228,7 +228,7 @@ impl<'a> Reader<'a> {
             .ok_or_else(|| self.error(field, format!("is {value}; expected -1000 to 1000")))
     }
 
-    /// The root object, which must say that it is a KubeProxyConfiguration.
+    /// Returns the root object, after checking that it is a KubeProxyConfiguration.
     fn root(&self) -> Result<&'a Map<String, Value>, ConfigError> {
         for (field, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
             if self.text(field) != Some(expected) {
@@ -288,7 +288,7 @@ impl<'a> Reader<'a> {
         Ok(Some(mode.to_owned()))
     }
 
-    /// The scheduler of our own field, else that of mode ipvs.
+    /// Returns the scheduler of our own field, else that of mode ipvs.
     fn scheduler(&self, notes: &mut Notes) -> Result<Scheduler, ConfigError> {
         let own = self.parsed("deltaproxy.scheduler", ChosenScheduler::of_field)?;
         let of_ipvs = self.text(IPVS_SCHEDULER).filter(|_| Section::of(notes).is_ipvs);
@@ -332,8 +332,8 @@ impl<'a> Reader<'a> {
         self.parsed(field, str::parse)?.ok_or_else(missing)
     }
 
-    /// The addresses of healthz and metrics; `bindAddress` says of which family they are if the
-    /// file does not name them.
+    /// Returns the addresses of healthz and metrics. Where the file does not name them, the family
+    /// follows `bindAddress`.
     fn bind_addresses(&self) -> Result<(SocketAddr, SocketAddr), ConfigError> {
         let bind_address = self.bind_address()?;
         let (mut healthz, mut metrics) = (address::DEFAULT_HEALTHZ, address::DEFAULT_METRICS);
@@ -383,13 +383,13 @@ impl<'a> Reader<'a> {
             .map_err(|error| self.error(field, error.to_string()))
     }
 
-    /// The value at `path`, which is then not null.
+    /// Returns the value at `path`, unless it is null.
     fn value(&self, path: &str) -> Option<&'a Value> {
         let pointer = format!("/{}", path.replace('.', "/"));
         self.document.value.pointer(&pointer).filter(|value| !value.is_null())
     }
 
-    /// The text at `path`, which is then not empty.
+    /// Returns the text at `path`, unless it is empty.
     fn text(&self, path: &str) -> Option<&'a str> {
         self.value(path).and_then(Value::as_str).filter(|text| !text.is_empty())
     }
@@ -422,11 +422,11 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The masquerade fields of a mode; iptables and ipvs share theirs.
+/// Masquerade fields of a mode; iptables and ipvs share theirs.
 struct Section {
     masquerade_all: &'static str,
     masquerade_bit: &'static str,
-    /// `ipvs.scheduler` counts.
+    /// `ipvs.scheduler` has an effect.
     is_ipvs: bool,
 }
 
@@ -452,7 +452,7 @@ impl Section {
     }
 }
 
-/// The value is not one that the API takes for "not said".
+/// Returns true unless the API treats the value as unset.
 fn says_something(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
@@ -468,7 +468,7 @@ fn says_something(value: &Value) -> bool {
     }
 }
 
-/// The value as JSON, cut to a length that a log line bears.
+/// Formats the value as JSON, truncated for a log line.
 fn shortened(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(MAX_SHOWN) {
@@ -480,7 +480,7 @@ fn shortened(value: &Value) -> String {
 pub(super) const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
 pub(super) const KIND: &str = "KubeProxyConfiguration";
 
-/// kube-proxy's default: the OOM killer takes nearly everything else first.
+/// kube-proxy's default: the OOM killer chooses nearly every other process first.
 const DEFAULT_OOM_SCORE_ADJ: i16 = -999;
 
 const COUNTERS: &str = "deltaproxy.counters";
@@ -490,7 +490,7 @@ const CLUSTER_CIDR: &str = "clusterCIDR";
 const BRIDGE_INTERFACE: &str = "detectLocal.bridgeInterface";
 const INTERFACE_NAME_PREFIX: &str = "detectLocal.interfaceNamePrefix";
 
-/// The longest part of a wrong value that an error repeats, in characters.
+/// Most characters of an invalid value in an error.
 const MAX_SHOWN: usize = 60;
 
 #[cfg(test)]

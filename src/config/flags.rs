@@ -1,7 +1,7 @@
-//! The flags of `run`, `apply`, `plan` and `verify`, and how they and the file become a `Config`.
+//! The flags of `run`, `apply`, `plan` and `verify`, and how flags and file become a `Config`.
 //!
-//! As in kube-proxy, a file stands for all flags; only `--hostname-override`, `--manifests` and
-//! the log's flags may stand beside `--config`. The others are refused rather than ignored.
+//! As in kube-proxy, a file replaces all flags; only `--hostname-override`, `--manifests` and the
+//! flags of the log are allowed beside `--config`. Others are an error.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::counters::Counters;
 
-/// Flags about where objects come from.
+/// Flags about the source of objects.
 #[derive(Debug, Clone, Default, Args)]
 pub struct SourceFlags {
     /// Use a file or folder of manifests instead of an API server
@@ -83,25 +83,25 @@ pub struct OnceFlags {
     pub log: LogFlags,
 }
 
-/// Flags about this node and what its packets get.
+/// Flags about this node and its packets.
 #[derive(Debug, Clone, Default, Args)]
 pub struct NodeFlags {
-    /// KubeProxyConfiguration file (kubeproxy.config.k8s.io/v1alpha1); it stands for all flags but
+    /// KubeProxyConfiguration file (kubeproxy.config.k8s.io/v1alpha1); it replaces all flags but
     /// --manifests, --hostname-override, --log-level and --log-format
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Name of this machine's Node object, if it is not the host name
     #[arg(long, value_name = "NAME")]
     pub hostname_override: Option<String>,
-    /// How traffic from pods is told from other traffic, which is masqueraded on its way to a
-    /// ClusterIP: ClusterCIDR, NodeCIDR (the Node's podCIDRs), BridgeInterface or
-    /// InterfaceNamePrefix [default: ClusterCIDR]
+    /// How traffic from pods is detected; other traffic is masqueraded on its way to a ClusterIP:
+    /// ClusterCIDR, NodeCIDR (the Node's podCIDRs), BridgeInterface or InterfaceNamePrefix
+    /// [default: ClusterCIDR]
     #[arg(long, value_name = "MODE", conflicts_with = "config")]
     pub detect_local_mode: Option<DetectLocalMode>,
-    /// Interface by which traffic from pods comes in, for mode BridgeInterface
+    /// Interface on which traffic from pods arrives, for mode BridgeInterface
     #[arg(long, value_name = "NAME", conflicts_with = "config")]
     pub pod_bridge_interface: Option<InterfaceName>,
-    /// What the names of the interfaces start with by which traffic from pods comes in, for mode
+    /// Prefix of the names of the interfaces on which traffic from pods arrives, for mode
     /// InterfaceNamePrefix
     #[arg(long, value_name = "PREFIX", conflicts_with = "config")]
     pub pod_interface_name_prefix: Option<InterfaceName>,
@@ -149,7 +149,7 @@ pub struct NodeFlags {
     pub hash_seed: Option<u32>,
 }
 
-/// Flags that only a daemon has.
+/// Flags for a daemon only.
 #[derive(Debug, Clone, Default, Args)]
 pub struct DaemonFlags {
     /// Address of /healthz, /livez and /readyz; "" serves them nowhere [default: 0.0.0.0:10256]
@@ -167,30 +167,30 @@ pub struct DaemonFlags {
     pub check_period: Option<Duration>,
 }
 
-/// Where something is served: an address, or nowhere.
+/// An address to serve on, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listen(
-    /// The address; `None` is nowhere.
+    /// The address; `None` disables the server.
     pub Option<SocketAddr>,
 );
 
 impl RunFlags {
-    /// Whether the configuration is in a file.
+    /// Returns true if the configuration is in a file.
     pub fn has_file(&self) -> bool {
         self.node.config.is_some()
     }
 
-    /// The configuration that the flags, and the file that they name, ask for.
+    /// Builds the configuration from the flags and the file that they name.
     ///
     /// # Errors
-    /// The file cannot be read or says something impossible, or the node has no name.
+    /// The file cannot be read or is invalid, or the node has no name.
     pub fn load(&self) -> Result<Loaded, ConfigError> {
         let file = self.node.file()?;
         let source = self.source.choose(file.as_ref());
         load(&self.node, &self.daemon, self.log, (file, source))
     }
 
-    /// Returns the KubeProxyConfiguration that `config`, loaded from here, has in effect.
+    /// Returns the effective KubeProxyConfiguration of `config`, which was loaded from these flags.
     ///
     /// # Errors
     /// The file can no longer be read.
@@ -201,10 +201,10 @@ impl RunFlags {
 }
 
 impl VerifyFlags {
-    /// The configuration that the flags, and the file that they name, ask for.
+    /// Builds the configuration from the flags and the file that they name.
     ///
     /// # Errors
-    /// The file cannot be read or says something impossible, or the node has no name.
+    /// The file cannot be read or is invalid, or the node has no name.
     pub fn load(&self) -> Result<Loaded, ConfigError> {
         let file = self.node.file()?;
         let source = self.source.choose(file.as_ref());
@@ -213,7 +213,7 @@ impl VerifyFlags {
 }
 
 impl SourceFlags {
-    /// The source that flags name, else the file, else the pod.
+    /// Returns the source of the flags, else of the file, else the pod's API server.
     fn choose(&self, file: Option<&File>) -> Source {
         let kubeconfig = self.kubeconfig.as_ref().or_else(|| file?.kubeconfig.as_ref());
         let manifests = self.manifests.clone().map(Source::Manifests);
@@ -224,10 +224,10 @@ impl SourceFlags {
 }
 
 impl OnceFlags {
-    /// The configuration that the flags, and the file that they name, ask for.
+    /// Builds the configuration from the flags and the file that they name.
     ///
     /// # Errors
-    /// The file cannot be read or says something impossible, or the node has no name.
+    /// The file cannot be read or is invalid, or the node has no name.
     pub fn load(&self) -> Result<Loaded, ConfigError> {
         let source = Source::Manifests(self.manifests.clone());
         load(&self.node, &DaemonFlags::default(), self.log, (self.node.file()?, source))
@@ -235,11 +235,11 @@ impl OnceFlags {
 }
 
 impl Loaded {
-    /// The configuration of a pod that a file with this text asks for, without flags. Errors call
-    /// the file `config`.
+    /// Builds the configuration of a pod from the text of a file, without flags. Errors call the
+    /// file `config`.
     ///
     /// # Errors
-    /// The text says something impossible, or the node has no name.
+    /// The text is invalid, or the node has no name.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let file = File::parse(Path::new("config"), text)?;
         let (node, daemon) = (NodeFlags::default(), DaemonFlags::default());
@@ -368,7 +368,7 @@ mod tests {
         run(flags).unwrap().load().unwrap().config
     }
 
-    /// A configuration file.
+    /// Writes a configuration file.
     fn file(body: &str) -> NamedTempFile {
         let file = NamedTempFile::new().unwrap();
         let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";

@@ -1,22 +1,22 @@
-//! Feature gates: the one of kube-proxy's that decides what packets get.
+//! Feature gates: one of kube-proxy's gates has an effect here.
 
 use std::str::FromStr;
 
 /// The gate with an effect, and the names of the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeatureGates {
-    /// `AllowServiceExternalIPs` (KEP-5707): services' external IPs are served.
+    /// `AllowServiceExternalIPs` (KEP-5707): external IPs of services are served.
     pub external_ips: bool,
     /// Gates without effect.
     pub others: Vec<String>,
 }
 
-/// An entry says neither true nor false.
+/// Error: an entry has neither true nor false.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not of the form {EXTERNAL_IPS}=true or {EXTERNAL_IPS}=false")]
 pub struct GateError(String);
 
-/// The name of the gate. It is generally available and may be off (`pkg/features/kube_features.go`).
+/// Name of the gate. It is generally available and can be off (`pkg/features/kube_features.go`).
 pub const EXTERNAL_IPS: &str = "AllowServiceExternalIPs";
 
 impl Default for FeatureGates {
@@ -28,7 +28,7 @@ impl Default for FeatureGates {
 impl FromStr for FeatureGates {
     type Err = GateError;
 
-    /// Reads `name=true` and `name=false`, separated by commas; an empty text is the default.
+    /// Parses `name=true` and `name=false`, separated by commas; an empty text is the default.
     fn from_str(text: &str) -> Result<Self, GateError> {
         let mut gates = Self::default();
         for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
@@ -43,7 +43,7 @@ impl FromStr for FeatureGates {
     }
 }
 
-/// Reads a boolean as Go's `strconv.ParseBool` does.
+/// Parses a boolean like Go's `strconv.ParseBool`.
 pub(super) fn boolean(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),

@@ -1,4 +1,4 @@
-//! The command line of kube-proxy, in the spellings of Go's pflag.
+//! The command line of kube-proxy, in the syntax of Go's pflag.
 //!
 //! As in kube-proxy, each flag sets a field of the KubeProxyConfiguration, and a file (`--config`)
 //! replaces all flags but `--hostname-override`, `--master` and those of the log. Flags and file
@@ -41,7 +41,7 @@ pub struct KubeProxyFlags {
 /// The action of a command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Follow the API server.
+    /// Watch the API server.
     Run,
     /// `--init-only`: check nftables, apply the settings of the node, remove what other modes left,
     /// and exit.
@@ -60,7 +60,7 @@ pub enum Action {
 }
 
 impl KubeProxyFlags {
-    /// The command line without flags.
+    /// Returns the command line without flags.
     pub(super) fn none() -> Self {
         Self {
             action: Action::Run,
@@ -74,7 +74,7 @@ impl KubeProxyFlags {
         }
     }
 
-    /// The command line that has `--config` alone.
+    /// Returns the command line with `--config` alone.
     pub fn of_file(file: PathBuf) -> Self {
         Self { config: Some(file), ..Self::none() }
     }
@@ -92,7 +92,7 @@ impl KubeProxyFlags {
         Ok(flags)
     }
 
-    /// Whether the configuration is in a file.
+    /// Returns true if the configuration is in a file.
     pub fn has_file(&self) -> bool {
         self.config.is_some()
     }
@@ -117,7 +117,7 @@ impl KubeProxyFlags {
         };
         let name = self.hostname_override.as_deref();
         let Loaded { mut config, notes } = file.into_config(name, source, self.log)?;
-        // An empty address means the default in a file, and no server as a flag.
+        // An empty address means the default in a file, but disables the server as a flag.
         if self.config.is_none() && self.is_empty("healthzBindAddress") {
             config.healthz_bind_address = None;
         }
@@ -138,7 +138,7 @@ impl KubeProxyFlags {
         Ok(serde_saphyr::to_string(&whole).unwrap_or_else(|_| whole.to_string()))
     }
 
-    /// Returns the KubeProxyConfiguration that `config`, loaded from here, has in effect.
+    /// Returns the effective KubeProxyConfiguration of `config`, which was loaded from these flags.
     ///
     /// # Errors
     /// The file can no longer be read.
@@ -148,7 +148,7 @@ impl KubeProxyFlags {
         Ok(whole)
     }
 
-    /// The fields that are given, and the defaults of others.
+    /// Returns the given fields, with defaults for the others.
     fn whole(&self) -> Result<Value, ConfigError> {
         let given = match &self.config {
             Some(path) => File::value(path)?,
@@ -159,7 +159,7 @@ impl KubeProxyFlags {
         Ok(whole)
     }
 
-    /// Returns all flags with their values, of which absent ones have defaults.
+    /// Returns all flags with their values; absent flags have their defaults.
     pub fn listed(&self) -> Vec<(String, String)> {
         let value = |flag: &Flag| {
             let given = self.given.iter().filter(|(name, _)| *name == flag.name);
@@ -173,7 +173,7 @@ impl KubeProxyFlags {
         FLAGS.iter().map(|flag| (flag.name.to_owned(), value(flag))).collect()
     }
 
-    /// The text of `--help`.
+    /// Returns the text of `--help`.
     pub fn help() -> String {
         let lines = FLAGS.iter().map(|flag| format!("      --{}\n", flag.usage()));
         let lines: String = lines.collect();
@@ -204,7 +204,7 @@ impl KubeProxyFlags {
                     "featureGates.AllowServiceExternalIPs",
                     gates.external_ips.into(),
                 );
-                // So errors and notes name the gate as a field.
+                // Errors and notes then name the gate as a field.
                 for name in gates.others {
                     self.fields.push((flag, "featureGates", json!({ name: true })));
                 }
@@ -238,7 +238,7 @@ impl KubeProxyFlags {
         Ok(())
     }
 
-    /// Keeps the action that kube-proxy would check first.
+    /// Keeps the action that kube-proxy checks first.
     fn choose(&mut self, action: Action) {
         let rank = |action: &Action| match action {
             Action::Help => 0,
@@ -256,7 +256,7 @@ impl KubeProxyFlags {
     fn set_field(&mut self, flag: &'static Flag, path: &'static str, value: Value) {
         let before = self.fields.iter_mut().find(|(_, other, _)| *other == path);
         match (before, value) {
-            // Lists grow with each flag; other values are replaced.
+            // Repeated flags extend a list; other values are replaced.
             (Some((_, _, Value::Array(list))), Value::Array(more)) => list.extend(more),
             (Some((_, _, before)), value) => *before = value,
             (None, value) => self.fields.push((flag, path, value)),
@@ -279,13 +279,13 @@ impl KubeProxyFlags {
         self.set_field(flag, path, text.into());
     }
 
-    /// The fields as a KubeProxyConfiguration.
+    /// Returns the fields as a KubeProxyConfiguration.
     fn document(&self) -> Value {
         let mut document = json!({ "apiVersion": API_VERSION, "kind": KIND });
         let mode = self.fields.iter().find(|(_, path, _)| *path == "mode");
         let is_nftables = mode.is_some_and(|(_, _, value)| value == "nftables");
         for (_, path, value) in &self.fields {
-            // One flag for all modes, but a field for each.
+            // One flag for all modes, but one field for each.
             let path = match *path {
                 NFTABLES_MASQUERADE_ALL if !is_nftables => "iptables.masqueradeAll",
                 path => path,
@@ -309,7 +309,7 @@ impl KubeProxyFlags {
 
 const NFTABLES_MASQUERADE_ALL: &str = "nftables.masqueradeAll";
 
-/// Sets in `whole` what `more` has, without null and empty texts, which mean the default.
+/// Copies the values of `more` to `whole`, except null and empty texts, which mean the default.
 fn merge(whole: &mut Value, more: Value) {
     overlay(whole, more, |value| !value.is_null() && value != "");
 }

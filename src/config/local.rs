@@ -1,21 +1,21 @@
-//! How a packet from a pod of this node or cluster is told from others.
+//! Detection of packets from pods of this node or cluster.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::ClusterCidrs;
 
-/// What makes a packet one from a pod. Traffic to a ClusterIP from elsewhere is masqueraded, and
-/// external traffic policy `Local` is for traffic from elsewhere only.
+/// Criterion for a packet from a pod. Other traffic to a ClusterIP is masqueraded, and external
+/// traffic policy `Local` applies to other traffic only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LocalDetection {
-    /// Its source is in these ranges. In a family without a range nothing is told apart.
+    /// The source is in these ranges. In a family without a range, packets are not distinguished.
     ClusterCidr(ClusterCidrs),
-    /// Its source is in the `spec.podCIDRs` of the Node object.
+    /// The source is in the `spec.podCIDRs` of the Node object.
     NodeCidr,
-    /// It came in by this interface.
+    /// The packet arrived on this interface.
     BridgeInterface(InterfaceName),
-    /// It came in by an interface whose name starts so.
+    /// The packet arrived on an interface whose name has this prefix.
     InterfaceNamePrefix(InterfaceName),
 }
 
@@ -25,7 +25,7 @@ impl Default for LocalDetection {
     }
 }
 
-/// The modes that `detectLocalMode` can name.
+/// Modes that `detectLocalMode` can name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DetectLocalMode {
     /// `ClusterCIDR`, the default.
@@ -55,7 +55,7 @@ impl fmt::Display for DetectLocalMode {
     }
 }
 
-/// A text is not the name of a mode.
+/// Error: the text is not the name of a mode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("is {0:?}; expected ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")]
 pub struct ModeError(String);
@@ -63,7 +63,7 @@ pub struct ModeError(String);
 impl FromStr for DetectLocalMode {
     type Err = ModeError;
 
-    /// Reads the API's name of a mode; an empty text is the default.
+    /// Parses the API's name of a mode; an empty text is the default.
     fn from_str(text: &str) -> Result<Self, ModeError> {
         if text.is_empty() {
             return Ok(Self::default());
@@ -73,19 +73,19 @@ impl FromStr for DetectLocalMode {
     }
 }
 
-/// The name of a network interface, or the beginning of one: 1 to 15 bytes that the kernel
-/// (`dev_valid_name`) and nft(8) both take.
+/// Name of a network interface, or a prefix of one: 1 to 15 bytes that both the kernel
+/// (`dev_valid_name`) and nft(8) accept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterfaceName(String);
 
 impl InterfaceName {
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// A text is not the name of an interface.
+/// Error: the text is not the name of an interface.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not the name of an interface: expected 1 to {MAX_LENGTH} bytes without spaces \
@@ -97,7 +97,7 @@ impl FromStr for InterfaceName {
     type Err = InterfaceNameError;
 
     fn from_str(text: &str) -> Result<Self, InterfaceNameError> {
-        // The kernel lets a name have `"`, `*` or `\`, but nft has no way to write all of them.
+        // The kernel accepts `"`, `*` and `\` in a name, but nft cannot write all of them.
         let is_wrong = |letter: char| {
             letter.is_whitespace() || letter.is_control() || r#"/:"*\"#.contains(letter)
         };

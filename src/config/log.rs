@@ -1,9 +1,9 @@
-//! What is logged, and how.
+//! Level and format of the log.
 
 use clap::{Args, ValueEnum};
 use tracing::level_filters::LevelFilter;
 
-/// Flags about the log. Absent ones leave what the configuration file says.
+/// Flags about the log. An absent flag leaves the setting of the configuration file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
 pub struct LogFlags {
     /// What is logged: error, warn, info, debug, trace, or kube-proxy's 0 (info) to 6 (trace)
@@ -15,7 +15,7 @@ pub struct LogFlags {
     pub log_format: Option<LogFormat>,
 }
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// Lines for people.
@@ -25,17 +25,17 @@ pub enum LogFormat {
     Json,
 }
 
-/// What is logged, and how.
+/// Level and format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogSettings {
-    /// The least important level that is logged.
+    /// Least important level that is logged.
     pub level: LevelFilter,
-    /// How lines look.
+    /// Format of lines.
     pub format: LogFormat,
 }
 
 impl LogFlags {
-    /// What the flags say, else what `file` says.
+    /// Returns the flags, with settings of `file` where they are absent.
     pub fn or(self, file: Self) -> LogSettings {
         LogSettings {
             level: self.log_level.or(file.log_level).unwrap_or(LevelFilter::INFO),
@@ -45,7 +45,7 @@ impl LogFlags {
 }
 
 impl LogSettings {
-    /// `logging.verbosity` and `logging.format` of a KubeProxyConfiguration.
+    /// Returns `logging.verbosity` and `logging.format` of a KubeProxyConfiguration.
     pub(super) fn fields(self) -> (u32, &'static str) {
         let verbosity = match self.level {
             LevelFilter::TRACE => 6,
@@ -64,7 +64,7 @@ impl LogFormat {
         }
     }
 
-    /// The format of this name.
+    /// Parses the name of a format.
     pub(super) fn parse(name: &str) -> Result<Self, &'static str> {
         match name {
             "text" => Ok(Self::Text),
@@ -74,7 +74,7 @@ impl LogFormat {
     }
 }
 
-/// A level is none that we know.
+/// Error: unknown level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected error, warn, info, debug, trace, or a number from 0 to 10")]
 pub(super) struct LevelError;
@@ -93,7 +93,7 @@ pub(super) fn level(text: &str) -> Result<LevelFilter, LevelError> {
     }
 }
 
-/// The level of kube-proxy's verbosity.
+/// Returns the level for kube-proxy's verbosity.
 pub(super) fn of_verbosity(verbosity: u32) -> LevelFilter {
     match verbosity {
         0..=3 => LevelFilter::INFO,

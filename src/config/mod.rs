@@ -1,7 +1,7 @@
 //! Flags and the KubeProxyConfiguration file, parsed into one valid `Config`.
 //!
-//! Whatever is in a [`Config`] has been checked: no value in it needs another look. A setting that
-//! is wrong is an error that names the flag or the file, line and field, and what was expected.
+//! Everything in a [`Config`] is validated. An invalid setting is an error that names the flag, or
+//! the file, line and field, and the expectation.
 
 pub mod address;
 pub mod cidr;
@@ -39,23 +39,23 @@ pub use server_flags::ServerFlags;
 /// All settings of a daemon, or of one `apply` or `plan`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// The name of this node's Node object: lower case, not blank.
+    /// Name of this node's Node object: lower case, not blank.
     pub node_name: String,
-    /// Where Services, EndpointSlices, the Node and ServiceCIDRs come from.
+    /// Source of Services, EndpointSlices, the Node and ServiceCIDRs.
     pub source: Source,
-    /// What is logged, and how.
+    /// Level and format of the log.
     pub log: LogSettings,
-    /// What packets get beyond what the objects say.
+    /// Treatment of packets that does not come from objects.
     pub routing: Routing,
-    /// The least time between two transactions; zero is no minimum.
+    /// Least time between two transactions; zero is no minimum.
     pub min_sync_period: Duration,
-    /// The time in which the background check compares everything; zero turns it off.
+    /// Time in which the background check compares everything; zero turns it off.
     pub check_period: Duration,
-    /// Where `/healthz`, `/livez` and `/readyz` are served; `None` is nowhere.
+    /// Address of `/healthz`, `/livez` and `/readyz`; `None` disables them.
     pub healthz_bind_address: Option<SocketAddr>,
-    /// Where `/metrics` is served; `None` is nowhere.
+    /// Address of `/metrics`; `None` disables it.
     pub metrics_bind_address: Option<SocketAddr>,
-    /// An address that cannot be had is an error, and not tried again.
+    /// A failed bind is an error instead of being retried.
     pub bind_address_hard_fail: bool,
     /// Settings of conntrack, applied at the start.
     pub conntrack: ConntrackSettings,
@@ -63,7 +63,7 @@ pub struct Config {
     pub oom_score_adj: Option<i16>,
 }
 
-/// The default of [`Config::check_period`].
+/// Default of [`Config::check_period`].
 pub const CHECK_PERIOD: Duration = Duration::from_secs(600);
 
 /// Limits and timeouts of conntrack. Zero and false leave the kernel's value.
@@ -71,7 +71,7 @@ pub const CHECK_PERIOD: Duration = Duration::from_secs(600);
 pub struct ConntrackSettings {
     /// Limit of entries for each processor.
     pub max_per_core: u32,
-    /// Lower bound of the limit that `max_per_core` gives.
+    /// Lower bound of the limit that results from `max_per_core`.
     pub min: u32,
     /// Timeout of an idle TCP connection.
     pub tcp_established_timeout: Duration,
@@ -86,7 +86,7 @@ pub struct ConntrackSettings {
 }
 
 impl ConntrackSettings {
-    /// The defaults of kube-proxy (`pkg/proxy/apis/config/v1alpha1/defaults.go`).
+    /// Returns the defaults of kube-proxy (`pkg/proxy/apis/config/v1alpha1/defaults.go`).
     pub fn of_kube_proxy() -> Self {
         Self {
             max_per_core: 32_768,
@@ -98,49 +98,49 @@ impl ConntrackSettings {
     }
 }
 
-/// Where objects come from.
+/// Source of objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// A file or folder of manifests.
+    /// A file or directory of manifests.
     Manifests(PathBuf),
     /// The API server that this kubeconfig file names.
     Kubeconfig(PathBuf),
-    /// The API server of the pod that we run in, with the pod's service account.
+    /// The API server of the pod in which the daemon runs, with the pod's service account.
     InCluster,
-    /// The API server of this address.
+    /// The API server at this address.
     Server {
-        /// The address.
+        /// Address of the API server.
         url: String,
-        /// The file of credentials; none are sent without it.
+        /// File of credentials; without it none are sent.
         kubeconfig: Option<PathBuf>,
     },
 }
 
-/// What packets get beyond what the objects say.
+/// Treatment of packets that does not come from objects.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Routing {
-    /// How packets from pods are told from others.
+    /// Detection of packets from pods.
     pub local_detection: LocalDetection,
     /// Masquerade all traffic to ClusterIPs.
     pub masquerade_all: bool,
-    /// The bit, 0 to 31, of the packet mark that asks for masquerade.
+    /// Bit of the packet mark for masquerade, 0 to 31.
     pub masquerade_bit: u8,
-    /// Serve the `spec.externalIPs` of services, which whoever may write a Service chooses.
+    /// Serve the `spec.externalIPs` of services, which anyone who can write a Service controls.
     pub external_ips: bool,
-    /// The node's own address of its family, instead of the Node object's.
+    /// The node's own address of its family; replaces that of the Node object.
     pub node_ip: Option<IpAddr>,
-    /// Which of the node's addresses serve NodePorts.
+    /// The node's addresses that serve NodePorts.
     pub node_port_addresses: NodePortAddresses,
-    /// Which elements count new connections.
+    /// Elements that count new connections.
     pub counters: Counters,
-    /// The scheduler of services that name none.
+    /// Scheduler of services that name none.
     pub scheduler: Scheduler,
-    /// The seed of the hash by which schedulers choose. Nodes with the same one choose alike.
+    /// Seed of the hash of the schedulers. Nodes with the same seed choose the same endpoints.
     pub hash_seed: u32,
 }
 
 impl Routing {
-    /// The packet mark that asks for masquerade.
+    /// Returns the packet mark for masquerade.
     pub fn masquerade_mark(&self) -> u32 {
         1 << self.masquerade_bit
     }
@@ -162,16 +162,16 @@ impl Default for Routing {
     }
 }
 
-/// A configuration, and what the reader of the log should know about how it came to be.
+/// A configuration, and notes about it for the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
-    /// What the file says that has no effect.
+    /// Settings without effect.
     pub notes: Notes,
 }
 
-/// Why there is no configuration.
+/// Error of building a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file could not be read.
@@ -179,7 +179,7 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
     /// The file is not YAML or JSON.
@@ -187,7 +187,7 @@ pub enum ConfigError {
     Syntax {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// Cause and position.
         source: SyntaxError,
     },
     /// A field of the file has a wrong type or an impossible value.
@@ -195,11 +195,11 @@ pub enum ConfigError {
     Field {
         /// The file.
         path: PathBuf,
-        /// The line of the file, from 1.
+        /// Line of the file, from 1.
         line: usize,
-        /// The path of the field, such as `nftables.masqueradeBit`.
+        /// Path of the field, such as `nftables.masqueradeBit`.
         field: String,
-        /// What is there, and what was expected.
+        /// Actual value and expectation.
         message: String,
     },
     /// A flag of kube-proxy is unknown or has an invalid value.
@@ -207,26 +207,26 @@ pub enum ConfigError {
     Flag {
         /// The flag, with its dashes.
         flag: String,
-        /// What is there, and what was expected.
+        /// Actual value and expectation.
         message: String,
     },
-    /// The mode of local detection needs a value that was not given.
+    /// The mode of local detection needs a value that is absent.
     #[error("--detect-local-mode={mode} needs --{flag}")]
     DetectLocal {
         /// The mode.
         mode: DetectLocalMode,
-        /// The flag's name.
+        /// Name of the flag.
         flag: &'static str,
     },
-    /// The name of this node was given and is blank.
+    /// The given name of this node is blank.
     #[error("--hostname-override is blank: give the name of this machine's Node object")]
     BlankNodeName,
-    /// No name was given and the operating system has none.
+    /// No name was given, and the operating system has none.
     #[error("this machine has no host name: give the name of its Node object, --hostname-override")]
     NoHostName,
 }
 
-/// The name of the node: what was asked for, else the machine's host name; trimmed, lower case.
+/// Returns the name of the node: `wanted`, else the machine's host name; trimmed, lower case.
 fn node_name(wanted: Option<&str>) -> Result<String, ConfigError> {
     if let Some(name) = wanted.filter(|name| !name.is_empty()) {
         return trimmed(name).ok_or(ConfigError::BlankNodeName);
@@ -241,7 +241,7 @@ fn trimmed(name: &str) -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
-/// Any number will do that all nodes share.
+/// Any number works if all nodes share it.
 const DEFAULT_HASH_SEED: u32 = 1;
 
 /// kube-proxy's mark is 0x4000.

@@ -1,9 +1,9 @@
-//! What a user should know about a configuration that was accepted.
+//! Notes about an accepted configuration, for the user.
 
 /// Fields and flags of a configuration without effect.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Notes {
-    /// Fields of the API with a value that nothing here depends on, such as `ipvs.strictARP`.
+    /// Fields of the API whose values have no effect here, such as `ipvs.strictARP`.
     pub without_effect: Vec<String>,
     /// Fields that the API does not have, each with its line: `line 7: mtu`.
     pub unknown: Vec<String>,
@@ -11,12 +11,12 @@ pub struct Notes {
     pub flags: Vec<&'static str>,
     /// The configured mode, if it is not nftables. An absent mode is iptables, as in kube-proxy.
     pub other_mode: Option<String>,
-    /// What is to know about a scheduler that is only the nearest to the one asked for.
+    /// Reservation about a scheduler that is only the nearest to the configured one.
     pub scheduler: Option<String>,
 }
 
 impl Notes {
-    /// A line for the log about each kind of note that there is.
+    /// Returns a log line for each kind of note that is present.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if let Some(mode) = &self.other_mode {

@@ -1,31 +1,31 @@
-//! The scheduler that settings name.
+//! The scheduler that a setting names.
 
 use crate::model::Scheduler;
 
-/// A scheduler that settings name.
+/// A scheduler that a setting names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChosenScheduler {
-    /// The scheduler.
+    /// The scheduler in effect.
     pub(super) scheduler: Scheduler,
-    /// Why it is not the one of that name.
+    /// Difference between that scheduler and the named one.
     pub(super) reservation: Option<String>,
 }
 
 impl ChosenScheduler {
-    /// The scheduler of this name, or the nearest one; the error is the expectation.
+    /// Returns the scheduler `name`, or the nearest one; the error is the expectation.
     pub(super) fn parse(name: &str) -> Result<Self, String> {
         let named = Scheduler::named(name);
         let named = named.ok_or_else(|| format!("expected {}", Scheduler::NAMES))?;
         Ok(Self { scheduler: named.scheduler, reservation: named.reservation(name) })
     }
 
-    /// The same of a field; the error is what is there, and the expectation.
+    /// Likewise for a field; the error is the actual value, and the expectation.
     pub(super) fn of_field(name: &str) -> Result<Self, String> {
         Self::parse(name).map_err(|expected| format!("is {name:?}; {expected}"))
     }
 
-    /// The scheduler that mode ipvs has by this name. A file that was good for kube-proxy never
-    /// stops this program, so one that does not exist is replaced.
+    /// Returns the scheduler that mode ipvs has under this name. An unknown one is replaced,
+    /// because a file that is valid for kube-proxy must not stop this program.
     pub(super) fn of_ipvs(name: &str) -> Self {
         Self::parse(name).unwrap_or_else(|_| {
             let scheduler = Scheduler::default();
@@ -36,7 +36,7 @@ impl ChosenScheduler {
     }
 }
 
-/// The longest part of a name that a message repeats, in characters.
+/// Most characters of a name in a message.
 const MAX_SHOWN: usize = 60;
 
 #[cfg(test)]

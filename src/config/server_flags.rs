@@ -21,7 +21,7 @@ pub struct ServerFlags {
 }
 
 impl ServerFlags {
-    /// The API server, and the name of the node.
+    /// Returns the API server, and the name of the node.
     ///
     /// # Errors
     /// The node has no name.

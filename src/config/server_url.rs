@@ -1,15 +1,15 @@
-//! The address of an API server, as `--master` has it.
+//! The address of an API server, in the syntax of `--master`.
 
 use hyper::Uri;
 
 /// The expectation of errors.
 pub(super) const EXPECTED: &str = "the URL of an API server, such as https://192.0.2.1:6443";
 
-/// Whether a text is the address of an API server. As in client-go, the scheme may be absent.
+/// Returns true if a text is the address of an API server. As in client-go, the scheme is optional.
 pub(super) fn is_valid(text: &str) -> bool {
     let Ok(url) = text.parse::<Uri>() else { return false };
     let Some(authority) = url.authority() else { return false };
-    // A port that is no number is kept as it stands, and so is a user.
+    // An invalid port is kept in the authority, and so is a user.
     let is_plain = match authority.port_u16() {
         Some(port) => authority.as_str() == format!("{}:{port}", authority.host()),
         None => authority.as_str() == authority.host(),

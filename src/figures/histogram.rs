@@ -1,12 +1,12 @@
-//! Samples of durations, in histograms that lose none.
+//! Lossless histograms of durations.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// Three digits of nanoseconds up to 1,000 s, which is more than anything here takes.
+/// Returns a histogram with three digits of nanoseconds up to 1,000 s, more than any sample here.
 pub fn histogram() -> Histogram<u64> {
-    // The bounds are constants that the crate allows; without bounds it would grow as needed.
+    // The crate accepts these constant bounds; without bounds the histogram would reallocate.
     Histogram::new_with_bounds(1, 1_000_000_000_000, 3).unwrap_or_else(|_| unreachable!())
 }
 

@@ -1,20 +1,20 @@
-//! The machine that a measurement was made on.
+//! The machine of a measurement.
 
 use serde::{Deserialize, Serialize};
 
-/// The machine that a run was made on.
+/// The machine of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// `uname -r`.
     pub kernel: String,
-    /// How many processors the process may use.
+    /// Number of processors that the process may use.
     pub cpus: usize,
-    /// The model of the first processor, empty if it is not said.
+    /// Model of the first processor; empty if unknown.
     pub cpu: String,
 }
 
 impl Machine {
-    /// This machine.
+    /// Describes this machine.
     pub fn this() -> Self {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         let processors = read("/proc/cpuinfo");

@@ -1,5 +1,4 @@
-//! Figures of a measurement: samples, the rows of a report, tables and curves, for `bench` and
-//! `probe`.
+//! Figures of a measurement: samples, report rows, tables and curves, for `bench` and `probe`.
 
 mod clock;
 mod histogram;

@@ -1,7 +1,7 @@
-//! Spreads as curves over percentiles, an SVG.
+//! Plots of spreads as curves over percentiles, in SVG.
 //!
-//! Both axes are logarithmic: to the right percentiles by how few samples are above them, upwards
-//! the time. So a tail is as wide as what is below it.
+//! Both axes are logarithmic: the horizontal one by the share of samples above a percentile, the
+//! vertical one by time. Each part of the tail is therefore as wide as the part below it.
 
 use std::fmt::Write;
 
@@ -9,32 +9,32 @@ use super::row::Spread;
 
 const WIDTH: f64 = 1020.0;
 const HEIGHT: f64 = 520.0;
-/// Space left, right, above and below the curves.
+/// Margins left, right, above and below the curves.
 const MARGINS: [f64; 4] = [70.0, 350.0, 40.0, 50.0];
 
-/// Colours that people who see few colours tell apart (Okabe and Ito).
+/// Colours that remain distinguishable with colour blindness (Okabe and Ito).
 pub const COLOURS: [&str; 5] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000"];
 
 /// Percentiles with a line and a label.
 const PERCENTILES: [f64; 6] = [0.0, 50.0, 90.0, 99.0, 99.9, 99.99];
 
-/// How curves of one colour are told apart: solid, then in ever shorter dashes.
+/// Line styles of curves with the same colour: solid, then ever shorter dashes.
 pub const DASHES: [&str; 4] = ["none", "8 4", "4 4", "2 3"];
 
 /// One curve.
 #[derive(Clone, Debug)]
 pub struct Curve<'a> {
-    /// Its name in the legend.
+    /// Name in the legend.
     pub name: String,
     /// One of [`COLOURS`].
     pub colour: &'static str,
     /// One of [`DASHES`].
     pub dashes: &'static str,
-    /// What is drawn.
+    /// The plotted spread.
     pub spread: &'a Spread,
 }
 
-/// The plot of curves. Without any, only the axes.
+/// Returns an SVG of curves; without curves, only the axes.
 pub fn plot(title: &str, curves: &[Curve<'_>]) -> String {
     let decades = decades(curves);
     let mut svg = format!(
@@ -53,7 +53,7 @@ pub fn plot(title: &str, curves: &[Curve<'_>]) -> String {
     svg
 }
 
-/// The powers of ten of microseconds between which all samples are.
+/// Returns the powers of ten of microseconds that enclose all samples.
 fn decades(curves: &[Curve<'_>]) -> (f64, f64) {
     let times = curves.iter().flat_map(|curve| curve.spread.curve.iter().map(|(_, time)| *time));
     let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
@@ -64,14 +64,14 @@ fn decades(curves: &[Curve<'_>]) -> (f64, f64) {
     if low.is_finite() { (low, high.max(low + 1.0)) } else { (0.0, 3.0) }
 }
 
-/// Where a percentile is from left to right.
+/// Returns the horizontal position of a percentile.
 fn x(percentile: f64) -> f64 {
-    // Nothing is to the right of 99.99.
+    // The axis ends at 99.99.
     let above = (1.0 - percentile / 100.0).max(1e-4);
     MARGINS[0] + -above.log10() / 4.0 * (WIDTH - MARGINS[0] - MARGINS[1])
 }
 
-/// Where a time in microseconds is from top to bottom.
+/// Returns the vertical position of a time in microseconds.
 fn y(time: f64, (low, high): (f64, f64)) -> f64 {
     let part = (time.max(1e-3).log10().max(low) - low) / (high - low);
     HEIGHT - MARGINS[3] - part * (HEIGHT - MARGINS[2] - MARGINS[3])
@@ -104,7 +104,7 @@ fn write_axes(svg: &mut String, decades: (f64, f64)) {
     }
 }
 
-/// A power of ten of microseconds in words.
+/// Formats a power of ten of microseconds.
 fn time_label(power: f64) -> String {
     let microseconds = 10_f64.powf(power);
     if microseconds >= 1e6 {
@@ -143,7 +143,7 @@ fn u8_of(number: usize) -> u8 {
     u8::try_from(number).unwrap_or(u8::MAX)
 }
 
-/// Text that XML takes as it is.
+/// Escapes text for XML.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

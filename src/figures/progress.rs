@@ -1,10 +1,10 @@
-//! How far a run is, on standard error if that is a terminal; and whether somebody wants its end.
+//! Progress of a run, on standard error if that is a terminal; and a request to stop it.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Shows progress and knows whether to stop. Clones share it.
+/// Progress display and stop flag. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Progress {
     part: Arc<Mutex<Part>>,
@@ -12,7 +12,7 @@ pub struct Progress {
     is_shown: bool,
 }
 
-/// What is measured now.
+/// The present part of the measurement.
 #[derive(Debug, Default)]
 struct Part {
     what: String,
@@ -27,35 +27,35 @@ impl Part {
 }
 
 impl Progress {
-    /// Progress of nothing yet; a signal handler may set `stop`.
+    /// Creates a display without progress; a signal handler may set `stop`.
     pub fn new(stop: Arc<AtomicBool>) -> Self {
         Self { part: Arc::default(), stop, is_shown: stderr().is_terminal() }
     }
 
-    /// A part of `steps` steps begins.
+    /// Begins a part of `steps` steps.
     pub fn begin(&self, what: &str, steps: u64) {
         let mut part = self.part();
         *part = Part { what: what.to_owned(), steps, done: 0 };
         self.show(&part);
     }
 
-    /// So many more steps of the part are done.
+    /// Adds completed steps of the part.
     pub fn step(&self, steps: u64) {
         let mut part = self.part();
         let before = part.percent();
         part.done += steps;
-        // A line for each step would be measured too.
+        // A line for each step would distort the measurement.
         if part.percent() != before {
             self.show(&part);
         }
     }
 
-    /// Takes the line away.
+    /// Clears the line.
     pub fn clear(&self) {
         self.write(CLEAR);
     }
 
-    /// Whether somebody asked for the end.
+    /// Returns true if a stop was requested.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -66,7 +66,7 @@ impl Progress {
 
     fn write(&self, text: &str) {
         if self.is_shown {
-            // The terminal may be closed meanwhile.
+            // The terminal may be closed by now.
             let _ = stderr().lock().write_all(text.as_bytes());
         }
     }
@@ -76,5 +76,5 @@ impl Progress {
     }
 }
 
-/// To the beginning of the line, and nothing in it (ECMA-48, EL).
+/// Moves to the start of the line and erases it (ECMA-48, EL).
 const CLEAR: &str = "\r\x1b[K";

@@ -1,22 +1,22 @@
-//! Rows of a report: for people, for JSON, and to be compared.
+//! Rows of a report: for text, for JSON, and for comparison.
 //!
-//! A row's name is the same in every version of the program, because reports are compared by it.
+//! Names of rows are stable across versions of the program, because comparisons match rows by name.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// One thing that was measured.
+/// One measured quantity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// What it is.
+    /// Name of the quantity.
     pub name: String,
-    /// What it is counted in.
+    /// Unit of the value.
     pub unit: Unit,
-    /// What was found.
+    /// Measured value.
     pub value: Value,
 }
 
-/// What a row is counted in.
+/// Unit of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unit {
     /// Microseconds.
@@ -31,16 +31,16 @@ pub enum Unit {
     /// Millions of bytes.
     #[serde(rename = "MB")]
     Megabytes,
-    /// A number of things.
+    /// A count.
     #[serde(rename = "")]
     Count,
-    /// Things in a second.
+    /// Count per second.
     #[serde(rename = "/s")]
     PerSecond,
 }
 
 impl Unit {
-    /// What stands behind the number.
+    /// Returns the suffix of the number.
     pub fn symbol(self) -> &'static str {
         match self {
             Self::Microseconds => "us",
@@ -63,24 +63,24 @@ pub enum Value {
     Single(f64),
 }
 
-/// How samples are spread, in the unit of their row.
+/// Spread of samples, in the unit of their row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// How many.
+    /// Number of samples.
     pub count: u64,
-    /// Their mean.
+    /// Mean.
     pub mean: f64,
-    /// The median.
+    /// Median.
     pub p50: f64,
-    /// Nine of ten are no greater.
+    /// 90th percentile.
     pub p90: f64,
-    /// 99 of 100 are no greater.
+    /// 99th percentile.
     pub p99: f64,
-    /// 999 of 1,000 are no greater.
+    /// 99.9th percentile.
     pub p999: f64,
-    /// The greatest.
+    /// Maximum.
     pub max: f64,
-    /// Points of the curve: the percentile, and the sample at it.
+    /// Points of the curve: percentile and its sample.
     pub curve: Vec<(f64, f64)>,
 }
 
@@ -91,17 +91,17 @@ const CURVE: [f64; 19] = [
 ];
 
 impl Row {
-    /// One number.
+    /// Creates a row with one number.
     pub fn single(name: impl Into<String>, unit: Unit, value: f64) -> Self {
         Self { name: name.into(), unit, value: Value::Single(value) }
     }
 
-    /// A count of things.
+    /// Creates a row with a count.
     pub fn count(name: impl Into<String>, value: usize) -> Self {
         Self::single(name, Unit::Count, f64::from(u32::try_from(value).unwrap_or(u32::MAX)))
     }
 
-    /// The spread of samples in nanoseconds, as microseconds; `None` if there are none.
+    /// Creates a row in microseconds from samples in nanoseconds; `None` without samples.
     pub fn spread(name: impl Into<String>, samples: &Histogram<u64>) -> Option<Self> {
         if samples.is_empty() {
             return None;
@@ -121,12 +121,12 @@ impl Row {
     }
 }
 
-/// Nanoseconds as microseconds; to a tenth of a nanosecond nothing is lost below 100 days.
+/// Converts nanoseconds to microseconds; exact to a tenth of a nanosecond below 100 days.
 fn micros(nanoseconds: u64) -> f64 {
     std::time::Duration::from_nanos(nanoseconds).as_secs_f64() * 1e6
 }
 
-/// The row of that name.
+/// Finds the row with a name.
 pub fn find<'a>(rows: &'a [Row], name: &str) -> Option<&'a Row> {
     rows.iter().find(|row| row.name == name)
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::row::{Row, Value, find};
 
-/// The name of a row, with its unit.
+/// Returns the name of a row, with its unit.
 pub fn label(row: &Row) -> String {
     match row.unit.symbol() {
         "" => row.name.clone(),
@@ -12,7 +12,7 @@ pub fn label(row: &Row) -> String {
     }
 }
 
-/// What is in one field of the table.
+/// Formats a value as a cell of the table.
 pub fn cell(value: &Value) -> String {
     match value {
         Value::Single(value) => number(*value),
@@ -22,7 +22,7 @@ pub fn cell(value: &Value) -> String {
     }
 }
 
-/// Three digits, or all of a large number.
+/// Formats a number with three digits, or all digits of a large one.
 pub fn number(value: f64) -> String {
     match value {
         _ if value.fract() == 0.0 && value.abs() < 1e9 => format!("{value:.0}"),
@@ -32,7 +32,7 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// Rows that both reports have, with how many times the first the second is.
+/// Returns a table of the rows that both reports have, with the ratio of the second to the first.
 pub fn side_by_side(title: &str, first: &[Row], second: &[Row]) -> String {
     let header = [title, "first", "second", "second / first"];
     let mut lines = vec![header.map(str::to_owned).to_vec()];
@@ -44,7 +44,7 @@ pub fn side_by_side(title: &str, first: &[Row], second: &[Row]) -> String {
     aligned(&lines)
 }
 
-/// A line for each fact about two runs that is not the same in both.
+/// Returns a line for each fact that differs between two runs.
 pub fn differences<const N: usize>(
     first: [(&str, String); N],
     second: [(&str, String); N],
@@ -56,7 +56,7 @@ pub fn differences<const N: usize>(
         .collect()
 }
 
-/// How many times the first value the second is: of a spread, p50 and p99.
+/// Returns the ratio of the second value to the first; for spreads, that of p50 and p99.
 pub fn ratio(first: &Value, second: &Value) -> String {
     let times = |first: f64, second: f64| {
         if first == 0.0 { String::from("-") } else { format!("x{:.2}", second / first) }
@@ -72,7 +72,7 @@ pub fn ratio(first: &Value, second: &Value) -> String {
     }
 }
 
-/// Columns, the first to the left and the others to the right.
+/// Aligns columns, the first to the left and the others to the right.
 pub fn aligned(lines: &[Vec<String>]) -> String {
     let columns = lines.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| {

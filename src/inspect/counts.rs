@@ -1,8 +1,8 @@
-//! Connections that the tables have counted, by service port, added up from look to look.
+//! Connections that the tables have counted, by service port, summed over successive reads.
 //!
-//! An element that is replaced begins at zero. So a sum grows by what each element has counted since
-//! the last look, and never becomes less. Connections between the last look and the replacement of
-//! an element are lost.
+//! A replaced element starts at zero. Therefore a sum grows by the difference of each element since
+//! the last read, and never decreases. Connections between the last read and the replacement of an
+//! element are lost.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -20,25 +20,25 @@ use crate::ruleset::{Frontend, NamedList, SetId, SlotKeys, TableElement, target}
 /// Most service ports that [`Counts::busiest`] returns.
 pub const MOST_PORTS: usize = 1_000;
 
-/// Most slots of endpoints in plain lists that are read in one look.
+/// Most slots of endpoints in plain lists that are read at once.
 const MOST_SLOTS: u32 = 10_000;
 
 /// Sums by service port.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// By `namespace/name:port`.
+    /// Keyed by `namespace/name:port`.
     ports: HashMap<Arc<str>, Port>,
     frontends: HashMap<Frontend, SeenFrontend>,
     places: HashMap<Place, SeenEndpoint>,
     total: Counter,
-    /// The number of the look, by which elements that are gone are found.
+    /// Number of the last read; identifies elements that no longer exist.
     look: u32,
 }
 
-/// What one service port has counted.
+/// Counts of one service port.
 #[derive(Debug, Default)]
 pub struct Port {
-    /// All connections to it.
+    /// All connections to the service port.
     pub counted: Counter,
     /// Connections by endpoint. Empty if the tables do not count them, or the service port is not
     /// one of the busiest.
@@ -47,7 +47,7 @@ pub struct Port {
     look: u32,
 }
 
-/// What the element of a frontend had counted when it was last seen.
+/// Counter of a frontend's element at the last read.
 #[derive(Debug)]
 struct SeenFrontend {
     label: Arc<str>,
@@ -55,7 +55,7 @@ struct SeenFrontend {
     look: u32,
 }
 
-/// The same of an element of an endpoint.
+/// Counter of an endpoint's element at the last read.
 #[derive(Clone, Copy, Debug)]
 struct SeenEndpoint {
     target: Target,
@@ -63,7 +63,7 @@ struct SeenEndpoint {
     look: u32,
 }
 
-/// The element of an endpoint: its list and its number there.
+/// Element of an endpoint: its list and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Place {
     family: Family,
@@ -73,7 +73,7 @@ struct Place {
 }
 
 impl Counts {
-    /// Adds what was counted since the last look. Tables without counters add nothing.
+    /// Adds the counts since the last read. Tables without counters add nothing.
     ///
     /// # Errors
     /// See [`TablesError`].
@@ -86,7 +86,7 @@ impl Counts {
             is_whole &= self.read_frontends(reader, table.family, SetId::Services)?;
             is_whole &= self.read_frontends(reader, table.family, SetId::NodePorts)?;
         }
-        // A torn look may lack elements that are there.
+        // A torn read may lack existing elements.
         if is_whole {
             let look = self.look;
             self.frontends.retain(|_, seen| seen.look == look);
@@ -102,7 +102,7 @@ impl Counts {
         Ok(())
     }
 
-    /// The service ports with the most connections by their labels, most first.
+    /// Returns the service ports with the most connections by label, in descending order.
     pub fn busiest(&self) -> Vec<(&Arc<str>, &Port)> {
         let mut ports: Vec<_> = self.ports.iter().collect();
         ports.sort_unstable_by_key(|(label, port)| (Reverse(port.counted.packets), *label));
@@ -110,12 +110,12 @@ impl Counts {
         ports
     }
 
-    /// Connections to all service ports, those that are gone too.
+    /// Returns the connections to all service ports, including deleted ones.
     pub fn total(&self) -> Counter {
         self.total
     }
 
-    /// Adds what the frontends of a set have counted; returns whether all of them were seen.
+    /// Adds the counts of the frontends of a set. Returns true if all of them were read.
     fn read_frontends(
         &mut self,
         reader: &mut TableReader,
@@ -139,7 +139,7 @@ impl Counts {
         };
         let seen = SeenFrontend { label: Arc::clone(&label), counter: now, look: self.look };
         let last = self.frontends.insert(frontend, seen);
-        // An element of another service port is another element.
+        // The element of another service port is a different element.
         let last =
             last.filter(|last| last.label == label).map(|last| last.counter).unwrap_or_default();
         let grown = now.since(last);
@@ -153,7 +153,7 @@ impl Counts {
         port.add_list(frontend, route);
     }
 
-    /// Notes the lists that pods and the node get to.
+    /// Collects the lists of internal routes.
     fn find_internal_lists(
         &mut self,
         reader: &mut TableReader,
@@ -171,7 +171,7 @@ impl Counts {
         })
     }
 
-    /// Adds what the endpoints of the busiest service ports have counted.
+    /// Adds the counts of the endpoints of the busiest service ports.
     fn read_endpoints(&mut self, reader: &mut TableReader) -> Result<(), ReadError> {
         let mut wanted: HashMap<(Family, ListId), (NamedList, Arc<str>)> = HashMap::default();
         let mut slots = 0_u32;

@@ -1,6 +1,6 @@
-//! What the kernel holds and does, for people: read from it and not from the daemon.
+//! Reads the state of the kernel for people, without the daemon.
 //!
-//! So everything here works without a daemon, and a daemon waits for none of it. Nothing is changed.
+//! Needs no daemon, blocks none, and changes nothing.
 
 pub mod counts;
 pub mod explain;

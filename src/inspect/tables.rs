@@ -1,11 +1,11 @@
-//! Our tables in the kernel: whether they are there, and the elements of their sets.
+//! Our tables in the kernel: presence, contents, and elements of their sets.
 
 use crate::family::Family;
 use crate::kernel::{Contents, Generation, Kernel, Nftables, OpenError, ReadError};
 use crate::nft::{ElementView, TableRef, Value};
 use crate::ruleset::{self, LAYOUT, Layouts, SetId};
 
-/// Why there is nothing to show.
+/// Error of reading our tables.
 #[derive(Debug, thiserror::Error)]
 pub enum TablesError {
     /// The kernel cannot be read.
@@ -20,7 +20,7 @@ pub enum TablesError {
          programmed this node"
     )]
     Missing,
-    /// A table has another form.
+    /// A table has another layout.
     #[error(
         "table {0} is not of this deltaproxy (layout {LAYOUT}): kube-proxy or another version of \
          deltaproxy has written it"
@@ -28,7 +28,7 @@ pub enum TablesError {
     Foreign(TableRef),
 }
 
-/// Reads our tables of the network namespace in which it was opened.
+/// Reader of our tables in the network namespace where it was opened.
 #[derive(Debug)]
 pub struct TableReader {
     kernel: Nftables,
@@ -38,14 +38,14 @@ pub struct TableReader {
 /// One of our tables, without the elements of its sets.
 #[derive(Debug)]
 pub struct OurTable {
-    /// Its family.
+    /// Family of the table.
     pub family: Family,
     /// Chains, rules and sets.
     pub contents: Contents,
 }
 
 impl TableReader {
-    /// Opens the kernel's tables.
+    /// Opens the netlink socket.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -53,7 +53,7 @@ impl TableReader {
         Ok(Self { kernel: Nftables::open()?, layouts: Layouts::default() })
     }
 
-    /// The generation of the rule set, which is another one after each commit.
+    /// Returns the generation of the rule set, which changes with each commit.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -61,7 +61,7 @@ impl TableReader {
         self.kernel.generation()
     }
 
-    /// The tables that are there, one at least; `ip` first.
+    /// Returns the existing tables, at least one; `ip` first.
     ///
     /// # Errors
     /// See [`TablesError`].
@@ -78,16 +78,16 @@ impl TableReader {
         if tables.is_empty() { Err(TablesError::Missing) } else { Ok(tables) }
     }
 
-    /// How many elements a set has. `None` where the kernel does not report it; 0 if the table lacks
-    /// the set.
+    /// Returns the number of elements of a set. `None` if the kernel does not report it; 0 if the
+    /// table lacks the set.
     pub fn count(&self, table: &OurTable, set: SetId) -> Option<u32> {
         let sets = self.layouts.of(table.family);
         let found = table.contents.sets.iter().find(|it| sets.identify(it) == Some(set));
         found.map_or(Some(0), |found| found.elements)
     }
 
-    /// Gives every element of a set to `each`, once, whatever is committed meanwhile; returns whether
-    /// they are of one piece.
+    /// Calls `each` once for every element of a set, also during concurrent commits. Returns false
+    /// if the read is torn.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -100,8 +100,8 @@ impl TableReader {
         self.kernel.read_elements_once(&ruleset::table(family), set.name(), each)
     }
 
-    /// Gives the elements with these keys to `each`, up to the first that is missing; how many they
-    /// were.
+    /// Calls `each` for the elements with these keys, up to the first missing one. Returns their
+    /// number.
     ///
     /// # Errors
     /// See [`ReadError`].

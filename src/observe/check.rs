@@ -8,18 +8,18 @@ use prometheus_client::metrics::family::Family;
 use super::Observe;
 use super::metrics::{Floating, Label, Names, seconds_since_1970};
 
-/// How the kernel differs from what is desired.
+/// A kind of difference between the kernel and what is desired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Difference {
     /// An element is missing.
     Missing,
-    /// An element is another one.
+    /// An element has another value.
     Changed,
-    /// An element belongs to nothing.
+    /// An element is an orphan.
     Orphan,
-    /// What was written for a service is not what its objects ask for.
+    /// The elements written for a service no longer match its objects.
     Outdated,
-    /// Chains, rules or sets of a table are not as written.
+    /// Chains, rules or sets of a table differ from those written.
     Rules,
 }
 
@@ -76,23 +76,23 @@ impl Check {
 
 /// The background check.
 impl Observe {
-    /// So many services were compared.
+    /// Counts compared services.
     pub fn checked_services(&self, count: usize) {
         self.check().services.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
     }
 
-    /// So many differences of a kind were found.
+    /// Counts differences of a kind that were found.
     pub fn check_found(&self, kind: Difference, count: usize) {
         let counter = &self.check().differences[kind as usize];
         counter.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
     }
 
-    /// So many differences were repaired.
+    /// Counts differences that were repaired.
     pub fn check_repaired(&self, count: u64) {
         self.check().repairs.inc_by(count);
     }
 
-    /// Everything was compared once.
+    /// Counts a completed round: every service was compared once.
     pub fn check_round_ended(&self) {
         self.check().last_round.set(seconds_since_1970(SystemTime::now()));
     }

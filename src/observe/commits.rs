@@ -1,6 +1,7 @@
-//! Metrics of the way from an event to the kernel: its stages, transactions, and what sets hold.
+//! Metrics of the path from an event to the kernel: stages, transactions and sizes of sets.
 //!
-//! Every commit updates them, so handles are made before: only kinds of messages are looked up.
+//! Every commit updates them, so handles are created in advance: only kinds of messages are looked
+//! up.
 
 use std::time::Duration;
 
@@ -13,26 +14,26 @@ use super::metrics::{Label, Names};
 use super::{Observe, buckets};
 use crate::family::Family as IpFamily;
 
-/// A part of the way of an event to the kernel, in their order.
+/// A stage of the path of an event to the kernel, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// From the last bytes of a batch of events to the events.
     Parse,
-    /// From there until the loop takes the batch in.
+    /// From there until the loop takes the batch.
     Queue,
     /// From events to a transaction.
     Compare,
     /// From the transaction to messages.
     Encode,
-    /// In the system call that commits.
+    /// The system call that commits.
     Commit,
-    /// The rest of a commit: the way to the kernel's thread and back, acknowledgements, and noting
-    /// what is installed.
+    /// The rest of a commit: handing the transaction to the writer thread and back,
+    /// acknowledgements, and the update of installed.
     Acknowledge,
 }
 
 impl Stage {
-    /// All of them, in their order.
+    /// All stages, in order.
     pub const ALL: [Self; 6] =
         [Self::Parse, Self::Queue, Self::Compare, Self::Encode, Self::Commit, Self::Acknowledge];
 
@@ -53,17 +54,17 @@ impl Stage {
 pub struct Transaction<'a> {
     /// Messages by kind: the kind's name and their number.
     pub operations: &'a [(&'static str, usize)],
-    /// Elements that it adds and deletes.
+    /// Elements that the transaction adds and deletes.
     pub elements: usize,
     /// Length of the encoded transaction in bytes.
     pub bytes: usize,
-    /// The family of its table, if it is for one only.
+    /// Family of its table, if it changes only one table.
     pub family: Option<IpFamily>,
-    /// Time to encode it and of the system call that commits it.
+    /// Time of encoding and of the system call that commits.
     pub took: Duration,
 }
 
-/// The numbers of elements of the sets and maps of both tables.
+/// Numbers of elements of the sets and maps of both tables.
 #[derive(Debug)]
 pub struct SetSizes(Vec<[Gauge; 2]>);
 
@@ -124,7 +125,7 @@ impl Commits {
 }
 
 impl Observe {
-    /// The kernel applied a transaction.
+    /// Counts a transaction that the kernel applied.
     pub fn committed(&self, transaction: &Transaction<'_>) {
         let metrics = &self.shared.metrics.commits;
         metrics.committed.inc();
@@ -136,23 +137,23 @@ impl Observe {
         self.shared.page.committed(transaction);
     }
 
-    /// The kernel refused a transaction.
+    /// Counts a transaction that the kernel refused.
     pub fn refused(&self) {
         self.shared.metrics.commits.refused.inc();
     }
 
-    /// A stage took this long.
+    /// Adds the duration of a stage.
     pub fn stage_took(&self, stage: Stage, duration: Duration) {
         self.shared.metrics.commits.stages[stage as usize].observe(duration.as_secs_f64());
     }
 
-    /// A batch of events is in the kernel, this long after its last bytes arrived.
+    /// Adds the time from the last bytes of a batch of events to its commit.
     pub fn events_committed(&self, duration: Duration) {
         self.shared.metrics.commits.event_to_commit.observe(duration.as_secs_f64());
         self.shared.page.events_committed(duration);
     }
 
-    /// Gauges for the sets and maps of these names, at zero.
+    /// Creates gauges at zero for the sets and maps `names`.
     pub fn set_sizes(&self, names: impl IntoIterator<Item = &'static str>) -> SetSizes {
         let family = &self.shared.metrics.commits.set_elements;
         let gauges = |set| {
@@ -164,22 +165,22 @@ impl Observe {
 }
 
 impl SetSizes {
-    /// Elements were added to the set of this place in the list of names.
+    /// Adds elements to the set at the index `set` in the list of names.
     pub fn add(&self, family: IpFamily, set: usize, count: usize) {
         self.0[set][family.index()].inc_by(as_i64(count));
     }
 
-    /// Elements were deleted from it.
+    /// Subtracts elements from that set.
     pub fn subtract(&self, family: IpFamily, set: usize, count: usize) {
         self.0[set][family.index()].dec_by(as_i64(count));
     }
 
-    /// How many elements it has.
+    /// Returns the number of elements of that set.
     pub fn get(&self, family: IpFamily, set: usize) -> i64 {
         self.0[set][family.index()].get()
     }
 
-    /// It has this many elements.
+    /// Sets the number of elements of that set.
     pub fn set(&self, family: IpFamily, set: usize, count: usize) {
         self.0[set][family.index()].set(as_i64(count));
     }

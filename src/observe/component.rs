@@ -31,7 +31,7 @@ impl Observe {
     }
 }
 
-/// The labels of `kubernetes_build_info`. Those of Go and of its repository mean nothing here.
+/// Returns the labels of `kubernetes_build_info`. Labels about Go and its repository are absent.
 fn version() -> [(&'static str, &'static str); 5] {
     [
         ("major", env!("CARGO_PKG_VERSION_MAJOR")),
@@ -42,7 +42,7 @@ fn version() -> [(&'static str, &'static str); 5] {
     ]
 }
 
-/// System and processor in Go's words.
+/// Operating system and architecture in Go's notation.
 const PLATFORM: &str = if cfg!(target_arch = "x86_64") {
     "linux/amd64"
 } else if cfg!(target_arch = "aarch64") {

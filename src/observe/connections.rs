@@ -1,5 +1,5 @@
-//! The connections of a server. When there are too many, the oldest ends: probes are answered at
-//! once, so an old connection is one that asks nothing.
+//! Connections of a server. Above a limit the oldest is aborted: probes are answered at once, so an
+//! old connection is an idle one.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -10,22 +10,22 @@ use tokio::task::AbortHandle;
 #[derive(Debug, Default)]
 struct Group(VecDeque<(IpAddr, AbortHandle)>);
 
-/// All connections. Those of this node's own clients, such as the kubelet, are counted by
-/// themselves, so that others cannot take their place.
+/// All connections. Those of clients on this node, such as the kubelet, have a limit of their own,
+/// so that other clients cannot displace them.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     own: Group,
     others: Group,
 }
 
-/// Connections of one group: probes of the kubelet, or of every load balancer.
+/// Most connections of one group: probes of the kubelet, or of all load balancers.
 const MAX_CONNECTIONS: usize = 256;
 
-/// Connections of one address. A load balancer probes each service by itself.
+/// Most connections of one client address. A load balancer probes each service separately.
 const MAX_OF_CLIENT: usize = 32;
 
 impl Connections {
-    /// Takes in a connection of `client`, and ends older ones if there are too many.
+    /// Adds a connection of `client`, and aborts the oldest ones above the limits.
     pub(super) fn add(&mut self, client: IpAddr, is_own: bool, connection: AbortHandle) {
         let group = if is_own { &mut self.own } else { &mut self.others };
         group.0.retain(|(_, connection)| !connection.is_finished());
@@ -47,7 +47,7 @@ mod tests {
 
     use super::*;
 
-    /// How many of the connections of each client go on after they came in this order.
+    /// Returns the number of remaining connections of each client after they arrived in this order.
     async fn left(clients: impl Iterator<Item = (u8, bool)>) -> Vec<(u8, usize)> {
         let (mut connections, mut tasks) = (Connections::default(), Vec::new());
         for (client, is_own) in clients {
@@ -55,7 +55,7 @@ mod tests {
             connections.add(IpAddr::from([10, 0, 0, client]), is_own, task.abort_handle());
             tasks.push((client, task));
         }
-        // The runtime comes to some 60 tasks at a time.
+        // The runtime runs some 60 tasks at a time.
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }

@@ -1,6 +1,7 @@
 //! The two text formats of metrics: OpenMetrics 1.0.0, and version 0.0.4 of Prometheus.
 //!
-//! prometheus-client writes OpenMetrics. kube-proxy serves 0.0.4 unless a client asks for the other.
+//! prometheus-client writes OpenMetrics. kube-proxy serves 0.0.4 unless a client requests the
+//! other.
 
 use std::collections::HashMap;
 
@@ -15,7 +16,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// The format that the `Accept` headers of a request weigh most; the first of equal ones.
+    /// Returns the format with the highest weight in the `Accept` headers; the first of equal ones.
     pub(super) fn accepted(headers: &HeaderMap) -> Self {
         let texts = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let (mut best, mut weight) = (Self::Prometheus, 0.0);
@@ -29,7 +30,7 @@ impl Format {
         best
     }
 
-    /// The format of a media range, and its weight (RFC 9110, 12.5.1).
+    /// Returns the format of a media range, and its weight (RFC 9110, 12.5.1).
     fn of_range(range: &str) -> Option<(Self, f32)> {
         let mut parts = range.split(';').map(str::trim);
         let media = parts.next()?.to_ascii_lowercase();
@@ -65,9 +66,9 @@ impl Format {
     }
 }
 
-/// Translates OpenMetrics to version 0.0.4. There `# HELP` and `# TYPE` have the name of the samples
-/// with its suffix, and `# UNIT`, `# EOF` and some types do not exist. Samples are the same, because
-/// ours have neither timestamps nor exemplars.
+/// Translates OpenMetrics to version 0.0.4. There `# HELP` and `# TYPE` name the samples with their
+/// suffix, and `# UNIT`, `# EOF` and some types do not exist. Samples are the same, because ours
+/// have neither timestamps nor exemplars.
 fn prometheus(open_metrics: &str) -> String {
     let kinds: HashMap<&str, &str> = open_metrics
         .lines()
@@ -91,8 +92,8 @@ fn prometheus(open_metrics: &str) -> String {
     text
 }
 
-/// Appends a sample. Bounds of buckets are written as Go writes them: Prometheus before 3.0 compares
-/// them as text, and a sum over nodes of both programs needs the same text.
+/// Appends a sample. Bounds of buckets have Go's notation: Prometheus before 3.0 compares them as
+/// text, and a sum over nodes with both programs needs the same text.
 fn push_sample(text: &mut String, line: &str) {
     let bucket = line.split_once(BOUND).and_then(|(name, rest)| {
         let (bound, rest) = rest.split_once('"')?;
@@ -104,10 +105,10 @@ fn push_sample(text: &mut String, line: &str) {
     }
 }
 
-/// What is before the bound of a bucket.
+/// Text before the bound of a bucket.
 const BOUND: &str = "_bucket{le=\"";
 
-/// A number as Go writes it by the verb `g`: with an exponent below -4 or above 5.
+/// Formats a number like Go's verb `g`: with an exponent below -4 or above 5.
 fn in_go(number: f64) -> String {
     let scientific = format!("{number:e}");
     match scientific.split_once('e').map(|(digits, exponent)| (digits, exponent.parse::<i32>())) {
@@ -120,7 +121,7 @@ fn in_go(number: f64) -> String {
     }
 }
 
-/// The suffix of the samples of a type of OpenMetrics, and its name in version 0.0.4.
+/// Returns the suffix of the samples of an OpenMetrics type, and its name in version 0.0.4.
 fn renamed(kind: &str) -> (&'static str, &str) {
     match kind {
         "counter" => ("_total", "counter"),
@@ -228,7 +229,8 @@ mod tests {
         }
     }
 
-    /// Every sample has a `# TYPE` before it of its own name, or of that before a histogram's suffix.
+    /// Every sample follows a `# TYPE` of its own name, or of the name without a histogram's
+    /// suffix.
     #[test]
     fn every_sample_of_ours_has_its_type() {
         let text = Prometheus.written(crate::observe::Observe::new().metrics_text());

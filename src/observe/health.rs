@@ -1,4 +1,4 @@
-//! Whether the daemon keeps the kernel up to date, and whether the node wants traffic.
+//! Health of the daemon: whether the kernel is up to date, and whether the node accepts traffic.
 //!
 //! ```text
 //!  queued: a change waits ──(HEALTH_TIMEOUT without synced)──> unhealthy
@@ -6,61 +6,61 @@
 //!     |   `── synced ──> nothing waits: healthy <──── synced ─────'
 //! ```
 //!
-//! Each family for itself. Reads no clock. Later changes do not move the time since which the first
-//! one waits.
+//! Each family has its own state. Reads no clock. Later changes do not reset the time since which
+//! the first one waits.
 //!
-//! Ready is a daemon that has synced once every family that can be programmed; it stays ready.
-//! Until then it is alive as long as the API server sends something at least every
-//! [`START_LIMIT`]; afterwards a server that is away is no reason to start again.
+//! The daemon is ready once every family that can be programmed was synced; it stays ready. Until
+//! then it is alive as long as the API server sends something at least every [`START_LIMIT`]. After
+//! that, an unreachable API server is no reason for a restart.
 
 use std::time::{Duration, Instant};
 
 use crate::family::Family;
 
-/// How long a change may wait before the daemon counts as unhealthy: twice the 30 s that
-/// kube-proxy has for its sync period.
+/// Longest time that a change may wait before the daemon is unhealthy: twice the 30 s of
+/// kube-proxy's sync period.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long the API server may be silent before the first sync. The kubelet's longest pause between
-/// restarts of a container is 5 minutes too: a shorter limit would restart the daemon more often
-/// than that, and a server that is upgraded is back earlier.
+/// Longest silence of the API server before the first sync. The kubelet's longest back-off between
+/// restarts of a container is also 5 minutes. A shorter limit would restart the daemon more often
+/// than that, and an upgrade of the server takes less time.
 const START_LIMIT: Duration = Duration::from_mins(5);
 
 /// Syncs of both families, and the node.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     families: [FamilyHealth; 2],
-    /// When the daemon made progress last with a change that takes long.
+    /// Time of the last progress with a change that takes long.
     progressed_at: Option<Instant>,
-    /// When the API server sent something last, or the daemon began to wait for it; `None` without
-    /// an API server.
+    /// Time when the API server last sent something, or when the daemon began to wait for it;
+    /// `None` without an API server.
     source_at: Option<Instant>,
-    /// Whether the first sync is done.
+    /// The first sync is done.
     is_ready: bool,
     pub(super) node_eligible: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct FamilyHealth {
-    /// Since when the oldest change waits that is not in the kernel.
+    /// Time since which the oldest uncommitted change waits.
     waiting_since: Option<Instant>,
-    /// When everything was in the kernel last.
+    /// Time when everything was last in the kernel.
     synced_at: Option<Instant>,
     /// The kernel refuses the table, or another program owns it.
     is_blocked: bool,
 }
 
-/// The answer to a probe.
+/// Answer to a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Verdict {
-    /// By [`Family::ALL`].
+    /// Indexed like [`Family::ALL`].
     pub(super) families: [FamilyVerdict; 2],
-    /// The daemon works: its start got somewhere, and no change waits for too long, or it makes
+    /// The daemon works: its start makes progress, and no change waits for too long unless it makes
     /// progress.
     pub(super) alive: bool,
     /// Every family that can be programmed was synced once.
     pub(super) ready: bool,
-    /// The node wants traffic from load balancers.
+    /// The node accepts traffic from load balancers.
     pub(super) node_eligible: bool,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Verdict {
 pub(super) struct FamilyVerdict {
     /// No change waits for too long.
     pub(super) healthy: bool,
-    /// How long ago everything was in the kernel; `None` if it never was.
+    /// Time since everything was in the kernel; `None` if it never was.
     pub(super) synced_ago: Option<Duration>,
 }
 
@@ -98,7 +98,7 @@ impl Health {
             && self.families.iter().all(|family| was_synced(family) || family.is_blocked);
     }
 
-    /// The API server sent something, or the daemon began to wait for it.
+    /// Records that the API server sent something, or that the daemon began to wait for it.
     pub(super) fn source_heard(&mut self, now: Instant) {
         self.source_at = Some(now);
     }
@@ -127,12 +127,12 @@ impl Health {
 }
 
 impl Verdict {
-    /// Whether no change of either family waits for too long.
+    /// Returns true if no change of either family waits for too long.
     pub(super) fn healthy(&self) -> bool {
         self.families.iter().all(|family| family.healthy)
     }
 
-    /// How long ago everything of both families was in the kernel.
+    /// Returns the time since everything of both families was in the kernel.
     pub(super) fn synced_ago(&self) -> Option<Duration> {
         let [v4, v6] = self.families.map(|family| family.synced_ago);
         Some(v4?.max(v6?))

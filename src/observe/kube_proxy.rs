@@ -1,7 +1,7 @@
 //! Metrics under kube-proxy's names, with its labels and buckets.
 //!
-//! kube-proxy has a label `ip_family` on most of its metrics. One sync here is for both families, so
-//! times and queued changes are the same for both values of the label.
+//! kube-proxy has a label `ip_family` on most of its metrics. One sync here covers both families,
+//! so times and queued changes are equal for both values of the label.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,12 +14,12 @@ use super::metrics::{Answers, Floating, Names, PerFamily, seconds_since_1970};
 use super::{Observe, buckets};
 use crate::family::Family as IpFamily;
 
-/// What a sync compared with what is desired.
+/// The part of the tables that a sync compares with what is desired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncExtent {
-    /// Both tables as they were read back.
+    /// Both tables, as read back.
     Full,
-    /// What changed.
+    /// The changed services.
     Partial,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct KubeProxy {
     pub(super) livez: Answers,
 }
 
-/// Changes: all that came, and those that are not in the kernel.
+/// Counters of changes: all that arrived, and those not yet in the kernel.
 #[derive(Debug, Default)]
 struct Pending {
     total: Counter,
@@ -155,7 +155,8 @@ impl KubeProxy {
 }
 
 impl Observe {
-    /// A sync took this long, from the first look at the changes to the kernel's last answer.
+    /// Adds the duration of a sync, from the first comparison of the changes to the kernel's last
+    /// answer.
     pub fn sync_took(&self, extent: SyncExtent, duration: Duration) {
         let metrics = &self.shared.metrics.kube_proxy;
         observe_all(&metrics.sync_duration, duration);
@@ -165,24 +166,24 @@ impl Observe {
         }
     }
 
-    /// A transaction that only deletes what is not used any more failed.
+    /// Counts a failed transaction that only deletes unused elements.
     pub fn cleanup_failed(&self, family: IpFamily) {
         self.shared.metrics.kube_proxy.cleanup_failures[family.index()].inc();
     }
 
-    /// Changes of endpoints are in the kernel now; what led to them happened at these times. Those
-    /// from before the start do not count, as in kube-proxy.
+    /// Records that changes of endpoints are in the kernel; `triggers` are the times of their
+    /// causes. Times before the start are ignored, as in kube-proxy.
     pub fn network_programmed(&self, triggers: &[SystemTime]) {
         let now = SystemTime::now();
         for trigger in triggers.iter().filter(|trigger| **trigger > self.shared.started) {
-            // The clocks of two machines differ.
+            // The clocks of two machines may differ.
             let duration = now.duration_since(*trigger).unwrap_or_default();
             observe_all(&self.shared.metrics.kube_proxy.network_programming, duration);
         }
     }
 
-    /// The number of service ports of a family that have endpoints, but none on this node where
-    /// their internal or external traffic policy wants one.
+    /// Sets the number of service ports of a family that have endpoints, but none on this node
+    /// although their internal or external traffic policy is `Local`.
     pub fn no_local_endpoints(&self, family: IpFamily, internal: usize, external: usize) {
         for (policy, count) in [("internal", internal), ("external", external)] {
             let label = [("ip_family", family.name()), ("traffic_policy", policy)];
@@ -191,8 +192,8 @@ impl Observe {
         }
     }
 
-    /// Conntrack entries of stale flows were deleted: how many of each family, and how long that
-    /// took.
+    /// Records the deletion of conntrack entries of stale flows: their number by family, and the
+    /// time it took.
     pub fn flows_cleaned(&self, entries: [u64; 2], took: Duration) {
         let metrics = &self.shared.metrics;
         observe_all(&metrics.kube_proxy.flows_cleaned, took);
@@ -204,7 +205,7 @@ impl Observe {
 }
 
 impl Pending {
-    /// `name_total`, and `name_pending` of which a sync leaves none.
+    /// Registers `name_total`, and `name_pending`, which is zero after a sync.
     fn register(names: &mut Names<'_>, name: &str, what: &str) -> Self {
         let name = format!("sync_proxy_rules_{name}_changes");
         let total = format!("Changes of {what}");

@@ -1,4 +1,4 @@
-//! All metrics with their registry, and those of our own that are about no commit and no watch.
+//! All metrics with their registry, and our own metrics that concern neither commits nor watches.
 
 use std::time::SystemTime;
 
@@ -23,10 +23,10 @@ use crate::family::Family as IpFamily;
 pub(super) type Label<V> = [(&'static str, V); 1];
 pub(super) type Floating = Gauge<f64, std::sync::atomic::AtomicU64>;
 
-/// Answers to probes, by their code.
+/// Answers to probes, by status code.
 pub(super) type Answers = Family<Label<u16>, Counter>;
 
-/// A metric with kube-proxy's label `ip_family`: one handle for each of its values.
+/// A metric with kube-proxy's label `ip_family`: one handle for each value.
 pub(super) type PerFamily<M> = [M; 2];
 
 /// All metrics, and the registry that writes them out.
@@ -52,14 +52,14 @@ pub(super) struct Own {
     programmed: PerFamily<Gauge>,
     log_lines_dropped: Counter,
     pub(super) readyz: Answers,
-    /// Without a value until the kernel has reported one.
+    /// Absent until the kernel has reported a value.
     affinity_clients: Family<Label<&'static str>, Gauge>,
     affinity_clients_max: Gauge,
     services: Family<Label<&'static str>, Gauge>,
 }
 
 impl Metrics {
-    /// Metrics at zero, and those of `counts`.
+    /// Creates all metrics at zero, and those of `counts`.
     pub(super) fn new(counts: Store) -> Self {
         let mut registry = Registry::default();
         let kube_proxy = KubeProxy::register(&mut Names::new(&mut registry, "kubeproxy_"));
@@ -130,51 +130,51 @@ impl Own {
     }
 }
 
-/// What is only counted and measured.
+/// Counters and gauges.
 impl Observe {
-    /// The conntrack entries of some stale flows could not be deleted.
+    /// Counts a failed deletion of conntrack entries of stale flows.
     pub fn flow_cleaning_failed(&self) {
         self.shared.metrics.own.cleanings_failed.inc();
     }
 
-    /// Session affinity remembers so many places of clients in this family.
+    /// Sets the number of places of clients that session affinity stores in a family.
     pub fn affinity_clients(&self, family: IpFamily, count: u32) {
         let label = [("ip_family", family.name())];
         self.shared.metrics.own.affinity_clients.get_or_create(&label).set(count.into());
     }
 
-    /// Session affinity remembers at most so many places of clients in each family.
+    /// Sets the most places of clients that session affinity stores in each family.
     pub fn affinity_clients_max(&self, most: u32) {
         self.shared.metrics.own.affinity_clients_max.set(most.into());
     }
 
-    /// So many services have this scheduler.
+    /// Sets the number of services with a scheduler.
     pub fn services(&self, scheduler: &'static str, count: usize) {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         self.shared.metrics.own.services.get_or_create(&[("scheduler", scheduler)]).set(count);
     }
 
-    /// Problems of these kinds have a counter from now on.
+    /// Creates a counter for each of these kinds of problems.
     pub fn problem_kinds(&self, kinds: impl IntoIterator<Item = &'static str>) {
         kinds.into_iter().for_each(|kind| self.problems(kind, 0));
     }
 
-    /// This many objects, or parts of objects, were left out for a kind of problem.
+    /// Counts objects, or parts of objects, that were left out for a kind of problem.
     pub fn problems(&self, kind: &'static str, count: u64) {
         self.shared.metrics.own.problems.get_or_create(&[("kind", kind)]).inc_by(count);
     }
 
-    /// A log line was dropped.
+    /// Counts a dropped log line.
     pub fn log_line_dropped(&self) {
         self.shared.metrics.own.log_lines_dropped.inc();
     }
 
-    /// Log lines that were dropped so far.
+    /// Returns the number of dropped log lines.
     pub fn dropped_log_lines(&self) -> u64 {
         self.shared.metrics.own.log_lines_dropped.get()
     }
 
-    /// An event about an object was received.
+    /// Counts an event about an object.
     pub fn event(&self, change: Change) {
         self.shared.metrics.own.events.inc();
         self.shared.metrics.kube_proxy.changed(change);
@@ -196,16 +196,16 @@ impl Metrics {
         self.own.programmed[family.index()].set(0);
     }
 
-    /// All metrics in the OpenMetrics text format.
+    /// Returns all metrics in the OpenMetrics text format.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
-        // Writing to a `String` does not fail, and no metric of ours refuses to be written.
+        // Writing to a `String` does not fail, and none of our metrics returns an error.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
         text
     }
 }
 
-/// Registers metrics whose names have the same beginning.
+/// Registers metrics with a common prefix of their names.
 pub(super) struct Names<'a> {
     registry: &'a mut Registry,
     prefix: &'static str,

@@ -1,7 +1,7 @@
-//! Metrics and health. Knows no module above; is told values.
+//! Metrics and health. Depends on no module above it; receives values only.
 //!
-//! [`Observe`] is told what happens and never makes anyone wait: its methods add to counters, or
-//! hold a lock for a few instructions. The servers read it from tasks of their own.
+//! Methods of [`Observe`] never block: they add to counters, or hold a lock for a few instructions.
+//! The servers read it from tasks of their own.
 
 mod buckets;
 mod check;
@@ -43,7 +43,7 @@ pub use service_counts::{Counted, ReadCounts, ServiceCounts, ServicePortCount};
 pub use service_health::{ClosedPort, HealthCheck, serve_health_checks};
 pub use zpages::Startup;
 
-/// What there is to know about the daemon from outside. Clones share it.
+/// State of the daemon that is visible from outside. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Observe {
     shared: Arc<Shared>,
@@ -62,7 +62,7 @@ struct Shared {
 }
 
 impl Observe {
-    /// Health of a daemon that has done nothing yet, and metrics at zero.
+    /// Returns the health of a daemon that has done nothing yet, and metrics at zero.
     pub fn new() -> Self {
         let started = SystemTime::now();
         let counts = service_counts::Store::default();
@@ -75,53 +75,53 @@ impl Observe {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Sets what `/configz` and `/flagz` show; only the first call has an effect.
+    /// Sets the content of `/configz` and `/flagz`; only the first call has an effect.
     pub fn set_startup(&self, startup: Startup) {
         let _ = self.shared.startup.set(startup);
     }
 
-    /// A change waits since `now` to be sent to the kernel, if none waits already.
+    /// Records that a change waits for the kernel since `now`, unless one waits already.
     pub fn queued(&self, now: Instant) {
         self.health().queued(now);
         self.shared.metrics.kube_proxy.queued(SystemTime::now());
     }
 
-    /// Everything of a family that waited is in the kernel at `now`.
+    /// Records that all waiting changes of a family are in the kernel at `now`.
     pub fn synced(&self, family: Family, now: Instant) {
         self.health().synced(family, now);
         self.shared.metrics.synced(family, SystemTime::now());
     }
 
-    /// The kernel does not hold what is desired of a family at `now`, and a commit failed. With
-    /// `is_blocked` the table cannot be programmed at present.
+    /// Records that a commit failed, so that the kernel lacks desired elements of a family at
+    /// `now`. With `is_blocked` the table cannot be programmed at present.
     pub fn sync_failed(&self, family: Family, is_blocked: bool, now: Instant) {
         self.health().failed(family, is_blocked, now);
         self.shared.metrics.sync_failed(family);
     }
 
-    /// The daemon waits for an API server since `now`.
+    /// Records that the daemon waits for an API server since `now`.
     pub fn awaits_source(&self, now: Instant) {
         self.health().source_heard(now);
     }
 
-    /// The daemon works at `now` on a change that takes long, such as reading large tables.
+    /// Records progress at `now` with a change that takes long, such as reading large tables.
     pub fn progressed(&self, now: Instant) {
         self.health().progressed(now);
     }
 
-    /// Whether load balancers should send traffic to this node: its Node object is not being
-    /// deleted and has no taint of the cluster autoscaler. False until told.
+    /// Sets whether load balancers should send traffic to this node: its Node object is not being
+    /// deleted and has no taint of the cluster autoscaler. False by default.
     pub fn node_eligible(&self, eligible: bool) {
         self.health().node_eligible = eligible;
     }
 
-    /// All metrics in the OpenMetrics text format.
+    /// Returns all metrics in the OpenMetrics text format.
     pub fn metrics_text(&self) -> String {
         self.shared.metrics.text()
     }
 
     fn health(&self) -> MutexGuard<'_, Health> {
-        // Health is whole after each of its methods, so a panic elsewhere does not spoil it.
+        // Health is consistent after each of its methods, so a panic elsewhere does no harm.
         self.shared.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,6 @@
-//! Metrics of this process under the names that all Prometheus clients have, read from `/proc` at
-//! each scrape. A file that cannot be read leaves its metrics out.
+//! Metrics of this process under the standard names of Prometheus clients, read from `/proc` at
+//! each
+//! scrape. If a file cannot be read, its metrics are absent.
 
 use std::fmt;
 use std::fs;
@@ -14,10 +15,10 @@ use prometheus_client::metrics::gauge::ConstGauge;
 #[derive(Debug)]
 pub(super) struct Process;
 
-/// What `/proc/self/stat` says, see proc_pid_stat(5).
+/// Fields of `/proc/self/stat`, see proc_pid_stat(5).
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
-    /// Time on a processor in clock ticks, in user space and in the kernel.
+    /// CPU time in clock ticks, in user space and in the kernel.
     ticks: u64,
     threads: u64,
     /// Clock ticks from boot to the start of the process.
@@ -38,7 +39,7 @@ impl Collector for Process {
             let help = "Limit of virtual memory";
             gauge(out, "virtual_memory_max_bytes", help, limit(&limits, space))?;
         }
-        // One is that of the folder.
+        // One of them is the descriptor of the directory.
         let open = fs::read_dir("/proc/self/fd").ok().map(|files| files.count().saturating_sub(1));
         gauge(out, "open_fds", "Open file descriptors", open.map(|open| as_f64(open as u64)))?;
         if let Some(text) = read("self/net/netstat") {
@@ -66,10 +67,10 @@ fn encode_stat(stat: &Stat, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
 
 impl Stat {
     fn parse(text: &str) -> Option<Self> {
-        // The program's name is in parentheses, and may hold spaces and parentheses itself.
+        // The program's name is in parentheses, and may itself contain spaces and parentheses.
         let (_, rest) = text.rsplit_once(')')?;
         let fields: Vec<_> = rest.split_ascii_whitespace().collect();
-        // The first one after the name is field 3 of the manual page.
+        // The first field after the name is field 3 in proc_pid_stat(5).
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
         Some(Self {
             ticks: field(14)? + field(15)?,
@@ -81,7 +82,7 @@ impl Stat {
     }
 }
 
-/// The soft limit of this name; without one the largest number, as in Go's client.
+/// Returns the soft limit of this name; the largest number if unlimited, as in Go's client.
 fn limit(limits: &str, name: &str) -> Option<f64> {
     let values = limits.lines().find_map(|line| line.strip_prefix(name))?;
     match values.split_ascii_whitespace().next()? {
@@ -90,7 +91,7 @@ fn limit(limits: &str, name: &str) -> Option<f64> {
     }
 }
 
-/// A field of the line `IpExt` of `/proc/net/netstat`: a line of names, and one of values.
+/// Returns a field of `IpExt` in `/proc/net/netstat`: a line of names, and one of values.
 fn octets(netstat: &str, field: &str) -> Option<u64> {
     let mut lines = netstat.lines().filter_map(|line| line.strip_prefix("IpExt:"));
     let (names, values) = (lines.next()?, lines.next()?);
@@ -98,7 +99,7 @@ fn octets(netstat: &str, field: &str) -> Option<u64> {
     pairs.find(|(name, _)| *name == field)?.1.parse().ok()
 }
 
-/// Seconds from 1970 to the boot of the machine.
+/// Returns the seconds from 1970 to the boot of the machine.
 fn boot_time(stat: &str) -> Option<u64> {
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }

@@ -11,7 +11,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use super::metrics::Names;
 use super::{Observe, buckets};
 
-/// The receiver of requests.
+/// Receiver of requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Target {
     verb: String,
@@ -27,7 +27,7 @@ struct Answered {
 
 type Histograms = Family<Target, Histogram, fn() -> Histogram>;
 
-/// Metrics of requests. There is one host but for changes of the kubeconfig.
+/// Metrics of requests. There is one host unless the kubeconfig changes.
 #[derive(Debug)]
 pub(super) struct Requests {
     answered: Family<Answered, Counter>,
@@ -63,8 +63,8 @@ impl Requests {
 }
 
 impl Observe {
-    /// The API server at `host` answered a request of `size` bytes with an HTTP status, or not at
-    /// all.
+    /// Counts a request of `size` bytes to the API server at `host`, with its HTTP status, or
+    /// `None` without an answer.
     pub fn request_answered(&self, (verb, host): (&str, &str), size: u64, code: Option<u16>) {
         let requests = &self.shared.metrics.requests;
         let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
@@ -73,8 +73,8 @@ impl Observe {
         requests.request_sizes.get_or_create(&Target::new(verb, host)).observe(as_f64(size));
     }
 
-    /// The answer to a request was read this long after the request was sent; its length in bytes,
-    /// if there was one.
+    /// Adds the time from sending a request to the end of its answer, and the answer's length in
+    /// bytes, if there was one.
     pub fn request_took(
         &self,
         (verb, host): (&str, &str),

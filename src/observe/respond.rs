@@ -1,5 +1,4 @@
-//! What a request gets, from its path and the format that it accepts: answers of kube-proxy's
-//! health and metrics ports.
+//! Answers a request by its path and accepted format, like kube-proxy's health and metrics ports.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -16,17 +15,17 @@ use super::metrics::{Answers, Metrics};
 use super::zpages::statusz;
 use super::{Observe, Startup, page};
 
-/// Which of the two ports a request came to.
+/// The port that received a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Site {
     /// `/healthz`, `/livez` and `/readyz`.
     Health,
-    /// The status page, `/metrics`, `/metrics/slis`, `/proxyMode`, `/configz`, `/flagz`, `/statusz`,
-    /// and a `/healthz` that only says that the daemon answers.
+    /// The status page, `/metrics`, `/metrics/slis`, `/proxyMode`, `/configz`, `/flagz`,
+    /// `/statusz`, and a `/healthz` that always succeeds.
     Metrics,
 }
 
-/// The answer to a request for `path`, whatever its method.
+/// Returns the answer to a request for `path`, whatever its method.
 pub(super) fn respond(
     observe: &Observe,
     site: Site,
@@ -57,7 +56,7 @@ pub(super) fn respond(
     }
 }
 
-/// JSON of kube-proxy's probes.
+/// Returns an answer with the JSON of kube-proxy's probes.
 pub(super) fn json(status: StatusCode, body: String) -> Response<Full<Bytes>> {
     let mut response = text(status, JSON, body);
     let no_sniffing = HeaderValue::from_static("nosniff");
@@ -69,12 +68,12 @@ fn written(format: Format, open_metrics: String) -> Response<Full<Bytes>> {
     text(StatusCode::OK, format.content_type(), format.written(open_metrics))
 }
 
-/// A page about the start, which is empty while nothing is known of it.
+/// Returns a page about the start, which is empty until [`Observe::set_startup`].
 fn startup(observe: &Observe, page: fn(&Startup) -> String) -> String {
     page(observe.shared.startup.get().unwrap_or(&Startup::default()))
 }
 
-/// The body of kube-proxy's answers, in its order of fields.
+/// Body of kube-proxy's answers, with its order of fields.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Body {
@@ -86,7 +85,7 @@ struct Body {
     status: Status,
 }
 
-/// By family. kube-proxy leaves out families that were never synced, and so do we.
+/// Results by family. Families that were never synced are absent, as in kube-proxy.
 #[derive(Serialize)]
 struct Status {
     #[serde(rename = "IPv4", skip_serializing_if = "Option::is_none")]
@@ -102,10 +101,10 @@ struct FamilyStatus {
     healthy: bool,
 }
 
-/// The subject of a probe.
+/// Subject of a probe.
 #[derive(Clone, Copy)]
 enum Probed {
-    /// `/healthz`: the daemon is up to date, and the node wants traffic.
+    /// `/healthz`: the daemon is up to date, and the node accepts traffic.
     Health,
     /// `/livez`: the daemon works.
     Life,
@@ -148,7 +147,7 @@ impl Probed {
     }
 }
 
-/// The answer to a probe; counts it.
+/// Answers a probe and counts it.
 fn probe(observe: &Observe, probed: Probed, now: (Instant, SystemTime)) -> Response<Full<Bytes>> {
     let verdict = observe.health().verdict(now.0);
     let healthy = probed.is_met(&verdict);
@@ -162,7 +161,7 @@ fn probe(observe: &Observe, probed: Probed, now: (Instant, SystemTime)) -> Respo
             .map(|time| FamilyStatus { last_updated: timestamp(Some(time)), healthy })
     });
     let body = Body {
-        // kube-proxy: the time of the answer while all is well, else that of the last sync.
+        // As in kube-proxy: the time of the answer if healthy, else that of the last sync.
         last_updated: timestamp(if healthy { Some(now) } else { synced_at }),
         current_time: timestamp(Some(now)),
         node_eligible,
@@ -176,7 +175,7 @@ fn probe(observe: &Observe, probed: Probed, now: (Instant, SystemTime)) -> Respo
     observe.shared.slis.answered(probed.name(), status == StatusCode::OK);
     let answers = probed.answers(&observe.shared.metrics);
     answers.get_or_create(&[("code", status.as_u16())]).inc();
-    // Texts and truth values always serialize.
+    // Strings and booleans always serialize.
     let body = serde_json::to_string(&body).unwrap_or_default();
     json(status, body)
 }
@@ -192,7 +191,7 @@ pub(super) fn text(
     response
 }
 
-/// A time in RFC 3339 with nanoseconds; Go's zero time for never.
+/// Formats a time as RFC 3339 with nanoseconds; `None` is Go's zero time.
 fn timestamp(time: Option<SystemTime>) -> String {
     time.and_then(|time| Timestamp::try_from(time).ok())
         .map_or_else(|| "0001-01-01T00:00:00Z".to_owned(), |time| time.to_string())
@@ -215,7 +214,7 @@ mod tests {
         Family::ALL.into_iter().for_each(|family| observe.synced(family, now));
     }
 
-    /// Asks `seconds` after `start`, which is 2026-01-02T03:04:05.5Z.
+    /// Sends a request `seconds` after `start`, which is 2026-01-02T03:04:05.5Z.
     fn ask(observe: &Observe, start: Instant, seconds: u64, path: &str) -> (u16, String) {
         let passed = Duration::from_secs(seconds);
         let wall = SystemTime::UNIX_EPOCH + Duration::from_millis(1_767_323_045_500) + passed;

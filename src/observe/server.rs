@@ -1,6 +1,6 @@
-//! The sockets of health and metrics: listening, and requests with bounds on all they may take.
+//! The sockets of health and metrics: listens, and answers requests within limits.
 //!
-//! An address that cannot be had is logged and tried again for as long as the daemon runs.
+//! A failure to bind an address is logged and retried for as long as the daemon runs.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -28,18 +28,18 @@ use super::exposition::Format;
 use super::page;
 use super::respond::{Site, respond};
 
-/// Serves `site` at `address` and never ends; an address that cannot be had now is tried again
-/// every 5 seconds, and logged when the reason changes.
+/// Serves `site` at `address` and never returns. A failed bind is retried every 5 seconds, and
+/// logged when the reason changes.
 pub async fn serve_at(observe: Observe, site: Site, address: SocketAddr) {
     let listener = bind_until_it_works(site, address, BIND_RETRY).await;
     serve(observe, site, listener).await;
 }
 
-/// Listens at `address`. As in Go, `0.0.0.0` and `[::]` both stand for every address of both
-/// families; on a machine without IPv6, for every IPv4 address.
+/// Listens at `address`. As in Go, `0.0.0.0` and `[::]` both mean every address of both families;
+/// on a machine without IPv6, every IPv4 address.
 ///
 /// # Errors
-/// The address is in use, is not this machine's, or its port is reserved.
+/// The address is in use or not local, or its port is reserved.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     if !address.ip().is_unspecified() {
         return listen(address, true);
@@ -51,7 +51,7 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     }
 }
 
-/// Answers the requests that reach `listener`, and never ends.
+/// Answers the requests on `listener`, and never returns.
 pub async fn serve(observe: Observe, site: Site, listener: TcpListener) {
     let answer = move |request: &Request<Incoming>, _| {
         if let Some(found) = page::found(&observe, site, request.uri()) {
@@ -72,8 +72,8 @@ pub async fn serve(observe: Observe, site: Site, listener: TcpListener) {
     serve_with(listener, &Mutex::default(), answer).await;
 }
 
-/// Gives `answer` to each request that reaches `listener`, and never ends. `answer` gets the request
-/// and the address of this node that it came to. Every connection is accepted at once.
+/// Calls `answer` for each request on `listener`, and never returns. `answer` receives the request
+/// and its local address. Every connection is accepted at once.
 pub(super) async fn serve_with<A, F>(
     listener: TcpListener,
     connections: &Mutex<Connections>,
@@ -86,15 +86,15 @@ pub(super) async fn serve_with<A, F>(
         match listener.accept().await {
             Ok((stream, client)) => {
                 let client = client.ip().to_canonical();
-                // A connection that is closed already has none.
+                // A connection that was closed already has no local address.
                 let Ok(local) = stream.local_addr() else { continue };
                 let local = local.ip().to_canonical();
-                // A client on this node has the address that it asks, or a loopback address.
+                // A client on this node has the destination address, or a loopback address.
                 let is_own = client.is_loopback() || local == client;
                 let answer = answer.clone();
                 let connection = connection(stream, move |request| answer(request, local));
                 let task = tokio::spawn(async move {
-                    // What a client does wrong is the client's matter.
+                    // Errors of a client are not logged as ours.
                     if timeout(CONNECTION_TIME, connection).await.is_err() {
                         debug!(%local, "a request took too long");
                     }
@@ -103,7 +103,7 @@ pub(super) async fn serve_with<A, F>(
                 connections.add(client, is_own, task.abort_handle());
             }
             Err(error) => {
-                // Too many open files, most likely: others may close theirs soon.
+                // Most likely too many open files; some may be closed soon.
                 debug!(%error, "cannot accept a connection");
                 sleep(ACCEPT_RETRY).await;
             }
@@ -151,19 +151,19 @@ async fn bind_until_it_works(site: Site, address: SocketAddr, retry: Duration) -
 pub(super) fn listen(address: SocketAddr, one_family: bool) -> io::Result<TcpListener> {
     let socket = if address.is_ipv6() {
         let socket = TcpSocket::new_v6()?;
-        // The system's default (net.ipv6.bindv6only) may be otherwise.
+        // The system's default (net.ipv6.bindv6only) may differ.
         setsockopt(&socket, Ipv6V6Only, &one_family)?;
         socket
     } else {
         TcpSocket::new_v4()?
     };
-    // Otherwise a restarted daemon waits for connections of the earlier one to time out.
+    // Without it a restarted daemon could not bind until the old connections time out.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// The address is none of this node, or the kernel was built or started without its family.
+/// Returns true if the address is not on this node, or the kernel lacks its family.
 pub(super) fn is_absent(error: &io::Error) -> bool {
     use nix::errno::Errno;
     let errno = error.raw_os_error().map(Errno::from_raw);
@@ -178,19 +178,19 @@ pub(super) fn now() -> Instant {
 /// Time between attempts to listen, as in kube-proxy.
 pub(super) const BIND_RETRY: Duration = Duration::from_secs(5);
 
-/// Time after a connection could not be accepted.
+/// Pause after a failed accept.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// Connections that wait to be accepted; the kernel's limit is `net.core.somaxconn`.
 const BACKLOG: u32 = 4096;
 
-/// The longest that a client may take to send its headers.
+/// Time limit of a client for sending its headers.
 const HEADER_TIME: Duration = Duration::from_secs(2);
 
-/// The longest that a request may take altogether.
+/// Time limit of a whole connection.
 const CONNECTION_TIME: Duration = Duration::from_secs(30);
 
-/// The longest request headers in bytes.
+/// Most bytes of request headers.
 const MAX_BUFFER: usize = 16 << 10;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Metrics of the connections that the kernel counts, by service port, read for each scrape.
 //!
-//! There are none where nothing is counted. [`Observe`] knows how to read them, and holds what was
-//! read last.
+//! Absent where nothing is counted. [`Observe`] stores the function that reads them, and the last
+//! result.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,43 +15,43 @@ use prometheus_client::metrics::counter::ConstCounter;
 
 use super::{Observe, Site};
 
-/// What was counted.
+/// Counted packets and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// New connections.
     pub connections: u64,
-    /// Bytes of their first packets.
+    /// Bytes of the first packets of those connections.
     pub bytes: u64,
 }
 
-/// What one service port has counted.
+/// Counts of one service port.
 #[derive(Clone, Debug)]
 pub struct ServicePortCount {
-    /// The namespace of the service.
+    /// Namespace of the service.
     pub namespace: String,
-    /// The name of the service.
+    /// Name of the service.
     pub service: String,
-    /// The name of the port, which may be empty.
+    /// Name of the port; may be empty.
     pub port: String,
-    /// All connections to it.
+    /// All connections to the service port.
     pub counted: Counted,
-    /// Those to each endpoint, if they are counted.
+    /// Connections to each endpoint, if they are counted.
     pub endpoints: Vec<(SocketAddr, Counted)>,
 }
 
-/// What all service ports have counted.
+/// Counts of all service ports.
 #[derive(Clone, Debug, Default)]
 pub struct ServiceCounts {
     /// The service ports with series of their own.
     pub ports: Vec<ServicePortCount>,
-    /// All connections, those to other service ports too.
+    /// All connections, including those to other service ports.
     pub total: Counted,
 }
 
-/// Reads what is counted; ready when [`Observe::service_counts`] has it.
+/// Reads the counters; completes after it called [`Observe::service_counts`].
 pub type ReadCounts = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// What was read last, and how to read it.
+/// The last counts, and the function that reads them.
 #[derive(Clone, Default)]
 pub(super) struct Store(Arc<Stored>);
 
@@ -62,17 +62,18 @@ struct Stored {
 }
 
 impl Observe {
-    /// Sets how to read what is counted, which each scrape does; only the first call has an effect.
+    /// Sets the function that each scrape calls to read the counters; only the first call has an
+    /// effect.
     pub fn set_read_counts(&self, read: ReadCounts) {
         let _ = self.shared.counts.0.read.set(read);
     }
 
-    /// Service ports have counted so much; `None` if it cannot be read.
+    /// Stores the counts of service ports; `None` if they cannot be read.
     pub fn service_counts(&self, counts: Option<ServiceCounts>) {
         *self.shared.counts.lock() = counts;
     }
 
-    /// What a request for `path` needs to be read before it is answered.
+    /// Returns the read that must precede the answer to a request for `path`, if any.
     pub(super) fn reads_counts(&self, site: Site, path: &str) -> Option<BoxFuture<'static, ()>> {
         let is_scrape = site == Site::Metrics && path == "/metrics";
         let read = self.shared.counts.0.read.get().filter(|_| is_scrape)?;
@@ -82,7 +83,7 @@ impl Observe {
 
 impl Store {
     fn lock(&self) -> MutexGuard<'_, Option<ServiceCounts>> {
-        // It is replaced as a whole.
+        // The value is replaced as a whole.
         self.0.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -93,10 +94,10 @@ impl fmt::Debug for Store {
     }
 }
 
-/// A number of what was counted.
+/// Returns one number of a count.
 type Number = fn(Counted) -> u64;
 
-/// The end of the names of metrics, what they are, and the number.
+/// Suffix of the metric name, its description, and the number.
 const NUMBERS: [(&str, &str, Number); 2] = [
     ("connections", "New connections", |it| it.connections),
     ("first_packet_bytes", "Bytes of the first packets of new connections", |it| it.bytes),

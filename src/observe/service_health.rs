@@ -1,7 +1,7 @@
-//! Health check ports of Services (`spec.healthCheckNodePort`), where load balancers ask whether
-//! this node has endpoints of the Service. Bodies and headers are those of kube-proxy.
+//! Health check ports of Services (`spec.healthCheckNodePort`), through which load balancers check
+//! whether this node has endpoints of the Service. Bodies and headers are those of kube-proxy.
 //!
-//! All servers are tasks, and share the limits on connections.
+//! All servers are tasks, and share the limits of connections.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::ready;
@@ -28,12 +28,12 @@ use super::respond::json;
 use super::server::{BIND_RETRY, is_absent, listen, now, serve_with};
 use crate::family::Family;
 
-/// The health check port of a Service and what it answers.
+/// The health check port of a Service, and the content of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
     /// The port.
     pub port: NonZeroU16,
-    /// Addresses of ready endpoints on this node, by [`Family::ALL`].
+    /// Numbers of ready endpoints on this node, indexed like [`Family::ALL`].
     pub local_endpoints: [usize; 2],
 }
 
@@ -57,7 +57,7 @@ impl fmt::Display for ClosedPort {
 #[derive(Debug, Default)]
 pub(super) struct HealthChecks {
     state: Mutex<State>,
-    /// Ports or addresses have changed.
+    /// Signals a change of ports or addresses.
     changed: Notify,
 }
 
@@ -65,13 +65,13 @@ pub(super) struct HealthChecks {
 struct State {
     services: BTreeMap<Arc<str>, HealthCheck>,
     addresses: Vec<IpAddr>,
-    /// Services of which a port cannot be opened.
+    /// Services with a port that cannot be opened.
     closed: BTreeSet<Arc<str>>,
 }
 
 impl State {
-    /// Sockets that should listen, and the service of each. If several services have one port, it is
-    /// the first one's by name; the ports of the others are contested.
+    /// Returns the sockets that should listen, and the service of each. If several services have
+    /// the same port, the first by name gets it; the ports of the others are contested.
     fn sockets(&self) -> (BTreeMap<SocketAddr, Arc<str>>, Vec<ClosedPort>) {
         let (mut sockets, mut contested) = (BTreeMap::new(), Vec::new());
         for (service, check) in &self.services {
@@ -92,13 +92,13 @@ impl State {
 
 impl HealthChecks {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Each change is a single call of a collection, so a panic elsewhere does not spoil it.
+        // Each change is one call on a collection, so a panic elsewhere does no harm.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Observe {
-    /// The health check of a service (`NAMESPACE/NAME`) is now so, or is gone.
+    /// Sets or removes the health check of a service (`NAMESPACE/NAME`).
     pub fn health_check(&self, service: &str, check: Option<HealthCheck>) {
         let checks = &self.shared.health_checks;
         let mut state = checks.state();
@@ -112,8 +112,8 @@ impl Observe {
         }
     }
 
-    /// Health check ports are to be open at these addresses; `0.0.0.0` and `::` stand for all of
-    /// their family.
+    /// Sets the addresses on which health check ports listen; `0.0.0.0` and `::` mean all addresses
+    /// of their family.
     pub fn health_check_addresses(&self, addresses: Vec<IpAddr>) {
         let checks = &self.shared.health_checks;
         let mut state = checks.state();
@@ -123,7 +123,7 @@ impl Observe {
         }
     }
 
-    /// Notes that a port of a service cannot be opened; returns whether it was thought to be open.
+    /// Records that a port of a service cannot be opened; returns true if this is new.
     fn closed(&self, service: &Arc<str>) -> bool {
         self.shared.health_checks.state().closed.insert(Arc::clone(service))
     }
@@ -133,8 +133,8 @@ impl Observe {
     }
 }
 
-/// Serves the health check ports as they come and go, and never ends. A port that cannot be opened
-/// is given to `report` once, and tried again every 5 seconds.
+/// Serves the health check ports as they change, and never returns. A port that cannot be opened is
+/// sent to `report` once, and retried every 5 seconds.
 pub async fn serve_health_checks(
     observe: Observe,
     report: impl Fn(ClosedPort) + Clone + Send + 'static,
@@ -151,7 +151,7 @@ pub async fn serve_health_checks(
         let unwanted: Vec<_> = servers.extract_if(.., is_unwanted).collect();
         for (_, (_, server)) in unwanted {
             server.abort();
-            // The socket is closed only then.
+            // The socket is closed only when the task has ended.
             let _ = server.await;
         }
         for (socket, service) in sockets {
@@ -166,7 +166,7 @@ pub async fn serve_health_checks(
     }
 }
 
-/// One socket of a service.
+/// A socket of a service.
 struct Server {
     observe: Observe,
     service: Arc<str>,
@@ -187,7 +187,7 @@ impl Server {
         loop {
             match listen(self.socket, true) {
                 Ok(listener) => return listener,
-                // The node has no such address now, or no IPv6.
+                // The node lacks this address at present, or IPv6.
                 Err(error) if is_absent(&error) => debug!(socket = %self.socket, %error),
                 Err(error) => {
                     let port = self.socket.port();
@@ -215,7 +215,7 @@ struct ServiceName<'a> {
     name: &'a str,
 }
 
-/// The answer to any request at this address of the node.
+/// Returns the answer to any request at this address of the node.
 fn respond(observe: &Observe, service: &str, local: IpAddr) -> Response<Full<Bytes>> {
     let check = observe.shared.health_checks.state().services.get(service).copied();
     let count = check.map_or(0, |check| check.local_endpoints[Family::of(local).index()]);
@@ -228,7 +228,7 @@ fn respond(observe: &Observe, service: &str, local: IpAddr) -> Response<Full<Byt
     };
     let mut text = Vec::new();
     let mut serializer = Serializer::with_formatter(&mut text, PrettyFormatter::with_indent(b"\t"));
-    // Writing texts and numbers to memory cannot fail, and JSON is UTF-8.
+    // Writing strings and numbers to memory cannot fail, and JSON is UTF-8.
     let _ = body.serialize(&mut serializer);
     let status = match count > 0 && healthy {
         true => StatusCode::OK,

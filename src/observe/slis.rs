@@ -1,5 +1,5 @@
-//! `/metrics/slis`: the probes as service level indicators, in the names of Kubernetes components
-//! (KEP-3466).
+//! `/metrics/slis`: the probes as service level indicators, under the names of Kubernetes
+//! components (KEP-3466).
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -35,7 +35,7 @@ impl Slis {
         self.all.get_or_create(&[name, kind, status]).inc();
     }
 
-    /// All series in the OpenMetrics text format.
+    /// Returns all series in the OpenMetrics text format.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a `String` does not fail, and neither does a counter or gauge.
@@ -44,7 +44,7 @@ impl Slis {
     }
 }
 
-/// The name of the only check behind each probe.
+/// Name of the only check behind each probe.
 const NAME: &str = "proxy";
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Metrics of the watches: whether each is connected, when it last heard something, why it failed.
+//! Metrics of the watches: whether each is connected, the time of its last message, and why it
+//! failed.
 
 use std::time::{Instant, SystemTime};
 
@@ -12,7 +13,7 @@ use super::metrics::{Floating, Label, Names, seconds_since_1970};
 type OfResource = Label<&'static str>;
 type OfReason = [(&'static str, &'static str); 2];
 
-/// By resource, those that a source has spoken of.
+/// Metrics by resource, for those that a source has reported.
 #[derive(Debug)]
 pub(super) struct Watches {
     connected: Family<OfResource, Gauge>,
@@ -43,7 +44,8 @@ impl Watches {
 }
 
 impl Observe {
-    /// At `now` the API server answered a request for a resource, or sent something on its watch.
+    /// Records that the API server sent something for a resource at `now`: an answer, or on its
+    /// watch.
     pub fn watch_heard(&self, resource: &'static str, now: Instant) {
         self.health().source_heard(now);
         let (watches, label) = (&self.shared.metrics.watches, [("resource", resource)]);
@@ -53,7 +55,7 @@ impl Observe {
         self.shared.page.watch_heard(resource, at);
     }
 
-    /// A resource cannot be followed now; `reason` is a name out of few.
+    /// Records that a resource cannot be watched at present; `reason` is one of a few names.
     pub fn watch_lost(&self, resource: &'static str, reason: &'static str) {
         let watches = &self.shared.metrics.watches;
         watches.connected.get_or_create(&[("resource", resource)]).set(0);

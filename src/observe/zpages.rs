@@ -1,21 +1,21 @@
-//! Pages that show people what runs here: `/configz`, `/flagz`, `/statusz`, in the form of
-//! Kubernetes components (`k8s.io/component-base/zpages`, KEP-4827, KEP-4828).
+//! Pages about the running daemon: `/configz`, `/flagz`, `/statusz`, in the format of Kubernetes
+//! components (`k8s.io/component-base/zpages`, KEP-4827, KEP-4828).
 
 use std::time::SystemTime;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// What the daemon was started with.
+/// Configuration and flags of the daemon's start.
 #[derive(Debug, Default)]
 pub struct Startup {
     /// The effective KubeProxyConfiguration.
     pub configuration: Value,
-    /// All flags, by name without dashes; an empty value if the flag is absent and has no default.
+    /// All flags, by name without dashes; empty value if the flag is absent and has no default.
     pub flags: Vec<(String, String)>,
 }
 
-/// The paths of the metrics port.
+/// Paths of the metrics port.
 const PATHS: &str = "/configz /flagz /healthz /metrics /proxyMode /statusz";
 
 const WARNING: &str = "Warning: This endpoint is not meant to be machine parseable, has no \
@@ -34,7 +34,7 @@ impl Startup {
     }
 }
 
-/// The page of a daemon that was started at `started`.
+/// Returns the page of a daemon that was started at `started`.
 pub(super) fn statusz(started: SystemTime, now: SystemTime) -> String {
     let date =
         Timestamp::try_from(started).unwrap_or_default().strftime("%a %b %e %H:%M:%S UTC %Y");

@@ -1,4 +1,4 @@
-//! The address of this machine at which endpoints listen.
+//! The address of this machine on which the endpoints listen.
 
 use std::io;
 use std::net::{IpAddr, UdpSocket};
@@ -8,23 +8,23 @@ use serde_json::Value;
 use crate::family::Family;
 use crate::kernel::{Routes, Way};
 
-/// Why there is no address for endpoints.
+/// Error of choosing an address for endpoints.
 #[derive(Debug, thiserror::Error)]
 pub enum AddressError {
-    /// The API server would refuse it (`ValidateEndpointIP` in
+    /// The API server would reject the address (`ValidateEndpointIP` in
     /// pkg/apis/core/validation/validation.go).
     #[error(
         "--address {0} cannot be an endpoint: Kubernetes accepts no loopback, link-local, multicast \
          or unspecified address"
     )]
     Unfit(IpAddr),
-    /// Nothing can listen there.
+    /// The address is not local.
     #[error("--address {0} is not an address of this machine")]
     Foreign(IpAddr),
     /// The Service has another family.
     #[error("--address {0} is not of the Service's family: its ClusterIP is {1}")]
     Family(IpAddr, IpAddr),
-    /// None was found.
+    /// No address was found.
     #[error(
         "no {} address for endpoints: Node {node} has no InternalIP of this machine, and no default \
          route has a source address; give --address",
@@ -38,10 +38,10 @@ pub enum AddressError {
     },
 }
 
-/// Checks an address that a flag gives.
+/// Checks the address of a flag.
 ///
 /// # Errors
-/// It is not one of this machine that Kubernetes accepts.
+/// The address is not one of this machine that Kubernetes accepts.
 pub(super) fn check(address: IpAddr) -> Result<(), AddressError> {
     match (is_fit(address), is_local(address)) {
         (false, _) => Err(AddressError::Unfit(address)),
@@ -50,8 +50,8 @@ pub(super) fn check(address: IpAddr) -> Result<(), AddressError> {
     }
 }
 
-/// Finds an address of this family: an InternalIP of `node`, if it is this machine's, or the source
-/// of the default route.
+/// Finds an address of this family: an InternalIP of `node` that is local, or the source of the
+/// default route.
 pub(super) fn find(family: Family, node: Option<&Value>) -> Option<IpAddr> {
     let of_node = node.into_iter().flat_map(internal_ips);
     let found = of_node.chain(default_source(family).ok().flatten());
@@ -60,15 +60,15 @@ pub(super) fn find(family: Family, node: Option<&Value>) -> Option<IpAddr> {
     usable.next()
 }
 
-/// The addresses of type InternalIP in the status of a Node.
+/// Returns the addresses of type InternalIP in the status of a Node.
 fn internal_ips(node: &Value) -> impl Iterator<Item = IpAddr> {
     let addresses = node["status"]["addresses"].as_array().into_iter().flatten();
     let internal = addresses.filter(|address| address["type"] == "InternalIP");
     internal.filter_map(|address| address["address"].as_str()?.parse().ok())
 }
 
-/// The source of packets to the rest of the world; documentation addresses (RFC 5737, RFC 3849)
-/// stand for that.
+/// Returns the source address for packets to the Internet, represented by documentation addresses
+/// (RFC 5737, RFC 3849).
 fn default_source(family: Family) -> io::Result<Option<IpAddr>> {
     let far: IpAddr = match family {
         Family::Ip => [192, 0, 2, 1].into(),

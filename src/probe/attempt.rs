@@ -16,20 +16,20 @@ use super::settings::Protocol;
 #[derive(Debug)]
 pub(super) struct Attempt {
     socket: Socket,
-    /// When it began, since the start of the run.
+    /// Start time, since the start of the run.
     pub(super) begun: Duration,
 }
 
-/// What became of a try.
+/// Outcome of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// An endpoint was reached, at this time since the start of the run.
     Reached(Which, Duration),
-    /// It failed.
+    /// The try failed.
     Failed(Failure),
 }
 
-/// How a try failed.
+/// Kind of failure of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// A RST, or ICMP port unreachable.
@@ -42,25 +42,25 @@ pub(super) enum Failure {
     Other,
 }
 
-/// The beginning of a try.
+/// Result of starting a try.
 #[derive(Debug)]
 pub(super) enum Begun {
-    /// It has no outcome yet.
+    /// The try has no outcome yet.
     Open(Attempt),
-    /// It failed at once.
+    /// The try failed at once.
     Failed(Failure),
     /// No source port is free.
     NoPort,
 }
 
-/// Source ports that are tried if others are in use.
+/// Most source ports that are tried if others are in use.
 const MAX_PORTS: usize = 100;
 
 impl Attempt {
-    /// Begins a try at this time.
+    /// Starts a try at this time.
     ///
     /// # Errors
-    /// The system gives no socket.
+    /// The system failed to create a socket.
     pub(super) fn begin(
         (service, protocol): (SocketAddr, Protocol),
         ports: &mut Ports,
@@ -89,7 +89,7 @@ impl Attempt {
         })
     }
 
-    /// The outcome, if it is there. Does not wait.
+    /// Returns the outcome, if any. Does not block.
     pub(super) fn outcome(&self) -> Option<Outcome> {
         let mut buffer = [0; ANSWER];
         match (&self.socket).read(&mut buffer) {
@@ -109,7 +109,7 @@ impl AsFd for Attempt {
     }
 }
 
-/// Gives a socket the next free source port; false if there is none.
+/// Binds a socket to the next free source port. Returns false if there is none.
 fn bind(
     socket: &Socket,
     service: SocketAddr,
@@ -137,7 +137,7 @@ fn unless_in_progress(error: io::Error) -> io::Result<()> {
 fn failure(error: &io::Error) -> Failure {
     match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::ECONNREFUSED) => Failure::Refused,
-        // EPERM is a packet that a rule of hook output drops.
+        // EPERM: a rule of hook output dropped the packet.
         Some(Errno::EHOSTUNREACH | Errno::ENETUNREACH | Errno::EACCES | Errno::EPERM) => {
             Failure::Unreachable
         }

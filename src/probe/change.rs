@@ -1,4 +1,4 @@
-//! What was measured of one change, and of all of them as rows.
+//! Results of one change, and rows over all changes.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use serde::{Deserialize, Serialize};
 use super::tries::{Counts, Seen};
 use crate::figures::{Row, histogram, record};
 
-/// One change. Times are in microseconds, and begin before its request was sent; `late` is the time
-/// from when it was due until then.
+/// One change. Times are in microseconds from before its request was sent. `late` is the time from
+/// when it was due until then.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Change {
-    /// How much later than due the request was sent.
+    /// Delay of the request after its due time.
     pub late: f64,
-    /// The API server's answer.
+    /// Answer of the API server.
     pub answered: f64,
-    /// The event of our own watch.
+    /// Event of the probe's own watch.
     pub event: Option<f64>,
-    /// The commit to nftables that names the new endpoint.
+    /// Commit to nftables that names the new endpoint.
     pub committed: Option<f64>,
-    /// The first arrival at the new endpoint; none within the limit.
+    /// First arrival at the new endpoint; `None` if beyond the limit.
     pub reached: Option<f64>,
-    /// The last arrival at the old endpoint.
+    /// Last arrival at the old endpoint.
     pub last_old: Option<f64>,
     /// Tries by outcome.
     pub counts: Counts,
@@ -41,7 +41,7 @@ pub(super) struct Times {
 impl Change {
     pub(super) fn new(times: &Times, seen: &Seen) -> Self {
         let since = |time: Duration| micros(time.saturating_sub(times.sent));
-        // The packet was sent by rules that the kernel had: it announces them a moment later.
+        // The kernel announces a commit a moment after its rules already apply to packets.
         let committed = match (times.committed, seen.reached) {
             (Some(committed), Some(reached)) => Some(committed.min(reached)),
             (committed, None) => committed,
@@ -59,7 +59,7 @@ impl Change {
     }
 }
 
-/// A time of a change, in microseconds.
+/// Accessor of a time of a change, in microseconds.
 type TimeOf = fn(&Change) -> Option<f64>;
 
 /// Names of rows with a curve.
@@ -83,7 +83,7 @@ const ROWS: [(&str, TimeOf); 8] = [
     ("after our watch: first packet", |change| Some(change.reached? - change.event?)),
 ];
 
-/// A number of tries.
+/// Accessor of a number of tries.
 type CountOf = fn(&Counts) -> u32;
 
 /// Rows of the numbers of tries.
@@ -97,7 +97,7 @@ const COUNTS: [(&str, CountOf); 7] = [
     ("tries: left out, source ports in use", |counts| counts.left_out),
 ];
 
-/// The rows of a report.
+/// Returns the rows of a report.
 pub(super) fn rows(changes: &[Change]) -> Vec<Row> {
     let mut rows: Vec<Row> = ROWS
         .iter()
@@ -118,7 +118,7 @@ pub(super) fn rows(changes: &[Change]) -> Vec<Row> {
 fn spread(changes: &[Change], time: TimeOf) -> Histogram<u64> {
     let mut samples = histogram();
     for time in changes.iter().filter_map(time) {
-        // The proxy's watch may have had the event before ours.
+        // The proxy's watch may have received the event before ours.
         record(&mut samples, Duration::from_secs_f64((time / 1e6).max(0.0)));
     }
     samples
@@ -137,7 +137,7 @@ pub(super) mod tests {
         Duration::from_millis(milliseconds)
     }
 
-    /// A change of which everything was seen.
+    /// Returns a change with all times.
     pub(in crate::probe) fn change() -> Change {
         let times = Times {
             due: ms(1_000),

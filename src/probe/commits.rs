@@ -1,9 +1,9 @@
-//! Commits to nftables that name an endpoint, by whichever program.
+//! Commits to nftables, by any program, that name an endpoint.
 //!
-//! The kernel announces what a commit adds, and then the new generation. A commit counts if a rule
-//! or element that it adds holds both the address and the port of the endpoint: in elements and
-//! `dnat` of nftables, and in the target DNAT of iptables over nftables, each begins at a multiple
-//! of four bytes. So commits of other programs do not count.
+//! The kernel announces the additions of a commit, and then the new generation. A commit counts if
+//! a rule or element that it adds holds both the address and the port of the endpoint. In elements
+//! and `dnat` of nftables, and in the target DNAT of iptables-nft, each begins at a multiple of
+//! four bytes. Commits of other programs therefore do not count.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -22,30 +22,30 @@ use crate::nft::Announcement;
 /// A commit that names an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Commit {
-    /// When its generation was announced, since the start of the run.
+    /// Time of the announcement of its generation, since the start of the run.
     pub(super) at: Duration,
-    /// Whether it names each endpoint.
+    /// The commit names each endpoint.
     names: [bool; 2],
     /// Name of the thread that committed.
     pub(super) program: String,
 }
 
-/// Receives commits.
+/// Receiver of commits.
 #[derive(Debug)]
 pub(super) struct Commits {
     received: mpsc::Receiver<Commit>,
-    /// Whether any commit named an endpoint so far.
+    /// At least one commit named an endpoint.
     is_recognised: bool,
 }
 
-/// How long to wait for the announcement of a commit after its effect.
+/// Longest time between the effect of a commit and its announcement.
 const BEHIND: Duration = Duration::from_millis(100);
 
 impl Commits {
-    /// Follows the commits of this thread's network namespace.
+    /// Subscribes to the commits of this thread's network namespace.
     ///
     /// # Errors
-    /// EPERM without `CAP_NET_ADMIN`, or there are no sockets or threads.
+    /// EPERM without `CAP_NET_ADMIN`, or no sockets or threads are available.
     pub(super) fn follow(endpoints: [SocketAddr; 2], base: Instant) -> io::Result<Self> {
         let announced = Announced::open()?;
         let (sender, received) = mpsc::channel();
@@ -55,12 +55,12 @@ impl Commits {
         Ok(Self { received, is_recognised: false })
     }
 
-    /// Drops commits received so far.
+    /// Discards the commits received so far.
     pub(super) fn drain(&mut self) {
         self.is_recognised |= self.received.try_iter().count() > 0;
     }
 
-    /// The first commit after `start` that names the endpoint.
+    /// Returns the first commit after `start` that names the endpoint.
     pub(super) fn first(&mut self, endpoint: Which, start: Duration) -> Option<Commit> {
         let wait = if self.is_recognised { BEHIND } else { Duration::ZERO };
         while let Ok(commit) = self.received.recv_timeout(wait) {
@@ -73,7 +73,7 @@ impl Commits {
     }
 }
 
-/// Reads until the socket fails or the receiver is gone.
+/// Reads until the socket fails or the receiver is dropped.
 fn follow(
     mut announced: Announced,
     mut reading: Reading,
@@ -95,14 +95,14 @@ fn follow(
                     Err(_) => return,
                 }
             }
-            // Announcements were lost: those of the commit that follows are not complete.
+            // Announcements were lost, so those of the present commit are incomplete.
             Err(error) if error.raw_os_error().is_none() => reading.names = [false; 2],
             Err(_) => return,
         }
     }
 }
 
-/// The announcements of a commit so far.
+/// Announcements of an unfinished commit.
 #[derive(Debug)]
 struct Reading {
     endpoints: [SocketAddr; 2],
@@ -110,7 +110,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// Takes in an announcement; returns the commit that it completes, if that names an endpoint.
+    /// Adds an announcement. Returns the commit that it completes, if that names an endpoint.
     fn next(&mut self, announcement: Announcement<'_>, at: Duration) -> Option<Commit> {
         match announcement {
             Announcement::Added(attributes) => {
@@ -129,7 +129,7 @@ impl Reading {
     }
 }
 
-/// Whether attributes hold both the address and the port.
+/// Returns true if attributes hold both the address and the port.
 fn holds(attributes: &[u8], endpoint: SocketAddr) -> bool {
     let holds = |bytes: &[u8]| {
         let mut starts = (0..attributes.len()).step_by(4);
@@ -150,7 +150,7 @@ mod tests {
     const B: &str = "192.0.2.1:30002";
 
     fn bytes(address: [u8; 4], port: u16) -> Vec<u8> {
-        // Other attributes come before, between and after.
+        // Other attributes precede, separate and follow them.
         let port = port.to_be_bytes();
         [&[8, 0, 1, 0][..], &address, &[6, 0, 1, 0], &port, &[0, 0], &[8, 0, 2, 0]].concat()
     }

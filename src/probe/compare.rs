@@ -3,8 +3,8 @@
 use super::report::Report;
 use crate::figures::{differences, side_by_side};
 
-/// Rows that both reports have, with how many times the first the second is; then what was
-/// different about the runs.
+/// Returns the rows that both reports have, with the ratio of the second to the first, and then the
+/// differences between the runs.
 pub fn compare(first: &Report, second: &Report) -> String {
     let facts = |report: &Report| {
         let settings = &report.settings;

@@ -1,4 +1,4 @@
-//! The two endpoints: listeners of this process that answer who they are and when they were reached.
+//! The two endpoints: listeners of this process that answer with their identity and the time.
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
@@ -11,7 +11,7 @@ use super::settings::Protocol;
 /// One of the two endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
-    /// The one that the EndpointSlice has at first.
+    /// The first endpoint of the EndpointSlice.
     A,
     /// The other one.
     B,
@@ -25,7 +25,7 @@ impl Which {
         }
     }
 
-    /// Its place in arrays.
+    /// Returns the index in arrays.
     pub(super) fn index(self) -> usize {
         match self {
             Self::A => 0,
@@ -37,7 +37,7 @@ impl Which {
 /// Length of an answer in bytes.
 pub(super) const ANSWER: usize = 9;
 
-/// The answer of an endpoint that was reached so long after the start of the run.
+/// Encodes the answer of an endpoint that was reached at this time after the start of the run.
 fn answer(which: Which, at: Duration) -> [u8; ANSWER] {
     let mut answer = [0; ANSWER];
     answer[0] = if which == Which::A { b'A' } else { b'B' };
@@ -46,7 +46,7 @@ fn answer(which: Which, at: Duration) -> [u8; ANSWER] {
     answer
 }
 
-/// Reads an answer; `None` if no endpoint of the probe wrote it.
+/// Decodes an answer; `None` if it is not from an endpoint of the probe.
 pub(super) fn read(answer: &[u8]) -> Option<(Which, Duration)> {
     let (letter, at) = answer.split_first()?;
     let which = match letter {
@@ -57,11 +57,11 @@ pub(super) fn read(answer: &[u8]) -> Option<(Which, Duration)> {
     Some((which, Duration::from_nanos(u64::from_be_bytes(at.try_into().ok()?))))
 }
 
-/// Opens both endpoints at free ports of the address, until the process ends; answers count the
-/// time from `base` on.
+/// Opens both endpoints at free ports of the address, until the process ends. Times in answers
+/// count from `base`.
 ///
 /// # Errors
-/// Nothing can listen there.
+/// The address is not usable.
 pub(super) fn open(
     address: IpAddr,
     protocol: Protocol,
@@ -92,9 +92,9 @@ fn spawn(serve: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
 fn serve_tcp(listener: &TcpListener, which: Which, base: Instant) {
     loop {
         match listener.accept() {
-            // The other side may have closed it.
+            // The peer may have closed the connection.
             Ok((mut stream, _)) => drop(stream.write_all(&answer(which, base.elapsed()))),
-            // No descriptor is left for a moment.
+            // Descriptors may be exhausted for a moment.
             Err(_) => thread::sleep(Duration::from_millis(1)),
         }
     }
@@ -103,7 +103,7 @@ fn serve_tcp(listener: &TcpListener, which: Which, base: Instant) {
 fn serve_udp(socket: &UdpSocket, which: Which, base: Instant) {
     let mut buffer = [0; ANSWER];
     loop {
-        // Errors are those of answers sent before: the other side has closed its socket.
+        // Errors belong to earlier answers: the peer has closed its socket.
         if let Ok((_, from)) = socket.recv_from(&mut buffer) {
             let _ = socket.send_to(&answer(which, base.elapsed()), from);
         }

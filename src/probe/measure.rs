@@ -20,11 +20,11 @@ use super::{ProbeError, Unreached};
 use crate::family::Family;
 use crate::figures::{Machine, Progress, now};
 
-/// The longest sleep before the end is looked for.
+/// Longest sleep between two checks of a requested stop.
 const NAP: Duration = Duration::from_millis(50);
 
-/// Makes the objects and the changes; returns what was measured before an error or the end, if
-/// anything was. The caller cleans up.
+/// Creates the objects and makes the changes. Returns the results before an error or a requested
+/// stop, if any. The caller cleans up.
 pub fn measure(
     testbed: &Testbed,
     settings: &Settings,
@@ -50,20 +50,20 @@ struct Run<'a> {
     base: Instant,
     service: SocketAddr,
     endpoints: [SocketAddr; 2],
-    /// The endpoint that the EndpointSlice has.
+    /// The present endpoint of the EndpointSlice.
     current: Which,
     tries: Tries,
     events: Events,
     commits: Result<Commits, String>,
     committers: Vec<String>,
-    /// More about this machine, for an error.
+    /// Details about this machine, for errors.
     hint: String,
     changes: Vec<Change>,
 }
 
 impl<'a> Run<'a> {
-    /// Makes the objects and waits until the first endpoint is reached; `None` if the end is asked
-    /// for meanwhile.
+    /// Creates the objects and waits until the first endpoint is reached; `None` after a requested
+    /// stop.
     fn prepare(
         testbed: &'a Testbed,
         settings: &'a Settings,
@@ -115,7 +115,7 @@ impl<'a> Run<'a> {
         Ok((seen.reached.is_some()).then_some(run))
     }
 
-    /// Makes the changes of the warm-up and those that count, each when it is due.
+    /// Makes the changes of the warm-up and the measured ones, each when it is due.
     fn make_changes(&mut self) -> Result<(), ProbeError> {
         self.progress.begin("warm-up", self.settings.warm_up.into());
         for _ in 0..self.settings.warm_up {
@@ -135,7 +135,7 @@ impl<'a> Run<'a> {
             let Some(change) = self.change(due)? else { return Ok(()) };
             self.changes.push(change);
             self.progress.step(1);
-            // The next change needs a known endpoint.
+            // The next change requires a known endpoint.
             if self.changes.last().is_some_and(|change| change.reached.is_none())
                 && self.reach()?.reached.is_none()
             {
@@ -145,8 +145,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Makes one change, which may have been due before, and measures it; `None` if the end is asked
-    /// for meanwhile.
+    /// Makes and measures one change, which may be overdue; `None` after a requested stop.
     fn change(&mut self, due: Option<Duration>) -> Result<Option<Change>, ProbeError> {
         let new = self.current.other();
         let (rest, base) = (self.testbed.rest.clone(), self.base);
@@ -185,7 +184,7 @@ impl<'a> Run<'a> {
         Ok(Some(Change::new(&Times { due, sent, answered, event, committed }, &seen)))
     }
 
-    /// Waits until the present endpoint is reached, or the end is asked for.
+    /// Waits until the present endpoint is reached, or for a requested stop.
     fn reach(&mut self) -> Result<Seen, ProbeError> {
         let limit = self.settings.limit();
         let seen = self.tries.until(self.current, limit, || self.progress.is_stopped())?;
@@ -202,7 +201,7 @@ impl<'a> Run<'a> {
         })))
     }
 
-    /// Sleeps; false if the end is asked for.
+    /// Sleeps. Returns false after a requested stop.
     fn sleep_until(&self, due: Duration) -> bool {
         while !self.progress.is_stopped() {
             match due.checked_sub(self.base.elapsed()) {
@@ -236,7 +235,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// This machine's Node object, and a hint for errors if there is none.
+/// Returns this machine's Node object, and a hint for errors if there is none.
 fn find_node(testbed: &Testbed) -> Result<(Option<serde_json::Value>, String), ProbeError> {
     match testbed.read_node() {
         Ok(node) => Ok((node, String::new())),

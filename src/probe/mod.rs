@@ -8,9 +8,9 @@
 //!   new connections to the ClusterIP, all the time --> the first that reaches the new endpoint
 //! ```
 //!
-//! What must stay true: nothing here depends on which proxy runs. A change is sent only when
-//! connections reach the endpoint of the change before, so the answer to each try is unambiguous.
-//! Each object is in a namespace with [`LABEL`], by which leftovers are found.
+//! Invariants: nothing here depends on which proxy runs. A change is sent only when connections
+//! reach the endpoint of the change before, so the answer to each try is unambiguous. Each object
+//! is in a namespace with [`LABEL`], by which leftovers are found.
 
 mod address;
 mod attempt;
@@ -45,13 +45,13 @@ use std::time::Duration;
 
 use crate::source::kube::{RestError, SourceError};
 
-/// Why nothing, or not everything, was measured.
+/// Error of a measurement; there may be partial results.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// The address or the credentials of the API server cannot be used.
     #[error(transparent)]
     Server(#[from] SourceError),
-    /// 403; the server's words name user, verb and resource.
+    /// Status 403; the server's message names user, verb and resource.
     #[error(
         "the API server forbids what the probe needs (403): apply deploy/probe-rbac.yaml and use \
          its service account, or ask for those rights ({0})"
@@ -63,14 +63,14 @@ pub enum ProbeError {
     /// The API server's answer lacks a field.
     #[error("the API server's answer to {request} has no usable {field}: {found}")]
     Answer {
-        /// What was created.
+        /// Created resource.
         request: &'static str,
         /// Path of the field.
         field: &'static str,
-        /// What is there.
+        /// Actual value.
         found: String,
     },
-    /// No address for endpoints.
+    /// No address is usable for endpoints.
     #[error(transparent)]
     Address(#[from] AddressError),
     /// An endpoint cannot listen.
@@ -78,28 +78,28 @@ pub enum ProbeError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// Cause.
         error: io::Error,
     },
-    /// The system gives no socket or thread.
+    /// The system failed to create a socket or thread.
     #[error("the system failed: {0}")]
     System(#[from] io::Error),
     /// No try reached the endpoint.
     #[error(transparent)]
     Unreached(Box<Unreached>),
-    /// Changes that took longer than the limit.
+    /// Changes exceeded the limit.
     #[error("{late} of {changes} changes did not reach the new endpoint within {} s", limit.as_secs_f64())]
     Late {
-        /// Such changes.
+        /// Number of such changes.
         late: usize,
-        /// All changes.
+        /// Number of all changes.
         changes: usize,
         /// The limit.
         limit: Duration,
     },
 }
 
-/// What was tried in vain.
+/// Tries that never reached the endpoint.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "no {protocol} connection to {service} reached the endpoint {endpoint} within {} s: {tries}; \
@@ -107,17 +107,17 @@ pub enum ProbeError {
     limit.as_secs_f64()
 )]
 pub struct Unreached {
-    /// Of the Service.
+    /// Protocol of the Service.
     pub protocol: Protocol,
-    /// The Service.
+    /// Address of the Service.
     pub service: SocketAddr,
-    /// The only endpoint that it has.
+    /// Its only endpoint.
     pub endpoint: SocketAddr,
-    /// How long it was tried.
+    /// Duration of the tries.
     pub limit: Duration,
     /// Number of tries by outcome.
     pub tries: String,
-    /// More about this machine, or nothing.
+    /// Details about this machine; may be empty.
     pub hint: String,
 }
 

@@ -7,48 +7,47 @@ use serde_json::{Value, json};
 use super::settings::Protocol;
 use crate::family::Family;
 
-/// Name of the Service and of its port, of the first part of the EndpointSlice's, and value of
-/// labels.
+/// Name of the Service and of its port, prefix of the EndpointSlice's name, and value of labels.
 pub const NAME: &str = "deltaproxy-probe";
 
-/// The label of the probe's namespaces, with the value [`NAME`].
+/// Label of the probe's namespaces, with the value [`NAME`].
 pub const LABEL: &str = "app.kubernetes.io/managed-by";
 
-/// The annotation of a namespace with the name of the node whose probe made it.
+/// Annotation of a namespace with the name of the node of the probe that created it.
 pub const NODE: &str = "deltaproxy-probe/node";
 
 /// Port of the Service.
 pub(super) const PORT: u16 = 80;
 
-/// The list of all namespaces.
+/// Path of the list of all namespaces.
 pub(super) const NAMESPACES: &str = "/api/v1/namespaces";
 
-/// Path of a namespace.
+/// Returns the path of a namespace.
 pub(super) fn namespace_path(namespace: &str) -> String {
     format!("{NAMESPACES}/{namespace}")
 }
 
-/// Path of the Services of a namespace.
+/// Returns the path of the Services of a namespace.
 pub(super) fn services_path(namespace: &str) -> String {
     format!("{NAMESPACES}/{namespace}/services")
 }
 
-/// Path of the EndpointSlices of a namespace.
+/// Returns the path of the EndpointSlices of a namespace.
 pub(super) fn slices_path(namespace: &str) -> String {
     format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices")
 }
 
-/// Path of the probe's Service.
+/// Returns the path of the probe's Service.
 pub(super) fn service_path(namespace: &str) -> String {
     format!("{}/{NAME}", services_path(namespace))
 }
 
-/// Path of the probe's EndpointSlice.
+/// Returns the path of the probe's EndpointSlice.
 pub(super) fn slice_path(namespace: &str) -> String {
     format!("{}/{NAME}", slices_path(namespace))
 }
 
-/// The namespace.
+/// Returns the Namespace.
 pub(super) fn namespace(name: &str, node: &str) -> Value {
     json!({
         "apiVersion": "v1",
@@ -61,7 +60,7 @@ pub(super) fn namespace(name: &str, node: &str) -> Value {
     })
 }
 
-/// The Service, without a selector, of this family or else of the cluster's first one.
+/// Returns a Service without a selector, of `family` or else of the cluster's first family.
 pub(super) fn service(namespace: &str, protocol: Protocol, family: Option<Family>) -> Value {
     let mut service = json!({
         "apiVersion": "v1",
@@ -79,7 +78,7 @@ pub(super) fn service(namespace: &str, protocol: Protocol, family: Option<Family
     service
 }
 
-/// The EndpointSlice with this endpoint.
+/// Returns the EndpointSlice with this endpoint.
 pub(super) fn slice(namespace: &str, protocol: Protocol, endpoint: SocketAddr) -> Value {
     let family = Family::of(endpoint.ip());
     json!({
@@ -103,7 +102,7 @@ pub(super) fn slice(namespace: &str, protocol: Protocol, endpoint: SocketAddr) -
     })
 }
 
-/// The merge patch that replaces the endpoint by the one at this port.
+/// Returns the merge patch that replaces the endpoint by the one at this port.
 pub(super) fn change(protocol: Protocol, port: u16) -> Value {
     json!({"ports": ports(protocol, port)})
 }
@@ -112,12 +111,12 @@ fn ports(protocol: Protocol, port: u16) -> Value {
     json!([{"name": NAME, "protocol": protocol.to_string(), "port": port}])
 }
 
-/// The ClusterIP of a Service that the API server has created.
+/// Returns the ClusterIP of a Service that the API server has created.
 pub(super) fn cluster_ip(service: &Value) -> Option<IpAddr> {
     service["spec"]["clusterIP"].as_str()?.parse().ok()
 }
 
-/// The resource version of an object.
+/// Returns the resource version of an object.
 pub(super) fn version(object: &Value) -> Option<&str> {
     object["metadata"]["resourceVersion"].as_str()
 }

@@ -1,10 +1,10 @@
-//! The times of a report as curves over percentiles, an SVG.
+//! A plot of a report's times as curves over percentiles, in SVG.
 
 use super::change::CURVES;
 use super::report::Report;
 use crate::figures::{self, COLOURS, Curve, DASHES, Value, find};
 
-/// The plot of a report. Without any time, only the axes.
+/// Returns the plot of a report; without times, only the axes.
 pub fn plot(report: &Report) -> String {
     let title = format!(
         "Rule sync of node {} on Linux {}: time of a change by percentile",

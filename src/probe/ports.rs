@@ -1,6 +1,6 @@
-//! Source ports of tries, each used again only when no conntrack entry of its last use is left.
+//! Source ports of tries, each reused only after the conntrack entry of its last use has expired.
 //!
-//! Otherwise a try would follow the entry to the old endpoint, whatever the rules are.
+//! Otherwise a try would follow that entry to the old endpoint, whatever the rules are.
 
 use std::fs;
 use std::ops::RangeInclusive;
@@ -8,18 +8,19 @@ use std::time::Duration;
 
 use super::settings::Protocol;
 
-/// Source ports in turn.
+/// Source ports, used in turn.
 #[derive(Debug)]
 pub(super) struct Ports {
     first: u16,
-    /// When each was used last, since the start of the run.
+    /// Time of the last use of each port, since the start of the run.
     used: Vec<Option<Duration>>,
     next: usize,
     rest: Duration,
 }
 
-/// How long a port is not used again. A connection that its client has reset is tracked for 10 s
-/// (`nf_conntrack_tcp_timeout_close`), a UDP flow for 30 s by netfilter and for 60 s by Cilium.
+/// Returns the time before a port is reused. Netfilter tracks a TCP connection that its client has
+/// reset for 10 s (`nf_conntrack_tcp_timeout_close`) and a UDP flow for 30 s; Cilium tracks a UDP
+/// flow for 60 s.
 fn rest(protocol: Protocol) -> Duration {
     match protocol {
         Protocol::Tcp => Duration::from_secs(15),
@@ -28,7 +29,7 @@ fn rest(protocol: Protocol) -> Duration {
 }
 
 impl Ports {
-    /// The ports that this machine uses for connections.
+    /// Returns the local port range of this machine.
     pub(super) fn of_this_machine(protocol: Protocol) -> Self {
         let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok();
         let range = range.as_deref().and_then(parse).unwrap_or(DEFAULT);
@@ -39,7 +40,7 @@ impl Ports {
         Self { first: *range.start(), used: vec![None; range.len()], next: 0, rest }
     }
 
-    /// The next port; `None` if all have been used of late.
+    /// Returns the next port; `None` if all were used recently.
     pub(super) fn take(&mut self, now: Duration) -> Option<u16> {
         let used = self.used.get_mut(self.next)?;
         if used.is_some_and(|used| used + self.rest > now) {
@@ -52,7 +53,7 @@ impl Ports {
     }
 }
 
-/// The range of a machine where it cannot be read.
+/// Default port range, where it cannot be read.
 const DEFAULT: RangeInclusive<u16> = 32_768..=60_999;
 
 fn parse(text: &str) -> Option<RangeInclusive<u16>> {

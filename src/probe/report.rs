@@ -1,4 +1,4 @@
-//! What a run found.
+//! Results of a run.
 
 use std::net::SocketAddr;
 
@@ -8,12 +8,12 @@ use super::change::Change;
 use super::settings::Settings;
 use crate::figures::{Machine, Row};
 
-/// Everything that one run found.
+/// All results of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Version of this program.
     pub version: String,
-    /// The machine it ran on.
+    /// Machine of the run.
     pub machine: Machine,
     /// Name of the node.
     pub node: String,
@@ -21,17 +21,17 @@ pub struct Report {
     pub settings: Settings,
     /// Address of the Service.
     pub service: SocketAddr,
-    /// Addresses of its endpoints, of which it has one at a time.
+    /// Addresses of its endpoints, one of which it has at a time.
     pub endpoints: [SocketAddr; 2],
     /// Names of the programs whose commits named an endpoint.
     pub committers: Vec<String>,
-    /// Why commits could not be seen, if so.
+    /// Why commits could not be observed, if so.
     pub commits_unseen: Option<String>,
-    /// What was measured.
+    /// Measured values.
     pub rows: Vec<Row>,
-    /// Every change.
+    /// All changes.
     pub changes: Vec<Change>,
-    /// Whether it was ended before everything was measured.
+    /// The run was stopped before everything was measured.
     pub interrupted: bool,
 }
 
@@ -42,7 +42,7 @@ pub(super) mod tests {
     use crate::probe::Protocol;
     use crate::probe::change;
 
-    /// A report of one change.
+    /// Returns a report of one change.
     pub(in crate::probe) fn report() -> Report {
         let changes = vec![change::tests::change()];
         Report {
@@ -71,7 +71,7 @@ pub(super) mod tests {
     fn a_report_is_read_as_it_was_written() {
         let text = serde_json::to_string(&report()).unwrap();
         let read: Report = serde_json::from_str(&text).unwrap();
-        // Percentiles lose their last digits, as numbers in JSON may.
+        // Only names of rows are compared: percentiles may lose their last digits in JSON.
         let names = |report: &Report| -> Vec<_> {
             report.rows.iter().map(|row| row.name.clone()).collect()
         };

@@ -53,16 +53,16 @@ pub struct Settings {
     pub timeout: u32,
 }
 
-/// The most changes of one run: each is in the report.
+/// Most changes of one run: each is in the report.
 const MAX_CHANGES: u32 = 100_000;
 
 impl Settings {
-    /// How long a change may take.
+    /// Returns the time limit of a change.
     pub fn limit(&self) -> Duration {
         Duration::from_secs(self.timeout.into())
     }
 
-    /// Time from one change to the next.
+    /// Returns the time from one change to the next.
     pub(super) fn interval(&self) -> Duration {
         Duration::from_secs(1).checked_div(self.rate).unwrap_or_default()
     }

@@ -1,9 +1,9 @@
-//! A report as tables for people.
+//! Reports as text tables.
 
 use super::report::Report;
 use crate::figures::{Value, aligned, label, number};
 
-/// The whole report: what ran where, a row for each time, then the counts.
+/// Returns the whole report: the run, a row for each time, then the counts.
 pub fn table(report: &Report) -> String {
     let header = ["", "p50", "p90", "p99", "max", "count"];
     let mut times = vec![header.map(str::to_owned).to_vec()];
@@ -53,7 +53,7 @@ fn heading(report: &Report) -> String {
     )
 }
 
-/// What the reader of the figures should know.
+/// Returns notes on the interpretation of the figures.
 fn notes(report: &Report) -> Vec<String> {
     let mut notes = Vec::new();
     if !report.committers.is_empty() {

@@ -16,12 +16,12 @@ use super::settings::Protocol;
 use crate::family::Family;
 use crate::source::kube::{Rest, RestError};
 
-/// The namespace that may exist now, if any. Clones share it.
+/// The namespace that may still exist, if any. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Left(Arc<Mutex<Option<String>>>);
 
 impl Left {
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -34,9 +34,9 @@ impl Left {
 /// A namespace with the probe's label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leftover {
-    /// Its name.
+    /// Name of the namespace.
     pub namespace: String,
-    /// Name of the node whose probe made it.
+    /// Name of the node of the probe that created it.
     pub node: String,
 }
 
@@ -51,22 +51,22 @@ pub struct Testbed {
 }
 
 impl Testbed {
-    /// A testbed without objects, for the probe of this node.
+    /// Creates a testbed without objects, for the probe of this node.
     pub fn new(rest: Rest, runtime: Handle, node: String) -> Self {
         let number = jiff::Timestamp::now().as_nanosecond() / 1_000 % 0x1_0000_0000;
         let namespace = format!("{NAME}-{number:08x}-{:x}", process::id());
         Self { rest, runtime, node, namespace, left: Left::default() }
     }
 
-    /// The namespace that may exist now.
+    /// Returns the namespace that may still exist.
     pub fn left(&self) -> Left {
         self.left.clone()
     }
 
-    /// The probe's namespaces, this one's too.
+    /// Lists the probe's namespaces, including that of this run.
     ///
     /// # Errors
-    /// They cannot be listed.
+    /// The request fails.
     pub fn leftovers(&self) -> Result<Vec<Leftover>, ProbeError> {
         let path = format!("{NAMESPACES}?labelSelector={}%3D{NAME}", LABEL.replace('/', "%2F"));
         let list = self.runtime.block_on(self.rest.read(&path))?;
@@ -74,7 +74,7 @@ impl Testbed {
         Ok(items.filter_map(leftover).collect())
     }
 
-    /// Deletes a namespace of the probe and what it made there.
+    /// Deletes a namespace of the probe and its objects.
     ///
     /// # Errors
     /// The namespace cannot be deleted.
@@ -88,7 +88,7 @@ impl Testbed {
         Ok(())
     }
 
-    /// Deletes the objects of this run, if there are any.
+    /// Deletes the objects of this run, if any.
     ///
     /// # Errors
     /// The namespace cannot be deleted.
@@ -100,12 +100,12 @@ impl Testbed {
         Ok(())
     }
 
-    /// Name of the namespace.
+    /// Returns the name of the namespace.
     pub(super) fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// This machine's Node object; `None` without the right to read it.
+    /// Returns this machine's Node object; `None` without permission to read it.
     ///
     /// # Errors
     /// The server has no such Node, or does not answer.
@@ -119,7 +119,7 @@ impl Testbed {
     }
 
     pub(super) fn create_namespace(&self) -> Result<(), ProbeError> {
-        // Even without an answer it may be there.
+        // Even without an answer the namespace may exist.
         self.left.set(Some(self.namespace.clone()));
         let object = objects::namespace(&self.namespace, &self.node);
         let created = self.runtime.block_on(self.rest.create(NAMESPACES, &object));
@@ -130,7 +130,7 @@ impl Testbed {
         Ok(())
     }
 
-    /// Creates the Service; returns its ClusterIP.
+    /// Creates the Service. Returns its ClusterIP.
     pub(super) fn create_service(
         &self,
         protocol: Protocol,
@@ -146,7 +146,7 @@ impl Testbed {
         })
     }
 
-    /// Creates the EndpointSlice; returns its version.
+    /// Creates the EndpointSlice. Returns its resource version.
     pub(super) fn create_slice(&self, slice: &Value) -> Result<String, ProbeError> {
         let path = slices_path(&self.namespace);
         let created = self.runtime.block_on(self.rest.create(&path, slice))?;
@@ -154,7 +154,7 @@ impl Testbed {
     }
 }
 
-/// The version of an EndpointSlice that the server has written.
+/// Returns the resource version of an EndpointSlice from the server.
 pub(super) fn version(slice: &Value) -> Result<String, ProbeError> {
     let version = objects::version(slice).map(str::to_owned);
     version.ok_or_else(|| ProbeError::Answer {
@@ -164,7 +164,7 @@ pub(super) fn version(slice: &Value) -> Result<String, ProbeError> {
     })
 }
 
-/// Reads a namespace that is not being deleted.
+/// Parses a namespace; `None` while it is being deleted.
 fn leftover(namespace: &Value) -> Option<Leftover> {
     let metadata = &namespace["metadata"];
     let name = metadata["name"].as_str()?.to_owned();

@@ -1,6 +1,6 @@
-//! The tries of one change: begun at a bounded rate, any number of them open at a time.
+//! The tries of one change: started at a limited rate, with any number of them open at a time.
 //!
-//! A lost packet delays no other try: each is begun when it is due.
+//! A lost packet delays no other try: each starts when it is due.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,56 +17,56 @@ use super::endpoint::Which;
 use super::ports::Ports;
 use super::settings::Protocol;
 
-/// A try without an answer for so long is lost: less than the 1 s after which TCP sends its first
-/// packet again, which would be a later try.
+/// Time after which a try without an answer is lost. It is less than the 1 s before TCP retransmits
+/// its first packet, which would be equivalent to a later try.
 const LOST: Duration = Duration::from_millis(500);
 
-/// Least and greatest time between two tries.
+/// Minimum and maximum time between two tries.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(10));
 
-/// Tries after the one that reached the new endpoint, and the time between them.
+/// Number of tries after the one that reached the new endpoint, and the time between them.
 const AFTERWARDS: (usize, Duration) = (10, Duration::from_millis(1));
 
-/// The most tries that are open: a process may have 1,024 files by default.
+/// Most open tries: a process may have 1,024 files by default.
 const MAX_OPEN: usize = 400;
 
-/// The longest wait before the end is looked for.
+/// Longest wait between two checks of a requested stop.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Numbers of tries, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// All of them.
+    /// All tries.
     pub tries: u32,
-    /// They reached the new endpoint.
+    /// Tries that reached the new endpoint.
     pub new: u32,
-    /// They reached the old endpoint.
+    /// Tries that reached the old endpoint.
     pub old: u32,
-    /// Of these, those begun after another one had reached the new endpoint.
+    /// Part of `old` that started after another try had reached the new endpoint.
     pub old_after_new: u32,
-    /// They were refused.
+    /// Tries that were refused.
     pub refused: u32,
-    /// No route, a local rule, or ICMP.
+    /// Tries that failed by routing, a local rule, or ICMP.
     pub unreachable: u32,
-    /// No answer came.
+    /// Tries without an answer.
     pub lost: u32,
-    /// They failed otherwise.
+    /// Tries that failed otherwise.
     pub other: u32,
-    /// They were left out, because all source ports had been used of late.
+    /// Tries that were left out, because all source ports had been used recently.
     pub left_out: u32,
 }
 
-/// What the tries of a change have seen; times since the start of the run.
+/// Observations of the tries of a change; times since the start of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// When the new endpoint was reached first.
+    /// First arrival at the new endpoint.
     pub(super) reached: Option<Duration>,
-    /// When the old one was reached last.
+    /// Last arrival at the old endpoint.
     pub(super) last_old: Option<Duration>,
     pub(super) counts: Counts,
 }
 
-/// Sends tries to a Service.
+/// Sender of tries to a Service.
 #[derive(Debug)]
 pub(super) struct Tries {
     service: SocketAddr,
@@ -74,7 +74,7 @@ pub(super) struct Tries {
     ports: Ports,
     base: Instant,
     open: Vec<Attempt>,
-    /// Tries with an outcome, by when they began.
+    /// Tries with an outcome, by start time.
     done: Vec<(Duration, Outcome)>,
     left_out: u32,
 }
@@ -92,11 +92,11 @@ impl Tries {
         }
     }
 
-    /// Tries until the endpoint is reached and a few times more, or until the limit has passed or
-    /// `is_stopped`.
+    /// Sends tries until the endpoint is reached and a few times more, or until the limit has
+    /// passed or `is_stopped`.
     ///
     /// # Errors
-    /// The system gives no sockets.
+    /// The system failed to create sockets.
     pub(super) fn until(
         &mut self,
         new: Which,
@@ -139,7 +139,7 @@ impl Tries {
         Ok(())
     }
 
-    /// Moves tries with an outcome to `done`; whether one of them reached `new`.
+    /// Moves tries with an outcome to `done`. Returns true if one of them reached `new`.
     fn collect(&mut self, now: Duration, new: Which) -> bool {
         let known = self.done.len();
         let done = &mut self.done;
@@ -154,7 +154,7 @@ impl Tries {
         latest.any(|(_, outcome)| matches!(outcome, Outcome::Reached(which, _) if *which == new))
     }
 
-    /// Waits for an outcome, but no longer than until `due`.
+    /// Waits for an outcome until `due`.
     fn wait(&self, due: Duration) -> io::Result<()> {
         let time = due.saturating_sub(self.base.elapsed()).min(LOOK);
         let mut open: Vec<_> =
@@ -166,8 +166,8 @@ impl Tries {
     }
 }
 
-/// The time until the next try, so long after the change: a hundredth of it, so that the figure is
-/// exact to 1 % and a slow proxy costs few tries.
+/// Returns the time until the next try, a hundredth of the time since the change. The figure is
+/// therefore exact to 1 %, and a slow proxy costs few tries.
 fn pause(since: Duration) -> Duration {
     (since / 100).clamp(PAUSES.0, PAUSES.1)
 }
@@ -240,10 +240,10 @@ mod tests {
             (ms(2), Failed(Failure::Lost)),
             (ms(2), Failed(Failure::Unreachable)),
             (ms(2), Failed(Failure::Other)),
-            // Answers come in any order.
+            // Answers arrive in any order.
             (ms(5), Reached(Which::B, ms(6))),
             (ms(4), Reached(Which::B, ms(5))),
-            // It had begun before the new endpoint was reached.
+            // Started before the new endpoint was reached.
             (ms(4), Reached(Which::A, ms(7))),
             (ms(8), Reached(Which::A, ms(9))),
         ];

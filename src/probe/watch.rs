@@ -1,4 +1,4 @@
-//! The probe's own watch of its EndpointSlice: when each version of it arrived.
+//! The probe's own watch of its EndpointSlice, with the arrival time of each version.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -10,17 +10,17 @@ use tokio::task::JoinHandle;
 use super::objects::{slices_path, version};
 use crate::source::kube::Rest;
 
-/// A version of the EndpointSlice, and when its event arrived, since the start of the run.
+/// A version of the EndpointSlice, and the arrival time of its event since the start of the run.
 type Event = (String, Duration);
 
-/// The watch. Ends when it is dropped.
+/// The watch; ends on drop.
 #[derive(Debug)]
 pub(super) struct Events {
     received: mpsc::Receiver<Event>,
     task: JoinHandle<()>,
 }
 
-/// How long to wait for an event after its effect on packets.
+/// Longest time between the effect of a change on packets and its event.
 const BEHIND: Duration = Duration::from_secs(2);
 
 /// Time between two attempts to open the watch.
@@ -40,7 +40,7 @@ impl Events {
         Self { received, task }
     }
 
-    /// When the event with this version arrived; `None` if it does not.
+    /// Returns the arrival time of the event with this version; `None` if it does not arrive.
     pub(super) fn arrival(&self, version: &str) -> Option<Duration> {
         while let Ok((seen, at)) = self.received.recv_timeout(BEHIND) {
             if seen == version {
@@ -57,7 +57,7 @@ impl Drop for Events {
     }
 }
 
-/// Follows for ever; a watch that ends is opened again where it was.
+/// Watches forever; a watch that ends is reopened at its last version.
 async fn follow(
     rest: &Rest,
     path: &str,

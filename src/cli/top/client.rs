@@ -1,4 +1,4 @@
-//! The daemon's metrics port, read as `top` needs it.
+//! A client of the daemon's metrics port for `top`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,31 +15,31 @@ use tokio::time::timeout;
 
 use crate::inspect::top::{Report, Scrape, Status};
 
-/// The longest that both answers may take.
+/// Time limit of both answers.
 const TIME: Duration = Duration::from_secs(2);
 
-/// The longest answer in bytes. Both are below a megabyte.
+/// Most bytes of an answer. Both are usually below a megabyte.
 const LENGTH: usize = 8 << 20;
 
-/// Why there is no report.
+/// Error of reading the report.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReportError {
-    /// Nothing listens, or the connection broke.
+    /// Nothing listens, or the connection failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// It does not speak HTTP.
+    /// The server does not speak HTTP.
     #[error("{0}")]
     Http(#[from] hyper::Error),
-    /// The body broke off, or is too long.
+    /// The body is incomplete or too long.
     #[error("its answer cannot be read: {0}")]
     Body(Box<dyn std::error::Error + Send + Sync>),
-    /// The port is of another program.
+    /// The port belongs to another program.
     #[error("{0} is answered with {1}, so it is not the metrics port of deltaproxy")]
     Refused(&'static str, StatusCode),
-    /// The port is of another program.
+    /// The port belongs to another program.
     #[error("/status.json cannot be read: {0}")]
     Document(#[from] serde_json::Error),
-    /// There is no answer.
+    /// No answer within the limit.
     #[error("there is no answer within {} s", TIME.as_secs())]
     Silent,
 }
@@ -81,14 +81,14 @@ mod tests {
 
     use super::*;
 
-    /// The error with a server that answers so and closes the connection.
+    /// Returns the error for a server that sends `answer` and closes the connection.
     async fn error_of(answer: String) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let _ = stream.read(&mut [0; 1024]).unwrap();
-            // The client closes it at the limit.
+            // The client closes the connection at the limit.
             let _ = stream.write_all(answer.as_bytes());
         });
         let error = report(address).await.unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Looks at the daemon and at the kernel.
+//! Samples of the daemon and of the kernel.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use crate::conntrack::ConntrackTable;
 use crate::inspect::show::{Connections, Latest, Order};
 use crate::inspect::top::{ConnectionsLook, History, KernelLook, Look, ROWS, Report, View};
 
-/// What is read again and again, and what was read last.
+/// Readers, and the results of the last reads.
 pub(super) struct Sampler {
     daemon: Option<SocketAddr>,
     runtime: Runtime,
@@ -26,12 +26,12 @@ pub(super) struct Sampler {
 struct KernelReader {
     latest: Latest,
     conntrack: Option<ConntrackTable>,
-    /// The last dump, when it ended, and the time since the one before.
+    /// Last dump, its end, and the time since the dump before.
     connections: Option<(Connections, Instant, Option<Duration>)>,
 }
 
 impl Sampler {
-    /// A sampler of the daemon at an address, if there is one, and of this network namespace.
+    /// Creates a sampler of the daemon at an address, if given, and of this network namespace.
     pub(super) fn new(daemon: Option<SocketAddr>) -> Result<Self, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let (kernel, history) = (KernelReader::default(), History::default());
@@ -50,7 +50,7 @@ impl Sampler {
         self.history.add(look)
     }
 
-    /// What was read last, with services in another order.
+    /// Returns the last results, with services in another order.
     pub(super) fn sorted(&mut self, order: Order) -> View {
         let Some(mut look) = self.last.take() else { return self.look(order) };
         if let Ok(kernel) = &mut look.kernel {

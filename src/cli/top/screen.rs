@@ -1,4 +1,4 @@
-//! The terminal while `top` has it, and how it gets back what it had.
+//! The terminal while `top` uses it, and its restoration.
 
 use std::io::{self, Stdout, Write, stdout};
 use std::panic;
@@ -16,16 +16,16 @@ use ratatui_crossterm::crossterm::terminal::{
 
 use crate::inspect::top::{Key, State, View, draw};
 
-/// The terminal in raw mode, with another screen than the shell's. Restored when this is dropped, and
-/// before a panic is reported.
+/// The terminal in raw mode, on the alternate screen. Restored on drop, and before a panic is
+/// reported.
 pub(super) struct Screen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
 }
 
-/// Whether the terminal is to be restored.
+/// The terminal must be restored.
 static IS_CHANGED: AtomicBool = AtomicBool::new(false);
 
-/// A key, as far as it has a meaning.
+/// A key with a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pressed {
     /// A key of the screen.
@@ -35,7 +35,7 @@ pub(super) enum Pressed {
 }
 
 impl Screen {
-    /// Takes the terminal of standard output.
+    /// Takes over the terminal of standard output.
     pub(super) fn open() -> io::Result<Self> {
         let report = panic::take_hook();
         // The program aborts after a panic, so nothing is dropped.
@@ -44,7 +44,7 @@ impl Screen {
             report(info);
         }));
         change()?;
-        // From here on an error restores it.
+        // From here on an error restores the terminal.
         let terminal = Terminal::new(CrosstermBackend::new(stdout()));
         terminal.map(|terminal| Self { terminal }).inspect_err(|_| restore())
     }
@@ -54,7 +54,7 @@ impl Screen {
         self.terminal.draw(|frame| draw(frame, view, state)).map(drop)
     }
 
-    /// Stops the program as Ctrl-Z does elsewhere, and takes the terminal again after it.
+    /// Stops the program like Ctrl-Z elsewhere, and takes over the terminal again afterwards.
     pub(super) fn suspend(&mut self) -> io::Result<()> {
         restore();
         raise(Signal::SIGTSTP)?;
@@ -75,7 +75,7 @@ fn change() -> io::Result<()> {
     changed.inspect_err(|_| restore())
 }
 
-/// Restores the terminal once. Errors mean that there is none any more.
+/// Restores the terminal once. An error means that it no longer exists.
 fn restore() {
     if IS_CHANGED.swap(false, Ordering::SeqCst) {
         let _ = execute!(stdout(), LeaveAlternateScreen, Show);
@@ -84,7 +84,7 @@ fn restore() {
     }
 }
 
-/// The meaning of an event; `None` if it has none.
+/// Returns the key of an event; `None` if it has no function.
 pub(super) fn pressed(event: &Event) -> Option<Pressed> {
     let Event::Key(KeyEvent { code, modifiers, kind, .. }) = event else { return None };
     if *kind == KeyEventKind::Release {

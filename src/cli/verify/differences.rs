@@ -1,4 +1,4 @@
-//! What differs between tables and objects, by service.
+//! Differences between tables and objects, by service.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,17 +10,17 @@ use crate::cli::change::{Change, changes};
 use crate::engine::Engine;
 use crate::printable::Printable;
 
-/// Changes of one service, or of none, that are printed at most.
+/// Most changes of one service, or of none, that are printed.
 const SHOWN: usize = 5;
 
-/// What would have to change, by the name of the service; changes that belong to none have no name.
+/// Necessary changes, by the name of the service; changes without a service have no name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Differences {
     changes: BTreeMap<Option<String>, Vec<Change>>,
 }
 
 impl Differences {
-    /// Collects what an engine, which has read the tables, would send.
+    /// Collects the changes that an engine would send after it has read the tables.
     pub(super) fn collect(engine: &mut Engine, max_batch: usize) -> Self {
         let mut differences = Self::default();
         while let Some(transaction) = engine.next_transaction(max_batch) {
@@ -36,7 +36,7 @@ impl Differences {
         differences
     }
 
-    /// Keeps what is in `others` too.
+    /// Keeps the changes that are in `others` too.
     pub(super) fn retain(&mut self, others: &Self) {
         for (name, changes) in &mut self.changes {
             let others = others.changes.get(name);
@@ -50,7 +50,7 @@ impl Differences {
         self.changes.is_empty()
     }
 
-    /// How many services differ.
+    /// Returns the number of services that differ.
     pub(super) fn services(&self) -> usize {
         self.changes.keys().flatten().count()
     }
@@ -66,7 +66,7 @@ impl Differences {
     }
 }
 
-/// A line for each service, and its first changes below it.
+/// Formats a line for each service, and its first changes below it.
 impl fmt::Display for Differences {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, changes) in &self.changes {

@@ -1,4 +1,4 @@
-//! The objects of an API server, to compare the tables with.
+//! Objects of an API server, to compare the tables with.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use crate::model::{Batch, Event, Resource};
 use crate::source::addresses::local_addresses;
 use crate::source::kube::{ApiServer, Outlet, Report, follow_api_server};
 
-/// How long the server may be silent before everything is listed.
+/// Longest silence of the server until everything is listed.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// The same when ServiceCIDRs alone are missing: servers may forbid them or have none.
+/// Likewise if only ServiceCIDRs are missing: servers may forbid them or lack them.
 const SERVICE_CIDRS_LIMIT: Duration = Duration::from_secs(3);
 
-/// Batches of events, or reports, on their way.
+/// Capacity of the queues of batches and reports.
 const QUEUE: usize = 64;
 
-/// An API server that is followed.
+/// An API server under watch.
 pub(super) struct Followed {
     runtime: Runtime,
     batches: mpsc::Receiver<Batch>,
     reports: mpsc::Receiver<Report>,
-    /// What was left out of objects.
+    /// Parts of objects that were left out.
     pub(super) left_out: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ enum News {
 }
 
 impl Followed {
-    /// Reads all objects into an engine, and follows their changes from then on.
+    /// Reads all objects into an engine, and watches their changes from then on.
     ///
     /// # Errors
     /// The server cannot be used, or is silent for too long.
@@ -52,7 +52,7 @@ impl Followed {
         let runtime = runtime.map_err(Failure::new)?;
         let (events, batches) = mpsc::channel(QUEUE);
         let (sender, reports) = mpsc::channel(QUEUE);
-        // A full queue has enough to say.
+        // If the queue is full, its reports suffice.
         let report = move |report| drop(sender.try_send(report));
         let outlet = Outlet::new(events, report, Arc::new(|_, _| ()), Arc::new(|_, _| ()));
         runtime.spawn(async move { follow_api_server(&server, &node_name, outlet).await });
@@ -67,7 +67,7 @@ impl Followed {
             let limit = if cidrs_alone { SERVICE_CIDRS_LIMIT } else { LIMIT };
             match self.next(limit) {
                 Some(News::Batch(batch)) => drop(engine.apply(batch.events)),
-                // The limit decides about them.
+                // The time limit handles these.
                 Some(News::Report(Report::Trouble {
                     resource: Some(Resource::ServiceCidrs),
                     ..
@@ -89,7 +89,7 @@ impl Followed {
         Ok(())
     }
 
-    /// What comes next; `None` if nothing comes within `limit`.
+    /// Returns the next message; `None` without one within `limit`.
     fn next(&mut self, limit: Duration) -> Option<News> {
         let (batches, reports) = (&mut self.batches, &mut self.reports);
         self.runtime.block_on(async {
@@ -103,7 +103,7 @@ impl Followed {
         })
     }
 
-    /// Takes in what has changed meanwhile. Where the server is away, its last objects count.
+    /// Applies all changes so far. If the server is unreachable, its last objects are used.
     pub(super) fn catch_up(&mut self, engine: &mut Engine) {
         while let Ok(batch) = self.batches.try_recv() {
             engine.apply(batch.events);

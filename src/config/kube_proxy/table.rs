@@ -165,7 +165,8 @@ pub(super) static FLAGS: [Flag; 60] = [
     other("help", Kind::Flag, "false", Meaning::Help),
 ];
 
-/// The defaults of kube-proxy. One differs here: `minSyncPeriod` is 0, as partial updates are cheap.
+/// Returns the defaults of kube-proxy. One differs: `minSyncPeriod` is 0, as partial updates are
+/// cheap.
 pub(super) fn defaults() -> Value {
     json!({
         "apiVersion": API_VERSION,

@@ -1,4 +1,4 @@
-//! One rule for one packet: what each instruction does.
+//! Evaluates one rule for one packet, instruction by instruction.
 
 use super::field::{compare, equal, masked, number, swapped};
 use super::jhash::{jhash, scale};
@@ -10,25 +10,25 @@ use super::step::{Event, RuleStep};
 use crate::kernel::{Route, Way};
 use crate::nft::{AnyRule, Expr, Family, Instruction, Order, Register, Verdict, key};
 
-/// How a rule ends for a packet.
+/// Result of a rule for a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum End {
-    /// It did not match; the next rule follows.
+    /// The rule did not match; evaluation continues with the next rule.
     NoMatch,
-    /// It matched to its end; the next rule follows.
+    /// The rule matched to its end; evaluation continues with the next rule.
     Next,
-    /// It ended with a verdict.
+    /// The rule ended with a verdict.
     Verdict(Verdict),
-    /// It refused the packet.
+    /// The rule rejected the packet.
     Reject,
-    /// An unknown expression may have ended the way of the packet.
+    /// An unknown expression may have ended the evaluation of the packet.
     Unknown,
 }
 
-/// A way through one rule.
+/// A possible result of one rule.
 pub(super) type Branch = (State, End);
 
-/// The rule that is run, and where.
+/// A rule under evaluation, and its position.
 pub(super) struct Run<'a, F> {
     pub(super) facts: &'a mut F,
     pub(super) id: &'a TableId,
@@ -43,19 +43,19 @@ pub(super) struct Within {
     pub(super) registers: Registers,
 }
 
-/// What an instruction does with a packet.
+/// Effect of an instruction on a packet.
 pub(super) enum Next {
-    /// The instruction after it follows.
+    /// Evaluation continues with the next instruction.
     On(Within),
     /// The rule ends.
     End(State, End),
 }
 
-/// Numbers that are drawn and run one by one; of more, nothing is said.
+/// Most possible numbers that are evaluated one by one; with more the result is unknown.
 pub(super) const MOST_DRAWN: u32 = 65_536;
 
 impl<F: Facts> Run<'_, F> {
-    /// All ways through the rule.
+    /// Returns all possible results of a rule.
     pub(super) fn rule(&mut self, rule: &AnyRule, state: State) -> Vec<Branch> {
         let was_certain = state.key.is_certain;
         let mut ends = Vec::new();
@@ -196,7 +196,7 @@ impl<F: Facts> Run<'_, F> {
         self.step.is_certain = false;
     }
 
-    /// Goes on if a comparison is true.
+    /// Continues if a comparison is true.
     fn test(&mut self, within: Within, is_true: Option<bool>) -> Vec<Next> {
         if is_true.is_none() {
             self.unknown("what the rule compares is not known of this packet");
@@ -204,7 +204,8 @@ impl<F: Facts> Run<'_, F> {
         goes_on(within, is_true)
     }
 
-    /// It may match or not; one that is no test may also end the way of the packet.
+    /// Both matches and does not match. An expression that is not a test may also end the
+    /// evaluation.
     pub(super) fn unknown_expression(&mut self, name: &str, mut within: Within) -> Vec<Next> {
         self.unknown(&format!("unknown expression {name}; a packet may go on or stop here"));
         within.registers.forget();
@@ -240,7 +241,7 @@ impl<F: Facts> Run<'_, F> {
         }
     }
 
-    /// The kind of an address, as routing sees it; `None` if that is not known.
+    /// Returns the routing type of an address; `None` if unknown.
     fn address_type(&mut self, flags: u32, state: &State) -> Option<u32> {
         let packet = state.packet();
         let address = match flags {
@@ -252,7 +253,7 @@ impl<F: Facts> Run<'_, F> {
             return Some(key::ROUTE_MULTICAST);
         }
         let no_route = match Family::of(address) {
-            // `inet_addr_type` looks in the table `local` only.
+            // `inet_addr_type` looks only in the table `local`.
             Family::Ip => key::ROUTE_UNICAST,
             Family::Ip6 => ROUTE_UNREACHABLE,
         };
@@ -262,7 +263,7 @@ impl<F: Facts> Run<'_, F> {
         }
     }
 
-    /// Runs an expression for each number that may have been drawn.
+    /// Runs an expression for each possible random number.
     fn each_drawn(&mut self, within: Within, draw: Draw, expr: &Expr) -> Vec<Next> {
         if !(1..=MOST_DRAWN).contains(&draw.modulus) {
             self.unknown("a number is drawn below so many that the outcomes are not followed");
@@ -282,13 +283,13 @@ impl<F: Facts> Run<'_, F> {
 /// `RTN_UNREACHABLE` of `<linux/rtnetlink.h>`.
 const ROUTE_UNREACHABLE: u32 = 7;
 
-/// Expressions that end a rule at most, whatever their use.
+/// Expressions that can end only the rule, not the evaluation of the packet.
 const TESTS: &[&str] = &[
     "bitwise", "cmp", "ct", "dynset", "exthdr", "fib", "inner", "lookup", "meta", "osf", "payload",
     "rt", "socket", "tunnel", "xfrm",
 ];
 
-/// One way where all ways end alike: what is not known did not matter.
+/// Merges branches with the same result: the unknown value had no influence.
 fn settled(mut branches: Vec<Branch>, was_certain: bool) -> Vec<Branch> {
     let Some((first, first_end)) = branches.first().cloned() else { return branches };
     let is_uncertain = branches.iter().any(|(state, _)| state.key.is_certain != was_certain);
@@ -305,7 +306,7 @@ fn settled(mut branches: Vec<Branch>, was_certain: bool) -> Vec<Branch> {
     branches
 }
 
-/// Goes on, ends the rule, or both if that is not known.
+/// Continues, ends the rule, or both if the match is unknown.
 pub(super) fn goes_on(mut within: Within, matches: Option<bool>) -> Vec<Next> {
     match matches {
         Some(true) => vec![Next::On(within)],

@@ -1,4 +1,4 @@
-//! What is done with bytes of which some are not known.
+//! Operations on bytes of which some are unknown.
 
 use std::cmp::Ordering;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::packet::Field;
 use crate::nft::Family;
 
-/// `None` if an unknown byte decides.
+/// Compares bytes; `None` if an unknown byte decides.
 pub(super) fn equal(field: &Field, value: &[u8]) -> Option<bool> {
     let pairs = || field.iter().zip(value);
     if pairs().any(|(byte, value)| byte.is_some_and(|byte| byte != *value)) {
@@ -20,7 +20,7 @@ pub(super) fn compare(field: &Field, value: &[u8]) -> Option<Ordering> {
     bytes.map(|bytes| bytes.as_slice().cmp(value))
 }
 
-/// A bit of an unknown byte that the mask clears is known.
+/// Applies mask and xor. A bit of an unknown byte is known if the mask clears it.
 pub(super) fn masked(field: &Field, mask: &[u8], xor: &[u8]) -> Field {
     let step = |((byte, mask), xor): ((&Option<u8>, &u8), &u8)| match byte {
         Some(byte) => Some((byte & mask) ^ xor),
@@ -30,7 +30,7 @@ pub(super) fn masked(field: &Field, mask: &[u8], xor: &[u8]) -> Field {
     field.iter().zip(mask).zip(xor).map(step).collect()
 }
 
-/// Each number with its bytes in the other order, where host and network byte order differ.
+/// Swaps the bytes of each number, where host and network byte order differ.
 pub(super) fn swapped(field: &Field, size: usize) -> Field {
     if cfg!(target_endian = "big") || size == 0 {
         return field.clone();

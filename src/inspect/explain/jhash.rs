@@ -1,8 +1,8 @@
 //! `jhash` of Linux, by Bob Jenkins: `<linux/jhash.h>`.
 
-/// The hash of the bytes.
+/// Returns the hash of the bytes.
 pub(super) fn jhash(bytes: &[u8], seed: u32) -> u32 {
-    // As in the kernel, the length counts modulo 2^32.
+    // As in the kernel, the length is taken modulo 2^32.
     #[expect(clippy::cast_possible_truncation, reason = "registers have 64 bytes")]
     let start = 0xdead_beef_u32.wrapping_add(bytes.len() as u32).wrapping_add(seed);
     let [mut a, mut b, mut c] = [start; 3];
@@ -24,17 +24,17 @@ pub(super) fn jhash(bytes: &[u8], seed: u32) -> u32 {
     finish(a, b, c)
 }
 
-/// A number below `modulus`: `reciprocal_scale`.
+/// Scales a hash to a number below `modulus`: `reciprocal_scale`.
 pub(super) fn scale(hash: u32, modulus: u32) -> u32 {
     let scaled = (u64::from(hash) * u64::from(modulus)) >> 32;
     u32::try_from(scaled).unwrap_or_default()
 }
 
-/// Four bytes, zeros after the end.
+/// Returns four bytes, with zeros after the end.
 fn word(bytes: &[u8], at: usize) -> u32 {
     let mut word = [0; 4];
     word.iter_mut().zip(bytes.iter().skip(at)).for_each(|(to, from)| *to = *from);
-    // `__get_unaligned_cpu32` for whole blocks; the end is put together as little-endian.
+    // The kernel reads whole blocks by `__get_unaligned_cpu32`, and the end as little-endian.
     u32::from_le_bytes(word)
 }
 
@@ -71,7 +71,7 @@ fn finish(mut a: u32, mut b: u32, mut c: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// From `lookup3.c` of Bob Jenkins, `driver5`, whose start value is the same for `hashlittle`.
+    /// From `driver5` in Bob Jenkins' `lookup3.c`, whose start value is the same for `hashlittle`.
     #[test]
     fn it_is_lookup3() {
         assert_eq!(jhash(b"", 0), 0xdead_beef);

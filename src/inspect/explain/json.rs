@@ -1,4 +1,4 @@
-//! The explanation for programs.
+//! The explanation as JSON.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::words::lines;
 use super::{Explanation, Start};
 
 impl Explanation {
-    /// The explanation as one JSON object.
+    /// Returns the explanation as one JSON object.
     pub fn json(&self) -> Value {
         let packet = &self.packet;
         let summary = self.summary();

@@ -1,4 +1,4 @@
-//! Lookups in sets and maps, and what packets write to them.
+//! Lookups in sets and maps, and elements that packets add to them.
 
 use std::collections::HashMap;
 
@@ -67,7 +67,7 @@ impl<F: Facts> Run<'_, F> {
         self.step.note(Event::Found { set, key, data, comment });
     }
 
-    /// Loads what a map has, or takes its verdict.
+    /// Loads the data of a map, or follows its verdict.
     fn load_data(
         &mut self,
         to: Option<Register>,
@@ -88,7 +88,7 @@ impl<F: Facts> Run<'_, F> {
         }
     }
 
-    /// Looks up every number that may have been drawn. Equal results are one way.
+    /// Looks up every possible random number. Merges equal results.
     fn look_up_drawn(
         &mut self,
         set: &str,
@@ -135,7 +135,7 @@ impl<F: Facts> Run<'_, F> {
         nexts
     }
 
-    /// What a packet finds, also of what it wrote itself.
+    /// Looks up a key, including elements that the packet itself wrote.
     fn find(&mut self, set: &str, key: &[u8], state: &State) -> Found {
         let written = (self.id.name.clone(), set.to_owned(), key.to_vec());
         match state.key.written.get(&written) {
@@ -156,7 +156,7 @@ impl<F: Facts> Run<'_, F> {
         }
     }
 
-    /// Remembers what a rule writes for the rules after it. An element that is there keeps its data.
+    /// Records an element that a rule writes, for later rules. An existing element keeps its data.
     pub(super) fn write_element(
         &mut self,
         (operation, set): (DynsetOperation, &str),
@@ -193,7 +193,7 @@ impl<F: Facts> Run<'_, F> {
     }
 }
 
-/// By what results of a lookup are one: not by comment or key.
+/// Returns the key for merging results of a lookup; ignores comment and key of the element.
 fn data_key(found: &Found) -> String {
     match found {
         Found::Element(element) => format!("{:?}", element.data),

@@ -1,4 +1,4 @@
-//! Explains where a packet goes, and why, by the rules that the kernel has.
+//! Explains the path of a packet by the rules in the kernel.
 //!
 //! ```text
 //! Question --packet--> walk: hooks, base chains, chains, routing --steps, outcomes--> report
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The evaluator is pure: rules and packet in, outcomes and steps out. [`Kernel`] reads the rules,
-//! and each element by its key, so the cost does not depend on the number of services. What is not
-//! known is never guessed in silence: it is a step, and makes outcomes uncertain.
+//! and each element by its key, so the cost does not depend on the number of services. Anything
+//! unknown becomes a step, and makes outcomes uncertain.
 
 mod evaluate;
 mod field;
@@ -55,46 +55,46 @@ pub struct Question {
     pub protocol: u8,
     /// Source address, and port if it matters.
     pub from: Option<(IpAddr, Option<u16>)>,
-    /// The interface that it comes in by.
+    /// Input interface.
     pub interface: Option<String>,
-    /// Where it begins.
+    /// Hook where the packet starts.
     pub start: Option<Start>,
 }
 
-/// Where a packet goes, and why.
+/// Path and fate of a packet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
     /// The packet.
     pub packet: Packet,
-    /// Where it begins.
+    /// Hook where the packet starts.
     pub start: Start,
-    /// What becomes of it.
+    /// Outcomes and steps.
     pub prediction: Prediction,
-    /// What was assumed, and what is not evaluated.
+    /// Assumptions, and parts that are not evaluated.
     pub notes: Vec<String>,
-    /// The generation of the rule set.
+    /// Generation of the rule set.
     pub generation: Generation,
 }
 
-/// Why nothing can be explained.
+/// Error of an explanation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The rules cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// Our table is not there.
+    /// A table of ours does not exist.
     #[error(
         "there is no table {family} {TABLE}: neither a daemon nor `apply` has made it in this \
          network namespace"
     )]
     NoTable {
-        /// The family that it lacks in.
+        /// Family of the missing table.
         family: Family,
     },
     /// No interface has the name.
     #[error("--in-interface {0}: no interface of this network namespace has that name")]
     NoInterface(String),
-    /// Nothing says where a packet comes from.
+    /// The source of the packet is not given.
     #[error("--hook prerouting: --from ADDRESS is needed, the source of a packet that comes in")]
     NoSource,
     /// The rules changed during every attempt to read them.
@@ -102,10 +102,10 @@ pub enum Error {
     Changing,
 }
 
-/// How often rules are read again that change meanwhile.
+/// Most reads of the rules if they change meanwhile.
 const ATTEMPTS: usize = 10;
 
-/// Explains one packet by the rules that the kernel has now.
+/// Explains a packet by the present rules of the kernel.
 ///
 /// # Errors
 /// See [`Error`].
@@ -140,7 +140,7 @@ fn explain_once(
     Ok(Explanation { packet, start, prediction, notes, generation })
 }
 
-/// The packet of a question; what it leaves open is chosen as the kernel would, and noted.
+/// Builds the packet of a question. Open values are chosen as in the kernel, and noted.
 fn packet(
     facts: &mut impl Facts,
     question: &Question,
@@ -180,7 +180,7 @@ fn packet(
     Ok((packet, start))
 }
 
-/// The source that the node gives to a packet.
+/// Returns the source address that the node selects for a packet.
 fn own_source(facts: &mut impl Facts, to: IpAddr) -> IpAddr {
     let route = facts.route(to, Way::default());
     let source = route.and_then(Result::ok).and_then(|route| route.source);

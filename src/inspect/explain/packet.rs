@@ -1,31 +1,31 @@
-//! The packet that is walked through the rules, and its bytes as far as they are known.
+//! The packet under evaluation, and its known bytes.
 //!
-//! It is the first of its connection: conntrack has no entry for it.
+//! It is the first of its connection, so conntrack has no entry for it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::nft::{Family, key};
 
-/// Bytes of which some are not known.
+/// Bytes of which some are unknown.
 pub(super) type Field = Vec<Option<u8>>;
 
-/// The packet with what the kernel knows of it.
+/// The packet with its metadata in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Packet {
-    /// Its source address.
+    /// Source address.
     pub source: IpAddr,
-    /// Its source port, if known.
+    /// Source port, if known.
     pub source_port: Option<u16>,
-    /// Its destination address.
+    /// Destination address.
     pub destination: IpAddr,
-    /// Its destination port.
+    /// Destination port.
     pub port: u16,
     /// Transport protocol by its IANA number.
     pub protocol: u8,
-    /// The interface it came in by.
+    /// Input interface.
     pub input: Interface,
-    /// The interface it leaves by.
+    /// Output interface.
     pub output: Interface,
     /// `meta mark`.
     pub mark: u32,
@@ -33,11 +33,11 @@ pub struct Packet {
     pub priority: u32,
     /// `ct mark`.
     pub ct_mark: u32,
-    /// What conntrack has for it.
+    /// Connection tracking state.
     pub tracking: Tracking,
-    /// The rules for the destination's translation have been run.
+    /// The chains for destination NAT were evaluated.
     pub destination_done: bool,
-    /// The rules for the source's translation have been run.
+    /// The chains for source NAT were evaluated.
     pub source_done: bool,
     /// The destination was translated.
     pub is_dnat: bool,
@@ -45,35 +45,35 @@ pub struct Packet {
     pub is_snat: bool,
 }
 
-/// An interface; number 0 and no name for none.
+/// An interface; index 0 and no name if there is none.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Interface {
-    /// Its index.
+    /// Index.
     pub index: u32,
-    /// Its name.
+    /// Name.
     pub name: Arc<str>,
 }
 
-/// What conntrack has for the packet.
+/// Connection tracking state of the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tracking {
-    /// It has not seen it yet.
+    /// Before the conntrack hook.
     Before,
     /// A new connection.
     New,
-    /// A rule said `notrack`.
+    /// A rule set `notrack`.
     Untracked,
 }
 
 impl Interface {
-    /// No interface.
+    /// Returns the absence of an interface.
     pub fn none() -> Self {
         Self { index: 0, name: "".into() }
     }
 }
 
 impl Packet {
-    /// A new packet that no rule has seen.
+    /// Returns a new packet, before any rule.
     pub fn new(
         (source, source_port): (IpAddr, Option<u16>),
         (destination, port): (IpAddr, u16),
@@ -98,12 +98,12 @@ impl Packet {
         }
     }
 
-    /// Its address family.
+    /// Returns the address family.
     pub fn family(&self) -> Family {
         Family::of(self.destination)
     }
 
-    /// Bytes of a header.
+    /// Returns bytes of a header.
     pub(super) fn payload(&self, base: u32, offset: u32, length: u32) -> Field {
         let header = match base {
             key::PAYLOAD_NETWORK => self.network_header(),
@@ -147,7 +147,7 @@ impl Packet {
         header
     }
 
-    /// What `meta` loads; `None` where that is not known here.
+    /// Returns the value of a `meta` key; `None` if unknown.
     pub(super) fn meta(&self, number: u32) -> Option<Field> {
         let ethertype: u16 = if self.family() == Family::Ip { 0x0800 } else { 0x86dd };
         Some(match number {
@@ -164,7 +164,7 @@ impl Packet {
         })
     }
 
-    /// What `ct` loads; `None` where that is not known here.
+    /// Returns the value of a `ct` key; `None` if unknown.
     pub(super) fn ct(&self, number: u32) -> Option<CtValue> {
         use CtValue::{Missing, Value};
         let status = (if self.is_dnat { key::CT_STATUS_DNAT } else { 0 })
@@ -185,26 +185,26 @@ impl Packet {
     }
 }
 
-/// What `ct` loads.
+/// Result of a `ct` expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CtValue {
-    /// The value.
+    /// A value.
     Value(Field),
-    /// There is no connection: the rule does not match.
+    /// The packet has no connection, so the rule does not match.
     Missing,
 }
 
-/// As much as the registers hold.
+/// Size of the registers in bytes.
 const MAX_LOAD: u32 = 64;
-/// Further than any byte that is known.
+/// Offset beyond all known bytes.
 const MAX_OFFSET: u32 = 256;
 
-/// Bytes that are known.
+/// Returns known bytes.
 pub(super) fn known(bytes: &[u8]) -> Field {
     bytes.iter().copied().map(Some).collect()
 }
 
-/// Bytes that are not.
+/// Returns unknown bytes.
 pub(super) fn unknown(length: usize) -> Field {
     vec![None; length]
 }
@@ -214,7 +214,7 @@ fn put(header: &mut Field, at: usize, bytes: &[u8]) {
     target.zip(bytes).for_each(|(target, byte)| *target = Some(*byte));
 }
 
-/// The bytes of an address.
+/// Returns the bytes of an address.
 pub(super) fn octets(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => address.octets().to_vec(),

@@ -1,8 +1,8 @@
-//! Shares of packets in words.
+//! Formats shares of packets.
 
 use std::fmt;
 
-/// A share from 0 to 1 as percentage.
+/// A share from 0 to 1, formatted as percentage.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Percent(pub(super) f64);
 
@@ -18,7 +18,7 @@ impl fmt::Display for Percent {
 }
 
 impl Percent {
-    /// Whether this is, but for rounding, everything.
+    /// Returns true if the share is 1, apart from rounding.
     pub(super) fn is_all(self) -> bool {
         self.0 > 0.999_999_9
     }

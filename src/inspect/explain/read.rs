@@ -1,4 +1,4 @@
-//! Reads from the kernel what the evaluator needs: rules whole, elements one by one.
+//! Reads rules and elements from the kernel for the evaluator: rules whole, elements one by one.
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,15 +16,15 @@ use crate::nft::{AnyElement, AnySet, Family, key};
 pub struct Kernel {
     nftables: Nftables,
     routes: Routes,
-    /// The rules of a family, with the generation at which they were read.
+    /// Rules of a family, with the generation of the read.
     rules: HashMap<Family, (Generation, Arc<Rules>)>,
     elements: HashMap<(TableId, String, Vec<u8>), Found>,
-    /// All elements of sets of ranges, in the order of their keys.
+    /// All elements of sets of ranges, sorted by key.
     ranges: HashMap<(TableId, String), Option<Vec<AnyElement>>>,
     found_routes: HashMap<(IpAddr, Way), Option<Result<Route, NoRoute>>>,
 }
 
-/// Sets of ranges are read whole up to so many elements.
+/// Most elements of a set of ranges that are read.
 const MOST_RANGES: usize = 200_000;
 
 /// Families whose tables a packet may pass.
@@ -37,7 +37,7 @@ pub(super) const FAMILIES: [u8; 5] = [
 ];
 
 impl Kernel {
-    /// Opens it.
+    /// Opens the netlink sockets.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -52,7 +52,7 @@ impl Kernel {
         })
     }
 
-    /// The generation of the rule set. What was read before is forgotten.
+    /// Returns the generation of the rule set. Drops cached elements and routes.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -63,7 +63,7 @@ impl Kernel {
         self.nftables.generation()
     }
 
-    /// Whether everything that was read since [`Kernel::start`] is of one generation.
+    /// Returns true if everything read since [`Kernel::start`] has one generation.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -71,8 +71,8 @@ impl Kernel {
         self.nftables.is_unchanged(since)
     }
 
-    /// The tables of a packet's family, and those of no family; read again when the rule set is of
-    /// another generation.
+    /// Returns the tables of the packet's family and of family inet. Reads them again if the
+    /// generation has changed.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -98,7 +98,7 @@ impl Kernel {
                 table.base_chains.extend(chain.base.map(|base| (chain.name, base)));
             }
         }
-        // A table without base chains sees no packet.
+        // No packet passes a table without base chains.
         rules.tables.retain(|_, table| !table.base_chains.is_empty());
         for (id, table) in &mut rules.tables {
             self.fill(id, table)?;
@@ -116,7 +116,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Base chains of families that are not evaluated, in words.
+    /// Describes base chains of families that are not evaluated.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -148,7 +148,7 @@ impl Kernel {
         }
     }
 
-    /// The element that stands for all other keys.
+    /// Returns the catch-all element.
     fn catch_all(&mut self, table: &TableId, set: &AnySet) -> Found {
         let place = (table.clone(), set.name.clone(), Vec::new());
         if let Some(found) = self.elements.get(&place) {
@@ -161,7 +161,7 @@ impl Kernel {
         found
     }
 
-    /// The last range that begins at the key or before it, unless it has ended.
+    /// Finds the last range that starts at or before the key, unless it ends before it.
     fn find_range(
         &mut self,
         table: &TableId,
@@ -173,7 +173,7 @@ impl Kernel {
             let names = (&*table.name, &*set.name);
             let mut elements = self.nftables.any_elements(table.family, names, MOST_RANGES)?;
             if let Some(elements) = &mut elements {
-                // Where one range ends and the next begins, the end comes first.
+                // Where one range ends and the next starts, the end comes first.
                 elements.sort_by(|a, b| (&a.key, !a.is_end).cmp(&(&b.key, !b.is_end)));
             }
             self.ranges.insert(place.clone(), elements);
@@ -213,7 +213,7 @@ impl Facts for Kernel {
             Family::Ip => "/proc/sys/net/ipv4/ip_forward",
             Family::Ip6 => "/proc/sys/net/ipv6/conf/all/forwarding",
         };
-        // Without /proc, the route decides alone.
+        // Without /proc, only the route decides.
         fs::read_to_string(name).is_ok_and(|text| text.trim() != "0") || fs::metadata(name).is_err()
     }
 
@@ -223,7 +223,7 @@ impl Facts for Kernel {
 }
 
 impl Kernel {
-    /// Tables of iptables-legacy, which are not evaluated, in words.
+    /// Describes tables of iptables-legacy, which are not evaluated.
     pub(super) fn legacy_tables(&self, family: Family) -> Option<String> {
         let (name, program) = match family {
             Family::Ip => ("/proc/net/ip_tables_names", "iptables"),

@@ -1,4 +1,4 @@
-//! The registers of the kernel's virtual machine, as far as their contents are known.
+//! The registers of the kernel's nftables virtual machine, with known and unknown contents.
 
 use super::packet::Field;
 use crate::nft::Register;
@@ -6,14 +6,14 @@ use crate::nft::Register;
 /// Bytes of all data registers: `NFT_REG32_COUNT` of four bytes.
 const BYTES: usize = 64;
 
-/// The data registers during one rule.
+/// Data registers during one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Registers {
     bytes: [Option<u8>; BYTES],
     draws: Vec<Draw>,
 }
 
-/// A register with a number of which each from `offset` to `offset + modulus - 1` is as likely.
+/// A random number in a register: each from `offset` to `offset + modulus - 1` is equally likely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Draw {
     pub(super) word: u8,
@@ -26,7 +26,7 @@ impl Registers {
         Self { bytes: [None; BYTES], draws: Vec::new() }
     }
 
-    /// Writes a value; the kernel fills the last word with zeros.
+    /// Writes a value; like the kernel, fills the last word with zeros.
     pub(super) fn write(&mut self, to: Register, value: &Field) {
         let Some(start) = start(to) else { return };
         let padded = value.len().next_multiple_of(4);
@@ -37,7 +37,7 @@ impl Registers {
         self.draws.retain(|draw| !written.contains(&(usize::from(draw.word) * 4)));
     }
 
-    /// Writes a number that is drawn.
+    /// Writes a random number.
     pub(super) fn draw(&mut self, to: Register, modulus: u32, offset: u32) {
         self.write(to, &vec![None; 4]);
         if let Register::Word(word) = to {
@@ -50,14 +50,14 @@ impl Registers {
         self.bytes.iter().skip(start).take(length).copied().collect()
     }
 
-    /// The first number among so many bytes that is drawn.
+    /// Returns the first random number within `length` bytes.
     pub(super) fn drawn(&self, from: Register, length: usize) -> Option<Draw> {
         let start = start(from)?;
         let place = |draw: &Draw| usize::from(draw.word) * 4;
         self.draws.iter().copied().find(|draw| (start..start + length).contains(&place(draw)))
     }
 
-    /// The registers if this number was drawn.
+    /// Returns the registers with a certain random number.
     pub(super) fn with(&self, draw: Draw, number: u32) -> Self {
         let mut registers = self.clone();
         let value = draw.offset.wrapping_add(number).to_ne_bytes();
@@ -65,7 +65,7 @@ impl Registers {
         registers
     }
 
-    /// Forgets everything: an unknown expression may have written anywhere.
+    /// Makes all registers unknown: an unknown expression may have written any of them.
     pub(super) fn forget(&mut self) {
         *self = Self::new();
     }

@@ -1,4 +1,4 @@
-//! The explanation for people.
+//! The explanation as text.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -8,11 +8,11 @@ use super::words::{lines, route_words};
 use super::{Explanation, Start};
 use crate::printable::Printable;
 
-/// Outcomes that are listed one by one; an endpoint list may have thousands.
+/// Most outcomes that are listed; an endpoint list may have thousands.
 const MOST_OUTCOMES: usize = 20;
 
-/// Writes a line. What other programs named must neither forge a second one nor change what a terminal
-/// shows.
+/// Writes a line. Names from other programs are escaped, so that they can neither forge a line nor
+/// control the terminal.
 pub(super) fn line(f: &mut Formatter<'_>, text: fmt::Arguments<'_>) -> fmt::Result {
     writeln!(f, "{}", Printable(text))
 }
@@ -30,7 +30,7 @@ impl Display for Explanation {
 }
 
 impl Explanation {
-    /// The protocol by name.
+    /// Returns the name of the protocol.
     pub fn protocol(&self) -> String {
         protocol_name(self.packet.protocol)
     }
@@ -144,7 +144,7 @@ fn share(outcome: &Outcome) -> String {
     }
 }
 
-/// What becomes of a packet, in words.
+/// Describes the fate of a packet.
 pub(super) fn fate(fate: &Fate, protocol: &str) -> String {
     match fate {
         Fate::Sent { to, translated, masqueraded, interface } => {
@@ -171,7 +171,7 @@ fn at(place: &Place) -> String {
     format!("table {} chain {}", place.table, place.chain)
 }
 
-/// The name of a transport protocol.
+/// Returns the name of a transport protocol.
 pub(super) fn protocol_name(number: u8) -> String {
     match number {
         6 => "tcp".to_owned(),

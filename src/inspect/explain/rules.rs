@@ -1,4 +1,4 @@
-//! The rules that packets pass, and what the evaluator looks up beside them.
+//! The rules that packets pass, and the trait for lookups beside them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use crate::kernel::{NoRoute, Route, Way};
 use crate::nft::{AnyElement, AnyRule, AnySet, BaseChain, Family, key};
 
-/// What identifies a table: its family, `NFPROTO_*`, and its name.
+/// Key of a table: its family, `NFPROTO_*`, and its name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TableId {
     /// `NFPROTO_*`.
@@ -18,49 +18,49 @@ pub struct TableId {
 /// Tables whose chains a packet may pass.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    /// By what identifies them, in the kernel's order within a family.
+    /// In the kernel's order within a family.
     pub tables: BTreeMap<TableId, Table>,
 }
 
 /// One table.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    /// Chains where packets enter, in the kernel's order.
+    /// Base chains, in the kernel's order.
     pub base_chains: Vec<(String, BaseChain)>,
-    /// The rules of each chain.
+    /// Rules of each chain.
     pub chains: HashMap<String, Vec<AnyRule>>,
     /// Sets and maps by name.
     pub sets: HashMap<String, AnySet>,
 }
 
-/// What the evaluator looks up, one question at a time.
+/// Lookups of the evaluator.
 pub trait Facts {
-    /// The element of a set or map that a packet with this key finds.
+    /// Returns the element of a set or map that matches a key.
     fn element(&mut self, table: &TableId, set: &AnySet, key: &[u8]) -> Found;
 
-    /// Where a packet goes; `None` if that cannot be found out.
+    /// Returns the route to a destination; `None` if unknown.
     fn route(&mut self, destination: IpAddr, way: Way) -> Option<Result<Route, NoRoute>>;
 
-    /// Whether the node forwards packets of this family.
+    /// Returns true if the node forwards packets of the family.
     fn forwards(&mut self, family: Family) -> bool;
 
-    /// The name of an interface.
+    /// Returns the name of an interface.
     fn interface_name(&mut self, index: u32) -> String;
 }
 
-/// What a lookup found.
+/// Result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// An element.
     Element(AnyElement),
-    /// No element has the key.
+    /// No element matches the key.
     Missing,
-    /// That cannot be found out; why not.
+    /// The result is unknown; the text is the reason.
     Unknown(String),
 }
 
 impl TableId {
-    /// The family as nft(8) writes it.
+    /// Returns the family as nft(8) writes it.
     pub fn family_name(&self) -> &'static str {
         match self.family {
             number if number == Family::Ip.number() => "ip",
@@ -81,7 +81,7 @@ impl std::fmt::Display for TableId {
 }
 
 impl Table {
-    /// The rules of a chain; none if there is no such chain.
+    /// Returns the rules of a chain; none if the chain does not exist.
     pub fn rules(&self, chain: &str) -> &[AnyRule] {
         self.chains.get(chain).map_or(&[], Vec::as_slice)
     }

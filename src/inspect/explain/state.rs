@@ -1,25 +1,25 @@
-//! A packet on its way, with the share of packets that are in this state.
+//! State of a packet during evaluation, and the share of packets in that state.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::packet::Packet;
 
-/// One of the states in which packets of the question may be.
+/// A possible state of the packet.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct State {
-    /// All but the share, by which states are merged.
+    /// Everything but the share; equal keys are merged.
     pub(super) key: Key,
-    /// The share of the packets, from 0 to 1; at most that if it is not certain.
+    /// Share of the packets, from 0 to 1; an upper bound if uncertain.
     pub(super) share: f64,
 }
 
-/// What makes two states one.
+/// Everything that distinguishes two states.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) packet: Packet,
-    /// False where something unknown decides whether packets are in this state.
+    /// False if something unknown decides whether packets are in this state.
     pub(super) is_certain: bool,
-    /// Elements that this packet has written: the data, `None` if it removed the element.
+    /// Elements that this packet wrote: the data, or `None` if it removed the element.
     pub(super) written: BTreeMap<Written, Option<Vec<u8>>>,
 }
 
@@ -39,12 +39,12 @@ impl State {
         &mut self.key.packet
     }
 
-    /// The state of the packets of which this share is taken.
+    /// Returns the state with a part of its share.
     pub(super) fn part(&self, share: f64) -> Self {
         Self { key: self.key.clone(), share: self.share * share }
     }
 
-    /// The state if something unknown decides so.
+    /// Returns the state as uncertain.
     pub(super) fn perhaps(&self) -> Self {
         let mut state = self.clone();
         state.key.is_certain = false;
@@ -52,14 +52,14 @@ impl State {
     }
 }
 
-/// Makes one state of equal ones, in the order of their first appearance.
+/// Merges equal states, in the order of their first appearance.
 pub(super) fn merge(states: Vec<State>) -> Vec<State> {
     let mut places = HashMap::new();
     let mut merged: Vec<State> = Vec::new();
     for state in states {
         let place = *places.entry(state.key.clone()).or_insert(merged.len());
         match merged.get_mut(place) {
-            // What is not certain is counted on several ways.
+            // Uncertain states are counted on several branches.
             Some(equal) => equal.share = (equal.share + state.share).min(1.0),
             None => merged.push(state),
         }
@@ -67,7 +67,7 @@ pub(super) fn merge(states: Vec<State>) -> Vec<State> {
     merged
 }
 
-/// The share of all states together.
+/// Returns the sum of all shares.
 pub(super) fn total(states: &[State]) -> f64 {
     states.iter().map(|state| state.share).sum::<f64>().min(1.0)
 }

@@ -1,51 +1,51 @@
-//! What is found out: the steps of the packet and its outcomes.
+//! Results: the steps of the packet and its outcomes.
 
 use std::net::SocketAddr;
 
 use super::rules::TableId;
 use crate::nft::{ElementData, Verdict};
 
-/// What is to be said of a packet.
+/// Outcomes and steps of a packet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prediction {
-    /// What may become of it, the likeliest first.
+    /// Possible outcomes, most likely first.
     pub outcomes: Vec<Outcome>,
-    /// What happens on the way, in order.
+    /// Steps in order.
     pub steps: Vec<Step>,
 }
 
-/// What may become of the packet.
+/// A possible outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// What becomes of it.
+    /// Fate of the packet.
     pub fate: Fate,
-    /// The share of packets, from 0 to 1.
+    /// Share of packets, from 0 to 1.
     pub share: f64,
-    /// False where something unknown decides; then the share is an upper limit.
+    /// False if something unknown decides; then the share is an upper bound.
     pub is_certain: bool,
 }
 
-/// What becomes of a packet.
+/// Fate of a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Fate {
-    /// It goes on to this address.
+    /// The packet is sent to this address.
     Sent {
-        /// Where to, after translation.
+        /// Destination after translation.
         to: SocketAddr,
         /// The destination was translated.
         translated: bool,
         /// The source was translated.
         masqueraded: bool,
-        /// The interface that it leaves by; `None` if it stays on this node.
+        /// Output interface; `None` if the packet stays on this node.
         interface: Option<String>,
     },
-    /// The sender receives a refusal.
+    /// The sender receives an error.
     Refused(Place),
-    /// It disappears.
+    /// The packet is dropped.
     Dropped(Place),
-    /// Routing drops it; why.
+    /// Routing drops the packet; the text is the reason.
     NoRoute(String),
-    /// It came to an expression that may end its way.
+    /// The packet reached an expression that may have ended the evaluation.
     Unknown(Place),
 }
 
@@ -58,17 +58,17 @@ pub struct Place {
     pub chain: String,
 }
 
-/// Something that happens on the way.
+/// A step of the packet.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// The packet comes to a hook.
+    /// The packet reaches a hook.
     Hook {
         /// `prerouting` and so on.
         name: &'static str,
-        /// The share of packets that come here.
+        /// Share of packets that reach it.
         share: f64,
     },
-    /// It enters a base chain.
+    /// The packet enters a base chain.
     Chain {
         /// The chain.
         place: Place,
@@ -79,39 +79,39 @@ pub enum Step {
         /// The policy is drop.
         drops: bool,
     },
-    /// It comes to a rule.
+    /// The packet reaches a rule.
     Rule(RuleStep),
-    /// Routing decides.
+    /// A routing decision.
     Routed {
-        /// What it decides.
+        /// The decision.
         what: String,
-        /// For which share of packets.
+        /// Share of packets with this decision.
         share: f64,
     },
 }
 
-/// What happens at a rule.
+/// Evaluation of a rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuleStep {
-    /// Where the rule is.
+    /// Position of the rule.
     pub place: Place,
-    /// The kernel's number for the rule.
+    /// Handle of the rule.
     pub handle: u64,
-    /// The rule in nft's words.
+    /// The rule as nft(8) writes it.
     pub text: String,
-    /// The share of packets that come to the rule.
+    /// Share of packets that reach the rule.
     pub reached: f64,
-    /// The share of packets that match it to its end.
+    /// Share of packets that match it to its end.
     pub matched: f64,
-    /// False where something unknown decides whether it matches.
+    /// False if something unknown decides whether it matches.
     pub is_certain: bool,
-    /// What is of note.
+    /// Notable events.
     pub events: Vec<Event>,
-    /// Events that were left out because they are too many.
+    /// Number of further events, which are left out.
     pub more_events: usize,
 }
 
-/// Something of note at a rule.
+/// A notable event at a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A set or map has the key.
@@ -120,7 +120,7 @@ pub enum Event {
         set: String,
         /// The key.
         key: Vec<u8>,
-        /// What a map returns.
+        /// Data of a map's element.
         data: Option<ElementData>,
         /// The comment of the element.
         comment: Option<String>,
@@ -132,13 +132,13 @@ pub enum Event {
         /// The key.
         key: Vec<u8>,
     },
-    /// A number was drawn, and a map looked up with it.
+    /// A lookup in a map with a random number.
     Drawn {
         /// Name of the map.
         set: String,
-        /// How many numbers there are.
+        /// Number of possible random numbers.
         of: u32,
-        /// How many of them the map has.
+        /// How many of them the map contains.
         hits: u32,
     },
     /// The mark was changed.
@@ -152,11 +152,11 @@ pub enum Event {
     Destination(SocketAddr),
     /// The source was translated.
     Source,
-    /// The rule ended so.
+    /// Verdict of the rule.
     Verdict(Verdict),
-    /// The packet is refused.
+    /// The packet is rejected.
     Reject,
-    /// Something is not known.
+    /// An unknown value.
     Unknown(String),
 }
 
@@ -164,7 +164,7 @@ pub enum Event {
 const MOST_EVENTS: usize = 12;
 
 impl RuleStep {
-    /// Notes an event once.
+    /// Adds an event, unless it is present.
     pub(super) fn note(&mut self, event: Event) {
         if self.events.contains(&event) {
             return;

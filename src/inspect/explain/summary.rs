@@ -1,4 +1,4 @@
-//! The answer in short: the service and what becomes of the packet.
+//! Summary: the service and the fate of the packet.
 
 use super::step::{RuleStep, Step};
 use super::words::{element, our_family};
@@ -7,30 +7,30 @@ use crate::nft::Family;
 use crate::ruleset::number::Route;
 use crate::ruleset::{Member, TableElement};
 
-/// The service that a packet is for.
+/// The service of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     /// Address or node port, and protocol.
     pub frontend: String,
-    /// `namespace/name:port`, if the tables say so.
+    /// `namespace/name:port`, if the tables have it.
     pub label: Option<String>,
     /// Endpoint list, class and flags; `None` without endpoints.
     pub route: Option<Route>,
 }
 
-/// The answer in short.
+/// Summary of an explanation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// The service; `None` if no service has the destination.
     pub service: Option<Service>,
-    /// The destination is the ClusterIP of a service, whatever the port.
+    /// The destination is the ClusterIP of a service, on any port.
     pub is_cluster_ip: bool,
-    /// Packets are marked or translated so that the endpoint sees the node's address.
+    /// The endpoint sees the node's address, because packets are marked or translated.
     pub is_masqueraded: bool,
 }
 
 impl Explanation {
-    /// The answer in short.
+    /// Returns the summary.
     pub fn summary(&self) -> Summary {
         let is_masqueraded = self
             .prediction
@@ -38,7 +38,7 @@ impl Explanation {
             .iter()
             .any(|outcome| matches!(outcome.fate, Fate::Sent { masqueraded: true, .. }));
         Summary {
-            // The first that was found: before translation.
+            // The first one: before translation.
             service: self.elements().find_map(service),
             is_cluster_ip: self
                 .elements()
@@ -47,7 +47,7 @@ impl Explanation {
         }
     }
 
-    /// The elements of our tables that were found, in order.
+    /// Returns the elements of our tables that were found, in order.
     fn elements(&self) -> impl Iterator<Item = TableElement<'_>> {
         let rules = self.prediction.steps.iter().filter_map(rule_of_ours);
         rules.flat_map(|(rule, family)| {
@@ -56,7 +56,7 @@ impl Explanation {
     }
 }
 
-/// A rule of our tables.
+/// Returns the rule of a step if it is in one of our tables.
 fn rule_of_ours(step: &Step) -> Option<(&RuleStep, Family)> {
     match step {
         Step::Rule(rule) => our_family(&rule.place.table).map(|family| (rule, family)),

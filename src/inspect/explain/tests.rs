@@ -1,4 +1,4 @@
-//! The evaluator on our own rules, without a kernel, and on simple rules of others.
+//! Tests of the evaluator without a kernel, on our own rules and on simple rules of others.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -88,7 +88,7 @@ impl Node {
         Self { rules, elements }
     }
 
-    /// A table of another program with one chain at prerouting.
+    /// Adds a table of another program with one chain at prerouting.
     fn with_others(mut self, rules: Vec<Vec<Instruction>>, drops: bool) -> Self {
         let rule = |(handle, instructions)| AnyRule {
             chain: "bar".to_owned(),
@@ -179,7 +179,7 @@ fn target(number: u32) -> Target {
     Target { address, port: NonZeroU16::new(8080).unwrap() }
 }
 
-/// A frontend and its list of so many endpoints.
+/// Returns a frontend and its list of `count` endpoints.
 fn service(to: &str, count: u32, flags: Flags) -> Vec<TableElement<'static>> {
     let list = ListId::plain(ListId::FIRST_PLAIN);
     let number = Number::new(list, None, SizeClass::of(count as usize), flags);
@@ -276,7 +276,7 @@ fn a_service_without_endpoints_is_refused_or_dropped() {
     }
 }
 
-/// A service with affinity and two endpoints.
+/// Returns a service with affinity and two endpoints.
 fn sticky() -> Vec<TableElement<'static>> {
     let (list, timeout) = (ListId::session(1), Timeout::new(1));
     let number = Number::new(list, timeout, SizeClass::of(2), Flags::default());
@@ -304,7 +304,7 @@ fn a_client_that_is_remembered_has_one_endpoint_and_a_new_one_any() {
     node.elements.insert(("affinity-clients".to_owned(), key), remembered);
     assert_eq!(node.outcomes(POD, "10.96.0.10:80"), ["1.0000 10.244.2.2:8080"]);
 
-    // The endpoint is gone: the client is forgotten and another one drawn.
+    // The endpoint no longer exists: the client's element is removed and another endpoint drawn.
     let gone = Value::new().proto(6).class_id(list.endpoint(2));
     node.elements.remove(&("affinity-endpoints".to_owned(), gone.as_bytes().to_vec()));
     let slot = Value::new().class_id(list.key()).integer(1);

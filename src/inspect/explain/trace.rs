@@ -1,14 +1,14 @@
-//! The prediction beside what the kernel reports of a real packet.
+//! Compares the prediction with the kernel's trace of a real packet.
 
 use super::report::line;
 use super::rules::TableId;
 use super::step::{Place, Prediction, Step};
 use crate::nft::{TraceEvent, TraceKind};
 
-/// The rules that a packet matched, beside those that it was to match.
+/// Rules that a packet matched, and rules that it was predicted to match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// Every rule that the packet matched or certainly was to match, in order.
+    /// Every rule that the packet matched, or was certainly predicted to match, in order.
     pub lines: Vec<Line>,
     /// The first difference.
     pub difference: Option<Difference>,
@@ -17,24 +17,24 @@ pub struct Comparison {
 /// One rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Where it is.
+    /// Position of the rule.
     pub place: Place,
-    /// The kernel's number for the rule.
+    /// Handle of the rule.
     pub handle: u64,
-    /// The rule in nft's words, if it was read.
+    /// The rule as nft(8) writes it, if it was read.
     pub text: Option<String>,
-    /// The packet was to match it, with certainty or not.
+    /// The packet was predicted to match it, with certainty or not.
     pub predicted: bool,
-    /// The kernel reported that it did.
+    /// The kernel reported a match.
     pub traced: bool,
 }
 
-/// Where prediction and kernel part.
+/// Difference between prediction and trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Difference {
-    /// The packet matched a rule that it was not to match.
+    /// The packet matched a rule that was not predicted.
     NotPredicted(Place, u64),
-    /// It did not match a rule that it certainly was to match.
+    /// The packet did not match a rule that was certainly predicted.
     NotTraced(Place, u64),
 }
 
@@ -48,16 +48,16 @@ impl std::fmt::Display for Difference {
     }
 }
 
-/// A rule that packets were to match.
+/// A rule that packets were predicted to match.
 struct Predicted<'a> {
     place: &'a Place,
     handle: u64,
     text: &'a str,
-    /// Every packet was to match it.
+    /// Every packet was predicted to match it.
     always: bool,
 }
 
-/// Compares the prediction with the steps of one packet; those in `ignored` are our own.
+/// Compares the prediction with the steps of one packet; ignores steps in the table `ignored`.
 pub fn compare(prediction: &Prediction, events: &[TraceEvent], ignored: &TableId) -> Comparison {
     let predicted: Vec<_> = prediction.steps.iter().filter_map(predicted).collect();
     let mut comparison = Comparison::default();
@@ -86,7 +86,7 @@ pub fn compare(prediction: &Prediction, events: &[TraceEvent], ignored: &TableId
 }
 
 impl Comparison {
-    /// Notes rules that were not reported; those that only some packets match are no difference.
+    /// Records rules without a trace. Rules that only some packets match are no difference.
     fn skip(&mut self, skipped: &[Predicted<'_>]) {
         for rule in skipped.iter().filter(|rule| rule.always) {
             self.differ(Difference::NotTraced(rule.place.clone(), rule.handle));

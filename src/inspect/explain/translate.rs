@@ -11,7 +11,7 @@ use super::step::Event;
 use crate::nft::{Family, Register, Verdict};
 
 impl<F: Facts> Run<'_, F> {
-    /// Translation ends the base chain for the packet.
+    /// Translates a packet; this ends the base chain for it.
     pub(super) fn translate(
         &mut self,
         mut within: Within,
@@ -52,8 +52,8 @@ impl<F: Facts> Run<'_, F> {
         self.accept(state)
     }
 
-    /// To the node itself: for its own packets to the loopback address, else to the address of the
-    /// interface that the packet came in by, which is not read.
+    /// Translates to the node itself: packets of the node to the loopback address, others to the
+    /// address of the input interface, which is not read.
     pub(super) fn redirect(&mut self, within: Within, port: Option<Register>) -> Vec<Next> {
         let packet = within.state.packet();
         let loopback = match packet.family() {

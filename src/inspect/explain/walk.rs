@@ -1,4 +1,4 @@
-//! The way of a packet: hooks, base chains in their order, chains, routing.
+//! The path of a packet: hooks, base chains in their order, chains, routing.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
@@ -12,16 +12,16 @@ use super::step::{Fate, Outcome, Place, Prediction, RuleStep, Step};
 use crate::kernel::{NoRoute, Route, Way};
 use crate::nft::{BaseChain, Family, HookPoint, Verdict, key, rule_text};
 
-/// Where the packet begins.
+/// Hook where the packet starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// It comes in by an interface.
+    /// The packet arrives on an interface.
     Prerouting,
-    /// The node sends it.
+    /// The node sends the packet.
     Output,
 }
 
-/// Predicts what becomes of the packet, whose interface of entry is set.
+/// Predicts the fate of the packet, whose input interface is set.
 pub fn predict(rules: &Rules, facts: &mut impl Facts, packet: Packet, start: Start) -> Prediction {
     let mut walk = Walk { rules, facts, steps: Vec::new(), outcomes: Vec::new() };
     let states = vec![State::new(packet)];
@@ -39,23 +39,23 @@ struct Walk<'a, F> {
     outcomes: Vec<Outcome>,
 }
 
-/// Packets that are through with a chain.
+/// Packets that have left a chain.
 #[derive(Default)]
 struct Through {
-    /// They go back to the chain that sent them, or to the policy.
+    /// Returned to the calling chain, or to the policy.
     returned: Vec<State>,
-    /// They are through with the base chain.
+    /// Accepted: finished with the base chain.
     accepted: Vec<State>,
 }
 
-/// Chains that jump to each other deeper than the kernel allows: `NFT_JUMP_STACK_SIZE`.
+/// Maximum depth of jumps in the kernel: `NFT_JUMP_STACK_SIZE`.
 const MOST_JUMPS: usize = 16;
 
 /// `NF_IP_PRI_CONNTRACK` of `<linux/netfilter_ipv4.h>`.
 const CONNTRACK_PRIORITY: i32 = -200;
 
 impl<F: Facts> Walk<'_, F> {
-    /// Through prerouting and the decision of routing.
+    /// Runs prerouting and the routing decision.
     fn receive(&mut self, states: Vec<State>) {
         let states = self.hook(HookPoint::Prerouting, states);
         let (mut input, mut forward) = (Vec::new(), Vec::new());
@@ -77,7 +77,7 @@ impl<F: Facts> Walk<'_, F> {
         }
     }
 
-    /// Chooses the interface that packets leave by; none if the node does not forward.
+    /// Sets the output interface; drops the packets if the node does not forward.
     fn forward(&mut self, route: Route, mut states: Vec<State>) -> Vec<State> {
         let Some(family) = states.first().map(|state| state.packet().family()) else {
             return states;
@@ -91,7 +91,7 @@ impl<F: Facts> Walk<'_, F> {
         for state in &mut states {
             let packet = state.packet_mut();
             packet.output = output.clone();
-            // `ip_forward` sets it from the type of service.
+            // `ip_forward` derives it from the type of service.
             if family == Family::Ip {
                 packet.priority = 0;
             }
@@ -99,7 +99,7 @@ impl<F: Facts> Walk<'_, F> {
         states
     }
 
-    /// Through output, and by the loopback interface back if the packet is for the node.
+    /// Runs output; packets for the node return by the loopback interface.
     fn send(&mut self, states: Vec<State>) {
         let states = self.choose_output(states);
         let states = self.hook(HookPoint::Output, states);
@@ -144,7 +144,7 @@ impl<F: Facts> Walk<'_, F> {
         states.iter().for_each(|state| self.sent(state));
     }
 
-    /// The states by their route.
+    /// Groups the states by their route.
     fn routes(&mut self, states: Vec<State>) -> Vec<(Result<Route, NoRoute>, Vec<State>)> {
         let mut places = HashMap::new();
         let mut routes: Vec<(Result<Route, NoRoute>, Vec<State>)> = Vec::new();
@@ -198,7 +198,7 @@ impl<F: Facts> Walk<'_, F> {
         self.outcomes.push(Outcome { fate, share: state.share, is_certain: state.key.is_certain });
     }
 
-    /// Through all base chains of a hook.
+    /// Runs all base chains of a hook.
     fn hook(&mut self, point: HookPoint, mut states: Vec<State>) -> Vec<State> {
         let Some(family) = states.first().map(|state| state.packet().family()) else {
             return states;
@@ -222,7 +222,7 @@ impl<F: Facts> Walk<'_, F> {
         states
     }
 
-    /// In the order in which the kernel calls them.
+    /// Returns the base chains in the order in which the kernel calls them.
     fn base_chains(&self, family: Family, point: HookPoint) -> Vec<(TableId, String, BaseChain)> {
         let mut chains = Vec::new();
         for (id, table) in &self.rules.tables {
@@ -311,7 +311,7 @@ impl<F: Facts> Walk<'_, F> {
         through
     }
 
-    /// Sends packets where a rule sends them, and gives those that go on with the next rule.
+    /// Follows the verdicts of a rule, and returns the states that continue with the next rule.
     fn follow(
         &mut self,
         place: &Place,
@@ -350,8 +350,9 @@ impl<F: Facts> Walk<'_, F> {
     }
 }
 
-/// The place of a base chain at its hook. Chains of type nat are called by one hook of their own,
-/// whatever their priority (`nf_nat_ipv4_ops`), and in the order of their priorities.
+/// Returns the sort key of a base chain at its hook. The kernel calls chains of type nat from one
+/// hook of their own, whatever their priority (`nf_nat_ipv4_ops`), and in the order of their
+/// priorities.
 fn order(base: &BaseChain, point: HookPoint) -> (i32, i32) {
     const DESTINATION: i32 = -100;
     const SOURCE: i32 = 100;
@@ -362,7 +363,7 @@ fn order(base: &BaseChain, point: HookPoint) -> (i32, i32) {
     if base.kind == "nat" { (translates, base.priority) } else { (base.priority, i32::MIN) }
 }
 
-/// Only new connections enter, and once for each direction of translation.
+/// Returns true for a new connection that was not yet translated in this direction.
 fn enters_nat(packet: &Packet, base: &BaseChain) -> bool {
     let changes_destination =
         [HookPoint::Prerouting, HookPoint::Output].iter().any(|point| *point as u32 == base.hook);
@@ -379,7 +380,7 @@ fn track(states: &mut [State]) {
     }
 }
 
-/// The same packets came through unchanged: what is not known in the chain did not matter.
+/// Returns true if the packets are unchanged: unknown values in the chain had no influence.
 fn is_same(before: &[State], after: &[State]) -> bool {
     let packets = |states: &[State]| -> HashSet<_> {
         states.iter().map(|it| (it.packet().clone(), it.key.written.clone())).collect()
@@ -405,7 +406,7 @@ const fn name_of(point: HookPoint) -> &'static str {
     }
 }
 
-/// Equal outcomes as one, the likeliest first.
+/// Merges equal outcomes; most likely first.
 fn merged(outcomes: Vec<Outcome>) -> Vec<Outcome> {
     let mut places = HashMap::new();
     let mut merged: Vec<Outcome> = Vec::new();

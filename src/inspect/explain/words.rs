@@ -1,6 +1,6 @@
-//! What happens at a rule, in words.
+//! Descriptions of events at a rule.
 //!
-//! Lookups in our own sets and maps are explained by what their elements mean.
+//! Lookups in our own sets and maps are described by the meaning of their elements.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use crate::nft::{ElementData, ElementView, Family, Verdict};
 use crate::ruleset::number::{ListId, Route};
 use crate::ruleset::{SetId, TABLE, TableElement, Unserved};
 
-/// A line for each thing of note at a rule.
+/// Returns a line for each notable event at a rule.
 pub(super) fn lines(step: &RuleStep, protocol: &str) -> Vec<String> {
     let family = our_family(&step.place.table);
     let mut lines: Vec<_> =
@@ -22,13 +22,13 @@ pub(super) fn lines(step: &RuleStep, protocol: &str) -> Vec<String> {
     lines
 }
 
-/// The family, if the table is ours.
+/// Returns the family if the table is ours.
 pub(super) fn our_family(table: &TableId) -> Option<Family> {
     let family = Family::ALL.into_iter().find(|family| family.number() == table.family);
     family.filter(|_| table.name == TABLE)
 }
 
-/// The element of ours that an event found.
+/// Returns the element of our table that an event found.
 pub(super) fn element(event: &Event, family: Family) -> Option<TableElement<'_>> {
     let Event::Found { set, key, data, comment } = event else { return None };
     let data = match data {
@@ -95,7 +95,7 @@ fn found_elsewhere(set: &str, data: Option<&ElementData>, comment: Option<&str>)
     }
 }
 
-/// What an element of ours means for the packet.
+/// Describes an element of ours for the packet.
 fn found(event: &Event, family: Family) -> Option<String> {
     let label = |label: Option<&str>| label.map_or_else(String::new, |it| format!(" {it}"));
     Some(match element(event, family)? {
@@ -133,13 +133,13 @@ fn found(event: &Event, family: Family) -> Option<String> {
     })
 }
 
-/// An element of the maps whose keys say nothing to people.
+/// Describes an element of maps whose keys are internal numbers.
 fn found_client(event: &Event) -> Option<String> {
     let Event::Found { set, .. } = event else { return None };
     Some(format!("@{set} has an element for it"))
 }
 
-/// A number of a route in words.
+/// Describes the number of a route.
 pub(super) fn route_words(route: Route) -> String {
     let Some(list) = route.list() else { return "it has no endpoint on this node".to_owned() };
     let (fewest, most) = (route.size().fewest(), route.size().most());
@@ -171,7 +171,7 @@ fn list_noun(list: ListId) -> &'static str {
     if list.has_affinity() { "session" } else { "endpoint list" }
 }
 
-/// What it means that one of our sets lacks the key; `None` where that is not of note.
+/// Describes a missing key of one of our sets; `None` if not notable.
 fn missing(set: &str, step: &RuleStep) -> Option<String> {
     let text = match SetId::by_name(set)? {
         SetId::Services => "no service has this address, port and protocol",
@@ -191,12 +191,12 @@ fn missing(set: &str, step: &RuleStep) -> Option<String> {
         | SetId::AffinityEndpoints
         | SetId::AffinityLists => return None,
     };
-    // The same map is looked up again by packets that were translated.
+    // Translated packets look up the same map again.
     let is_about_services = step.place.chain.starts_with("nat-") || set == "source-ranges";
     (is_about_services || set == "affinity-clients").then(|| text.to_owned())
 }
 
-/// Why a rule of ours marks a packet, by the chain and the test that it stands behind.
+/// Returns the reason why a rule of ours marks a packet, from its chain and its test.
 fn why_masquerade(place: &Place, text: &str) -> &'static str {
     match &*place.chain {
         "external-local" => "the node itself sends it to an external address",

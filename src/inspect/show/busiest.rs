@@ -1,6 +1,6 @@
-//! The services with the most connections, and the endpoints that drain the most.
+//! The services with the most connections, and the draining endpoints with the most connections.
 //!
-//! Only connections are walked, and only as many rows are kept as were requested.
+//! Only connections are iterated, and only the requested number of rows is kept.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,13 +10,13 @@ use super::connections::{Connections, Counts};
 use super::format::{address, socket};
 use super::services::{Entry, Services};
 
-/// What services are sorted by, descending; equal ones by name.
+/// Sort key of services, descending; equal ones by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// Connections that began since the last look.
+    /// Connections that began since the last read.
     #[default]
     Began,
-    /// Answered connections that not both sides have closed.
+    /// Answered connections that are not closed by both sides.
     Active,
     /// Connections without an answer yet.
     New,
@@ -29,20 +29,20 @@ pub enum Order {
 /// The first rows of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Top<T> {
-    /// The first ones.
+    /// The first rows.
     pub rows: Vec<T>,
-    /// How many there are in all.
+    /// Number of all rows.
     pub count: usize,
 }
 
 /// A port of a service with connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BusyService {
-    /// `namespace/name:port` as the tables have it; empty if they have none.
+    /// `namespace/name:port` from the tables; empty if absent.
     pub label: String,
-    /// Its first address with connections, as `10.96.0.1:443/tcp`.
+    /// The first address with connections, as `10.96.0.1:443/tcp`.
     pub address: String,
-    /// Connections of all its addresses.
+    /// Connections of all addresses.
     pub counts: Counts,
     /// Endpoints of the address that get new connections.
     pub endpoints: usize,
@@ -50,16 +50,16 @@ pub struct BusyService {
     pub draining: u32,
 }
 
-/// An endpoint that gets no new connections, but to which connections live.
+/// An endpoint that gets no new connections, but still has connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrainingEndpoint {
-    /// `namespace/name:port` as the tables have it; empty if they have none.
+    /// `namespace/name:port` from the tables; empty if absent.
     pub label: String,
-    /// Where its connections were sent, as `10.96.0.1:443/tcp`.
+    /// Frontend of the connections, as `10.96.0.1:443/tcp`.
     pub address: String,
-    /// Its address and port.
+    /// Address and port.
     pub endpoint: String,
-    /// Its connections.
+    /// Connections to the endpoint.
     pub counts: Counts,
 }
 
@@ -70,7 +70,7 @@ impl<T> Default for Top<T> {
 }
 
 impl Order {
-    /// All of them.
+    /// All sort keys.
     pub const ALL: [Self; 5] = [Self::Began, Self::Active, Self::New, Self::Draining, Self::Name];
 
     fn key(self, counts: &Counts, draining: u32) -> u32 {
@@ -85,7 +85,7 @@ impl Order {
 }
 
 impl Services {
-    /// The first `most` ports of services that have connections.
+    /// Returns the first `most` ports of services with connections.
     pub fn busiest(
         &self,
         connections: &Connections,
@@ -95,7 +95,7 @@ impl Services {
         let places = connections.places().peekable();
         let groups = Groups { services: self, connections, places };
         let keyed = groups.map(|group| {
-            // Equal ones are sorted by place, which is by name.
+            // Equal ones are sorted by place, which follows the name.
             let key = (Reverse(order.key(&group.counts, group.draining)), group.place);
             (key, group)
         });
@@ -113,7 +113,7 @@ impl Services {
         Top { rows: rows.collect(), count }
     }
 
-    /// The `most` endpoints that drain the most connections.
+    /// Returns the `most` draining endpoints with the most connections.
     pub fn draining_most(&self, connections: &Connections, most: usize) -> Top<DrainingEndpoint> {
         let draining = connections.places().flat_map(|place| {
             let of_place = connections.draining(self, place);
@@ -130,23 +130,23 @@ impl Services {
         Top { rows: rows.collect(), count }
     }
 
-    /// Where two ways lead to two lists, one of them is a part of the other.
+    /// Returns the length of the longer list: if there are two, one contains the other.
     fn longest_list(&self, entry: &Entry) -> usize {
         let lists = [entry.route, entry.internal].map(|it| self.list(entry.frontend.family(), it));
         lists.into_iter().flatten().map(|list| list.targets.len()).max().unwrap_or_default()
     }
 }
 
-/// The ports of services with connections, in the order of their names.
+/// Iterator over the ports of services with connections, in the order of their names.
 struct Groups<'a, I: Iterator<Item = usize>> {
     services: &'a Services,
     connections: &'a Connections,
     places: Peekable<I>,
 }
 
-/// The connections of one of them.
+/// Connections of one port.
 struct Group {
-    /// Of the first frontend with connections.
+    /// Place of the first frontend with connections.
     place: usize,
     counts: Counts,
     draining: u32,
@@ -169,7 +169,7 @@ impl<I: Iterator<Item = usize>> Iterator for Groups<'_, I> {
     }
 }
 
-/// The `most` values with the least keys, ascending.
+/// Returns the `most` values with the smallest keys, ascending.
 fn first<K: Ord, T>(values: impl Iterator<Item = (K, T)>, most: usize) -> Top<T> {
     let (mut heap, mut count) = (BinaryHeap::with_capacity(most + 1), 0);
     for (key, value) in values {
@@ -182,7 +182,7 @@ fn first<K: Ord, T>(values: impl Iterator<Item = (K, T)>, most: usize) -> Top<T>
     Top { rows: heap.into_sorted_vec().into_iter().map(|it| it.value).collect(), count }
 }
 
-/// A value that is compared by its key.
+/// A value compared by its key.
 struct Keyed<K, T> {
     key: K,
     value: T,

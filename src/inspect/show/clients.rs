@@ -1,4 +1,4 @@
-//! How many places of clients session affinity remembers, by list and endpoint.
+//! Numbers of client places that session affinity stores, by list and endpoint.
 
 use ahash::HashMap;
 
@@ -7,16 +7,16 @@ use crate::inspect::tables::{OurTable, TableReader, TablesError};
 use crate::ruleset::number::{EndpointId, ListId, Route};
 use crate::ruleset::{SetId, remembered};
 
-/// A table's clients are counted up to so many: a dump of more takes longer than half a second, as
-/// its time grows with the square of their number.
+/// Most clients of a table that are counted. A dump of more takes longer than half a second, as its
+/// time grows with the square of their number.
 const MAX_CLIENTS: u32 = 100_000;
 
-/// Places of clients. Clients share a place that the hash of their addresses names.
+/// Places of clients. Clients with the same hash of their addresses share a place.
 #[derive(Debug, Default)]
 pub struct Clients {
     counts: HashMap<(Family, ListId, EndpointId), u32>,
     lists: HashMap<(Family, ListId), u32>,
-    /// Tables with too many.
+    /// Tables with too many clients.
     uncounted: Vec<Family>,
 }
 
@@ -39,7 +39,7 @@ impl Clients {
     }
 
     fn read_table(&mut self, reader: &mut TableReader, family: Family) -> Result<(), TablesError> {
-        // Packets write the set all the time, so it is never of one piece.
+        // Packets change the set continuously, so the read is always torn.
         reader.elements(family, SetId::AffinityClients, &mut |view| {
             if let Some((list, endpoint)) = remembered(&view) {
                 self.add(family, list, endpoint);
@@ -53,19 +53,19 @@ impl Clients {
         *self.lists.entry((family, list)).or_default() += 1;
     }
 
-    /// The families whose clients are too many to be counted.
+    /// Returns the families with too many clients to count.
     pub fn uncounted(&self) -> &[Family] {
         &self.uncounted
     }
 
-    /// Those of a list. `None` if it remembers none, or they were not counted.
+    /// Returns the clients of a list; `None` without clients, or if they were not counted.
     pub(super) fn of_route(&self, family: Family, route: Route) -> Option<u32> {
         let list = route.list().filter(|list| list.has_affinity())?;
         let is_counted = !self.uncounted.contains(&family);
         is_counted.then(|| self.lists.get(&(family, list)).copied().unwrap_or_default())
     }
 
-    /// Those of an endpoint of a list with affinity.
+    /// Returns the clients of an endpoint of a list with affinity.
     pub(super) fn of_endpoint(&self, family: Family, list: ListId, id: EndpointId) -> Option<u32> {
         let is_counted = !self.uncounted.contains(&family);
         is_counted.then(|| self.counts.get(&(family, list, id)).copied().unwrap_or_default())

@@ -1,4 +1,4 @@
-//! Connections of our services, counted by frontend and endpoint while conntrack lists them.
+//! Connections of our services, counted by frontend and endpoint during a dump of conntrack.
 
 use std::num::NonZeroU64;
 
@@ -8,14 +8,14 @@ use super::services::Services;
 use crate::conntrack::{Connection, ConntrackError, ConntrackTable, Stage};
 use crate::model::Target;
 
-/// Pairs of frontend and endpoint that are counted: some 100 MB at most. Connections of further pairs
-/// are only counted together.
+/// Most pairs of frontend and endpoint: some 100 MB. Connections of further pairs are counted only
+/// in total.
 const MAX_PAIRS: usize = 1 << 20;
 
-/// Connections whose numbers are kept, 16 MB at most. With more it is not known which began.
+/// Most connection ids that are kept: 16 MB. With more, new connections cannot be identified.
 const MAX_IDS: usize = 4 << 20;
 
-/// Connections by how far they are.
+/// Numbers of connections by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Answered, and not closed by both sides.
@@ -24,37 +24,37 @@ pub struct Counts {
     pub new: u32,
     /// Closed by both sides.
     pub ended: u32,
-    /// Those that were not there the last time.
+    /// Absent from the last dump.
     pub began: u32,
-    /// When the oldest began that has not ended, in nanoseconds since 1970.
+    /// Start of the oldest connection that has not ended, in nanoseconds since 1970.
     pub oldest: Option<NonZeroU64>,
 }
 
-/// The connections of one dump.
+/// Connections of one dump.
 #[derive(Debug, Default)]
 pub struct Connections {
     /// Sorted by the place of the frontend and by endpoint.
     pairs: Vec<((u32, Target), Counts)>,
-    /// The kernel's numbers, sorted.
+    /// Conntrack ids, sorted.
     ids: Vec<u32>,
-    /// Whether it is known which connections began since the last dump.
+    /// New connections since the last dump were identified.
     is_second: bool,
-    /// Connections of pairs that were too many.
+    /// Connections of pairs beyond the limit.
     left_out: u64,
 }
 
 impl Counts {
-    /// All of them.
+    /// Returns the number of all connections.
     pub fn all(&self) -> u32 {
         self.live().saturating_add(self.ended)
     }
 
-    /// Those that have not ended.
+    /// Returns the number of connections that have not ended.
     pub fn live(&self) -> u32 {
         self.active.saturating_add(self.new)
     }
 
-    /// Adds others.
+    /// Adds other counts.
     pub fn add(&mut self, other: &Self) {
         self.active = self.active.saturating_add(other.active);
         self.new = self.new.saturating_add(other.new);
@@ -80,7 +80,7 @@ fn older(one: Option<NonZeroU64>, other: Option<NonZeroU64>) -> Option<NonZeroU6
 }
 
 impl Connections {
-    /// Counts what conntrack lists. `former` is the last dump, if there was one.
+    /// Counts the connections in conntrack. `former` is the last dump, if any.
     ///
     /// # Errors
     /// See [`ConntrackError`].
@@ -94,17 +94,17 @@ impl Connections {
         Ok(counting.finish())
     }
 
-    /// Whether it is known which connections began since the last dump.
+    /// Returns true if new connections since the last dump were identified.
     pub fn knows_began(&self) -> bool {
         self.is_second
     }
 
-    /// Connections that are in no row, because there are too many endpoints.
+    /// Returns the connections that no row includes, because there are too many endpoints.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// The endpoints that the frontend at `place` has connections to.
+    /// Returns the endpoints to which the frontend at `place` has connections.
     pub(super) fn of(&self, place: usize) -> impl Iterator<Item = (Target, &Counts)> {
         let before = |((at, _), _): &((u32, Target), Counts)| (*at as usize) < place;
         let start = self.pairs.partition_point(before);
@@ -113,14 +113,14 @@ impl Connections {
         of_place.map(|((_, target), counts)| (*target, counts))
     }
 
-    /// The places of the frontends with connections, ascending, each once.
+    /// Returns the places of the frontends with connections, ascending and unique.
     pub(super) fn places(&self) -> impl Iterator<Item = usize> {
         let of_one = self.pairs.chunk_by(|((one, _), _), ((other, _), _)| one == other);
         of_one.filter_map(|pairs| Some(pairs.first()?.0.0 as usize))
     }
 
-    /// The endpoints to which the frontend at `place` has live connections, and which are endpoints
-    /// of its service no more.
+    /// Returns the draining endpoints of the frontend at `place`: former endpoints of its service
+    /// with live connections.
     pub(super) fn draining<'a>(
         &'a self,
         services: &'a Services,
@@ -134,7 +134,7 @@ impl Connections {
     }
 }
 
-/// Connections that are being counted.
+/// Counts in progress.
 struct Counting<'a> {
     services: &'a Services,
     former: Option<&'a [u32]>,
@@ -144,7 +144,7 @@ struct Counting<'a> {
 
 impl<'a> Counting<'a> {
     fn new(services: &'a Services, former: Option<&'a Connections>) -> Self {
-        // What was cut off would seem to begin.
+        // Connections beyond the limit would appear to be new.
         let former = former.map(|it| &*it.ids).filter(|ids| ids.len() < MAX_IDS);
         let connections = Connections { is_second: former.is_some(), ..Connections::default() };
         Self { services, former, pairs: HashMap::default(), connections }
@@ -176,7 +176,7 @@ impl<'a> Counting<'a> {
 
 #[cfg(test)]
 impl Connections {
-    /// Counts these connections.
+    /// Counts a list of connections.
     pub(super) fn of_list(services: &Services, list: &[Connection], former: Option<&Self>) -> Self {
         let mut counting = Counting::new(services, former);
         list.iter().for_each(|connection| counting.count(connection));

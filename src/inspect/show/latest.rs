@@ -5,18 +5,18 @@ use super::services::Services;
 use crate::inspect::tables::{TableReader, TablesError};
 use crate::kernel::Generation;
 
-/// The services of the last read. Without one, or after an error, there are none.
+/// Services of the last read. Empty before the first read and after an error.
 #[derive(Debug, Default)]
 pub struct Latest {
     reader: Option<TableReader>,
     services: Services,
-    /// The generation of `services`; `None` if they have to be read.
+    /// Generation of `services`; `None` if they must be read.
     generation: Option<Generation>,
 }
 
 impl Latest {
-    /// Reads the services if something was committed since the last read, and returns the number of
-    /// the last commit.
+    /// Reads the services if the generation has changed since the last read. Returns the
+    /// generation.
     ///
     /// # Errors
     /// See [`TablesError`].
@@ -28,7 +28,7 @@ impl Latest {
         refreshed
     }
 
-    /// What was read.
+    /// Returns the services of the last read.
     pub fn services(&self) -> &Services {
         &self.services
     }

@@ -1,8 +1,8 @@
-//! Services as the kernel has them, with their endpoints and connections.
+//! Services in the kernel, with their endpoints and connections.
 //!
-//! [`Services`] is what the tables hold, [`Connections`] what conntrack tracks of it, [`Clients`]
-//! what session affinity remembers. A [`View`] puts them together, a row for each frontend, and
-//! `format` writes rows while they are made: the memory used grows with the tables and not with the
+//! [`Services`] holds the contents of the tables, [`Connections`] their connections in conntrack,
+//! and [`Clients`] the clients of session affinity. A [`View`] joins them, one row for each
+//! frontend. `format` writes rows while they are built: memory grows with the tables, not with the
 //! number of connections.
 
 mod busiest;

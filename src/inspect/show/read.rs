@@ -14,12 +14,12 @@ use crate::ruleset::base::serves_node_ports_everywhere;
 use crate::ruleset::number::{EndpointId, ListId, Route};
 use crate::ruleset::{Frontend, Member, NamedList, SetId, SlotKeys, TableElement, target};
 
-/// How often the tables are read at most if they change meanwhile. What was read last is shown then,
-/// as on a busy node they may never be still.
+/// Most reads of the tables if they change meanwhile. Then the last read is shown, because on a
+/// busy node the tables may never be at rest.
 const ATTEMPTS: usize = 2;
 
-/// The sets that are dumped, whose elements are some for each frontend. Cluster IPs are not among
-/// them: routes tell them from other addresses.
+/// Sets that are dumped: their size grows with the frontends. Cluster IPs are not among them:
+/// routes distinguish them from other addresses.
 const DUMPED: [SetId; 11] = [
     SetId::Services,
     SetId::NodePorts,
@@ -34,7 +34,7 @@ const DUMPED: [SetId; 11] = [
     SetId::AffinitySlots,
 ];
 
-/// Reads the services of the tables that are there, and returns these too.
+/// Reads the services of the existing tables, and returns these tables too.
 ///
 /// # Errors
 /// See [`TablesError`].
@@ -57,13 +57,13 @@ pub fn read(reader: &mut TableReader) -> Result<(Services, Vec<OurTable>), Table
     }
 }
 
-/// What was read so far.
+/// Partial result of a read.
 #[derive(Default)]
 struct Reading {
     services: Services,
     entries: Vec<Entry>,
     by_frontend: HashMap<Frontend, usize>,
-    /// Endpoints of lists with affinity that can be drawn, with the number of their slots.
+    /// Endpoints of lists with affinity that can be drawn, with their numbers of slots.
     drawn: HashMap<(Family, ListId, EndpointId), u32>,
     cluster_ips: HashSet<IpAddr>,
     is_torn: bool,
@@ -92,7 +92,7 @@ impl Reading {
         Ok(())
     }
 
-    /// A frontend without a route does not show by flags that it is at a cluster IP.
+    /// Looks up cluster IPs of frontends without a route, which have no flags that show it.
     fn find_cluster_ips(
         &mut self,
         reader: &mut TableReader,
@@ -166,7 +166,7 @@ impl Reading {
                 list.ids.push(endpoint);
                 list.counted.extend(counted);
             }
-            // Endpoints are found by their keys.
+            // Endpoints are looked up by key.
             TableElement::Endpoint(..)
             | TableElement::SourceRange(..)
             | TableElement::AffinityList(..) => {}
@@ -228,7 +228,7 @@ impl Reading {
     }
 }
 
-/// External addresses are masqueraded, or their policy is `Local`.
+/// Returns true for a cluster IP: external addresses are masqueraded, or their policy is `Local`.
 fn is_to_cluster_ip(frontend: Frontend, route: Route) -> bool {
     let flags = route.flags();
     matches!(frontend, Frontend::Address { .. }) && !flags.masquerade && !flags.local
@@ -246,7 +246,7 @@ impl List {
     }
 }
 
-/// Keeps the items of a list whose place is kept.
+/// Keeps the items whose flag is set.
 fn keep<T>(items: &mut Vec<T>, is_kept: &[bool]) {
     let mut is_kept = is_kept.iter();
     items.retain(|_| is_kept.next() == Some(&true));

@@ -1,4 +1,4 @@
-//! What is shown of one frontend.
+//! One row of output: a frontend.
 
 use std::fmt;
 
@@ -11,68 +11,68 @@ use crate::ruleset::Unserved;
 /// A frontend with its endpoints and connections.
 #[derive(Debug)]
 pub struct Row<'a> {
-    /// What the tables hold of it.
+    /// Entry in the tables.
     pub entry: &'a Entry,
-    /// What kind of address it is.
+    /// Kind of the address.
     pub kind: Kind,
-    /// Its traffic policy; `None` where the tables are the same with both.
+    /// Traffic policy; `None` if the tables are equal with both.
     pub policy: Option<Policy>,
-    /// What happens to a new connection from outside.
+    /// Treatment of a new connection from outside.
     pub scheduler: Scheduler,
     /// Sorted by place and address.
     pub endpoints: Vec<EndpointRow>,
-    /// All connections, those that are in no row of an endpoint too. `None` if they are not known.
+    /// All connections, including those that no row of an endpoint shows. `None` if unknown.
     pub connections: Option<Counts>,
-    /// Places of clients that session affinity remembers.
+    /// Places of clients that session affinity stores.
     pub clients: Option<u32>,
 }
 
 /// An endpoint of a frontend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EndpointRow {
-    /// Its address and port.
+    /// Address and port.
     pub target: Target,
-    /// Whether it gets new connections.
+    /// State for new connections.
     pub state: EndpointState,
-    /// Whether it is on this node; `None` if it is in no list any more, as then the tables do not
-    /// hold that either.
+    /// The endpoint is on this node. `None` if it is in no list, as the tables then do not store
+    /// it.
     pub is_local: Option<bool>,
-    /// Its slots in the list for connections from outside, or else of pods and of the node.
+    /// Slots in the list for connections from outside, else in the internal list.
     pub slots: u32,
-    /// The chance of a new connection from outside to get to it.
+    /// Probability that a new connection from outside gets this endpoint.
     pub share: f64,
     /// The same for connections of pods and of the node.
     pub internal_share: f64,
-    /// Its connections.
+    /// Connections to the endpoint.
     pub connections: Counts,
-    /// Places of clients that get it again.
+    /// Places of clients with affinity to this endpoint.
     pub clients: Option<u32>,
-    /// Connections that its lists have counted, through any frontend of the service port.
+    /// Connections counted by its lists, through any frontend of the service port.
     pub counted: Option<Counter>,
 }
 
-/// Whether an endpoint gets new connections.
+/// State of an endpoint for new connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EndpointState {
-    /// From somewhere, through this frontend.
+    /// Gets new connections through this frontend.
     Serving,
-    /// Through other frontends of the service.
+    /// Gets new connections through other frontends of the service only.
     Elsewhere,
-    /// No longer, but connections to it live.
+    /// Gets no new connections, but has live ones.
     Draining,
-    /// No longer, and its connections have ended.
+    /// Gets no new connections, and all have ended.
     Gone,
 }
 
-/// What kind of address a frontend is.
+/// Kind of a frontend's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A cluster IP.
     ClusterIp,
-    /// An external IP, or an address of a load balancer without source ranges: the tables do not
+    /// An external IP, or a load balancer address without source ranges: the tables do not
     /// distinguish them.
     External,
-    /// An address of a load balancer with source ranges.
+    /// A load balancer address with source ranges.
     LoadBalancer,
     /// A node port.
     NodePort,
@@ -80,7 +80,7 @@ pub enum Kind {
     ClosedNodePort,
 }
 
-/// A traffic policy: the internal one of a cluster IP, the external one of other frontends.
+/// A traffic policy: internal for a cluster IP, external for other frontends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// All endpoints.
@@ -89,30 +89,30 @@ pub enum Policy {
     Local,
 }
 
-/// What happens to a new connection.
+/// Treatment of a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheduler {
-    /// An endpoint is chosen.
+    /// Goes to a chosen endpoint.
     Chosen(Choice),
-    /// The same, for clients that were not remembered for so many seconds.
+    /// The same, for clients without affinity within the timeout in seconds.
     Affinity(Choice, Option<u32>),
-    /// There is no endpoint for it.
+    /// Has no endpoint.
     Unserved(Unserved),
 }
 
-/// How an endpoint is chosen.
+/// Method to choose an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// Each has the same chance (`numgen random`).
+    /// All have the same probability (`numgen random`).
     Random,
-    /// Their chances differ.
+    /// Probabilities differ.
     Weighted,
-    /// A hash of the source leads to it (`jhash`).
+    /// By a hash of the source (`jhash`).
     Maglev(HashedSource),
 }
 
 impl Choice {
-    /// The name of such a scheduler.
+    /// Returns the name of the scheduler.
     pub fn name(self) -> &'static str {
         match self {
             Self::Random => "random",
@@ -123,22 +123,22 @@ impl Choice {
 }
 
 impl Row<'_> {
-    /// The number of its endpoints that get new connections.
+    /// Returns the number of endpoints that get new connections.
     pub fn serving(&self) -> usize {
         self.count(|it| it.state == EndpointState::Serving)
     }
 
-    /// Those of them on this node.
+    /// Returns the number of those on this node.
     pub fn local(&self) -> usize {
         self.count(|it| it.state == EndpointState::Serving && it.is_local == Some(true))
     }
 
-    /// The number of its endpoints that are draining.
+    /// Returns the number of draining endpoints.
     pub fn draining(&self) -> usize {
         self.count(|it| it.state == EndpointState::Draining)
     }
 
-    /// Whether pods and the node get to other endpoints than connections from outside.
+    /// Returns true if pods and the node get other endpoints than connections from outside.
     pub fn has_two_ways(&self) -> bool {
         self.entry.internal.is_some()
     }
@@ -149,7 +149,7 @@ impl Row<'_> {
 }
 
 impl Kind {
-    /// The word in listings.
+    /// Returns the word in listings.
     pub fn word(self) -> &'static str {
         match self {
             Self::ClusterIp => "cluster-ip",
@@ -162,7 +162,7 @@ impl Kind {
 }
 
 impl Policy {
-    /// The word of the Kubernetes API.
+    /// Returns the word of the Kubernetes API.
     pub fn word(self) -> &'static str {
         match self {
             Self::Cluster => "Cluster",
@@ -172,7 +172,7 @@ impl Policy {
 }
 
 impl EndpointState {
-    /// The word in listings.
+    /// Returns the word in listings.
     pub fn word(self) -> &'static str {
         match self {
             Self::Serving => "serving",

@@ -3,18 +3,18 @@
 use super::format::address;
 use super::services::Services;
 
-/// What a search found.
+/// Result of a search.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Matches {
-    /// The places of the first frontends, ascending.
+    /// Places of the first frontends, ascending.
     pub places: Vec<usize>,
-    /// How many frontends match.
+    /// Number of matching frontends.
     pub count: usize,
 }
 
 impl Services {
-    /// The first `most` frontends whose `namespace/name:port` or `address:port/protocol` contains
-    /// `text`, whose case does not matter.
+    /// Returns the first `most` frontends whose `namespace/name:port` or `address:port/protocol`
+    /// contains `text`, ignoring case.
     pub fn search(&self, text: &str, most: usize) -> Matches {
         let text = text.to_ascii_lowercase();
         let mut matches = Matches { places: Vec::new(), count: 0 };

@@ -1,4 +1,4 @@
-//! Which services are shown: all, one by its name, or one by an address.
+//! Selection of services: all, one by its name, or one by an address.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +10,7 @@ use crate::family::Family;
 use crate::model::{Protocol, Target};
 use crate::ruleset::Frontend;
 
-/// What to show.
+/// A selection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Selector {
     /// Everything.
@@ -23,7 +23,7 @@ pub enum Selector {
         /// Name of the port.
         port: Option<String>,
     },
-    /// The frontend that packets to this address are for.
+    /// The frontend of packets to this address.
     Address {
         /// Address and port.
         target: Target,
@@ -32,7 +32,7 @@ pub enum Selector {
     },
 }
 
-/// A text that selects nothing.
+/// Error: a text selects nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is neither NAMESPACE/NAME, NAMESPACE/NAME:PORT-NAME nor ADDRESS:PORT[/tcp|udp|sctp]")]
 pub struct SelectorError;
@@ -48,7 +48,7 @@ impl FromStr for Selector {
         if let Ok(socket) = socket.parse::<SocketAddr>() {
             let protocol = protocol.map(read_protocol).transpose()?;
             let port = NonZeroU16::new(socket.port()).ok_or(SelectorError)?;
-            // The kernel has IPv4 as IPv4, however it is written here.
+            // The kernel stores IPv4-mapped addresses as IPv4.
             let target = Target { address: socket.ip().to_canonical(), port };
             return Ok(Self::Address { target, protocol });
         }
@@ -94,12 +94,12 @@ impl fmt::Display for Selector {
 }
 
 impl Selector {
-    /// Whether it names services and is not for all.
+    /// Returns true unless everything is selected.
     pub fn is_specific(&self) -> bool {
         *self != Self::All
     }
 
-    /// The places of the frontends that it means, ascending.
+    /// Returns the places of the selected frontends, ascending.
     pub fn select(&self, services: &Services) -> Vec<usize> {
         let entries = || services.entries().iter().enumerate();
         match self {
@@ -128,7 +128,7 @@ impl Selector {
     }
 }
 
-/// `0.0.0.0` and `::` stand for whatever address has node ports.
+/// Returns node ports. `0.0.0.0` and `::` mean every address with node ports.
 fn node_ports(services: &Services, target: Target, protocol: Option<Protocol>) -> Vec<usize> {
     let is_meant = |frontend: &Frontend| match *frontend {
         Frontend::NodePort { family, protocol: own, port } => {

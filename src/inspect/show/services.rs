@@ -1,4 +1,4 @@
-//! What our tables hold of services, by frontend, in as little memory as it takes.
+//! Services in our tables, by frontend, in compact form.
 
 use std::cmp::Ordering;
 use std::net::IpAddr;
@@ -27,54 +27,54 @@ pub struct Services {
     /// Addresses with NodePorts by family; `None` if every address of the node has them.
     node_port_ips: [Option<HashSet<IpAddr>>; 2],
     by_frontend: HashMap<Frontend, u32>,
-    /// Whether the tables changed while they were read.
+    /// The tables changed during the read.
     pub(super) is_torn: bool,
-    /// Whether frontends count connections.
+    /// Frontends count connections.
     has_counters: bool,
 }
 
 /// One frontend.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Where packets arrive.
+    /// Address that receives the packets.
     pub frontend: Frontend,
-    /// `namespace/name:port` as the tables have it; empty if they have none.
+    /// `namespace/name:port` from the tables; empty if absent.
     pub label: Box<str>,
-    /// Where packets go; those from outside if `internal` is another.
+    /// Route; without packets of pods and of the node if `internal` differs.
     pub route: Option<Route>,
-    /// Where packets of pods and of the node go, if elsewhere.
+    /// Internal route, if different.
     pub internal: Option<Route>,
-    /// What happens to packets that no endpoint takes.
+    /// Treatment of packets without an endpoint.
     pub unserved: Option<Unserved>,
-    /// Whether only some sources may use it, as only load balancer addresses have it.
+    /// Only some sources are allowed; true for load balancer addresses only.
     pub is_guarded: bool,
-    /// Whether it is a cluster IP.
+    /// The frontend is a cluster IP.
     pub is_cluster_ip: bool,
-    /// Connections that were counted, if the tables have counters.
+    /// Counted connections, if the tables have counters.
     pub counted: Option<Counter>,
 }
 
 /// The endpoints of a list.
 #[derive(Debug, Default)]
 pub(super) struct List {
-    /// Each once.
+    /// Unique endpoints.
     pub(super) targets: Vec<Target>,
-    /// How many slots each has.
+    /// Number of slots of each endpoint.
     pub(super) slots: Vec<u32>,
-    /// Their numbers, with affinity.
+    /// Numbers of the endpoints, with affinity.
     pub(super) ids: Vec<EndpointId>,
-    /// Connections that were counted of each; none if the tables have no such counters.
+    /// Counted connections of each endpoint; empty if the tables have no such counters.
     pub(super) counted: Vec<Counter>,
 }
 
 impl List {
-    /// Whether all endpoints have as many slots.
+    /// Returns true if all endpoints have equally many slots.
     pub(super) fn is_even(&self) -> bool {
         self.slots.windows(2).all(|pair| pair[0] == pair[1])
     }
 
-    /// Counts the slots of each endpoint and adds their counters; `targets` has one for each slot so
-    /// far, and so has `counted`, if it has any.
+    /// Counts the slots of each endpoint and adds their counters. Before, `targets` has one item
+    /// for each slot, and so has `counted` unless it is empty.
     pub(super) fn count_slots(&mut self) {
         let counters = std::mem::take(&mut self.counted);
         let has_counters = counters.len() == self.targets.len();
@@ -108,7 +108,7 @@ impl Entry {
         }
     }
 
-    /// `namespace/name`, and the name of the port, which may be empty.
+    /// Returns `namespace/name`, and the name of the port, which may be empty.
     pub fn name(&self) -> (&str, &str) {
         self.label.split_once(':').unwrap_or((&self.label, ""))
     }
@@ -120,27 +120,28 @@ impl Entry {
 }
 
 impl Services {
-    /// How many frontends there are.
+    /// Returns the number of frontends.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no frontends.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Whether the tables changed while they were read, so that rows may be of different commits.
+    /// Returns true if the tables changed during the read, so that rows may be of different
+    /// commits.
     pub fn is_torn(&self) -> bool {
         self.is_torn
     }
 
-    /// Whether the frontends count connections.
+    /// Returns true if the frontends count connections.
     pub fn has_counters(&self) -> bool {
         self.has_counters
     }
 
-    /// The frontends, sorted.
+    /// Returns the frontends, sorted.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
@@ -149,7 +150,7 @@ impl Services {
         self.local.insert((target, protocol));
     }
 
-    /// NodePorts of a family are served at the addresses that [`Self::add_node_port_ip`] adds alone.
+    /// Limits NodePorts of a family to the addresses from [`Self::add_node_port_ip`].
     pub(super) fn restrict_node_ports(&mut self, family: Family) {
         self.node_port_ips[family.index()] = Some(HashSet::default());
     }
@@ -160,12 +161,12 @@ impl Services {
         }
     }
 
-    /// Whether no address of the node serves NodePorts of a family.
+    /// Returns true if no address of the node serves NodePorts of a family.
     pub(super) fn node_ports_are_closed(&self, family: Family) -> bool {
         self.node_port_ips[family.index()].as_ref().is_some_and(HashSet::is_empty)
     }
 
-    /// Completes what was read.
+    /// Sorts and stores the entries that were read.
     pub(super) fn finish(&mut self, mut entries: Vec<Entry>) {
         entries.sort_unstable_by(Entry::compare);
         let places = entries.iter().map(|entry| entry.frontend).zip(0..);
@@ -174,24 +175,24 @@ impl Services {
         self.entries = entries;
     }
 
-    /// Whether an endpoint is on this node.
+    /// Returns true if an endpoint is on this node.
     pub(super) fn is_local(&self, target: Target, protocol: Protocol) -> bool {
         self.local.contains(&(target, protocol))
     }
 
-    /// The list that a route leads to.
+    /// Returns the list of a route.
     pub(super) fn list(&self, family: Family, route: Option<Route>) -> Option<&List> {
         self.lists[family.index()].get(&route?.list()?)
     }
 
-    /// The endpoints that a frontend leads to from somewhere.
+    /// Returns the endpoints of both routes of a frontend.
     pub(super) fn targets(&self, entry: &Entry) -> impl Iterator<Item = Target> {
         let family = entry.frontend.family();
         let lists = [entry.route, entry.internal].map(|route| self.list(family, route));
         lists.into_iter().flatten().flat_map(|list| list.targets.iter().copied())
     }
 
-    /// The frontend that a packet to this address and port is for.
+    /// Returns the frontend of packets to this address and port.
     pub fn frontend_of(&self, sent_to: Target, protocol: Protocol) -> Option<u32> {
         let Target { address, port } = sent_to;
         let at_address = Frontend::Address { address, protocol, port };
@@ -204,12 +205,12 @@ impl Services {
         })
     }
 
-    /// The frontend that a connection was sent to.
+    /// Returns the frontend of a connection.
     pub(super) fn of_connection(&self, connection: &Connection) -> Option<u32> {
         self.frontend_of(connection.sent_to, connection.protocol)
     }
 
-    /// The places of the frontends of the same service.
+    /// Returns the places of the frontends of the same service.
     pub(super) fn of_same_service(&self, place: usize) -> Range<usize> {
         let service = |entry: &Entry| entry.name().0.to_owned();
         let Some(name) = self.entries.get(place).map(service) else { return 0..0 };
@@ -221,19 +222,20 @@ impl Services {
         start..start + count
     }
 
-    /// Whether two frontends are of one port of a service.
+    /// Returns true if two frontends belong to the same port of a service.
     pub(super) fn is_same_port(&self, one: usize, other: usize) -> bool {
         let label = |place: usize| &self.entries[place].label;
         one == other || (!label(one).is_empty() && label(one) == label(other))
     }
 
-    /// Whether the service of the frontend at `place` has an endpoint, for any of its ports.
+    /// Returns true if the service of the frontend at `place` has an endpoint, for any of its
+    /// ports.
     pub(super) fn has_endpoint(&self, place: usize, target: Target) -> bool {
         let same = &self.entries[self.of_same_service(place)];
         same.iter().any(|entry| self.targets(entry).any(|it| it == target))
     }
 
-    /// How many endpoints are draining, of all services.
+    /// Returns the number of draining endpoints of all services.
     pub fn draining(&self, connections: &Connections) -> usize {
         (0..self.len()).map(|place| connections.draining(self, place).count()).sum()
     }

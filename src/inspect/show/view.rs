@@ -1,4 +1,4 @@
-//! Rows out of tables, connections and clients.
+//! Rows from tables, connections and clients.
 
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -14,44 +14,44 @@ use crate::model::Target;
 use crate::ruleset::number::{ListId, Route};
 use crate::ruleset::{Frontend, Unserved};
 
-/// What is shown.
+/// Services for output.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
-    /// What the tables hold.
+    /// Contents of the tables.
     pub services: &'a Services,
-    /// Connections, if they are known.
+    /// Connections, if known.
     pub connections: Option<&'a Connections>,
     /// Clients of session affinity.
     pub clients: &'a Clients,
-    /// The places of the frontends that are shown, ascending.
+    /// Places of the selected frontends, ascending.
     pub places: &'a [usize],
-    /// The time since 1970.
+    /// Time since 1970.
     pub now: Duration,
 }
 
 impl<'a> View<'a> {
-    /// The frontends that are shown.
+    /// Returns the selected frontends.
     pub fn entries(self) -> impl Iterator<Item = &'a Entry> {
         let entries = self.services.entries();
         self.places.iter().filter_map(|place| entries.get(*place))
     }
 
-    /// Their rows, made one by one.
+    /// Builds their rows one by one.
     pub fn rows(self) -> impl Iterator<Item = Row<'a>> {
         self.places.iter().filter_map(move |place| self.row(*place))
     }
 
-    /// Whether it is known which connections began since the last look.
+    /// Returns true if new connections since the last read were identified.
     pub fn knows_began(&self) -> bool {
         self.connections.is_some_and(Connections::knows_began)
     }
 
-    /// How long ago that was; `None` without a time.
+    /// Returns the time since `started`; `None` without it.
     pub fn age(&self, started: Option<NonZeroU64>) -> Option<Duration> {
         Some(self.now.saturating_sub(Duration::from_nanos(started?.get())))
     }
 
-    /// The endpoints that are draining: the frontend, the endpoint, and its connections.
+    /// Returns the draining endpoints: the frontend, the endpoint, and its connections.
     pub fn draining(self) -> impl Iterator<Item = (&'a Entry, Target, Counts)> {
         let (services, places) = (self.services, self.places);
         let connections = self.connections.into_iter();
@@ -114,7 +114,7 @@ impl<'a> View<'a> {
         self.add_list(entry, entry.route, &mut rows, |row, share, slots| {
             (row.share, row.slots) = (share, slots);
         });
-        // Without another list for pods and the node they get what all get.
+        // Without an internal route, pods and the node use the common one.
         let internal = entry.internal.or(entry.route);
         if internal == entry.route {
             rows.iter_mut().for_each(|row| row.internal_share = row.share);
@@ -129,7 +129,7 @@ impl<'a> View<'a> {
         rows
     }
 
-    /// Adds the endpoints of a list, or sets their share if they are there.
+    /// Adds the endpoints of a list; sets the share of those that are present.
     fn add_list(
         &self,
         entry: &Entry,
@@ -141,7 +141,7 @@ impl<'a> View<'a> {
         let Some(list) = self.services.list(family, route) else { return };
         let Some(id) = route.and_then(Route::list) else { return };
         let all = f64::from(list.slots.iter().sum::<u32>().max(1));
-        // Only here may an endpoint be there before.
+        // Only the second list can repeat an endpoint.
         let known: HashMap<Target, usize> = rows.iter().map(|row| row.target).zip(0..).collect();
         for (n, (target, slots)) in list.targets.iter().copied().zip(&list.slots).enumerate() {
             let place = known.get(&target).copied().unwrap_or_else(|| {
@@ -170,7 +170,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Adds connections to their endpoints, and endpoints that are only in conntrack.
+    /// Adds connections to their endpoints, and endpoints that only conntrack has.
     fn add_connections(&self, place: usize, entry: &Entry, rows: &mut Vec<EndpointRow>) {
         let Some(connections) = self.connections else { return };
         let mut known: Option<HashMap<Target, usize>> = None;
@@ -202,7 +202,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The policy, as far as it follows from what the tables hold.
+    /// Returns the policy, as far as the tables determine it.
     fn policy(&self, entry: &Entry, place: usize) -> Option<Policy> {
         match (entry.route, entry.unserved) {
             (Some(route), _) if route.flags().local => Some(Policy::Local),
@@ -214,7 +214,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The policy of a cluster IP: it leads to the list of all endpoints, or to that of this node.
+    /// Returns the policy of a cluster IP: its list has all endpoints, or those of this node.
     fn internal_policy(&self, entry: &Entry, list: ListId, place: usize) -> Option<Policy> {
         let siblings = &self.services.entries()[self.of_same_port(place)];
         let is_sibling = |it: &&Entry| {
@@ -237,7 +237,7 @@ impl<'a> View<'a> {
         self.services.targets(entry).any(is_remote).then_some(Policy::Cluster)
     }
 
-    /// The places of the frontends with the same label.
+    /// Returns the places of the frontends with the same label.
     fn of_same_port(&self, place: usize) -> Range<usize> {
         let entries = self.services.entries();
         let label = &entries[place].label;

@@ -1,6 +1,6 @@
-//! Writes a view to a terminal, or as plain text.
+//! Draws a view on a terminal, or writes it as plain text.
 //!
-//! Lines are laid out from the top; the lists share what is left. A screen of any size is drawn.
+//! Lines are laid out from the top; the lists share the remaining lines. Any screen size works.
 
 mod cells;
 mod lists;
@@ -30,23 +30,23 @@ const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 /// Narrower screens have fewer columns.
 const NARROW: usize = 100;
 
-/// Rows of a list without the focus, if another one needs the room.
+/// Rows of a list without focus, if another list needs the lines.
 const FEW: usize = 3;
 
 /// Columns between the two tables at the top.
 const BETWEEN: usize = 4;
 
-/// Columns of plain text at most, and rows of each list.
+/// Most columns of plain text, and most rows of each list.
 const PLAIN: (u16, usize) = (400, 20);
 
-/// Draws a view. Limits how far `state` is scrolled.
+/// Draws a view. Limits the scroll offsets in `state`.
 pub fn draw(frame: &mut Frame<'_>, view: &View, state: &mut State) {
     let area = frame.area();
     let keys = Some(keys(state));
     paint(frame.buffer_mut(), area, (view, keys), state);
 }
 
-/// A view as lines of text, with the first rows of each list.
+/// Returns a view as plain text, with the first rows of each list.
 pub fn plain(view: &View) -> String {
     let mut view = view.clone();
     let (width, most) = PLAIN;
@@ -64,7 +64,7 @@ pub fn plain(view: &View) -> String {
     paint(&mut buffer, area, (&view, None), &mut State::default());
     let mut text = String::new();
     for y in 0..area.height {
-        // A wide letter is in the first of its cells; the next is skipped.
+        // A wide character is stored in its first cell; the next cell is skipped.
         let (mut line, mut next) = (String::new(), 0);
         for x in 0..area.width {
             if x >= next {
@@ -115,7 +115,7 @@ fn keys(state: &State) -> Line<'static> {
     Line::from_iter(parts.flat_map(|(key, text)| [Span::styled(key, BOLD), Span::raw(text)]))
 }
 
-/// All that is above the lists.
+/// Returns all lines above the lists.
 fn head(view: &View, width: usize) -> Vec<Line<'static>> {
     let mut lines = vec![first_line(view)];
     if let Err(why) = &view.daemon {
@@ -162,7 +162,7 @@ fn first_line(view: &View) -> Line<'static> {
     Line::from(spans)
 }
 
-/// Changes and transactions per second; commits of all programs without a daemon.
+/// Returns changes and transactions per second; without a daemon, the commits of all programs.
 fn rates(view: &View) -> Option<Line<'static>> {
     let (rates, span_of): (Vec<(&str, f64)>, _) = match (&view.daemon, &view.kernel) {
         (Ok(daemon), _) => {
@@ -184,7 +184,7 @@ fn rates(view: &View) -> Option<Line<'static>> {
     Some(Line::from(spans))
 }
 
-/// Times at the left; watches and tables at the right, or below if the screen is narrow.
+/// Places times left, and watches and tables right, or below on a narrow screen.
 fn side_by_side(daemon: &DaemonView, width: usize) -> Vec<Line<'static>> {
     let (times, states) = (times(daemon, width), states(daemon));
     let left = times.lines(width);
@@ -250,7 +250,7 @@ fn states(daemon: &DaemonView) -> Table {
     }
 }
 
-/// The lists, each with a blank line before it, in `left` lines.
+/// Returns the lists, each after a blank line, in `left` lines.
 fn lists(view: &View, state: &mut State, (left, width): (usize, usize)) -> Vec<Line<'static>> {
     let lengths = lengths(view);
     let focus = state.focus.place();
@@ -269,8 +269,8 @@ fn lists(view: &View, state: &mut State, (left, width): (usize, usize)) -> Vec<L
     lines
 }
 
-/// The rows that each list gets: few for each, then as many as it has, first for the one with the
-/// focus. Each list that is shown needs two more lines.
+/// Returns the rows of each list: first a few for each, then the rest, beginning with the list in
+/// focus. Each visible list needs two more lines.
 fn heights(left: usize, lengths: [Option<usize>; 3], focus: usize) -> [usize; 3] {
     let shown = lengths.iter().flatten().count();
     let mut left = left.saturating_sub(2 * shown);

@@ -1,4 +1,4 @@
-//! Views out of looks: rates and recent times need the looks before.
+//! Builds views from samples: rates and recent times need earlier samples.
 
 use std::time::Duration;
 
@@ -13,20 +13,20 @@ use crate::inspect::show::{BusyService, DrainingEndpoint, Top};
 use crate::kernel::Generation;
 use crate::printable::Printable;
 
-/// What was read at one moment.
+/// A sample: everything that was read at one moment.
 #[derive(Clone, Debug)]
 pub struct Look {
-    /// Time since some moment, by a clock that never goes back.
+    /// Monotonic time.
     pub at: Duration,
     /// Time since 1970.
     pub now: Duration,
-    /// The daemon's answers, or why there are none.
+    /// Report of the daemon, or why it is absent.
     pub daemon: Result<Report, String>,
-    /// What the kernel holds, or why it cannot be read.
+    /// State of the kernel, or why it cannot be read.
     pub kernel: Result<KernelLook, String>,
 }
 
-/// The answers of the daemon's metrics port.
+/// Answers of the daemon's metrics port.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// `/status.json`.
@@ -35,14 +35,14 @@ pub struct Report {
     pub metrics: Scrape,
 }
 
-/// What the kernel holds.
+/// State of the kernel.
 #[derive(Clone, Debug)]
 pub struct KernelLook {
     /// Number of the last commit.
     pub generation: Generation,
-    /// Addresses of services in the tables.
+    /// Number of frontends in the tables.
     pub frontends: usize,
-    /// What is missing, a sentence each.
+    /// Missing data, one sentence each.
     pub notes: Vec<String>,
     /// Connections; `None` if conntrack cannot be read.
     pub connections: Option<ConnectionsLook>,
@@ -51,15 +51,15 @@ pub struct KernelLook {
 /// Connections of our services.
 #[derive(Clone, Debug)]
 pub struct ConnectionsLook {
-    /// The first services.
+    /// First services in the requested order.
     pub services: Top<BusyService>,
-    /// The endpoints that drain the most.
+    /// The draining endpoints with the most connections.
     pub draining: Top<DrainingEndpoint>,
-    /// The time in which `began` was counted; `None` if it was not.
+    /// Time in which `began` was counted; `None` if it was not counted.
     pub since: Option<Duration>,
 }
 
-/// The looks of the last seconds.
+/// Samples of the last seconds.
 #[derive(Debug, Default)]
 pub struct History {
     metrics: Window<Scrape>,
@@ -67,7 +67,7 @@ pub struct History {
 }
 
 impl History {
-    /// Adds a look and returns what is shown after it.
+    /// Adds a sample and returns the view after it.
     pub fn add(&mut self, look: Look) -> View {
         let Look { at, now, daemon, kernel } = look;
         View {

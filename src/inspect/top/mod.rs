@@ -1,9 +1,9 @@
-//! What happens on this node, on one screen: from the daemon's metrics port, the kernel's tables and
+//! Live state of this node on one screen: from the daemon's metrics port, the kernel's tables and
 //! conntrack.
 //!
-//! Nothing here reads a socket or a clock: a [`Look`] comes in, [`History`] makes a [`View`] of it
-//! and of the looks before, and [`draw`] or [`plain`] writes the view. Text from outside is escaped
-//! where a view is made.
+//! Nothing here reads a socket or a clock. [`History`] builds a [`View`] from a [`Look`] and those
+//! before it, and [`draw`] or [`plain`] writes the view. Text from outside is escaped when a view
+//! is built.
 
 mod draw;
 mod history;
@@ -20,5 +20,5 @@ pub use state::{Action, Key, List, State};
 pub use status::Status;
 pub use view::{DaemonView, KernelView, View};
 
-/// Rows of a list that are kept.
+/// Most rows of a list.
 pub const ROWS: usize = 200;

@@ -1,15 +1,15 @@
-//! Counters and histograms of the daemon's `/metrics`, as far as they are shown.
+//! The counters and histograms of the daemon's `/metrics` that are shown.
 //!
-//! Reads any text: samples of other names, and lines that are no samples, are passed over.
+//! Accepts any text: other samples, and lines that are not samples, are ignored.
 
-/// Counters and histograms of one moment.
+/// Counters and histograms at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scrape {
     counters: [f64; COUNTERS.len()],
     times: [Histogram; TIMES.len()],
 }
 
-/// The counters that are shown: the name, and the samples of which it is the sum.
+/// Displayed counters: the name, and the samples whose sum it is.
 pub(super) const COUNTERS: [(&str, &str); 7] = [
     ("changes", "deltaproxy_events_total"),
     ("transactions", "deltaproxy_transactions_total{result=\"committed\"}"),
@@ -20,7 +20,7 @@ pub(super) const COUNTERS: [(&str, &str); 7] = [
     ("problems", "deltaproxy_problems_total"),
 ];
 
-/// The times that are shown: the name, the histogram, and its stage if it has stages.
+/// Displayed times: the name, the histogram, and its stage if it has stages.
 pub(super) const TIMES: [(&str, &str, &str); 7] = [
     ("event to commit", "deltaproxy_event_to_commit_duration_seconds", ""),
     ("  parse", STAGES, "parse"),
@@ -33,27 +33,27 @@ pub(super) const TIMES: [(&str, &str, &str); 7] = [
 
 const STAGES: &str = "deltaproxy_stage_duration_seconds";
 
-/// Buckets of a histogram that are kept.
+/// Most buckets of a histogram.
 const BUCKETS: usize = 64;
 
-/// The counts of a histogram.
+/// Counts of a histogram.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Histogram {
-    /// Upper bounds in seconds, ascending, and how many times do not exceed them.
+    /// Upper bounds in seconds, ascending, and cumulative counts.
     buckets: Vec<(f64, f64)>,
 }
 
 /// A percentile of times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Percentile {
-    /// In seconds.
+    /// Seconds.
     About(f64),
-    /// Longer than so many seconds, the last bound.
+    /// Longer than the last bound, in seconds.
     Beyond(f64),
 }
 
 impl Scrape {
-    /// Reads the Prometheus text format.
+    /// Parses the Prometheus text format.
     pub fn parse(text: &str) -> Self {
         let mut scrape = Self::default();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -83,7 +83,7 @@ impl Scrape {
         }
     }
 
-    /// What was added since `former`; `None` if anything is less than it was, as after a restart of
+    /// Returns the increase since `former`; `None` if any value decreased, as after a restart of
     /// the daemon.
     pub(super) fn since(&self, former: &Self) -> Option<Self> {
         let mut scrape = Self::default();
@@ -96,12 +96,12 @@ impl Scrape {
         Some(scrape)
     }
 
-    /// The counters, in the order of [`COUNTERS`].
+    /// Returns the counters, in the order of [`COUNTERS`].
     pub(super) fn counters(&self) -> &[f64; COUNTERS.len()] {
         &self.counters
     }
 
-    /// The histograms, in the order of [`TIMES`].
+    /// Returns the histograms, in the order of [`TIMES`].
     pub(super) fn times(&self) -> &[Histogram; TIMES.len()] {
         &self.times
     }
@@ -133,13 +133,13 @@ impl Histogram {
         Some(Self { buckets: buckets.collect::<Option<_>>()? })
     }
 
-    /// How many times there are.
+    /// Returns the number of times.
     pub(super) fn count(&self) -> f64 {
         self.buckets.last().map_or(0.0, |last| last.1)
     }
 
-    /// A time that so many of a hundred do not exceed. Within a bucket times are taken to be
-    /// evenly spread, as Prometheus' `histogram_quantile` does. `None` without any time.
+    /// Returns the time that `percent` percent do not exceed; `None` without any time. Interpolates
+    /// linearly within a bucket, like Prometheus' `histogram_quantile`.
     pub(super) fn percentile(&self, percent: f64) -> Option<Percentile> {
         let wanted = self.count() * percent / 100.0;
         let place = self.buckets.iter().position(|(_, count)| *count >= wanted && *count > 0.0)?;
@@ -156,7 +156,7 @@ impl Histogram {
     }
 }
 
-/// The value of a label that needs no escapes.
+/// Returns the value of a label without escapes.
 fn label<'a>(labels: &'a str, name: &str) -> Option<&'a str> {
     let parts = labels.trim_end_matches('}').split(',');
     let value = parts.filter_map(|part| part.split_once('=')).find(|(key, _)| *key == name)?.1;

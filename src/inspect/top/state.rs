@@ -1,5 +1,4 @@
-//! What the keys change: the list with the focus, how far lists are scrolled, and the order of
-//! services.
+//! State that keys change: the list in focus, scroll offsets, and the order of services.
 
 use crate::inspect::show::Order;
 
@@ -9,63 +8,63 @@ pub enum List {
     /// Services with connections.
     #[default]
     Services,
-    /// Endpoints that are draining.
+    /// Draining endpoints.
     Draining,
-    /// What the daemon left out.
+    /// Problems of the daemon.
     Problems,
 }
 
-/// A key with a meaning.
+/// A key with a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     /// End.
     Quit,
-    /// The next list gets the focus.
+    /// Move the focus to the next list.
     Next,
-    /// The list before gets the focus.
+    /// Move the focus to the previous list.
     Previous,
-    /// Scroll back by one row.
+    /// Scroll up by one row.
     Up,
-    /// Scroll on by one row.
+    /// Scroll down by one row.
     Down,
-    /// Scroll back by what is seen.
+    /// Scroll up by one page.
     PageUp,
-    /// Scroll on by what is seen.
+    /// Scroll down by one page.
     PageDown,
-    /// To the first row.
+    /// Go to the first row.
     Home,
-    /// To the last row.
+    /// Go to the last row.
     End,
     /// Sort services by the next column.
     Sort,
 }
 
-/// What follows from a key.
+/// Effect of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Draw again.
     Draw,
-    /// Services are to be read in this order.
+    /// Read services in this order.
     Sort(Order),
-    /// The end.
+    /// Quit.
     Quit,
 }
 
-/// What the keys change.
+/// State that keys change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// The list that is scrolled, and that gets the most room.
+    /// The list that scrolls and gets the most lines.
     pub focus: List,
     /// The order of services.
     pub order: Order,
-    /// First rows that are seen, in the order of [`List::ALL`]. Drawing limits them.
+    /// First visible rows, in the order of [`List::ALL`]. Drawing limits them.
     pub(super) offsets: [usize; 3],
-    /// Rows that were seen last.
+    /// Numbers of visible rows at the last draw.
     pub(super) heights: [usize; 3],
 }
 
 impl List {
-    /// All of them, from the top of the screen to its end.
+    /// All lists, from top to bottom.
     pub const ALL: [Self; 3] = [Self::Services, Self::Draining, Self::Problems];
 
     pub(super) fn place(self) -> usize {
@@ -74,12 +73,12 @@ impl List {
 }
 
 impl State {
-    /// The first rows of all lists, with services in this order.
+    /// Returns the state at the first rows of all lists, with this order of services.
     pub fn new(order: Order) -> Self {
         Self { order, ..Self::default() }
     }
 
-    /// Changes what the key changes.
+    /// Applies a key.
     pub fn press(&mut self, key: Key) -> Action {
         let place = self.focus.place();
         let (offset, page) = (self.offsets[place], self.heights[place].max(1));

@@ -1,4 +1,4 @@
-//! The daemon's `/status.json`, as far as it is shown.
+//! The displayed fields of the daemon's `/status.json`.
 //!
 //! Its fields may change with each version of the daemon, so any of them may be absent.
 
@@ -20,7 +20,7 @@ pub struct Status {
     pub(super) problems: Vec<ProblemStatus>,
 }
 
-/// The table of a family.
+/// Table of a family.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct FamilyStatus {
@@ -30,7 +30,7 @@ pub(super) struct FamilyStatus {
     pub(super) synced_ms: Option<u64>,
 }
 
-/// The watch of a resource.
+/// Watch of a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct WatchStatus {
@@ -53,10 +53,10 @@ pub(super) struct ProblemStatus {
 }
 
 impl Status {
-    /// Reads the document.
+    /// Parses the document.
     ///
     /// # Errors
-    /// The text is no JSON, or a field has another type.
+    /// The text is not JSON, or a field has another type.
     pub fn parse(text: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(text)
     }

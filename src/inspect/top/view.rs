@@ -1,20 +1,20 @@
-//! What one screen shows. Its texts have no control characters.
+//! Content of one screen. Its texts have no control characters.
 
 use std::time::Duration;
 
 use super::scrape::{COUNTERS, Percentile, TIMES};
 use crate::inspect::show::Top;
 
-/// What one screen shows.
+/// Content of one screen.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// What the daemon reports, or why it does not.
+    /// Report of the daemon, or why it is absent.
     pub daemon: Result<DaemonView, String>,
-    /// What the kernel holds, or why it cannot be read.
+    /// State of the kernel, or why it cannot be read.
     pub kernel: Result<KernelView, String>,
 }
 
-/// What the daemon reports.
+/// Report of the daemon.
 #[derive(Clone, Debug, Default)]
 pub struct DaemonView {
     pub(super) node: String,
@@ -28,7 +28,7 @@ pub struct DaemonView {
     pub(super) problems: Top<ProblemRow>,
     /// Per second, over [`Self::span`].
     pub(super) rates: Option<[f64; COUNTERS.len()]>,
-    /// The time that rates and recent times are of; `None` at the first look.
+    /// Time span of rates and recent times; `None` in the first view.
     pub(super) span: Option<Duration>,
     pub(super) times: [TimesRow; TIMES.len()],
 }
@@ -39,14 +39,14 @@ pub(super) struct StateRow {
     pub(super) name: String,
     pub(super) state: String,
     pub(super) is_good: bool,
-    /// How long ago it was heard of, or written.
+    /// Time since its last message or commit.
     pub(super) age: Option<Duration>,
 }
 
 /// Times of a stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct TimesRow {
-    /// Of the last seconds; `None` at the first look.
+    /// Of the last seconds; `None` in the first view.
     pub(super) recent: Option<Times>,
     /// Since the start of the daemon.
     pub(super) all: Times,
@@ -70,16 +70,16 @@ pub(super) struct ProblemRow {
     pub(super) message: String,
 }
 
-/// What the kernel holds.
+/// State of the kernel.
 #[derive(Clone, Debug, Default)]
 pub struct KernelView {
-    /// Addresses of services in the tables.
+    /// Number of frontends in the tables.
     pub(super) frontends: usize,
     /// Commits of all programs.
     pub(super) commits_per_second: Option<f64>,
-    /// The time that `commits_per_second` is of.
+    /// Time span of `commits_per_second`.
     pub(super) span: Option<Duration>,
-    /// What is missing.
+    /// Missing data.
     pub(super) notes: Vec<String>,
     /// `None` if conntrack cannot be read.
     pub(super) services: Option<Top<ServiceRow>>,
@@ -110,8 +110,8 @@ pub(super) struct DrainingRow {
     pub(super) oldest: Option<Duration>,
 }
 
-/// The lengths of the lists, in the order of [`List::ALL`](super::List::ALL); `None` of a list that
-/// is not shown.
+/// Returns the lengths of the lists, in the order of [`List::ALL`](super::List::ALL); `None` for a
+/// hidden list.
 pub(super) fn lengths(view: &View) -> [Option<usize>; 3] {
     let kernel = view.kernel.as_ref().ok();
     [

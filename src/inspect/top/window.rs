@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Rates and percentiles are of so long, or of the time between two looks if that is longer.
+/// Span of rates and percentiles, unless two samples are further apart.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Values that are kept: looks may be a tenth of a second apart.
+/// Most values that are kept: samples may be a tenth of a second apart.
 const VALUES: usize = 128;
 
 /// Values with their times, the oldest some [`WINDOW`] before the newest.
@@ -22,7 +22,7 @@ impl<T> Default for Window<T> {
 }
 
 impl<T> Window<T> {
-    /// Adds the value of the time `at`.
+    /// Adds the value at the time `at`.
     pub(super) fn add(&mut self, at: Duration, value: T) {
         self.values.push_back((at, value));
         let is_old = |second: &(Duration, T)| at.saturating_sub(second.0) >= WINDOW;
@@ -31,17 +31,18 @@ impl<T> Window<T> {
         }
     }
 
-    /// Forgets all values.
+    /// Removes all values.
     pub(super) fn clear(&mut self) {
         self.values.clear();
     }
 
-    /// The newest value.
+    /// Returns the newest value.
     pub(super) fn newest(&self) -> Option<&T> {
         self.values.back().map(|(_, value)| value)
     }
 
-    /// The oldest value and the newest, and the time between them; `None` with fewer than two.
+    /// Returns the oldest and the newest value, and the time between them; `None` with fewer than
+    /// two.
     pub(super) fn ends(&self) -> Option<(&T, &T, Duration)> {
         let ((start, oldest), (end, newest)) = (self.values.front()?, self.values.back()?);
         let span = end.checked_sub(*start).filter(|span| !span.is_zero())?;

@@ -1,6 +1,6 @@
-//! The status page: what the daemon does now, for people, at `/` of the metrics port.
+//! The status page: the present state of the daemon, for people, at `/` of the metrics port.
 //!
-//! The page is one file. It reads `/status.json` and `/status.json?draining` again and again, and
+//! The page is one file. It polls `/status.json` and `/status.json?draining`, and requests
 //! `/status.json?services=TEXT` for a search.
 
 mod problems;
@@ -29,42 +29,42 @@ use recent::Recent;
 
 pub use problems::LeftOut;
 
-/// Where the document is served.
+/// Path of the document.
 const STATUS: &str = "/status.json";
 
-/// Bytes of a searched text.
+/// Most bytes of a search text.
 const QUERY: usize = 200;
 
 const INDEX: &str = include_str!("index.html");
 
 const HTML: &str = "text/html; charset=utf-8";
 
-/// Nothing from elsewhere is loaded, and no script runs but that of the file.
+/// Nothing is loaded from elsewhere, and only the file's own script runs.
 const POLICY: &str = "default-src 'none'; \
      script-src 'sha256-LeHw2wuNsO7tP8onmCRC9dD90olQrqGfOO6EB01Z2xs='; \
      style-src 'sha256-/8SEygadMBHWd/s28OdC582Pp+AvmuSFvBqAsEfZiMQ='; \
      img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; \
      frame-ancestors 'none'";
 
-/// What is read from the kernel for the page.
+/// A query of the page that reads the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Query {
-    /// Services whose name or address has a text in it.
+    /// Services whose name or address contains a text.
     Services(String),
-    /// Endpoints that get no new connections, but to which connections live.
+    /// Endpoints that get no new connections, but still have connections.
     Draining,
 }
 
-/// Reads from the kernel: a document, or why there is none.
+/// Runs a query: returns a document, or the reason why there is none.
 pub type Search = Arc<dyn Fn(Query) -> BoxFuture<'static, Result<Value, String>> + Send + Sync>;
 
-/// What the status page shows of the start.
+/// Content of the status page that is fixed at the start.
 pub struct PageSetup {
     /// The name of this node.
     pub node: String,
-    /// What is followed.
+    /// The source of objects.
     pub source: String,
-    /// Whether the tables that this process writes have it as their owner.
+    /// The process is the owner of the tables that it writes.
     pub owns_tables: bool,
     /// Finds services and draining endpoints.
     pub search: Search,
@@ -76,7 +76,7 @@ impl fmt::Debug for PageSetup {
     }
 }
 
-/// What the page shows beyond health and metrics. Each lock is held for a few instructions.
+/// Content of the page beyond health and metrics. Each lock is held for a few instructions.
 #[derive(Debug)]
 pub(super) struct Page {
     opened: Instant,
@@ -93,7 +93,7 @@ struct Watch {
     is_connected: bool,
     heard_at: Option<SystemTime>,
     failures: u64,
-    /// Of the last failure.
+    /// Reason of the last failure.
     reason: Option<&'static str>,
 }
 
@@ -142,7 +142,7 @@ impl Page {
         change(&mut watches[place]);
     }
 
-    /// The owner of a table that this process writes.
+    /// Returns the owner of a table that this process writes.
     fn owner(&self) -> String {
         match self.setup.get().is_some_and(|setup| setup.owns_tables) {
             true => format!("this process ({})", process::id()),
@@ -152,7 +152,7 @@ impl Page {
 }
 
 impl Observe {
-    /// Sets what the status page shows of the start; only the first call has an effect.
+    /// Sets the fixed content of the status page; only the first call has an effect.
     pub fn set_page(&self, setup: PageSetup) {
         let _ = self.shared.page.setup.set(setup);
     }
@@ -163,16 +163,16 @@ impl Observe {
         lock(&self.shared.page.problems).add(left_out, SystemTime::now());
     }
 
-    /// Why the table of a family is not written; `None` if it is.
+    /// Sets why the table of a family is not written; `None` if it is.
     pub fn table_blocked(&self, family: Family, reason: Option<&str>) {
         lock(&self.shared.page.blocked)[family.index()] = reason.map(str::to_owned);
     }
 
-    /// All that the page shows but services.
+    /// Returns the content of the page, without services.
     fn status(&self, now: (Instant, SystemTime)) -> Value {
         let page = &self.shared.page;
         let verdict = self.health().verdict(now.0);
-        // Copies are made into documents after the locks.
+        // Copied first, so that no lock is held while the documents are built.
         let (recent, problems) = (lock(&page.recent).clone(), lock(&page.problems).clone());
         let (watches, blocked) = (lock(&page.watches).clone(), lock(&page.blocked).clone());
         let watches = watches.iter().map(|watch| {
@@ -215,7 +215,7 @@ impl Observe {
     }
 }
 
-/// The page or its document, if `path` is of either.
+/// Returns the page or its document, if `path` names one of them.
 pub(super) fn answer(
     observe: &Observe,
     path: &str,
@@ -234,7 +234,7 @@ pub(super) fn answer(
     }
 }
 
-/// The answer to a request that needs the kernel, if it is one.
+/// Answers a request that reads the kernel, if it is one.
 pub(super) fn found(
     observe: &Observe,
     site: Site,
@@ -250,7 +250,7 @@ pub(super) fn found(
     }))
 }
 
-/// The meaning of a part of a request's query.
+/// Parses a part of a request's query.
 fn query(part: &str) -> Option<Query> {
     if part == "draining" {
         return Some(Query::Draining);
@@ -273,7 +273,7 @@ fn fresh(mut response: Response<Full<Bytes>>) -> Response<Full<Bytes>> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is shown may lack a value after a panic elsewhere.
+    // After a panic elsewhere a value may be missing from the page, which does no harm.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,4 +1,4 @@
-//! The last problems, each once.
+//! The latest problems, each once.
 
 use std::collections::VecDeque;
 use std::time::SystemTime;
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::since_1970_ms;
 
-/// Problems that are kept: all of an ordinary cluster.
+/// Most problems that are kept: enough for an ordinary cluster.
 const PROBLEMS: usize = 200;
 
-/// Bytes of a text that are kept. Objects, and so their authors, choose the texts.
+/// Most bytes of a text. The texts come from objects, so their authors control them.
 const TEXT: usize = 512;
 
 /// An object, or a part of it, that was left out.
@@ -37,7 +37,7 @@ struct Problem {
 }
 
 impl Problems {
-    /// Adds a problem of the time `at`, in the place of the oldest if there are too many.
+    /// Adds a problem with the time `at`; drops the oldest if there are too many.
     pub(super) fn add(&mut self, mut left_out: LeftOut, at: SystemTime) {
         for text in [&mut left_out.object, &mut left_out.field, &mut left_out.message] {
             text.truncate(text.floor_char_boundary(TEXT));
@@ -51,7 +51,7 @@ impl Problems {
         self.0.push_back(Problem { left_out, at, count });
     }
 
-    /// Newest first.
+    /// Returns the problems, newest first.
     pub(super) fn document(&self) -> Value {
         let problems = self.0.iter().rev().map(|Problem { left_out, at, count }| {
             json!({

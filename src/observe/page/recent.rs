@@ -1,6 +1,6 @@
-//! The last transactions, and times from events to commits.
+//! The latest transactions, and times from events to commits.
 //!
-//! Takes a fixed amount of memory; adding one value allocates nothing.
+//! Uses a fixed amount of memory; adding a value allocates nothing.
 
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
@@ -11,28 +11,28 @@ use super::since_1970_ms;
 use crate::family::Family;
 use crate::observe::{Transaction, buckets};
 
-/// Transactions that are kept.
+/// Most transactions that are kept.
 const TRANSACTIONS: usize = 64;
 
-/// Slots that are kept: 5 minutes.
+/// Most slots that are kept: 5 minutes.
 const SLOTS: usize = 60;
 
-/// Times are gathered over so many seconds.
+/// Seconds of one slot.
 const SLOT_SECONDS: u64 = 5;
 
 /// Buckets of a slot: four for each power of two microseconds, up to 33 s.
 const SLOT_BUCKETS: usize = 96;
 
-/// What happened lately.
+/// Recent transactions and times.
 #[derive(Clone, Debug)]
 pub(super) struct Recent {
     /// Newest last.
     transactions: VecDeque<Committed>,
-    /// Newest last; those without a commit are absent.
+    /// Newest last; slots without a commit are absent.
     slots: VecDeque<Slot>,
     /// Upper bounds in seconds.
     bounds: Vec<f64>,
-    /// Times since the start, one place more than bounds.
+    /// Counts of times since the start, one more than bounds.
     counts: Vec<u64>,
 }
 
@@ -45,10 +45,10 @@ struct Committed {
     took: Duration,
 }
 
-/// Times of some seconds.
+/// Times within one slot.
 #[derive(Clone, Debug)]
 struct Slot {
-    /// Slots since the start.
+    /// Slot number since the start.
     number: u64,
     counts: [u32; SLOT_BUCKETS],
     longest_us: u64,
@@ -75,7 +75,7 @@ impl Recent {
         self.transactions.push_back(Committed { at, family, elements, bytes, took });
     }
 
-    /// Adds a time from events to their commit, which was `up` after the start.
+    /// Adds a time from events to their commit, which happened `up` after the start.
     pub(super) fn events_committed(&mut self, took: Duration, up: Duration) {
         let seconds = took.as_secs_f64();
         self.counts[self.bounds.partition_point(|bound| *bound < seconds)] += 1;
@@ -91,7 +91,7 @@ impl Recent {
         }
     }
 
-    /// Newest first.
+    /// Returns the transactions, newest first.
     pub(super) fn transactions(&self) -> Value {
         let transactions = self.transactions.iter().rev().map(|it| {
             json!({
@@ -105,7 +105,7 @@ impl Recent {
         transactions.collect()
     }
 
-    /// Times, `up` after the start.
+    /// Returns the times, `up` after the start.
     pub(super) fn latency(&self, up: Duration) -> Value {
         let now = up.as_secs() / SLOT_SECONDS;
         let ago = |slot: &Slot| now.saturating_sub(slot.number);
@@ -143,7 +143,8 @@ impl Slot {
         self.counts.iter().map(|count| u64::from(*count)).sum()
     }
 
-    /// A time in microseconds that so many of a hundred do not exceed, up to a quarter too long.
+    /// Returns the time in microseconds that `percent` percent do not exceed; up to a quarter too
+    /// long.
     fn percentile(&self, percent: u64) -> u64 {
         let wanted = (self.count() * percent).div_ceil(100);
         let mut passed = 0;
@@ -152,20 +153,20 @@ impl Slot {
             passed >= wanted
         };
         let place = self.counts.iter().position(reaches).unwrap_or(SLOT_BUCKETS - 1);
-        // The last bucket has no end.
+        // The last bucket has no upper bound.
         let end = if place + 1 < SLOT_BUCKETS { end(place) } else { u64::MAX };
         end.min(self.longest_us)
     }
 }
 
-/// The bucket of a time.
+/// Returns the bucket of a time.
 fn place(microseconds: u64) -> usize {
     let shift = microseconds.max(1).ilog2().saturating_sub(2);
     let place = u64::from(shift) * 4 + (microseconds >> shift);
     usize::try_from(place).unwrap_or(usize::MAX).min(SLOT_BUCKETS - 1)
 }
 
-/// The first time after a bucket.
+/// Returns the first time after a bucket.
 fn end(place: usize) -> u64 {
     let shift = (place / 4).saturating_sub(1);
     ((place - 4 * shift + 1) as u64) << shift

@@ -14,19 +14,19 @@ pub struct Brief {
     pub port_name: String,
     /// As `10.96.0.1:443/tcp`; a node port as `*:30080/tcp`.
     pub frontend: String,
-    /// What kind of address it is.
+    /// Kind of the address.
     pub kind: &'static str,
-    /// `None` where the tables are the same with both policies.
+    /// `None` if the tables are equal with both policies.
     pub policy: Option<&'static str>,
-    /// What happens to a new connection from outside.
+    /// Treatment of a new connection from outside.
     pub scheduler: String,
-    /// Endpoints that get new connections.
+    /// Number of endpoints that get new connections.
     pub endpoints: usize,
-    /// Those of them on this node.
+    /// Number of those on this node.
     pub local: usize,
 }
 
-/// A line for each frontend of a view.
+/// Returns an entry for each frontend of a view.
 pub fn brief(view: View<'_>) -> Vec<Brief> {
     let brief = view.rows().map(|row| {
         let (service, port_name) = row.entry.name();

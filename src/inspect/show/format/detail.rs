@@ -11,7 +11,7 @@ use crate::ruleset::Unserved;
 /// Writes the frontends with their endpoints.
 ///
 /// # Errors
-/// Those of `out`.
+/// Errors of `out`.
 pub fn detail(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
     let mut label = None;
     for row in view.rows() {
@@ -106,7 +106,7 @@ fn counts_endpoints(row: &Row<'_>) -> bool {
     row.endpoints.iter().any(|endpoint| endpoint.counted.is_some())
 }
 
-/// Where an endpoint is, or why it gets no new connection.
+/// Returns the location of an endpoint, or why it gets no new connections.
 fn place(endpoint: &EndpointRow) -> &'static str {
     match (endpoint.state, endpoint.is_local) {
         (EndpointState::Serving, Some(true)) => "local",
@@ -115,7 +115,7 @@ fn place(endpoint: &EndpointRow) -> &'static str {
     }
 }
 
-/// Writes cells below each other: the first two to the left, numbers to the right.
+/// Writes aligned columns: the first two to the left, numbers to the right.
 fn write_table(out: &mut dyn Write, lines: &[Vec<String>]) -> io::Result<()> {
     let columns = lines.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| {

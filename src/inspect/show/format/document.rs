@@ -1,4 +1,4 @@
-//! JSON and YAML, for programs.
+//! JSON and YAML output.
 //!
 //! Both are one document with the same fields, written service by service.
 
@@ -28,11 +28,11 @@ struct Service<'a> {
     port: u16,
     protocol: String,
     kind: &'static str,
-    /// `null` where the tables are the same with both policies.
+    /// `null` if the tables are equal with both policies.
     policy: Option<&'static str>,
     /// `random`, `wrr`, `mh`, `mh-port`, `affinity`, `refuse` or `drop`.
     scheduler: &'static str,
-    /// How an endpoint is chosen, with affinity too; absent without endpoints.
+    /// Choice of an endpoint, also with affinity; absent without endpoints.
     #[serde(skip_serializing_if = "Option::is_none")]
     choice: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,7 +55,7 @@ struct Endpoint {
     state: &'static str,
     /// `null` if the endpoint is in no list.
     local: Option<bool>,
-    /// In the list for connections from outside.
+    /// Slots in the list for connections from outside.
     slots: u32,
     chance: f64,
     chance_from_pods: f64,
@@ -80,53 +80,53 @@ struct Connections {
     active: u32,
     new: u32,
     ended: u32,
-    /// Those that were not there the last time.
+    /// Connections absent from the last dump.
     #[serde(skip_serializing_if = "Option::is_none")]
     began: Option<u32>,
-    /// Age of the oldest that has not ended.
+    /// Age of the oldest connection that has not ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     oldest_seconds: Option<u64>,
 }
 
-/// An endpoint that is draining.
+/// A draining endpoint.
 #[derive(Debug, Serialize)]
 struct Draining<'a> {
     service: &'a str,
     frontend: String,
     endpoint: SocketAddr,
     connections: u32,
-    /// `null` if conntrack keeps no times.
+    /// `null` if conntrack stores no timestamps.
     oldest_seconds: Option<u64>,
 }
 
 /// Writes `{"services": [...]}`, a line for each frontend.
 ///
 /// # Errors
-/// Those of `out`.
+/// Errors of `out`.
 pub fn json(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
     write_json(out, view, "services", services(view))
 }
 
-/// The same as YAML.
+/// Writes the same document as YAML.
 ///
 /// # Errors
-/// Those of `out`.
+/// Errors of `out`.
 pub fn yaml(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
     write_yaml(out, view, "services", services(view))
 }
 
-/// Writes `{"draining": [...]}`, a line for each endpoint that is draining.
+/// Writes `{"draining": [...]}`, a line for each draining endpoint.
 ///
 /// # Errors
-/// Those of `out`.
+/// Errors of `out`.
 pub fn draining_json(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
     write_json(out, view, "draining", draining(view))
 }
 
-/// The same as YAML.
+/// Writes the same document as YAML.
 ///
 /// # Errors
-/// Those of `out`.
+/// Errors of `out`.
 pub fn draining_yaml(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
     write_yaml(out, view, "draining", draining(view))
 }
@@ -158,7 +158,7 @@ fn write_yaml(
     }
     writeln!(out, "{name}:")?;
     for item in items {
-        // A list of one: an item of the list that the key above begins.
+        // A list of one item, which continues the list under the key above.
         let text = serde_saphyr::to_string(&[item]).map_err(io::Error::other)?;
         write!(out, "{text}")?;
     }

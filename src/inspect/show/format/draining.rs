@@ -1,4 +1,4 @@
-//! A line for each endpoint that is draining.
+//! A line for each draining endpoint.
 
 use std::io::{self, Write};
 
@@ -6,10 +6,10 @@ use super::{OrDash, address, age, socket};
 use crate::inspect::show::View;
 use crate::printable::Printable;
 
-/// Writes a header and the endpoints that are draining; a sentence if there are none.
+/// Writes a header and the draining endpoints, or a sentence if there are none.
 ///
 /// # Errors
-/// Those of `out`.
+/// Errors of `out`.
 pub fn draining(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
     let mut lines = view
         .draining()

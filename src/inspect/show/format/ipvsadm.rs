@@ -1,9 +1,8 @@
-//! The layout of `ipvsadm -Ln`, for eyes and scripts that are used to it.
+//! The layout of `ipvsadm -Ln`, for its users and their scripts.
 //!
-//! Column widths are those of ipvsadm 1.31. `Masq` is its word for what DNAT does. Weights are slots of
-//! the list, or 1 if all endpoints have as many. Endpoints that are draining have weight 0, as
-//! operators of IPVS set it. Inactive connections are those that are not
-//! answered yet or have ended.
+//! Column widths are those of ipvsadm 1.31. `Masq` is its term for DNAT. A weight is the number of
+//! slots in the list, or 1 if all endpoints have equally many. Draining endpoints have weight 0, as
+//! operators of IPVS set it. Inactive connections are unanswered or ended.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,7 +15,7 @@ use crate::ruleset::Frontend;
 /// Writes a virtual server for each frontend, and a line for each endpoint.
 ///
 /// # Errors
-/// Those of `out`.
+/// Errors of `out`.
 pub fn ipvsadm(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
     let version = env!("CARGO_PKG_VERSION");
     writeln!(out, "Service proxy deltaproxy version {version} (size={})", view.places.len())?;
@@ -51,7 +50,8 @@ pub fn ipvsadm(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether all endpoints have as many slots, to one slot: those of a table cannot be divided.
+/// Returns true if all endpoints have equally many slots, up to a difference of one: a table rarely
+/// divides evenly.
 fn is_even(row: &Row<'_>) -> bool {
     let serving = row.endpoints.iter().filter(|it| it.state == EndpointState::Serving);
     let slots = || serving.clone().map(|it| it.slots).filter(|slots| *slots > 0);
@@ -63,7 +63,7 @@ fn is_even(row: &Row<'_>) -> bool {
     difference <= u32::from(is_table)
 }
 
-/// The address and port; a node port is at no address.
+/// Returns address and port; the address of a node port is unspecified.
 fn local(frontend: &Frontend) -> SocketAddr {
     match *frontend {
         Frontend::Address { address, port, .. } => SocketAddr::new(address, port.get()),
@@ -96,7 +96,7 @@ TCP  0.0.0.0:30080 random
   -> 10.244.1.5:8080              Masq    1      1          0
   -> 10.244.2.7:8080              Masq    1      0          0";
         let text = written(|out| ipvsadm(out, &sample.view()));
-        // ipvsadm fills the last column too. Scripts skip its three lines of header.
+        // ipvsadm pads the last column too. Scripts skip its three header lines.
         let lines: Vec<_> = text.lines().skip(3).map(str::trim_end).collect();
         assert_eq!(lines.join("\n"), expected);
         assert!(text.lines().skip(4).all(|line| !line.starts_with("  ->") || line.len() == 70));

@@ -6,7 +6,7 @@ use super::{OrDash, address};
 use crate::inspect::show::{Counts, Row, View};
 use crate::printable::Printable;
 
-/// A column: its title, its width (0: as wide as it has to be), and its cell.
+/// A column: title, width (0: width of the longest cell), and cell.
 struct Column {
     title: &'static str,
     is_number: bool,
@@ -62,7 +62,7 @@ fn count(row: &Row<'_>, count: fn(&Counts) -> u32) -> String {
 /// Writes a header and a line for each frontend; with more columns if `wide`.
 ///
 /// # Errors
-/// Those of `out`.
+/// Errors of `out`.
 pub fn listing(out: &mut dyn Write, view: &View<'_>, wide: bool) -> io::Result<()> {
     let mut columns: Vec<_> = COLUMNS.iter().collect();
     columns.extend(view.knows_began().then_some(&BEGAN));
@@ -79,8 +79,8 @@ pub fn listing(out: &mut dyn Write, view: &View<'_>, wide: bool) -> io::Result<(
     Ok(())
 }
 
-/// The first two columns are as wide as their cells; these do not depend on connections. Numbers and
-/// words have their usual width.
+/// Returns the widths of columns. The first two fit their cells, which do not depend on
+/// connections. Numbers and words have fixed widths.
 fn widths(view: &View<'_>, columns: &[&Column]) -> Vec<usize> {
     let mut widths: Vec<_> = columns
         .iter()

@@ -1,6 +1,6 @@
-//! How services are written, a file for each form.
+//! Output formats of services, one file each.
 //!
-//! Rows are written while they are made. Text from the kernel's tables is escaped.
+//! Rows are written while they are built. Text from the kernel's tables is escaped.
 
 mod brief;
 mod detail;
@@ -25,12 +25,13 @@ use std::time::Duration;
 use crate::model::Target;
 use crate::ruleset::Frontend;
 
-/// The address and port of a target.
+/// Returns the address and port of a target.
 pub(super) fn socket(target: Target) -> SocketAddr {
     SocketAddr::new(target.address, target.port.get())
 }
 
-/// A frontend as `10.96.0.1:443/tcp`, a node port as `*:30080/tcp` or `[*]:30080/tcp` of IPv6.
+/// Formats a frontend as `10.96.0.1:443/tcp`, a node port as `*:30080/tcp` or, for IPv6,
+/// `[*]:30080/tcp`.
 pub(super) fn address(frontend: &Frontend) -> String {
     match frontend {
         Frontend::Address { .. } => frontend.to_string(),
@@ -41,7 +42,7 @@ pub(super) fn address(frontend: &Frontend) -> String {
     }
 }
 
-/// A value, or `-` if it is not known.
+/// A value, or `-` if unknown.
 struct OrDash<T>(Option<T>);
 
 impl<T: fmt::Display> fmt::Display for OrDash<T> {
@@ -53,7 +54,7 @@ impl<T: fmt::Display> fmt::Display for OrDash<T> {
     }
 }
 
-/// A time as `3d4h`, `2h5m`, `7m10s` or `12s`.
+/// Formats a duration as `3d4h`, `2h5m`, `7m10s` or `12s`.
 pub(in crate::inspect) fn age(age: Duration) -> String {
     let seconds = age.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
@@ -65,7 +66,7 @@ pub(in crate::inspect) fn age(age: Duration) -> String {
     }
 }
 
-/// A part as `12.5%`; `-` of nothing.
+/// Formats a part as `12.5%`; `-` if the whole is zero.
 fn percent(part: u32, whole: u32) -> String {
     match whole {
         0 => "-".to_owned(),

@@ -1,4 +1,4 @@
-//! Services for tests of what is written.
+//! Sample services for tests of output.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ pub(in crate::inspect::show) struct Sample {
     places: Vec<usize>,
 }
 
-/// What `write` writes.
+/// Returns the output of `write`.
 pub(in crate::inspect::show) fn written(
     write: impl Fn(&mut dyn io::Write) -> io::Result<()>,
 ) -> String {
@@ -50,8 +50,8 @@ fn connection(id: u32, to: &str, by: &str, stage: Stage, age: u64) -> Connection
 }
 
 impl Sample {
-    /// `default/web` with a cluster IP and a node port of policy `Local`, `default/sticky` with
-    /// affinity and `default/empty` without endpoints.
+    /// Returns `default/web` with a cluster IP and a node port of policy `Local`, `default/sticky`
+    /// with affinity, and `default/empty` without endpoints.
     pub(in crate::inspect::show) fn new() -> Self {
         let (all, local, session) =
             (ListId::plain(0x100), ListId::plain(0x101), ListId::session(1));
@@ -118,13 +118,13 @@ impl Sample {
         Self { services, connections, clients, places }
     }
 
-    /// All services.
+    /// Returns a view of all services.
     pub(in crate::inspect::show) fn view(&self) -> View<'_> {
         let Self { services, connections, clients, places } = self;
         View { services, connections: Some(connections), clients, places, now: NOW }
     }
 
-    /// With counters of frontends and endpoints, which have counted 1, 2, 3 connections.
+    /// Adds counters of frontends and endpoints, with 1, 2, 3 connections.
     pub(super) fn counted(mut self) -> Self {
         let counters = || (1..).map(|packets| Counter { packets, bytes: 60 * packets });
         let mut entries = std::mem::take(&mut self.services.entries);
@@ -137,13 +137,13 @@ impl Sample {
         self
     }
 
-    /// Only those that the text selects.
+    /// Selects services by a text.
     pub(in crate::inspect::show) fn of(mut self, text: &str) -> Self {
         self.places = text.parse::<Selector>().unwrap().select(&self.services);
         self
     }
 
-    /// Without what conntrack tracks.
+    /// Returns a view without connections.
     pub(in crate::inspect::show) fn without_connections(&self) -> View<'_> {
         View { connections: None, ..self.view() }
     }

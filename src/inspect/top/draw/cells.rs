@@ -1,10 +1,10 @@
-//! Numbers and times in a few letters.
+//! Short formats of numbers and times.
 
 use std::time::Duration;
 
 use crate::inspect::top::scrape::Percentile;
 
-/// A count, or a number per second: `0`, `0.4`, `12.0`, `345`, `12k`, `3.4M`.
+/// Formats a count, or a number per second: `0`, `0.4`, `12.0`, `345`, `12k`, `3.4M`.
 pub(super) fn number(value: f64) -> String {
     match value {
         0.0 => "0".to_owned(),
@@ -16,12 +16,12 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
-/// A count as whole number while it is short.
+/// Formats a count; short ones as whole numbers.
 pub(super) fn count(value: f64) -> String {
     if value < 99_999.5 { format!("{value:.0}") } else { number(value) }
 }
 
-/// A time with three digits: `37.0µs`, `1.25ms`, `2.50s`; `>10.0s` beyond the last bucket.
+/// Formats a time with three digits: `37.0µs`, `1.25ms`, `2.50s`; `>10.0s` beyond the last bucket.
 pub(super) fn percentile(value: Option<Percentile>) -> String {
     match value {
         Some(Percentile::About(seconds)) => time(seconds),
@@ -43,7 +43,7 @@ fn time(seconds: f64) -> String {
     }
 }
 
-/// A span as `10s` or `2.5s`.
+/// Formats a span as `10s` or `2.5s`.
 pub(super) fn span(span: Duration) -> String {
     let tenths = (span.as_secs_f64() * 10.0).round();
     format!("{}s", tenths / 10.0)

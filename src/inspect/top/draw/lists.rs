@@ -12,7 +12,7 @@ use crate::inspect::show::format::age;
 use crate::inspect::top::view::{DrainingRow, ProblemRow, ServiceRow, View};
 use crate::inspect::top::{List, State};
 
-/// The rows of `list` in `seen`, below titles.
+/// Returns the rows of `list` in `seen`, below titles.
 pub(super) fn table(
     list: List,
     view: &View,
@@ -54,7 +54,7 @@ pub(super) fn table(
     }
 }
 
-/// The first title: what the rows are, and which of how many.
+/// Returns the first title: the name, the visible rows and their total.
 fn title(name: &str, seen: &Range<usize>, count: usize) -> String {
     match (seen.len(), count) {
         (_, 0) => format!("{name} (none)"),

@@ -8,16 +8,16 @@ use ratatui_core::text::{Line, Span};
 /// Spaces between columns.
 const GAP: usize = 2;
 
-/// The least width that a column is cut to.
+/// Minimum width of a truncated column.
 const LEAST: usize = 8;
 
 /// A column.
 #[derive(Clone, Debug)]
 pub(super) struct Column {
     title: String,
-    /// Numbers are at the right.
+    /// Cells are numbers, aligned right.
     is_number: bool,
-    /// Cells are cut if lines are too long.
+    /// Cells are truncated if lines are too long.
     may_be_cut: bool,
     least: usize,
 }
@@ -37,12 +37,12 @@ pub(super) struct Table {
 }
 
 impl Column {
-    /// A column of texts, at the left.
+    /// Returns a column of texts, aligned left.
     pub(super) fn text(title: impl Into<String>) -> Self {
         Self { title: title.into(), is_number: false, may_be_cut: true, least: 0 }
     }
 
-    /// A column of numbers, at the right, wide enough for most of them.
+    /// Returns a column of numbers, aligned right, wide enough for most of them.
     pub(super) fn number(title: impl Into<String>) -> Self {
         Self { title: title.into(), is_number: true, may_be_cut: false, least: 6 }
     }
@@ -59,7 +59,7 @@ impl Cell {
 }
 
 impl Table {
-    /// The titles and the rows, no wider than `width` if its columns can be cut.
+    /// Returns the titles and the rows, at most `width` wide if columns can be truncated.
     pub(super) fn lines(&self, width: usize) -> Vec<Line<'static>> {
         let widths = self.widths(width);
         let bold = Style::new().add_modifier(Modifier::BOLD);
@@ -103,10 +103,10 @@ impl Table {
     }
 }
 
-/// Columns are cut by so much in turn, so that the widest are cut the most.
+/// Columns are truncated in turn by this step, so that the widest lose most.
 const STEP: usize = 4;
 
-/// A text of at most `width` columns; `…` stands for what was cut off.
+/// Truncates a text to `width` columns; `…` marks the cut.
 pub(super) fn cut(text: &str, width: usize) -> Cow<'_, str> {
     if columns(text) <= width {
         return Cow::Borrowed(text);
@@ -126,7 +126,7 @@ pub(super) fn cut(text: &str, width: usize) -> Cow<'_, str> {
     Cow::Owned(cut)
 }
 
-/// Columns of a terminal that a text takes.
+/// Returns the terminal columns of a text.
 fn columns(text: &str) -> usize {
     Span::raw(text).width()
 }

@@ -1,4 +1,4 @@
-//! What a terminal shows of some looks.
+//! Tests of the drawn screen.
 
 use std::fmt::Write;
 use std::num::NonZeroU64;
@@ -34,7 +34,7 @@ const STATUS: &str = r#"{
   ]
 }"#;
 
-/// Metrics after so many changes: ninety of a hundred take up to 200 µs, the others up to 1 ms.
+/// Returns metrics after `changes` changes: 90 % take up to 200 µs, the others up to 1 ms.
 fn metrics(changes: u32) -> String {
     let mut text = format!(
         "deltaproxy_events_total {changes}\n\
@@ -63,7 +63,7 @@ fn report(changes: u32) -> Report {
     Report { status, metrics: Scrape::parse(&metrics(changes)) }
 }
 
-/// Services of which the first is the busiest.
+/// Returns services in descending order of connections.
 fn kernel(services: u32) -> KernelLook {
     let rows = (0..services).map(|n| BusyService {
         label: format!("default/web-{n}:http"),
@@ -102,7 +102,7 @@ fn look(second: u64, daemon: Result<Report, &str>, kernel: Result<KernelLook, &s
     Look { at, now, daemon: daemon.map_err(str::to_owned), kernel: kernel.map_err(str::to_owned) }
 }
 
-/// A daemon that took 100 changes in 2 seconds, and some services with connections.
+/// Returns a daemon with 100 changes in 2 seconds, and some services with connections.
 fn busy(services: u32) -> View {
     let mut history = History::default();
     history.add(look(0, Ok(report(200)), Ok(kernel(0))));
@@ -116,7 +116,7 @@ fn without_daemon() -> View {
     history.add(look(2, Err(why), Ok(kernel(2))))
 }
 
-/// The lines of a terminal of this size, without spaces at their ends.
+/// Returns the lines of a terminal of this size, without trailing spaces.
 fn screen((width, height): (u16, u16), view: &View, state: &mut State) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw(frame, view, state)).unwrap();
@@ -234,7 +234,7 @@ fn plain_text_has_the_first_rows_and_no_keys() {
     assert!(text.ends_with("\"10.96.0.300\" is no address\n"), "{text}");
 }
 
-/// Around the sizes at which something else is shown.
+/// Sizes around each change of the layout.
 const SIZES: [u16; 9] = [0, 1, 2, 5, 9, 14, 23, 60, 101];
 
 #[test]
