@@ -14,6 +14,7 @@ use crate::ruleset::{self, Layouts, SetId, TableElement, TableSets};
 pub struct Found {
     /// Table, chains, rules and sets; `None` if there is no such table.
     pub contents: Option<Contents>,
+    /// Elements.
     pub elements: diff::Found,
     /// Operations that remove the elements that this program never writes.
     pub cleanup: Vec<Operation>,
