@@ -1,8 +1,8 @@
-//! The loop: events in, commits out. The only reader of the clock, which is tokio's: a simulation
-//! moves it by itself.
+//! The loop: receives events and commits transactions. It alone reads the clock, which is tokio's,
+//! so that a simulation can advance it.
 //!
-//! It waits for a commit before it looks at the next event, so events gather meanwhile and go
-//! out together.
+//! It waits for a commit before it takes the next event. Events that arrive meanwhile are committed
+//! together.
 
 mod blocked;
 mod check;
@@ -54,22 +54,22 @@ pub struct Run<K> {
     events: mpsc::Receiver<Batch>,
     observe: Observe,
     watch: Watch,
-    /// The addresses of this node's interfaces; without, they stay what the engine knows.
+    /// The addresses of this node's interfaces; `None` if they never change.
     pub addresses: Option<watch::Receiver<Vec<IpAddr>>>,
     /// Deletes stale UDP flows.
     pub cleaning: Option<Cleaning>,
-    /// Removes what other proxy modes left behind, and returns whether there was something. Starts
-    /// once both tables are in place.
+    /// Removes the rules of other proxy modes; returns whether there were any. Starts once both
+    /// tables are in place.
     pub leaving: Option<BoxFuture<'static, bool>>,
     /// Called once the IPv4 table is in place, for localhost NodePorts.
     pub route_localnet: Option<RouteLocalnet>,
-    /// Receives problems, in addition to the log. The loop does not wait for the receiver.
+    /// Receives problems, in addition to the log. Never blocks the loop.
     pub notices: Option<mpsc::Sender<Notice>>,
-    /// Compares the kernel with what is desired in the background; off by default.
+    /// Compares the kernel with the desired state in the background; off by default.
     pub check: Check,
-    /// Whether load balancers should use a node that has no Node object.
+    /// Whether load balancers should use a node without a Node object.
     pub without_node: WithoutNode,
-    /// As logged last.
+    /// The value logged last.
     closed_node_ports: Option<ClosedNodePorts>,
     /// The blocked tables, as logged last.
     blocked: [Option<Blocked>; 2],
@@ -77,51 +77,52 @@ pub struct Run<K> {
     max_batch: usize,
     /// Both tables, read while the source lists objects.
     early_read: Option<BoxFuture<'static, ReadOutcome>>,
-    /// Whether the kernel has never held what is desired.
+    /// The kernel has never held the desired state.
     is_initial_sync: bool,
-    /// Whether it held that when it was read or written last.
+    /// The kernel held the desired state when it was last read or written.
     is_synced: bool,
-    /// The next transaction, rendered while the kernel applied the last one.
+    /// The next transaction, rendered while the kernel applied the previous one.
     ahead: Option<Transaction>,
     clients: Clients,
     leftovers: Leftovers,
     measures: Measures,
-    /// When the first commit goes without ServiceCIDRs; `Some` while they alone are not listed.
+    /// Time of the first commit without ServiceCIDRs; `Some` while only they are unlisted.
     service_cidrs_due: Option<Instant>,
 }
 
-/// What came of commits.
+/// The outcome of commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// The kernel holds what is desired of the tables that are not blocked.
+    /// The kernel holds the desired state of all tables that are not blocked.
     Done,
-    /// The kernel refused a transaction, and the next one holds less: tried again at once.
+    /// The kernel refused a transaction, and the next one is smaller. It is sent at once.
     Narrowed,
-    /// Tried again after a while.
+    /// Retried after a pause.
     Failed,
 }
 
-/// Whether a node without a Node object wants traffic from load balancers.
+/// Whether a node without a Node object accepts traffic from load balancers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WithoutNode {
-    /// No: in a cluster, a node without its object is one that was removed.
+    /// No: in a cluster, such a node was removed.
     Unfit,
-    /// Yes: nothing says that it does not.
+    /// Yes: no object excludes it.
     Fit,
 }
 
-/// How often what others do is looked at.
+/// Interval at which changes of other programs are checked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long the first commit waits for ServiceCIDRs alone: servers may forbid them or never answer.
+/// Maximum delay of the first commit while only ServiceCIDRs are unlisted: servers may forbid them
+/// or never answer.
 const SERVICE_CIDRS_LIMIT: Duration = Duration::from_secs(10);
 
-/// Batches of events that are taken in before a commit at most, so that a source that never
-/// stops cannot keep the kernel waiting.
+/// Maximum number of event batches before a commit, so that a source that never pauses does not
+/// prevent commits.
 const MAX_BATCHES: usize = 1_000;
 
 impl<K: Kernel + Send + 'static> Run<K> {
-    /// A daemon that commits no more often than `min_interval`.
+    /// Returns a daemon that commits at most once per `min_interval`.
     pub fn new(
         mut engine: Engine,
         writer: Writer<K>,
@@ -133,7 +134,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         engine.keep_leftovers();
         observe.affinity_clients_max(CLIENTS);
         let measures = Measures::new(&observe);
-        // Until they have been read, others can spoil nothing that is known.
+        // Before the first reading there is no installed state that other programs could change.
         let watch = Watch::Owned;
         Self {
             engine,
@@ -164,7 +165,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
     }
 
-    /// Runs until `stop` is ready or the source is gone. What the kernel holds stays.
+    /// Runs until `stop` is ready or the source is gone. The kernel keeps its tables.
     ///
     /// # Errors
     /// [`WriterGone`] if the kernel's thread ended, which is a bug.
@@ -179,7 +180,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             let wait = async {
                 match due {
                     Some((at, task)) => {
-                        // tokio rounds up to milliseconds, even for what is due already.
+                        // tokio rounds up to milliseconds, even a time that has passed.
                         if at > now() {
                             tokio::time::sleep_until(at.into()).await;
                         }
@@ -221,8 +222,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
     }
 
-    /// Takes in batches of events and all that wait behind them, each by itself: a small change that
-    /// comes with a large one stays a small one.
+    /// Applies `batches` and all batches behind them, each on its own: a small change that arrives
+    /// with a large one stays small.
     fn take_in(&mut self, batches: impl IntoIterator<Item = Batch>) {
         let was_listed = self.engine.is_listed();
         batches.into_iter().for_each(|batch| self.apply(batch));
@@ -238,7 +239,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.note_change();
     }
 
-    /// Sets when ServiceCIDRs count as listed, if they alone are not.
+    /// Sets the time from which ServiceCIDRs count as listed, if only they are unlisted.
     fn limit_service_cidrs(&mut self) {
         let alone = self.engine.cluster().unlisted().eq([Resource::ServiceCidrs]);
         let due = self.service_cidrs_due.unwrap_or_else(|| now() + SERVICE_CIDRS_LIMIT);
@@ -255,12 +256,12 @@ impl<K: Kernel + Send + 'static> Run<K> {
         match (self.engine.cluster().node(), self.without_node) {
             (Some(node), _) => !node.leaving,
             (None, WithoutNode::Unfit) => false,
-            // Before everything is listed, the object may be still to come.
+            // Before everything is listed, the Node object may still arrive.
             (None, WithoutNode::Fit) => self.engine.is_listed(),
         }
     }
 
-    /// Something may differ from what the kernel holds now.
+    /// Schedules a commit if the installed state may differ from the desired one.
     fn note_change(&mut self) {
         self.report_closed_node_ports();
         if !self.engine.is_settled() {
@@ -320,8 +321,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
         Ok(())
     }
 
-    /// Commits step by step until the kernel holds what is desired. Between steps, events that
-    /// came in are taken in, so that they do not wait for the rest.
+    /// Commits step by step until the kernel holds the desired state. Applies waiting events
+    /// between steps, so that they do not wait for the remaining steps.
     async fn commit_all(&mut self) -> Result<Outcome, WriterGone> {
         loop {
             if let Some(transaction) = self.next_transaction() {
@@ -344,7 +345,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         Ok(Outcome::Done)
     }
 
-    /// The next transaction, or none if events came in meanwhile.
+    /// Returns the next transaction; `None` also if events arrived meanwhile.
     fn next_transaction(&mut self) -> Option<Transaction> {
         let started = now();
         let events = &self.events;
@@ -356,11 +357,11 @@ impl<K: Kernel + Send + 'static> Run<K> {
         next
     }
 
-    /// Commits a transaction; it is done as well if it is for a blocked table.
+    /// Commits a transaction. A transaction for a blocked table counts as done.
     async fn commit(&mut self, transaction: Transaction) -> Result<Outcome, WriterGone> {
         let started = now();
         let outcome = self.writer.commit(transaction);
-        // After the initial sync this would make a small change wait for one piece more.
+        // After the initial sync, a small change would have to wait for this piece too.
         let ahead = match self.is_initial_sync {
             true => self.engine.next_transaction_ahead(self.max_batch),
             false => None,
@@ -394,7 +395,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
     }
 
-    /// Has the flows deleted that the last commit made stale.
+    /// Deletes the flows that the last commit made stale.
     fn clean(&mut self) {
         let flows = self.engine.take_stale_flows();
         if let Some(cleaning) = &self.cleaning {
@@ -402,14 +403,14 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
     }
 
-    /// Has those of `flows` deleted that are stale.
+    /// Deletes those of `flows` that are stale.
     fn compare(&mut self, flows: &[Flow]) {
         if let Some(cleaning) = &self.cleaning {
             cleaning.compare(flows, &mut self.engine);
         }
     }
 
-    /// Reads the tables if one can be written again that was blocked, or if others changed one.
+    /// Reads the tables if a blocked one can be written again, or if another program changed one.
     async fn look(&mut self) -> Result<(), WriterGone> {
         if self.is_unblocked().await? {
             self.engine.retry_refused();
@@ -420,7 +421,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         Ok(())
     }
 
-    /// A line when NodePorts close or open in a family, and none again while it stays so.
+    /// Logs once when NodePorts close or open in a family.
     fn report_closed_node_ports(&mut self) {
         let closed = self.engine.closed_node_ports();
         if !self.engine.is_listed() || closed == self.closed_node_ports {
@@ -428,7 +429,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
         match closed {
             Some(closed) if closed.is_complete() => tracing::warn!("{closed}"),
-            // Clusters of one family are usual.
+            // Clusters of one family are common.
             Some(closed) => tracing::info!("{closed}"),
             None => tracing::info!("NodePorts are open in both families"),
         }
@@ -455,7 +456,7 @@ fn log_refusal(answer: &Answer, error: &CommitError) {
     }
 }
 
-/// Ready at that time; never without one.
+/// Sleeps until `due`; forever without one.
 async fn sleep_until(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due.into()).await,
@@ -463,7 +464,7 @@ async fn sleep_until(due: Option<Instant>) {
     }
 }
 
-/// The addresses once they change.
+/// Waits for a change of the addresses and returns them.
 async fn changed(addresses: &mut Option<watch::Receiver<Vec<IpAddr>>>) -> Vec<IpAddr> {
     if let Some(receiver) = addresses
         && receiver.changed().await.is_ok()
@@ -473,7 +474,7 @@ async fn changed(addresses: &mut Option<watch::Receiver<Vec<IpAddr>>>) -> Vec<Ip
     std::future::pending().await
 }
 
-/// A piece of a list of flows.
+/// Waits for the next piece of a list of flows.
 async fn listed(cleaning: &mut Option<Cleaning>) -> Vec<Flow> {
     match cleaning {
         Some(cleaning) => cleaning.piece().await,

@@ -9,11 +9,11 @@ use crate::model::{ObjectName, ServicePort};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label(SmallVec<[u8; LIMIT]>);
 
-/// nft prints and loads comments of up to this many bytes (`NFTNL_UDATA_COMMENT_MAXLEN`).
+/// Maximum length in bytes that nft(8) prints and loads (`NFTNL_UDATA_COMMENT_MAXLEN`).
 const LIMIT: usize = 128;
 
 impl Label {
-    /// The label of a port of this service.
+    /// Returns the label of a port of this service.
     pub fn new(service: &ObjectName, port: &ServicePort) -> Self {
         let separator = if port.name.is_empty() { "" } else { ":" };
         let mut label = Self(SmallVec::new());
@@ -24,21 +24,21 @@ impl Label {
         label
     }
 
-    /// The text, to be sent with elements.
+    /// Returns the text, as it is sent with elements.
     pub fn as_str(&self) -> &str {
-        // It was cut between characters.
+        // Truncated at a character boundary, so it is always valid.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
-    /// A number that tells labels of this process apart. What is installed is compared by it, since
-    /// texts would take more memory than all else about a frontend.
+    /// Returns a number that distinguishes labels within this process. Installed labels are
+    /// compared by it, because texts would take more memory than the rest of a frontend.
     pub fn digest(&self) -> u32 {
         Self::digest_of(&self.0)
     }
 
-    /// The digest of a label found in the kernel.
+    /// Returns the digest of a label found in the kernel.
     pub fn digest_of(text: &[u8]) -> u32 {
-        // 0 is left to elements without a label.
+        // 0 stands for elements without a label.
         let hasher = RandomState::with_seeds(1, 2, 3, 4);
         u32::try_from(hasher.hash_one(text) >> 32).unwrap_or(u32::MAX).max(1)
     }

@@ -1,22 +1,22 @@
-//! A set that mostly has few items and may have many.
+//! A set optimized for few items.
 
 use std::hash::Hash;
 
 use ahash::HashSet;
 use smallvec::SmallVec;
 
-/// Items to be found by value.
+/// Items, searched by value.
 #[derive(Debug)]
 pub struct Lookup<T> {
     few: SmallVec<[T; FEW]>,
     many: HashSet<T>,
 }
 
-/// So many items are searched one by one.
+/// Number of items up to which a linear search is used.
 const FEW: usize = 16;
 
 impl<T: Copy + Eq + Hash> Lookup<T> {
-    /// Whether the item is in the set.
+    /// Returns whether the item is in the set.
     pub fn contains(&self, item: &T) -> bool {
         self.few.contains(item) || self.many.contains(item)
     }

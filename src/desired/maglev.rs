@@ -1,22 +1,23 @@
 //! The table in which a hash of a packet's source finds its endpoint.
 //!
 //! It is filled as in section 3.4 of "Maglev: A Fast and Reliable Software Network Load Balancer"
-//! (NSDI 2016): each endpoint has an order of its own in which it prefers slots, and endpoints take
-//! the first free slot of their order in turn. So the table follows from the set of endpoints alone,
-//! on every node and after any history, and one that goes leaves most slots of others as they are.
+//! (NSDI 2016). Each endpoint prefers slots in an order of its own, and endpoints take the first
+//! free slot of their order in turn. So the table depends on the set of endpoints only, on every
+//! node and after any history. The removal of an endpoint leaves most slots of the others
+//! unchanged.
 
 use std::net::IpAddr;
 
 use crate::model::{Target, Weight};
 use crate::ruleset::number::TableSize;
 
-/// The most endpoints of each size of table but the largest.
+/// Maximum number of endpoints for each table size except the largest.
 ///
-/// More slots make shares more even and leave more clients where they are when an endpoint goes,
-/// which matters most where there are few endpoints. Each takes memory of the kernel.
+/// More slots give more even shares and move fewer clients when an endpoint is removed. Both matter
+/// most with few endpoints. Each slot takes kernel memory.
 const MOST: [usize; 3] = [5, 20, 160];
 
-/// The size of the table of so many endpoints.
+/// Returns the size of the table for `endpoints` endpoints.
 pub(super) fn size_for(endpoints: usize) -> TableSize {
     let mut sizes = TableSize::ALL.into_iter().zip(MOST);
     let enough = sizes.find(|(_, most)| endpoints <= *most);
@@ -25,8 +26,8 @@ pub(super) fn size_for(endpoints: usize) -> TableSize {
 
 /// Fills a table; returns the position of the endpoint in each slot.
 ///
-/// `endpoints` are sorted, each is there once, and there are no more than slots. `weights` has the
-/// weight of each, above 0.
+/// `endpoints` are sorted and distinct, at most as many as slots. `weights` has the weight of each,
+/// above 0.
 pub(super) fn fill(
     endpoints: &[Target],
     weights: Option<&[Weight]>,
@@ -55,16 +56,16 @@ pub(super) fn fill(
     slots
 }
 
-/// What is in a slot that no endpoint has taken yet.
+/// The value of a free slot.
 const FREE: u16 = u16::MAX;
 
-/// The order in which an endpoint prefers the slots: every `skip`-th from one on. The number of slots
-/// is prime, so all come.
+/// The slots in an endpoint's order of preference: every `skip`-th from a first one. The number of
+/// slots is prime, so the order covers all slots.
 struct Order {
     next: u32,
     skip: u32,
     slots: u32,
-    /// An endpoint takes a slot when this reaches the highest weight.
+    /// The endpoint takes a slot when this reaches the highest weight.
     credit: u32,
 }
 
@@ -77,7 +78,7 @@ impl Order {
         Self { next, skip, slots, credit: 0 }
     }
 
-    /// The next slot of the order that is free.
+    /// Returns the next free slot of the order.
     fn first(&mut self, is_free: impl Fn(usize) -> bool) -> usize {
         loop {
             let slot = self.next as usize;
@@ -89,7 +90,7 @@ impl Order {
     }
 }
 
-/// A hash of an endpoint that is the same on every node and in every version of this program.
+/// Returns a hash of an endpoint, equal on every node and in every version of this program.
 fn hash(endpoint: &Target) -> u64 {
     let fnv = |hash: u64, bytes: &[u8]| {
         bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME))
@@ -109,7 +110,7 @@ fn mix(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// FNV-1a of 64 bits.
+/// Parameters of 64-bit FNV-1a.
 const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 /// Makes the second hash of an endpoint independent of the first.
@@ -167,7 +168,8 @@ mod tests {
         assert_eq!(even, fill(&endpoints(5), None, TableSize::ALL[2]));
     }
 
-    /// The share of slots of other endpoints that change hands when one goes, the worst of 20.
+    /// Returns the share of the other endpoints' slots that change when one endpoint is removed:
+    /// the worst of 20 cases.
     fn disruption(count: u32) -> f64 {
         let all = endpoints(count);
         let size = size_for(count as usize);
@@ -201,7 +203,7 @@ mod tests {
         }
     }
 
-    /// Other tables would move all clients when this program is replaced by another version.
+    /// Other tables would move all clients when another version of this program starts.
     #[test]
     fn tables_are_those_of_every_other_version() {
         let three = fill(&endpoints(3), None, TableSize::ALL[0]);

@@ -1,8 +1,8 @@
-//! What our tables should hold for each service. Pure.
+//! The desired state of our tables, by service. Pure functions.
 //!
-//! A service is rendered by itself: its frontends, the endpoint lists they lead to, and the
-//! elements that several services may share. Numbers, slots and claims of several services on one
-//! frontend depend on what is installed, and are left to `diff`.
+//! Each service is rendered on its own: its frontends, their endpoint lists, and the elements that
+//! several services may share. Numbers, slots and contested claims depend on the installed state
+//! and belong to `diff`.
 
 mod label;
 mod lookup;
@@ -28,16 +28,16 @@ use crate::model::{Problem, Protocol, Scheduler, Target, TargetList};
 use crate::ruleset::number::SizeClass;
 use crate::ruleset::{Frontend, Member, Range, Unserved};
 
-/// What a service needs, and what of it cannot be had.
+/// The elements that a service needs, and its problems.
 #[derive(Debug, Default)]
 pub struct Wanted {
-    /// Its ports in each table.
+    /// The ports in each table.
     pub ports: SmallVec<[WantedPort; 1]>,
-    /// Each once.
+    /// Members, each once.
     pub members: SmallVec<[Member; 2]>,
-    /// How endpoints are chosen.
+    /// The scheduler of new connections.
     pub scheduler: Scheduler,
-    /// What was left out.
+    /// Parts of the service that were left out.
     pub problems: Vec<Problem>,
 }
 
@@ -52,24 +52,23 @@ pub struct WantedPort {
     pub port: NonZeroU16,
     /// The comment of its frontends.
     pub label: Label,
-    /// Usable endpoints, by [`Scope`]; those with weight 0 are among them only if all are.
+    /// Usable endpoints, by [`Scope`]. Those with weight 0 are included only if all have weight 0.
     pub endpoints: [TargetList; 2],
-    /// What the slots of their lists hold, by [`Scope`].
+    /// The contents of the slots of their lists, by [`Scope`].
     pub slots: [Slots; 2],
-    /// How long clients are remembered, with session affinity.
+    /// The timeout of session affinity.
     pub timeout: Option<GrantedTimeout>,
-    /// Each once.
+    /// Frontends, each once.
     pub frontends: SmallVec<[WantedFrontend; 2]>,
     /// Sources that may use guarded frontends, ascending and disjoint.
     pub ranges: Box<[Range]>,
-    /// Endpoints that established flows may go to; only for UDP, whose flows do not end.
+    /// Endpoints that established flows may go to; only for UDP, whose flows have no end.
     pub serving: Option<Arc<[Target]>>,
-    /// Which policies want an endpoint on this node while all are on others.
+    /// Policies that want a local endpoint while all endpoints are on other nodes.
     pub no_local: NoLocal,
 }
 
-/// The traffic policies of a service port that are `Local`, if it has endpoints, but none on this
-/// node.
+/// The traffic policies of a service port that are `Local`, if it has endpoints, but no local one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NoLocal {
     /// `spec.internalTrafficPolicy`.
@@ -81,37 +80,37 @@ pub struct NoLocal {
 /// A frontend of a service port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WantedFrontend {
-    /// Where packets arrive.
+    /// The destination of packets before DNAT.
     pub frontend: Frontend,
-    /// Where they go.
+    /// The route of the packets.
     pub traffic: Traffic,
     /// Only the port's source ranges may use it.
     pub is_guarded: bool,
 }
 
-/// Which endpoints of a service port a list holds.
+/// The endpoints of a service port in one list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
-    /// Those of the whole cluster.
+    /// The endpoints of the whole cluster.
     Cluster,
-    /// Those on this node.
+    /// The local endpoints.
     Local,
 }
 
-/// Where packets to a frontend go.
+/// The route of packets to a frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
-    /// To endpoints of this scope, of which there are some.
+    /// To the endpoints of this scope, of which there is at least one.
     To {
         /// The scope.
         scope: Scope,
-        /// They are masqueraded whatever their source.
+        /// Packets are masqueraded regardless of their source.
         masquerade: bool,
     },
-    /// From outside to endpoints on this node, if there are any, else they are dropped; from pods
-    /// and the node to all endpoints, of which there are some.
+    /// External packets: to local endpoints, or dropped if there are none. Packets of pods and of
+    /// the node: to all endpoints, of which there is at least one.
     ExternalLocal,
-    /// Nowhere.
+    /// No endpoints: packets are refused or dropped.
     Unserved(Unserved),
 }
 
@@ -121,29 +120,29 @@ impl Scope {
 }
 
 impl WantedPort {
-    /// The usable endpoints of a scope.
+    /// Returns the usable endpoints of a scope.
     pub fn endpoints(&self, scope: Scope) -> &TargetList {
         &self.endpoints[scope as usize]
     }
 
-    /// What the slots of a scope's list hold.
+    /// Returns the contents of the slots of a scope's list.
     pub fn slots(&self, scope: Scope) -> &Slots {
         &self.slots[scope as usize]
     }
 
-    /// How many slots the list of a scope has.
+    /// Returns the number of slots in the list of a scope.
     pub fn slot_count(&self, scope: Scope) -> usize {
         self.slots(scope).count(self.endpoints(scope).len())
     }
 
-    /// The size class of the list of a scope.
+    /// Returns the size class of the list of a scope.
     pub fn size(&self, scope: Scope) -> SizeClass {
         self.slots(scope).size(self.endpoints(scope).len())
     }
 }
 
 impl Traffic {
-    /// Whether packets may go to endpoints of this scope.
+    /// Returns whether packets may go to endpoints of this scope.
     pub fn uses(self, scope: Scope) -> bool {
         match self {
             Self::To { scope: own, .. } => own == scope,

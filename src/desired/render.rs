@@ -1,4 +1,4 @@
-//! One service -> its frontends and the endpoints they lead to.
+//! Renders one service: its frontends and their endpoints.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use crate::model::{
 use crate::ruleset::number::{SizeClass, TableSize};
 use crate::ruleset::{Frontend, Member, Unserved};
 
-/// Most endpoints of a list with session affinity. There are four times as many numbers for them,
-/// so one that is given back is used again late.
+/// Maximum number of endpoints in a list with session affinity. There are four times as many
+/// numbers, so a freed one is reused late.
 const AFFINITY_LIMIT: usize = 8_192;
 
-/// Everything that the service needs; `timeout` is how long it remembers clients.
+/// Renders a service; `timeout` is that of its session affinity.
 pub fn render(view: &ServiceView<'_>, timeout: Option<GrantedTimeout>) -> Wanted {
     let service = &view.service;
     let scheduler = service.scheduler.unwrap_or_default();
@@ -27,8 +27,8 @@ pub fn render(view: &ServiceView<'_>, timeout: Option<GrantedTimeout>) -> Wanted
     for family in Family::ALL {
         let cluster_ips =
             || service.cluster_ips.iter().copied().filter(move |ip| Family::of(*ip) == family);
-        // A service has nothing in a family in which it has no cluster IP, whatever other
-        // addresses it names.
+        // A service has no elements in a family without a cluster IP, even with other addresses in
+        // that family.
         if cluster_ips().next().is_none() {
             continue;
         }
@@ -43,7 +43,7 @@ pub fn render(view: &ServiceView<'_>, timeout: Option<GrantedTimeout>) -> Wanted
 }
 
 impl Wanted {
-    /// A load balancer address may be an external IP of the same service too.
+    /// Removes duplicates: a load balancer address may also be an external IP of the same service.
     fn keep_first_of_each(&mut self) {
         let mut known = Lookup::default();
         for port in &mut self.ports {
@@ -118,8 +118,8 @@ impl PortRenderer<'_> {
         rendered.ranges = ranges.unwrap_or_default();
     }
 
-    /// What the slots of a list of these endpoints hold. Those that are too many, and those without
-    /// weight, are left out.
+    /// Returns the contents of the slots of a list of these endpoints. Excess endpoints, and those
+    /// without weight, are left out.
     fn slots(
         &self,
         list: &mut TargetList,
@@ -133,7 +133,7 @@ impl PortRenderer<'_> {
         Slots::new(scheduler, list, weights, most.most())
     }
 
-    /// Leaves out the endpoints that are too many.
+    /// Leaves out the endpoints above the limit.
     fn limit(&self, list: &mut TargetList, timeout: Option<GrantedTimeout>, wanted: &mut Wanted) {
         let is_table = matches!(self.view.service.scheduler, Some(Scheduler::Maglev(_)));
         let (limit, field) = match timeout {
@@ -146,7 +146,7 @@ impl PortRenderer<'_> {
                 format!("of its {} endpoints only the first {limit} are used", list.len());
             self.report(field, &message, wanted);
             if is_table {
-                // The same ones on every node.
+                // Keeps the same endpoints on every node.
                 list.sort_unstable();
             }
             list.truncate(limit);
@@ -174,7 +174,7 @@ impl PortRenderer<'_> {
     }
 }
 
-/// Where packets to a cluster IP go.
+/// Returns the route of packets to a cluster IP.
 fn internal(service: &Service, port: &WantedPort) -> Traffic {
     let scope = match service.internal_traffic_policy {
         TrafficPolicy::Cluster => Scope::Cluster,
@@ -187,7 +187,7 @@ fn internal(service: &Service, port: &WantedPort) -> Traffic {
     }
 }
 
-/// Where packets to external IPs, load balancer addresses and node ports go.
+/// Returns the route of packets to external IPs, load balancer addresses and node ports.
 fn external(service: &Service, port: &WantedPort) -> Traffic {
     match service.external_traffic_policy {
         _ if !has_endpoints(port) => Traffic::Unserved(Unserved::Refuse),
@@ -199,7 +199,7 @@ fn external(service: &Service, port: &WantedPort) -> Traffic {
     }
 }
 
-/// As kube-proxy counts it: by the policies, whether or not the service has external addresses
+/// Counts as kube-proxy: by the policies, whether or not the service has external addresses
 /// (`syncProxyRules` in pkg/proxy/nftables/proxier.go).
 fn no_local(service: &Service, port: &WantedPort) -> NoLocal {
     if !has_endpoints(port) || !port.endpoints(Scope::Local).is_empty() {

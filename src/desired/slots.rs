@@ -1,23 +1,23 @@
-//! How many slots of a list its endpoints have, and which.
+//! The contents of the slots of a list.
 
 use super::maglev;
 use crate::model::{HashedSource, Scheduler, Target, TargetList, Weight};
 use crate::ruleset::number::{SizeClass, TableSize};
 
-/// What the slots of a list hold.
+/// The contents of the slots of a list.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Slots {
-    /// Each endpoint once, wherever.
+    /// Each endpoint once, in any slot.
     Once,
-    /// Each endpoint so often, wherever.
+    /// Each endpoint with its number of slots, which may be any.
     Weighted(Box<[u32]>),
-    /// A table: for each slot the endpoint's position in the list of endpoints.
+    /// A table: for each slot, the endpoint's position in the list of endpoints.
     Table(HashedSource, TableSize, Box<[u16]>),
 }
 
 impl Slots {
-    /// What a scheduler needs for these endpoints; `weights` has the weight of each, above 0. A table
-    /// sorts the endpoints. There are at most `limit` slots for draws.
+    /// Returns the slots that a scheduler needs for these endpoints. `weights` has the weight of
+    /// each, above 0. Sorts the endpoints for a table. Uses at most `limit` slots for draws.
     pub(super) fn new(
         scheduler: Scheduler,
         endpoints: &mut TargetList,
@@ -25,7 +25,7 @@ impl Slots {
         limit: u32,
     ) -> Self {
         match (scheduler, weights) {
-            // One endpoint needs no choice.
+            // A single endpoint needs no table.
             (Scheduler::Maglev(_), _) if endpoints.len() < 2 => Self::Once,
             (Scheduler::Maglev(source), weights) => {
                 let weights = sort(endpoints, weights);
@@ -39,7 +39,7 @@ impl Slots {
         }
     }
 
-    /// How many slots there are for so many endpoints.
+    /// Returns the number of slots for `endpoints` endpoints.
     pub(super) fn count(&self, endpoints: usize) -> usize {
         match self {
             Self::Once => endpoints,
@@ -48,7 +48,7 @@ impl Slots {
         }
     }
 
-    /// The size class of the list.
+    /// Returns the size class of the list.
     pub(super) fn size(&self, endpoints: usize) -> SizeClass {
         match self {
             Self::Once | Self::Weighted(_) => SizeClass::of(self.count(endpoints)),
@@ -69,15 +69,15 @@ fn sort(endpoints: &mut TargetList, weights: Option<Vec<Weight>>) -> Option<Vec<
     Some(pairs.into_iter().map(|(_, weight)| weight).collect())
 }
 
-/// As many slots for each as its weight; if these are more than `limit`, shares of so many, each of
-/// one slot at least.
+/// Returns the number of slots of each endpoint: its weight. If the sum exceeds `limit`, returns
+/// proportional shares of `limit`, at least one slot each.
 fn counts(weights: &[Weight], limit: u32) -> Vec<u32> {
     let all: u64 = weights.iter().map(|it| u64::from(*it)).sum();
     let limit = u64::from(limit);
     if all <= limit {
         return weights.iter().map(|it| u32::from(*it)).collect();
     }
-    // One slot each is set aside, so that rounding down never exceeds the limit.
+    // One slot each is reserved, so that rounding down never exceeds the limit.
     let shared = limit.saturating_sub(weights.len() as u64);
     let count = |weight: &Weight| 1 + u64::from(*weight) * shared / all;
     weights.iter().map(|weight| u32::try_from(count(weight)).unwrap_or(1)).collect()

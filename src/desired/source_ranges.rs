@@ -1,4 +1,5 @@
-//! Who may use a load balancer address: `spec.loadBalancerSourceRanges` as ranges of addresses.
+//! The sources that may use a load balancer address: `spec.loadBalancerSourceRanges` as ranges of
+//! addresses.
 
 use std::net::IpAddr;
 
@@ -7,11 +8,11 @@ use ipnet::IpNet;
 use crate::family::Family;
 use crate::ruleset::Range;
 
-/// The ranges that may use the addresses `vips` of a service; `None` if everybody may.
+/// Returns the ranges that may use the addresses `vips` of a service; `None` if all sources may.
 ///
-/// A range that holds the node's address lets the node in, and the node may use a load balancer
-/// address of its own as source, so `vips` are let in too. The ranges are disjoint, as the kernel
-/// wants them.
+/// A range with the node's address admits the node. The node may use one of its load balancer
+/// addresses as source, so `vips` are then admitted too. The ranges are disjoint, as the kernel
+/// requires.
 pub(super) fn allowed(
     networks: &[IpNet],
     vips: &[IpAddr],
@@ -32,7 +33,7 @@ pub(super) fn allowed(
     Some(disjoint(ranges))
 }
 
-/// Networks are disjoint or one holds the other, so it is enough to leave out those held.
+/// Removes nested networks. Two networks are either disjoint or nested, so the result is disjoint.
 fn disjoint(mut ranges: Vec<Range>) -> Box<[Range]> {
     ranges.sort_unstable_by(|a, b| a.first.cmp(&b.first).then(b.last.cmp(&a.last)));
     let mut kept: Vec<Range> = Vec::with_capacity(ranges.len());

@@ -1,7 +1,7 @@
-//! How long services with session affinity remember their clients.
+//! Timeouts of session affinity.
 //!
-//! Each timeout in use has a number in routes and chains of its own in both tables, so there are
-//! few of them.
+//! Each timeout in use has a number in routes and its own chains in both tables, so their number is
+//! limited.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -11,32 +11,33 @@ use ahash::HashMap;
 use crate::model::ObjectName;
 use crate::ruleset::{affinity, number};
 
-/// Different timeouts that services have at once.
+/// Maximum number of different timeouts at once.
 const LIMIT: usize = 64;
 
-/// The timeout that each service with affinity has: the one it asks for, if there are not too many
+/// The timeout of each service with affinity: the requested one, unless there are too many
 /// different ones.
 #[derive(Debug, Default)]
 pub struct Timeouts {
     by_service: HashMap<ObjectName, u32>,
-    /// How many services have each.
+    /// Number of services for each timeout.
     services: BTreeMap<u32, usize>,
-    /// Those that services have or had, with their numbers.
+    /// Timeouts in use now or before, with their numbers.
     numbered: affinity::Timeouts,
 }
 
-/// How long a service remembers its clients.
+/// The affinity timeout of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrantedTimeout {
     /// Its number in routes.
     pub number: number::Timeout,
-    /// Seconds.
+    /// The timeout in seconds.
     pub seconds: u32,
 }
 
 impl Timeouts {
-    /// Sets the seconds that a service asks for; `None` if it has no affinity. Beyond `LIMIT`
-    /// different timeouts it gets the next longer one that another service has, or the longest.
+    /// Sets the timeout that a service requests, in seconds; `None` if it has no affinity. Beyond
+    /// `LIMIT` different timeouts, the service gets the next longer one of another service, or the
+    /// longest.
     pub fn request(&mut self, service: &ObjectName, seconds: Option<u32>) {
         if let Some(former) = self.by_service.remove(service)
             && let Some(count) = self.services.get_mut(&former)
@@ -61,7 +62,8 @@ impl Timeouts {
         longer.or(self.services.last_key_value()).map_or(seconds, |(seconds, _)| *seconds)
     }
 
-    /// The timeout of a service; `None` if it has no affinity, or none of its own was numbered.
+    /// Returns the timeout of a service; `None` if it has no affinity, or its timeout has no
+    /// number.
     pub fn of(&self, service: &ObjectName) -> Option<GrantedTimeout> {
         let seconds = *self.by_service.get(service)?;
         let mut numbered = self.numbered.iter();
@@ -69,7 +71,7 @@ impl Timeouts {
         Some(GrantedTimeout { number: *number, seconds })
     }
 
-    /// Gives each timeout of a service a number; returns whether one was new.
+    /// Assigns a number to each timeout of a service; returns whether one was new.
     pub fn number_all(&mut self) -> bool {
         let known = self.numbered.len();
         for seconds in self.services.keys() {
@@ -84,8 +86,8 @@ impl Timeouts {
         self.numbered.len() > known
     }
 
-    /// Starts over from the numbers in the kernel's tables, so that routes which are right stay;
-    /// returns whether a number changed. Where two tables differ, the first counts.
+    /// Replaces the numbers by those in the kernel's tables, so that correct routes stay. Returns
+    /// whether a number changed. If the tables differ, the first one counts.
     pub fn observe(&mut self, found: impl Iterator<Item = affinity::Timeouts>) -> bool {
         let former = std::mem::take(&mut self.numbered);
         for (number, seconds) in found.flatten() {
@@ -97,14 +99,14 @@ impl Timeouts {
         self.numbered != former
     }
 
-    /// Forgets those that no service has; returns whether there was one. No route may name them.
+    /// Drops the timeouts of no service; returns whether there was one. No route may name them.
     pub fn forget_unused(&mut self) -> bool {
         let known = self.numbered.len();
         self.numbered.retain(|_, seconds| self.services.contains_key(seconds));
         self.numbered.len() < known
     }
 
-    /// All that tables need chains for.
+    /// Returns the timeouts that tables need chains for.
     pub fn numbered(&self) -> &affinity::Timeouts {
         &self.numbered
     }

@@ -1,8 +1,7 @@
-//! What is installed for one service, element by element, and corrections where the kernel was found
-//! to hold something else.
+//! The installed elements of one service, and corrections where the kernel holds others.
 //!
-//! A correction changes what counts as installed. The next update of the service sends the
-//! difference, as any other.
+//! A correction changes the installed state. The next update of the service sends the difference,
+//! as usual.
 
 use std::hash::Hash;
 
@@ -24,25 +23,25 @@ use crate::ruleset::{Frontend, Member, TableElement};
 /// An element in the kernel; labels are compared by their digests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Installed {
-    /// The table it belongs to.
+    /// The family of its table.
     pub family: Family,
     /// The element, without a label.
     pub element: TableElement<'static>,
-    /// Digest of the label, 0 without.
+    /// Digest of the label; 0 without one.
     pub(super) label: u32,
 }
 
-/// What the kernel was found to hold in place of an element.
+/// The finding in the kernel in place of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// Nothing.
+    /// No element with this key.
     Missing,
-    /// Another element with the same key; `None` if this program never writes such a one.
+    /// Another element with the same key; `None` if this program never writes such an element.
     Changed(Option<Installed>),
 }
 
 impl Installed {
-    /// An element that was read.
+    /// Returns an element that was read.
     pub fn found(family: Family, element: &TableElement<'_>) -> Self {
         let (element, label) = element.without_label();
         Self { family, element, label: label.map_or(0, |it| Label::digest_of(it.as_bytes())) }
@@ -54,22 +53,23 @@ impl Installed {
 }
 
 impl Diff {
-    /// How many services hold or claim something.
+    /// Returns the number of services that hold or claim something.
     pub fn service_count(&self) -> usize {
         self.services.len()
     }
 
-    /// One of `shares` parts of all services. A service stays in its part while it is there.
+    /// Returns part `share` of `shares` parts of all services. A service stays in its part while it
+    /// exists.
     pub fn share_of_services(&self, share: usize, shares: usize) -> Vec<ObjectName> {
-        // Where the name is stored tells services apart without a look at each name, which is
-        // somewhere in memory.
+        // Distinguishes services by the address of the name, which needs no access to the memory of
+        // each name.
         let place = |name: &ObjectName| name.as_str().as_ptr().addr() / 16;
         let is_in_share =
             |name: &&ObjectName| place(name).wrapping_mul(ODD) % shares.max(1) == share;
         self.services.keys().filter(is_in_share).cloned().collect()
     }
 
-    /// Gives every element that is installed for a service to `each`; those of no service are the
+    /// Calls `each` for every installed element of a service. The elements of no service are the
     /// addresses for node ports.
     pub fn each_installed(&self, service: Option<&ObjectName>, each: &mut dyn FnMut(Installed)) {
         let Some(name) = service else {
@@ -92,7 +92,7 @@ impl Diff {
         }
     }
 
-    /// Whether what is installed for a service is what is wanted for it.
+    /// Returns whether the installed elements of a service are the desired ones.
     pub fn is_as_wanted(&self, name: &ObjectName, cluster: &Cluster, timeouts: &Timeouts) -> bool {
         let view = cluster.service(name).filter(|_| !self.excluded.contains(name));
         let wanted = view.map(|view| desired::render(&view, timeouts.of(name))).unwrap_or_default();
@@ -105,7 +105,7 @@ impl Diff {
     }
 
     fn is_port_as_wanted(&self, name: &ObjectName, port: &WantedPort, lists: &Places) -> bool {
-        // Without a free number for a list with affinity, the port has a plain one.
+        // Without a free number for a list with affinity, the port has a plain list.
         let may_be_plain =
             port.timeout.is_none() || self.lists[port.family.index()].are_sessions_full();
         let are_lists_as_wanted = Scope::ALL.into_iter().all(|scope| {
@@ -117,12 +117,12 @@ impl Diff {
         are_lists_as_wanted
             && port.frontends.iter().all(|it| match self.held_by(name, &it.frontend) {
                 Some(state) => state.is_at(goal(lists, port, it)),
-                // Another service has it.
+                // Another service has the frontend.
                 None => self.frontends.holder(&it.frontend).is_some(),
             })
     }
 
-    /// Whether the slots of a list hold the endpoints of a scope as they should, and no other.
+    /// Returns whether the slots of a list hold exactly the endpoints of a scope.
     fn holds(&self, list: HeldList, port: &WantedPort, scope: Scope) -> bool {
         let installed = self.lists[list.family.index()].get(list.id);
         installed.is_some_and(|list| {
@@ -135,8 +135,8 @@ impl Diff {
         self.frontends.get(frontend).filter(|_| self.frontends.holder(frontend) == Some(name))
     }
 
-    /// Notes what was found in place of an installed element; returns whether that is enough for the
-    /// next update to write it again. If not, the tables must be read back.
+    /// Records the finding in place of an installed element. Returns whether the next update then
+    /// writes the element again; if not, the tables must be read back.
     pub fn correct(&mut self, installed: Installed, finding: Finding) -> bool {
         let found = match finding {
             Finding::Missing => None,
@@ -171,7 +171,7 @@ impl Diff {
                     Some(_) | None => list.empty(slot as usize),
                 }
             }
-            // Packets know the numbers of endpoints with affinity too.
+            // Packets also write the numbers of endpoints with affinity.
             TableElement::AffinitySlot(..)
             | TableElement::AffinityEndpoint(..)
             | TableElement::AffinityList(..) => return false,
@@ -181,7 +181,7 @@ impl Diff {
 }
 
 impl Lists {
-    /// Gives every element that is installed for a list to `each`.
+    /// Calls `each` for every installed element of a list.
     fn each_installed(&self, id: ListId, each: &mut dyn FnMut(Installed)) {
         let Some(list) = self.get(id) else { return };
         let family = self.family();
@@ -204,7 +204,7 @@ impl Lists {
     }
 }
 
-/// Whether slots hold these endpoints as they should.
+/// Returns whether the slots hold these endpoints as desired.
 fn hold(found: &[Target], slots: &Slots, endpoints: &[Target]) -> bool {
     match slots {
         Slots::Once => are_same(found, endpoints),
@@ -219,7 +219,7 @@ fn hold(found: &[Target], slots: &Slots, endpoints: &[Target]) -> bool {
     }
 }
 
-/// Whether both have the same items, each once.
+/// Returns whether both have the same items, each once.
 fn are_same<T: Copy + Eq + Hash>(some: &[T], others: &[T]) -> bool {
     let found: Lookup<T> = some.iter().copied().collect();
     some.len() == others.len() && others.iter().all(|it| found.contains(it))

@@ -1,6 +1,6 @@
-//! Which service a frontend belongs to, when several claim it.
+//! Assigns a frontend that several services claim.
 //!
-//! The service that has the address as cluster IP wins, because the API server allocates cluster IPs
+//! The service with the address as cluster IP wins, because the API server allocates cluster IPs
 //! and every user can claim any external IP. Among the others the oldest wins, then the first by
 //! name. So the winner does not depend on the order of events.
 
@@ -9,19 +9,20 @@ use super::frontends::Frontends;
 use crate::model::{Cluster, ObjectName, ObjectRef, Problem, ProblemKind};
 use crate::ruleset::Frontend;
 
-/// Whether a claim is one to another address than the claimant's cluster IP, and the claimant's age
-/// and name; the lowest wins.
+/// Whether the address of a claim is not the cluster IP of the claimant, then its age and name. The
+/// lowest wins.
 pub(super) type Precedence = (bool, Age);
 
-/// When a service was created, and its name.
+/// Creation time and name of a service.
 pub(super) type Age = (i64, ObjectName);
 
-/// The age of a service: the lowest one gets a contested frontend, if it is no cluster IP.
+/// Returns the age of a service. The lowest age wins a contested frontend, unless it is a cluster
+/// IP.
 pub fn age(cluster: &Cluster, name: &ObjectName) -> (i64, ObjectName) {
     (cluster.created(name).unwrap_or(i64::MAX), name.clone())
 }
 
-/// The precedence of a claim.
+/// Returns the precedence of a claim.
 pub(super) fn precedence(cluster: &Cluster, name: &ObjectName, frontend: &Frontend) -> Precedence {
     let is_cluster_ip = match frontend {
         Frontend::Address { address, .. } => cluster.has_cluster_ip(name, *address),
@@ -30,7 +31,7 @@ pub(super) fn precedence(cluster: &Cluster, name: &ObjectName, frontend: &Fronte
     (!is_cluster_ip, age(cluster, name))
 }
 
-/// The report of a conflict, made once, when a service begins to wait.
+/// Returns the report of a conflict. It is made once, when a service begins to wait.
 fn conflict(loser: &ObjectName, winner: &ObjectName, frontend: &Frontend) -> Problem {
     Problem {
         kind: ProblemKind::Conflict,
@@ -43,8 +44,8 @@ fn conflict(loser: &ObjectName, winner: &ObjectName, frontend: &Frontend) -> Pro
 }
 
 impl Frontends {
-    /// `service` claims a frontend; returns whether it has it. What follows for others is added to
-    /// `updated`.
+    /// Claims a frontend for `service`; returns whether the service has it. Adds the services that
+    /// the claim affects to `updated`.
     pub(super) fn claim(
         &mut self,
         frontend: Frontend,
@@ -66,15 +67,16 @@ impl Frontends {
             updated.problems.push(conflict(service, &first, &frontend));
         }
         if is_holder {
-            // It has become the younger. Until the first has been updated none has the frontend.
+            // The service has become the younger one. No service has the frontend until the first
+            // one is updated.
             self.set_holder(frontend, None);
             updated.affected.push(first);
         }
         false
     }
 
-    /// `service` no longer claims a frontend; returns whether no service does. The one that is to
-    /// have it next is added to `updated`.
+    /// Releases a frontend that `service` no longer claims; returns whether no service claims it.
+    /// Adds the next holder to `updated`.
     pub(super) fn release(
         &mut self,
         frontend: &Frontend,
@@ -83,7 +85,7 @@ impl Frontends {
         updated: &mut Updated,
     ) -> bool {
         self.forget_waiting(frontend, service);
-        // Without a holder the frontend has just been given back, and was offered to this service.
+        // Without a holder, the frontend has just been released, and this service was the next.
         if self.holder(frontend).is_some_and(|holder| holder != service) {
             return false;
         }
@@ -94,10 +96,11 @@ impl Frontends {
         next.is_none()
     }
 
-    /// The first of all that have the frontend or wait for it, if it comes before `service`.
+    /// Returns the first of all services that have the frontend or wait for it, if it precedes
+    /// `service`.
     ///
-    /// It may not be the holder: one that has become younger holds what it has until it is
-    /// updated, and then yields to the first.
+    /// It may not be the holder. A holder that has become younger keeps the frontend until its next
+    /// update, and then yields to the first.
     fn first_before(
         &self,
         frontend: &Frontend,
@@ -110,7 +113,7 @@ impl Frontends {
         (precedence(first) < precedence(service)).then(|| first.clone())
     }
 
-    /// Returns whether `service` has not waited before.
+    /// Adds `service` to the waiting services; returns whether it is new there.
     fn wait(&mut self, frontend: Frontend, service: &ObjectName) -> bool {
         let names = self.waiting.entry(frontend).or_default();
         let is_new = !names.contains(service);
@@ -148,14 +151,14 @@ mod tests {
         ObjectName::namespaced("default", &number.to_string())
     }
 
-    /// Services with an even age claim their cluster IP.
+    /// Returns the precedence in these tests: services with an even age claim their cluster IP.
     fn precedence(ages: &BTreeMap<ObjectName, i64>, name: &ObjectName) -> Precedence {
         let age = ages.get(name).copied().unwrap_or(i64::MAX);
         (age % 2 == 1, (age, name.clone()))
     }
 
-    /// Claims the frontend for a service and for those that are to be updated then; returns how many
-    /// claimed it.
+    /// Claims the frontend for a service and then for the affected ones; returns the number of
+    /// claimants.
     fn update(
         claims: &mut Frontends,
         ages: &BTreeMap<ObjectName, i64>,
@@ -183,7 +186,7 @@ mod tests {
             ),
         ) {
             let (mut claims, mut ages) = (Frontends::default(), BTreeMap::new());
-            // Of changes that come together all are known before the first is updated.
+            // Changes that arrive together are all applied before the first service is updated.
             for together in changes {
                 for (number, age) in &together {
                     match age {

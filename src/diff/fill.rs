@@ -1,4 +1,4 @@
-//! Endpoints go into the slots of a list: each once, as often as its weight, or as a table says.
+//! Puts endpoints into the slots of a list: each once, by weight, or by a table.
 
 use smallvec::SmallVec;
 
@@ -8,15 +8,15 @@ use crate::model::Target;
 use crate::plan::{Full, Piece};
 
 impl OpenList<'_> {
-    /// Puts the endpoints into the first slots, moving as few as possible, and leaves those after
-    /// them: rules may still draw them.
+    /// Puts the endpoints into the first slots with the fewest moves. Keeps later slots, which
+    /// rules may still draw.
     pub(super) fn fill(&mut self, wanted: &[Target], piece: &mut Piece) -> Result<(), Full> {
         let installed: SmallVec<[_; 8]> = self.list.iter().collect();
         let slots = assign(&installed, wanted);
         self.put_all(slots.iter().copied(), piece)
     }
 
-    /// Puts each endpoint into so many of the first slots, moving as few as possible.
+    /// Puts each endpoint into `counts` of the first slots, with the fewest moves.
     pub(super) fn fill_weighted(
         &mut self,
         wanted: &[Target],
@@ -28,7 +28,7 @@ impl OpenList<'_> {
         self.put_all(slots.iter().copied(), piece)
     }
 
-    /// Puts endpoints into the first slots as a table says, by their positions.
+    /// Puts endpoints into the first slots by a table of their positions.
     pub(super) fn fill_table(
         &mut self,
         endpoints: &[Target],
@@ -40,8 +40,7 @@ impl OpenList<'_> {
         self.put_all(slots, piece)
     }
 
-    /// Adds holes for slots that follow. One by one they would take time with the square of their
-    /// number.
+    /// Adds holes for the slots that follow. Growing by single slots would take quadratic time.
     fn make_room(&mut self, length: usize) {
         self.list.resize(length.max(self.list.len()));
     }

@@ -1,4 +1,4 @@
-//! What was read back of one table, in terms of frontends and lists.
+//! The elements of one table that was read, as frontends and lists.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// Nothing, of the table of this family.
+    /// Returns an empty table of a family.
     pub fn new(family: Family) -> Self {
         Self {
             family,
@@ -38,7 +38,7 @@ impl Found {
         }
     }
 
-    /// The table's family.
+    /// Returns the family of the table.
     pub fn family(&self) -> Family {
         self.family
     }
@@ -91,7 +91,7 @@ impl Found {
         }
     }
 
-    /// Adds an element that is to be deleted.
+    /// Adds an element to be deleted.
     pub fn add_stray(&mut self, set: SetId, element: Element) {
         self.strays.entry(set).or_default().push(element);
     }
@@ -110,7 +110,7 @@ impl Found {
         is_of_protocol
     }
 
-    /// Forgets the elements of a set, which is read again from its start.
+    /// Drops the elements of a set that is read again from its start.
     pub fn forget(&mut self, set: SetId) {
         self.strays.remove(&set);
         match set {
@@ -145,7 +145,7 @@ impl Found {
         }
     }
 
-    /// The frontends that are keys of a set.
+    /// Returns the frontends whose elements belong to the kind of a set: node ports or addresses.
     fn states_of(&mut self, set: SetId) -> impl Iterator<Item = &mut FrontendState> {
         let is_key =
             move |it: &Frontend| matches!(it, Frontend::NodePort { .. }) == set.is_of_node_ports();
@@ -156,7 +156,7 @@ impl Found {
         self.states_of(set).filter_map(|state| state.rare.as_deref_mut())
     }
 
-    /// The plain lists that routes name.
+    /// Returns the plain lists that routes name.
     pub fn plain_lists(&self) -> HashMap<ListId, NamedList> {
         let mut lists = HashMap::default();
         for (frontend, state) in &self.frontends {
@@ -170,8 +170,8 @@ impl Found {
         lists
     }
 
-    /// Completes what was read; returns the elements that are to be deleted: they contradict others
-    /// or are none that this program writes.
+    /// Completes the reading. Returns the elements to be deleted: they contradict others, or this
+    /// program never writes them.
     pub fn finish(&mut self) -> BTreeMap<SetId, Vec<Element>> {
         for rare in self.frontends.values_mut().filter_map(|state| state.rare.as_deref_mut()) {
             rare.ranges.sort_unstable();
@@ -179,7 +179,7 @@ impl Found {
         let (lists, strays) = (&self.lists, &mut self.strays);
         self.affinity.retain(|list, affinity| {
             let is_there = lists.contains_key(list);
-            // A list of which only the route is there.
+            // A list of which only the route exists.
             if let Some(route) = affinity.route.filter(|_| !is_there) {
                 let element = TableElement::AffinityList(*list, route);
                 strays.entry(element.set()).or_default().push(element.to_key());
@@ -191,7 +191,7 @@ impl Found {
         std::mem::take(&mut self.strays)
     }
 
-    /// The addresses of `nodeport-ips`.
+    /// Returns the addresses of `nodeport-ips`.
     pub fn node_port_ips(&self) -> impl Iterator<Item = std::net::IpAddr> {
         self.members.iter().filter_map(|member| match member {
             Member::NodePortIp(address) => Some(*address),
@@ -199,12 +199,12 @@ impl Found {
         })
     }
 
-    /// What is installed for each frontend.
+    /// Returns the installed state of each frontend.
     pub fn frontends(&self) -> &HashMap<Frontend, FrontendState> {
         &self.frontends
     }
 
-    /// The UDP frontends with all endpoints that their routes lead to.
+    /// Returns the UDP frontends with all endpoints of their routes.
     fn serving(&self) -> impl Iterator<Item = (Frontend, Vec<Target>)> {
         let udp = self.frontends.iter().filter(|(it, _)| it.protocol() == Protocol::Udp);
         udp.map(|(frontend, state)| {
@@ -215,9 +215,9 @@ impl Found {
 }
 
 impl Diff {
-    /// Starts over from what the kernel was found to hold. Which service has what stays.
+    /// Replaces the installed state by a read-back. The holdings of services stay.
     ///
-    /// Every service must be updated again, then [`Diff::begin_sweep`] be called.
+    /// Every service must be updated again; then [`Diff::begin_sweep`] must follow.
     pub fn observe(&mut self, found: [Found; 2]) {
         self.leftovers.clear();
         self.serving.observe(found.iter().flat_map(Found::serving));
@@ -228,7 +228,7 @@ impl Diff {
         let mut frontends = HashMap::default();
         for (lists, found) in self.lists.iter_mut().zip(found) {
             lists.observe(found.lists, found.affinity);
-            // Most clusters have one family, or nearly so: one map takes in the other.
+            // Most clusters have mainly one family, so the smaller map is merged into the larger.
             let fewer = match found.frontends.len() > frontends.len() {
                 true => std::mem::replace(&mut frontends, found.frontends),
                 false => found.frontends,

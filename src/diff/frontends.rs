@@ -1,4 +1,4 @@
-//! Frontends: which service has each, and what the tables hold for it.
+//! Frontends: their holders and installed elements.
 
 use ahash::HashMap;
 
@@ -14,44 +14,44 @@ use crate::ruleset::{Frontend, Range, TableElement, Unserved};
 #[derive(Debug, Default)]
 pub(super) struct Frontends {
     states: HashMap<Frontend, FrontendState>,
-    /// Services that claim a frontend that another one has.
+    /// Services that claim a frontend of another service.
     pub(super) waiting: HashMap<Frontend, Vec<ObjectName>>,
 }
 
-/// One frontend, as installed.
+/// The installed state of one frontend.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct FrontendState {
-    /// The service that has it. While `None`, it is found in the kernel or given back, and what is
-    /// installed stays until a service is updated or it is swept.
+    /// The service that has the frontend. `None` if it was found in the kernel or released: its
+    /// elements stay until a service is updated or the frontend is swept.
     holder: Option<ObjectName>,
-    /// Digest of the label of its elements, 0 without.
+    /// Digest of the label of its elements; 0 without one.
     pub(super) label: u32,
     pub(super) route: Option<Route>,
     pub(super) rare: Option<Box<Rare>>,
 }
 
-/// What most frontends do not have.
+/// State that most frontends do not have.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Rare {
     pub(super) internal: Option<Route>,
     pub(super) unserved: Option<Unserved>,
     pub(super) is_guarded: bool,
     pub(super) ranges: Vec<Range>,
-    /// When the last range was added.
+    /// Epoch in which the last range was added.
     ranges_added: Option<Epoch>,
-    /// Since when packets are not sent to `internal` any more.
+    /// Epoch since which packets are not sent to `internal`.
     internal_unused: Option<Epoch>,
-    /// Since when `ranges` are not looked up any more.
+    /// Epoch since which `ranges` are not looked up.
     ranges_unused: Option<Epoch>,
 }
 
-/// What is to be installed for a frontend.
+/// The desired state of a frontend.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Goal<'a> {
     pub(super) route: Option<Route>,
     pub(super) internal: Option<Route>,
     pub(super) unserved: Option<Unserved>,
-    /// Sources that may use it, ascending and disjoint; `None` if all may.
+    /// Sources that may use the frontend, ascending and disjoint; `None` if all may.
     pub(super) ranges: Option<&'a [Range]>,
     /// The comment of its elements.
     pub(super) label: Option<&'a Label>,
@@ -62,12 +62,12 @@ impl Frontends {
         self.states.get(frontend)
     }
 
-    /// The service that has the frontend.
+    /// Returns the service that has the frontend.
     pub(super) fn holder(&self, frontend: &Frontend) -> Option<&ObjectName> {
         self.states.get(frontend)?.holder.as_ref()
     }
 
-    /// Gives the frontend to a service; returns the one that had it.
+    /// Sets the service that has the frontend; returns the former one.
     pub(super) fn set_holder(
         &mut self,
         frontend: Frontend,
@@ -79,7 +79,7 @@ impl Frontends {
         std::mem::replace(&mut self.states.entry(frontend).or_default().holder, holder)
     }
 
-    /// Starts over from what the kernel was found to hold. Who has what stays.
+    /// Replaces the installed state by a read-back. The holders stay.
     pub(super) fn observe(&mut self, found: HashMap<Frontend, FrontendState>) {
         let former = std::mem::replace(&mut self.states, found);
         for (frontend, state) in former {
@@ -89,19 +89,18 @@ impl Frontends {
         }
     }
 
-    /// Every list that an installed route names, once for each route.
+    /// Returns every list that an installed route names, once for each route.
     pub(super) fn references(&self) -> impl Iterator<Item = (Frontend, ListId)> {
         self.states.iter().flat_map(|(frontend, state)| {
             state.routes().filter_map(Route::list).map(|list| (*frontend, list))
         })
     }
 
-    /// Frontends that no service has.
+    /// Returns the frontends that no service has.
     pub(super) fn unclaimed(&self) -> impl Iterator<Item = Frontend> {
         self.states.iter().filter(|(_, state)| state.holder.is_none()).map(|(it, _)| *it)
     }
 
-    /// Changes the state of a frontend.
     pub(super) fn change<T>(
         &mut self,
         frontend: Frontend,
@@ -127,18 +126,18 @@ impl Frontends {
 }
 
 impl FrontendState {
-    /// Where packets of pods and of the node are sent, if elsewhere.
+    /// Returns the route for packets of pods and of the node, if it differs.
     pub(super) fn internal(&self) -> Option<Route> {
         self.rare.as_ref()?.internal
     }
 
-    /// Where packets to it are sent.
+    /// Returns the routes of the frontend.
     pub(super) fn routes(&self) -> impl Iterator<Item = Route> + use<> {
         self.route.into_iter().chain(self.internal())
     }
 
-    /// Whether elements of another label were found, and no service has the frontend yet but such as
-    /// `has_only_claimed` it.
+    /// Returns whether elements with another label were found, and the frontend has no holder
+    /// except one with `has_only_claimed`.
     pub(super) fn may_be_of_another(
         &self,
         label: &Label,
@@ -148,7 +147,7 @@ impl FrontendState {
         is_free && self.label != 0 && !self.has_label(label)
     }
 
-    /// Whether it needs no change to be as `goal`.
+    /// Returns whether the state equals `goal`.
     pub(super) fn is_at(&self, goal: Goal<'_>) -> bool {
         let rare = self.rare.as_deref();
         let ranges = rare.filter(|rare| rare.is_guarded).map(|rare| &*rare.ranges);
@@ -159,7 +158,7 @@ impl FrontendState {
             && self.label == goal.label.map_or(0, Label::digest)
     }
 
-    /// Gives every element that is installed to `each`.
+    /// Calls `each` for every installed element.
     pub(super) fn each_installed(&self, frontend: Frontend, each: &mut dyn FnMut(Installed)) {
         let family = frontend.family();
         let mut give = |element, label| each(Installed { family, element, label });
@@ -181,7 +180,7 @@ impl FrontendState {
         }
     }
 
-    /// Notes what was found in place of an installed element; `None` for nothing.
+    /// Replaces an installed element by the finding; `None` for no element.
     pub(super) fn correct(&mut self, installed: TableElement<'_>, found: Option<Installed>) {
         let (element, label) = found.map(|it| (it.element, it.label)).unzip();
         match (installed, element) {
@@ -211,7 +210,7 @@ impl FrontendState {
         }
     }
 
-    /// Whether its elements carry this label.
+    /// Returns whether its elements carry this label.
     pub(super) fn has_label(&self, label: &Label) -> bool {
         self.label == label.digest()
     }
@@ -225,18 +224,17 @@ impl FrontendState {
     }
 }
 
-/// A change of what is installed for one frontend.
+/// A change of the installed elements of one frontend.
 pub(super) struct FrontendChange<'a> {
     pub(super) frontend: Frontend,
     pub(super) epochs: Epochs,
     pub(super) piece: &'a mut Piece,
-    /// The lists of its family.
     pub(super) lists: &'a mut Lists,
     pub(super) leftovers: &'a mut Leftovers,
 }
 
 impl FrontendChange<'_> {
-    /// Installs `goal`, as far as that fits into the piece.
+    /// Installs `goal`, as far as it fits into the piece.
     pub(super) fn install(
         &mut self,
         state: &mut FrontendState,
@@ -271,7 +269,7 @@ impl FrontendChange<'_> {
         Ok(progress)
     }
 
-    /// Gives the routes to a list another size class.
+    /// Sets the size class in the routes to a list.
     pub(super) fn resize(
         &mut self,
         state: &mut FrontendState,
@@ -302,7 +300,8 @@ impl FrontendChange<'_> {
         state.route = goal;
     }
 
-    /// Packets that found the former route may still look `internal` up, so it stays a while.
+    /// Keeps `internal` for a while after its removal, because packets that found the former route
+    /// may still look it up.
     fn install_internal(&mut self, rare: &mut Rare, goal: Option<Route>) {
         if goal.is_none() {
             if rare.internal.is_some() && rare.internal_unused.is_none() {
@@ -319,9 +318,9 @@ impl FrontendChange<'_> {
         }
     }
 
-    /// Ranges are complete before packets look them up, and stay a while after the last does. The
-    /// kernel shows a change of an interval set later than all else of its commit
-    /// (`nft_set_commit_update`), so the mark comes with the next one.
+    /// Adds all ranges before packets look them up, and keeps them for a while after the last
+    /// look-up. A change of an interval set becomes visible after the rest of its commit
+    /// (`nft_set_commit_update`), so the mark follows in the next commit.
     fn install_ranges(
         &mut self,
         rare: &mut Rare,
@@ -340,14 +339,14 @@ impl FrontendChange<'_> {
         };
         rare.ranges_unused = None;
         if *rare.ranges != *goal {
-            // Ranges that go come first: those that come could overlap them.
+            // Deletes first, because new ranges could overlap old ones.
             self.delete_ranges(rare, |range| goal.binary_search(range).is_ok())?;
             self.add_ranges(rare, goal)?;
         }
         if rare.is_guarded {
             return Ok(Progress::Complete);
         }
-        // The first commit may make the whole table, or replace it.
+        // The first commit may create or replace the whole table.
         if self.epochs.present > 0 && rare.ranges_added == Some(self.epochs.present) {
             return Ok(Progress::AfterCommit);
         }
@@ -391,7 +390,7 @@ impl FrontendChange<'_> {
         result
     }
 
-    /// Deletes what no packet can need any more.
+    /// Deletes leftovers that no packet can look up any more.
     pub(super) fn delete_leftovers(&mut self, state: &mut FrontendState) -> Result<(), Full> {
         let Some(rare) = state.rare.as_deref_mut() else { return Ok(()) };
         let is_due = |since: Epoch| self.epochs.is_due(Some(since), self.piece);
@@ -414,13 +413,13 @@ impl FrontendChange<'_> {
         self.piece.replace(self.frontend.family(), old, new);
     }
 
-    /// Notes that something of the frontend is to be deleted later; returns since when.
+    /// Records a leftover of the frontend; returns the present epoch.
     fn leave(&mut self) -> Epoch {
         self.leftovers.push_back((Leftover::Frontend(self.frontend), Some(self.epochs.present)));
         self.epochs.present
     }
 
-    /// Notes which lists the installed routes name.
+    /// Updates the reference counts of the lists that installed routes name.
     fn refer(&mut self, old: Option<Route>, new: Option<Route>) {
         let [old, new] = [old, new].map(|route| route.and_then(Route::list));
         if old == new {

@@ -1,4 +1,4 @@
-//! What is to be installed for a frontend, by the lists of its service.
+//! The desired state of a frontend, with the lists of its service.
 
 use super::frontends::Goal;
 use super::held::place_of;
@@ -7,7 +7,7 @@ use crate::desired::{Scope, Traffic, WantedFrontend, WantedPort};
 use crate::ruleset::Unserved;
 use crate::ruleset::number::{Flags, Route};
 
-/// What is to be installed for a frontend that the service has.
+/// Returns the desired state of a frontend that the service has.
 pub(super) fn goal<'a>(lists: &Places, port: &'a WantedPort, wanted: &WantedFrontend) -> Goal<'a> {
     let ranges = wanted.is_guarded.then_some(&*port.ranges);
     let goal = Goal { ranges, label: Some(&port.label), ..Goal::default() };
@@ -33,7 +33,7 @@ pub(super) fn goal<'a>(lists: &Places, port: &'a WantedPort, wanted: &WantedFron
     }
 }
 
-/// The route to the endpoints of a scope; `None` without a list of them.
+/// Returns the route to the endpoints of a scope; `None` without a list of them.
 pub(super) fn route(
     lists: &Places,
     port: &WantedPort,

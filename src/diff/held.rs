@@ -1,4 +1,4 @@
-//! What a service holds, in little memory: there are very many services.
+//! The holdings of a service, compact because there are very many services.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU16;
@@ -11,16 +11,16 @@ use crate::model::Protocol;
 use crate::ruleset::number::ListId;
 use crate::ruleset::{Frontend, Member};
 
-/// What a service holds or claims.
+/// The holdings and claims of a service.
 #[derive(Debug)]
 pub(super) enum Held {
-    /// One port of an IPv4 cluster IP, as most services have it, and the list of its endpoints.
+    /// One port of an IPv4 cluster IP and the list of its endpoints, as for most services.
     Usual { address: Ipv4Addr, protocol: Protocol, port: NonZeroU16, list: Option<ListId> },
-    /// Anything else.
+    /// All other holdings.
     Other(Box<Holdings>),
 }
 
-/// What a service holds or claims.
+/// The holdings and claims of a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Holdings {
     pub(super) frontends: SmallVec<[Frontend; 2]>,
@@ -28,7 +28,7 @@ pub(super) struct Holdings {
     pub(super) lists: SmallVec<[HeldList; 2]>,
 }
 
-/// What an endpoint list of a service is for: port at the cluster IP, and scope.
+/// The purpose of an endpoint list of a service: port at the cluster IP, and scope.
 pub(super) type Place = (Family, Protocol, NonZeroU16, Scope);
 
 /// An endpoint list of a service port.
@@ -47,13 +47,13 @@ impl HeldList {
         (self.family, self.protocol, self.port, self.scope)
     }
 
-    /// What tells it from the service's other lists.
+    /// Returns the key of the list among those of the service.
     pub(super) fn key(&self) -> (Place, bool) {
         (self.place(), self.id.has_affinity())
     }
 }
 
-/// The place of the list of this scope of a port.
+/// Returns the place of the list of a port and scope.
 pub(super) fn place_of(port: &WantedPort, scope: Scope) -> Place {
     (port.family, port.protocol, port.port, scope)
 }

@@ -13,18 +13,18 @@ use crate::plan::{Full, Piece};
 use crate::ruleset::TableElement;
 use crate::ruleset::number::{EndpointId, LAST_ENDPOINT, ListId, Route};
 
-/// The endpoints in the slots of one list, as installed.
+/// The installed endpoints of one list, by slot.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct List {
     protocol: Protocol,
-    /// Whether a service needs it.
+    /// A service needs the list.
     is_owned: bool,
-    /// How many installed routes name it.
+    /// Number of installed routes that name the list.
     references: u32,
     slots: Slots,
 }
 
-/// Slots by number. A hole, possible only in what was read back, has port 0.
+/// Slots by number. A hole has port 0; it occurs only after a read-back.
 #[derive(Debug, PartialEq, Eq)]
 enum Slots {
     V4(Box<[Slot<Ipv4Addr>]>),
@@ -37,18 +37,18 @@ struct Slot<A> {
     port: u16,
 }
 
-/// What session affinity adds to a list, as installed.
+/// The installed affinity state of a list.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Affinity {
     pub(super) endpoints: HashMap<Target, EndpointId>,
-    /// The same by their numbers.
+    /// The same by number.
     pub(super) targets: HashMap<EndpointId, Target>,
     /// The list's element of `affinity-lists`.
     pub(super) route: Option<Route>,
     last: EndpointId,
 }
 
-/// A list that is being changed.
+/// A list open for changes.
 pub(super) struct OpenList<'a> {
     family: Family,
     id: ListId,
@@ -75,12 +75,12 @@ impl List {
         Self { protocol, is_owned: false, references: 0, slots }
     }
 
-    /// The transport protocol of its endpoints.
+    /// Returns the transport protocol of its endpoints.
     pub(super) fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// How many slots there are.
+    /// Returns the number of slots.
     pub(super) fn len(&self) -> usize {
         match &self.slots {
             Slots::V4(slots) => slots.len(),
@@ -88,7 +88,7 @@ impl List {
         }
     }
 
-    /// The endpoint in a slot.
+    /// Returns the endpoint in a slot.
     pub(super) fn slot(&self, slot: usize) -> Option<Target> {
         match &self.slots {
             Slots::V4(slots) => slots.get(slot)?.target(),
@@ -96,12 +96,12 @@ impl List {
         }
     }
 
-    /// The endpoint in each slot.
+    /// Returns the endpoint in each slot.
     pub(super) fn iter(&self) -> impl Iterator<Item = Option<Target>> {
         (0..self.len()).map(|slot| self.slot(slot))
     }
 
-    /// The first slot that holds an endpoint.
+    /// Returns the first slot that holds an endpoint.
     pub(super) fn position(&self, endpoint: &Target) -> Option<usize> {
         let port = endpoint.port.get();
         match (&self.slots, endpoint.address) {
@@ -115,7 +115,7 @@ impl List {
         }
     }
 
-    /// Puts an endpoint of the list's family into a slot; the list grows by holes to have it.
+    /// Puts an endpoint of the list's family into a slot. Adds holes if the list is too short.
     pub(super) fn put(&mut self, slot: usize, target: Target) {
         if slot >= self.len() {
             self.resize(slot + 1);
@@ -128,7 +128,7 @@ impl List {
         }
     }
 
-    /// Makes a slot a hole.
+    /// Empties a slot.
     pub(super) fn empty(&mut self, slot: usize) {
         match &mut self.slots {
             Slots::V4(slots) => set(slots.get_mut(slot), Slot::hole(Ipv4Addr::UNSPECIFIED)),
@@ -193,7 +193,7 @@ impl Lists {
         }
     }
 
-    /// The table's family.
+    /// Returns the family of the table.
     pub(super) fn family(&self) -> Family {
         self.family
     }
@@ -206,17 +206,17 @@ impl Lists {
         self.lists.get_mut(&id)
     }
 
-    /// Whether every number of a list with affinity is taken.
+    /// Returns whether every number of a list with affinity is taken.
     pub(super) fn are_sessions_full(&self) -> bool {
         u32::try_from(self.affinity.len()).is_ok_and(|count| count >= ListId::LAST_SESSION)
     }
 
-    /// What session affinity adds to a list.
+    /// Returns the affinity state of a list.
     pub(super) fn affinity(&self, id: ListId) -> Option<&Affinity> {
         self.affinity.get(&id)
     }
 
-    /// Starts over from what the kernel was found to hold.
+    /// Replaces the installed state by a read-back.
     pub(super) fn observe(
         &mut self,
         lists: HashMap<ListId, List>,
@@ -231,13 +231,13 @@ impl Lists {
         self.sessions.observe(numbers(true));
     }
 
-    /// Whether a service that lost track of its list can have this one.
+    /// Returns whether a service without a list of its own can adopt this one.
     pub(super) fn can_adopt(&self, id: ListId, protocol: Protocol, affinity: bool) -> bool {
         let is_free = |list: &List| !list.is_owned && list.protocol == protocol;
         id.has_affinity() == affinity && self.lists.get(&id).is_some_and(is_free)
     }
 
-    /// A new list of a service; `None` if all numbers of its kind are taken.
+    /// Adds a list of a service; returns `None` if all numbers of its kind are taken.
     pub(super) fn add(&mut self, protocol: Protocol, affinity: bool) -> Option<ListId> {
         let (numbers, id): (_, fn(u32) -> ListId) = match affinity {
             true => (&mut self.sessions, ListId::session),
@@ -249,7 +249,7 @@ impl Lists {
         Some(id)
     }
 
-    /// Adds a list of a service with this number again; returns whether the number was free.
+    /// Adds a list of a service under its former number; returns whether the number was free.
     pub(super) fn restore(&mut self, id: ListId, protocol: Protocol) -> bool {
         if self.lists.contains_key(&id) {
             return false;
@@ -261,7 +261,7 @@ impl Lists {
         true
     }
 
-    /// Notes that no service needs the list; returns whether it is to be deleted.
+    /// Records that no service needs the list; returns whether it is to be deleted.
     pub(super) fn disown(&mut self, id: ListId) -> bool {
         self.lists.get_mut(&id).is_some_and(|list| {
             list.is_owned = false;
@@ -275,7 +275,8 @@ impl Lists {
         }
     }
 
-    /// An installed route no longer names the list; returns whether it is to be deleted.
+    /// Records that an installed route no longer names the list; returns whether it is to be
+    /// deleted.
     pub(super) fn remove_reference(&mut self, id: ListId) -> bool {
         self.lists.get_mut(&id).is_some_and(|list| {
             list.references = list.references.saturating_sub(1);
@@ -283,18 +284,18 @@ impl Lists {
         })
     }
 
-    /// Lists that nothing needs and names.
+    /// Returns the lists that no service needs and no route names.
     pub(super) fn unused(&self) -> impl Iterator<Item = ListId> {
         self.lists.iter().filter(|(_, list)| list.is_unused()).map(|(id, _)| *id)
     }
 
-    /// A list to be changed.
+    /// Opens a list for changes.
     pub(super) fn open(&mut self, id: ListId) -> Option<OpenList<'_>> {
         let affinity = if id.has_affinity() { self.affinity.get_mut(&id) } else { None };
         Some(OpenList { family: self.family, id, list: self.lists.get_mut(&id)?, affinity })
     }
 
-    /// Deletes an unused list, as far as that fits into the piece. Its number rests from then on.
+    /// Deletes an unused list, as far as it fits into the piece. Its number rests from then on.
     pub(super) fn delete(&mut self, id: ListId, piece: &mut Piece) -> Result<(), Full> {
         let Some(mut list) = self.open(id).filter(|it| it.list.is_unused()) else { return Ok(()) };
         list.set_route(None, piece);
@@ -306,7 +307,7 @@ impl Lists {
         Ok(())
     }
 
-    /// The kernel has applied a commit: freed numbers may be given again.
+    /// Records a commit, after which freed numbers may be used again.
     pub(super) fn wake_numbers(&mut self) {
         self.plain.wake();
         self.sessions.wake();
@@ -321,13 +322,13 @@ impl Lists {
         self.lists.is_empty() && self.affinity.is_empty()
     }
 
-    /// Leaves only so many numbers of lists with affinity.
+    /// Limits the numbers of lists with affinity to `count`.
     #[cfg(test)]
     pub(super) fn limit_sessions(&mut self, count: u32) {
         self.sessions = Numbers::new(1, count);
     }
 
-    /// Leaves only so many numbers of plain lists.
+    /// Limits the numbers of plain lists to `count`.
     #[cfg(test)]
     pub(super) fn limit_plain(&mut self, count: u32) {
         self.plain = Numbers::new(ListId::FIRST_PLAIN, ListId::FIRST_PLAIN + count - 1);
@@ -335,17 +336,17 @@ impl Lists {
 }
 
 impl OpenList<'_> {
-    /// Notes that a service needs the list.
+    /// Records that a service needs the list.
     pub(super) fn own(&mut self) {
         self.list.is_owned = true;
     }
 
-    /// How many slots there are.
+    /// Returns the number of slots.
     pub(super) fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Puts endpoints into a few slots and gives the list another length.
+    /// Puts endpoints into a few slots and sets the length.
     pub(super) fn edit(
         &mut self,
         edits: impl IntoIterator<Item = (usize, Target)>,
@@ -370,7 +371,7 @@ impl OpenList<'_> {
         result
     }
 
-    /// Deletes endpoints of a list with affinity that no slot names any more.
+    /// Deletes endpoints of a list with affinity that no slot names.
     pub(super) fn forget_endpoints(&mut self, piece: &mut Piece) -> Result<(), Full> {
         let Some(affinity) = &mut self.affinity else { return Ok(()) };
         let used: HashSet<Target> = self.list.iter().flatten().collect();
@@ -390,7 +391,7 @@ impl OpenList<'_> {
         Ok(())
     }
 
-    /// Sets what a client whose endpoint is gone finds in `affinity-lists`.
+    /// Sets the list's element of `affinity-lists`, which serves clients whose endpoint is gone.
     pub(super) fn set_route(&mut self, route: Option<Route>, piece: &mut Piece) {
         if let Some(affinity) = self.affinity.as_mut().filter(|it| it.route != route) {
             let element = |route| TableElement::AffinityList(self.id, route);
@@ -412,7 +413,7 @@ impl OpenList<'_> {
         }
     }
 
-    /// The element of a slot; its key does not depend on the endpoint.
+    /// Returns the element of a slot; its key does not depend on the endpoint.
     fn element(&self, slot: usize, target: Target, id: EndpointId) -> TableElement<'static> {
         // Lists have at most 65,536 slots.
         let slot = u32::try_from(slot).unwrap_or(u32::MAX);
@@ -422,8 +423,8 @@ impl OpenList<'_> {
         }
     }
 
-    /// The number of an endpoint of a list with affinity, which is added if it is new; 0 in a plain
-    /// list.
+    /// Returns the number of an endpoint of a list with affinity, and adds the endpoint if it is
+    /// new. Returns 0 for a plain list.
     fn endpoint(&mut self, target: Target, piece: &mut Piece) -> EndpointId {
         let Some(affinity) = &mut self.affinity else { return 0 };
         if let Some(id) = affinity.endpoints.get(&target) {
@@ -437,7 +438,7 @@ impl OpenList<'_> {
 }
 
 impl Affinity {
-    /// Adds an endpoint found in the kernel; returns whether it is there under no other number.
+    /// Adds an endpoint found in the kernel; returns whether it has no other number there.
     pub(super) fn observe_endpoint(&mut self, target: Target, id: EndpointId) -> bool {
         self.last = self.last.max(id);
         let is_known_by_it = *self.endpoints.entry(target).or_insert(id) == id;
@@ -447,8 +448,8 @@ impl Affinity {
         is_known_by_it
     }
 
-    /// Gives an endpoint the next number that none has. There are four times as many as endpoints of
-    /// a list.
+    /// Assigns the next free number to an endpoint. There are four times as many numbers as
+    /// endpoints in a list.
     fn new_id(&mut self, target: Target) -> EndpointId {
         loop {
             self.last = self.last % LAST_ENDPOINT + 1;

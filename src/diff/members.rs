@@ -1,4 +1,5 @@
-//! Elements that do not depend on who needs them: cluster IPs, hairpins, addresses for node ports.
+//! Elements that several services can share: cluster IPs and hairpins; and addresses for node
+//! ports.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,7 +9,7 @@ use ahash::HashMap;
 use crate::plan::Piece;
 use crate::ruleset::{Member, TableElement};
 
-/// Cluster IPs and hairpins, by how many services need them.
+/// Cluster IPs and hairpins, with the number of services that need them.
 #[derive(Debug, Default)]
 pub(super) struct Members(HashMap<Member, MemberState>);
 
@@ -19,7 +20,7 @@ struct MemberState {
 }
 
 impl Members {
-    /// One service more needs the member.
+    /// Adds a service that needs the member.
     pub(super) fn share(&mut self, member: Member, piece: &mut Piece) {
         self.0.entry(member).or_default().users += 1;
         self.install(member, piece);
@@ -33,7 +34,7 @@ impl Members {
         }
     }
 
-    /// One service fewer needs the member.
+    /// Removes a service that needed the member.
     pub(super) fn unshare(&mut self, member: Member, piece: &mut Piece) {
         if let Some(state) = self.0.get_mut(&member) {
             state.users = state.users.saturating_sub(1);
@@ -41,7 +42,7 @@ impl Members {
         self.sweep(member, piece);
     }
 
-    /// Deletes the member if nothing needs it.
+    /// Deletes the member if no service needs it.
     pub(super) fn sweep(&mut self, member: Member, piece: &mut Piece) {
         if self.0.get(&member).is_some_and(|state| state.users == 0)
             && let Some(state) = self.0.remove(&member)
@@ -51,19 +52,18 @@ impl Members {
         }
     }
 
-    /// Whether the member is installed.
     pub(super) fn is_installed(&self, member: &Member) -> bool {
         self.0.get(member).is_some_and(|state| state.is_installed)
     }
 
-    /// The member was found to be missing.
+    /// Records that the member is missing in the kernel.
     pub(super) fn lose(&mut self, member: Member) {
         if let Some(state) = self.0.get_mut(&member) {
             state.is_installed = false;
         }
     }
 
-    /// Starts over from what the kernel was found to hold. Who needs what stays.
+    /// Replaces the installed state by a read-back. The numbers of services stay.
     pub(super) fn observe(&mut self, found: impl Iterator<Item = Member>) {
         self.0.retain(|_, state| {
             state.is_installed = false;
@@ -72,7 +72,7 @@ impl Members {
         found.for_each(|member| self.0.entry(member).or_default().is_installed = true);
     }
 
-    /// Members that nothing needs.
+    /// Returns the members that no service needs.
     pub(super) fn unneeded(&self) -> impl Iterator<Item = Member> {
         self.0.iter().filter(|(_, state)| state.users == 0).map(|(member, _)| *member)
     }
@@ -91,22 +91,22 @@ pub struct NodePortIps {
 }
 
 impl NodePortIps {
-    /// Sets the addresses that are to accept traffic.
+    /// Sets the desired addresses.
     pub fn want(&mut self, addresses: &[IpAddr]) {
         self.wanted = addresses.iter().copied().collect();
     }
 
-    /// Starts over from those that the kernel was found to hold.
+    /// Replaces the installed addresses by a read-back.
     pub(super) fn observe(&mut self, found: impl Iterator<Item = IpAddr>) {
         self.installed = found.collect();
     }
 
-    /// Whether all are as wanted.
+    /// Returns whether the installed addresses are the desired ones.
     pub(super) fn are_settled(&self) -> bool {
         self.wanted == self.installed
     }
 
-    /// Whether this one is as wanted.
+    /// Returns whether `address` is installed exactly if it is desired.
     pub fn is_settled(&self, address: IpAddr) -> bool {
         self.wanted.contains(&address) == self.installed.contains(&address)
     }
@@ -115,12 +115,12 @@ impl NodePortIps {
         self.installed.iter().copied()
     }
 
-    /// The address was found to be missing.
+    /// Records that the address is missing in the kernel.
     pub(super) fn lose(&mut self, address: IpAddr) {
         self.installed.remove(&address);
     }
 
-    /// Makes all as wanted.
+    /// Installs the desired addresses.
     pub(super) fn install(&mut self, piece: &mut Piece) {
         if self.are_settled() {
             return;

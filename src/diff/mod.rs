@@ -1,12 +1,12 @@
-//! What is desired against what is installed.
+//! The difference between desired and installed elements.
 //!
-//! A touched service is rendered when its turn comes, compared with what is installed, and the
-//! difference is added to a piece of a transaction. From then on it counts as installed: the
-//! caller must commit the piece, or read the kernel back and call [`Diff::observe`].
+//! A touched service is rendered when its update is due and compared with the installed elements.
+//! The difference is added to a piece of a transaction and counts as installed from then on. So the
+//! caller must commit the piece, or read the tables back and call [`Diff::observe`].
 //!
-//! Packets that pass during a commit may read one map before it and the next one after it. So
-//! nothing that a route leads to is deleted in the commit that removes the route: it is deleted in
-//! a later one, and list numbers rest until then.
+//! Packets that pass during a commit may look up one map before it and the next one after it. So
+//! nothing is deleted in the commit that removes the last route to it, but in a later one. List
+//! numbers rest until then.
 
 mod check;
 mod claims;
@@ -52,10 +52,10 @@ use crate::plan::{Full, Piece};
 use crate::ruleset::number::ListId;
 use crate::ruleset::{Frontend, Member, Subject};
 
-/// How many transactions were committed.
+/// Number of committed transactions.
 type Epoch = u64;
 
-/// What both tables hold for services, and which service has what.
+/// The installed elements of services in both tables, and their owners.
 #[derive(Debug)]
 pub struct Diff {
     frontends: Frontends,
@@ -64,58 +64,57 @@ pub struct Diff {
     /// Addresses that accept traffic to node ports.
     pub node_port_ips: NodePortIps,
     services: HashMap<ObjectName, Held>,
-    /// Which endpoints serve UDP frontends.
+    /// Endpoints that serve UDP frontends.
     pub serving: Serving,
-    /// What is to be deleted, with the epoch in which the last route to it went: packets under way
-    /// may still look it up. `None` if nothing leads to it.
+    /// Leftovers, with the epoch in which the last route to them was removed: packets may still
+    /// look them up. `None` if no route leads to them.
     leftovers: Leftovers,
     epochs: Epochs,
-    /// Services that the kernel refused; they are left out until they change.
+    /// Services left out until they change, because the kernel refused them.
     pub excluded: HashSet<ObjectName>,
-    /// Services that were postponed: they claim their frontends, but nothing of them was compared.
+    /// Postponed services: their frontends are claimed, but nothing of them was compared.
     only_claimed: HashSet<ObjectName>,
     no_local: NoLocalByService,
     schedulers: Schedulers,
 }
 
-/// How far the update of a service has come.
+/// The progress of the update of a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Progress {
     /// Nothing is left to do.
     #[default]
     Complete,
-    /// The rest must not be in the same commit: it is to be done after the next one.
+    /// The remainder must not be in the same commit; it is due after the next one.
     AfterCommit,
-    /// The rest is to be done with the next piece.
+    /// The remainder is due with the next piece.
     Partial,
-    /// All of it is to be done after all other services.
+    /// The whole service is due after all other services.
     Postponed,
 }
 
-/// What follows from the update of a service.
+/// The result of the update of a service.
 #[derive(Debug, Default)]
 pub struct Updated {
-    /// Whether there is a rest of the service.
+    /// Whether a part of the service is left to update.
     pub progress: Progress,
-    /// Services that are to be updated next: they lost a frontend, or can have one.
+    /// Services to be updated next: they lost a frontend, or can get one.
     pub affected: Vec<ObjectName>,
-    /// What was left out.
+    /// Parts of the service that were left out.
     pub problems: Vec<Problem>,
 }
 
 type Leftovers = VecDeque<(Leftover, Option<Epoch>)>;
 
-/// When leftovers are deleted.
+/// The state that decides when leftovers are deleted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Epochs {
     present: Epoch,
-    /// Leftovers of this epoch and of later ones are not deleted yet; `None`: those of the present
-    /// epoch.
+    /// First epoch whose leftovers are kept; `None` keeps those of the present epoch.
     kept_from: Option<Epoch>,
 }
 
 impl Epochs {
-    /// Whether what lost its last route in an epoch may be deleted with this piece.
+    /// Returns whether leftovers of an epoch may be deleted with this piece.
     fn is_due(self, since: Option<Epoch>, piece: &Piece) -> bool {
         match self.kept_from {
             Some(kept_from) => since < Some(kept_from),
@@ -123,41 +122,41 @@ impl Epochs {
         }
     }
 
-    /// Whether it stays until it is released.
+    /// Returns whether leftovers of an epoch stay until they are released.
     fn keeps(self, since: Option<Epoch>) -> bool {
         self.kept_from.is_some() && since >= self.kept_from
     }
 }
 
-/// Leftovers that were kept at some time: those of epochs before this one.
+/// Kept leftovers: those of epochs before this one.
 #[derive(Clone, Copy, Debug)]
 pub struct Kept(Epoch);
 
 #[derive(Clone, Copy, Debug)]
 enum Leftover {
-    /// What a frontend does not use any more.
+    /// Elements that a frontend no longer uses.
     Frontend(Frontend),
     List(Family, ListId),
-    /// A frontend that was found in the kernel and no service has.
+    /// A frontend found in the kernel that no service has.
     Unclaimed(Frontend),
-    /// A member that was found in the kernel and no service needs.
+    /// A member found in the kernel that no service needs.
     Member(Member),
 }
 
-/// What an update depends on besides the service itself.
+/// The inputs of an update besides the service itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
-    /// All services.
+    /// All objects of the cluster.
     pub cluster: &'a Cluster,
-    /// How long services remember their clients.
+    /// Affinity timeouts of the services.
     pub timeouts: &'a Timeouts,
-    /// Other services are still to be updated since [`Diff::observe`]. A service waits for them if
-    /// it wants a frontend that was found as another one's.
+    /// Other services are not updated yet since [`Diff::observe`]. A service is postponed until
+    /// then if it wants a frontend that was found with the label of another one.
     pub may_postpone: bool,
 }
 
-/// Elements of a frontend at most, source ranges aside: a route, an internal one, a refusal, each
-/// deleted and added, and the mark for source ranges.
+/// Maximum number of elements of a frontend without source ranges: a route, an internal route and a
+/// refusal, each deleted and added, and the mark for source ranges.
 const FRONTEND_ELEMENTS: usize = 7;
 
 impl Default for Diff {
@@ -196,8 +195,8 @@ impl Diff {
         self.update_whole(name, context, piece)
     }
 
-    /// Adds to a piece what does not belong to a service's update: addresses for node ports, the
-    /// removal of what no service has, and leftovers that no packet can need any more.
+    /// Adds to a piece what belongs to no service's update: addresses for node ports, the removal
+    /// of orphans, and leftovers that no packet can look up any more.
     pub fn update_others(&mut self, piece: &mut Piece) {
         self.node_port_ips.install(piece);
         while let Some((leftover, since)) = self.leftovers.front().copied() {
@@ -208,8 +207,7 @@ impl Diff {
         }
     }
 
-    /// Collects what no service has, to be removed. All services must have been updated since
-    /// [`Diff::observe`].
+    /// Collects orphans for removal. All services must have been updated since [`Diff::observe`].
     pub fn begin_sweep(&mut self) {
         let frontends = self.frontends.unclaimed().map(Leftover::Unclaimed);
         let members = self.members.unneeded().map(Leftover::Member);
@@ -223,40 +221,40 @@ impl Diff {
         }
     }
 
-    /// Whether nothing is left to add to a piece, services that wait for an update and leftovers
-    /// that are kept aside.
+    /// Returns whether nothing is left to add to a piece. Disregards services waiting for an update
+    /// and kept leftovers.
     pub fn is_settled(&self) -> bool {
         self.leftovers.front().is_none_or(|(_, since)| self.epochs.keeps(*since))
             && self.node_port_ips.are_settled()
     }
 
-    /// Whether something is to be deleted, now or later.
+    /// Returns whether elements are to be deleted, now or later.
     pub fn has_leftovers(&self) -> bool {
         !self.leftovers.is_empty()
     }
 
-    /// From now on leftovers stay until [`Diff::release`].
+    /// Keeps leftovers from now on until [`Diff::release`].
     pub fn keep_leftovers(&mut self) {
         self.epochs.kept_from = Some(self.epochs.present);
     }
 
-    /// The leftovers that are kept. The kernel must have applied all pieces.
+    /// Returns the leftovers that are kept. The kernel must have applied all pieces.
     pub fn kept(&mut self) -> Option<Kept> {
         let (_, since) = self.leftovers.back()?;
         if !self.epochs.keeps(*since) {
             return None;
         }
-        // Those that come later are of a later epoch, also without a commit in between.
+        // Later leftovers belong to a later epoch, even without a commit in between.
         self.epochs.present += 1;
         Some(Kept(self.epochs.present))
     }
 
-    /// Has leftovers deleted with the next pieces.
+    /// Deletes leftovers with the next pieces.
     pub fn release(&mut self, Kept(before): Kept) {
         self.epochs.kept_from = Some(before);
     }
 
-    /// The kernel has applied the piece.
+    /// Records that the kernel has applied the piece.
     pub fn committed(&mut self) {
         self.epochs.present += 1;
         self.lists.iter_mut().for_each(Lists::wake_numbers);
@@ -265,23 +263,24 @@ impl Diff {
         }
     }
 
-    /// Service ports of a family without an endpoint on this node where a policy wants one.
+    /// Returns the service ports of `family` whose policy wants a local endpoint and that have
+    /// none.
     pub fn no_local_endpoints(&self, family: Family) -> NoLocalPorts {
         self.no_local.all(family)
     }
 
-    /// How many services hold or claim something, by the places of their schedulers in
+    /// Returns the number of services that hold or claim something, per scheduler in the order of
     /// [`Scheduler::ALL`].
     pub fn services_by_scheduler(&self) -> [usize; Scheduler::ALL.len()] {
         self.schedulers.counts(self.services.len())
     }
 
-    /// Services that hold or claim something.
+    /// Returns the services that hold or claim something.
     pub fn services(&self) -> impl Iterator<Item = &ObjectName> {
         self.services.keys()
     }
 
-    /// The service that an element belongs to.
+    /// Returns the service that an element belongs to.
     pub fn service_of(&self, family: Family, subject: Subject) -> Option<&ObjectName> {
         match subject {
             Subject::Frontend(frontend) => self.frontends.holder(&frontend),
@@ -289,7 +288,7 @@ impl Diff {
         }
     }
 
-    /// Walks over all services, which is for rare cases only.
+    /// Searches all services, so it is for rare cases only.
     fn service_with(&self, family: Family, id: ListId) -> Option<&ObjectName> {
         let has_it = |held: &Held| {
             held.unpack().lists.iter().any(|list| (list.family, list.id) == (family, id))
@@ -297,7 +296,7 @@ impl Diff {
         self.services.iter().find(|(_, held)| has_it(held)).map(|(name, _)| name)
     }
 
-    /// Installs `goal` for a frontend, as far as that fits into the piece.
+    /// Installs `goal` for a frontend, as far as it fits into the piece.
     fn install(
         &mut self,
         frontend: Frontend,
@@ -307,7 +306,7 @@ impl Diff {
         self.change(frontend, piece, |change, state| change.install(state, goal))
     }
 
-    /// Changes what is installed for a frontend.
+    /// Changes the installed elements of a frontend.
     fn change<T>(
         &mut self,
         frontend: Frontend,

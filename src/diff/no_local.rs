@@ -1,4 +1,4 @@
-//! Service ports without an endpoint on this node where a traffic policy wants one.
+//! Service ports without a local endpoint where a traffic policy wants one.
 
 use ahash::HashMap;
 
@@ -6,8 +6,7 @@ use crate::desired::Wanted;
 use crate::family::Family;
 use crate::model::ObjectName;
 
-/// How many service ports have endpoints, but none on this node: with internal, and with external
-/// traffic policy `Local`.
+/// Number of service ports that have endpoints, but no local one, by the policy that is `Local`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NoLocalPorts {
     /// `spec.internalTrafficPolicy`.
@@ -16,7 +15,7 @@ pub struct NoLocalPorts {
     pub external: usize,
 }
 
-/// The counts of both families, in all services and in each that has some.
+/// The counts of both families: over all services, and for each service with a count.
 #[derive(Debug, Default)]
 pub(super) struct NoLocalByService {
     services: HashMap<ObjectName, [NoLocalPorts; 2]>,
@@ -24,7 +23,7 @@ pub(super) struct NoLocalByService {
 }
 
 impl NoLocalByService {
-    /// Counts the ports of a service anew.
+    /// Recounts the ports of a service.
     pub(super) fn note(&mut self, name: &ObjectName, wanted: &Wanted) {
         let mut counts = <[NoLocalPorts; 2]>::default();
         for port in &wanted.ports {
@@ -43,7 +42,7 @@ impl NoLocalByService {
         }
     }
 
-    /// The counts of all services.
+    /// Returns the counts of all services.
     pub(super) fn all(&self, family: Family) -> NoLocalPorts {
         self.all[family.index()]
     }

@@ -1,7 +1,7 @@
-//! Numbers of endpoint lists, given so that none changes hands while a packet may still carry it.
+//! Numbers of endpoint lists, reused only when no packet can carry them any more.
 //!
-//! Numbers are given in turn, so a free one is used again as late as possible: after all others of
-//! its kind. Even where almost all are taken, it rests until the commit after the one that freed it.
+//! Numbers are assigned in turn, so a free one is used again as late as possible: after all others
+//! of its kind. Even where almost all are taken, a freed number rests for two commits.
 
 use ahash::HashSet;
 
@@ -11,8 +11,9 @@ pub(super) struct Numbers {
     first: u32,
     last: u32,
     next: u32,
-    /// Numbers that were freed since the last commit, and those before it. While a transaction is in
-    /// flight the next one is made, so the last commit may be of one that knew nothing of them.
+    /// Numbers freed since the last commit, and those freed before it. The next transaction is made
+    /// while one is in flight, so the last commit may be of a transaction made before they were
+    /// freed.
     resting: [HashSet<u32>; 2],
 }
 
@@ -21,7 +22,7 @@ impl Numbers {
         Self { first, last, next: first, resting: Default::default() }
     }
 
-    /// A number that is not `taken`; `None` if all are.
+    /// Returns a number that is not `taken`; `None` if all are.
     pub(super) fn give(&mut self, taken: impl Fn(u32) -> bool) -> Option<u32> {
         let in_turn = (self.next..=self.last).chain(self.first..self.next);
         let rests = |number: &u32| self.resting.iter().any(|resting| resting.contains(number));
@@ -31,19 +32,19 @@ impl Numbers {
         Some(number)
     }
 
-    /// Takes a number back, which rests until the commit after the next.
+    /// Frees a number, which then rests for two commits.
     pub(super) fn free(&mut self, number: u32) {
         self.resting[0].insert(number);
     }
 
-    /// After a commit, wakes the numbers that have rested for two.
+    /// Ends the rest of the numbers that have rested for two commits.
     pub(super) fn wake(&mut self) {
         let [last, before] = &mut self.resting;
         std::mem::swap(last, before);
         last.clear();
     }
 
-    /// Goes on after the highest of the numbers found in the kernel.
+    /// Continues after the highest number found in the kernel.
     pub(super) fn observe(&mut self, found: impl Iterator<Item = u32>) {
         self.resting = Default::default();
         let after = found.max().map_or(self.next, |highest| highest.saturating_add(1));

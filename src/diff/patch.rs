@@ -1,6 +1,6 @@
-//! A change of few endpoints of a plain list, computed without looking at the others.
+//! A change of few endpoints of a plain list, computed without the other endpoints.
 //!
-//! A list may have thousands of endpoints. The result is the same as of filling all slots anew.
+//! A list may have thousands of endpoints. The result equals that of filling all slots anew.
 
 use smallvec::SmallVec;
 
@@ -11,18 +11,18 @@ use crate::ruleset::number::SizeClass;
 /// A change of an installed list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Patch {
-    /// How many slots there are from then on.
+    /// Number of slots after the change.
     pub(super) length: usize,
-    /// The slots below `length` that hold another endpoint from then on, ascending.
+    /// The slots below `length` with another endpoint after the change, ascending.
     pub(super) slots: Edits,
-    /// How many slots there were.
+    /// Number of slots before the change.
     former: usize,
 }
 
-/// Slots with their endpoints.
+/// Slots with their new endpoints.
 type Edits = SmallVec<[(usize, Target); 2]>;
 
-/// Slots on the way to a patch.
+/// The slots while a patch is computed.
 struct Slots<'a> {
     installed: &'a List,
     length: usize,
@@ -30,9 +30,9 @@ struct Slots<'a> {
 }
 
 impl Patch {
-    /// The patch that gives each endpoint marked `true` a slot and frees the others'. `None` if
-    /// that depends on all endpoints: where there are none, none would be left, or more than are
-    /// used.
+    /// Returns the patch that gives each endpoint marked `true` a slot and frees the others' slots.
+    /// `None` if that depends on all endpoints: the list is empty, would become empty, or has more
+    /// endpoints than are used.
     pub(super) fn new(
         installed: &List,
         endpoints: impl Iterator<Item = (Target, bool)>,
@@ -48,7 +48,7 @@ impl Patch {
                 (Some(_), true) | (None, false) => {}
             }
         }
-        // The last gap is closed first: nothing that moves comes from a gap.
+        // The last gap is closed first, so that no moved endpoint comes from a gap.
         gaps.sort_unstable_by(|a, b| b.cmp(a));
         for target in new {
             match gaps.pop() {
@@ -66,12 +66,12 @@ impl Patch {
         Some(Self { length, slots, former })
     }
 
-    /// Whether the list stays as it is.
+    /// Returns whether the list stays unchanged.
     pub(super) fn is_nothing(&self) -> bool {
         self.slots.is_empty() && self.length == self.former
     }
 
-    /// Most elements of the list that change.
+    /// Returns the maximum number of elements of the list that change.
     pub(super) fn elements(&self) -> usize {
         2 * self.slots.len() + self.former.saturating_sub(self.length)
     }
@@ -90,7 +90,7 @@ impl Slots<'_> {
         self.length += 1;
     }
 
-    /// Moves the last endpoint into the gap; `None` if there is a hole.
+    /// Moves the last endpoint into the gap; returns `None` if there is a hole.
     fn close(&mut self, gap: usize) -> Option<()> {
         let last = self.length - 1;
         let edited = self.edits.iter().position(|(slot, _)| *slot == last);

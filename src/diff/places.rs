@@ -1,4 +1,5 @@
-//! Endpoint lists of one service by their places: mostly few, and thousands with as many ports.
+//! Endpoint lists of one service by place: mostly few, but thousands for a service with as many
+//! ports.
 
 use ahash::HashMap;
 use smallvec::SmallVec;
@@ -8,17 +9,16 @@ use crate::desired::Lookup;
 use crate::family::Family;
 use crate::ruleset::number::ListId;
 
-/// Lists to be found by their places. A service has at most one plain list and one with affinity for
-/// each.
+/// Lists by place. A service has at most one plain list and one with affinity for each place.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     lists: SmallVec<[HeldList; 2]>,
-    /// Where each is, once there are many.
+    /// Index of each list, once there are many.
     index: HashMap<(Place, bool), usize>,
     ids: Lookup<(Family, ListId)>,
 }
 
-/// So many are searched one by one.
+/// Number of lists up to which a linear search is used.
 const FEW: usize = 16;
 
 impl Places {
@@ -32,7 +32,7 @@ impl Places {
         }
     }
 
-    /// The list at a place, with affinity or without.
+    /// Returns the list at a place, with affinity or without.
     pub(super) fn find(&self, place: Place, has_affinity: bool) -> Option<HeldList> {
         let key = (place, has_affinity);
         match self.index.is_empty() {
@@ -41,7 +41,7 @@ impl Places {
         }
     }
 
-    /// Whether a list is among them, whatever its place.
+    /// Returns whether a list is among them, at any place.
     pub(super) fn has(&self, family: Family, id: ListId) -> bool {
         self.ids.contains(&(family, id))
     }
@@ -50,7 +50,7 @@ impl Places {
         self.find(list.place(), list.id.has_affinity()).as_ref() == Some(list)
     }
 
-    /// The lists in the order in which they were added.
+    /// Returns the lists in the order in which they were added.
     pub(super) fn into_lists(self) -> SmallVec<[HeldList; 2]> {
         self.lists
     }

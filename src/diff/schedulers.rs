@@ -1,19 +1,19 @@
-//! How many services have each scheduler.
+//! The number of services per scheduler.
 
 use ahash::HashMap;
 
 use crate::model::{ObjectName, Scheduler};
 
-/// The schedulers of services. Most have the usual one, and are not kept.
+/// The schedulers of services; those with the default scheduler are not stored.
 #[derive(Debug, Default)]
 pub(super) struct Schedulers {
     unusual: HashMap<ObjectName, Scheduler>,
-    /// By their places in [`Scheduler::ALL`].
+    /// In the order of [`Scheduler::ALL`].
     counts: [usize; Scheduler::ALL.len()],
 }
 
 impl Schedulers {
-    /// Notes the scheduler of a service.
+    /// Records the scheduler of a service.
     pub(super) fn note(&mut self, name: &ObjectName, scheduler: Scheduler) {
         let former = match scheduler == Scheduler::default() {
             true => self.unusual.remove(name),
@@ -25,7 +25,8 @@ impl Schedulers {
         }
     }
 
-    /// How many of so many services have each, by their places in [`Scheduler::ALL`].
+    /// Returns the number of services per scheduler, of `services` in all, in the order of
+    /// [`Scheduler::ALL`].
     pub(super) fn counts(&self, services: usize) -> [usize; Scheduler::ALL.len()] {
         let mut counts = self.counts;
         let usual = services.saturating_sub(self.unusual.len());

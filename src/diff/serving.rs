@@ -1,7 +1,7 @@
-//! Which endpoints serve each UDP frontend, before and after a commit.
+//! The endpoints that serve each UDP frontend, before and after a commit.
 //!
-//! The tables name the endpoints for new flows only. An established flow may go on to an endpoint
-//! that terminates or that a policy no longer chooses.
+//! The tables name the endpoints of new flows only. An established flow may continue to an endpoint
+//! that is terminating or that a policy no longer selects.
 
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -12,31 +12,31 @@ use crate::family::Family;
 use crate::model::Target;
 use crate::ruleset::Frontend;
 
-/// Endpoints, each once and sorted.
+/// Endpoints, each once, sorted.
 pub type Targets = Arc<[Target]>;
 
 /// A change of the endpoints that serve a UDP frontend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServingChange {
-    /// A frontend of UDP.
+    /// A UDP frontend.
     pub frontend: Frontend,
-    /// Those before; `None` if there was no such frontend.
+    /// Endpoints before; `None` if the frontend did not exist.
     pub before: Option<Targets>,
-    /// Those now; `None` if there is no such frontend any more.
+    /// Endpoints now; `None` if the frontend no longer exists.
     pub after: Option<Targets>,
 }
 
 /// Serving endpoints of all UDP frontends.
 #[derive(Debug, Default)]
 pub struct Serving {
-    /// As of the last commit that concerned the frontend.
+    /// The state of the last commit that concerned the frontend.
     committed: HashMap<Frontend, Targets>,
-    /// Where that is to change.
+    /// Changes to that state.
     wanted: HashMap<Frontend, Option<Targets>>,
 }
 
 impl Serving {
-    /// Sets the endpoints that are to serve a frontend; `None` if it is to be there no more.
+    /// Sets the desired endpoints of a frontend; `None` removes the frontend.
     pub(super) fn want(&mut self, frontend: Frontend, targets: Option<Targets>) {
         if self.committed.get(&frontend) == targets.as_ref() {
             self.wanted.remove(&frontend);
@@ -58,12 +58,12 @@ impl Serving {
         changes
     }
 
-    /// The endpoints of a frontend as of the last commit that concerned it, sorted.
+    /// Returns the endpoints of a frontend after the last commit that concerned it, sorted.
     pub fn targets(&self, frontend: &Frontend) -> Option<&Targets> {
         self.committed.get(frontend)
     }
 
-    /// The node ports as of their last commits.
+    /// Returns the node ports after their last commits.
     pub fn node_ports(&self) -> impl Iterator<Item = (Family, NonZeroU16)> {
         self.committed.keys().filter_map(|frontend| {
             let Frontend::NodePort { family, port, .. } = frontend else { return None };
@@ -71,10 +71,10 @@ impl Serving {
         })
     }
 
-    /// Starts over. What this process installed is remembered; of frontends that it did not install
-    /// only the endpoints for new flows are known, which are `found`.
+    /// Discards pending changes. The state that this process installed stays. Frontends of other
+    /// origin get the endpoints in `found`, which are those of new flows only.
     ///
-    /// Every frontend must be stated again, and then [`Serving::sweep`] be called.
+    /// Every frontend must be set again by [`Serving::want`]; then [`Serving::sweep`] must follow.
     pub(super) fn observe(&mut self, found: impl Iterator<Item = (Frontend, Vec<Target>)>) {
         self.wanted = HashMap::default();
         for (frontend, mut targets) in found {
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(serving.take(Family::Ip), change(endpoints(&[1, 2]), None));
     }
 
-    /// Case 99: the endpoints that left with a transaction that was refused are not forgotten.
+    /// Case 99: endpoints that left with a refused transaction stay pending.
     #[test]
     fn a_change_survives_a_read_back() {
         let mut serving = Serving::default();

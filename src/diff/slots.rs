@@ -1,19 +1,19 @@
-//! Endpoints -> slots 0..N-1, moving as few as possible.
+//! Assigns endpoints to slots 0..N-1 with the fewest moves.
 //!
-//! A packet picks a slot by a random number below N, so the slots in use must be exactly
-//! 0..N-1 and hold every endpoint once, or as often as its weight says.
+//! A packet selects a slot by a random number below N. So the used slots must be exactly 0..N-1 and
+//! hold every endpoint once, or as often as its weight.
 
 use ahash::{HashMap, HashSet};
 use smallvec::SmallVec;
 
 use crate::model::Target;
 
-/// Slots of a list; a hole is possible only in what was read back from the kernel.
+/// Slots of a list. A hole occurs only after a read-back.
 pub(super) type Slots = Box<[Option<Target>]>;
 
-/// Gives every wanted endpoint a slot, keeping those that `installed` already has in place.
+/// Assigns a slot to every wanted endpoint, and keeps the slots of `installed` where possible.
 ///
-/// `wanted` names every endpoint once. When one is removed the last one moves into the gap.
+/// `wanted` names every endpoint once. When one is removed, the last one moves into the gap.
 pub(super) fn assign(installed: &[Option<Target>], wanted: &[Target]) -> Slots {
     let installed = &installed[..installed.len().min(wanted.len())];
     let mut slots: Slots = vec![None; wanted.len()].into();
@@ -24,7 +24,7 @@ pub(super) fn assign(installed: &[Option<Target>], wanted: &[Target]) -> Slots {
     slots
 }
 
-/// Gives every endpoint so many slots, keeping those that `installed` already has in place.
+/// Assigns `counts` slots to every endpoint, and keeps the slots of `installed` where possible.
 pub(super) fn assign_weighted(
     installed: impl Iterator<Item = Option<Target>>,
     wanted: &[Target],
@@ -50,15 +50,15 @@ pub(super) fn assign_weighted(
     slots
 }
 
-/// Endpoints without a slot, in the order of those that are wanted.
+/// Endpoints without a slot, in the order of the wanted ones.
 type Unplaced = SmallVec<[Target; FEW]>;
 
-/// So many endpoints are found by looking at each of them.
+/// Number of endpoints up to which a linear search is used.
 const FEW: usize = 8;
 
-/// Keeps what is found by going through both lists side by side, and returns the others.
+/// Keeps the endpoints found by a merge of both lists, and returns the others.
 ///
-/// Most endpoints are in the same order in both, with some added, removed or moved, and a service
+/// Most endpoints have the same order in both lists, with some added, removed or moved. A service
 /// may have thousands.
 fn keep_in_order(slots: &mut Slots, installed: &[Option<Target>], wanted: &[Target]) -> Unplaced {
     let mut unplaced = Unplaced::new();
@@ -75,7 +75,7 @@ fn keep_in_order(slots: &mut Slots, installed: &[Option<Target>], wanted: &[Targ
             slot += 1;
         } else {
             unplaced.push(*target);
-            // One that was added leaves the slot to the next.
+            // An added endpoint leaves the slot to the next one.
             if !holds(slot, wanted.get(i + 1)) {
                 slot += 1;
             }
@@ -84,7 +84,7 @@ fn keep_in_order(slots: &mut Slots, installed: &[Option<Target>], wanted: &[Targ
     unplaced
 }
 
-/// Keeps those of the unplaced that have a slot somewhere.
+/// Keeps those of the unplaced endpoints that have another slot.
 fn keep_elsewhere(slots: &mut Slots, installed: &[Option<Target>], unplaced: &mut Unplaced) {
     let is_many = unplaced.len() > FEW;
     let mut many = HashSet::default();

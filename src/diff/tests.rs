@@ -1,4 +1,4 @@
-//! Events, and the elements that change in the tables by them.
+//! Events, and the element changes that they cause.
 
 use std::net::IpAddr;
 use std::num::NonZeroU16;
@@ -44,7 +44,7 @@ fn slice(service: &str, endpoints: &[(u8, bool)]) -> EndpointSlice {
     }
 }
 
-/// State with every change committed.
+/// State with all changes committed.
 #[derive(Default)]
 struct Settled {
     cluster: Cluster,
@@ -55,8 +55,7 @@ struct Settled {
 const ROOM: Room = Room { budget: usize::MAX, limit: usize::MAX };
 
 impl Settled {
-    /// Applies an event; returns the changes in nft's words, transaction by transaction, and the
-    /// problems.
+    /// Applies an event; returns the changes as nft(8) commands, by transaction, and the problems.
     fn apply(&mut self, event: Event) -> (Vec<Vec<String>>, Vec<Problem>) {
         let mut touched = Touched::default();
         self.cluster.apply(event, &mut touched);
@@ -101,7 +100,7 @@ impl Settled {
         (transactions, problems)
     }
 
-    /// Checks the transactions that an event leads to.
+    /// Checks the transactions that an event causes.
     #[track_caller]
     fn check(&mut self, event: Event, expected: &[&[&str]]) {
         let (changes, problems) = self.apply(event);
@@ -121,7 +120,7 @@ impl Settled {
     }
 }
 
-/// `+services { … }`, without the table.
+/// Returns `+services { … }`, without the table.
 fn text(operation: &Operation) -> String {
     let text = operation.to_string();
     let text = text.replace("add element ip kube-proxy ", "+");
@@ -189,7 +188,7 @@ fn a_replaced_endpoint_costs_two_elements() {
     );
 }
 
-/// Packets that found the frontend before the commit may still look its endpoints up.
+/// Packets that found the frontend before the commit may still look up its endpoints.
 #[test]
 fn the_last_endpoint_goes_one_transaction_after_its_frontend() {
     let mut settled = Settled::default();
@@ -354,7 +353,7 @@ fn without_a_free_number_for_affinity_the_service_works_without_it() {
     let [problem] = &problems[..] else { panic!("{problems:?}") };
     assert!(problem.to_string().contains("default/web"), "{problem}");
     assert!(changes[0].contains(&"+endpoints { 1:0 . tcp . 0 : 10.244.0.2 . 8080 }".to_owned()));
-    // The other's number rests for two commits before it is given again.
+    // The number of the other service rests for two commits.
     settled.apply(Event::Service(Change::Gone(ObjectName::namespaced("default", "a"))));
     settled.apply(slice_is(slice("web", &[(3, false)])));
     let (changes, problems) = settled.apply(is(sticky(90)));
@@ -455,7 +454,7 @@ fn an_address_of_a_service_that_became_younger_goes_to_the_oldest() {
     {
         settled.apply(is(with_external_ip(service(name, ip), created)));
     }
-    // The holder is made anew, and another that waits is updated before it.
+    // The holder is created anew, and another waiting service is updated before it.
     let anew = is(with_external_ip(service("a", "10.96.0.1"), 9));
     let mut touched = Touched::default();
     settled.cluster.apply(anew, &mut touched);
@@ -474,7 +473,7 @@ fn an_address_that_holder_and_waiting_service_give_back_together_is_removed() {
     let mut settled = Settled::default();
     settled.apply(is(with_external_ip(service("a", "10.96.0.1"), 0)));
     settled.apply(is(with_external_ip(service("b", "10.96.0.2"), 1)));
-    // The one that waits has no such address any more before the holder is updated.
+    // The waiting service drops the address before the holder is updated.
     settled.cluster.apply(is(service("b", "10.96.0.2")), &mut Touched::default());
     let (changes, _) = settled.apply(is(service("a", "10.96.0.1")));
     assert_eq!(changes, [["-no-endpoint-services { 192.0.2.1 . tcp . 80 }"]]);

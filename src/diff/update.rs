@@ -1,8 +1,8 @@
 //! The update of one service.
 //!
-//! Everything is compared with what is installed, so an update that stopped where a piece was full
-//! goes on where it stopped. The order makes each piece leave a table that works: endpoints come
-//! before the routes to them, and go after these.
+//! Everything is compared with the installed state, so an update interrupted by a full piece
+//! continues where it stopped. The order leaves a working table after each piece: endpoints are
+//! added before the routes to them, and deleted after these.
 
 use smallvec::SmallVec;
 
@@ -22,23 +22,23 @@ use crate::plan::{Full, Piece};
 use crate::ruleset::Frontend;
 use crate::ruleset::number::{Flags, ListId, Route, SizeClass};
 
-/// A service on the way to what is wanted.
+/// A service during its update.
 struct ServiceUpdate<'a> {
     diff: &'a mut Diff,
     name: &'a ObjectName,
     cluster: &'a Cluster,
     wanted: &'a Wanted,
-    /// What it holds or claims now.
+    /// The current holdings and claims.
     holdings: Holdings,
-    /// The lists that it holds.
+    /// The current lists.
     held: Places,
-    /// The lists that it needs.
+    /// The lists that the service needs.
     lists: Places,
     updated: Updated,
 }
 
 impl Diff {
-    /// Updates all of a service.
+    /// Updates a service as a whole.
     pub(super) fn update_whole(
         &mut self,
         name: &ObjectName,
@@ -66,7 +66,7 @@ impl Diff {
             updated: Updated::default(),
         };
         let progress = if is_postponed {
-            // All claims are known then, and no frontend is taken only to be taken back.
+            // All claims are recorded first, so that no frontend is taken only to be taken back.
             update.diff.only_claimed.insert(name.clone());
             update.claim();
             Progress::Postponed
@@ -86,15 +86,15 @@ impl Diff {
         Updated { progress, ..updated }
     }
 
-    /// Whether a frontend of the port was found with the label of another one.
+    /// Returns whether a frontend of the port was found with the label of another port.
     fn may_be_of_others(&self, port: &WantedPort) -> bool {
         let mut states = port.frontends.iter().filter_map(|it| self.frontends.get(&it.frontend));
         let has_only_claimed = |name: &ObjectName| self.only_claimed.contains(name);
         states.any(|state| state.may_be_of_another(&port.label, has_only_claimed))
     }
 
-    /// Updates a few endpoints of a service, if nothing else of it depends on them; `None` if all of
-    /// it has to be updated.
+    /// Updates a few endpoints of a service, if nothing else of it depends on them. Returns `None`
+    /// if the service must be updated as a whole.
     pub(super) fn patch(
         &mut self,
         name: &ObjectName,
@@ -109,7 +109,7 @@ impl Diff {
         let lists: Places = holdings.lists.iter().copied().collect();
         let mut patches = SmallVec::<[(HeldList, Label, Patch); 2]>::new();
         for port in ports {
-            // Established flows of UDP depend on all endpoints that serve.
+            // The established flows of UDP depend on all serving endpoints.
             if port.protocol == Protocol::Udp {
                 return None;
             }
@@ -151,11 +151,11 @@ impl Diff {
     }
 }
 
-/// Lists that are of another size class now, with the label of their port; sorted.
+/// Lists with a new size class, with the label of their port; sorted.
 type Resized = SmallVec<[((Family, ListId), (SizeClass, Label)); 1]>;
 
 impl Diff {
-    /// Gives the routes to resized lists their size classes.
+    /// Sets the size classes in the routes to resized lists.
     fn resize_routes(
         &mut self,
         name: &ObjectName,
@@ -236,7 +236,7 @@ impl ServiceUpdate<'_> {
         held
     }
 
-    /// Puts the endpoints of a port into lists that have slots for all of them.
+    /// Puts the endpoints of a port into lists with slots for all of them.
     fn fill_lists(
         &mut self,
         port: &WantedPort,
@@ -271,7 +271,7 @@ impl ServiceUpdate<'_> {
         Ok(())
     }
 
-    /// The list of a scope. Without a free number for one with affinity it is a plain one.
+    /// Returns the list of a scope: a plain one if no number is free for one with affinity.
     fn list(&mut self, port: &WantedPort, scope: Scope) -> Option<ListId> {
         if port.timeout.is_some() {
             if let Some(list) = self.list_of_kind(port, scope, true) {
@@ -287,7 +287,7 @@ impl ServiceUpdate<'_> {
         list
     }
 
-    /// The list that the service has, or one that its frontends were found with, or a new one.
+    /// Returns the list of the service, or one found with its frontends, or a new one.
     fn list_of_kind(
         &mut self,
         port: &WantedPort,
@@ -307,7 +307,7 @@ impl ServiceUpdate<'_> {
             return Some(held);
         }
         let can_adopt = |list: &ListId| {
-            // A list that the service holds already is the one of another scope.
+            // A list that the service already holds is that of another scope.
             let is_own = self.held.has(port.family, *list);
             let lists = &self.diff.lists[port.family.index()];
             !is_own && lists.can_adopt(*list, port.protocol, has_affinity)
@@ -322,7 +322,7 @@ impl ServiceUpdate<'_> {
         self.updated.problems.push(Problem::of_port(self.name, port.port, field, message));
     }
 
-    /// The list that a frontend with the port's label was found with.
+    /// Returns the list found with a frontend of the port's label.
     fn found_list(&self, port: &WantedPort, scope: Scope) -> Option<ListId> {
         port.frontends.iter().find_map(|wanted| {
             let state = self.diff.frontends.get(&wanted.frontend)?;
@@ -367,7 +367,7 @@ impl ServiceUpdate<'_> {
         result
     }
 
-    /// Gives the frontends back that are not wanted any more.
+    /// Releases the frontends that are no longer desired.
     fn give_back_frontends(&mut self, piece: &mut Piece) -> Result<(), Full> {
         let wanted: Lookup<_> = self.wanted.frontends().map(|it| it.frontend).collect();
         let mut result = Ok(());
@@ -380,11 +380,11 @@ impl ServiceUpdate<'_> {
                 return true;
             }
             let precedence = |name: &ObjectName| claims::precedence(self.cluster, name, frontend);
-            // What is installed stays until the next service that wants it has been updated.
+            // The installed elements stay until the next claimant is updated.
             let claimed = &mut self.diff.frontends;
             if claimed.release(frontend, self.name, precedence, &mut self.updated) {
                 self.diff.serving.want(*frontend, None);
-                // Nothing is added, and source ranges go later: all of it fits.
+                // Nothing is added, and source ranges are deleted later, so all of it fits.
                 let _ = self.diff.install(*frontend, Goal::default(), piece);
             }
             false
@@ -392,7 +392,7 @@ impl ServiceUpdate<'_> {
         result
     }
 
-    /// Deletes slots that no route leads to any more.
+    /// Deletes slots that no route uses any more.
     fn cut_lists(&mut self, piece: &mut Piece) -> Result<(), Full> {
         for (port, scope) in self.wanted.ports.iter().flat_map(|it| Scope::ALL.map(|of| (it, of))) {
             let place = place_of(port, scope);

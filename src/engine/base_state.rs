@@ -1,5 +1,4 @@
-//! Chains, rules and sets of one table: what is installed, and the operations from there to what is
-//! desired.
+//! Chains, rules and sets of one table: the installed ones, and the operations to the desired ones.
 
 use std::sync::Arc;
 
@@ -12,12 +11,12 @@ use crate::nft::{
 use crate::ruleset::base::{Base, ChainSpec};
 use crate::ruleset::{SetId, TableSets, table_comment};
 
-/// What the kernel holds of one table besides elements.
+/// Installed state of one table, without elements.
 #[derive(Debug)]
 pub(super) enum BaseState {
-    /// There is no such table.
+    /// No such table.
     Absent,
-    /// A table of this name with another layout or other counters; it is replaced whole.
+    /// A table of this name with another layout or other counters. It is replaced as a whole.
     Foreign,
     /// Our table.
     Ours { flags: TableFlags, chains: HashMap<Name, InstalledChain>, sets: HashSet<Name> },
@@ -27,12 +26,12 @@ pub(super) enum BaseState {
 #[derive(Debug)]
 pub(super) struct InstalledChain {
     hook: Option<Hook>,
-    /// The rules, or `None` if they are not those that were desired when they were read.
+    /// The rules; `None` if they differed from the desired ones when they were read.
     rules: Option<Vec<Rule>>,
 }
 
 impl BaseState {
-    /// What the kernel was found to hold, compared with what is desired.
+    /// Compares the contents that were read with the desired ones.
     pub(super) fn found(contents: Option<&Contents>, sets: &TableSets, desired: &Base) -> Self {
         let Some(contents) = contents else { return Self::Absent };
         let fits =
@@ -50,7 +49,7 @@ impl BaseState {
             let rules = same.map(|spec| spec.rules.clone());
             (chain.name.clone(), InstalledChain { hook: chain.hook, rules })
         });
-        // Anonymous sets go with their rules.
+        // The kernel deletes anonymous sets with their rules.
         let named_sets = contents.sets.iter().filter(|found| !found.anonymous);
         Self::Ours {
             flags: contents.table.flags,
@@ -59,7 +58,7 @@ impl BaseState {
         }
     }
 
-    /// What the kernel holds once the operations for `desired` are applied.
+    /// Returns the installed state after the operations for `desired` are applied.
     pub(super) fn after(desired: &Base, flags: TableFlags) -> Self {
         let chains = desired.chains.iter().map(|spec| {
             let rules = Some(spec.rules.clone());
@@ -69,7 +68,7 @@ impl BaseState {
         Self::Ours { flags, chains: chains.collect(), sets: sets.collect() }
     }
 
-    /// The operations that make the table as desired, elements aside.
+    /// Returns the operations from the installed to the desired table, without elements.
     pub(super) fn operations(&self, desired: &Base, table: &Table) -> Vec<Operation> {
         let nothing = (HashMap::default(), HashSet::default());
         let mut operations = Vec::new();
@@ -88,12 +87,12 @@ impl BaseState {
         operations
     }
 
-    /// Whether the table has an owner.
+    /// Returns whether the table has an owner.
     pub(super) fn is_owned(&self) -> bool {
         matches!(self, Self::Ours { flags, .. } if flags.owner)
     }
 
-    /// The flags that the table has after [`BaseState::operations`].
+    /// Returns the flags of the table after [`BaseState::operations`].
     pub(super) fn flags_after(&self, wanted: TableFlags) -> TableFlags {
         match self {
             Self::Absent | Self::Foreign => wanted,
@@ -103,8 +102,8 @@ impl BaseState {
     }
 }
 
-/// The kernel lets a table be owned only if it was made so and its owner is gone
-/// (`nf_tables_updtable`).
+/// Returns whether the table can get an owner. The kernel accepts one only for a table that was
+/// created with an owner and has lost it (`nf_tables_updtable`).
 fn can_own(found: TableFlags, wanted: TableFlags) -> bool {
     wanted.owner && found.persist && !found.owner
 }
@@ -124,7 +123,7 @@ fn are_same<'a>(
     all && found.peek().is_none()
 }
 
-/// Sets and chains are there before rules name them, and gone after no rule does.
+/// Creates sets and chains before the rules that name them, and deletes them after those rules.
 fn update(
     desired: &Base,
     table: &TableRef,
@@ -156,8 +155,8 @@ fn update(
     let flushed = flushed.chain(unwanted.iter().copied());
     operations.extend(flushed.map(|name| Operation::FlushChain(table.clone(), name.clone())));
     let added = changed.iter().filter(|spec| kept(spec).is_none());
-    // Other chains may still jump to an unwanted one until their rules are replaced, but a base
-    // chain of another hook must go before its namesake comes.
+    // Rules of other chains may jump to an unwanted chain until they are replaced. But a base chain
+    // of another hook must be deleted before its namesake is created.
     let has_namesake = |name: &&Name| desired.iter().any(|spec| spec.chain.name == **name);
     let (base, regular): (Vec<_>, Vec<_>) = unwanted.into_iter().partition(has_namesake);
     let delete = |name: &Name| Operation::DeleteChain(table.clone(), name.clone());

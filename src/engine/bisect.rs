@@ -1,22 +1,23 @@
-//! Which service makes the kernel refuse whole transactions, when the kernel does not say.
+//! Finds the service because of which the kernel refuses whole transactions without an error for an
+//! element.
 //!
 //! After such a refusal, transactions update half as many services, down to one. A service that is
-//! refused alone is suspected, and excluded the next time. It is reported once the kernel has
-//! applied another one to the same table, or once nothing else is left to send: if it refuses every
-//! service, services are not the cause.
+//! refused alone is excluded from the next transactions. It is reported once the kernel has applied
+//! another service to the same table, or once nothing else is left to send. If the kernel refuses
+//! every service, services are not the cause.
 
 use super::Engine;
 use crate::model::{Extent, ObjectName, Problem};
 use crate::nft::Family;
 
-/// The search for a service that the kernel refuses in one table without naming it.
+/// The bisection of one table.
 #[derive(Debug, Default)]
 pub(super) struct Bisect {
-    /// The most services that a transaction updates; `None` while nothing is searched.
+    /// Maximum number of services per transaction; `None` while no bisection runs.
     most: Option<usize>,
-    /// Services that were excluded since the kernel applied a transaction.
+    /// Services excluded since the kernel last applied a transaction.
     excluded: Vec<Excluded>,
-    /// Services that are excluded until they change or are tried again.
+    /// Services excluded until they change or are retried.
     waiting: Vec<ObjectName>,
 }
 
@@ -24,7 +25,7 @@ pub(super) struct Bisect {
 #[derive(Debug)]
 struct Excluded {
     service: ObjectName,
-    /// Until it is reported.
+    /// `None` once it is reported.
     problem: Option<Problem>,
 }
 
@@ -35,10 +36,10 @@ pub(super) struct Services {
     pub(super) last: Option<ObjectName>,
 }
 
-/// With so many services in a transaction, the search is over.
+/// Services per transaction at which the bisection ends.
 const MANY: usize = 4_096;
 
-/// So many services refused one after the other mean that services are not the cause.
+/// Services refused alone, one after the other, from which on services are not the cause.
 const TOO_MANY: usize = 3;
 
 impl Bisect {
@@ -46,18 +47,19 @@ impl Bisect {
         self.most.is_some()
     }
 
-    /// Whether a transaction may update one service more.
+    /// Returns whether a transaction may update one more service.
     fn admits(&self, updated: &Services) -> bool {
         self.most.is_none_or(|most| updated.count < most)
     }
 
-    /// A transaction that updates so many services, at least two, was refused.
+    /// Halves the limit after the refusal of a transaction that updates `services` services, at
+    /// least two.
     pub(super) fn narrow(&mut self, services: usize) {
         self.most = Some((services / 2).max(1));
     }
 
-    /// A transaction for the table that updates so many services was applied. Returns the problems
-    /// that this confirms.
+    /// Doubles the limit after the commit of a transaction that updates `services` services of the
+    /// table. Returns the problems that the commit confirms.
     pub(super) fn committed(&mut self, services: usize) -> Vec<Problem> {
         if services == 0 {
             return Vec::new();
@@ -71,26 +73,26 @@ impl Bisect {
         confirmed.filter_map(report).collect()
     }
 
-    /// Returns the problems that are not reported yet. The services still count as refused one after
-    /// the other.
+    /// Returns the problems that are not reported yet. Their services still count as refused one
+    /// after the other.
     fn take_unreported(&mut self) -> impl Iterator<Item = Problem> {
         self.excluded.iter_mut().filter_map(|excluded| excluded.problem.take())
     }
 }
 
 impl Engine {
-    /// Whether a service is searched that the kernel refuses.
+    /// Returns whether a bisection runs.
     pub(super) fn is_bisecting(&self) -> bool {
         self.tables.iter().any(|table| table.bisect.is_active())
     }
 
-    /// Whether a step that updates these services may update one more.
+    /// Returns whether a step that updates these services may update one more.
     pub(super) fn admits(&self, updated: &Services) -> bool {
         self.tables.iter().all(|table| table.bisect.admits(updated))
     }
 
-    /// Excludes a service that was refused alone in the table of `family`. If it is one of too many,
-    /// none of them is to blame: they are taken in again, and false is returned.
+    /// Excludes a service that was refused alone in the table of `family`. After too many of them,
+    /// services are not the cause: includes them again and returns false.
     pub(super) fn exclude_alone(
         &mut self,
         family: Family,
@@ -129,13 +131,15 @@ impl Engine {
         self.queue.add([(service, Extent::Whole)].into_iter());
     }
 
-    /// Whether something is left out that the kernel may accept later without a change of it.
+    /// Returns whether a service is left out that the kernel may accept later although it is
+    /// unchanged.
     pub fn has_refused(&self) -> bool {
         let has = |it: &Bisect| !it.waiting.is_empty() || !it.excluded.is_empty();
         self.tables.iter().any(|table| has(&table.bisect))
     }
 
-    /// Takes in again what the kernel refused without naming it. [`Engine::observe`] must follow.
+    /// Includes the services again that the kernel refused without naming them. [`Engine::observe`]
+    /// must follow.
     pub fn retry_refused(&mut self) {
         let mut services = Vec::new();
         for Bisect { excluded, waiting, .. } in self.tables.iter_mut().map(|it| &mut it.bisect) {

@@ -1,15 +1,16 @@
-//! Tables that cannot be written, each for itself.
+//! Tables that cannot be written. Each table is blocked on its own.
 
 use super::Engine;
 use crate::kernel::CommitError;
 use crate::nft::Family;
 
-/// Why nothing is sent for a table.
+/// Why no transaction is sent for a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Blocked {
-    /// Another program owns it, as the text says.
+    /// Another program owns the table; with the error text.
     Owned(String),
-    /// The kernel refused a transaction for it, as the text says, and no service is to blame.
+    /// The kernel refused a transaction for the table, and no service is the cause; with the error
+    /// text.
     Refused(String),
 }
 
@@ -24,7 +25,7 @@ impl Blocked {
         }
     }
 
-    /// The kernel's words.
+    /// Returns the error text.
     pub fn reason(&self) -> &str {
         let (Self::Owned(reason) | Self::Refused(reason)) = self;
         reason
@@ -32,12 +33,12 @@ impl Blocked {
 }
 
 impl Engine {
-    /// Why the table of `family` is not written.
+    /// Returns why the table of `family` is not written.
     pub fn blocked(&self, family: Family) -> Option<&Blocked> {
         self.tables[family.index()].blocked.as_ref()
     }
 
-    /// Sends nothing for the table of `family` until the tables are read back.
+    /// Sends no transaction for the table of `family` until the tables are read back.
     pub fn block(&mut self, family: Family, error: &CommitError) {
         self.tables[family.index()].blocked = Some(Blocked::by(error));
         self.drop_parts(family);

@@ -1,4 +1,4 @@
-//! Looking up in the kernel what counts as installed, a few elements at a time.
+//! Looks up installed elements in the kernel, a few at a time.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use crate::model::{Extent, ObjectName};
 use crate::nft::{Family, Operation, Value};
 use crate::ruleset::{self, TableElement};
 
-/// The outcome of a look into the kernel.
+/// The outcome of a look-up in the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Look {
-    /// The elements that were not found as expected.
+    /// Elements that were not found as installed.
     pub differences: Vec<(Installed, Finding)>,
-    /// Whether so many were missing that the others were not looked up.
+    /// The look-up ended early because too many elements were missing.
     pub is_cut: bool,
 }
 
-/// Each missing element costs a request of its own.
+/// Missing elements after which a look-up ends: each costs a request of its own.
 const MAX_MISSING: usize = 16;
 
-/// Looks up elements by their keys; some hundred of one set at most.
+/// Looks up elements by their keys: at most some hundred of one set.
 ///
 /// # Errors
 /// See [`Kernel::find_elements`].
@@ -58,7 +58,7 @@ fn look_up_set<K: Kernel>(
                 differences.push((*expected, Finding::Changed(found)));
             }
         })?;
-        // The answers end at the first element that is missing.
+        // The answers end at the first missing element.
         let missing = answers.next();
         differences.extend(missing.map(|missing| (*missing, Finding::Missing)));
         group = answers.as_slice();
@@ -73,39 +73,41 @@ impl Look {
 }
 
 impl Engine {
-    /// How many services hold or claim something.
+    /// Returns the number of services that hold or claim something.
     pub fn service_count(&self) -> usize {
         self.diff.service_count()
     }
 
-    /// One of `shares` parts of all services.
+    /// Returns part `share` of `shares` parts of all services.
     pub fn share_of_services(&self, share: usize, shares: usize) -> Vec<ObjectName> {
         self.diff.share_of_services(share, shares)
     }
 
-    /// What is installed for a service; `None` names the addresses for node ports.
+    /// Calls `each` for each installed element of a service; `None` stands for the addresses for
+    /// node ports.
     pub fn each_installed(&self, service: Option<&ObjectName>, each: &mut dyn FnMut(Installed)) {
         self.diff.each_installed(service, each);
     }
 
-    /// Whether what is installed for a service is what its objects ask for. [`Engine::is_settled`]
-    /// must hold.
+    /// Returns whether the installed elements of a service are the desired ones.
+    /// [`Engine::is_settled`] must hold.
     pub fn is_as_desired(&self, service: &ObjectName) -> bool {
         self.diff.is_as_wanted(service, &self.cluster, &self.timeouts)
     }
 
-    /// Has a service compared whole, and what differs written.
+    /// Queues a service to be compared as a whole.
     pub fn update_again(&mut self, service: ObjectName) {
         self.queue.add([(service, Extent::Whole)].into_iter());
     }
 
-    /// Notes what was found in place of an installed element; returns whether
-    /// [`Engine::update_again`] is enough to write it again. If not, the tables must be read back.
+    /// Records the finding in place of an installed element. Returns whether
+    /// [`Engine::update_again`] suffices to write the element again; if not, the tables must be
+    /// read back.
     pub fn correct(&mut self, installed: Installed, finding: Finding) -> bool {
         self.diff.correct(installed, finding)
     }
 
-    /// Whether chains, rules and sets that were read are those that are desired.
+    /// Returns whether the chains, rules and sets that were read are the desired ones.
     pub fn are_rules_as_desired(&self, family: Family, contents: Option<&Contents>) -> bool {
         let table = &self.tables[family.index()];
         let found = BaseState::found(contents, self.layouts.of(family), &table.desired);
@@ -113,7 +115,7 @@ impl Engine {
         found.operations(&table.desired, &header).is_empty()
     }
 
-    /// An installed element as a command of nft(8).
+    /// Returns an installed element as a command of nft(8).
     pub fn command(&self, installed: &Installed) -> String {
         let Installed { family, element, .. } = installed;
         let set = Arc::clone(self.layouts.of(*family).get(element.set()));
@@ -192,7 +194,7 @@ mod tests {
             engine.observe(Family::ALL.map(Found::nothing));
             settle(&mut engine);
             assert!(engine.is_as_desired(&name()));
-            // Past the queue of services to be updated.
+            // Bypasses the queue of services.
             engine.cluster.apply(event.clone(), &mut Touched::default());
             let affinity = engine.cluster.session_affinity(&name());
             engine.timeouts.request(&name(), affinity);

@@ -1,4 +1,4 @@
-//! Committing until the kernel holds what is desired, for callers that have nothing else to do.
+//! Commits until the kernel holds the desired state, for callers without other work.
 
 use std::{io, thread};
 
@@ -6,7 +6,7 @@ use super::{Answer, Engine, GRACE, Reading, read_watching};
 use crate::kernel::{CommitError, Committed, Kernel, ReadError};
 use crate::nft::Transaction;
 
-/// Why the kernel does not hold what is desired.
+/// Why the kernel does not hold the desired state.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvergeError {
     /// The tables cannot be read.
@@ -20,11 +20,11 @@ pub enum ConvergeError {
     Attempts(io::Error),
 }
 
-/// How often the kernel is read and changed at most.
+/// Maximum number of times that the tables are read and changed.
 const ATTEMPTS: usize = 20;
 
-/// Reads the kernel and commits until it holds what is desired; `each` gets every transaction that
-/// was applied. Waits before it deletes what packets under way may still look up.
+/// Reads the tables and commits until the kernel holds the desired state. Calls `each` for every
+/// transaction that was applied. Waits before it deletes leftovers that packets may still look up.
 ///
 /// # Errors
 /// See [`ConvergeError`]. Transactions before the failing one have been applied.
@@ -55,10 +55,10 @@ pub fn converge<K: Kernel>(
     Err(ConvergeError::Attempts(last))
 }
 
-/// Commits until nothing differs; returns the error after which the kernel must be read back.
+/// Commits until nothing differs; returns the error after which the tables must be read back.
 ///
 /// # Errors
-/// Those that reading back does not cure.
+/// Errors that a read-back does not cure.
 pub fn commit_all<K: Kernel>(
     engine: &mut Engine,
     kernel: &mut K,
@@ -70,7 +70,7 @@ pub fn commit_all<K: Kernel>(
         let answer = engine.answer(&transaction, &outcome);
         match (outcome, answer) {
             (Ok(committed), _) => each(&transaction, &committed),
-            // The other table is written all the same.
+            // The other table is still written.
             (Err(error), Answer::Blocked(_)) => blocking = Some(error),
             (Err(error), Answer::Applied | Answer::ReadBack(_)) => return Ok(Some(error)),
         }

@@ -1,4 +1,4 @@
-//! What follows from the outcome of a transaction. No I/O: the caller commits and reads back.
+//! The reaction to the outcome of a transaction. No I/O: the caller commits and reads back.
 
 use std::time::Duration;
 
@@ -10,38 +10,38 @@ use crate::model::{ObjectName, ObjectRef, Problem, ProblemKind};
 use crate::nft::{Family, Operation, Transaction};
 use crate::ruleset::{SetId, Subject};
 
-/// What an outcome means for the next step.
+/// The next step after an outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The transaction was applied. Take the next one.
     Applied,
-    /// Nothing was applied, or that is not known. Read the tables back, call [`Engine::observe`]
-    /// and go on.
+    /// Nothing was applied, or the outcome is unknown. Read the tables back, call
+    /// [`Engine::observe`] and continue.
     ReadBack(Cause),
-    /// The same, and no service is to blame: nothing more is sent for this table until the tables
-    /// are read back. Go on with the other table.
+    /// As [`Answer::ReadBack`], and no service is the cause. No transaction is sent for this table
+    /// until the tables are read back. Continue with the other table.
     Blocked(Family),
 }
 
 /// Why a transaction was not applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// An element of this service was refused for the first time. The tables may have been changed
-    /// by another program, so reading them back may cure it.
+    /// An element of this service was refused for the first time. Another program may have changed
+    /// the tables, so a read-back may cure it.
     Suspected(ObjectName),
     /// An element of this service was refused again. It is left out until it changes.
     Excluded(ObjectName),
-    /// The transaction was refused as a whole. The next ones are smaller, or update fewer services:
-    /// after some attempts at once, the table is blocked at the latest.
+    /// The transaction was refused as a whole. The next ones are smaller or update fewer services.
+    /// After some immediate attempts at the latest, the table is blocked.
     Whole,
-    /// The refusal is about the table of this family, for the first time.
+    /// The refusal concerns the table of this family, for the first time.
     Table(Family),
-    /// The outcome is not known, or the transaction was not sent.
+    /// The outcome is unknown, or the transaction was not sent.
     NotKnown,
 }
 
 impl Engine {
-    /// Takes in the outcome of the transaction in flight, the first of two.
+    /// Processes the outcome of the transaction in flight, the first of two.
     pub fn answer(
         &mut self,
         transaction: &Transaction,
@@ -83,8 +83,8 @@ impl Engine {
         }
     }
 
-    /// The transaction in flight was applied; the kernel took `time` for it. Later ones are
-    /// cut so that each takes about as long as one should.
+    /// Records that the transaction in flight was applied within `time`. The size of later pieces
+    /// follows from it.
     pub fn committed(&mut self, time: Duration) {
         let Some(in_flight) = self.in_flight.pop_front() else { return };
         self.pace.learn(in_flight.bytes, time);
@@ -98,7 +98,7 @@ impl Engine {
         self.gather_stale_flows();
     }
 
-    /// The service that an element of a transaction belongs to.
+    /// Returns the service that an element of a transaction belongs to.
     pub fn service_of(
         &self,
         transaction: &Transaction,
@@ -126,8 +126,8 @@ impl Engine {
         Cause::Excluded(service)
     }
 
-    /// A refusal that is about no service. Another program may have changed the table; if not, the
-    /// next transaction is refused too.
+    /// Handles a refusal that concerns no service. Another program may have changed the table; if
+    /// not, the next transaction is refused too.
     fn suspect(&mut self, family: Family, error: &CommitError) -> Answer {
         if !std::mem::replace(&mut self.tables[family.index()].is_suspect, true) {
             return Answer::ReadBack(Cause::Table(family));
@@ -136,8 +136,8 @@ impl Engine {
         Answer::Blocked(family)
     }
 
-    /// A refusal that is about nothing of the transaction: makes the next ones smaller, then lets
-    /// them update fewer services, until one is left.
+    /// Handles a refusal that concerns no part of the transaction. Makes the next transactions
+    /// smaller, then limits their services, down to one.
     fn refused_whole(
         &mut self,
         family: Family,
@@ -147,7 +147,7 @@ impl Engine {
         if errno.is_some_and(is_about_size) && self.pace.halve() {
             return Answer::ReadBack(Cause::Whole);
         }
-        // There is one: `answer` has looked.
+        // Never empty: `answer` has checked it.
         let services = self.in_flight.front().map(|it| it.services.clone()).unwrap_or_default();
         match services.last {
             None => self.suspect(family, error),
@@ -177,7 +177,7 @@ fn left_out(service: &ObjectName, error: &CommitError) -> Problem {
     }
 }
 
-/// Whether a smaller transaction may be accepted.
+/// Returns whether a smaller transaction may be accepted.
 fn is_about_size(errno: Errno) -> bool {
     matches!(errno, Errno::ENOMEM | Errno::EMSGSIZE | Errno::ENOBUFS)
 }

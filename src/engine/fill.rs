@@ -1,4 +1,5 @@
-//! Which services the next piece updates: small changes first, and of a large one as many as fit.
+//! Selects the services of the next piece: small changes first, and as many of a large change as
+//! fit.
 
 use super::Engine;
 use super::bisect::Services;
@@ -7,18 +8,20 @@ use crate::diff::{self, Context, Progress};
 use crate::model::{Extent, ObjectName};
 use crate::plan::Piece;
 
-/// So many services of a large change are updated before anything interrupts, so that it comes to
-/// an end.
+/// Services of a large change that are updated before an interruption, so that the change
+/// completes.
 const UNINTERRUPTED: usize = 256;
 
 impl Engine {
-    /// Updates services until the piece is full, small changes first. It stays empty only if
-    /// nothing differs, or if it was `interrupted`.
+    /// Updates services until the piece is full, small changes first. The piece stays empty only if
+    /// nothing differs, or if `interrupted` returned true.
     ///
-    /// A piece of small changes holds nothing of a large one, so that they need not wait until that
-    /// is rendered and applied. The next piece is the large one's, so that it comes to an end.
-    /// While services are postponed, pieces are mixed: a service of one lane may take a frontend that
-    /// one of the other lane takes back, which in one piece comes to nothing.
+    /// A piece of small changes holds no part of a large one, so small changes do not wait until
+    /// that part is rendered and applied. The next piece belongs to the large change, so that it
+    /// completes.
+    ///
+    /// While services are postponed, pieces are mixed. A service of one lane may take a frontend
+    /// that a service of the other lane takes back; within one piece both cancel out.
     pub(super) fn fill(&mut self, piece: &mut Piece, interrupted: &impl Fn() -> bool) -> Services {
         let may_go_first = !std::mem::take(&mut self.small_went_first) && self.postponed.is_none();
         let (mut taken, mut is_small) = (0, may_go_first);
@@ -59,7 +62,8 @@ impl Engine {
     fn next_service(&mut self) -> Option<(ObjectName, Extent)> {
         self.queue.take().or_else(|| {
             let mut postponed = self.postponed.take()?;
-            // The rightful owner first: a frontend that is taken and taken back is written anew.
+            // The winning claim first: a frontend that is taken and taken back would be written
+            // twice.
             postponed.sort_by_cached_key(|name| diff::age(&self.cluster, name));
             self.queue.add(postponed.into_iter().map(|name| (name, Extent::Whole)));
             self.queue.take()
@@ -77,7 +81,7 @@ impl Engine {
         match updated.progress {
             Progress::Complete => {}
             Progress::AfterCommit => self.after_commit.push(name),
-            // The rest of a large service is a large change.
+            // The remainder of a large service counts as a large change.
             Progress::Partial => self.queue.put_first(Lane::Slow, name),
             Progress::Postponed => self.postponed.get_or_insert_default().push(name),
         }

@@ -1,4 +1,4 @@
-//! The health checks of Services, and which of them have changed.
+//! The health checks of services, and their changes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,12 +12,12 @@ use crate::model::{HealthCheck, ObjectName};
 pub(super) struct HealthChecks {
     all: HashMap<ObjectName, HealthCheck>,
     changed: HashSet<ObjectName>,
-    /// `None` if they have not changed since they were taken.
+    /// `None` if they have not changed since the last call of `take_health_check_addresses`.
     addresses: Option<Vec<IpAddr>>,
 }
 
 impl HealthChecks {
-    /// Notes the health check of a service, if it has one now.
+    /// Records the health check of a service; `None` if it has none.
     pub(super) fn note(&mut self, service: &ObjectName, check: Option<HealthCheck>) {
         if self.all.get(service) == check.as_ref() {
             return;
@@ -31,19 +31,20 @@ impl HealthChecks {
 }
 
 impl Engine {
-    /// Returns the services whose health check has changed since the last call, with what it is now.
+    /// Returns the services whose health check has changed since the last call, with the new one.
     pub fn take_health_checks(&mut self) -> Vec<(ObjectName, Option<HealthCheck>)> {
         let HealthChecks { all, changed, .. } = &mut self.health_checks;
         changed.drain().map(|service| (service.clone(), all.get(&service).copied())).collect()
     }
 
-    /// Returns the addresses at which health check ports are open, if they have changed since the
-    /// last call: those of NodePorts. `0.0.0.0` and `::` stand for all addresses of their family.
+    /// Returns the addresses of health check ports, if they have changed since the last call: those
+    /// of NodePorts. `0.0.0.0` and `::` stand for all addresses of their family.
     pub fn take_health_check_addresses(&mut self) -> Option<Vec<IpAddr>> {
         self.health_checks.addresses.take()
     }
 
-    /// Health check ports are to be open at these addresses, and at all of families without limits.
+    /// Opens health check ports at `node_port_ips`, and at all addresses of families without
+    /// limits.
     pub(super) fn note_health_check_addresses(&mut self, node_port_ips: &[IpAddr]) {
         let everywhere = |family: &Family| self.routing.node_ports_everywhere(*family);
         let unspecified = Family::ALL.into_iter().filter(everywhere).map(|family| match family {

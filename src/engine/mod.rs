@@ -1,8 +1,8 @@
 //! Everything between the source and the kernel as one value: events in, transactions out, their
 //! outcomes in.
 //!
-//! It does no I/O and reads no clock. `run`, `apply`, `plan` and `bench` send it events, what was
-//! read back and the outcome of each transaction.
+//! It does no I/O and reads no clock. `run`, `apply`, `plan` and `bench` send it events, read-backs
+//! and the outcome of each transaction.
 
 mod base_state;
 mod bisect;
@@ -58,56 +58,56 @@ use crate::nft::{Family, Operation, Table, TableFlags};
 use crate::ruleset::base::{Base, Settings, has_guard};
 use crate::ruleset::{self, Layouts, TABLE};
 
-/// Trigger times that are kept while the kernel refuses everything: 1 MiB.
+/// Trigger times kept while the kernel refuses everything: 1 MiB.
 const MAX_TRIGGERS: usize = 1 << 16;
 
-/// Desired state of both tables and what is known of the kernel's.
+/// Desired state of both tables, and their installed state.
 #[derive(Debug)]
 pub struct Engine {
     routing: Routing,
     table_flags: TableFlags,
     layouts: Arc<Layouts>,
     cluster: Cluster,
-    /// What events touch; empty but while they are taken in.
+    /// Services that the current events touch; empty outside [`Engine::apply`].
     touched: Touched,
     timeouts: Timeouts,
     queue: Queue,
     diff: Diff,
     tables: [TableState; 2],
     pace: Pace,
-    /// The transactions whose outcome is not known yet, in their order: at most one and one ahead.
+    /// Transactions with unknown outcome, in order: at most one, and one made ahead of it.
     in_flight: VecDeque<InFlight>,
-    /// Transactions of the last step that were not given out yet.
+    /// Transactions of the last step that [`Engine::next_transaction`] has not returned yet.
     to_give: VecDeque<Part>,
-    /// Steps so far.
+    /// Number of steps so far.
     steps: u64,
     problems: Vec<Problem>,
-    /// Services with a refused element since everything was settled last.
+    /// Services with a refused element since the engine was last settled.
     suspects: HashSet<ObjectName>,
-    /// Whether the last piece was one of small changes while a large one waited.
+    /// The last piece held small changes while a large change waited.
     small_went_first: bool,
-    /// Whether installed elements that no service has are to be removed once all are updated.
+    /// Orphans are to be removed once all services are updated.
     sweep_due: bool,
-    /// Services whose rest is to be updated after the next commit.
+    /// Services whose remainder is updated after the next commit.
     after_commit: Vec<ObjectName>,
-    /// Services to be updated after all others, `None` if these are.
+    /// Services to be updated after all others; `None` if the queue already holds them.
     postponed: Option<Vec<ObjectName>>,
     /// Addresses of this node's interfaces.
     local_addresses: Vec<IpAddr>,
-    /// Whether loopback addresses of IPv4 serve NodePorts.
+    /// Loopback addresses of IPv4 serve NodePorts.
     serves_localhost: bool,
-    /// Whether the tables were found to protect loopback addresses, and no setting needs it.
+    /// The installed table protects loopback addresses, which no setting needs any more.
     loses_guard: bool,
     closed_node_ports: Option<ClosedNodePorts>,
     node_addresses: NodeAddresses,
     stale_flows: Vec<StaleFlow>,
     ended: Ended,
     health_checks: HealthChecks,
-    /// When what led to changes of slices happened, since the last call of `take_triggers`.
+    /// Times of the events that led to changes of slices, since the last call of `take_triggers`.
     triggers: Vec<SystemTime>,
 }
 
-/// One table besides the elements that services need.
+/// One table without the elements of services.
 #[derive(Debug)]
 struct TableState {
     family: Family,
@@ -115,19 +115,19 @@ struct TableState {
     /// The settings of `desired`; `None` before it is rendered.
     settings: Option<Settings>,
     desired: Base,
-    /// Whether `installed` may differ from `desired`.
+    /// `installed` may differ from `desired`.
     is_stale: bool,
-    /// Removes elements that this program never writes.
+    /// Operations that remove elements that this program never writes.
     cleanup: Vec<Operation>,
-    /// Why nothing is sent for it until the tables are read back.
+    /// Why no transaction is sent for the table until the tables are read back.
     blocked: Option<Blocked>,
-    /// Whether the last transaction was refused for what is not a service's.
+    /// The last transaction was refused for something that belongs to no service.
     is_suspect: bool,
     bisect: Bisect,
 }
 
 impl Engine {
-    /// An engine that knows nothing of the cluster and of the kernel yet.
+    /// Returns an engine without cluster objects and without installed state.
     pub fn new(routing: Routing, table_flags: TableFlags) -> Self {
         let table = |family| TableState {
             family,
@@ -175,7 +175,8 @@ impl Engine {
         engine
     }
 
-    /// Takes in events; returns how much they touch. That is updated when transactions are made.
+    /// Applies events to the cluster and queues the touched services; returns the size of the
+    /// change. The services are updated when transactions are made.
     pub fn apply(&mut self, events: impl IntoIterator<Item = Event>) -> ChangeSize {
         for mut event in events {
             self.routing.adapt(&mut event);
@@ -209,17 +210,18 @@ impl Engine {
         if is_new_timeout || service_cidrs || (node && self.routing.rules_depend_on_node()) {
             self.render_tables();
         }
-        // In order, so that the same objects get the same numbers.
+        // Sorted, so that the same objects always get the same numbers.
         let mut services: SmallVec<[_; 2]> = self.touched.services.drain().collect();
         if self.queue.has_backlog() {
-            // The service may be in it: then what is installed is older than what the change
-            // starts from.
+            // The service may be in the backlog. Then the installed elements are older than the
+            // state from which the change starts.
             services.iter_mut().for_each(|(_, extent)| *extent = Extent::Whole);
         }
         services.sort_unstable_by(|(a, _): &(ObjectName, Extent), (b, _)| a.cmp(b));
         size = size.max(ChangeSize::of(services.len()));
         let services = services.into_iter();
-        // The first list comes in many small parts, and nothing is committed before it is whole.
+        // The first list arrives in many small parts, and nothing is committed before it is
+        // complete.
         match self.cluster.is_listed() {
             true => self.queue.add(services),
             false => self.queue.add_to(Lane::Slow, services),
@@ -229,7 +231,7 @@ impl Engine {
         size
     }
 
-    /// Whether something of a small change is not in the kernel.
+    /// Returns whether a part of a small change is not in the kernel yet.
     pub fn has_small_changes(&mut self) -> bool {
         !self.in_flight.is_empty()
             || !self.to_give.is_empty()
@@ -237,12 +239,13 @@ impl Engine {
             || self.queue.next_lane() == Some(Lane::Fast)
     }
 
-    /// Service ports of a family without an endpoint on this node where a policy wants one.
+    /// Returns the service ports of `family` whose policy wants a local endpoint and that have
+    /// none.
     pub fn no_local_endpoints(&self, family: Family) -> NoLocalPorts {
         self.diff.no_local_endpoints(family)
     }
 
-    /// How many services are routed, by the places of their schedulers in [`Scheduler::ALL`].
+    /// Returns the number of routed services per scheduler, in the order of [`Scheduler::ALL`].
     pub fn services_by_scheduler(&self) -> [usize; Scheduler::ALL.len()] {
         self.diff.services_by_scheduler()
     }
@@ -252,18 +255,18 @@ impl Engine {
             self.triggers.append(&mut self.touched.triggers);
             self.triggers.truncate(MAX_TRIGGERS);
         } else {
-            // What the first lists say happened before.
+            // The causes of the first lists lie before the start.
             self.touched.triggers = Vec::new();
         }
     }
 
-    /// Returns what was left out since the last call.
+    /// Returns the problems found since the last call.
     pub fn take_problems(&mut self) -> Vec<Problem> {
         std::mem::take(&mut self.problems)
     }
 
-    /// Returns when what led to changes of slices happened, since the last call. The first lists
-    /// do not count.
+    /// Returns the times of the events that led to changes of slices, since the last call. The
+    /// first lists do not count.
     pub fn take_triggers(&mut self) -> Vec<SystemTime> {
         std::mem::take(&mut self.triggers)
     }
@@ -274,51 +277,52 @@ impl Engine {
         self.render_node_ports();
     }
 
-    /// Whether loopback addresses of IPv4 serve NodePorts.
+    /// Returns whether loopback addresses of IPv4 serve NodePorts.
     pub fn serves_localhost(&self) -> bool {
         self.serves_localhost
     }
 
-    /// Whether the next commit removes the rule that drops packets of other hosts to loopback
-    /// addresses, because localhost NodePorts are no longer configured.
+    /// Returns whether the next commit removes the rule that drops packets of other hosts to
+    /// loopback addresses, because localhost NodePorts are no longer configured.
     pub fn loses_guard(&self) -> bool {
         self.loses_guard
     }
 
-    /// Stops serving NodePorts at loopback addresses: the kernel does not route them.
+    /// Stops serving NodePorts at loopback addresses, because the kernel does not route them.
     pub fn leave_out_localhost(&mut self) {
         self.serves_localhost = false;
         self.render_tables();
         self.render_node_ports();
     }
 
-    /// The families in which no address of this node serves NodePorts.
+    /// Returns the families in which no address of this node serves NodePorts.
     pub fn closed_node_ports(&self) -> Option<ClosedNodePorts> {
         self.closed_node_ports
     }
 
-    /// Whether every resource has been listed. Before, nothing may be committed.
+    /// Returns whether every resource has been listed. Nothing may be committed before.
     pub fn is_listed(&self) -> bool {
         self.cluster.is_listed()
     }
 
-    /// All objects of the cluster.
+    /// Returns all objects of the cluster.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    /// The sets and maps of both tables.
+    /// Returns the sets and maps of both tables.
     pub fn layouts(&self) -> &Arc<Layouts> {
         &self.layouts
     }
 
-    /// Whether the kernel keeps other programs from changing those of our tables that we write.
+    /// Returns whether this process owns each of our tables that it writes, so that the kernel
+    /// refuses changes by other programs.
     pub fn owns_its_tables(&self) -> bool {
         let mut written = self.tables.iter().filter(|table| table.blocked.is_none());
         written.all(|table| table.installed.is_owned())
     }
 
-    /// Starts over from what was read back.
+    /// Replaces the installed state by a read-back and queues all services.
     pub fn observe(&mut self, found: [Found; 2]) {
         self.in_flight.clear();
         self.to_give.clear();
@@ -343,7 +347,7 @@ impl Engine {
         self.sweep_due = true;
     }
 
-    /// Takes in what was read back of one table; returns its elements, if they are ours.
+    /// Replaces the installed state of one table; returns its elements, if the table is ours.
     fn observe_table(&mut self, found: Found) -> diff::Found {
         let family = found.elements.family();
         let table = &mut self.tables[family.index()];
@@ -363,7 +367,7 @@ impl Engine {
         }
     }
 
-    /// Whether the kernel holds everything that is desired, and nothing else but leftovers that are
+    /// Returns whether the kernel holds everything desired, and otherwise only leftovers that are
     /// kept.
     pub fn is_settled(&self) -> bool {
         self.queue.is_empty()
@@ -375,14 +379,14 @@ impl Engine {
             && self.tables.iter().all(|table| !table.is_stale)
     }
 
-    /// Whether a table has rules that remember clients.
+    /// Returns whether a table has affinity rules, which record clients.
     pub fn remembers_clients(&self) -> bool {
         !self.timeouts.numbered().is_empty()
     }
 
     /// Returns the flows that committed changes have made stale, each once.
     pub fn take_stale_flows(&mut self) -> Vec<StaleFlow> {
-        // A change of endpoints may leave the tables as they are.
+        // A change of endpoints may leave the tables unchanged.
         self.gather_stale_flows();
         std::mem::take(&mut self.stale_flows)
     }
@@ -406,7 +410,8 @@ impl Engine {
         }
     }
 
-    /// The operations from the installed to the desired table, without elements of services.
+    /// Returns the operations from the installed to the desired table, without elements of
+    /// services.
     fn table_operations(&mut self, i: usize) -> Vec<Operation> {
         let table = &mut self.tables[i];
         if !table.is_stale {
@@ -459,7 +464,7 @@ impl Engine {
     }
 }
 
-/// The table with the flags that it has after the next transaction.
+/// Returns the table with its flags after the next transaction.
 fn header(family: Family, installed: &BaseState, wanted: TableFlags) -> Table {
     let flags = installed.flags_after(wanted);
     Table { family, name: TABLE.into(), flags, comment: Some(ruleset::table_comment()) }

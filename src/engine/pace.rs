@@ -1,8 +1,8 @@
-//! How large a piece of a large change may be, by how long the kernel took for earlier ones.
+//! The size of the pieces of a large change, from the kernel time of earlier ones.
 //!
-//! The kernel holds a lock for the whole of a transaction. A small change waits for the piece that is
-//! in the kernel, and at most for one more: two of them are to stay well below 50 ms, on slow
-//! machines too.
+//! The kernel holds a lock for the whole of a transaction. A small change waits for the piece in
+//! the kernel, and for at most one more. Two pieces should stay well below 50 ms, also on slow
+//! machines.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ pub(super) struct Pace {
     piece_bytes: usize,
 }
 
-/// How long the kernel should take for a piece.
+/// Desired kernel time of a piece.
 const TARGET: Duration = Duration::from_millis(10);
 
-/// The size to begin with. On the machine that was measured it takes about half of [`TARGET`].
+/// Initial size. It takes about half of [`TARGET`] on the machine of the measurements.
 const FIRST: usize = 512 * 1024;
 
-/// Pieces are not cut smaller: below, what a transaction costs by itself would count.
+/// Minimum size: below it, the fixed cost of a transaction dominates.
 const SMALLEST: usize = 64 * 1024;
 
-/// Pieces are not made larger: what is rendered and encoded for one takes time as well.
+/// Maximum size: rendering and encoding a piece take time as well.
 const LARGEST: usize = 1024 * 1024;
 
 impl Default for Pace {
@@ -31,21 +31,21 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Bytes that the next piece may have.
+    /// Returns the maximum size of the next piece, in bytes.
     pub(super) fn piece_bytes(self) -> usize {
         self.piece_bytes
     }
 
-    /// Makes later pieces half as large; returns whether that is possible.
+    /// Halves the size of later pieces; returns false if it is the minimum already.
     pub(super) fn halve(&mut self) -> bool {
         let is_possible = self.piece_bytes > SMALLEST;
         self.piece_bytes = (self.piece_bytes / 2).max(SMALLEST);
         is_possible
     }
 
-    /// The kernel took `time` for a transaction of so many bytes.
+    /// Adapts the size to the kernel time of a transaction of `bytes` bytes.
     ///
-    /// At most it halves or doubles, so that one odd measurement does little. Transactions much
+    /// The size at most halves or doubles, which limits the effect of an outlier. Transactions much
     /// smaller than a piece do not count.
     pub(super) fn learn(&mut self, bytes: usize, time: Duration) {
         if bytes < self.piece_bytes / 4 || time.is_zero() {
@@ -62,7 +62,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Pieces on a machine whose kernel takes so long for a mebibyte.
+    /// Returns the sizes of pieces where the kernel takes `per_mebibyte` per MiB.
     fn pieces(per_mebibyte: Duration) -> Vec<usize> {
         let mut pace = Pace::default();
         let mut next = || {

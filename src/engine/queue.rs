@@ -1,4 +1,4 @@
-//! Services that wait to be updated.
+//! Services waiting for their update.
 
 use std::collections::VecDeque;
 
@@ -10,26 +10,26 @@ use crate::model::{Extent, ObjectName};
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     waiting: HashMap<ObjectName, Extent>,
-    /// Services of each lane in their order. One that was taken meanwhile, or is in both lanes, is
+    /// Services of each lane, in order. A service that was already taken, or is in both lanes, is
     /// skipped the second time.
     lanes: [VecDeque<ObjectName>; 2],
-    /// Services that wait to be added to the slow lane, in no order: there may be very many.
+    /// Services to be added to the slow lane later, unordered: there may be very many.
     backlog: VecDeque<ObjectName>,
 }
 
-/// So many services of the backlog are added at once, which takes a few milliseconds at most.
+/// Services moved from the backlog at once; takes a few milliseconds at most.
 const ADDED: usize = 1_024;
 
-/// Which services are taken first.
+/// The priority of services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
-    /// Small changes: before all of the other lane, however long that waits.
+    /// Small changes: taken before all of the slow lane, however long that waits.
     Fast,
     /// Large changes.
     Slow,
 }
 
-/// How much events touch.
+/// The size of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChangeSize {
     /// Few services: they do not wait for those of a large change.
@@ -44,8 +44,8 @@ impl ChangeSize {
     }
 }
 
-/// So many services touched together are a small change, which does not wait behind a large one:
-/// they fill about half a transaction, and the other half is for the large change.
+/// Maximum number of services in a small change, which does not wait behind a large one. They fill
+/// about half a transaction; the other half is for the large change.
 pub(super) const SMALL_CHANGE: usize = 256;
 
 impl Queue {
@@ -58,7 +58,6 @@ impl Queue {
         self.add_to(lane, services);
     }
 
-    /// Adds services to a lane.
     pub(super) fn add_to(
         &mut self,
         lane: Lane,
@@ -72,7 +71,7 @@ impl Queue {
         }
     }
 
-    /// Adds services that come after all others.
+    /// Adds services after all others.
     pub(super) fn add_last(&mut self, services: impl IntoIterator<Item = ObjectName>) {
         self.backlog.extend(services);
     }
@@ -81,13 +80,13 @@ impl Queue {
         !self.backlog.is_empty()
     }
 
-    /// Puts a whole service first in a lane.
+    /// Puts a service first in a lane, to be updated as a whole.
     pub(super) fn put_first(&mut self, lane: Lane, name: ObjectName) {
         self.waiting.insert(name.clone(), Extent::Whole);
         self.lanes[lane as usize].push_front(name);
     }
 
-    /// The lane of the next service.
+    /// Returns the lane of the next service.
     pub(super) fn next_lane(&mut self) -> Option<Lane> {
         for lane in [Lane::Fast, Lane::Slow] {
             let names = &mut self.lanes[lane as usize];
@@ -101,7 +100,7 @@ impl Queue {
         self.has_backlog().then_some(Lane::Slow)
     }
 
-    /// Takes the next service, with how much of it is to be updated.
+    /// Takes the next service, with the extent of its update.
     pub(super) fn take(&mut self) -> Option<(ObjectName, Extent)> {
         if self.waiting.is_empty() && self.has_backlog() {
             let services: Vec<_> = self.backlog.drain(..self.backlog.len().min(ADDED)).collect();

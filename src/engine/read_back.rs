@@ -1,4 +1,4 @@
-//! What the kernel holds of our tables.
+//! Reading our tables from the kernel.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -9,21 +9,21 @@ use crate::kernel::{Contents, ElementRead, Kernel, ReadError};
 use crate::nft::{DecodedSet, Family, Operation};
 use crate::ruleset::{self, Layouts, SetId, TableElement, TableSets};
 
-/// What was found of one table.
+/// The contents of one table that was read.
 #[derive(Debug)]
 pub struct Found {
     /// Table, chains, rules and sets; `None` if there is no such table.
     pub contents: Option<Contents>,
     /// Elements.
     pub elements: diff::Found,
-    /// Removes the elements that this program never writes.
+    /// Operations that remove the elements that this program never writes.
     pub cleanup: Vec<Operation>,
-    /// The number of elements of each set that was read.
+    /// Number of elements of each set that was read.
     pub sizes: [usize; SetId::ALL.len()],
 }
 
 impl Found {
-    /// There is no such table.
+    /// Returns the contents of a table that does not exist.
     pub fn nothing(family: Family) -> Self {
         Self {
             contents: None,
@@ -37,19 +37,19 @@ impl Found {
 /// Elements of a dump between two calls of `progress`.
 const STEP: usize = 4_096;
 
-/// With fewer elements a dump is as fast as asking for each.
+/// Elements below which a dump is as fast as a request for each.
 const MIN_ASKED: u32 = 256;
 
-/// Both tables as they were read.
+/// Both tables as read.
 #[derive(Debug)]
 pub struct Reading {
     /// `ip` first.
     pub tables: [Found; 2],
-    /// Whether others changed one of them meanwhile: what was found may never have been there.
+    /// Another program changed one of them meanwhile, so that the contents may never have existed.
     pub is_torn: bool,
 }
 
-/// Reads both tables; `ip` first. What others change meanwhile goes unnoticed.
+/// Reads both tables; `ip` first. Does not detect changes of other programs meanwhile.
 ///
 /// # Errors
 /// See [`Kernel::read_table`] and [`Kernel::read_elements`].
@@ -57,7 +57,8 @@ pub fn read_back<K: Kernel>(kernel: &mut K, layouts: &Layouts) -> Result<[Found;
     read_noting(kernel, layouts, &|| ())
 }
 
-/// Reads both tables, and watches what others change from then on; calls `progress` now and then.
+/// Reads both tables, and watches changes of other programs from then on. Calls `progress` now and
+/// then.
 ///
 /// # Errors
 /// As for [`read_back`], and those of [`Kernel::watch_others`].
@@ -67,7 +68,7 @@ pub fn read_watching<K: Kernel>(
     progress: &dyn Fn(),
 ) -> Result<Reading, ReadError> {
     kernel.watch_others(&Family::ALL.map(ruleset::table))?;
-    // What was noticed before is in what is read now.
+    // The tables as read below include the changes reported before.
     kernel.tampered();
     let tables = read_noting(kernel, layouts, progress)?;
     Ok(Reading { tables, is_torn: kernel.tampered() })
@@ -110,11 +111,11 @@ fn read_table<K: Kernel>(
     Ok(found)
 }
 
-/// Our sets with the number of their elements. Endpoints come last, because frontends tell which
-/// there are, and those of lists with affinity before the slots that name them.
+/// Returns our sets with their numbers of elements. Endpoints come last, because they are found by
+/// the routes of frontends; those of lists with affinity come before the slots that name them.
 fn sets_to_read(sets: &TableSets, contents: &Contents) -> Vec<(SetId, Option<u32>)> {
     let ours = |found: &DecodedSet| {
-        // Packets write what clients remember, and it may be much.
+        // Packets write the clients of affinity, which may be many.
         let set = sets.identify(found).filter(|set| *set != SetId::AffinityClients)?;
         Some((set, found.elements))
     };
@@ -123,8 +124,7 @@ fn sets_to_read(sets: &TableSets, contents: &Contents) -> Vec<(SetId, Option<u32
     found
 }
 
-/// Reads all endpoints by the keys that they should have; returns how many there are. If that
-/// fails, reads none.
+/// Reads all endpoints by their expected keys; returns their number. Reads none if that fails.
 fn read_by_keys<K: Kernel>(
     kernel: &mut K,
     contents: &Contents,
@@ -140,7 +140,7 @@ fn read_by_keys<K: Kernel>(
     elements.filter(|_| is_whole)
 }
 
-/// Reads a set by a dump; returns how many elements it has.
+/// Dumps a set; returns its number of elements.
 fn read_set<K: Kernel>(
     kernel: &mut K,
     (family, set): (Family, SetId),

@@ -1,15 +1,15 @@
 //! Reading endpoints by their keys ([`SlotKeys`]).
 //!
-//! Where the kernel reports how many elements a map has (seen in Linux 6.18), it is known whether
-//! those that routes lead to are all.
+//! The kernel reports the number of elements of a map (seen in Linux 6.18). From it follows whether
+//! the routes lead to all of them.
 
 use crate::diff;
 use crate::kernel::Kernel;
 use crate::nft::ElementView;
 use crate::ruleset::{self, SetId, SlotKeys};
 
-/// Reads the endpoints of all lists that routes name; returns how many there are. `None` if the map
-/// must be dumped.
+/// Reads the endpoints of all lists that routes name; returns their number. `None` if the map must
+/// be dumped.
 pub(super) fn read_slots<K: Kernel>(kernel: &mut K, found: &mut diff::Found) -> Option<usize> {
     let table = ruleset::table(found.family());
     let mut slots = SlotKeys::new(found.plain_lists().into_values());
@@ -21,7 +21,7 @@ pub(super) fn read_slots<K: Kernel>(kernel: &mut K, found: &mut diff::Found) -> 
         }
         let mut targets = Vec::with_capacity(keys.len());
         let mut each = |view: ElementView<'_>| targets.push(ruleset::target(table.family, &view));
-        // A dump reports the error, or does without these requests.
+        // On an error, the dump reports it or works without these requests.
         let answered =
             kernel.find_elements(&table, SetId::Endpoints.name(), &keys, &mut each).ok()?;
         for target in targets {

@@ -1,10 +1,11 @@
-//! Which of the flows that conntrack tracks are stale.
+//! Finds the stale flows among those that conntrack tracks.
 //!
-//! A commit makes flows stale that are known then. But their deletion may fail, the process may be
-//! killed before it, and a packet may begin a flow by the former tables meanwhile. So now and then
-//! all flows are compared with the endpoints that serve.
+//! A commit determines the flows that it makes stale. But their deletion may fail, the process may
+//! be killed before it, and a packet may begin a flow by the former tables meanwhile. So all flows
+//! are regularly compared with the endpoints that serve.
 //!
-//! Other programs translate too. A flow is ours if a frontend was or is where it was sent to.
+//! Other programs translate addresses too. A flow is ours if its original destination is or was a
+//! frontend.
 
 use std::net::IpAddr;
 
@@ -18,19 +19,19 @@ use crate::family::Family;
 use crate::model::{Protocol, Target};
 use crate::ruleset::Frontend;
 
-/// Frontends of UDP that are no more, as long as flows to them may be left.
+/// UDP frontends that no longer exist, as long as flows to them may be left.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
-    /// Since the flows were compared last.
+    /// Ended since the last comparison of all flows.
     recent: HashSet<Frontend>,
-    /// From before that.
+    /// Ended before that comparison.
     former: HashSet<Frontend>,
-    /// Whether this process has compared all flows once. Before that, the frontends that ended
-    /// shortly before its start are not known.
+    /// This process has compared all flows once. Before, the frontends that ended shortly before
+    /// its start are not known.
     is_complete: bool,
 }
 
-/// What is kept of ended frontends at most: some 3 MB.
+/// Maximum number of ended frontends: some 3 MB.
 const MAX_ENDED: usize = 1 << 16;
 
 impl Ended {
@@ -40,7 +41,8 @@ impl Ended {
         }
     }
 
-    /// All flows have been compared. They may have been listed before the last frontends ended.
+    /// Records a comparison of all flows. The flows may have been listed before the last frontends
+    /// ended.
     fn advance(&mut self) {
         self.former = std::mem::take(&mut self.recent);
         self.is_complete = true;
@@ -52,8 +54,8 @@ impl Ended {
 }
 
 impl Engine {
-    /// Returns those of `flows` that are stale. Nothing may be in flight, and [`Engine::is_settled`]
-    /// must hold.
+    /// Returns those of `flows` that are stale. Nothing may be in flight, and
+    /// [`Engine::is_settled`] must hold.
     pub fn stale_among(&self, flows: &[Flow]) -> Vec<StaleFlow> {
         let service_cidrs = self.cluster.service_cidrs();
         let judge = Judge { engine: self, service_cidrs: &service_cidrs };
@@ -63,7 +65,8 @@ impl Engine {
         stale.map(name).collect()
     }
 
-    /// All flows of a list have been compared, and none is left of those that were stale before.
+    /// Records that all flows of a list were compared, and that all stale ones among them are
+    /// deleted.
     pub fn compared_flows(&mut self) {
         self.ended.advance();
     }
@@ -77,13 +80,13 @@ struct Judge<'a> {
 impl Judge<'_> {
     fn is_stale(&self, flow: &Flow) -> bool {
         match self.serving(flow.sent_to) {
-            // Everything that is sent to a frontend is translated.
+            // The rules translate every packet to a frontend.
             Some(targets) => targets.binary_search(&flow.answered_by).is_err(),
             None => flow.is_translated() && self.was_ours(flow),
         }
     }
 
-    /// The endpoints of the frontend that gets what is sent there.
+    /// Returns the endpoints of the frontend at this destination.
     fn serving(&self, sent_to: Target) -> Option<&Targets> {
         let serving = &self.engine.diff.serving;
         serving.targets(&at_address(sent_to)).or_else(|| {
@@ -92,7 +95,7 @@ impl Judge<'_> {
         })
     }
 
-    /// Whether a frontend that is no more translated the flow.
+    /// Returns whether a frontend that no longer exists translated the flow.
     fn was_ours(&self, flow: &Flow) -> bool {
         let Flow { sent_to, answered_by } = *flow;
         let Engine { ended, diff, .. } = self.engine;
@@ -101,7 +104,7 @@ impl Judge<'_> {
         }
         if self.is_of_node(sent_to.address) {
             let node_port = at_node_port(sent_to);
-            // The address may have ceased to serve node ports.
+            // The address may no longer serve node ports.
             return ended.contains(&node_port) || serves(&diff.serving, &node_port, &answered_by);
         }
         !ended.is_complete && self.service_cidrs.iter().any(|cidr| cidr.contains(&sent_to.address))
@@ -149,7 +152,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// A service with every kind of frontend.
+    /// Returns a service with every kind of frontend.
     fn dns() -> Service {
         let port = NonZeroU16::new(53).unwrap();
         Service {
@@ -209,7 +212,7 @@ mod tests {
         engine.take_stale_flows();
     }
 
-    /// Checks rows of where a flow was sent, who answers, and whether it is stale.
+    /// Checks rows of original destination, answering endpoint, and whether the flow is stale.
     #[track_caller]
     fn check(engine: &Engine, rows: &[(&str, &str, bool)]) {
         for (sent_to, answered_by, is_stale) in rows {
@@ -260,7 +263,7 @@ mod tests {
             // An address of the node that does not serve node ports.
             ("192.0.2.2:30053", "192.0.2.2:30053", false),
             ("192.0.2.2:30053", FORMER, false),
-            // One that did.
+            // An address that served node ports before.
             ("192.0.2.2:30053", POD, true),
         ];
         check(&engine, &rows);
@@ -281,7 +284,7 @@ mod tests {
             ]
         };
         check(&engine, &rows(true));
-        // It may have been listed before the end.
+        // The flow may have been listed before the frontend ended.
         engine.compared_flows();
         check(&engine, &rows(true));
         engine.compared_flows();

@@ -1,4 +1,4 @@
-//! What the settings of routing mean on this node.
+//! The settings of routing, applied to this node.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use crate::model::{Change, Event, Node};
 use crate::nft::Name;
 use crate::ruleset::base::LocalDetector;
 
-/// That no address of this node serves NodePorts in a family, and why.
+/// Families in which no address of this node serves NodePorts, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClosedNodePorts {
     /// The only family; `None` if both are closed.
@@ -26,7 +26,7 @@ enum ClosedReason {
 }
 
 impl ClosedNodePorts {
-    /// Whether NodePorts are closed altogether.
+    /// Returns whether NodePorts are closed in both families.
     pub fn is_complete(&self) -> bool {
         self.family.is_none()
     }
@@ -50,7 +50,7 @@ impl fmt::Display for ClosedNodePorts {
 }
 
 impl Routing {
-    /// How packets of one family that come from pods are told from others, if that is possible.
+    /// Returns how rules distinguish packets of pods in one family, if that is possible.
     pub(super) fn local_detector(
         &self,
         node: Option<&Node>,
@@ -64,7 +64,7 @@ impl Routing {
                 LocalDetector::Range(*ranges.find(|range| Family::of(range.addr()) == family)?)
             }
             LocalDetection::BridgeInterface(bridge) => LocalDetector::Interface(name(bridge)),
-            // nft cannot read so long a prefix, which only the name itself starts with.
+            // nft(8) cannot read a prefix of this length. Only the name itself starts with it.
             LocalDetection::InterfaceNamePrefix(prefix)
                 if prefix.as_str().len() == local::MAX_LENGTH =>
             {
@@ -76,8 +76,8 @@ impl Routing {
         })
     }
 
-    /// Takes from an event what is not to be served, puts the node's own address first, and gives
-    /// services that name no scheduler that of the settings.
+    /// Removes addresses from an event that the settings exclude. Puts the node's own address
+    /// first, and sets the scheduler of services that name none.
     pub(super) fn adapt(&self, event: &mut Event) {
         if let Event::Service(Change::Is(service)) = event {
             service.scheduler.get_or_insert(self.scheduler);
@@ -89,13 +89,13 @@ impl Routing {
         }
     }
 
-    /// Whether the Node object decides about more than elements of sets.
+    /// Returns whether more than elements of sets depends on the Node object.
     pub(super) fn rules_depend_on_node(&self) -> bool {
         self.local_detection == LocalDetection::NodeCidr
     }
 
-    /// Whether every local address of a family serves NodePorts: a range holds all of them, or the
-    /// list is silent about the family. The keywords are about both.
+    /// Returns whether every local address of a family serves NodePorts: a range holds all of them,
+    /// or the list has no entry for the family. The keywords count for both families.
     pub(super) fn node_ports_everywhere(&self, family: Family) -> bool {
         let addresses = &self.node_port_addresses;
         let mut own = addresses.ranges.iter().filter(|range| Family::of(range.addr()) == family);
@@ -103,7 +103,8 @@ impl Routing {
         is_silent || own.any(|range| range.prefix_len() == 0)
     }
 
-    /// The families in which none of `open`, what [`Routing::node_port_ips`] gave, serves NodePorts.
+    /// Returns the families without an address in `open` (from [`Routing::node_port_ips`]) that
+    /// serves NodePorts.
     pub(super) fn closed_node_ports(
         &self,
         node: Option<&Node>,
@@ -126,8 +127,8 @@ impl Routing {
         Some(ClosedNodePorts { family, reason })
     }
 
-    /// The addresses that accept node port traffic, of the families where not all do. Loopback
-    /// addresses are among them if `serves_localhost`.
+    /// Returns the addresses that accept node port traffic, for the families where not all do.
+    /// Includes loopback addresses if `serves_localhost`.
     pub(super) fn node_port_ips(
         &self,
         node: Option<&Node>,

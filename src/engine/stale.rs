@@ -1,4 +1,4 @@
-//! Which UDP flows a change of endpoints or of node addresses leaves where they no longer belong.
+//! The UDP flows that a change of endpoints or of node addresses makes stale.
 
 use std::net::IpAddr;
 use std::num::NonZeroU16;
@@ -11,9 +11,9 @@ use crate::family::Family;
 use crate::model::Target;
 use crate::ruleset::Frontend;
 
-/// The flows that `change` makes stale: those to endpoints that left, and, as soon as there is
-/// somebody to serve them, those that were made while nobody did. `node_addresses` are those that
-/// serve node ports.
+/// Returns the flows that `change` makes stale: those to endpoints that left, and, once there are
+/// endpoints, those that began while there were none. `node_addresses` are the addresses that serve
+/// node ports.
 pub(super) fn flows(change: &ServingChange, node_addresses: &[IpAddr]) -> Vec<StaleFlow> {
     let before = change.before.as_deref().unwrap_or_default();
     let after = change.after.as_deref().unwrap_or_default();
@@ -26,7 +26,7 @@ pub(super) fn flows(change: &ServingChange, node_addresses: &[IpAddr]) -> Vec<St
             if begins {
                 return vec![StaleFlow::untranslated(frontend)];
             }
-            // When all have left, nothing that was sent there is to stay.
+            // When all endpoints have left, all flows to the frontend are stale.
             if !before.is_empty() && after.is_empty() {
                 return vec![StaleFlow::To(frontend)];
             }
@@ -43,14 +43,14 @@ pub(super) fn flows(change: &ServingChange, node_addresses: &[IpAddr]) -> Vec<St
     }
 }
 
-/// The addresses that serve node ports, and those that did when this was last looked at.
+/// The addresses that serve node ports, now and at the last call of `take_changes`.
 #[derive(Debug, Default)]
 pub(super) struct NodeAddresses {
-    /// Those that are to serve, also where all do. Sorted.
+    /// Desired addresses, also in families where all addresses serve. Sorted.
     wanted: Vec<IpAddr>,
-    /// Those that serve; `None` before the kernel was read.
+    /// Installed addresses; `None` before the first read-back.
     served: Option<HashSet<IpAddr>>,
-    /// Whether the two may differ.
+    /// `wanted` and `served` may differ.
     is_stale: bool,
 }
 
@@ -62,18 +62,18 @@ pub(super) struct AddressChanges {
 }
 
 impl NodeAddresses {
-    /// Those that are to serve.
+    /// Returns the desired addresses.
     pub(super) fn wanted(&self) -> &[IpAddr] {
         &self.wanted
     }
 
-    /// Whether node ports are open there.
+    /// Returns whether node ports are open at `address`.
     pub(super) fn serves(&self, address: IpAddr) -> bool {
         self.wanted.binary_search(&address).is_ok()
             && self.served.as_ref().is_some_and(|served| served.contains(&address))
     }
 
-    /// Sets those that are to serve.
+    /// Sets the desired addresses.
     pub(super) fn want(&mut self, mut addresses: Vec<IpAddr>) {
         addresses.sort_unstable();
         addresses.dedup();
@@ -81,8 +81,8 @@ impl NodeAddresses {
         self.wanted = addresses;
     }
 
-    /// Starts over from those that the kernel serves by elements, which is how it serves all those
-    /// that are `listed`. Of the others nothing tells since when they serve.
+    /// Replaces the addresses for which `listed` holds by `installed`, the addresses with an
+    /// element. The other addresses have no element, so the kernel shows no change of theirs.
     pub(super) fn observe(
         &mut self,
         installed: impl Iterator<Item = IpAddr>,
@@ -96,7 +96,7 @@ impl NodeAddresses {
         self.is_stale = true;
     }
 
-    /// What has changed in the kernel since this was last asked.
+    /// Returns the changes committed since the last call.
     pub(super) fn take_changes(&mut self, is_committed: impl Fn(IpAddr) -> bool) -> AddressChanges {
         let (Some(served), true) = (&mut self.served, self.is_stale) else {
             return AddressChanges::default();
@@ -118,8 +118,8 @@ impl AddressChanges {
         self.begun.is_empty() && self.ceased.is_empty()
     }
 
-    /// The flows that this makes stale: those through addresses that ceased to serve, and those
-    /// from before an address served. `ports` are node ports of UDP.
+    /// Returns the flows that the changes make stale: those through addresses that no longer serve,
+    /// and those from before an address served. `ports` are UDP node ports.
     pub(super) fn flows(
         &self,
         ports: impl Iterator<Item = (Family, NonZeroU16)>,
@@ -205,7 +205,7 @@ mod tests {
         let is_ipv4 = |address: &IpAddr| address.is_ipv4();
         addresses.want(ips("192.0.2.1 2001:db8::1"));
         assert_eq!(changes(&mut addresses, ""), [ips(""), ips("")], "nothing has been read");
-        // All of IPv6 serve without an element.
+        // All IPv6 addresses serve without an element.
         addresses.observe(ips("192.0.2.9").into_iter(), is_ipv4);
         assert_eq!(changes(&mut addresses, "192.0.2.1 192.0.2.9"), [ips(""), ips("")]);
         assert_eq!(changes(&mut addresses, "192.0.2.9"), [ips("192.0.2.1"), ips("")]);
@@ -213,7 +213,7 @@ mod tests {
         addresses.want(ips("192.0.2.1 2001:db8::2"));
         assert_eq!(changes(&mut addresses, ""), [ips("2001:db8::2"), ips("2001:db8::1")]);
         assert_eq!(changes(&mut addresses, ""), [ips(""), ips("")]);
-        // Somebody else took the element away.
+        // Another program deleted the element.
         addresses.observe(std::iter::empty(), is_ipv4);
         assert_eq!(changes(&mut addresses, ""), [ips("192.0.2.1"), ips("")]);
     }

@@ -1,7 +1,7 @@
-//! From what differs to transactions: step by step, with a transaction for each table.
+//! Turns differences into transactions: step by step, with one transaction for each table.
 //!
-//! The tables depend on nothing of each other, so a table that cannot be written keeps nothing from
-//! the other one. A step is done when its last transaction is applied, or was for a blocked table.
+//! The tables are independent of each other, so a table that cannot be written does not delay the
+//! other one. A step is done when its last transaction is applied, or belongs to a blocked table.
 
 use super::base_state::BaseState;
 use super::bisect::Services;
@@ -22,9 +22,9 @@ pub(super) struct Part {
 #[derive(Debug)]
 pub(super) struct InFlight {
     pub(super) family: Family,
-    /// Chains, rules and sets of the table once it is applied, if it changes them.
+    /// Chains, rules and sets of the table after the transaction, if it changes them.
     pub(super) base: Option<Base>,
-    /// About how many bytes it takes.
+    /// Approximate size in bytes.
     pub(super) bytes: usize,
     /// The services that the step updates.
     pub(super) services: Services,
@@ -32,7 +32,7 @@ pub(super) struct InFlight {
     pub(super) step: u64,
 }
 
-/// What a step changes in both tables.
+/// The changes of a step in both tables.
 #[derive(Debug, Default)]
 struct Step {
     operations: Vec<Operation>,
@@ -40,20 +40,21 @@ struct Step {
     services: Services,
 }
 
-/// What a table is to hold besides elements, and how many bytes the operations for it take.
+/// Desired table without elements, and the bytes of the operations for it.
 type BaseChange = Option<(Base, usize)>;
 
 impl Engine {
-    /// The next transaction; `None` if nothing differs. It is about one table, and at most about
-    /// `max_batch` bytes.
+    /// Returns the next transaction; `None` if nothing differs. It concerns one table and has at
+    /// most about `max_batch` bytes.
     ///
     /// [`Engine::answer`], [`Engine::committed`] or [`Engine::observe`] must follow.
     pub fn next_transaction(&mut self, max_batch: usize) -> Option<Transaction> {
         self.next_transaction_unless(max_batch, || false)
     }
 
-    /// The same, for a caller with other work that should not wait: soon after `interrupted`
-    /// returns true the result is what is ready by then, or `None` although more differs.
+    /// As [`Engine::next_transaction`], for a caller with other urgent work. Soon after
+    /// `interrupted` returns true, it returns what is ready by then, or `None` although more
+    /// differs.
     pub fn next_transaction_unless(
         &mut self,
         max_batch: usize,
@@ -76,9 +77,9 @@ impl Engine {
         self.give_out()
     }
 
-    /// The transaction after the one in flight, made while the kernel applies that one: the caller
-    /// commits it next, or drops it if that one is not applied. `None` if it cannot be made before
-    /// the outcome is known, or nothing else differs.
+    /// Returns the transaction after the one in flight, made while the kernel applies that one. The
+    /// caller commits it next, or drops it if the first is not applied. `None` if it depends on the
+    /// outcome of the first, or if nothing else differs.
     pub fn next_transaction_ahead(&mut self, max_batch: usize) -> Option<Transaction> {
         if self.in_flight.len() != 1 || self.tables.iter().any(|table| table.blocked.is_some()) {
             return None;
@@ -90,8 +91,7 @@ impl Engine {
         self.give_out()
     }
 
-    /// Forgets the timeouts that no service has any more, once no route names them; returns whether
-    /// there was one.
+    /// Drops the timeouts of no service, once no route names them; returns whether there was one.
     fn forget_timeouts(&mut self) -> bool {
         let is_unused = self.is_settled() && !self.has_leftovers();
         let forgot = is_unused && self.timeouts.forget_unused();
@@ -107,8 +107,8 @@ impl Engine {
         Some(Transaction { operations })
     }
 
-    /// Makes a part for each table. What a blocked table needs is dropped as if it were applied:
-    /// once the table can be written, it is read back and compared.
+    /// Makes a part for each table. Drops the part of a blocked table as if it were applied: once
+    /// that table can be written, it is read back and compared.
     fn divide(&mut self, step: Step) {
         let Step { operations, mut bases, services } = step;
         let of_ip = |operation: &Operation| operation.family() == Family::Ip;
@@ -133,7 +133,7 @@ impl Engine {
         }
     }
 
-    /// Drops what is not committed yet of one table, as if it were applied.
+    /// Drops the uncommitted parts of one table, as if they were applied.
     pub(super) fn drop_parts(&mut self, family: Family) {
         while let Some(place) = self.in_flight.iter().position(|it| it.family == family) {
             self.in_flight.remove(place).into_iter().for_each(|part| self.applied(part));
@@ -144,19 +144,19 @@ impl Engine {
         }
     }
 
-    /// Whether something of a table is not committed yet.
+    /// Returns whether a part of a table is not committed yet.
     pub(super) fn has_parts(&self, family: Family) -> bool {
         let waiting = self.to_give.iter().map(|part| &part.in_flight);
         self.in_flight.iter().chain(waiting).any(|part| part.family == family)
     }
 
-    /// Notes what the kernel holds after a transaction.
+    /// Records the installed state after a transaction.
     pub(super) fn applied(&mut self, in_flight: InFlight) {
         if let Some(base) = in_flight.base {
             let table = &mut self.tables[in_flight.family.index()];
             let flags = table.installed.flags_after(self.table_flags);
             table.installed = BaseState::after(&base, flags);
-            // Another one may be desired meanwhile.
+            // The desired table may have changed meanwhile.
             table.is_stale = table.desired != base;
             table.cleanup = Vec::new();
         }
@@ -182,7 +182,7 @@ impl Engine {
             bytes += size;
             let table = &self.tables[i];
             if matches!(table.installed, BaseState::Foreign) {
-                // A table that is replaced is replaced whole, if one transaction can hold it.
+                // A table is replaced as a whole, if one transaction can hold it.
                 budget = max_batch;
                 is_replaced = true;
             }
@@ -190,7 +190,7 @@ impl Engine {
             step.operations.extend(of_table);
         }
         // A packet runs the rules of the generation in which it began, but looks up the elements of
-        // the present one: what new rules are for comes a commit after them.
+        // the present one. So the elements that new rules need come one commit after the rules.
         let is_ours = |table: &TableState| matches!(table.installed, BaseState::Ours { .. });
         let has_rules = step.operations.iter().any(|it| matches!(it, Operation::AddRule(..)));
         let is_alone = self.is_bisecting() || self.tables.iter().all(is_ours);
@@ -202,7 +202,7 @@ impl Engine {
         if bytes == 0 || limit >= self.pace.piece_bytes() / 2 {
             let mut piece = Piece::new(Room { budget: budget.min(limit), limit });
             step.services = if is_replaced {
-                // A service of that table is unserved until it is in a transaction: nothing
+                // A service of that table is unserved until it is in a transaction, so nothing
                 // interrupts.
                 self.small_went_first = true;
                 self.fill(&mut piece, &|| false)
@@ -220,14 +220,14 @@ impl Engine {
 }
 
 impl Step {
-    /// Itself, if it changes something.
+    /// Returns the step if it changes something.
     fn checked(self) -> Option<Self> {
         Some(self).filter(|step| !step.operations.is_empty())
     }
 }
 
-/// Bytes that the operations take in a batch; a batch that cannot be encoded is reported by its
-/// commit.
+/// Returns the size of the operations in a batch. A batch that cannot be encoded counts as 0; its
+/// commit reports the error.
 fn encoded_size(operations: &[Operation]) -> usize {
     let transaction = Transaction { operations: operations.to_vec() };
     transaction.encode(0, Acknowledge::BatchEnd).map_or(0, |batch| batch.bytes.len())

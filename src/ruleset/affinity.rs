@@ -1,18 +1,17 @@
-//! The chains that send a client to the endpoint it had before.
+//! The chains that send a client to its former endpoint.
 //!
-//! A service port with session affinity has a list of its own, a *session*: a frontend leads to
-//! `SSSS:TTFS`, where `SSSS` is the session and `TT` the timeout. A known client is looked up before
-//! anything is drawn; for a new one an endpoint is drawn and remembered. If the endpoint is gone,
-//! the client is forgotten and another endpoint is drawn. So a connection takes as many steps with
+//! A service port with session affinity has a list of its own, a *session*. A frontend leads to
+//! `SSSS:TTFS`, where `SSSS` is the session and `TT` the timeout. The rules first look up a known
+//! client. For a new client they draw an endpoint and record it. If the endpoint of a client is
+//! gone, they delete the client and draw another endpoint. So a connection takes as many steps with
 //! three endpoints as with thousands, and changes are elements without verdicts.
 //!
-//! Clients are remembered by place: a hash of the address chooses one of the 32,768 of the session.
-//! Clients of one place have the same endpoint, and are forgotten together. So spoofed sources
-//! fill no more than the places of the session that they are sent to, and its other clients
-//! still get the same endpoint again.
+//! Clients are recorded by place: a hash of the address selects one of the session's 32,768 places.
+//! Clients of one place share the endpoint and expire together. So spoofed sources fill at most the
+//! places of their session, and its other clients still get the same endpoint again.
 //!
 //! A packet that reads one set before a commit and the next one after it may find no endpoint. Then
-//! it draws once more, and at last goes on as if it were for no service.
+//! it draws once more, and at last continues as a packet to no service.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,19 +30,19 @@ pub(super) const AFFINITY: &str = "affinity";
 /// The chain that finds the slot of a table.
 const HASH: &str = "affinity-hash";
 
-/// Timeouts in seconds by their numbers.
+/// Timeouts in seconds, by number.
 pub type Timeouts = BTreeMap<Timeout, u32>;
 
 const SESSION: Selector = Selector::PriorityBits(SESSION_BITS);
 
-/// The key of `affinity-clients`. With the kernel's own seed (`nft_jhash_init`), rules would differ
-/// in the place of a client.
+/// The key of `affinity-clients`. The seed is fixed: with the kernel's default seed
+/// (`nft_jhash_init`), rules would disagree on the place of a client.
 const CLIENT: &[Selector] = &[SESSION, Selector::SaddrHash { modulus: PLACES, seed: 1 }];
 
-/// How often a chain of draws is jumped to, which keeps the table short.
+/// Number of jumps to a chain of draws, which keeps the table short.
 const JUMPS: usize = 4;
 
-/// The chains, each after those that it refers to.
+/// Returns the chains, each after those that it refers to.
 pub(super) fn chains(timeouts: &Timeouts, seed: u32) -> Vec<ChainSpec> {
     let powers = || SizeClass::LARGEST_SESSION.powers();
     let draws = powers().map(|size| draw_for(size, size.most()));
@@ -73,7 +72,7 @@ pub(super) fn chains(timeouts: &Timeouts, seed: u32) -> Vec<ChainSpec> {
     chains
 }
 
-/// The timeouts for which a table has chains, from the rules of the chain `affinity`.
+/// Returns the timeouts with chains in a table, from the rules of the chain `affinity`.
 pub fn timeouts_of<'a>(rules: impl Iterator<Item = &'a DecodedRule>) -> Timeouts {
     let timeout = |rule: &DecodedRule| match rule.exprs.as_slice() {
         [.., Expr::Cmp { value, .. }, Expr::Verdict(Verdict::Goto(chain))] => {
@@ -133,14 +132,14 @@ fn forget() -> [Vec<Statement>; 2] {
     [vec![client(DynsetOperation::Delete, None)], vec![look_up(&[SESSION], SetId::AffinityLists)]]
 }
 
-/// Remembers or forgets a client and its endpoint.
+/// Adds, renews or deletes a client with its endpoint.
 fn client(operation: DynsetOperation, timeout: Option<Duration>) -> Statement {
     let set = SetId::AffinityClients.name().into();
     let data = Some(Selector::Priority);
     Statement::Element { operation, set, key: CLIENT.to_vec(), data, timeout }
 }
 
-/// Draws again, and returns once an endpoint is drawn.
+/// Draws again; returns from the chain once an endpoint is drawn.
 fn jumps(chain: &'static str) -> impl Iterator<Item = Vec<Statement>> {
     let is_drawn = vec![compare(ENDPOINT_BIT, ENDPOINT_BIT), RETURN];
     (0..JUMPS).flat_map(move |_| [vec![Statement::jump(chain)], is_drawn.clone()])
@@ -160,7 +159,7 @@ fn draw(modulus: u32) -> Statement {
     find(Selector::Random(modulus))
 }
 
-/// The endpoint in a slot; the rule ends if there is none.
+/// Looks up the endpoint in a slot; the rule ends if there is none.
 fn find(slot: Selector) -> Statement {
     look_up(&[SESSION, slot], SetId::AffinitySlots)
 }

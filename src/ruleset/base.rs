@@ -15,50 +15,50 @@ use crate::nft::{
     Set, Statement, Verdict,
 };
 
-/// What the fixed rules of one table depend on.
+/// The settings of the fixed rules of one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The bit of the packet mark that requests masquerade; the only bit that is changed.
+    /// The bit of the packet mark that requests masquerade. Rules change no other bit.
     pub masquerade_mark: u32,
     /// Masquerade all traffic to cluster IPs.
     pub masquerade_all: bool,
-    /// Tells packets from pods from others; `None` if that is not possible.
+    /// Distinguishes packets of pods from others; `None` if that is not possible.
     pub local_detector: Option<LocalDetector>,
     /// Node ports are open on every local address, not only on those in `nodeport-ips`.
     pub node_ports_everywhere: bool,
-    /// Node ports are open on loopback addresses too (IPv4 alone), and packets of other hosts to
-    /// them are dropped.
+    /// Node ports are also open on loopback addresses (IPv4 only), and packets of other hosts to
+    /// these are dropped.
     pub localhost: bool,
-    /// The elements of node ports count the connections that find them.
+    /// The elements of node ports count the connections that match them.
     pub counts_connections: bool,
-    /// Ranges that cluster IPs are allocated from, of this family.
+    /// Ranges of cluster IPs, of this family.
     pub service_cidrs: Vec<IpNet>,
-    /// How many seconds services with session affinity remember a client.
+    /// Timeouts of session affinity, in seconds.
     pub timeouts: Timeouts,
-    /// The seed of the hash of a packet's source. Nodes with the same one choose alike.
+    /// The seed of the hash of a packet's source. Nodes with the same seed choose alike.
     pub hash_seed: u32,
 }
 
-/// What makes a packet one from a pod.
+/// The property of packets of pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalDetector {
-    /// Its source is in this range of the table's family.
+    /// The source is in this range of the table's family.
     Range(IpNet),
-    /// It came in by this interface. Packets that the node itself sends came in by none.
+    /// The input interface. Packets of the node itself have none.
     Interface(Name),
-    /// It came in by an interface whose name starts so, at most 15 bytes.
+    /// The input interface has a name with this prefix, at most 15 bytes.
     InterfacePrefix(Name),
 }
 
 impl LocalDetector {
-    /// Matches packets from pods.
+    /// Returns a match for packets of pods.
     fn local(&self) -> Statement {
         let (selector, value) = self.operands();
         is(selector, value)
     }
 
-    /// Matches all other packets. Those that the node sends are among them: without an input
-    /// device the kernel compares with an empty name (`nft_meta_get_eval`).
+    /// Returns a match for all other packets, including those of the node: without an input device
+    /// the kernel compares with an empty name (`nft_meta_get_eval`).
     fn not_local(&self) -> Statement {
         let (selector, value) = self.operands();
         is_not(selector, value)
@@ -78,15 +78,15 @@ impl LocalDetector {
 /// Chains and sets of a table, without elements.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Base {
-    /// All chains, each after those that it refers to. Those with a hook come last, so that a
-    /// table that is made in several transactions does nothing until it is complete.
+    /// All chains, each after those that it refers to. Base chains come last, so that a table
+    /// created in several transactions has no effect until it is complete.
     pub chains: Vec<ChainSpec>,
     /// All sets, in the order of creation.
     pub sets: Vec<Arc<Set>>,
 }
 
 impl Base {
-    /// What the table with `sets` holds with these settings.
+    /// Returns the table with `sets` and the chains for `settings`.
     pub fn new(sets: &TableSets, settings: &Settings) -> Self {
         Self { chains: chains(sets.family, settings), sets: sets.iter().map(Arc::clone).collect() }
     }
@@ -97,12 +97,12 @@ impl Base {
 pub struct ChainSpec {
     /// The chain.
     pub chain: Chain,
-    /// Its rules in order.
+    /// The rules, in order.
     pub rules: Vec<Rule>,
 }
 
 impl ChainSpec {
-    /// A chain without a hook.
+    /// Returns a chain without a hook.
     pub(super) fn new(
         name: impl Into<Name>,
         rules: impl IntoIterator<Item = Vec<Statement>>,
@@ -113,7 +113,7 @@ impl ChainSpec {
         Self { chain: Chain { name, hook: None, comment: None }, rules }
     }
 
-    /// Puts a rule before all others.
+    /// Inserts a rule before all others.
     fn put_first(&mut self, statements: Vec<Statement>) {
         let rule = Rule { chain: self.chain.name.clone(), statements, comment: None };
         self.rules.insert(0, rule);
@@ -154,10 +154,11 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
     chains
 }
 
-/// Names and priorities are kube-proxy's: other programs look for them.
+/// Returns the base chains. Their names and priorities are kube-proxy's, which other programs
+/// expect.
 ///
-/// What every new connection is compared with stands in them and not behind a jump, which would
-/// cost as much as the comparison.
+/// They contain the first comparison of every new connection themselves, because a jump would cost
+/// as much as the comparison.
 fn base_chains(family: Family, settings: &Settings) -> [ChainSpec; 8] {
     let base = |name: &'static str, hook, rules: Vec<Vec<Statement>>| {
         let mut spec = ChainSpec::new(name, rules);
@@ -175,7 +176,7 @@ fn base_chains(family: Family, settings: &Settings) -> [ChainSpec; 8] {
     let check = vec![Statement::jump("cluster-ips-check")];
     let input = [unserved_node_port(family, settings), unserved_service()];
     let output = [clear_priority(), unserved_service(), check.clone()];
-    // For a forwarded packet IPv4 sets the priority anew (`ip_forward`), IPv6 does not.
+    // For a forwarded packet, IPv4 sets the priority anew (`ip_forward`); IPv6 does not.
     let forward = match family {
         Family::Ip => vec![unserved_service(), check],
         Family::Ip6 => output.to_vec(),
@@ -197,38 +198,38 @@ fn base_chains(family: Family, settings: &Settings) -> [ChainSpec; 8] {
     ]
 }
 
-/// The chain that sees packets of others first, with the destination that they came with.
+/// The first chain for packets of other hosts. These still have their original destination.
 const PRE_DNAT: &str = "filter-prerouting-pre-dnat";
 
-/// Drops packets to loopback addresses that do not come by the loopback interface, which the kernel
-/// does itself without `route_localnet` (CVE-2020-8558).
+/// Drops packets to loopback addresses with another input interface than the loopback one. The
+/// kernel itself does this without `route_localnet` (CVE-2020-8558).
 ///
-/// This is before DNAT, so packets to node ports are among them, and answers to masqueraded packets
-/// are not: those still have another address of the node. It stands before the rule that accepts all
-/// packets but new ones: those include untracked and invalid ones.
+/// The rule stands before DNAT, so it covers packets to node ports. It does not cover answers to
+/// masqueraded packets, which still have another address of the node. It stands before the rule
+/// that accepts all packets but new ones, because those include untracked and invalid ones.
 fn guard() -> Vec<Statement> {
     let not_by_loopback = is_not(Selector::Iifname, Operand::Interface("lo".into()));
     let to_loopback = is(Selector::Daddr, Operand::Network(loopback(Family::Ip)));
     vec![to_loopback, not_by_loopback, Statement::Verdict(Verdict::Drop)]
 }
 
-/// Whether rules of the IPv4 table drop packets of other hosts to loopback addresses.
+/// Returns whether rules of the IPv4 table drop packets of other hosts to loopback addresses.
 pub fn has_guard(rules: &[DecodedRule]) -> bool {
     let own = Rule { chain: PRE_DNAT.into(), statements: guard(), comment: None };
     let own = own.lower(Family::Ip);
     own.is_ok_and(|own| rules.iter().any(|rule| rule.chain == PRE_DNAT && rule.exprs == own))
 }
 
-/// Whether the rules of one of our tables serve NodePorts at every address of the node, and not at
-/// those in `nodeport-ips` alone.
+/// Returns whether the rules of one of our tables serve NodePorts at every address of the node,
+/// instead of only those in `nodeport-ips`.
 pub fn serves_node_ports_everywhere(rules: &[DecodedRule]) -> bool {
     let is_address_lookup =
         |expr: &Expr| matches!(expr, Expr::Lookup { set, .. } if set == SetId::NodePortIps.name());
     !rules.iter().any(|rule| rule.exprs.iter().any(is_address_lookup))
 }
 
-/// A lookup counts the packet where elements have counters, so what else a node port depends on
-/// comes before it there.
+/// Returns the rules that look up frontends. A lookup counts the packet where elements have
+/// counters, so the other conditions of a node port precede it there.
 fn services(family: Family, settings: &Settings) -> Vec<Vec<Statement>> {
     let to_service = || Statement::goto("service-traffic");
     let service = vec![look_up(SERVICE, SetId::Services), to_service()];
@@ -245,7 +246,7 @@ fn services(family: Family, settings: &Settings) -> Vec<Vec<Statement>> {
     vec![service, node_port]
 }
 
-/// The port is compared before the address: asking routing costs more than a lookup.
+/// Compares the port before the address: a route lookup (`fib`) costs more than a set lookup.
 fn local_node_ports(family: Family, settings: &Settings) -> [Vec<Statement>; 2] {
     let local = [Statement::FibDaddrLocal, Statement::goto("service-traffic")];
     let address = is_not_closed_loopback(family, settings);
@@ -256,7 +257,7 @@ fn is_node_port_ip() -> Statement {
     Statement::in_set(&[Selector::Daddr], SetId::NodePortIps.name())
 }
 
-/// Excepts loopback addresses, where they do not serve node ports.
+/// Excludes loopback addresses where they do not serve node ports.
 fn is_not_closed_loopback(family: Family, settings: &Settings) -> Option<Statement> {
     let is_other = || is_not(Selector::Daddr, Operand::Network(loopback(family)));
     (!settings.localhost).then(is_other)
@@ -269,12 +270,12 @@ fn loopback(family: Family) -> IpNet {
     }
 }
 
-/// Sets the priority to what a map has for the key; the rule ends if it has nothing.
+/// Sets the priority to the value of the key in a map; the rule ends if there is none.
 pub(super) fn look_up(key: &[Selector], map: SetId) -> Statement {
     Statement::PriorityMap { key: key.to_vec(), map: map.name().into() }
 }
 
-/// Matches packets whose priority has this value in these bits.
+/// Matches packets whose priority has `value` in `bits`.
 pub(super) fn compare(bits: u32, value: u32) -> Statement {
     is(Selector::PriorityBits(bits), Operand::Class(value))
 }
@@ -287,7 +288,8 @@ fn is_not(selector: Selector, value: Operand) -> Statement {
     Statement::Compare { selector, negated: true, value }
 }
 
-/// Most frontends are cluster IPs without affinity, which have no flag.
+/// Branches to special cases first: most frontends are cluster IPs without affinity, which have no
+/// flag.
 fn service_traffic(settings: &Settings) -> Vec<Vec<Statement>> {
     let flags = Selector::PriorityBits(MASQUERADE | LOCAL.get() | AFFINITY);
     let has_flags = is_not(flags, Operand::Class(0));
@@ -309,7 +311,8 @@ fn special_traffic(settings: &Settings) -> Vec<Vec<Statement>> {
     rules
 }
 
-/// The chain that chooses an endpoint of any list. Its rules also stand where a jump can be saved.
+/// The chain that chooses an endpoint of any list. Its rules are also repeated where that saves a
+/// jump.
 const CHOOSE: &str = "choose";
 
 fn choose() -> [Vec<Statement>; 2] {
@@ -319,7 +322,7 @@ fn choose() -> [Vec<Statement>; 2] {
     ]
 }
 
-/// Marks what is to be masqueraded of the packets to a ClusterIP; `None` if that is nothing.
+/// Marks packets to a ClusterIP that are to be masqueraded; `None` if there are none.
 fn mark_to_cluster_ip(settings: &Settings) -> Option<Vec<Statement>> {
     let mark = Statement::MarkSet(settings.masquerade_mark);
     match &settings.local_detector {
@@ -329,9 +332,9 @@ fn mark_to_cluster_ip(settings: &Settings) -> Option<Vec<Statement>> {
     }
 }
 
-/// External traffic policy `Local` keeps the client's address and is for traffic from outside;
-/// pods and the node itself reach all endpoints. A packet with an input interface was not sent by the
-/// node, so `fib`, which costs more than a set lookup, is skipped for it.
+/// Returns the rules for external traffic policy `Local`. It keeps the client's address and applies
+/// to external traffic; pods and the node itself reach all endpoints. The node did not send packets
+/// with an input interface, so these skip `fib`, which costs more than a set lookup.
 fn external_local(settings: &Settings) -> Vec<Vec<Statement>> {
     let internal = || Statement::goto("internal-traffic");
     let from_pod = settings.local_detector.as_ref().map(|it| vec![it.local(), internal()]);
@@ -351,7 +354,7 @@ fn internal_traffic() -> [Vec<Statement>; 4] {
     ]
 }
 
-/// Before DNAT, while the destination is still the service's address.
+/// Runs before DNAT, while the destination is still the service's address.
 fn firewall() -> Vec<Statement> {
     let is_guarded = Statement::in_set(SERVICE, SetId::FirewallIps.name());
     vec![is_guarded, Statement::goto("firewall-sources")]
@@ -364,7 +367,8 @@ fn firewall_sources() -> Vec<Vec<Statement>> {
     vec![vec![elsewhere, Statement::Verdict(Verdict::Drop)]]
 }
 
-/// The priority of a packet that a local program sent could reach a queueing discipline.
+/// Clears the priority of packets of local programs, which could otherwise reach a queueing
+/// discipline.
 fn clear_priority() -> Vec<Statement> {
     vec![Statement::CtStatusDnat, Statement::PriorityClear]
 }
@@ -387,7 +391,7 @@ fn no_endpoint() -> Vec<Vec<Statement>> {
     vec![vec![is_drop, Statement::Verdict(Verdict::Drop)], vec![Statement::Reject]]
 }
 
-/// A cluster IP that is still the destination here was not meant for any service port.
+/// Refuses or drops packets whose destination is still a cluster IP: no service port matched.
 fn cluster_ips_check(settings: &Settings) -> Vec<Vec<Statement>> {
     let cluster_ip = Statement::in_set(&[Selector::Daddr], SetId::ClusterIps.name());
     let mut rules = vec![vec![cluster_ip, Statement::Reject]];
@@ -398,8 +402,8 @@ fn cluster_ips_check(settings: &Settings) -> Vec<Vec<Statement>> {
     rules
 }
 
-/// The mark is cleared before the packet leaves: it would survive encapsulation, and the packet
-/// would be masqueraded again.
+/// Clears the mark before the packet leaves. It would survive encapsulation, and the packet would
+/// be masqueraded again.
 fn masquerading(settings: &Settings) -> Vec<Vec<Statement>> {
     let hairpin = [Selector::Saddr, Selector::Daddr, Selector::L4Proto, Selector::Dport];
     vec![

@@ -1,14 +1,14 @@
 //! The chains that choose an endpoint of a plain list.
 //!
-//! A list is drawn from, or it is a table in which a hash of the packet's source names the slot.
-//! Every table is full, so the first lookup hits.
+//! A slot is either drawn, or, in a table, named by a hash of the packet's source. Every table is
+//! full, so the first lookup hits.
 //!
-//! The modulus of `numgen random mod N` is fixed in a rule, so each size class has rules of its
-//! own. A list of up to [`SizeClass::EXACT`] endpoints draws once, below its size. A larger one
-//! draws below the next power of two until a slot is hit, at most 18 times, and
-//! then once below half of it, where every slot is taken. Each draw that hits is exactly even. The
-//! last draw decides for fewer than one connection in 2^16, less than the unevenness of `numgen`
-//! itself (`reciprocal_scale` of 32 random bits).
+//! The modulus of `numgen random mod N` is fixed in a rule, so each size class has its own rules.
+//! For a list of up to [`SizeClass::EXACT`] endpoints, one draw below its size suffices. For a
+//! larger list, the rules draw below the next power of two until a slot is hit, at most 18 times.
+//! Then they draw once below half of it, where every slot is taken. Each draw that hits is exactly
+//! even. The last draw decides for fewer than one connection in 2^16, less than the unevenness of
+//! `numgen` itself (`reciprocal_scale` of 32 random bits).
 //!
 //! A packet that reads a frontend before a commit and its list after it may miss a slot. It falls
 //! back to slot 0, which exists as long as the list has any endpoint.
@@ -22,16 +22,16 @@ use crate::nft::{Name, Selector, Statement};
 /// The chain that chooses an endpoint of a plain list.
 pub(super) const PICK: &str = "pick";
 
-/// Draws of a large list in the chain of its class.
+/// Number of draws for a large list in the chain of its class.
 const DIRECT: usize = 2;
 
-/// How often a chain of further draws is jumped to, at two levels: that keeps the table short.
+/// Number of jumps to a chain of further draws, at two levels: this keeps the table short.
 const JUMPS: usize = 4;
 
 /// The chain that finds the slot of a table.
 const HASH: &str = "hash";
 
-/// The chains, each after those that it refers to.
+/// Returns the chains, each after those that it refers to.
 pub(super) fn chains(seed: u32) -> Vec<ChainSpec> {
     let powers = || SizeClass::LARGEST.powers();
     let half = powers().map(|size| for_class(size, size.most() / 2));
@@ -79,7 +79,7 @@ fn for_class(size: SizeClass, modulus: u32) -> Vec<Statement> {
     vec![is_class(size), draw(modulus)]
 }
 
-/// The hash that names a slot of a table of this class; `None` if slots are drawn.
+/// Returns the hash that names a slot of a table of this class; `None` if slots are drawn.
 pub(super) fn hash(size: SizeClass, seed: u32) -> Option<Selector> {
     let modulus = size.most();
     Some(match size.table()?.0 {
@@ -98,7 +98,7 @@ fn translate(slot: Selector) -> Statement {
     Statement::DnatMap { key, map: SetId::Endpoints.name().into() }
 }
 
-/// Slot 0; without it the packet goes on as if it were for no service.
+/// Tries slot 0; without it the packet continues as a packet to no service.
 fn no_draw_hit() -> [Vec<Statement>; 2] {
     [vec![draw(1)], vec![Statement::PriorityClear]]
 }
@@ -110,7 +110,7 @@ mod tests {
 
     const TRIES: usize = DIRECT + JUMPS * JUMPS;
 
-    /// The moduli that a packet draws below, as long as no slot is hit.
+    /// Returns the moduli of a packet's draws, as long as no slot is hit.
     #[allow(clippy::wildcard_enum_match_arm)]
     fn draws(chains: &[ChainSpec], chain: &str, size: SizeClass) -> Vec<u32> {
         let spec = chains.iter().find(|spec| spec.chain.name == chain).unwrap();

@@ -1,4 +1,4 @@
-//! Elements of our sets and maps: what each means, and its bytes, both ways.
+//! Elements of our sets and maps: their meaning, and conversion from and to bytes.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,7 +10,7 @@ use super::sets::SetId;
 use crate::model::{Protocol, Target};
 use crate::nft::{Element, ElementView, Family, Value};
 
-/// Where packets to a service port arrive: the key of most of our maps.
+/// The destination of packets to a service port: the key of most of our maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Frontend {
     /// An address of a service.
@@ -22,9 +22,9 @@ pub enum Frontend {
         /// Destination port before DNAT.
         port: NonZeroU16,
     },
-    /// A node port, whatever the address.
+    /// A node port, at any address.
     NodePort {
-        /// The table it belongs to.
+        /// The family of its table.
         family: Family,
         /// Transport protocol.
         protocol: Protocol,
@@ -33,7 +33,7 @@ pub enum Frontend {
     },
 }
 
-/// What happens to packets to a frontend without endpoints.
+/// The fate of packets to a frontend without usable endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unserved {
     /// They are refused.
@@ -42,18 +42,18 @@ pub enum Unserved {
     Drop,
 }
 
-/// An element whose meaning does not depend on who asks for it.
+/// An element that several services can share, or that belongs to none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Member {
-    /// The cluster IP of a service, whatever the port.
+    /// The cluster IP of a service, for all ports.
     ClusterIp(IpAddr),
     /// An address of the node that accepts traffic to node ports.
     NodePortIp(IpAddr),
-    /// An endpoint on this node, which may send to itself through a service.
+    /// A local endpoint, which may send packets to itself through a service.
     Hairpin(Target, Protocol),
 }
 
-/// Addresses from the first to the last, both included, of one family.
+/// A range of addresses of one family, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Range {
     /// The lowest address.
@@ -62,7 +62,7 @@ pub struct Range {
     pub last: IpAddr,
 }
 
-/// What an element belongs to, as far as its key says.
+/// The owner of an element, as its key shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// A frontend.
@@ -76,11 +76,11 @@ pub enum Subject {
 pub enum TableElement<'a> {
     /// The endpoint in a slot of a plain list.
     Endpoint(ListId, Protocol, u32, Target),
-    /// Where packets to a frontend go, with `namespace/name:port` as comment.
+    /// The route of a frontend, with `namespace/name:port` as comment.
     Route(Frontend, Route, Option<&'a str>),
-    /// Where packets of pods and of the node go, if elsewhere.
+    /// The internal route of a frontend, if it differs.
     Internal(Frontend, Route),
-    /// What happens to packets to a frontend without endpoints, with the same comment.
+    /// The fate of packets to a frontend without usable endpoints, with the same comment.
     NoEndpoint(Frontend, Unserved, Option<&'a str>),
     /// A member of `cluster-ips`, `nodeport-ips` or `hairpin-connections`.
     Member(Member),
@@ -97,7 +97,7 @@ pub enum TableElement<'a> {
 }
 
 impl Frontend {
-    /// The table it belongs to.
+    /// Returns the family of its table.
     pub fn family(&self) -> Family {
         match self {
             Self::Address { address, .. } => Family::of(*address),
@@ -105,7 +105,7 @@ impl Frontend {
         }
     }
 
-    /// Its transport protocol.
+    /// Returns its transport protocol.
     pub fn protocol(&self) -> Protocol {
         match self {
             Self::Address { protocol, .. } | Self::NodePort { protocol, .. } => *protocol,
@@ -123,7 +123,7 @@ impl Frontend {
         }
     }
 
-    /// Of a set of service addresses and the same of node ports, the one it is in.
+    /// Returns the set of its kind: service addresses or node ports.
     fn choose(&self, services: SetId, node_ports: SetId) -> SetId {
         match self {
             Self::Address { .. } => services,
@@ -144,7 +144,7 @@ impl fmt::Display for Frontend {
 }
 
 impl Member {
-    /// The table it belongs to.
+    /// Returns the family of its table.
     pub fn family(&self) -> Family {
         match self {
             Self::ClusterIp(address) | Self::NodePortIp(address) => Family::of(*address),
@@ -154,14 +154,14 @@ impl Member {
 }
 
 impl Range {
-    /// Whether `address` is among them.
+    /// Returns whether `address` is in the range.
     pub fn contains(&self, address: IpAddr) -> bool {
         (self.first..=self.last).contains(&address)
     }
 }
 
 impl Subject {
-    /// Reads it from the key of an element; `None` for sets that services share.
+    /// Reads the subject from the key of an element; `None` for sets that services share.
     pub fn read(family: Family, set: SetId, key: &[u8]) -> Option<Self> {
         let mut key = Fields(key);
         match set {
@@ -192,7 +192,7 @@ impl Subject {
 impl Unserved {
     const ALL: [Self; 2] = [Self::Refuse, Self::Drop];
 
-    /// The packet priority that stands for it: `1:0` or `1:1`.
+    /// Returns the packet priority that represents it: `1:0` or `1:1`.
     pub const fn priority(self) -> u32 {
         match self {
             Self::Refuse => 0x1_0000,
@@ -202,7 +202,7 @@ impl Unserved {
 }
 
 impl TableElement<'_> {
-    /// The set or map it belongs to.
+    /// Returns the set or map of the element.
     pub fn set(&self) -> SetId {
         match self {
             Self::Endpoint(..) => SetId::Endpoints,
@@ -222,7 +222,7 @@ impl TableElement<'_> {
         }
     }
 
-    /// Its key alone, which is enough to delete it.
+    /// Returns an element with the key only, which suffices to delete it.
     pub fn to_key(&self) -> Element {
         let key = match self {
             Self::Endpoint(list, protocol, slot, _) => slot_key(*list, *protocol, *slot),
@@ -248,7 +248,7 @@ impl TableElement<'_> {
         Element::new(key)
     }
 
-    /// The element as nftables knows it.
+    /// Returns the nftables element.
     pub fn to_element(&self) -> Element {
         let class = |bits| Some(Value::new().class_id(bits));
         let (data, label) = match *self {
@@ -266,13 +266,13 @@ impl TableElement<'_> {
     }
 }
 
-/// The key of a slot of a plain list.
+/// Returns the key of a slot of a plain list.
 pub fn slot_key(list: ListId, protocol: Protocol, slot: u32) -> Value {
     Value::new().class_id(list.key()).proto(protocol.number()).integer(slot)
 }
 
 impl<'a> TableElement<'a> {
-    /// Splits off the comment.
+    /// Returns the element without the comment, and the comment.
     pub fn without_label(self) -> (TableElement<'static>, Option<&'a str>) {
         let element = match self {
             Self::Route(frontend, route, label) => {
@@ -297,7 +297,7 @@ impl<'a> TableElement<'a> {
         (element, None)
     }
 
-    /// Reads an element of one of our sets; `None` if we never write such a one.
+    /// Reads an element of one of our sets; `None` if this program never writes such an element.
     pub fn read(family: Family, set: SetId, view: &ElementView<'a>) -> Option<Self> {
         let mut key = Fields(view.key);
         let element = match set {
@@ -347,7 +347,8 @@ impl<'a> TableElement<'a> {
             }
             SetId::AffinityLists => {
                 let list = ListId::from_session_key(key.number()?)?;
-                // What rules put back is looked up with the flag already tested.
+                // Rules restore this value after they have tested the flag, so the lookup key has
+                // it.
                 let route = Route::from_bits(priority(view)?)?;
                 Self::AffinityList(list, Some(route).filter(|it| it.list() == Some(list))?)
             }
@@ -357,20 +358,20 @@ impl<'a> TableElement<'a> {
     }
 }
 
-/// What is needed to delete an element that we never write.
+/// Returns an element that deletes one that this program never writes.
 pub fn stray(view: &ElementView<'_>) -> Option<Element> {
     let key_end = view.key_end.and_then(Value::from_bytes);
     Some(Element { key_end, ..Element::new(Value::from_bytes(view.key)?) })
 }
 
-/// The endpoint that is the data of an element.
+/// Returns the endpoint in the data of an element.
 pub fn target(family: Family, view: &ElementView<'_>) -> Option<Target> {
     let mut fields = Fields(view.data?);
     let target = Target { address: fields.address(family)?, port: fields.port()? };
     fields.0.is_empty().then_some(target)
 }
 
-/// The list and the endpoint of an element of `affinity-clients`.
+/// Returns the list and the endpoint of an element of `affinity-clients`.
 pub fn remembered(view: &ElementView<'_>) -> Option<(ListId, EndpointId)> {
     ListId::from_endpoint(priority(view)?)
 }

@@ -1,9 +1,9 @@
-//! What packets run: chains, rules, sets and maps of our tables, and their elements.
+//! The chains, rules, sets and maps of our tables, and their elements.
 //!
-//! The chains and rules are the same however many services there are. A frontend leads in one map
-//! to the number of its endpoint list ([`number`]); constant rules choose by the size class in that
-//! number; one map holds each list once. What changes with services and endpoints is elements of
-//! sets and plain maps only, so the kernel never validates the table again for it.
+//! The chains and rules do not depend on the number of services. One map leads from a frontend to
+//! the number of its endpoint list ([`number`]). Constant rules branch by the size class in that
+//! number. One map holds each list once. Services and endpoints change only elements of sets and
+//! plain maps, so the kernel never validates the table again for them.
 //!
 //! A new connection takes these steps:
 //!
@@ -36,15 +36,15 @@ use crate::nft::{Family, TableRef};
 /// The name of our table in both families.
 pub const TABLE: &str = "kube-proxy";
 
-/// The number of this form of the ruleset. A table of another form is replaced whole.
+/// The number of this layout. A table of another layout is replaced as a whole.
 pub const LAYOUT: u32 = 3;
 
-/// Our table of one family.
+/// Returns our table of one family.
 pub fn table(family: Family) -> TableRef {
     TableRef { family, name: TABLE.into() }
 }
 
-/// The comment of our tables, which carries the layout's number: nft keeps it in a listing.
+/// Returns the comment of our tables with the layout's number. nft(8) keeps it in a listing.
 pub fn table_comment() -> String {
     format!("service proxy rules of deltaproxy, layout {LAYOUT}")
 }

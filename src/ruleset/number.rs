@@ -1,13 +1,13 @@
 //! The number that a packet carries from rule to rule, as its priority.
 //!
-//! nft prints it as two halves, `NNNN:NNFS`:
+//! nft(8) prints it as two halves, `NNNN:NNFS`:
 //!
 //! ```text
 //! NNNNNN  the endpoint list
-//! FS      the size class in the lowest five bits, and flags:
-//!         20 masquerade whatever the source
-//!         40 endpoints on this node only; pods and the node look the frontend up once more
-//!         80 session affinity; then SSSS:TTFS is session SSSS with timeout TT
+//!     FS  the size class in the lowest five bits, and flags:
+//!           20 masquerade regardless of the source
+//!           40 local endpoints only; pods and the node use the internal route
+//!           80 session affinity; then SSSS:TTFS is session SSSS with timeout TT
 //! ```
 //!
 //! With affinity, `SSSS:8001` and above are the endpoints of session `SSSS`.
@@ -17,27 +17,27 @@ use std::num::NonZeroU32;
 
 use crate::model::HashedSource;
 
-/// What a frontend leads to: an endpoint list, its size class and flags.
+/// The value of a frontend: an endpoint list, its size class and flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Route(NonZeroU32);
 
-/// The number of an endpoint list: of a plain one, or of one with session affinity.
+/// The number of an endpoint list, plain or with session affinity.
 ///
-/// The bits of a [`Route`] that are not size class, flags or timeout; so every route names its
+/// It is the bits of a [`Route`] without size class, flags and timeout. So every route names its
 /// list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ListId(NonZeroU32);
 
-/// How many slots a list has and how rules choose one.
+/// The number of slots of a list, and how rules choose one.
 ///
-/// 0 stands for none. Of 1 to 21 slots are drawn: 1 to 8 are exact; 9 stands for at most 16 slots,
-/// 10 for at most 32, up to 21 for at most 65,536. From 24 on a hash of the source chooses a slot of
-/// a table: 24 to 27 of address and port, 28 to 31 of the address, each of the sizes of
+/// 0 means no slots. In classes 1 to 21, slots are drawn: 1 to 8 are exact; 9 stands for at most 16
+/// slots, 10 for at most 32, up to 21 for at most 65,536. From 24 on, a hash of the source chooses
+/// a slot of a table: 24 to 27 hash address and port, 28 to 31 the address, each with the sizes of
 /// [`TableSize::ALL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct SizeClass(u8);
 
-/// How many slots a table has in which a hash chooses: a prime number.
+/// The number of slots of a table: a prime number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TableSize(u8);
 
@@ -45,51 +45,51 @@ pub struct TableSize(u8);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Timeout(u8);
 
-/// An endpoint of a list with affinity, from 1 to [`LAST_ENDPOINT`].
+/// The number of an endpoint of a list with affinity, from 1 to [`LAST_ENDPOINT`].
 pub type EndpointId = u16;
 
 /// The highest number of an endpoint of a list with affinity.
 pub const LAST_ENDPOINT: EndpointId = 0x7fff;
 
-/// What rules do with a packet besides choosing an endpoint.
+/// Properties of a route besides its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Flags {
-    /// Masquerade whatever the source.
+    /// Masquerade regardless of the source.
     pub masquerade: bool,
-    /// The list holds endpoints on this node; pods and the node look the frontend up once more.
+    /// The list holds local endpoints; pods and the node use the internal route.
     pub local: bool,
 }
 
-/// The bits of a route with the size class.
+/// The bits of a route for the size class.
 pub const SIZE_BITS: u32 = 0x1f;
-/// The bit of a route: masquerade whatever the source.
+/// The bit of a route: masquerade regardless of the source.
 pub const MASQUERADE: u32 = 0x20;
-/// The bit of a route: endpoints on this node only.
+/// The bit of a route: local endpoints only.
 pub const LOCAL: NonZeroU32 = NonZeroU32::new(0x40).unwrap();
 /// The bit of a route: session affinity.
 pub const AFFINITY: u32 = 0x80;
-/// The same, as the lowest bits of a list with affinity.
+/// [`AFFINITY`], as the lowest bits of a list with affinity.
 const SESSION: NonZeroU32 = NonZeroU32::new(AFFINITY).unwrap();
-/// The bits of a route with the number of a plain list.
+/// The bits of a route for the number of a plain list.
 pub const LIST_BITS: u32 = 0xffff_ff00;
-/// The bits of a route with the number of a list with affinity.
+/// The bits of a route for the number of a list with affinity.
 pub const SESSION_BITS: u32 = 0xffff_0000;
-/// The bits of a route with the number of a timeout.
+/// The bits of a route for the number of a timeout.
 pub const TIMEOUT_BITS: u32 = 0x7f00;
-/// The bit of a priority that names an endpoint of a list with affinity.
+/// The bit of a priority that marks an endpoint of a list with affinity.
 pub const ENDPOINT_BIT: u32 = 0x8000;
 
 impl Route {
-    /// The route to a plain list, or to a list with affinity and this timeout.
+    /// Returns the route to a plain list, or to a list with affinity and this timeout.
     pub fn new(list: ListId, timeout: Option<Timeout>, size: SizeClass, flags: Flags) -> Self {
         let timeout = timeout.map_or(0, Timeout::bits);
         Self(list.0 | timeout | size.bits() | flags.bits())
     }
 
-    /// The route of a frontend without endpoints on this node, where other nodes have some.
+    /// The route of a frontend without local endpoints, where other nodes have endpoints.
     pub const WITHOUT_LIST: Self = Self(LOCAL);
 
-    /// The route with these bits; `None` if no frontend has such a one.
+    /// Returns the route with these bits; `None` if no frontend has such a route.
     pub fn from_bits(bits: u32) -> Option<Self> {
         let route = Self(NonZeroU32::new(bits)?);
         let size = route.size();
@@ -103,12 +103,12 @@ impl Route {
         (is_valid && is_known_size).then_some(route)
     }
 
-    /// The packet priority.
+    /// Returns the packet priority.
     pub fn bits(self) -> u32 {
         self.0.get()
     }
 
-    /// The list; `None` where there is no endpoint on this node.
+    /// Returns the list; `None` without a local endpoint.
     pub fn list(self) -> Option<ListId> {
         let list = match self.bits() & AFFINITY {
             0 => self.bits() & LIST_BITS,
@@ -117,17 +117,17 @@ impl Route {
         NonZeroU32::new(list).map(ListId)
     }
 
-    /// The size class of the list.
+    /// Returns the size class of the list.
     pub fn size(self) -> SizeClass {
         SizeClass((self.bits() & SIZE_BITS) as u8)
     }
 
-    /// The flags.
+    /// Returns the flags.
     pub fn flags(self) -> Flags {
         Flags { masquerade: self.bits() & MASQUERADE != 0, local: self.bits() & LOCAL.get() != 0 }
     }
 
-    /// The timeout of a list with affinity.
+    /// Returns the timeout of a list with affinity.
     pub fn timeout(self) -> Option<Timeout> {
         let number = (self.bits() & TIMEOUT_BITS) >> 8;
         Timeout::new(u8::try_from(number).ok()?).filter(|_| self.bits() & AFFINITY != 0)
@@ -143,7 +143,7 @@ impl Flags {
 }
 
 impl ListId {
-    /// The lowest number of a plain list. nft prints lower ones with an upper half of 0.
+    /// The lowest number of a plain list. nft(8) prints lower ones with an upper half of 0.
     pub const FIRST_PLAIN: u32 = 0x100;
     /// The highest number of a plain list.
     pub const LAST_PLAIN: u32 = 0xff_ffff;
@@ -152,7 +152,7 @@ impl ListId {
     /// The highest number of a list with affinity.
     pub const LAST_SESSION: u32 = 0xffff;
 
-    /// The plain list with a number up to [`ListId::LAST_PLAIN`].
+    /// Returns the plain list with a number up to [`ListId::LAST_PLAIN`].
     ///
     /// # Panics
     /// The number is 0, which is a bug.
@@ -163,43 +163,43 @@ impl ListId {
         }
     }
 
-    /// The list with affinity with a number up to [`ListId::LAST_SESSION`].
+    /// Returns the list with affinity with a number up to [`ListId::LAST_SESSION`].
     pub const fn session(number: u32) -> Self {
         Self(SESSION.saturating_add(number << 16))
     }
 
-    /// Whether the list has session affinity.
+    /// Returns whether the list has session affinity.
     pub fn has_affinity(self) -> bool {
         self.0.get() & AFFINITY != 0
     }
 
-    /// Its number among lists of its kind.
+    /// Returns its number among lists of its kind.
     pub fn number(self) -> u32 {
         if self.has_affinity() { self.0.get() >> 16 } else { self.0.get() >> 8 }
     }
 
-    /// The packet priority that rules look the list up by: `NNNN:NN00`, or `SSSS:0`.
+    /// Returns the packet priority by which rules look up the list: `NNNN:NN00`, or `SSSS:0`.
     pub fn key(self) -> u32 {
         self.0.get() & !AFFINITY
     }
 
-    /// The plain list with this key.
+    /// Returns the plain list with this key.
     pub fn from_plain_key(key: u32) -> Option<Self> {
         let list = NonZeroU32::new(key).map(Self)?;
         (key & !LIST_BITS == 0 && list.is_valid()).then_some(list)
     }
 
-    /// The list with affinity with this key.
+    /// Returns the list with affinity with this key.
     pub fn from_session_key(key: u32) -> Option<Self> {
         (key & !SESSION_BITS == 0 && key != 0).then(|| Self::session(key >> 16))
     }
 
-    /// The packet priority of an endpoint of a list with affinity.
+    /// Returns the packet priority of an endpoint of a list with affinity.
     pub fn endpoint(self, id: EndpointId) -> u32 {
         self.key() | ENDPOINT_BIT | u32::from(id)
     }
 
-    /// The list with affinity and its endpoint that a packet priority names.
+    /// Returns the list with affinity and its endpoint in a packet priority.
     pub fn from_endpoint(priority: u32) -> Option<(Self, EndpointId)> {
         let list = Self::from_session_key(priority & SESSION_BITS)?;
         let id = u16::try_from(priority & u32::from(LAST_ENDPOINT)).ok()?;
@@ -221,14 +221,14 @@ impl fmt::Display for ListId {
 }
 
 impl SizeClass {
-    /// Up to this number of endpoints each count has a class of its own.
+    /// Number of endpoints up to which each count has its own class.
     pub const EXACT: u8 = 8;
-    /// The largest class of a list of which slots are drawn.
+    /// The largest class with drawn slots.
     pub const LARGEST: Self = Self(21);
-    /// The largest one of a list with affinity.
+    /// The largest class with drawn slots in a list with affinity.
     pub const LARGEST_SESSION: Self = Self(19);
 
-    /// The class of a table in which a hash of this chooses.
+    /// Returns the class of a table by hashed source and size.
     pub fn of_table(source: HashedSource, TableSize(size): TableSize) -> Self {
         match source {
             HashedSource::AddressAndPort => Self(FIRST_TABLE + size),
@@ -236,7 +236,7 @@ impl SizeClass {
         }
     }
 
-    /// What is hashed to choose in a table, and its size; `None` if slots are drawn.
+    /// Returns the hashed source and the size of a table; `None` if slots are drawn.
     pub fn table(self) -> Option<(HashedSource, TableSize)> {
         let number = self.0.checked_sub(FIRST_TABLE).filter(|it| *it < 2 * TABLE_SIZES)?;
         let source = match number / TABLE_SIZES {
@@ -246,12 +246,12 @@ impl SizeClass {
         Some((source, TableSize(number % TABLE_SIZES)))
     }
 
-    /// All classes of tables, ascending.
+    /// Returns all classes of tables, ascending.
     pub fn tables() -> impl Iterator<Item = Self> {
         (FIRST_TABLE..FIRST_TABLE + 2 * TABLE_SIZES).map(Self)
     }
 
-    /// The class of a list with so many slots to draw; the largest for more.
+    /// Returns the class of a list with `count` slots to draw; the largest for more.
     pub fn of(count: usize) -> Self {
         let exact = usize::from(Self::EXACT);
         if count <= exact {
@@ -263,17 +263,17 @@ impl SizeClass {
         Self(class.min(Self::LARGEST.0))
     }
 
-    /// The classes up to this one that stand for several counts, ascending.
+    /// Returns the classes up to this one that stand for several counts, ascending.
     pub fn powers(self) -> impl Iterator<Item = Self> {
         (Self::EXACT + 1..=self.0).map(Self)
     }
 
-    /// The classes that stand for one count, ascending.
+    /// Returns the classes that stand for one count, ascending.
     pub fn exact() -> impl Iterator<Item = Self> {
         (1..=Self::EXACT).map(Self)
     }
 
-    /// The most slots of a list of this class, below which rules choose one.
+    /// Returns the maximum number of slots of this class, which is the modulus of draws and hashes.
     pub fn most(self) -> u32 {
         if let Some((_, size)) = self.table() {
             return size.slots();
@@ -284,7 +284,7 @@ impl SizeClass {
         }
     }
 
-    /// The fewest slots of a list of this class.
+    /// Returns the minimum number of slots of this class.
     pub fn fewest(self) -> u32 {
         if let Some((_, size)) = self.table() {
             return size.slots();
@@ -295,24 +295,24 @@ impl SizeClass {
         }
     }
 
-    /// The bits of the class in a route.
+    /// Returns the bits of the class in a route.
     pub fn bits(self) -> u32 {
         self.0.into()
     }
 }
 
-/// The bits that the classes of tables have in common, and no other class has.
+/// The bits that are set in the classes of tables only.
 pub const TABLE_BITS: u32 = FIRST_TABLE as u32;
 const FIRST_TABLE: u8 = 24;
 const TABLE_SIZES: u8 = 4;
 
 impl TableSize {
-    /// All of them, ascending.
+    /// All sizes, ascending.
     pub const ALL: [Self; TABLE_SIZES as usize] = [Self(0), Self(1), Self(2), Self(3)];
-    /// The largest one.
+    /// The largest size.
     pub const LARGEST: Self = Self(TABLE_SIZES - 1);
 
-    /// How many slots a table of this size has.
+    /// Returns the number of slots of a table.
     pub const fn slots(self) -> u32 {
         match self.0 {
             0 => 251,
@@ -327,17 +327,17 @@ impl Timeout {
     /// The highest number.
     pub const LAST: u8 = 0x7f;
 
-    /// The timeout with a number from 1 to [`Timeout::LAST`].
+    /// Returns the timeout with a number from 1 to [`Timeout::LAST`].
     pub fn new(number: u8) -> Option<Self> {
         (1..=Self::LAST).contains(&number).then_some(Self(number))
     }
 
-    /// Its bits in a route.
+    /// Returns its bits in a route.
     pub fn bits(self) -> u32 {
         u32::from(self.0) << 8
     }
 
-    /// The timeout with these bits of a route.
+    /// Returns the timeout with these bits of a route.
     pub fn from_bits(bits: u32) -> Option<Self> {
         let number = u8::try_from(bits >> 8).ok()?;
         Self::new(number).filter(|timeout| timeout.bits() == bits)

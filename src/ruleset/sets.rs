@@ -7,8 +7,8 @@ use crate::nft::{DecodedSet, Family, Selector, Set, SetFlags, Type};
 
 /// A set or map of our tables.
 ///
-/// In the order of creation: the kernel finds a set by walking a list (`nft_set_lookup`), so those
-/// that most updates name come first.
+/// The variants are in the order of creation. The kernel finds a set by walking a list
+/// (`nft_set_lookup`), so the sets of most updates come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SetId {
     /// `list . protocol . slot : endpoint`
@@ -17,9 +17,10 @@ pub enum SetId {
     Services,
     /// `protocol . port : route`
     NodePorts,
-    /// `address . protocol . port : route`, for pods and the node where `services` has local ones.
+    /// `address . protocol . port : route`; internal routes, for frontends with local endpoints
+    /// only in `services`.
     InternalServices,
-    /// The same for node ports.
+    /// `protocol . port : route`; the same for node ports.
     InternalNodePorts,
     /// `address . protocol . port : refuse or drop`
     NoEndpointServices,
@@ -57,22 +58,22 @@ pub struct TableSets {
 #[derive(Debug)]
 pub struct Layouts([TableSets; 2]);
 
-/// The fields of a packet that identify a service address.
+/// The fields of a packet for a service address.
 pub(super) const SERVICE: &[Selector] = &[Selector::Daddr, Selector::L4Proto, Selector::Dport];
 
-/// The fields of a packet that identify a node port.
+/// The fields of a packet for a node port.
 pub(super) const NODE_PORT: &[Selector] = &[Selector::L4Proto, Selector::Dport];
 
-/// Most places with clients in a table, of all services together: those of 32 lists. Clients of
-/// further places are served and not remembered.
+/// Maximum number of recorded clients in a table, for all services together: the places of 32
+/// lists. Clients of further places are served without a record.
 pub const CLIENTS: u32 = 32 * PLACES;
 
-/// Places for the clients of one list with affinity. Clients share the place that the hash of their
-/// addresses names, and its endpoint; so no list ever has more.
+/// Places for the clients of one list with affinity. Clients whose addresses have the same hash
+/// share a place and its endpoint, so this is the maximum for each list.
 pub(super) const PLACES: u32 = 32_768;
 
 impl SetId {
-    /// All of them, in the order of creation.
+    /// All sets and maps, in the order of creation.
     pub const ALL: [Self; 16] = [
         Self::Endpoints,
         Self::Services,
@@ -92,7 +93,7 @@ impl SetId {
         Self::AffinityClients,
     ];
 
-    /// Its name in the table.
+    /// Returns its name in the table.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Endpoints => "endpoints",
@@ -114,12 +115,12 @@ impl SetId {
         }
     }
 
-    /// The set of this name.
+    /// Returns the set with this name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|set| set.name() == name)
     }
 
-    /// Whether its keys are node ports.
+    /// Returns whether its keys are node ports.
     pub const fn is_of_node_ports(self) -> bool {
         matches!(self, Self::NodePorts | Self::InternalNodePorts | Self::NoEndpointNodePorts)
     }
@@ -156,10 +157,10 @@ impl SetId {
         }
     }
 
-    /// Whether its elements have counters.
+    /// Returns whether its elements have counters.
     ///
-    /// A first packet finds one element of `services` or `nodeports`, and one of `endpoints` or
-    /// `affinity-endpoints`: a draw that misses counts nothing. It may find its frontend again in
+    /// A first packet matches one element of `services` or `nodeports`, and one of `endpoints` or
+    /// `affinity-endpoints`; a draw that misses counts nothing. It may match its frontend again in
     /// `internal-services` or `internal-nodeports`.
     const fn counts(self, counters: Counters) -> bool {
         match self {
@@ -209,8 +210,8 @@ impl SetId {
             key: key.to_vec(),
             data: data.to_vec(),
             flags: SetFlags {
-                // The kernel copies the whole set at each commit that touches it
-                // (`nft_pipapo_commit`), so it holds nothing that changes often.
+                // The kernel copies the whole set at each commit that changes it
+                // (`nft_pipapo_commit`), so only a set with rare changes has intervals.
                 interval: self == Self::SourceRanges,
                 dynamic: self == Self::AffinityClients,
                 timeout: self == Self::AffinityClients,
@@ -223,23 +224,23 @@ impl SetId {
 }
 
 impl TableSets {
-    /// The sets and maps of the table of one family.
+    /// Returns the sets and maps of the table of one family.
     pub fn new(family: Family, counters: Counters) -> Self {
         Self { family, sets: SetId::ALL.map(|set| Arc::new(set.set(family, counters))) }
     }
 
-    /// All sets and maps in the order of creation.
+    /// Returns all sets and maps in the order of creation.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Set>> {
         self.sets.iter()
     }
 
-    /// A set or map as nftables knows it.
+    /// Returns the nftables set or map.
     pub fn get(&self, set: SetId) -> &Arc<Set> {
         &self.sets[set as usize]
     }
 
-    /// Which of ours a set found in the kernel is, with counters or without; `None` if it has another
-    /// name, other types or other flags.
+    /// Returns which of our sets matches a set found in the kernel, with counters or without.
+    /// `None` if its name, types or flags differ.
     pub fn identify(&self, found: &DecodedSet) -> Option<SetId> {
         let id = SetId::by_name(&found.name)?;
         let (ours, found) = (self.get(id), found.set.as_ref()?);
@@ -247,7 +248,7 @@ impl TableSets {
         is_same.then_some(id)
     }
 
-    /// Whether a set found in the kernel is one of ours as it is desired, counters included.
+    /// Returns whether a set found in the kernel equals one of ours, counters included.
     pub fn is_desired(&self, found: &DecodedSet) -> bool {
         let counter = found.set.as_ref().map(|set| set.counter);
         self.identify(found).is_some_and(|id| counter == Some(self.get(id).counter))
@@ -261,12 +262,12 @@ impl Default for Layouts {
 }
 
 impl Layouts {
-    /// The sets and maps of tables with these counters.
+    /// Returns the sets and maps of tables with these counters.
     pub fn new(counters: Counters) -> Self {
         Self(Family::ALL.map(|family| TableSets::new(family, counters)))
     }
 
-    /// The sets and maps of one table.
+    /// Returns the sets and maps of one table.
     pub fn of(&self, family: Family) -> &TableSets {
         &self.0[family.index()]
     }

@@ -1,8 +1,7 @@
-//! Which keys to look up to read all endpoints, in time that grows with their number and no faster.
+//! The keys that read all endpoints in linear time.
 //!
-//! A dump takes time with the square of a set's size, because the kernel walks the set from its
-//! start for each 32 KiB of answers (`nft_rhash_walk`). But routes name the lists, with their sizes
-//! or nearly so.
+//! A dump takes quadratic time, because the kernel walks the set from its start for each 32 KiB of
+//! answers (`nft_rhash_walk`). Routes name the lists, with their exact or approximate sizes.
 
 use std::collections::VecDeque;
 
@@ -11,14 +10,14 @@ use super::number::{ListId, SizeClass};
 use crate::model::Protocol;
 use crate::nft::Value;
 
-/// Keys in one request. The answers to so many fit a receive buffer that was not enlarged: each
-/// takes about 1 KiB there.
+/// Keys per request. Their answers fit a receive buffer of default size, where each takes about 1
+/// KiB.
 const KEYS_AT_ONCE: usize = 128;
 
 /// A list that a route names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamedList {
-    /// Its number; it is a plain one.
+    /// Its number, of a plain list.
     pub list: ListId,
     /// The protocol of its frontends.
     pub protocol: Protocol,
@@ -26,10 +25,10 @@ pub struct NamedList {
     pub size: SizeClass,
 }
 
-/// The slots of lists, in the order in which they are looked up.
+/// The slots of lists, in the order of look-ups.
 ///
-/// The kernel answers up to the first key that is missing. So each request has the keys of whole
-/// lists, up to one that may have fewer endpoints than its class.
+/// The kernel answers up to the first missing key. So each request has the keys of whole lists, up
+/// to one that may have fewer endpoints than its class allows.
 #[derive(Debug)]
 pub struct SlotKeys<I> {
     lists: I,
@@ -40,20 +39,20 @@ pub struct SlotKeys<I> {
 #[derive(Debug)]
 struct Waiting {
     list: NamedList,
-    /// Slots read so far.
+    /// Number of slots read so far.
     read: u32,
 }
 
 impl<I: Iterator<Item = NamedList>> SlotKeys<I> {
-    /// The slots of all `lists`.
+    /// Returns the slots of all `lists`.
     pub fn new(lists: I) -> Self {
         Self { lists, waiting: VecDeque::new() }
     }
 
-    /// The keys of the next request; none at the end.
+    /// Returns the keys of the next request; none at the end.
     pub fn next_keys(&mut self) -> Vec<Value> {
         let room = KEYS_AT_ONCE.saturating_sub(self.waiting.len());
-        // No slot of an empty list is ever answered.
+        // An empty list has no slots to answer for.
         let lists = self.lists.by_ref().filter(|list| list.size.most() > 0);
         self.waiting.extend(lists.take(room).map(Waiting::new));
         let mut keys = Vec::new();
@@ -66,7 +65,7 @@ impl<I: Iterator<Item = NamedList>> SlotKeys<I> {
         keys
     }
 
-    /// The list and slot of the next key; call it once for each answer.
+    /// Returns the list and slot of the next key. Must be called once for each answer.
     pub fn answered(&mut self) -> Option<(ListId, Protocol, u32)> {
         let first = self.waiting.front_mut()?;
         let NamedList { list, protocol, size } = first.list;
@@ -78,7 +77,7 @@ impl<I: Iterator<Item = NamedList>> SlotKeys<I> {
         Some((list, protocol, slot))
     }
 
-    /// The next key is missing: the list that it belongs to has no more.
+    /// Records that the next key is missing, so its list is complete.
     pub fn missing(&mut self) {
         self.waiting.pop_front();
     }
@@ -93,8 +92,8 @@ impl Waiting {
         self.list.size.fewest() == self.list.size.most()
     }
 
-    /// The slot of the n-th key. Of those that surely exist the last comes first, so that the list
-    /// gets its length at once.
+    /// Returns the slot of the n-th key. Of the slots that certainly exist the last comes first, so
+    /// that the list is resized once.
     fn slot(&self, n: u32) -> u32 {
         let fewest = self.list.size.fewest();
         if n < fewest { fewest - 1 - n } else { n }
@@ -110,7 +109,7 @@ impl Waiting {
 mod tests {
     use super::*;
 
-    /// Reads lists with so many endpoints and returns how many were found of each, and the requests.
+    /// Reads lists with `counts` endpoints; returns the number found of each, and of requests.
     fn read(counts: &[usize]) -> (Vec<usize>, usize) {
         let id = |n: usize| ListId::plain(0x100 + u32::try_from(n).unwrap());
         let named = |(n, count): (usize, &usize)| NamedList {

@@ -1,4 +1,4 @@
-//! When a table that could not be written is tried again, and the log lines about it.
+//! Retries of blocked tables, and the log lines about them.
 
 use std::time::{Duration, Instant};
 
@@ -8,23 +8,23 @@ use crate::family::Family;
 use crate::kernel::{Kernel, ReadError, WriterGone};
 use crate::ruleset;
 
-/// When what the kernel refused is tried again.
+/// The next retry of what the kernel refused.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Retry {
     due: Instant,
-    /// The time after the next attempt.
+    /// The pause after the next attempt.
     pause: Duration,
 }
 
-/// The first pause between attempts of what the kernel refused; each is twice as long.
+/// The first pause between attempts after a refusal; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
-/// The longest: an attempt reads both tables.
+/// The longest pause: an attempt reads both tables.
 const LONGEST_PAUSE: Duration = Duration::from_secs(512);
 
 impl<K: Kernel + Send + 'static> Run<K> {
-    /// Whether a blocked table may be written now: its owner is gone, or it is time for another
-    /// attempt.
+    /// Returns whether a blocked table may be writable now: its owner is gone, or the next attempt
+    /// is due.
     pub(super) async fn is_unblocked(&mut self) -> Result<bool, WriterGone> {
         for family in Family::ALL {
             if let Some(Blocked::Owned(_)) = self.engine.blocked(family) {
@@ -48,7 +48,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         Ok(is_due)
     }
 
-    /// A line when a family is not programmed any more, or is again; begins or ends attempts.
+    /// Logs when a family is no longer programmed, or is again; starts or ends attempts.
     pub(super) fn report_blocked(&mut self, now: Instant) {
         for family in Family::ALL {
             let (blocked, name) = (self.engine.blocked(family), family.name());

@@ -1,12 +1,13 @@
-//! The background check: compares the kernel with what counts as installed, and that with the
-//! objects, a few services at a time.
+//! The background check: compares the kernel with the installed state, and that with the objects, a
+//! few services at a time.
 //!
-//! A piece of it is a handful of look-ups by key, made while nothing else is to be done: no commit of
-//! ours comes in between. Elements that belong to nothing have no key to be looked up by, so the
-//! sizes of the sets are compared once all services were.
+//! A piece of it is a handful of look-ups by key, made while the loop is idle, so that no commit of
+//! ours interferes. Orphans have no known key, so the sizes of the sets are compared once all
+//! services were checked.
 //!
-//! A difference counts if a second look finds it too, as another program may be about to change the
-//! tables. Then it counts as installed what was found, and the usual update writes the rest.
+//! A difference counts if a second look-up confirms it, because another program may be in the
+//! middle of a change. Then the finding replaces the installed state, and the usual update writes
+//! the rest.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ use crate::printable::Printable;
 use crate::ruleset::{self, SetId};
 use crate::schedule::Input;
 
-/// How far the background check is.
+/// The progress of the background check.
 #[derive(Debug)]
 pub struct Check {
     /// The time for all services; `None` turns the check off.
@@ -30,13 +31,13 @@ pub struct Check {
     due: Instant,
     round_began: Instant,
     stage: Stage,
-    /// Services of the present share that are still to be looked at.
+    /// Services of the current share that are not checked yet.
     waiting: Vec<ObjectName>,
-    /// Elements of the last one that were looked up already.
+    /// Number of elements of the last one already looked up.
     looked_up: usize,
-    /// What the first look found, to be looked at again.
+    /// Findings of the first look-up, to be confirmed.
     suspects: Vec<Suspect>,
-    /// Sizes for which the tables were read in vain.
+    /// Sizes that differed although the tables had been read.
     known_sizes: Vec<(Family, SetId, i64)>,
     /// Sets that lacked elements at the end of the last round.
     lacking: Vec<(Family, SetId, i64)>,
@@ -44,65 +45,64 @@ pub struct Check {
     unrepaired: u64,
 }
 
-/// What a round looks at next.
+/// The next part of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// A share of the services, of so many.
+    /// Share number `share` of the services, of `shares` in all.
     Services { share: usize, shares: usize },
     /// Addresses for node ports.
     NodePortIps,
-    /// How many elements each set has. A lost element that has a key was found before.
+    /// The number of elements of each set. A lost element with a key was found before.
     Sizes,
     /// Chains, rules and sets of a table.
     Rules(Family),
 }
 
-/// What one look is about.
+/// The scope of one look-up.
 #[derive(Debug, Default)]
 struct Piece {
     elements: Vec<(Option<ObjectName>, Installed)>,
-    /// Services to be compared with their objects.
     services: Vec<ObjectName>,
     has_sizes: bool,
     rules: Vec<Family>,
 }
 
-/// A difference, or more than could be looked at.
+/// A difference, or too many to look up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Suspect {
-    /// An element of a service, or of none, is missing or another.
+    /// An element of a service, or of none, is missing or differs.
     Element(Option<ObjectName>, Installed, Finding),
-    /// So many elements are missing that not all were looked up.
+    /// Too many elements are missing to look up all.
     Many,
-    /// What is installed for a service is not what its objects ask for.
+    /// The installed state of a service differs from the desired one.
     Outdated(ObjectName),
-    /// A set has so many elements more than it should.
+    /// A set has this many elements too many.
     Size(Family, SetId, i64),
-    /// Chains, rules or sets of a table are not as desired.
+    /// Chains, rules or sets of a table differ from the desired ones.
     Rules(Family),
 }
 
-/// Elements that are looked up at once, which takes some 0.1 ms.
+/// Elements looked up at once, which takes some 0.1 ms.
 const ELEMENTS: usize = 64;
 
-/// Services that are rendered at once.
+/// Services rendered at once.
 const SERVICES: usize = 16;
 
-/// Services of a share, whose names are collected together.
+/// Services per share; their names are collected together.
 const SHARE: usize = 256;
 
-/// Least time between two pieces: whatever the number of services, the check takes a small part of a
-/// processor.
+/// Minimum pause between two pieces, so that the check takes a small part of a processor for any
+/// number of services.
 const LEAST_PAUSE: Duration = Duration::from_millis(20);
 
-/// Time after a piece that could not be read.
+/// Pause after a piece that could not be read.
 const AFTER_ERROR: Duration = Duration::from_secs(60);
 
-/// After this time a difference is looked for again.
+/// Pause before a difference is looked up again.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
 
 impl Check {
-    /// A check that looks at everything once in `period`; zero turns it off.
+    /// Returns a check of everything once per `period`; zero turns it off.
     pub fn every(period: Duration) -> Self {
         let now = now();
         Self {
@@ -119,18 +119,18 @@ impl Check {
         }
     }
 
-    /// When the next piece is due.
+    /// Returns when the next piece is due.
     pub(super) fn due(&self) -> Option<Instant> {
         self.period.map(|_| self.due)
     }
 
-    /// The tables were read back.
+    /// Drops findings after the tables were read back.
     pub(super) fn note_read(&mut self) {
         self.suspects.clear();
         self.lacking.clear();
     }
 
-    /// The kernel holds what is desired.
+    /// Reports repaired differences once the kernel holds the desired state.
     pub(super) fn note_synced(&mut self, observe: &Observe) {
         observe.check_repaired(std::mem::take(&mut self.unrepaired));
     }
@@ -141,12 +141,12 @@ impl Stage {
 }
 
 impl<K: Kernel + Send + 'static> Run<K> {
-    /// Whether nothing else is to be done, and the kernel should hold what is desired.
+    /// Returns whether the loop is idle and the kernel should hold the desired state.
     pub(super) fn may_check(&self) -> bool {
         self.check.period.is_some() && self.are_tables_in_place() && self.engine.is_settled()
     }
 
-    /// Looks at the next piece, or again at what differed.
+    /// Checks the next piece, or the differences of the last one again.
     pub(super) async fn check_piece(&mut self) -> Result<(), WriterGone> {
         let suspects = std::mem::take(&mut self.check.suspects);
         let (piece, pause) = match suspects.is_empty() {
@@ -172,7 +172,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
         let mut confirmed = found;
         confirmed.retain(|it| suspects.contains(it));
-        // The second look is about those that the first one found missing.
+        // The second look-up covers the elements that the first one found missing.
         if !confirmed.is_empty() && suspects.contains(&Suspect::Many) {
             confirmed.push(Suspect::Many);
         }
@@ -180,7 +180,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         Ok(())
     }
 
-    /// The next piece of the round, and the time until the one after it.
+    /// Returns the next piece of the round, and the pause after it.
     fn next_piece(&mut self) -> (Piece, Duration) {
         match self.check.stage {
             Stage::Services { share, shares } => {
@@ -217,7 +217,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
     }
 
-    /// Begins the next round; returns the time until then.
+    /// Ends a round; returns the pause before the next one.
     fn end_round(&mut self) -> Duration {
         self.observe.check_round_ended();
         let (now, check) = (now(), &mut self.check);
@@ -264,13 +264,13 @@ impl<K: Kernel + Send + 'static> Run<K> {
         piece
     }
 
-    /// What is to be looked at again.
+    /// Returns the piece that looks up `suspects` again.
     fn piece_of(&self, suspects: &[Suspect]) -> Piece {
         let mut piece = Piece::default();
         for suspect in suspects {
             match suspect {
                 Suspect::Element(service, installed, _) => {
-                    // A commit may have changed it since.
+                    // A commit may have changed the element since.
                     let mut is_there = false;
                     let service = service.as_ref();
                     self.engine.each_installed(service, &mut |it| is_there |= it == *installed);
@@ -322,7 +322,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         Ok(Ok(found))
     }
 
-    /// The sets that have another number of elements than was written.
+    /// Returns the sets whose number of elements differs from the number written.
     fn wrong_sizes(&mut self, counts: &[(Family, SetId, u32)]) -> Vec<Suspect> {
         let mut wrong = Vec::new();
         for (family, set, count) in counts.iter().copied() {
@@ -335,7 +335,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                     self.check.lacking.retain(is_other);
                 }
                 _ if self.check.known_sizes.contains(&size) => {}
-                // The next round finds by their keys what services have.
+                // The next round finds missing elements of services by their keys.
                 ..0 if !self.check.lacking.contains(&size) => self.check.lacking.push(size),
                 _ => wrong.push(Suspect::Size(family, set, excess)),
             }
@@ -343,7 +343,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         wrong
     }
 
-    /// Has everything written again that was found to differ twice.
+    /// Writes again what differed twice.
     fn repair(&mut self, confirmed: Vec<Suspect>) {
         if confirmed.is_empty() {
             return;
@@ -387,7 +387,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
     }
 
-    /// Has elements of a service written again; returns false if the tables must be read for that.
+    /// Writes elements of a service again; returns false if the tables must be read for that.
     fn repair_elements(
         &mut self,
         service: Option<ObjectName>,
@@ -447,7 +447,7 @@ fn suspects_of(
     differences.into_iter().map(suspect).chain(is_cut.then_some(Suspect::Many))
 }
 
-/// The number of elements of each set, as far as the kernel reports it.
+/// Returns the number of elements of each set, as far as the kernel reports it.
 fn count_all<K: Kernel>(kernel: &mut K) -> Result<Vec<(Family, SetId, u32)>, ReadError> {
     let mut counts = Vec::new();
     for family in Family::ALL {

@@ -1,6 +1,6 @@
-//! How many clients session affinity remembers: a metric, and a warning before there is no room.
+//! The number of clients in the affinity maps: a metric, and a warning before the maps are full.
 //!
-//! Packets write the clients, so the kernel is asked for their number from time to time.
+//! Packets write the clients, so their number is read from the kernel at intervals.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::ruleset::{self, CLIENTS, SetId};
 /// Time between two counts.
 const COUNT_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Percentage of [`CLIENTS`] that is worth a warning.
+/// Percentage of [`CLIENTS`] from which on a warning is logged.
 const HIGH: u64 = 80;
 
 /// The last counts.
@@ -23,7 +23,7 @@ pub(super) struct Clients {
     tables: [Occupancy; 2],
 }
 
-/// How full the map of one table is.
+/// The occupancy of the map of one table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Occupancy {
     count: u32,
@@ -31,8 +31,8 @@ struct Occupancy {
 }
 
 impl Occupancy {
-    /// Notes a count; returns whether it passes the limit of the warning, which counts before it
-    /// did not.
+    /// Records a count; returns whether it reaches the warning limit and the previous count did
+    /// not.
     fn note(&mut self, count: u32) -> bool {
         let is_high = u64::from(count) * 100 >= u64::from(CLIENTS) * HIGH;
         let passes = is_high && !self.is_high;
@@ -42,7 +42,7 @@ impl Occupancy {
 }
 
 impl<K: Kernel + Send + 'static> Run<K> {
-    /// Counts the clients in both tables if it is time for that and there may be some.
+    /// Counts the clients in both tables if a count is due and there may be clients.
     pub(super) async fn count_clients(&mut self) -> Result<(), WriterGone> {
         let may_have_clients = self.engine.remembers_clients()
             || self.clients.tables.iter().any(|table| table.count > 0);

@@ -1,11 +1,11 @@
-//! What health check ports answer follows what the kernel holds.
+//! Health check ports report the committed state.
 
 use super::Run;
 use crate::kernel::Kernel;
 use crate::observe;
 
 impl<K: Kernel + Send + 'static> Run<K> {
-    /// Tells which health checks have changed. The kernel must hold what is desired.
+    /// Reports changed health checks. The kernel must hold the desired state.
     pub(super) fn tell_health_checks(&mut self) {
         for (service, check) in self.engine.take_health_checks() {
             let check = check.map(|check| observe::HealthCheck {

@@ -1,4 +1,4 @@
-//! What other proxy modes left behind goes once our tables are in place.
+//! The removal of the rules of other proxy modes, once our tables are in place.
 
 use futures::future::BoxFuture;
 
@@ -11,7 +11,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.is_synced && Family::ALL.iter().all(|family| self.engine.blocked(*family).is_none())
     }
 
-    /// Has flows listed again that leftovers of another mode translated after the first list.
+    /// Requests another list of flows if rules of other modes were removed: these may have
+    /// translated flows after the first list.
     pub(super) fn note_left(&mut self, has_removed: bool) {
         self.leaving = None;
         if let Some(cleaning) = self.cleaning.as_mut().filter(|_| has_removed) {
@@ -21,7 +22,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     }
 }
 
-/// Whether leftovers of other modes were removed.
+/// Waits until the rules of other modes are removed; returns whether there were any.
 pub(super) async fn left(leaving: &mut Option<BoxFuture<'static, bool>>) -> bool {
     match leaving {
         Some(leaving) => leaving.await,

@@ -1,4 +1,4 @@
-//! When elements are deleted that packets under way may still look up.
+//! The release of leftovers, which packets may still look up.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use super::{Run, now};
 use crate::engine::{GRACE, Kept};
 use crate::kernel::Kernel;
 
-/// The leftovers that are released next, and when.
+/// The leftovers to be released next, and when.
 #[derive(Debug, Default)]
 pub(super) struct Leftovers(Option<(Instant, Kept)>);
 
@@ -17,7 +17,7 @@ impl Leftovers {
 }
 
 impl<K: Kernel + Send + 'static> Run<K> {
-    /// Releases the leftovers that are due; then others wait.
+    /// Releases the leftovers that are due, and then schedules the next ones.
     pub(super) fn release_leftovers(&mut self) {
         let now = now();
         if let Some((_, kept)) = self.leftovers.0.take_if(|(due, _)| *due <= now) {

@@ -1,4 +1,4 @@
-//! Localhost NodePorts need `route_localnet`, which is set once the tables protect the node from it.
+//! `route_localnet` for localhost NodePorts, set once the tables protect the node from other hosts.
 
 use super::Run;
 use crate::family::Family;
@@ -9,8 +9,8 @@ use crate::node::UNGUARDED;
 pub type RouteLocalnet = Box<dyn FnOnce() -> bool + Send>;
 
 impl<K: Kernel + Send + 'static> Run<K> {
-    /// Sets `route_localnet` if the IPv4 table, which drops packets of other hosts to loopback
-    /// addresses, is in place. Without the sysctl, localhost NodePorts are left out.
+    /// Sets `route_localnet` if the IPv4 table is in place, which drops packets of other hosts to
+    /// loopback addresses. Leaves localhost NodePorts out if the sysctl cannot be set.
     pub(super) fn route_localnet(&mut self) {
         if !self.is_synced || self.engine.blocked(Family::Ip).is_some() {
             return;
@@ -22,7 +22,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
     }
 
-    /// Warns if the tables, which were just read, protected the node and will not any more.
+    /// Warns if the tables just read protect the node and the desired ones do not.
     pub(super) fn report_lost_guard(&self) {
         if self.engine.loses_guard() {
             tracing::warn!("nodePortAddresses no longer has localhost: {UNGUARDED}");

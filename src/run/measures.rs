@@ -1,4 +1,4 @@
-//! What the loop measures: the way of events to the kernel, and what sets hold.
+//! Measurements of the loop: the latency from events to the kernel, and the sizes of sets.
 
 use std::time::{Duration, Instant};
 
@@ -11,21 +11,20 @@ use crate::nft::{Element, Operation, Transaction};
 use crate::observe::{self, Observe, SetSizes, Stage};
 use crate::ruleset::SetId;
 
-/// Times and sizes between two commits.
 #[derive(Debug)]
 pub(super) struct Measures {
     sizes: SetSizes,
-    /// Batches that may not be in the kernel: when they arrived, and how much they touch.
+    /// Batches that may not be in the kernel: their arrival and size.
     pending: Vec<(Instant, ChangeSize)>,
-    /// Time spent on comparing since the last transaction.
+    /// Time spent on comparison since the last transaction.
     compared: Duration,
     committed_at: Option<Instant>,
-    /// As reported last.
+    /// The values reported last.
     no_local: [Option<NoLocalPorts>; 2],
     schedulers: Option<[usize; Scheduler::ALL.len()]>,
 }
 
-/// Batches whose time to their commit is measured, of those that wait together.
+/// Maximum number of waiting batches whose latency is measured.
 const MAX_PENDING: usize = 1_024;
 
 impl Measures {
@@ -40,17 +39,17 @@ impl Measures {
         }
     }
 
-    /// Time was spent on comparing since `started`.
+    /// Adds the time since `started` to the time spent on comparison.
     pub(super) fn compared(&mut self, started: Instant) {
         self.compared += now() - started;
     }
 
-    /// Everything was compared, and nothing differs.
+    /// Drops the waiting batches after everything was compared and nothing differed.
     pub(super) fn forget_pending(&mut self) {
         self.pending.clear();
     }
 
-    /// The tables were read.
+    /// Sets the sizes to those of the tables that were read.
     pub(super) fn found(&self, tables: &[Found; 2]) {
         for (family, table) in Family::ALL.into_iter().zip(tables) {
             for (i, set) in SETS.into_iter().enumerate() {
@@ -59,23 +58,23 @@ impl Measures {
         }
     }
 
-    /// How many elements a set should have.
+    /// Returns the expected number of elements of a set.
     pub(super) fn size(&self, family: Family, set: SetId) -> i64 {
         place(set.name()).map_or(0, |set| self.sizes.get(family, set))
     }
 
-    /// An element was found to be missing.
+    /// Subtracts a missing element.
     pub(super) fn lost(&self, family: Family, set: SetId) {
         place(set.name()).into_iter().for_each(|set| self.sizes.subtract(family, set, 1));
     }
 
-    /// How many elements all sets should have.
+    /// Returns the expected number of elements of all sets.
     pub(super) fn elements(&self) -> i64 {
         let size = |family, set| self.size(family, set);
         Family::ALL.iter().flat_map(|family| SETS.map(|set| size(*family, set))).sum()
     }
 
-    /// An operation was applied.
+    /// Adjusts the sizes to an operation that was applied.
     fn applied(&self, operation: &Operation) {
         let family = operation.family();
         match operation {
@@ -104,7 +103,7 @@ impl Measures {
     }
 }
 
-/// The sets whose elements are counted: all but that which packets write.
+/// The sets whose elements are counted: all but the one that packets write.
 pub(super) const SETS: [SetId; SetId::ALL.len() - 1] = {
     let mut sets = [SetId::Endpoints; SetId::ALL.len() - 1];
     let (mut from, mut to) = (0, 0);
@@ -118,13 +117,13 @@ pub(super) const SETS: [SetId; SetId::ALL.len() - 1] = {
     sets
 };
 
-/// The place of a set in [`SETS`].
+/// Returns the index of a set in [`SETS`].
 fn place(name: &str) -> Option<usize> {
     SETS.into_iter().position(|set| set.name() == name)
 }
 
 impl<K: Kernel + Send + 'static> Run<K> {
-    /// Takes in a batch of events.
+    /// Applies a batch of events.
     pub(super) fn apply(&mut self, batch: Batch) {
         let Batch { events, received, parsed } = batch;
         events.iter().filter_map(observed).for_each(|change| self.observe.event(change));
@@ -142,7 +141,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
     }
 
-    /// The kernel applied a transaction, whose commit began at `started`.
+    /// Records a transaction that was applied and whose commit began at `started`.
     pub(super) fn note(
         &mut self,
         transaction: &Transaction,
@@ -165,7 +164,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.observe.stage_took(Stage::Compare, compared);
         self.observe.stage_took(Stage::Encode, encode_time);
         self.observe.stage_took(Stage::Commit, kernel_time);
-        // In the initial sync the next transaction is made meanwhile.
+        // In the initial sync, the next transaction is made meanwhile.
         if !self.is_initial_sync {
             let rest = (now - started).saturating_sub(encode_time + kernel_time);
             self.observe.stage_took(Stage::Acknowledge, rest);
@@ -197,8 +196,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
         });
     }
 
-    /// The kernel holds what is desired. Measures the remaining batches to the last commit; those
-    /// that came after it needed none.
+    /// Measures the remaining batches up to the last commit. Batches after it needed no commit. The
+    /// kernel must hold the desired state.
     pub(super) fn note_all_changes(&mut self) {
         let committed_at = self.measures.committed_at;
         for (received, _) in self.measures.pending.drain(..) {
@@ -208,7 +207,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
     }
 
-    /// Reports how many services have each scheduler.
+    /// Reports the number of services per scheduler.
     pub(super) fn report_schedulers(&mut self) {
         let counts = self.engine.services_by_scheduler();
         if self.measures.schedulers.replace(counts) != Some(counts) {
@@ -218,7 +217,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
     }
 
-    /// Reports the service ports without an endpoint on this node where a policy wants one.
+    /// Reports the service ports whose policy wants a local endpoint and that have none.
     pub(super) fn report_no_local_endpoints(&mut self) {
         for family in Family::ALL {
             let ports = self.engine.no_local_endpoints(family);
@@ -229,7 +228,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     }
 }
 
-/// Whether a transaction only deletes what is not used any more.
+/// Returns whether a transaction only deletes what is no longer used.
 pub(super) fn is_cleanup(transaction: &Transaction) -> bool {
     transaction.operations.iter().all(|operation| {
         matches!(

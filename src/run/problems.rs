@@ -12,14 +12,14 @@ impl<K: Kernel + Send + 'static> Run<K> {
             self.observe.left_out(left_out(problem));
             tracing::warn!("{problem}");
             if let Some(listener) = &self.notices {
-                // Dropped when the channel is full.
+                // Drops the notice when the channel is full.
                 let _ = listener.try_send(Notice::LeftOut(problem.clone()));
             }
         }
     }
 }
 
-/// A problem as the metrics and the status page take it.
+/// Returns a problem in the form of the metrics and the status page.
 pub fn left_out(problem: &Problem) -> LeftOut {
     LeftOut {
         kind: problem.kind.name(),

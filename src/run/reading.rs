@@ -1,4 +1,4 @@
-//! Reading the tables, and noticing when others change them.
+//! Reading the tables, and detecting changes of other programs.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,27 +8,27 @@ use crate::engine::{Reading, read_watching};
 use crate::family::Family;
 use crate::kernel::{Kernel, ReadError, WriterGone};
 
-/// Whether others may change our tables.
+/// Whether other programs may change our tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Watch {
-    /// The kernel keeps others out.
+    /// No: the kernel refuses changes by other programs.
     Owned,
-    /// Others may. Once one has, the tables are read again, but not before `next_read`.
+    /// Yes. After a change the tables are read again, but not before `next_read`.
     Shared { is_tampered: bool, next_read: Instant },
 }
 
 /// Both tables, and the netlink port of our socket.
 pub(super) type ReadOutcome = Result<Result<(Reading, u32), ReadError>, WriterGone>;
 
-/// Reading the tables takes time in the kernel; of all time at most one part in this many is
-/// spent on it, however often others change something.
+/// Pause after a reading, in multiples of its duration. It limits the share of time that the kernel
+/// spends on readings, however often other programs change something.
 const READ_SHARE: u32 = 5;
 
-/// Time after the end of a reading that was torn.
+/// Minimum pause after a reading.
 const AFTER_TORN: Duration = Duration::from_millis(500);
 
 impl<K: Kernel + Send + 'static> Run<K> {
-    /// Compares what the kernel holds with what is desired; returns whether it could be read.
+    /// Reads the tables into the installed state; returns false if they could not be read.
     pub(super) async fn read_back(&mut self) -> Result<bool, WriterGone> {
         let started = now();
         self.cleaning.iter_mut().for_each(Cleaning::note_read);
@@ -51,14 +51,12 @@ impl<K: Kernel + Send + 'static> Run<K> {
         for (family, owner) in Family::ALL.into_iter().zip(owners) {
             owner.iter().for_each(|error| self.engine.block(family, error));
         }
-        // A torn reading is used all the same, and checked later: under changes that never stop
-        // there is no other.
+        // A torn reading is used, and checked later: if changes never stop, every reading is torn.
         let next_read = now() + ((now() - started) * READ_SHARE).max(AFTER_TORN);
         self.watch = Watch::Shared { is_tampered: is_torn, next_read };
         Ok(true)
     }
 
-    /// Reads both tables.
     pub(super) fn read(&self) -> impl Future<Output = ReadOutcome> + Send + use<K> {
         let layouts = Arc::clone(self.engine.layouts());
         let observe = self.observe.clone();
@@ -68,7 +66,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         })
     }
 
-    /// Returns the early reading, unless others have changed a table since.
+    /// Returns the early reading, unless another program has changed a table since.
     async fn take_early_read(&mut self) -> Result<Option<(Reading, u32)>, WriterGone> {
         let Some(reading) = self.early_read.take() else { return Ok(None) };
         let Ok((reading, port)) = reading.await? else { return Ok(None) };
@@ -76,8 +74,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
         Ok((!has_changed).then_some((reading, port)))
     }
 
-    /// Stops to watch tables that the kernel keeps others out of. If another program was faster
-    /// than our first commit, the tables are read again.
+    /// Stops watching tables that this process owns. If another program changed one before our
+    /// first commit, the tables are read again.
     pub(super) async fn stop_watching(&mut self) -> Result<(), WriterGone> {
         let Watch::Shared { is_tampered, next_read } = &mut self.watch else { return Ok(()) };
         if !self.engine.owns_its_tables() {
@@ -97,7 +95,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         Ok(())
     }
 
-    /// Whether others have changed a table, and it is time to read it again.
+    /// Returns whether another program has changed a table and the next reading is due.
     pub(super) async fn is_tampered(&mut self) -> Result<bool, WriterGone> {
         let Watch::Shared { is_tampered, next_read } = &mut self.watch else { return Ok(false) };
         *is_tampered |= self.writer.run(K::tampered).await?;
