@@ -93,7 +93,7 @@ pub struct Run<K> {
 /// The outcome of commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// The kernel holds the desired state of all tables that are not blocked.
+    /// Nothing more can be sent now.
     Done,
     /// The kernel refused a transaction, and the next one is smaller. It is sent at once.
     Narrowed,
@@ -311,10 +311,11 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.report_blocked(now);
         let input = match outcome {
             Outcome::Done => Input::Committed,
-            Outcome::Narrowed => Input::Tampered,
+            Outcome::Narrowed => Input::ReadNow,
             Outcome::Failed => Input::Refused,
         };
         self.schedule.handle(input, now);
+        // The last commit may have released leftovers, which need one more.
         if is_done && !self.engine.is_settled() {
             self.schedule.handle(Input::Changed, now);
         }
@@ -345,7 +346,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         Ok(Outcome::Done)
     }
 
-    /// Returns the next transaction; `None` also if events arrived meanwhile.
+    /// Returns the next transaction; `None` if nothing differs, or if events arrived meanwhile.
     fn next_transaction(&mut self) -> Option<Transaction> {
         let started = now();
         let events = &self.events;
@@ -417,7 +418,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         } else if !self.is_tampered().await? {
             return Ok(());
         }
-        self.schedule.handle(Input::Tampered, now());
+        self.schedule.handle(Input::ReadNow, now());
         Ok(())
     }
 

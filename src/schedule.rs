@@ -4,8 +4,8 @@
 //!            Ready                Committed
 //! Waiting ---------> Unknown -----------------> Idle <-----------+
 //!                     ^    ^                     | Changed       | Committed
-//!            Refused, |    | Tampered            v               |
-//!            Tampered +----+------------------ Pending ----------+
+//!            Refused, |    | ReadNow             v               |
+//!            ReadNow  +----+------------------ Pending ----------+
 //! ```
 //!
 //! Start-up, a refused transaction, a lost acknowledgement and a change by another program take the
@@ -31,8 +31,9 @@ pub enum Input {
     Committed,
     /// The kernel refused the transaction, or its outcome is unknown.
     Refused,
-    /// Another program changed our table.
-    Tampered,
+    /// The tables are to be read at once: another program changed one, a blocked one is free, or
+    /// a refused transaction was narrowed.
+    ReadNow,
 }
 
 /// Work that is due.
@@ -65,20 +66,20 @@ impl Schedule {
 
     /// Applies `input`, which happened at `now`.
     pub fn handle(&mut self, input: Input, now: Instant) {
-        use Input::{Changed, Committed, Ready, Refused, Tampered};
+        use Input::{Changed, Committed, ReadNow, Ready, Refused};
         use State::{Idle, Pending, Unknown, Waiting};
         self.state = match (self.state, input) {
             (Waiting, Ready) => Unknown { due: now, attempt: 0 },
-            (Waiting, Changed | Committed | Refused | Tampered) => Waiting,
+            (Waiting, Changed | Committed | Refused | ReadNow) => Waiting,
 
             (Unknown { .. } | Pending { .. }, Committed) => Idle { since: now },
             (Unknown { attempt, .. }, Refused) => {
                 Unknown { due: now + backoff(attempt), attempt: attempt.saturating_add(1) }
             }
-            (unknown @ Unknown { .. }, Ready | Changed | Tampered) => unknown,
+            (unknown @ Unknown { .. }, Ready | Changed | ReadNow) => unknown,
 
             (Idle { since }, Changed) => Pending { due: now.max(since + self.min_interval) },
-            (Idle { .. }, Refused) | (Idle { .. } | Pending { .. }, Tampered) => {
+            (Idle { .. }, Refused) | (Idle { .. } | Pending { .. }, ReadNow) => {
                 Unknown { due: now, attempt: 0 }
             }
             (idle @ Idle { .. }, Ready | Committed) => idle,
@@ -107,7 +108,7 @@ fn backoff(attempt: u32) -> Duration {
 #[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
-    use Input::{Changed, Committed, Ready, Refused, Tampered};
+    use Input::{Changed, Committed, ReadNow, Ready, Refused};
 
     const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -124,7 +125,7 @@ mod tests {
 
     #[test]
     fn nothing_is_committed_before_everything_was_listed() {
-        check(&[(0, Changed), (10, Tampered), (20, Changed)], None);
+        check(&[(0, Changed), (10, ReadNow), (20, Changed)], None);
     }
 
     #[test]
@@ -156,7 +157,7 @@ mod tests {
         let ms = |n| now + Duration::from_millis(n);
         let unknown = |due, attempt| State::Unknown { due: ms(due), attempt };
         let (idle, pending) = (State::Idle { since: now }, State::Pending { due: ms(700) });
-        let inputs = [Ready, Changed, Tampered, Committed, Refused];
+        let inputs = [Ready, Changed, ReadNow, Committed, Refused];
         let start = unknown(0, 0);
         let same = unknown(0, 2);
         let table = [

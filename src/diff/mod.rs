@@ -52,7 +52,7 @@ use crate::plan::{Full, Piece};
 use crate::ruleset::number::ListId;
 use crate::ruleset::{Frontend, Member, Subject};
 
-/// Number of committed transactions.
+/// A point in time for leftovers: each applied step and [`Diff::kept`] begin the next one.
 type Epoch = u64;
 
 /// The installed elements of services in both tables, and their owners.
@@ -128,7 +128,7 @@ impl Epochs {
     }
 }
 
-/// Kept leftovers: those of epochs before this one.
+/// The leftovers kept so far, those of epochs before this one, for [`Diff::release`].
 #[derive(Clone, Copy, Debug)]
 pub struct Kept(Epoch);
 
@@ -238,7 +238,8 @@ impl Diff {
         self.epochs.kept_from = Some(self.epochs.present);
     }
 
-    /// Returns the leftovers that are kept. The kernel must have applied all pieces.
+    /// Ends the present epoch and returns the leftovers that are kept up to it. The kernel must have
+    /// applied all pieces.
     pub fn kept(&mut self) -> Option<Kept> {
         let (_, since) = self.leftovers.back()?;
         if !self.epochs.keeps(*since) {

@@ -23,7 +23,7 @@ pub enum Answer {
     Blocked(Family),
 }
 
-/// Why a transaction was not applied.
+/// Why the tables must be read back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// An element of this service was refused for the first time. Another program may have changed
@@ -41,7 +41,7 @@ pub enum Cause {
 }
 
 impl Engine {
-    /// Processes the outcome of the transaction in flight, the first of two.
+    /// Processes the outcome of the oldest transaction in flight.
     pub fn answer(
         &mut self,
         transaction: &Transaction,

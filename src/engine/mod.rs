@@ -90,7 +90,8 @@ pub struct Engine {
     sweep_due: bool,
     /// Services whose remainder is updated after the next commit.
     after_commit: Vec<ObjectName>,
-    /// Services to be updated after all others; `None` if the queue already holds them.
+    /// Services to be updated after all others, from a read-back on; `None` once the queue holds
+    /// them.
     postponed: Option<Vec<ObjectName>>,
     /// Addresses of this node's interfaces.
     local_addresses: Vec<IpAddr>,
@@ -231,7 +232,7 @@ impl Engine {
         size
     }
 
-    /// Returns whether a part of a small change is not in the kernel yet.
+    /// Returns whether a small change, or any rendered transaction, is not in the kernel yet.
     pub fn has_small_changes(&mut self) -> bool {
         !self.in_flight.is_empty()
             || !self.to_give.is_empty()

@@ -6,7 +6,8 @@ use ahash::HashMap;
 
 use crate::model::{Extent, ObjectName};
 
-/// Each service once, in one of two lanes.
+/// The extent of each waiting service once. Their order is in two lanes and a backlog, which may
+/// name a service again.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     waiting: HashMap<ObjectName, Extent>,

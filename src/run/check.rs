@@ -382,7 +382,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             must_read |= !self.repair_elements(service, &elements);
         }
         match must_read {
-            true => self.schedule.handle(Input::Tampered, now()),
+            true => self.schedule.handle(Input::ReadNow, now()),
             false => self.note_change(),
         }
     }
