@@ -21,7 +21,7 @@ use super::watch_line::WatchLine;
 use crate::figures::{Row, histogram, now, record};
 use crate::model::{Event, Resource};
 
-/// Slices in a burst, if there are so many services.
+/// Most slices in a burst; fewer in a smaller cluster.
 const BURST: u32 = 5_000;
 
 /// Objects in one batch of a watch.

@@ -114,8 +114,8 @@ type Answer = Result<SizeReport, String>;
 
 /// Measures and prints.
 ///
+/// # Errors
 /// Errors that stop the command. Sizes before the failed one are still printed.
-/// What stops the command. Sizes before the failing one are printed all the same.
 pub fn bench(flags: &BenchFlags) -> Result<(), Failure> {
     if let Some(task) = &flags.worker {
         return work(task);

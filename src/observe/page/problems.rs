@@ -22,7 +22,7 @@ pub struct LeftOut {
     pub object: String,
     /// Path of the field; empty if it is the object itself.
     pub field: String,
-    /// What is wrong and what was expected.
+    /// Actual value and expectation.
     pub message: String,
 }
 
