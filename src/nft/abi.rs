@@ -1,7 +1,7 @@
 //! Numbers of the kernel's interface, under the kernel's names.
 //!
-//! From `<linux/netfilter/nf_tables.h>` where nothing else is said. Register numbers, attribute
-//! types and codes are part of the stable interface and never change.
+//! They are from `<linux/netfilter/nf_tables.h>` unless noted otherwise. Register numbers,
+//! attribute types and codes are part of the stable interface and never change.
 
 // <linux/netlink.h>
 pub(super) const NLM_F_REQUEST: u16 = 0x1;

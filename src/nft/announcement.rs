@@ -1,26 +1,26 @@
-//! What the kernel announces of a commit: each object, then the new generation.
+//! Notifications of a commit: each object, then the new generation.
 
 use super::abi::*;
 use super::fields::Fields;
 use crate::netlink::attr::Attrs;
 
-/// A message of the group `NFNLGRP_NFTABLES`. Those of one commit come in a row
+/// A message of the group `NFNLGRP_NFTABLES`. The messages of one commit are consecutive
 /// (`nf_tables_commit_notify`); [`Announcement::Generation`] is the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announcement<'a> {
-    /// A rule or elements were added; their attributes.
+    /// A rule or elements were added; with their attributes.
     Added(&'a [u8]),
     /// Another object, or a deletion.
     Other,
     /// The commit is complete.
     Generation {
-        /// Name of the thread that committed (`NFTA_GEN_PROC_NAME`), if it can be read.
+        /// Name of the thread that committed (`NFTA_GEN_PROC_NAME`), if it is readable.
         program: Option<&'a str>,
     },
 }
 
 impl<'a> Announcement<'a> {
-    /// Reads a message: its type, and what follows its header. Unknown messages are
+    /// Reads a message from its type and its payload after the header. Unknown messages are
     /// [`Announcement::Other`].
     pub fn decode(kind: u16, payload: &'a [u8]) -> Self {
         const NFGENMSG_LENGTH: usize = 4;
@@ -50,7 +50,7 @@ mod tests {
         let payload = [2, 0, 0, 0, 9, 9];
         assert_eq!(Announcement::decode(0x0a06, &payload), Announcement::Added(&[9, 9]));
         assert_eq!(Announcement::decode(0x0a0c, &payload), Announcement::Added(&[9, 9]));
-        // NFT_MSG_DELSETELEM; a subsystem of its own; a message without the fixed part.
+        // NFT_MSG_DELSETELEM; another subsystem; a message without the fixed part.
         assert_eq!(Announcement::decode(0x0a0e, &payload), Announcement::Other);
         assert_eq!(Announcement::decode(0x010c, &payload), Announcement::Other);
         assert_eq!(Announcement::decode(0x0a0c, &[2]), Announcement::Other);

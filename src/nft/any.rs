@@ -1,7 +1,7 @@
-//! What tables of any program hold: chains, rules, sets and elements.
+//! Chains, rules, sets and elements of tables of any program.
 //!
-//! Nothing is left out because it is not ours; [`super::object`] and its neighbours read our own
-//! tables in the form in which they were sent.
+//! Decoding keeps everything, also what this program never sends. [`super::object`] and its
+//! neighbours read our own tables in the form in which they were sent.
 
 use std::time::Duration;
 
@@ -14,24 +14,24 @@ use crate::netlink::attr::Attrs;
 /// A chain of any table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnyChain {
-    /// Name of its table.
+    /// Name of the table.
     pub table: String,
     /// Name within the table.
     pub name: String,
-    /// Where packets enter it; `None` for a chain that is only jumped to.
+    /// The hook; `None` for a regular chain.
     pub base: Option<BaseChain>,
 }
 
-/// Where packets enter a chain.
+/// The hook of a base chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseChain {
     /// `filter`, `nat` or `route`.
     pub kind: String,
     /// `NF_INET_*`, or the numbers of the table's family.
     pub hook: u32,
-    /// Lower comes first.
+    /// Priority; lower values run first.
     pub priority: i32,
-    /// The policy is drop.
+    /// The policy is `drop`.
     pub drops: bool,
 }
 
@@ -65,13 +65,13 @@ impl AnyChain {
 /// A rule of any table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnyRule {
-    /// The chain it is in.
+    /// The chain of the rule.
     pub chain: String,
-    /// The kernel's number for the rule.
+    /// The handle of the rule.
     pub handle: u64,
-    /// What it does.
+    /// The instructions, in order.
     pub instructions: Vec<Instruction>,
-    /// What `nft list` prints as the rule's comment.
+    /// The comment, as printed by `nft list`.
     pub comment: Option<String>,
 }
 
@@ -105,11 +105,12 @@ pub struct AnySet {
     pub name: String,
     /// Elements may be ranges.
     pub interval: bool,
-    /// Bytes of each field of the key, where the kernel stores them: in concatenations of ranges.
+    /// `NFT_SET_CONCAT`: the kernel stores the length of each key field, as in concatenations of
+    /// ranges.
     pub is_concatenation: bool,
-    /// Bytes of the key.
+    /// Length of the key in bytes.
     pub key_length: usize,
-    /// Bytes of the data, 0 for sets and verdict maps.
+    /// Length of the data in bytes; 0 for sets and verdict maps.
     pub data_length: usize,
 }
 
@@ -135,33 +136,33 @@ impl AnySet {
 /// An element of a set or map of any table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnyElement {
-    /// The key or the start of a range; empty for the element that stands for all other keys.
+    /// The key or the start of a range; empty for the catch-all element.
     pub key: Vec<u8>,
-    /// It is the end of the range that began before it.
+    /// The element is the end of the range before it.
     pub is_end: bool,
-    /// What a map returns.
+    /// The data of a map element.
     pub data: Option<ElementData>,
-    /// What `nft list` prints as comment.
+    /// The comment, as printed by `nft list`.
     pub comment: Option<String>,
-    /// How much of its life is left.
+    /// Remaining time until the element expires.
     pub expires: Option<Duration>,
 }
 
-/// What a map returns for a key.
+/// The data of a map element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ElementData {
     /// A value.
     Value(Vec<u8>),
     /// A verdict.
     Verdict(Verdict),
-    /// A verdict that is not known.
+    /// An unknown verdict.
     Unknown,
 }
 
-/// Reads the attributes of an `NFT_MSG_NEWSETELEM` message and hands on every element.
+/// Reads the attributes of an `NFT_MSG_NEWSETELEM` message and calls `each` for every element.
 ///
 /// # Errors
-/// The attributes are broken; elements before that have been handed on.
+/// The attributes are broken; `each` was called for the elements before.
 pub fn decode_any_elements(
     attributes: &[u8],
     mut each: impl FnMut(AnyElement),

@@ -1,7 +1,7 @@
 //! A transaction as netlink messages.
 //!
-//! The kernel takes a batch as one datagram, from `NFNL_MSG_BATCH_BEGIN` to `NFNL_MSG_BATCH_END`.
-//! Sequence numbers rise by one from message to message, so an error names its message.
+//! The kernel accepts a batch as one datagram, from `NFNL_MSG_BATCH_BEGIN` to `NFNL_MSG_BATCH_END`.
+//! Sequence numbers increase by one per message, so an error identifies its message.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,12 +15,12 @@ use super::{Element, Family, Name, Operation, Set, TableRef, Transaction};
 use crate::netlink::attr::{AttrWriter, TooLong};
 use crate::netlink::message::{self, Header};
 
-/// Which message of a batch the kernel is asked to acknowledge.
+/// The message of a batch that requests an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acknowledge {
-    /// The one that ends the batch; Linux 6.10 and later.
+    /// `NFNL_MSG_BATCH_END`; Linux 6.10 and later.
     BatchEnd,
-    /// The last one before it.
+    /// The last message before it.
     LastMessage,
 }
 
@@ -29,17 +29,17 @@ pub enum Acknowledge {
 pub struct Batch {
     /// All messages from `NFNL_MSG_BATCH_BEGIN` to `NFNL_MSG_BATCH_END`.
     pub bytes: Vec<u8>,
-    /// Where each message between begin and end comes from. The first has the sequence number
+    /// Origin of each message between begin and end. The first has the sequence number
     /// `first_sequence + 1`; the end has the one after the last.
     pub messages: SmallVec<[MessageOrigin; USUAL_MESSAGES]>,
     /// Sequence number of the message that begins the batch.
     pub first_sequence: u32,
 }
 
-/// Messages that the change of one endpoint takes, and some more.
+/// Capacity for the messages of a change of one endpoint, with reserve.
 const USUAL_MESSAGES: usize = 8;
 
-/// Where a message of a batch comes from.
+/// The origin of a message of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageOrigin {
     /// Index into [`Transaction::operations`].
@@ -48,7 +48,7 @@ pub struct MessageOrigin {
     pub first_element: usize,
     /// Type of the message.
     pub kind: MessageKind,
-    /// Where the message's header starts in [`Batch::bytes`].
+    /// Offset of the message's header in [`Batch::bytes`].
     pub offset: usize,
 }
 
@@ -79,12 +79,12 @@ pub enum MessageKind {
 }
 
 impl MessageKind {
-    /// `nlmsg_type` of such a message.
+    /// Returns the `nlmsg_type` of such a message.
     pub const fn number(self) -> u16 {
         NFNL_SUBSYS_NFTABLES << 8 | self as u16
     }
 
-    // No NLM_F_EXCL: what is there already and equal is not an error.
+    // No NLM_F_EXCL: an equal object that exists already is not an error.
     const fn flags(self) -> u16 {
         match self {
             Self::NewTable | Self::NewChain | Self::NewSet | Self::NewSetElem => {
@@ -97,7 +97,7 @@ impl MessageKind {
         }
     }
 
-    /// The kernel's name in lower case without `NFT_MSG_`.
+    /// Returns the kernel's name in lower case without `NFT_MSG_`.
     pub fn name(self) -> &'static str {
         match self {
             Self::NewTable => "newtable",
@@ -120,7 +120,7 @@ impl fmt::Display for MessageKind {
     }
 }
 
-/// Why a transaction cannot be encoded. Nothing of it may be sent.
+/// Why a transaction cannot be encoded. No part of it may be sent.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum EncodeError {
     /// An attribute of the operation does not fit its 16-bit length.
@@ -134,10 +134,10 @@ pub enum EncodeError {
     Statement {
         /// Index into [`Transaction::operations`].
         operation: usize,
-        /// What is wrong with it.
+        /// The cause.
         error: LowerError,
     },
-    /// Key or data of an element are not of the set's types.
+    /// Key or data of an element do not match the set's types.
     #[error("element {element} of operation {operation} is not of the set's types")]
     Element {
         /// Index into [`Transaction::operations`].
@@ -148,27 +148,27 @@ pub enum EncodeError {
 }
 
 impl Batch {
-    /// Where the message with this sequence number comes from; `None` for the messages that begin
-    /// and end the batch and for numbers outside it.
+    /// Returns the origin of the message with this sequence number. `None` for the messages that
+    /// begin and end the batch, and for numbers outside it.
     pub fn origin(&self, sequence: u32) -> Option<MessageOrigin> {
         let index = sequence.wrapping_sub(self.first_sequence).checked_sub(1)?;
         self.messages.get(usize::try_from(index).ok()?).copied()
     }
 
-    /// The message with this origin, header included.
+    /// Returns the message with this origin, header included.
     pub fn message(&self, origin: MessageOrigin) -> &[u8] {
         let rest = self.bytes.get(origin.offset..).unwrap_or_default();
         let length = rest.first_chunk().map_or(0, |length| u32::from_ne_bytes(*length));
         usize::try_from(length).ok().and_then(|length| rest.get(..length)).unwrap_or_default()
     }
 
-    /// Sequence number of the message that ends the batch.
+    /// Returns the sequence number of the message that ends the batch.
     pub fn last_sequence(&self) -> u32 {
         let messages = u32::try_from(self.messages.len()).unwrap_or(u32::MAX);
         self.first_sequence.wrapping_add(messages).wrapping_add(1)
     }
 
-    /// Messages of each kind between begin and end.
+    /// Returns the number of messages of each kind between begin and end.
     pub fn counts(&self) -> BTreeMap<MessageKind, usize> {
         let mut counts = BTreeMap::new();
         for message in &self.messages {
@@ -179,7 +179,8 @@ impl Batch {
 }
 
 impl Transaction {
-    /// Encodes the operations as one batch whose first message has the number `first_sequence`.
+    /// Encodes the operations as one batch whose first message has the sequence number
+    /// `first_sequence`.
     ///
     /// Elements are spread over as many messages as their lists need; see [`LIST_LIMIT`].
     ///
@@ -198,7 +199,7 @@ impl Transaction {
         Ok(writer.finish(acknowledge))
     }
 
-    /// About how many messages and bytes it takes, so that buffers seldom grow.
+    /// Returns the approximate number of messages and bytes, so that buffers seldom grow.
     fn expected_size(&self) -> Size {
         let lists = self.operations.iter().filter_map(Operation::elements);
         let elements = lists.map(|list| list.len() * ELEMENT_BYTES).sum::<usize>();
@@ -207,7 +208,7 @@ impl Transaction {
     }
 }
 
-/// How much a batch is expected to hold.
+/// The expected size of a batch.
 #[derive(Clone, Copy)]
 struct Size {
     messages: usize,
@@ -220,7 +221,7 @@ const ELEMENT_BYTES: usize = 96;
 /// Bytes of a message without elements, of most kinds.
 const MESSAGE_BYTES: usize = 128;
 
-/// A list of elements is closed when it is longer than this, in bytes.
+/// Length in bytes above which a list of elements is closed.
 ///
 /// The list is one attribute, at most 65535 bytes long. An element takes less than 1 KiB: two keys
 /// of 48 bytes, a verdict with a chain name of 255 bytes, a comment of 128 bytes and headers.
@@ -300,7 +301,7 @@ impl BatchWriter {
                 })
             }
             Operation::AddSet(table, set) => {
-                // Unique in the batch, as the kernel asks; 0 would mean none.
+                // Unique in the batch, as the kernel requires; 0 would mean none.
                 let id = u32::try_from(self.batch.messages.len() + 1).unwrap_or(u32::MAX);
                 self.message(NewSet, table.family, |w| set.encode(&table.name, id, w))
             }
@@ -317,8 +318,8 @@ impl BatchWriter {
         }
     }
 
-    /// A message that names an object of a table and says no more. The table is attribute 1 of
-    /// every message.
+    /// Writes a message with nothing but the table and the name of an object. The table is
+    /// attribute 1 of every message.
     fn named(
         &mut self,
         kind: MessageKind,
@@ -386,7 +387,7 @@ fn fits(kind: MessageKind, element: &Element, set: &Set) -> bool {
     if kind == MessageKind::DelSetElem { element.key_fits(set) } else { element.fits(set) }
 }
 
-/// Appends elements until the list is full, at least one, and returns how many.
+/// Appends elements until the list is full, at least one; returns their number.
 fn write_elements(
     w: &mut AttrWriter<'_>,
     kind: MessageKind,
@@ -435,7 +436,7 @@ mod tests {
         Transaction { operations }.encode(100, acknowledge).unwrap()
     }
 
-    /// Type, flags and sequence number of every message.
+    /// Returns type, flags and sequence number of every message.
     fn headers(batch: &Batch) -> Vec<(u16, u16, u32)> {
         let messages = Messages::new(&batch.bytes).map(Result::unwrap);
         messages.map(|message| (message.kind, message.flags, message.sequence)).collect()

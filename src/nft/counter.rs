@@ -1,4 +1,4 @@
-//! Counters of set elements: the expression `counter` of a set, which each of its elements has.
+//! Counters of set elements: the expression `counter` of a set, which applies to each element.
 
 use std::ops::AddAssign;
 
@@ -6,7 +6,7 @@ use super::abi::*;
 use super::fields::{DecodeError, Fields};
 use crate::netlink::attr::AttrWriter;
 
-/// What an element has counted: each lookup that found it (`nft_lookup_eval`).
+/// The count of an element: each lookup that finds it (`nft_lookup_eval`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counter {
     /// Packets.
@@ -23,7 +23,7 @@ impl AddAssign for Counter {
 }
 
 impl Counter {
-    /// What was counted since `last`. A counter that is lower began at zero again: its element was
+    /// Returns the count since `last`. A lower counter restarted at zero, because its element was
     /// replaced.
     pub fn since(self, last: Self) -> Self {
         let packets = self.packets.checked_sub(last.packets);
@@ -35,7 +35,7 @@ impl Counter {
 /// The kernel's name of the expression.
 const NAME: &str = "counter";
 
-/// Appends the expression to a set: each new element gets a counter at zero.
+/// Appends the expression to a set, so that each new element gets a counter at zero.
 pub(super) fn write(w: &mut AttrWriter<'_>) {
     w.nest(NFTA_SET_EXPR, |w| {
         w.str(NFTA_EXPR_NAME, NAME);
@@ -43,7 +43,7 @@ pub(super) fn write(w: &mut AttrWriter<'_>) {
     });
 }
 
-/// Whether the elements of a set have a counter.
+/// Returns whether the elements of a set have a counter.
 ///
 /// # Errors
 /// They have another expression, or several: [`DecodeError::Unknown`].
@@ -58,7 +58,7 @@ pub(super) fn is_in_set(fields: &Fields<'_>) -> Result<bool, DecodeError> {
     }
 }
 
-/// The counter of an element; `None` for one without it.
+/// Returns the counter of an element; `None` without one.
 pub(super) fn of_element(fields: &Fields<'_>) -> Result<Option<Counter>, DecodeError> {
     let Some(expr) = fields.find(NFTA_SET_ELEM_EXPR) else { return Ok(None) };
     let expr = Fields::read(expr.nested())?;

@@ -1,6 +1,6 @@
 //! Elements of sets and maps.
 //!
-//! Reading them back copies nothing: tables have hundreds of thousands of elements.
+//! Decoding copies nothing, because tables have hundreds of thousands of elements.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -19,26 +19,26 @@ use crate::netlink::attr::{AttrWriter, Attrs};
 pub struct Element {
     /// The key, or the first key of a range.
     pub key: Value,
-    /// Last key of a range, each field compared by itself; needs a concatenation of types.
+    /// Last key of a range, with each field compared on its own; needs a concatenation of types.
     pub key_end: Option<Value>,
-    /// What a map returns; `None` in a set.
+    /// The data of a map element; `None` in a set.
     pub data: Option<Value>,
-    /// What `nft list` prints as comment; cut to 128 bytes when sent.
+    /// The comment, as printed by `nft list`; truncated to 128 bytes when sent.
     pub comment: Option<Arc<str>>,
 }
 
 impl Element {
-    /// An element of a set: a key and nothing else.
+    /// Returns an element with a key only.
     pub const fn new(key: Value) -> Self {
         Self { key, key_end: None, data: None, comment: None }
     }
 
-    /// An element of a map.
+    /// Returns an element of a map.
     pub fn with_value(key: Value, data: Value) -> Self {
         Self { data: Some(data), ..Self::new(key) }
     }
 
-    /// Whether key and data have the lengths that the set's types ask for.
+    /// Returns whether key and data have the lengths of the set's types.
     pub(super) fn fits(&self, set: &Set) -> bool {
         let data_fits = match &self.data {
             Some(data) => !set.data.is_empty() && fits(data, &set.data),
@@ -47,7 +47,7 @@ impl Element {
         data_fits && self.key_fits(set)
     }
 
-    /// Whether the key has the length that the set's types ask for.
+    /// Returns whether the key has the length of the set's types.
     pub(super) fn key_fits(&self, set: &Set) -> bool {
         let end_fits = |end| fits(end, &set.key) && set.is_interval_concatenation();
         fits(&self.key, &set.key) && self.key_end.as_ref().is_none_or(end_fits)
@@ -61,17 +61,18 @@ impl Element {
         write_userdata(w, NFTA_SET_ELEM_USERDATA, self.comment.as_deref());
     }
 
-    /// Appends what identifies the element.
+    /// Appends the key of the element.
     pub(super) fn encode_key(&self, set: &Set, w: &mut AttrWriter<'_>) {
         write_value(w, NFTA_SET_ELEM_KEY, &self.key, &set.key);
-        // nft_pipapo asks for both ends also where they are equal.
+        // nft_pipapo requires both ends, even where they are equal.
         if set.is_interval_concatenation() {
             let end = self.key_end.as_ref().unwrap_or(&self.key);
             write_value(w, NFTA_SET_ELEM_KEY_END, end, &set.key);
         }
     }
 
-    /// The element as `nft list` prints it: `10.96.0.1 . tcp . 443 comment "default/kubernetes"`.
+    /// Returns the element as printed by `nft list`: `10.96.0.1 . tcp . 443 comment
+    /// "default/kubernetes"`.
     pub fn text(&self, set: &Set) -> impl fmt::Display {
         fmt::from_fn(move |f| {
             write_key_text(f, &set.key, &self.key, self.key_end.as_ref())?;
@@ -82,7 +83,7 @@ impl Element {
         })
     }
 
-    /// The key alone, as `nft list` prints it.
+    /// Returns the key as printed by `nft list`.
     pub fn key_text(&self, set: &Set) -> impl fmt::Display {
         fmt::from_fn(move |f| write_key_text(f, &set.key, &self.key, self.key_end.as_ref()))
     }
@@ -138,7 +139,7 @@ fn write_range_text(
     }
 }
 
-/// The length of the prefix whose addresses are exactly those from `first` to `last`.
+/// Returns the length of the prefix with exactly the addresses from `first` to `last`.
 fn prefix_length(first: &[u8], last: &[u8]) -> Option<u32> {
     let differing = first.iter().zip(last).position(|(a, b)| a != b)?;
     let (low, high) = (first.get(differing)?, last.get(differing)?);
@@ -163,12 +164,12 @@ fn write_field_text(f: &mut fmt::Formatter<'_>, kind: Type, bytes: &[u8]) -> fmt
         (Type::InetService, &[high, low]) => write!(f, "{}", u16::from_be_bytes([high, low])),
         (Type::ClassId, &[a, b, c, d]) => write_class_id(f, u32::from_ne_bytes([a, b, c, d])),
         (Type::Integer, &[a, b, c, d]) => write!(f, "{}", u32::from_ne_bytes([a, b, c, d])),
-        // A value of the wrong length is never sent: `fits`.
+        // A value of the wrong length is never sent: `fits` rejects it.
         (_, bytes) => write!(f, "{bytes:02x?}"),
     }
 }
 
-/// A packet priority: its upper and lower half in hexadecimal, `1:8003`.
+/// Writes a packet priority as its upper and lower half in hexadecimal: `1:8003`.
 pub(super) fn write_class_id(f: &mut fmt::Formatter<'_>, id: u32) -> fmt::Result {
     match (id >> 16, id & 0xffff) {
         (0, 0) => f.write_str("none"),
@@ -177,7 +178,7 @@ pub(super) fn write_class_id(f: &mut fmt::Formatter<'_>, id: u32) -> fmt::Result
     }
 }
 
-/// A protocol by name where nft has one.
+/// Writes a protocol, by name where nft(8) has one.
 fn write_protocol(f: &mut fmt::Formatter<'_>, number: u8) -> fmt::Result {
     match number {
         6 => f.write_str("tcp"),
@@ -190,28 +191,28 @@ fn write_protocol(f: &mut fmt::Formatter<'_>, number: u8) -> fmt::Result {
 /// An element in a message from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ElementView<'a> {
-    /// The key or the first key of a range, as long as the set's key, without padding of a single
-    /// field.
+    /// The key or the first key of a range, in the length of the set's key. A single field has no
+    /// padding.
     pub key: &'a [u8],
     /// Last key of a range.
     pub key_end: Option<&'a [u8]>,
-    /// What a map returns, without padding of a single field; `None` also for a verdict.
+    /// The data of a map element, without padding of a single field; `None` also for a verdict.
     pub data: Option<&'a [u8]>,
-    /// What `nft list` prints as comment.
+    /// The comment, as printed by `nft list`.
     pub comment: Option<&'a str>,
-    /// How long it lives, if it says so.
+    /// Timeout of the element, if it has its own.
     pub timeout: Option<Duration>,
-    /// How much of its life is left.
+    /// Remaining time until the element expires.
     pub expires: Option<Duration>,
     /// `NFT_SET_ELEM_*`.
     pub flags: u32,
-    /// What it has counted, if its set has counters.
+    /// The count of the element, if its set has counters.
     pub counter: Option<Counter>,
 }
 
 impl ElementView<'_> {
-    /// The element as it would be sent, padded to words; `None` if it is none that this program
-    /// sends.
+    /// Returns the element as sent, padded to words; `None` if this program never sends such an
+    /// element.
     pub fn to_element(&self) -> Option<Element> {
         let optional = |bytes: Option<&[u8]>| match bytes {
             Some(bytes) => Value::from_bytes(bytes).map(Some),
@@ -225,10 +226,10 @@ impl ElementView<'_> {
     }
 }
 
-/// Reads the attributes of an `NFT_MSG_NEWSETELEM` message and hands on every element.
+/// Reads the attributes of an `NFT_MSG_NEWSETELEM` message and calls `each` for every element.
 ///
 /// # Errors
-/// The attributes are broken; elements before that have been handed on.
+/// The attributes are broken; `each` was called for the elements before.
 pub fn decode_elements<'a>(
     attributes: &'a [u8],
     mut each: impl FnMut(ElementView<'a>),
@@ -253,7 +254,7 @@ fn decode_element(attrs: Attrs<'_>) -> Result<ElementView<'_>, DecodeError> {
     };
     let milliseconds = |kind| Ok::<_, DecodeError>(fields.be64(kind)?.map(Duration::from_millis));
     Ok(ElementView {
-        // The catch-all element has no key; its flag tells it apart.
+        // The catch-all element has no key, but a flag.
         key: value(NFTA_SET_ELEM_KEY)?.unwrap_or_default(),
         key_end: value(NFTA_SET_ELEM_KEY_END)?,
         data: data.map(|data| data.payload),
@@ -287,7 +288,7 @@ mod tests {
                         4, 0, 3, 0,
     ];
 
-    /// The only element, and what it has counted.
+    /// Returns the counter of the only element, and the element.
     fn decoded(bytes: &[u8]) -> Result<(Option<Counter>, Option<Element>), DecodeError> {
         let mut element = (None, None);
         decode_elements(bytes, |view| element = (view.counter, view.to_element()))?;
@@ -306,7 +307,7 @@ mod tests {
     #[cfg(target_endian = "little")]
     fn a_counter_without_its_packets_is_an_error() {
         let mut bytes = ELEMENT.to_vec();
-        // The type of the packets becomes one that is not known.
+        // Changes the type of the packets to an unknown one.
         bytes[ELEMENT.len() - 4 - 12 + 2] = 9;
         assert_eq!(decoded(&bytes), Err(DecodeError::Missing { kind: NFTA_COUNTER_PACKETS }));
     }

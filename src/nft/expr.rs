@@ -1,111 +1,111 @@
 //! Expressions: the instructions that the kernel runs for a rule.
 //!
-//! Reading back undoes what the kernel adds on its own (registers renumbered, defaults spelled out),
-//! so an expression that was sent and read is equal to itself.
+//! Decoding reverses what the kernel adds (registers renumbered, defaults spelled out). So an
+//! expression that was sent and read equals itself.
 
 use super::abi::*;
 use super::fields::{DecodeError, Fields};
 use super::{Name, Verdict};
 use crate::netlink::attr::{AttrWriter, Attrs};
 
-/// One instruction of a rule. Numbers called key, base or flags are the kernel's own.
+/// One instruction of a rule. Numbers named key, base or flags are the kernel's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expr {
     /// Loads bytes of the packet.
     Payload {
         /// `NFT_PAYLOAD_*`.
         base: u32,
-        /// Bytes from the start of that header.
+        /// Offset in bytes from the start of that header.
         offset: u32,
-        /// Bytes to load.
+        /// Number of bytes to load.
         length: u32,
-        /// Where they go.
+        /// Destination register.
         to: Register,
     },
-    /// Loads what the kernel knows of the packet.
+    /// Loads metadata of the packet.
     Meta {
         /// `NFT_META_*`.
         key: u32,
-        /// Where it goes.
+        /// Destination register.
         to: Register,
     },
-    /// Sets what the kernel knows of the packet.
+    /// Sets metadata of the packet.
     MetaSet {
         /// `NFT_META_*`.
         key: u32,
-        /// Where the value is.
+        /// Source register.
         from: Register,
     },
-    /// Loads what the kernel knows of the connection.
+    /// Loads metadata of the connection.
     Ct {
         /// `NFT_CT_*`.
         key: u32,
-        /// Where it goes.
+        /// Destination register.
         to: Register,
     },
-    /// Loads the kind of an address, as routing sees it.
+    /// Loads the type of an address from the routing table.
     FibType {
         /// `NFTA_FIB_F_*`.
         flags: u32,
-        /// Where it goes.
+        /// Destination register.
         to: Register,
     },
     /// Loads a random number from 0 to `modulus` minus 1, in host byte order.
     Numgen {
         /// One more than the highest number.
         modulus: u32,
-        /// Where it goes.
+        /// Destination register.
         to: Register,
     },
     /// Computes a hash (`jhash` of Linux) from 0 to `modulus` minus 1, in host byte order.
     Jhash {
-        /// Where the value is.
+        /// Source register.
         from: Register,
-        /// Its length in bytes.
+        /// Length of the input in bytes.
         length: u32,
         /// One more than the highest result.
         modulus: u32,
-        /// Other seeds give other results.
+        /// Seed of the hash.
         seed: u32,
-        /// Where the result goes.
+        /// Destination register.
         to: Register,
     },
-    /// Goes on if the register has the value.
+    /// Matches if the register has the value.
     Cmp {
-        /// What is compared.
+        /// Source register.
         from: Register,
-        /// Goes on if it does not have it.
+        /// Matches if the register does not have the value.
         negated: bool,
         /// The value.
         value: Vec<u8>,
     },
     /// Computes `(from & mask) ^ xor`.
     Bitwise {
-        /// Where the value is.
+        /// Source register.
         from: Register,
-        /// Where the result goes.
+        /// Destination register.
         to: Register,
         /// As long as `xor`.
         mask: Vec<u8>,
         /// As long as `mask`.
         xor: Vec<u8>,
     },
-    /// Goes on if the set has the key; loads a map's data.
+    /// Matches if the set has the key; loads a map's data.
     Lookup {
         /// Name of the set or map.
         set: Name,
-        /// Where the key starts.
+        /// First register of the key.
         from: Register,
-        /// Where the data goes, `None` for a set.
+        /// Destination register of the data; `None` for a set.
         to: Option<Register>,
-        /// Goes on if the set does not have the key.
+        /// Matches if the set does not have the key.
         negated: bool,
     },
     /// Loads a value.
     Immediate {
         /// The value.
         value: Vec<u8>,
-        /// Where it goes.
+        /// Destination register.
         to: Register,
     },
     /// Ends the rule with a verdict.
@@ -114,52 +114,52 @@ pub enum Expr {
     Dnat {
         /// `NFPROTO_*`.
         family: u8,
-        /// Where the address is.
+        /// Register of the address.
         address: Register,
-        /// Where the port is.
+        /// Register of the port.
         port: Option<Register>,
     },
-    /// Replaces the source by the address of the leaving interface.
+    /// Replaces the source by the address of the output interface.
     Masquerade {
         /// `NF_NAT_RANGE_*`.
         flags: u32,
     },
-    /// Answers that the destination cannot be reached.
+    /// Rejects the packet with an ICMP or ICMPv6 error.
     Reject {
         /// `NFT_REJECT_*`.
         kind: u32,
         /// Code of the ICMP or ICMPv6 message.
         code: u8,
     },
-    /// Adds an element to a set or renews it, or removes it.
+    /// Adds, renews or deletes an element of a set.
     Dynset {
-        /// What is done.
+        /// The change.
         operation: DynsetOperation,
         /// Name of the set or map.
         set: Name,
-        /// Where the key starts.
+        /// First register of the key.
         key: Register,
-        /// Where the data of a map's element is.
+        /// First register of the data of a map element.
         data: Option<Register>,
-        /// How long the element lives in milliseconds, if not as long as the set says.
+        /// Timeout of the element in milliseconds, if it differs from the set's.
         timeout: Option<u64>,
     },
-    /// An expression, or a use of one, that this program never sends; by its name.
+    /// An expression, or a use of one, that this program never sends; with its name.
     Other(String),
 }
 
-/// What a rule does to an element.
+/// The change of an element by a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum DynsetOperation {
-    /// Adds it; if it is there, its data stays and its timeout starts anew.
+    /// Adds it; an existing element keeps its data, and its timeout restarts.
     Update = NFT_DYNSET_OP_UPDATE,
-    /// Removes it.
+    /// Deletes it.
     Delete = NFT_DYNSET_OP_DELETE,
 }
 
 impl DynsetOperation {
-    /// The word for it in nft(8).
+    /// Returns the keyword of nft(8).
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Update => "update",
@@ -173,7 +173,7 @@ impl DynsetOperation {
 pub enum Register {
     /// The verdict.
     Verdict,
-    /// Data from this word of four bytes on, 0 to 15.
+    /// Data from this four-byte word on, 0 to 15.
     Word(u8),
 }
 
@@ -185,7 +185,7 @@ impl Register {
         }
     }
 
-    // The kernel answers with the old names of 16 byte registers where they start at the same word.
+    // The kernel reports the old names of 16-byte registers where they start at the same word.
     fn decode(number: u32) -> Result<Self, DecodeError> {
         let word = match number {
             NFT_REG_VERDICT => return Ok(Self::Verdict),
@@ -204,7 +204,7 @@ impl Expr {
         w.nest(NFTA_EXPR_DATA, |w| self.encode_data(w));
     }
 
-    /// The kernel's name of the expression.
+    /// Returns the kernel's name of the expression.
     pub fn name(&self) -> &str {
         match self {
             Self::Payload { .. } => "payload",
@@ -256,7 +256,7 @@ impl Expr {
                 w.nest(NFTA_CMP_DATA, |w| w.bytes(NFTA_DATA_VALUE, value));
             }
             Self::Bitwise { from, to, mask, xor } => {
-                // A mask that is longer than the registers is refused by the kernel.
+                // The kernel refuses a mask longer than the registers.
                 let length = u32::try_from(mask.len()).unwrap_or(u32::MAX);
                 pair(w, (NFTA_BITWISE_LEN, length), (NFTA_BITWISE_SREG, from));
                 w.be32(NFTA_BITWISE_DREG, to.number());
@@ -320,7 +320,7 @@ fn optional(w: &mut AttrWriter<'_>, kind: u16, register: Option<Register>) {
     }
 }
 
-/// `None` for an expression, or a use of one, that this program never sends.
+/// Decodes an expression; returns `None` for one, or a use of one, that this program never sends.
 pub(super) fn decode_known(name: &str, fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
     const NFT_BITWISE_MASK_XOR: u32 = 0;
     Ok(Some(match name {
@@ -412,7 +412,7 @@ fn decode_immediate(fields: &Fields<'_>) -> Result<Expr, DecodeError> {
 }
 
 fn decode_nat(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
-    // The kernel names both ends of a range, and sets these flags if there is an address, a port.
+    // The kernel reports both ends of a range, and sets these flags for an address and a port.
     const IMPLIED: u32 = NF_NAT_RANGE_MAP_IPS | NF_NAT_RANGE_PROTO_SPECIFIED;
     let address = optional_register(fields, NFTA_NAT_REG_ADDR_MIN)?;
     let port = optional_register(fields, NFTA_NAT_REG_PROTO_MIN)?;
@@ -430,7 +430,7 @@ fn decode_nat(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
     }
 }
 
-/// Without a seed the kernel chose one and does not report it.
+/// Decodes a hash with a seed. Without one, the kernel chose the seed and does not report it.
 fn decode_hash(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
     let is_ours = fields.be32(NFTA_HASH_TYPE)? == NFT_HASH_JENKINS
         && fields.be32_or_zero(NFTA_HASH_OFFSET)? == 0
@@ -458,7 +458,7 @@ fn decode_dynset(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
         set: fields.str(NFTA_DYNSET_SET_NAME)?.to_owned().into(),
         key: register(fields, NFTA_DYNSET_SREG_KEY)?,
         data: optional_register(fields, NFTA_DYNSET_SREG_DATA)?,
-        // The kernel answers 0 where no timeout was given.
+        // The kernel reports 0 where no timeout was given.
         timeout: fields.be64(NFTA_DYNSET_TIMEOUT)?.filter(|timeout| *timeout > 0),
     }))
 }

@@ -1,16 +1,16 @@
 //! The attributes of one message or nest, by type.
 //!
-//! What the kernel sends is not trusted: a missing, malformed or unknown attribute is an error or
+//! Input from the kernel is not trusted: a missing, malformed or unknown attribute is an error or
 //! is skipped, never a panic.
 
 use thiserror::Error;
 
 use crate::netlink::attr::{Attr, AttrError, Attrs};
 
-/// No nest that is read here has a higher type than `NFTA_SET_COUNT`, 20.
+/// Number of attribute types: the highest one read here is `NFTA_SET_COUNT`, 20.
 const TYPES: usize = 21;
 
-/// The attributes of one message or nest; of several of one type, the last.
+/// The attributes of one message or nest. Of several with one type, the last counts.
 pub(super) struct Fields<'a> {
     attrs: [Option<Attr<'a>>; TYPES],
 }
@@ -43,7 +43,7 @@ impl<'a> Fields<'a> {
         Ok(self.find(kind).map(|attr| attr.be32()).transpose()?)
     }
 
-    /// The number, or 0 if the attribute is absent, as the kernel reads it.
+    /// Returns the number, or 0 if the attribute is absent, as in the kernel.
     pub(super) fn be32_or_zero(&self, kind: u16) -> Result<u32, DecodeError> {
         Ok(self.optional_be32(kind)?.unwrap_or_default())
     }
@@ -61,19 +61,19 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What is wrong with a received nftables object.
+/// The error in a received nftables object.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum DecodeError {
-    /// The attributes themselves are broken.
+    /// The attributes are malformed.
     #[error(transparent)]
     Attribute(#[from] AttrError),
-    /// The object lacks what it must have.
+    /// The object lacks a required attribute.
     #[error("attribute {kind} is missing")]
     Missing {
         /// Type of the attribute.
         kind: u16,
     },
-    /// The object has a property that this program never gives to one: it is someone else's.
+    /// The object has a property that this program never sets, so another program made it.
     #[error("unknown {0}")]
     Unknown(&'static str),
 }

@@ -1,8 +1,7 @@
 //! Instructions of any rule: the expressions that this program sends, and those of other programs
-//! as far as their effect on a packet is understood here.
+//! whose effect on a packet is known here.
 //!
-//! Decoding never fails because of an expression that is not known: it becomes
-//! [`Instruction::Unknown`].
+//! Decoding never fails because of an unknown expression; it becomes [`Instruction::Unknown`].
 
 use super::abi::*;
 use super::expr::{Register, decode_known, optional_register, register, value};
@@ -13,22 +12,22 @@ use crate::netlink::attr::Attrs;
 /// One instruction of a rule of any program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Instruction {
-    /// An expression that this program sends too.
+    /// An expression that this program also sends.
     Expr(Expr),
-    /// Goes on if the register is less or greater than the value, by bytes (`memcmp`).
+    /// Matches if the register is less or greater than the value, by bytes (`memcmp`).
     Order {
-        /// What is compared.
+        /// Source register.
         from: Register,
-        /// How.
+        /// The operator.
         order: Order,
         /// The value.
         value: Vec<u8>,
     },
-    /// Goes on if the register is in a range, by bytes (`memcmp`).
+    /// Matches if the register is in a range, by bytes (`memcmp`).
     Range {
-        /// What is compared.
+        /// Source register.
         from: Register,
-        /// Goes on if it is not in the range.
+        /// Matches if the register is not in the range.
         negated: bool,
         /// The lowest value.
         first: Vec<u8>,
@@ -37,66 +36,67 @@ pub enum Instruction {
     },
     /// Swaps the bytes of each number where network and host byte order differ.
     Byteorder {
-        /// Where the numbers start.
+        /// First source register.
         from: Register,
-        /// Where the results start.
+        /// First destination register.
         to: Register,
-        /// Bytes of all numbers.
+        /// Length of all numbers in bytes.
         length: u32,
-        /// Bytes of one number.
+        /// Length of one number in bytes.
         size: u32,
     },
-    /// Loads a number from `offset` to `offset + modulus - 1` that cannot be predicted.
+    /// Loads an unpredictable number from `offset` to `offset + modulus - 1`.
     Draw {
-        /// How many numbers there are.
+        /// Number of possible results.
         modulus: u32,
-        /// The lowest.
+        /// The lowest result.
         offset: u32,
-        /// Where it goes.
+        /// Destination register.
         to: Register,
-        /// The name in nft(8).
+        /// The keyword of nft(8).
         word: &'static str,
     },
-    /// Translates an address or port; `None` leaves it as it is, or takes the one that
-    /// conntrack chooses.
+    /// Translates an address or port. `None` keeps the present one, or uses the choice of
+    /// conntrack.
     Translate {
-        /// The source, not the destination.
+        /// Translates the source, not the destination.
         source: bool,
-        /// Where the address is.
+        /// Register of the address.
         address: Option<Register>,
-        /// Where the port is.
+        /// Register of the port.
         port: Option<Register>,
-        /// The registers hold the first of a range, of which the kernel chooses.
+        /// The registers hold the first of a range, from which the kernel chooses.
         is_range: bool,
     },
-    /// Sends the packet to this host.
+    /// Redirects the packet to this host.
     Redirect {
-        /// Where the port is.
+        /// Register of the port.
         port: Option<Register>,
     },
-    /// Sets what the kernel knows of the connection.
+    /// Sets metadata of the connection.
     CtSet {
         /// `NFT_CT_*`.
         key: u32,
-        /// Where the value is.
+        /// Source register.
         from: Register,
     },
-    /// The connection is not tracked.
+    /// Disables tracking of the connection.
     Notrack,
-    /// Loads whether, or which, interface a route leads to: uses of `fib` that this program lacks.
+    /// Loads whether a route leads to an interface, or which: uses of `fib` that this program
+    /// lacks.
     Fib {
         /// `NFTA_FIB_F_*`.
         flags: u32,
         /// `NFT_FIB_RESULT_*`.
         result: u32,
-        /// Where it goes.
+        /// Destination register.
         to: Register,
     },
-    /// Does nothing to the packet: `counter`, `log`, and the like.
+    /// No effect on the packet: `counter`, `log` and the like.
     Neutral(String),
-    /// Goes on or not by a rate or a count that is not read: `limit`, `quota`, `connlimit`.
+    /// Matches by a rate or a count that is not read: `limit`, `quota`, `connlimit`.
     Limited(String),
-    /// An expression that is not known, or a use of one; in the kernel's words.
+    /// An unknown expression, or an unknown use of one; with the kernel's name.
     Unknown(String),
 }
 
@@ -124,7 +124,7 @@ impl Order {
         }
     }
 
-    /// The operator of nft(8).
+    /// Returns the operator of nft(8).
     pub const fn word(self) -> &'static str {
         match self {
             Self::Less => "<",
@@ -160,7 +160,7 @@ impl Instruction {
     }
 }
 
-/// `None` for an expression that is not known.
+/// Decodes other expressions; returns `None` for an unknown one.
 fn decode_other(name: &str, fields: &Fields<'_>) -> Result<Option<Instruction>, DecodeError> {
     Ok(Some(match name {
         "cmp" => match Order::decode(fields.be32(NFTA_CMP_OP)?) {
@@ -243,7 +243,7 @@ fn decode_translation(fields: &Fields<'_>) -> Result<Instruction, DecodeError> {
     })
 }
 
-/// A named object: `counter name "web"`.
+/// Decodes a reference to a named object: `counter name "web"`.
 fn decode_object(fields: &Fields<'_>) -> Result<Option<Instruction>, DecodeError> {
     let Some(kind) = fields.optional_be32(NFTA_OBJREF_IMM_TYPE)? else { return Ok(None) };
     let text =
@@ -270,7 +270,7 @@ fn decode_dynset(fields: &Fields<'_>) -> Result<Instruction, DecodeError> {
     })
 }
 
-/// A match or target of iptables-nft, by its name.
+/// Decodes a match or target of iptables-nft, by its name.
 fn decode_xtables(kind: &str, fields: &Fields<'_>) -> Result<Instruction, DecodeError> {
     // NFTA_TARGET_NAME has the same number.
     let name = fields.str(NFTA_MATCH_NAME)?;

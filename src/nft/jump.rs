@@ -1,6 +1,6 @@
-//! Jumps from chain to chain in rules of any program.
+//! Jumps between chains in rules of any program.
 //!
-//! Of a rule's expressions only the verdict is read. All others, such as the compatibility
+//! Only the verdict of a rule's expressions is read. All others, such as the compatibility
 //! expressions `match` and `target` of iptables-nft, may be unknown.
 
 use super::Verdict;
@@ -8,14 +8,14 @@ use super::abi::*;
 use super::fields::{DecodeError, Fields};
 use crate::netlink::attr::Attrs;
 
-/// A rule that jumps or goes to another chain.
+/// A rule with a jump or goto to another chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Jump {
-    /// The chain that the rule is in.
+    /// The chain of the rule.
     pub from: String,
-    /// The kernel's number for the rule.
+    /// The handle of the rule.
     pub handle: u64,
-    /// The chain that it leads to.
+    /// The target chain.
     pub to: String,
 }
 
@@ -42,7 +42,7 @@ impl Jump {
     }
 }
 
-/// The chain that an expression leads to, if it does.
+/// Returns the target chain of an expression, if it has one.
 fn target(expr: &Fields<'_>) -> Result<Option<String>, DecodeError> {
     if expr.str(NFTA_EXPR_NAME)? != "immediate" {
         return Ok(None);
@@ -53,7 +53,7 @@ fn target(expr: &Fields<'_>) -> Result<Option<String>, DecodeError> {
     }
     match Verdict::decode(&data.nest(NFTA_IMMEDIATE_DATA)?) {
         Ok(Verdict::Jump(chain) | Verdict::Goto(chain)) => Ok(Some(chain.into_owned())),
-        // The latter is a verdict such as `queue`.
+        // `Unknown` is a verdict such as `queue`.
         Ok(Verdict::Accept | Verdict::Drop | Verdict::Return) | Err(DecodeError::Unknown(_)) => {
             Ok(None)
         }
@@ -66,8 +66,8 @@ mod tests {
     use super::*;
     use crate::netlink::attr::AttrWriter;
 
-    /// `-A OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES`, as
-    /// iptables-nft sends it, or with another verdict.
+    /// Returns `-A OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES`, as
+    /// sent by iptables-nft, or with another verdict.
     fn rule(verdict: &Verdict) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut w = AttrWriter::new(&mut bytes);

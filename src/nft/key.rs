@@ -1,6 +1,6 @@
-//! Numbers by which rules name what they read of a packet, for those who run rules themselves.
+//! Numbers of packet fields in rules, for interpreters of rules.
 //!
-//! From `<linux/netfilter/nf_tables.h>` where nothing else is said.
+//! They are from `<linux/netfilter/nf_tables.h>` unless noted otherwise.
 #![expect(missing_docs, reason = "the kernel's names say it")]
 
 // enum nft_payload_bases
@@ -54,5 +54,5 @@ pub const NFPROTO_ARP: u8 = 3;
 pub const NFPROTO_NETDEV: u8 = 5;
 pub const NFPROTO_BRIDGE: u8 = 7;
 
-/// Bytes of an interface name with its NUL: `IFNAMSIZ`.
+/// Length of an interface name in bytes with its NUL: `IFNAMSIZ`.
 pub const INTERFACE_NAME: usize = 16;

@@ -1,7 +1,7 @@
-//! A rule of any program in the words of `nft list`, from its instructions.
+//! Text of any program's rule as printed by `nft list`, from its instructions.
 //!
-//! For our own rules the text is that of [`super::Rule::text`]. For rules of others it is close to a
-//! listing; what has no word here stands in brackets.
+//! For our own rules, the text equals that of [`super::Rule::text`]. For rules of other programs it
+//! is similar to a listing; unknown parts are in brackets.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -13,18 +13,18 @@ use super::text::Time;
 use super::word::{ADDRESS_TYPES, CT_STATES, CT_STATUSES, bits, protocol};
 use super::{Expr, Instruction, key};
 
-/// The rule as `nft list` prints it in a table of `family`, `NFPROTO_*`.
+/// Returns the rule as printed by `nft list` in a table of `family`, `NFPROTO_*`.
 pub fn rule_text(family: u8, instructions: &[Instruction]) -> String {
     let mut listing = Listing { family, loads: Vec::new(), statements: Vec::new() };
     instructions.iter().for_each(|instruction| listing.add(instruction));
     listing.statements.join(" ")
 }
 
-/// What a register holds, in words.
+/// The contents of a register, as text.
 #[derive(Clone, Debug)]
 struct Load {
     word: u8,
-    /// Registers of four bytes that it fills.
+    /// Number of four-byte registers that it fills.
     words: u8,
     text: String,
     kind: Kind,
@@ -32,10 +32,10 @@ struct Load {
     masked: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// How values of a field are printed.
+/// The print format of a field's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// An address, of which only so many first bytes may be loaded.
+    /// An address, of which only this number of leading bytes may be loaded.
     Address(u32),
     /// A number in network byte order.
     Port,
@@ -168,14 +168,14 @@ impl Listing {
         self.loads.iter().find(|load| Register::Word(load.word) == from)
     }
 
-    /// Forgets all loads and gives those that make up a key, joined.
+    /// Returns the text of a key and drops all loads.
     fn take(&mut self, from: Register, end: Option<Register>) -> String {
         let text = self.key_text(from, end);
         self.loads.clear();
         text
     }
 
-    /// Forgets the loads of so many words and gives them, joined.
+    /// Returns the text of the loads of `words` registers and drops them.
     fn take_some(&mut self, from: Register, words: u8) -> String {
         let Register::Word(word) = from else { return "?".to_owned() };
         let end = word.saturating_add(words);
@@ -184,7 +184,7 @@ impl Listing {
         text
     }
 
-    /// The fields of the key from a register on, up to another.
+    /// Returns the fields of the key from one register up to another.
     fn key_text(&self, from: Register, end: Option<Register>) -> String {
         let mut fields = Vec::new();
         let mut next = from;
@@ -258,7 +258,7 @@ impl Listing {
             None => "?".to_owned(),
         };
         let address = address.map(|register| value(register, Kind::Address(0)));
-        // A map gives address and port together.
+        // A map returns address and port together.
         let port = port.filter(|port| self.find(*port).is_some());
         let port = port.map(|register| value(register, Kind::Port));
         self.loads.clear();
@@ -271,7 +271,7 @@ impl Listing {
         self.say(text);
     }
 
-    /// The name of a field of the packet.
+    /// Returns the name of a field of the packet.
     fn field(&self, base: u32, offset: u32, length: u32) -> (String, Kind) {
         let is_ip6 = self.family == super::Family::Ip6.number();
         let is_ip = self.family == super::Family::Ip.number();
@@ -369,7 +369,7 @@ impl Kind {
     }
 }
 
-/// Bytes of an address in the field of this name.
+/// Returns the length in bytes of an address in the field of this name.
 fn whole(field: &str) -> usize {
     if field.starts_with("ip6") { 16 } else { 4 }
 }
@@ -382,7 +382,7 @@ fn words(length: u32) -> u8 {
     u8::try_from(length.div_ceil(4)).unwrap_or(u8::MAX)
 }
 
-/// An address of which the last bytes may be missing.
+/// Returns the text of an address whose last bytes may be missing.
 fn address(value: &[u8], length: usize) -> String {
     let mut whole = value.to_vec();
     whole.resize(length, 0);
@@ -393,7 +393,7 @@ fn address(value: &[u8], length: usize) -> String {
     }
 }
 
-/// `| bits` or `^ bits`, or both steps where it is neither.
+/// Returns `| bits` or `^ bits`, or both steps if it is neither.
 fn assignment(kind: Kind, mask: &[u8], xor: &[u8]) -> String {
     let is_or = mask.iter().zip(xor).all(|(mask, xor)| *mask == !xor);
     let is_flip = mask.iter().all(|mask| *mask == u8::MAX);

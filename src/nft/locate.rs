@@ -1,4 +1,4 @@
-//! From the byte that the kernel complains about to the attribute, in words.
+//! Locates the attribute at the byte offset of a kernel error, by name.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use crate::netlink::message::HEADER_LENGTH;
 /// The attribute of a message that the kernel refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Location {
-    /// The attribute and those around it, outermost first; empty if it is none that is known.
+    /// The attribute and those around it, outermost first; empty for an unknown one.
     pub path: Vec<&'static str>,
-    /// Index of the element in the message's list; add [`super::MessageOrigin::first_element`] for
+    /// Index of the element in the message's list. Add [`super::MessageOrigin::first_element`] for
     /// the index in the operation.
     pub element: Option<usize>,
     /// Index of the expression in the rule.
@@ -33,8 +33,8 @@ impl fmt::Display for Location {
     }
 }
 
-/// The attribute at `offset`, in bytes from the start of `message`, as `NLMSGERR_ATTR_OFFS` gives
-/// it. `message` starts with its netlink header.
+/// Returns the attribute at `offset`, in bytes from the start of `message` (`NLMSGERR_ATTR_OFFS`).
+/// `message` starts with its netlink header.
 pub fn locate(message: &[u8], offset: usize) -> Location {
     let mut location = Location::default();
     let kind = message.get(4..6).map_or(0, |kind| u16::from_ne_bytes([kind[0], kind[1]]));
@@ -65,18 +65,18 @@ pub fn locate(message: &[u8], offset: usize) -> Location {
     location
 }
 
-/// What the attributes inside an attribute mean.
+/// The meaning of the attributes inside an attribute.
 #[derive(Clone, Copy)]
 enum Level {
-    /// Type, name and what is inside.
+    /// Attributes with type, name and nested level.
     Names(&'static [(u16, &'static str, Option<Self>)]),
-    /// Each is an element of a set.
+    /// Elements of a set.
     Elements,
-    /// Each is an expression of a rule.
+    /// Expressions of a rule.
     Expressions,
 }
 
-/// The attribute that contains the byte at `offset`, with its index and where it starts.
+/// Returns the attribute that contains the byte at `offset`, with its index and start.
 fn find(bytes: &[u8], offset: usize) -> Option<(usize, usize, Attr<'_>)> {
     let mut attrs = Attrs::new(bytes);
     let mut start = 0;
@@ -90,7 +90,7 @@ fn find(bytes: &[u8], offset: usize) -> Option<(usize, usize, Attr<'_>)> {
     None
 }
 
-/// Attributes start behind `struct nlmsghdr` and `struct nfgenmsg`.
+/// Offset of the attributes: after `struct nlmsghdr` and `struct nfgenmsg`.
 const ATTRIBUTES: usize = HEADER_LENGTH + 4;
 const ATTRIBUTE_HEADER: usize = 4;
 
@@ -186,7 +186,7 @@ mod tests {
         batch(|table| Operation::AddElements(table, Arc::new(set), elements))
     }
 
-    /// What every fourth byte of the only message belongs to, without repetitions.
+    /// Returns the location of every fourth byte of the only message, without repetitions.
     fn all(batch: &Batch) -> Vec<String> {
         let message = batch.message(batch.messages[0]);
         let places = (20..message.len()).step_by(4).map(|at| locate(message, at).to_string());

@@ -1,7 +1,7 @@
-//! nftables objects and the transaction. Knows nothing of Kubernetes and does no I/O.
+//! nftables objects and the transaction. Independent of Kubernetes and without I/O.
 //!
-//! Every object has two encodings, the bytes that netlink carries and the text of nft(8), and one
-//! decoding. They stand side by side in the file of the object.
+//! Every object has two encodings, netlink bytes and nft(8) text, and one decoding. All are in the
+//! file of the object.
 
 mod abi;
 mod announcement;

@@ -1,4 +1,4 @@
-//! Tables and chains: what rules and sets live in.
+//! Tables and chains.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::netlink::attr::{AttrWriter, Attrs};
 pub type Name = Cow<'static, str>;
 
 impl Family {
-    /// The bytes of an address of this family, `None` for one of the other.
+    /// Returns the bytes of an address of this family; `None` for one of the other family.
     pub(super) fn octets(self, address: IpAddr) -> Option<Vec<u8>> {
         match (self, address) {
             (Self::Ip, IpAddr::V4(address)) => Some(address.octets().to_vec()),
@@ -34,7 +34,7 @@ impl fmt::Display for Family {
     }
 }
 
-/// What identifies a table: two families may have tables of the same name.
+/// The key of a table: two families may have tables of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TableRef {
     /// Address family.
@@ -56,14 +56,14 @@ pub struct Table {
     pub family: Family,
     /// Name within the family.
     pub name: Name,
-    /// Who may change it and when it goes away.
+    /// Owner and lifetime of the table.
     pub flags: TableFlags,
-    /// What `nft list` prints as the table's comment.
+    /// The comment, as printed by `nft list`.
     pub comment: Option<String>,
 }
 
 impl Table {
-    /// What identifies this table.
+    /// Returns the key of the table.
     pub fn reference(&self) -> TableRef {
         TableRef { family: self.family, name: self.name.clone() }
     }
@@ -89,7 +89,7 @@ impl Table {
     }
 }
 
-/// The port id of the socket that owns the table of an `NFT_MSG_NEWTABLE` message, if any does.
+/// Returns the port id of the socket that owns the table of an `NFT_MSG_NEWTABLE` message, if any.
 ///
 /// # Errors
 /// The attributes are broken.
@@ -98,7 +98,7 @@ pub fn table_owner(attributes: &[u8]) -> Result<Option<u32>, DecodeError> {
     fields.optional_be32(NFTA_TABLE_OWNER)
 }
 
-/// The name of the table that a message about a table, chain, rule, set or element belongs to.
+/// Returns the name of the table in a message about a table, chain, rule, set or element.
 ///
 /// # Errors
 /// The attributes are broken or do not name a table.
@@ -108,7 +108,7 @@ pub fn table_name(attributes: &[u8]) -> Result<&str, DecodeError> {
     Fields::read(Attrs::new(attributes))?.str(NFTA_TABLE_NAME)
 }
 
-/// The name of the chain of an `NFT_MSG_NEWCHAIN` message, of whatever type and policy.
+/// Returns the name of the chain of an `NFT_MSG_NEWCHAIN` message, of any type and policy.
 ///
 /// # Errors
 /// The attributes are broken or have no name.
@@ -136,7 +136,7 @@ impl fmt::Display for Table {
 /// Flags of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableFlags {
-    /// Only the socket that made the table may change it: `NFT_TABLE_F_OWNER`.
+    /// Only the socket that created the table may change it: `NFT_TABLE_F_OWNER`.
     pub owner: bool,
     /// The table outlives the socket that owns it: `NFT_TABLE_F_PERSIST`, Linux 6.9 and later.
     pub persist: bool,
@@ -165,9 +165,9 @@ impl TableFlags {
 pub struct Chain {
     /// Name within the table.
     pub name: Name,
-    /// Where packets enter; `None` for a chain that is only jumped to.
+    /// The hook; `None` for a regular chain.
     pub hook: Option<Hook>,
-    /// What `nft list` prints as the chain's comment.
+    /// The comment, as printed by `nft list`.
     pub comment: Option<String>,
 }
 
@@ -189,8 +189,8 @@ impl Chain {
     /// Reads the attributes of an `NFT_MSG_NEWCHAIN` message.
     ///
     /// # Errors
-    /// The attributes are broken, or the chain is one that this program never makes: of another
-    /// type, at another hook, or with a policy that is not accept.
+    /// The attributes are broken, or this program never creates such a chain: of another type, at
+    /// another hook, or with another policy than `accept`.
     pub fn decode(attributes: &[u8]) -> Result<Self, DecodeError> {
         let fields = Fields::read(Attrs::new(attributes))?;
         let hook = match fields.find(NFTA_CHAIN_HOOK) {
@@ -205,7 +205,7 @@ impl Chain {
     }
 }
 
-/// What follows the name of the table in `add chain`.
+/// Writes the part of `add chain` after the name of the table.
 impl fmt::Display for Chain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
@@ -218,14 +218,14 @@ impl fmt::Display for Chain {
     }
 }
 
-/// Where the kernel hands packets to a base chain, whose policy is always accept.
+/// The hook of a base chain, whose policy is always `accept`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hook {
-    /// What the chain may do.
+    /// Type of the chain.
     pub kind: ChainType,
-    /// Point on the packet's way.
+    /// The hook point.
     pub point: HookPoint,
-    /// Place among the chains of that point; lower comes first.
+    /// Order among the chains of that point; lower values run first.
     pub priority: i32,
 }
 
@@ -254,9 +254,9 @@ impl fmt::Display for Hook {
 /// Type of a base chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainType {
-    /// Sees every packet.
+    /// Runs for every packet.
     Filter,
-    /// Sees the first packet of a connection and may translate addresses.
+    /// Runs for the first packet of a connection and may translate addresses.
     Nat,
 }
 
@@ -277,19 +277,19 @@ impl ChainType {
     }
 }
 
-/// Point on a packet's way through the kernel: `NF_INET_*` in `<linux/netfilter.h>`.
+/// A netfilter hook point: `NF_INET_*` in `<linux/netfilter.h>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum HookPoint {
-    /// Received, before routing.
+    /// Received packets, before routing.
     Prerouting = NF_INET_PRE_ROUTING,
-    /// For this host.
+    /// Packets to this host.
     Input = NF_INET_LOCAL_IN,
-    /// From one interface to another.
+    /// Packets from one interface to another.
     Forward = NF_INET_FORWARD,
-    /// Made on this host.
+    /// Packets of this host.
     Output = NF_INET_LOCAL_OUT,
-    /// About to leave.
+    /// Packets about to leave.
     Postrouting = NF_INET_POST_ROUTING,
 }
 
@@ -314,7 +314,7 @@ impl fmt::Display for HookPoint {
     }
 }
 
-/// Appends a comment as user data, nothing if there is none.
+/// Appends a comment as user data, if there is one.
 pub(super) fn write_userdata(w: &mut AttrWriter<'_>, kind: u16, comment: Option<&str>) {
     let Some(comment) = comment else { return };
     let mut bytes = Vec::new();
@@ -322,7 +322,7 @@ pub(super) fn write_userdata(w: &mut AttrWriter<'_>, kind: u16, comment: Option<
     w.bytes(kind, &bytes);
 }
 
-/// The comment in a user data attribute.
+/// Returns the comment in a user data attribute.
 pub(super) fn read_userdata(fields: &Fields<'_>, kind: u16) -> Option<String> {
     fields.find(kind).and_then(|attr| userdata::read_comment(attr.payload)).map(str::to_owned)
 }

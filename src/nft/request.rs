@@ -1,4 +1,4 @@
-//! Questions to nf_tables: messages that change nothing, and which messages answer them.
+//! Requests to nf_tables that change nothing, and the messages that answer them.
 //!
 //! Message types and attributes are those of `<linux/netfilter/nf_tables.h>`.
 
@@ -10,12 +10,12 @@ use super::{TableRef, Value, table_name};
 use crate::netlink::attr::{AttrWriter, Attrs, TooLong};
 use crate::netlink::message::{self, Header};
 
-/// What is asked for.
+/// A read request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// The generation of the rule set of this network namespace.
+    /// The generation of the ruleset of this network namespace.
     Generation,
-    /// One table, without what is in it.
+    /// One table, without its contents.
     Table(&'a TableRef),
     /// The chains of a table.
     Chains(&'a TableRef),
@@ -28,7 +28,7 @@ pub enum Request<'a> {
     /// The elements of one set or map.
     Elements(&'a TableRef, &'a str),
     /// The elements of one set or map with these keys, which are concatenations, in this order. The
-    /// answer ends at the first that is missing.
+    /// answer ends at the first missing key.
     ElementsOf(&'a TableRef, &'a str, &'a [Value]),
     /// Objects of tables of any program, in a family `NFPROTO_*`.
     Any(u8, AnyRequest<'a>),
@@ -45,8 +45,7 @@ pub enum AnyRequest<'a> {
     Sets(&'a str),
     /// The elements of a set or map of a table.
     Elements(&'a str, &'a str),
-    /// The element of a set or map of a table with a key; without a key, the element that stands
-    /// for all other keys.
+    /// The element with a key in a set or map of a table; without a key, the catch-all element.
     Element(&'a str, &'a str, Option<&'a [u8]>),
 }
 
@@ -83,12 +82,12 @@ impl<'a> AnyRequest<'a> {
 const NFGENMSG_LENGTH: usize = 4;
 
 impl<'a> Request<'a> {
-    /// The message that asks, ready to be sent as a datagram.
+    /// Returns the request message, ready to be sent as a datagram.
     ///
     /// # Errors
     /// [`TooLong`] if a name does not fit an attribute.
     pub fn encode(&self, sequence: u32) -> Result<Vec<u8>, TooLong> {
-        // With an acknowledgement asked for, every answer has an end that can be seen.
+        // Requests an acknowledgement, so that every answer has a visible end.
         let flags = message::REQUEST | if self.is_dump() { message::DUMP } else { message::ACK };
         // `NFT_MSG_GET*` is the number after `NFT_MSG_NEW*`.
         let kind = self.answer() + 1;
@@ -98,7 +97,7 @@ impl<'a> Request<'a> {
         Ok(out)
     }
 
-    /// The attributes of a message, if it answers this request.
+    /// Returns the attributes of a message, if it answers this request.
     pub fn attributes<'m>(&self, kind: u16, payload: &'m [u8]) -> Option<&'m [u8]> {
         let attributes = payload.get(NFGENMSG_LENGTH..)?;
         let answers = kind == self.answer()
@@ -119,7 +118,7 @@ impl<'a> Request<'a> {
         )
     }
 
-    /// The type of the messages that answer.
+    /// Returns the type of the messages that answer.
     fn answer(&self) -> u16 {
         let message = match self {
             Self::Generation => NFT_MSG_NEWGEN,
@@ -161,10 +160,10 @@ impl<'a> Request<'a> {
             request.write_names(w);
         }
         if let Some(table) = self.table() {
-            // Messages about what is in a table name it by an attribute of the same number.
+            // Messages about objects in a table have its name in an attribute of the same number.
             w.str(NFTA_TABLE_NAME, &table.name);
         }
-        // `NFTA_SET_NAME` is the same number.
+        // `NFTA_SET_NAME` has the same number.
         if let Self::Set(_, set) | Self::Elements(_, set) | Self::ElementsOf(_, set, _) = self {
             w.str(NFTA_SET_ELEM_LIST_SET, set);
         }
@@ -199,17 +198,17 @@ impl fmt::Display for Request<'_> {
     }
 }
 
-/// Whether a message that the kernel announces is about this table or what is in it.
+/// Returns whether a notification concerns this table or an object in it.
 pub fn is_about(kind: u16, payload: &[u8], table: &TableRef) -> bool {
     let Some(attributes) = payload.get(NFGENMSG_LENGTH..) else { return false };
-    // The generation has a number for an attribute where the others have the table's name.
+    // The generation has a number in the attribute that is the table's name in other messages.
     kind >> 8 == NFNL_SUBSYS_NFTABLES
         && kind & 0xff != NFT_MSG_NEWGEN
         && payload[0] == table.family.number()
         && table_name(attributes) == Ok(&table.name)
 }
 
-/// The number in an answer to [`Request::Generation`].
+/// Returns the number in an answer to [`Request::Generation`].
 ///
 /// # Errors
 /// The attributes are broken or have no number.

@@ -1,4 +1,4 @@
-//! Properties of every object: what is encoded is decoded to the same, and damage is an error.
+//! Properties of every object: encoding and decoding returns the same, and damage is an error.
 
 use std::sync::Arc;
 
@@ -180,7 +180,7 @@ fn written(fill: impl FnOnce(&mut AttrWriter<'_>)) -> Vec<u8> {
     bytes
 }
 
-/// A batch with every kind of object.
+/// Returns a batch with every kind of object.
 fn everything() -> Batch {
     let table = TableRef { family: Family::Ip, name: "t".into() };
     let header = Table {

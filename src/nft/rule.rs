@@ -1,4 +1,4 @@
-//! Rules: statements that a chain carries out in order.
+//! Rules: the statements of a chain, in order.
 
 use std::fmt;
 
@@ -13,17 +13,17 @@ use crate::netlink::attr::{AttrWriter, Attrs};
 /// A rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// The chain it is appended to.
+    /// The chain to which the rule is appended.
     pub chain: Name,
-    /// What it does; the first statement that does not match ends it.
+    /// The statements; the first one that does not match ends the rule.
     pub statements: Vec<Statement>,
-    /// What `nft list` prints as the rule's comment.
+    /// The comment, as printed by `nft list`.
     pub comment: Option<String>,
 }
 
 impl Rule {
-    /// The expressions that the kernel runs for this rule in a table of `family`, as they are read
-    /// back with [`DecodedRule::decode`].
+    /// Returns the expressions that the kernel runs for this rule in a table of `family`.
+    /// [`DecodedRule::decode`] reads the same ones back.
     ///
     /// # Errors
     /// A statement cannot be expressed in this family.
@@ -35,7 +35,7 @@ impl Rule {
         Ok(exprs)
     }
 
-    /// The rule as `nft list` prints it in a table of `family`, without its chain.
+    /// Returns the rule as printed by `nft list` in a table of `family`, without its chain.
     pub fn text(&self, family: Family) -> impl fmt::Display {
         let statements = self.statements.iter().map(move |statement| statement.text(family));
         let statements = joined(statements, " ");
@@ -64,19 +64,19 @@ impl Rule {
 /// A rule that was read from the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodedRule {
-    /// The chain it is in.
+    /// The chain of the rule.
     pub chain: String,
-    /// The kernel's number for the rule.
+    /// The handle of the rule.
     pub handle: u64,
-    /// What it does, in a form that is equal to [`Rule::lower`] if the rule is ours.
+    /// The expressions, in a form that equals [`Rule::lower`] if the rule is ours.
     pub exprs: Vec<Expr>,
-    /// What `nft list` prints as the rule's comment.
+    /// The comment, as printed by `nft list`.
     pub comment: Option<String>,
 }
 
 impl DecodedRule {
-    /// Reads the attributes of an `NFT_MSG_NEWRULE` message. Expressions that this program does not
-    /// use become [`Expr::Other`].
+    /// Reads the attributes of an `NFT_MSG_NEWRULE` message. Expressions that this program never
+    /// sends become [`Expr::Other`].
     ///
     /// # Errors
     /// The attributes are broken.
@@ -88,8 +88,9 @@ impl DecodedRule {
             }
             None => Vec::new(),
         };
-        // Before it looks up an interval set, nft converts the byte order of fields in host order,
-        // also of a protocol number, whose one byte `nft_byteorder_eval` leaves as it is.
+        // Before a lookup in an interval set, nft(8) converts the byte order of fields in host
+        // order. It does so even for the one byte of a protocol number, which `nft_byteorder_eval`
+        // leaves unchanged.
         exprs.retain(|expr| !matches!(expr, Expr::Other(name) if name == "byteorder"));
         Ok(Self {
             chain: fields.str(NFTA_RULE_CHAIN)?.to_owned(),

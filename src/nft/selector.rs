@@ -1,4 +1,4 @@
-//! Fields of the packet, and what they are compared with.
+//! Fields of the packet, and the operands of their comparisons.
 
 use std::fmt;
 
@@ -21,30 +21,31 @@ pub enum Selector {
     L4Proto,
     /// Destination port: `th dport`.
     Dport,
-    /// Index of the interface it came in by, 0 for a packet that this node sends: `iif`.
+    /// Index of the input interface, 0 for a packet of this node: `iif`.
     Iif,
-    /// Name of the interface it came in by: `iifname`.
+    /// Name of the input interface: `iifname`.
     Iifname,
-    /// Priority for queueing, until routing sets it: `meta priority`.
+    /// Queueing priority, until routing sets it: `meta priority`.
     Priority,
-    /// Some bits of it: `meta priority & ffff:8000`. nft loads it as the first field only.
+    /// Some bits of the priority: `meta priority & ffff:8000`. nft(8) loads it as the first field
+    /// only.
     PriorityBits(u32),
-    /// A random number from 0 to this minus 1; never 0: `numgen random mod 2`.
+    /// A random number below this one, which is never 0: `numgen random mod 2`.
     Random(u32),
     /// A hash of the source address, from 0 to `modulus` minus 1:
     /// `jhash ip saddr mod 32768 seed 0x1`.
     SaddrHash {
         /// One more than the highest hash.
         modulus: u32,
-        /// Other seeds give other hashes.
+        /// Seed of the hash.
         seed: u32,
     },
-    /// The same of the source address and the source port:
-    /// `jhash ip saddr . th sport mod 251 seed 0x1`.
+    /// A hash of the source address and the source port: `jhash ip saddr . th sport mod 251 seed
+    /// 0x1`.
     SourceHash {
         /// One more than the highest hash.
         modulus: u32,
-        /// Other seeds give other hashes.
+        /// Seed of the hash.
         seed: u32,
     },
 }
@@ -88,7 +89,7 @@ impl Selector {
         }
     }
 
-    /// Registers of four bytes that loading the field needs.
+    /// Returns the number of four-byte registers needed to load the field.
     fn loaded_words(self, family: Family) -> u8 {
         match self {
             Self::SaddrHash { .. } => Self::Saddr.words(family),
@@ -105,7 +106,7 @@ impl Selector {
         }
     }
 
-    /// Registers of four bytes that the field fills.
+    /// Returns the number of four-byte registers that the field fills.
     pub(super) fn words(self, family: Family) -> u8 {
         match (self, family) {
             (Self::Saddr | Self::Daddr, Family::Ip) => 1,
@@ -118,7 +119,7 @@ impl Selector {
     }
 }
 
-/// `struct iphdr` and `struct ipv6hdr`.
+/// Offset in `struct iphdr` and `struct ipv6hdr`.
 const fn saddr_offset(family: Family) -> u32 {
     match family {
         Family::Ip => 12,
@@ -148,7 +149,7 @@ const fn load_address(offset: u32, length: u32, to: Register) -> Expr {
     Expr::Payload { base: NFT_PAYLOAD_NETWORK_HEADER, offset, length, to }
 }
 
-/// Loads the fields one after the other and returns the register after the last.
+/// Loads the fields one after the other; returns the register after the last.
 pub(super) fn load_key(
     key: &[Selector],
     family: Family,
@@ -157,7 +158,7 @@ pub(super) fn load_key(
     load_key_at(0, key, family, out)
 }
 
-/// The same, from this word on.
+/// As [`load_key`], from this word on.
 pub(super) fn load_key_at(
     mut word: u8,
     key: &[Selector],
@@ -175,10 +176,10 @@ pub(super) fn load_key_at(
     Ok(Register::Word(word))
 }
 
-/// Words of the kernel's data registers: `NFT_REG32_COUNT`.
+/// Number of words in the kernel's data registers: `NFT_REG32_COUNT`.
 pub(super) const REGISTER_WORDS: u8 = 16;
 
-/// The fields as nft prints them: `ip daddr . meta l4proto . th dport`.
+/// Writes the fields as printed by nft(8): `ip daddr . meta l4proto . th dport`.
 pub(super) fn write_key(
     f: &mut fmt::Formatter<'_>,
     key: &[Selector],
@@ -210,23 +211,23 @@ pub(super) fn write_key(
     Ok(())
 }
 
-/// What a field is compared with.
+/// The operand of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operand {
-    /// A network. Host bits have no meaning.
+    /// A network; host bits are ignored.
     Network(IpNet),
     /// An interface's index.
     InterfaceIndex(u32),
     /// An interface name, at most 15 bytes.
     Interface(Name),
-    /// Every interface whose name starts so: `"cali*"`.
+    /// Every interface whose name has this prefix: `"cali*"`.
     InterfacePrefix(Name),
     /// A packet priority.
     Class(u32),
 }
 
 impl Operand {
-    /// Appends the loading of `selector` and the comparison with this.
+    /// Appends the load of `selector` and the comparison.
     pub(super) fn lower(
         &self,
         selector: Selector,
@@ -278,7 +279,7 @@ impl fmt::Display for Operand {
     }
 }
 
-/// Bytes of an interface name with its NUL.
+/// Length of an interface name in bytes with its NUL.
 const IFNAMSIZ: usize = 16;
 
 fn interface_name(name: &str) -> Result<Vec<u8>, LowerError> {
@@ -288,8 +289,8 @@ fn interface_name(name: &str) -> Result<Vec<u8>, LowerError> {
     }
 }
 
-/// Appends the comparison of the address at `offset` of the header with a network. Whole bytes are
-/// compared as they are, as nft does; anything else through a mask.
+/// Appends the comparison of the address at `offset` of the header with a network. As nft(8), it
+/// compares whole bytes directly and other prefixes through a mask.
 fn lower_network(
     offset: u32,
     network: IpNet,

@@ -1,4 +1,4 @@
-//! Sets and maps: their keys, their data and how elements behave.
+//! Sets and maps: their keys, their data and the properties of their elements.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::netlink::attr::{AttrWriter, Attrs};
 
 /// A set, or a map if it has data.
 ///
-/// A map whose key contains [`Type::Integer`] carries user data from which nft prints `typeof`;
+/// A map whose key contains [`Type::Integer`] carries user data from which nft(8) prints `typeof`;
 /// all others are printed with `type`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Set {
@@ -18,30 +18,30 @@ pub struct Set {
     pub name: Name,
     /// Types of the key's fields, in order; at least one, at most five.
     pub key: Vec<Type>,
-    /// Types of what a map returns, in order; empty for a set.
+    /// Types of the data of a map, in order; empty for a set.
     pub data: Vec<Type>,
-    /// How elements behave.
+    /// Properties of the elements.
     pub flags: SetFlags,
-    /// Most elements that it may have.
+    /// Maximum number of elements.
     pub size: Option<u32>,
-    /// What `nft list` prints as the set's comment.
+    /// The comment, as printed by `nft list`.
     pub comment: Option<String>,
-    /// Each element has a counter of the lookups that find it.
+    /// Each element counts the lookups that find it.
     pub counter: bool,
 }
 
 impl Set {
-    /// `map` if there is data, else `set`: the word for it in nft(8).
+    /// Returns the keyword of nft(8): `map` if there is data, else `set`.
     pub fn noun(&self) -> &'static str {
         if self.data.is_empty() { "set" } else { "map" }
     }
 
-    // nft has no name for the type of `numgen`, so only `typeof` can be loaded again.
+    // nft(8) has no name for the type of `numgen`, so only `typeof` can be loaded again.
     pub(super) fn needs_typeof(&self) -> bool {
         self.key.contains(&Type::Integer)
     }
 
-    /// `id` tells the sets of one batch apart.
+    /// Appends the attributes. `id` distinguishes the sets of one batch.
     pub(super) fn encode(&self, table: &str, id: u32, w: &mut AttrWriter<'_>) {
         w.str(NFTA_SET_TABLE, table);
         w.str(NFTA_SET_NAME, &self.name);
@@ -96,7 +96,7 @@ impl Set {
     }
 }
 
-/// What follows the name of the table in `add set` or `add map`.
+/// Writes the part of `add set` or `add map` after the name of the table.
 impl fmt::Display for Set {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (word, of) = match self.needs_typeof() {
@@ -155,7 +155,7 @@ impl fmt::Display for SetFlags {
     }
 }
 
-/// Type of one field of a key or of data, with the number that it has in `enum datatypes` of nft's
+/// Type of one field of a key or of data, with its number in `enum datatypes` of nft's
 /// `datatype.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
@@ -170,14 +170,14 @@ pub enum Type {
     InetService = 13,
     /// Packet priority, two numbers of 16 bits: 4 bytes in host byte order.
     ClassId = 23,
-    /// A number made by `numgen`, 4 bytes in host byte order. In messages it is a mark (19), which
-    /// has this length and order: nft 0.9.8 does not read our `typeof`, and of an integer (4) it
-    /// knows no length, so it would abort. Later versions print what `typeof` says.
+    /// A result of `numgen`, 4 bytes in host byte order. Messages carry the type of a mark (19),
+    /// which has this length and order. nft 0.9.8 ignores our `typeof`, and aborts on an integer
+    /// (4), whose length it lacks. Later versions print the `typeof`.
     Integer = 19,
 }
 
 impl Type {
-    /// Bytes of a field of this type, without padding.
+    /// Returns the length in bytes of a field of this type, without padding.
     pub const fn length(self) -> u32 {
         match self {
             Self::Ipv4Addr | Self::ClassId | Self::Integer => 4,
@@ -189,7 +189,7 @@ impl Type {
 
     fn decode(number: u32) -> Option<Self> {
         use Type::{ClassId, InetProto, InetService, Integer, Ipv4Addr, Ipv6Addr};
-        // As in a set that nft has loaded.
+        // The number in a set that nft(8) has loaded.
         if number == TYPE_INTEGER {
             return Some(Integer);
         }
@@ -209,7 +209,7 @@ impl Type {
         }
     }
 
-    /// An expression of this type, for `typeof`.
+    /// Returns an expression of this type, for `typeof`.
     const fn sample(self) -> &'static str {
         match self {
             Self::Ipv4Addr => "ip daddr",
@@ -225,7 +225,7 @@ impl Type {
 /// `TYPE_INTEGER` of nft's `datatype.h`.
 const TYPE_INTEGER: u32 = 4;
 
-/// Bits of a type's number in the number of a concatenation: `TYPE_BITS` of nft.
+/// Number of bits per type in the number of a concatenation: `TYPE_BITS` of nft.
 const TYPE_BITS: u32 = 6;
 
 fn packed(types: &[Type]) -> u32 {
@@ -249,7 +249,7 @@ fn be_length(types: &[Type]) -> u32 {
     }
 }
 
-/// Bytes of fields in the kernel: a single field has no padding.
+/// Returns the length of fields in the kernel in bytes: a single field has no padding.
 pub(super) fn length(types: &[Type]) -> usize {
     be_length(types) as usize
 }
@@ -259,11 +259,11 @@ pub(super) fn length(types: &[Type]) -> usize {
 pub struct DecodedSet {
     /// Name within the table.
     pub name: String,
-    /// The set as this program would make it; `None` if it has types or flags never used here.
+    /// The set in the form that this program creates; `None` for types or flags never used here.
     pub set: Option<Set>,
-    /// It belongs to a rule: `NFT_SET_ANONYMOUS`. It comes and goes with that rule.
+    /// The set belongs to a rule, and exists as long as it: `NFT_SET_ANONYMOUS`.
     pub anonymous: bool,
-    /// How many elements it has; `None` where the kernel does not tell (it does in Linux 6.18).
+    /// Number of elements; `None` where the kernel does not report it (it does in Linux 6.18).
     pub elements: Option<u32>,
 }
 
@@ -295,7 +295,7 @@ impl DecodedSet {
                 .map(str::to_owned),
             counter: counter == Some(true),
         };
-        // Whatever of the kernel's description does not come back from ours makes it foreign.
+        // A set is foreign if its description differs from that of the decoded set.
         let ours = !set.key.is_empty()
             && set.flag_bits() == flags
             && be_length(&set.key) == fields.be32(NFTA_SET_KEY_LEN)?
@@ -311,7 +311,7 @@ impl DecodedSet {
     }
 }
 
-/// `None` for a property that this program never gives to a set.
+/// Returns `None` for a property that this program never gives to a set.
 fn known<T>(decoded: Result<T, DecodeError>) -> Result<Option<T>, DecodeError> {
     match decoded {
         Ok(known) => Ok(Some(known)),

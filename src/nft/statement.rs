@@ -1,6 +1,6 @@
-//! Statements: a rule's parts as nft(8) writes them.
+//! Statements: the parts of a rule in nft(8).
 //!
-//! `text` is what `nft list` prints for the expressions that `lower` makes.
+//! `text` is the output of `nft list` for the expressions that `lower` returns.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,57 +11,58 @@ use super::selector::{load_key, load_key_at, write_key};
 use super::text::{Time, milliseconds};
 use super::{DynsetOperation, Expr, Family, Name, Operand, Selector, Verdict, key};
 
-/// A part of a rule. The family of the table decides between `ip` and `ip6`.
+/// A part of a rule. The family of the table selects `ip` or `ip6`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Statement {
-    /// Goes on if the set has the key: `ip daddr . meta l4proto . th dport @firewall-ips`.
+    /// Matches if the set has the key: `ip daddr . meta l4proto . th dport @firewall-ips`.
     InSet {
         /// Fields of the key.
         key: Vec<Selector>,
         /// Name of the set.
         set: Name,
-        /// Goes on if the set does not have it: `!=`.
+        /// Matches if the set does not have it: `!=`.
         negated: bool,
     },
-    /// Goes on if the packet has the value: `ip saddr != 10.244.0.0/16`, `iifname "cali*"`.
+    /// Matches if the packet has the value: `ip saddr != 10.244.0.0/16`, `iifname "cali*"`.
     Compare {
-        /// What is compared.
+        /// The field.
         selector: Selector,
-        /// Goes on if the packet does not have it: `!=`.
+        /// Matches if the packet does not have it: `!=`.
         negated: bool,
-        /// What it is compared with.
+        /// The operand.
         value: Operand,
     },
-    /// Goes on for packets of connections that are there already: `ct state != new`.
+    /// Matches packets of known connections: `ct state != new`.
     CtStateNotNew,
-    /// Goes on if the connection's destination was translated: `ct status dnat`.
+    /// Matches if the connection's destination was translated: `ct status dnat`.
     CtStatusDnat,
-    /// Goes on if the source is an address of this host: `fib saddr type local`.
+    /// Matches if the source is an address of this host: `fib saddr type local`.
     FibSaddrLocal,
-    /// Goes on if the destination is an address of this host: `fib daddr type local`.
+    /// Matches if the destination is an address of this host: `fib daddr type local`.
     FibDaddrLocal,
     /// Sets bits of the mark: `meta mark set meta mark | 0x00004000`.
     MarkSet(u32),
     /// Flips bits of the mark, which clears them if they are set: `meta mark set meta mark ^ ..`.
     MarkClear(u32),
-    /// Goes on if any of the bits is set: `meta mark & 0x00004000 != 0x00000000`.
+    /// Matches if any of the bits is set: `meta mark & 0x00004000 != 0x00000000`.
     MarkTest(u32),
     /// Ends the rule.
     Verdict(Verdict),
-    /// Answers with "port unreachable".
+    /// Rejects the packet with "port unreachable".
     Reject,
-    /// Sends the connection to the address and port that a map has for the key; goes on if it has
-    /// none. `dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 2 map @endpoints`.
+    /// Translates the destination to the address and port of the key in a map; the rule ends
+    /// without one: `dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 2 map
+    /// @endpoints`.
     DnatMap {
         /// Fields of the key.
         key: Vec<Selector>,
         /// Name of the map.
         map: Name,
     },
-    /// Replaces the source by the leaving interface's address: `masquerade fully-random`.
+    /// Replaces the source by the address of the output interface: `masquerade fully-random`.
     Masquerade,
-    /// Sets the priority to what a map has for the key; goes on with the next rule if it has none:
-    /// `meta priority set meta l4proto . meta priority map @sessions`.
+    /// Sets the priority to the value of the key in a map; the rule ends without one: `meta
+    /// priority set meta l4proto . meta priority map @sessions`.
     PriorityMap {
         /// Fields of the key.
         key: Vec<Selector>,
@@ -70,20 +71,20 @@ pub enum Statement {
     },
     /// Sets the priority to 0: `meta priority set none`.
     PriorityClear,
-    /// The kernel reports every step of the packet: `meta nftrace set 1`.
+    /// Traces every step of the packet: `meta nftrace set 1`.
     Trace,
-    /// Adds an element, renews its timeout, or removes it:
-    /// `update @clients { ip saddr timeout 10m : meta priority }`.
+    /// Adds an element, renews its timeout, or deletes it: `update @clients { ip saddr timeout 10m
+    /// : meta priority }`.
     Element {
-        /// What is done.
+        /// The change.
         operation: DynsetOperation,
         /// Name of the set or map.
         set: Name,
         /// Fields of the key.
         key: Vec<Selector>,
-        /// The data of a map's element.
+        /// The data of a map element.
         data: Option<Selector>,
-        /// How long the element lives, if not as long as the set says.
+        /// Timeout of the element, if it differs from the set's.
         timeout: Option<Duration>,
     },
 }
@@ -91,32 +92,32 @@ pub enum Statement {
 /// Why a statement cannot be sent.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum LowerError {
-    /// An address is not of the table's family.
+    /// An address of another family than the table's.
     #[error("an address of another family than the table's")]
     Family,
-    /// A field cannot have a value of this type, or a prefix is longer than the address.
+    /// A field and an operand of different types, or a prefix longer than the address.
     #[error("a field is compared with something that it cannot be")]
     Operand,
-    /// An interface name is empty, longer than 15 bytes or has a quote in it.
+    /// An interface name that is empty, longer than 15 bytes or contains a quote.
     #[error("not the name of an interface")]
     InterfaceName,
-    /// The key does not fit the kernel's registers, 64 bytes.
+    /// A key larger than the kernel's registers, 64 bytes.
     #[error("a key of more than 64 bytes")]
     KeyTooLong,
 }
 
 impl Statement {
-    /// Goes on if the set has the key.
+    /// Returns a match of keys in the set.
     pub fn in_set(key: &[Selector], set: impl Into<Name>) -> Self {
         Self::InSet { key: key.to_vec(), set: set.into(), negated: false }
     }
 
-    /// Goes through the chain and comes back.
+    /// Returns a jump, after which this chain continues.
     pub fn jump(chain: impl Into<Name>) -> Self {
         Self::Verdict(Verdict::Jump(chain.into()))
     }
 
-    /// Goes through the chain and comes back where this one was jumped to.
+    /// Returns a goto, after which the chain that jumped to this one continues.
     pub fn goto(chain: impl Into<Name>) -> Self {
         Self::Verdict(Verdict::Goto(chain.into()))
     }
@@ -182,7 +183,7 @@ impl Statement {
         Ok(())
     }
 
-    /// The statement as `nft list` prints it in a table of `family`.
+    /// Returns the statement as printed by `nft list` in a table of `family`.
     pub fn text(&self, family: Family) -> impl fmt::Display {
         fmt::from_fn(move |f| self.write(f, family))
     }
@@ -195,7 +196,7 @@ impl Statement {
             }
             Self::Compare { selector, negated, value } => {
                 write_key(f, &[*selector], family)?;
-                // After a mask, nft prints the operator of equality too.
+                // After a mask, nft(8) also prints the operator of equality.
                 let is_masked = matches!(selector, Selector::PriorityBits(_));
                 let equal = if is_masked { "== " } else { "" };
                 write!(f, " {}{value}", if *negated { "!= " } else { equal })
@@ -238,7 +239,7 @@ impl Statement {
     }
 }
 
-/// Where keys and values start.
+/// First register of keys and values.
 pub(super) const FIRST: Register = Register::Word(0);
 
 fn lookup(set: &Name, to: Option<Register>, negated: bool) -> Expr {
@@ -274,8 +275,8 @@ fn reject(family: Family) -> Expr {
 
 const PRIORITY_SET: Expr = Expr::MetaSet { key: NFT_META_PRIORITY, from: FIRST };
 
-/// Loads the data of an element into the first 16 byte register that the key, which ends at `end`,
-/// leaves free.
+/// Loads the data of an element into the first free 16-byte register after the key, which ends at
+/// `end`.
 fn lower_data(
     data: Selector,
     end: Register,

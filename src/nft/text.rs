@@ -1,14 +1,14 @@
-//! Pieces of nft(8) text that several objects share: strings, durations, lists.
+//! nft(8) text that several objects share: strings, durations, lists.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-/// Most bytes of a comment: `NFTNL_UDATA_COMMENT_MAXLEN` in libnftnl.
+/// Maximum length of a comment in bytes: `NFTNL_UDATA_COMMENT_MAXLEN` in libnftnl.
 const COMMENT_LIMIT: usize = 128;
 
-/// A comment as nft can print it and read it again: at most 128 bytes, cut between characters,
-/// without quotes and control characters, which nft(8) cannot escape.
+/// Returns a comment that nft(8) can print and read: at most 128 bytes, truncated at a character
+/// boundary, without quotes and control characters, which it cannot escape.
 pub(super) fn comment(text: &str) -> Cow<'_, str> {
     let text = &text[..text.floor_char_boundary(COMMENT_LIMIT)];
     match text.contains(unprintable) {
@@ -21,7 +21,7 @@ fn unprintable(character: char) -> bool {
     character == '"' || character.is_control()
 }
 
-/// `comment "…"`, with a space before it; nothing if there is no comment.
+/// Writes `comment "…"` after a space; nothing without a comment.
 pub(super) struct Comment<'a>(pub(super) Option<&'a str>);
 
 impl fmt::Display for Comment<'_> {
@@ -33,7 +33,7 @@ impl fmt::Display for Comment<'_> {
     }
 }
 
-/// A duration as nft prints it, `1h30m`; in milliseconds.
+/// A duration as printed by nft(8), `1h30m`; in milliseconds.
 pub(super) struct Time(pub(super) Duration);
 
 impl fmt::Display for Time {
@@ -56,12 +56,12 @@ impl fmt::Display for Time {
 const UNITS: [(&str, u128); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// A duration in milliseconds as netlink carries it; 584 million years at most.
+/// Returns a duration in milliseconds as in netlink; at most 584 million years.
 pub(super) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Items with a separator between them.
+/// Returns the items with a separator between them.
 pub(super) fn joined<I>(items: I, separator: &str) -> impl fmt::Display
 where
     I: Iterator<Item: fmt::Display> + Clone,

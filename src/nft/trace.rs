@@ -1,4 +1,4 @@
-//! What the kernel reports of a packet with `meta nftrace set 1`.
+//! Trace messages of the kernel for packets with `meta nftrace set 1`.
 
 use super::Verdict;
 use super::abi::*;
@@ -8,7 +8,7 @@ use crate::netlink::attr::Attrs;
 /// A step of a packet through the rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceEvent {
-    /// Number of the packet.
+    /// Trace id of the packet.
     pub id: u32,
     /// `NFPROTO_*` of the table.
     pub family: u8,
@@ -16,34 +16,33 @@ pub struct TraceEvent {
     pub table: String,
     /// Name of the chain.
     pub chain: String,
-    /// What happened.
+    /// The event.
     pub kind: TraceKind,
 }
 
-/// What happened at a step.
+/// The event at a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TraceKind {
     /// A rule matched.
     Rule {
-        /// The kernel's number for the rule.
+        /// The handle of the rule.
         handle: u64,
-        /// How it ended; `None` if the packet goes on with the next rule, or if the verdict is not
-        /// known.
+        /// The verdict; `None` if the packet continues with the next rule, or for an unknown
+        /// verdict.
         verdict: Option<Verdict>,
     },
-    /// The rules of a base chain came to an end, or said `return`.
+    /// The rules of a base chain ended, or a rule returned.
     Return,
     /// The policy of a base chain was applied.
     Policy {
-        /// The policy is drop.
+        /// The policy is `drop`.
         drops: bool,
     },
 }
 
 impl TraceEvent {
-    /// Reads a message of the group `NFNLGRP_NFTRACE`; `None` for another message, or for a step
-    /// that is not known. The type is that of the netlink message, the payload what follows its
-    /// header.
+    /// Reads a message of the group `NFNLGRP_NFTRACE` from its type and its payload after the
+    /// header. `None` for another message, or for an unknown step.
     ///
     /// # Errors
     /// The attributes are broken.
@@ -55,7 +54,8 @@ impl TraceEvent {
         };
         let fields = Fields::read(Attrs::new(attributes))?;
         let kind = match fields.be32(NFTA_TRACE_TYPE)? {
-            // The end of a chain is reported as a rule without a handle (seen on Linux 6.18).
+            // The kernel reports the end of a chain as a rule without a handle (seen on Linux
+            // 6.18).
             NFT_TRACETYPE_RULE => match fields.be64(NFTA_TRACE_RULE_HANDLE)? {
                 Some(handle) if handle != 0 => {
                     TraceKind::Rule { handle, verdict: decode_verdict(&fields)? }
@@ -79,7 +79,7 @@ impl TraceEvent {
     }
 }
 
-/// The attribute holds the nest of a verdict itself.
+/// Decodes the verdict. The attribute itself is the nest.
 fn decode_verdict(fields: &Fields<'_>) -> Result<Option<Verdict>, DecodeError> {
     let Some(attr) = fields.find(NFTA_TRACE_VERDICT) else { return Ok(None) };
     match Verdict::decode_nest(&Fields::read(attr.nested())?) {
@@ -96,7 +96,7 @@ mod tests {
 
     const KIND: u16 = 10 << 8 | 17;
 
-    /// A message about the chain `pick` of `ip kube-proxy`.
+    /// Returns a message about the chain `pick` of `ip kube-proxy`.
     fn message(fill: impl FnOnce(&mut AttrWriter<'_>)) -> Vec<u8> {
         let mut payload = vec![2, 0, 0, 0];
         let mut w = AttrWriter::new(&mut payload);

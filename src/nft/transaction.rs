@@ -1,6 +1,6 @@
-//! Operations that the kernel applies all together or not at all.
+//! Operations that the kernel applies as a whole or not at all.
 //!
-//! Displayed, a transaction is a script for `nft -f` that has the same effect.
+//! Displayed, a transaction is an equivalent script for `nft -f`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,37 +11,37 @@ use super::{Chain, Element, Family, Name, Rule, Set, Table, TableRef};
 /// One change of the ruleset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Makes a table, or leaves it as it is if it is there.
+    /// Creates a table; an existing one stays unchanged.
     AddTable(Table),
-    /// Removes a table and everything in it.
+    /// Deletes a table with its contents.
     DeleteTable(TableRef),
-    /// Makes a chain, or leaves it as it is if it is there.
+    /// Creates a chain; an existing one stays unchanged.
     AddChain(TableRef, Chain),
-    /// Removes a chain that nothing jumps to, and its rules.
+    /// Deletes a chain that no rule jumps to, with its rules.
     DeleteChain(TableRef, Name),
-    /// Removes all rules of a chain.
+    /// Deletes all rules of a chain.
     FlushChain(TableRef, Name),
     /// Appends a rule to its chain.
     AddRule(TableRef, Rule),
-    /// Removes the rule of a chain with this handle.
+    /// Deletes the rule of a chain with this handle.
     DeleteRule(TableRef, Name, u64),
-    /// Makes a set or map, or leaves it as it is if it is there.
+    /// Creates a set or map; an existing one stays unchanged.
     AddSet(TableRef, Arc<Set>),
-    /// Removes a set or map that no rule uses.
+    /// Deletes a set or map that no rule uses.
     DeleteSet(TableRef, Name),
-    /// Removes all elements of a set or map. Displayed as `flush set`, which nft takes for sets
-    /// only.
+    /// Deletes all elements of a set or map. Displayed as `flush set`, which nft(8) accepts for
+    /// sets only.
     FlushSet(TableRef, Name),
-    /// Adds elements; those that are there already must have the same data.
+    /// Adds elements; existing ones must have the same data.
     AddElements(TableRef, Arc<Set>, Vec<Element>),
-    /// Removes elements by their keys; all must be there.
+    /// Deletes elements by their keys; all must exist.
     DeleteElements(TableRef, Arc<Set>, Vec<Element>),
 }
 
-/// Operations in the order in which the kernel sees them.
+/// Operations in the order in which the kernel applies them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
-    /// All applied, or none.
+    /// The operations, applied as a whole or not at all.
     pub operations: Vec<Operation>,
 }
 
@@ -52,14 +52,14 @@ impl fmt::Display for Transaction {
 }
 
 impl Transaction {
-    /// The family of its first operation.
+    /// Returns the family of the first operation.
     pub fn family(&self) -> Option<Family> {
         self.operations.first().map(Operation::family)
     }
 }
 
 impl Operation {
-    /// The table that it is about.
+    /// Returns the table of the operation.
     pub fn table(&self) -> TableRef {
         match self {
             Self::AddTable(table) => table.reference(),
@@ -77,12 +77,12 @@ impl Operation {
         }
     }
 
-    /// The family of the table that it is about.
+    /// Returns the family of the table.
     pub fn family(&self) -> Family {
         self.table().family
     }
 
-    /// The elements that it adds or removes, if it does that.
+    /// Returns the elements that the operation adds or deletes, if any.
     pub fn elements(&self) -> Option<&[Element]> {
         match self {
             Self::AddElements(_, _, elements) | Self::DeleteElements(_, _, elements) => {
@@ -95,7 +95,7 @@ impl Operation {
         }
     }
 
-    /// The operation with only one of its elements.
+    /// Returns the operation with only one of its elements.
     #[must_use]
     pub fn narrowed(&self, element: usize) -> Self {
         let only = |elements: &[Element]| elements.get(element).cloned().into_iter().collect();
@@ -109,7 +109,7 @@ impl Operation {
     }
 }
 
-/// One command of nft(8), without a line break.
+/// Writes one command of nft(8), without a line break.
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -125,7 +125,7 @@ impl fmt::Display for Operation {
                 write!(f, "delete rule {table} {chain} handle {handle}")
             }
             Self::AddSet(table, set) => write!(f, "add {} {table} {set}", set.noun()),
-            // To delete, nft takes the word `set` for a map too.
+            // nft(8) deletes maps by the keyword `set` too.
             Self::DeleteSet(table, name) => write!(f, "delete set {table} {name}"),
             Self::FlushSet(table, name) => write!(f, "flush set {table} {name}"),
             Self::AddElements(table, set, elements) => {

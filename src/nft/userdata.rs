@@ -1,8 +1,8 @@
-//! User data: what the kernel keeps for nft and never looks at.
+//! User data: bytes that the kernel stores for nft(8) without reading them.
 //!
-//! A sequence of one byte type, one byte length and payload, without padding, as libnftnl writes
-//! them (`udata.h`): comments, and the expressions from which nft prints `typeof`. Numbers are in
-//! host byte order.
+//! A sequence of one byte type, one byte length and payload, without padding, as written by
+//! libnftnl (`udata.h`): comments, and the expressions from which nft(8) prints `typeof`. Numbers
+//! are in host byte order.
 
 use super::text::comment;
 use super::{Set, Type};
@@ -17,22 +17,22 @@ const NFTNL_UDATA_SET_COMMENT: u8 = 7;
 const NFTNL_UDATA_SET_TYPEOF_EXPR: u8 = 0;
 const NFTNL_UDATA_SET_TYPEOF_DATA: u8 = 1;
 
-/// Appends the user data of a table, chain, rule or element that has a comment.
+/// Appends the user data of a table, chain, rule or element with a comment.
 pub(super) fn write_comment(out: &mut Vec<u8>, text: &str) {
     write_text(out, COMMENT, text);
 }
 
-/// The comment in the user data of a table, chain, rule or element.
+/// Returns the comment in the user data of a table, chain, rule or element.
 pub(super) fn read_comment(userdata: &[u8]) -> Option<&str> {
     read_text(userdata, COMMENT)
 }
 
-/// The comment in the user data of a set.
+/// Returns the comment in the user data of a set.
 pub(super) fn read_set_comment(userdata: &[u8]) -> Option<&str> {
     read_text(userdata, NFTNL_UDATA_SET_COMMENT)
 }
 
-/// Appends the user data of a set: byte orders, `typeof` where nft needs it, comment.
+/// Appends the user data of a set: byte orders, `typeof` where nft(8) needs it, comment.
 pub(super) fn write_set(out: &mut Vec<u8>, set: &Set) {
     number(out, NFTNL_UDATA_SET_KEYBYTEORDER, byte_order(&set.key));
     if !set.data.is_empty() {
@@ -72,8 +72,8 @@ fn entry(out: &mut Vec<u8>, kind: u8, fill: impl FnOnce(&mut Vec<u8>)) {
     out.extend_from_slice(&[kind, 0]);
     let start = out.len();
     fill(out);
-    // The longest entry is the `typeof` of a key with as many fields as a value has words; with
-    // 24 bytes a field it stays under 255. Comments are cut to 128.
+    // The longest entry is the `typeof` of a key with as many fields as a value has words. At 24
+    // bytes per field it stays under 255. Comments are truncated to 128.
     let length = u8::try_from(out.len() - start);
     debug_assert!(length.is_ok(), "bug: user data entry {kind} is over 255 bytes");
     out.truncate(start + usize::from(length.unwrap_or(u8::MAX)));
@@ -84,7 +84,7 @@ fn number(out: &mut Vec<u8>, kind: u8, value: u32) {
     entry(out, kind, |out| out.extend_from_slice(&value.to_ne_bytes()));
 }
 
-// `enum byteorder` of nft: a concatenation has none.
+// `enum byteorder` of nft; a concatenation has none.
 fn byte_order(types: &[Type]) -> u32 {
     const INVALID: u32 = 0;
     const HOST_ENDIAN: u32 = 1;

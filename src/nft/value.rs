@@ -1,11 +1,11 @@
-//! The bytes of a key or of data, as the kernel's registers hold them.
+//! The bytes of a key or of data, as in the kernel's registers.
 
 use std::fmt;
 use std::net::IpAddr;
 
 /// Concatenated fields, each padded with zeros to a multiple of four bytes.
 ///
-/// Stored inline: tables have hundreds of thousands of them.
+/// Stored inline, because tables have hundreds of thousands of values.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Value {
     bytes: [u8; Self::CAPACITY],
@@ -13,16 +13,16 @@ pub struct Value {
 }
 
 impl Value {
-    /// Most bytes a value can hold: two IPv6 addresses, a protocol, a port and two numbers.
+    /// Maximum length in bytes: two IPv6 addresses, a protocol, a port and two numbers.
     pub const CAPACITY: usize = 48;
 
-    /// A value without fields.
+    /// Returns a value without fields.
     pub const fn new() -> Self {
         Self { bytes: [0; Self::CAPACITY], length: 0 }
     }
 
-    /// The value with these bytes, padded with zeros to a multiple of four; `None` if they are too
-    /// many.
+    /// Returns the value with these bytes, padded with zeros to a multiple of four; `None` above
+    /// the capacity.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         (bytes.len() <= Self::CAPACITY).then(|| Self::new().field(bytes))
     }
@@ -48,7 +48,7 @@ impl Value {
         self.field(&port.to_be_bytes())
     }
 
-    /// Adds a number in host byte order, as `numgen` makes it.
+    /// Adds a number in host byte order, as from `numgen`.
     #[must_use]
     pub fn integer(self, number: u32) -> Self {
         self.field(&number.to_ne_bytes())
@@ -66,7 +66,7 @@ impl Value {
         self.field(other.as_bytes())
     }
 
-    /// The fields, padding included.
+    /// Returns the fields, padding included.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.length)).unwrap_or_default()
     }

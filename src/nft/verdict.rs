@@ -1,4 +1,4 @@
-//! What happens to a packet next.
+//! Verdicts of rules.
 
 use std::fmt;
 
@@ -7,18 +7,18 @@ use super::abi::*;
 use super::fields::{DecodeError, Fields};
 use crate::netlink::attr::AttrWriter;
 
-/// What happens to a packet next.
+/// The verdict of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// The packet passes this base chain.
+    /// Ends this base chain; the packet continues.
     Accept,
-    /// The packet is gone.
+    /// Drops the packet.
     Drop,
-    /// Back to the chain that jumped here, or to the policy.
+    /// Returns to the chain that jumped here, or applies the policy.
     Return,
-    /// To another chain, and back after it.
+    /// Continues in another chain, then returns.
     Jump(Name),
-    /// To another chain, not back to this one.
+    /// Continues in another chain without a return to this one.
     Goto(Name),
 }
 
@@ -40,7 +40,7 @@ impl Verdict {
         });
     }
 
-    /// Reads the nest that holds `NFTA_DATA_VERDICT`.
+    /// Reads the nest that contains `NFTA_DATA_VERDICT`.
     pub(super) fn decode(data: &Fields<'_>) -> Result<Self, DecodeError> {
         Self::decode_nest(&data.nest(NFTA_DATA_VERDICT)?)
     }

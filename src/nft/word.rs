@@ -1,8 +1,8 @@
-//! Words of nft(8) for numbers that rules compare with.
+//! Keywords of nft(8) for operands of comparisons.
 
 use super::key;
 
-/// A protocol by name where nft has one.
+/// Returns a protocol, by name where nft(8) has one.
 pub(super) fn protocol(number: u8) -> String {
     match number {
         1 => "icmp".to_owned(),
@@ -14,7 +14,7 @@ pub(super) fn protocol(number: u8) -> String {
     }
 }
 
-/// The names of the bits that are set.
+/// Returns the names of the bits that are set.
 pub(super) fn bits(number: u32, names: &[(u32, &str)]) -> String {
     let names: Vec<_> =
         names.iter().filter(|(bit, _)| number & bit != 0).map(|(_, name)| *name).collect();
