@@ -15,7 +15,7 @@ use deltaproxy::engine::{Answer, Engine, read_back};
 use deltaproxy::kernel::Kernel;
 use deltaproxy::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Protocol,
-    Resource, Service, ServiceCidr, ServicePort, TrafficPolicy, Zones,
+    Resource, Scheduler, Service, ServiceCidr, ServicePort, TrafficPolicy, Zones,
 };
 use deltaproxy::nft::TableFlags;
 use fake_kernel::{Fake, Mishap};
@@ -159,6 +159,8 @@ fn service(input: &mut Unstructured<'_>) -> Result<Service> {
         internal_traffic_policy: policy(input)?,
         external_traffic_policy: policy(input)?,
         session_affinity: affinity(input)?,
+        scheduler: if input.ratio(1, 8)? { Some(*input.choose(&Scheduler::ALL)?) } else { None },
+        weights: None,
         health_check_node_port: None,
         ports: few(input, |input| {
             Ok(ServicePort {
