@@ -33,8 +33,9 @@ pub struct Check {
     stage: Stage,
     /// Services of the current share that are not checked yet.
     waiting: Vec<ObjectName>,
-    /// Number of elements of the last one already looked up.
-    looked_up: usize,
+    /// Elements of the last one that are not looked up yet. A commit may change them meanwhile; the
+    /// second look-up leaves such elements out.
+    rest: Vec<Installed>,
     /// Findings of the first look-up, to be confirmed.
     suspects: Vec<Suspect>,
     /// Sizes that differed although the tables had been read.
@@ -111,7 +112,7 @@ impl Check {
             round_began: now,
             stage: Stage::FIRST,
             waiting: Vec::new(),
-            looked_up: 0,
+            rest: Vec::new(),
             suspects: Vec::new(),
             known_sizes: Vec::new(),
             lacking: Vec::new(),
@@ -235,25 +236,22 @@ impl<K: Kernel + Send + 'static> Run<K> {
         };
         if check.waiting.is_empty() && share < shares {
             check.waiting = self.engine.share_of_services(share, shares);
-            check.looked_up = 0;
         }
         let mut piece = Piece::default();
         while piece.elements.len() < ELEMENTS && piece.services.len() < SERVICES {
             let Some(service) = check.waiting.pop() else { break };
-            let (first, room) = (check.looked_up, ELEMENTS - piece.elements.len());
-            let mut count = 0;
-            self.engine.each_installed(Some(&service), &mut |it| {
-                if (first..first + room).contains(&count) {
-                    piece.elements.push((Some(service.clone()), it));
-                }
-                count += 1;
-            });
-            if count > first + room {
-                check.looked_up = first + room;
-                check.waiting.push(service);
-            } else {
-                check.looked_up = 0;
+            // One walk for all pieces of a service: a list may have 65,536 slots.
+            if check.rest.is_empty() {
+                self.engine.each_installed(Some(&service), &mut |it| check.rest.push(it));
+            }
+            let left = check.rest.len().saturating_sub(ELEMENTS - piece.elements.len());
+            let taken = check.rest.split_off(left);
+            piece.elements.extend(taken.into_iter().map(|it| (Some(service.clone()), it)));
+            if left == 0 {
+                check.rest = Vec::new();
                 piece.services.push(service);
+            } else {
+                check.waiting.push(service);
             }
         }
         check.stage = match check.waiting.is_empty() {
