@@ -176,10 +176,12 @@ impl Counts {
         let mut wanted: HashMap<(Family, ListId), (NamedList, Arc<str>)> = HashMap::default();
         let mut slots = 0_u32;
         for (label, port) in self.busiest() {
-            slots += port.lists.iter().map(|(_, list)| list.size.most()).sum::<u32>();
-            if slots > MOST_SLOTS {
-                break;
+            let of_port = port.lists.iter().map(|(_, list)| list.size.most()).sum::<u32>();
+            // A large table of one service port leaves the room to the next ones.
+            if slots + of_port > MOST_SLOTS {
+                continue;
             }
+            slots += of_port;
             let lists = port.lists.iter().map(|(family, list)| (*family, *list));
             wanted.extend(lists.map(|(f, list)| ((f, list.list), (list, Arc::clone(label)))));
         }
