@@ -1,5 +1,5 @@
-//! The background check on the real kernel: what is changed by the daemon's own socket is announced
-//! to nobody and allowed by the owner of the tables.
+//! The background check on the real kernel. Changes go through the daemon's own socket: the kernel
+//! allows them to the owner of the tables and announces them to no other socket.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 #![allow(clippy::wildcard_enum_match_arm)]
 #![allow(clippy::disallowed_methods, clippy::print_stdout)] // One of them measures.

@@ -1,5 +1,5 @@
-//! The background check on any kernel, in virtual time: the kernel is changed without a notice, by
-//! the daemon's own socket or by nobody, and the daemon must find it.
+//! The background check on any kernel, in virtual time: the tables change without a notice, and the
+//! daemon must find the differences.
 
 #![allow(dead_code, reason = "each test that includes it uses a part")]
 

@@ -15,7 +15,7 @@ pub(crate) trait Shared: Kernel + Send + 'static {
     /// Commits as another program; what the kernel refuses then is of no matter.
     fn commit_by_another(&mut self, transaction: &Transaction);
 
-    /// Commits by the daemon's own socket, or by nobody: no notice reaches the daemon.
+    /// Commits without a notice to the daemon.
     fn corrupt(&mut self, transaction: &Transaction);
 
     /// The daemon's socket was closed and a new one opened.

@@ -288,7 +288,7 @@ impl<K: Shared> World<K> {
         }
     }
 
-    /// An element of our tables is gone, and nobody notices.
+    /// Deletes an element of our tables without a notice.
     fn lose_element(&mut self, number: u8) {
         let mut elements = Vec::new();
         for (family, set) in Family::ALL.into_iter().flat_map(|it| SetId::ALL.map(|set| (it, set)))
