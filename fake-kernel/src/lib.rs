@@ -154,6 +154,7 @@ impl Fake {
         for (index, operation) in transaction.operations.iter().enumerate() {
             next.apply(operation).map_err(|refused| (index, refused))?;
         }
+        next.finish();
         self.ruleset = next;
         self.advance();
         Ok(())

@@ -36,6 +36,8 @@ pub(super) struct Ruleset {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InstalledTable {
     pub table: Table,
+    /// The present transaction changed the flags (`__NFT_TABLE_F_UPDATE`).
+    pub has_new_flags: bool,
     pub chains: Arc<BTreeMap<Name, InstalledChain>>,
     pub sets: BTreeMap<Name, InstalledSet>,
 }
@@ -127,16 +129,23 @@ impl Ruleset {
             Some(installed) if table.flags.owner && !installed.table.flags.owner => {
                 // A table without an owner can get one only if it had one and persisted.
                 installed.table.flags.owner = installed.table.flags.persist;
+                installed.has_new_flags = true;
                 if installed.table.flags.owner { Ok(()) } else { Err(Errno::EOPNOTSUPP) }
             }
             Some(_) => Ok(()),
             None => {
                 let (chains, sets) = (Arc::default(), BTreeMap::new());
-                let installed = InstalledTable { table: table.clone(), chains, sets };
-                self.tables.insert(table.reference(), installed);
+                let table = table.clone();
+                let installed = InstalledTable { table, has_new_flags: false, chains, sets };
+                self.tables.insert(installed.table.reference(), installed);
                 Ok(())
             }
         }
+    }
+
+    /// Ends a transaction.
+    pub(super) fn finish(&mut self) {
+        self.tables.values_mut().for_each(|it| it.has_new_flags = false);
     }
 
     /// Closes the socket that owns tables: deletes those that do not persist.
@@ -187,6 +196,7 @@ impl InstalledTable {
                 Err(Errno::EEXIST)
             }
             Some(_) => Ok(()),
+            None if chain.hook.is_some() && self.has_new_flags => Err(Errno::EINVAL),
             None => {
                 let installed = InstalledChain { chain: chain.clone(), rules: Vec::new() };
                 Arc::make_mut(&mut self.chains).insert(chain.name.clone(), installed);

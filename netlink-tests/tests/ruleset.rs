@@ -389,6 +389,7 @@ fn a_chain_with_another_rule_is_written_again() {
         "insert rule ip kube-proxy nat-postrouting accept",
         &[
             "flush chain ip kube-proxy nat-postrouting",
+            "add rule ip kube-proxy nat-postrouting ct status dnat meta priority set none",
             "add rule ip kube-proxy nat-postrouting meta mark",
             "add rule ip kube-proxy nat-postrouting ct status dnat",
         ],
@@ -399,14 +400,13 @@ fn a_chain_with_another_rule_is_written_again() {
 #[test]
 fn a_chain_without_its_rules_gets_them_back() {
     check_repair(
-        "flush chain ip kube-proxy filter-forward",
+        "flush chain ip kube-proxy no-endpoint",
         &[
-            "flush chain ip kube-proxy filter-forward",
-            "add rule ip kube-proxy filter-forward ct state != new accept",
-            "add rule ip kube-proxy filter-forward meta priority set",
-            "add rule ip kube-proxy filter-forward jump cluster-ips-check",
+            "flush chain ip kube-proxy no-endpoint",
+            "add rule ip kube-proxy no-endpoint meta priority 1:1 drop",
+            "add rule ip kube-proxy no-endpoint goto refuse",
         ],
-        &["filter-forward"],
+        &["no-endpoint"],
     );
 }
 
@@ -419,6 +419,9 @@ fn a_base_chain_that_is_gone_comes_back() {
             "add chain ip kube-proxy nat-output",
             "add rule ip kube-proxy nat-output meta priority set",
             "add rule ip kube-proxy nat-output ip daddr @nodeport-ips meta priority set",
+            "add rule ip kube-proxy nat-output meta priority set",
+            "add rule ip kube-proxy nat-output ip daddr @nodeport-ips meta priority set",
+            "add rule ip kube-proxy nat-output goto cluster-ips-check",
         ],
         &["nat-output"],
     );

@@ -7,6 +7,7 @@
 mod label;
 mod lookup;
 mod maglev;
+mod optional_chains;
 mod render;
 mod slots;
 mod source_ranges;

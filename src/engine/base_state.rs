@@ -87,6 +87,24 @@ impl BaseState {
         operations
     }
 
+    /// Returns whether the table needs its owner one transaction before the other changes. The
+    /// kernel adds no base chain in the one that changes a table's flags (`nf_tables_addchain`).
+    pub(super) fn needs_owner_first(&self, desired: &Base, table: &Table) -> bool {
+        let Self::Ours { flags, chains, .. } = self else { return false };
+        let is_new = |spec: &ChainSpec| {
+            let installed = chains.get(&spec.chain.name);
+            spec.chain.hook.is_some() && installed.is_none_or(|it| it.hook != spec.chain.hook)
+        };
+        can_own(*flags, table.flags) && desired.chains.iter().any(is_new)
+    }
+
+    /// Records new flags of our table.
+    pub(super) fn set_flags(&mut self, new: TableFlags) {
+        if let Self::Ours { flags, .. } = self {
+            *flags = new;
+        }
+    }
+
     /// Returns whether the table has an owner.
     pub(super) fn is_owned(&self) -> bool {
         matches!(self, Self::Ours { flags, .. } if flags.owner)

@@ -55,7 +55,7 @@ use crate::desired::Timeouts;
 use crate::diff::{self, Diff};
 use crate::model::{Cluster, Event, Extent, ObjectName, Problem, Scheduler, Touched};
 use crate::nft::{Family, Operation, Table, TableFlags};
-use crate::ruleset::base::{Base, Settings, has_guard};
+use crate::ruleset::base::{Base, OptionalChains, Settings, has_guard};
 use crate::ruleset::{self, Layouts, TABLE};
 
 /// Trigger times kept while the kernel refuses everything: 1 MiB.
@@ -71,6 +71,7 @@ pub struct Engine {
     /// Services that the current events touch; empty outside [`Engine::apply`].
     touched: Touched,
     timeouts: Timeouts,
+    optional_chains: OptionalChains,
     queue: Queue,
     diff: Diff,
     tables: [TableState; 2],
@@ -150,6 +151,7 @@ impl Engine {
             touched: Touched::default(),
             loses_guard: false,
             timeouts: Timeouts::default(),
+            optional_chains: OptionalChains::default(),
             queue: Queue::default(),
             diff: Diff::default(),
             tables: [table(Family::Ip), table(Family::Ip6)],
@@ -208,7 +210,13 @@ impl Engine {
             self.diff.excluded.remove(name);
         }
         let is_new_timeout = self.timeouts.number_all();
-        if is_new_timeout || service_cidrs || (node && self.routing.rules_depend_on_node()) {
+        // Before, the service address ranges may be unknown.
+        let has_new_chains = self.cluster.is_listed() && self.optional_chains.add(&self.cluster);
+        if is_new_timeout
+            || has_new_chains
+            || service_cidrs
+            || (node && self.routing.rules_depend_on_node())
+        {
             self.render_tables();
         }
         // Sorted, so that the same objects always get the same numbers.
@@ -438,6 +446,7 @@ impl Engine {
                 hash_seed: self.routing.hash_seed,
                 localhost: self.serves_localhost && table.family == Family::Ip,
                 counts_connections: self.routing.counters != Counters::Off,
+                optional_chains: self.optional_chains,
                 service_cidrs: own,
                 timeouts: self.timeouts.numbered().clone(),
             };

@@ -6,7 +6,7 @@
 use super::base_state::BaseState;
 use super::bisect::Services;
 use super::queue::Lane;
-use super::{Engine, TableState};
+use super::{Engine, TableState, header};
 use crate::nft::{Acknowledge, Family, Operation, Transaction};
 use crate::plan::{self, Piece, Room};
 use crate::ruleset::base::Base;
@@ -22,8 +22,8 @@ pub(super) struct Part {
 #[derive(Debug)]
 pub(super) struct InFlight {
     pub(super) family: Family,
-    /// Chains, rules and sets of the table after the transaction, if it changes them.
-    pub(super) base: Option<Base>,
+    /// What the transaction changes besides elements, if anything.
+    pub(super) base: Option<BaseChange>,
     /// Approximate size in bytes.
     pub(super) bytes: usize,
     /// The services that the step updates.
@@ -36,12 +36,19 @@ pub(super) struct InFlight {
 #[derive(Debug, Default)]
 struct Step {
     operations: Vec<Operation>,
-    bases: [BaseChange; 2],
+    /// The change of each table, with the bytes of its operations.
+    bases: [Option<(BaseChange, usize)>; 2],
     services: Services,
 }
 
-/// Desired table without elements, and the bytes of the operations for it.
-type BaseChange = Option<(Base, usize)>;
+/// A change of a table besides its elements.
+#[derive(Debug)]
+pub(super) enum BaseChange {
+    /// The table gets its owner; chains, rules and sets follow.
+    Owner,
+    /// Chains, rules and sets after the transaction.
+    Contents(Base),
+}
 
 impl Engine {
     /// Returns the next transaction; `None` if nothing differs. It concerns one table and has at
@@ -62,7 +69,7 @@ impl Engine {
     ) -> Option<Transaction> {
         while self.to_give.is_empty() {
             let mut step = self.differences(max_batch, &interrupted);
-            if step.is_none() && self.forget_timeouts() {
+            if step.is_none() && self.drop_unused_chains() {
                 step = self.differences(max_batch, &interrupted);
             }
             let Some(step) = step else {
@@ -91,14 +98,16 @@ impl Engine {
         self.give_out()
     }
 
-    /// Drops the timeouts of no service, once no route names them; returns whether there was one.
-    fn forget_timeouts(&mut self) -> bool {
+    /// Drops the chains that no service needs any more, once no element needs them; returns whether
+    /// there were any.
+    fn drop_unused_chains(&mut self) -> bool {
         let is_unused = self.is_settled() && !self.has_leftovers();
-        let forgot = is_unused && self.timeouts.forget_unused();
-        if forgot {
+        let dropped = is_unused
+            && (self.timeouts.forget_unused() | self.optional_chains.drop_unused(&self.cluster));
+        if dropped {
             self.render_tables();
         }
-        forgot
+        dropped
     }
 
     fn give_out(&mut self) -> Option<Transaction> {
@@ -152,13 +161,17 @@ impl Engine {
 
     /// Records the installed state after a transaction.
     pub(super) fn applied(&mut self, in_flight: InFlight) {
-        if let Some(base) = in_flight.base {
-            let table = &mut self.tables[in_flight.family.index()];
-            let flags = table.installed.flags_after(self.table_flags);
-            table.installed = BaseState::after(&base, flags);
-            // The desired table may have changed meanwhile.
-            table.is_stale = table.desired != base;
-            table.cleanup = Vec::new();
+        let table = &mut self.tables[in_flight.family.index()];
+        let flags = table.installed.flags_after(self.table_flags);
+        match in_flight.base {
+            Some(BaseChange::Owner) => table.installed.set_flags(flags),
+            Some(BaseChange::Contents(base)) => {
+                table.installed = BaseState::after(&base, flags);
+                // The desired table may have changed meanwhile.
+                table.is_stale = table.desired != base;
+                table.cleanup = Vec::new();
+            }
+            None => {}
         }
         let waiting = self.to_give.iter().map(|part| &part.in_flight);
         if self.in_flight.iter().chain(waiting).all(|other| other.step != in_flight.step) {
@@ -169,7 +182,24 @@ impl Engine {
         }
     }
 
+    /// Returns a step that only gives owners to tables that need them before other changes.
+    fn owners_first(&self) -> Option<Step> {
+        let mut step = Step::default();
+        for (i, table) in self.tables.iter().enumerate().filter(|(_, table)| table.is_stale) {
+            let header = header(table.family, &table.installed, self.table_flags);
+            if table.installed.needs_owner_first(&table.desired, &header) {
+                let adopt = [Operation::AddTable(header)];
+                step.bases[i] = Some((BaseChange::Owner, encoded_size(&adopt)));
+                step.operations.extend(adopt);
+            }
+        }
+        step.checked()
+    }
+
     fn differences(&mut self, max_batch: usize, interrupted: &impl Fn() -> bool) -> Option<Step> {
+        if let Some(step) = self.owners_first() {
+            return Some(step);
+        }
         let (mut step, mut bytes) = (Step::default(), 0);
         let mut budget = max_batch.min(self.pace.piece_bytes());
         let mut is_replaced = false;
@@ -186,7 +216,7 @@ impl Engine {
                 budget = max_batch;
                 is_replaced = true;
             }
-            step.bases[i] = Some((table.desired.clone(), size));
+            step.bases[i] = Some((BaseChange::Contents(table.desired.clone()), size));
             step.operations.extend(of_table);
         }
         // A packet runs the rules of the generation in which it began, but looks up the elements of

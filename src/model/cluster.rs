@@ -5,9 +5,10 @@
 
 use std::net::IpAddr;
 
-use ahash::HashMap;
+use ahash::{HashMap, HashSet};
 use ipnet::IpNet;
 
+use super::inner_slices::InnerSlices;
 use super::stored::{PortLists, StoredService, StoredSlice};
 use super::{
     Change, EndpointChanges, EndpointSlice, Event, Extent, Node, ObjectName, Resource, Service,
@@ -22,6 +23,9 @@ pub struct Cluster {
     port_lists: PortLists,
     /// Service of each slice; the slice itself is stored with its service.
     slices: HashMap<ObjectName, Marked<ObjectName>>,
+    inner_slices: InnerSlices,
+    /// Services with source ranges.
+    restricted: HashSet<ObjectName>,
     node: Option<Node>,
     service_cidrs: HashMap<ObjectName, Marked<Vec<IpNet>>>,
     listings: [Listing; 4],
@@ -125,6 +129,16 @@ impl Cluster {
         u32::try_from(timeout.as_secs()).ok().filter(|seconds| *seconds > 0)
     }
 
+    /// Returns true if a service has source ranges.
+    pub fn has_source_ranges(&self) -> bool {
+        !self.restricted.is_empty()
+    }
+
+    /// Returns true if an endpoint may be a cluster IP.
+    pub fn may_have_cluster_ip_endpoints(&self) -> bool {
+        self.inner_slices.may_have_cluster_ips()
+    }
+
     /// Returns the ports of a service if each client may be sent to any usable endpoint: without
     /// session affinity, and with internal traffic policy `Cluster`.
     pub fn plainly_served_ports(&self, name: &ObjectName) -> Option<&[ServicePort]> {
@@ -152,6 +166,10 @@ impl Cluster {
                 let name = service.name.clone();
                 let entry = self.services.entry(name.clone()).or_default();
                 let object = StoredService::new(service, &mut self.port_lists);
+                match object.has_source_ranges() {
+                    true => self.restricted.insert(name.clone()),
+                    false => self.restricted.remove(&name),
+                };
                 match &mut entry.service {
                     Some(known) if known.object == object => known.listing = listing,
                     known => {
@@ -170,6 +188,7 @@ impl Cluster {
 
     fn remove_service(&mut self, name: &ObjectName, touched: &mut Touched) {
         let Some(entry) = self.services.get_mut(name) else { return };
+        self.restricted.remove(name);
         if entry.service.take().is_some() {
             touched.add(name.clone(), Extent::Whole);
         }
@@ -198,6 +217,7 @@ impl Cluster {
             touched.add(former.object, Extent::Whole);
         }
         let triggered = slice.triggered;
+        self.inner_slices.put(&slice.name, slice.endpoints.iter().map(|it| it.address));
         let slice = StoredSlice::new(slice, &mut self.port_lists);
         let zone = self.node.as_ref().and_then(|node| node.zone.as_ref());
         let slices = &mut self.services.entry(service.clone()).or_default().slices;
@@ -221,8 +241,17 @@ impl Cluster {
 
     fn remove_slice(&mut self, name: &ObjectName, touched: &mut Touched) {
         let Some(owner) = self.slices.remove(name) else { return };
+        self.inner_slices.remove(name);
         remove_slice(&mut self.services, &owner.object, name);
         touched.add(owner.object, Extent::Whole);
+    }
+
+    /// Compares all endpoints with the service address ranges.
+    fn find_inner_slices(&mut self) {
+        self.inner_slices.set_ranges(self.service_cidrs());
+        for slice in self.services.values().flat_map(|entry| &entry.slices) {
+            self.inner_slices.put(&slice.name, slice.endpoints().map(|it| it.address));
+        }
     }
 
     fn apply_node(&mut self, change: Change<Node>, touched: &mut Touched) {
@@ -254,6 +283,9 @@ impl Cluster {
                 touched.service_cidrs |= self.service_cidrs.remove(&name).is_some();
             }
         }
+        if touched.service_cidrs {
+            self.find_inner_slices();
+        }
     }
 
     /// Removes the objects that the completed listing did not contain.
@@ -279,7 +311,10 @@ impl Cluster {
             Resource::ServiceCidrs => {
                 let before = self.service_cidrs.len();
                 self.service_cidrs.retain(|_, cidr| cidr.listing == number);
-                touched.service_cidrs |= self.service_cidrs.len() != before;
+                if self.service_cidrs.len() != before {
+                    touched.service_cidrs = true;
+                    self.find_inner_slices();
+                }
             }
         }
     }

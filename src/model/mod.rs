@@ -11,6 +11,7 @@ mod endpoint_changes;
 mod event;
 mod health_check;
 mod hints;
+mod inner_slices;
 mod interner;
 mod name;
 mod node;

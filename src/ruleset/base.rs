@@ -31,12 +31,24 @@ pub struct Settings {
     pub localhost: bool,
     /// The elements of node ports count the connections that match them.
     pub counts_connections: bool,
+    /// The optional base chains.
+    pub optional_chains: OptionalChains,
     /// Ranges of cluster IPs, of this family.
     pub service_cidrs: Vec<IpNet>,
     /// Timeouts of session affinity, in seconds.
     pub timeouts: Timeouts,
     /// The seed of the hash of a packet's source. Nodes with the same seed choose alike.
     pub hash_seed: u32,
+}
+
+/// Base chains that a table has only while something needs them: one of type filter costs every
+/// packet, also of established connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OptionalChains {
+    /// The chains that check source ranges.
+    pub source_ranges: bool,
+    /// The chains that refuse packets whose endpoint is a cluster IP.
+    pub cluster_ip_endpoints: bool,
 }
 
 /// The property of packets of pods.
@@ -141,15 +153,23 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
             "the priority is NNNN:NNFS: endpoint list NNNN:NN00, and in FS size class and flags",
         ),
     ]);
-    if settings.node_ports_everywhere && !settings.counts_connections {
-        chains.push(ChainSpec::new("nodeport-traffic", local_node_ports(family, settings)));
-    }
     chains.extend([
-        ChainSpec::new("firewall-sources", firewall_sources()),
+        ChainSpec::new("refuse", refuse()),
         ChainSpec::new("no-endpoint", no_endpoint()),
         ChainSpec::new("cluster-ips-check", cluster_ips_check(settings))
             .with_comment("cluster IPs here are for no port of a service"),
     ]);
+    let node_ports =
+        |name, target| ChainSpec::new(name, local_node_ports(family, settings, target));
+    if settings.node_ports_everywhere {
+        chains.push(node_ports("no-endpoint-nodeport", "no-endpoint"));
+        if !settings.counts_connections {
+            chains.push(node_ports("nodeport-traffic", "service-traffic"));
+        }
+    }
+    if settings.optional_chains.source_ranges {
+        chains.push(ChainSpec::new("firewall-sources", firewall_sources()));
+    }
     chains.extend(base_chains(family, settings));
     chains
 }
@@ -157,45 +177,51 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
 /// Returns the base chains. Their names and priorities are kube-proxy's, which other programs
 /// expect.
 ///
+/// Each base chain of type filter costs every packet, also of established connections. So most
+/// rules are in chains of type nat, which only the first packet of a connection passes: they also
+/// refuse and drop. The others exist only while they are needed. Those before DNAT check source
+/// ranges: there, `ct state new` includes UDP flows without an answer, to which new ranges apply at
+/// once. Those after DNAT refuse packets whose endpoint is a cluster IP, which is not translated
+/// again.
+///
 /// They contain the first comparison of every new connection themselves, because a jump would cost
 /// as much as the comparison.
-fn base_chains(family: Family, settings: &Settings) -> [ChainSpec; 8] {
-    let base = |name: &'static str, hook, rules: Vec<Vec<Statement>>| {
+fn base_chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
+    let base = |name: &'static str, kind, point, priority, rules: Vec<Vec<Statement>>| {
         let mut spec = ChainSpec::new(name, rules);
-        spec.chain.hook = Some(hook);
+        spec.chain.hook = Some(Hook { kind, point, priority });
         spec
     };
-    let filter = |name, point, priority, rules: &[Vec<Statement>]| {
+    let filter = |name, point, priority, is_needed, rule| {
         let established = vec![Statement::CtStateNotNew, Statement::Verdict(Verdict::Accept)];
-        let hook = Hook { kind: ChainType::Filter, point, priority };
-        base(name, hook, [&[established], rules].concat())
+        let rules = if is_needed { vec![established, rule] } else { Vec::new() };
+        base(name, ChainType::Filter, point, priority, rules)
     };
-    let nat = |name, point, priority, rules| {
-        base(name, Hook { kind: ChainType::Nat, point, priority }, rules)
+    let OptionalChains { source_ranges, cluster_ip_endpoints } = settings.optional_chains;
+    let pre_dnat = |name, point| filter(name, point, -110, source_ranges, firewall());
+    let after_dnat = |name, point| {
+        let check = vec![Statement::goto("cluster-ips-check")];
+        filter(name, point, 0, cluster_ip_endpoints, check)
     };
-    let check = vec![Statement::jump("cluster-ips-check")];
-    let input = [unserved_node_port(family, settings), unserved_service()];
-    let output = [clear_priority(), unserved_service(), check.clone()];
-    // For a forwarded packet, IPv4 sets the priority anew (`ip_forward`); IPv6 does not.
-    let forward = match family {
-        Family::Ip => vec![unserved_service(), check],
-        Family::Ip6 => output.to_vec(),
-    };
-    let services = services(family, settings);
-    let mut prerouting = filter(PRE_DNAT, HookPoint::Prerouting, -110, &[firewall()]);
+    let nat = |name, point, priority, rules| base(name, ChainType::Nat, point, priority, rules);
+    let mut prerouting = pre_dnat(PRE_DNAT, HookPoint::Prerouting);
     if settings.localhost {
         prerouting.put_first(guard());
     }
-    [
+    let mut chains = vec![
         prerouting,
-        filter("filter-output-pre-dnat", HookPoint::Output, -110, &[firewall()]),
-        filter("filter-input", HookPoint::Input, 0, &input),
-        filter("filter-forward", HookPoint::Forward, 0, &forward),
-        filter("filter-output", HookPoint::Output, 0, &output),
+        pre_dnat("filter-output-pre-dnat", HookPoint::Output),
+        after_dnat("filter-forward", HookPoint::Forward),
+        after_dnat("filter-output", HookPoint::Output),
+    ];
+    chains.retain(|chain| !chain.rules.is_empty());
+    let services = services(family, settings);
+    chains.extend([
         nat("nat-prerouting", HookPoint::Prerouting, -100, services.clone()),
         nat("nat-output", HookPoint::Output, -100, services),
         nat("nat-postrouting", HookPoint::Postrouting, 100, masquerading(settings)),
-    ]
+    ]);
+    chains
 }
 
 /// The first chain for packets of other hosts. These still have their original destination.
@@ -228,27 +254,42 @@ pub fn serves_node_ports_everywhere(rules: &[DecodedRule]) -> bool {
     !rules.iter().any(|rule| rule.exprs.iter().any(is_address_lookup))
 }
 
-/// Returns the rules that look up frontends. A lookup counts the packet where elements have
-/// counters, so the other conditions of a node port precede it there.
+/// Returns the rules that look up frontends, and refuse or drop packets that get no endpoint. A
+/// lookup counts the packet where elements have counters, so the other conditions of a node port
+/// precede it there.
 fn services(family: Family, settings: &Settings) -> Vec<Vec<Statement>> {
-    let to_service = || Statement::goto("service-traffic");
+    let to_service = || Statement::jump("service-traffic");
     let service = vec![look_up(SERVICE, SetId::Services), to_service()];
     let node_port = look_up(NODE_PORT, SetId::NodePorts);
-    let node_port = match settings.node_ports_everywhere {
-        true if settings.counts_connections => {
-            let address = is_not_closed_loopback(family, settings);
-            let local = [Statement::FibDaddrLocal, node_port, to_service()];
-            address.into_iter().chain(local).collect()
+    let no_endpoint = look_up(NODE_PORT, SetId::NoEndpointNodePorts);
+    let [node_port, no_endpoint] = match settings.node_ports_everywhere {
+        true => {
+            let node_port = match settings.counts_connections {
+                true => {
+                    let address = is_not_closed_loopback(family, settings);
+                    let local = [Statement::FibDaddrLocal, node_port, to_service()];
+                    address.into_iter().chain(local).collect()
+                }
+                false => vec![node_port, Statement::jump("nodeport-traffic")],
+            };
+            [node_port, vec![no_endpoint, Statement::jump("no-endpoint-nodeport")]]
         }
-        true => vec![node_port, Statement::goto("nodeport-traffic")],
-        false => vec![is_node_port_ip(), node_port, to_service()],
+        false => [
+            vec![is_node_port_ip(), node_port, to_service()],
+            vec![is_node_port_ip(), no_endpoint, Statement::goto("no-endpoint")],
+        ],
     };
-    vec![service, node_port]
+    let check = vec![Statement::goto("cluster-ips-check")];
+    vec![service, node_port, unserved_service(), no_endpoint, check]
 }
 
 /// Compares the port before the address: a route lookup (`fib`) costs more than a set lookup.
-fn local_node_ports(family: Family, settings: &Settings) -> [Vec<Statement>; 2] {
-    let local = [Statement::FibDaddrLocal, Statement::goto("service-traffic")];
+fn local_node_ports(
+    family: Family,
+    settings: &Settings,
+    target: &'static str,
+) -> [Vec<Statement>; 2] {
+    let local = [Statement::FibDaddrLocal, Statement::goto(target)];
     let address = is_not_closed_loopback(family, settings);
     [address.into_iter().chain(local).collect(), vec![Statement::PriorityClear]]
 }
@@ -367,34 +408,27 @@ fn firewall_sources() -> Vec<Vec<Statement>> {
     vec![vec![elsewhere, Statement::Verdict(Verdict::Drop)]]
 }
 
-/// Clears the priority of packets of local programs, which could otherwise reach a queueing
-/// discipline.
-fn clear_priority() -> Vec<Statement> {
-    vec![Statement::CtStatusDnat, Statement::PriorityClear]
-}
-
 fn unserved_service() -> Vec<Statement> {
     vec![look_up(SERVICE, SetId::NoEndpointServices), Statement::goto("no-endpoint")]
 }
 
-fn unserved_node_port(family: Family, settings: &Settings) -> Vec<Statement> {
-    let address = match settings.node_ports_everywhere {
-        true => is_not_closed_loopback(family, settings),
-        false => Some(is_node_port_ip()),
-    };
-    let node_port = look_up(NODE_PORT, SetId::NoEndpointNodePorts);
-    address.into_iter().chain([node_port, Statement::goto("no-endpoint")]).collect()
+fn no_endpoint() -> [Vec<Statement>; 2] {
+    let is_drop = is(Selector::Priority, Operand::Class(Unserved::Drop.priority()));
+    [vec![is_drop, Statement::Verdict(Verdict::Drop)], vec![Statement::goto("refuse")]]
 }
 
-fn no_endpoint() -> Vec<Vec<Statement>> {
-    let is_drop = is(Selector::Priority, Operand::Class(Unserved::Drop.priority()));
-    vec![vec![is_drop, Statement::Verdict(Verdict::Drop)], vec![Statement::Reject]]
+/// Refuses a packet with an answer to its source. Before routing, the kernel has not yet dropped
+/// packets of other hosts with a source address of this node (`fib_validate_source`).
+fn refuse() -> [Vec<Statement>; 2] {
+    let came_in = is_not(Selector::Iif, Operand::InterfaceIndex(0));
+    let is_forged = vec![came_in, Statement::FibSaddrLocal, Statement::Verdict(Verdict::Drop)];
+    [is_forged, vec![Statement::Reject]]
 }
 
 /// Refuses or drops packets whose destination is still a cluster IP: no service port matched.
 fn cluster_ips_check(settings: &Settings) -> Vec<Vec<Statement>> {
     let cluster_ip = Statement::in_set(&[Selector::Daddr], SetId::ClusterIps.name());
-    let mut rules = vec![vec![cluster_ip, Statement::Reject]];
+    let mut rules = vec![vec![cluster_ip, Statement::goto("refuse")]];
     rules.extend(settings.service_cidrs.iter().map(|range| {
         let is_in_range = is(Selector::Daddr, Operand::Network(*range));
         vec![is_in_range, Statement::Verdict(Verdict::Drop)]
@@ -402,11 +436,13 @@ fn cluster_ips_check(settings: &Settings) -> Vec<Vec<Statement>> {
     rules
 }
 
-/// Clears the mark before the packet leaves. It would survive encapsulation, and the packet would
-/// be masqueraded again.
+/// Clears priority and mark before the packet leaves. The priority could reach a queueing
+/// discipline: only the forwarding of IPv4 sets it anew (`ip_forward`). The mark would survive
+/// encapsulation, and the packet would be masqueraded again.
 fn masquerading(settings: &Settings) -> Vec<Vec<Statement>> {
     let hairpin = [Selector::Saddr, Selector::Daddr, Selector::L4Proto, Selector::Dport];
     vec![
+        vec![Statement::CtStatusDnat, Statement::PriorityClear],
         vec![
             Statement::MarkTest(settings.masquerade_mark),
             Statement::MarkClear(settings.masquerade_mark),

@@ -8,12 +8,12 @@
 //! A new connection takes these steps:
 //!
 //! ```text
-//! filter prerouting, output   firewall-sources, if only some sources may use the address
+//! filter prerouting, output   firewall-sources, while some service has source ranges
 //! nat prerouting, output      services or nodeports: priority = route
 //!                             -> service-traffic -> special-traffic: masquerade? local? affinity?
 //!                             -> pick: size class -> a slot of the list, DNAT
-//! filter input, forward,      no-endpoint: refuse or drop
-//!   output                    cluster-ips-check: refuse or drop what is no service port
+//!                             without DNAT: no-endpoint, cluster-ips-check: refuse or drop
+//! filter forward, output      cluster-ips-check, while an endpoint may be a cluster IP
 //! nat postrouting             masquerade
 //! ```
 

@@ -274,7 +274,7 @@ fn tables_without_owner_are_repaired() {
         eventually(what, limit, || {
             let table = net.node().read_table(Family::Ip)?;
             let complete = table.sets.get("endpoints")?.elements.len() == 3
-                && table.chains.get("nat-prerouting")?.rules.len() == 2;
+                && table.chains.get("nat-prerouting")?.rules.len() == 5;
             complete.then_some(())
         });
     };

@@ -13,7 +13,7 @@ use crate::nft::{
     AnyElement, AnyRule, AnySet, BaseChain, ElementData, Expr, Instruction, Register, Rule, Set,
     TraceEvent, TraceKind, Value, Verdict, rule_text,
 };
-use crate::ruleset::base::{Base, LocalDetector, Settings};
+use crate::ruleset::base::{Base, LocalDetector, OptionalChains, Settings};
 use crate::ruleset::number::{Flags, ListId, Route as Number, SizeClass, Timeout};
 use crate::ruleset::{Frontend, Member, TableElement, TableSets, Unserved};
 
@@ -30,6 +30,7 @@ struct Node {
 fn settings() -> Settings {
     Settings {
         localhost: false,
+        optional_chains: OptionalChains { source_ranges: true, cluster_ip_endpoints: true },
         counts_connections: false,
         masquerade_mark: 0x4000,
         masquerade_all: false,
@@ -105,10 +106,14 @@ impl Node {
     }
 
     fn predict(&mut self, from: &str, to: &str) -> Prediction {
+        let start = if from == NODE { Start::Output } else { Start::Prerouting };
+        self.predict_at(start, from, to)
+    }
+
+    fn predict_at(&mut self, start: Start, from: &str, to: &str) -> Prediction {
         let to: SocketAddr = to.parse().unwrap();
         let source: IpAddr = from.parse().unwrap();
         let mut packet = Packet::new((source, None), (to.ip(), to.port()), 6);
-        let start = if from == NODE { Start::Output } else { Start::Prerouting };
         if start == Start::Prerouting {
             packet.input = Interface { index: 7, name: "eth7".into() };
         }
@@ -259,13 +264,22 @@ fn an_address_of_no_service_goes_on_or_is_dropped_in_the_service_range() {
         Node::new(&[TableElement::Member(Member::ClusterIp("10.96.0.10".parse().unwrap()))]);
     assert_eq!(node.outcomes(POD, "192.0.2.1:80"), ["1.0000 192.0.2.1:80"]);
     assert_eq!(node.outcomes(POD, "10.96.0.99:80"), ["1.0000 dropped in cluster-ips-check"]);
-    assert_eq!(node.outcomes(POD, "10.96.0.10:81"), ["1.0000 refused in cluster-ips-check"]);
+    assert_eq!(node.outcomes(POD, "10.96.0.10:81"), ["1.0000 refused in refuse"]);
+}
+
+#[test]
+fn a_packet_from_outside_with_an_address_of_the_node_is_not_answered() {
+    let mut node =
+        Node::new(&[TableElement::Member(Member::ClusterIp("10.96.0.10".parse().unwrap()))]);
+    let prediction = node.predict_at(Start::Prerouting, NODE, "10.96.0.10:81");
+    assert_eq!(short(&prediction.outcomes[0]), "1.0000 dropped in refuse");
+    assert_eq!(node.outcomes(NODE, "10.96.0.10:81"), ["1.0000 refused in refuse"]);
 }
 
 #[test]
 fn a_service_without_endpoints_is_refused_or_dropped() {
     for (unserved, expected) in [
-        (Unserved::Refuse, "1.0000 refused in no-endpoint"),
+        (Unserved::Refuse, "1.0000 refused in refuse"),
         (Unserved::Drop, "1.0000 dropped in no-endpoint"),
     ] {
         let element = TableElement::NoEndpoint(frontend("10.96.0.10:80"), unserved, None);
