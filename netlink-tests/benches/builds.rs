@@ -10,7 +10,8 @@
 //! Packets are sent by a raw socket in a namespace of its own, over a veth pair, and come to the
 //! node's hook `prerouting` as those of pods and other hosts do. Service addresses and endpoints are
 //! on the node's loopback device, so `sendto` includes the packet's whole way to the endpoint's
-//! socket, and only `sendto` is timed.
+//! socket, and only `sendto` is timed. Established flows are forwarded to endpoints on another host,
+//! whose socket has answered once.
 
 #![allow(clippy::disallowed_methods, clippy::print_stdout, clippy::unwrap_used)]
 
@@ -47,6 +48,10 @@ const LOCAL_RANGES: [(Ipv4Addr, u8); 2] =
 
 const FIRST_CLUSTER_IP: u32 = 0x0a60_0001;
 const FIRST_ENDPOINT: u32 = 0x0b00_0001;
+/// 14.0.0.1, on another host.
+const FIRST_REMOTE: u32 = 0x0e00_0001;
+/// All of its addresses are local there.
+const REMOTE_RANGES: [(Ipv4Addr, u8); 1] = [(Ipv4Addr::new(14, 0, 0, 1), 8)];
 
 /// Pods' addresses are 11.0.0.0/8; endpoints are in the lower half, clients in the upper one.
 const FIRST_POD_CLIENT: u32 = 0x0b80_0001;
@@ -112,15 +117,19 @@ enum Kind {
     NodePortLocal,
     NewClient,
     KnownClient,
+    EstablishedNoService,
+    Established,
 }
 
-const KINDS: [Kind; 6] = [
+const KINDS: [Kind; 8] = [
     Kind::NoService,
     Kind::ClusterIp,
     Kind::NodePortCluster,
     Kind::NodePortLocal,
     Kind::NewClient,
     Kind::KnownClient,
+    Kind::EstablishedNoService,
+    Kind::Established,
 ];
 
 impl Kind {
@@ -132,14 +141,19 @@ impl Kind {
             Self::NodePortLocal => "node port, policy Local",
             Self::NewClient => "cluster IP with affinity, new client",
             Self::KnownClient => "cluster IP with affinity, known client",
+            Self::EstablishedNoService => "established and forwarded, no service",
+            Self::Established => "established and forwarded, cluster IP",
         }
+    }
+
+    /// Returns whether every turn sends along the flows of the first one.
+    fn is_established(self) -> bool {
+        matches!(self, Self::EstablishedNoService | Self::Established)
     }
 
     /// The client of flow `flow` and its destination.
     fn flow(self, flow: u32, services: u32) -> (SocketAddrV4, SocketAddrV4) {
-        // A stride that visits services far from each other.
-        let group = flow.wrapping_mul(7_919) % (services / KIND_EACH);
-        let service = |kind| group * KIND_EACH + kind;
+        let service = |number| service_of(number, flow, services);
         let to_cluster_ip = |kind| SocketAddrV4::new(cluster_ip(service(kind)), SERVICE_PORT);
         let to_node_port = |kind| SocketAddrV4::new(NODE_IP, node_port(service(kind)));
         // Each kind that needs clients of its own has a range of 2^20.
@@ -147,8 +161,7 @@ impl Kind {
         let outside = |range| client(FIRST_OUTSIDE_CLIENT, range, flow);
         match self {
             Self::NoService => {
-                let endpoint = Ipv4Addr::from(FIRST_ENDPOINT + service(PLAIN) * *ENDPOINTS);
-                (pod(0), SocketAddrV4::new(endpoint, ENDPOINT_PORT))
+                (pod(0), SocketAddrV4::new(endpoint(service(PLAIN), 0), ENDPOINT_PORT))
             }
             Self::ClusterIp => (pod(1), to_cluster_ip(PLAIN)),
             Self::NodePortCluster => (outside(0), to_node_port(CLUSTER)),
@@ -159,6 +172,10 @@ impl Kind {
                 client.set_port(CLIENT_PORTS[1]);
                 (client, to_cluster_ip(STICKY))
             }
+            Self::EstablishedNoService => {
+                (pod(3), SocketAddrV4::new(endpoint(service(REMOTE), 0), ENDPOINT_PORT))
+            }
+            Self::Established => (pod(4), to_cluster_ip(REMOTE)),
         }
     }
 }
@@ -168,9 +185,23 @@ const PLAIN: u32 = 0;
 const CLUSTER: u32 = 1;
 const LOCAL: u32 = 2;
 const STICKY: u32 = 3;
+/// Its endpoints are on another host.
+const REMOTE: u32 = 4;
 
 fn client(first: u32, range: u32, flow: u32) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::from(first + (range << 20) + flow), CLIENT_PORTS[0])
+}
+
+/// The service of a flow, of those with this number in each [`KIND_EACH`].
+fn service_of(number: u32, flow: u32, services: u32) -> u32 {
+    // A stride that visits services far from each other.
+    let group = flow.wrapping_mul(7_919) % (services / KIND_EACH);
+    group * KIND_EACH + number
+}
+
+fn endpoint(service: u32, i: u32) -> Ipv4Addr {
+    let first = if service % KIND_EACH == REMOTE { FIRST_REMOTE } else { FIRST_ENDPOINT };
+    Ipv4Addr::from(first + service * *ENDPOINTS + i)
 }
 
 fn cluster_ip(service: u32) -> Ipv4Addr {
@@ -192,12 +223,15 @@ fn compare_packets(builds: &[Build; 2], manifests: &Path, services: u32, rounds:
     write_manifests(manifests, services, udp_service);
     let nets = [Net::new(), Net::new()];
     for (net, build) in nets.iter().zip(builds) {
-        net.node().run(give_addresses);
+        net.node().run(|| give_addresses(&LOCAL_RANGES));
         apply(net, build, manifests);
     }
     let places = nets.each_ref().map(Place::open);
     // Turn 0 is not counted; its new clients are the known ones of turn 1.
     for place in &places {
+        for kind in KINDS.into_iter().filter(|kind| kind.is_established()) {
+            place.establish(kind, services);
+        }
         for kind in KINDS.into_iter().filter(|kind| !matches!(kind, Kind::KnownClient)) {
             let _ = place.turn(kind, 0, services);
         }
@@ -214,7 +248,7 @@ fn compare_packets(builds: &[Build; 2], manifests: &Path, services: u32, rounds:
         }
     }
     println!(
-        "| first packet, {services} services, {} flows of each kind | before, ns | after, ns \
+        "| packet, {services} services, {} of each kind | before, ns | after, ns \
          | difference, ns | ratio in pairs of turns |",
         turns * TURN
     );
@@ -250,31 +284,57 @@ fn median(mut samples: Vec<f64>) -> f64 {
     samples[samples.len() / 2]
 }
 
-/// A node's socket, and one of a host that sends to it.
+/// The sockets of a node, of a host that sends to it, and of one behind it.
 struct Place {
     client: Socket,
     server: UdpSocket,
-    _host: Host,
+    remote: UdpSocket,
+    remote_host: Host,
+    _client_host: Host,
 }
 
 impl Place {
     fn open(net: &Net) -> Self {
-        let address = (Ipv4Addr::UNSPECIFIED, ENDPOINT_PORT);
-        let server = net.node().run(|| UdpSocket::bind(address).unwrap());
-        server.set_nonblocking(true).unwrap();
+        let server = net.node().run(|| udp_socket(Ipv4Addr::UNSPECIFIED));
         let host = net.outside("bench", "192.168.50.9");
+        let remote_host = net.outside("remote", "192.168.50.8");
+        net.route_everything_to(&remote_host);
+        let remote = remote_host.run(|| {
+            give_addresses(&REMOTE_RANGES);
+            udp_socket(Ipv4Addr::UNSPECIFIED)
+        });
         // IPPROTO_RAW: packets come with their IP header.
         let client = || Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(255))).unwrap();
-        Self { client: host.run(client), server, _host: host }
+        Self { client: host.run(client), server, remote, remote_host, _client_host: host }
+    }
+
+    /// Sends the flows of turn 0 and an answer to each, so that they are established. Every
+    /// endpoint answers; the flow of a service is with one of them.
+    fn establish(&self, kind: Kind, services: u32) {
+        let _ = self.turn(kind, 0, services);
+        for flow in 0..TURN {
+            let (client, _) = kind.flow(flow, services);
+            let service = service_of(REMOTE, flow, services);
+            self.remote_host.run(|| {
+                for i in 0..*ENDPOINTS {
+                    let answer = udp_socket(endpoint(service, i)).send_to(b"bench", client);
+                    assert_eq!(answer.unwrap(), 5);
+                }
+            });
+        }
     }
 
     /// Sends one turn's flows and checks that all arrive; nanoseconds of each.
     fn turn(&self, kind: Kind, turn: u32, services: u32) -> Vec<f64> {
         // The known clients of a turn are the new ones of the turn before.
-        let turn = if matches!(kind, Kind::KnownClient) { turn - 1 } else { turn };
+        let turn = match kind.is_established() {
+            true => 0,
+            false => turn - u32::from(matches!(kind, Kind::KnownClient)),
+        };
         let flows = (0..TURN).map(|i| kind.flow(turn * TURN + i, services));
         let took = flows.map(|(from, to)| self.send(from, to)).collect();
-        assert_eq!(self.arrived(), TURN, "{kind:?}: datagrams were lost");
+        let server = if kind.is_established() { &self.remote } else { &self.server };
+        assert_eq!(arrived(server), TURN, "{kind:?}: datagrams were lost");
         took
     }
 
@@ -288,17 +348,26 @@ impl Place {
         assert_eq!(sent.unwrap(), packet.len());
         took.as_secs_f64() * 1e9
     }
+}
 
-    fn arrived(&self) -> u32 {
-        let mut count = 0;
-        loop {
-            match self.server.recv(&mut [0; 16]) {
-                Ok(_) => count += 1,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return count,
-                Err(error) => panic!("{error}"),
-            }
+fn arrived(server: &UdpSocket) -> u32 {
+    let mut count = 0;
+    loop {
+        match server.recv(&mut [0; 16]) {
+            Ok(_) => count += 1,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return count,
+            Err(error) => panic!("{error}"),
         }
     }
+}
+
+/// A socket at the port of endpoints, which others may use too.
+fn udp_socket(address: Ipv4Addr) -> UdpSocket {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+    socket.set_reuse_address(true).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    socket.bind(&SocketAddrV4::new(address, ENDPOINT_PORT).into()).unwrap();
+    socket.into()
 }
 
 /// A UDP datagram with its IP header. The kernel writes the length and checksum of that header.
@@ -317,16 +386,16 @@ fn packet(from: SocketAddrV4, to: SocketAddrV4) -> Vec<u8> {
     packet
 }
 
-/// Gives the loopback the ranges of cluster IPs and endpoints.
+/// Gives the loopback these ranges.
 ///
 /// An address with a prefix makes its whole range local (`fib_add_ifaddr`).
-fn give_addresses() {
+fn give_addresses(ranges: &[(Ipv4Addr, u8)]) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
     runtime.block_on(async {
         let (connection, handle, _) = rtnetlink::new_connection().unwrap();
         tokio::spawn(connection);
-        for (address, prefix) in LOCAL_RANGES {
-            let request = handle.address().add(1, IpAddr::from(address), prefix);
+        for (address, prefix) in ranges {
+            let request = handle.address().add(1, IpAddr::from(*address), *prefix);
             request.execute().await.unwrap();
         }
     });
@@ -442,9 +511,10 @@ fn objects(number: u32, mut service: Value) -> (Value, Value) {
     service["spec"]["clusterIP"] = json!(cluster_ip(number));
     service["spec"]["clusterIPs"] = json!([cluster_ip(number)]);
     service["spec"]["ipFamilies"] = json!(["IPv4"]);
-    let node = if protocol == "UDP" { NODE } else { "node2" };
+    let is_here = protocol == "UDP" && number % KIND_EACH != REMOTE;
+    let node = if is_here { NODE } else { "node2" };
     let endpoint = |i| {
-        let address = Ipv4Addr::from(FIRST_ENDPOINT + number * *ENDPOINTS + i);
+        let address = endpoint(number, i);
         json!({"addresses": [address], "nodeName": node, "conditions": {"ready": true}})
     };
     let slice = json!({

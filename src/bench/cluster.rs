@@ -7,10 +7,12 @@ use std::net::Ipv4Addr;
 use std::ops::Range;
 
 use ahash::HashMap;
+use ipnet::IpNet;
 
 use super::distribution::Distribution;
 use super::random::Random;
 use super::watch_line::{EndpointObject, ServiceObject, SliceObject, WatchLine};
+use crate::model::{Change, Event, ObjectName, ServiceCidr};
 
 /// One of this many services is UDP, the protocol of `--traffic`.
 pub(super) const UDP_EACH: u32 = 10;
@@ -33,6 +35,9 @@ pub(super) const FIRST_ENDPOINT: u32 = 0x0b00_0001;
 
 /// First cluster IP: 10.96.0.1.
 pub(super) const FIRST_CLUSTER_IP: u32 = 0x0a60_0001;
+
+/// Length of the prefix of all cluster IPs.
+pub(super) const CLUSTER_IP_BITS: u8 = 11;
 
 /// Services by number, with their endpoints.
 #[derive(Clone, Debug)]
@@ -98,6 +103,16 @@ impl Cluster {
     /// Returns the cluster IP of a service; its port is 80.
     pub fn cluster_ip(service: u32) -> Ipv4Addr {
         Ipv4Addr::from(FIRST_CLUSTER_IP + service)
+    }
+
+    /// Returns the event of the range of all cluster IPs.
+    pub(super) fn service_cidr() -> Event {
+        let cidrs =
+            vec![IpNet::new_assert(Ipv4Addr::from(FIRST_CLUSTER_IP).into(), CLUSTER_IP_BITS)];
+        Event::ServiceCidr(Change::Is(ServiceCidr {
+            name: ObjectName::cluster_scoped("kubernetes"),
+            cidrs,
+        }))
     }
 
     /// Returns the line of this node, in `zone` if given.

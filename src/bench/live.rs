@@ -92,6 +92,7 @@ impl Bench<'_> {
     fn start_daemon(&mut self) -> Result<Daemon, BenchError> {
         let mut daemon = Daemon::start()?;
         daemon.pass_on(Resource::ALL.map(Event::Relist).into())?;
+        daemon.pass_on(vec![Cluster::service_cidr()])?;
         for lines in self.objects("the run loop starts") {
             daemon.send(&lines)?;
         }

@@ -6,7 +6,7 @@
 use std::io;
 use std::net::Ipv4Addr;
 
-use super::cluster::{FIRST_CLUSTER_IP, FIRST_ENDPOINT};
+use super::cluster::{CLUSTER_IP_BITS, FIRST_CLUSTER_IP, FIRST_ENDPOINT};
 use crate::netlink::message::{self, Header, Meaning, Messages};
 use crate::netlink::socket::{Socket, Wait};
 
@@ -17,7 +17,8 @@ pub(super) const FIRST_CLIENT: u32 = 0x0c00_0001;
 const LOOPBACK: i32 = 1;
 
 /// Ranges on the loopback: the first address and the length of the prefix.
-const RANGES: [(u32, u8); 3] = [(FIRST_CLUSTER_IP, 11), (FIRST_ENDPOINT, 8), (FIRST_CLIENT, 8)];
+const RANGES: [(u32, u8); 3] =
+    [(FIRST_CLUSTER_IP, CLUSTER_IP_BITS), (FIRST_ENDPOINT, 8), (FIRST_CLIENT, 8)];
 
 // From <linux/rtnetlink.h>, <linux/if_addr.h>, <linux/if.h> and <linux/netlink.h>.
 const RTM_NEWLINK: u16 = 16;

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::BenchError;
+use super::Cluster;
 use super::cluster::NODE_NAME;
 use super::watch_line::WatchLine;
 use crate::config::Routing;
@@ -88,6 +89,7 @@ impl Pipeline {
     ) -> Result<Loaded, BenchError> {
         let mut loaded = Loaded::default();
         self.engine.apply(Resource::ALL.map(Event::Relist));
+        self.engine.apply([Cluster::service_cidr()]);
         for lines in groups {
             let (objects, took) = timed(|| parse(&lines));
             loaded.parsed += took;

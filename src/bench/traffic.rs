@@ -1,12 +1,13 @@
-//! First packets of UDP flows, through services and without one, in one or more namespaces.
+//! Packets of UDP flows, through services and without one, in one or more namespaces.
 //!
-//! Every datagram has a new source address, so each is the first packet of a flow: it passes the
-//! tables and creates a conntrack entry. One socket, bound to every address, serves all endpoints.
+//! Most datagrams have a new source address, so each is the first packet of a flow: it passes the
+//! tables and creates a conntrack entry. Some flows are established: they were answered once, and
+//! the same packets are sent again in each turn. One socket, bound to every address, serves all endpoints.
 //! On the loopback device, sending a packet includes receiving it, so the system call takes the
 //! time of the packet's whole path. A socket stays in the network namespace where it was opened, so
 //! one thread sends through the tables of several namespaces.
 
-use std::io::{self, ErrorKind, IoSlice};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -16,7 +17,10 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use nix::libc::{in_addr, in_pktinfo};
-use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn, sendmsg};
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, sendmsg, setsockopt,
+    sockopt,
+};
 
 use super::cluster::Cluster;
 use super::loopback::FIRST_CLIENT;
@@ -48,6 +52,15 @@ pub(super) struct Flows {
     client: UdpSocket,
     server: UdpSocket,
     next_client: u32,
+    /// Flows of each kind that were answered: without a service, and through services.
+    established: [Vec<Flow>; 2],
+}
+
+/// Source and destination of a flow; the source port is that of the client's socket.
+#[derive(Clone, Copy, Debug)]
+struct Flow {
+    source: Ipv4Addr,
+    to: SocketAddrV4,
 }
 
 /// Results of sending.
@@ -55,6 +68,8 @@ pub(super) struct Flows {
 pub(super) struct Sent {
     /// Nanoseconds of each packet that was sent.
     took: Histogram<u64>,
+    /// Nanoseconds of each packet of an established flow.
+    established: Histogram<u64>,
     /// Nanoseconds of all packets of a turn; empty without turns.
     turns: Histogram<u64>,
     /// Number of tried packets.
@@ -74,6 +89,10 @@ pub(super) fn compare(
 ) -> Vec<[Sent; 2]> {
     let mut sent: Vec<_> = places.iter().map(|_| [Sent::none(), Sent::none()]).collect();
     let turns = places.len() * 2;
+    for _ in 0..ROUND {
+        let to = [direct(cluster, random), service(cluster, random)];
+        places.iter_mut().for_each(|place| place.establish(to));
+    }
     for round in 0..(room(FLOWS) / ROUND) as usize {
         let without: Vec<_> = (0..ROUND).map(|_| direct(cluster, random)).collect();
         let through: Vec<_> = (0..ROUND).map(|_| service(cluster, random)).collect();
@@ -83,6 +102,7 @@ pub(super) fn compare(
             // If no packet of a whole turn arrived, none will, and each turn would wait for them.
             if round == 0 || sent.arrived > 0 {
                 places[place].send_all([&without, &through][kind], sent);
+                places[place].send_established(kind, sent);
             }
         }
     }
@@ -97,8 +117,52 @@ impl Flows {
     pub(super) fn open() -> io::Result<Self> {
         let server = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, ENDPOINT_PORT))?;
         server.set_nonblocking(true)?;
+        setsockopt(&server, sockopt::Ipv4PacketInfo, &true)?;
         let client = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-        Ok(Self { client, server, next_client: FIRST_CLIENT })
+        Ok(Self { client, server, next_client: FIRST_CLIENT, established: Default::default() })
+    }
+
+    /// Sends a first packet to each address and answers it. A flow without an answer is left out.
+    fn establish(&mut self, to: [SocketAddrV4; 2]) {
+        for (kind, to) in to.into_iter().enumerate() {
+            let flow = Flow { source: self.new_client(), to };
+            if send_from(&self.client, flow.source, to).0.is_ok() && self.answer().is_some() {
+                self.established[kind].push(flow);
+            }
+        }
+    }
+
+    /// Answers the datagram that has arrived, from the address of its endpoint.
+    fn answer(&self) -> Option<()> {
+        let mut space = nix::cmsg_space!(in_pktinfo);
+        let mut payload = [0; 16];
+        let mut parts = [IoSliceMut::new(&mut payload)];
+        let (server, flags) = (self.server.as_raw_fd(), MsgFlags::MSG_DONTWAIT);
+        let message = recvmsg::<SockaddrIn>(server, &mut parts, Some(&mut space), flags).ok()?;
+        let client = message.address?;
+        let endpoint = message.cmsgs().ok()?.find_map(|control| {
+            let ControlMessageOwned::Ipv4PacketInfo(info) = control else { return None };
+            Some(info.ipi_addr)
+        })?;
+        let endpoint = Ipv4Addr::from(endpoint.s_addr.to_ne_bytes());
+        let client = SocketAddrV4::new(client.ip(), client.port());
+        send_from(&self.server, endpoint, client).0.ok().map(drop)
+    }
+
+    /// Sends a packet along each established flow of a kind.
+    fn send_established(&self, kind: usize, sent: &mut Sent) {
+        for Flow { source, to } in &self.established[kind] {
+            if let (Ok(_), took) = send_from(&self.client, *source, *to) {
+                record(&mut sent.established, took);
+            }
+        }
+        self.arrived();
+    }
+
+    fn new_client(&mut self) -> Ipv4Addr {
+        let client = Ipv4Addr::from(self.next_client);
+        self.next_client += 1;
+        client
     }
 
     /// Sends a flow to each address and waits for the arrivals of this turn.
@@ -111,15 +175,8 @@ impl Flows {
 
     /// Sends the first packet of a new flow. Returns the duration.
     fn send(&mut self, to: SocketAddrV4, sent: &mut Sent) -> Duration {
-        let from = Ipv4Addr::from(self.next_client);
-        self.next_client += 1;
-        let source = in_addr { s_addr: u32::from_ne_bytes(from.octets()) };
-        let info = in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: source, ipi_addr: source };
-        let control = [ControlMessage::Ipv4PacketInfo(&info)];
-        let (payload, address) = ([IoSlice::new(b"bench")], SockaddrIn::from(to));
-        let client = self.client.as_raw_fd();
-        let none = MsgFlags::empty();
-        let (done, took) = timed(|| sendmsg(client, &payload, &control, none, Some(&address)));
+        let source = self.new_client();
+        let (done, took) = send_from(&self.client, source, to);
         sent.tried += 1;
         if done.is_ok() {
             record(&mut sent.took, took);
@@ -155,7 +212,8 @@ impl Flows {
 
 impl Sent {
     fn none() -> Self {
-        Self { took: histogram(), turns: histogram(), tried: 0, arrived: 0 }
+        let [took, established, turns] = std::array::from_fn(|_| histogram());
+        Self { took, established, turns, tried: 0, arrived: 0 }
     }
 
     /// Returns the flows per second of the median turn. A mean over all packets would be dominated
@@ -177,6 +235,7 @@ impl Sent {
             rows.push(Row::single(format!("{what}: flows"), Unit::PerSecond, rate.round()));
         }
         rows.extend(Row::spread(format!("{what}: first packet"), &self.took));
+        rows.extend(Row::spread(format!("{what}: established packet"), &self.established));
         let failed = self.tried.saturating_sub(self.arrived);
         rows.push(Row::count(format!("{what}: tried"), self.tried as usize));
         rows.push(Row::count(format!("{what}: failed"), failed as usize));
@@ -217,6 +276,20 @@ impl Background {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
+}
+
+/// Sends a datagram with this source address. Also returns the duration.
+fn send_from(
+    socket: &UdpSocket,
+    source: Ipv4Addr,
+    to: SocketAddrV4,
+) -> (nix::Result<usize>, Duration) {
+    let source = in_addr { s_addr: u32::from_ne_bytes(source.octets()) };
+    let info = in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: source, ipi_addr: source };
+    let control = [ControlMessage::Ipv4PacketInfo(&info)];
+    let (payload, address) = ([IoSlice::new(b"bench")], SockaddrIn::from(to));
+    let (socket, none) = (socket.as_raw_fd(), MsgFlags::empty());
+    timed(|| sendmsg(socket, &payload, &control, none, Some(&address)))
 }
 
 /// Returns any service with traffic.

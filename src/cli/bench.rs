@@ -45,10 +45,11 @@ Rows:
   slices at once       a burst through the loop, from the first byte to the last commit
   zone change          the node moves to another zone, which touches every service; and how long
                        changes of one endpoint take that come meanwhile
-  UDP                  first packets of flows on the loopback device, their whole way; with
-                       --baseline the same flows, in turns, through the other table too, which is
-                       in a namespace of its own so that no packet meets both; flows in a
-                       second are those of the median turn of 64
+  UDP                  packets on the loopback device, their whole way: the first ones of flows,
+                       and further ones of established flows; with --baseline the same flows, in
+                       turns, through the other table too, which is in a namespace of its own so
+                       that no packet meets both; flows in a second are those of the median turn
+                       of 64
   by nft               what the program takes from its start to its end for the same change
 Times with three numbers are the median, 99 of 100, and the longest.";
 
