@@ -4,7 +4,7 @@
 //!  API server / files                                                                        kernel
 //!      |                                                                                        ^
 //!      v                                                                                        |
-//!   source --Event--> model --touched--> desired --Wanted--> diff --elements--> plan --Transaction
+//!   source --Event--> model --touched--> desired --Wanted--> diff --elements--> piece -Transaction
 //!   (kube types and   (Cluster: our own  (one service:       (compared with     (order that     |
 //!    YAML end here)    services,          frontends, lists,   installed, as its  the kernel     |
 //!                      endpoints)         members)            turn comes)        accepts)       |
@@ -41,7 +41,7 @@
 //!
 //! - Kubernetes types outside `source`. A malformed object becomes a problem report and never
 //!   stops other objects.
-//! - Failing, waiting or logging in `model`, `desired`, `diff`, `plan`, `engine` and `schedule`.
+//! - Failing, waiting or logging in `model`, `desired`, `diff`, `piece`, `engine` and `schedule`.
 //! - A second place that decides what follows from a refused transaction: [`engine::Engine::answer`]
 //!   does for `run`, `apply`, `bench` and the tests.
 //! - Reading the clock anywhere but in `run` and at the edges (`kernel`, `cli`, `observe`, `bench`,
@@ -67,7 +67,7 @@ pub mod nft;
 pub mod node;
 pub mod observe;
 pub mod other_modes;
-pub mod plan;
+pub mod piece;
 pub mod printable;
 pub mod probe;
 pub mod ruleset;

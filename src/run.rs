@@ -4,8 +4,8 @@
 //! It waits for a commit before it takes the next event. Events that arrive meanwhile are committed
 //! together.
 
+mod background_check;
 mod blocked;
-mod check;
 mod cleaning;
 mod clients;
 mod health_checks;
@@ -16,7 +16,7 @@ mod measures;
 mod problems;
 mod reading;
 
-pub use check::Check;
+pub use background_check::BackgroundCheck;
 pub use cleaning::Cleaning;
 pub use localhost::RouteLocalnet;
 pub use problems::left_out;
@@ -66,7 +66,7 @@ pub struct Run<K> {
     /// Receives problems, in addition to the log. Never blocks the loop.
     pub notices: Option<mpsc::Sender<Notice>>,
     /// Compares the kernel with the desired state in the background; off by default.
-    pub check: Check,
+    pub check: BackgroundCheck,
     /// Whether load balancers should use a node without a Node object.
     pub without_node: WithoutNode,
     /// The value logged last.
@@ -148,7 +148,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             leaving: None,
             route_localnet: None,
             notices: None,
-            check: Check::every(Duration::ZERO),
+            check: BackgroundCheck::every(Duration::ZERO),
             without_node: WithoutNode::Unfit,
             closed_node_ports: None,
             blocked: [None, None],
@@ -196,7 +196,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 flows = listed(&mut self.cleaning), if self.is_synced && self.engine.is_settled() =>
                     self.compare(&flows),
                 batch = self.events.recv() => match batch {
-                    Some(batch) => self.take_in([batch]),
+                    Some(batch) => self.apply_batches([batch]),
                     None => return Ok(()),
                 },
                 addresses = changed(&mut self.addresses) => {
@@ -224,7 +224,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Applies `batches` and all batches behind them, each on its own: a small change that arrives
     /// with a large one stays small.
-    fn take_in(&mut self, batches: impl IntoIterator<Item = Batch>) {
+    fn apply_batches(&mut self, batches: impl IntoIterator<Item = Batch>) {
         let was_listed = self.engine.is_listed();
         batches.into_iter().for_each(|batch| self.apply(batch));
         for _ in 0..MAX_BATCHES {
@@ -249,7 +249,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     fn give_up_service_cidrs(&mut self) {
         let limit = SERVICE_CIDRS_LIMIT.as_secs();
         tracing::warn!("ServiceCIDRs are not listed after {limit} s: going on without them");
-        self.take_in([Batch::new(vec![Event::Listed(Resource::ServiceCidrs)], now())]);
+        self.apply_batches([Batch::new(vec![Event::Listed(Resource::ServiceCidrs)], now())]);
     }
 
     fn node_is_eligible(&self) -> bool {
@@ -298,7 +298,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             self.report_no_local_endpoints();
             self.report_schedulers();
             self.observe.network_programmed(&self.engine.take_triggers());
-            self.tell_health_checks();
+            self.update_health_checks();
             self.check.note_synced(&self.observe);
         }
         for family in Family::ALL {
@@ -335,7 +335,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 break;
             }
             if !self.engine.is_settled() && !self.events.is_empty() {
-                self.take_in([]);
+                self.apply_batches([]);
             }
         }
         self.is_initial_sync = false;

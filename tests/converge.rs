@@ -159,7 +159,7 @@ fn slice_with_one_local_endpoint() -> Event {
 /// Reads the tables and starts over from them.
 fn read_again(engine: &mut Engine, kernel: &mut Fake) {
     let found = read_back(kernel, engine.layouts()).unwrap();
-    engine.observe(found);
+    engine.replace_installed(found);
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn happen(input: &mut Unstructured<'_>, kernel: &mut Fake) -> Result<bool> {
 
 fn observe(engine: &mut Engine, kernel: &mut Fake) {
     let found = read_back(kernel, engine.layouts()).expect("the fake can be read");
-    engine.observe(found);
+    engine.replace_installed(found);
 }
 
 /// Commits until there is no difference or the rest is blocked.

@@ -165,7 +165,7 @@ impl Bench {
         }
         engine.apply(Resource::ALL.map(Event::Listed));
         let found = read_back(&mut kernel, engine.layouts()).unwrap();
-        engine.observe(found);
+        engine.replace_installed(found);
         assert!(matches!(commit_all(&mut engine, &mut kernel, &mut |_, _| ()), Ok(None)));
         Self { engine, kernel }
     }

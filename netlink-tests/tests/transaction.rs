@@ -240,7 +240,7 @@ fn only_changes_of_other_programs_to_watched_tables_are_reported() {
         assert!(!ours.tampered(), "another table");
         theirs.commit(&add_one(3)).unwrap();
         assert!(ours.tampered() && !ours.tampered());
-        // More announcements than the receive buffer holds.
+        // More notifications than the receive buffer holds.
         for part in 0..40 {
             let elements = (0..5_000).map(|number| element(10 + part * 5_000 + number)).collect();
             theirs.commit(&transaction(vec![add(&service_ips(), elements)])).unwrap();

@@ -36,7 +36,7 @@ const QUEUE: usize = 256;
 pub(super) struct Daemon {
     events: tokio_mpsc::Sender<Batch>,
     commits: Receiver<Commit>,
-    told_from: Arc<AtomicU32>,
+    reported_from: Arc<AtomicU32>,
     converter: Converter,
     stop: oneshot::Sender<()>,
     thread: JoinHandle<()>,
@@ -47,7 +47,7 @@ pub(super) struct Daemon {
 pub(super) struct Commit {
     /// Time when the system call returned.
     pub(super) ended: Instant,
-    /// Added addresses of endpoints, if requested by [`Daemon::tell_from`].
+    /// Added addresses of endpoints, if requested by [`Daemon::report_from`].
     pub(super) added: Vec<Ipv4Addr>,
     /// The transaction only deletes leftovers of an earlier change.
     only_deletes: bool,
@@ -62,8 +62,8 @@ impl Daemon {
         let kernel = Nftables::open()?;
         let engine = Engine::new(Routing::default(), kernel.table_flags());
         let (told, commits) = mpsc::channel();
-        let told_from = Arc::new(AtomicU32::new(u32::MAX));
-        let watched = Stopwatch { kernel, told, told_from: Arc::clone(&told_from) };
+        let reported_from = Arc::new(AtomicU32::new(u32::MAX));
+        let watched = Stopwatch { kernel, told, reported_from: Arc::clone(&reported_from) };
         let writer = Writer::spawn(watched).map_err(BenchError::System)?;
         let (events, queue) = tokio_mpsc::channel(QUEUE);
         let run = Run::new(engine, writer, queue, Observe::new(), Duration::ZERO);
@@ -81,7 +81,7 @@ impl Daemon {
             });
         });
         let converter = Converter::new(NODE_NAME);
-        Ok(Self { events, commits, told_from, converter, stop, thread })
+        Ok(Self { events, commits, reported_from, converter, stop, thread })
     }
 
     /// Parses lines like the source, and sends their events as one batch.
@@ -102,8 +102,8 @@ impl Daemon {
     }
 
     /// Requests reports of added endpoints with addresses from this one on.
-    pub(super) fn tell_from(&self, address: Ipv4Addr) {
-        self.told_from.store(address.to_bits(), Ordering::Relaxed);
+    pub(super) fn report_from(&self, address: Ipv4Addr) {
+        self.reported_from.store(address.to_bits(), Ordering::Relaxed);
     }
 
     /// Discards the commits so far.
@@ -198,7 +198,7 @@ const QUIET: Duration = Duration::from_millis(500);
 struct Stopwatch {
     kernel: Nftables,
     told: Sender<Commit>,
-    told_from: Arc<AtomicU32>,
+    reported_from: Arc<AtomicU32>,
 }
 
 impl Kernel for Stopwatch {
@@ -216,7 +216,7 @@ impl Kernel for Stopwatch {
         // Packets see the change when the system call returns; the acknowledgement comes later.
         let ended = start + committed.encode_time + committed.kernel_time;
         // The receiver may be dropped while the loop ends.
-        let added = added(transaction, self.told_from.load(Ordering::Relaxed));
+        let added = added(transaction, self.reported_from.load(Ordering::Relaxed));
         let only_deletes = deletes_elements(transaction);
         let _ = self.told.send(Commit { ended, added, only_deletes });
         Ok(committed)

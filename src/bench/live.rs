@@ -194,7 +194,7 @@ impl Bench<'_> {
         let mut waits = Waits { sent: HashMap::default(), took: histogram() };
         let mut pace = Pace::new(SMALL_RATE);
         let next = self.cluster.new_endpoint();
-        daemon.tell_from(Cluster::endpoint_address(next));
+        daemon.report_from(Cluster::endpoint_address(next));
         // At least one, however short the large change is. Successive services, so that none
         // changes again before its commit.
         for number in 0.. {

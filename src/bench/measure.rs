@@ -81,7 +81,7 @@ impl<'a> Bench<'a> {
         let loaded = pipeline.load(self.objects("everything into an empty table"))?;
         let rows = [
             seconds("all objects parsed", loaded.parsed),
-            seconds("empty table: all loaded", loaded.taken_in + loaded.converged),
+            seconds("empty table: all loaded", loaded.applied + loaded.converged),
             seconds("empty table: in the kernel", loaded.in_kernel),
             milliseconds("empty table: longest commit", loaded.longest),
             Row::count("empty table: transactions", loaded.transactions),
@@ -98,7 +98,7 @@ impl<'a> Bench<'a> {
     fn start_again(&mut self) -> Result<Pipeline, BenchError> {
         let mut pipeline = Pipeline::open()?;
         let loaded = pipeline.load(self.objects("start on the existing table"))?;
-        let ready = loaded.parsed + loaded.taken_in + loaded.read_back + loaded.converged;
+        let ready = loaded.parsed + loaded.applied + loaded.read_back + loaded.converged;
         let rows = [
             seconds("start again: ready", ready),
             seconds("start again: tables read back", loaded.read_back),

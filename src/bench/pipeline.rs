@@ -55,7 +55,7 @@ pub(super) struct Loaded {
     /// From bytes to API objects.
     pub(super) parsed: Duration,
     /// From API objects to the model.
-    pub(super) taken_in: Duration,
+    pub(super) applied: Duration,
     /// Reading the tables.
     pub(super) read_back: Duration,
     /// All transactions, from rendering to the acknowledgement.
@@ -98,13 +98,13 @@ impl Pipeline {
                 Ok::<_, BenchError>(())
             });
             taken?;
-            loaded.taken_in += took;
+            loaded.applied += took;
         }
         self.engine.apply(Resource::ALL.map(Event::Listed));
         let (found, took) = timed(|| read_back(&mut self.kernel, self.engine.layouts()));
         loaded.read_back = took;
         let (done, took) = timed(|| {
-            self.engine.observe(found?);
+            self.engine.replace_installed(found?);
             self.converge(&mut loaded)
         });
         done?;

@@ -29,7 +29,7 @@ const STAGES: [(&str, TimeOf); 8] = [
 pub(super) struct Spreads(BTreeMap<String, Vec<Histogram<u64>>>);
 
 /// Stages with rows of their own for each deed.
-const TOLD_OF_DEEDS: [&str; 2] = ["committed by the kernel", "all stages"];
+const KERNEL_AND_SUM: [&str; 2] = ["committed by the kernel", "all stages"];
 
 /// Deeds with rows of their own.
 const DEEDS: [(Deed, &str); 5] = [
@@ -65,8 +65,9 @@ impl Spreads {
     pub(super) fn rows_of_changes(&self) -> Vec<Row> {
         let kinds = ChangeKind::ALL.iter().flat_map(|kind| self.rows(title(*kind)));
         let deeds = DEEDS.iter().flat_map(|(_, name)| self.rows(name));
-        let told =
-            |row: &Row| TOLD_OF_DEEDS.iter().any(|stage| row.name.ends_with(&format!(": {stage}")));
+        let told = |row: &Row| {
+            KERNEL_AND_SUM.iter().any(|stage| row.name.ends_with(&format!(": {stage}")))
+        };
         kinds.chain(deeds.filter(told)).collect()
     }
 

@@ -26,7 +26,7 @@ an address of this node. Connections to the ClusterIP are tried all the time. Ti
 the request is sent:
   answer of the API server            the request was answered
   event of our watch                  a watch of this command has the change
-  commit to nftables                  a commit that names the new endpoint was announced, by
+  commit to nftables                  a notification of a commit that names the new endpoint
                                       whichever program; needs CAP_NET_ADMIN
   first packet at the new endpoint    a new connection, or datagram, arrived there
   first packet, from when it was due  the same, with the time by which the change was late since

@@ -16,6 +16,6 @@ pub(super) fn read_tables(engine: &mut Engine, kernel: &mut Nftables) -> Result<
             reading = read()?;
         }
     }
-    engine.observe(reading.tables);
+    engine.replace_installed(reading.tables);
     Ok(())
 }

@@ -28,7 +28,7 @@ use crate::observe::{
     serve_health_checks,
 };
 use crate::other_modes;
-use crate::run::{Check, Cleaning, Run, WithoutNode, left_out};
+use crate::run::{BackgroundCheck, Cleaning, Run, WithoutNode, left_out};
 use crate::source::addresses::{follow_local_addresses, local_addresses};
 use crate::source::files::{self, FileProblem};
 use crate::source::kube::{
@@ -133,7 +133,7 @@ async fn run_until_stopped(
     let cleaner = Arc::new(cleaner);
     let requests = Arc::clone(&cleaner);
     let mut run = Run::new(engine, writer, events, observe, config.min_sync_period);
-    run.check = Check::every(config.check_period);
+    run.check = BackgroundCheck::every(config.check_period);
     run.addresses = Some(addresses);
     run.cleaning = Some(Cleaning::new(move |request| requests.handle(request), lists));
     run.leaving = Some(other_modes::remove_in_background().boxed());

@@ -263,7 +263,7 @@ impl<'a> Reader<'a> {
             match value.as_object() {
                 Some(inner) if field.kind == Type::Object => self.check(inner, &path, notes)?,
                 _ if field.effect || Section::of(notes).has(&path) => {}
-                _ if says_something(value) => notes.without_effect.push(path),
+                _ if has_effect(value) => notes.without_effect.push(path),
                 _ => {}
             }
         }
@@ -453,7 +453,7 @@ impl Section {
 }
 
 /// Returns true unless the API treats the value as unset.
-fn says_something(value: &Value) -> bool {
+fn has_effect(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
         Value::Bool(true) => true,
@@ -464,7 +464,7 @@ fn says_something(value: &Value) -> bool {
                 && !text.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified())
         }
         Value::Array(items) => !items.is_empty(),
-        Value::Object(fields) => fields.values().any(says_something),
+        Value::Object(fields) => fields.values().any(has_effect),
     }
 }
 

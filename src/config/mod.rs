@@ -4,7 +4,6 @@
 //! the file, line and field, and the expectation.
 
 pub mod address;
-pub mod cidr;
 pub mod duration;
 mod effective;
 mod fields;
@@ -15,6 +14,7 @@ pub mod kube_proxy;
 pub mod local;
 pub mod log;
 mod notes;
+pub mod ranges;
 mod scheduler;
 mod server_flags;
 mod server_url;
@@ -28,11 +28,11 @@ use crate::counters::Counters;
 use crate::model::Scheduler;
 use crate::yaml::SyntaxError;
 
-pub use cidr::{ClusterCidrs, NodePortAddresses};
 pub use gates::{EXTERNAL_IPS, FeatureGates, GateError};
 pub use local::{InterfaceName, LocalDetection};
 pub use log::LogSettings;
 pub use notes::Notes;
+pub use ranges::{ClusterCidrs, NodePortAddresses};
 pub use scheduler::ChosenScheduler;
 pub use server_flags::ServerFlags;
 

@@ -86,7 +86,7 @@ pub struct WantedFrontend {
     /// The route of the packets.
     pub traffic: Traffic,
     /// Only the port's source ranges may use it.
-    pub is_guarded: bool,
+    pub has_source_ranges: bool,
 }
 
 /// The endpoints of a service port in one list.

@@ -101,19 +101,20 @@ impl PortRenderer<'_> {
         let cluster_ips = service.cluster_ips.iter().map(|ip| (ip, internal, false));
         // Only load balancer addresses have source ranges. They come before external IPs, because
         // an address may be both.
-        let is_guarded = ranges.is_some();
-        let load_balancer = service.load_balancer_ips.iter().map(|ip| (ip, external, is_guarded));
+        let has_source_ranges = ranges.is_some();
+        let load_balancer =
+            service.load_balancer_ips.iter().map(|ip| (ip, external, has_source_ranges));
         let external_ips = service.external_ips.iter().map(|ip| (ip, external, false));
         let all = cluster_ips.chain(load_balancer).chain(external_ips);
         let own = all.filter(|(ip, ..)| Family::of(**ip) == self.family);
         let ServicePort { protocol, port, node_port, .. } = *self.port;
-        rendered.frontends.extend(own.map(|(&address, traffic, is_guarded)| {
+        rendered.frontends.extend(own.map(|(&address, traffic, has_source_ranges)| {
             let frontend = Frontend::Address { address, protocol, port };
-            WantedFrontend { frontend, traffic, is_guarded }
+            WantedFrontend { frontend, traffic, has_source_ranges }
         }));
         rendered.frontends.extend(node_port.map(|port| {
             let frontend = Frontend::NodePort { family: self.family, protocol, port };
-            WantedFrontend { frontend, traffic: external, is_guarded: false }
+            WantedFrontend { frontend, traffic: external, has_source_ranges: false }
         }));
         rendered.ranges = ranges.unwrap_or_default();
     }

@@ -88,7 +88,7 @@ impl Timeouts {
 
     /// Replaces the numbers by those in the kernel's tables, so that correct routes stay. Returns
     /// whether a number changed. If the tables differ, the first one counts.
-    pub fn observe(&mut self, found: impl Iterator<Item = affinity::Timeouts>) -> bool {
+    pub fn adopt(&mut self, found: impl Iterator<Item = affinity::Timeouts>) -> bool {
         let former = std::mem::take(&mut self.numbered);
         for (number, seconds) in found.flatten() {
             if !self.numbered.values().any(|numbered| *numbered == seconds) {
@@ -157,9 +157,9 @@ mod tests {
             [(number(1), 30), (number(7), 60)].into(),
             [(number(7), 20), (number(8), 60), (number(9), 10)].into(),
         ];
-        assert!(timeouts.observe(found.into_iter()));
+        assert!(timeouts.adopt(found.into_iter()));
         assert_eq!(all(&timeouts), [(1, 30), (2, 90), (7, 60), (9, 10)]);
-        assert!(!timeouts.observe([timeouts.numbered().clone()].into_iter()));
+        assert!(!timeouts.adopt([timeouts.numbered().clone()].into_iter()));
         let granted = GrantedTimeout { number: number(7), seconds: 60 };
         assert_eq!(timeouts.of(&service(1)), Some(granted));
     }

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::lists::OpenList;
 use super::slots::{assign, assign_weighted};
 use crate::model::Target;
-use crate::plan::{Full, Piece};
+use crate::piece::{Full, Piece};
 
 impl OpenList<'_> {
     /// Puts the endpoints into the first slots with the fewest moves. Keeps later slots, which

@@ -61,7 +61,9 @@ impl Found {
                     state.label = digest(label);
                 }
             }
-            TableElement::Firewall(frontend) => self.state(frontend).rare().is_guarded = true,
+            TableElement::Firewall(frontend) => {
+                self.state(frontend).rare().has_source_ranges = true
+            }
             TableElement::SourceRange(frontend, range) => {
                 self.state(frontend).rare().ranges.push(range);
             }
@@ -74,7 +76,7 @@ impl Found {
             TableElement::AffinityEndpoint(list, protocol, id, target) => {
                 let known = self.lists.entry(list).or_insert(List::new(self.family, protocol));
                 let affinity = self.affinity.entry(list).or_default();
-                if known.protocol() != protocol || !affinity.observe_endpoint(target, id) {
+                if known.protocol() != protocol || !affinity.adopt_endpoint(target, id) {
                     self.add_stray(element.set(), element.to_key());
                 }
             }
@@ -139,7 +141,9 @@ impl Found {
             SetId::NoEndpointServices | SetId::NoEndpointNodePorts => {
                 self.rares_of(set).for_each(|rare| rare.unserved = None);
             }
-            SetId::FirewallIps => self.rares_of(set).for_each(|rare| rare.is_guarded = false),
+            SetId::FirewallIps => {
+                self.rares_of(set).for_each(|rare| rare.has_source_ranges = false)
+            }
             SetId::SourceRanges => self.rares_of(set).for_each(|rare| rare.ranges.clear()),
             SetId::AffinityClients => {}
         }
@@ -218,16 +222,16 @@ impl Diff {
     /// Replaces the installed state by a read-back. The holdings of services stay.
     ///
     /// Every service must be updated again; then [`Diff::begin_sweep`] must follow.
-    pub fn observe(&mut self, found: [Found; 2]) {
+    pub fn replace_installed(&mut self, found: [Found; 2]) {
         self.leftovers.clear();
-        self.serving.observe(found.iter().flat_map(Found::serving));
-        self.node_port_ips.observe(found.iter().flat_map(Found::node_port_ips));
+        self.serving.adopt(found.iter().flat_map(Found::serving));
+        self.node_port_ips.adopt(found.iter().flat_map(Found::node_port_ips));
         let members = found.iter().flat_map(|found| found.members.iter().copied());
         let is_shared = |member: &Member| !matches!(member, Member::NodePortIp(_));
-        self.members.observe(members.filter(is_shared));
+        self.members.adopt(members.filter(is_shared));
         let mut frontends = HashMap::default();
         for (lists, found) in self.lists.iter_mut().zip(found) {
-            lists.observe(found.lists, found.affinity);
+            lists.adopt(found.lists, found.affinity);
             // Most clusters have mainly one family, so the smaller map is merged into the larger.
             let fewer = match found.frontends.len() > frontends.len() {
                 true => std::mem::replace(&mut frontends, found.frontends),
@@ -235,7 +239,7 @@ impl Diff {
             };
             frontends.extend(fewer);
         }
-        self.frontends.observe(frontends);
+        self.frontends.adopt(frontends);
         for (frontend, list) in self.frontends.references() {
             self.lists[frontend.family().index()].add_reference(list);
         }

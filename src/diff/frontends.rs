@@ -6,7 +6,7 @@ use super::lists::Lists;
 use super::{Epoch, Epochs, Installed, Leftover, Leftovers, Progress};
 use crate::desired::Label;
 use crate::model::ObjectName;
-use crate::plan::{Full, Piece};
+use crate::piece::{Full, Piece};
 use crate::ruleset::number::{ListId, Route};
 use crate::ruleset::{Frontend, Range, TableElement, Unserved};
 
@@ -35,7 +35,7 @@ pub struct FrontendState {
 pub(super) struct Rare {
     pub(super) internal: Option<Route>,
     pub(super) unserved: Option<Unserved>,
-    pub(super) is_guarded: bool,
+    pub(super) has_source_ranges: bool,
     pub(super) ranges: Vec<Range>,
     /// Epoch in which the last range was added.
     ranges_added: Option<Epoch>,
@@ -80,7 +80,7 @@ impl Frontends {
     }
 
     /// Replaces the installed state by a read-back. The holders stay.
-    pub(super) fn observe(&mut self, found: HashMap<Frontend, FrontendState>) {
+    pub(super) fn adopt(&mut self, found: HashMap<Frontend, FrontendState>) {
         let former = std::mem::replace(&mut self.states, found);
         for (frontend, state) in former {
             if let Some(holder) = state.holder {
@@ -150,7 +150,7 @@ impl FrontendState {
     /// Returns whether the state equals `goal`.
     pub(super) fn is_at(&self, goal: Goal<'_>) -> bool {
         let rare = self.rare.as_deref();
-        let ranges = rare.filter(|rare| rare.is_guarded).map(|rare| &*rare.ranges);
+        let ranges = rare.filter(|rare| rare.has_source_ranges).map(|rare| &*rare.ranges);
         let internal =
             rare.filter(|rare| rare.internal_unused.is_none()).and_then(|it| it.internal);
         (self.route, internal, ranges) == (goal.route, goal.internal, goal.ranges)
@@ -172,7 +172,7 @@ impl FrontendState {
         if let Some(internal) = rare.internal {
             give(TableElement::Internal(frontend, internal), 0);
         }
-        if rare.is_guarded {
+        if rare.has_source_ranges {
             give(TableElement::Firewall(frontend), 0);
         }
         for range in &rare.ranges {
@@ -206,7 +206,7 @@ impl FrontendState {
                     rare.ranges.sort_unstable();
                 }
             }
-            _ => self.rare().is_guarded = false,
+            _ => self.rare().has_source_ranges = false,
         }
     }
 
@@ -240,7 +240,7 @@ impl FrontendChange<'_> {
         state: &mut FrontendState,
         goal: Goal<'_>,
     ) -> Result<Progress, Full> {
-        let has_ranges = |rare: &Rare| rare.is_guarded || !rare.ranges.is_empty();
+        let has_ranges = |rare: &Rare| rare.has_source_ranges || !rare.ranges.is_empty();
         let mut progress = Progress::Complete;
         if goal.ranges.is_some() || state.rare.as_deref().is_some_and(has_ranges) {
             let is_new = state.route.is_none() && state.rare().unserved.is_none();
@@ -328,7 +328,7 @@ impl FrontendChange<'_> {
     ) -> Result<Progress, Full> {
         let mark = TableElement::Firewall(self.frontend);
         let Some(goal) = goal else {
-            if std::mem::take(&mut rare.is_guarded) {
+            if std::mem::take(&mut rare.has_source_ranges) {
                 self.replace(Some(mark), None);
             }
             rare.ranges_added = None;
@@ -343,7 +343,7 @@ impl FrontendChange<'_> {
             self.delete_ranges(rare, |range| goal.binary_search(range).is_ok())?;
             self.add_ranges(rare, goal)?;
         }
-        if rare.is_guarded {
+        if rare.has_source_ranges {
             return Ok(Progress::Complete);
         }
         // The first commit may create or replace the whole table.
@@ -351,7 +351,7 @@ impl FrontendChange<'_> {
             return Ok(Progress::AfterCommit);
         }
         self.replace(None, Some(mark));
-        rare.is_guarded = true;
+        rare.has_source_ranges = true;
         rare.ranges_added = None;
         Ok(Progress::Complete)
     }

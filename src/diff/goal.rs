@@ -9,7 +9,7 @@ use crate::ruleset::number::{Flags, Route};
 
 /// Returns the desired state of a frontend that the service has.
 pub(super) fn goal<'a>(lists: &Places, port: &'a WantedPort, wanted: &WantedFrontend) -> Goal<'a> {
-    let ranges = wanted.is_guarded.then_some(&*port.ranges);
+    let ranges = wanted.has_source_ranges.then_some(&*port.ranges);
     let goal = Goal { ranges, label: Some(&port.label), ..Goal::default() };
     match wanted.traffic {
         Traffic::To { scope, masquerade } => {

@@ -9,7 +9,7 @@ use ahash::{HashMap, HashSet};
 use super::numbers::Numbers;
 use crate::family::Family;
 use crate::model::{Protocol, Target};
-use crate::plan::{Full, Piece};
+use crate::piece::{Full, Piece};
 use crate::ruleset::TableElement;
 use crate::ruleset::number::{EndpointId, LAST_ENDPOINT, ListId, Route};
 
@@ -217,7 +217,7 @@ impl Lists {
     }
 
     /// Replaces the installed state by a read-back.
-    pub(super) fn observe(
+    pub(super) fn adopt(
         &mut self,
         lists: HashMap<ListId, List>,
         affinity: HashMap<ListId, Affinity>,
@@ -227,8 +227,8 @@ impl Lists {
             let lists = self.lists.keys().filter(move |list| list.has_affinity() == has_affinity);
             lists.map(|list| list.number())
         };
-        self.plain.observe(numbers(false));
-        self.sessions.observe(numbers(true));
+        self.plain.adopt(numbers(false));
+        self.sessions.adopt(numbers(true));
     }
 
     /// Returns whether a service without a list of its own can adopt this one.
@@ -439,7 +439,7 @@ impl OpenList<'_> {
 
 impl Affinity {
     /// Adds an endpoint found in the kernel; returns whether it has no other number there.
-    pub(super) fn observe_endpoint(&mut self, target: Target, id: EndpointId) -> bool {
+    pub(super) fn adopt_endpoint(&mut self, target: Target, id: EndpointId) -> bool {
         self.last = self.last.max(id);
         let is_known_by_it = *self.endpoints.entry(target).or_insert(id) == id;
         if is_known_by_it {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use ahash::HashMap;
 
-use crate::plan::Piece;
+use crate::piece::Piece;
 use crate::ruleset::{Member, TableElement};
 
 /// Cluster IPs and hairpins, with the number of services that need them.
@@ -64,7 +64,7 @@ impl Members {
     }
 
     /// Replaces the installed state by a read-back. The numbers of services stay.
-    pub(super) fn observe(&mut self, found: impl Iterator<Item = Member>) {
+    pub(super) fn adopt(&mut self, found: impl Iterator<Item = Member>) {
         self.0.retain(|_, state| {
             state.is_installed = false;
             state.users > 0
@@ -97,7 +97,7 @@ impl NodePortIps {
     }
 
     /// Replaces the installed addresses by a read-back.
-    pub(super) fn observe(&mut self, found: impl Iterator<Item = IpAddr>) {
+    pub(super) fn adopt(&mut self, found: impl Iterator<Item = IpAddr>) {
         self.installed = found.collect();
     }
 

@@ -2,14 +2,14 @@
 //!
 //! A touched service is rendered when its update is due and compared with the installed elements.
 //! The difference is added to a piece of a transaction and counts as installed from then on. So the
-//! caller must commit the piece, or read the tables back and call [`Diff::observe`].
+//! caller must commit the piece, or read the tables back and call [`Diff::replace_installed`].
 //!
 //! Packets that pass during a commit may look up one map before it and the next one after it. So
 //! nothing is deleted in the commit that removes the last route to it, but in a later one. List
 //! numbers rest until then.
 
-mod check;
 mod claims;
+mod correction;
 mod fill;
 mod found;
 mod frontends;
@@ -28,8 +28,8 @@ mod slots;
 mod tests;
 mod update;
 
-pub use check::{Finding, Installed};
 pub use claims::age;
+pub use correction::{Finding, Installed};
 pub use found::Found;
 pub use frontends::FrontendState;
 pub use members::NodePortIps;
@@ -48,7 +48,7 @@ use self::schedulers::Schedulers;
 use crate::desired::Timeouts;
 use crate::family::Family;
 use crate::model::{Cluster, Extent, ObjectName, Problem, Scheduler};
-use crate::plan::{Full, Piece};
+use crate::piece::{Full, Piece};
 use crate::ruleset::number::ListId;
 use crate::ruleset::{Frontend, Member, Subject};
 
@@ -150,7 +150,7 @@ pub struct Context<'a> {
     pub cluster: &'a Cluster,
     /// Affinity timeouts of the services.
     pub timeouts: &'a Timeouts,
-    /// Other services are not updated yet since [`Diff::observe`]. A service is postponed until
+    /// Other services are not updated yet since [`Diff::replace_installed`]. A service is postponed until
     /// then if it wants a frontend that was found with the label of another one.
     pub may_postpone: bool,
 }
@@ -207,7 +207,7 @@ impl Diff {
         }
     }
 
-    /// Collects orphans for removal. All services must have been updated since [`Diff::observe`].
+    /// Collects orphans for removal. All services must have been updated since [`Diff::replace_installed`].
     pub fn begin_sweep(&mut self) {
         let frontends = self.frontends.unclaimed().map(Leftover::Unclaimed);
         let members = self.members.unneeded().map(Leftover::Member);

@@ -45,7 +45,7 @@ impl Numbers {
     }
 
     /// Continues after the highest number found in the kernel.
-    pub(super) fn observe(&mut self, found: impl Iterator<Item = u32>) {
+    pub(super) fn adopt(&mut self, found: impl Iterator<Item = u32>) {
         self.resting = Default::default();
         let after = found.max().map_or(self.next, |highest| highest.saturating_add(1));
         if after > self.next && after <= self.last {
@@ -82,9 +82,9 @@ mod tests {
     #[test]
     fn numbers_found_in_the_kernel_are_passed_over() {
         let mut numbers = Numbers::new(1, 100);
-        numbers.observe([3, 17, 5].into_iter());
+        numbers.adopt([3, 17, 5].into_iter());
         assert_eq!(numbers.give(NONE), Some(18));
-        numbers.observe([100].into_iter());
+        numbers.adopt([100].into_iter());
         assert_eq!(numbers.give(NONE), Some(19));
     }
 }

@@ -75,7 +75,7 @@ impl Serving {
     /// origin get the endpoints in `found`, which are those of new flows only.
     ///
     /// Every frontend must be set again by [`Serving::want`]; then [`Serving::sweep`] must follow.
-    pub(super) fn observe(&mut self, found: impl Iterator<Item = (Frontend, Vec<Target>)>) {
+    pub(super) fn adopt(&mut self, found: impl Iterator<Item = (Frontend, Vec<Target>)>) {
         self.wanted = HashMap::default();
         for (frontend, mut targets) in found {
             targets.sort_unstable();
@@ -131,7 +131,7 @@ mod tests {
         serving.want(FRONTEND, endpoints(&[1, 2]));
         serving.take(Family::Ip);
         serving.want(FRONTEND, endpoints(&[2]));
-        serving.observe(std::iter::empty());
+        serving.adopt(std::iter::empty());
         assert_eq!(serving.take(Family::Ip), [], "nothing is known until it is stated again");
         serving.want(FRONTEND, endpoints(&[2]));
         assert_eq!(serving.take(Family::Ip), change(endpoints(&[1, 2]), endpoints(&[2])));
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn endpoints_found_in_the_kernel_served_before() {
         let mut serving = Serving::default();
-        serving.observe([(FRONTEND, vec![target(3), target(1), target(3)])].into_iter());
+        serving.adopt([(FRONTEND, vec![target(3), target(1), target(3)])].into_iter());
         serving.sweep(|_| false);
         assert_eq!(serving.take(Family::Ip), change(endpoints(&[1, 3]), None));
     }

@@ -12,7 +12,7 @@ use crate::model::{
     ServicePort, Touched, TrafficPolicy,
 };
 use crate::nft::Operation;
-use crate::plan::Room;
+use crate::piece::PieceLimits;
 use crate::ruleset::{Layouts, TableElement, Unserved};
 
 fn service(name: &str, cluster_ip: &str) -> Service {
@@ -52,7 +52,7 @@ struct Settled {
     diff: Diff,
 }
 
-const ROOM: Room = Room { budget: usize::MAX, limit: usize::MAX };
+const LIMITS: PieceLimits = PieceLimits { budget: usize::MAX, limit: usize::MAX };
 
 impl Settled {
     /// Applies an event; returns the changes as nft(8) commands, by transaction, and the problems.
@@ -72,7 +72,7 @@ impl Settled {
     ) -> (Vec<Vec<String>>, Vec<Problem>) {
         let (mut transactions, mut problems) = (Vec::new(), Vec::new());
         loop {
-            let mut piece = Piece::new(ROOM);
+            let mut piece = Piece::new(LIMITS);
             let mut after_commit = Vec::new();
             while let Some((name, extent)) = services.pop() {
                 let context = Context {
@@ -500,7 +500,7 @@ fn a_frontend_that_a_service_claims_before_it_is_swept_stays() {
     };
     let mut found = Found::new(Family::Ip);
     found.add(&TableElement::NoEndpoint(frontend, Unserved::Drop, None));
-    settled.diff.observe([found, Found::new(Family::Ip6)]);
+    settled.diff.replace_installed([found, Found::new(Family::Ip6)]);
     settled.diff.begin_sweep();
     let (changes, _) = settled.apply(is(with_external_ip(service("web", "10.96.0.1"), 0)));
     let installed = "192.0.2.1 . tcp . 80 comment \"default/web:http\" : 1:0";

@@ -18,7 +18,7 @@ use crate::desired::{
 };
 use crate::family::Family;
 use crate::model::{Cluster, EndpointChanges, ObjectName, Problem, Protocol};
-use crate::plan::{Full, Piece};
+use crate::piece::{Full, Piece};
 use crate::ruleset::Frontend;
 use crate::ruleset::number::{Flags, ListId, Route, SizeClass};
 

@@ -106,7 +106,7 @@ impl Engine {
         if !is_plausible {
             bisect.most = None;
             for Excluded { service, .. } in std::mem::take(&mut bisect.excluded) {
-                self.take_in_again(service);
+                self.queue_again(service);
             }
         }
         is_plausible
@@ -126,7 +126,7 @@ impl Engine {
         self.queue.add([(service, Extent::Whole)].into_iter());
     }
 
-    fn take_in_again(&mut self, service: ObjectName) {
+    fn queue_again(&mut self, service: ObjectName) {
         self.diff.excluded.remove(&service);
         self.queue.add([(service, Extent::Whole)].into_iter());
     }
@@ -138,7 +138,7 @@ impl Engine {
         self.tables.iter().any(|table| has(&table.bisect))
     }
 
-    /// Includes the services again that the kernel refused without naming them. [`Engine::observe`]
+    /// Includes the services again that the kernel refused without naming them. [`Engine::replace_installed`]
     /// must follow.
     pub fn retry_refused(&mut self) {
         let mut services = Vec::new();
@@ -146,7 +146,7 @@ impl Engine {
             services.extend(excluded.drain(..).map(|excluded| excluded.service));
             services.append(waiting);
         }
-        services.into_iter().for_each(|service| self.take_in_again(service));
+        services.into_iter().for_each(|service| self.queue_again(service));
     }
 }
 

@@ -37,7 +37,7 @@ pub fn converge<K: Kernel>(
     engine.keep_leftovers();
     for _ in 0..ATTEMPTS {
         let Reading { tables, is_torn } = read_watching(kernel, engine.layouts(), &|| ())?;
-        engine.observe(tables);
+        engine.replace_installed(tables);
         let mut refused = commit_all(engine, kernel, each)?;
         while refused.is_none()
             && let Some(kept) = engine.kept_leftovers()

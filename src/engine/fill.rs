@@ -6,7 +6,7 @@ use super::bisect::Services;
 use super::queue::Lane;
 use crate::diff::{self, Context, Progress};
 use crate::model::{Extent, ObjectName};
-use crate::plan::Piece;
+use crate::piece::Piece;
 
 /// Services of a large change that are updated before an interruption, so that the change
 /// completes.

@@ -22,7 +22,7 @@ impl Engine {
     /// Returns the leftovers that are kept, for release after [`GRACE`]. `None` if there are none,
     /// or if the outcome of a transaction is not known yet.
     pub fn kept_leftovers(&mut self) -> Option<Kept> {
-        let all_applied = self.in_flight.is_empty() && self.to_give.is_empty();
+        let all_applied = self.in_flight.is_empty() && self.prepared.is_empty();
         all_applied.then(|| self.diff.kept()).flatten()
     }
 

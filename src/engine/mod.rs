@@ -7,27 +7,27 @@
 mod base_state;
 mod bisect;
 mod blocked;
-mod check;
 mod converge;
-mod driver;
 mod fill;
 mod health_checks;
 mod leftovers;
-mod pace;
+mod look_up;
+mod outcome;
+mod piece_size;
 mod queue;
 mod read_back;
 mod read_slots;
-mod reconcile;
 mod routing;
 mod stale;
+mod tracked_flows;
 mod transactions;
 
 pub use crate::diff::{Finding, Installed, Kept, NoLocalPorts};
 pub use blocked::Blocked;
-pub use check::{Look, look_up};
 pub use converge::{ConvergeError, commit_all, converge};
-pub use driver::{Answer, Cause};
 pub use leftovers::GRACE;
+pub use look_up::{Look, look_up};
+pub use outcome::{Answer, Cause};
 pub use queue::ChangeSize;
 pub use read_back::{Found, Reading, read_back, read_watching};
 pub use routing::ClosedNodePorts;
@@ -43,10 +43,10 @@ use smallvec::SmallVec;
 use self::base_state::BaseState;
 use self::bisect::Bisect;
 use self::health_checks::HealthChecks;
-use self::pace::Pace;
+use self::piece_size::PieceSize;
 use self::queue::{Lane, Queue, SMALL_CHANGE};
-use self::reconcile::Ended;
 use self::stale::NodeAddresses;
+use self::tracked_flows::Ended;
 use self::transactions::{InFlight, Part};
 use crate::config::Routing;
 use crate::conntrack::StaleFlow;
@@ -75,11 +75,11 @@ pub struct Engine {
     queue: Queue,
     diff: Diff,
     tables: [TableState; 2],
-    pace: Pace,
+    piece_size: PieceSize,
     /// Transactions with unknown outcome, in order: at most one, and one made ahead of it.
     in_flight: VecDeque<InFlight>,
     /// Transactions of the last step that [`Engine::next_transaction`] has not returned yet.
-    to_give: VecDeque<Part>,
+    prepared: VecDeque<Part>,
     /// Number of steps so far.
     steps: u64,
     problems: Vec<Problem>,
@@ -155,9 +155,9 @@ impl Engine {
             queue: Queue::default(),
             diff: Diff::default(),
             tables: [table(Family::Ip), table(Family::Ip6)],
-            pace: Pace::default(),
+            piece_size: PieceSize::default(),
             in_flight: VecDeque::new(),
-            to_give: VecDeque::new(),
+            prepared: VecDeque::new(),
             steps: 0,
             problems: Vec::new(),
             suspects: HashSet::default(),
@@ -243,7 +243,7 @@ impl Engine {
     /// Returns whether a small change, or any rendered transaction, is not in the kernel yet.
     pub fn has_small_changes(&mut self) -> bool {
         !self.in_flight.is_empty()
-            || !self.to_give.is_empty()
+            || !self.prepared.is_empty()
             || !self.after_commit.is_empty()
             || self.queue.next_lane() == Some(Lane::Fast)
     }
@@ -332,22 +332,22 @@ impl Engine {
     }
 
     /// Replaces the installed state by a read-back and queues all services.
-    pub fn observe(&mut self, found: [Found; 2]) {
+    pub fn replace_installed(&mut self, found: [Found; 2]) {
         self.in_flight.clear();
-        self.to_give.clear();
+        self.prepared.clear();
         let ip = found[Family::Ip.index()].contents.as_ref();
         self.loses_guard = !self.routing.node_port_addresses.localhost
             && ip.is_some_and(|contents| has_guard(&contents.rules));
         let contents = found.iter().filter_map(|found| found.contents.as_ref());
         let timeouts = contents.map(|it| ruleset::affinity::timeouts_of(it.rules.iter()));
-        if self.timeouts.observe(timeouts) {
+        if self.timeouts.adopt(timeouts) {
             self.render_tables();
         }
-        let elements = found.map(|found| self.observe_table(found));
+        let elements = found.map(|found| self.replace_installed_table(found));
         let installed = elements.iter().flat_map(diff::Found::node_port_ips);
         let is_listed = |ip: &IpAddr| !self.routing.node_ports_everywhere(Family::of(*ip));
-        self.node_addresses.observe(installed, is_listed);
-        self.diff.observe(elements);
+        self.node_addresses.adopt(installed, is_listed);
+        self.diff.replace_installed(elements);
         // A postponed service may have no frontend yet.
         let postponed = self.postponed.replace(Vec::new()).unwrap_or_default();
         let services: Vec<_> = self.diff.services().cloned().chain(postponed).collect();
@@ -357,7 +357,7 @@ impl Engine {
     }
 
     /// Replaces the installed state of one table; returns its elements, if the table is ours.
-    fn observe_table(&mut self, found: Found) -> diff::Found {
+    fn replace_installed_table(&mut self, found: Found) -> diff::Found {
         let family = found.elements.family();
         let table = &mut self.tables[family.index()];
         let sets = self.layouts.of(family);
@@ -380,7 +380,7 @@ impl Engine {
     /// kept.
     pub fn is_settled(&self) -> bool {
         self.queue.is_empty()
-            && self.to_give.is_empty()
+            && self.prepared.is_empty()
             && self.postponed.is_none()
             && self.after_commit.is_empty()
             && !self.sweep_due
@@ -389,7 +389,7 @@ impl Engine {
     }
 
     /// Returns whether a table has affinity rules, which record clients.
-    pub fn remembers_clients(&self) -> bool {
+    pub fn has_affinity(&self) -> bool {
         !self.timeouts.numbered().is_empty()
     }
 

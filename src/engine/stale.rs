@@ -83,7 +83,7 @@ impl NodeAddresses {
 
     /// Replaces the addresses for which `listed` holds by `installed`, the addresses with an
     /// element. The other addresses have no element, so the kernel shows no change of theirs.
-    pub(super) fn observe(
+    pub(super) fn adopt(
         &mut self,
         installed: impl Iterator<Item = IpAddr>,
         listed: impl Fn(&IpAddr) -> bool,
@@ -206,7 +206,7 @@ mod tests {
         addresses.want(ips("192.0.2.1 2001:db8::1"));
         assert_eq!(changes(&mut addresses, ""), [ips(""), ips("")], "nothing has been read");
         // All IPv6 addresses serve without an element.
-        addresses.observe(ips("192.0.2.9").into_iter(), is_ipv4);
+        addresses.adopt(ips("192.0.2.9").into_iter(), is_ipv4);
         assert_eq!(changes(&mut addresses, "192.0.2.1 192.0.2.9"), [ips(""), ips("")]);
         assert_eq!(changes(&mut addresses, "192.0.2.9"), [ips("192.0.2.1"), ips("")]);
         assert_eq!(changes(&mut addresses, ""), [ips(""), ips("192.0.2.9")]);
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(changes(&mut addresses, ""), [ips("2001:db8::2"), ips("2001:db8::1")]);
         assert_eq!(changes(&mut addresses, ""), [ips(""), ips("")]);
         // Another program deleted the element.
-        addresses.observe(std::iter::empty(), is_ipv4);
+        addresses.adopt(std::iter::empty(), is_ipv4);
         assert_eq!(changes(&mut addresses, ""), [ips("192.0.2.1"), ips("")]);
     }
 

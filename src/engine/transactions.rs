@@ -8,7 +8,7 @@ use super::bisect::Services;
 use super::queue::Lane;
 use super::{Engine, TableState, header};
 use crate::nft::{Acknowledge, Family, Operation, Transaction};
-use crate::plan::{self, Piece, Room};
+use crate::piece::{self, Piece, PieceLimits};
 use crate::ruleset::base::Base;
 
 /// The transaction of a step for one table.
@@ -54,7 +54,7 @@ impl Engine {
     /// Returns the next transaction; `None` if nothing differs. It concerns one table and has at
     /// most about `max_batch` bytes.
     ///
-    /// [`Engine::answer`], [`Engine::committed`] or [`Engine::observe`] must follow.
+    /// [`Engine::answer`], [`Engine::committed`] or [`Engine::replace_installed`] must follow.
     pub fn next_transaction(&mut self, max_batch: usize) -> Option<Transaction> {
         self.next_transaction_unless(max_batch, || false)
     }
@@ -67,7 +67,7 @@ impl Engine {
         max_batch: usize,
         interrupted: impl Fn() -> bool,
     ) -> Option<Transaction> {
-        while self.to_give.is_empty() {
+        while self.prepared.is_empty() {
             let mut step = self.differences(max_batch, &interrupted);
             if step.is_none() && self.drop_unused_chains() {
                 step = self.differences(max_batch, &interrupted);
@@ -77,11 +77,11 @@ impl Engine {
                 return None;
             };
             self.divide(step);
-            if self.to_give.is_empty() && interrupted() {
+            if self.prepared.is_empty() && interrupted() {
                 return None;
             }
         }
-        self.give_out()
+        self.start_next()
     }
 
     /// Returns the transaction after the one in flight, made while the kernel applies that one. The
@@ -91,11 +91,11 @@ impl Engine {
         if self.in_flight.len() != 1 || self.tables.iter().any(|table| table.blocked.is_some()) {
             return None;
         }
-        if self.to_give.is_empty() && self.in_flight[0].base.is_none() {
+        if self.prepared.is_empty() && self.in_flight[0].base.is_none() {
             let step = self.differences(max_batch, &|| false)?;
             self.divide(step);
         }
-        self.give_out()
+        self.start_next()
     }
 
     /// Drops the chains that no service needs any more, once no element needs them; returns whether
@@ -110,8 +110,8 @@ impl Engine {
         dropped
     }
 
-    fn give_out(&mut self) -> Option<Transaction> {
-        let Part { operations, in_flight } = self.to_give.pop_front()?;
+    fn start_next(&mut self) -> Option<Transaction> {
+        let Part { operations, in_flight } = self.prepared.pop_front()?;
         self.in_flight.push_back(in_flight);
         Some(Transaction { operations })
     }
@@ -130,10 +130,10 @@ impl Engine {
         for operations in parts {
             let Some(family) = operations.first().map(Operation::family) else { continue };
             let (base, base_bytes) = bases[family.index()].take().unzip();
-            let bytes = base_bytes.unwrap_or_default() + plan::bytes_of(&operations);
+            let bytes = base_bytes.unwrap_or_default() + piece::bytes_of(&operations);
             let services = services.clone();
             let in_flight = InFlight { family, base, bytes, services, step: self.steps };
-            self.to_give.push_back(Part { operations, in_flight });
+            self.prepared.push_back(Part { operations, in_flight });
         }
         for family in Family::ALL {
             if self.blocked(family).is_some() {
@@ -147,15 +147,15 @@ impl Engine {
         while let Some(place) = self.in_flight.iter().position(|it| it.family == family) {
             self.in_flight.remove(place).into_iter().for_each(|part| self.applied(part));
         }
-        while let Some(place) = self.to_give.iter().position(|it| it.in_flight.family == family) {
-            let part = self.to_give.remove(place);
+        while let Some(place) = self.prepared.iter().position(|it| it.in_flight.family == family) {
+            let part = self.prepared.remove(place);
             part.into_iter().for_each(|part| self.applied(part.in_flight));
         }
     }
 
     /// Returns whether a part of a table is not committed yet.
     pub(super) fn has_parts(&self, family: Family) -> bool {
-        let waiting = self.to_give.iter().map(|part| &part.in_flight);
+        let waiting = self.prepared.iter().map(|part| &part.in_flight);
         self.in_flight.iter().chain(waiting).any(|part| part.family == family)
     }
 
@@ -173,7 +173,7 @@ impl Engine {
             }
             None => {}
         }
-        let waiting = self.to_give.iter().map(|part| &part.in_flight);
+        let waiting = self.prepared.iter().map(|part| &part.in_flight);
         if self.in_flight.iter().chain(waiting).all(|other| other.step != in_flight.step) {
             self.diff.committed();
             for service in std::mem::take(&mut self.after_commit) {
@@ -201,7 +201,7 @@ impl Engine {
             return Some(step);
         }
         let (mut step, mut bytes) = (Step::default(), 0);
-        let mut budget = max_batch.min(self.pace.piece_bytes());
+        let mut budget = max_batch.min(self.piece_size.piece_bytes());
         let mut is_replaced = false;
         for i in 0..self.tables.len() {
             let of_table = self.table_operations(i);
@@ -229,8 +229,8 @@ impl Engine {
         }
         // Sizes of elements are estimates, so an eighth is left free.
         let limit = (max_batch - max_batch / 8).saturating_sub(bytes);
-        if bytes == 0 || limit >= self.pace.piece_bytes() / 2 {
-            let mut piece = Piece::new(Room { budget: budget.min(limit), limit });
+        if bytes == 0 || limit >= self.piece_size.piece_bytes() / 2 {
+            let mut piece = Piece::new(PieceLimits { budget: budget.min(limit), limit });
             step.services = if is_replaced {
                 // A service of that table is unserved until it is in a transaction, so nothing
                 // interrupts.

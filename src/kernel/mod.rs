@@ -4,13 +4,13 @@
 //! The trait [`Kernel`] has two implementations: [`Nftables`], and the crate `fake-kernel` for
 //! tests.
 
-mod announced;
 mod answer;
 mod any;
 mod culprit;
 mod error;
 mod jumps;
 mod nftables;
+mod notifications;
 mod others;
 mod read;
 mod release;
@@ -21,9 +21,9 @@ mod writer;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub use announced::Announced;
 pub use error::{CommitError, Malformed, OpenError, ReadError};
 pub use nftables::Nftables;
+pub use notifications::Notifications;
 pub use read::{MAX_ANSWER_BYTES, MAX_ANSWER_TIME};
 pub use release::Release;
 pub use route::{NoRoute, Route, Routes, Way, interface_index, interface_name};

@@ -4,7 +4,6 @@
 //! file of the object.
 
 mod abi;
-mod announcement;
 mod any;
 mod batch;
 mod counter;
@@ -16,6 +15,7 @@ mod jump;
 pub mod key;
 mod listing;
 mod locate;
+mod notification;
 mod object;
 pub mod request;
 #[cfg(test)]
@@ -33,7 +33,6 @@ mod verdict;
 mod word;
 
 pub use crate::family::Family;
-pub use announcement::Announcement;
 pub use any::{AnyChain, AnyElement, AnyRule, AnySet, BaseChain, ElementData, decode_any_elements};
 pub use batch::{Acknowledge, Batch, EncodeError, LIST_LIMIT, MessageKind, MessageOrigin};
 pub use counter::Counter;
@@ -44,6 +43,7 @@ pub use instruction::{Instruction, Order};
 pub use jump::Jump;
 pub use listing::rule_text;
 pub use locate::{Location, locate};
+pub use notification::Notification;
 pub use object::{
     Chain, ChainType, Hook, HookPoint, Name, Table, TableFlags, TableRef, chain_name, table_name,
     table_owner,

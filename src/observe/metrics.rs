@@ -9,7 +9,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
-use super::check::Check;
+use super::background_check::CheckMetrics;
 use super::commits::Commits;
 use super::component::Component;
 use super::kube_proxy::KubeProxy;
@@ -36,7 +36,7 @@ pub(super) struct Metrics {
     pub(super) kube_proxy: KubeProxy,
     pub(super) commits: Commits,
     pub(super) own: Own,
-    pub(super) check: Check,
+    pub(super) check: CheckMetrics,
     pub(super) watches: Watches,
     pub(super) requests: Requests,
     pub(super) component: Component,
@@ -65,7 +65,7 @@ impl Metrics {
         let kube_proxy = KubeProxy::register(&mut Names::new(&mut registry, "kubeproxy_"));
         let commits = Commits::register(&mut Names::new(&mut registry, "deltaproxy_"));
         let own = Own::register(&mut Names::new(&mut registry, "deltaproxy_"));
-        let check = Check::register(&mut Names::new(&mut registry, "deltaproxy_"));
+        let check = CheckMetrics::register(&mut Names::new(&mut registry, "deltaproxy_"));
         let watches = Watches::register(&mut Names::new(&mut registry, "deltaproxy_"));
         let requests = Requests::register(&mut Names::new(&mut registry, "rest_client_"));
         let component = Component::register(&mut Names::new(&mut registry, "kubernetes_"));

@@ -3,8 +3,8 @@
 //! Methods of [`Observe`] never block: they add to counters, or hold a lock for a few instructions.
 //! The servers read it from tasks of their own.
 
+mod background_check;
 mod buckets;
-mod check;
 mod commits;
 mod component;
 mod connections;
@@ -15,7 +15,7 @@ mod metrics;
 mod page;
 mod process;
 mod requests;
-mod respond;
+mod responses;
 mod server;
 mod service_counts;
 mod service_health;
@@ -33,11 +33,11 @@ use page::Page;
 use service_health::HealthChecks;
 use slis::Slis;
 
-pub use check::Difference;
+pub use background_check::Difference;
 pub use commits::{SetSizes, Stage, Transaction};
 pub use kube_proxy::{Change, SyncExtent};
 pub use page::{LeftOut, PageSetup, Query, Search};
-pub use respond::Site;
+pub use responses::Site;
 pub use server::{bind, serve, serve_at};
 pub use service_counts::{Counted, ReadCounts, ServiceCounts, ServicePortCount};
 pub use service_health::{ClosedPort, HealthCheck, serve_health_checks};

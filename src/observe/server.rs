@@ -26,7 +26,7 @@ use super::Observe;
 use super::connections::Connections;
 use super::exposition::Format;
 use super::page;
-use super::respond::{Site, respond};
+use super::responses::{Site, respond};
 
 /// Serves `site` at `address` and never returns. A failed bind is retried every 5 seconds, and
 /// logged when the reason changes.

@@ -178,7 +178,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_commit_that_is_announced_after_its_effect_counts_at_its_effect() {
+    fn a_commit_whose_notification_follows_its_effect_counts_at_its_effect() {
         let times =
             Times { due: ms(0), sent: ms(0), answered: ms(1), event: None, committed: Some(ms(4)) };
         let seen = Seen { reached: Some(ms(3)), ..Seen::default() };

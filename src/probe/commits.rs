@@ -16,13 +16,13 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::endpoint::Which;
-use crate::kernel::Announced;
-use crate::nft::Announcement;
+use crate::kernel::Notifications;
+use crate::nft::Notification;
 
 /// A commit that names an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Commit {
-    /// Time of the announcement of its generation, since the start of the run.
+    /// Time of the notification of its generation, since the start of the run.
     pub(super) at: Duration,
     /// The commit names each endpoint.
     names: [bool; 2],
@@ -38,7 +38,7 @@ pub(super) struct Commits {
     is_recognised: bool,
 }
 
-/// Longest time between the effect of a commit and its announcement.
+/// Longest time between the effect of a commit and its notification.
 const BEHIND: Duration = Duration::from_millis(100);
 
 impl Commits {
@@ -47,10 +47,10 @@ impl Commits {
     /// # Errors
     /// EPERM without `CAP_NET_ADMIN`, or no sockets or threads are available.
     pub(super) fn follow(endpoints: [SocketAddr; 2], base: Instant) -> io::Result<Self> {
-        let announced = Announced::open()?;
+        let notifications = Notifications::open()?;
         let (sender, received) = mpsc::channel();
         let reading = Reading { endpoints, names: [false; 2] };
-        let follow = move || follow(announced, reading, base, &sender);
+        let follow = move || follow(notifications, reading, base, &sender);
         thread::Builder::new().name("commits".into()).spawn(follow)?;
         Ok(Self { received, is_recognised: false })
     }
@@ -75,21 +75,21 @@ impl Commits {
 
 /// Reads until the socket fails or the receiver is dropped.
 fn follow(
-    mut announced: Announced,
+    mut notifications: Notifications,
     mut reading: Reading,
     base: Instant,
     sender: &mpsc::Sender<Commit>,
 ) {
     loop {
         let mut commits = Vec::new();
-        let taken = announced.take(&mut |it| commits.extend(reading.next(it, base.elapsed())));
+        let taken = notifications.take(&mut |it| commits.extend(reading.next(it, base.elapsed())));
         if commits.into_iter().any(|commit| sender.send(commit).is_err()) {
             return;
         }
         match taken {
             Ok(true) => {}
             Ok(false) => {
-                let mut ready = [PollFd::new(announced.as_fd(), PollFlags::POLLIN)];
+                let mut ready = [PollFd::new(notifications.as_fd(), PollFlags::POLLIN)];
                 match poll(&mut ready, PollTimeout::NONE) {
                     Ok(_) | Err(Errno::EINTR) => {}
                     Err(_) => return,
@@ -110,17 +110,17 @@ struct Reading {
 }
 
 impl Reading {
-    /// Adds an announcement. Returns the commit that it completes, if that names an endpoint.
-    fn next(&mut self, announcement: Announcement<'_>, at: Duration) -> Option<Commit> {
-        match announcement {
-            Announcement::Added(attributes) => {
+    /// Adds an notification. Returns the commit that it completes, if that names an endpoint.
+    fn next(&mut self, notification: Notification<'_>, at: Duration) -> Option<Commit> {
+        match notification {
+            Notification::Added(attributes) => {
                 for (names, endpoint) in self.names.iter_mut().zip(self.endpoints) {
                     *names |= holds(attributes, endpoint);
                 }
                 None
             }
-            Announcement::Other => None,
-            Announcement::Generation { program } => {
+            Notification::Other => None,
+            Notification::Generation { program } => {
                 let names = std::mem::take(&mut self.names);
                 let program = program.unwrap_or("unknown").to_owned();
                 names.contains(&true).then_some(Commit { at, names, program })
@@ -165,11 +165,11 @@ mod tests {
         let at = Duration::from_millis(7);
         let ours = bytes([192, 0, 2, 1], 30_002);
         let foreign = bytes([192, 0, 2, 9], 30_001);
-        let end = Announcement::Generation { program: Some("nft") };
-        assert_eq!(reading.next(Announcement::Added(&foreign), at), None);
+        let end = Notification::Generation { program: Some("nft") };
+        assert_eq!(reading.next(Notification::Added(&foreign), at), None);
         assert_eq!(reading.next(end, at), None);
-        assert_eq!(reading.next(Announcement::Added(&ours), at), None);
-        assert_eq!(reading.next(Announcement::Other, at), None);
+        assert_eq!(reading.next(Notification::Added(&ours), at), None);
+        assert_eq!(reading.next(Notification::Other, at), None);
         let commit = Commit { at, names: [false, true], program: "nft".into() };
         assert_eq!(reading.next(end, at), Some(commit));
         assert_eq!(reading.next(end, at), None);

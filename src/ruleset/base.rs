@@ -397,8 +397,8 @@ fn internal_traffic() -> [Vec<Statement>; 4] {
 
 /// Runs before DNAT, while the destination is still the service's address.
 fn firewall() -> Vec<Statement> {
-    let is_guarded = Statement::in_set(SERVICE, SetId::FirewallIps.name());
-    vec![is_guarded, Statement::goto("firewall-sources")]
+    let has_source_ranges = Statement::in_set(SERVICE, SetId::FirewallIps.name());
+    vec![has_source_ranges, Statement::goto("firewall-sources")]
 }
 
 fn firewall_sources() -> Vec<Vec<Statement>> {

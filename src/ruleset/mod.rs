@@ -21,6 +21,7 @@ pub mod affinity;
 pub mod base;
 mod draw;
 mod element;
+mod layout;
 pub mod number;
 mod sets;
 mod slots;
@@ -28,23 +29,6 @@ mod slots;
 pub use element::{
     Frontend, Member, Range, Subject, TableElement, Unserved, remembered, slot_key, stray, target,
 };
+pub use layout::{LAYOUT, TABLE, table, table_comment};
 pub use sets::{CLIENTS, Layouts, SetId, TableSets};
 pub use slots::{NamedList, SlotKeys};
-
-use crate::nft::{Family, TableRef};
-
-/// The name of our table in both families.
-pub const TABLE: &str = "kube-proxy";
-
-/// The number of this layout. A table of another layout is replaced as a whole.
-pub const LAYOUT: u32 = 3;
-
-/// Returns our table of one family.
-pub fn table(family: Family) -> TableRef {
-    TableRef { family, name: TABLE.into() }
-}
-
-/// Returns the comment of our tables with the layout's number. nft(8) keeps it in a listing.
-pub fn table_comment() -> String {
-    format!("service proxy rules of deltaproxy, layout {LAYOUT}")
-}

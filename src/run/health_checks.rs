@@ -6,7 +6,7 @@ use crate::observe;
 
 impl<K: Kernel + Send + 'static> Run<K> {
     /// Reports changed health checks. The kernel must hold the desired state.
-    pub(super) fn tell_health_checks(&mut self) {
+    pub(super) fn update_health_checks(&mut self) {
         for (service, check) in self.engine.take_health_checks() {
             let check = check.map(|check| observe::HealthCheck {
                 port: check.port,

@@ -46,7 +46,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         };
         let owners = tables.each_ref().map(|found| found.contents.as_ref()?.owned_by_another(port));
         self.measures.found(&tables);
-        self.engine.observe(tables);
+        self.engine.replace_installed(tables);
         self.report_lost_guard();
         for (family, owner) in Family::ALL.into_iter().zip(owners) {
             owner.iter().for_each(|error| self.engine.block(family, error));

@@ -20,7 +20,7 @@ use deltaproxy::model::{
 use deltaproxy::nft::{Element, Family, Name, Operation, TableFlags, Transaction, Value};
 use deltaproxy::observe::Observe;
 use deltaproxy::ruleset::{self, Layouts, SetId};
-use deltaproxy::run::{Check, Run};
+use deltaproxy::run::{BackgroundCheck, Run};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, advance};
 
@@ -60,7 +60,7 @@ impl<K: Shared> Checked<K> {
         let flags = TableFlags { owner: true, persist: true };
         let engine = Engine::new(Routing::default(), flags);
         let mut run = Run::new(engine, writer, queue, observe.clone(), Duration::ZERO);
-        run.check = Check::every(period);
+        run.check = BackgroundCheck::every(period);
         let run = Box::pin(run.until(std::future::pending()));
         let mut daemon = Self { run, requests, events, observe, kernel };
         daemon.send(objects);

@@ -29,7 +29,7 @@ use deltaproxy::model::{Batch, Change, Event, ObjectName, Resource};
 use deltaproxy::nft::{Family, Name, Operation, Table, TableFlags, TableRef, Transaction};
 use deltaproxy::observe::Observe;
 use deltaproxy::ruleset::{self, Layouts, SetId};
-use deltaproxy::run::{Check, Cleaning, Run};
+use deltaproxy::run::{BackgroundCheck, Cleaning, Run};
 use fake_kernel::Fake;
 use tokio::sync::{mpsc, watch};
 
@@ -105,7 +105,7 @@ impl<K: Shared> Daemon<K> {
         let own = Arc::clone(&asked);
         let ask = move |request| own.lock().expect("no test panicked").push(request);
         let mut run = Run::new(engine, writer, queue, Observe::new(), min_interval);
-        run.check = Check::every(CHECK_PERIOD);
+        run.check = BackgroundCheck::every(CHECK_PERIOD);
         run.addresses = Some(changes);
         run.cleaning = Some(Cleaning::new(ask, listed));
         let run = Box::pin(run.until(std::future::pending()));
@@ -384,7 +384,7 @@ impl<K: Shared> World<K> {
         let mut engine = engine(&self.routing, self.flags, &self.addresses);
         let mut kernel = with_tables(self.routing_number, self.flags.owner);
         let found = read_back(&mut kernel, engine.layouts()).expect("it can be read");
-        engine.observe(found);
+        engine.replace_installed(found);
         engine.apply(self.objects.all().cloned());
         settle(&mut engine, &mut kernel, usize::MAX);
         contents(&mut kernel)

@@ -140,7 +140,7 @@ impl Proxy {
     #[track_caller]
     pub fn resync(&mut self) -> Sent {
         let found = read_back(&mut self.kernel, self.engine.layouts()).expect("readable tables");
-        self.engine.observe(found);
+        self.engine.replace_installed(found);
         self.observed = true;
         self.commit()
     }

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_programs_are_told_from_a_daemon() {
+    async fn other_programs_are_distinguished_from_a_daemon() {
         let error = error_of("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".into()).await;
         let expected = "/status.json is answered with 404 Not Found, so it is not the metrics port \
                         of deltaproxy";

@@ -102,7 +102,7 @@ impl KernelReader {
         let read = read.map_err(|error| error.to_string())?;
         let end = now();
         let since = former.map(|(_, at, _)| end.saturating_duration_since(*at));
-        let since = since.filter(|_| read.knows_began());
+        let since = since.filter(|_| read.has_began());
         self.connections = Some((read, end, since));
         Ok(())
     }

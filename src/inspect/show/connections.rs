@@ -95,7 +95,7 @@ impl Connections {
     }
 
     /// Returns true if new connections since the last dump were identified.
-    pub fn knows_began(&self) -> bool {
+    pub fn has_began(&self) -> bool {
         self.is_second
     }
 

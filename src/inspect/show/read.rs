@@ -147,7 +147,7 @@ impl Reading {
                 entry.unserved = Some(unserved);
                 entry.label = label.unwrap_or_default().into();
             }
-            TableElement::Firewall(frontend) => self.entry(frontend).is_guarded = true,
+            TableElement::Firewall(frontend) => self.entry(frontend).has_source_ranges = true,
             TableElement::Member(Member::ClusterIp(address)) => {
                 self.cluster_ips.insert(address);
             }

@@ -47,7 +47,7 @@ pub struct Entry {
     /// Treatment of packets without an endpoint.
     pub unserved: Option<Unserved>,
     /// Only some sources are allowed; true for load balancer addresses only.
-    pub is_guarded: bool,
+    pub has_source_ranges: bool,
     /// The frontend is a cluster IP.
     pub is_cluster_ip: bool,
     /// Counted connections, if the tables have counters.
@@ -102,7 +102,7 @@ impl Entry {
             route: None,
             internal: None,
             unserved: None,
-            is_guarded: false,
+            has_source_ranges: false,
             is_cluster_ip: false,
             counted: None,
         }

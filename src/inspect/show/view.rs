@@ -42,8 +42,8 @@ impl<'a> View<'a> {
     }
 
     /// Returns true if new connections since the last read were identified.
-    pub fn knows_began(&self) -> bool {
-        self.connections.is_some_and(Connections::knows_began)
+    pub fn has_began(&self) -> bool {
+        self.connections.is_some_and(Connections::has_began)
     }
 
     /// Returns the time since `started`; `None` without it.
@@ -257,7 +257,7 @@ fn kind(services: &Services, entry: &Entry) -> Kind {
             Kind::ClosedNodePort
         }
         Frontend::NodePort { .. } => Kind::NodePort,
-        Frontend::Address { .. } if entry.is_guarded => Kind::LoadBalancer,
+        Frontend::Address { .. } if entry.has_source_ranges => Kind::LoadBalancer,
         Frontend::Address { .. } if entry.is_cluster_ip => Kind::ClusterIp,
         Frontend::Address { .. } => Kind::External,
     }

@@ -14,7 +14,7 @@ mod error;
 mod line;
 mod notices;
 mod outlet;
-mod pace;
+mod rate_limit;
 mod requests;
 mod rest;
 mod silence;

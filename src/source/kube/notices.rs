@@ -17,7 +17,7 @@ use kube::api::{Api, ApiResource, DynamicObject, PostParams};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::pace::Pace;
+use super::rate_limit::RateLimit;
 use super::{ApiServer, OnRequest, SourceError, load_client};
 use crate::model::{Problem, Resource};
 use crate::printable::Printable;
@@ -114,7 +114,7 @@ pub async fn write_notices(
     mut notices: mpsc::Receiver<Notice>,
     requests: OnRequest,
 ) {
-    let mut pace = Pace::new(INTERVAL, BURST);
+    let mut limit = RateLimit::new(INTERVAL, BURST);
     let mut client = None;
     let mut is_working = true;
     // Time of the next attempt to write the Event of the start, and the number of attempts.
@@ -127,7 +127,7 @@ pub async fn write_notices(
             },
             () = sleep_until(again) => Notice::Starting,
         };
-        tokio::time::sleep_until(pace.start(Instant::now())).await;
+        tokio::time::sleep_until(limit.start(Instant::now())).await;
         let written = write((server, &requests), &mut client, node_name, &notice);
         let written = tokio::time::timeout(LIMIT, written);
         let error = match written.await {

@@ -24,7 +24,7 @@ use super::careful::{self, Careful};
 use super::contact::Link;
 use super::error::SourceError;
 use super::outlet::{Closed, Outlet, Report};
-use super::pace::paced;
+use super::rate_limit::rate_limited;
 use super::trouble::Trouble;
 use crate::model::{Batch, Event, Resource};
 use crate::source::objects::{Converter, Followed};
@@ -104,7 +104,7 @@ impl<T: Followed> Watch<T> {
         let link = Link::new(T::RESOURCE, outlet.contacts.clone());
         Self {
             access: access.clone(),
-            client: paced(access, &link),
+            client: rate_limited(access, &link),
             link,
             config: config.page_size(PAGE),
             converter: Converter::new(node_name),

@@ -76,7 +76,7 @@ fn write_endpoints(out: &mut dyn Write, view: &View<'_>, row: &Row<'_>) -> io::R
         cells.extend(row.has_two_ways().then(|| OrDash(internal).to_string()));
         cells.extend([count(counts.active), count(counts.new), count(counts.ended)]);
         cells.push(percent(counts.all(), sum.all()));
-        if view.knows_began() {
+        if view.has_began() {
             cells.extend([count(counts.began), percent(counts.began, sum.began)]);
         }
         cells.extend(row.clients.map(|_| OrDash(endpoint.clients).to_string()));
@@ -95,7 +95,7 @@ fn titles(view: &View<'_>, row: &Row<'_>) -> Vec<String> {
     let mut titles = vec!["ENDPOINT", "PLACE", "CHANCE"];
     titles.extend(row.has_two_ways().then_some("FROM-PODS"));
     titles.extend(["ACTIVE", "NEW", "ENDED", "SHARE"]);
-    titles.extend(view.knows_began().then_some(["BEGAN", "OF-BEGAN"]).into_iter().flatten());
+    titles.extend(view.has_began().then_some(["BEGAN", "OF-BEGAN"]).into_iter().flatten());
     titles.extend(row.clients.map(|_| "CLIENTS"));
     titles.extend(counts_endpoints(row).then_some(["COUNTED", "BYTES"]).into_iter().flatten());
     titles.push("OLDEST");

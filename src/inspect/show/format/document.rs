@@ -246,7 +246,7 @@ impl Connections {
             active: counts.active,
             new: counts.new,
             ended: counts.ended,
-            began: view.knows_began().then_some(counts.began),
+            began: view.has_began().then_some(counts.began),
             oldest_seconds: view.age(counts.oldest).map(|age| age.as_secs()),
         }
     }

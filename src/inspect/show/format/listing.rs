@@ -65,7 +65,7 @@ fn count(row: &Row<'_>, count: fn(&Counts) -> u32) -> String {
 /// Errors of `out`.
 pub fn listing(out: &mut dyn Write, view: &View<'_>, wide: bool) -> io::Result<()> {
     let mut columns: Vec<_> = COLUMNS.iter().collect();
-    columns.extend(view.knows_began().then_some(&BEGAN));
+    columns.extend(view.has_began().then_some(&BEGAN));
     let is_counted = wide && view.services.has_counters();
     columns.extend(is_counted.then_some(&COUNTED).into_iter().flatten());
     columns.extend(wide.then_some(&WIDE).into_iter().flatten());

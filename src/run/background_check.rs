@@ -25,7 +25,7 @@ use crate::schedule::Input;
 
 /// The progress of the background check.
 #[derive(Debug)]
-pub struct Check {
+pub struct BackgroundCheck {
     /// The time for all services; `None` turns the check off.
     period: Option<Duration>,
     due: Instant,
@@ -102,7 +102,7 @@ const AFTER_ERROR: Duration = Duration::from_secs(60);
 /// Pause before a difference is looked up again.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
 
-impl Check {
+impl BackgroundCheck {
     /// Returns a check of everything once per `period`; zero turns it off.
     pub fn every(period: Duration) -> Self {
         let now = now();

@@ -191,7 +191,7 @@ mod tests {
             let mut engine = Engine::new(Routing::default(), TableFlags::default());
             engine.apply([is(service()), slice(&[1, 2, 3])]);
             engine.apply(Resource::ALL.map(Event::Listed));
-            engine.observe(Family::ALL.map(Found::nothing));
+            engine.replace_installed(Family::ALL.map(Found::nothing));
             settle(&mut engine);
             assert!(engine.is_as_desired(&name()));
             // Bypasses the queue of services.

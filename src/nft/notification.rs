@@ -5,9 +5,9 @@ use super::fields::Fields;
 use crate::netlink::attr::Attrs;
 
 /// A message of the group `NFNLGRP_NFTABLES`. The messages of one commit are consecutive
-/// (`nf_tables_commit_notify`); [`Announcement::Generation`] is the last.
+/// (`nf_tables_commit_notify`); [`Notification::Generation`] is the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Announcement<'a> {
+pub enum Notification<'a> {
     /// A rule or elements were added; with their attributes.
     Added(&'a [u8]),
     /// Another object, or a deletion.
@@ -19,9 +19,9 @@ pub enum Announcement<'a> {
     },
 }
 
-impl<'a> Announcement<'a> {
+impl<'a> Notification<'a> {
     /// Reads a message from its type and its payload after the header. Unknown messages are
-    /// [`Announcement::Other`].
+    /// [`Notification::Other`].
     pub fn decode(kind: u16, payload: &'a [u8]) -> Self {
         const NFGENMSG_LENGTH: usize = 4;
         const RULE: u16 = NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWRULE;
@@ -46,14 +46,14 @@ mod tests {
     use crate::netlink::attr::AttrWriter;
 
     #[test]
-    fn rules_and_elements_are_told_from_deletions_and_from_the_generation() {
+    fn rules_and_elements_are_distinguished_from_deletions_and_from_the_generation() {
         let payload = [2, 0, 0, 0, 9, 9];
-        assert_eq!(Announcement::decode(0x0a06, &payload), Announcement::Added(&[9, 9]));
-        assert_eq!(Announcement::decode(0x0a0c, &payload), Announcement::Added(&[9, 9]));
+        assert_eq!(Notification::decode(0x0a06, &payload), Notification::Added(&[9, 9]));
+        assert_eq!(Notification::decode(0x0a0c, &payload), Notification::Added(&[9, 9]));
         // NFT_MSG_DELSETELEM; another subsystem; a message without the fixed part.
-        assert_eq!(Announcement::decode(0x0a0e, &payload), Announcement::Other);
-        assert_eq!(Announcement::decode(0x010c, &payload), Announcement::Other);
-        assert_eq!(Announcement::decode(0x0a0c, &[2]), Announcement::Other);
+        assert_eq!(Notification::decode(0x0a0e, &payload), Notification::Other);
+        assert_eq!(Notification::decode(0x010c, &payload), Notification::Other);
+        assert_eq!(Notification::decode(0x0a0c, &[2]), Notification::Other);
     }
 
     #[test]
@@ -63,8 +63,8 @@ mod tests {
         attributes.be32(NFTA_GEN_ID, 7);
         attributes.str(NFTA_GEN_PROC_NAME, "nft");
         let program = Some("nft");
-        assert_eq!(Announcement::decode(0x0a0f, &payload), Announcement::Generation { program });
+        assert_eq!(Notification::decode(0x0a0f, &payload), Notification::Generation { program });
         let program = None;
-        assert_eq!(Announcement::decode(0x0a0f, &[0; 4]), Announcement::Generation { program });
+        assert_eq!(Notification::decode(0x0a0f, &[0; 4]), Notification::Generation { program });
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// The size of the next piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pace {
+pub(super) struct PieceSize {
     piece_bytes: usize,
 }
 
@@ -24,13 +24,13 @@ const SMALLEST: usize = 64 * 1024;
 /// Maximum size: rendering and encoding a piece take time as well.
 const LARGEST: usize = 1024 * 1024;
 
-impl Default for Pace {
+impl Default for PieceSize {
     fn default() -> Self {
         Self { piece_bytes: FIRST }
     }
 }
 
-impl Pace {
+impl PieceSize {
     /// Returns the maximum size of the next piece, in bytes.
     pub(super) fn piece_bytes(self) -> usize {
         self.piece_bytes
@@ -64,11 +64,11 @@ mod tests {
 
     /// Returns the sizes of pieces where the kernel takes `per_mebibyte` per MiB.
     fn pieces(per_mebibyte: Duration) -> Vec<usize> {
-        let mut pace = Pace::default();
+        let mut size = PieceSize::default();
         let mut next = || {
-            let bytes = pace.piece_bytes();
-            pace.learn(bytes, per_mebibyte * u32::try_from(bytes).unwrap() / (1 << 20));
-            pace.piece_bytes()
+            let bytes = size.piece_bytes();
+            size.learn(bytes, per_mebibyte * u32::try_from(bytes).unwrap() / (1 << 20));
+            size.piece_bytes()
         };
         (0..5).map(|_| next()).collect()
     }
@@ -84,8 +84,8 @@ mod tests {
 
     #[test]
     fn small_transactions_say_nothing() {
-        let mut pace = Pace::default();
-        pace.learn(10_000, Duration::from_secs(1));
-        assert_eq!(pace, Pace::default());
+        let mut size = PieceSize::default();
+        size.learn(10_000, Duration::from_secs(1));
+        assert_eq!(size, PieceSize::default());
     }
 }

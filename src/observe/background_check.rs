@@ -25,7 +25,7 @@ pub enum Difference {
 
 /// Metrics of the background check.
 #[derive(Debug)]
-pub(super) struct Check {
+pub(super) struct CheckMetrics {
     services: Counter,
     differences: [Counter; Difference::ALL.len()],
     repairs: Counter,
@@ -47,7 +47,7 @@ impl Difference {
     }
 }
 
-impl Check {
+impl CheckMetrics {
     pub(super) fn register(names: &mut Names<'_>) -> Self {
         let differences = Family::<Label<&'static str>, Counter>::default();
         let help = "Differences that the background check found, by kind";
@@ -97,7 +97,7 @@ impl Observe {
         self.check().last_round.set(seconds_since_1970(SystemTime::now()));
     }
 
-    fn check(&self) -> &Check {
+    fn check(&self) -> &CheckMetrics {
         &self.shared.metrics.check
     }
 }

@@ -16,7 +16,7 @@ pub enum Answer {
     /// The transaction was applied. Take the next one.
     Applied,
     /// Nothing was applied, or the outcome is unknown. Read the tables back, call
-    /// [`Engine::observe`] and continue.
+    /// [`Engine::replace_installed`] and continue.
     ReadBack(Cause),
     /// As [`Answer::ReadBack`], and no service is the cause. No transaction is sent for this table
     /// until the tables are read back. Continue with the other table.
@@ -87,7 +87,7 @@ impl Engine {
     /// follows from it.
     pub fn committed(&mut self, time: Duration) {
         let Some(in_flight) = self.in_flight.pop_front() else { return };
-        self.pace.learn(in_flight.bytes, time);
+        self.piece_size.learn(in_flight.bytes, time);
         let table = &mut self.tables[in_flight.family.index()];
         table.is_suspect = false;
         self.problems.extend(table.bisect.committed(in_flight.services.count));
@@ -144,7 +144,7 @@ impl Engine {
         errno: Option<Errno>,
         error: &CommitError,
     ) -> Answer {
-        if errno.is_some_and(is_about_size) && self.pace.halve() {
+        if errno.is_some_and(is_about_size) && self.piece_size.halve() {
             return Answer::ReadBack(Cause::Whole);
         }
         // Never empty: `answer` has checked it.

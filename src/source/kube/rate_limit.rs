@@ -24,17 +24,17 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Returns a client for one resource whose requests are rate-limited, except further pages of a
 /// list. Each request uses the newest client.
-pub(super) fn paced(access: &Access, link: &Link) -> Client {
+pub(super) fn rate_limited(access: &Access, link: &Link) -> Client {
     let namespace = access.client().default_namespace().to_owned();
     let (access, link) = (access.clone(), link.clone());
-    let pace = Arc::new(Mutex::new(Pace::new(INTERVAL, BURST)));
+    let limit = Arc::new(Mutex::new(RateLimit::new(INTERVAL, BURST)));
     let service = tower::service_fn(move |request: Request<Body>| {
-        let (access, link, pace) = (access.clone(), link.clone(), Arc::clone(&pace));
+        let (access, link, limit) = (access.clone(), link.clone(), Arc::clone(&limit));
         async move {
             if !is_further_page(request.uri().query()) {
                 // Held during the wait: requests of one resource run one after the other.
-                let mut pace = pace.lock().await;
-                tokio::time::sleep_until(pace.start(Instant::now())).await;
+                let mut limit = limit.lock().await;
+                tokio::time::sleep_until(limit.start(Instant::now())).await;
             }
             heard(access.client().send(request), &link).await
         }
@@ -48,14 +48,14 @@ fn is_further_page(query: Option<&str>) -> bool {
 
 /// Rate limiter for starts: a burst, then one per interval. Reads no clock.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct RateLimit {
     interval: Duration,
     burst: u32,
     /// Time at which all starts so far would have ended if each took one interval.
     earned: Option<Instant>,
 }
 
-impl Pace {
+impl RateLimit {
     /// Returns a limiter that allows `burst` starts at once after an idle time, then one per
     /// interval.
     pub(super) fn new(interval: Duration, burst: u32) -> Self {
@@ -77,25 +77,25 @@ mod tests {
 
     #[test]
     fn a_burst_starts_at_once_and_then_one_request_a_second() {
-        let (mut pace, now) = (Pace::new(INTERVAL, BURST), Instant::now());
+        let (mut limit, now) = (RateLimit::new(INTERVAL, BURST), Instant::now());
         for _ in 0..BURST {
-            assert_eq!(pace.start(now), now);
+            assert_eq!(limit.start(now), now);
         }
-        assert_eq!(pace.start(now), now + INTERVAL);
-        assert_eq!(pace.start(now), now + INTERVAL * 2);
+        assert_eq!(limit.start(now), now + INTERVAL);
+        assert_eq!(limit.start(now), now + INTERVAL * 2);
     }
 
     #[test]
     fn an_idle_time_allows_a_new_burst() {
-        let (mut pace, now) = (Pace::new(INTERVAL, BURST), Instant::now());
+        let (mut limit, now) = (RateLimit::new(INTERVAL, BURST), Instant::now());
         for _ in 0..BURST {
-            pace.start(now);
+            limit.start(now);
         }
         let later = now + INTERVAL * BURST;
         for _ in 0..BURST {
-            assert_eq!(pace.start(later), later);
+            assert_eq!(limit.start(later), later);
         }
-        assert_eq!(pace.start(later), later + INTERVAL);
+        assert_eq!(limit.start(later), later + INTERVAL);
     }
 
     #[test]

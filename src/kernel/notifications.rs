@@ -7,15 +7,15 @@ use super::nftables::NETLINK_NETFILTER;
 use super::others::NFNLGRP_NFTABLES;
 use crate::netlink::message::Messages;
 use crate::netlink::socket::{ReceiveError, Socket, Wait};
-use crate::nft::Announcement;
+use crate::nft::Notification;
 
 /// Receiver of notifications of commits in this network namespace.
 #[derive(Debug)]
-pub struct Announced {
+pub struct Notifications {
     socket: Socket,
 }
 
-impl Announced {
+impl Notifications {
     /// Joins the multicast group in this thread's network namespace.
     ///
     /// # Errors
@@ -25,12 +25,12 @@ impl Announced {
         Ok(Self { socket: Socket::listen(NETLINK_NETFILTER, NFNLGRP_NFTABLES, u32::MAX)? })
     }
 
-    /// Calls `each` with the announcements of one datagram. Returns false if there is none. Does
+    /// Calls `each` with the notifications of one datagram. Returns false if there is none. Does
     /// not block.
     ///
     /// # Errors
     /// Announcements were lost, or the socket failed.
-    pub fn take(&mut self, each: &mut dyn FnMut(Announcement<'_>)) -> io::Result<bool> {
+    pub fn take(&mut self, each: &mut dyn FnMut(Notification<'_>)) -> io::Result<bool> {
         let datagram = match self.socket.receive(Wait::No) {
             Ok(datagram) => datagram,
             Err(ReceiveError::TimedOut) => return Ok(false),
@@ -41,13 +41,13 @@ impl Announced {
         };
         // A broken message ends the datagram.
         for message in Messages::new(datagram).map_while(Result::ok) {
-            each(Announcement::decode(message.kind, message.payload));
+            each(Notification::decode(message.kind, message.payload));
         }
         Ok(true)
     }
 }
 
-impl AsFd for Announced {
+impl AsFd for Notifications {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

@@ -14,12 +14,12 @@ pub struct Piece {
     /// Changes by table and set, unsorted: a change touches few sets.
     sets: SmallVec<[((Family, SetId), SetChanges); 4]>,
     elements: usize,
-    room: Room,
+    limits: PieceLimits,
 }
 
 /// Limits of a piece, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct PieceLimits {
     /// Soft limit: above it, no further service is started.
     pub budget: usize,
     /// Hard limit: only the first addition to an empty piece may exceed it.
@@ -63,8 +63,8 @@ const FEW: usize = 16;
 
 impl Piece {
     /// Returns an empty piece.
-    pub fn new(room: Room) -> Self {
-        Self { sets: SmallVec::new(), elements: 0, room }
+    pub fn new(limits: PieceLimits) -> Self {
+        Self { sets: SmallVec::new(), elements: 0, limits }
     }
 
     /// Returns true if nothing changes.
@@ -79,7 +79,7 @@ impl Piece {
 
     /// Returns true if another service may be started.
     pub fn has_room(&self) -> bool {
-        self.bytes() < self.room.budget
+        self.bytes() < self.limits.budget
     }
 
     /// Checks that this many elements may be added that can also go into the next piece. An empty
@@ -88,7 +88,7 @@ impl Piece {
     /// # Errors
     /// The elements exceed the budget.
     pub fn fits_budget(&self, elements: usize) -> Result<(), Full> {
-        self.has_room_for(elements, self.room.budget)
+        self.has_room_for(elements, self.limits.budget)
     }
 
     /// Checks that this many elements of a started service may be added. An empty piece accepts any
@@ -97,7 +97,7 @@ impl Piece {
     /// # Errors
     /// The elements exceed the limit.
     pub fn fits_limit(&self, elements: usize) -> Result<(), Full> {
-        self.has_room_for(elements, self.room.limit)
+        self.has_room_for(elements, self.limits.limit)
     }
 
     fn has_room_for(&self, elements: usize, bytes: usize) -> Result<(), Full> {
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
     use crate::ruleset::Member;
 
-    const ROOM: Room = Room { budget: usize::MAX, limit: usize::MAX };
+    const LIMITS: PieceLimits = PieceLimits { budget: usize::MAX, limit: usize::MAX };
 
     fn cluster_ip(number: u8) -> TableElement<'static> {
         TableElement::Member(Member::ClusterIp([10, 96, 0, number].into()))
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn deletions_come_before_additions() {
-        let mut piece = Piece::new(ROOM);
+        let mut piece = Piece::new(LIMITS);
         piece.add(Family::Ip, &cluster_ip(1));
         piece.delete(Family::Ip, &cluster_ip(2));
         let expected = [
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_large_change_stops_at_the_budget_and_a_started_service_at_the_limit() {
-        let mut piece = Piece::new(Room { budget: ELEMENT_BYTES, limit: 2 * ELEMENT_BYTES });
+        let mut piece = Piece::new(PieceLimits { budget: ELEMENT_BYTES, limit: 2 * ELEMENT_BYTES });
         assert_eq!(
             [piece.fits_budget(9), piece.fits_limit(9)],
             [Ok(()); 2],
@@ -250,7 +250,7 @@ mod tests {
         fn an_element_added_and_then_deleted_is_not_sent(
             changes in proptest::collection::vec((0u8..60, any::<bool>()), 0..200)
         ) {
-            let mut piece = Piece::new(ROOM);
+            let mut piece = Piece::new(LIMITS);
             let mut present = [false; 60];
             for (number, is_wanted) in changes {
                 match (std::mem::replace(&mut present[usize::from(number)], is_wanted), is_wanted) {

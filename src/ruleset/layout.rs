@@ -1,0 +1,19 @@
+//! Name and layout number of our tables.
+
+use crate::nft::{Family, TableRef};
+
+/// The name of our table in both families.
+pub const TABLE: &str = "kube-proxy";
+
+/// The number of this layout. A table of another layout is replaced as a whole.
+pub const LAYOUT: u32 = 3;
+
+/// Returns our table of one family.
+pub fn table(family: Family) -> TableRef {
+    TableRef { family, name: TABLE.into() }
+}
+
+/// Returns the comment of our tables with the layout's number. nft(8) keeps it in a listing.
+pub fn table_comment() -> String {
+    format!("service proxy rules of deltaproxy, layout {LAYOUT}")
+}
