@@ -33,7 +33,10 @@ const STILL: [(&str, &str); 17] = [
     ("deltaproxy_problems_total{kind=\"limit\"}", "one kind is enough"),
     ("deltaproxy_problems_total{kind=\"refused\"}", "one kind is enough"),
     ("deltaproxy_problems_total{kind=\"closed_port\"}", "one kind is enough"),
-    ("deltaproxy_check_differences_total", "the kernel loses nothing; see `background_check_kernel`"),
+    (
+        "deltaproxy_check_differences_total",
+        "the kernel loses nothing; see `background_check_kernel`",
+    ),
     ("deltaproxy_check_repairs_total", "the kernel loses nothing; see `background_check_kernel`"),
     ("deltaproxy_conntrack_delete_failures_total", "the kernel refuses none"),
     ("kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family=\"IPv6\"}", "all are IPv4"),
