@@ -2,11 +2,14 @@
 //! docs/schedulers.md.
 //!
 //! Nodes choose among ten endpoints, the last two of which join late. Each node knows its own
-//! connections only, as IPVS does.
+//! connections only, as IPVS does. The shares of scheduler `lc` are adjusted by the function of the
+//! daemon.
 #![allow(clippy::print_stdout, reason = "it prints a table")]
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+
+use deltaproxy::model::{EVEN, Load, adjust};
 
 /// Endpoints from the start, and all of them.
 const OLD: usize = 8;
@@ -33,9 +36,8 @@ const LOOK: f64 = 5.0;
 enum Chooser {
     Random,
     LeastConnections,
-    /// By weights that change by this factor at most with each look, to the ratio of mean and own
-    /// connections to this power.
-    Weights(f64, f64),
+    /// By shares that follow live connections.
+    Shares,
 }
 
 /// Random numbers (splitmix64).
@@ -58,40 +60,27 @@ impl Random {
     }
 }
 
-/// The connections and weights of a node, by endpoint.
+/// The connections and shares of a node, by endpoint.
 #[derive(Clone)]
-struct Node {
-    live: [f64; ALL],
-    weights: [f64; ALL],
-}
+struct Node([Load; ALL]);
 
 impl Node {
     fn choose(&self, chooser: Chooser, endpoints: usize, random: &mut Random) -> usize {
         match chooser {
             Chooser::Random => random.below(endpoints),
             Chooser::LeastConnections => {
-                let fewest = (0..endpoints).min_by(|a, b| self.live[*a].total_cmp(&self.live[*b]));
-                fewest.unwrap_or(0)
+                (0..endpoints).min_by_key(|i| self.0[*i].live).unwrap_or(0)
             }
-            Chooser::Weights(..) => {
-                // Slots are whole: eight for an endpoint like the others.
-                let slots = |weight: &f64| (weight * 8.0).round().max(1.0);
-                let all: f64 = self.weights[..endpoints].iter().map(slots).sum();
-                let mut left = random.part() * all;
-                let hit = self.weights[..endpoints].iter().position(|weight| {
-                    left -= slots(weight);
-                    left < 0.0
+            Chooser::Shares => {
+                let usable = &self.0[..endpoints];
+                let mut left = random.below(usable.iter().map(|it| usize::from(it.share)).sum());
+                let hit = usable.iter().position(|load| {
+                    let is_hit = left < usize::from(load.share);
+                    left = left.saturating_sub(load.share.into());
+                    is_hit
                 });
                 hit.unwrap_or(0)
             }
-        }
-    }
-
-    fn look(&mut self, bound: f64, power: f64, endpoints: usize) {
-        let mean = self.live[..endpoints].iter().sum::<f64>() / endpoints as f64;
-        for (live, weight) in self.live.iter().zip(&mut self.weights).take(endpoints) {
-            let wanted = ((mean + 2.0) / (live + 2.0)).powf(power).clamp(0.125, 8.0);
-            *weight *= (wanted / *weight).clamp(1.0 / bound, bound);
         }
     }
 }
@@ -99,7 +88,7 @@ impl Node {
 /// Deviation on average, largest part of one newcomer in a look, and when both newcomers had 80 %.
 fn simulate(chooser: Chooser) -> (f64, f64, f64) {
     let mut random = Random(7);
-    let mut nodes = vec![Node { live: [0.0; ALL], weights: [1.0; ALL] }; NODES];
+    let mut nodes = vec![Node([Load { live: 0, weight: 1, share: EVEN }; ALL]); NODES];
     let mut ends = BinaryHeap::new();
     let (mut time, mut next_look) = (0.0, LOOK);
     let (mut deviations, mut peak, mut reached) = (Vec::new(), 0.0_f64, f64::NAN);
@@ -112,16 +101,19 @@ fn simulate(chooser: Chooser) -> (f64, f64, f64) {
             }
             ends.pop();
             let node: &mut Node = &mut nodes[node];
-            node.live[endpoint] -= 1.0;
+            node.0[endpoint].live -= 1;
         }
         let endpoints = if time < JOIN { OLD } else { ALL };
         while next_look <= time {
             next_look += LOOK;
-            if let Chooser::Weights(bound, power) = chooser {
-                nodes.iter_mut().for_each(|node| node.look(bound, power, endpoints));
+            if matches!(chooser, Chooser::Shares) {
+                for node in &mut nodes {
+                    adjust(&mut node.0[..endpoints], usize::MAX);
+                }
             }
             if time >= JOIN {
-                let sum = |i: usize| nodes.iter().map(|node| node.live[i]).sum::<f64>();
+                let sum =
+                    |i: usize| nodes.iter().map(|node| f64::from(node.0[i].live)).sum::<f64>();
                 let mean = (0..ALL).map(sum).sum::<f64>() / ALL as f64;
                 let squares: f64 = (0..ALL).map(|i| (sum(i) - mean).powi(2)).sum();
                 deviations.push((squares / ALL as f64).sqrt() / mean);
@@ -135,7 +127,7 @@ fn simulate(chooser: Chooser) -> (f64, f64, f64) {
         }
         let node = random.below(NODES);
         let endpoint = nodes[node].choose(chooser, endpoints, &mut random);
-        nodes[node].live[endpoint] += 1.0;
+        nodes[node].0[endpoint].live += 1;
         begun[endpoint] += 1.0;
         let mean = if random.part() < LONG { LONG_TIME } else { SHORT_TIME };
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "milliseconds")]
@@ -153,9 +145,8 @@ fn lasting(mean: f64, random: &mut Random) -> f64 {
 fn main() {
     for (name, chooser) in [
         ("random", Chooser::Random),
-        ("weights, a quarter", Chooser::Weights(1.25, 1.0)),
-        ("weights, half", Chooser::Weights(1.5, 2.0)),
-        ("lc", Chooser::LeastConnections),
+        ("lc, every 5 s", Chooser::Shares),
+        ("lc of IPVS", Chooser::LeastConnections),
     ] {
         let (deviation, peak, reached) = simulate(chooser);
         println!(

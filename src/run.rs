@@ -5,6 +5,7 @@
 //! together.
 
 mod background_check;
+mod balancing;
 mod blocked;
 mod cleaning;
 mod clients;
@@ -17,6 +18,7 @@ mod problems;
 mod reading;
 
 pub use background_check::BackgroundCheck;
+pub use balancing::Balancing;
 pub use cleaning::Cleaning;
 pub use localhost::RouteLocalnet;
 pub use problems::left_out;
@@ -28,6 +30,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::{mpsc, watch};
 
+use self::balancing::{counted, due};
 use self::blocked::Retry;
 use self::clients::Clients;
 use self::leaving::left;
@@ -58,6 +61,8 @@ pub struct Run<K> {
     pub addresses: Option<watch::Receiver<Vec<IpAddr>>>,
     /// Deletes stale UDP flows.
     pub cleaning: Option<Cleaning>,
+    /// Adjusts weights to live connections, for scheduler `lc`.
+    pub balancing: Option<Balancing>,
     /// Removes the rules of other proxy modes; returns whether there were any. Starts once both
     /// tables are in place.
     pub leaving: Option<BoxFuture<'static, bool>>,
@@ -145,6 +150,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             watch,
             addresses: None,
             cleaning: None,
+            balancing: None,
             leaving: None,
             route_localnet: None,
             notices: None,
@@ -176,9 +182,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let mut look = tokio::time::interval(LOOK_INTERVAL);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            let due = self.schedule.due();
+            let next = self.schedule.due();
             let wait = async {
-                match due {
+                match next {
                     Some((at, task)) => {
                         // tokio rounds up to milliseconds, even a time that has passed.
                         if at > now() {
@@ -216,6 +222,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
                     self.look().await?;
                     self.count_clients().await?;
                 }
+                () = sleep_until(due(self.balancing.as_ref())), if self.is_synced
+                    && self.engine.is_settled() => self.request_count(),
+                count = counted(&mut self.balancing) => self.balance(count),
                 () = sleep_until(self.check.due()), if self.may_check() =>
                     self.check_piece().await?,
             }

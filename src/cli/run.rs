@@ -17,7 +17,7 @@ use super::reload::changed;
 use super::search::search;
 use super::{Failure, Load, Log, localhost, noted};
 use crate::config::{Config, ConfigError, EXTERNAL_IPS, Source};
-use crate::conntrack::{Cleaned, Cleaner, Limits};
+use crate::conntrack::{Cleaned, Cleaner, ConnectionCounter, Limits};
 use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::kernel::{Nftables, Writer};
@@ -28,7 +28,7 @@ use crate::observe::{
     serve_health_checks,
 };
 use crate::other_modes;
-use crate::run::{BackgroundCheck, Cleaning, Run, WithoutNode, left_out};
+use crate::run::{BackgroundCheck, Balancing, Cleaning, Run, WithoutNode, left_out};
 use crate::source::addresses::{follow_local_addresses, local_addresses};
 use crate::source::files::{self, FileProblem};
 use crate::source::kube::{
@@ -136,6 +136,7 @@ async fn run_until_stopped(
     run.check = BackgroundCheck::every(config.check_period);
     run.addresses = Some(addresses);
     run.cleaning = Some(Cleaning::new(move |request| requests.handle(request), lists));
+    run.balancing = balancing(&config)?;
     run.leaving = Some(other_modes::remove_in_background().boxed());
     run.route_localnet = route_localnet;
     run.notices = Some(notices);
@@ -155,6 +156,14 @@ async fn run_until_stopped(
     tracing::info!("stopped; the tables stay and go on working");
     tasks.abort_all();
     Ok(end)
+}
+
+/// Starts the thread that counts live connections, if scheduler `lc` is in use.
+fn balancing(config: &Config) -> Result<Option<Balancing>, Failure> {
+    let Some(settings) = config.routing.least_connections else { return Ok(None) };
+    let (counter, counts) = ConnectionCounter::spawn().map_err(Failure::new)?;
+    let request = move |endpoints| counter.request(endpoints);
+    Ok(Some(Balancing::new(settings.interval, request, counts)))
 }
 
 /// Completes when `load` returns another configuration.

@@ -1,11 +1,12 @@
 //! A configuration as a KubeProxyConfiguration.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
 use super::local::DetectLocalMode;
-use super::{Config, LocalDetection, Source, duration};
+use super::{Config, LeastConnections, LocalDetection, Source, duration};
 
 impl Config {
     /// Sets each field of `whole`, a KubeProxyConfiguration, that this configuration determines.
@@ -56,9 +57,16 @@ impl Config {
                 "checkPeriod": duration::text(self.check_period),
                 "scheduler": routing.scheduler.name(),
                 "hashSeed": routing.hash_seed,
+                "leastConnections": least_connections(routing.least_connections),
             },
         })
     }
+}
+
+fn least_connections(settings: Option<LeastConnections>) -> Value {
+    let interval = settings.map_or(Duration::ZERO, |it| it.interval);
+    let changes = settings.map_or(LeastConnections::DEFAULT_CHANGES, |it| it.changes_per_second);
+    json!({ "interval": duration::text(interval), "changesPerSecond": changes })
 }
 
 /// Returns the mode, and the values of its settings: pod ranges, bridge, prefix of interfaces.

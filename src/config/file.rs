@@ -18,8 +18,8 @@ use super::local::DetectLocalMode;
 use super::log::{LogFlags, LogFormat, of_verbosity};
 use super::scheduler::ChosenScheduler;
 use super::{
-    CHECK_PERIOD, Config, ConfigError, ConntrackSettings, InterfaceName, Loaded, LocalDetection,
-    NodePortAddresses, Notes, Routing, Source, address, duration, node_name,
+    CHECK_PERIOD, Config, ConfigError, ConntrackSettings, InterfaceName, LeastConnections, Loaded,
+    LocalDetection, NodePortAddresses, Notes, Routing, Source, address, duration, node_name,
 };
 
 /// Settings from the file.
@@ -135,6 +135,7 @@ impl<'a> Reader<'a> {
     fn file(&self, mut notes: Notes) -> Result<File, ConfigError> {
         let (healthz_bind_address, metrics_bind_address) = self.bind_addresses()?;
         let section = Section::of(&notes);
+        let least_connections = self.least_connections()?;
         Ok(File {
             kubeconfig: self.text("clientConnection.kubeconfig").map(PathBuf::from),
             hostname_override: self.hostname_override()?,
@@ -146,8 +147,9 @@ impl<'a> Reader<'a> {
                 node_ip: self.bind_address()?.filter(|address| !address.is_unspecified()),
                 node_port_addresses: self.node_port_addresses(&notes)?,
                 counters: self.counters()?,
-                scheduler: self.scheduler(&mut notes)?,
+                scheduler: self.scheduler(&mut notes, least_connections)?,
                 hash_seed: self.count("deltaproxy.hashSeed", Routing::default().hash_seed)?,
+                least_connections,
             },
             min_sync_period: self
                 .parsed("nftables.minSyncPeriod", duration::parse)?
@@ -288,14 +290,25 @@ impl<'a> Reader<'a> {
         Ok(Some(mode.to_owned()))
     }
 
+    fn least_connections(&self) -> Result<Option<LeastConnections>, ConfigError> {
+        let interval = self.timeout(LeastConnections::INTERVAL, Duration::ZERO)?;
+        let changes = self.count(LeastConnections::CHANGES, LeastConnections::DEFAULT_CHANGES)?;
+        LeastConnections::new(interval, changes).map_err(|(field, why)| self.error(field, why))
+    }
+
     /// Returns the scheduler of our own field, else that of mode ipvs.
-    fn scheduler(&self, notes: &mut Notes) -> Result<Scheduler, ConfigError> {
+    fn scheduler(
+        &self,
+        notes: &mut Notes,
+        least_connections: Option<LeastConnections>,
+    ) -> Result<Scheduler, ConfigError> {
         let own = self.parsed("deltaproxy.scheduler", ChosenScheduler::of_field)?;
         let of_ipvs = self.text(IPVS_SCHEDULER).filter(|_| Section::of(notes).is_ipvs);
         if own.is_some() && of_ipvs.is_some() {
             notes.without_effect.push(IPVS_SCHEDULER.to_owned());
         }
         let chosen = own.or(of_ipvs.map(ChosenScheduler::of_ipvs)).unwrap_or_default();
+        let chosen = chosen.with(least_connections);
         notes.scheduler = chosen.reservation;
         Ok(chosen.scheduler)
     }
@@ -692,7 +705,17 @@ mod tests {
         let file = ipvs("ipvs: {scheduler: wlc}\n");
         assert_eq!(file.routing.scheduler, Scheduler::Random);
         let lines = file.notes.lines();
-        assert!(lines[1].starts_with("scheduler wlc does not exist here: rules"), "{lines:?}");
+        assert!(lines[1].starts_with("scheduler lc is off: random is used"), "{lines:?}");
+        let file = ipvs("ipvs: {scheduler: wlc}\ndeltaproxy: {leastConnections: {interval: 5s}}\n");
+        assert_eq!(file.routing.scheduler, Scheduler::LeastConnections);
+        let settings = file.routing.least_connections.unwrap();
+        assert_eq!((settings.interval.as_secs(), settings.changes_per_second), (5, 1_000));
+        assert_eq!(file.notes.scheduler, None);
+        assert_eq!(
+            refused("deltaproxy:\n  leastConnections:\n    interval: 5ms\n"),
+            "k.yaml:6: deltaproxy.leastConnections.interval: \
+             is 5ms; expected at least 1s, or 0s for none"
+        );
         let file = ipvs("ipvs: {scheduler: mh}\ndeltaproxy: {scheduler: mh-port, hashSeed: 7}\n");
         let by_port = Scheduler::Maglev(HashedSource::AddressAndPort);
         assert_eq!((file.routing.scheduler, file.routing.hash_seed), (by_port, 7));
@@ -701,7 +724,7 @@ mod tests {
         assert_eq!(
             refused("deltaproxy: {scheduler: best}\n"),
             "k.yaml:4: deltaproxy.scheduler: is \"best\"; \
-             expected random, rr, wrr, sh, sh-port, mh or mh-port"
+             expected random, rr, wrr, lc, wlc, sh, sh-port, mh or mh-port"
         );
     }
 

@@ -18,8 +18,8 @@ use super::log::LogFlags;
 use super::scheduler::ChosenScheduler;
 use super::{
     CHECK_PERIOD, ClusterCidrs, Config, ConfigError, ConntrackSettings, FeatureGates,
-    InterfaceName, Loaded, LocalDetection, NodePortAddresses, Notes, Routing, Source, duration,
-    node_name,
+    InterfaceName, LeastConnections, Loaded, LocalDetection, NodePortAddresses, Notes, Routing,
+    Source, duration, node_name,
 };
 use crate::counters::Counters;
 
@@ -140,13 +140,22 @@ pub struct NodeFlags {
     #[arg(long, value_name = "OF", conflicts_with = "config")]
     pub counters: Option<Counters>,
     /// Scheduler of services that name none in the annotation deltaproxy.io/scheduler: random, rr,
-    /// wrr, sh, sh-port, mh or mh-port [default: random]
+    /// wrr, lc, wlc, sh, sh-port, mh or mh-port [default: random]
     #[arg(long, value_name = "NAME", value_parser = ChosenScheduler::parse, conflicts_with = "config")]
     pub scheduler: Option<ChosenScheduler>,
     /// Seed of the hash by which the schedulers sh and mh choose; all nodes need the same one
     /// [default: 1]
     #[arg(long, value_name = "NUMBER", conflicts_with = "config")]
     pub hash_seed: Option<u32>,
+    /// Time between two looks at live connections, such as 5s, for the schedulers lc and wlc; 0
+    /// turns them off [default: 0]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = LeastConnections::parse,
+        conflicts_with = "config"
+    )]
+    pub least_connections: Option<Duration>,
 }
 
 /// Flags for a daemon only.
@@ -265,9 +274,21 @@ impl NodeFlags {
                 .clone()
                 .unwrap_or(default.node_port_addresses),
             counters: self.counters.unwrap_or_default(),
-            scheduler: self.scheduler.as_ref().map(|it| it.scheduler).unwrap_or_default(),
+            scheduler: self.scheduler().scheduler,
             hash_seed: self.hash_seed.unwrap_or(default.hash_seed),
+            least_connections: self.least_connections(),
         })
+    }
+
+    fn least_connections(&self) -> Option<LeastConnections> {
+        let interval = self.least_connections.unwrap_or_default();
+        // The parser has checked it.
+        LeastConnections::new(interval, LeastConnections::DEFAULT_CHANGES).ok().flatten()
+    }
+
+    /// Returns the scheduler in effect.
+    fn scheduler(&self) -> ChosenScheduler {
+        self.scheduler.clone().unwrap_or_default().with(self.least_connections())
     }
 
     fn local_detection(&self) -> Result<LocalDetection, ConfigError> {
@@ -318,7 +339,7 @@ fn load(
     };
     let gates = node.feature_gates.as_ref().map(|gates| gates.others.clone()).unwrap_or_default();
     let without_effect = gates.iter().map(|name| format!("featureGates.{name}")).collect();
-    let scheduler = node.scheduler.as_ref().and_then(|it| it.reservation.clone());
+    let scheduler = node.scheduler().reservation;
     Ok(Loaded { config, notes: Notes { without_effect, scheduler, ..Notes::default() } })
 }
 
@@ -402,7 +423,8 @@ mod tests {
              --masquerade-all --masquerade-bit 3 --nodeport-addresses 0.0.0.0/0 \
              --feature-gates=AllowServiceExternalIPs=false \
              --healthz-bind-address= --metrics-bind-address 1.2.3.4 --min-sync-period 500ms \
-             --counters services --check-period 1m --scheduler mh-port --hash-seed 5",
+             --counters services --check-period 1m --scheduler mh-port --hash-seed 5 \
+             --least-connections 5s",
         );
         let expected = Config {
             node_name: "n1".to_owned(),
@@ -420,6 +442,10 @@ mod tests {
                 counters: Counters::Services,
                 scheduler: Scheduler::Maglev(HashedSource::AddressAndPort),
                 hash_seed: 5,
+                least_connections: Some(LeastConnections {
+                    interval: Duration::from_secs(5),
+                    changes_per_second: LeastConnections::DEFAULT_CHANGES,
+                }),
             },
             min_sync_period: Duration::from_millis(500),
             check_period: Duration::from_secs(60),

@@ -11,6 +11,7 @@ mod file;
 pub mod flags;
 mod gates;
 pub mod kube_proxy;
+mod least_connections;
 pub mod local;
 pub mod log;
 mod notes;
@@ -29,6 +30,7 @@ use crate::model::Scheduler;
 use crate::yaml::SyntaxError;
 
 pub use gates::{EXTERNAL_IPS, FeatureGates, GateError};
+pub use least_connections::LeastConnections;
 pub use local::{InterfaceName, LocalDetection};
 pub use log::LogSettings;
 pub use notes::Notes;
@@ -137,6 +139,8 @@ pub struct Routing {
     pub scheduler: Scheduler,
     /// Seed of the hash of the schedulers. Nodes with the same seed choose the same endpoints.
     pub hash_seed: u32,
+    /// Settings of scheduler `lc`; `None` turns it off.
+    pub least_connections: Option<LeastConnections>,
 }
 
 impl Routing {
@@ -158,6 +162,7 @@ impl Default for Routing {
             counters: Counters::Off,
             scheduler: Scheduler::default(),
             hash_seed: DEFAULT_HASH_SEED,
+            least_connections: None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The scheduler that a setting names.
 
+use super::LeastConnections;
 use crate::model::Scheduler;
 
 /// A scheduler that a setting names.
@@ -17,6 +18,22 @@ impl ChosenScheduler {
         let named = Scheduler::named(name);
         let named = named.ok_or_else(|| format!("expected {}", Scheduler::NAMES))?;
         Ok(Self { scheduler: named.scheduler, reservation: named.reservation(name) })
+    }
+
+    /// Returns the scheduler that is used with these settings of `lc`.
+    pub(super) fn with(self, settings: Option<LeastConnections>) -> Self {
+        match (self.scheduler, settings) {
+            (Scheduler::LeastConnections, None) => {
+                let (named, scheduler) = (self.scheduler, Scheduler::default());
+                let reservation = format!(
+                    "scheduler {named} is off: {scheduler} is used; \
+                     {}, or --least-connections, turns it on",
+                    LeastConnections::INTERVAL
+                );
+                Self { scheduler, reservation: Some(reservation) }
+            }
+            (_, _) => self,
+        }
     }
 
     /// Likewise for a field; the error is the actual value, and the expectation.
@@ -46,16 +63,30 @@ mod tests {
     #[test]
     fn what_mode_ipvs_may_say_is_accepted_and_our_own_setting_is_checked() {
         assert_eq!(ChosenScheduler::parse("rr"), Ok(ChosenScheduler::default()));
-        let nearest = ChosenScheduler::parse("lc").unwrap();
-        assert_eq!(nearest, ChosenScheduler::of_ipvs("lc"));
+        let nearest = ChosenScheduler::parse("sed").unwrap();
+        assert_eq!(nearest, ChosenScheduler::of_ipvs("sed"));
         assert_eq!(
             nearest.reservation.unwrap(),
-            "scheduler lc does not exist here: rules cannot count the connections of an endpoint; \
-             random is used, the nearest"
+            "scheduler sed does not exist here: rules cannot count the connections of an endpoint, \
+             and weights follow them; lc is used, the nearest"
         );
-        let expected = "expected random, rr, wrr, sh, sh-port, mh or mh-port";
+        let expected = "expected random, rr, wrr, lc, wlc, sh, sh-port, mh or mh-port";
         assert_eq!(ChosenScheduler::parse("fastest"), Err(expected.to_owned()));
         let replaced = ChosenScheduler::of_ipvs("fastest").reservation;
         assert_eq!(replaced.unwrap(), "scheduler \"fastest\" does not exist: random is used");
+    }
+
+    #[test]
+    fn least_connections_need_an_interval() {
+        let lc = || ChosenScheduler::parse("wlc").unwrap();
+        let settings = LeastConnections::new(std::time::Duration::from_secs(5), 1).unwrap();
+        assert_eq!(lc().with(settings), lc());
+        let off = lc().with(None);
+        assert_eq!(off.scheduler, Scheduler::Random);
+        let expected = "scheduler lc is off: random is used; \
+                        deltaproxy.leastConnections.interval, or --least-connections, turns it on";
+        assert_eq!(off.reservation.unwrap(), expected);
+        let hashed = ChosenScheduler::parse("mh").unwrap();
+        assert_eq!(hashed.clone().with(None), hashed);
     }
 }

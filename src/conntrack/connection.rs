@@ -27,6 +27,8 @@ pub struct Connection {
     pub answered_by: Target,
     /// Stage of its life.
     pub stage: Stage,
+    /// Established, or for UDP more than one exchange: `IPS_ASSURED`.
+    pub is_assured: bool,
     /// The kernel's identifier of the entry (`CTA_ID`).
     pub id: u32,
     /// Start in nanoseconds since 1970; only with `net.netfilter.nf_conntrack_timestamp`.
@@ -62,6 +64,7 @@ const STATE: u16 = 1;
 const CTA_TIMESTAMP_START: u16 = 1;
 
 const IPS_SEEN_REPLY: u32 = 1 << 1;
+const IPS_ASSURED: u32 = 1 << 2;
 const IPS_DST_NAT: u32 = 1 << 5;
 
 /// Returns a request for all translated connections of both families. Kernels without the status
@@ -111,6 +114,7 @@ impl Connection {
                 0 => Stage::New,
                 _ => Stage::Active,
             }),
+            is_assured: status & IPS_ASSURED != 0,
             id,
             started,
         })
@@ -265,7 +269,7 @@ mod tests {
 
     #[test]
     fn an_entry_has_both_ends_its_number_and_its_start() {
-        let payload = entry(6, IPS_DST_NAT | IPS_SEEN_REPLY, |w| {
+        let payload = entry(6, IPS_DST_NAT | IPS_SEEN_REPLY | IPS_ASSURED, |w| {
             w.nest(CTA_TIMESTAMP, |w| w.be64(CTA_TIMESTAMP_START, 1_000));
         });
         let expected = Connection {
@@ -273,6 +277,7 @@ mod tests {
             sent_to: target("10.96.0.10:80"),
             answered_by: target("10.244.1.5:8080"),
             stage: Stage::Active,
+            is_assured: true,
             id: 7,
             started: NonZeroU64::new(1_000),
         };

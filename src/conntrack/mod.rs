@@ -5,11 +5,13 @@
 //! other protocols are not deleted: their connections end by themselves. Nothing here delays a
 //! commit or makes the daemon fail: an error is logged, and a later list finds the flow again.
 //!
-//! Also reads translated connections of every protocol, for statistics ([`Connection`]).
+//! Also reads translated connections of every protocol, for statistics ([`Connection`]) and for the
+//! scheduler `lc` ([`ConnectionCounter`]).
 
 mod abi;
 mod cleaner;
 mod connection;
+mod counter;
 mod flow;
 mod message;
 mod queue;
@@ -17,6 +19,7 @@ mod table;
 
 pub use cleaner::{Cleaned, Cleaner, FlowList, Request};
 pub use connection::{Connection, Stage};
+pub use counter::{ConnectionCounter, Count};
 pub use flow::{Flow, StaleFlow};
 pub use queue::Limits;
 pub use table::{ConntrackError, ConntrackTable, delete_request};

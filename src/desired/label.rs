@@ -1,9 +1,11 @@
-//! The comment of a frontend: `namespace/name:port`, without `:port` for unnamed ports.
+//! The comment of a frontend: `namespace/name:port`, without `:port` for unnamed ports, and with
+//! `lc` after it for that scheduler.
 
 use ahash::RandomState;
 use smallvec::SmallVec;
 
-use crate::model::{ObjectName, ServicePort};
+use crate::model::{ObjectName, Scheduler, ServicePort};
+use crate::ruleset::LEAST_CONNECTIONS;
 
 /// A comment of at most 128 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +24,16 @@ impl Label {
             label.0.extend_from_slice(&part.as_bytes()[..end]);
         }
         label
+    }
+
+    /// Adds a scheduler that elements do not show otherwise, if it fits.
+    pub fn with_scheduler(mut self, scheduler: Scheduler) -> Self {
+        if scheduler == Scheduler::LeastConnections
+            && self.0.len() + LEAST_CONNECTIONS.len() <= LIMIT
+        {
+            self.0.extend_from_slice(LEAST_CONNECTIONS.as_bytes());
+        }
+        self
     }
 
     /// Returns the text, as it is sent with elements.

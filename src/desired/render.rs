@@ -22,7 +22,7 @@ const AFFINITY_LIMIT: usize = 8_192;
 /// Renders a service; `timeout` is that of its session affinity.
 pub fn render(view: &ServiceView<'_>, timeout: Option<GrantedTimeout>) -> Wanted {
     let service = &view.service;
-    let scheduler = service.scheduler.unwrap_or_default();
+    let scheduler = view.scheduler();
     let mut wanted = Wanted { scheduler, ..Wanted::default() };
     for family in Family::ALL {
         let cluster_ips =
@@ -38,6 +38,7 @@ pub fn render(view: &ServiceView<'_>, timeout: Option<GrantedTimeout>) -> Wanted
         }
         wanted.members.extend(cluster_ips().map(Member::ClusterIp));
     }
+    report_unused(view, scheduler, &mut wanted);
     wanted.keep_first_of_each();
     wanted
 }
@@ -75,7 +76,7 @@ impl PortRenderer<'_> {
             family,
             protocol: port.protocol,
             port: port.port,
-            label: Label::new(&view.service.name, port),
+            label: Label::new(&view.service.name, port).with_scheduler(view.scheduler()),
             endpoints,
             slots,
             timeout,
@@ -130,8 +131,7 @@ impl PortRenderer<'_> {
         self.limit(list, timeout, wanted);
         let weights = self.view.weigh(self.port, self.family, list);
         let most = if timeout.is_some() { SizeClass::LARGEST_SESSION } else { SizeClass::LARGEST };
-        let scheduler = self.view.service.scheduler.unwrap_or_default();
-        Slots::new(scheduler, list, weights, most.most())
+        Slots::new(self.view.scheduler(), list, weights, most.most())
     }
 
     /// Leaves out the endpoints above the limit.
@@ -172,6 +172,19 @@ impl PortRenderer<'_> {
     fn report(&self, field: &str, message: &str, wanted: &mut Wanted) {
         let name = &self.view.service.name;
         wanted.problems.push(Problem::of_port(name, self.port.port, field, message));
+    }
+}
+
+/// Reports a scheduler of the service that is not in use.
+fn report_unused(view: &ServiceView<'_>, scheduler: Scheduler, wanted: &mut Wanted) {
+    let named = view.service.scheduler.unwrap_or_default();
+    if named != scheduler {
+        let message = format!(
+            "scheduler {named} is off on this node; {scheduler} is used. \
+             deltaproxy.leastConnections.interval, or --least-connections, turns it on"
+        );
+        let field = "metadata.annotations[deltaproxy.io/scheduler]";
+        wanted.problems.push(Problem::of_service(&view.service.name, field, &message));
     }
 }
 

@@ -32,8 +32,8 @@ impl Slots {
                 let size = maglev::size_for(endpoints.len());
                 Self::Table(source, size, maglev::fill(endpoints, weights.as_deref(), size))
             }
-            (Scheduler::Random, None) => Self::Once,
-            (Scheduler::Random, Some(weights)) => {
+            (Scheduler::Random | Scheduler::LeastConnections, None) => Self::Once,
+            (Scheduler::Random | Scheduler::LeastConnections, Some(weights)) => {
                 Self::Weighted(counts(&weights, limit).into_boxed_slice())
             }
         }

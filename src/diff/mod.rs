@@ -47,9 +47,9 @@ use self::no_local::NoLocalByService;
 use self::schedulers::Schedulers;
 use crate::desired::Timeouts;
 use crate::family::Family;
-use crate::model::{Cluster, Extent, ObjectName, Problem, Scheduler};
+use crate::model::{Cluster, Extent, ObjectName, Problem, Scheduler, Target};
 use crate::piece::{Full, Piece};
-use crate::ruleset::number::ListId;
+use crate::ruleset::number::{ListId, Route};
 use crate::ruleset::{Frontend, Member, Subject};
 
 /// A point in time for leftovers: each applied step and [`Diff::kept`] begin the next one.
@@ -279,6 +279,18 @@ impl Diff {
     /// Returns the services that hold or claim something.
     pub fn services(&self) -> impl Iterator<Item = &ObjectName> {
         self.services.keys()
+    }
+
+    /// Returns how many slots each endpoint has in the installed list of a frontend.
+    pub fn slots_at(&self, frontend: &Frontend) -> HashMap<Target, u32> {
+        let mut slots = HashMap::default();
+        let route = self.frontends.get(frontend).and_then(|state| state.route);
+        let list = route.and_then(Route::list);
+        let list = list.and_then(|id| self.lists[frontend.family().index()].get(id));
+        for target in list.into_iter().flat_map(|list| list.iter().flatten()) {
+            *slots.entry(target).or_default() += 1;
+        }
+        slots
     }
 
     /// Returns the service that an element belongs to.

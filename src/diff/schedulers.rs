@@ -49,8 +49,8 @@ mod tests {
         for (number, scheduler) in [(1, mh), (2, mh), (1, mh), (3, by_port), (2, by_port)] {
             schedulers.note(&name(number), scheduler);
         }
-        assert_eq!(schedulers.counts(10), [7, 1, 2]);
+        assert_eq!(schedulers.counts(10), [7, 1, 2, 0]);
         (1..4).for_each(|number| schedulers.note(&name(number), Scheduler::Random));
-        assert_eq!(schedulers.counts(10), [10, 0, 0]);
+        assert_eq!(schedulers.counts(10), [10, 0, 0, 0]);
     }
 }

@@ -4,6 +4,7 @@
 //! It does no I/O and reads no clock. `run`, `apply`, `plan` and `bench` send it events, read-backs
 //! and the outcome of each transaction.
 
+mod balance;
 mod base_state;
 mod bisect;
 mod blocked;
@@ -173,6 +174,9 @@ impl Engine {
             health_checks: HealthChecks::default(),
             triggers: Vec::new(),
         };
+        if engine.routing.least_connections.is_some() {
+            engine.cluster.balance_connections();
+        }
         engine.render_tables();
         engine.render_node_ports();
         engine
@@ -348,6 +352,7 @@ impl Engine {
         let is_listed = |ip: &IpAddr| !self.routing.node_ports_everywhere(Family::of(*ip));
         self.node_addresses.adopt(installed, is_listed);
         self.diff.replace_installed(elements);
+        self.adopt_weights();
         // A postponed service may have no frontend yet.
         let postponed = self.postponed.replace(Vec::new()).unwrap_or_default();
         let services: Vec<_> = self.diff.services().cloned().chain(postponed).collect();

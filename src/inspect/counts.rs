@@ -15,7 +15,9 @@ use crate::kernel::ReadError;
 use crate::model::{Protocol, Target};
 use crate::nft::{Counter, ElementView};
 use crate::ruleset::number::{ListId, Route};
-use crate::ruleset::{Frontend, NamedList, SetId, SlotKeys, TableElement, target};
+use crate::ruleset::{
+    Frontend, NamedList, SetId, SlotKeys, TableElement, target, without_scheduler,
+};
 
 /// Most service ports that [`Counts::busiest`] returns.
 pub const MOST_PORTS: usize = 1_000;
@@ -133,6 +135,7 @@ impl Counts {
     }
 
     fn add_frontend(&mut self, (frontend, route): (Frontend, Route), label: &str, now: Counter) {
+        let (label, _) = without_scheduler(label);
         let label = match self.ports.get_key_value(label) {
             Some((label, _)) => Arc::clone(label),
             None => Arc::from(label),

@@ -8,11 +8,12 @@ use std::net::IpAddr;
 use ahash::{HashMap, HashSet};
 use ipnet::IpNet;
 
+use super::balanced::{Balanced, Shares};
 use super::inner_slices::InnerSlices;
 use super::stored::{PortLists, StoredService, StoredSlice};
 use super::{
-    Change, EndpointChanges, EndpointSlice, Event, Extent, Node, ObjectName, Resource, Service,
-    ServiceCidr, ServicePort, Target, TargetList, Touched, UsableEndpoints, Weight,
+    Change, EndpointChanges, EndpointSlice, Event, Extent, Node, ObjectName, Resource, Scheduler,
+    Service, ServiceCidr, ServicePort, Target, TargetList, Touched, UsableEndpoints, Weight,
 };
 use crate::family::Family;
 
@@ -29,6 +30,7 @@ pub struct Cluster {
     node: Option<Node>,
     service_cidrs: HashMap<ObjectName, Marked<Vec<IpNet>>>,
     listings: [Listing; 4],
+    pub(super) balanced: Balanced,
 }
 
 /// A service with all that determines where its packets go.
@@ -38,6 +40,8 @@ pub struct ServiceView<'a> {
     pub service: Service,
     slices: &'a [StoredSlice],
     node: Option<&'a Node>,
+    /// Shares of endpoints under scheduler `lc`, if it is in use.
+    shares: Option<&'a Shares>,
 }
 
 /// A service and its slices. Slices may arrive before their service.
@@ -102,13 +106,20 @@ impl Cluster {
     pub fn service(&self, name: &ObjectName) -> Option<ServiceView<'_>> {
         let (name, entry) = self.services.get_key_value(name)?;
         let service = entry.service.as_ref()?.object.restore(name.clone());
-        Some(ServiceView { service, slices: &entry.slices, node: self.node() })
+        let is_balanced = service.scheduler == Some(Scheduler::LeastConnections);
+        let shares = is_balanced.then(|| self.balanced.shares(name)).flatten();
+        Some(ServiceView { service, slices: &entry.slices, node: self.node(), shares })
     }
 
     /// Returns the stored form of a routed service, and its slices.
     pub(super) fn stored(&self, name: &ObjectName) -> Option<(&StoredService, &[StoredSlice])> {
         let entry = self.services.get(name)?;
         Some((&entry.service.as_ref()?.object, &entry.slices))
+    }
+
+    /// Returns the cluster IPs of a routed service.
+    pub fn cluster_ips(&self, name: &ObjectName) -> Vec<IpAddr> {
+        self.service(name).map(|view| view.service.cluster_ips).unwrap_or_default()
     }
 
     /// Returns the creation time of a service, in seconds since 1970.
@@ -164,6 +175,7 @@ impl Cluster {
         match change {
             Change::Is(service) => {
                 let name = service.name.clone();
+                self.balanced.note(&name, service.scheduler);
                 let entry = self.services.entry(name.clone()).or_default();
                 let object = StoredService::new(service, &mut self.port_lists);
                 match object.has_source_ranges() {
@@ -187,6 +199,7 @@ impl Cluster {
     }
 
     fn remove_service(&mut self, name: &ObjectName, touched: &mut Touched) {
+        self.balanced.note(name, None);
         let Some(entry) = self.services.get_mut(name) else { return };
         self.restricted.remove(name);
         if entry.service.take().is_some() {
@@ -343,9 +356,32 @@ impl ServiceView<'_> {
         UsableEndpoints::select(self.slices, port, family, zone)
     }
 
-    /// Removes the endpoints of a port with weight 0 and returns the weights of the others. Returns
-    /// `None` if weights have no effect, because each is 1 or all are 0.
+    /// Returns the scheduler in effect: `lc` is [`Scheduler::Random`] if it is not in use.
+    pub fn scheduler(&self) -> Scheduler {
+        let scheduler = self.service.scheduler.unwrap_or_default();
+        match (scheduler, self.shares) {
+            (Scheduler::LeastConnections, None) => Scheduler::Random,
+            _ => scheduler,
+        }
+    }
+
+    /// Removes the endpoints of a port with weight 0 and returns the weights of the others,
+    /// multiplied by their shares under scheduler `lc`. Returns `None` if weights have no effect,
+    /// because each is 1 or all are 0.
     pub fn weigh(
+        &self,
+        port: &ServicePort,
+        family: Family,
+        targets: &mut TargetList,
+    ) -> Option<Vec<Weight>> {
+        let weights = self.weights(port, family, targets);
+        let shares =
+            self.shares.and_then(|it| it.slots(port.protocol, targets, weights.as_deref()));
+        shares.or(weights)
+    }
+
+    /// The same by annotations alone.
+    pub(super) fn weights(
         &self,
         port: &ServicePort,
         family: Family,

@@ -178,6 +178,16 @@ impl Problem {
             message: format!("port {port}: {message}"),
         }
     }
+
+    /// Returns the problem of a setting of a service that is replaced.
+    pub fn of_service(service: &ObjectName, field: &str, message: &str) -> Self {
+        Self {
+            kind: ProblemKind::Invalid,
+            object: ObjectRef::service(service),
+            field: field.to_owned(),
+            message: message.to_owned(),
+        }
+    }
 }
 
 impl fmt::Display for Problem {

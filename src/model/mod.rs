@@ -3,6 +3,7 @@
 //! Independent of Kubernetes' JSON and of nftables. `source` creates these types, `desired` reads
 //! them.
 
+mod balanced;
 mod batch;
 mod choice;
 mod cluster;
@@ -17,11 +18,13 @@ mod name;
 mod node;
 mod scheduler;
 mod service;
+mod shares;
 mod stored;
 mod touched;
 mod usable;
 mod weights;
 
+pub use balanced::{Adjusted, LiveConnections, Shares};
 pub use batch::Batch;
 pub use cluster::{Cluster, ServiceView};
 pub use endpoint::{Conditions, Endpoint, EndpointPort, EndpointSlice, Zones};
@@ -33,6 +36,7 @@ pub use name::ObjectName;
 pub use node::{Node, ServiceCidr};
 pub use scheduler::{HashedSource, NamedScheduler, Scheduler};
 pub use service::{Protocol, Service, ServicePort, TrafficPolicy};
+pub use shares::{EVEN, Load, Share, adjust};
 pub use touched::{Extent, Touched};
 pub use usable::{Target, TargetList, UsableEndpoints};
 pub use weights::{EndpointNames, Weighing, Weight, Weights};

@@ -13,6 +13,8 @@ pub enum Scheduler {
     /// The endpoint selected by a hash of the packet's source, the same on every node: `sh`, `mh`,
     /// and with the port `sh-port`, `mh-port`.
     Maglev(HashedSource),
+    /// A random endpoint, with a probability by its weight and its live connections: `lc`, `wlc`.
+    LeastConnections,
 }
 
 /// Fields of a packet's source that are hashed.
@@ -35,13 +37,14 @@ pub struct NamedScheduler {
 
 impl Scheduler {
     /// Names without a reservation, for messages.
-    pub const NAMES: &str = "random, rr, wrr, sh, sh-port, mh or mh-port";
+    pub const NAMES: &str = "random, rr, wrr, lc, wlc, sh, sh-port, mh or mh-port";
 
     /// All schedulers.
-    pub const ALL: [Self; 3] = [
+    pub const ALL: [Self; 4] = [
         Self::Random,
         Self::Maglev(HashedSource::Address),
         Self::Maglev(HashedSource::AddressAndPort),
+        Self::LeastConnections,
     ];
 
     /// Returns its index in [`Scheduler::ALL`].
@@ -50,6 +53,7 @@ impl Scheduler {
             Self::Random => 0,
             Self::Maglev(HashedSource::Address) => 1,
             Self::Maglev(HashedSource::AddressAndPort) => 2,
+            Self::LeastConnections => 3,
         }
     }
 
@@ -61,9 +65,11 @@ impl Scheduler {
             "random" | "rr" | "wrr" => (Self::Random, None),
             "sh" | "mh" | "maglev" => (BY_ADDRESS, None),
             "sh-port" | "mh-port" => (BY_PORT, None),
-            "lc" | "wlc" | "sed" | "nq" | "twos" => {
-                (Self::Random, Some("rules cannot count the connections of an endpoint"))
-            }
+            "lc" | "wlc" => (Self::LeastConnections, None),
+            "sed" | "nq" | "twos" => (
+                Self::LeastConnections,
+                Some("rules cannot count the connections of an endpoint, and weights follow them"),
+            ),
             "lblc" | "lblcr" => (
                 BY_ADDRESS,
                 Some("rules cannot count connections, and a service is one destination"),
@@ -84,6 +90,7 @@ impl Scheduler {
             Self::Random => "random",
             Self::Maglev(HashedSource::Address) => "mh",
             Self::Maglev(HashedSource::AddressAndPort) => "mh-port",
+            Self::LeastConnections => "lc",
         }
     }
 }
@@ -120,7 +127,7 @@ mod tests {
     fn every_scheduler_of_ipvs_is_there_or_has_a_nearest_one() {
         for name in OF_IPVS {
             let named = Scheduler::named(name).unwrap_or_else(|| panic!("{name} is unknown"));
-            let is_exact = ["rr", "wrr", "sh", "mh"].contains(&name);
+            let is_exact = ["rr", "wrr", "lc", "wlc", "sh", "mh"].contains(&name);
             assert_eq!(named.reason.is_none(), is_exact, "{name}");
             let reservation = named.reservation(name);
             assert_eq!(reservation.is_none(), is_exact, "{name}");
@@ -139,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_scheduler_has_the_name_that_it_is_asked_for_by() {
-        for name in ["random", "mh", "mh-port"] {
+        for name in ["random", "mh", "mh-port", "lc"] {
             let named = Scheduler::named(name).map(|named| named.scheduler.name());
             assert_eq!(named, Some(name));
         }

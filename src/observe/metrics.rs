@@ -13,6 +13,7 @@ use super::background_check::CheckMetrics;
 use super::commits::Commits;
 use super::component::Component;
 use super::kube_proxy::KubeProxy;
+use super::least_connections::LeastConnections;
 use super::process::Process;
 use super::requests::Requests;
 use super::service_counts::Store;
@@ -37,6 +38,7 @@ pub(super) struct Metrics {
     pub(super) commits: Commits,
     pub(super) own: Own,
     pub(super) check: CheckMetrics,
+    pub(super) least_connections: LeastConnections,
     pub(super) watches: Watches,
     pub(super) requests: Requests,
     pub(super) component: Component,
@@ -63,17 +65,29 @@ impl Metrics {
     pub(super) fn new(counts: Store) -> Self {
         let mut registry = Registry::default();
         let kube_proxy = KubeProxy::register(&mut Names::new(&mut registry, "kubeproxy_"));
-        let commits = Commits::register(&mut Names::new(&mut registry, "deltaproxy_"));
-        let own = Own::register(&mut Names::new(&mut registry, "deltaproxy_"));
-        let check = CheckMetrics::register(&mut Names::new(&mut registry, "deltaproxy_"));
-        let watches = Watches::register(&mut Names::new(&mut registry, "deltaproxy_"));
+        let mut names = Names::new(&mut registry, "deltaproxy_");
+        let commits = Commits::register(&mut names);
+        let own = Own::register(&mut names);
+        let check = CheckMetrics::register(&mut names);
+        let least_connections = LeastConnections::register(&mut names);
+        let watches = Watches::register(&mut names);
         let requests = Requests::register(&mut Names::new(&mut registry, "rest_client_"));
         let component = Component::register(&mut Names::new(&mut registry, "kubernetes_"));
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("deltaproxy_build", "The version of this program", version);
         registry.register_collector(Box::new(Process));
         registry.register_collector(Box::new(counts));
-        Self { registry, kube_proxy, commits, own, check, watches, requests, component }
+        Self {
+            registry,
+            kube_proxy,
+            commits,
+            own,
+            check,
+            least_connections,
+            watches,
+            requests,
+            component,
+        }
     }
 }
 

@@ -11,6 +11,7 @@ mod connections;
 mod exposition;
 mod health;
 mod kube_proxy;
+mod least_connections;
 mod metrics;
 mod page;
 mod process;

@@ -17,3 +17,12 @@ pub fn table(family: Family) -> TableRef {
 pub fn table_comment() -> String {
     format!("service proxy rules of deltaproxy, layout {LAYOUT}")
 }
+
+/// The end of the comment of frontends with scheduler `lc`, whose elements are those of `random`. A
+/// name of Kubernetes has no space.
+pub const LEAST_CONNECTIONS: &str = " lc";
+
+/// Returns the comment of a frontend without the mark of scheduler `lc`, and whether it had one.
+pub fn without_scheduler(label: &str) -> (&str, bool) {
+    label.strip_suffix(LEAST_CONNECTIONS).map_or((label, false), |label| (label, true))
+}

@@ -29,6 +29,6 @@ mod slots;
 pub use element::{
     Frontend, Member, Range, Subject, TableElement, Unserved, remembered, slot_key, stray, target,
 };
-pub use layout::{LAYOUT, TABLE, table, table_comment};
+pub use layout::{LAYOUT, LEAST_CONNECTIONS, TABLE, table, table_comment, without_scheduler};
 pub use sets::{CLIENTS, Layouts, SetId, TableSets};
 pub use slots::{NamedList, SlotKeys};

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::report::fate;
 use super::step::{Fate, Outcome, RuleStep, Step};
-use super::words::lines;
+use super::words::{lines, policy_words};
 use super::{Explanation, Start};
 
 impl Explanation {
@@ -17,7 +17,7 @@ impl Explanation {
             json!({
                 "frontend": service.frontend,
                 "name": service.label,
-                "policy": service.route.map(super::words::route_words),
+                "policy": service.route.map(|it| policy_words(it, service.is_balanced)),
             })
         });
         let outcomes: Vec<_> =

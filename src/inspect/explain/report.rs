@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 
 use super::percent::Percent;
 use super::step::{Fate, Outcome, Place, RuleStep, Step};
-use super::words::{lines, route_words};
+use super::words::{lines, policy_words};
 use super::{Explanation, Start};
 use crate::printable::Printable;
 
@@ -63,7 +63,8 @@ impl Explanation {
         match service.route {
             Some(route) => {
                 line(f, format_args!("{found}"))?;
-                line(f, format_args!("policy    {}", route_words(route)))
+                let policy = policy_words(route, service.is_balanced);
+                line(f, format_args!("policy    {policy}"))
             }
             None => line(f, format_args!("{found}, without an endpoint for this packet")),
         }

@@ -5,7 +5,7 @@ use super::words::{element, our_family};
 use super::{Explanation, Fate};
 use crate::nft::Family;
 use crate::ruleset::number::Route;
-use crate::ruleset::{Member, TableElement};
+use crate::ruleset::{Member, TableElement, without_scheduler};
 
 /// The service of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub struct Service {
     pub frontend: String,
     /// `namespace/name:port`, if the tables have it.
     pub label: Option<String>,
+    /// The scheduler is `lc`, which follows live connections.
+    pub is_balanced: bool,
     /// Endpoint list, class and flags; `None` without endpoints.
     pub route: Option<Route>,
 }
@@ -77,5 +79,9 @@ fn service(element: TableElement<'_>) -> Option<Service> {
         | TableElement::AffinityEndpoint(..)
         | TableElement::AffinityList(..) => return None,
     };
-    Some(Service { frontend: frontend.to_string(), label: label.map(str::to_owned), route })
+    let (label, is_balanced) = label.map_or((None, false), |label| {
+        let (label, is_balanced) = without_scheduler(label);
+        (Some(label.to_owned()), is_balanced)
+    });
+    Some(Service { frontend: frontend.to_string(), label, is_balanced, route })
 }

@@ -9,7 +9,7 @@ use super::step::{Event, Place, RuleStep};
 use crate::model::HashedSource;
 use crate::nft::{ElementData, ElementView, Family, Verdict};
 use crate::ruleset::number::{ListId, Route};
-use crate::ruleset::{SetId, TABLE, TableElement, Unserved};
+use crate::ruleset::{SetId, TABLE, TableElement, Unserved, without_scheduler};
 
 /// Returns a line for each notable event at a rule.
 pub(super) fn lines(step: &RuleStep, protocol: &str) -> Vec<String> {
@@ -97,10 +97,14 @@ fn found_elsewhere(set: &str, data: Option<&ElementData>, comment: Option<&str>)
 
 /// Describes an element of ours for the packet.
 fn found(event: &Event, family: Family) -> Option<String> {
-    let label = |label: Option<&str>| label.map_or_else(String::new, |it| format!(" {it}"));
+    let label = |label: Option<&str>| {
+        label.map_or_else(String::new, |it| format!(" {}", without_scheduler(it).0))
+    };
     Some(match element(event, family)? {
         TableElement::Route(frontend, route, comment) => {
-            format!("{frontend} is service{}: {}", label(comment), route_words(route))
+            let (name, is_balanced) = without_scheduler(comment.unwrap_or_default());
+            let name = label(Some(name).filter(|name| !name.is_empty()));
+            format!("{frontend} is service{name}: {}", policy_words(route, is_balanced))
         }
         TableElement::Internal(_, route) => {
             format!("pods and the node reach all endpoints: {}", route_words(route))
@@ -133,14 +137,23 @@ fn found(event: &Event, family: Family) -> Option<String> {
     })
 }
 
+/// The scheduler that only the comment of a frontend names.
+const BALANCED: &str = ", scheduler lc: weights follow live connections";
+
 /// Describes an element of maps whose keys are internal numbers.
 fn found_client(event: &Event) -> Option<String> {
     let Event::Found { set, .. } = event else { return None };
     Some(format!("@{set} has an element for it"))
 }
 
+/// Describes the number of a route to a service whose scheduler may be `lc`.
+pub(super) fn policy_words(route: Route, is_balanced: bool) -> String {
+    let scheduler = if is_balanced { BALANCED } else { "" };
+    format!("{}{scheduler}", route_words(route))
+}
+
 /// Describes the number of a route.
-pub(super) fn route_words(route: Route) -> String {
+fn route_words(route: Route) -> String {
     let Some(list) = route.list() else { return "it has no endpoint on this node".to_owned() };
     let (fewest, most) = (route.size().fewest(), route.size().most());
     let count = match (fewest, most) {

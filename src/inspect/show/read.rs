@@ -137,7 +137,7 @@ impl Reading {
                 entry.route = Some(route);
                 entry.counted = counted;
                 entry.is_cluster_ip = is_to_cluster_ip(frontend, route);
-                entry.label = label.unwrap_or_default().into();
+                entry.set_label(label.unwrap_or_default());
             }
             TableElement::Internal(frontend, route) => {
                 self.entry(frontend).internal = Some(route);
@@ -145,7 +145,7 @@ impl Reading {
             TableElement::NoEndpoint(frontend, unserved, label) => {
                 let entry = self.entry(frontend);
                 entry.unserved = Some(unserved);
-                entry.label = label.unwrap_or_default().into();
+                entry.set_label(label.unwrap_or_default());
             }
             TableElement::Firewall(frontend) => self.entry(frontend).has_source_ranges = true,
             TableElement::Member(Member::ClusterIp(address)) => {

@@ -109,6 +109,8 @@ pub enum Choice {
     Weighted,
     /// By a hash of the source (`jhash`).
     Maglev(HashedSource),
+    /// Probabilities follow live connections.
+    LeastConnections,
 }
 
 impl Choice {
@@ -118,6 +120,7 @@ impl Choice {
             Self::Random => "random",
             Self::Weighted => "wrr",
             Self::Maglev(source) => model::Scheduler::Maglev(source).name(),
+            Self::LeastConnections => model::Scheduler::LeastConnections.name(),
         }
     }
 }
@@ -190,7 +193,9 @@ impl fmt::Display for Scheduler {
             Self::Affinity(choice, seconds) => {
                 let choice = match choice {
                     Choice::Random => String::new(),
-                    Choice::Weighted | Choice::Maglev(_) => format!("{}, ", choice.name()),
+                    Choice::Weighted | Choice::Maglev(_) | Choice::LeastConnections => {
+                        format!("{}, ", choice.name())
+                    }
                 };
                 let seconds = seconds.map(|seconds| format!(" {seconds}s")).unwrap_or_default();
                 f.pad(&format!("{choice}affinity{seconds}"))

@@ -13,7 +13,7 @@ use crate::model::{Protocol, Target};
 use crate::nft::Counter;
 use crate::ruleset::affinity::Timeouts;
 use crate::ruleset::number::{EndpointId, ListId, Route};
-use crate::ruleset::{Frontend, Unserved};
+use crate::ruleset::{Frontend, Unserved, without_scheduler};
 
 /// The services of both tables.
 #[derive(Debug, Default)]
@@ -40,6 +40,8 @@ pub struct Entry {
     pub frontend: Frontend,
     /// `namespace/name:port` from the tables; empty if absent.
     pub label: Box<str>,
+    /// The scheduler is `lc`.
+    pub is_balanced: bool,
     /// Route; without packets of pods and of the node if `internal` differs.
     pub route: Option<Route>,
     /// Internal route, if different.
@@ -99,6 +101,7 @@ impl Entry {
         Self {
             frontend,
             label: Box::default(),
+            is_balanced: false,
             route: None,
             internal: None,
             unserved: None,
@@ -106,6 +109,12 @@ impl Entry {
             is_cluster_ip: false,
             counted: None,
         }
+    }
+
+    /// Sets the label and the scheduler by the comment in the tables.
+    pub(super) fn set_label(&mut self, comment: &str) {
+        let (label, is_balanced) = without_scheduler(comment);
+        (self.label, self.is_balanced) = (label.into(), is_balanced);
     }
 
     /// Returns `namespace/name`, and the name of the port, which may be empty.

@@ -104,6 +104,7 @@ impl<'a> View<'a> {
         let list = self.services.list(entry.frontend.family(), Some(route));
         match route.size().table() {
             Some((source, _)) => Choice::Maglev(source),
+            None if entry.is_balanced => Choice::LeastConnections,
             None if list.is_some_and(|list| !list.is_even()) => Choice::Weighted,
             None => Choice::Random,
         }

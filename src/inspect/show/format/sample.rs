@@ -46,7 +46,15 @@ fn at(text: &str) -> Frontend {
 fn connection(id: u32, to: &str, by: &str, stage: Stage, age: u64) -> Connection {
     let started = NonZeroU64::new((NOW.as_secs() - age) * 1_000_000_000);
     let (sent_to, answered_by) = (target(to), target(by));
-    Connection { protocol: Protocol::Tcp, sent_to, answered_by, stage, id, started }
+    Connection {
+        protocol: Protocol::Tcp,
+        sent_to,
+        answered_by,
+        stage,
+        is_assured: true,
+        id,
+        started,
+    }
 }
 
 impl Sample {
