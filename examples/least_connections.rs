@@ -88,8 +88,8 @@ impl Node {
 /// Deviation on average, largest part of one newcomer in a look, and when both newcomers had 80 %.
 fn simulate(chooser: Chooser) -> (f64, f64, f64) {
     let mut random = Random(7);
-    let mut nodes = vec![Node([Load { live: 0, weight: 1, share: EVEN }; ALL]); NODES];
-    let mut ends = BinaryHeap::new();
+    let mut nodes: Vec<Node> = vec![Node([Load { live: 0, weight: 1, share: EVEN }; ALL]); NODES];
+    let mut ends = BinaryHeap::<Reverse<(u32, usize, usize)>>::new();
     let (mut time, mut next_look) = (0.0, LOOK);
     let (mut deviations, mut peak, mut reached) = (Vec::new(), 0.0_f64, f64::NAN);
     let mut begun = [0.0; ALL];
@@ -100,8 +100,7 @@ fn simulate(chooser: Chooser) -> (f64, f64, f64) {
                 break;
             }
             ends.pop();
-            let node: &mut Node = &mut nodes[node];
-            node.0[endpoint].live -= 1;
+            nodes[node].0[endpoint].live -= 1;
         }
         let endpoints = if time < JOIN { OLD } else { ALL };
         while next_look <= time {

@@ -22,21 +22,21 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use deltaproxy::config::Routing;
-use deltaproxy::conntrack::{FlowList, Request};
+use deltaproxy::conntrack::{ConntrackError, Count, FlowList, Request};
 use deltaproxy::engine::{Engine, read_back};
 use deltaproxy::kernel::{ElementRead, Requests, Writer, WriterGone};
-use deltaproxy::model::{Batch, Change, Event, ObjectName, Resource};
+use deltaproxy::model::{Batch, Change, Event, LiveConnections, ObjectName, Resource};
 use deltaproxy::nft::{Family, Name, Operation, Table, TableFlags, TableRef, Transaction};
 use deltaproxy::observe::Observe;
 use deltaproxy::ruleset::{self, Layouts, SetId};
-use deltaproxy::run::{BackgroundCheck, Cleaning, Run};
+use deltaproxy::run::{BackgroundCheck, Balancing, Cleaning, Run};
 use fake_kernel::Fake;
 use tokio::sync::{mpsc, watch};
 
 use self::kernel::{Hostile, Shared};
 use self::objects::{Objects, bystanders, cluster_ip};
 use self::oracle::{Oracle, Wanted};
-use self::steps::{Happening, Sequence, Step, routing};
+use self::steps::{Happening, LOOKS, Sequence, Step, routing};
 use crate::tables::{contents, settle};
 
 /// A daemon that is polled by hand.
@@ -49,6 +49,10 @@ struct Daemon<K> {
     asked: Arc<Mutex<Vec<Request>>>,
     /// Where the cleaner sends all flows.
     lists: mpsc::Sender<FlowList>,
+    /// The endpoints whose connections it wants to be counted.
+    counting: Arc<Mutex<Option<LiveConnections>>>,
+    /// Where the counts go.
+    counts: mpsc::Sender<Result<Count, ConntrackError>>,
 }
 
 struct World<K> {
@@ -72,6 +76,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(520);
 
 /// The time in which the background check compares everything.
 const CHECK_PERIOD: Duration = Duration::from_secs(60);
+
+/// More looks than may pass without a change while weights return to even ones.
+const QUIET_LOOKS: usize = 8;
 
 /// More pieces than the background check needs for everything twice.
 const ROUNDS: usize = 60;
@@ -108,8 +115,13 @@ impl<K: Shared> Daemon<K> {
         run.check = BackgroundCheck::every(CHECK_PERIOD);
         run.addresses = Some(changes);
         run.cleaning = Some(Cleaning::new(ask, listed));
+        let counting: Arc<Mutex<Option<LiveConnections>>> = Arc::default();
+        let own = Arc::clone(&counting);
+        let (counts, counted) = mpsc::channel(1);
+        let count = move |live| *own.lock().expect("no test panicked") = Some(live);
+        run.balancing = Some(Balancing::new(LOOKS.interval, count, counted));
         let run = Box::pin(run.until(std::future::pending()));
-        Self { run, requests, events, addresses, asked, lists }
+        Self { run, requests, events, addresses, asked, lists, counting, counts }
     }
 
     fn send(&mut self, events: Vec<Event>) {
@@ -123,7 +135,7 @@ impl<K: Shared> Daemon<K> {
 impl<K: Shared> World<K> {
     fn start(kernel: K, sequence: &Sequence) -> Self {
         let flags = flags(sequence.owned);
-        let (routing, addresses) = (Routing::default(), local_addresses(1));
+        let (routing, addresses) = (routing(u8::MAX), local_addresses(1));
         let mut objects = Objects::default();
         bystanders().iter().for_each(|event| objects.apply(event));
         let engine = engine(&routing, flags, &addresses);
@@ -186,6 +198,9 @@ impl<K: Shared> World<K> {
             Happening::OwnerGone => self.kernel.owners = [None; 2],
             Happening::Restart { routing, is_done } => self.restart(*routing, *is_done).await,
             Happening::MaxBatch(bytes) => self.kernel.max_batch = *bytes,
+            Happening::Counted(connections) => {
+                self.count(connections);
+            }
             Happening::Check => self.check().await?,
         }
         self.poll().await;
@@ -322,6 +337,38 @@ impl<K: Shared> World<K> {
         self.wait_until_settled().await;
     }
 
+    /// Answers a request for counts: endpoint after endpoint has as many connections as the next
+    /// number says. Returns whether there was a request.
+    fn count(&mut self, connections: &[u8]) -> bool {
+        let asked = self.daemon.counting.lock().expect("no test panicked").take();
+        let Some(mut live) = asked else { return false };
+        let mut endpoints: Vec<_> = live.endpoints.iter_mut().collect();
+        endpoints.sort_unstable_by_key(|((protocol, target), _)| (protocol.number(), *target));
+        let numbers = connections.iter().cycle();
+        for ((_, count), connections) in endpoints.into_iter().zip(numbers) {
+            *count = u32::from(*connections);
+        }
+        let count = Count { live, connections: 0, took: Duration::ZERO };
+        self.daemon.counts.try_send(Ok(count)).expect("the loop takes in counts at once");
+        true
+    }
+
+    /// Ends all connections and waits until no weight depends on them.
+    async fn wait_until_even(&mut self) {
+        let mut quiet = 0;
+        while quiet < QUIET_LOOKS {
+            let commits = self.kernel.commits;
+            tokio::time::advance(LOOKS.interval).await;
+            self.poll().await;
+            if !self.count(&[0]) {
+                return;
+            }
+            self.poll().await;
+            while self.answer().await {}
+            quiet = if self.kernel.commits == commits { quiet + 1 } else { 0 };
+        }
+    }
+
     /// Waits until all is settled and nothing goes wrong any more; then the tables must be those
     /// of a fresh start.
     async fn check(&mut self) -> Result<(), String> {
@@ -334,6 +381,8 @@ impl<K: Shared> World<K> {
         if std::mem::take(&mut self.has_lost) {
             self.wait_until_checked().await;
         }
+        self.wait_until_even().await;
+        self.wait_until_settled().await;
         let wanted = self.wanted();
         self.kernel.oracle.check_flows(&wanted.serving);
         self.check_list().await;

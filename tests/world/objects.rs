@@ -14,6 +14,7 @@ use deltaproxy::model::{
 use proptest::collection::{hash_map, vec};
 use proptest::option;
 use proptest::prelude::*;
+use proptest::sample;
 
 const SERVICES: u8 = 5;
 const SLICES: u8 = 8;
@@ -69,7 +70,7 @@ prop_compose! {
         ranges in vec(0u8..3, 0..3),
         node_port in option::of(0u16..2),
         affinity in option::weighted(0.3, 1u64..4),
-        scheduler in option::weighted(0.1, any::<bool>()),
+        scheduler in option::weighted(0.3, sample::select(Scheduler::ALL.to_vec())),
         weights in option::weighted(0.1, 0u8..4),
         ports in 0usize..4,
     ) -> Event {
@@ -85,10 +86,7 @@ prop_compose! {
         Event::Service(Change::Is(Service {
             created,
             session_affinity: affinity.map(Duration::from_secs),
-            scheduler: scheduler.map(|by_port| Scheduler::Maglev(match by_port {
-                true => HashedSource::AddressAndPort,
-                false => HashedSource::Address,
-            })),
+            scheduler,
             weights: weights.map(|n| Weights::parse(&format!("node/n1={n},*=2")).unwrap()),
             external_ips: external.iter().map(|n| external_ip(*n)).collect(),
             load_balancer_ips: vec![IpAddr::from([192, 0, 2, 1])],

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use deltaproxy::config::{LocalDetection, Routing};
+use deltaproxy::config::{LeastConnections, LocalDetection, Routing};
 use deltaproxy::counters::Counters;
 use deltaproxy::model::{Event, Resource};
 use nix::errno::Errno;
@@ -62,6 +62,8 @@ pub(crate) enum Happening {
     Restart { routing: u8, is_done: bool },
     /// The kernel takes transactions of so many bytes.
     MaxBatch(usize),
+    /// The connections of services with scheduler lc are counted, if the daemon asked for it.
+    Counted(Vec<u8>),
     /// Nothing goes wrong any more until all is settled; then the tables are checked.
     Check,
 }
@@ -91,6 +93,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         1 => Just(Happening::OwnerGone),
         4 => (0u8..6, any::<bool>()).prop_map(|(routing, is_done)| Happening::Restart { routing, is_done }),
         1 => (600usize..30_000).prop_map(Happening::MaxBatch),
+        8 => vec(any::<u8>(), 1..5).prop_map(Happening::Counted),
         2 => Just(Happening::Check),
     ]
 }
@@ -115,9 +118,13 @@ prop_compose! {
     }
 }
 
+/// The settings of scheduler lc. Few changes in a look, so that services take turns.
+pub(crate) const LOOKS: LeastConnections =
+    LeastConnections { interval: Duration::from_secs(5), changes_per_second: 10 };
+
 /// A configuration; half of the numbers mean the first one.
 pub(crate) fn routing(number: u8) -> Routing {
-    let usual = Routing::default();
+    let usual = Routing { least_connections: Some(LOOKS), ..Routing::default() };
     match number {
         0 => Routing { masquerade_all: true, ..usual },
         1 => Routing { node_port_addresses: "0.0.0.0/0".parse().unwrap(), ..usual },

@@ -101,7 +101,7 @@ fn a_scheduler_is_the_one_of_the_annotation_or_the_nearest() {
     assert_eq!(unknown, None);
     assert!(
         text.ends_with(
-            r#""best\u{7}" is no scheduler: expected random, rr, wrr, sh, sh-port, mh or mh-port"#
+            r#""best\u{7}" is no scheduler: expected random, rr, wrr, lc, wlc, sh, sh-port, mh or mh-port"#
         ),
         "{text}"
     );
