@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deltaproxy::model::{
-    Change, Conditions, Endpoint, EndpointNames, EndpointPort, EndpointSlice, Event, HashedSource,
-    Node, ObjectName, Protocol, Resource, Scheduler, Service, ServiceCidr, ServicePort,
-    TrafficPolicy, Weighing, Weights, Zones,
+    Change, Conditions, Endpoint, EndpointNames, EndpointPort, EndpointSlice, Event, Node,
+    ObjectName, Protocol, Resource, Scheduler, Service, ServiceCidr, ServicePort, TrafficPolicy,
+    Weighing, Weights, Zones,
 };
 use proptest::collection::{hash_map, vec};
 use proptest::option;

@@ -30,7 +30,7 @@ struct Service<'a> {
     kind: &'static str,
     /// `null` if the tables are equal with both policies.
     policy: Option<&'static str>,
-    /// `random`, `wrr`, `mh`, `mh-port`, `affinity`, `refuse` or `drop`.
+    /// `random`, `wrr`, `lc`, `mh`, `mh-port`, `affinity`, `refuse` or `drop`.
     scheduler: &'static str,
     /// Choice of an endpoint, also with affinity; absent without endpoints.
     #[serde(skip_serializing_if = "Option::is_none")]

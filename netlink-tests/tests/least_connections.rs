@@ -1,0 +1,106 @@
+//! Scheduler lc: new connections avoid the endpoint that holds many.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use netlink_tests::scenario::{
+    Family, Lab, Manifests, Protocol, Slice, WEB, assert_weighted, routing, web_everywhere,
+};
+use netlink_tests::{Connection, Host, deltaproxy_binary, eventually};
+use serde_json::Value;
+
+const SCHEDULER: &str = "deltaproxy.io/scheduler";
+
+/// How long a condition may take, on a busy machine.
+const SOON: Duration = Duration::from_secs(30);
+
+/// Long connections to the crowded endpoint.
+const LONG: usize = 40;
+
+/// Connections whose endpoints are counted.
+const SHORT: usize = 300;
+
+fn web() -> SocketAddr {
+    let to: std::net::SocketAddrV4 = WEB.parse().unwrap();
+    SocketAddr::new(IpAddr::V4(*to.ip()), to.port())
+}
+
+/// A row of the cluster IP over TCP, in JSON.
+fn shown(node: &Host) -> Option<Value> {
+    let finished = node.output(deltaproxy_binary(), &["show", WEB_TCP, "--output", "json"]);
+    let document: Value = serde_json::from_str(&finished.stdout).ok()?;
+    Some(document["services"][0].clone())
+}
+
+/// The frontend of [`WEB`].
+const WEB_TCP: &str = "10.96.0.10:80/tcp";
+
+/// The share of the endpoint with this address.
+fn share(row: &Value, address: &str) -> Option<f64> {
+    let endpoints = row["endpoints"].as_array()?;
+    endpoints.iter().find(|it| it["address"] == address)?["chance"].as_f64()
+}
+
+/// A daemon with a service whose only endpoint holds many connections, and then has others beside.
+struct Crowded {
+    lab: Lab,
+    _daemon: netlink_tests::Process,
+    _connections: Vec<Connection>,
+}
+
+impl Crowded {
+    #[track_caller]
+    fn start(scheduler: &str, more: &[&str]) -> Self {
+        let lab = Lab::without_objects(routing());
+        let node = lab.world.node();
+        let service = web_everywhere().annotation(SCHEDULER, scheduler);
+        let manifests =
+            Manifests::new(&[("web", &service), ("slice", &Slice::new("web").endpoints("a"))]);
+        let flags = [&["--healthz-bind-address=", "--metrics-bind-address="], more].concat();
+        let daemon = manifests.run_with(node, &flags);
+        eventually("the only endpoint", SOON, || share(&shown(node)?, "10.244.1.5"));
+        let pod = lab.world.host("pod").patient();
+        let connections: Vec<_> = (0..LONG).map(|_| pod.open_tcp(web()).unwrap()).collect();
+        manifests.write("slice", &Slice::new("web").endpoints("a c d"));
+        eventually("three endpoints", SOON, || {
+            (shown(node)?["endpoints"].as_array()?.len() == 3).then_some(())
+        });
+        Self { lab, _daemon: daemon, _connections: connections }
+    }
+
+    fn shares(&self) -> std::collections::BTreeMap<String, usize> {
+        self.lab.world.shares("pod", WEB, (Family::Ipv4, Protocol::Tcp), SHORT)
+    }
+}
+
+#[test]
+fn new_connections_avoid_the_endpoint_that_holds_many() {
+    let crowded = Crowded::start("wlc", &["--least-connections=1s"]);
+    let node = crowded.lab.world.node();
+    // A slot of 24.
+    let row = eventually("a small share", SOON, || {
+        shown(node).filter(|row| share(row, "10.244.1.5").is_some_and(|it| it < 0.05))
+    });
+    assert_eq!(row["scheduler"], "lc");
+    let shares = crowded.shares();
+    // Evenly it would be 100, and more than 60 with all but certainty.
+    let of_crowded = shares.get("a").copied().unwrap_or(0);
+    assert!(of_crowded < 45, "{shares:?}");
+    assert!(["c", "d"].iter().all(|server| shares[*server] > 80), "{shares:?}");
+    let listing = node.output(deltaproxy_binary(), &["show", "--output", "ipvsadm"]).stdout;
+    assert!(listing.contains("TCP  10.96.0.10:80 lc\n"), "{listing}");
+    let arguments = ["explain", WEB_TCP, "--from", "10.244.1.9"];
+    let explained = node.output(deltaproxy_binary(), &arguments).stdout;
+    assert!(explained.contains("scheduler lc: weights follow live connections"), "{explained}");
+    assert!(explained.contains("service   default/web:"), "{explained}");
+}
+
+#[test]
+fn where_it_is_off_connections_do_not_count() {
+    let crowded = Crowded::start("wlc", &[]);
+    let even = [("a", 1), ("c", 1), ("d", 1)];
+    assert_weighted(&crowded.shares(), &even);
+    let row = shown(crowded.lab.world.node()).unwrap();
+    assert_eq!(row["scheduler"], "random");
+}
