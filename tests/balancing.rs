@@ -164,7 +164,8 @@ fn only_services_with_the_scheduler_follow_connections_and_settle() {
     };
     let before = of_others(&mut daemon);
     let crowded = |last| if last == 1 { 60 } else { 0 };
-    assert!(daemon.balance(crowded).1 > 0);
+    let (adjusted, operations) = daemon.balance(crowded);
+    assert!(adjusted.services == 1 && operations > 0, "{adjusted:?}");
     for _ in 0..20 {
         daemon.balance(crowded);
     }

@@ -1,14 +1,18 @@
 //! Scheduler lc: new connections avoid the endpoint that holds many.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use std::net::{IpAddr, SocketAddr};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
 use netlink_tests::scenario::{
     Family, Lab, Manifests, Protocol, Slice, WEB, assert_weighted, routing, web_everywhere,
 };
-use netlink_tests::{Connection, Host, deltaproxy_binary, eventually};
+use netlink_tests::{Connection, Host, Process, deltaproxy_binary, eventually};
 use serde_json::Value;
+
+/// Turns the scheduler on.
+const ON: &str = "--least-connections=1s";
 
 const SCHEDULER: &str = "deltaproxy.io/scheduler";
 
@@ -22,7 +26,7 @@ const LONG: usize = 40;
 const SHORT: usize = 300;
 
 fn web() -> SocketAddr {
-    let to: std::net::SocketAddrV4 = WEB.parse().unwrap();
+    let to: SocketAddrV4 = WEB.parse().unwrap();
     SocketAddr::new(IpAddr::V4(*to.ip()), to.port())
 }
 
@@ -45,7 +49,8 @@ fn share(row: &Value, address: &str) -> Option<f64> {
 /// A daemon with a service whose only endpoint holds many connections, and then has others beside.
 struct Crowded {
     lab: Lab,
-    _daemon: netlink_tests::Process,
+    manifests: Manifests,
+    _daemon: Process,
     _connections: Vec<Connection>,
 }
 
@@ -66,17 +71,17 @@ impl Crowded {
         eventually("three endpoints", SOON, || {
             (shown(node)?["endpoints"].as_array()?.len() == 3).then_some(())
         });
-        Self { lab, _daemon: daemon, _connections: connections }
+        Self { lab, manifests, _daemon: daemon, _connections: connections }
     }
 
-    fn shares(&self) -> std::collections::BTreeMap<String, usize> {
+    fn shares(&self) -> BTreeMap<String, usize> {
         self.lab.world.shares("pod", WEB, (Family::Ipv4, Protocol::Tcp), SHORT)
     }
 }
 
 #[test]
 fn new_connections_avoid_the_endpoint_that_holds_many() {
-    let crowded = Crowded::start("wlc", &["--least-connections=1s"]);
+    let crowded = Crowded::start("wlc", &[ON]);
     let node = crowded.lab.world.node();
     // A slot of 24.
     let row = eventually("a small share", SOON, || {
@@ -94,6 +99,9 @@ fn new_connections_avoid_the_endpoint_that_holds_many() {
     let explained = node.output(deltaproxy_binary(), &arguments).stdout;
     assert!(explained.contains("scheduler lc: weights follow live connections"), "{explained}");
     assert!(explained.contains("service   default/web:"), "{explained}");
+    let verify = [&crowded.manifests.arguments("verify"), &[ON][..]].concat();
+    let verified = node.output(deltaproxy_binary(), &verify);
+    assert!(verified.stdout.starts_with("the tables are as desired"), "{verified:?}");
 }
 
 #[test]

@@ -17,6 +17,7 @@ use super::fields::{self, Type};
 use super::local::DetectLocalMode;
 use super::log::{LogFlags, LogFormat, of_verbosity};
 use super::scheduler::ChosenScheduler;
+use super::section::{IPVS_SCHEDULER, Section};
 use super::{
     CHECK_PERIOD, Config, ConfigError, ConntrackSettings, InterfaceName, LeastConnections, Loaded,
     LocalDetection, NodePortAddresses, Notes, Routing, Source, address, duration, node_name,
@@ -435,36 +436,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Masquerade fields of a mode; iptables and ipvs share theirs.
-struct Section {
-    masquerade_all: &'static str,
-    masquerade_bit: &'static str,
-    /// `ipvs.scheduler` has an effect.
-    is_ipvs: bool,
-}
-
-impl Section {
-    fn of(notes: &Notes) -> Self {
-        match &notes.other_mode {
-            None => Self {
-                masquerade_all: "nftables.masqueradeAll",
-                masquerade_bit: "nftables.masqueradeBit",
-                is_ipvs: false,
-            },
-            Some(mode) => Self {
-                masquerade_all: "iptables.masqueradeAll",
-                masquerade_bit: "iptables.masqueradeBit",
-                is_ipvs: mode == "ipvs",
-            },
-        }
-    }
-
-    fn has(&self, field: &str) -> bool {
-        [self.masquerade_all, self.masquerade_bit].contains(&field)
-            || (self.is_ipvs && field == IPVS_SCHEDULER)
-    }
-}
-
 /// Returns true unless the API treats the value as unset.
 fn has_effect(value: &Value) -> bool {
     match value {
@@ -497,7 +468,6 @@ pub(super) const KIND: &str = "KubeProxyConfiguration";
 const DEFAULT_OOM_SCORE_ADJ: i16 = -999;
 
 const COUNTERS: &str = "deltaproxy.counters";
-const IPVS_SCHEDULER: &str = "ipvs.scheduler";
 const STRICT_MODE: &str = "deltaproxy.strictMode";
 const CLUSTER_CIDR: &str = "clusterCIDR";
 const BRIDGE_INTERFACE: &str = "detectLocal.bridgeInterface";

@@ -17,6 +17,7 @@ pub mod log;
 mod notes;
 pub mod ranges;
 mod scheduler;
+mod section;
 mod server_flags;
 mod server_url;
 
