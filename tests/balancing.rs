@@ -15,7 +15,7 @@ use deltaproxy::engine::{Engine, read_back};
 use deltaproxy::kernel::Kernel;
 use deltaproxy::model::{
     Adjusted, Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName,
-    Resource, Scheduler, Service, ServicePort, Weighing, Weights,
+    Resource, Scheduler, Service, ServicePort, Weighing,
 };
 use deltaproxy::nft::{Family, TableFlags};
 use fake_kernel::Fake;
@@ -102,11 +102,10 @@ fn name(number: u8) -> ObjectName {
     ObjectName::namespaced("default", &format!("web-{number}"))
 }
 
-fn service(number: u8, scheduler: Scheduler, weights: Option<&str>) -> Event {
+fn service(number: u8, scheduler: Scheduler) -> Event {
     Event::Service(Change::Is(Service {
         ports: vec![ServicePort::tcp("http", NonZeroU16::new(80).unwrap())],
         scheduler: Some(scheduler),
-        weights: weights.map(|text| Weights::parse(text).unwrap()),
         ..Service::new(name(number), vec![[10, 96, 0, number].into()])
     }))
 }
@@ -128,7 +127,7 @@ fn slice(number: u8, endpoints: &[u8]) -> Event {
 }
 
 fn balanced(number: u8, endpoints: &[u8]) -> Vec<Event> {
-    let service = service(number, Scheduler::LeastConnections, None);
+    let service = service(number, Scheduler::LeastConnections);
     vec![service, slice(number, endpoints)]
 }
 
@@ -147,7 +146,7 @@ fn without_connections_nothing_is_sent_and_each_endpoint_has_one_slot() {
         }
     }
     assert_eq!(daemon.slots(1), BTreeMap::from([(1, 1), (2, 1), (3, 1)]));
-    let mut none = Daemon::start(1_000, vec![service(1, Scheduler::Random, None)]);
+    let mut none = Daemon::start(1_000, vec![service(1, Scheduler::Random)]);
     assert!(!none.engine.has_balanced_services());
     assert_eq!(none.balance(|_| 9), (Adjusted::default(), 0));
 }
@@ -155,7 +154,7 @@ fn without_connections_nothing_is_sent_and_each_endpoint_has_one_slot() {
 #[test]
 fn only_services_with_the_scheduler_follow_connections_and_settle() {
     let mut events = balanced(1, &[1, 2, 3]);
-    events.extend([service(2, Scheduler::Random, None), slice(2, &[1, 2, 3])]);
+    events.extend([service(2, Scheduler::Random), slice(2, &[1, 2, 3])]);
     let mut daemon = Daemon::start(1_000, events);
     let of_others = |daemon: &mut Daemon| {
         let mut texts = contents(&mut daemon.kernel);
@@ -177,24 +176,27 @@ fn only_services_with_the_scheduler_follow_connections_and_settle() {
     assert_eq!(daemon.slots(1), BTreeMap::from([(1, 1), (2, 1), (3, 1)]));
 }
 
+/// A slice whose endpoints have a weight.
+fn weighted(weight: u16, endpoints: &[u8]) -> Event {
+    let Event::EndpointSlice(Change::Is(slice)) = slice(1, endpoints) else { unreachable!() };
+    let weighing = Weighing { weight: Some(weight), names: Box::default() };
+    Event::EndpointSlice(Change::Is(EndpointSlice {
+        name: ObjectName::namespaced("default", &format!("web-of-{weight}")),
+        weighing: Some(Box::new(weighing)),
+        ..slice
+    }))
+}
+
 #[test]
 fn weights_of_annotations_multiply_with_those_of_connections_and_0_stays_0() {
-    let weighted =
-        |weights| vec![service(1, Scheduler::LeastConnections, Some(weights)), slice(1, &[1, 2])];
-    let mut daemon = Daemon::start(1_000, weighted("*=3"));
-    assert_eq!(daemon.slots(1), BTreeMap::from([(1, 3), (2, 3)]));
-    daemon.balance_often(20, |last| if last == 1 { 60 } else { 0 });
-    assert_eq!(daemon.slots(1), BTreeMap::from([(1, 1), (2, 15)]));
-
-    let zero = EndpointSlice {
-        weighing: Some(Box::new(Weighing { weight: Some(0), names: Box::default() })),
-        name: ObjectName::namespaced("default", "drained"),
-        ..match slice(1, &[3]) {
-            Event::EndpointSlice(Change::Is(slice)) => slice,
-            other => panic!("{other:?}"),
-        }
-    };
-    daemon.apply(vec![Event::EndpointSlice(Change::Is(zero))]);
+    let service = service(1, Scheduler::LeastConnections);
+    let mut daemon = Daemon::start(1_000, vec![service, weighted(3, &[1]), weighted(1, &[2])]);
+    // A weight of three bears three times the connections.
+    daemon.balance_often(20, |last| if last == 1 { 90 } else { 30 });
+    assert_eq!(daemon.slots(1), BTreeMap::from([(1, 3), (2, 1)]));
+    daemon.balance_often(20, |_| 60);
+    assert_eq!(daemon.slots(1), BTreeMap::from([(1, 21), (2, 1)]));
+    daemon.apply(vec![weighted(0, &[3])]);
     daemon.balance_often(20, |last| if last == 3 { 0 } else { 60 });
     assert!(!daemon.slots(1).contains_key(&3), "{:?}", daemon.slots(1));
 }
@@ -203,18 +205,19 @@ fn weights_of_annotations_multiply_with_those_of_connections_and_0_stays_0() {
 fn changes_are_limited_over_all_services_and_each_has_its_turn() {
     let services = 1..=20u8;
     let events = services.clone().flat_map(|number| balanced(number, &[1, 2, 3, 4]));
-    let mut daemon = Daemon::start(40, events.collect());
-    let mut looks = 0;
-    let mut changed = 0;
-    while services
-        .clone()
-        .any(|number| daemon.slots(number)[&1] == 1 && daemon.slots(number)[&2] == 1)
-    {
-        let (adjusted, _) = daemon.balance(|last| if last == 1 { 100 } else { 0 });
+    let mut daemon = Daemon::start(10, events.collect());
+    let even = BTreeMap::from([(1, 1), (2, 1), (3, 1), (4, 1)]);
+    let mut crowded = 1;
+    let (mut looks, mut changed, mut waiting) = (0, 0, services.collect::<Vec<_>>());
+    while !waiting.is_empty() {
+        // Every service has something to change in every look.
+        let (adjusted, _) = daemon.balance(|last| if last == crowded { 100 } else { 0 });
+        crowded = if adjusted.services == 0 { crowded } else { 3 - crowded };
         (looks, changed) = (looks + 1, changed + adjusted.slots);
-        // A service that leaves the even state changes all its slots at once.
-        assert!(changed <= looks * 40 + 4 * 7 + 40, "{changed} in {looks} looks");
-        assert!(looks < 100, "a service never had its turn");
+        // A service that leaves even shares changes all its slots at once.
+        assert!(changed <= looks * 10 + 4 * 7 + 10, "{changed} in {looks} looks");
+        assert!(looks < 400, "services never had their turn: {waiting:?}");
+        waiting.retain(|number| daemon.slots(*number) == even);
     }
 }
 

@@ -295,6 +295,16 @@ mod tests {
     }
 
     #[test]
+    fn nearly_even_shares_return_to_even_ones() {
+        let mut all = loads(&[20, 21, 19, 20]);
+        for (load, share) in all.iter_mut().zip([9, 7, 8, 8]) {
+            load.share = share;
+        }
+        settle(&mut all);
+        assert_eq!(shares(&all), [EVEN; 4]);
+    }
+
+    #[test]
     fn slots_are_shares_times_weights_and_at_least_one() {
         assert_eq!(slots(None, &[8, 1, 64]), [8, 1, 64]);
         assert_eq!(slots(Some(&[3, 1]), &[8, 8]), [12, 4]);
