@@ -203,9 +203,9 @@ fn weights_of_annotations_multiply_with_those_of_connections_and_0_stays_0() {
 
 #[test]
 fn changes_are_limited_over_all_services_and_each_has_its_turn() {
-    let services = 1..=20u8;
+    let services = 1..=8u8;
     let events = services.clone().flat_map(|number| balanced(number, &[1, 2, 3, 4]));
-    let mut daemon = Daemon::start(10, events.collect());
+    let mut daemon = Daemon::start(1, events.collect());
     let even = BTreeMap::from([(1, 1), (2, 1), (3, 1), (4, 1)]);
     let mut crowded = 1;
     let (mut looks, mut changed, mut waiting) = (0, 0, services.collect::<Vec<_>>());
@@ -215,8 +215,8 @@ fn changes_are_limited_over_all_services_and_each_has_its_turn() {
         crowded = if adjusted.services == 0 { crowded } else { 3 - crowded };
         (looks, changed) = (looks + 1, changed + adjusted.slots);
         // A service that leaves even shares changes all its slots at once.
-        assert!(changed <= looks * 10 + 4 * 7 + 10, "{changed} in {looks} looks");
-        assert!(looks < 400, "services never had their turn: {waiting:?}");
+        assert!(changed <= looks + 4 * 7, "{changed} in {looks} looks");
+        assert!(looks < 1_000, "services never had their turn: {waiting:?}");
         waiting.retain(|number| daemon.slots(*number) == even);
     }
 }
