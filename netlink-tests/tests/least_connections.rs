@@ -1,8 +1,11 @@
 //! Scheduler lc: new connections avoid the endpoint that holds many.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, missing_docs)]
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use netlink_tests::scenario::{
@@ -111,4 +114,48 @@ fn where_it_is_off_connections_do_not_count() {
     assert_weighted(&crowded.shares(), &even);
     let row = shown(crowded.lab.world.node()).unwrap();
     assert_eq!(row["scheduler"], "random");
+}
+
+/// The sum of the times that the counting thread of a process was on a processor.
+fn processor_time(pid: u32) -> Duration {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let read = |folder: &Path, file: &str| fs::read_to_string(folder.join(file)).unwrap();
+    let times = tasks.filter_map(|task| {
+        let folder = task.unwrap().path();
+        let is_counter = read(&folder, "comm").trim() == "connections";
+        let schedule = is_counter.then(|| read(&folder, "schedstat"))?;
+        schedule.split(' ').next()?.parse().ok()
+    });
+    Duration::from_nanos(times.sum())
+}
+
+/// Prints the figures of docs/schedulers.md. Run it alone, with `--release`.
+#[test]
+#[ignore = "measures"]
+fn time_of_a_count() {
+    let lab = Lab::without_objects(routing());
+    let node = lab.world.node();
+    let service = web_everywhere().annotation(SCHEDULER, "lc");
+    let manifests =
+        Manifests::new(&[("web", &service), ("slice", &Slice::new("web").endpoints("a"))]);
+    let flags = ["--healthz-bind-address=", "--metrics-bind-address=", ON, "--log-level=debug"];
+    let daemon = manifests.run_with(node, &flags);
+    eventually("the only endpoint", SOON, || share(&shown(node)?, "10.244.1.5"));
+    node.run(|| fs::write("/proc/sys/net/netfilter/nf_conntrack_udp_timeout", "600")).unwrap();
+    let sources = (0..50_000u32).map(|number| {
+        let [_, _, block, last] = number.to_be_bytes();
+        IpAddr::from([10, 244, block, last])
+    });
+    // Pod a itself is in this range.
+    lab.world
+        .host("pod")
+        .spoof_udp(sources.filter(|it| *it != IpAddr::from([10, 244, 1, 5])), web());
+    thread::sleep(Duration::from_secs(2));
+    let before = processor_time(daemon.pid());
+    thread::sleep(Duration::from_secs(20));
+    let took = processor_time(daemon.pid()) - before;
+    let log = daemon.output();
+    let counts: Vec<_> = log.lines().filter(|line| line.contains("counted connections")).collect();
+    println!("{took:?} of a processor in 20 s");
+    counts.iter().rev().take(15).for_each(|line| println!("{line}"));
 }
