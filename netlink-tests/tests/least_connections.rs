@@ -124,7 +124,7 @@ fn processor_time(pid: u32) -> Duration {
         let folder = task.unwrap().path();
         let is_counter = read(&folder, "comm").trim() == "connections";
         let schedule = is_counter.then(|| read(&folder, "schedstat"))?;
-        schedule.split(' ').next()?.parse().ok()
+        schedule.split(' ').next()?.parse::<u64>().ok()
     });
     Duration::from_nanos(times.sum())
 }
