@@ -76,7 +76,7 @@ impl Daemon {
         self.engine = engine(self.changes);
         self.engine.apply(events);
         let found = read_back(&mut self.kernel, self.engine.layouts()).unwrap();
-        self.engine.observe(found);
+        self.engine.replace_installed(found);
     }
 
     /// The slots of each endpoint of a service, by the last byte of its address.
