@@ -71,7 +71,7 @@ struct World<K> {
 const LONGEST_WAIT: Duration = Duration::from_secs(520);
 
 /// The time in which the background check compares everything.
-const CHECK_PERIOD: Duration = Duration::from_secs(60);
+const CHECK_PERIOD: Duration = Duration::from_secs(3_600);
 
 /// More pieces than the background check needs for everything twice.
 const ROUNDS: usize = 20;
