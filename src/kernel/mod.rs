@@ -10,6 +10,7 @@ mod any;
 mod culprit;
 mod error;
 mod jumps;
+mod lost;
 mod nftables;
 mod others;
 mod read;
@@ -23,6 +24,7 @@ use std::time::Duration;
 
 pub use announced::Announced;
 pub use error::{CommitError, Malformed, OpenError, ReadError};
+pub use lost::was_applied;
 pub use nftables::Nftables;
 pub use read::{MAX_ANSWER_BYTES, MAX_ANSWER_TIME};
 pub use release::Release;

@@ -222,7 +222,7 @@ impl<K: Shared> World<K> {
             })
             .map(|service| service.name.clone());
         let is_refused: Vec<ObjectName> = is_refused.collect();
-        Wanted::by(&self.objects, |name| is_refused.contains(name))
+        Wanted::by(&self.objects, &self.routing, |name| is_refused.contains(name))
     }
 
     async fn restart(&mut self, number: u8, is_done: bool) {

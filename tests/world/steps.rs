@@ -73,7 +73,7 @@ fn happening() -> impl Strategy<Value = Happening> {
     let mishap = prop_oneof![
         2 => errno.prop_map(Mishap::Refused),
         1 => prop::sample::select(vec![Errno::EMSGSIZE, Errno::ENOBUFS]).prop_map(Mishap::NotSent),
-        2 => any::<bool>().prop_map(|is_applied| Mishap::AnswerLost { is_applied }),
+        2 => (any::<bool>(), any::<bool>()).prop_map(|(is_applied, is_looked_up)| Mishap::AnswerLost { is_applied, is_looked_up }),
     ];
     let millis = prop_oneof![0u64..100, 400u64..2_000, Just(3_600_000)];
     prop_oneof![
