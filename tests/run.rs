@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use deltaproxy::config::Routing;
 use deltaproxy::engine::{Engine, GRACE};
 use deltaproxy::kernel::{
-    CommitError, Committed, Contents, ElementRead, Kernel, ReadError, Writer,
+    CommitError, Committed, Contents, ElementRead, Kernel, OthersChanges, ReadError, Writer,
 };
 use deltaproxy::model::{
     Batch, Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Problem, Resource,
@@ -119,9 +119,9 @@ impl Kernel for Shared {
         self.with(Kernel::ignore_others);
     }
 
-    fn tampered(&mut self) -> bool {
+    fn others_changes(&mut self) -> OthersChanges {
         self.calls[1].fetch_add(1, Ordering::Relaxed);
-        self.with(Kernel::tampered)
+        self.with(Kernel::others_changes)
     }
 
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {

@@ -12,7 +12,8 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use deltaproxy::kernel::{
-    CommitError, Committed, Contents, ElementRead, Generation, Kernel, ReadError,
+    CommitError, Committed, Contents, ElementKey, ElementRead, Generation, Kernel, OthersChanges,
+    ReadError,
 };
 use deltaproxy::netlink::message::HEADER_LENGTH;
 use deltaproxy::nft::request::Request;
@@ -40,8 +41,8 @@ pub struct Fake {
     generation: Generation,
     /// The watched tables.
     watched: Vec<TableRef>,
-    /// Another program changed a watched table.
-    tampered: bool,
+    /// Changes of watched tables by other programs.
+    others_changes: OthersChanges,
     max_batch: usize,
     /// Failure of each future commit, in order; `None` or no entry means success.
     mishaps: VecDeque<Option<Mishap>>,
@@ -62,7 +63,7 @@ impl Fake {
             ruleset: Ruleset::default(),
             generation: Generation(1),
             watched: Vec::new(),
-            tampered: false,
+            others_changes: OthersChanges::Nothing,
             max_batch: usize::MAX,
             mishaps: VecDeque::new(),
             commits: 0,
@@ -113,7 +114,11 @@ impl Fake {
     /// The error number with which the kernel refuses it.
     pub fn tamper(&mut self, transaction: &Transaction) -> Result<(), Errno> {
         self.apply(transaction).map_err(|(_, refused)| refused.errno)?;
-        self.tampered |= transaction.operations.iter().any(|it| self.watched.contains(&it.table()));
+        for operation in &transaction.operations {
+            if self.watched.contains(&operation.table()) {
+                note(&mut self.others_changes, operation);
+            }
+        }
         Ok(())
     }
 
@@ -137,7 +142,9 @@ impl Fake {
 
     /// Deletes every table, like `nft flush ruleset` of another program.
     pub fn flush_ruleset(&mut self) {
-        self.tampered |= self.watched.iter().any(|it| self.ruleset.tables.contains_key(it));
+        if self.watched.iter().any(|it| self.ruleset.tables.contains_key(it)) {
+            self.others_changes.add(None);
+        }
         self.ruleset = Ruleset::default();
         self.advance();
     }
@@ -226,11 +233,11 @@ impl Kernel for Fake {
 
     fn ignore_others(&mut self) {
         self.watched.clear();
-        self.tampered = false;
+        self.others_changes = OthersChanges::Nothing;
     }
 
-    fn tampered(&mut self) -> bool {
-        std::mem::take(&mut self.tampered)
+    fn others_changes(&mut self) -> OthersChanges {
+        std::mem::take(&mut self.others_changes)
     }
 
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
@@ -279,6 +286,19 @@ impl Kernel for Fake {
         let count = found.len();
         give(&encode(table, installed, found), each)?;
         Ok(count)
+    }
+}
+
+/// Adds the changes of an operation by another program.
+fn note(changes: &mut OthersChanges, operation: &Operation) {
+    let (Operation::AddElements(table, set, elements)
+    | Operation::DeleteElements(table, set, elements)) = operation
+    else {
+        return changes.add(None);
+    };
+    for element in elements {
+        let (table, set) = (table.clone(), set.name.to_string());
+        changes.add(Some(ElementKey { table, set, key: element.key }));
     }
 }
 

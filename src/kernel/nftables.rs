@@ -12,8 +12,8 @@ use super::answer::{self, Outcome, Refusal};
 use super::others::Others;
 use super::read::{Read, Seen};
 use super::{
-    CommitError, Committed, Contents, ElementRead, Generation, Kernel, OpenError, ReadError,
-    Release, culprit, lost,
+    CommitError, Committed, Contents, ElementRead, Generation, Kernel, OpenError, OthersChanges,
+    ReadError, Release, culprit, lost,
 };
 use crate::netlink::socket::{Socket, Wait};
 use crate::nft::request::Request;
@@ -280,8 +280,8 @@ impl Kernel for Nftables {
         self.others = None;
     }
 
-    fn tampered(&mut self) -> bool {
-        self.others.as_mut().is_some_and(Others::have_changed_a_table)
+    fn others_changes(&mut self) -> OthersChanges {
+        self.others.as_mut().map(Others::changes).unwrap_or_default()
     }
 
     fn owner(&mut self, table: &TableRef) -> Result<Option<u32>, ReadError> {

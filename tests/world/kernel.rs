@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use deltaproxy::kernel::{
-    CommitError, Committed, Contents, ElementRead, Generation, Kernel, ReadError, was_applied,
+    CommitError, Committed, Contents, ElementRead, Generation, Kernel, OthersChanges, ReadError,
+    was_applied,
 };
 use deltaproxy::nft::{ElementView, Operation, TableRef, Transaction, Value};
 use deltaproxy::ruleset;
@@ -156,8 +157,8 @@ impl<K: Shared> Kernel for Hostile<K> {
         self.inner.ignore_others();
     }
 
-    fn tampered(&mut self) -> bool {
-        self.inner.tampered()
+    fn others_changes(&mut self) -> OthersChanges {
+        self.inner.others_changes()
     }
 
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
