@@ -113,10 +113,11 @@ impl Fake {
     /// # Errors
     /// The error number with which the kernel refuses it.
     pub fn tamper(&mut self, transaction: &Transaction) -> Result<(), Errno> {
+        let before = self.ruleset.clone();
         self.apply(transaction).map_err(|(_, refused)| refused.errno)?;
         for operation in &transaction.operations {
             if self.watched.contains(&operation.table()) {
-                note(&mut self.others_changes, operation);
+                note(&mut self.others_changes, operation, &before);
             }
         }
         Ok(())
@@ -289,16 +290,22 @@ impl Kernel for Fake {
     }
 }
 
-/// Adds the changes of an operation by another program.
-fn note(changes: &mut OthersChanges, operation: &Operation) {
-    let (Operation::AddElements(table, set, elements)
-    | Operation::DeleteElements(table, set, elements)) = operation
-    else {
+/// Adds the changes of an operation by another program. The kernel reports each element of a set
+/// that is flushed.
+fn note(changes: &mut OthersChanges, operation: &Operation, before: &Ruleset) {
+    let (set, keys): (_, Vec<Value>) = if let Operation::FlushSet(table, set) = operation {
+        let flushed = before.tables.get(table).and_then(|table| table.sets.get(set));
+        let keys = flushed.into_iter().flat_map(|set| set.elements.by_key.keys());
+        (set, keys.map(|(key, _)| *key).collect())
+    } else if let Operation::AddElements(_, set, elements)
+    | Operation::DeleteElements(_, set, elements) = operation
+    {
+        (&set.name, elements.iter().map(|it| it.key).collect())
+    } else {
         return changes.add(None);
     };
-    for element in elements {
-        let (table, set) = (table.clone(), set.name.to_string());
-        changes.add(Some(ElementKey { table, set, key: element.key }));
+    for key in keys {
+        changes.add(Some(ElementKey { table: operation.table(), set: set.to_string(), key }));
     }
 }
 

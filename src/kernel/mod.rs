@@ -153,7 +153,7 @@ pub struct ElementKey {
     pub key: Value,
 }
 
-/// Limit of [`OthersChanges::Elements`]: more are read faster with all others.
+/// Limit of [`OthersChanges::Elements`]; each costs a look-up of its own.
 const MAX_CHANGED_ELEMENTS: usize = 256;
 
 impl OthersChanges {

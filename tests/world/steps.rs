@@ -51,6 +51,10 @@ pub(crate) enum Happening {
     Damage(u8),
     /// An element of our tables is lost without a notice.
     Lost(u8),
+    /// Another program deletes an element of our tables.
+    Deleted(u8),
+    /// Another program gives an element of our tables the data of another one, or another key.
+    Forged(u8),
     /// Another program changes its own table.
     ForeignCommit,
     /// Another program owns our table of this family.
@@ -86,6 +90,8 @@ fn happening() -> impl Strategy<Value = Happening> {
         2 => (0u8..6).prop_map(Happening::Refusal),
         2 => (0u8..8).prop_map(Happening::Damage),
         2 => any::<u8>().prop_map(Happening::Lost),
+        3 => any::<u8>().prop_map(Happening::Deleted),
+        2 => any::<u8>().prop_map(Happening::Forged),
         2 => Just(Happening::ForeignCommit),
         2 => (0u8..2).prop_map(Happening::OwnedElsewhere),
         1 => Just(Happening::OwnerGone),
