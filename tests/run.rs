@@ -566,6 +566,32 @@ fn a_kernel_that_refuses_everything_is_asked_again_and_no_service_is_left_out() 
 }
 
 #[test]
+fn elements_that_another_program_changes_are_repaired_without_a_reading() {
+    let kernel = Shared::new(Fake::new());
+    let mut daemon = Daemon::start_unlisted(engine(), kernel.clone());
+    daemon.list((1..9).flat_map(|number| service(number, 3)).collect());
+    daemon.wait();
+    let reads = || kernel.calls[0].load(Ordering::Relaxed);
+    let before = reads();
+    for set in [SetId::Endpoints, SetId::Services] {
+        let elements = kernel.with(|kernel| elements(kernel, Family::Ip, set));
+        let [first, second, ..] = &elements[..] else { panic!("{elements:?}") };
+        let layout = Arc::clone(Layouts::default().of(Family::Ip).get(set));
+        let keys = [first, second].map(|it| Element { data: None, comment: None, ..it.clone() });
+        let delete = Operation::DeleteElements(table(Family::Ip), Arc::clone(&layout), keys.into());
+        // The second one gets the data of the first.
+        let forged = Element { data: first.data, ..second.clone() };
+        let add = Operation::AddElements(table(Family::Ip), layout, vec![forged]);
+        let operations = vec![delete, add];
+        kernel.with(|kernel| kernel.tamper(&Transaction { operations }).unwrap());
+        daemon.send(service(20, 2));
+        daemon.wait();
+    }
+    assert_eq!(reads(), before);
+    daemon.end();
+}
+
+#[test]
 fn what_others_commit_to_their_own_tables_leads_to_no_reading() {
     let kernel = Shared::new(Fake::new());
     let mut daemon = Daemon::start_unlisted(engine(), kernel.clone());
