@@ -372,7 +372,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use deltaproxy::kernel::Writer;
+    use deltaproxy::kernel::{Writer, was_applied};
     use deltaproxy::nft::{Family, Set, Table, TableFlags, Type, Value};
 
     fn reference() -> TableRef {
@@ -433,6 +433,31 @@ mod tests {
         fake.expect_mishap(Mishap::AnswerLost);
         assert!(matches!(fake.commit(&add(&[1])), Err(CommitError::Unknown(_))));
         assert_eq!(fake.elements(&reference(), "cluster-ips"), elements(&[1]));
+    }
+
+    #[test]
+    fn elements_show_whether_a_transaction_was_applied() {
+        let all = |parts: &[Transaction]| Transaction {
+            operations: parts.iter().flat_map(|it| it.operations.clone()).collect(),
+        };
+        let replacement = [delete(&[1]), add(&[1])];
+        // Before, the set holds 1 and 2.
+        for (transaction, before, after) in [
+            (add(&[3, 4]), Some(false), Some(true)),
+            (delete(&[1, 2]), Some(false), Some(true)),
+            (all(&[delete(&[1]), add(&[3])]), Some(false), Some(true)),
+            (all(&[all(&replacement), add(&[3])]), Some(false), Some(true)),
+            (all(&replacement), None, None),
+            // Another program was faster.
+            (all(&[add(&[2]), add(&[3])]), None, Some(true)),
+            (table_and_set(), None, None),
+        ] {
+            let mut fake = prepared();
+            fake.commit(&add(&[1, 2])).unwrap();
+            assert_eq!(was_applied(&mut fake, &transaction), before, "{transaction}");
+            fake.commit(&transaction).unwrap();
+            assert_eq!(was_applied(&mut fake, &transaction), after, "{transaction}");
+        }
     }
 
     #[test]
