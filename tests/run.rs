@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use deltaproxy::config::Routing;
 use deltaproxy::engine::{Engine, GRACE};
 use deltaproxy::kernel::{
-    CommitError, Committed, Contents, ElementRead, Kernel, ReadError, Writer,
+    CommitError, Committed, Contents, ElementRead, Kernel, OthersChanges, ReadError, Writer,
 };
 use deltaproxy::model::{
     Batch, Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Problem, Resource,
@@ -119,9 +119,9 @@ impl Kernel for Shared {
         self.with(Kernel::ignore_others);
     }
 
-    fn tampered(&mut self) -> bool {
+    fn others_changes(&mut self) -> OthersChanges {
         self.calls[1].fetch_add(1, Ordering::Relaxed);
-        self.with(Kernel::tampered)
+        self.with(Kernel::others_changes)
     }
 
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
@@ -562,6 +562,32 @@ fn a_kernel_that_refuses_everything_is_asked_again_and_no_service_is_left_out() 
     *kernel.objection.lock().unwrap() = None;
     daemon.wait();
     assert!(daemon.notices.try_recv().is_err());
+    daemon.end();
+}
+
+#[test]
+fn elements_that_another_program_changes_are_repaired_without_a_reading() {
+    let kernel = Shared::new(Fake::new());
+    let mut daemon = Daemon::start_unlisted(engine(), kernel.clone());
+    daemon.list((1..9).flat_map(|number| service(number, 3)).collect());
+    daemon.wait();
+    let reads = || kernel.calls[0].load(Ordering::Relaxed);
+    let before = reads();
+    for set in [SetId::Endpoints, SetId::Services] {
+        let elements = kernel.with(|kernel| elements(kernel, Family::Ip, set));
+        let [first, second, ..] = &elements[..] else { panic!("{elements:?}") };
+        let layout = Arc::clone(Layouts::default().of(Family::Ip).get(set));
+        let keys = [first, second].map(|it| Element { data: None, comment: None, ..it.clone() });
+        let delete = Operation::DeleteElements(table(Family::Ip), Arc::clone(&layout), keys.into());
+        // The second one gets the data of the first.
+        let forged = Element { data: first.data, ..second.clone() };
+        let add = Operation::AddElements(table(Family::Ip), layout, vec![forged]);
+        let operations = vec![delete, add];
+        kernel.with(|kernel| kernel.tamper(&Transaction { operations }).unwrap());
+        daemon.send(service(20, 2));
+        daemon.wait();
+    }
+    assert_eq!(reads(), before);
     daemon.end();
 }
 

@@ -12,7 +12,8 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use deltaproxy::kernel::{
-    CommitError, Committed, Contents, ElementRead, Generation, Kernel, ReadError,
+    CommitError, Committed, Contents, ElementKey, ElementRead, Generation, Kernel, OthersChanges,
+    ReadError,
 };
 use deltaproxy::netlink::message::HEADER_LENGTH;
 use deltaproxy::nft::request::Request;
@@ -40,8 +41,8 @@ pub struct Fake {
     generation: Generation,
     /// The watched tables.
     watched: Vec<TableRef>,
-    /// Another program changed a watched table.
-    tampered: bool,
+    /// Changes of watched tables by other programs.
+    others_changes: OthersChanges,
     max_batch: usize,
     /// Failure of each future commit, in order; `None` or no entry means success.
     mishaps: VecDeque<Option<Mishap>>,
@@ -62,7 +63,7 @@ impl Fake {
             ruleset: Ruleset::default(),
             generation: Generation(1),
             watched: Vec::new(),
-            tampered: false,
+            others_changes: OthersChanges::Nothing,
             max_batch: usize::MAX,
             mishaps: VecDeque::new(),
             commits: 0,
@@ -112,8 +113,13 @@ impl Fake {
     /// # Errors
     /// The error number with which the kernel refuses it.
     pub fn tamper(&mut self, transaction: &Transaction) -> Result<(), Errno> {
+        let before = self.ruleset.clone();
         self.apply(transaction).map_err(|(_, refused)| refused.errno)?;
-        self.tampered |= transaction.operations.iter().any(|it| self.watched.contains(&it.table()));
+        for operation in &transaction.operations {
+            if self.watched.contains(&operation.table()) {
+                note(&mut self.others_changes, operation, &before);
+            }
+        }
         Ok(())
     }
 
@@ -137,7 +143,9 @@ impl Fake {
 
     /// Deletes every table, like `nft flush ruleset` of another program.
     pub fn flush_ruleset(&mut self) {
-        self.tampered |= self.watched.iter().any(|it| self.ruleset.tables.contains_key(it));
+        if self.watched.iter().any(|it| self.ruleset.tables.contains_key(it)) {
+            self.others_changes.add(None);
+        }
         self.ruleset = Ruleset::default();
         self.advance();
     }
@@ -226,11 +234,11 @@ impl Kernel for Fake {
 
     fn ignore_others(&mut self) {
         self.watched.clear();
-        self.tampered = false;
+        self.others_changes = OthersChanges::Nothing;
     }
 
-    fn tampered(&mut self) -> bool {
-        std::mem::take(&mut self.tampered)
+    fn others_changes(&mut self) -> OthersChanges {
+        std::mem::take(&mut self.others_changes)
     }
 
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
@@ -279,6 +287,25 @@ impl Kernel for Fake {
         let count = found.len();
         give(&encode(table, installed, found), each)?;
         Ok(count)
+    }
+}
+
+/// Adds the changes of an operation by another program. The kernel reports each element of a set
+/// that is flushed.
+fn note(changes: &mut OthersChanges, operation: &Operation, before: &Ruleset) {
+    let (set, keys): (_, Vec<Value>) = if let Operation::FlushSet(table, set) = operation {
+        let flushed = before.tables.get(table).and_then(|table| table.sets.get(set));
+        let keys = flushed.into_iter().flat_map(|set| set.elements.by_key.keys());
+        (set, keys.map(|(key, _)| *key).collect())
+    } else if let Operation::AddElements(_, set, elements)
+    | Operation::DeleteElements(_, set, elements) = operation
+    {
+        (&set.name, elements.iter().map(|it| it.key).collect())
+    } else {
+        return changes.add(None);
+    };
+    for key in keys {
+        changes.add(Some(ElementKey { table: operation.table(), set: set.to_string(), key }));
     }
 }
 
@@ -345,7 +372,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use deltaproxy::kernel::Writer;
+    use deltaproxy::kernel::{Writer, was_applied};
     use deltaproxy::nft::{Family, Set, Table, TableFlags, Type, Value};
 
     fn reference() -> TableRef {
@@ -406,6 +433,31 @@ mod tests {
         fake.expect_mishap(Mishap::AnswerLost);
         assert!(matches!(fake.commit(&add(&[1])), Err(CommitError::Unknown(_))));
         assert_eq!(fake.elements(&reference(), "cluster-ips"), elements(&[1]));
+    }
+
+    #[test]
+    fn elements_show_whether_a_transaction_was_applied() {
+        let all = |parts: &[Transaction]| Transaction {
+            operations: parts.iter().flat_map(|it| it.operations.clone()).collect(),
+        };
+        let replacement = [delete(&[1]), add(&[1])];
+        // Before, the set holds 1 and 2.
+        for (transaction, before, after) in [
+            (add(&[3, 4]), Some(false), Some(true)),
+            (delete(&[1, 2]), Some(false), Some(true)),
+            (all(&[delete(&[1]), add(&[3])]), Some(false), Some(true)),
+            (all(&[all(&replacement), add(&[3])]), Some(false), Some(true)),
+            (all(&replacement), None, None),
+            // Another program was faster.
+            (all(&[add(&[2]), add(&[3])]), None, Some(true)),
+            (table_and_set(), None, None),
+        ] {
+            let mut fake = prepared();
+            fake.commit(&add(&[1, 2])).unwrap();
+            assert_eq!(was_applied(&mut fake, &transaction), before, "{transaction}");
+            fake.commit(&transaction).unwrap();
+            assert_eq!(was_applied(&mut fake, &transaction), after, "{transaction}");
+        }
     }
 
     #[test]

@@ -7,7 +7,8 @@ use std::num::NonZeroU16;
 use deltaproxy::config::Routing;
 use deltaproxy::engine::{Engine, Found, commit_all, read_back};
 use deltaproxy::kernel::{
-    CommitError, Committed, Contents, ElementRead, Kernel, Nftables, ReadError, Release,
+    CommitError, Committed, Contents, ElementRead, Kernel, Nftables, OthersChanges, ReadError,
+    Release,
 };
 use deltaproxy::model::{
     Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Protocol, Resource, Service,
@@ -55,8 +56,8 @@ impl<K: Kernel> Kernel for Noting<K> {
         self.kernel.ignore_others();
     }
 
-    fn tampered(&mut self) -> bool {
-        self.kernel.tampered()
+    fn others_changes(&mut self) -> OthersChanges {
+        self.kernel.others_changes()
     }
 
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {

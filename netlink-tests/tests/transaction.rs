@@ -17,6 +17,7 @@ use deltaproxy::nft::{
 };
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
+use socket2::{SockFilter, SockRef};
 
 /// Runs `test` in a thread with a new network namespace, which ends with it.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
@@ -380,6 +381,54 @@ fn a_lost_acknowledgement_leaves_the_outcome_unknown() {
         nftables.socket_mut().set_max_receive(1 << 18);
         assert_eq!(keys(&mut nftables, "service-ips").unwrap().len(), 1);
     });
+}
+
+/// A socket filter drops the answers to batches.
+#[test]
+fn a_transaction_without_answer_is_looked_up_by_its_elements() {
+    in_namespace(|| {
+        let mut nftables = prepared();
+        let add = |number| add(&service_ips(), vec![element(number)]);
+        let delete =
+            |number| Operation::DeleteElements(reference(), service_ips(), vec![element(number)]);
+        nftables.commit(&transaction(vec![add(1)])).unwrap();
+        drop_answers_to_batches(&mut nftables);
+        nftables.commit(&transaction(vec![delete(1), add(2)])).unwrap();
+        // Neither the elements nor a chain decide.
+        let chain = Operation::AddChain(reference(), chain());
+        for (other, operations) in [(5, vec![add(3), delete(9)]), (6, vec![chain])] {
+            // The generation does not decide either.
+            Nftables::open().unwrap().commit(&transaction(vec![add(other)])).unwrap();
+            let lost = nftables.commit(&transaction(operations));
+            assert!(matches!(lost, Err(CommitError::Unknown(_))), "{lost:?}");
+        }
+        assert_eq!(keys(&mut nftables, "service-ips").unwrap().len(), 3);
+    });
+}
+
+/// Drops each `NLMSG_ERROR` that answers the end of a batch or, before Linux 6.10, its last message.
+fn drop_answers_to_batches(nftables: &mut Nftables) {
+    const NLMSG_ERROR: u16 = 2;
+    const NFNL_MSG_BATCH_END: u16 = 0x11;
+    const NFT_MSG_NEWCHAIN: u16 = 0xa03;
+    const NFT_MSG_NEWSETELEM: u16 = 0xa0c;
+    const NFT_MSG_DELSETELEM: u16 = 0xa0e;
+    // The filter loads numbers in network byte order, and netlink writes them in that of the host.
+    let kind = |kind: u16| u32::from(u16::from_be_bytes(kind.to_ne_bytes()));
+    let filter = [
+        SockFilter::new(0x28, 0, 0, 4), // ldh [4]: the kind of the answer
+        SockFilter::new(0x15, 0, 6, kind(NLMSG_ERROR)), // jne accept
+        SockFilter::new(0x28, 0, 0, 24), // ldh [24]: the kind of the message it answers
+        SockFilter::new(0x15, 3, 0, kind(NFNL_MSG_BATCH_END)), // jeq drop
+        SockFilter::new(0x15, 2, 0, kind(NFT_MSG_NEWCHAIN)), // jeq drop
+        SockFilter::new(0x15, 1, 0, kind(NFT_MSG_NEWSETELEM)), // jeq drop
+        SockFilter::new(0x15, 0, 1, kind(NFT_MSG_DELSETELEM)), // jne accept
+        SockFilter::new(0x06, 0, 0, 0), // drop: ret #0
+        SockFilter::new(0x06, 0, 0, u32::MAX), // accept: ret #-1
+    ];
+    let socket = SockRef::from(&*nftables.socket_mut());
+    socket.attach_filter(&filter).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
 }
 
 /// The kernel drops a damaged batch without a word (`nfnetlink_rcv_batch`), so does the test: it

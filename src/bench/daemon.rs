@@ -20,7 +20,8 @@ use crate::config::Routing;
 use crate::engine::Engine;
 use crate::figures::{Progress, now};
 use crate::kernel::{
-    CommitError, Committed, Contents, ElementRead, Kernel, Nftables, ReadError, Writer,
+    CommitError, Committed, Contents, ElementRead, Kernel, Nftables, OthersChanges, ReadError,
+    Writer,
 };
 use crate::model::{Batch, Event};
 use crate::nft::{ElementView, Operation, TableRef, Transaction, Type, Value};
@@ -230,8 +231,8 @@ impl Kernel for Stopwatch {
         self.kernel.ignore_others();
     }
 
-    fn tampered(&mut self) -> bool {
-        self.kernel.tampered()
+    fn others_changes(&mut self) -> OthersChanges {
+        self.kernel.others_changes()
     }
 
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {

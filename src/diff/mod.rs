@@ -301,6 +301,36 @@ impl Diff {
         }
     }
 
+    /// Returns the services that elements belong to. Searches all services if one is in a list.
+    pub fn services_of(&self, subjects: &HashSet<(Family, Subject)>) -> HashSet<&ObjectName> {
+        let has_list = |(_, held): &(&ObjectName, &Held)| {
+            let lists = held.unpack().lists;
+            lists.iter().any(|it| subjects.contains(&(it.family, Subject::List(it.id))))
+        };
+        let mut services: HashSet<&ObjectName> = HashSet::default();
+        if subjects.iter().any(|(_, subject)| matches!(subject, Subject::List(_))) {
+            services.extend(self.services.iter().filter(has_list).map(|(name, _)| name));
+        }
+        services.extend(subjects.iter().filter_map(|(_, subject)| match subject {
+            Subject::Frontend(frontend) => self.frontends.holder(frontend),
+            Subject::List(_) => None,
+        }));
+        services
+    }
+
+    /// Returns whether elements are installed that no service has.
+    pub fn is_left_over(&self, (family, subject): (Family, Subject)) -> bool {
+        match subject {
+            Subject::Frontend(frontend) => {
+                self.frontends.get(&frontend).is_some()
+                    && self.frontends.holder(&frontend).is_none()
+            }
+            Subject::List(list) => {
+                self.lists[family.index()].get(list).is_some_and(|list| !list.is_owned())
+            }
+        }
+    }
+
     /// Searches all services, so it is for rare cases only.
     fn service_with(&self, family: Family, id: ListId) -> Option<&ObjectName> {
         let has_it = |held: &Held| {

@@ -27,7 +27,7 @@ pub(super) enum BaseState {
 pub(super) struct InstalledChain {
     hook: Option<Hook>,
     /// The rules; `None` if they differed from the desired ones when they were read.
-    rules: Option<Vec<Rule>>,
+    rules: Option<Arc<Vec<Rule>>>,
 }
 
 impl BaseState {
@@ -42,11 +42,15 @@ impl BaseState {
         if !is_ours {
             return Self::Foreign;
         }
+        let mut rules = HashMap::<&str, Vec<&DecodedRule>>::default();
+        contents.rules.iter().for_each(|rule| rules.entry(&rule.chain).or_default().push(rule));
+        let specs = desired.chains.iter().map(|spec| (&spec.chain.name, spec));
+        let specs: HashMap<&Name, &ChainSpec> = specs.collect();
         let chains = contents.chains.iter().map(|chain| {
-            let spec = desired.chains.iter().find(|spec| spec.chain.name == chain.name);
-            let rules = contents.rules.iter().filter(|rule| rule.chain == chain.name);
-            let same = spec.filter(|spec| are_same(sets.family, &spec.rules, rules));
-            let rules = same.map(|spec| spec.rules.clone());
+            let found = rules.remove(&*chain.name).unwrap_or_default();
+            let same = specs.get(&chain.name);
+            let same = same.filter(|spec| are_same(sets.family, &spec.rules, &found));
+            let rules = same.map(|spec| Arc::clone(&spec.rules));
             (chain.name.clone(), InstalledChain { hook: chain.hook, rules })
         });
         // The kernel deletes anonymous sets with their rules.
@@ -61,7 +65,7 @@ impl BaseState {
     /// Returns the installed state after the operations for `desired` are applied.
     pub(super) fn after(desired: &Base, flags: TableFlags) -> Self {
         let chains = desired.chains.iter().map(|spec| {
-            let rules = Some(spec.rules.clone());
+            let rules = Some(Arc::clone(&spec.rules));
             (spec.chain.name.clone(), InstalledChain { hook: spec.chain.hook, rules })
         });
         let sets = desired.sets.iter().map(|set| set.name.clone());
@@ -126,19 +130,12 @@ fn can_own(found: TableFlags, wanted: TableFlags) -> bool {
     wanted.owner && found.persist && !found.owner
 }
 
-fn are_same<'a>(
-    family: Family,
-    desired: &[Rule],
-    found: impl Iterator<Item = &'a DecodedRule>,
-) -> bool {
-    let mut found = found.peekable();
-    let all = desired.iter().all(|rule| {
-        found.next().is_some_and(|found| {
-            found.comment == rule.comment
-                && rule.lower(family).is_ok_and(|exprs| exprs == found.exprs)
+fn are_same(family: Family, desired: &[Rule], found: &[&DecodedRule]) -> bool {
+    desired.len() == found.len()
+        && desired.iter().zip(found).all(|(desired, found)| {
+            found.comment == desired.comment
+                && desired.lower(family).is_ok_and(|exprs| exprs == found.exprs)
         })
-    });
-    all && found.peek().is_none()
 }
 
 /// Creates sets and chains before the rules that name them, and deletes them after those rules.
@@ -180,7 +177,7 @@ fn update(
     let delete = |name: &Name| Operation::DeleteChain(table.clone(), name.clone());
     operations.extend(base.into_iter().map(delete));
     operations.extend(added.map(|it| Operation::AddChain(table.clone(), it.chain.clone())));
-    let rules = changed.iter().flat_map(|spec| &spec.rules);
+    let rules = changed.iter().flat_map(|spec| &*spec.rules);
     operations.extend(rules.map(|rule| Operation::AddRule(table.clone(), rule.clone())));
     operations.extend(regular.into_iter().map(delete));
 

@@ -78,7 +78,7 @@ impl Routing {
 
     /// Removes addresses from an event that the settings exclude. Puts the node's own address
     /// first, and sets the scheduler of services that name none.
-    pub(super) fn adapt(&self, event: &mut Event) {
+    pub fn adapt(&self, event: &mut Event) {
         if let Event::Service(Change::Is(service)) = event {
             service.scheduler.get_or_insert(self.scheduler);
             if !self.external_ips {

@@ -188,8 +188,8 @@ impl Engine {
         for (i, table) in self.tables.iter().enumerate().filter(|(_, table)| table.is_stale) {
             let header = header(table.family, &table.installed, self.table_flags);
             if table.installed.needs_owner_first(&table.desired, &header) {
-                let adopt = [Operation::AddTable(header)];
-                step.bases[i] = Some((BaseChange::Owner, encoded_size(&adopt)));
+                let (adopt, size) = with_encoded_size(vec![Operation::AddTable(header)]);
+                step.bases[i] = Some((BaseChange::Owner, size));
                 step.operations.extend(adopt);
             }
         }
@@ -208,7 +208,7 @@ impl Engine {
             if of_table.is_empty() {
                 continue;
             }
-            let size = encoded_size(&of_table);
+            let (of_table, size) = with_encoded_size(of_table);
             bytes += size;
             let table = &self.tables[i];
             if matches!(table.installed, BaseState::Foreign) {
@@ -256,9 +256,10 @@ impl Step {
     }
 }
 
-/// Returns the size of the operations in a batch. A batch that cannot be encoded counts as 0; its
+/// Returns the operations, and their size in a batch. A batch that cannot be encoded counts as 0; its
 /// commit reports the error.
-fn encoded_size(operations: &[Operation]) -> usize {
-    let transaction = Transaction { operations: operations.to_vec() };
-    transaction.encode(0, Acknowledge::BatchEnd).map_or(0, |batch| batch.bytes.len())
+fn with_encoded_size(operations: Vec<Operation>) -> (Vec<Operation>, usize) {
+    let transaction = Transaction { operations };
+    let batch = transaction.encode(0, Acknowledge::BatchEnd);
+    (transaction.operations, batch.map_or(0, |batch| batch.bytes.len()))
 }

@@ -9,6 +9,7 @@ mod any;
 mod culprit;
 mod error;
 mod jumps;
+mod lost;
 mod nftables;
 mod notifications;
 mod others;
@@ -22,6 +23,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use error::{CommitError, Malformed, OpenError, ReadError};
+pub use lost::was_applied;
 pub use nftables::Nftables;
 pub use notifications::Notifications;
 pub use read::{MAX_ANSWER_BYTES, MAX_ANSWER_TIME};
@@ -58,9 +60,15 @@ pub trait Kernel {
     /// which takes time.
     fn ignore_others(&mut self);
 
-    /// Returns true if other programs may have changed a watched table since the last call. Does
-    /// not block. Returns false while no table is watched.
-    fn tampered(&mut self) -> bool;
+    /// Returns the changes of watched tables by other programs since the last call. Does not block.
+    /// Returns none while no table is watched.
+    fn others_changes(&mut self) -> OthersChanges;
+
+    /// Returns true if other programs may have changed a watched table since the last call of this
+    /// or of [`Kernel::others_changes`].
+    fn tampered(&mut self) -> bool {
+        self.others_changes() != OthersChanges::Nothing
+    }
 
     /// Returns the netlink port of the socket that owns a table; `None` without an owner or without
     /// the table.
@@ -120,6 +128,49 @@ pub trait Kernel {
         keys: &[Value],
         each: &mut dyn FnMut(ElementView<'_>),
     ) -> Result<usize, ReadError>;
+}
+
+/// Changes by other programs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum OthersChanges {
+    /// None.
+    #[default]
+    Nothing,
+    /// Elements were added or deleted, and nothing else.
+    Elements(Vec<ElementKey>),
+    /// Other objects, very many elements, or unknown changes.
+    Anything,
+}
+
+/// The place of an element in a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ElementKey {
+    /// The table.
+    pub table: TableRef,
+    /// The name of the set or map.
+    pub set: String,
+    /// The key; of an interval, its lower end.
+    pub key: Value,
+}
+
+/// Limit of [`OthersChanges::Elements`]; each costs a look-up of its own.
+const MAX_CHANGED_ELEMENTS: usize = 256;
+
+impl OthersChanges {
+    /// Adds a change; `None` stands for one of another object.
+    pub fn add(&mut self, element: Option<ElementKey>) {
+        let Some(element) = element else {
+            *self = Self::Anything;
+            return;
+        };
+        match self {
+            Self::Nothing => *self = Self::Elements(vec![element]),
+            Self::Elements(elements) if elements.len() < MAX_CHANGED_ELEMENTS => {
+                elements.push(element);
+            }
+            Self::Elements(_) | Self::Anything => *self = Self::Anything,
+        }
+    }
 }
 
 /// A step of a dump of set elements.

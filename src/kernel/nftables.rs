@@ -12,8 +12,8 @@ use super::answer::{self, Outcome, Refusal};
 use super::others::Others;
 use super::read::{Read, Seen};
 use super::{
-    CommitError, Committed, Contents, ElementRead, Generation, Kernel, OpenError, ReadError,
-    Release, culprit,
+    CommitError, Committed, Contents, ElementRead, Generation, Kernel, OpenError, OthersChanges,
+    ReadError, Release, culprit, lost,
 };
 use crate::netlink::socket::{Socket, Wait};
 use crate::nft::request::Request;
@@ -207,12 +207,12 @@ impl Nftables {
         }
     }
 
-    /// Returns the error for a lost answer. If the generation is unchanged since the last read,
-    /// nothing was applied since, this transaction included.
-    fn resolve_lost(&mut self, error: io::Error) -> CommitError {
+    /// Returns whether a transaction without an answer was applied, if that can be found out. If
+    /// the generation is unchanged since the last commit, nothing was applied since.
+    fn was_applied(&mut self, transaction: &Transaction) -> Option<bool> {
         match self.read_generation() {
-            Ok(now) if now == self.last => CommitError::NotSent(error),
-            Ok(_) | Err(_) => CommitError::Unknown(error),
+            Ok(now) if now == self.last => Some(false),
+            Ok(_) | Err(_) => lost::was_applied(self, transaction),
         }
     }
 
@@ -248,11 +248,22 @@ impl Kernel for Nftables {
         if batch.messages.is_empty() {
             return Ok(Committed::nothing(self.last));
         }
-        let (outcome, kernel_time) = self.deliver(&batch)?;
-        match outcome {
-            Outcome::Applied => Ok(self.committed(&batch, [encode_time, kernel_time])),
-            Outcome::Refused(refusal) => Err(self.refused(transaction, &batch, refusal)),
-            Outcome::Lost(error) => Err(self.resolve_lost(error)),
+        let mut is_repeated = false;
+        loop {
+            let (outcome, kernel_time) = self.deliver(&batch)?;
+            let error = match outcome {
+                Outcome::Applied => return Ok(self.committed(&batch, [encode_time, kernel_time])),
+                Outcome::Refused(refusal) => {
+                    return Err(self.refused(transaction, &batch, refusal));
+                }
+                Outcome::Lost(error) => error,
+            };
+            match self.was_applied(transaction) {
+                Some(true) => return Ok(self.committed(&batch, [encode_time, kernel_time])),
+                Some(false) if is_repeated => return Err(CommitError::NotSent(error)),
+                Some(false) => is_repeated = true,
+                None => return Err(CommitError::Unknown(error)),
+            }
         }
     }
 
@@ -269,8 +280,8 @@ impl Kernel for Nftables {
         self.others = None;
     }
 
-    fn tampered(&mut self) -> bool {
-        self.others.as_mut().is_some_and(Others::have_changed_a_table)
+    fn others_changes(&mut self) -> OthersChanges {
+        self.others.as_mut().map(Others::changes).unwrap_or_default()
     }
 
     fn owner(&mut self, table: &TableRef) -> Result<Option<u32>, ReadError> {

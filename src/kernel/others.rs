@@ -1,14 +1,16 @@
 //! Detects commits of other programs.
 //!
 //! The kernel sends a notification of every nftables change to a multicast group; it names the
-//! table. A commit to a table of another program costs only its receipt.
+//! table, and the set and key of an element. A commit to a table of another program costs only its
+//! receipt.
 
 use std::io;
 
 use super::nftables::NETLINK_NETFILTER;
-use crate::netlink::message::Messages;
+use super::{ElementKey, OthersChanges};
+use crate::netlink::message::{Message, Messages};
 use crate::netlink::socket::{ReceiveError, Socket, Wait};
-use crate::nft::{TableRef, request};
+use crate::nft::{self, TableRef, Value, request};
 
 /// Receiver of notifications about changes by other programs.
 #[derive(Debug)]
@@ -31,28 +33,38 @@ impl Others {
         Ok(Self { socket, tables })
     }
 
-    /// Returns true if one of the tables may have changed since the last call. Does not block.
-    pub(super) fn have_changed_a_table(&mut self) -> bool {
-        let mut has_changed = false;
+    /// Returns the changes of the tables since the last call. Does not block.
+    pub(super) fn changes(&mut self) -> OthersChanges {
+        let mut changes = OthersChanges::Nothing;
         for _ in 0..MAX_DATAGRAMS {
             match self.socket.receive(Wait::No) {
-                Ok(datagram) => has_changed |= is_about_one(datagram, &self.tables),
-                Err(ReceiveError::TimedOut) => return has_changed,
-                Err(ReceiveError::Overrun | ReceiveError::Truncated { .. }) => has_changed = true,
-                Err(ReceiveError::Io(_)) => return true,
+                Ok(datagram) => add(&mut changes, datagram, &self.tables),
+                Err(ReceiveError::TimedOut) => return changes,
+                Err(ReceiveError::Overrun | ReceiveError::Truncated { .. }) => changes.add(None),
+                Err(ReceiveError::Io(_)) => return OthersChanges::Anything,
             }
         }
-        true
+        OthersChanges::Anything
     }
 }
 
-/// Returns true if a datagram is about one of the tables or cannot be decoded.
-fn is_about_one(datagram: &[u8], tables: &[TableRef]) -> bool {
-    Messages::new(datagram).any(|message| {
-        message.is_err()
-            || message.is_ok_and(|message| {
-                let (kind, payload) = (message.kind, message.payload);
-                tables.iter().any(|table| request::is_about(kind, payload, table))
-            })
-    })
+/// Adds the changes that a datagram reports. One that cannot be decoded may report any.
+fn add(changes: &mut OthersChanges, datagram: &[u8], tables: &[TableRef]) {
+    for message in Messages::new(datagram) {
+        let Ok(Message { kind, payload, .. }) = message else { return changes.add(None) };
+        let Some(table) = tables.iter().find(|it| request::is_about(kind, payload, it)) else {
+            continue;
+        };
+        let Some((set, attributes)) = request::changed_set(kind, payload) else {
+            return changes.add(None);
+        };
+        let read = nft::decode_elements(attributes, |element| {
+            let key = Value::from_bytes(element.key);
+            let place = |key| ElementKey { table: table.clone(), set: set.to_owned(), key };
+            changes.add(key.map(place));
+        });
+        if read.is_err() {
+            changes.add(None);
+        }
+    }
 }

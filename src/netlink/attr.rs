@@ -77,8 +77,8 @@ impl<'a> AttrWriter<'a> {
 
     fn attribute(&mut self, kind: u16, fill: impl FnOnce(&mut AttrWriter<'_>)) {
         let start = self.buffer.len();
-        self.buffer.extend_from_slice(&[0, 0]);
-        self.buffer.extend_from_slice(&kind.to_ne_bytes());
+        let [first, second] = kind.to_ne_bytes();
+        self.buffer.extend_from_slice(&[0, 0, first, second]);
         fill(self);
         match u16::try_from(self.buffer.len() - start) {
             Ok(length) => self.buffer[start..start + 2].copy_from_slice(&length.to_ne_bytes()),

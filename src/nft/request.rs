@@ -208,6 +208,16 @@ pub fn is_about(kind: u16, payload: &[u8], table: &TableRef) -> bool {
         && table_name(attributes) == Ok(&table.name)
 }
 
+/// Returns the set and the attributes of a notification about elements; `None` for other objects.
+/// [`super::decode_elements`] reads the elements.
+pub fn changed_set(kind: u16, payload: &[u8]) -> Option<(&str, &[u8])> {
+    const KINDS: [u16; 2] = [NFT_MSG_NEWSETELEM, NFT_MSG_DELSETELEM];
+    let attributes = payload.get(NFGENMSG_LENGTH..)?;
+    let fields = Fields::read(Attrs::new(attributes)).ok()?;
+    let set = fields.str(NFTA_SET_ELEM_LIST_SET).ok()?;
+    KINDS.contains(&(kind & 0xff)).then_some((set, attributes))
+}
+
 /// Returns the number in an answer to [`Request::Generation`].
 ///
 /// # Errors

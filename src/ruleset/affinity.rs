@@ -180,7 +180,7 @@ mod tests {
             comment: None,
         };
         let chains = chains(&timeouts, 1);
-        let rules: Vec<_> = chains.iter().flat_map(|spec| &spec.rules).map(decoded).collect();
+        let rules: Vec<_> = chains.iter().flat_map(|spec| &*spec.rules).map(decoded).collect();
         assert_eq!(timeouts_of(rules.iter()), timeouts);
     }
 

@@ -110,7 +110,7 @@ pub struct ChainSpec {
     /// The chain.
     pub chain: Chain,
     /// The rules, in order.
-    pub rules: Vec<Rule>,
+    pub rules: Arc<Vec<Rule>>,
 }
 
 impl ChainSpec {
@@ -121,14 +121,14 @@ impl ChainSpec {
     ) -> Self {
         let name = name.into();
         let rule = |statements| Rule { chain: name.clone(), statements, comment: None };
-        let rules = rules.into_iter().map(rule).collect();
+        let rules = Arc::new(rules.into_iter().map(rule).collect());
         Self { chain: Chain { name, hook: None, comment: None }, rules }
     }
 
     /// Inserts a rule before all others.
     fn put_first(&mut self, statements: Vec<Statement>) {
         let rule = Rule { chain: self.chain.name.clone(), statements, comment: None };
-        self.rules.insert(0, rule);
+        Arc::make_mut(&mut self.rules).insert(0, rule);
     }
 
     /// Sets the comment, at most 128 bytes.

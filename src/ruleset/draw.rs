@@ -115,7 +115,7 @@ mod tests {
     fn draws(chains: &[ChainSpec], chain: &str, size: SizeClass) -> Vec<u32> {
         let spec = chains.iter().find(|spec| spec.chain.name == chain).unwrap();
         let mut draws = Vec::new();
-        for rule in &spec.rules {
+        for rule in &*spec.rules {
             let (condition, action) = match rule.statements.as_slice() {
                 [
                     Statement::Compare {

@@ -63,7 +63,7 @@ pub struct Range {
 }
 
 /// The owner of an element, as its key shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// A frontend.
     Frontend(Frontend),

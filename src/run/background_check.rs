@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::measures::SETS;
-use super::{Run, now};
+use super::{Cleaning, Run, now};
 use crate::engine::{Finding, Installed, Look, look_up};
 use crate::family::Family;
 use crate::kernel::{Contents, Kernel, ReadError, WriterGone};
@@ -386,7 +386,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     }
 
     /// Writes elements of a service again; returns false if the tables must be read for that.
-    fn repair_elements(
+    pub(super) fn repair_elements(
         &mut self,
         service: Option<ObjectName>,
         elements: &[(Installed, Finding)],
@@ -407,6 +407,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
         );
         self.note_difference(Difference::Missing, missing);
         self.note_difference(Difference::Changed, changed);
+        // Flows may have begun by the elements that were found.
+        self.cleaning.iter_mut().for_each(Cleaning::note_read);
         let mut is_enough = true;
         for (installed, finding) in elements {
             is_enough &= self.engine.correct(*installed, *finding);

@@ -1,12 +1,13 @@
 //! Reading the tables, and detecting changes of other programs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Cleaning, Run, now};
-use crate::engine::{Reading, read_watching};
+use crate::engine::{Reading, look_up_changed, read_watching};
 use crate::family::Family;
-use crate::kernel::{Kernel, ReadError, WriterGone};
+use crate::kernel::{ElementKey, Kernel, OthersChanges, ReadError, WriterGone};
 
 /// Whether other programs may change our tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,14 +96,46 @@ impl<K: Kernel + Send + 'static> Run<K> {
         Ok(())
     }
 
-    /// Returns whether another program has changed a table and the next reading is due.
+    /// Returns whether another program has changed a table so that it must be read, and the reading
+    /// is due. Repairs other changes.
     pub(super) async fn is_tampered(&mut self) -> Result<bool, WriterGone> {
+        if self.watch == Watch::Owned {
+            return Ok(false);
+        }
+        let must_read = match self.writer.run(K::others_changes).await? {
+            OthersChanges::Nothing => false,
+            OthersChanges::Elements(keys) => !self.repair_changed(keys).await?,
+            OthersChanges::Anything => true,
+        };
         let Watch::Shared { is_tampered, next_read } = &mut self.watch else { return Ok(false) };
-        *is_tampered |= self.writer.run(K::tampered).await?;
+        *is_tampered |= must_read;
         let is_due = *is_tampered && now() >= *next_read;
         if is_due {
             tracing::debug!("another program changed our tables: reading them");
         }
         Ok(is_due)
+    }
+
+    /// Looks up elements that another program changed, and writes again what differs. Returns false
+    /// if the tables must be read for that.
+    async fn repair_changed(&mut self, keys: Vec<ElementKey>) -> Result<bool, WriterGone> {
+        let is_known = !self.is_initial_sync && self.engine.knows_installed();
+        if !is_known || matches!(self.watch, Watch::Shared { is_tampered: true, .. }) {
+            return Ok(false);
+        }
+        let changed = self.writer.run(move |kernel| look_up_changed(kernel, &keys)).await?;
+        let Some(losses) = changed.and_then(|changed| self.engine.losses(&changed)) else {
+            return Ok(false);
+        };
+        let mut of_services = BTreeMap::<_, Vec<_>>::new();
+        for (service, installed, finding) in losses {
+            of_services.entry(service).or_default().push((installed, finding));
+        }
+        let mut is_enough = true;
+        for (service, elements) in of_services {
+            is_enough &= self.repair_elements(Some(service), &elements);
+        }
+        self.note_change();
+        Ok(is_enough)
     }
 }

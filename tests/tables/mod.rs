@@ -93,8 +93,13 @@ impl Table {
         for set in SetId::ALL.into_iter().filter(|set| *set != SetId::AffinityClients) {
             let mut each = |read: ElementRead<'_>| {
                 if let ElementRead::Element(view) = read {
-                    let element = TableElement::read(family, set, &view);
-                    table.add(&element.expect("an element of ours"));
+                    match TableElement::read(family, set, &view) {
+                        Some(element) => table.add(&element),
+                        None => {
+                            let stray = format!("stray in {}: {:?}", set.name(), view.key);
+                            table.others.insert(stray, String::new());
+                        }
+                    }
                 }
             };
             match kernel.read_elements(&ruleset::table(family), set.name(), &mut each) {

@@ -3,7 +3,10 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use deltaproxy::kernel::{CommitError, Committed, Contents, ElementRead, Kernel, ReadError};
+use deltaproxy::kernel::{
+    CommitError, Committed, Contents, ElementRead, Generation, Kernel, OthersChanges, ReadError,
+    was_applied,
+};
 use deltaproxy::nft::{ElementView, Operation, TableRef, Transaction, Value};
 use deltaproxy::ruleset;
 use nix::errno::Errno;
@@ -29,8 +32,8 @@ pub(crate) enum Mishap {
     Refused(Errno),
     /// It cannot be sent.
     NotSent(Errno),
-    /// It may have been applied, but nobody says so.
-    AnswerLost { is_applied: bool },
+    /// The answer is lost. Look-ups may show whether the transaction was applied.
+    AnswerLost { is_applied: bool, is_looked_up: bool },
 }
 
 pub(crate) struct Hostile<K> {
@@ -78,6 +81,27 @@ impl<K: Shared> Hostile<K> {
         breaks_off
     }
 
+    fn commit_now(&mut self, transaction: &Transaction) -> Result<Committed, CommitError> {
+        if let Some((operation, element)) = self.objection(transaction) {
+            let place = Some((operation, Some(element)));
+            return Err(CommitError::refused(transaction, place, Errno::EINVAL));
+        }
+        let outcome = self.inner.commit(transaction);
+        self.commits += 1;
+        self.oracle.see(transaction, &outcome, &mut self.inner);
+        outcome
+    }
+
+    /// Finds out like [`deltaproxy::kernel::Nftables`] whether a transaction was applied.
+    fn look_up(&mut self, transaction: &Transaction, is_applied: bool) -> Option<bool> {
+        let found = was_applied(self, transaction);
+        if !self.oracle.is_damaged && found.is_some_and(|found| found != is_applied) {
+            let text = format!("applied: {is_applied}, looked up: {found:?}: {transaction}");
+            self.oracle.violations.push(text);
+        }
+        found
+    }
+
     /// The operation and the element of it that the kernel refuses.
     fn objection(&self, transaction: &Transaction) -> Option<(usize, usize)> {
         let refused = Value::new().ip(self.refused?);
@@ -110,30 +134,18 @@ impl<K: Shared> Kernel for Hostile<K> {
             let table = ruleset::table(family);
             return Err(CommitError::Owned { table, port });
         }
-        let mishap = self.mishaps.pop_front();
-        match mishap {
-            Some(Mishap::Refused(errno)) => {
-                return Err(CommitError::refused(transaction, None, errno));
+        match self.mishaps.pop_front() {
+            Some(Mishap::Refused(errno)) => Err(CommitError::refused(transaction, None, errno)),
+            Some(Mishap::NotSent(errno)) => Err(CommitError::NotSent(errno.into())),
+            Some(Mishap::AnswerLost { is_applied, is_looked_up }) => {
+                let is_applied = is_applied && self.commit_now(transaction).is_ok();
+                match is_looked_up.then(|| self.look_up(transaction, is_applied)).flatten() {
+                    Some(true) => Ok(Committed::nothing(Generation(1))),
+                    Some(false) => self.commit_now(transaction),
+                    None => Err(CommitError::Unknown(Errno::ENOBUFS.into())),
+                }
             }
-            Some(Mishap::NotSent(errno)) => return Err(CommitError::NotSent(errno.into())),
-            Some(Mishap::AnswerLost { is_applied: false }) => {
-                return Err(CommitError::Unknown(Errno::ENOBUFS.into()));
-            }
-            Some(Mishap::AnswerLost { is_applied: true }) | None => {}
-        }
-        if let Some((operation, element)) = self.objection(transaction) {
-            return Err(CommitError::refused(
-                transaction,
-                Some((operation, Some(element))),
-                Errno::EINVAL,
-            ));
-        }
-        let outcome = self.inner.commit(transaction);
-        self.commits += 1;
-        self.oracle.see(transaction, &outcome, &mut self.inner);
-        match mishap {
-            Some(_) => Err(CommitError::Unknown(Errno::ENOBUFS.into())),
-            None => outcome,
+            None => self.commit_now(transaction),
         }
     }
 
@@ -145,8 +157,8 @@ impl<K: Shared> Kernel for Hostile<K> {
         self.inner.ignore_others();
     }
 
-    fn tampered(&mut self) -> bool {
-        self.inner.tampered()
+    fn others_changes(&mut self) -> OthersChanges {
+        self.inner.others_changes()
     }
 
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {

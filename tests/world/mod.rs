@@ -26,7 +26,9 @@ use deltaproxy::conntrack::{ConntrackError, Count, FlowList, Request};
 use deltaproxy::engine::{Engine, read_back};
 use deltaproxy::kernel::{ElementRead, Requests, Writer, WriterGone};
 use deltaproxy::model::{Batch, Change, Event, LiveConnections, ObjectName, Resource};
-use deltaproxy::nft::{Family, Name, Operation, Table, TableFlags, TableRef, Transaction};
+use deltaproxy::nft::{
+    Element, Family, Name, Operation, Table, TableFlags, TableRef, Transaction, Value,
+};
 use deltaproxy::observe::Observe;
 use deltaproxy::ruleset::{self, Layouts, SetId};
 use deltaproxy::run::{BackgroundCheck, Balancing, Cleaning, Run};
@@ -75,13 +77,13 @@ struct World<K> {
 const LONGEST_WAIT: Duration = Duration::from_secs(520);
 
 /// The time in which the background check compares everything.
-const CHECK_PERIOD: Duration = Duration::from_secs(60);
+const CHECK_PERIOD: Duration = Duration::from_secs(3_600);
 
 /// More looks than may pass without a change while weights return to even ones.
 const QUIET_LOOKS: usize = 8;
 
 /// More pieces than the background check needs for everything twice.
-const ROUNDS: usize = 60;
+const ROUNDS: usize = 20;
 
 /// Plays a sequence; what was wrong is the error.
 pub(crate) fn play<K: Shared>(kernel: K, sequence: &Sequence) -> Result<(), String> {
@@ -184,13 +186,22 @@ impl<K: Shared> World<K> {
                 self.keep_served();
             }
             // A table that is owned cannot be changed by others.
-            Happening::Damage(_)
+            Happening::Damage(_) | Happening::Deleted(_) | Happening::Forged(_)
                 if self.flags.owner && self.kernel.commits > self.commits_before => {}
-            Happening::Damage(number) => {
-                self.kernel.inner.commit_by_another(&damage(*number));
-                self.kernel.oracle.forget();
+            Happening::Damage(number) => self.damage(&damage(*number)),
+            Happening::Deleted(number) => {
+                self.deletion(*number).into_iter().for_each(|it| self.damage(&it));
             }
-            Happening::Lost(number) => self.lose_element(*number),
+            Happening::Forged(number) => {
+                self.forgery(*number).into_iter().for_each(|it| self.damage(&it));
+            }
+            Happening::Lost(number) => {
+                if let Some(deletion) = self.deletion(*number) {
+                    self.kernel.inner.corrupt(&deletion);
+                    self.kernel.oracle.forget();
+                    self.has_lost = true;
+                }
+            }
             Happening::ForeignCommit => self.kernel.inner.commit_by_another(&of_another_table()),
             Happening::OwnedElsewhere(family) => {
                 self.kernel.owners[usize::from(*family)] = Some(1);
@@ -237,7 +248,7 @@ impl<K: Shared> World<K> {
             })
             .map(|service| service.name.clone());
         let is_refused: Vec<ObjectName> = is_refused.collect();
-        Wanted::by(&self.objects, |name| is_refused.contains(name))
+        Wanted::by(&self.objects, &self.routing, |name| is_refused.contains(name))
     }
 
     async fn restart(&mut self, number: u8, is_done: bool) {
@@ -303,28 +314,65 @@ impl<K: Shared> World<K> {
         }
     }
 
-    /// Deletes an element of our tables without a notice.
-    fn lose_element(&mut self, number: u8) {
+    /// Another program commits to our tables.
+    fn damage(&mut self, transaction: &Transaction) {
+        self.kernel.inner.commit_by_another(transaction);
+        self.kernel.oracle.forget();
+    }
+
+    /// All elements of our tables that packets do not write.
+    fn elements(&mut self) -> Vec<(Family, SetId, Element)> {
         let mut elements = Vec::new();
         for (family, set) in Family::ALL.into_iter().flat_map(|it| SetId::ALL.map(|set| (it, set)))
         {
             let mut each = |read: ElementRead<'_>| {
                 if let ElementRead::Element(view) = read {
                     let key = ruleset::stray(&view).expect("a key of ours");
-                    elements.push((family, set, key));
+                    let data = view.data.map(|it| Value::from_bytes(it).expect("data of ours"));
+                    elements.push((family, set, Element { data, ..key }));
                 }
             };
-            // Without a table, nothing is lost.
+            // Without a table, there are none.
             let _ = self.kernel.inner.read_elements(&ruleset::table(family), set.name(), &mut each);
         }
         elements.retain(|(_, set, _)| *set != SetId::AffinityClients);
+        elements
+    }
+
+    /// Deletes an element of our tables.
+    fn deletion(&mut self, number: u8) -> Option<Transaction> {
+        let elements = self.elements();
         let chosen = usize::from(number) % elements.len().max(1);
-        let Some((family, set, key)) = elements.into_iter().nth(chosen) else { return };
+        let (family, set, element) = elements.into_iter().nth(chosen)?;
+        Some(Transaction { operations: vec![delete(family, set, element)] })
+    }
+
+    /// Gives an element the data of another one in the same set, or adds one with another key.
+    fn forgery(&mut self, number: u8) -> Option<Transaction> {
+        let elements = self.elements();
+        let chosen = usize::from(number / 2) % elements.len().max(1);
+        let (family, set, element) = elements.get(chosen)?.clone();
+        let mut others = elements.into_iter().filter(|it| (it.0, it.1) == (family, set));
+        let other = others.find(|(_, _, other)| other.data != element.data);
         let layout = Arc::clone(Layouts::default().of(family).get(set));
-        let operation = Operation::DeleteElements(ruleset::table(family), layout, vec![key]);
-        self.kernel.inner.corrupt(&Transaction { operations: vec![operation] });
-        self.kernel.oracle.forget();
-        self.has_lost = true;
+        let add = |element| Operation::AddElements(ruleset::table(family), layout, vec![element]);
+        let operations = match other {
+            Some((_, _, other)) if number.is_multiple_of(2) => {
+                let forged = Element { data: other.data, ..element.clone() };
+                vec![delete(family, set, element), add(forged)]
+            }
+            _ => {
+                let mut key = element.key.as_bytes().to_vec();
+                // The last byte of a number, an address or, before its padding, a port.
+                let is_number =
+                    set.name().starts_with("endpoints") || set.name().starts_with("aff");
+                let from_end = if is_number { 1 } else { 3 };
+                let place = key.len().checked_sub(from_end)?;
+                key[place] ^= 0x10;
+                vec![add(Element { key: Value::from_bytes(&key)?, ..element })]
+            }
+        };
+        Some(Transaction { operations })
     }
 
     /// Waits until everything was compared with the kernel twice.
@@ -483,6 +531,12 @@ pub(crate) fn damage(number: u8) -> Transaction {
         _ => Operation::FlushChain(ip6(), text("nat-output")),
     };
     Transaction { operations: vec![operation] }
+}
+
+fn delete(family: Family, set: SetId, element: Element) -> Operation {
+    let layout = Arc::clone(Layouts::default().of(family).get(set));
+    let key = Element { data: None, ..element };
+    Operation::DeleteElements(ruleset::table(family), layout, vec![key])
 }
 
 fn of_another_table() -> Transaction {

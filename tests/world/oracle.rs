@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use deltaproxy::config::Routing;
 use deltaproxy::conntrack::{self, StaleFlow};
 use deltaproxy::desired;
 use deltaproxy::desired::Traffic;
@@ -216,9 +217,16 @@ pub(crate) struct Wanted {
 
 impl Wanted {
     /// Those of all services but `excluded`, whose frontends need not work.
-    pub(crate) fn by(objects: &Objects, excluded: impl Fn(&ObjectName) -> bool) -> Self {
+    pub(crate) fn by(
+        objects: &Objects,
+        routing: &Routing,
+        excluded: impl Fn(&ObjectName) -> bool,
+    ) -> Self {
         let mut cluster = Cluster::default();
-        objects.all().for_each(|event| cluster.apply(event.clone(), &mut Touched::default()));
+        for mut event in objects.all().cloned() {
+            routing.adapt(&mut event);
+            cluster.apply(event, &mut Touched::default());
+        }
         let (mut served, mut unserved) = (BTreeSet::new(), BTreeSet::new());
         let mut serving = BTreeMap::<_, BTreeSet<_>>::new();
         for service in objects.services() {

@@ -51,6 +51,10 @@ pub(crate) enum Happening {
     Damage(u8),
     /// An element of our tables is lost without a notice.
     Lost(u8),
+    /// Another program deletes an element of our tables.
+    Deleted(u8),
+    /// Another program gives an element of our tables the data of another one, or another key.
+    Forged(u8),
     /// Another program changes its own table.
     ForeignCommit,
     /// Another program owns our table of this family.
@@ -75,7 +79,7 @@ fn happening() -> impl Strategy<Value = Happening> {
     let mishap = prop_oneof![
         2 => errno.prop_map(Mishap::Refused),
         1 => prop::sample::select(vec![Errno::EMSGSIZE, Errno::ENOBUFS]).prop_map(Mishap::NotSent),
-        2 => any::<bool>().prop_map(|is_applied| Mishap::AnswerLost { is_applied }),
+        2 => (any::<bool>(), any::<bool>()).prop_map(|(is_applied, is_looked_up)| Mishap::AnswerLost { is_applied, is_looked_up }),
     ];
     let millis = prop_oneof![0u64..100, 400u64..2_000, Just(3_600_000)];
     prop_oneof![
@@ -88,6 +92,8 @@ fn happening() -> impl Strategy<Value = Happening> {
         2 => (0u8..6).prop_map(Happening::Refusal),
         2 => (0u8..8).prop_map(Happening::Damage),
         2 => any::<u8>().prop_map(Happening::Lost),
+        3 => any::<u8>().prop_map(Happening::Deleted),
+        2 => any::<u8>().prop_map(Happening::Forged),
         2 => Just(Happening::ForeignCommit),
         2 => (0u8..2).prop_map(Happening::OwnedElsewhere),
         1 => Just(Happening::OwnerGone),

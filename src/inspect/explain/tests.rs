@@ -67,7 +67,7 @@ impl Node {
     fn new(elements: &[TableElement<'_>]) -> Self {
         let base = Base::new(&TableSets::new(Family::Ip, Counters::Off), &settings());
         let mut table = Table::default();
-        for (handle, rule) in (1..).zip(base.chains.iter().flat_map(|spec| &spec.rules)) {
+        for (handle, rule) in (1..).zip(base.chains.iter().flat_map(|spec| &*spec.rules)) {
             let any = AnyRule {
                 chain: rule.chain.to_string(),
                 handle,
@@ -216,7 +216,7 @@ fn our_rules_have_the_text_of_a_listing() {
                 ..settings()
             };
             let base = Base::new(&TableSets::new(family, Counters::Off), &settings);
-            for rule in base.chains.iter().flat_map(|spec| &spec.rules) {
+            for rule in base.chains.iter().flat_map(|spec| &*spec.rules) {
                 let text = rule_text(family.number(), &instructions(rule, family));
                 assert_eq!(text, rule.text(family).to_string());
             }
@@ -227,7 +227,7 @@ fn our_rules_have_the_text_of_a_listing() {
     for rule in Base::new(&TableSets::new(Family::Ip, Counters::Off), &settings)
         .chains
         .iter()
-        .flat_map(|it| &it.rules)
+        .flat_map(|it| &*it.rules)
     {
         let text = rule_text(Family::Ip.number(), &instructions(rule, Family::Ip));
         assert_eq!(text, rule.text(Family::Ip).to_string());
