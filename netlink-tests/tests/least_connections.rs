@@ -1,6 +1,7 @@
 //! Scheduler lc: new connections avoid the endpoint that holds many.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, missing_docs)]
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
@@ -11,7 +12,7 @@ use std::time::Duration;
 use netlink_tests::scenario::{
     Family, Lab, Manifests, Protocol, Slice, WEB, assert_weighted, routing, web_everywhere,
 };
-use netlink_tests::{Connection, Host, Process, deltaproxy_binary, eventually};
+use netlink_tests::{Host, Process, deltaproxy_binary, eventually};
 use serde_json::Value;
 
 /// Turns the scheduler on.
@@ -33,15 +34,37 @@ fn web() -> SocketAddr {
     SocketAddr::new(IpAddr::V4(*to.ip()), to.port())
 }
 
-/// A row of the cluster IP over TCP, in JSON.
-fn shown(node: &Host) -> Option<Value> {
-    let finished = node.output(deltaproxy_binary(), &["show", WEB_TCP, "--output", "json"]);
+/// A row of a frontend, in JSON.
+fn shown(node: &Host, frontend: &str) -> Option<Value> {
+    let finished = node.output(deltaproxy_binary(), &["show", frontend, "--output", "json"]);
     let document: Value = serde_json::from_str(&finished.stdout).ok()?;
     Some(document["services"][0].clone())
 }
 
 /// The frontend of [`WEB`].
 const WEB_TCP: &str = "10.96.0.10:80/tcp";
+
+/// The cluster IP of IPv6, and its frontend over UDP.
+const WEB6: &str = "[fd00:10:96::10]:80";
+const WEB6_UDP: &str = "[fd00:10:96::10]:80/udp";
+
+/// A flow of UDP counts once it is assured: it was answered, and goes on after two seconds
+/// (`nf_conntrack_udp_packet`).
+const ASSURED: Duration = Duration::from_millis(2_500);
+
+fn open_tcp(pod: &Host) -> Box<dyn Any> {
+    let pod = pod.patient();
+    Box::new((0..LONG).map(|_| pod.open_tcp(web()).unwrap()).collect::<Vec<_>>())
+}
+
+fn open_udp_over_ipv6(pod: &Host) -> Box<dyn Any> {
+    let mut flows: Vec<_> = (0..LONG).map(|_| pod.open_udp(WEB6)).collect();
+    for pause in [Duration::ZERO, ASSURED] {
+        thread::sleep(pause);
+        flows.iter_mut().for_each(|flow| assert_eq!(flow.ask().server(), "a"));
+    }
+    Box::new(flows)
+}
 
 /// The share of the endpoint with this address.
 fn share(row: &Value, address: &str) -> Option<f64> {
@@ -54,12 +77,12 @@ struct Crowded {
     lab: Lab,
     manifests: Manifests,
     _daemon: Process,
-    _connections: Vec<Connection>,
+    _connections: Box<dyn Any>,
 }
 
 impl Crowded {
     #[track_caller]
-    fn start(scheduler: &str, more: &[&str]) -> Self {
+    fn start(scheduler: &str, more: &[&str], open: fn(&Host) -> Box<dyn Any>) -> Self {
         let lab = Lab::without_objects(routing());
         let node = lab.world.node();
         let service = web_everywhere().annotation(SCHEDULER, scheduler);
@@ -67,35 +90,51 @@ impl Crowded {
             Manifests::new(&[("web", &service), ("slice", &Slice::new("web").endpoints("a"))]);
         let flags = [&["--healthz-bind-address=", "--metrics-bind-address="], more].concat();
         let daemon = manifests.run_with(node, &flags);
-        eventually("the only endpoint", SOON, || share(&shown(node)?, "10.244.1.5"));
-        let pod = lab.world.host("pod").patient();
-        let connections: Vec<_> = (0..LONG).map(|_| pod.open_tcp(web()).unwrap()).collect();
+        eventually("the only endpoint", SOON, || share(&shown(node, WEB_TCP)?, "10.244.1.5"));
+        let connections = open(lab.world.host("pod"));
         manifests.write("slice", &Slice::new("web").endpoints("a c d"));
         eventually("three endpoints", SOON, || {
-            (shown(node)?["endpoints"].as_array()?.len() == 3).then_some(())
+            (shown(node, WEB_TCP)?["endpoints"].as_array()?.len() == 3).then_some(())
         });
         Self { lab, manifests, _daemon: daemon, _connections: connections }
     }
 
-    fn shares(&self) -> BTreeMap<String, usize> {
-        self.lab.world.shares("pod", WEB, (Family::Ipv4, Protocol::Tcp), SHORT)
+    fn shares(&self, way: (Family, Protocol)) -> BTreeMap<String, usize> {
+        self.lab.world.shares("pod", WEB, way, SHORT)
     }
+}
+
+const TCP: (Family, Protocol) = (Family::Ipv4, Protocol::Tcp);
+
+/// Evenly each would be 100, and more than 60 with all but certainty.
+#[track_caller]
+fn assert_a_is_avoided(shares: &BTreeMap<String, usize>) {
+    let of_crowded = shares.get("a").copied().unwrap_or(0);
+    assert!(of_crowded < 45, "{shares:?}");
+    assert!(["c", "d"].iter().all(|server| shares[*server] > 80), "{shares:?}");
+}
+
+#[test]
+fn flows_of_udp_over_ipv6_count_too() {
+    let crowded = Crowded::start("lc", &[ON], open_udp_over_ipv6);
+    eventually("a small share", SOON, || {
+        let row = shown(crowded.lab.world.node(), WEB6_UDP)?;
+        share(&row, "fd00:10:244:1::5").filter(|it| *it < 0.05)
+    });
+    assert_a_is_avoided(&crowded.shares((Family::Ipv6, Protocol::Udp)));
 }
 
 #[test]
 fn new_connections_avoid_the_endpoint_that_holds_many() {
-    let crowded = Crowded::start("wlc", &[ON]);
+    let crowded = Crowded::start("wlc", &[ON], open_tcp);
     let node = crowded.lab.world.node();
     // A slot of 24.
     let row = eventually("a small share", SOON, || {
-        shown(node).filter(|row| share(row, "10.244.1.5").is_some_and(|it| it < 0.05))
+        let row = shown(node, WEB_TCP);
+        row.filter(|row| share(row, "10.244.1.5").is_some_and(|it| it < 0.05))
     });
     assert_eq!(row["scheduler"], "lc");
-    let shares = crowded.shares();
-    // Evenly it would be 100, and more than 60 with all but certainty.
-    let of_crowded = shares.get("a").copied().unwrap_or(0);
-    assert!(of_crowded < 45, "{shares:?}");
-    assert!(["c", "d"].iter().all(|server| shares[*server] > 80), "{shares:?}");
+    assert_a_is_avoided(&crowded.shares(TCP));
     let listing = node.output(deltaproxy_binary(), &["show", "--output", "ipvsadm"]).stdout;
     assert!(listing.contains("TCP  10.96.0.10:80 lc\n"), "{listing}");
     let arguments = ["explain", WEB_TCP, "--from", "10.244.1.9"];
@@ -109,10 +148,10 @@ fn new_connections_avoid_the_endpoint_that_holds_many() {
 
 #[test]
 fn where_it_is_off_connections_do_not_count() {
-    let crowded = Crowded::start("wlc", &[]);
+    let crowded = Crowded::start("wlc", &[], open_tcp);
     let even = [("a", 1), ("c", 1), ("d", 1)];
-    assert_weighted(&crowded.shares(), &even);
-    let row = shown(crowded.lab.world.node()).unwrap();
+    assert_weighted(&crowded.shares(TCP), &even);
+    let row = shown(crowded.lab.world.node(), WEB_TCP).unwrap();
     assert_eq!(row["scheduler"], "random");
 }
 
@@ -140,7 +179,7 @@ fn time_of_a_count() {
         Manifests::new(&[("web", &service), ("slice", &Slice::new("web").endpoints("a"))]);
     let flags = ["--healthz-bind-address=", "--metrics-bind-address=", ON, "--log-level=debug"];
     let daemon = manifests.run_with(node, &flags);
-    eventually("the only endpoint", SOON, || share(&shown(node)?, "10.244.1.5"));
+    eventually("the only endpoint", SOON, || share(&shown(node, WEB_TCP)?, "10.244.1.5"));
     node.run(|| fs::write("/proc/sys/net/netfilter/nf_conntrack_udp_timeout", "600")).unwrap();
     let sources = (0..50_000u32).map(|number| {
         let [_, _, block, last] = number.to_be_bytes();

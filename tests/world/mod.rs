@@ -182,8 +182,11 @@ impl<K: Shared> World<K> {
             Happening::Mishap(mishap) => self.kernel.mishaps.push_back(*mishap),
             Happening::ReadsBreakOff(count) => self.kernel.reads_that_break_off = *count,
             Happening::Refusal(number) => {
-                self.kernel.refused = Some(cluster_ip(*number));
+                let former = self.kernel.refused.replace(cluster_ip(*number));
                 self.keep_served();
+                if let Some(former) = former {
+                    self.readmit(former).await;
+                }
             }
             // A table that is owned cannot be changed by others.
             Happening::Damage(_) | Happening::Deleted(_) | Happening::Forged(_)
@@ -408,9 +411,7 @@ impl<K: Shared> World<K> {
             let commits = self.kernel.commits;
             tokio::time::advance(LOOKS.interval).await;
             self.poll().await;
-            if !self.count(&[0]) {
-                return;
-            }
+            self.count(&[0]);
             self.poll().await;
             while self.answer().await {}
             quiet = if self.kernel.commits == commits { quiet + 1 } else { 0 };
