@@ -44,7 +44,7 @@ const MANY: usize = 16;
 /// Answer to the deletion of an entry that no longer exists.
 const NO_ENTRY: i32 = Errno::ENOENT as i32;
 
-/// Answer to the deletion of an entry in a flowtable (Linux before 6.4).
+/// Answer to the deletion of an entry in a flowtable, of some kernels before 6.4.
 const IN_FLOWTABLE: i32 = Errno::EBUSY as i32;
 
 /// Deletions in one datagram.
@@ -188,8 +188,8 @@ impl ConntrackTable {
         Ok(deleted)
     }
 
-    /// Deletes entries that are in a flowtable. Before 6.4 the kernel refuses that
-    /// (`ctnetlink_del_conntrack`), but it accepts a timeout of 0 and deletes an expired entry when
+    /// Deletes entries that are in a flowtable. Some kernels before 6.4 refuse that
+    /// (`ctnetlink_del_conntrack`), but accept a timeout of 0 and delete an expired entry when
     /// the entry is looked up.
     fn expire_entries<'a>(
         &mut self,
