@@ -21,9 +21,9 @@ FUZZ_TARGETS = attributes config conntrack dump events manifests objects
 # The tests whose result may depend on the kernel. The others test programs and servers.
 KERNEL_TESTS = packets affinity priority policies changes nodeports source_ranges local_detection conntrack ruleset first_load \
 	messages transaction read_back wire fake unusual other_modes daemon cli counters schedulers background_check_kernel \
-	optional_chains least_connections other_programs
+	optional_chains least_connections other_programs flowtable
 
-.PHONY: help build release test-aarch64 man sbom demo simulate test test-kernel test-page test-nft test-interop storm bench bench-kernel bench-code bench-daemon bench-builds fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
+.PHONY: help build release test-aarch64 man sbom demo simulate test test-kernel test-page test-nft test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-builds fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -81,7 +81,7 @@ test-page: ## Check the status page in chromium (apt-get install chromium)
 	$(IN_NAMESPACES) cargo test --offline $(PARTS) --test page
 
 # An emulated processor is slow, so time limits are multiplied.
-test-kernel: ## Run KERNEL_TESTS in a virtual machine with KERNEL_PACKAGE (Linux 6.1)
+test-kernel: ## Run KERNEL_TESTS in a virtual machine with Linux KERNEL (6.1, 6.12 or a suite of Debian)
 	cargo test --locked $(PARTS) --no-run
 	@cd netlink-tests && DELTAPROXY_TIME_FACTOR=$${DELTAPROXY_TIME_FACTOR:-4} \
 		sh in-kernel sh in-turn $$(sh built-tests $(KERNEL_TESTS))
@@ -142,6 +142,12 @@ bench-kernel: ## Measure small sizes on another kernel, like test-kernel; only r
 	cargo build --locked --release --bin deltaproxy
 	sh netlink-tests/in-kernel "$(TARGET_DIR)/release/deltaproxy" \
 		bench --sizes 100,1000,10000 --changes 300 --rate 0
+
+bench-flowtable: ## Measure established connections with and without the flowtable, like test-kernel
+	cargo test --locked $(PARTS) --test flowtable_rates --no-run
+	cargo build --locked $(PARTS) --bins
+	@cd netlink-tests && DELTAPROXY_TIME_FACTOR=4 TESTS="--ignored --nocapture" \
+		sh in-kernel sh in-turn $$(sh built-tests flowtable_rates)
 
 bench-code: ## Measure each stage of an update in user space, without the kernel
 	cargo bench --locked --package deltaproxy --bench code

@@ -59,6 +59,7 @@ pub mod diff;
 pub mod engine;
 pub mod family;
 pub mod figures;
+pub mod flowtable;
 pub mod inspect;
 pub mod kernel;
 pub mod model;

@@ -9,6 +9,7 @@ mod balancing;
 mod blocked;
 mod cleaning;
 mod clients;
+mod devices;
 mod health_checks;
 mod leaving;
 mod leftovers;
@@ -16,10 +17,12 @@ mod localhost;
 mod measures;
 mod problems;
 mod reading;
+mod refusals;
 
 pub use background_check::BackgroundCheck;
 pub use balancing::Balancing;
 pub use cleaning::Cleaning;
+pub use devices::DeviceFollowing;
 pub use localhost::RouteLocalnet;
 pub use problems::left_out;
 
@@ -33,18 +36,19 @@ use tokio::sync::{mpsc, watch};
 use self::balancing::{counted, due};
 use self::blocked::Retry;
 use self::clients::Clients;
+use self::devices::next_step;
 use self::leaving::left;
 use self::leftovers::Leftovers;
 use self::measures::{Measures, is_cleanup};
 use self::reading::{ReadOutcome, Watch};
+use self::refusals::log_refusal;
 use crate::conntrack::Flow;
 use crate::engine::{Answer, Blocked, Cause, ClosedNodePorts, Engine};
 use crate::family::Family;
-use crate::kernel::{CommitError, Kernel, Writer, WriterGone};
+use crate::kernel::{Kernel, Writer, WriterGone};
 use crate::model::{Batch, Event, Resource};
 use crate::nft::Transaction;
 use crate::observe::{Observe, SyncExtent};
-use crate::printable::Printable;
 use crate::ruleset::CLIENTS;
 use crate::schedule::{Input, Schedule, Task};
 use crate::source::kube::Notice;
@@ -63,6 +67,8 @@ pub struct Run<K> {
     pub cleaning: Option<Cleaning>,
     /// Adjusts weights to live connections, for scheduler `lc`.
     pub balancing: Option<Balancing>,
+    /// Keeps the devices of the flowtables; `None` without flowtables.
+    pub devices: Option<DeviceFollowing>,
     /// Removes the rules of other proxy modes; returns whether there were any. Starts once both
     /// tables are in place.
     pub leaving: Option<BoxFuture<'static, bool>>,
@@ -151,6 +157,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             addresses: None,
             cleaning: None,
             balancing: None,
+            devices: None,
             leaving: None,
             route_localnet: None,
             notices: None,
@@ -216,6 +223,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                     self.release_leftovers();
                     self.note_change();
                 }
+                step = next_step(&mut self.devices) => self.follow_devices(step?),
                 has_removed = left(&mut self.leaving), if self.are_tables_in_place() =>
                     self.note_left(has_removed),
                 _ = look.tick() => {
@@ -309,6 +317,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             self.observe.network_programmed(&self.engine.take_triggers());
             self.update_health_checks();
             self.check.note_synced(&self.observe);
+            self.send_devices();
         }
         for family in Family::ALL {
             let is_blocked = self.engine.blocked(family).is_some();
@@ -398,7 +407,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                         self.ahead = ahead.filter(|ahead| ahead.family() != Some(family));
                         Ok(Outcome::Done)
                     }
-                    Answer::ReadBack(Cause::Whole) => Ok(Outcome::Narrowed),
+                    Answer::ReadBack(Cause::Whole | Cause::NoFlowtables) => Ok(Outcome::Narrowed),
                     Answer::ReadBack(_) | Answer::Applied => Ok(Outcome::Failed),
                 }
             }
@@ -444,25 +453,6 @@ impl<K: Kernel + Send + 'static> Run<K> {
             None => tracing::info!("NodePorts are open in both families"),
         }
         self.closed_node_ports = closed;
-    }
-}
-
-fn log_refusal(answer: &Answer, error: &CommitError) {
-    match answer {
-        Answer::ReadBack(Cause::Suspected(service)) => {
-            let service = Printable(service);
-            tracing::warn!("Service {service}: {error}; reading the tables and trying again");
-        }
-        // Reported as a problem of the service.
-        Answer::ReadBack(Cause::Excluded(_)) => {}
-        Answer::ReadBack(Cause::Whole) => {
-            tracing::warn!("{error}; trying again with smaller transactions or fewer services");
-        }
-        // Reported with the family.
-        Answer::Blocked(_) => {}
-        Answer::ReadBack(Cause::NotKnown | Cause::Table(_)) | Answer::Applied => {
-            tracing::error!("{error}; reading the tables and trying again");
-        }
     }
 }
 

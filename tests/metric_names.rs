@@ -41,6 +41,7 @@ fn page() -> String {
     observe.request_took(("GET", "server:443"), Duration::from_millis(1), Some(1));
     observe.affinity_clients(Family::Ip, 1);
     observe.service_counts(Some(service_counts()));
+    observe.offloaded_connections(Some(1));
     observe.check_found(Difference::Missing, 1);
     observe.services("random", 1);
     observe.watch_heard("services", now);

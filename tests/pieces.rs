@@ -189,6 +189,7 @@ fn of_another_layout(family: Family) -> Found {
         chains: Vec::new(),
         rules: Vec::new(),
         sets: Vec::new(),
+        flowtables: Vec::new(),
         foreign: 0,
     };
     Found { contents: Some(contents), ..Found::nothing(family) }

@@ -18,8 +18,8 @@ use deltaproxy::kernel::{
 use deltaproxy::netlink::message::HEADER_LENGTH;
 use deltaproxy::nft::request::Request;
 use deltaproxy::nft::{
-    self, Acknowledge, Batch, DecodedRule, DecodedSet, Element, ElementView, Operation, TableRef,
-    Transaction, Value,
+    self, Acknowledge, Batch, DecodedFlowtable, DecodedRule, DecodedSet, Element, ElementView,
+    Operation, TableRef, Transaction, Value,
 };
 use ruleset::{InstalledSet, InstalledTable, Refused, Ruleset};
 
@@ -74,6 +74,11 @@ impl Fake {
     /// Refuses to send transactions of more than `bytes`.
     pub fn set_max_batch(&mut self, bytes: usize) {
         self.max_batch = bytes;
+    }
+
+    /// Refuses flowtables from now on, as a kernel without them does.
+    pub fn lack_flowtables(&mut self) {
+        self.ruleset.lacks_flowtables = true;
     }
 
     /// Makes the next commit without a planned failure fail.
@@ -146,7 +151,7 @@ impl Fake {
         if self.watched.iter().any(|it| self.ruleset.tables.contains_key(it)) {
             self.others_changes.add(None);
         }
-        self.ruleset = Ruleset::default();
+        self.ruleset.tables.clear();
         self.advance();
     }
 
@@ -323,6 +328,11 @@ fn contents(installed: &InstalledTable, generation: Generation) -> Contents {
         exprs: installed.exprs.clone(),
         comment: installed.rule.comment.clone(),
     });
+    let flowtables = installed.flowtables.values().map(|(flowtable, devices)| DecodedFlowtable {
+        name: flowtable.name.to_string(),
+        flowtable: Some(flowtable.clone()),
+        devices: devices.iter().cloned().collect(),
+    });
     Contents {
         generation,
         table: installed.table.clone(),
@@ -330,6 +340,7 @@ fn contents(installed: &InstalledTable, generation: Generation) -> Contents {
         chains: installed.chains.values().map(|installed| installed.chain.clone()).collect(),
         rules: rules.collect(),
         sets: sets.collect(),
+        flowtables: flowtables.collect(),
         foreign: 0,
     }
 }

@@ -3,14 +3,14 @@
 //! An operation is accepted, or refused with the error number of nf_tables (`nf_tables_api.c`), as
 //! far as our own transactions can cause it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use nix::errno::Errno;
 
 use deltaproxy::nft::{
-    Batch, Chain, Element, Expr, Family, Name, Operation, Rule, Set, Statement, Table, TableRef,
-    Type, Value, Verdict,
+    Batch, Chain, Device, Element, Expr, Family, Flowtable, Name, Operation, Rule, Set, Statement,
+    Table, TableRef, Type, Value, Verdict,
 };
 
 /// Error number of a refused operation, and the index of the refused element.
@@ -30,6 +30,8 @@ impl From<Errno> for Refused {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ruleset {
     pub tables: BTreeMap<TableRef, InstalledTable>,
+    /// Flowtables are refused, as by a kernel without them.
+    pub lacks_flowtables: bool,
 }
 
 /// A table and its contents. A copy shares the unchanged parts.
@@ -40,6 +42,8 @@ pub(super) struct InstalledTable {
     pub has_new_flags: bool,
     pub chains: Arc<BTreeMap<Name, InstalledChain>>,
     pub sets: BTreeMap<Name, InstalledSet>,
+    /// Flowtables with their devices, all of which exist.
+    pub flowtables: BTreeMap<Name, (Flowtable, BTreeSet<Device>)>,
 }
 
 /// A chain and its rules in order.
@@ -107,6 +111,28 @@ impl Ruleset {
             }
             // Only chains of other proxy modes lose single rules, and the fake has none.
             Operation::DeleteRule(..) => Err(Errno::EOPNOTSUPP.into()),
+            Operation::AddFlowtable(table, flowtable) => {
+                let lacks_flowtables = self.lacks_flowtables;
+                let table = self.table(table)?;
+                if lacks_flowtables {
+                    return Err(Errno::ENOENT.into());
+                }
+                let new = || (flowtable.clone(), BTreeSet::new());
+                table.flowtables.entry(flowtable.name.clone()).or_insert_with(new);
+                Ok(())
+            }
+            Operation::DeleteFlowtable(table, name) => {
+                Ok(self.table(table)?.delete_flowtable(name)?)
+            }
+            Operation::AddDevices(table, flowtable, devices) => {
+                self.table(table)?.flowtable(&flowtable.name)?.extend(devices.iter().cloned());
+                Ok(())
+            }
+            Operation::DeleteDevices(table, flowtable, devices) => {
+                let installed = self.table(table)?.flowtable(&flowtable.name)?;
+                let are_there = devices.iter().all(|device| installed.remove(device));
+                if are_there { Ok(()) } else { Err(Errno::ENOENT.into()) }
+            }
             Operation::AddSet(table, set) => Ok(self.table(table)?.add_set(set)?),
             Operation::DeleteSet(table, name) => Ok(self.table(table)?.delete_set(name)?),
             Operation::FlushSet(table, name) => {
@@ -134,9 +160,9 @@ impl Ruleset {
             }
             Some(_) => Ok(()),
             None => {
-                let (chains, sets) = (Arc::default(), BTreeMap::new());
-                let table = table.clone();
-                let installed = InstalledTable { table, has_new_flags: false, chains, sets };
+                let (chains, sets, flowtables) = Default::default();
+                let (table, has_new_flags) = (table.clone(), false);
+                let installed = InstalledTable { table, has_new_flags, chains, sets, flowtables };
                 self.tables.insert(installed.table.reference(), installed);
                 Ok(())
             }
@@ -182,6 +208,20 @@ impl InstalledTable {
         Arc::make_mut(&mut self.chains).get_mut(name).ok_or(Errno::ENOENT)
     }
 
+    fn flowtable(&mut self, name: &Name) -> Result<&mut BTreeSet<Device>, Errno> {
+        self.flowtables.get_mut(name).map(|(_, devices)| devices).ok_or(Errno::ENOENT)
+    }
+
+    /// Deletes a flowtable. Like the kernel, refuses while a rule uses it.
+    fn delete_flowtable(&mut self, name: &Name) -> Result<(), Errno> {
+        let uses =
+            |statement: &Statement| matches!(statement, Statement::FlowAdd(it) if it == name);
+        if self.statements().any(uses) {
+            return Err(Errno::EBUSY);
+        }
+        self.flowtables.remove(name).map(drop).ok_or(Errno::ENOENT)
+    }
+
     fn set(&mut self, name: &Name) -> Result<&mut InstalledSet, Errno> {
         self.sets.get_mut(name).ok_or(Errno::ENOENT)
     }
@@ -224,6 +264,9 @@ impl InstalledTable {
         for statement in &rule.statements {
             target(statement).map_or(Ok(()), |chain| self.check_target(chain))?;
             used_set(statement).map_or(Ok(()), |set| self.set(set).map(drop))?;
+            if let Statement::FlowAdd(flowtable) = statement {
+                self.flowtable(flowtable)?;
+            }
         }
         // A rule that cannot be encoded was refused before.
         let exprs = rule.lower(family).unwrap_or_default();
@@ -345,6 +388,8 @@ fn used_set(statement: &Statement) -> Option<&Name> {
         Statement::DnatMap { map, .. } | Statement::PriorityMap { map, .. } => Some(map),
         Statement::Compare { .. }
         | Statement::CtStateNotNew
+        | Statement::CtStateEstablished
+        | Statement::CtOver(_)
         | Statement::CtStatusDnat
         | Statement::FibSaddrLocal
         | Statement::FibDaddrLocal
@@ -354,6 +399,7 @@ fn used_set(statement: &Statement) -> Option<&Name> {
         | Statement::Verdict(_)
         | Statement::Reject
         | Statement::PriorityClear
+        | Statement::FlowAdd(_)
         | Statement::Trace
         | Statement::Masquerade => None,
     }

@@ -4,8 +4,8 @@
 
 use deltaproxy::netlink::message::{Meaning, Messages};
 use deltaproxy::nft::{
-    AnyChain, AnyRule, AnySet, Chain, DecodedRule, DecodedSet, Family, Table, TraceEvent,
-    decode_any_elements, decode_elements, rule_text,
+    AnyChain, AnyRule, AnySet, Chain, DecodedFlowtable, DecodedRule, DecodedSet, Family, Table,
+    TraceEvent, decode_any_elements, decode_elements, rule_text,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -36,6 +36,7 @@ fn decode(attributes: &[u8]) {
     let _ = Chain::decode(attributes).map(|chain| chain.to_string());
     let _ = DecodedRule::decode(attributes).map(|rule| format!("{rule:?}"));
     let _ = DecodedSet::decode(attributes).map(|decoded| decoded.set.map(|set| set.to_string()));
+    let _ = DecodedFlowtable::decode(attributes).map(|decoded| format!("{decoded:?}"));
     let _ = (AnyChain::decode(attributes), AnySet::decode(attributes));
     let _ = AnyRule::decode(attributes).map(|rule| rule_text(1, &rule.instructions));
     let _ = decode_any_elements(attributes, drop);

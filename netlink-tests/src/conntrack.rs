@@ -23,6 +23,18 @@ pub struct Tracked {
 
 /// All entries of the calling thread's network namespace, sorted.
 pub(crate) fn read() -> Vec<Tracked> {
+    read_with_status().into_iter().map(|(entry, _)| entry).collect()
+}
+
+/// The entries of which a flowtable forwards the packets, sorted.
+pub(crate) fn read_offloaded() -> Vec<Tracked> {
+    let mut entries = read_with_status();
+    entries.retain(|(_, status)| status & IPS_OFFLOAD != 0);
+    entries.into_iter().map(|(entry, _)| entry).collect()
+}
+
+/// All entries with their status bits, sorted.
+fn read_with_status() -> Vec<(Tracked, u32)> {
     let mut entries = Vec::new();
     for (family, number) in [(Family::Ip, libc::AF_INET), (Family::Ip6, libc::AF_INET6)] {
         let mut header = Nfgenmsg::new();
@@ -32,11 +44,12 @@ pub(crate) fn read() -> Vec<Tracked> {
             let original = entry.get_tuple_orig().expect("an entry has two tuples");
             let reply = entry.get_tuple_reply().expect("an entry has two tuples");
             let protocol = original.get_tuple_proto().and_then(|proto| proto.get_proto_num());
-            entries.push(Tracked {
+            let tracked = Tracked {
                 protocol: protocol.expect("an entry has a protocol"),
                 sent_to: destination(&original),
                 answered_by: source(&reply),
-            });
+            };
+            entries.push((tracked, entry.get_status().unwrap_or(0)));
         });
         outcome.unwrap_or_else(|Changed| panic!("conntrack does not tell of changes"));
     }
@@ -97,6 +110,8 @@ fn write_tuple(w: &mut AttrWriter<'_>, protocol: u8, from: SocketAddr, to: Socke
 /// Every entry has another client.
 static NEXT_PORT: AtomicU16 = AtomicU16::new(1024);
 
+/// `IPS_OFFLOAD` of `<linux/netfilter/nf_conntrack_common.h>`.
+const IPS_OFFLOAD: u32 = 1 << 14;
 const NETFILTER: isize = 12;
 const NEW: u16 = 1 << 8;
 const NLM_F_CREATE_EXCL: u16 = 0x600;

@@ -341,6 +341,38 @@ impl Host {
         self.run(|| conntrack::write(entries));
     }
 
+    /// The conntrack entries of which a flowtable forwards the packets, sorted.
+    #[must_use]
+    #[track_caller]
+    pub fn offloaded(&self) -> Vec<Tracked> {
+        self.run(conntrack::read_offloaded)
+    }
+
+    /// Adds a veth pair with both ends here, as a pod's before it is moved to the pod.
+    #[track_caller]
+    pub fn add_pair(&self, name: &str, peer: &str) {
+        link::add_pair(&self.namespace, name, peer);
+    }
+
+    /// Removes an interface, and its peer.
+    ///
+    /// # Panics
+    /// Without such an interface.
+    #[track_caller]
+    pub fn remove_device(&self, name: &str) {
+        link::remove(&self.namespace, name);
+    }
+
+    /// Sets the largest packet of the node's interface that leads here.
+    ///
+    /// # Panics
+    /// When this is the node.
+    #[track_caller]
+    pub fn set_link_mtu(&self, bytes: u32) {
+        let uplink = self.uplink.as_ref().expect("a host at the end of a link");
+        link::set_mtu(&uplink.node, uplink.index, bytes);
+    }
+
     /// The conntrack entries, sorted.
     #[must_use]
     #[track_caller]

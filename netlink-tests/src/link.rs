@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::thread;
 
+use nix::net::if_::if_nametoindex;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use rtnetlink::packet_route::link::{InfoData, InfoVeth, LinkAttribute, LinkFlags, LinkMessage};
@@ -77,6 +78,29 @@ pub(crate) fn configure(namespace: &Namespace, index: u32, setup: &Setup) {
                 add_route(&handle, index, route).await?;
             }
             Ok(())
+        });
+    });
+}
+
+/// Makes a veth pair whose both ends are in `namespace`, up.
+pub(crate) fn add_pair(namespace: &Namespace, name: &str, peer: &str) {
+    let mut link = LinkVeth::new(name, peer).build();
+    set_up(&mut link);
+    namespace.run(|| talk(async |handle| handle.link().add(link).execute().await));
+}
+
+/// Removes an interface, and its peer.
+pub(crate) fn remove(namespace: &Namespace, name: &str) {
+    let index = namespace.run(|| if_nametoindex(name)).expect("an interface of this name");
+    namespace.run(|| talk(async |handle| handle.link().del(index).execute().await));
+}
+
+/// Sets the largest packet of an interface.
+pub(crate) fn set_mtu(namespace: &Namespace, index: u32, bytes: u32) {
+    namespace.run(|| {
+        talk(async |handle| {
+            let link = LinkUnspec::new_with_index(index).mtu(bytes).build();
+            handle.link().set(link).execute().await
         });
     });
 }

@@ -19,6 +19,8 @@ impl Change {
                 | Operation::AddChain(..)
                 | Operation::AddRule(..)
                 | Operation::AddSet(..)
+                | Operation::AddFlowtable(..)
+                | Operation::AddDevices(..)
                 | Operation::AddElements(..)
         );
         Self { sign: if is_added { '+' } else { '-' }, command: operation.to_string() }

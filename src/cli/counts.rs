@@ -11,6 +11,7 @@ use futures::FutureExt;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::task::spawn_blocking;
 
+use crate::conntrack::{ConntrackError, ConntrackTable};
 use crate::inspect::counts::Counts;
 use crate::inspect::tables::{TableReader, TablesError};
 use crate::nft::Counter;
@@ -24,8 +25,8 @@ const REST: u32 = 10;
 
 /// Returns a function that reads the counters of the tables in the network namespace of this
 /// process.
-pub(super) fn read_counts(observe: Observe) -> ReadCounts {
-    let looks = Arc::new(Mutex::new(Looks::default()));
+pub(super) fn read_counts(observe: Observe, what: Reads) -> ReadCounts {
+    let looks = Arc::new(Mutex::new(Looks { what, ..Looks::default() }));
     Arc::new(move || {
         let (looks, observe) = (Arc::clone(&looks), observe.clone());
         let read = async move {
@@ -37,9 +38,20 @@ pub(super) fn read_counts(observe: Observe) -> ReadCounts {
     })
 }
 
+/// The counts to read.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Reads {
+    /// Counters of elements.
+    pub(super) elements: bool,
+    /// Connections in the flowtable.
+    pub(super) offloaded: bool,
+}
+
 /// Sums so far, and the last read.
 #[derive(Default)]
 struct Looks {
+    what: Reads,
+    conntrack: Option<ConntrackTable>,
     reader: Option<TableReader>,
     counts: Counts,
     /// End and duration of the last read.
@@ -52,20 +64,44 @@ fn look(mut looks: OwnedMutexGuard<Looks>, observe: &Observe) {
         return;
     }
     let started = now();
-    match looks.read() {
-        Ok(()) => observe.service_counts(Some(service_counts(&looks.counts))),
-        // No tables exist before the first commit.
-        Err(TablesError::Missing) => observe.service_counts(None),
-        Err(error) => {
-            tracing::warn!("cannot read what the kernel counts: {error}");
-            looks.reader = None;
-            observe.service_counts(None);
+    if looks.what.offloaded {
+        match looks.count_offloaded() {
+            Ok(count) => observe.offloaded_connections(Some(count)),
+            Err(error) => {
+                tracing::warn!("cannot count the connections in the flowtable: {error}");
+                looks.conntrack = None;
+                observe.offloaded_connections(None);
+            }
         }
+    }
+    if looks.what.elements {
+        looks.read_elements(observe);
     }
     looks.last = Some((now(), started.elapsed()));
 }
 
 impl Looks {
+    fn count_offloaded(&mut self) -> Result<u64, ConntrackError> {
+        let table = match &mut self.conntrack {
+            Some(table) => table,
+            none @ None => none.insert(ConntrackTable::open()?),
+        };
+        table.count_offloaded()
+    }
+
+    fn read_elements(&mut self, observe: &Observe) {
+        match self.read() {
+            Ok(()) => observe.service_counts(Some(service_counts(&self.counts))),
+            // No tables exist before the first commit.
+            Err(TablesError::Missing) => observe.service_counts(None),
+            Err(error) => {
+                tracing::warn!("cannot read what the kernel counts: {error}");
+                self.reader = None;
+                observe.service_counts(None);
+            }
+        }
+    }
+
     fn read(&mut self) -> Result<(), TablesError> {
         let reader = match &mut self.reader {
             Some(reader) => reader,

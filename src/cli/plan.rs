@@ -23,7 +23,8 @@ pub fn plan(input: &Input<'_>, routing: Routing, output: Output) -> Result<Compa
     let mut engine = Engine::new(routing, kernel.ownable_table_flags());
     let mut problems = load(&mut engine, input)?;
     problems.extend(localhost::check(&mut engine).err());
-    read_tables(&mut engine, &mut kernel)?;
+    let found = read_tables(&engine, &mut kernel)?;
+    engine.replace_installed(found);
     let (mut document, mut planned) = (Document::default(), Compared::Equal);
     while let Some(transaction) = engine.next_transaction(kernel.max_batch()) {
         planned = Compared::Different;

@@ -1,14 +1,14 @@
-//! Reads the tables into an engine, for commands that only compare.
+//! Reads the tables for commands that only compare.
 
 use super::Failure;
-use crate::engine::{Engine, read_watching};
+use crate::engine::{Engine, Found, read_watching};
 use crate::kernel::Nftables;
 
 /// Most repetitions of a read during which another program changed the tables.
 const ATTEMPTS: usize = 10;
 
-/// Reads both tables, if possible while no other program changes them.
-pub(super) fn read_tables(engine: &mut Engine, kernel: &mut Nftables) -> Result<(), Failure> {
+/// Returns both tables, read if possible while no other program changes them.
+pub(super) fn read_tables(engine: &Engine, kernel: &mut Nftables) -> Result<[Found; 2], Failure> {
     let mut read = || read_watching(kernel, engine.layouts(), &|| ()).map_err(Failure::new);
     let mut reading = read()?;
     for _ in 0..ATTEMPTS {
@@ -16,6 +16,5 @@ pub(super) fn read_tables(engine: &mut Engine, kernel: &mut Nftables) -> Result<
             reading = read()?;
         }
     }
-    engine.replace_installed(reading.tables);
-    Ok(())
+    Ok(reading.tables)
 }

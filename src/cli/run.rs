@@ -12,15 +12,16 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::counts::read_counts;
+use super::counts::{Reads, read_counts};
 use super::reload::changed;
 use super::search::search;
 use super::{Failure, Load, Log, localhost, noted};
 use crate::config::{Config, ConfigError, EXTERNAL_IPS, Source};
 use crate::conntrack::{Cleaned, Cleaner, ConnectionCounter, Limits};
 use crate::counters::Counters;
-use crate::engine::Engine;
-use crate::kernel::{Nftables, Writer};
+use crate::engine::{Engine, FlowtableDevices};
+use crate::flowtable::Offload;
+use crate::kernel::{Nftables, Release, Writer, follow_links};
 use crate::model::{Batch, ObjectName, ObjectRef, Problem, ProblemKind};
 use crate::node::{set_conntrack, set_oom_score_adj};
 use crate::observe::{
@@ -28,7 +29,9 @@ use crate::observe::{
     serve_health_checks,
 };
 use crate::other_modes;
-use crate::run::{BackgroundCheck, Balancing, Cleaning, Run, WithoutNode, left_out};
+use crate::run::{
+    BackgroundCheck, Balancing, Cleaning, DeviceFollowing, Run, WithoutNode, left_out,
+};
 use crate::source::addresses::{follow_local_addresses, local_addresses};
 use crate::source::files::{self, FileProblem};
 use crate::source::kube::{
@@ -44,6 +47,9 @@ const NOTICE_QUEUE: usize = 64;
 
 /// Capacity of the queue of manifest problems to be counted.
 const PROBLEM_QUEUE: usize = 64;
+
+/// Capacity of the queue of changed devices; when it is full, further changes share a batch.
+const DEVICE_QUEUE: usize = 4;
 
 /// Time limit for writing the last Event.
 const LAST_EVENT_TIME: Duration = Duration::from_secs(5);
@@ -103,13 +109,16 @@ async fn run_until_stopped(
     observe: Observe,
 ) -> Result<End, Failure> {
     let kernel = Nftables::open().map_err(Failure::new)?;
+    let (offload, release) = (config.routing.flowtable.clone(), kernel.release());
     let mut engine = Engine::new(config.routing.clone(), kernel.table_flags());
     let known = local_addresses().map_err(Failure::new)?;
     engine.set_local_addresses(known.clone());
     let route_localnet = localhost::prepare(&mut engine, &known);
     observe.set_page(page(&config, kernel.supports_ownership()));
-    if config.routing.counters != Counters::Off {
-        observe.set_read_counts(read_counts(observe.clone()));
+    let elements = config.routing.counters != Counters::Off;
+    let reads = Reads { elements, offloaded: offload.is_some() };
+    if reads.elements || reads.offloaded {
+        observe.set_read_counts(read_counts(observe.clone(), reads));
     }
     let writer = Writer::spawn(kernel).map_err(Failure::new)?;
 
@@ -137,6 +146,7 @@ async fn run_until_stopped(
     run.addresses = Some(addresses);
     run.cleaning = Some(Cleaning::new(move |request| requests.handle(request), lists));
     run.balancing = balancing(&config)?;
+    run.devices = follow_devices(offload, release).map_err(Failure::new)?;
     run.leaving = Some(other_modes::remove_in_background().boxed());
     run.route_localnet = route_localnet;
     run.notices = Some(notices);
@@ -164,6 +174,17 @@ fn balancing(config: &Config) -> Result<Option<Balancing>, Failure> {
     let (counter, counts) = ConnectionCounter::spawn().map_err(Failure::new)?;
     let request = move |endpoints| counter.request(endpoints);
     Ok(Some(Balancing::new(settings.interval, request, counts)))
+}
+
+/// Starts to follow the devices of this network namespace, if there is to be a flowtable.
+fn follow_devices(
+    offload: Option<Offload>,
+    release: Option<Release>,
+) -> io::Result<Option<DeviceFollowing>> {
+    let Some(Offload { devices, .. }) = offload else { return Ok(None) };
+    let (sender, news) = mpsc::channel(DEVICE_QUEUE);
+    follow_links(sender)?;
+    Ok(Some(DeviceFollowing::new(news, FlowtableDevices::new(devices, release))))
 }
 
 /// Completes when `load` returns another configuration.

@@ -280,6 +280,10 @@ impl<'a> Look<'a> {
             }
             Ok(_) => {}
         }
+        let offloaded = self.connections.as_ref().map_or(0, Connections::offloaded);
+        if offloaded > 0 {
+            notes.push(format!("connections to all services in the flowtable: {offloaded}"));
+        }
         let uncounted = self.clients.uncounted().iter();
         notes.extend(uncounted.map(|family| {
             format!("clients of session affinity in {} are too many to be counted", family.name())

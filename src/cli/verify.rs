@@ -40,14 +40,14 @@ pub fn verify(config: &Config, output: Output) -> Result<Compared, Failure> {
     };
     problems.extend(localhost::check(&mut engine).err());
     let max_batch = kernel.max_batch();
-    read_tables(&mut engine, &mut kernel)?;
+    observe(&mut engine, &mut kernel)?;
     let mut differences = Differences::collect(&mut engine, max_batch);
     if !differences.is_empty() {
         thread::sleep(SECOND_LOOK);
         if let Some(followed) = &mut followed {
             followed.catch_up(&mut engine);
         }
-        read_tables(&mut engine, &mut kernel)?;
+        observe(&mut engine, &mut kernel)?;
         differences.retain(&Differences::collect(&mut engine, max_batch));
     }
     problems.extend(followed.into_iter().flat_map(|followed| followed.left_out));
@@ -56,6 +56,14 @@ pub fn verify(config: &Config, output: Output) -> Result<Compared, Failure> {
     problems.dedup();
     print(&differences, engine.cluster().service_count(), &problems, output);
     Ok(if differences.is_empty() { Compared::Equal } else { Compared::Different })
+}
+
+/// Reads the tables into the engine.
+fn observe(engine: &mut Engine, kernel: &mut Nftables) -> Result<(), Failure> {
+    let found = read_tables(engine, kernel)?;
+    engine.accept_missing_flowtables(&found);
+    engine.replace_installed(found);
+    Ok(())
 }
 
 fn print(differences: &Differences, services: usize, problems: &[String], output: Output) {

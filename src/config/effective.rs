@@ -54,6 +54,9 @@ impl Config {
             "clusterCIDR": ranges,
             "deltaproxy": {
                 "counters": routing.counters.word(),
+                "flowtable": if routing.flowtable.is_some() { "on" } else { "off" },
+                "flowtableAfter": routing.flowtable.clone().unwrap_or_default().after.to_string(),
+                "flowtableDevices": routing.flowtable.clone().unwrap_or_default().devices.to_string(),
                 "checkPeriod": duration::text(self.check_period),
                 "scheduler": routing.scheduler.name(),
                 "hashSeed": routing.hash_seed,

@@ -3,13 +3,14 @@
 //! Every field of the API is accepted and its type checked. [`Notes`] lists fields that have a
 //! value but no effect here, and fields that the API does not have.
 
+mod own;
+
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::counters::{Counters, CountersError};
 use crate::model::Scheduler;
 use crate::yaml::{self, Document};
 
@@ -148,6 +149,7 @@ impl<'a> Reader<'a> {
                 node_ip: self.bind_address()?.filter(|address| !address.is_unspecified()),
                 node_port_addresses: self.node_port_addresses(&notes)?,
                 counters: self.counters()?,
+                flowtable: self.flowtable()?,
                 scheduler: self.scheduler(&mut notes, least_connections)?,
                 hash_seed: self.count("deltaproxy.hashSeed", Routing::default().hash_seed)?,
                 least_connections,
@@ -164,21 +166,6 @@ impl<'a> Reader<'a> {
             oom_score_adj: self.oom_score_adj()?,
             notes,
         })
-    }
-
-    fn counters(&self) -> Result<Counters, ConfigError> {
-        match self.value(COUNTERS) {
-            // YAML parses `off` without quotes as false.
-            None | Some(Value::Bool(false)) => Ok(Counters::Off),
-            Some(Value::String(word)) => {
-                word.parse().map_err(|error: CountersError| self.error(COUNTERS, error.to_string()))
-            }
-            Some(other) => {
-                let message =
-                    format!("is {}; expected off, services or endpoints", shortened(other));
-                Err(self.error(COUNTERS, message))
-            }
-        }
     }
 
     fn log(&self) -> Result<LogFlags, ConfigError> {
@@ -467,7 +454,6 @@ pub(super) const KIND: &str = "KubeProxyConfiguration";
 /// kube-proxy's default: the OOM killer chooses nearly every other process first.
 const DEFAULT_OOM_SCORE_ADJ: i16 = -999;
 
-const COUNTERS: &str = "deltaproxy.counters";
 const STRICT_MODE: &str = "deltaproxy.strictMode";
 const CLUSTER_CIDR: &str = "clusterCIDR";
 const BRIDGE_INTERFACE: &str = "detectLocal.bridgeInterface";
@@ -482,6 +468,8 @@ mod tests {
 
     use super::*;
     use crate::config::LogSettings;
+    use crate::counters::Counters;
+    use crate::flowtable::{Offload, Threshold};
     use crate::model::HashedSource;
 
     const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\n\
@@ -860,6 +848,30 @@ mod tests {
         ] {
             let error = counters(wrong).unwrap_err();
             assert!(error.ends_with(&format!("deltaproxy.counters: {expectation}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_flowtable_is_off_unless_it_is_on() {
+        let flowtable = |body: &str| read(&format!("deltaproxy:\n{body}")).routing.flowtable;
+        assert_eq!(read("").routing.flowtable, None);
+        for off in ["  flowtable: off\n", "  flowtable: 'off'\n", "  flowtableDevices: eth0\n"] {
+            assert_eq!(flowtable(off), None, "{off}");
+        }
+        for on in ["on", "'on'", "true"] {
+            assert_eq!(flowtable(&format!("  flowtable: {on}\n")), Some(Offload::default()));
+        }
+        let all = "  flowtable: on\n  flowtableAfter: 64 bytes\n  flowtableDevices: eth0,cali*\n";
+        let devices = "eth0,cali*".parse().unwrap();
+        assert_eq!(flowtable(all), Some(Offload { after: Threshold::Bytes(64), devices }));
+        for (wrong, expected) in [
+            ("flowtable: maybe", "deltaproxy.flowtable: is \"maybe\"; expected off or on"),
+            ("flowtableAfter: 5", "deltaproxy.flowtableAfter: is 5"),
+            ("flowtableAfter: 5 kB", "such as 20packets or 65536bytes"),
+            ("flowtableDevices: a b", "expected a name of 1 to 15 bytes"),
+        ] {
+            let error = refused(&format!("deltaproxy:\n  {wrong}\n"));
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

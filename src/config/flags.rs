@@ -22,6 +22,7 @@ use super::{
     Source, duration, node_name,
 };
 use crate::counters::Counters;
+use crate::flowtable::{Devices, Offload, Threshold};
 
 /// Flags about the source of objects.
 #[derive(Debug, Clone, Default, Args)]
@@ -139,6 +140,18 @@ pub struct NodeFlags {
     /// [default: off]
     #[arg(long, value_name = "OF", conflicts_with = "config")]
     pub counters: Option<Counters>,
+    /// Let established packets of services skip the kernel's forwarding path: off or on. Other
+    /// programs' forward rules, such as network policies, then no longer see these packets
+    /// [default: off]
+    #[arg(long, value_name = "SWITCH", conflicts_with = "config")]
+    pub flowtable: Option<Switch>,
+    /// Size from which on a connection uses the flowtable, such as 65536bytes [default: 20packets]
+    #[arg(long, value_name = "SIZE", conflicts_with = "config")]
+    pub flowtable_after: Option<Threshold>,
+    /// Devices of the flowtable, separated by commas: names, prefixes such as cali*, or * for all
+    /// but the loopback device and ports of bridges [default: *]
+    #[arg(long, value_name = "PATTERNS", conflicts_with = "config")]
+    pub flowtable_devices: Option<Devices>,
     /// Scheduler of services that name none in the annotation deltaproxy.io/scheduler: random, rr,
     /// wrr, lc, wlc, sh, sh-port, mh or mh-port [default: random]
     #[arg(long, value_name = "NAME", value_parser = ChosenScheduler::parse, conflicts_with = "config")]
@@ -174,6 +187,15 @@ pub struct DaemonFlags {
     /// [default: 10m]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "config")]
     pub check_period: Option<Duration>,
+}
+
+/// A setting that is off or on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Switch {
+    /// Off.
+    Off,
+    /// On.
+    On,
 }
 
 /// An address to serve on, or none.
@@ -274,6 +296,7 @@ impl NodeFlags {
                 .clone()
                 .unwrap_or(default.node_port_addresses),
             counters: self.counters.unwrap_or_default(),
+            flowtable: self.offload(),
             scheduler: self.scheduler().scheduler,
             hash_seed: self.hash_seed.unwrap_or(default.hash_seed),
             least_connections: self.least_connections(),
@@ -289,6 +312,14 @@ impl NodeFlags {
     /// Returns the scheduler in effect.
     fn scheduler(&self) -> ChosenScheduler {
         self.scheduler.clone().unwrap_or_default().with(self.least_connections())
+    }
+
+    fn offload(&self) -> Option<Offload> {
+        let is_on = self.flowtable == Some(Switch::On);
+        is_on.then(|| Offload {
+            after: self.flowtable_after.unwrap_or_default(),
+            devices: self.flowtable_devices.clone().unwrap_or_default(),
+        })
     }
 
     fn local_detection(&self) -> Result<LocalDetection, ConfigError> {
@@ -423,7 +454,8 @@ mod tests {
              --masquerade-all --masquerade-bit 3 --nodeport-addresses 0.0.0.0/0 \
              --feature-gates=AllowServiceExternalIPs=false \
              --healthz-bind-address= --metrics-bind-address 1.2.3.4 --min-sync-period 500ms \
-             --counters services --check-period 1m --scheduler mh-port --hash-seed 5 \
+             --counters services --flowtable on --flowtable-after 9bytes \
+             --flowtable-devices eth0 --check-period 1m --scheduler mh-port --hash-seed 5 \
              --least-connections 5s",
         );
         let expected = Config {
@@ -440,6 +472,10 @@ mod tests {
                 node_ip: None,
                 node_port_addresses: "0.0.0.0/0".parse().unwrap(),
                 counters: Counters::Services,
+                flowtable: Some(Offload {
+                    after: Threshold::Bytes(9),
+                    devices: "eth0".parse().unwrap(),
+                }),
                 scheduler: Scheduler::Maglev(HashedSource::AddressAndPort),
                 hash_seed: 5,
                 least_connections: Some(LeastConnections {

@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use self::local::DetectLocalMode;
 use crate::counters::Counters;
+use crate::flowtable::Offload;
 use crate::model::Scheduler;
 use crate::yaml::SyntaxError;
 
@@ -136,6 +137,8 @@ pub struct Routing {
     pub node_port_addresses: NodePortAddresses,
     /// Elements that count new connections.
     pub counters: Counters,
+    /// Connections that skip the forwarding path; `None` for none.
+    pub flowtable: Option<Offload>,
     /// Scheduler of services that name none.
     pub scheduler: Scheduler,
     /// Seed of the hash of the schedulers. Nodes with the same seed choose the same endpoints.
@@ -161,6 +164,7 @@ impl Default for Routing {
             node_ip: None,
             node_port_addresses: NodePortAddresses::PRIMARY,
             counters: Counters::Off,
+            flowtable: None,
             scheduler: Scheduler::default(),
             hash_seed: DEFAULT_HASH_SEED,
             least_connections: None,

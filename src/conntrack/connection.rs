@@ -31,6 +31,8 @@ pub struct Connection {
     pub is_assured: bool,
     /// The kernel's identifier of the entry (`CTA_ID`).
     pub id: u32,
+    /// A flowtable forwards its packets.
+    pub is_offloaded: bool,
     /// Start in nanoseconds since 1970; only with `net.netfilter.nf_conntrack_timestamp`.
     pub started: Option<NonZeroU64>,
 }
@@ -66,16 +68,26 @@ const CTA_TIMESTAMP_START: u16 = 1;
 const IPS_SEEN_REPLY: u32 = 1 << 1;
 const IPS_ASSURED: u32 = 1 << 2;
 const IPS_DST_NAT: u32 = 1 << 5;
+const IPS_OFFLOAD: u32 = 1 << 14;
 
 /// Returns a request for all translated connections of both families. Kernels without the status
 /// filter send the other connections too.
 pub(super) fn dump_request(sequence: u32) -> Vec<u8> {
+    request(sequence, IPS_DST_NAT)
+}
+
+/// As [`dump_request`], for those whose packets a flowtable forwards.
+pub(super) fn offloaded_request(sequence: u32) -> Vec<u8> {
+    request(sequence, IPS_DST_NAT | IPS_OFFLOAD)
+}
+
+fn request(sequence: u32, status: u32) -> Vec<u8> {
     let header = Header { kind: GET, flags: REQUEST | DUMP, sequence };
     let mut request = Vec::new();
     // Two short attributes always fit.
     let _ = message::append(&mut request, header, &[0; NFGENMSG_LENGTH], |w| {
-        w.be32(CTA_STATUS, IPS_DST_NAT);
-        w.be32(CTA_STATUS_MASK, IPS_DST_NAT);
+        w.be32(CTA_STATUS, status);
+        w.be32(CTA_STATUS_MASK, status);
     });
     request
 }
@@ -116,6 +128,7 @@ impl Connection {
             }),
             is_assured: status & IPS_ASSURED != 0,
             id,
+            is_offloaded: status & IPS_OFFLOAD != 0,
             started,
         })
     }
@@ -269,7 +282,7 @@ mod tests {
 
     #[test]
     fn an_entry_has_both_ends_its_number_and_its_start() {
-        let payload = entry(6, IPS_DST_NAT | IPS_SEEN_REPLY | IPS_ASSURED, |w| {
+        let payload = entry(6, IPS_DST_NAT | IPS_SEEN_REPLY | IPS_ASSURED | IPS_OFFLOAD, |w| {
             w.nest(CTA_TIMESTAMP, |w| w.be64(CTA_TIMESTAMP_START, 1_000));
         });
         let expected = Connection {
@@ -279,6 +292,7 @@ mod tests {
             stage: Stage::Active,
             is_assured: true,
             id: 7,
+            is_offloaded: true,
             started: NonZeroU64::new(1_000),
         };
         assert_eq!(Connection::decode(NEW, &payload), Some(expected));

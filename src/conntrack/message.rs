@@ -19,7 +19,7 @@ use netlink_packet_netfilter::{
     NetfilterHeader, NetfilterMessage, NetfilterProtoFamily, NetfilterSubsystem,
 };
 
-use super::abi::{CTA_ID, CTA_TUPLE_ORIG, CTA_TUPLE_REPLY, CTA_ZONE};
+use super::abi::{CTA_ID, CTA_TIMEOUT, CTA_TUPLE_ORIG, CTA_TUPLE_REPLY, CTA_ZONE};
 use super::flow::{Flow, StaleFlow};
 use crate::family::Family;
 use crate::model::Target;
@@ -77,6 +77,17 @@ pub(super) fn delete(out: &mut Vec<u8>, sequence: u32, entry: &Entry, flags: u16
     let zone = entry.zone.map(|zone| DefaultNla::new(CTA_ZONE, zone.to_be_bytes().into()));
     let attributes = [entry.original.clone()].into_iter().chain(id).chain(zone).collect();
     let message_type = ConntrackMessageType::Delete.into();
+    let message = ConntrackMessage::Other { message_type, attributes };
+    append(out, sequence, flags, Family::of(entry.flow.sent_to.address), message);
+}
+
+/// Appends a request that expires one entry. The kernel deletes an expired entry when it looks it
+/// up, for example to delete it.
+pub(super) fn expire(out: &mut Vec<u8>, sequence: u32, entry: &Entry, flags: u16) {
+    let timeout = DefaultNla::new(CTA_TIMEOUT, 0u32.to_be_bytes().into());
+    let zone = entry.zone.map(|zone| DefaultNla::new(CTA_ZONE, zone.to_be_bytes().into()));
+    let attributes = [entry.original.clone(), timeout].into_iter().chain(zone).collect();
+    let message_type = ConntrackMessageType::New.into();
     let message = ConntrackMessage::Other { message_type, attributes };
     append(out, sequence, flags, Family::of(entry.flow.sent_to.address), message);
 }

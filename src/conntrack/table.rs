@@ -44,6 +44,9 @@ const MANY: usize = 16;
 /// Answer to the deletion of an entry that no longer exists.
 const NO_ENTRY: i32 = Errno::ENOENT as i32;
 
+/// Answer to the deletion of an entry in a flowtable, of some kernels before 6.4.
+const IN_FLOWTABLE: i32 = Errno::EBUSY as i32;
+
 /// Deletions in one datagram.
 const DELETES: usize = 256;
 
@@ -52,6 +55,15 @@ const MAX_FLOWS: usize = 100_000;
 
 /// Most datagrams of one answer; a dump of ten million entries needs fewer.
 const MAX_DATAGRAMS: usize = 1 << 17;
+
+/// Entries that a request did not delete.
+#[derive(Default)]
+struct NotDeleted {
+    /// Number of entries that no longer existed.
+    gone: usize,
+    /// Sequence numbers of the requests for entries that are in a flowtable.
+    busy: Vec<u32>,
+}
 
 impl ConntrackTable {
     /// Opens the table of the calling thread's network namespace.
@@ -127,6 +139,21 @@ impl ConntrackTable {
         Ok(())
     }
 
+    /// Returns the number of translated connections whose packets a flowtable forwards.
+    ///
+    /// # Errors
+    /// See [`ConntrackError`].
+    pub fn count_offloaded(&mut self) -> Result<u64, ConntrackError> {
+        let sequence = self.next_sequence(1);
+        self.socket.send(&connection::offloaded_request(sequence))?;
+        let mut count = 0;
+        self.receive_answer(sequence, |object| {
+            let connection = Connection::decode(object.kind, object.payload);
+            count += u64::from(connection.is_some_and(|connection| connection.is_offloaded));
+        })?;
+        Ok(count)
+    }
+
     fn dump(&mut self, filter: &Filter, mut each: impl FnMut(Entry)) -> Result<(), ConntrackError> {
         let sequence = self.next_sequence(1);
         let mut request = Vec::new();
@@ -152,18 +179,41 @@ impl ConntrackTable {
                 message::delete(&mut request, sequence, entry, flags);
             }
             self.socket.send(&request)?;
-            deleted += entries.len() - self.receive_answer(last, |_| {})?;
+            let refused = self.receive_answer(last, |_| {})?;
+            deleted += entries.len() - refused.gone;
+            let busy = refused.busy.iter().filter_map(|sequence| sequence.checked_sub(first));
+            let busy = busy.filter_map(|place| entries.get(usize::try_from(place).ok()?));
+            self.expire_entries(busy)?;
         }
         Ok(deleted)
     }
 
-    /// Receives until the end of the request `last`. Returns how many entries no longer existed.
+    /// Deletes entries that are in a flowtable. Some kernels before 6.4 refuse that
+    /// (`ctnetlink_del_conntrack`), but accept a timeout of 0 and delete an expired entry when
+    /// the entry is looked up.
+    fn expire_entries<'a>(
+        &mut self,
+        entries: impl Iterator<Item = &'a Entry>,
+    ) -> Result<(), ConntrackError> {
+        let mut request = Vec::new();
+        for entry in entries {
+            request.clear();
+            let first = self.next_sequence(2);
+            message::expire(&mut request, first, entry, REQUEST);
+            message::delete(&mut request, first + 1, entry, REQUEST | ACK);
+            self.socket.send(&request)?;
+            self.receive_answer(first + 1, |_| {})?;
+        }
+        Ok(())
+    }
+
+    /// Receives until the end of the request `last`. Returns the entries that were not deleted.
     fn receive_answer(
         &mut self,
         last: u32,
         mut object: impl FnMut(Message<'_>),
-    ) -> Result<usize, ConntrackError> {
-        let (mut gone, mut outcome) = (0, Ok(()));
+    ) -> Result<NotDeleted, ConntrackError> {
+        let (mut refused, mut outcome) = (NotDeleted::default(), Ok(()));
         for _ in 0..MAX_DATAGRAMS {
             let datagram = self.socket.receive(Wait::Limited)?;
             for message in Messages::new(datagram) {
@@ -173,11 +223,12 @@ impl ConntrackTable {
                     Meaning::Acknowledgement(end) | Meaning::Done(end) => {
                         match end.errno {
                             0 => {}
-                            NO_ENTRY => gone += 1,
+                            NO_ENTRY => refused.gone += 1,
+                            IN_FLOWTABLE => refused.busy.push(message.sequence),
                             errno => outcome = Err(ConntrackError::Refused(Errno::from_raw(errno))),
                         }
                         if message.sequence == last {
-                            return outcome.map(|()| gone);
+                            return outcome.map(|()| refused);
                         }
                     }
                     Meaning::Overrun => return Err(ReceiveError::Overrun.into()),

@@ -6,10 +6,11 @@ use ahash::{HashMap, HashSet};
 
 use crate::kernel::Contents;
 use crate::nft::{
-    DecodedRule, DecodedSet, Family, Hook, Name, Operation, Rule, Table, TableFlags, TableRef,
+    DecodedFlowtable, DecodedRule, DecodedSet, Family, Flowtable, Hook, Name, Operation, Rule,
+    Table, TableFlags, TableRef,
 };
 use crate::ruleset::base::{Base, ChainSpec};
-use crate::ruleset::{SetId, TableSets, table_comment};
+use crate::ruleset::{SetId, TableSets, flowtable, table_comment};
 
 /// Installed state of one table, without elements.
 #[derive(Debug)]
@@ -19,7 +20,16 @@ pub(super) enum BaseState {
     /// A table of this name with another layout or other counters. It is replaced as a whole.
     Foreign,
     /// Our table.
-    Ours { flags: TableFlags, chains: HashMap<Name, InstalledChain>, sets: HashSet<Name> },
+    Ours(Installed),
+}
+
+/// Contents of our table, without elements.
+#[derive(Debug, Default)]
+pub(super) struct Installed {
+    flags: TableFlags,
+    chains: HashMap<Name, InstalledChain>,
+    sets: HashSet<Name>,
+    flowtables: HashSet<Name>,
 }
 
 /// A chain in the kernel.
@@ -36,8 +46,14 @@ impl BaseState {
         let Some(contents) = contents else { return Self::Absent };
         let fits =
             |found: &DecodedSet| SetId::by_name(&found.name).is_none() || sets.is_desired(found);
+        let is_usable =
+            |found: &DecodedFlowtable| match found.flowtable.as_ref() == Some(&flowtable()) {
+                true => true,
+                false => found.name != flowtable().name,
+            };
         let is_ours = contents.table.comment.as_deref() == Some(&*table_comment())
             && contents.foreign == 0
+            && contents.flowtables.iter().all(is_usable)
             && contents.sets.iter().all(fits);
         if !is_ours {
             return Self::Foreign;
@@ -55,11 +71,12 @@ impl BaseState {
         });
         // The kernel deletes anonymous sets with their rules.
         let named_sets = contents.sets.iter().filter(|found| !found.anonymous);
-        Self::Ours {
+        Self::Ours(Installed {
             flags: contents.table.flags,
             chains: chains.collect(),
             sets: named_sets.map(|found| found.name.clone().into()).collect(),
-        }
+            flowtables: contents.flowtables.iter().map(|it| it.name.clone().into()).collect(),
+        })
     }
 
     /// Returns the installed state after the operations for `desired` are applied.
@@ -69,32 +86,38 @@ impl BaseState {
             (spec.chain.name.clone(), InstalledChain { hook: spec.chain.hook, rules })
         });
         let sets = desired.sets.iter().map(|set| set.name.clone());
-        Self::Ours { flags, chains: chains.collect(), sets: sets.collect() }
+        let flowtables = desired.flowtable.iter().map(|flowtable| flowtable.name.clone());
+        Self::Ours(Installed {
+            flags,
+            chains: chains.collect(),
+            sets: sets.collect(),
+            flowtables: flowtables.collect(),
+        })
     }
 
     /// Returns the operations from the installed to the desired table, without elements.
     pub(super) fn operations(&self, desired: &Base, table: &Table) -> Vec<Operation> {
-        let nothing = (HashMap::default(), HashSet::default());
+        let nothing = Installed::default();
         let mut operations = Vec::new();
-        let (chains, sets) = match self {
-            Self::Ours { chains, sets, .. } => (chains, sets),
-            Self::Absent | Self::Foreign => (&nothing.0, &nothing.1),
+        let installed = match self {
+            Self::Ours(installed) => installed,
+            Self::Absent | Self::Foreign => &nothing,
         };
         if matches!(self, Self::Foreign) {
             operations.push(Operation::DeleteTable(table.reference()));
         }
         let is_kept = |flags: TableFlags| !can_own(flags, table.flags);
-        if !matches!(self, Self::Ours { flags, .. } if is_kept(*flags)) {
+        if !matches!(self, Self::Ours(Installed { flags, .. }) if is_kept(*flags)) {
             operations.push(Operation::AddTable(table.clone()));
         }
-        operations.extend(update(desired, &table.reference(), (chains, sets)));
+        operations.extend(update(desired, &table.reference(), installed));
         operations
     }
 
     /// Returns whether the table needs its owner one transaction before the other changes. The
     /// kernel adds no base chain in the one that changes a table's flags (`nf_tables_addchain`).
     pub(super) fn needs_owner_first(&self, desired: &Base, table: &Table) -> bool {
-        let Self::Ours { flags, chains, .. } = self else { return false };
+        let Self::Ours(Installed { flags, chains, .. }) = self else { return false };
         let is_new = |spec: &ChainSpec| {
             let installed = chains.get(&spec.chain.name);
             spec.chain.hook.is_some() && installed.is_none_or(|it| it.hook != spec.chain.hook)
@@ -104,22 +127,27 @@ impl BaseState {
 
     /// Records new flags of our table.
     pub(super) fn set_flags(&mut self, new: TableFlags) {
-        if let Self::Ours { flags, .. } = self {
+        if let Self::Ours(Installed { flags, .. }) = self {
             *flags = new;
         }
     }
 
     /// Returns whether the table has an owner.
     pub(super) fn is_owned(&self) -> bool {
-        matches!(self, Self::Ours { flags, .. } if flags.owner)
+        matches!(self, Self::Ours(installed) if installed.flags.owner)
+    }
+
+    /// Returns whether the table has the flowtable.
+    pub(super) fn has_flowtable(&self) -> bool {
+        matches!(self, Self::Ours(installed) if installed.flowtables.contains(&flowtable().name))
     }
 
     /// Returns the flags of the table after [`BaseState::operations`].
     pub(super) fn flags_after(&self, wanted: TableFlags) -> TableFlags {
         match self {
             Self::Absent | Self::Foreign => wanted,
-            Self::Ours { flags, .. } if can_own(*flags, wanted) => wanted,
-            Self::Ours { flags, .. } => *flags,
+            Self::Ours(Installed { flags, .. }) if can_own(*flags, wanted) => wanted,
+            Self::Ours(Installed { flags, .. }) => *flags,
         }
     }
 }
@@ -139,15 +167,16 @@ fn are_same(family: Family, desired: &[Rule], found: &[&DecodedRule]) -> bool {
 }
 
 /// Creates sets and chains before the rules that name them, and deletes them after those rules.
-fn update(
-    desired: &Base,
-    table: &TableRef,
-    (chains, sets): (&HashMap<Name, InstalledChain>, &HashSet<Name>),
-) -> Vec<Operation> {
+fn update(desired: &Base, table: &TableRef, installed: &Installed) -> Vec<Operation> {
+    let Installed { chains, sets, .. } = installed;
     let mut operations = Vec::new();
+    let is_absent = |it: &&Flowtable| !installed.flowtables.contains(&it.name);
+    let flowtable = desired.flowtable.iter().filter(is_absent);
+    operations.extend(flowtable.map(|it| Operation::AddFlowtable(table.clone(), it.clone())));
     let missing = desired.sets.iter().filter(|set| !sets.contains(&set.name));
     operations.extend(missing.map(|set| Operation::AddSet(table.clone(), Arc::clone(set))));
     let wanted_sets: HashSet<&Name> = desired.sets.iter().map(|set| &set.name).collect();
+    let wanted_flowtable = desired.flowtable.as_ref().map(|flowtable| &flowtable.name);
     let desired = &desired.chains;
 
     let is_wanted = |name: &Name, installed: &InstalledChain| {
@@ -183,5 +212,7 @@ fn update(
 
     let unknown = sets.iter().filter(|name| !wanted_sets.contains(name));
     operations.extend(unknown.map(|name| Operation::DeleteSet(table.clone(), name.clone())));
+    let unknown = installed.flowtables.iter().filter(|name| Some(*name) != wanted_flowtable);
+    operations.extend(unknown.map(|name| Operation::DeleteFlowtable(table.clone(), name.clone())));
     operations
 }

@@ -9,7 +9,9 @@ mod base_state;
 mod bisect;
 mod blocked;
 mod converge;
+mod devices;
 mod fill;
+mod flowtables;
 mod health_checks;
 mod leftovers;
 mod look_up;
@@ -27,6 +29,7 @@ mod transactions;
 pub use crate::diff::{Finding, Installed, Kept, NoLocalPorts};
 pub use blocked::Blocked;
 pub use converge::{ConvergeError, commit_all, converge};
+pub use devices::{DeviceAnswer, FlowtableDevices};
 pub use leftovers::GRACE;
 pub use look_up::{Look, look_up};
 pub use others::{Changed, Loss, look_up_changed};
@@ -103,6 +106,8 @@ pub struct Engine {
     serves_localhost: bool,
     /// The installed table protects loopback addresses, which no setting needs any more.
     loses_guard: bool,
+    /// The kernel lacks flowtables.
+    lacks_flowtables: bool,
     closed_node_ports: Option<ClosedNodePorts>,
     node_addresses: NodeAddresses,
     stale_flows: Vec<StaleFlow>,
@@ -153,6 +158,7 @@ impl Engine {
             cluster: Cluster::default(),
             touched: Touched::default(),
             loses_guard: false,
+            lacks_flowtables: false,
             timeouts: Timeouts::default(),
             optional_chains: OptionalChains::default(),
             queue: Queue::default(),
@@ -372,7 +378,7 @@ impl Engine {
         table.is_stale = true;
         table.blocked = None;
         match table.installed {
-            BaseState::Ours { .. } => {
+            BaseState::Ours(_) => {
                 table.cleanup = found.cleanup;
                 found.elements
             }
@@ -442,6 +448,7 @@ impl Engine {
 
     fn render_tables(&mut self) {
         let service_cidrs = self.cluster.service_cidrs();
+        let offload = self.routing.flowtable.as_ref().filter(|_| !self.lacks_flowtables);
         for table in &mut self.tables {
             let mut own = service_cidrs.clone();
             own.retain(|range| Family::of(range.addr()) == table.family);
@@ -454,6 +461,7 @@ impl Engine {
                 localhost: self.serves_localhost && table.family == Family::Ip,
                 counts_connections: self.routing.counters != Counters::Off,
                 optional_chains: self.optional_chains,
+                offload: offload.map(|offload| offload.after),
                 service_cidrs: own,
                 timeouts: self.timeouts.numbered().clone(),
             };

@@ -70,7 +70,7 @@ impl Engine {
         self.in_flight.is_empty()
             && self.prepared.is_empty()
             && self.tables.iter().all(|table| {
-                table.blocked.is_none() && matches!(table.installed, BaseState::Ours { .. })
+                table.blocked.is_none() && matches!(table.installed, BaseState::Ours(_))
             })
     }
 

@@ -36,6 +36,8 @@ pub enum Cause {
     Whole,
     /// The refusal concerns the table of this family, for the first time.
     Table(Family),
+    /// The kernel lacks flowtables. The next transactions have none.
+    NoFlowtables,
     /// The outcome is unknown, or the transaction was not sent.
     NotKnown,
 }
@@ -58,6 +60,11 @@ impl Engine {
             return Answer::ReadBack(Cause::NotKnown);
         };
         match error {
+            CommitError::Refused { operation: Some(operation), errno, .. }
+                if self.finds_no_flowtables(transaction.operations.get(*operation), *errno) =>
+            {
+                Answer::ReadBack(Cause::NoFlowtables)
+            }
             CommitError::Refused { operation: Some(operation), element, .. } => {
                 let element = element.unwrap_or_default();
                 match self.service_of(transaction, *operation, element) {

@@ -221,7 +221,7 @@ impl Engine {
         }
         // A packet runs the rules of the generation in which it began, but looks up the elements of
         // the present one. So the elements that new rules need come one commit after the rules.
-        let is_ours = |table: &TableState| matches!(table.installed, BaseState::Ours { .. });
+        let is_ours = |table: &TableState| matches!(table.installed, BaseState::Ours(_));
         let has_rules = step.operations.iter().any(|it| matches!(it, Operation::AddRule(..)));
         let is_alone = self.is_bisecting() || self.tables.iter().all(is_ours);
         if has_rules && is_alone {

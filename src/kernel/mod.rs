@@ -9,6 +9,7 @@ mod any;
 mod culprit;
 mod error;
 mod jumps;
+mod links;
 mod lost;
 mod nftables;
 mod notifications;
@@ -23,6 +24,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use error::{CommitError, Malformed, OpenError, ReadError};
+pub use links::{Link, LinkChange, LinkNews, follow_links, list_links};
 pub use lost::was_applied;
 pub use nftables::Nftables;
 pub use notifications::Notifications;
@@ -33,7 +35,8 @@ pub use tracer::Tracer;
 pub use writer::{Requests, Writer, WriterGone};
 
 use crate::nft::{
-    Chain, DecodedRule, DecodedSet, ElementView, MessageKind, Table, TableRef, Transaction, Value,
+    Chain, DecodedFlowtable, DecodedRule, DecodedSet, ElementView, MessageKind, Table, TableRef,
+    Transaction, Value,
 };
 
 /// Holder of our tables. Each call blocks until the kernel has completed its work.
@@ -232,6 +235,8 @@ pub struct Contents {
     pub rules: Vec<DecodedRule>,
     /// Sets and maps, in the kernel's order.
     pub sets: Vec<DecodedSet>,
+    /// Flowtables, in the kernel's order.
+    pub flowtables: Vec<DecodedFlowtable>,
     /// Number of objects left out because this program never creates their kind: chains of another
     /// type or policy, rules with unknown verdicts. If not 0, the table belongs to another program.
     pub foreign: usize,

@@ -86,6 +86,11 @@ impl Nftables {
         self.release.is_some_and(|release| release >= Release::PERSISTENT_OWNERSHIP)
     }
 
+    /// Returns the release of the kernel, if its name can be parsed.
+    pub fn release(&self) -> Option<Release> {
+        self.release
+    }
+
     /// Returns the ruleset generation of this network namespace.
     ///
     /// # Errors

@@ -15,7 +15,8 @@ use crate::netlink::message::{Acknowledgement, Meaning, Message, Messages};
 use crate::netlink::socket::{ReceiveError, Wait};
 use crate::nft::request::{self, Request};
 use crate::nft::{
-    self, Chain, DecodeError, DecodedRule, DecodedSet, ElementView, Table, TableFlags, TableRef,
+    self, Chain, DecodeError, DecodedFlowtable, DecodedRule, DecodedSet, ElementView, Table,
+    TableFlags, TableRef,
 };
 
 /// Longest accepted answer in bytes, about ten million set elements. A longer one counts as
@@ -131,6 +132,11 @@ impl Nftables {
             sets.push(ours(DecodedSet::decode(attributes))?);
             Ok(())
         })?;
+        let mut flowtables = Vec::new();
+        self.ask(Request::Flowtables(table), &mut |attributes| {
+            flowtables.push(DecodedFlowtable::decode(attributes)?);
+            Ok(())
+        })?;
         let foreign = usize::from(header.is_none()) + none(&chains) + none(&rules) + none(&sets);
         Ok(Some(Contents {
             generation,
@@ -139,6 +145,7 @@ impl Nftables {
             chains: chains.into_iter().flatten().collect(),
             rules: rules.into_iter().flatten().collect(),
             sets: sets.into_iter().flatten().collect(),
+            flowtables,
             foreign,
         }))
     }

@@ -19,6 +19,10 @@ impl Release {
     /// First kernel with `NFT_TABLE_F_PERSIST`: an owned table persists after its owner.
     pub const PERSISTENT_OWNERSHIP: Self = Self { major: 6, minor: 9 };
 
+    /// First kernel that keeps the name of a device in a flowtable after the device is gone, and in
+    /// which a flowtable can have prefixes of names.
+    pub const DEVICE_NAMES: Self = Self { major: 6, minor: 16 };
+
     /// Returns the running kernel's release; `None` if its name does not have the form `6.18.0-x`.
     pub fn running() -> Option<Self> {
         Self::parse(uname().ok()?.release().to_str()?)

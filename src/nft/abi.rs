@@ -29,9 +29,15 @@ pub(super) const NF_NAT_RANGE_MAP_IPS: u32 = 1;
 pub(super) const NF_NAT_RANGE_PROTO_SPECIFIED: u32 = 2;
 pub(super) const NF_NAT_RANGE_PROTO_RANDOM_FULLY: u32 = 0x10;
 
-// <linux/netfilter/nf_conntrack_common.h>: bit `1 << (IP_CT_NEW + 1)` of the state, `IPS_DST_NAT`.
+// <linux/netfilter/nf_conntrack_common.h>: bits `1 << (IP_CT_ESTABLISHED + 1)` and
+// `1 << (IP_CT_NEW + 1)` of the state, `IPS_DST_NAT`, `IP_CT_DIR_ORIGINAL`.
+pub(super) const NF_CT_STATE_BIT_ESTABLISHED: u32 = 0x2;
 pub(super) const NF_CT_STATE_BIT_NEW: u32 = 0x8;
 pub(super) const IPS_DST_NAT: u32 = 0x20;
+pub(super) const IP_CT_DIR_ORIGINAL: u8 = 0;
+
+// <linux/netfilter.h>, enum nf_dev_hooks
+pub(super) const NF_NETDEV_INGRESS: u32 = 0;
 
 // <linux/rtnetlink.h>, <linux/icmp.h>, <linux/icmpv6.h>
 pub(super) const RTN_LOCAL: u32 = 2;
@@ -51,6 +57,8 @@ pub(super) const NFT_MSG_NEWSETELEM: u16 = 12;
 pub(super) const NFT_MSG_DELSETELEM: u16 = 14;
 pub(super) const NFT_MSG_NEWGEN: u16 = 15;
 pub(super) const NFT_MSG_TRACE: u16 = 17;
+pub(super) const NFT_MSG_NEWFLOWTABLE: u16 = 22;
+pub(super) const NFT_MSG_DELFLOWTABLE: u16 = 24;
 
 // enum nft_registers
 pub(super) const NFT_REG_VERDICT: u32 = 0;
@@ -91,6 +99,27 @@ pub(super) const NFTA_RULE_CHAIN: u16 = 2;
 pub(super) const NFTA_RULE_HANDLE: u16 = 3;
 pub(super) const NFTA_RULE_EXPRESSIONS: u16 = 4;
 pub(super) const NFTA_RULE_USERDATA: u16 = 7;
+
+// enum nft_flowtable_attributes
+pub(super) const NFTA_FLOWTABLE_TABLE: u16 = 1;
+pub(super) const NFTA_FLOWTABLE_NAME: u16 = 2;
+pub(super) const NFTA_FLOWTABLE_HOOK: u16 = 3;
+pub(super) const NFTA_FLOWTABLE_FLAGS: u16 = 7;
+
+// enum nft_flowtable_hook_attributes
+pub(super) const NFTA_FLOWTABLE_HOOK_NUM: u16 = 1;
+pub(super) const NFTA_FLOWTABLE_HOOK_PRIORITY: u16 = 2;
+pub(super) const NFTA_FLOWTABLE_HOOK_DEVS: u16 = 3;
+
+// enum nft_devices_attributes; PREFIX since Linux 6.18
+pub(super) const NFTA_DEVICE_NAME: u16 = 1;
+pub(super) const NFTA_DEVICE_PREFIX: u16 = 2;
+
+// enum nft_flowtable_flags
+pub(super) const NFT_FLOWTABLE_COUNTER: u32 = 0x2;
+
+// enum nft_offload_attributes
+pub(super) const NFTA_FLOW_TABLE_NAME: u16 = 1;
 
 // enum nft_set_desc_attributes
 pub(super) const NFTA_SET_DESC_SIZE: u16 = 1;
@@ -184,6 +213,7 @@ pub(super) const NFTA_RANGE_TO_DATA: u16 = 4;
 // enum nft_byteorder_attributes
 pub(super) const NFTA_BYTEORDER_SREG: u16 = 1;
 pub(super) const NFTA_BYTEORDER_DREG: u16 = 2;
+pub(super) const NFTA_BYTEORDER_OP: u16 = 3;
 pub(super) const NFTA_BYTEORDER_LEN: u16 = 4;
 pub(super) const NFTA_BYTEORDER_SIZE: u16 = 5;
 
@@ -285,6 +315,9 @@ pub(super) const NFT_CMP_LTE: u32 = 3;
 pub(super) const NFT_CMP_GT: u32 = 4;
 pub(super) const NFT_CMP_GTE: u32 = 5;
 
+// enum nft_byteorder_ops
+pub(super) const NFT_BYTEORDER_HTON: u32 = 1;
+
 // enum nft_range_ops
 pub(super) const NFT_RANGE_NEQ: u32 = 1;
 
@@ -313,6 +346,11 @@ pub(super) const NFT_META_L4PROTO: u32 = 16;
 // enum nft_ct_keys
 pub(super) const NFT_CT_STATE: u32 = 0;
 pub(super) const NFT_CT_STATUS: u32 = 2;
+pub(super) const NFT_CT_PROTO_DST: u32 = 12;
+pub(super) const NFT_CT_PKTS: u32 = 14;
+pub(super) const NFT_CT_BYTES: u32 = 15;
+pub(super) const NFT_CT_DST_IP: u32 = 20;
+pub(super) const NFT_CT_DST_IP6: u32 = 22;
 
 // enum nft_reject_types
 pub(super) const NFT_REJECT_ICMP_UNREACH: u32 = 0;

@@ -72,6 +72,10 @@ pub enum MessageKind {
     NewSet = NFT_MSG_NEWSET,
     /// `NFT_MSG_DELSET`.
     DelSet = NFT_MSG_DELSET,
+    /// `NFT_MSG_NEWFLOWTABLE`.
+    NewFlowtable = NFT_MSG_NEWFLOWTABLE,
+    /// `NFT_MSG_DELFLOWTABLE`.
+    DelFlowtable = NFT_MSG_DELFLOWTABLE,
     /// `NFT_MSG_NEWSETELEM`.
     NewSetElem = NFT_MSG_NEWSETELEM,
     /// `NFT_MSG_DELSETELEM`.
@@ -87,13 +91,18 @@ impl MessageKind {
     // No NLM_F_EXCL: an equal object that exists already is not an error.
     const fn flags(self) -> u16 {
         match self {
-            Self::NewTable | Self::NewChain | Self::NewSet | Self::NewSetElem => {
-                NLM_F_REQUEST | NLM_F_CREATE
-            }
+            Self::NewTable
+            | Self::NewChain
+            | Self::NewSet
+            | Self::NewFlowtable
+            | Self::NewSetElem => NLM_F_REQUEST | NLM_F_CREATE,
             Self::NewRule => NLM_F_REQUEST | NLM_F_CREATE | NLM_F_APPEND,
-            Self::DelTable | Self::DelChain | Self::DelRule | Self::DelSet | Self::DelSetElem => {
-                NLM_F_REQUEST
-            }
+            Self::DelTable
+            | Self::DelChain
+            | Self::DelRule
+            | Self::DelSet
+            | Self::DelFlowtable
+            | Self::DelSetElem => NLM_F_REQUEST,
         }
     }
 
@@ -108,6 +117,8 @@ impl MessageKind {
             Self::DelRule => "delrule",
             Self::NewSet => "newset",
             Self::DelSet => "delset",
+            Self::NewFlowtable => "newflowtable",
+            Self::DelFlowtable => "delflowtable",
             Self::NewSetElem => "newsetelem",
             Self::DelSetElem => "delsetelem",
         }
@@ -269,8 +280,8 @@ impl BatchWriter {
     }
 
     fn write(&mut self, operation: &Operation) -> Result<(), EncodeError> {
-        use MessageKind::{DelChain, DelRule, DelSet, DelSetElem, DelTable};
-        use MessageKind::{NewChain, NewRule, NewSet, NewTable};
+        use MessageKind::{DelChain, DelFlowtable, DelRule, DelSet, DelSetElem, DelTable};
+        use MessageKind::{NewChain, NewFlowtable, NewRule, NewSet, NewTable};
         match operation {
             Operation::AddTable(table) => self.message(NewTable, table.family, |w| table.encode(w)),
             Operation::DeleteTable(table) => {
@@ -298,6 +309,22 @@ impl BatchWriter {
                     w.str(NFTA_RULE_TABLE, &table.name);
                     w.str(NFTA_RULE_CHAIN, chain);
                     w.be64(NFTA_RULE_HANDLE, *handle);
+                })
+            }
+            Operation::AddFlowtable(table, flowtable) => {
+                self.message(NewFlowtable, table.family, |w| flowtable.encode(&table.name, w))
+            }
+            Operation::DeleteFlowtable(table, name) => {
+                self.named(DelFlowtable, table, (NFTA_FLOWTABLE_NAME, name))
+            }
+            Operation::AddDevices(table, flowtable, devices) => {
+                self.message(NewFlowtable, table.family, |w| {
+                    flowtable.encode_with(&table.name, devices, w);
+                })
+            }
+            Operation::DeleteDevices(table, flowtable, devices) => {
+                self.message(DelFlowtable, table.family, |w| {
+                    flowtable.encode_with(&table.name, devices, w);
                 })
             }
             Operation::AddSet(table, set) => {

@@ -5,7 +5,8 @@
 
 use super::abi::*;
 use super::fields::{DecodeError, Fields};
-use super::{Name, Verdict};
+use super::register::{optional_register, register};
+use super::{DynsetOperation, Name, Order, Register, Verdict};
 use crate::netlink::attr::{AttrWriter, Attrs};
 
 /// One instruction of a rule. Numbers named key, base or flags are the kernel's.
@@ -38,6 +39,13 @@ pub enum Expr {
     },
     /// Loads metadata of the connection.
     Ct {
+        /// `NFT_CT_*`.
+        key: u32,
+        /// Destination register.
+        to: Register,
+    },
+    /// Loads an address or port of the packet that began the connection.
+    CtOriginal {
         /// `NFT_CT_*`.
         key: u32,
         /// Destination register.
@@ -78,6 +86,26 @@ pub enum Expr {
         negated: bool,
         /// The value.
         value: Vec<u8>,
+    },
+    /// Matches if the register is less or greater than the value, by bytes (`memcmp`).
+    Order {
+        /// Source register.
+        from: Register,
+        /// The operator.
+        order: Order,
+        /// The value.
+        value: Vec<u8>,
+    },
+    /// Swaps the bytes of each number where network and host byte order differ.
+    Byteorder {
+        /// First source register.
+        from: Register,
+        /// First destination register.
+        to: Register,
+        /// Length of all numbers in bytes.
+        length: u32,
+        /// Length of one number in bytes.
+        size: u32,
     },
     /// Computes `(from & mask) ^ xor`.
     Bitwise {
@@ -144,57 +172,10 @@ pub enum Expr {
         /// Timeout of the element in milliseconds, if it differs from the set's.
         timeout: Option<u64>,
     },
+    /// Adds the packet's connection to a flowtable, if the kernel can forward it by one.
+    FlowOffload(Name),
     /// An expression, or a use of one, that this program never sends; with its name.
     Other(String),
-}
-
-/// The change of an element by a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum DynsetOperation {
-    /// Adds it; an existing element keeps its data, and its timeout restarts.
-    Update = NFT_DYNSET_OP_UPDATE,
-    /// Deletes it.
-    Delete = NFT_DYNSET_OP_DELETE,
-}
-
-impl DynsetOperation {
-    /// Returns the keyword of nft(8).
-    pub(super) const fn word(self) -> &'static str {
-        match self {
-            Self::Update => "update",
-            Self::Delete => "delete",
-        }
-    }
-}
-
-/// A register of the kernel's virtual machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Register {
-    /// The verdict.
-    Verdict,
-    /// Data from this four-byte word on, 0 to 15.
-    Word(u8),
-}
-
-impl Register {
-    fn number(self) -> u32 {
-        match self {
-            Self::Verdict => NFT_REG_VERDICT,
-            Self::Word(word) => NFT_REG32_00 + u32::from(word),
-        }
-    }
-
-    // The kernel reports the old names of 16-byte registers where they start at the same word.
-    fn decode(number: u32) -> Result<Self, DecodeError> {
-        let word = match number {
-            NFT_REG_VERDICT => return Ok(Self::Verdict),
-            NFT_REG_1..=NFT_REG_4 => (number - NFT_REG_1) * 4,
-            NFT_REG32_00..=NFT_REG32_15 => number - NFT_REG32_00,
-            _ => return Err(DecodeError::Unknown("register")),
-        };
-        u8::try_from(word).map(Self::Word).map_err(|_| DecodeError::Unknown("register"))
-    }
 }
 
 impl Expr {
@@ -209,11 +190,12 @@ impl Expr {
         match self {
             Self::Payload { .. } => "payload",
             Self::Meta { .. } | Self::MetaSet { .. } => "meta",
-            Self::Ct { .. } => "ct",
+            Self::Ct { .. } | Self::CtOriginal { .. } => "ct",
             Self::FibType { .. } => "fib",
             Self::Numgen { .. } => "numgen",
             Self::Jhash { .. } => "hash",
-            Self::Cmp { .. } => "cmp",
+            Self::Cmp { .. } | Self::Order { .. } => "cmp",
+            Self::Byteorder { .. } => "byteorder",
             Self::Bitwise { .. } => "bitwise",
             Self::Lookup { .. } => "lookup",
             Self::Immediate { .. } | Self::Verdict(_) => "immediate",
@@ -221,6 +203,7 @@ impl Expr {
             Self::Masquerade { .. } => "masq",
             Self::Reject { .. } => "reject",
             Self::Dynset { .. } => "dynset",
+            Self::FlowOffload(_) => "flow_offload",
             Self::Other(name) => name,
         }
     }
@@ -236,6 +219,10 @@ impl Expr {
             Self::Meta { key, to } => pair(w, (NFTA_META_KEY, *key), (NFTA_META_DREG, to)),
             Self::MetaSet { key, from } => pair(w, (NFTA_META_KEY, *key), (NFTA_META_SREG, from)),
             Self::Ct { key, to } => pair(w, (NFTA_CT_KEY, *key), (NFTA_CT_DREG, to)),
+            Self::CtOriginal { key, to } => {
+                pair(w, (NFTA_CT_KEY, *key), (NFTA_CT_DREG, to));
+                w.u8(NFTA_CT_DIRECTION, IP_CT_DIR_ORIGINAL);
+            }
             Self::FibType { flags, to } => {
                 pair(w, (NFTA_FIB_FLAGS, *flags), (NFTA_FIB_DREG, to));
                 w.be32(NFTA_FIB_RESULT, NFT_FIB_RESULT_ADDRTYPE);
@@ -250,19 +237,15 @@ impl Expr {
                 w.be32(NFTA_HASH_SEED, *seed);
                 w.be32(NFTA_HASH_TYPE, NFT_HASH_JENKINS);
             }
-            Self::Cmp { from, negated, value } => {
-                let operation = if *negated { NFT_CMP_NEQ } else { NFT_CMP_EQ };
-                pair(w, (NFTA_CMP_OP, operation), (NFTA_CMP_SREG, from));
-                w.nest(NFTA_CMP_DATA, |w| w.bytes(NFTA_DATA_VALUE, value));
+            Self::Cmp { from, negated: true, value } => {
+                encode_comparison(w, NFT_CMP_NEQ, from, value);
             }
-            Self::Bitwise { from, to, mask, xor } => {
-                // The kernel refuses a mask longer than the registers.
-                let length = u32::try_from(mask.len()).unwrap_or(u32::MAX);
-                pair(w, (NFTA_BITWISE_LEN, length), (NFTA_BITWISE_SREG, from));
-                w.be32(NFTA_BITWISE_DREG, to.number());
-                w.nest(NFTA_BITWISE_MASK, |w| w.bytes(NFTA_DATA_VALUE, mask));
-                w.nest(NFTA_BITWISE_XOR, |w| w.bytes(NFTA_DATA_VALUE, xor));
+            Self::Cmp { from, value, .. } => encode_comparison(w, NFT_CMP_EQ, from, value),
+            Self::Order { from, order, value } => encode_comparison(w, *order as u32, from, value),
+            Self::Byteorder { from, to, length, size } => {
+                encode_byteorder(w, (from, to), *length, *size);
             }
+            Self::Bitwise { from, to, mask, xor } => encode_bitwise(w, (from, to), mask, xor),
             Self::Lookup { set, from, to, negated } => {
                 w.str(NFTA_LOOKUP_SET, set);
                 w.be32(NFTA_LOOKUP_SREG, from.number());
@@ -285,16 +268,14 @@ impl Expr {
                 optional(w, NFTA_NAT_REG_PROTO_MIN, *port);
             }
             Self::Masquerade { flags } => w.be32(NFTA_MASQ_FLAGS, *flags),
-            Self::Reject { kind, code } => {
-                w.be32(NFTA_REJECT_TYPE, *kind);
-                w.u8(NFTA_REJECT_ICMP_CODE, *code);
-            }
+            Self::Reject { kind, code } => encode_reject(w, *kind, *code),
             Self::Dynset { operation, set, key, data, timeout } => {
                 w.str(NFTA_DYNSET_SET_NAME, set);
                 pair(w, (NFTA_DYNSET_OP, *operation as u32), (NFTA_DYNSET_SREG_KEY, key));
                 optional(w, NFTA_DYNSET_SREG_DATA, *data);
                 timeout.iter().for_each(|timeout| w.be64(NFTA_DYNSET_TIMEOUT, *timeout));
             }
+            Self::FlowOffload(flowtable) => w.str(NFTA_FLOW_TABLE_NAME, flowtable),
             Self::Other(_) => {}
         }
     }
@@ -307,6 +288,41 @@ impl Expr {
         let known = decode_known(name, &Fields::read(data)?)?;
         Ok(known.unwrap_or_else(|| Self::Other(name.to_owned())))
     }
+}
+
+fn encode_comparison(w: &mut AttrWriter<'_>, operation: u32, from: &Register, value: &[u8]) {
+    pair(w, (NFTA_CMP_OP, operation), (NFTA_CMP_SREG, from));
+    w.nest(NFTA_CMP_DATA, |w| w.bytes(NFTA_DATA_VALUE, value));
+}
+
+fn encode_reject(w: &mut AttrWriter<'_>, kind: u32, code: u8) {
+    w.be32(NFTA_REJECT_TYPE, kind);
+    w.u8(NFTA_REJECT_ICMP_CODE, code);
+}
+
+fn encode_byteorder(
+    w: &mut AttrWriter<'_>,
+    (from, to): (&Register, &Register),
+    length: u32,
+    size: u32,
+) {
+    pair(w, (NFTA_BYTEORDER_OP, NFT_BYTEORDER_HTON), (NFTA_BYTEORDER_SREG, from));
+    pair(w, (NFTA_BYTEORDER_LEN, length), (NFTA_BYTEORDER_DREG, to));
+    w.be32(NFTA_BYTEORDER_SIZE, size);
+}
+
+fn encode_bitwise(
+    w: &mut AttrWriter<'_>,
+    (from, to): (&Register, &Register),
+    mask: &[u8],
+    xor: &[u8],
+) {
+    // The kernel refuses a mask longer than the registers.
+    let length = u32::try_from(mask.len()).unwrap_or(u32::MAX);
+    pair(w, (NFTA_BITWISE_LEN, length), (NFTA_BITWISE_SREG, from));
+    w.be32(NFTA_BITWISE_DREG, to.number());
+    w.nest(NFTA_BITWISE_MASK, |w| w.bytes(NFTA_DATA_VALUE, mask));
+    w.nest(NFTA_BITWISE_XOR, |w| w.bytes(NFTA_DATA_VALUE, xor));
 }
 
 fn pair(w: &mut AttrWriter<'_>, (kind, number): (u16, u32), (at, register): (u16, &Register)) {
@@ -340,6 +356,9 @@ pub(super) fn decode_known(name: &str, fields: &Fields<'_>) -> Result<Option<Exp
         "ct" if fields.find(NFTA_CT_DREG).is_some() && fields.find(NFTA_CT_DIRECTION).is_none() => {
             Expr::Ct { key: fields.be32(NFTA_CT_KEY)?, to: register(fields, NFTA_CT_DREG)? }
         }
+        "ct" if is_original(fields)? => {
+            Expr::CtOriginal { key: fields.be32(NFTA_CT_KEY)?, to: register(fields, NFTA_CT_DREG)? }
+        }
         "fib" if fields.be32(NFTA_FIB_RESULT)? == NFT_FIB_RESULT_ADDRTYPE => Expr::FibType {
             flags: fields.be32(NFTA_FIB_FLAGS)?,
             to: register(fields, NFTA_FIB_DREG)?,
@@ -352,10 +371,12 @@ pub(super) fn decode_known(name: &str, fields: &Fields<'_>) -> Result<Option<Exp
             Expr::Numgen { modulus, to: register(fields, NFTA_NG_DREG)? }
         }
         "hash" => return decode_hash(fields),
-        "cmp" if matches!(fields.be32(NFTA_CMP_OP)?, NFT_CMP_EQ | NFT_CMP_NEQ) => Expr::Cmp {
-            from: register(fields, NFTA_CMP_SREG)?,
-            negated: fields.be32(NFTA_CMP_OP)? == NFT_CMP_NEQ,
-            value: value(fields, NFTA_CMP_DATA)?,
+        "cmp" => return decode_comparison(fields),
+        "byteorder" => Expr::Byteorder {
+            from: register(fields, NFTA_BYTEORDER_SREG)?,
+            to: register(fields, NFTA_BYTEORDER_DREG)?,
+            length: fields.be32(NFTA_BYTEORDER_LEN)?,
+            size: fields.be32(NFTA_BYTEORDER_SIZE)?,
         },
         "bitwise" if fields.be32_or_zero(NFTA_BITWISE_OP)? == NFT_BITWISE_MASK_XOR => {
             Expr::Bitwise {
@@ -381,23 +402,29 @@ pub(super) fn decode_known(name: &str, fields: &Fields<'_>) -> Result<Option<Exp
             code: fields.find(NFTA_REJECT_ICMP_CODE).map_or(Ok(0), |code| code.u8())?,
         },
         "dynset" => return decode_dynset(fields),
+        "flow_offload" => Expr::FlowOffload(fields.str(NFTA_FLOW_TABLE_NAME)?.to_owned().into()),
         _ => return Ok(None),
     }))
 }
 
-pub(super) fn register(fields: &Fields<'_>, kind: u16) -> Result<Register, DecodeError> {
-    Register::decode(fields.be32(kind)?)
-}
-
-pub(super) fn optional_register(
-    fields: &Fields<'_>,
-    kind: u16,
-) -> Result<Option<Register>, DecodeError> {
-    fields.find(kind).map(|attr| Register::decode(attr.be32()?)).transpose()
-}
-
 pub(super) fn value(fields: &Fields<'_>, kind: u16) -> Result<Vec<u8>, DecodeError> {
     Ok(fields.nest(kind)?.need(NFTA_DATA_VALUE)?.payload.to_vec())
+}
+
+/// Returns whether `ct` loads a field of the original direction.
+fn is_original(fields: &Fields<'_>) -> Result<bool, DecodeError> {
+    let direction = fields.find(NFTA_CT_DIRECTION).map(|direction| direction.u8()).transpose()?;
+    Ok(fields.find(NFTA_CT_DREG).is_some() && direction == Some(IP_CT_DIR_ORIGINAL))
+}
+
+fn decode_comparison(fields: &Fields<'_>) -> Result<Option<Expr>, DecodeError> {
+    let (operation, from) = (fields.be32(NFTA_CMP_OP)?, register(fields, NFTA_CMP_SREG)?);
+    let value = value(fields, NFTA_CMP_DATA)?;
+    Ok(match operation {
+        NFT_CMP_EQ => Some(Expr::Cmp { from, negated: false, value }),
+        NFT_CMP_NEQ => Some(Expr::Cmp { from, negated: true, value }),
+        other => Order::decode(other).map(|order| Expr::Order { from, order, value }),
+    })
 }
 
 fn decode_immediate(fields: &Fields<'_>) -> Result<Expr, DecodeError> {

@@ -4,8 +4,9 @@
 //! Decoding never fails because of an unknown expression; it becomes [`Instruction::Unknown`].
 
 use super::abi::*;
-use super::expr::{Register, decode_known, optional_register, register, value};
+use super::expr::{decode_known, value};
 use super::fields::{DecodeError, Fields};
+use super::register::{Register, optional_register, register};
 use super::{Expr, Name};
 use crate::netlink::attr::Attrs;
 
@@ -14,15 +15,6 @@ use crate::netlink::attr::Attrs;
 pub enum Instruction {
     /// An expression that this program also sends.
     Expr(Expr),
-    /// Matches if the register is less or greater than the value, by bytes (`memcmp`).
-    Order {
-        /// Source register.
-        from: Register,
-        /// The operator.
-        order: Order,
-        /// The value.
-        value: Vec<u8>,
-    },
     /// Matches if the register is in a range, by bytes (`memcmp`).
     Range {
         /// Source register.
@@ -33,17 +25,6 @@ pub enum Instruction {
         first: Vec<u8>,
         /// The highest value.
         last: Vec<u8>,
-    },
-    /// Swaps the bytes of each number where network and host byte order differ.
-    Byteorder {
-        /// First source register.
-        from: Register,
-        /// First destination register.
-        to: Register,
-        /// Length of all numbers in bytes.
-        length: u32,
-        /// Length of one number in bytes.
-        size: u32,
     },
     /// Loads an unpredictable number from `offset` to `offset + modulus - 1`.
     Draw {
@@ -100,41 +81,6 @@ pub enum Instruction {
     Unknown(String),
 }
 
-/// A comparison other than for equality.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// `<`
-    Less,
-    /// `<=`
-    LessOrEqual,
-    /// `>`
-    Greater,
-    /// `>=`
-    GreaterOrEqual,
-}
-
-impl Order {
-    const fn decode(number: u32) -> Option<Self> {
-        match number {
-            NFT_CMP_LT => Some(Self::Less),
-            NFT_CMP_LTE => Some(Self::LessOrEqual),
-            NFT_CMP_GT => Some(Self::Greater),
-            NFT_CMP_GTE => Some(Self::GreaterOrEqual),
-            _ => None,
-        }
-    }
-
-    /// Returns the operator of nft(8).
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Less => "<",
-            Self::LessOrEqual => "<=",
-            Self::Greater => ">",
-            Self::GreaterOrEqual => ">=",
-        }
-    }
-}
-
 impl Instruction {
     /// Reads an item of `NFTA_RULE_EXPRESSIONS`.
     ///
@@ -163,25 +109,11 @@ impl Instruction {
 /// Decodes other expressions; returns `None` for an unknown one.
 fn decode_other(name: &str, fields: &Fields<'_>) -> Result<Option<Instruction>, DecodeError> {
     Ok(Some(match name {
-        "cmp" => match Order::decode(fields.be32(NFTA_CMP_OP)?) {
-            Some(order) => Instruction::Order {
-                from: register(fields, NFTA_CMP_SREG)?,
-                order,
-                value: value(fields, NFTA_CMP_DATA)?,
-            },
-            None => return Ok(None),
-        },
         "range" => Instruction::Range {
             from: register(fields, NFTA_RANGE_SREG)?,
             negated: fields.be32(NFTA_RANGE_OP)? == NFT_RANGE_NEQ,
             first: value(fields, NFTA_RANGE_FROM_DATA)?,
             last: value(fields, NFTA_RANGE_TO_DATA)?,
-        },
-        "byteorder" => Instruction::Byteorder {
-            from: register(fields, NFTA_BYTEORDER_SREG)?,
-            to: register(fields, NFTA_BYTEORDER_DREG)?,
-            length: fields.be32(NFTA_BYTEORDER_LEN)?,
-            size: fields.be32(NFTA_BYTEORDER_SIZE)?,
         },
         "numgen" => Instruction::Draw {
             modulus: fields.be32(NFTA_NG_MODULUS)?,

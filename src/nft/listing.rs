@@ -8,10 +8,9 @@ use std::net::IpAddr;
 
 use super::abi::*;
 use super::element::write_class_id;
-use super::expr::Register;
 use super::text::Time;
 use super::word::{ADDRESS_TYPES, CT_STATES, CT_STATUSES, bits, protocol};
-use super::{Expr, Instruction, key};
+use super::{Expr, Instruction, Register, key};
 
 /// Returns the rule as printed by `nft list` in a table of `family`, `NFPROTO_*`.
 pub fn rule_text(family: u8, instructions: &[Instruction]) -> String {
@@ -44,6 +43,8 @@ enum Kind {
     Class,
     /// A number in host byte order.
     Number,
+    /// A number of eight bytes, compared in network byte order.
+    LongNumber,
     InterfaceName,
     CtState,
     CtStatus,
@@ -62,13 +63,9 @@ impl Listing {
     fn add(&mut self, instruction: &Instruction) {
         match instruction {
             Instruction::Expr(expr) => self.add_expr(expr),
-            Instruction::Order { from, order, value } => {
-                self.compare(*from, &format!("{} ", order.word()), value);
-            }
             Instruction::Range { from, negated, first, last } => {
                 self.range(*from, *negated, first, last);
             }
-            Instruction::Byteorder { .. } => {}
             Instruction::Draw { modulus, offset, to, word } => {
                 let offset = if *offset == 0 { String::new() } else { format!(" offset {offset}") };
                 self.load(*to, 1, format!("{word} mod {modulus}{offset}"), Kind::Number);
@@ -107,6 +104,7 @@ impl Listing {
                 let (name, kind) = ct_name(*key);
                 self.load(*to, 1, format!("ct {name}"), kind);
             }
+            Expr::CtOriginal { key, to } => self.load_original(*key, *to),
             Expr::FibType { flags, to } => {
                 self.load(*to, 1, format!("fib {} type", fib_flags(*flags)), Kind::AddressType);
             }
@@ -121,6 +119,10 @@ impl Listing {
             Expr::Cmp { from, negated, value } => {
                 self.compare(*from, if *negated { "!= " } else { "" }, value);
             }
+            Expr::Order { from, order, value } => {
+                self.compare(*from, &format!("{} ", order.word()), value);
+            }
+            Expr::Byteorder { .. } => {}
             Expr::Bitwise { from, to, mask, xor } => self.mask(*from, *to, mask, xor),
             Expr::Lookup { set, from, to, negated } => self.look_up(set, *from, *to, *negated),
             Expr::Immediate { value, to } => {
@@ -150,8 +152,19 @@ impl Listing {
                 }
                 self.say(text + " }");
             }
+            Expr::FlowOffload(flowtable) => self.say(format!("flow add @{flowtable}")),
             Expr::Other(name) => self.say(format!("[{name}]")),
         }
+    }
+
+    fn load_original(&mut self, number: u32, to: Register) {
+        let (words, name, kind) = match number {
+            NFT_CT_DST_IP => (1, "ip daddr".to_owned(), Kind::Address(4)),
+            NFT_CT_DST_IP6 => (4, "ip6 daddr".to_owned(), Kind::Address(16)),
+            NFT_CT_PROTO_DST => (1, "proto-dst".to_owned(), Kind::Port),
+            number => (1, ct_name(number).0, Kind::Bytes),
+        };
+        self.load(to, words, format!("ct original {name}"), kind);
     }
 
     fn say(&mut self, text: impl Into<String>) {
@@ -351,6 +364,10 @@ impl Kind {
             (Self::Protocol, _) => value.first().map_or_else(String::new, |it| protocol(*it)),
             (Self::Mark, Ok(number)) => format!("{number:#010x}"),
             (Self::Number, Ok(number)) => number.to_string(),
+            (Self::LongNumber, _) => match <[u8; 8]>::try_from(value) {
+                Ok(octets) => u64::from_be_bytes(octets).to_string(),
+                Err(_) => bytes(value),
+            },
             (Self::Class, Ok(number)) => {
                 std::fmt::from_fn(|f| write_class_id(f, number)).to_string()
             }
@@ -440,6 +457,8 @@ fn ct_name(number: u32) -> (String, Kind) {
         key::CT_DIRECTION => ("direction", Kind::Bytes),
         key::CT_STATUS => ("status", Kind::CtStatus),
         key::CT_MARK => ("mark", Kind::Mark),
+        NFT_CT_PKTS => ("packets", Kind::LongNumber),
+        NFT_CT_BYTES => ("bytes", Kind::LongNumber),
         number => return (format!("[{number}]"), Kind::Bytes),
     };
     (name.to_owned(), kind)
@@ -487,7 +506,8 @@ mod tests {
             |value: &[u8]| Instruction::Expr(Expr::Immediate { value: value.to_vec(), to: FIRST });
         let udp = [meta(key::META_L4PROTO), equal(&[17])];
         let port = payload(key::PAYLOAD_TRANSPORT, 2, 2);
-        let below = Instruction::Order { from: FIRST, order: Order::Less, value: vec![4, 0] };
+        let below =
+            Instruction::Expr(Expr::Order { from: FIRST, order: Order::Less, value: vec![4, 0] });
         let drop = Instruction::Expr(Expr::Verdict(Verdict::Drop));
         let rule = [&udp[..], &[port.clone(), below, Instruction::Neutral("counter".into()), drop]];
         assert_eq!(text(&rule.concat()), "meta l4proto udp th dport < 1024 counter drop");

@@ -10,6 +10,7 @@ mod counter;
 mod element;
 mod expr;
 mod fields;
+mod flowtable;
 mod instruction;
 mod jump;
 pub mod key;
@@ -17,6 +18,8 @@ mod listing;
 mod locate;
 mod notification;
 mod object;
+mod operator;
+mod register;
 pub mod request;
 #[cfg(test)]
 mod roundtrip;
@@ -37,9 +40,10 @@ pub use any::{AnyChain, AnyElement, AnyRule, AnySet, BaseChain, ElementData, dec
 pub use batch::{Acknowledge, Batch, EncodeError, LIST_LIMIT, MessageKind, MessageOrigin};
 pub use counter::Counter;
 pub use element::{Element, ElementView, decode_elements};
-pub use expr::{DynsetOperation, Expr, Register};
+pub use expr::Expr;
 pub use fields::DecodeError;
-pub use instruction::{Instruction, Order};
+pub use flowtable::{DecodedFlowtable, Device, Flowtable, MAX_DEVICES};
+pub use instruction::Instruction;
 pub use jump::Jump;
 pub use listing::rule_text;
 pub use locate::{Location, locate};
@@ -48,10 +52,12 @@ pub use object::{
     Chain, ChainType, Hook, HookPoint, Name, Table, TableFlags, TableRef, chain_name, table_name,
     table_owner,
 };
+pub use operator::{DynsetOperation, Order};
+pub use register::Register;
 pub use rule::{DecodedRule, Rule};
 pub use selector::{Operand, Selector};
 pub use set::{DecodedSet, Set, SetFlags, Type};
-pub use statement::{LowerError, Statement};
+pub use statement::{ConnectionSize, LowerError, Statement};
 pub use trace::{TraceEvent, TraceKind};
 pub use transaction::{Operation, Transaction};
 pub use value::Value;

@@ -23,6 +23,8 @@ pub enum Request<'a> {
     Rules(&'a TableRef),
     /// The sets and maps of a table, without their elements.
     Sets(&'a TableRef),
+    /// The flowtables of a table.
+    Flowtables(&'a TableRef),
     /// One set or map, without its elements.
     Set(&'a TableRef, &'a str),
     /// The elements of one set or map.
@@ -125,6 +127,7 @@ impl<'a> Request<'a> {
             Self::Table(_) => NFT_MSG_NEWTABLE,
             Self::Chains(_) | Self::Any(_, AnyRequest::Chains) => NFT_MSG_NEWCHAIN,
             Self::Rules(_) | Self::Any(_, AnyRequest::Rules(_)) => NFT_MSG_NEWRULE,
+            Self::Flowtables(_) => NFT_MSG_NEWFLOWTABLE,
             Self::Sets(_) | Self::Set(..) | Self::Any(_, AnyRequest::Sets(_)) => NFT_MSG_NEWSET,
             Self::Elements(..)
             | Self::ElementsOf(..)
@@ -142,6 +145,7 @@ impl<'a> Request<'a> {
             | Self::Chains(table)
             | Self::Rules(table)
             | Self::Sets(table)
+            | Self::Flowtables(table)
             | Self::Set(table, _)
             | Self::Elements(table, _)
             | Self::ElementsOf(table, ..) => Some(table),
@@ -183,6 +187,7 @@ impl fmt::Display for Request<'_> {
             Self::Chains(table) => write!(f, "the chains of table {table}"),
             Self::Rules(table) => write!(f, "the rules of table {table}"),
             Self::Sets(table) => write!(f, "the sets of table {table}"),
+            Self::Flowtables(table) => write!(f, "the flowtables of table {table}"),
             Self::Set(table, set) => write!(f, "{set} in table {table}"),
             Self::Elements(table, set) => write!(f, "the elements of {set} in table {table}"),
             Self::ElementsOf(table, set, keys) => {

@@ -9,7 +9,7 @@ use proptest::sample::select;
 
 use super::{
     Acknowledge, Batch, Chain, ChainType, DecodedRule, DecodedSet, DynsetOperation, Element, Expr,
-    Family, Hook, HookPoint, Operand, Operation, Register, Rule, Selector, Set, SetFlags,
+    Family, Hook, HookPoint, Operand, Operation, Order, Register, Rule, Selector, Set, SetFlags,
     Statement, Table, TableFlags, TableRef, Transaction, Type, Value, Verdict, decode_elements,
     table_name, table_owner,
 };
@@ -135,6 +135,15 @@ fn expr() -> impl Strategy<Value = Expr> {
         (number(), register()).prop_map(|(key, to)| Expr::Meta { key, to }),
         (number(), register()).prop_map(|(key, from)| Expr::MetaSet { key, from }),
         (number(), register()).prop_map(|(key, to)| Expr::Ct { key, to }),
+        (number(), register()).prop_map(|(key, to)| Expr::CtOriginal { key, to }),
+        (register(), bytes()).prop_map(|(from, value)| Expr::Order {
+            from,
+            order: Order::Greater,
+            value
+        }),
+        (register(), register(), number(), number())
+            .prop_map(|(from, to, length, size)| Expr::Byteorder { from, to, length, size }),
+        name().prop_map(|name| Expr::FlowOffload(name.into())),
         (number(), register()).prop_map(|(flags, to)| Expr::FibType { flags, to }),
         (number(), register()).prop_map(|(modulus, to)| Expr::Numgen { modulus, to }),
         (register(), number(), number(), number(), register()).prop_map(

@@ -91,7 +91,7 @@ impl DecodedRule {
         // Before a lookup in an interval set, nft(8) converts the byte order of fields in host
         // order. It does so even for the one byte of a protocol number, which `nft_byteorder_eval`
         // leaves unchanged.
-        exprs.retain(|expr| !matches!(expr, Expr::Other(name) if name == "byteorder"));
+        exprs.retain(|expr| !matches!(expr, Expr::Byteorder { length: 1, .. }));
         Ok(Self {
             chain: fields.str(NFTA_RULE_CHAIN)?.to_owned(),
             handle: fields.be64(NFTA_RULE_HANDLE)?.unwrap_or_default(),

@@ -6,9 +6,8 @@ use ipnet::IpNet;
 
 use super::abi::*;
 use super::element::write_class_id;
-use super::expr::Register;
 use super::statement::{FIRST, LowerError};
-use super::{Expr, Family, Name};
+use super::{Expr, Family, Name, Register};
 
 /// A field of the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,6 +20,10 @@ pub enum Selector {
     L4Proto,
     /// Destination port: `th dport`.
     Dport,
+    /// Destination address of the packet that began the connection: `ct original ip daddr`.
+    OriginalDaddr,
+    /// Destination port of the packet that began the connection: `ct original proto-dst`.
+    OriginalDport,
     /// Index of the input interface, 0 for a packet of this node: `iif`.
     Iif,
     /// Name of the input interface: `iifname`.
@@ -59,6 +62,14 @@ impl Selector {
             Self::Dport => {
                 Expr::Payload { base: NFT_PAYLOAD_TRANSPORT_HEADER, offset: 2, length: 2, to }
             }
+            Self::OriginalDaddr => {
+                let key = match family {
+                    Family::Ip => NFT_CT_DST_IP,
+                    Family::Ip6 => NFT_CT_DST_IP6,
+                };
+                Expr::CtOriginal { key, to }
+            }
+            Self::OriginalDport => Expr::CtOriginal { key: NFT_CT_PROTO_DST, to },
             Self::L4Proto => meta(NFT_META_L4PROTO),
             Self::Iif => meta(NFT_META_IIF),
             Self::Iifname => meta(NFT_META_IIFNAME),
@@ -98,6 +109,8 @@ impl Selector {
             | Self::Daddr
             | Self::L4Proto
             | Self::Dport
+            | Self::OriginalDaddr
+            | Self::OriginalDport
             | Self::Iif
             | Self::Iifname
             | Self::Priority
@@ -109,9 +122,9 @@ impl Selector {
     /// Returns the number of four-byte registers that the field fills.
     pub(super) fn words(self, family: Family) -> u8 {
         match (self, family) {
-            (Self::Saddr | Self::Daddr, Family::Ip) => 1,
-            (Self::Saddr | Self::Daddr, Family::Ip6) => 4,
-            (Self::L4Proto | Self::Dport | Self::Iif, _)
+            (Self::Saddr | Self::Daddr | Self::OriginalDaddr, Family::Ip) => 1,
+            (Self::Saddr | Self::Daddr | Self::OriginalDaddr, Family::Ip6) => 4,
+            (Self::L4Proto | Self::Dport | Self::OriginalDport | Self::Iif, _)
             | (Self::Priority | Self::PriorityBits(_) | Self::Random(_), _)
             | (Self::SaddrHash { .. } | Self::SourceHash { .. }, _) => 1,
             (Self::Iifname, _) => 4,
@@ -192,6 +205,8 @@ pub(super) fn write_key(
             Selector::Daddr => write!(f, "{family} daddr")?,
             Selector::L4Proto => f.write_str("meta l4proto")?,
             Selector::Dport => f.write_str("th dport")?,
+            Selector::OriginalDaddr => write!(f, "ct original {family} daddr")?,
+            Selector::OriginalDport => f.write_str("ct original proto-dst")?,
             Selector::Iif => f.write_str("iif")?,
             Selector::Iifname => f.write_str("iifname")?,
             Selector::Priority => f.write_str("meta priority")?,
@@ -236,8 +251,8 @@ impl Operand {
         out: &mut Vec<Expr>,
     ) -> Result<(), LowerError> {
         use Selector::{
-            Daddr, Dport, Iif, Iifname, L4Proto, Priority, PriorityBits, Random, Saddr, SaddrHash,
-            SourceHash,
+            Daddr, Dport, Iif, Iifname, L4Proto, OriginalDaddr, OriginalDport, Priority,
+            PriorityBits, Random, Saddr, SaddrHash, SourceHash,
         };
         let value = match (selector, self) {
             (Saddr | Daddr, Self::Network(network)) => {
@@ -254,6 +269,7 @@ impl Operand {
             (Iifname, Self::InterfacePrefix(prefix)) => interface_name(prefix)?,
             (Priority | PriorityBits(_), Self::Class(id)) => id.to_ne_bytes().to_vec(),
             (Saddr | Daddr | L4Proto | Dport | Iif | Iifname, _)
+            | (OriginalDaddr | OriginalDport, _)
             | (Priority | PriorityBits(_) | Random(_) | SaddrHash { .. } | SourceHash { .. }, _) => {
                 return Err(LowerError::Operand);
             }

@@ -6,10 +6,11 @@ use std::fmt;
 use std::time::Duration;
 
 use super::abi::*;
-use super::expr::Register;
 use super::selector::{load_key, load_key_at, write_key};
 use super::text::{Time, milliseconds};
-use super::{DynsetOperation, Expr, Family, Name, Operand, Selector, Verdict, key};
+use super::{
+    DynsetOperation, Expr, Family, Name, Operand, Order, Register, Selector, Verdict, key,
+};
 
 /// A part of a rule. The family of the table selects `ip` or `ip6`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +35,11 @@ pub enum Statement {
     },
     /// Matches packets of known connections: `ct state != new`.
     CtStateNotNew,
+    /// Matches packets of connections with packets in both directions: `ct state established`.
+    CtStateEstablished,
+    /// Matches if the connection has had more packets or bytes, of both directions:
+    /// `ct packets > 20`. The kernel then counts those of all connections.
+    CtOver(ConnectionSize),
     /// Matches if the connection's destination was translated: `ct status dnat`.
     CtStatusDnat,
     /// Matches if the source is an address of this host: `fib saddr type local`.
@@ -71,6 +77,9 @@ pub enum Statement {
     },
     /// Sets the priority to 0: `meta priority set none`.
     PriorityClear,
+    /// Adds the connection to a flowtable: `flow add @established`. The rule ends if the kernel
+    /// cannot forward the connection by one.
+    FlowAdd(Name),
     /// Traces every step of the packet: `meta nftrace set 1`.
     Trace,
     /// Adds an element, renews its timeout, or deletes it: `update @clients { ip saddr timeout 10m
@@ -87,6 +96,15 @@ pub enum Statement {
         /// Timeout of the element, if it differs from the set's.
         timeout: Option<Duration>,
     },
+}
+
+/// Packets or bytes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionSize {
+    /// Number of packets.
+    Packets(u64),
+    /// Number of bytes.
+    Bytes(u64),
 }
 
 /// Why a statement cannot be sent.
@@ -137,6 +155,11 @@ impl Statement {
                 let value = NF_CT_STATE_BIT_NEW.to_ne_bytes().to_vec();
                 out.push(Expr::Cmp { from: FIRST, negated: true, value });
             }
+            Self::CtStateEstablished => {
+                out.push(Expr::Ct { key: NFT_CT_STATE, to: FIRST });
+                lower_any_bit(NF_CT_STATE_BIT_ESTABLISHED, out);
+            }
+            Self::CtOver(size) => lower_size(*size, out),
             Self::CtStatusDnat => {
                 out.push(Expr::Ct { key: NFT_CT_STATUS, to: FIRST });
                 lower_any_bit(IPS_DST_NAT, out);
@@ -168,6 +191,7 @@ impl Statement {
                 out.push(Expr::Immediate { value: vec![0; 4], to: FIRST });
                 out.push(PRIORITY_SET);
             }
+            Self::FlowAdd(flowtable) => out.push(Expr::FlowOffload(flowtable.clone())),
             Self::Trace => {
                 out.push(Expr::Immediate { value: vec![1], to: FIRST });
                 out.push(Expr::MetaSet { key: key::META_NFTRACE, from: FIRST });
@@ -202,6 +226,9 @@ impl Statement {
                 write!(f, " {}{value}", if *negated { "!= " } else { equal })
             }
             Self::CtStateNotNew => f.write_str("ct state != new"),
+            Self::CtStateEstablished => f.write_str("ct state established"),
+            Self::CtOver(ConnectionSize::Packets(number)) => write!(f, "ct packets > {number}"),
+            Self::CtOver(ConnectionSize::Bytes(number)) => write!(f, "ct bytes > {number}"),
             Self::CtStatusDnat => f.write_str("ct status dnat"),
             Self::FibSaddrLocal => f.write_str("fib saddr type local"),
             Self::FibDaddrLocal => f.write_str("fib daddr type local"),
@@ -222,6 +249,7 @@ impl Statement {
                 write!(f, " map @{map}")
             }
             Self::PriorityClear => f.write_str("meta priority set none"),
+            Self::FlowAdd(flowtable) => write!(f, "flow add @{flowtable}"),
             Self::Trace => f.write_str("meta nftrace set 1"),
             Self::Element { operation, set, key, data, timeout } => {
                 write!(f, "{} @{set} {{ ", operation.word())?;
@@ -250,6 +278,18 @@ fn lower_any_bit(bits: u32, out: &mut Vec<Expr>) {
     let (mask, zero) = (bits.to_ne_bytes().to_vec(), vec![0; 4]);
     out.push(Expr::Bitwise { from: FIRST, to: FIRST, mask, xor: zero.clone() });
     out.push(Expr::Cmp { from: FIRST, negated: true, value: zero });
+}
+
+/// The kernel compares bytes, so the number is brought into network byte order first.
+fn lower_size(size: ConnectionSize, out: &mut Vec<Expr>) {
+    let (key, number) = match size {
+        ConnectionSize::Packets(number) => (NFT_CT_PKTS, number),
+        ConnectionSize::Bytes(number) => (NFT_CT_BYTES, number),
+    };
+    out.push(Expr::Ct { key, to: FIRST });
+    out.push(Expr::Byteorder { from: FIRST, to: FIRST, length: 8, size: 8 });
+    let value = number.to_be_bytes().to_vec();
+    out.push(Expr::Order { from: FIRST, order: Order::Greater, value });
 }
 
 fn lower_fib(flags: u32, out: &mut Vec<Expr>) {

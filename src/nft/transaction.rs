@@ -5,8 +5,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::flowtable::with_devices;
 use super::text::joined;
-use super::{Chain, Element, Family, Name, Rule, Set, Table, TableRef};
+use super::{Chain, Device, Element, Family, Flowtable, Name, Rule, Set, Table, TableRef};
 
 /// One change of the ruleset.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,14 @@ pub enum Operation {
     AddRule(TableRef, Rule),
     /// Deletes the rule of a chain with this handle.
     DeleteRule(TableRef, Name, u64),
+    /// Creates a flowtable; an existing one stays unchanged.
+    AddFlowtable(TableRef, Flowtable),
+    /// Deletes a flowtable that no rule uses.
+    DeleteFlowtable(TableRef, Name),
+    /// Adds devices to a flowtable, at most [`super::MAX_DEVICES`]; all must exist.
+    AddDevices(TableRef, Flowtable, Vec<Device>),
+    /// Removes devices from a flowtable, at most [`super::MAX_DEVICES`]; all must be in it.
+    DeleteDevices(TableRef, Flowtable, Vec<Device>),
     /// Creates a set or map; an existing one stays unchanged.
     AddSet(TableRef, Arc<Set>),
     /// Deletes a set or map that no rule uses.
@@ -69,6 +78,10 @@ impl Operation {
             | Self::FlushChain(table, _)
             | Self::AddRule(table, _)
             | Self::DeleteRule(table, ..)
+            | Self::AddFlowtable(table, _)
+            | Self::DeleteFlowtable(table, _)
+            | Self::AddDevices(table, ..)
+            | Self::DeleteDevices(table, ..)
             | Self::AddSet(table, _)
             | Self::DeleteSet(table, _)
             | Self::FlushSet(table, _)
@@ -91,8 +104,18 @@ impl Operation {
             Self::AddTable(_) | Self::DeleteTable(_) => None,
             Self::AddRule(..) | Self::DeleteRule(..) => None,
             Self::AddChain(..) | Self::DeleteChain(..) | Self::FlushChain(..) => None,
+            Self::AddFlowtable(..) | Self::DeleteFlowtable(..) => None,
+            Self::AddDevices(..) | Self::DeleteDevices(..) => None,
             Self::AddSet(..) | Self::DeleteSet(..) | Self::FlushSet(..) => None,
         }
+    }
+
+    /// Returns the devices that the operation adds or removes, if any.
+    pub fn devices(&self) -> Option<&[Device]> {
+        if let Self::AddDevices(_, _, devices) | Self::DeleteDevices(_, _, devices) = self {
+            return Some(devices);
+        }
+        None
     }
 
     /// Returns the operation with only one of its elements.
@@ -123,6 +146,14 @@ impl fmt::Display for Operation {
             }
             Self::DeleteRule(table, chain, handle) => {
                 write!(f, "delete rule {table} {chain} handle {handle}")
+            }
+            Self::AddFlowtable(table, flowtable) => write!(f, "add flowtable {table} {flowtable}"),
+            Self::DeleteFlowtable(table, name) => write!(f, "delete flowtable {table} {name}"),
+            Self::AddDevices(table, flowtable, devices) => {
+                write!(f, "add flowtable {table} {}", with_devices(flowtable, devices))
+            }
+            Self::DeleteDevices(table, flowtable, devices) => {
+                write!(f, "delete flowtable {table} {}", with_devices(flowtable, devices))
             }
             Self::AddSet(table, set) => write!(f, "add {} {table} {set}", set.noun()),
             // nft(8) deletes maps by the keyword `set` too.

@@ -12,6 +12,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::{Observe, Site};
 
@@ -59,6 +60,7 @@ pub(super) struct Store(Arc<Stored>);
 struct Stored {
     read: OnceLock<ReadCounts>,
     counts: Mutex<Option<ServiceCounts>>,
+    offloaded: Mutex<Option<u64>>,
 }
 
 impl Observe {
@@ -71,6 +73,12 @@ impl Observe {
     /// Stores the counts of service ports; `None` if they cannot be read.
     pub fn service_counts(&self, counts: Option<ServiceCounts>) {
         *self.shared.counts.lock() = counts;
+    }
+
+    /// Stores the number of connections in the flowtable; `None` if it is unknown or there is no
+    /// flowtable.
+    pub fn offloaded_connections(&self, count: Option<u64>) {
+        *self.shared.counts.0.offloaded.lock().unwrap_or_else(PoisonError::into_inner) = count;
     }
 
     /// Returns the read that must precede the answer to a request for `path`, if any.
@@ -105,6 +113,13 @@ const NUMBERS: [(&str, &str, Number); 2] = [
 
 impl Collector for Store {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let offloaded = *self.0.offloaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = offloaded {
+            let name = "deltaproxy_offloaded_connections";
+            let help = "Connections to services whose packets the flowtable forwards";
+            let out = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX)).encode(out)?;
+        }
         let counts = self.lock();
         let Some(ServiceCounts { ports, total }) = &*counts else { return Ok(()) };
         for (name, help, number) in NUMBERS {

@@ -8,11 +8,13 @@ use ipnet::IpNet;
 use super::affinity::{self, Timeouts};
 use super::draw;
 use super::element::Unserved;
+use super::established;
 use super::number::{AFFINITY, LOCAL, MASQUERADE};
 use super::sets::{NODE_PORT, SERVICE, SetId, TableSets};
+use crate::flowtable::Threshold;
 use crate::nft::{
-    Chain, ChainType, DecodedRule, Expr, Family, Hook, HookPoint, Name, Operand, Rule, Selector,
-    Set, Statement, Verdict,
+    Chain, ChainType, DecodedRule, Expr, Family, Flowtable, Hook, HookPoint, Name, Operand, Rule,
+    Selector, Set, Statement, Verdict,
 };
 
 /// The settings of the fixed rules of one table.
@@ -33,6 +35,8 @@ pub struct Settings {
     pub counts_connections: bool,
     /// The optional base chains.
     pub optional_chains: OptionalChains,
+    /// Size from which on connections are added to the flowtable; `None` without a flowtable.
+    pub offload: Option<Threshold>,
     /// Ranges of cluster IPs, of this family.
     pub service_cidrs: Vec<IpNet>,
     /// Timeouts of session affinity, in seconds.
@@ -95,12 +99,18 @@ pub struct Base {
     pub chains: Vec<ChainSpec>,
     /// All sets, in the order of creation.
     pub sets: Vec<Arc<Set>>,
+    /// The flowtable, which is created without devices.
+    pub flowtable: Option<Flowtable>,
 }
 
 impl Base {
     /// Returns the table with `sets` and the chains for `settings`.
     pub fn new(sets: &TableSets, settings: &Settings) -> Self {
-        Self { chains: chains(sets.family, settings), sets: sets.iter().map(Arc::clone).collect() }
+        Self {
+            chains: chains(sets.family, settings),
+            sets: sets.iter().map(Arc::clone).collect(),
+            flowtable: settings.offload.map(|_| established::flowtable()),
+        }
     }
 }
 
@@ -170,6 +180,7 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
     if settings.optional_chains.source_ranges {
         chains.push(ChainSpec::new("firewall-sources", firewall_sources()));
     }
+    chains.extend(settings.offload.map(|_| established::chain(settings)));
     chains.extend(base_chains(family, settings));
     chains
 }
@@ -208,10 +219,13 @@ fn base_chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
     if settings.localhost {
         prerouting.put_first(guard());
     }
+    let mut forwarding = after_dnat("filter-forward", HookPoint::Forward);
+    let established = settings.offload.map(established::established);
+    established.into_iter().for_each(|rule| forwarding.put_first(rule));
     let mut chains = vec![
         prerouting,
         pre_dnat("filter-output-pre-dnat", HookPoint::Output),
-        after_dnat("filter-forward", HookPoint::Forward),
+        forwarding,
         after_dnat("filter-output", HookPoint::Output),
     ];
     chains.retain(|chain| !chain.rules.is_empty());

@@ -21,6 +21,7 @@ pub mod affinity;
 pub mod base;
 mod draw;
 mod element;
+mod established;
 mod layout;
 pub mod number;
 mod sets;
@@ -29,6 +30,7 @@ mod slots;
 pub use element::{
     Frontend, Member, Range, Subject, TableElement, Unserved, remembered, slot_key, stray, target,
 };
+pub use established::flowtable;
 pub use layout::{LAYOUT, LEAST_CONNECTIONS, TABLE, table, table_comment, without_scheduler};
 pub use sets::{CLIENTS, Layouts, SetId, TableSets};
 pub use slots::{NamedList, SlotKeys};

@@ -98,6 +98,10 @@ impl Measures {
             | Operation::FlushChain(..)
             | Operation::AddRule(..)
             | Operation::DeleteRule(..)
+            | Operation::AddFlowtable(..)
+            | Operation::DeleteFlowtable(..)
+            | Operation::AddDevices(..)
+            | Operation::DeleteDevices(..)
             | Operation::AddSet(..) => {}
         }
     }
@@ -235,6 +239,7 @@ pub(super) fn is_cleanup(transaction: &Transaction) -> bool {
             operation,
             Operation::DeleteElements(..)
                 | Operation::DeleteSet(..)
+                | Operation::DeleteFlowtable(..)
                 | Operation::DeleteChain(..)
                 | Operation::FlushChain(..)
         )

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::devices::devices_of;
 use super::{Cleaning, Run, now};
 use crate::engine::{Reading, look_up_changed, read_watching};
 use crate::family::Family;
@@ -47,7 +48,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
         };
         let owners = tables.each_ref().map(|found| found.contents.as_ref()?.owned_by_another(port));
         self.measures.found(&tables);
+        let devices = devices_of(&tables);
         self.engine.replace_installed(tables);
+        self.note_devices(devices);
         self.report_lost_guard();
         for (family, owner) in Family::ALL.into_iter().zip(owners) {
             owner.iter().for_each(|error| self.engine.block(family, error));

@@ -78,11 +78,6 @@ impl<F: Facts> Run<'_, F> {
     fn instruction(&mut self, instruction: &Instruction, mut within: Within) -> Vec<Next> {
         match instruction {
             Instruction::Expr(expr) => return self.expression(expr, within),
-            Instruction::Order { from, order, value } => {
-                let is_true = compare(&within.registers.read(*from, value.len()), value)
-                    .map(|it| order.holds(it));
-                return self.test(within, is_true);
-            }
             Instruction::Range { from, negated, first, last } => {
                 let field = within.registers.read(*from, first.len());
                 let in_range = match (compare(&field, first), compare(&field, last)) {
@@ -90,10 +85,6 @@ impl<F: Facts> Run<'_, F> {
                     (_, _) => None,
                 };
                 return self.test(within, in_range.map(|it| it != *negated));
-            }
-            Instruction::Byteorder { from, to, length, size } => {
-                let field = within.registers.read(*from, place(*length));
-                within.registers.write(*to, &swapped(&field, place(*size)));
             }
             Instruction::Draw { modulus, offset, to, .. } => {
                 within.registers.draw(*to, *modulus, *offset);
@@ -139,6 +130,7 @@ impl<F: Facts> Run<'_, F> {
                 Some(CtValue::Missing) => return vec![Next::End(within.state, End::NoMatch)],
                 None => within.registers.write(*to, &unknown(16)),
             },
+            Expr::CtOriginal { to, .. } => within.registers.write(*to, &unknown(16)),
             Expr::FibType { flags, to } => {
                 let kind = self.address_type(*flags, &within.state);
                 let field = kind.map_or_else(|| unknown(4), |kind| known(&kind.to_ne_bytes()));
@@ -146,15 +138,7 @@ impl<F: Facts> Run<'_, F> {
             }
             Expr::Numgen { modulus, to } => within.registers.draw(*to, *modulus, 0),
             Expr::Jhash { from, length, modulus, seed, to } => {
-                let key: Option<Vec<u8>> =
-                    within.registers.read(*from, place(*length)).into_iter().collect();
-                match key {
-                    Some(key) => {
-                        let hash = scale(jhash(&key, *seed), *modulus);
-                        within.registers.write(*to, &known(&hash.to_ne_bytes()));
-                    }
-                    None => within.registers.draw(*to, *modulus, 0),
-                }
+                hash(&mut within.registers, (*from, *to), *length, (*modulus, *seed));
             }
             Expr::Cmp { from, negated, value } => {
                 if let Some(draw) = within.registers.drawn(*from, value.len()) {
@@ -162,6 +146,15 @@ impl<F: Facts> Run<'_, F> {
                 }
                 let is_equal = equal(&within.registers.read(*from, value.len()), value);
                 return self.test(within, is_equal.map(|it| it != *negated));
+            }
+            Expr::Order { from, order, value } => {
+                let is_true = compare(&within.registers.read(*from, value.len()), value)
+                    .map(|it| order.holds(it));
+                return self.test(within, is_true);
+            }
+            Expr::Byteorder { from, to, length, size } => {
+                let field = within.registers.read(*from, place(*length));
+                within.registers.write(*to, &swapped(&field, place(*size)));
             }
             Expr::Bitwise { from, to, mask, xor } => {
                 if let Some(draw) = within.registers.drawn(*from, mask.len()) {
@@ -186,6 +179,8 @@ impl<F: Facts> Run<'_, F> {
             Expr::Dynset { operation, set, key, data, .. } => {
                 self.write_element((*operation, set), *key, *data, &mut within);
             }
+            // The first packet of a connection is never added to a flowtable.
+            Expr::FlowOffload(_) => return vec![Next::End(within.state, End::NoMatch)],
             Expr::Other(name) => return self.unknown_expression(name, within),
         }
         vec![Next::On(within)]
@@ -316,6 +311,23 @@ pub(super) fn goes_on(mut within: Within, matches: Option<bool>) -> Vec<Next> {
             within.state = state.clone();
             vec![Next::On(within), Next::End(state, End::NoMatch)]
         }
+    }
+}
+
+/// Writes the hash of a register; an unknown register has any hash.
+fn hash(
+    registers: &mut Registers,
+    (from, to): (Register, Register),
+    length: u32,
+    (modulus, seed): (u32, u32),
+) {
+    let key: Option<Vec<u8>> = registers.read(from, place(length)).into_iter().collect();
+    match key {
+        Some(key) => {
+            let hash = scale(jhash(&key, seed), modulus);
+            registers.write(to, &known(&hash.to_ne_bytes()));
+        }
+        None => registers.draw(to, modulus, 0),
     }
 }
 

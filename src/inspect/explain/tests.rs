@@ -7,6 +7,7 @@ use std::num::NonZeroU16;
 use super::trace::{Difference, compare};
 use super::*;
 use crate::counters::Counters;
+use crate::flowtable::Threshold;
 use crate::kernel::{NoRoute, Route};
 use crate::model::{Protocol, Target};
 use crate::nft::{
@@ -37,6 +38,7 @@ fn settings() -> Settings {
         local_detector: Some(LocalDetector::Range("10.244.0.0/16".parse().unwrap())),
         node_ports_everywhere: false,
         hash_seed: 1,
+        offload: Some(Threshold::default()),
         service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
         timeouts: [(Timeout::new(1).unwrap(), 10_800)].into(),
     }
@@ -388,11 +390,11 @@ fn a_number_that_is_compared_gives_each_way_its_share() {
 #[test]
 fn a_policy_drops_what_no_rule_accepts() {
     let load = Expr::Payload { base: 2, offset: 2, length: 2, to: Register::Word(0) };
-    let below = Instruction::Order {
+    let below = Instruction::Expr(Expr::Order {
         from: Register::Word(0),
         order: crate::nft::Order::Less,
         value: 100u16.to_be_bytes().to_vec(),
-    };
+    });
     let accept = Instruction::Expr(Expr::Verdict(Verdict::Accept));
     let rule = vec![Instruction::Expr(load), below, accept];
     let mut node = Node::new(&[]).with_others(vec![rule], true);

@@ -24,6 +24,8 @@ pub struct Counts {
     pub new: u32,
     /// Closed by both sides.
     pub ended: u32,
+    /// Forwarded by a flowtable.
+    pub offloaded: u32,
     /// Absent from the last dump.
     pub began: u32,
     /// Start of the oldest connection that has not ended, in nanoseconds since 1970.
@@ -59,6 +61,7 @@ impl Counts {
         self.active = self.active.saturating_add(other.active);
         self.new = self.new.saturating_add(other.new);
         self.ended = self.ended.saturating_add(other.ended);
+        self.offloaded = self.offloaded.saturating_add(other.offloaded);
         self.began = self.began.saturating_add(other.began);
         self.oldest = older(self.oldest, other.oldest);
     }
@@ -68,6 +71,7 @@ impl Counts {
             active: u32::from(connection.stage == Stage::Active),
             new: u32::from(connection.stage == Stage::New),
             ended: u32::from(connection.stage == Stage::Ended),
+            offloaded: u32::from(connection.is_offloaded),
             began: u32::from(has_begun),
             oldest: connection.started.filter(|_| connection.stage != Stage::Ended),
         };
@@ -97,6 +101,11 @@ impl Connections {
     /// Returns true if new connections since the last dump were identified.
     pub fn has_began(&self) -> bool {
         self.is_second
+    }
+
+    /// Returns the connections that a flowtable forwards.
+    pub fn offloaded(&self) -> u64 {
+        self.pairs.iter().map(|(_, counts)| u64::from(counts.offloaded)).sum()
     }
 
     /// Returns the connections that no row includes, because there are too many endpoints.

@@ -80,6 +80,9 @@ struct Connections {
     active: u32,
     new: u32,
     ended: u32,
+    /// Connections in the flowtable; absent without any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offloaded: Option<u32>,
     /// Connections absent from the last dump.
     #[serde(skip_serializing_if = "Option::is_none")]
     began: Option<u32>,
@@ -246,6 +249,7 @@ impl Connections {
             active: counts.active,
             new: counts.new,
             ended: counts.ended,
+            offloaded: Some(counts.offloaded).filter(|offloaded| *offloaded > 0),
             began: view.has_began().then_some(counts.began),
             oldest_seconds: view.age(counts.oldest).map(|age| age.as_secs()),
         }

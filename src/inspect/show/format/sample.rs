@@ -53,6 +53,7 @@ fn connection(id: u32, to: &str, by: &str, stage: Stage, age: u64) -> Connection
         stage,
         is_assured: true,
         id,
+        is_offloaded: false,
         started,
     }
 }

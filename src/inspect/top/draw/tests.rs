@@ -72,6 +72,7 @@ fn kernel(services: u32) -> KernelLook {
             active: 10 + n,
             new: 1,
             ended: 7,
+            offloaded: 0,
             began: (services - n) * 5,
             oldest: None,
         },

@@ -1,0 +1,47 @@
+//! Fields of our own whose values are words that YAML may read as booleans.
+
+use serde_json::Value;
+
+use super::{Reader, shortened};
+use crate::config::ConfigError;
+use crate::counters::{Counters, CountersError};
+use crate::flowtable::Offload;
+
+const COUNTERS: &str = "deltaproxy.counters";
+const FLOWTABLE: &str = "deltaproxy.flowtable";
+
+impl Reader<'_> {
+    pub(super) fn counters(&self) -> Result<Counters, ConfigError> {
+        match self.value(COUNTERS) {
+            // YAML parses `off` without quotes as false.
+            None | Some(Value::Bool(false)) => Ok(Counters::Off),
+            Some(Value::String(word)) => {
+                word.parse().map_err(|error: CountersError| self.error(COUNTERS, error.to_string()))
+            }
+            Some(other) => {
+                let message =
+                    format!("is {}; expected off, services or endpoints", shortened(other));
+                Err(self.error(COUNTERS, message))
+            }
+        }
+    }
+
+    /// Returns the settings of the flowtable; `None` if it is off.
+    pub(super) fn flowtable(&self) -> Result<Option<Offload>, ConfigError> {
+        let is_on = match self.value(FLOWTABLE) {
+            // YAML parses `on` and `off` without quotes as booleans.
+            None => false,
+            Some(Value::Bool(is_on)) => *is_on,
+            Some(Value::String(word)) if word == "on" => true,
+            Some(Value::String(word)) if word == "off" => false,
+            Some(other) => {
+                let message = format!("is {}; expected off or on", shortened(other));
+                return Err(self.error(FLOWTABLE, message));
+            }
+        };
+        // Both are checked even if they have no effect.
+        let after = self.parsed("deltaproxy.flowtableAfter", str::parse)?.unwrap_or_default();
+        let devices = self.parsed("deltaproxy.flowtableDevices", str::parse)?.unwrap_or_default();
+        Ok(is_on.then_some(Offload { after, devices }))
+    }
+}

@@ -1,0 +1,31 @@
+//! The log lines of refused transactions.
+
+use crate::engine::{Answer, Cause};
+use crate::kernel::CommitError;
+use crate::printable::Printable;
+
+/// Logs a refusal by what follows from it.
+pub(super) fn log_refusal(answer: &Answer, error: &CommitError) {
+    match answer {
+        Answer::ReadBack(Cause::Suspected(service)) => {
+            let service = Printable(service);
+            tracing::warn!("Service {service}: {error}; reading the tables and trying again");
+        }
+        // Reported as a problem of the service.
+        Answer::ReadBack(Cause::Excluded(_)) => {}
+        Answer::ReadBack(Cause::NoFlowtables) => {
+            tracing::warn!(
+                "this kernel has no flowtables (modules nf_flow_table, nf_flow_table_inet and \
+                 nft_flow_offload): established packets pass all chains"
+            );
+        }
+        Answer::ReadBack(Cause::Whole) => {
+            tracing::warn!("{error}; trying again with smaller transactions or fewer services");
+        }
+        // Reported with the family.
+        Answer::Blocked(_) => {}
+        Answer::ReadBack(Cause::NotKnown | Cause::Table(_)) | Answer::Applied => {
+            tracing::error!("{error}; reading the tables and trying again");
+        }
+    }
+}
