@@ -111,7 +111,7 @@ fn can_set(path: &Path, value: u64) -> Result<(), SysctlError> {
     fs::OpenOptions::new().write(true).open(path).map(drop).map_err(failed)
 }
 
-/// Writes `value` unless the file has it already. Returns true if it wrote.
+/// Writes `value` unless the file has it already. Returns whether it wrote.
 fn set(path: &Path, value: u64) -> Result<bool, SysctlError> {
     let failed = |source| SysctlError { path: path.to_owned(), value, source };
     if read(path).map_err(failed)? == value {

@@ -31,12 +31,12 @@ pub struct PieceLimits {
 pub struct Full;
 
 /// Upper estimate of an element's average bytes, comment or second key included.
-const ELEMENT_BYTES: usize = 112;
+const MEAN_ELEMENT_BYTES: usize = 112;
 
 /// Estimates the bytes of the elements of `operations`.
 pub fn bytes_of(operations: &[Operation]) -> usize {
     let elements = operations.iter().filter_map(Operation::elements);
-    elements.map(<[Element]>::len).sum::<usize>() * ELEMENT_BYTES
+    elements.map(<[Element]>::len).sum::<usize>() * MEAN_ELEMENT_BYTES
 }
 
 /// Changes of one set or map.
@@ -67,23 +67,23 @@ impl Piece {
         Self { sets: SmallVec::new(), elements: 0, limits }
     }
 
-    /// Returns true if nothing changes.
+    /// Returns whether nothing changes.
     pub fn is_empty(&self) -> bool {
         self.elements == 0
     }
 
     /// Estimates the bytes of the operations.
     pub fn bytes(&self) -> usize {
-        self.elements * ELEMENT_BYTES
+        self.elements * MEAN_ELEMENT_BYTES
     }
 
-    /// Returns true if another service may be started.
+    /// Returns whether another service may be started.
     pub fn has_room(&self) -> bool {
         self.bytes() < self.limits.budget
     }
 
-    /// Checks that this many elements may be added that can also go into the next piece. An empty
-    /// piece accepts any number.
+    /// Checks that this many elements fit the budget. Use it for elements that can wait for the
+    /// next piece. An empty piece accepts any number.
     ///
     /// # Errors
     /// The elements exceed the budget.
@@ -101,7 +101,7 @@ impl Piece {
     }
 
     fn has_room_for(&self, elements: usize, bytes: usize) -> Result<(), Full> {
-        let fits = self.is_empty() || self.bytes() + elements * ELEMENT_BYTES <= bytes;
+        let fits = self.is_empty() || self.bytes() + elements * MEAN_ELEMENT_BYTES <= bytes;
         fits.then_some(()).ok_or(Full)
     }
 
@@ -168,7 +168,7 @@ impl Piece {
 }
 
 impl SetChanges {
-    /// Removes an added element. Returns true if there was one.
+    /// Removes an added element. Returns whether there was one.
     fn take_added(&mut self, element: &Element) -> bool {
         let key = key(element);
         let Some(position) = self.position(&key) else { return false };
@@ -231,7 +231,8 @@ mod tests {
 
     #[test]
     fn a_large_change_stops_at_the_budget_and_a_started_service_at_the_limit() {
-        let mut piece = Piece::new(PieceLimits { budget: ELEMENT_BYTES, limit: 2 * ELEMENT_BYTES });
+        let mut piece =
+            Piece::new(PieceLimits { budget: MEAN_ELEMENT_BYTES, limit: 2 * MEAN_ELEMENT_BYTES });
         assert_eq!(
             [piece.fits_budget(9), piece.fits_limit(9)],
             [Ok(()); 2],

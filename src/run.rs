@@ -5,12 +5,12 @@
 //! together.
 
 mod background_check;
-mod balancing;
 mod blocked;
 mod cleaning;
 mod clients;
 mod devices;
 mod health_checks;
+mod least_connections;
 mod leaving;
 mod leftovers;
 mod localhost;
@@ -20,9 +20,9 @@ mod reading;
 mod refusals;
 
 pub use background_check::BackgroundCheck;
-pub use balancing::Balancing;
 pub use cleaning::Cleaning;
 pub use devices::DeviceFollowing;
+pub use least_connections::Balancing;
 pub use localhost::RouteLocalnet;
 pub use problems::left_out;
 
@@ -33,10 +33,10 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::{mpsc, watch};
 
-use self::balancing::{counted, due};
 use self::blocked::Retry;
 use self::clients::Clients;
 use self::devices::next_step;
+use self::least_connections::{counted, due};
 use self::leaving::left;
 use self::leftovers::Leftovers;
 use self::measures::{Measures, is_cleanup};
@@ -79,8 +79,8 @@ pub struct Run<K> {
     /// Compares the kernel with the desired state in the background; off by default.
     pub check: BackgroundCheck,
     /// Whether load balancers should use a node without a Node object.
-    pub without_node: WithoutNode,
-    /// The value logged last.
+    pub missing_node: MissingNode,
+    /// The closed NodePorts that were logged last.
     closed_node_ports: Option<ClosedNodePorts>,
     /// The blocked tables, as logged last.
     blocked: [Option<Blocked>; 2],
@@ -106,7 +106,8 @@ pub struct Run<K> {
 enum Outcome {
     /// Nothing more can be sent now.
     Done,
-    /// The kernel refused a transaction, and the next one is smaller. It is sent at once.
+    /// The kernel refused a transaction. The tables are read at once, and the next transaction is
+    /// smaller.
     Narrowed,
     /// Retried after a pause.
     Failed,
@@ -114,15 +115,15 @@ enum Outcome {
 
 /// Whether a node without a Node object accepts traffic from load balancers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WithoutNode {
+pub enum MissingNode {
     /// No: in a cluster, such a node was removed.
-    Unfit,
+    Ineligible,
     /// Yes: no object excludes it.
-    Fit,
+    Eligible,
 }
 
 /// Interval at which changes of other programs are checked.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+const OTHERS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Maximum delay of the first commit while only ServiceCIDRs are unlisted: servers may forbid them
 /// or never answer.
@@ -162,7 +163,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             route_localnet: None,
             notices: None,
             check: BackgroundCheck::every(Duration::ZERO),
-            without_node: WithoutNode::Unfit,
+            missing_node: MissingNode::Ineligible,
             closed_node_ports: None,
             blocked: [None, None],
             retry: None,
@@ -186,7 +187,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         tokio::pin!(stop);
         self.max_batch = self.writer.run(|kernel| kernel.max_batch()).await?;
         self.early_read = Some(self.read().boxed());
-        let mut look = tokio::time::interval(LOOK_INTERVAL);
+        let mut look = tokio::time::interval(OTHERS_INTERVAL);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let next = self.schedule.due();
@@ -215,7 +216,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 addresses = changed(&mut self.addresses) => {
                     self.engine.set_local_addresses(addresses);
                     self.note_change();
-                    // Where all addresses serve node ports, no commit follows.
+                    // If all addresses serve node ports, no commit follows that would delete stale
+                    // flows.
                     self.clean();
                 }
                 () = sleep_until(self.service_cidrs_due) => self.give_up_service_cidrs(),
@@ -227,7 +229,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 has_removed = left(&mut self.leaving), if self.are_tables_in_place() =>
                     self.note_left(has_removed),
                 _ = look.tick() => {
-                    self.look().await?;
+                    self.check_tables().await?;
                     self.count_clients().await?;
                 }
                 () = sleep_until(due(self.balancing.as_ref())), if self.is_synced
@@ -239,8 +241,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
     }
 
-    /// Applies `batches` and all batches behind them, each on its own: a small change that arrives
-    /// with a large one stays small.
+    /// Applies `batches` and all batches that wait in the channel, one by one: a small change that
+    /// arrives with a large one stays small.
     fn apply_batches(&mut self, batches: impl IntoIterator<Item = Batch>) {
         let was_listed = self.engine.is_listed();
         batches.into_iter().for_each(|batch| self.apply(batch));
@@ -270,11 +272,11 @@ impl<K: Kernel + Send + 'static> Run<K> {
     }
 
     fn node_is_eligible(&self) -> bool {
-        match (self.engine.cluster().node(), self.without_node) {
+        match (self.engine.cluster().node(), self.missing_node) {
             (Some(node), _) => !node.leaving,
-            (None, WithoutNode::Unfit) => false,
+            (None, MissingNode::Ineligible) => false,
             // Before everything is listed, the Node object may still arrive.
-            (None, WithoutNode::Fit) => self.engine.is_listed(),
+            (None, MissingNode::Eligible) => self.engine.is_listed(),
         }
     }
 
@@ -353,7 +355,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 break;
             }
             if !self.engine.is_settled() && !self.events.is_empty() {
-                self.apply_batches([]);
+                self.apply_batches(None);
             }
         }
         self.is_initial_sync = false;
@@ -380,7 +382,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     async fn commit(&mut self, transaction: Transaction) -> Result<Outcome, WriterGone> {
         let started = now();
         let outcome = self.writer.commit(transaction);
-        // After the initial sync, a small change would have to wait for this piece too.
+        // Only in the initial sync: later, a small change would wait for the transaction ahead too.
         let ahead = match self.is_initial_sync {
             true => self.engine.next_transaction_ahead(self.max_batch),
             false => None,
@@ -407,7 +409,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
                         self.ahead = ahead.filter(|ahead| ahead.family() != Some(family));
                         Ok(Outcome::Done)
                     }
-                    Answer::ReadBack(Cause::Whole | Cause::NoFlowtables) => Ok(Outcome::Narrowed),
+                    Answer::ReadBack(Cause::Unattributed | Cause::NoFlowtables) => {
+                        Ok(Outcome::Narrowed)
+                    }
                     Answer::ReadBack(_) | Answer::Applied => Ok(Outcome::Failed),
                 }
             }
@@ -430,7 +434,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     }
 
     /// Reads the tables if a blocked one can be written again, or if another program changed one.
-    async fn look(&mut self) -> Result<(), WriterGone> {
+    async fn check_tables(&mut self) -> Result<(), WriterGone> {
         if self.is_unblocked().await? {
             self.engine.retry_refused();
         } else if !self.is_tampered().await? {

@@ -72,7 +72,7 @@ fn share(row: &Value, address: &str) -> Option<f64> {
     endpoints.iter().find(|it| it["address"] == address)?["chance"].as_f64()
 }
 
-/// A daemon with a service whose only endpoint holds many connections, and then has others beside.
+/// A daemon with a service whose only endpoint holds many connections, before two more join.
 struct Crowded {
     lab: Lab,
     manifests: Manifests,
@@ -106,7 +106,7 @@ impl Crowded {
 
 const TCP: (Family, Protocol) = (Family::Ipv4, Protocol::Tcp);
 
-/// Evenly each would be 100, and more than 60 with all but certainty.
+/// With even shares each server gets about 100 of 300.
 #[track_caller]
 fn assert_a_is_avoided(shares: &BTreeMap<String, usize>) {
     let of_crowded = shares.get("a").copied().unwrap_or(0);
@@ -128,7 +128,7 @@ fn flows_of_udp_over_ipv6_count_too() {
 fn new_connections_avoid_the_endpoint_that_holds_many() {
     let crowded = Crowded::start("wlc", &[ON], open_tcp);
     let node = crowded.lab.world.node();
-    // A slot of 24.
+    // One slot of 24 is a share of 0.042.
     let row = eventually("a small share", SOON, || {
         let row = shown(node, WEB_TCP);
         row.filter(|row| share(row, "10.244.1.5").is_some_and(|it| it < 0.05))
@@ -147,7 +147,7 @@ fn new_connections_avoid_the_endpoint_that_holds_many() {
 }
 
 #[test]
-fn where_it_is_off_connections_do_not_count() {
+fn without_the_setting_connections_are_spread_evenly() {
     let crowded = Crowded::start("wlc", &[], open_tcp);
     let even = [("a", 1), ("c", 1), ("d", 1)];
     assert_weighted(&crowded.shares(TCP), &even);

@@ -284,7 +284,7 @@ fn slices_of_one_service_with_different_target_ports_add_up() {
 #[test]
 fn an_endpoint_without_node_name_is_not_local() {
     let mut lab = Lab::new();
-    let slice = Slice::new("web").endpoint(Endpoint::new("a").without_node());
+    let slice = Slice::new("web").endpoint(Endpoint::new("a").missing_node());
     lab.apply(&[&web().external_local(), &slice]);
     lab.check(&[("outside", VIP, Silent), ("pod", VIP, keeps_source("a"))]);
 }

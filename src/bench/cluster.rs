@@ -85,7 +85,7 @@ impl Cluster {
         self.starts.last().copied().unwrap_or_default()
     }
 
-    /// Returns true if `--traffic` uses this service: it always has a usable endpoint.
+    /// Returns whether `--traffic` uses this service: it always has a usable endpoint.
     pub fn takes_traffic(service: u32) -> bool {
         service % UDP_EACH == UDP_EACH - 1
     }
@@ -198,12 +198,12 @@ impl Cluster {
         self.changed.entry(service).or_insert_with(state)
     }
 
-    /// Returns true if this endpoint is on the measured node.
+    /// Returns whether this endpoint is on the measured node.
     pub(super) fn is_on_this_node(endpoint: u32) -> bool {
         endpoint.is_multiple_of(NODES)
     }
 
-    /// Returns true if this endpoint is in the first zone.
+    /// Returns whether this endpoint is in the first zone.
     pub(super) fn is_in_first_zone(endpoint: u32) -> bool {
         (endpoint as usize).is_multiple_of(ZONES.len())
     }

@@ -259,7 +259,7 @@ impl Kernel for Stopwatch {
     }
 }
 
-/// Returns true if a transaction only deletes elements.
+/// Returns whether a transaction only deletes elements.
 fn deletes_elements(transaction: &Transaction) -> bool {
     let mut operations = transaction.operations.iter();
     operations.all(|it| matches!(it, Operation::DeleteElements(..)))

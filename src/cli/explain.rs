@@ -172,7 +172,7 @@ impl FromStr for Destination {
     }
 }
 
-/// Returns true if the text is an address without a port.
+/// Returns whether the text is an address without a port.
 fn is_address(text: &str) -> bool {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
     bare.unwrap_or(text).parse::<IpAddr>().is_ok()

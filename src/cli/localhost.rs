@@ -52,7 +52,7 @@ pub(super) fn prepare(engine: &mut Engine, local: &[IpAddr]) -> Option<RouteLoca
     Some(Box::new(set_or_warn))
 }
 
-/// Sets `route_localnet`. Returns true if it is set.
+/// Sets `route_localnet`. Returns whether it is set.
 fn set_or_warn() -> bool {
     let outcome = route_localnet();
     match &outcome {

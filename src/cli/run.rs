@@ -30,7 +30,7 @@ use crate::observe::{
 };
 use crate::other_modes;
 use crate::run::{
-    BackgroundCheck, Balancing, Cleaning, DeviceFollowing, Run, WithoutNode, left_out,
+    BackgroundCheck, Balancing, Cleaning, DeviceFollowing, MissingNode, Run, left_out,
 };
 use crate::source::addresses::{follow_local_addresses, local_addresses};
 use crate::source::files::{self, FileProblem};
@@ -150,7 +150,7 @@ async fn run_until_stopped(
     run.leaving = Some(other_modes::remove_in_background().boxed());
     run.route_localnet = route_localnet;
     run.notices = Some(notices);
-    run.without_node = without_node(&config.source);
+    run.missing_node = missing_node(&config.source);
     let mut end = End::Stopped;
     let stop = stop_signal()?;
     let stop = async {
@@ -254,10 +254,12 @@ pub(super) fn set_up_node(config: &Config) {
 }
 
 /// Manifests need not include a Node; an API server always has it.
-fn without_node(source: &Source) -> WithoutNode {
+fn missing_node(source: &Source) -> MissingNode {
     match source {
-        Source::Manifests(_) => WithoutNode::Fit,
-        Source::Kubeconfig(_) | Source::InCluster | Source::Server { .. } => WithoutNode::Unfit,
+        Source::Manifests(_) => MissingNode::Eligible,
+        Source::Kubeconfig(_) | Source::InCluster | Source::Server { .. } => {
+            MissingNode::Ineligible
+        }
     }
 }
 

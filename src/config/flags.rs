@@ -206,7 +206,7 @@ pub struct Listen(
 );
 
 impl RunFlags {
-    /// Returns true if the configuration is in a file.
+    /// Returns whether the configuration is in a file.
     pub fn has_file(&self) -> bool {
         self.node.config.is_some()
     }

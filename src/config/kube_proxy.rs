@@ -4,7 +4,7 @@
 //! replaces all flags but `--hostname-override`, `--master` and those of the log. Flags and file
 //! share the checks and the notes.
 
-mod table;
+mod flags;
 mod words;
 
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use super::file::{API_VERSION, File, KIND};
 use super::gates::boolean;
 use super::log::{LogFlags, LogFormat, level};
 use super::{Config, ConfigError, FeatureGates, Loaded, Notes, Source, address, server_url};
-use table::{FLAGS, Flag, Kind, Meaning};
+use flags::{FLAGS, Flag, Kind, Meaning};
 use words::Words;
 
 /// A parsed command line.
@@ -92,7 +92,7 @@ impl KubeProxyFlags {
         Ok(flags)
     }
 
-    /// Returns true if the configuration is in a file.
+    /// Returns whether the configuration is in a file.
     pub fn has_file(&self) -> bool {
         self.config.is_some()
     }
@@ -154,7 +154,7 @@ impl KubeProxyFlags {
             Some(path) => File::value(path)?,
             None => self.document(),
         };
-        let mut whole = table::defaults();
+        let mut whole = flags::defaults();
         merge(&mut whole, given);
         Ok(whole)
     }

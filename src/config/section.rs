@@ -27,7 +27,7 @@ impl Section {
         }
     }
 
-    /// Returns true if the field has an effect in the mode alone.
+    /// Returns whether the field has an effect in the mode alone.
     pub(super) fn has(&self, field: &str) -> bool {
         [self.masquerade_all, self.masquerade_bit].contains(&field)
             || (self.is_ipvs && field == IPVS_SCHEDULER)

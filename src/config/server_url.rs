@@ -5,7 +5,7 @@ use hyper::Uri;
 /// The expectation of errors.
 pub(super) const EXPECTED: &str = "the URL of an API server, such as https://192.0.2.1:6443";
 
-/// Returns true if a text is the address of an API server. As in client-go, the scheme is optional.
+/// Returns whether a text is the address of an API server. As in client-go, the scheme is optional.
 pub(super) fn is_valid(text: &str) -> bool {
     let Ok(url) = text.parse::<Uri>() else { return false };
     let Some(authority) = url.authority() else { return false };

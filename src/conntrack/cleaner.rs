@@ -125,7 +125,7 @@ impl Cleaner {
         }
     }
 
-    /// Deletes the queued flows, for at most `limit`. Returns true if the thread finished in time.
+    /// Deletes the queued flows, for at most `limit`. Returns whether the thread finished in time.
     pub fn finish(&self, limit: Duration) -> bool {
         self.close();
         let has_ended = self.shared.has_ended.lock().unwrap_or_else(PoisonError::into_inner);

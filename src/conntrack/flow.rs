@@ -98,12 +98,12 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Returns true if the flow is translated to another address or port.
+    /// Returns whether the flow is translated to another address or port.
     pub fn is_translated(&self) -> bool {
         self.sent_to != self.answered_by
     }
 
-    /// Returns true if a pattern in `stale` matches this flow.
+    /// Returns whether a pattern in `stale` matches this flow.
     pub(super) fn is_among(&self, stale: &HashSet<StaleFlow>) -> bool {
         let (frontend, endpoint) = (self.sent_to, self.answered_by);
         stale.contains(&StaleFlow::To(frontend))

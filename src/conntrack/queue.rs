@@ -132,7 +132,7 @@ impl Queue {
     }
 
     /// Starts the rest after a list that ended at `now` and took `took`, and schedules the next
-    /// one. Returns true if no flow was missed since the last list.
+    /// one. Returns whether no flow was missed since the last list.
     pub(super) fn listed(&mut self, now: Instant, took: Duration) -> bool {
         let rest = took * REST;
         self.list_resting_until = Some(now + rest.max(self.limits.list_rest));

@@ -1,4 +1,4 @@
-//! The installed elements of one service, and corrections where the kernel holds others.
+//! The installed elements of one service, and their correction after a look-up.
 //!
 //! A correction changes the installed state. The next update of the service sends the difference,
 //! as usual.
@@ -58,15 +58,15 @@ impl Diff {
         self.services.len()
     }
 
-    /// Returns part `share` of `shares` parts of all services. A service stays in its part while it
+    /// Returns group `group` of `groups` of all services. A service stays in its group while it
     /// exists.
-    pub fn share_of_services(&self, share: usize, shares: usize) -> Vec<ObjectName> {
+    pub fn services_of_group(&self, group: usize, groups: usize) -> Vec<ObjectName> {
         // Distinguishes services by the address of the name, which needs no access to the memory of
         // each name.
         let place = |name: &ObjectName| name.as_str().as_ptr().addr() / 16;
-        let is_in_share =
-            |name: &&ObjectName| place(name).wrapping_mul(ODD) % shares.max(1) == share;
-        self.services.keys().filter(is_in_share).cloned().collect()
+        let is_in_group =
+            |name: &&ObjectName| place(name).wrapping_mul(HASH_MULTIPLIER) % groups.max(1) == group;
+        self.services.keys().filter(is_in_group).cloned().collect()
     }
 
     /// Calls `each` for every installed element of a service. The elements of no service are the
@@ -93,7 +93,7 @@ impl Diff {
     }
 
     /// Returns whether the installed elements of a service are the desired ones.
-    pub fn is_as_wanted(&self, name: &ObjectName, cluster: &Cluster, timeouts: &Timeouts) -> bool {
+    pub fn is_as_desired(&self, name: &ObjectName, cluster: &Cluster, timeouts: &Timeouts) -> bool {
         let view = cluster.service(name).filter(|_| !self.excluded.contains(name));
         let wanted = view.map(|view| desired::render(&view, timeouts.of(name))).unwrap_or_default();
         let holdings = self.services.get(name).map(|it| it.unpack()).unwrap_or_default();
@@ -110,8 +110,8 @@ impl Diff {
             port.timeout.is_none() || self.lists[port.family.index()].are_sessions_full();
         let are_lists_as_wanted = Scope::ALL.into_iter().all(|scope| {
             let place = place_of(port, scope);
-            let (plain, sticky) = (lists.find(place, false), lists.find(place, true));
-            let mut found = plain.into_iter().chain(sticky);
+            let (plain, with_affinity) = (lists.find(place, false), lists.find(place, true));
+            let mut found = plain.into_iter().chain(with_affinity);
             (may_be_plain || plain.is_none()) && found.all(|list| self.holds(list, port, scope))
         });
         are_lists_as_wanted
@@ -226,4 +226,4 @@ fn are_same<T: Copy + Eq + Hash>(some: &[T], others: &[T]) -> bool {
 }
 
 /// A multiplier that spreads addresses in memory evenly.
-const ODD: usize = 0x9e37_79b9;
+const HASH_MULTIPLIER: usize = 0x9e37_79b9;

@@ -24,7 +24,7 @@ pub(super) struct List {
     slots: Slots,
 }
 
-/// Slots by number. A hole has port 0; it occurs only after a read-back.
+/// Slots by number. A hole has port 0; it occurs only after a read-back or a correction.
 #[derive(Debug, PartialEq, Eq)]
 enum Slots {
     V4(Box<[Slot<Ipv4Addr>]>),
@@ -313,9 +313,9 @@ impl Lists {
     }
 
     /// Records a commit, after which freed numbers may be used again.
-    pub(super) fn wake_numbers(&mut self) {
-        self.plain.wake();
-        self.sessions.wake();
+    pub(super) fn end_rest(&mut self) {
+        self.plain.end_rest();
+        self.sessions.end_rest();
     }
 
     fn numbers(&mut self, id: ListId) -> &mut Numbers {
@@ -396,7 +396,7 @@ impl OpenList<'_> {
         Ok(())
     }
 
-    /// Sets the list's element of `affinity-lists`, which serves clients whose endpoint is gone.
+    /// Sets the list's element of `affinity-lists`, which routes clients of removed endpoints.
     pub(super) fn set_route(&mut self, route: Option<Route>, piece: &mut Piece) {
         if let Some(affinity) = self.affinity.as_mut().filter(|it| it.route != route) {
             let element = |route| TableElement::AffinityList(self.id, route);

@@ -258,7 +258,7 @@ impl Diff {
     /// Records that the kernel has applied the piece.
     pub fn committed(&mut self) {
         self.epochs.present += 1;
-        self.lists.iter_mut().for_each(Lists::wake_numbers);
+        self.lists.iter_mut().for_each(Lists::end_rest);
         if self.leftovers.is_empty() {
             self.leftovers.shrink_to(SMALL);
         }

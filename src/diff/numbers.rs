@@ -38,7 +38,7 @@ impl Numbers {
     }
 
     /// Ends the rest of the numbers that have rested for two commits.
-    pub(super) fn wake(&mut self) {
+    pub(super) fn end_rest(&mut self) {
         let [last, before] = &mut self.resting;
         std::mem::swap(last, before);
         last.clear();
@@ -74,7 +74,7 @@ mod tests {
         numbers.free(1);
         for _ in 0..2 {
             assert_eq!(numbers.give(|number| number == 2), None);
-            numbers.wake();
+            numbers.end_rest();
         }
         assert_eq!(numbers.give(|number| number == 2), Some(1));
     }

@@ -66,7 +66,7 @@ impl Diff {
             updated: Updated::default(),
         };
         let progress = if is_postponed {
-            // All claims are recorded first, so that no frontend is taken only to be taken back.
+            // Only the claims are recorded, so that no frontend changes its holder twice.
             update.diff.only_claimed.insert(name.clone());
             update.claim();
             Progress::Postponed
@@ -102,14 +102,14 @@ impl Diff {
         cluster: &Cluster,
         piece: &mut Piece,
     ) -> Option<Progress> {
-        let ports = cluster.plainly_served_ports(name)?;
+        let ports = cluster.ports_served_by_all_endpoints(name)?;
         let holdings = self.services.get(name)?.unpack();
         let is_served =
             Family::ALL.map(|family| holdings.frontends.iter().any(|it| it.family() == family));
         let lists: Places = holdings.lists.iter().copied().collect();
         let mut patches = SmallVec::<[(HeldList, Label, Patch); 2]>::new();
         for port in ports {
-            // The established flows of UDP depend on all serving endpoints.
+            // UDP needs a whole update: established flows depend on all serving endpoints.
             if port.protocol == Protocol::Udp {
                 return None;
             }
@@ -203,8 +203,8 @@ impl ServiceUpdate<'_> {
                 }
             }
         }
-        self.share_members(piece)?;
-        self.give_back_frontends(piece)?;
+        self.install_members(piece)?;
+        self.release_frontends(piece)?;
         self.cut_lists(piece)?;
         self.disown_lists();
         self.holdings.frontends = wanted.frontends().map(|it| it.frontend).collect();
@@ -277,7 +277,7 @@ impl ServiceUpdate<'_> {
             if let Some(list) = self.list_of_kind(port, scope, true) {
                 return Some(list);
             }
-            let message = "no number is free to remember its clients by";
+            let message = "no list number with affinity is free; it works without affinity";
             self.add_problem(port, "spec.sessionAffinity", message);
         }
         let list = self.list_of_kind(port, scope, false);
@@ -339,7 +339,7 @@ impl ServiceUpdate<'_> {
         })
     }
 
-    fn share_members(&mut self, piece: &mut Piece) -> Result<(), Full> {
+    fn install_members(&mut self, piece: &mut Piece) -> Result<(), Full> {
         let wanted = &self.wanted.members;
         let held: Lookup<_> = self.holdings.members.iter().copied().collect();
         for member in wanted {
@@ -368,7 +368,7 @@ impl ServiceUpdate<'_> {
     }
 
     /// Releases the frontends that are no longer desired.
-    fn give_back_frontends(&mut self, piece: &mut Piece) -> Result<(), Full> {
+    fn release_frontends(&mut self, piece: &mut Piece) -> Result<(), Full> {
         let wanted: Lookup<_> = self.wanted.frontends().map(|it| it.frontend).collect();
         let mut result = Ok(());
         self.holdings.frontends.retain(|frontend| {

@@ -22,7 +22,8 @@ pub struct Look {
 /// Missing elements after which a look-up ends: each costs a request of its own.
 const MAX_MISSING: usize = 16;
 
-/// Looks up elements by their keys: at most some hundred of one set.
+/// Looks up elements by their keys: about a hundred of one set at most (see
+/// [`Kernel::find_elements`]).
 ///
 /// # Errors
 /// See [`Kernel::find_elements`].
@@ -78,9 +79,9 @@ impl Engine {
         self.diff.service_count()
     }
 
-    /// Returns part `share` of `shares` parts of all services.
-    pub fn share_of_services(&self, share: usize, shares: usize) -> Vec<ObjectName> {
-        self.diff.share_of_services(share, shares)
+    /// Returns group `group` of `groups` of all services.
+    pub fn services_of_group(&self, group: usize, groups: usize) -> Vec<ObjectName> {
+        self.diff.services_of_group(group, groups)
     }
 
     /// Calls `each` for each installed element of a service; `None` stands for the addresses for
@@ -92,7 +93,7 @@ impl Engine {
     /// Returns whether the installed elements of a service are the desired ones.
     /// [`Engine::is_settled`] must hold.
     pub fn is_as_desired(&self, service: &ObjectName) -> bool {
-        self.diff.is_as_wanted(service, &self.cluster, &self.timeouts)
+        self.diff.is_as_desired(service, &self.cluster, &self.timeouts)
     }
 
     /// Queues a service to be compared as a whole.
@@ -100,7 +101,7 @@ impl Engine {
         self.queue.add([(service, Extent::Whole)].into_iter());
     }
 
-    /// Records the finding in place of an installed element. Returns whether
+    /// Replaces an installed element by the one that was found. Returns whether
     /// [`Engine::update_again`] suffices to write the element again; if not, the tables must be
     /// read back.
     pub fn correct(&mut self, installed: Installed, finding: Finding) -> bool {

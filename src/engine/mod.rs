@@ -4,35 +4,35 @@
 //! It does no I/O and reads no clock. `run`, `apply`, `plan` and `bench` send it events, read-backs
 //! and the outcome of each transaction.
 
-mod balance;
 mod base_state;
 mod bisect;
 mod blocked;
+mod changed_elements;
 mod converge;
 mod devices;
 mod fill;
 mod flowtables;
 mod health_checks;
+mod least_connections;
 mod leftovers;
 mod look_up;
-mod others;
 mod outcome;
 mod piece_size;
 mod queue;
 mod read_back;
 mod read_slots;
 mod routing;
-mod stale;
-mod tracked_flows;
+mod stale_by_commit;
+mod stale_in_conntrack;
 mod transactions;
 
 pub use crate::diff::{Finding, Installed, Kept, NoLocalPorts};
 pub use blocked::Blocked;
+pub use changed_elements::{Changed, Difference, look_up_changed};
 pub use converge::{ConvergeError, commit_all, converge};
 pub use devices::{DeviceAnswer, FlowtableDevices};
 pub use leftovers::GRACE;
 pub use look_up::{Look, look_up};
-pub use others::{Changed, Loss, look_up_changed};
 pub use outcome::{Answer, Cause};
 pub use queue::ChangeSize;
 pub use read_back::{Found, Reading, read_back, read_watching};
@@ -51,8 +51,8 @@ use self::bisect::Bisect;
 use self::health_checks::HealthChecks;
 use self::piece_size::PieceSize;
 use self::queue::{Lane, Queue, SMALL_CHANGE};
-use self::stale::NodeAddresses;
-use self::tracked_flows::Ended;
+use self::stale_by_commit::NodeAddresses;
+use self::stale_in_conntrack::Ended;
 use self::transactions::{InFlight, Part};
 use crate::config::Routing;
 use crate::conntrack::StaleFlow;
@@ -82,14 +82,14 @@ pub struct Engine {
     diff: Diff,
     tables: [TableState; 2],
     piece_size: PieceSize,
-    /// Transactions with unknown outcome, in order: at most one, and one made ahead of it.
+    /// Transactions that are not answered yet, in order: at most one, and one made ahead of it.
     in_flight: VecDeque<InFlight>,
     /// Transactions of the last step that [`Engine::next_transaction`] has not returned yet.
     prepared: VecDeque<Part>,
     /// Number of steps so far.
     steps: u64,
     problems: Vec<Problem>,
-    /// Services with a refused element since the engine was last settled.
+    /// Services blamed for a refusal since the engine was last settled.
     suspects: HashSet<ObjectName>,
     /// The last piece held small changes while a large change waited.
     small_went_first: bool,
@@ -104,7 +104,8 @@ pub struct Engine {
     local_addresses: Vec<IpAddr>,
     /// Loopback addresses of IPv4 serve NodePorts.
     serves_localhost: bool,
-    /// The installed table protects loopback addresses, which no setting needs any more.
+    /// The installed IPv4 table has the rule that protects loopback addresses, and no setting needs
+    /// it.
     loses_guard: bool,
     /// The kernel lacks flowtables.
     lacks_flowtables: bool,
@@ -222,7 +223,7 @@ impl Engine {
             self.diff.excluded.remove(name);
         }
         let is_new_timeout = self.timeouts.number_all();
-        // Before, the service address ranges may be unknown.
+        // Until all resources are listed, the service address ranges may be unknown.
         let has_new_chains = self.cluster.is_listed() && self.optional_chains.add(&self.cluster);
         if is_new_timeout
             || has_new_chains
@@ -253,7 +254,7 @@ impl Engine {
     }
 
     /// Returns whether a small change, or any rendered transaction, is not in the kernel yet.
-    pub fn has_small_changes(&mut self) -> bool {
+    pub fn has_urgent_changes(&mut self) -> bool {
         !self.in_flight.is_empty()
             || !self.prepared.is_empty()
             || !self.after_commit.is_empty()
@@ -361,7 +362,7 @@ impl Engine {
         self.node_addresses.adopt(installed, is_listed);
         self.diff.replace_installed(elements);
         self.adopt_weights();
-        // A postponed service may have no frontend yet.
+        // A postponed service may hold nothing yet, so `diff.services()` may lack it.
         let postponed = self.postponed.replace(Vec::new()).unwrap_or_default();
         let services: Vec<_> = self.diff.services().cloned().chain(postponed).collect();
         self.queue.add(services.into_iter().map(|name| (name, Extent::Whole)));
@@ -389,8 +390,7 @@ impl Engine {
         }
     }
 
-    /// Returns whether the kernel holds everything desired, and otherwise only leftovers that are
-    /// kept.
+    /// Returns whether the kernel holds everything desired, and nothing else but kept leftovers.
     pub fn is_settled(&self) -> bool {
         self.queue.is_empty()
             && self.prepared.is_empty()
@@ -408,7 +408,8 @@ impl Engine {
 
     /// Returns the flows that committed changes have made stale, each once.
     pub fn take_stale_flows(&mut self) -> Vec<StaleFlow> {
-        // A change of endpoints may leave the tables unchanged.
+        // A change of endpoints without a change of the tables has no commit that gathers its
+        // flows.
         self.gather_stale_flows();
         std::mem::take(&mut self.stale_flows)
     }
@@ -420,7 +421,8 @@ impl Engine {
             let ended = changes.iter().filter(|change| change.after.is_none());
             ended.for_each(|change| self.ended.add(change.frontend));
             let own = self.node_addresses.wanted();
-            self.stale_flows.extend(changes.iter().flat_map(|change| stale::flows(change, own)));
+            self.stale_flows
+                .extend(changes.iter().flat_map(|change| stale_by_commit::flows(change, own)));
         }
         if waits.contains(&true) {
             return;

@@ -18,7 +18,7 @@ pub enum Answer {
     /// Nothing was applied, or the outcome is unknown. Read the tables back, call
     /// [`Engine::replace_installed`] and continue.
     ReadBack(Cause),
-    /// As [`Answer::ReadBack`], and no service is the cause. No transaction is sent for this table
+    /// Nothing was applied, and no service is the cause. No transaction is sent for this table
     /// until the tables are read back. Continue with the other table.
     Blocked(Family),
 }
@@ -27,19 +27,19 @@ pub enum Answer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// An element of this service was refused for the first time. Another program may have changed
-    /// the tables, so a read-back may cure it.
+    /// the tables, so a read-back may be enough.
     Suspected(ObjectName),
     /// An element of this service was refused again. It is left out until it changes.
     Excluded(ObjectName),
     /// The transaction was refused as a whole. The next ones are smaller or update fewer services.
     /// After some immediate attempts at the latest, the table is blocked.
-    Whole,
+    Unattributed,
     /// The refusal concerns the table of this family, for the first time.
     Table(Family),
     /// The kernel lacks flowtables. The next transactions have none.
     NoFlowtables,
     /// The outcome is unknown, or the transaction was not sent.
-    NotKnown,
+    Unknown,
 }
 
 impl Engine {
@@ -57,7 +57,7 @@ impl Engine {
             Err(error) => error,
         };
         let Some(family) = self.in_flight.front().map(|in_flight| in_flight.family) else {
-            return Answer::ReadBack(Cause::NotKnown);
+            return Answer::ReadBack(Cause::Unknown);
         };
         match error {
             CommitError::Refused { operation: Some(operation), errno, .. }
@@ -73,16 +73,16 @@ impl Engine {
                 }
             }
             CommitError::Refused { operation: None, errno, .. } => {
-                self.refused_whole(family, Some(*errno), error)
+                self.refused_unattributed(family, Some(*errno), error)
             }
             CommitError::NotSent(cause) => {
                 let errno = cause.raw_os_error().map(Errno::from_raw);
                 match errno.is_some_and(is_about_size) {
-                    true => self.refused_whole(family, errno, error),
-                    false => Answer::ReadBack(Cause::NotKnown),
+                    true => self.refused_unattributed(family, errno, error),
+                    false => Answer::ReadBack(Cause::Unknown),
                 }
             }
-            CommitError::Unknown(_) => Answer::ReadBack(Cause::NotKnown),
+            CommitError::Unknown(_) => Answer::ReadBack(Cause::Unknown),
             CommitError::Owned { .. } => {
                 self.block(family, error);
                 Answer::Blocked(family)
@@ -145,14 +145,14 @@ impl Engine {
 
     /// Handles a refusal that concerns no part of the transaction. Makes the next transactions
     /// smaller, then limits their services, down to one.
-    fn refused_whole(
+    fn refused_unattributed(
         &mut self,
         family: Family,
         errno: Option<Errno>,
         error: &CommitError,
     ) -> Answer {
         if errno.is_some_and(is_about_size) && self.piece_size.halve() {
-            return Answer::ReadBack(Cause::Whole);
+            return Answer::ReadBack(Cause::Unattributed);
         }
         // Never empty: `answer` has checked it.
         let services = self.in_flight.front().map(|it| it.services.clone()).unwrap_or_default();
@@ -160,13 +160,13 @@ impl Engine {
             None => self.suspect(family, error),
             Some(_) if services.count > 1 => {
                 self.tables[family.index()].bisect.narrow(services.count);
-                Answer::ReadBack(Cause::Whole)
+                Answer::ReadBack(Cause::Unattributed)
             }
             Some(service) => {
                 let is_new = self.suspects.insert(service.clone());
                 let problem = left_out(&service, error);
                 if is_new || self.exclude_alone(family, service, problem) {
-                    return Answer::ReadBack(Cause::Whole);
+                    return Answer::ReadBack(Cause::Unattributed);
                 }
                 self.block(family, error);
                 Answer::Blocked(family)

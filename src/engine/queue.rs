@@ -45,8 +45,8 @@ impl ChangeSize {
     }
 }
 
-/// Maximum number of services in a small change, which does not wait behind a large one. They fill
-/// about half a transaction; the other half is for the large change.
+/// Maximum number of services in a small change, which does not wait behind a large one. Small and
+/// large changes use separate pieces.
 pub(super) const SMALL_CHANGE: usize = 256;
 
 impl Queue {

@@ -1,7 +1,8 @@
 //! Turns differences into transactions: step by step, with one transaction for each table.
 //!
 //! The tables are independent of each other, so a table that cannot be written does not delay the
-//! other one. A step is done when its last transaction is applied, or belongs to a blocked table.
+//! other one. A step is a set of changes in both tables. It is done when its last transaction is
+//! applied, or belongs to a blocked table.
 
 use super::base_state::BaseState;
 use super::bisect::Services;
@@ -18,7 +19,7 @@ pub(super) struct Part {
     in_flight: InFlight,
 }
 
-/// A transaction whose outcome is not known yet.
+/// A transaction that is not answered yet.
 #[derive(Debug)]
 pub(super) struct InFlight {
     pub(super) family: Family,
@@ -44,7 +45,7 @@ struct Step {
 /// A change of a table besides its elements.
 #[derive(Debug)]
 pub(super) enum BaseChange {
-    /// The table gets its owner; chains, rules and sets follow.
+    /// The table gets its owner; chains, rules and sets follow in the next transaction.
     Owner,
     /// Chains, rules and sets after the transaction.
     Contents(Base),
@@ -98,8 +99,8 @@ impl Engine {
         self.start_next()
     }
 
-    /// Drops the chains that no service needs any more, once no element needs them; returns whether
-    /// there were any.
+    /// Removes from the desired tables the chains that neither services nor elements need; returns
+    /// whether there were any.
     fn drop_unused_chains(&mut self) -> bool {
         let is_unused = self.is_settled() && !self.has_leftovers();
         let dropped = is_unused
@@ -220,7 +221,8 @@ impl Engine {
             step.operations.extend(of_table);
         }
         // A packet runs the rules of the generation in which it began, but looks up the elements of
-        // the present one. So the elements that new rules need come one commit after the rules.
+        // the present one. So the elements that new rules need come one commit after the rules. A
+        // table that is new or replaced as a whole gets both at once.
         let is_ours = |table: &TableState| matches!(table.installed, BaseState::Ours(_));
         let has_rules = step.operations.iter().any(|it| matches!(it, Operation::AddRule(..)));
         let is_alone = self.is_bisecting() || self.tables.iter().all(is_ours);
@@ -232,8 +234,8 @@ impl Engine {
         if bytes == 0 || limit >= self.piece_size.piece_bytes() / 2 {
             let mut piece = Piece::new(PieceLimits { budget: budget.min(limit), limit });
             step.services = if is_replaced {
-                // A service of that table is unserved until it is in a transaction, so nothing
-                // interrupts.
+                // Until its transaction, a service of that table is unserved. So events do not
+                // interrupt.
                 self.small_went_first = true;
                 self.fill(&mut piece, &|| false)
             } else {

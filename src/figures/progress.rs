@@ -55,7 +55,7 @@ impl Progress {
         self.write(CLEAR);
     }
 
-    /// Returns true if a stop was requested.
+    /// Returns whether a stop was requested.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }

@@ -117,7 +117,7 @@ impl Counts {
         self.total
     }
 
-    /// Adds the counts of the frontends of a set. Returns true if all of them were read.
+    /// Adds the counts of the frontends of a set. Returns whether all of them were read.
     fn read_frontends(
         &mut self,
         reader: &mut TableReader,

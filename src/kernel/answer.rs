@@ -41,7 +41,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// Returns true if the kernel aborted the batch for an external reason: the ruleset changed
+    /// Returns whether the kernel aborted the batch for an external reason: the ruleset changed
     /// during it, a signal arrived, or a module had to be loaded.
     pub(super) fn is_transient(&self, batch: &Batch) -> bool {
         let passing = matches!(self.errno, Errno::ERESTART | Errno::EINTR | Errno::EAGAIN);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_counts_more_than_the_acknowledgement_of_the_last_message() {
+    fn a_refusal_overrides_the_acknowledgement_of_the_last_message() {
         let outcome = outcome(Acknowledge::LastMessage, &[(11, 2), (12, 0)]);
         assert!(matches!(outcome, Outcome::Refused(_)), "{outcome:?}");
     }
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_answer_is_a_lost_one() {
+    fn a_truncated_answer_counts_as_lost() {
         let mut answers = answers(Acknowledge::BatchEnd);
         answers.take_datagram(&datagram(&[(13, 0)])[..20]);
         assert!(matches!(answers.outcome(), Outcome::Lost(_)));

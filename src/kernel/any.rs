@@ -93,7 +93,7 @@ impl Nftables {
         Ok((read == Read::Whole && count <= most).then_some(elements))
     }
 
-    /// Returns true if the ruleset still has this generation.
+    /// Returns whether the ruleset still has this generation.
     ///
     /// # Errors
     /// See [`ReadError`].

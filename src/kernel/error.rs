@@ -133,7 +133,7 @@ pub enum Malformed {
 }
 
 impl ReadError {
-    /// Returns true if the object does not exist.
+    /// Returns whether the object does not exist.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Refused { errno: Errno::ENOENT, .. })
     }

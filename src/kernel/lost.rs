@@ -1,4 +1,4 @@
-//! Finds out whether a transaction was applied whose answer was lost.
+//! Determines whether a transaction with a lost answer was applied.
 //!
 //! A transaction is applied as a whole or not at all. So one element that it adds or deletes decides
 //! for all of it. Contradictory elements mean that another program has changed the table.
@@ -20,7 +20,7 @@ pub fn was_applied<K: Kernel>(kernel: &mut K, transaction: &Transaction) -> Opti
     let mut was_applied = None;
     for (place, change) in changes.iter().enumerate() {
         let others = changes.iter().enumerate().filter(|(other, _)| *other != place);
-        let Some(key) = change.key_of_its_own(others.map(|(_, other)| other)) else { continue };
+        let Some(key) = change.exclusive_key(others.map(|(_, other)| other)) else { continue };
         let found =
             kernel.find_elements(change.table, &change.set.name, &[key], &mut |_| {}).ok()?;
         let is_applied = (found > 0) == change.adds;
@@ -52,7 +52,7 @@ impl<'a> Change<'a> {
 
     /// Returns a key that no other operation concerns: a key that is deleted and added exists
     /// before and after. A look-up of an interval may find another one.
-    fn key_of_its_own<'b>(&self, others: impl Iterator<Item = &'b Self>) -> Option<Value>
+    fn exclusive_key<'b>(&self, others: impl Iterator<Item = &'b Self>) -> Option<Value>
     where
         'a: 'b,
     {

@@ -6,14 +6,14 @@
 
 mod answer;
 mod any;
+mod commit_notifications;
 mod culprit;
 mod error;
 mod jumps;
 mod links;
 mod lost;
 mod nftables;
-mod notifications;
-mod others;
+mod other_programs;
 mod read;
 mod release;
 mod route;
@@ -23,11 +23,11 @@ mod writer;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+pub use commit_notifications::Notifications;
 pub use error::{CommitError, Malformed, OpenError, ReadError};
 pub use links::{Link, LinkChange, LinkNews, follow_links, list_links};
 pub use lost::was_applied;
 pub use nftables::Nftables;
-pub use notifications::Notifications;
 pub use read::{MAX_ANSWER_BYTES, MAX_ANSWER_TIME};
 pub use release::Release;
 pub use route::{NoRoute, Route, Routes, Way, interface_index, interface_name};
@@ -67,7 +67,7 @@ pub trait Kernel {
     /// Returns none while no table is watched.
     fn others_changes(&mut self) -> OthersChanges;
 
-    /// Returns true if other programs may have changed a watched table since the last call of this
+    /// Returns whether other programs may have changed a watched table since the last call of this
     /// or of [`Kernel::others_changes`].
     fn tampered(&mut self) -> bool {
         self.others_changes() != OthersChanges::Nothing

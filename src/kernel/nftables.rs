@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use super::answer::{self, Outcome, Refusal};
-use super::others::Others;
+use super::other_programs::Others;
 use super::read::{Read, Seen};
 use super::{
     CommitError, Committed, Contents, ElementRead, Generation, Kernel, OpenError, OthersChanges,
@@ -81,7 +81,7 @@ impl Nftables {
         TableFlags { owner: false, ..self.table_flags() }
     }
 
-    /// Returns true if a table can have an owner and persist after it (Linux 6.9 and later).
+    /// Returns whether a table can have an owner and persist after it (Linux 6.9 and later).
     pub fn supports_ownership(&self) -> bool {
         self.release.is_some_and(|release| release >= Release::PERSISTENT_OWNERSHIP)
     }
@@ -100,7 +100,7 @@ impl Nftables {
         Ok(self.last)
     }
 
-    /// Calls `each` once with every element of a set or map, despite other commits. Returns true if
+    /// Calls `each` once with every element of a set or map, despite other commits. Returns whether
     /// the dump is consistent; otherwise elements may be missing or repeated.
     ///
     /// # Errors

@@ -321,14 +321,14 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_that_says_it_was_interrupted_is_not_whole() {
+    fn a_dump_with_the_interrupted_flag_is_incomplete() {
         let object = message(NFT_MSG_NEWGEN, MULTI | message::DUMP_INTERRUPTED, &[0; 4]);
         assert!(matches!(walk(&[object, done(0)]).1, Some(Ok(Read::Interrupted))));
         assert!(matches!(walk(&[done(4)]).1, Some(Ok(Read::Interrupted))));
     }
 
     #[test]
-    fn a_damaged_answer_is_walked_to_its_end_and_then_an_error() {
+    fn a_malformed_dump_is_read_to_its_end_and_is_an_error() {
         let object = message(NFT_MSG_NEWGEN, MULTI, &[0; 4]);
         let damaged = object[..18].to_vec();
         let (objects, end) = walk(&[object.clone(), damaged, object, done(0)]);
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn an_element_that_is_given_twice_shows_that_others_are_missing() {
+    fn a_repeated_element_marks_a_read_as_incomplete() {
         let were_different = |keys: &[&[u8]]| {
             let mut seen = Seen::new();
             keys.iter().for_each(|key| seen.insert(&element(key)));

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn release_names_of_distributions_are_understood() {
+    fn suffixes_of_release_names_are_ignored() {
         let parsed = |name| Release::parse(name).map(|release| release.to_string());
         assert_eq!(parsed("6.18.44-fc-v657").as_deref(), Some("6.18"));
         assert_eq!(parsed("5.10.0-28-amd64").as_deref(), Some("5.10"));

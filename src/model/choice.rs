@@ -46,7 +46,7 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// Returns true if an endpoint is chosen.
+    /// Returns whether an endpoint is chosen.
     pub(super) fn includes(self, endpoint: &EndpointView<'_>) -> bool {
         let conditions = endpoint.conditions;
         match self {

@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use ahash::{HashMap, HashSet};
 use ipnet::IpNet;
 
-use super::balanced::{Balanced, Shares};
-use super::inner_slices::InnerSlices;
+use super::least_connections::{Balanced, Shares};
+use super::slices_in_service_cidrs::SlicesInServiceCidrs;
 use super::stored::{PortLists, StoredService, StoredSlice};
 use super::{
     Change, EndpointChanges, EndpointSlice, Event, Extent, Node, ObjectName, Resource, Scheduler,
@@ -24,7 +24,7 @@ pub struct Cluster {
     port_lists: PortLists,
     /// Service of each slice; the slice itself is stored with its service.
     slices: HashMap<ObjectName, Marked<ObjectName>>,
-    inner_slices: InnerSlices,
+    slices_in_service_cidrs: SlicesInServiceCidrs,
     /// Services with source ranges.
     restricted: HashSet<ObjectName>,
     node: Option<Node>,
@@ -81,11 +81,11 @@ impl Cluster {
         }
     }
 
-    /// Returns true if every resource has been listed completely at least once. A list may be
+    /// Returns whether every resource has been listed completely at least once. A list may be
     /// empty.
     ///
-    /// Before that, a commit would delete services that are not listed yet, all that depends on the
-    /// node (its addresses for node ports, its zone, its pod ranges), and the rules of the service
+    /// Before that, a commit would delete services that are not listed yet. It would also delete
+    /// what depends on the node (NodePort addresses, zone, pod ranges) and the rules of the service
     /// address ranges.
     pub fn is_listed(&self) -> bool {
         self.unlisted().next().is_none()
@@ -127,7 +127,7 @@ impl Cluster {
         Some(self.services.get(name)?.service.as_ref()?.object.created)
     }
 
-    /// Returns true if the service has this cluster IP.
+    /// Returns whether the service has this cluster IP.
     pub fn has_cluster_ip(&self, name: &ObjectName, address: IpAddr) -> bool {
         let entry = self.services.get(name).and_then(|entry| entry.service.as_ref());
         entry.is_some_and(|service| service.object.has_cluster_ip(address))
@@ -140,20 +140,20 @@ impl Cluster {
         u32::try_from(timeout.as_secs()).ok().filter(|seconds| *seconds > 0)
     }
 
-    /// Returns true if a service has source ranges.
+    /// Returns whether a service has source ranges.
     pub fn has_source_ranges(&self) -> bool {
         !self.restricted.is_empty()
     }
 
-    /// Returns true if an endpoint may be a cluster IP.
+    /// Returns whether an endpoint may be a cluster IP.
     pub fn may_have_cluster_ip_endpoints(&self) -> bool {
-        self.inner_slices.may_have_cluster_ips()
+        self.slices_in_service_cidrs.may_have_cluster_ips()
     }
 
     /// Returns the ports of a service if each client may be sent to any usable endpoint: without
     /// session affinity, and with internal traffic policy `Cluster`.
-    pub fn plainly_served_ports(&self, name: &ObjectName) -> Option<&[ServicePort]> {
-        self.services.get(name)?.service.as_ref()?.object.plainly_served_ports()
+    pub fn ports_served_by_all_endpoints(&self, name: &ObjectName) -> Option<&[ServicePort]> {
+        self.services.get(name)?.service.as_ref()?.object.ports_served_by_all_endpoints()
     }
 
     /// Returns this node's object, if it has arrived.
@@ -230,7 +230,7 @@ impl Cluster {
             touched.add(former.object, Extent::Whole);
         }
         let triggered = slice.triggered;
-        self.inner_slices.put(&slice.name, slice.endpoints.iter().map(|it| it.address));
+        self.slices_in_service_cidrs.put(&slice.name, slice.endpoints.iter().map(|it| it.address));
         let slice = StoredSlice::new(slice, &mut self.port_lists);
         let zone = self.node.as_ref().and_then(|node| node.zone.as_ref());
         let slices = &mut self.services.entry(service.clone()).or_default().slices;
@@ -254,16 +254,16 @@ impl Cluster {
 
     fn remove_slice(&mut self, name: &ObjectName, touched: &mut Touched) {
         let Some(owner) = self.slices.remove(name) else { return };
-        self.inner_slices.remove(name);
+        self.slices_in_service_cidrs.remove(name);
         remove_slice(&mut self.services, &owner.object, name);
         touched.add(owner.object, Extent::Whole);
     }
 
     /// Compares all endpoints with the service address ranges.
-    fn find_inner_slices(&mut self) {
-        self.inner_slices.set_ranges(self.service_cidrs());
+    fn find_slices_in_service_cidrs(&mut self) {
+        self.slices_in_service_cidrs.set_ranges(self.service_cidrs());
         for slice in self.services.values().flat_map(|entry| &entry.slices) {
-            self.inner_slices.put(&slice.name, slice.endpoints().map(|it| it.address));
+            self.slices_in_service_cidrs.put(&slice.name, slice.endpoints().map(|it| it.address));
         }
     }
 
@@ -297,7 +297,7 @@ impl Cluster {
             }
         }
         if touched.service_cidrs {
-            self.find_inner_slices();
+            self.find_slices_in_service_cidrs();
         }
     }
 
@@ -326,7 +326,7 @@ impl Cluster {
                 self.service_cidrs.retain(|_, cidr| cidr.listing == number);
                 if self.service_cidrs.len() != before {
                     touched.service_cidrs = true;
-                    self.find_inner_slices();
+                    self.find_slices_in_service_cidrs();
                 }
             }
         }
@@ -380,7 +380,7 @@ impl ServiceView<'_> {
         shares.or(weights)
     }
 
-    /// The same by annotations alone.
+    /// As `weigh`, from annotations only, without shares.
     pub(super) fn weights(
         &self,
         port: &ServicePort,
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_that_changes_gives_its_trigger_time_once() {
+    fn the_trigger_time_of_a_changed_slice_is_reported_once() {
         let (mut cluster, mut touched) = (Cluster::default(), Touched::default());
         let Event::EndpointSlice(Change::Is(mut slice)) = slice("web-1", "web", None) else {
             unreachable!("it is a slice")
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_that_a_relist_does_not_name_are_gone() {
+    fn objects_missing_from_a_relist_are_removed() {
         let before = vec![
             service("web", [10, 96, 0, 1]),
             service("dns", [10, 96, 0, 2]),
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_cannot_be_understood_keeps_what_it_said_across_a_relist() {
+    fn an_invalid_object_keeps_its_last_valid_state_across_a_relist() {
         let before = vec![service("web", [10, 96, 0, 1]), slice("web-1", "web", None)];
         let relist = vec![
             Event::Relist(Resource::Services),

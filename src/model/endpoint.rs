@@ -106,7 +106,7 @@ impl Conditions {
         hinted_for_node: false,
     };
 
-    /// Returns true if the endpoint serves while it terminates.
+    /// Returns whether the endpoint serves while it terminates.
     pub fn serves_terminating(self) -> bool {
         self.serving && self.terminating
     }

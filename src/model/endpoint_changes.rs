@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_that_come_and_go_are_told() {
+    fn added_and_removed_endpoints_are_returned() {
         let others = ready(&[7, 8]);
         check(&ready(&[1, 2, 3]), &ready(&[1, 2, 3, 4]), &others, &[(4, true)]);
         check(&ready(&[1, 2, 3]), &ready(&[1, 3]), &others, &[(2, false)]);
@@ -207,12 +207,12 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_that_another_slice_names_too_stays() {
+    fn an_endpoint_in_another_slice_stays() {
         check(&ready(&[1, 2]), &ready(&[1]), &ready(&[2]), &[(2, true)]);
     }
 
     #[test]
-    fn of_endpoints_with_hints_those_for_this_zone_count() {
+    fn only_endpoints_hinted_for_this_zone_are_returned() {
         let all = [in_zone(1, "z1"), in_zone(2, "z2"), in_zone(3, "z1")];
         check(&all[..2], &all, &all[..1], &[(3, true)]);
         check(&all, &[all[0].clone(), all[2].clone()], &all[..1], &[(2, false)]);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn where_more_may_change_nothing_is_told() {
+    fn a_change_that_may_affect_other_endpoints_needs_a_whole_update() {
         let none = |old: &EndpointSlice, new: &EndpointSlice, other: &EndpointSlice| {
             assert_eq!(between(old, new, other), None, "{old:?} -> {new:?}");
         };

@@ -49,7 +49,7 @@ impl Event {
         }
     }
 
-    /// Returns true if the event is about an object that cannot be used.
+    /// Returns whether the event is about an object that cannot be used.
     pub fn is_invalid(&self) -> bool {
         matches!(
             self,

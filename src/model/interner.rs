@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_strings_are_one_and_unused_ones_are_dropped() {
+    fn equal_strings_share_memory_and_unused_ones_are_dropped() {
         let mut interner = Interner::<str>::default();
         let held = interner.share("http");
         assert!(Arc::ptr_eq(&held, &interner.share("http")));

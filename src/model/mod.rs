@@ -3,7 +3,6 @@
 //! Independent of Kubernetes' JSON and of nftables. `source` creates these types, `desired` reads
 //! them.
 
-mod balanced;
 mod batch;
 mod choice;
 mod cluster;
@@ -12,19 +11,19 @@ mod endpoint_changes;
 mod event;
 mod health_check;
 mod hints;
-mod inner_slices;
 mod interner;
+mod least_connections;
 mod name;
 mod node;
 mod scheduler;
 mod service;
 mod shares;
+mod slices_in_service_cidrs;
 mod stored;
 mod touched;
 mod usable;
 mod weights;
 
-pub use balanced::{Adjusted, LiveConnections, Shares};
 pub use batch::Batch;
 pub use cluster::{Cluster, ServiceView};
 pub use endpoint::{Conditions, Endpoint, EndpointPort, EndpointSlice, Zones};
@@ -32,6 +31,7 @@ pub use endpoint_changes::EndpointChanges;
 pub use event::{Change, Event, ObjectRef, Problem, ProblemKind, Resource};
 pub use health_check::HealthCheck;
 pub use interner::Interner;
+pub use least_connections::{Adjusted, LiveConnections, Shares};
 pub use name::ObjectName;
 pub use node::{Node, ServiceCidr};
 pub use scheduler::{HashedSource, NamedScheduler, Scheduler};

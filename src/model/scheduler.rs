@@ -124,7 +124,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_scheduler_of_ipvs_is_there_or_has_a_nearest_one() {
+    fn every_ipvs_scheduler_is_supported_or_has_a_replacement() {
         for name in OF_IPVS {
             let named = Scheduler::named(name).unwrap_or_else(|| panic!("{name} is unknown"));
             let is_exact = ["rr", "wrr", "lc", "wlc", "sh", "mh"].contains(&name);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn each_scheduler_has_its_place_and_name() {
+    fn each_scheduler_is_found_by_its_name() {
         for (place, scheduler) in Scheduler::ALL.into_iter().enumerate() {
             assert_eq!(scheduler.place(), place);
             assert_eq!(Scheduler::named(scheduler.name()).unwrap().scheduler, scheduler);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scheduler_has_the_name_that_it_is_asked_for_by() {
+    fn scheduler_names_are_parsed_and_printed_alike() {
         for name in ["random", "mh", "mh-port", "lc"] {
             let named = Scheduler::named(name).map(|named| named.scheduler.name());
             assert_eq!(named, Some(name));

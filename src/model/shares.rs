@@ -1,8 +1,8 @@
 //! Shares of endpoints under scheduler `lc`, which follow their live connections.
 //!
 //! Pure functions. An endpoint with more connections than the others gets a smaller share of the
-//! new ones. Shares are whole numbers, change by half at most with each adjustment, and their sum
-//! stays the same, so an adjustment moves slots from one endpoint to another.
+//! new ones. Shares are whole numbers, change by about half at most with each adjustment. Their sum
+//! is constant while the endpoints stay the same.
 
 use std::collections::BinaryHeap;
 
@@ -11,7 +11,7 @@ use super::Weight;
 /// Share of an endpoint relative to the others, from 1 to 64.
 pub type Share = u8;
 
-/// Share of an endpoint like the others, which has as many slots in a list of usual length.
+/// Share if all are equal; also the number of slots, except in very long lists.
 pub const EVEN: Share = 8;
 
 /// Largest share: eight times an even one.
@@ -34,11 +34,11 @@ const DAMPING: f64 = 2.0;
 /// Slots of a list beyond which shares are rounded more coarsely.
 const SLOTS: u64 = 8_192;
 
-/// Parts of a share in calculations.
+/// Fixed-point units per share.
 const PARTS: i32 = 256;
 
 /// Least difference of two endpoints that moves a share from one to the other. Below one share,
-/// rounding would move shares to and fro.
+/// rounding would move shares back and forth.
 const LEAST: i32 = PARTS * 3 / 2;
 
 /// Least difference from an even share that ends the even state: half.
@@ -54,23 +54,23 @@ pub fn adjust(loads: &mut [Load], limit: usize) -> usize {
         return 0;
     }
     let is_even = are_even(loads.iter().map(|load| load.share));
-    let mut targets = targets(loads);
+    let mut desired = desired_shares(loads);
     let even = PARTS * i32::from(EVEN);
-    let farthest = targets.iter().map(|target| (target - even).abs()).max().unwrap_or(0);
+    let farthest = desired.iter().map(|target| (target - even).abs()).max().unwrap_or(0);
     if is_even && farthest < LEAVES_EVEN {
         return 0;
     }
     let least = if farthest <= RETURNS_TO_EVEN {
-        targets.fill(even);
+        desired.fill(even);
         0
     } else {
         LEAST
     };
-    Move { limits: loads.iter().map(|load| limits(load.share)).collect(), loads, targets, least }
+    Move { limits: loads.iter().map(|load| limits(load.share)).collect(), loads, desired, least }
         .run(limit)
 }
 
-/// Returns true if all shares are [`EVEN`].
+/// Returns whether all shares are [`EVEN`].
 pub(super) fn are_even(mut shares: impl Iterator<Item = Share>) -> bool {
     shares.all(|share| share == EVEN)
 }
@@ -125,7 +125,7 @@ impl Scale {
 /// Returns the share that each endpoint should have, in parts. Their mean is even, but for those
 /// at a limit.
 #[allow(clippy::cast_possible_truncation, reason = "clamped to the range of a share")]
-fn targets(loads: &[Load]) -> Vec<i32> {
+fn desired_shares(loads: &[Load]) -> Vec<i32> {
     let count = loads.len() as f64;
     let mean_weight = loads.iter().map(|load| f64::from(load.weight.max(1))).sum::<f64>() / count;
     let mean = loads.iter().map(|load| f64::from(load.live)).sum::<f64>() / count;
@@ -154,7 +154,7 @@ struct Move<'a> {
     /// Least and largest share of each endpoint.
     limits: Vec<(Share, Share)>,
     /// Share that each should have, in parts.
-    targets: Vec<i32>,
+    desired: Vec<i32>,
     /// Smallest difference of two endpoints that moves a share.
     least: i32,
 }
@@ -170,7 +170,7 @@ impl Move<'_> {
         let sum: usize = self.loads.iter().map(|load| usize::from(load.share)).sum();
         let wanted = self.loads.len() * usize::from(EVEN);
         let mut moved = 0;
-        // Endpoints that came and went left another sum.
+        // Added and removed endpoints changed the sum.
         for _ in wanted..sum.min(wanted.saturating_add(limit)) {
             moved += usize::from(self.take(&mut givers).is_some());
         }
@@ -193,7 +193,7 @@ impl Move<'_> {
     }
 
     fn excess(&self, i: usize) -> i32 {
-        i32::from(self.loads[i].share) * PARTS - self.targets[i]
+        i32::from(self.loads[i].share) * PARTS - self.desired[i]
     }
 
     /// Removes the endpoints at their limits from the tops.
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_that_joins_empty_gets_more_but_no_flood() {
+    fn the_share_of_a_new_endpoint_grows_stepwise() {
         let mut all = loads(&[50, 50, 50, 50, 50, 50, 50, 50, 50, 0]);
         let mut seen = vec![EVEN];
         for _ in 0..20 {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_of_three_bears_three_times_the_connections() {
+    fn weight_3_balances_at_three_times_the_connections() {
         let weighted = |live: [u32; 2]| {
             let load = |(live, weight)| Load { live, weight, share: EVEN };
             let mut all: Vec<_> = live.into_iter().zip([3, 1]).map(load).collect();
@@ -340,7 +340,7 @@ mod tests {
         }
 
         #[test]
-        fn shares_are_found_again_by_their_slots(
+        fn slots_of_recovered_shares_are_unchanged(
             all in proptest::collection::vec((1u16..60, 1u8..=MOST), 1..30),
             is_weighted: bool,
         ) {

@@ -127,7 +127,7 @@ impl StoredService {
     }
 
     /// Returns the ports if each client may be sent to any usable endpoint.
-    pub(super) fn plainly_served_ports(&self) -> Option<&[ServicePort]> {
+    pub(super) fn ports_served_by_all_endpoints(&self) -> Option<&[ServicePort]> {
         let is_plain = self.unusual.as_ref().is_none_or(|unusual| {
             unusual.session_affinity.is_none()
                 && unusual.scheduler.is_none()
@@ -238,17 +238,17 @@ impl StoredSlice {
         }
     }
 
-    /// Returns true if a ready endpoint has a hint for this zone.
+    /// Returns whether a ready endpoint has a hint for this zone.
     pub(super) fn is_hinted(&self, zone: &str) -> bool {
         self.zones.iter().flat_map(|zones| zones.iter()).any(|name| **name == *zone)
     }
 
-    /// Returns true if a ready endpoint has a zone hint.
+    /// Returns whether a ready endpoint has a zone hint.
     pub(super) fn has_zone_hints(&self) -> bool {
         !self.zones.is_empty()
     }
 
-    /// Returns true if the endpoints are of this family; an empty slice is of both.
+    /// Returns whether the endpoints are of this family; an empty slice is of both.
     pub(super) fn is_of(&self, family: Family) -> bool {
         self.endpoint(0).is_none_or(|first| Family::of(first.address) == family)
     }

@@ -39,7 +39,7 @@ impl Touched {
 }
 
 impl Extent {
-    /// Adds the extent to those of `services`. Returns true if `service` was not touched before.
+    /// Adds the extent to those of `services`. Returns whether `service` was not touched before.
     pub fn join(self, services: &mut HashMap<ObjectName, Self>, service: ObjectName) -> bool {
         match services.entry(service) {
             Entry::Occupied(mut known) => {

@@ -173,7 +173,7 @@ struct Index {
 impl Index {
     const FEW: usize = 16;
 
-    /// Returns true if `found` lacks `target`; the caller then pushes it. `found` grows to about
+    /// Returns whether `found` lacks `target`; the caller then pushes it. `found` grows to about
     /// `most` targets.
     fn adds(&mut self, target: Target, found: &[Target], most: usize) -> bool {
         if found.len() < Self::FEW {
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn many_endpoints_are_told_apart_like_few() {
+    fn duplicate_endpoints_of_long_lists_count_once() {
         let many: Vec<_> = (0..100).map(|last| endpoint(last, READY)).collect();
         let twice = [slice(8080, &many), slice(8080, &many), slice(9090, &many[..10])];
         assert_eq!(select(&twice, None).cluster.len(), 110);

@@ -68,7 +68,7 @@ impl Weights {
         }
     }
 
-    /// Returns true if a rule depends on names of endpoints.
+    /// Returns whether a rule depends on names of endpoints.
     pub fn need_names(&self) -> bool {
         self.0.iter().any(|rule| rule.named != Named::Any)
     }
@@ -118,7 +118,7 @@ impl Rule {
 /// Longest part of a wrong entry in a message, in characters.
 const MAX_SHOWN: usize = 60;
 
-/// Returns true if a name matches a pattern, in which `*` matches any characters.
+/// Returns whether a name matches a pattern, in which `*` matches any characters.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut left) = name.strip_prefix(first) else { return false };
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_for_an_endpoint_counts_and_1_without_one() {
+    fn the_first_matching_rule_gives_the_weight_and_1_is_the_default() {
         let weights = Weights::parse(" pod/web-canary-*=1, zone/east=3,node/n7 = 0 ,").unwrap();
         let of = |zone, node, pod| weights.of(&names(zone, node, pod));
         assert_eq!(of("east", "n7", "web-canary-x"), 1);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_for_any_letters() {
+    fn a_star_matches_any_characters() {
         for (pattern, name, expected) in [
             ("web", "web", true),
             ("web", "web-1", false),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_weights_is_refused_with_the_expectation() {
+    fn an_invalid_weight_list_is_refused_with_the_expected_syntax() {
         for text in
             ["web=1", "zone/=1", "zone/a", "zone/a=-1", "zone/a=65536", "zone/a=x", "host/a=1"]
         {

@@ -131,7 +131,7 @@ pub struct Acknowledgement<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Returns true if the dumped objects changed during the dump.
+    /// Returns whether the dumped objects changed during the dump.
     pub fn interrupted(&self) -> bool {
         self.flags & DUMP_INTERRUPTED != 0
     }

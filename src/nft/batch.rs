@@ -193,7 +193,7 @@ impl Transaction {
     /// Encodes the operations as one batch whose first message has the sequence number
     /// `first_sequence`.
     ///
-    /// Elements are spread over as many messages as their lists need; see [`LIST_LIMIT`].
+    /// The elements of one operation may need several messages; see [`LIST_LIMIT`].
     ///
     /// # Errors
     /// An operation cannot be expressed; see [`EncodeError`].
@@ -213,7 +213,7 @@ impl Transaction {
     /// Returns the approximate number of messages and bytes, so that buffers seldom grow.
     fn expected_size(&self) -> Size {
         let lists = self.operations.iter().filter_map(Operation::elements);
-        let elements = lists.map(|list| list.len() * ELEMENT_BYTES).sum::<usize>();
+        let elements = lists.map(|list| list.len() * IPV4_ELEMENT_BYTES).sum::<usize>();
         let messages = self.operations.len() + elements / LIST_LIMIT;
         Size { messages, bytes: (messages + 1) * MESSAGE_BYTES + elements }
     }
@@ -227,7 +227,7 @@ struct Size {
 }
 
 /// Bytes of an IPv4 element with a comment.
-const ELEMENT_BYTES: usize = 96;
+const IPV4_ELEMENT_BYTES: usize = 96;
 
 /// Bytes of a message without elements, of most kinds.
 const MESSAGE_BYTES: usize = 128;
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_made_without_the_flag_that_refuses_existing_ones() {
+    fn objects_are_added_without_nlm_f_excl() {
         let rule = Rule { chain: "c".into(), statements: vec![], comment: None };
         let add = vec![
             Operation::AddSet(table(), addresses()),
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn sequence_numbers_go_on_behind_the_largest() {
+    fn sequence_numbers_wrap_after_the_largest() {
         let operations = vec![Operation::FlushChain(table(), "c".into()); 3];
         let batch = Transaction { operations }.encode(u32::MAX - 1, Acknowledge::BatchEnd).unwrap();
         assert_eq!(batch.origin(u32::MAX).map(|origin| origin.operation), Some(0));
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_said_is_an_error_that_names_the_operation() {
+    fn an_operation_that_cannot_be_encoded_is_an_error_with_its_index() {
         let statement = Statement::Compare {
             selector: Selector::Saddr,
             negated: false,

@@ -127,7 +127,7 @@ impl Health {
 }
 
 impl Verdict {
-    /// Returns true if no change of either family waits for too long.
+    /// Returns whether no change of either family waits for too long.
     pub(super) fn healthy(&self) -> bool {
         self.families.iter().all(|family| family.healthy)
     }

@@ -1,4 +1,4 @@
-//! All metrics with their registry, and our own metrics that concern neither commits nor watches.
+//! The registry of all metrics, and our own metrics that concern neither commits nor watches.
 
 use std::time::SystemTime;
 

@@ -168,7 +168,7 @@ pub fn remove() -> Outcome {
 }
 
 /// Removes all leftovers on a thread of its own and logs them. Retries a few times after errors.
-/// Returns true if anything was removed.
+/// Returns whether anything was removed.
 pub async fn remove_in_background() -> bool {
     let mut has_removed = false;
     let mut pauses = PAUSES.into_iter();

@@ -24,7 +24,7 @@ impl Table {
         }
     }
 
-    /// Returns true if a chain of this table is kube-proxy's.
+    /// Returns whether a chain of this table is kube-proxy's.
     pub(super) fn is_of_kube_proxy(self, chain: &str) -> bool {
         let has_prefix = |prefix: &&str| chain.starts_with(prefix);
         match self {
@@ -72,7 +72,7 @@ pub(super) fn is_built_in(chain: &str) -> bool {
 /// The dummy link that has the addresses of services in mode ipvs.
 pub(super) const LINK: &str = "kube-ipvs0";
 
-/// Returns true if an ipset is kube-proxy's. Those for IPv6 are `KUBE-6-*`.
+/// Returns whether an ipset is kube-proxy's. Those for IPv6 are `KUBE-6-*`.
 pub(super) fn is_ipset_of_kube_proxy(name: &str) -> bool {
     let Some(name) = name.strip_prefix("KUBE-") else { return false };
     match name.strip_prefix("6-") {

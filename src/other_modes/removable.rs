@@ -28,7 +28,7 @@ pub(super) fn removable<'a>(
     }
 }
 
-/// Returns true if a jump must be deleted before its target chain.
+/// Returns whether a jump must be deleted before its target chain.
 pub(super) fn is_jump_from_outside(removable: &BTreeSet<&str>, from: &str, to: &str) -> bool {
     removable.contains(to) && !removable.contains(from)
 }

@@ -129,7 +129,7 @@ impl Reading {
     }
 }
 
-/// Returns true if attributes hold both the address and the port.
+/// Returns whether attributes hold both the address and the port.
 fn holds(attributes: &[u8], endpoint: SocketAddr) -> bool {
     let holds = |bytes: &[u8]| {
         let mut starts = (0..attributes.len()).step_by(4);

@@ -139,7 +139,7 @@ impl Tries {
         Ok(())
     }
 
-    /// Moves tries with an outcome to `done`. Returns true if one of them reached `new`.
+    /// Moves tries with an outcome to `done`. Returns whether one of them reached `new`.
     fn collect(&mut self, now: Duration, new: Which) -> bool {
         let known = self.done.len();
         let done = &mut self.done;

@@ -1,13 +1,13 @@
 //! The background check: compares the kernel with the installed state, and that with the objects, a
 //! few services at a time.
 //!
-//! A piece of it is a handful of look-ups by key, made while the loop is idle, so that no commit of
+//! A scope of it is at most 64 look-ups by key, made while the loop is idle, so that no commit of
 //! ours interferes. Orphans have no known key, so the sizes of the sets are compared once all
 //! services were checked.
 //!
 //! A difference counts if a second look-up confirms it, because another program may be in the
 //! middle of a change. Then the finding replaces the installed state, and the usual update writes
-//! the rest.
+//! the difference.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -31,14 +31,14 @@ pub struct BackgroundCheck {
     due: Instant,
     round_began: Instant,
     stage: Stage,
-    /// Services of the current share that are not checked yet.
+    /// Services of the current group that are not checked yet.
     waiting: Vec<ObjectName>,
     /// Elements of the last one that are not looked up yet. A commit may change them meanwhile; the
     /// second look-up leaves such elements out.
     rest: Vec<Installed>,
     /// Findings of the first look-up, to be confirmed.
     suspects: Vec<Suspect>,
-    /// Sizes that differed although the tables had been read.
+    /// Size differences that caused a read-back; not reported again.
     known_sizes: Vec<(Family, SetId, i64)>,
     /// Sets that lacked elements at the end of the last round.
     lacking: Vec<(Family, SetId, i64)>,
@@ -49,11 +49,11 @@ pub struct BackgroundCheck {
 /// The next part of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Share number `share` of the services, of `shares` in all.
-    Services { share: usize, shares: usize },
+    /// Share number `group` of the services, of `groups` in all.
+    Services { group: usize, groups: usize },
     /// Addresses for node ports.
     NodePortIps,
-    /// The number of elements of each set. A lost element with a key was found before.
+    /// The number of elements of each set. Earlier stages find missing elements by their keys.
     Sizes,
     /// Chains, rules and sets of a table.
     Rules(Family),
@@ -61,7 +61,7 @@ enum Stage {
 
 /// The scope of one look-up.
 #[derive(Debug, Default)]
-struct Piece {
+struct LookUpScope {
     elements: Vec<(Option<ObjectName>, Installed)>,
     services: Vec<ObjectName>,
     has_sizes: bool,
@@ -77,7 +77,7 @@ enum Suspect {
     Many,
     /// The installed state of a service differs from the desired one.
     Outdated(ObjectName),
-    /// A set has this many elements too many.
+    /// Difference of a set's size from the expected one; negative if elements are missing.
     Size(Family, SetId, i64),
     /// Chains, rules or sets of a table differ from the desired ones.
     Rules(Family),
@@ -89,14 +89,14 @@ const ELEMENTS: usize = 64;
 /// Services rendered at once.
 const SERVICES: usize = 16;
 
-/// Services per share; their names are collected together.
-const SHARE: usize = 256;
+/// Services per group; their names are collected together.
+const GROUP: usize = 256;
 
 /// Minimum pause between two pieces, so that the check takes a small part of a processor for any
 /// number of services.
 const LEAST_PAUSE: Duration = Duration::from_millis(20);
 
-/// Pause after a piece that could not be read.
+/// Pause after a scope that could not be read.
 const AFTER_ERROR: Duration = Duration::from_secs(60);
 
 /// Pause before a difference is looked up again.
@@ -120,7 +120,7 @@ impl BackgroundCheck {
         }
     }
 
-    /// Returns when the next piece is due.
+    /// Returns when the next scope is due.
     pub(super) fn due(&self) -> Option<Instant> {
         self.period.map(|_| self.due)
     }
@@ -138,7 +138,7 @@ impl BackgroundCheck {
 }
 
 impl Stage {
-    const FIRST: Self = Self::Services { share: 0, shares: 0 };
+    const FIRST: Self = Self::Services { group: 0, groups: 0 };
 }
 
 impl<K: Kernel + Send + 'static> Run<K> {
@@ -147,14 +147,14 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.check.period.is_some() && self.are_tables_in_place() && self.engine.is_settled()
     }
 
-    /// Checks the next piece, or the differences of the last one again.
+    /// Checks the next scope, or the differences of the last one again.
     pub(super) async fn check_piece(&mut self) -> Result<(), WriterGone> {
         let suspects = std::mem::take(&mut self.check.suspects);
-        let (piece, pause) = match suspects.is_empty() {
-            true => self.next_piece(),
-            false => (self.piece_of(&suspects), LEAST_PAUSE),
+        let (scope, pause) = match suspects.is_empty() {
+            true => self.next_scope(),
+            false => (self.scope_of(&suspects), LEAST_PAUSE),
         };
-        let found = match self.look_at(&piece).await? {
+        let found = match self.look_at(&scope).await? {
             Ok(found) => found,
             Err(error) => {
                 tracing::warn!("cannot check the tables: {error}");
@@ -164,7 +164,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         };
         self.check.due = now() + pause;
         if suspects.is_empty() {
-            self.observe.checked_services(piece.services.len());
+            self.observe.checked_services(scope.services.len());
             if !found.is_empty() {
                 self.check.due = now() + SECOND_LOOK;
                 self.check.suspects = found;
@@ -181,31 +181,31 @@ impl<K: Kernel + Send + 'static> Run<K> {
         Ok(())
     }
 
-    /// Returns the next piece of the round, and the pause after it.
-    fn next_piece(&mut self) -> (Piece, Duration) {
+    /// Returns the next scope of the round, and the pause after it.
+    fn next_scope(&mut self) -> (LookUpScope, Duration) {
         match self.check.stage {
-            Stage::Services { share, shares } => {
-                let piece = self.piece_of_services(share, shares);
-                let elements = u32::try_from(piece.elements.len()).unwrap_or(u32::MAX);
+            Stage::Services { group, groups } => {
+                let scope = self.scope_of_services(group, groups);
+                let elements = u32::try_from(scope.elements.len()).unwrap_or(u32::MAX);
                 let of_all = u32::try_from(self.measures.elements()).unwrap_or(u32::MAX);
                 let period = self.check.period.unwrap_or_default();
                 let pause = period.saturating_mul(elements) / of_all.max(1);
-                (piece, pause.clamp(LEAST_PAUSE, period.max(LEAST_PAUSE)))
+                (scope, pause.clamp(LEAST_PAUSE, period.max(LEAST_PAUSE)))
             }
             Stage::Sizes => {
                 self.check.stage = Stage::Rules(Family::Ip);
-                (Piece { has_sizes: true, ..Piece::default() }, LEAST_PAUSE)
+                (LookUpScope { has_sizes: true, ..LookUpScope::default() }, LEAST_PAUSE)
             }
             Stage::NodePortIps => {
                 self.check.stage = Stage::Sizes;
-                let mut piece = Piece::default();
-                let elements = &mut piece.elements;
+                let mut scope = LookUpScope::default();
+                let elements = &mut scope.elements;
                 self.engine.each_installed(None, &mut |it| elements.push((None, it)));
                 elements.truncate(ELEMENTS);
-                (piece, LEAST_PAUSE)
+                (scope, LEAST_PAUSE)
             }
             Stage::Rules(family) => {
-                let piece = Piece { rules: vec![family], ..Piece::default() };
+                let scope = LookUpScope { rules: vec![family], ..LookUpScope::default() };
                 let pause = match family {
                     Family::Ip => {
                         self.check.stage = Stage::Rules(Family::Ip6);
@@ -213,7 +213,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                     }
                     Family::Ip6 => self.end_round(),
                 };
-                (piece, pause)
+                (scope, pause)
             }
         }
     }
@@ -228,43 +228,43 @@ impl<K: Kernel + Send + 'static> Run<K> {
         next.saturating_duration_since(now).max(LEAST_PAUSE)
     }
 
-    fn piece_of_services(&mut self, share: usize, shares: usize) -> Piece {
+    fn scope_of_services(&mut self, group: usize, groups: usize) -> LookUpScope {
         let check = &mut self.check;
-        let shares = match shares {
-            0 => self.engine.service_count().div_ceil(SHARE),
-            shares => shares,
+        let groups = match groups {
+            0 => self.engine.service_count().div_ceil(GROUP),
+            groups => groups,
         };
-        if check.waiting.is_empty() && share < shares {
-            check.waiting = self.engine.share_of_services(share, shares);
+        if check.waiting.is_empty() && group < groups {
+            check.waiting = self.engine.services_of_group(group, groups);
         }
-        let mut piece = Piece::default();
-        while piece.elements.len() < ELEMENTS && piece.services.len() < SERVICES {
+        let mut scope = LookUpScope::default();
+        while scope.elements.len() < ELEMENTS && scope.services.len() < SERVICES {
             let Some(service) = check.waiting.pop() else { break };
             // One walk for all pieces of a service: a list may have 65,536 slots.
             if check.rest.is_empty() {
                 self.engine.each_installed(Some(&service), &mut |it| check.rest.push(it));
             }
-            let left = check.rest.len().saturating_sub(ELEMENTS - piece.elements.len());
+            let left = check.rest.len().saturating_sub(ELEMENTS - scope.elements.len());
             let taken = check.rest.split_off(left);
-            piece.elements.extend(taken.into_iter().map(|it| (Some(service.clone()), it)));
+            scope.elements.extend(taken.into_iter().map(|it| (Some(service.clone()), it)));
             if left == 0 {
                 check.rest = Vec::new();
-                piece.services.push(service);
+                scope.services.push(service);
             } else {
                 check.waiting.push(service);
             }
         }
         check.stage = match check.waiting.is_empty() {
-            true if share + 1 >= shares => Stage::NodePortIps,
-            true => Stage::Services { share: share + 1, shares },
-            false => Stage::Services { share, shares },
+            true if group + 1 >= groups => Stage::NodePortIps,
+            true => Stage::Services { group: group + 1, groups },
+            false => Stage::Services { group, groups },
         };
-        piece
+        scope
     }
 
-    /// Returns the piece that looks up `suspects` again.
-    fn piece_of(&self, suspects: &[Suspect]) -> Piece {
-        let mut piece = Piece::default();
+    /// Returns the scope that looks up `suspects` again.
+    fn scope_of(&self, suspects: &[Suspect]) -> LookUpScope {
+        let mut scope = LookUpScope::default();
         for suspect in suspects {
             match suspect {
                 Suspect::Element(service, installed, _) => {
@@ -273,41 +273,41 @@ impl<K: Kernel + Send + 'static> Run<K> {
                     let service = service.as_ref();
                     self.engine.each_installed(service, &mut |it| is_there |= it == *installed);
                     if is_there {
-                        piece.elements.push((service.cloned(), *installed));
+                        scope.elements.push((service.cloned(), *installed));
                     }
                 }
-                Suspect::Outdated(service) => piece.services.push(service.clone()),
-                Suspect::Size(..) => piece.has_sizes = true,
-                Suspect::Rules(family) => piece.rules.push(*family),
+                Suspect::Outdated(service) => scope.services.push(service.clone()),
+                Suspect::Size(..) => scope.has_sizes = true,
+                Suspect::Rules(family) => scope.rules.push(*family),
                 Suspect::Many => {}
             }
         }
-        piece
+        scope
     }
 
     async fn look_at(
         &mut self,
-        piece: &Piece,
+        scope: &LookUpScope,
     ) -> Result<Result<Vec<Suspect>, ReadError>, WriterGone> {
         let mut found = Vec::new();
-        if !piece.elements.is_empty() {
-            let elements = piece.elements.iter().map(|(_, installed)| *installed).collect();
+        if !scope.elements.is_empty() {
+            let elements = scope.elements.iter().map(|(_, installed)| *installed).collect();
             let look = match self.writer.run(move |kernel| look_up(kernel, elements)).await? {
                 Ok(look) => look,
                 Err(error) => return Ok(Err(error)),
             };
-            found.extend(suspects_of(look, &piece.elements));
+            found.extend(suspects_of(look, &scope.elements));
         }
         let is_outdated = |it: &&ObjectName| !self.engine.is_as_desired(it);
-        let outdated = piece.services.iter().filter(is_outdated);
+        let outdated = scope.services.iter().filter(is_outdated);
         found.extend(outdated.cloned().map(Suspect::Outdated));
-        if piece.has_sizes {
+        if scope.has_sizes {
             match self.writer.run(count_all).await? {
                 Ok(counts) => found.extend(self.wrong_sizes(&counts)),
                 Err(error) => return Ok(Err(error)),
             }
         }
-        for family in piece.rules.iter().copied() {
+        for family in scope.rules.iter().copied() {
             let table = ruleset::table(family);
             let contents: Result<Option<Contents>, _> =
                 self.writer.run(move |kernel| kernel.read_table(&table)).await?;
@@ -341,7 +341,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         wrong
     }
 
-    /// Writes again what differed twice.
+    /// Repairs confirmed differences.
     fn repair(&mut self, confirmed: Vec<Suspect>) {
         if confirmed.is_empty() {
             return;

@@ -187,7 +187,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Measures the batches of small changes, if all of them are in the kernel at `now`.
     fn note_small_changes(&mut self, now: Instant) {
-        if self.engine.has_small_changes() {
+        if self.engine.has_urgent_changes() {
             return;
         }
         let observe = &self.observe;

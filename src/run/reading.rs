@@ -127,11 +127,13 @@ impl<K: Kernel + Send + 'static> Run<K> {
             return Ok(false);
         }
         let changed = self.writer.run(move |kernel| look_up_changed(kernel, &keys)).await?;
-        let Some(losses) = changed.and_then(|changed| self.engine.losses(&changed)) else {
+        let Some(differences) =
+            changed.and_then(|changed| self.engine.element_differences(&changed))
+        else {
             return Ok(false);
         };
         let mut of_services = BTreeMap::<_, Vec<_>>::new();
-        for (service, installed, finding) in losses {
+        for (service, installed, finding) in differences {
             of_services.entry(service).or_default().push((installed, finding));
         }
         let mut is_enough = true;

@@ -19,12 +19,12 @@ pub(super) fn log_refusal(answer: &Answer, error: &CommitError) {
                  nft_flow_offload): established packets pass all chains"
             );
         }
-        Answer::ReadBack(Cause::Whole) => {
+        Answer::ReadBack(Cause::Unattributed) => {
             tracing::warn!("{error}; trying again with smaller transactions or fewer services");
         }
         // Reported with the family.
         Answer::Blocked(_) => {}
-        Answer::ReadBack(Cause::NotKnown | Cause::Table(_)) | Answer::Applied => {
+        Answer::ReadBack(Cause::Unknown | Cause::Table(_)) | Answer::Applied => {
             tracing::error!("{error}; reading the tables and trying again");
         }
     }

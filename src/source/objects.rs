@@ -10,9 +10,9 @@ mod endpoint_slice;
 mod endpoints;
 mod metadata;
 mod node;
+mod quick_parser;
 mod resource;
 mod service;
-mod shape;
 #[cfg(test)]
 mod tests;
 mod text;

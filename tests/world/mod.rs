@@ -47,13 +47,13 @@ struct Daemon<K> {
     requests: Requests<Hostile<K>>,
     events: mpsc::Sender<Batch>,
     addresses: watch::Sender<Vec<IpAddr>>,
-    /// What it asked of the cleaner.
+    /// Requests to the cleaner.
     asked: Arc<Mutex<Vec<Request>>>,
-    /// Where the cleaner sends all flows.
+    /// Sender of lists of flows.
     lists: mpsc::Sender<FlowList>,
-    /// The endpoints whose connections it wants to be counted.
+    /// The pending request for a count.
     counting: Arc<Mutex<Option<LiveConnections>>>,
-    /// Where the counts go.
+    /// Sender of counts.
     counts: mpsc::Sender<Result<Count, ConntrackError>>,
 }
 
@@ -85,7 +85,7 @@ const QUIET_LOOKS: usize = 8;
 /// More pieces than the background check needs for everything twice.
 const ROUNDS: usize = 20;
 
-/// Plays a sequence; what was wrong is the error.
+/// Plays a sequence; returns the first violation as error.
 pub(crate) fn play<K: Shared>(kernel: K, sequence: &Sequence) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -295,7 +295,7 @@ impl<K: Shared> World<K> {
         }
     }
 
-    /// The kernel does what it was asked first; whether there was something.
+    /// Runs the oldest kernel request; returns whether there was one.
     async fn answer(&mut self) -> bool {
         let is_done = self.daemon.requests.run_next(&mut self.kernel);
         self.poll().await;
@@ -465,7 +465,7 @@ impl<K: Shared> World<K> {
         self.kernel.oracle.violations.extend(asked.into_iter().map(text));
     }
 
-    /// Changes the services that the kernel refused, which lets them in again.
+    /// Changes the services that the kernel refused, so that they are sent again.
     async fn readmit(&mut self, refused: IpAddr) {
         let services = self.objects.list(Resource::Services);
         let is_of_it = |event: &Event| format!("{event:?}").contains(&refused.to_string());
@@ -477,7 +477,7 @@ impl<K: Shared> World<K> {
         }
     }
 
-    /// What a daemon writes that starts now on tables without services.
+    /// Returns the tables that a new daemon writes.
     fn fresh(&self) -> BTreeMap<String, String> {
         let mut engine = engine(&self.routing, self.flags, &self.addresses);
         let mut kernel = with_tables(self.routing_number, self.flags.owner);

@@ -329,7 +329,7 @@ impl Endpoint {
 
     /// Without a node name.
     #[must_use]
-    pub fn without_node(mut self) -> Self {
+    pub fn missing_node(mut self) -> Self {
         self.node = None;
         self
     }

@@ -1,7 +1,7 @@
 //! Splits a command line into flags and values, as pflag does.
 
 use super::super::ConfigError;
-use super::table::{FLAGS, Flag, Kind, find};
+use super::flags::{FLAGS, Flag, Kind, find};
 
 /// Iterator over the flags of a command line.
 pub(super) struct Words<I> {

@@ -18,7 +18,7 @@ impl fmt::Display for Percent {
 }
 
 impl Percent {
-    /// Returns true if the share is 1, apart from rounding.
+    /// Returns whether the share is 1, apart from rounding.
     pub(super) fn is_all(self) -> bool {
         self.0 > 0.999_999_9
     }

@@ -63,7 +63,7 @@ impl Kernel {
         self.nftables.generation()
     }
 
-    /// Returns true if everything read since [`Kernel::start`] has one generation.
+    /// Returns whether everything read since [`Kernel::start`] has one generation.
     ///
     /// # Errors
     /// See [`ReadError`].

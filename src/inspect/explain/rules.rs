@@ -41,7 +41,7 @@ pub trait Facts {
     /// Returns the route to a destination; `None` if unknown.
     fn route(&mut self, destination: IpAddr, way: Way) -> Option<Result<Route, NoRoute>>;
 
-    /// Returns true if the node forwards packets of the family.
+    /// Returns whether the node forwards packets of the family.
     fn forwards(&mut self, family: Family) -> bool;
 
     /// Returns the name of an interface.

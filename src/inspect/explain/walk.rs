@@ -380,7 +380,7 @@ fn track(states: &mut [State]) {
     }
 }
 
-/// Returns true if the packets are unchanged: unknown values in the chain had no influence.
+/// Returns whether the packets are unchanged: unknown values in the chain had no influence.
 fn is_same(before: &[State], after: &[State]) -> bool {
     let packets = |states: &[State]| -> HashSet<_> {
         states.iter().map(|it| (it.packet().clone(), it.key.written.clone())).collect()

@@ -98,7 +98,7 @@ impl Connections {
         Ok(counting.finish())
     }
 
-    /// Returns true if new connections since the last dump were identified.
+    /// Returns whether new connections since the last dump were identified.
     pub fn has_began(&self) -> bool {
         self.is_second
     }

@@ -141,7 +141,7 @@ impl Row<'_> {
         self.count(|it| it.state == EndpointState::Draining)
     }
 
-    /// Returns true if pods and the node get other endpoints than connections from outside.
+    /// Returns whether pods and the node get other endpoints than connections from outside.
     pub fn has_two_ways(&self) -> bool {
         self.entry.internal.is_some()
     }

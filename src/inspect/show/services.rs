@@ -70,7 +70,7 @@ pub(super) struct List {
 }
 
 impl List {
-    /// Returns true if all endpoints have equally many slots.
+    /// Returns whether all endpoints have equally many slots.
     pub(super) fn is_even(&self) -> bool {
         self.slots.windows(2).all(|pair| pair[0] == pair[1])
     }
@@ -134,18 +134,18 @@ impl Services {
         self.entries.len()
     }
 
-    /// Returns true if there are no frontends.
+    /// Returns whether there are no frontends.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Returns true if the tables changed during the read, so that rows may be of different
+    /// Returns whether the tables changed during the read, so that rows may be of different
     /// commits.
     pub fn is_torn(&self) -> bool {
         self.is_torn
     }
 
-    /// Returns true if the frontends count connections.
+    /// Returns whether the frontends count connections.
     pub fn has_counters(&self) -> bool {
         self.has_counters
     }
@@ -170,7 +170,7 @@ impl Services {
         }
     }
 
-    /// Returns true if no address of the node serves NodePorts of a family.
+    /// Returns whether no address of the node serves NodePorts of a family.
     pub(super) fn node_ports_are_closed(&self, family: Family) -> bool {
         self.node_port_ips[family.index()].as_ref().is_some_and(HashSet::is_empty)
     }
@@ -184,7 +184,7 @@ impl Services {
         self.entries = entries;
     }
 
-    /// Returns true if an endpoint is on this node.
+    /// Returns whether an endpoint is on this node.
     pub(super) fn is_local(&self, target: Target, protocol: Protocol) -> bool {
         self.local.contains(&(target, protocol))
     }
@@ -231,13 +231,13 @@ impl Services {
         start..start + count
     }
 
-    /// Returns true if two frontends belong to the same port of a service.
+    /// Returns whether two frontends belong to the same port of a service.
     pub(super) fn is_same_port(&self, one: usize, other: usize) -> bool {
         let label = |place: usize| &self.entries[place].label;
         one == other || (!label(one).is_empty() && label(one) == label(other))
     }
 
-    /// Returns true if the service of the frontend at `place` has an endpoint, for any of its
+    /// Returns whether the service of the frontend at `place` has an endpoint, for any of its
     /// ports.
     pub(super) fn has_endpoint(&self, place: usize, target: Target) -> bool {
         let same = &self.entries[self.of_same_service(place)];

@@ -41,7 +41,7 @@ impl<'a> View<'a> {
         self.places.iter().filter_map(move |place| self.row(*place))
     }
 
-    /// Returns true if new connections since the last read were identified.
+    /// Returns whether new connections since the last read were identified.
     pub fn has_began(&self) -> bool {
         self.connections.is_some_and(Connections::has_began)
     }

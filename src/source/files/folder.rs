@@ -47,7 +47,7 @@ impl Stamp {
         }
     }
 
-    /// Returns true if the last write is so long before `now` that another write would change the
+    /// Returns whether the last write is so long before `now` that another write would change the
     /// stamp: file times of the kernel have a resolution of some milliseconds.
     pub(super) fn is_settled(&self, now: SystemTime) -> bool {
         let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -13,7 +13,7 @@ use crate::printable::Printable;
 pub struct Ignored(BTreeMap<String, usize>);
 
 impl Ignored {
-    /// Returns true if no object was ignored.
+    /// Returns whether no object was ignored.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -45,7 +45,7 @@ impl fmt::Display for Ignored {
     }
 }
 
-/// Returns true if `kind` belongs to another part of Kubernetes or to another API group. `is_ours`
+/// Returns whether `kind` belongs to another part of Kubernetes or to another API group. `is_ours`
 /// states whether routing uses a kind of that name.
 pub(super) fn is_other(kind: &str, version: &str, is_ours: bool) -> bool {
     let group = group(version);

@@ -129,7 +129,7 @@ impl Keeper {
         }
     }
 
-    /// Returns true if the client should be built again after this number of rejections.
+    /// Returns whether the client should be built again after this number of rejections.
     async fn is_due(&self, rejected: u32) -> bool {
         let Some((used, since)) = self.used else { return true };
         let is_useless = rejected >= REJECTIONS && since.elapsed() >= SAME_FILES;

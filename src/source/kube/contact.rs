@@ -71,7 +71,7 @@ impl Link {
         self.since + Duration::from_nanos(self.heard_after.load(Ordering::Relaxed))
     }
 
-    /// Returns true if data arrived since contact was lost.
+    /// Returns whether data arrived since contact was lost.
     pub(super) fn is_up(&self) -> bool {
         self.is_up.load(Ordering::Relaxed)
     }

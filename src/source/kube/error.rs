@@ -93,7 +93,7 @@ impl SourceError {
         }
     }
 
-    /// Returns true if other credentials may help.
+    /// Returns whether other credentials may help.
     pub(super) fn is_rejection(&self) -> bool {
         matches!(self, Self::Tls(_) | Self::Unauthorized(_))
     }
@@ -158,7 +158,7 @@ pub(super) fn causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Returns true if the chain of causes ends in a TLS error.
+/// Returns whether the chain of causes ends in a TLS error.
 fn is_tls(error: &(dyn std::error::Error + 'static)) -> bool {
     if error.is::<rustls::Error>() {
         return true;

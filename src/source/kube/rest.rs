@@ -36,17 +36,17 @@ pub struct RestError {
 }
 
 impl RestError {
-    /// Returns true if the object does not exist.
+    /// Returns whether the object does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self.error, SourceError::Refused { code: 404, .. })
     }
 
-    /// Returns true if the client lacks the permission.
+    /// Returns whether the client lacks the permission.
     pub fn is_forbidden(&self) -> bool {
         matches!(self.error, SourceError::Forbidden(_))
     }
 
-    /// Returns true if the server answered and did nothing.
+    /// Returns whether the server answered and did nothing.
     pub fn is_refusal(&self) -> bool {
         self.is_forbidden()
             || matches!(
@@ -90,7 +90,7 @@ impl Rest {
         self.send(Method::PATCH, path, Some(("application/merge-patch+json", patch))).await
     }
 
-    /// Deletes the object at `path`. Returns true if it existed.
+    /// Deletes the object at `path`. Returns whether it existed.
     ///
     /// # Errors
     /// The server refused the request or did not answer.

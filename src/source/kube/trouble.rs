@@ -18,7 +18,7 @@ impl Trouble {
         self.0.is_none()
     }
 
-    /// Ends the failure. Returns true if there was one.
+    /// Ends the failure. Returns whether there was one.
     pub(super) fn end(&mut self) -> bool {
         self.0.take().is_some()
     }

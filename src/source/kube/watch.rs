@@ -351,7 +351,7 @@ impl Failure {
         }
     }
 
-    /// Returns true if the server does not support streaming lists. Real servers answer 422 or 400
+    /// Returns whether the server does not support streaming lists. Real servers answer 422 or 400
     /// (the feature gate WatchList is off or unknown), or open the watch and send an ERROR of code
     /// 500 because etcd is too old for RequestWatchProgress.
     fn refuses_streaming(&self, stage: Stage) -> bool {
@@ -368,12 +368,12 @@ impl Failure {
         }
     }
 
-    /// Returns true if an object or a line of a watch does not have the expected form.
+    /// Returns whether an object or a line of a watch does not have the expected form.
     fn is_unreadable(&self) -> bool {
         matches!(self, Self::Watcher(_)) && matches!(self.into(), SourceError::Malformed { .. })
     }
 
-    /// Returns true if a watch cannot resume: its version is too old or refused, or data was lost.
+    /// Returns whether a watch cannot resume: its version is too old or refused, or data was lost.
     fn needs_list(&self) -> bool {
         matches!(self.code(), Some(400 | 410 | 422)) || self.is_unreadable()
     }

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_as_the_api_always_did() {
+    fn leading_zeros_of_addresses_are_ignored() {
         let cases = [
             ("10.0.0.1", Some("10.0.0.1")),
             ("192.168.099.022", Some("192.168.99.22")),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_mean_something_else_to_each_node_are_refused() {
+    fn loopback_link_local_multicast_and_unspecified_addresses_are_refused() {
         let special = "127.0.0.1 127.9.9.9 0.0.0.0 169.254.1.1 224.0.0.1 239.1.1.1 255.255.255.255 \
                        ::1 :: fe80::1 febf::1 ff02::1 ::ffff:127.0.0.1";
         for text in special.split_whitespace() {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_lose_their_host_bits_and_impossible_ones_are_refused() {
+    fn host_bits_are_cleared_and_invalid_ranges_are_refused() {
         let cases = [
             ("10.96.0.0/16", Some("10.96.0.0/16")),
             ("010.096.1.2/16", Some("10.96.0.0/16")),

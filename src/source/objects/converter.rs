@@ -66,7 +66,7 @@ impl Converter {
         findings.conclude(Some(found))
     }
 
-    /// Returns true if `name` is exactly the name of this node. An empty name never is.
+    /// Returns whether `name` is exactly the name of this node. An empty name never is.
     pub fn is_this_node(&self, name: &str) -> bool {
         !name.is_empty() && name == self.node_name
     }

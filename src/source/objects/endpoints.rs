@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::address::parse_ip;
 use super::metadata::{Object, null_is_absent, object};
-use super::shape::read_list;
+use super::quick_parser::read_list;
 use super::text::{Expected, Span, Text, Texts};
 
 /// One entry of `endpoints`.

@@ -173,7 +173,7 @@ pub(super) fn convert(
     })
 }
 
-/// Returns true if the service has a cluster IP, by type and field.
+/// Returns whether the service has a cluster IP, by type and field.
 fn has_cluster_ip(spec: &ServiceSpec, findings: &mut Findings) -> bool {
     match spec.kind.as_str() {
         "" | "ClusterIP" | "NodePort" | "LoadBalancer" => {

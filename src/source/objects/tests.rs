@@ -81,7 +81,7 @@ fn annotated(annotations: &Value, labels: &Value) -> (Change<model::Service>, Ve
 }
 
 #[test]
-fn a_scheduler_is_the_one_of_the_annotation_or_the_nearest() {
+fn an_unsupported_scheduler_is_replaced_by_the_nearest() {
     let read = |name: &str| {
         let (change, problems) = annotated(&json!({"deltaproxy.io/scheduler": name}), &json!({}));
         let Change::Is(service) = change else { panic!("{change:?}") };
@@ -125,7 +125,7 @@ fn weights_by_name_need_the_label_that_comes_with_the_slices() {
 }
 
 #[test]
-fn names_of_endpoints_are_kept_of_slices_with_the_label_only() {
+fn endpoint_names_are_kept_only_for_labelled_slices() {
     let endpoints = json!([
         {"addresses": ["10.0.0.1"], "nodeName": "n1", "zone": "a", "targetRef": {"name": "web-1"}},
         {"addresses": ["127.0.0.1"], "zone": "left out"},
@@ -296,7 +296,7 @@ fn a_repeated_port_is_left_out_and_the_first_stays() {
 }
 
 #[test]
-fn a_range_of_all_addresses_lifts_the_restriction_of_its_family_only() {
+fn a_source_range_of_length_0_allows_all_sources_of_its_family() {
     let ranges = json!(["10.0.0.0/8", "::/0", "2001:db8::/32"]);
     let service = is(service_with(json!({"loadBalancerSourceRanges": ranges})));
     assert_eq!(service.source_ranges, ["10.0.0.0/8".parse().unwrap()]);
@@ -411,7 +411,7 @@ fn a_node_without_a_name_has_no_local_endpoints() {
 }
 
 #[test]
-fn the_trigger_time_of_a_slice_is_read_and_nothing_else_of_its_annotations() {
+fn the_trigger_time_of_a_slice_is_read() {
     let triggered = |annotations: Value| {
         let mut object = serde_json::json!({
             "metadata": {"name": "s", "namespace": "default",
@@ -431,7 +431,7 @@ fn the_trigger_time_of_a_slice_is_read_and_nothing_else_of_its_annotations() {
 }
 
 #[test]
-fn slices_of_headless_services_and_names_are_gone_without_a_problem() {
+fn headless_and_fqdn_slices_are_gone_without_a_problem() {
     let gone = (Change::Gone(ObjectName::namespaced("default", "s")), vec![]);
     assert_eq!(
         slice_with(json!({"addressType": "FQDN", "endpoints": [{"addresses": ["a.b"]}]})),

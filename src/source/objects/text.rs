@@ -133,7 +133,7 @@ impl Texts {
 }
 
 impl Span {
-    /// Returns true if the text or the list is empty.
+    /// Returns whether the text or the list is empty.
     pub(super) fn is_empty(self) -> bool {
         self.start == self.end
     }

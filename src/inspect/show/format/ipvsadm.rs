@@ -50,7 +50,7 @@ pub fn ipvsadm(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns true if all endpoints have equally many slots, up to a difference of one: a table rarely
+/// Returns whether all endpoints have equally many slots, up to a difference of one: a table rarely
 /// divides evenly.
 fn is_even(row: &Row<'_>) -> bool {
     let serving = row.endpoints.iter().filter(|it| it.state == EndpointState::Serving);

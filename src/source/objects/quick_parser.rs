@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_of_one_shape_are_read_by_comparing() {
+    fn endpoints_of_one_shape_are_parsed_by_comparison() {
         let texts = [1, 2, 30].map(endpoint);
         let mut shapes = SmallVec::new();
         read_with_serde(&texts[0], KeptNames::All, &mut shapes).unwrap();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_odd_is_read_as_serde_reads_it() {
+    fn unusual_endpoints_parse_as_with_serde() {
         let usual = endpoint(1);
         for odd in [
             String::new(),
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn many_shapes_in_turn_are_read_too() {
+    fn lists_of_many_shapes_are_parsed() {
         let mut text = String::from("[");
         for i in 0..100 {
             let fields = (0..i % 12).map(|k| format!(r#""x{k}":"{i}","#)).collect::<String>();
@@ -312,7 +312,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn one_wrong_byte_changes_nothing_but_what_serde_says(at in 0..900_usize, byte in 1..127_u8) {
+        fn any_changed_byte_gives_the_result_of_serde(at in 0..900_usize, byte in 1..127_u8) {
             let mut bytes = list(&[1, 2, 3].map(endpoint)).into_bytes();
             let at = at % bytes.len();
             bytes[at] = byte;

@@ -1,7 +1,7 @@
 //! Elements that another program added or deleted, compared one by one with the installed ones.
 //!
-//! Whatever that program did to an element, a look-up shows what the kernel holds now. All other
-//! elements are as installed, so the tables need not be read.
+//! A look-up shows the present element, so the kind of change does not matter. All other elements
+//! are as installed, so the tables need not be read.
 
 use ahash::{HashMap, HashSet};
 
@@ -27,13 +27,13 @@ struct Place {
     key: Value,
 }
 
-/// An installed element of a service that the kernel does not hold.
-pub type Loss = (ObjectName, Installed, Finding);
+/// An installed element of a service that is missing or differs in the kernel.
+pub type Difference = (ObjectName, Installed, Finding);
 
 /// Looks up elements by their keys, each once. `None` if they must be read with all others.
 pub fn look_up_changed<K: Kernel>(kernel: &mut K, keys: &[ElementKey]) -> Option<Vec<Changed>> {
     let places = keys.iter().map(Place::of).collect::<Option<HashSet<_>>>()?;
-    // Packets write it.
+    // Packets write this map.
     let places = places.into_iter().filter(|place| place.set != SetId::AffinityClients);
     places.map(|place| Some(Changed { place, finding: place.look_up(kernel)? })).collect()
 }
@@ -75,9 +75,9 @@ impl Engine {
     }
 
     /// Returns the installed elements that were not found. `None` if the tables must be read: an
-    /// element was found that no service has, or one may be missing that no service has.
-    /// [`Engine::knows_installed`] must hold.
-    pub fn losses(&self, changed: &[Changed]) -> Option<Vec<Loss>> {
+    /// element without a service was found, or may be missing. [`Engine::knows_installed`] must
+    /// hold.
+    pub fn element_differences(&self, changed: &[Changed]) -> Option<Vec<Difference>> {
         let subjects = changed.iter().filter_map(|it| it.place.subject()).collect();
         let mut installed = HashMap::default();
         for service in self.diff.services_of(&subjects) {
@@ -87,18 +87,18 @@ impl Engine {
                 installed.insert(place, (service, it));
             });
         }
-        let mut losses = Vec::new();
+        let mut differences = Vec::new();
         for Changed { place, finding } in changed {
             match (installed.get(place), finding) {
                 (Some((_, installed)), Finding::Changed(Some(found))) if installed == found => {}
                 (Some((service, installed)), _) => {
-                    losses.push(((*service).clone(), *installed, *finding));
+                    differences.push(((*service).clone(), *installed, *finding));
                 }
                 // Added and deleted again.
                 (None, Finding::Missing) if !self.diff.is_left_over(place.subject()?) => {}
                 (None, _) => return None,
             }
         }
-        Some(losses)
+        Some(differences)
     }
 }

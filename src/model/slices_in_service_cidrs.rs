@@ -12,12 +12,12 @@ use super::ObjectName;
 
 /// The service address ranges, and the slices with endpoints in them.
 #[derive(Debug, Default)]
-pub(super) struct InnerSlices {
+pub(super) struct SlicesInServiceCidrs {
     ranges: Vec<IpNet>,
     slices: HashSet<ObjectName>,
 }
 
-impl InnerSlices {
+impl SlicesInServiceCidrs {
     /// Replaces the ranges. All slices must be put again.
     pub(super) fn set_ranges(&mut self, ranges: Vec<IpNet>) {
         self.ranges = ranges;
@@ -43,7 +43,7 @@ impl InnerSlices {
         }
     }
 
-    /// Returns true if an endpoint may be a cluster IP: one is in the ranges, or no range is known.
+    /// Returns whether an endpoint may be a cluster IP: one is in the ranges, or no range is known.
     pub(super) fn may_have_cluster_ips(&self) -> bool {
         self.ranges.is_empty() || !self.slices.is_empty()
     }

@@ -18,7 +18,7 @@ use crate::family::Family;
 pub(super) struct Balanced {
     is_on: bool,
     services: BTreeMap<ObjectName, Shares>,
-    /// The service that was adjusted last; the next one is the first of the next look.
+    /// The service that was adjusted last; the next adjustment continues after it.
     last: Option<ObjectName>,
     /// Slots that may change now; below 0 after a change that was larger.
     allowance: i64,
@@ -37,17 +37,17 @@ pub struct LiveConnections {
     pub endpoints: HashMap<(Protocol, Target), u32>,
 }
 
-/// What one look has changed.
+/// Result of one adjustment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Adjusted {
     /// Services that were compared with their connections.
     pub services: usize,
-    /// Slots that get another endpoint, come or go.
+    /// Slots that are changed, added or removed.
     pub slots: usize,
 }
 
-/// Endpoints counted and adjusted with one look, at least; a later look continues. They take the
-/// loop some milliseconds.
+/// Endpoints after which an adjustment takes no further service. They take the loop some
+/// milliseconds.
 const ENDPOINTS: usize = 8_192;
 
 impl Balanced {
@@ -139,8 +139,8 @@ impl Cluster {
         wanted
     }
 
-    /// Adjusts the shares of services to live connections, while slots may change: `changes` more
-    /// than before. Calls `touched` for each service with another share.
+    /// Adjusts the shares of services to live connections, while the allowance lasts. `changes`
+    /// slots are added to it. Calls `touched` for each service with another share.
     pub fn balance(
         &mut self,
         counted: &LiveConnections,
@@ -149,7 +149,7 @@ impl Cluster {
     ) -> Adjusted {
         let changes = i64::from(changes);
         let mut adjusted = Adjusted::default();
-        // Unused changes do not add up.
+        // The allowance does not accumulate.
         self.balanced.allowance = self.balanced.allowance.saturating_add(changes).min(changes);
         for name in &counted.services {
             let Ok(limit @ 1..) = usize::try_from(self.balanced.allowance) else { break };

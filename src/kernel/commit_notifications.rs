@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use super::nftables::NETLINK_NETFILTER;
-use super::others::NFNLGRP_NFTABLES;
+use super::other_programs::NFNLGRP_NFTABLES;
 use crate::netlink::message::Messages;
 use crate::netlink::socket::{ReceiveError, Socket, Wait};
 use crate::nft::Notification;
