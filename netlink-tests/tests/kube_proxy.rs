@@ -122,7 +122,7 @@ fn the_command_line_of_k3s_starts_the_daemon() {
         "-v=2",
     ]);
     daemon.wait_for_line("mode ipvs is not supported", SOON);
-    daemon.wait_for_line("scheduler lc does not exist here", SOON);
+    daemon.wait_for_line("scheduler lc is off: random is used", SOON);
     cluster.wait_for_answer();
     assert_eq!(daemon.terminate(SOON).code(), Some(0));
 }

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 const SOON: Duration = Duration::from_secs(15);
 
 /// Metrics that stay as they are, and why.
-const STILL: [(&str, &str); 17] = [
+const STILL: [(&str, &str); 19] = [
     ("deltaproxy_build_info", "the version does not change"),
     ("deltaproxy_set_elements", "the test below compares them with the kernel's"),
     ("deltaproxy_problems_total{kind=\"conflict\"}", "one kind is enough"),
@@ -39,6 +39,8 @@ const STILL: [(&str, &str); 17] = [
     ),
     ("deltaproxy_check_repairs_total", "the kernel loses nothing; see `background_check_kernel`"),
     ("deltaproxy_conntrack_delete_failures_total", "the kernel refuses none"),
+    ("deltaproxy_least_connections_changed_slots_total", "one endpoint; see `least_connections`"),
+    ("deltaproxy_least_connections_failures_total", "conntrack is always read"),
     ("kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family=\"IPv6\"}", "all are IPv4"),
     ("kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total", "the kernel refuses none"),
     ("kubeproxy_sync_proxy_rules_no_local_endpoints_total{ip_family=\"IPv6\"", "all are IPv4"),
@@ -98,9 +100,10 @@ fn get(host: &Host, port: u16, path: &str) -> String {
     })
 }
 
-/// The service `web`, for UDP too.
+/// The service `web`, for UDP too, with scheduler `lc`.
 fn web() -> Value {
     let mut web = service("default/web", "10.96.0.10", 80);
+    web["metadata"]["annotations"] = json!({"deltaproxy.io/scheduler": "lc"});
     let udp = json!({"name": "udp", "protocol": "UDP", "port": 80, "targetPort": 80});
     web["spec"]["ports"].as_array_mut().unwrap().push(udp);
     web
@@ -118,7 +121,9 @@ fn endpoint(address: &str) -> Value {
 
 fn daemon(host: &Host, api: &ApiServer) -> Process {
     let kubeconfig = format!("--kubeconfig={}", api.kubeconfig().display());
-    let arguments = ["run", &kubeconfig, "--hostname-override=node1", "--check-period=1s"];
+    let every_second = ["--check-period=1s", "--least-connections=1s"];
+    let arguments =
+        [&["run", &kubeconfig, "--hostname-override=node1"][..], &every_second].concat();
     host.spawn(deltaproxy_binary(), &arguments)
 }
 
@@ -159,6 +164,8 @@ fn every_metric_moves_when_what_it_counts_happens() {
     answers("\"b\"");
     let deleted = "kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family=\"IPv4\"}";
     page.wait(deleted, "0");
+    page.wait("deltaproxy_least_connections_services_total", "0");
+    page.wait("deltaproxy_least_connections_entries", "0");
 
     let mut bad = service("default/bad", "10.96.0.11", 80);
     bad["spec"]["externalIPs"] = json!(["somewhere"]);
