@@ -83,7 +83,7 @@ const CHECK_PERIOD: Duration = Duration::from_secs(3_600);
 const QUIET_LOOKS: usize = 8;
 
 /// More pieces than the background check needs for everything twice.
-const ROUNDS: usize = 20;
+const ROUNDS: usize = 60;
 
 /// Plays a sequence; returns the first violation as error.
 pub(crate) fn play<K: Shared>(kernel: K, sequence: &Sequence) -> Result<(), String> {
@@ -239,6 +239,7 @@ impl<K: Shared> World<K> {
     fn keep_served(&mut self) {
         let wanted = self.wanted();
         self.kernel.oracle.keep(&wanted.served);
+        self.kernel.oracle.know(wanted.serving.keys());
     }
 
     fn wanted(&self) -> Wanted {

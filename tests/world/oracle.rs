@@ -32,6 +32,9 @@ pub(crate) struct Oracle {
     pub(crate) is_damaged: bool,
     /// Flows through all that was ever installed, as far as nobody asked to delete them.
     flows: BTreeSet<Flow>,
+    /// Frontends that an object has or had. A daemon cannot know those that another program added
+    /// and deleted again with the table.
+    known: BTreeSet<Target>,
     /// Whether the daemon was killed since the last check: it cannot know of every frontend that ended
     /// just before.
     has_restarted: bool,
@@ -58,6 +61,11 @@ impl Oracle {
     pub(crate) fn forget(&mut self) {
         self.is_damaged = true;
         self.forget_routes();
+    }
+
+    /// Records the frontends of the present objects.
+    pub(crate) fn know<'a>(&mut self, frontends: impl Iterator<Item = &'a Target>) {
+        self.known.extend(frontends);
     }
 
     /// The daemon is killed: flows to frontends that ended just before may stay.
@@ -136,6 +144,7 @@ impl Oracle {
     /// Every flow that is left leads to an endpoint that serves its frontend.
     pub(crate) fn check_flows(&mut self, serving: &BTreeMap<Target, BTreeSet<Target>>) {
         let has_restarted = std::mem::take(&mut self.has_restarted);
+        self.known.extend(serving.keys());
         let is_served = |(frontend, endpoint): &Flow| {
             serving.get(frontend).is_some_and(|targets| targets.contains(endpoint))
         };
@@ -143,7 +152,9 @@ impl Oracle {
         let (served, stale): (BTreeSet<Flow>, BTreeSet<Flow>) =
             flows.into_iter().partition(is_served);
         self.flows = served;
-        let may_stay = |(frontend, _): &Flow| has_restarted && !serving.contains_key(frontend);
+        let may_stay = |(frontend, _): &Flow| {
+            !self.known.contains(frontend) || has_restarted && !serving.contains_key(frontend)
+        };
         let stale = stale.into_iter().filter(|flow| !may_stay(flow));
         let text = |(frontend, endpoint)| format!("a flow stays: {frontend:?} to {endpoint:?}");
         self.violations.extend(stale.map(text));
