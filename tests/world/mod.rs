@@ -25,7 +25,9 @@ use deltaproxy::config::Routing;
 use deltaproxy::conntrack::{ConntrackError, Count, FlowList, Request};
 use deltaproxy::engine::{Engine, read_back};
 use deltaproxy::kernel::{ElementRead, Requests, Writer, WriterGone};
-use deltaproxy::model::{Batch, Change, Event, LiveConnections, ObjectName, Resource};
+use deltaproxy::model::{
+    Batch, Change, Event, LiveConnections, ObjectName, Resource, Scheduler, Service,
+};
 use deltaproxy::nft::{
     Element, Family, Name, Operation, Table, TableFlags, TableRef, Transaction, Value,
 };
@@ -407,7 +409,8 @@ impl<K: Shared> World<K> {
 
     /// Ends all connections and waits until no weight depends on them.
     async fn wait_until_even(&mut self) {
-        let mut quiet = 0;
+        let follows = |service: &Service| service.scheduler == Some(Scheduler::LeastConnections);
+        let mut quiet = if self.objects.services().any(follows) { 0 } else { QUIET_LOOKS };
         while quiet < QUIET_LOOKS {
             let commits = self.kernel.commits;
             tokio::time::advance(LOOKS.interval).await;
