@@ -21,7 +21,8 @@ pub enum Threshold {
     Bytes(u64),
 }
 
-/// A few short requests and answers fit, so that only connections that last are offloaded.
+/// Connections of a few short requests stay below it, so that only connections that last are
+/// offloaded.
 impl Default for Threshold {
     fn default() -> Self {
         Self::Packets(20)
@@ -115,8 +116,7 @@ impl Devices {
         &self.0
     }
 
-    /// Returns the prefixes that no other one covers, if the list has nothing but prefixes and
-    /// names.
+    /// Returns the prefixes of the list that no other prefix covers.
     pub fn prefixes(&self) -> Vec<&str> {
         let all = self.0.iter().filter_map(|pattern| match pattern {
             Pattern::Prefix(prefix) => Some(&**prefix),

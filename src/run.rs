@@ -97,14 +97,14 @@ pub struct Run<K> {
     clients: Clients,
     leftovers: Leftovers,
     measures: Measures,
-    /// Time of the first commit without ServiceCIDRs; `Some` while only they are unlisted.
+    /// End of the wait for ServiceCIDRs; `Some` while only they are unlisted.
     service_cidrs_due: Option<Instant>,
 }
 
 /// The outcome of commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// Nothing more can be sent now.
+    /// The transaction was applied, or dropped with a blocked table.
     Done,
     /// The kernel refused a transaction. The tables are read at once, and the next transaction is
     /// smaller.

@@ -55,7 +55,7 @@ fn main() {
     let services = std::env::var("SERVICES").map_or(50_000, |number| number.parse().unwrap());
     let net = Net::new();
     let api = net.node().run(ApiServer::start);
-    api.push_all([node("node1", "192.168.50.2"), service_cidr("kubernetes", "10.0.0.0/8")]);
+    api.push_all([node("node1", "192.168.50.2"), service_cidr("kubernetes", "10.96.0.0/12")]);
     api.push_all((0..services).flat_map(|number| [service(number), slice(number, 0)]));
     api.compact();
     api.encode();

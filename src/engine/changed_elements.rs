@@ -74,9 +74,9 @@ impl Engine {
             })
     }
 
-    /// Returns the installed elements that were not found. `None` if the tables must be read: an
-    /// element without a service was found, or may be missing. [`Engine::knows_installed`] must
-    /// hold.
+    /// Returns the installed elements that are missing or differ in the kernel. `None` if the
+    /// tables must be read: an element without a service was found, or may be missing.
+    /// [`Engine::knows_installed`] must hold.
     pub fn element_differences(&self, changed: &[Changed]) -> Option<Vec<Difference>> {
         let subjects = changed.iter().filter_map(|it| it.place.subject()).collect();
         let mut installed = HashMap::default();
@@ -94,7 +94,7 @@ impl Engine {
                 (Some((service, installed)), _) => {
                     differences.push(((*service).clone(), *installed, *finding));
                 }
-                // Added and deleted again.
+                // Another program added it and deleted it again: nothing to do.
                 (None, Finding::Missing) if !self.diff.is_left_over(place.subject()?) => {}
                 (None, _) => return None,
             }

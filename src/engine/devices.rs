@@ -26,7 +26,7 @@ pub struct FlowtableDevices {
     installed: [Option<BTreeMap<Device, u32>>; 2],
     /// Devices that the kernel refused, with their indexes.
     refused: BTreeMap<Device, u32>,
-    /// Most devices of the next transaction; fewer after a refusal.
+    /// Maximum number of devices in one operation; fewer after a refusal.
     most: usize,
 }
 
@@ -106,12 +106,12 @@ impl FlowtableDevices {
         self.installed[family.index()] = Some(devices.collect());
     }
 
-    /// Records that the flowtable of a table was created.
+    /// Records that the flowtable of a table is in place; its known devices stay.
     pub fn created(&mut self, family: Family) {
         self.installed[family.index()].get_or_insert_default();
     }
 
-    /// Returns the installed devices of a family that exist.
+    /// Returns the number of entries in the flowtable of a family.
     pub fn count(&self, family: Family) -> usize {
         self.installed[family.index()].as_ref().map_or(0, BTreeMap::len)
     }

@@ -32,7 +32,7 @@ pub enum Cause {
     /// An element of this service was refused again. It is left out until it changes.
     Excluded(ObjectName),
     /// The transaction was refused as a whole. The next ones are smaller or update fewer services.
-    /// After some immediate attempts at the latest, the table is blocked.
+    /// If that does not help within a few attempts, the table is blocked.
     Unattributed,
     /// The refusal concerns the table of this family, for the first time.
     Table(Family),
@@ -90,8 +90,8 @@ impl Engine {
         }
     }
 
-    /// Records that the transaction in flight was applied within `time`. The size of later pieces
-    /// follows from it.
+    /// Records that the oldest transaction in flight was applied within `time`. The size of later
+    /// pieces follows from it.
     pub fn committed(&mut self, time: Duration) {
         let Some(in_flight) = self.in_flight.pop_front() else { return };
         self.piece_size.learn(in_flight.bytes, time);

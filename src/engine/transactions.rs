@@ -234,8 +234,8 @@ impl Engine {
         if bytes == 0 || limit >= self.piece_size.piece_bytes() / 2 {
             let mut piece = Piece::new(PieceLimits { budget: budget.min(limit), limit });
             step.services = if is_replaced {
-                // Until its transaction, a service of that table is unserved. So events do not
-                // interrupt.
+                // The old table goes with this transaction, and later services have no elements
+                // until theirs. So nothing interrupts this piece.
                 self.small_went_first = true;
                 self.fill(&mut piece, &|| false)
             } else {

@@ -13,7 +13,7 @@ use super::other_programs::Others;
 use super::read::{Read, Seen};
 use super::{
     CommitError, Committed, Contents, ElementRead, Generation, Kernel, OpenError, OthersChanges,
-    ReadError, Release, culprit, lost,
+    ReadError, Release, culprit, lost_answer,
 };
 use crate::netlink::socket::{Socket, Wait};
 use crate::nft::request::Request;
@@ -217,7 +217,7 @@ impl Nftables {
     fn was_applied(&mut self, transaction: &Transaction) -> Option<bool> {
         match self.read_generation() {
             Ok(now) if now == self.last => Some(false),
-            Ok(_) | Err(_) => lost::was_applied(self, transaction),
+            Ok(_) | Err(_) => lost_answer::was_applied(self, transaction),
         }
     }
 

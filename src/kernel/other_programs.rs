@@ -1,8 +1,7 @@
 //! Detects commits of other programs.
 //!
 //! The kernel sends a notification of every nftables change to a multicast group; it names the
-//! table, and the set and key of an element. A commit to a table of another program costs only its
-//! receipt.
+//! table, and the set and key of an element. Changes of other tables are received and skipped.
 
 use std::io;
 

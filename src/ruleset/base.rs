@@ -1,4 +1,4 @@
-//! Chains and rules that depend on settings only, never on services.
+//! Chains and rules of a table: fixed for given [`Settings`], without elements of services.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct Settings {
     /// Node ports are also open on loopback addresses (IPv4 only), and packets of other hosts to
     /// these are dropped.
     pub localhost: bool,
-    /// The elements of node ports count the connections that match them.
+    /// Elements of frontends count the connections that match them.
     pub counts_connections: bool,
     /// The optional base chains.
     pub optional_chains: OptionalChains,
@@ -191,9 +191,9 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
 /// Each base chain of type filter costs every packet, also of established connections. So most
 /// rules are in chains of type nat, which only the first packet of a connection passes: they also
 /// refuse and drop. The others exist only while they are needed. Those before DNAT check source
-/// ranges: there, `ct state new` includes UDP flows without an answer, to which new ranges apply at
-/// once. Those after DNAT refuse packets whose endpoint is a cluster IP, which is not translated
-/// again.
+/// ranges. UDP flows without an answer are still `new`, so changed ranges apply to them at once.
+/// Those after DNAT refuse packets whose endpoint is a cluster IP, because a packet is translated
+/// once.
 ///
 /// They contain the first comparison of every new connection themselves, because a jump would cost
 /// as much as the comparison.
@@ -244,9 +244,9 @@ const PRE_DNAT: &str = "filter-prerouting-pre-dnat";
 /// Drops packets to loopback addresses with another input interface than the loopback one. The
 /// kernel itself does this without `route_localnet` (CVE-2020-8558).
 ///
-/// The rule stands before DNAT, so it covers packets to node ports. It does not cover answers to
-/// masqueraded packets, which still have another address of the node. It stands before the rule
-/// that accepts all packets but new ones, because those include untracked and invalid ones.
+/// The rule stands before DNAT, so it covers packets to node ports. Answers to masqueraded packets
+/// pass: their destination is still another address of the node. It stands before the rule that
+/// accepts all packets but new ones, because those include untracked and invalid ones.
 fn guard() -> Vec<Statement> {
     let not_by_loopback = is_not(Selector::Iifname, Operand::Interface("lo".into()));
     let to_loopback = is(Selector::Daddr, Operand::Network(loopback(Family::Ip)));
@@ -297,7 +297,8 @@ fn services(family: Family, settings: &Settings) -> Vec<Vec<Statement>> {
     vec![service, node_port, unserved_service(), no_endpoint, check]
 }
 
-/// Compares the port before the address: a route lookup (`fib`) costs more than a set lookup.
+/// Checks that the address is local. The caller compares the port first: a route lookup (`fib`)
+/// costs more than a set lookup.
 fn local_node_ports(
     family: Family,
     settings: &Settings,

@@ -39,8 +39,8 @@ pub(super) fn established(after: Threshold) -> Vec<Statement> {
 
 /// Returns the chain that adds connections of services, and no other translated ones.
 ///
-/// A look-up in a map needs a use of its data, so the priority receives the route. It is cleared
-/// again: packets of the flowtable have no priority either.
+/// nftables has no map look-up that ignores the data, so the route goes into the priority and is
+/// cleared at once. Packets of the flowtable have no priority either.
 ///
 /// With counters, a look-up of `services` or `nodeports` would count the packet as a connection.
 /// Then only connections to ClusterIPs are added.

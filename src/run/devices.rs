@@ -1,4 +1,4 @@
-//! Devices of the flowtables, which follow those of the node.
+//! Makes the devices of the flowtables follow those of the node.
 //!
 //! The loop does not wait for a transaction about devices. The kernel's thread runs it between
 //! those about services.
