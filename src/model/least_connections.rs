@@ -2,16 +2,18 @@
 //!
 //! Services are adjusted in turn. The number of changed slots is limited over all of them.
 
+pub(super) mod shares;
+
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 
 use ahash::HashMap;
 
-use super::shares::{self, EVEN, Load, Share};
 use super::{
     Cluster, ObjectName, Protocol, Scheduler, ServicePort, ServiceView, Target, TargetList, Weight,
 };
 use crate::family::Family;
+use shares::{EVEN, Load, Share};
 
 /// All services with scheduler `lc`, if it is in use.
 #[derive(Debug, Default)]

@@ -1,6 +1,9 @@
 //! Operations that the kernel applies as a whole or not at all.
 //!
 //! Displayed, a transaction is an equivalent script for `nft -f`.
+//!
+//! The order of operations is decided elsewhere: that of elements in [`crate::piece`], that of
+//! sets, chains and rules in `engine::base_state`.
 
 use std::fmt;
 use std::sync::Arc;

@@ -25,8 +25,8 @@ use tracing::{debug, error, info};
 use super::Observe;
 use super::connections::Connections;
 use super::exposition::Format;
+use super::http_responses::{Site, respond};
 use super::page;
-use super::responses::{Site, respond};
 
 /// Serves `site` at `address` and never returns. A failed bind is retried every 5 seconds, and
 /// logged when the reason changes.

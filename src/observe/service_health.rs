@@ -24,7 +24,7 @@ use tracing::debug;
 
 use super::Observe;
 use super::connections::Connections;
-use super::responses::json;
+use super::http_responses::json;
 use super::server::{BIND_RETRY, is_absent, listen, now, serve_with};
 use crate::family::Family;
 

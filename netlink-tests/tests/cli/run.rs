@@ -110,7 +110,7 @@ fn probe(host: &Host, address: &str, path: &str) -> Option<String> {
     Some(answer.ok()?.split(' ').nth(1)?.to_owned())
 }
 
-/// Cases 114, without its wait of 60 s, which `src/observe/health.rs` has, and 117.
+/// Cases 114, without its wait of 60 s, which `src/observe/health_state.rs` has, and 117.
 #[test]
 fn a_node_is_healthy_until_manifests_say_that_it_is_leaving() {
     let net = Net::new();

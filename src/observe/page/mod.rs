@@ -21,7 +21,7 @@ use hyper::{Response, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
-use super::responses::{JSON, text};
+use super::http_responses::{JSON, text};
 use super::{Observe, Site, Transaction};
 use crate::family::Family;
 use problems::Problems;

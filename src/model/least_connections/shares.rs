@@ -6,7 +6,7 @@
 
 use std::collections::BinaryHeap;
 
-use super::Weight;
+use crate::model::Weight;
 
 /// Share of an endpoint relative to the others, from 1 to 64.
 pub type Share = u8;

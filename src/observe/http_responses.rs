@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::exposition::Format;
-use super::health::Verdict;
+use super::health_state::Verdict;
 use super::metrics::{Answers, Metrics};
 use super::zpages::statusz;
 use super::{Observe, Startup, page};
