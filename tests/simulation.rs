@@ -19,7 +19,7 @@ use world::seeds::{Seeds, run_seed};
 
 #[test]
 fn after_any_faults_the_tables_are_as_desired_and_services_with_endpoints_always_work() {
-    let seeds = Seeds::chosen(1_000);
+    let seeds = Seeds::chosen(3_000);
     let next = AtomicU64::new(seeds.first);
     let threads = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
