@@ -389,7 +389,7 @@ fn connections_survive_kills_and_restarts_of_the_daemon() {
             check(&mut talks);
             (!lab.daemon.is_running()).then_some(())
         });
-        // Nobody runs, and the tables forward.
+        // No daemon runs, and the tables forward.
         (0..5).for_each(|_| check(&mut talks));
         lab.daemon = lab.manifests.run_with(lab.net.node(), &ON);
         check(&mut talks);

@@ -7,6 +7,7 @@ use std::io;
 use std::net::Ipv4Addr;
 
 use super::cluster::{CLUSTER_IP_BITS, FIRST_CLUSTER_IP, FIRST_ENDPOINT};
+use crate::netlink::link::RTM_NEWLINK;
 use crate::netlink::message::{self, Header, Meaning, Messages};
 use crate::netlink::socket::{Socket, Wait};
 
@@ -21,7 +22,6 @@ const RANGES: [(u32, u8); 3] =
     [(FIRST_CLUSTER_IP, CLUSTER_IP_BITS), (FIRST_ENDPOINT, 8), (FIRST_CLIENT, 8)];
 
 // From <linux/rtnetlink.h>, <linux/if_addr.h>, <linux/if.h> and <linux/netlink.h>.
-const RTM_NEWLINK: u16 = 16;
 const RTM_NEWADDR: u16 = 20;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;

@@ -22,7 +22,7 @@ impl Notifications {
     /// EPERM without `CAP_NET_ADMIN`; other errors of `socket(2)` and `setsockopt(2)`.
     pub fn open() -> io::Result<Self> {
         // No socket has the port u32::MAX, so no commit is excluded.
-        Ok(Self { socket: Socket::listen(NETLINK_NETFILTER, NFNLGRP_NFTABLES, u32::MAX)? })
+        Ok(Self { socket: Socket::listen(NETLINK_NETFILTER, NFNLGRP_NFTABLES, None)? })
     }
 
     /// Calls `each` with the notifications of one datagram. Returns false if there is none. Does

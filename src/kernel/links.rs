@@ -7,9 +7,11 @@ use std::io;
 use std::thread;
 use std::time::Duration;
 
+use netlink_sys::protocols::NETLINK_ROUTE;
 use tokio::sync::mpsc::Sender;
 
 use crate::netlink::attr::Attrs;
+use crate::netlink::link::{IFINFOMSG_LENGTH, IFLA_IFNAME, RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK};
 use crate::netlink::message::{self, Header, Meaning, Messages};
 use crate::netlink::socket::{ReceiveError, Socket, Wait};
 
@@ -44,16 +46,9 @@ pub enum LinkNews {
     Changes(Vec<LinkChange>),
 }
 
-const NETLINK_ROUTE: isize = 0;
 const RTNLGRP_LINK: u32 = 1;
-const RTM_NEWLINK: u16 = 16;
-const RTM_DELLINK: u16 = 17;
-const RTM_GETLINK: u16 = 18;
-/// Length of `struct ifinfomsg`.
-const IFINFOMSG_LENGTH: usize = 16;
 const IFF_LOOPBACK: u32 = 0x8;
 // <linux/if_link.h>
-const IFLA_IFNAME: u16 = 3;
 const IFLA_MASTER: u16 = 10;
 const IFLA_EXT_MASK: u16 = 29;
 /// Leaves out statistics, most of each message.
@@ -67,9 +62,6 @@ const MAX_DATAGRAMS: usize = 10_000;
 
 /// Time between a failure and the next attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
-
-/// Netlink port of no socket: notifications of every origin are received.
-const NOBODY: u32 = u32::MAX;
 
 /// Starts a thread in the network namespace of the calling thread. It sends all devices and then
 /// their changes to `news`, until the receiver is dropped.
@@ -127,7 +119,7 @@ pub fn list_links() -> io::Result<Vec<Link>> {
 /// Sends devices until the receiver is dropped.
 fn follow(news: &Sender<LinkNews>) -> io::Result<()> {
     // Opened before the first listing, so that no change is missed between them.
-    let mut socket = Socket::listen(NETLINK_ROUTE, RTNLGRP_LINK, NOBODY)?;
+    let mut socket = Socket::listen(NETLINK_ROUTE, RTNLGRP_LINK, None)?;
     let mut sent = news.blocking_send(LinkNews::All(list_links()?));
     while sent.is_ok() && !news.is_closed() {
         let mut batch = Batch::default();

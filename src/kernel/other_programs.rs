@@ -28,7 +28,7 @@ impl Others {
     /// Opens a receiver of all changes of `tables`, except those of the socket with netlink port
     /// `ours`.
     pub(super) fn open(tables: Vec<TableRef>, ours: u32) -> io::Result<Self> {
-        let socket = Socket::listen(NETLINK_NETFILTER, NFNLGRP_NFTABLES, ours)?;
+        let socket = Socket::listen(NETLINK_NETFILTER, NFNLGRP_NFTABLES, Some(ours))?;
         Ok(Self { socket, tables })
     }
 

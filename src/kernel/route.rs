@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::errno::Errno;
 use nix::net::if_::{if_indextoname, if_nametoindex};
 
@@ -52,7 +53,6 @@ impl fmt::Display for NoRoute {
     }
 }
 
-const NETLINK_ROUTE: isize = 0;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
 /// Length of `struct rtmsg`, and the offset of its type.

@@ -27,7 +27,7 @@ impl Tracer {
     /// EPERM without `CAP_NET_ADMIN`; other errors of `socket(2)` and `setsockopt(2)`.
     pub fn open() -> io::Result<Self> {
         // Trace events come from port 0; no socket has the port u32::MAX, so none is excluded.
-        Ok(Self { socket: Socket::listen(NETLINK_NETFILTER, NFNLGRP_NFTRACE, u32::MAX)? })
+        Ok(Self { socket: Socket::listen(NETLINK_NETFILTER, NFNLGRP_NFTRACE, None)? })
     }
 
     /// Returns the trace events received since the last call. Does not block.

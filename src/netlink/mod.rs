@@ -1,5 +1,6 @@
 //! Netlink bytes and the netlink socket, independent of nftables.
 
 pub mod attr;
+pub mod link;
 pub mod message;
 pub mod socket;

@@ -74,29 +74,34 @@ impl Socket {
     /// `EPROTONOSUPPORT` if the kernel lacks the protocol; other errors of `socket(2)` and
     /// `setsockopt(2)`.
     pub fn open(protocol: isize) -> io::Result<Self> {
-        let mut descriptor = Descriptor::new(protocol)?;
-        let port = descriptor.bind_auto()?.port_number();
-        descriptor.set_ext_ack(true)?;
-        descriptor.set_cap_ack(true)?;
-        let timeout = TimeVal::new(RECEIVE_TIMEOUT_SECONDS, 0);
-        setsockopt(&descriptor, sockopt::ReceiveTimeout, &timeout)?;
-        let mut socket = Self { descriptor, buffer: vec![0; DATAGRAM], port, send_buffer: 0 };
-        socket.set_receive_buffer(RECEIVE_BUFFER)?;
+        let mut socket = Self::bound(protocol)?;
+        socket.descriptor.set_ext_ack(true)?;
+        socket.descriptor.set_cap_ack(true)?;
         socket.set_send_buffer(SEND_BUFFER)?;
         Ok(socket)
     }
 
-    /// Opens a socket of `protocol` that receives the notifications of a multicast group, except
-    /// those caused by the socket with the netlink port `except`.
+    /// Opens a socket of `protocol` that receives the notifications of a multicast group. With a
+    /// netlink port in `except`, those caused by that socket are left out.
     ///
     /// # Errors
     /// As for [`Socket::open`].
-    pub fn listen(protocol: isize, group: u32, except: u32) -> io::Result<Self> {
+    pub fn listen(protocol: isize, group: u32, except: Option<u32>) -> io::Result<Self> {
+        let socket = Self::bound(protocol)?;
+        if let Some(except) = except {
+            // Before the socket joins, so that no other notification arrives.
+            SockRef::from(&socket.descriptor).attach_filter(&unless_caused_by(except))?;
+        }
+        socket.descriptor.add_membership(group)?;
+        Ok(socket)
+    }
+
+    /// Returns a socket with a port, a receive buffer and a receive timeout.
+    fn bound(protocol: isize) -> io::Result<Self> {
         let mut descriptor = Descriptor::new(protocol)?;
         let port = descriptor.bind_auto()?.port_number();
-        // The filter is attached before the socket joins, so that no other notification arrives.
-        SockRef::from(&descriptor).attach_filter(&unless_caused_by(except))?;
-        descriptor.add_membership(group)?;
+        let timeout = TimeVal::new(RECEIVE_TIMEOUT_SECONDS, 0);
+        setsockopt(&descriptor, sockopt::ReceiveTimeout, &timeout)?;
         let mut socket = Self { descriptor, buffer: vec![0; DATAGRAM], port, send_buffer: 0 };
         socket.set_receive_buffer(RECEIVE_BUFFER)?;
         Ok(socket)
@@ -216,5 +221,22 @@ fn receive_error(error: io::Error) -> ReceiveError {
         Some(Errno::ENOBUFS) => ReceiveError::Overrun,
         Some(Errno::EAGAIN) => ReceiveError::TimedOut,
         _ => ReceiveError::Io(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::socket::getsockopt;
+
+    use super::*;
+
+    #[test]
+    fn every_socket_has_a_receive_timeout() {
+        let opened = Socket::open(netlink_sys::protocols::NETLINK_ROUTE);
+        let listening = Socket::listen(netlink_sys::protocols::NETLINK_ROUTE, 1, None);
+        for socket in [opened, listening] {
+            let timeout = getsockopt(&socket.unwrap(), sockopt::ReceiveTimeout).unwrap();
+            assert_eq!(timeout, TimeVal::new(RECEIVE_TIMEOUT_SECONDS, 0));
+        }
     }
 }

@@ -2,18 +2,13 @@
 
 use std::io;
 
+use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::errno::Errno;
 
+use crate::netlink::link::{IFINFOMSG_LENGTH, IFLA_IFNAME, RTM_DELLINK};
 use crate::netlink::message::{self, Header, Meaning, Messages};
 use crate::netlink::socket::{Socket, Wait};
 
-/// `NETLINK_ROUTE` of `<linux/netlink.h>`.
-const NETLINK_ROUTE: isize = 0;
-const RTM_DELLINK: u16 = 17;
-/// Length of `struct ifinfomsg`.
-const IFINFOMSG_LENGTH: usize = 16;
-/// `IFLA_IFNAME` of `<linux/if_link.h>`.
-const IFLA_IFNAME: u16 = 3;
 const SEQUENCE: u32 = 1;
 
 /// Deletes the link of this name in the network namespace of this thread.
