@@ -90,7 +90,7 @@ pub struct Run<K> {
     early_read: Option<BoxFuture<'static, ReadOutcome>>,
     /// The kernel has never held the desired state.
     is_initial_sync: bool,
-    /// The kernel held the desired state when it was last read or written.
+    /// The last commit or read-back ended without a failure; a table may be blocked.
     is_synced: bool,
     /// The next transaction, rendered while the kernel applied the previous one.
     ahead: Option<Transaction>,
@@ -433,7 +433,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
     }
 
-    /// Reads the tables if a blocked one can be written again, or if another program changed one.
+    /// Schedules a read-back if a blocked table can be written again, or if another program changed
+    /// one.
     async fn check_tables(&mut self) -> Result<(), WriterGone> {
         if self.is_unblocked().await? {
             self.engine.retry_refused();

@@ -36,8 +36,8 @@ pub struct Installed {
 pub enum Finding {
     /// No element with this key.
     Missing,
-    /// Another element with the same key; `None` if this program never writes such an element.
-    Changed(Option<Installed>),
+    /// An element with the same key; `None` if this program never writes such an element.
+    Present(Option<Installed>),
 }
 
 impl Installed {
@@ -140,8 +140,8 @@ impl Diff {
     pub fn correct(&mut self, installed: Installed, finding: Finding) -> bool {
         let found = match finding {
             Finding::Missing => None,
-            Finding::Changed(Some(found)) => Some(found),
-            Finding::Changed(None) => return false,
+            Finding::Present(Some(found)) => Some(found),
+            Finding::Present(None) => return false,
         };
         let lists = &mut self.lists[installed.family.index()];
         match installed.element {

@@ -53,7 +53,7 @@ impl Place {
         kernel
             .find_elements(&table, set.name(), &[key], &mut |view| {
                 let found = TableElement::read(family, set, &view);
-                finding = Finding::Changed(found.map(|found| Installed::found(family, &found)));
+                finding = Finding::Present(found.map(|found| Installed::found(family, &found)));
             })
             .ok()?;
         Some(finding)
@@ -90,7 +90,7 @@ impl Engine {
         let mut differences = Vec::new();
         for Changed { place, finding } in changed {
             match (installed.get(place), finding) {
-                (Some((_, installed)), Finding::Changed(Some(found))) if installed == found => {}
+                (Some((_, installed)), Finding::Present(Some(found))) if installed == found => {}
                 (Some((service, installed)), _) => {
                     differences.push(((*service).clone(), *installed, *finding));
                 }

@@ -226,9 +226,10 @@ impl FlowtableDevices {
 pub enum DeviceAnswer {
     /// The transaction was applied.
     Applied,
-    /// It was refused; the next one is smaller, or without the devices that vanished.
+    /// It was refused. The next one is smaller, without prefixes, or without the devices that do
+    /// not exist (ENOENT).
     Again,
-    /// As [`DeviceAnswer::Again`], without a device that exists. It is left out until it changes.
+    /// A device was refused with another error. It is left out until it changes.
     LeftOut,
     /// Read the tables back.
     ReadBack,

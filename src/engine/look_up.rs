@@ -56,7 +56,7 @@ fn look_up_set<K: Kernel>(
             let found = TableElement::read(family, set, &view);
             let found = found.map(|element| Installed::found(family, &element));
             if found != Some(*expected) {
-                differences.push((*expected, Finding::Changed(found)));
+                differences.push((*expected, Finding::Present(found)));
             }
         })?;
         // The answers end at the first missing element.

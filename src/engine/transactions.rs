@@ -19,7 +19,7 @@ pub(super) struct Part {
     in_flight: InFlight,
 }
 
-/// A transaction that is not answered yet.
+/// What to record once a transaction is applied. It may not be sent yet.
 #[derive(Debug)]
 pub(super) struct InFlight {
     pub(super) family: Family,
@@ -86,8 +86,8 @@ impl Engine {
     }
 
     /// Returns the transaction after the one in flight, made while the kernel applies that one. The
-    /// caller commits it next, or drops it if the first is not applied. `None` if it depends on the
-    /// outcome of the first, or if nothing else differs.
+    /// caller commits it next. It drops it if the first is not applied, unless only the other table
+    /// was blocked. `None` if it depends on the outcome of the first, or if nothing else differs.
     pub fn next_transaction_ahead(&mut self, max_batch: usize) -> Option<Transaction> {
         if self.in_flight.len() != 1 || self.tables.iter().any(|table| table.blocked.is_some()) {
             return None;
