@@ -11,7 +11,7 @@ use futures::FutureExt;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::task::spawn_blocking;
 
-use crate::conntrack::{ConntrackError, ConntrackTable};
+use crate::conntrack::{ConntrackTable, ReopenedTable};
 use crate::inspect::counts::Counts;
 use crate::inspect::tables::{TableReader, TablesError};
 use crate::nft::Counter;
@@ -51,7 +51,7 @@ pub(super) struct Reads {
 #[derive(Default)]
 struct Looks {
     what: Reads,
-    conntrack: Option<ConntrackTable>,
+    conntrack: ReopenedTable,
     reader: Option<TableReader>,
     counts: Counts,
     /// End and duration of the last read.
@@ -65,11 +65,10 @@ fn look(mut looks: OwnedMutexGuard<Looks>, observe: &Observe) {
     }
     let started = now();
     if looks.what.offloaded {
-        match looks.count_offloaded() {
+        match looks.conntrack.with(ConntrackTable::count_offloaded) {
             Ok(count) => observe.offloaded_connections(Some(count)),
             Err(error) => {
                 tracing::warn!("cannot count the connections in the flowtable: {error}");
-                looks.conntrack = None;
                 observe.offloaded_connections(None);
             }
         }
@@ -81,14 +80,6 @@ fn look(mut looks: OwnedMutexGuard<Looks>, observe: &Observe) {
 }
 
 impl Looks {
-    fn count_offloaded(&mut self) -> Result<u64, ConntrackError> {
-        let table = match &mut self.conntrack {
-            Some(table) => table,
-            none @ None => none.insert(ConntrackTable::open()?),
-        };
-        table.count_offloaded()
-    }
-
     fn read_elements(&mut self, observe: &Observe) {
         match self.read() {
             Ok(()) => observe.service_counts(Some(service_counts(&self.counts))),

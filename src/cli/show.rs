@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use super::Failure;
 use super::run::stop_signal;
 use crate::config::duration;
-use crate::conntrack::ConntrackTable;
+use crate::conntrack::ReopenedTable;
 use crate::inspect::show::{Clients, Connections, Selector, Services, View, format, read};
 use crate::inspect::tables::{OurTable, TableReader};
 use crate::kernel::Generation;
@@ -179,7 +179,7 @@ struct Look<'a> {
     flags: &'a ShowFlags,
     selector: Selector,
     reader: TableReader,
-    conntrack: Option<ConntrackTable>,
+    conntrack: ReopenedTable,
     services: Services,
     tables: Vec<OurTable>,
     /// Generation of `services`; `None` if they must be read.
@@ -197,7 +197,7 @@ impl<'a> Look<'a> {
             flags,
             selector: flags.service.clone().unwrap_or_default(),
             reader: TableReader::open().map_err(Failure::new)?,
-            conntrack: None,
+            conntrack: ReopenedTable::default(),
             services: Services::default(),
             tables: Vec::new(),
             generation: None,
@@ -230,18 +230,8 @@ impl<'a> Look<'a> {
 
     fn read_connections(&mut self) -> Result<(), Failure> {
         let former = self.connections.as_ref().ok();
-        let table = match &mut self.conntrack {
-            Some(table) => Ok(table),
-            none @ None => ConntrackTable::open().map(|table| none.insert(table)),
-        };
-        let read = table.map_err(|error| error.to_string()).and_then(|table| {
-            let read = Connections::read(table, &self.services, former);
-            read.map_err(|error| error.to_string())
-        });
-        if read.is_err() {
-            self.conntrack = None;
-        }
-        self.connections = read;
+        let read = self.conntrack.with(|table| Connections::read(table, &self.services, former));
+        self.connections = read.map_err(|error| error.to_string());
         match &self.connections {
             Err(error) if self.flags.draining => {
                 Err(Failure(vec![format!("connections cannot be read: {error}")]))

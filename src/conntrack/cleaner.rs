@@ -16,7 +16,7 @@ use ahash::HashSet;
 use tokio::sync::mpsc;
 
 use super::queue::{Limits, Next, Queue};
-use super::{ConntrackError, ConntrackTable, Flow, StaleFlow};
+use super::{ConntrackTable, Flow, ReopenedTable, StaleFlow};
 
 /// Outcome of one pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,8 +65,7 @@ struct Shared {
 /// State of the thread.
 struct Worker {
     shared: Arc<Shared>,
-    /// `None` before the first use and after an error: the next use opens it.
-    table: Option<ConntrackTable>,
+    table: ReopenedTable,
     lists: mpsc::Sender<FlowList>,
 }
 
@@ -93,7 +92,8 @@ impl Cleaner {
             ended: Condvar::new(),
         });
         let (lists, receiver) = mpsc::channel(1);
-        let mut worker = Worker { shared: Arc::clone(&shared), table: None, lists };
+        let mut worker =
+            Worker { shared: Arc::clone(&shared), table: ReopenedTable::default(), lists };
         thread::Builder::new().name("conntrack".into()).spawn(move || {
             worker.work(report);
             *worker.shared.has_ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
@@ -190,13 +190,13 @@ impl Worker {
     fn clean(&mut self, flows: &HashSet<StaleFlow>) -> Cleaned {
         let started = now();
         let mut pause = RETRY_AFTER;
-        let mut outcome = self.with_table(|table| table.delete(flows));
+        let mut outcome = self.table.with(|table| table.delete(flows));
         for _ in 1..ATTEMPTS {
             let Err(error) = &outcome else { break };
             tracing::debug!("stale UDP flows: {error}; trying again");
             thread::sleep(pause);
             pause *= 2;
-            outcome = self.with_table(|table| table.delete(flows));
+            outcome = self.table.with(|table| table.delete(flows));
         }
         let took = started.elapsed();
         match &outcome {
@@ -215,7 +215,7 @@ impl Worker {
     /// Lists all flows and sends them to the receiver.
     fn list(&mut self) {
         let started = now();
-        let outcome = self.with_table(ConntrackTable::flows);
+        let outcome = self.table.with(ConntrackTable::flows);
         let took = started.elapsed();
         let mut queue = self.shared.lock();
         let is_clean = queue.listed(now(), took);
@@ -231,21 +231,6 @@ impl Worker {
             }
             Err(error) => tracing::warn!("cannot list UDP flows: {error}; trying again"),
         }
-    }
-
-    fn with_table<T>(
-        &mut self,
-        work: impl FnOnce(&mut ConntrackTable) -> Result<T, ConntrackError>,
-    ) -> Result<T, ConntrackError> {
-        let table = match &mut self.table {
-            Some(table) => table,
-            None => self.table.insert(ConntrackTable::open()?),
-        };
-        let outcome = work(table);
-        if outcome.is_err() {
-            self.table = None;
-        }
-        outcome
     }
 }
 

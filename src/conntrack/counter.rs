@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use super::{ConntrackError, ConntrackTable, Stage};
+use super::{Connection, ConntrackError, ReopenedTable, Stage};
 use crate::model::LiveConnections;
 
 /// Outcome of one count.
@@ -38,7 +38,7 @@ impl ConnectionCounter {
         let (requests, waiting) = std_mpsc::channel();
         let (counts, receiver) = mpsc::channel(1);
         thread::Builder::new().name("connections".into()).spawn(move || {
-            let mut table = None;
+            let mut table = ReopenedTable::default();
             for live in waiting {
                 let outcome = count(&mut table, live);
                 if counts.blocking_send(outcome).is_err() {
@@ -56,26 +56,19 @@ impl ConnectionCounter {
     }
 }
 
-/// Counts the connections of these endpoints. Opens the table first, and again after an error.
-fn count(
-    table: &mut Option<ConntrackTable>,
-    mut live: LiveConnections,
-) -> Result<Count, ConntrackError> {
+/// Counts the connections of these endpoints.
+fn count(table: &mut ReopenedTable, mut live: LiveConnections) -> Result<Count, ConntrackError> {
     let started = now();
-    let mut open = match table.take() {
-        Some(table) => table,
-        None => ConntrackTable::open()?,
-    };
     let mut connections = 0;
-    open.connections(|connection| {
+    let each = |connection: Connection| {
         connections += 1;
         let is_live = connection.stage == Stage::Active && connection.is_assured;
         let key = (connection.protocol, connection.answered_by);
         if let Some(count) = live.endpoints.get_mut(&key).filter(|_| is_live) {
             *count = count.saturating_add(1);
         }
-    })?;
-    *table = Some(open);
+    };
+    table.with(|table| table.connections(each))?;
     Ok(Count { live, connections, took: started.elapsed() })
 }
 

@@ -15,6 +15,7 @@ mod counter;
 mod flow;
 mod message;
 mod queue;
+mod reopened;
 mod table;
 
 pub use cleaner::{Cleaned, Cleaner, FlowList, Request};
@@ -22,4 +23,5 @@ pub use connection::{Connection, Stage};
 pub use counter::{ConnectionCounter, Count};
 pub use flow::{Flow, StaleFlow};
 pub use queue::Limits;
+pub use reopened::ReopenedTable;
 pub use table::{ConntrackError, ConntrackTable, delete_request};

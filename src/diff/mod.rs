@@ -150,8 +150,8 @@ pub struct Context<'a> {
     pub cluster: &'a Cluster,
     /// Affinity timeouts of the services.
     pub timeouts: &'a Timeouts,
-    /// Other services are not updated yet since [`Diff::replace_installed`]. A service is postponed until
-    /// then if it wants a frontend that was found with the label of another one.
+    /// Other services are not updated yet since [`Diff::replace_installed`]. Until then, a service
+    /// is postponed if it wants a frontend that was found with the label of another one.
     pub may_postpone: bool,
 }
 
@@ -207,7 +207,8 @@ impl Diff {
         }
     }
 
-    /// Collects orphans for removal. All services must have been updated since [`Diff::replace_installed`].
+    /// Collects orphans for removal. All services must have been updated since
+    /// [`Diff::replace_installed`].
     pub fn begin_sweep(&mut self) {
         let frontends = self.frontends.unclaimed().map(Leftover::Unclaimed);
         let members = self.members.unneeded().map(Leftover::Member);

@@ -7,7 +7,7 @@ use tokio::runtime::Runtime;
 
 use super::client::report;
 use crate::cli::Failure;
-use crate::conntrack::ConntrackTable;
+use crate::conntrack::ReopenedTable;
 use crate::inspect::show::{Connections, Latest, Order};
 use crate::inspect::top::{ConnectionsLook, History, KernelLook, Look, ROWS, Report, View};
 
@@ -25,7 +25,7 @@ pub(super) struct Sampler {
 #[derive(Default)]
 struct KernelReader {
     latest: Latest,
-    conntrack: Option<ConntrackTable>,
+    conntrack: ReopenedTable,
     /// Last dump, its end, and the time since the dump before.
     connections: Option<(Connections, Instant, Option<Duration>)>,
 }
@@ -78,7 +78,7 @@ impl KernelReader {
             notes.push("the tables changed while they were read: lines may differ in age".into());
         }
         if let Err(error) = self.read_connections() {
-            (self.conntrack, self.connections) = (None, None);
+            self.connections = None;
             notes.push(format!("connections are not shown: {error}"));
         }
         if self.connections.as_ref().is_some_and(|(it, ..)| it.left_out() > 0) {
@@ -93,13 +93,10 @@ impl KernelReader {
     }
 
     fn read_connections(&mut self) -> Result<(), String> {
-        let table = match &mut self.conntrack {
-            Some(table) => table,
-            none @ None => none.insert(ConntrackTable::open().map_err(|it| it.to_string())?),
-        };
         let former = self.connections.as_ref();
-        let read = Connections::read(table, self.latest.services(), former.map(|(it, ..)| it));
-        let read = read.map_err(|error| error.to_string())?;
+        let services = self.latest.services();
+        let read = |table: &mut _| Connections::read(table, services, former.map(|(it, ..)| it));
+        let read = self.conntrack.with(read).map_err(|error| error.to_string())?;
         let end = now();
         let since = former.map(|(_, at, _)| end.saturating_duration_since(*at));
         let since = since.filter(|_| read.has_began());
