@@ -15,15 +15,19 @@ mod leaving;
 mod leftovers;
 mod localhost;
 mod measures;
+mod orphans;
 mod problems;
 mod reading;
 mod refusals;
+mod repair;
+mod urgent_check;
 
 pub use background_check::BackgroundCheck;
 pub use cleaning::Cleaning;
 pub use devices::DeviceFollowing;
 pub use least_connections::Balancing;
 pub use localhost::RouteLocalnet;
+pub use orphans::OpenReader;
 pub use problems::left_out;
 
 use std::net::IpAddr;
@@ -40,6 +44,7 @@ use self::least_connections::{counted, due};
 use self::leaving::left;
 use self::leftovers::Leftovers;
 use self::measures::{Measures, is_cleanup};
+use self::orphans::dumped;
 use self::reading::{ReadOutcome, Watch};
 use self::refusals::log_refusal;
 use crate::conntrack::Flow;
@@ -78,6 +83,8 @@ pub struct Run<K> {
     pub notices: Option<mpsc::Sender<Notice>>,
     /// Compares the kernel with the desired state in the background; off by default.
     pub check: BackgroundCheck,
+    /// Opens another socket for long dumps, so that commits do not wait for them.
+    pub open_reader: Option<OpenReader<K>>,
     /// Whether load balancers should use a node without a Node object.
     pub missing_node: MissingNode,
     /// The closed NodePorts that were logged last.
@@ -163,6 +170,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             route_localnet: None,
             notices: None,
             check: BackgroundCheck::every(Duration::ZERO),
+            open_reader: None,
             missing_node: MissingNode::Ineligible,
             closed_node_ports: None,
             blocked: [None, None],
@@ -191,6 +199,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let next = self.schedule.due();
+            let check_due = self.check.due();
             let wait = async {
                 match next {
                     Some((at, task)) => {
@@ -226,6 +235,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                     self.note_change();
                 }
                 step = next_step(&mut self.devices) => self.follow_devices(step?),
+                dump = dumped(&mut self.check.search) => self.compare_dump(dump?),
                 has_removed = left(&mut self.leaving), if self.are_tables_in_place() =>
                     self.note_left(has_removed),
                 _ = look.tick() => {
@@ -235,7 +245,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 () = sleep_until(due(self.balancing.as_ref())), if self.is_synced
                     && self.engine.is_settled() => self.request_count(),
                 count = counted(&mut self.balancing) => self.balance(count),
-                () = sleep_until(self.check.due()), if self.may_check() =>
+                () = sleep_until(check_due), if self.may_check() =>
                     self.check_piece().await?,
             }
         }
@@ -431,18 +441,6 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if let Some(cleaning) = &self.cleaning {
             cleaning.compare(flows, &mut self.engine);
         }
-    }
-
-    /// Schedules a read-back if a blocked table can be written again, or if another program changed
-    /// one.
-    async fn check_tables(&mut self) -> Result<(), WriterGone> {
-        if self.is_unblocked().await? {
-            self.engine.retry_refused();
-        } else if !self.is_tampered().await? {
-            return Ok(());
-        }
-        self.schedule.handle(Input::ReadNow, now());
-        Ok(())
     }
 
     /// Logs once when NodePorts close or open in a family.

@@ -44,6 +44,43 @@ fn nothing_is_found_beside_continuous_changes() {
 }
 
 #[test]
+fn changes_are_committed_during_the_check() {
+    play(checking::urgent::changes_are_committed_during_the_check(Fake::new()));
+}
+
+#[test]
+fn rules_are_compared_first() {
+    play(checking::urgent::rules_are_compared_first(Fake::new()));
+}
+
+#[test]
+fn very_many_deleted_elements_are_written_again() {
+    play(checking::urgent::very_many_deleted_elements_are_written_again(Fake::new()));
+}
+
+#[test]
+fn very_many_added_elements_are_deleted() {
+    play(checking::urgent::very_many_added_elements_are_deleted(Fake::new()));
+}
+
+#[test]
+fn a_deleted_table_is_read_and_written_at_once() {
+    play(checking::urgent::a_deleted_table_is_read_and_written_at_once(Fake::new()));
+}
+
+#[test]
+fn a_round_ends_beside_continuous_changes() {
+    play(checking::urgent::a_round_ends_beside_continuous_changes(Fake::new()));
+}
+
+#[test]
+fn added_elements_are_found_without_sizes_of_sets() {
+    let mut kernel = Fake::new();
+    kernel.hide_sizes();
+    play(checking::urgent::very_many_added_elements_are_deleted(kernel));
+}
+
+#[test]
 fn without_a_period_nothing_is_checked() {
     play(async {
         let mut daemon = Checked::start_every(Duration::ZERO, Fake::new(), objects()).await;

@@ -48,6 +48,7 @@ pub struct Fake {
     mishaps: VecDeque<Option<Mishap>>,
     commits: usize,
     failures: usize,
+    hides_sizes: bool,
 }
 
 impl Default for Fake {
@@ -68,7 +69,13 @@ impl Fake {
             mishaps: VecDeque::new(),
             commits: 0,
             failures: 0,
+            hides_sizes: false,
         }
+    }
+
+    /// Does not report the number of elements of sets, as Linux 6.1.
+    pub fn hide_sizes(&mut self) {
+        self.hides_sizes = true;
     }
 
     /// Refuses to send transactions of more than `bytes`.
@@ -248,12 +255,17 @@ impl Kernel for Fake {
 
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
         let installed = self.ruleset.tables.get(table);
-        Ok(installed.map(|installed| contents(installed, self.generation)))
+        let mut contents = installed.map(|installed| contents(installed, self.generation));
+        if self.hides_sizes {
+            let sets = contents.iter_mut().flat_map(|contents| &mut contents.sets);
+            sets.for_each(|set| set.elements = None);
+        }
+        Ok(contents)
     }
 
     fn count_elements(&mut self, table: &TableRef, set: &str) -> Result<Option<u32>, ReadError> {
         let installed = self.ruleset.tables.get(table).and_then(|table| table.sets.get(set));
-        Ok(installed.and_then(InstalledSet::count))
+        Ok(installed.filter(|_| !self.hides_sizes).and_then(InstalledSet::count))
     }
 
     fn read_elements(

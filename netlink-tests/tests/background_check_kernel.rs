@@ -1,5 +1,5 @@
-//! The background check on the real kernel. Changes go through the daemon's own socket: the kernel
-//! allows them to the owner of the tables and announces them to no other socket.
+//! The background check on the real kernel. Changes without a notice go through the daemon's own
+//! socket: the kernel allows them to the owner of the tables and announces them to no other socket.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 #![allow(clippy::wildcard_enum_match_arm)]
 #![allow(clippy::disallowed_methods, clippy::print_stdout)] // One of them measures.
@@ -56,6 +56,36 @@ fn an_emptied_set_is_written_again() {
 #[test]
 fn nothing_is_found_beside_continuous_changes() {
     play_in_namespace(checking::nothing_is_found_beside_continuous_changes);
+}
+
+#[test]
+fn changes_are_committed_during_the_check() {
+    play_in_namespace(checking::urgent::changes_are_committed_during_the_check);
+}
+
+#[test]
+fn rules_are_compared_first() {
+    play_in_namespace(checking::urgent::rules_are_compared_first);
+}
+
+#[test]
+fn very_many_deleted_elements_are_written_again() {
+    play_in_namespace(checking::urgent::very_many_deleted_elements_are_written_again);
+}
+
+#[test]
+fn very_many_added_elements_are_deleted() {
+    play_in_namespace(checking::urgent::very_many_added_elements_are_deleted);
+}
+
+#[test]
+fn a_deleted_table_is_read_and_written_at_once() {
+    play_in_namespace(checking::urgent::a_deleted_table_is_read_and_written_at_once);
+}
+
+#[test]
+fn a_round_ends_beside_continuous_changes() {
+    play_in_namespace(checking::urgent::a_round_ends_beside_continuous_changes);
 }
 
 /// The whole check in one thread, the kernel's part included.

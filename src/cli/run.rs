@@ -143,6 +143,7 @@ async fn run_until_stopped(
     let requests = Arc::clone(&cleaner);
     let mut run = Run::new(engine, writer, events, observe, config.min_sync_period);
     run.check = BackgroundCheck::every(config.check_period);
+    run.open_reader = Some(Box::new(|| Writer::spawn(Nftables::open().ok()?).ok()));
     run.addresses = Some(addresses);
     run.cleaning = Some(Cleaning::new(move |request| requests.handle(request), lists));
     run.balancing = balancing(&config)?;

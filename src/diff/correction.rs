@@ -92,6 +92,15 @@ impl Diff {
         }
     }
 
+    /// Returns whether an element of a set that services share is installed.
+    pub fn is_shared_installed(&self, found: Installed) -> bool {
+        let TableElement::Member(member) = found.element else { return false };
+        match member {
+            Member::NodePortIp(ip) => self.node_port_ips.installed().any(|it| it == ip),
+            Member::ClusterIp(_) | Member::Hairpin(..) => self.members.is_installed(&member),
+        }
+    }
+
     /// Returns whether the installed elements of a service are the desired ones.
     pub fn is_as_desired(&self, name: &ObjectName, cluster: &Cluster, timeouts: &Timeouts) -> bool {
         let view = cluster.service(name).filter(|_| !self.excluded.contains(name));

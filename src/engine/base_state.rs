@@ -132,6 +132,12 @@ impl BaseState {
         }
     }
 
+    /// Returns whether the table is ours and has all sets and flowtables of `other`.
+    pub(super) fn has_sets_of(&self, other: &Self) -> bool {
+        let (Self::Ours(own), Self::Ours(other)) = (self, other) else { return false };
+        own.sets.is_superset(&other.sets) && own.flowtables == other.flowtables
+    }
+
     /// Returns whether the table has an owner.
     pub(super) fn is_owned(&self) -> bool {
         matches!(self, Self::Ours(installed) if installed.flags.owner)

@@ -3,6 +3,8 @@
 //! A look-up shows the present element, so the kind of change does not matter. All other elements
 //! are as installed, so the tables need not be read.
 
+use std::sync::Arc;
+
 use ahash::{HashMap, HashSet};
 
 use super::Engine;
@@ -10,8 +12,19 @@ use super::base_state::BaseState;
 use crate::diff::{Finding, Installed};
 use crate::kernel::{ElementKey, Kernel};
 use crate::model::ObjectName;
-use crate::nft::{Family, Value};
+use crate::nft::{Element, Family, Operation, Value};
 use crate::ruleset::{self, SetId, Subject, TableElement};
+
+/// The place of an element in our tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The family of its table.
+    pub family: Family,
+    /// Its set or map.
+    pub set: SetId,
+    /// Its key; of an interval, the lower end.
+    pub key: Value,
+}
 
 /// An element that may differ from the installed one, and its finding in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,34 +33,40 @@ pub struct Changed {
     finding: Finding,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Place {
-    family: Family,
-    set: SetId,
-    key: Value,
+/// Elements that are not as installed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Differences {
+    /// Installed elements of services that are missing or differ.
+    pub of_services: Vec<(ObjectName, Installed, Finding)>,
+    /// Elements that are not installed.
+    pub orphans: Vec<Place>,
 }
 
-/// An installed element of a service that is missing or differs in the kernel.
-pub type Difference = (ObjectName, Installed, Finding);
-
-/// Looks up elements by their keys, each once. `None` if they must be read with all others.
-pub fn look_up_changed<K: Kernel>(kernel: &mut K, keys: &[ElementKey]) -> Option<Vec<Changed>> {
-    let places = keys.iter().map(Place::of).collect::<Option<HashSet<_>>>()?;
+/// Looks up elements. `None` if they must be read with all others.
+pub fn look_up_changed<K: Kernel>(kernel: &mut K, places: &[Place]) -> Option<Vec<Changed>> {
     // Packets write this map.
-    let places = places.into_iter().filter(|place| place.set != SetId::AffinityClients);
-    places.map(|place| Some(Changed { place, finding: place.look_up(kernel)? })).collect()
+    let places = places.iter().filter(|place| place.set != SetId::AffinityClients);
+    places.map(|place| Some(Changed { place: *place, finding: place.look_up(kernel)? })).collect()
 }
 
 impl Place {
+    /// Returns the places of elements, each once; `None` if a set is not one of ours.
+    pub fn all_of(elements: &[ElementKey]) -> Option<Vec<Self>> {
+        let places: Option<HashSet<_>> = elements.iter().map(Self::of).collect();
+        Some(places?.into_iter().collect())
+    }
+
     fn of(element: &ElementKey) -> Option<Self> {
         let set = SetId::by_name(&element.set)?;
-        // A look-up of an interval may find another one.
-        let is_exact = set != SetId::SourceRanges;
-        is_exact.then_some(Self { family: element.table.family, set, key: element.key })
+        Some(Self { family: element.table.family, set, key: element.key })
     }
 
     fn look_up<K: Kernel>(&self, kernel: &mut K) -> Option<Finding> {
         let Self { family, set, key } = *self;
+        // A look-up of an interval may find another one.
+        if set == SetId::SourceRanges {
+            return None;
+        }
         let mut finding = Finding::Missing;
         let table = ruleset::table(family);
         kernel
@@ -62,6 +81,12 @@ impl Place {
     fn subject(&self) -> Option<(Family, Subject)> {
         Some((self.family, Subject::read(self.family, self.set, self.key.as_bytes())?))
     }
+
+    /// Returns the place of an installed element.
+    pub fn of_installed(installed: &Installed) -> Self {
+        let Installed { family, element, .. } = installed;
+        Self { family: *family, set: element.set(), key: element.to_key().key }
+    }
 }
 
 impl Engine {
@@ -74,31 +99,57 @@ impl Engine {
             })
     }
 
-    /// Returns the installed elements that are missing or differ in the kernel. `None` if the
-    /// tables must be read: an element without a service was found, or may be missing.
-    /// [`Engine::knows_installed`] must hold.
-    pub fn element_differences(&self, changed: &[Changed]) -> Option<Vec<Difference>> {
+    /// Returns the elements that are not as installed. `None` if more must be compared: an element
+    /// that several services share may be missing. [`Engine::knows_installed`] must hold.
+    pub fn element_differences(&self, changed: &[Changed]) -> Option<Differences> {
         let subjects = changed.iter().filter_map(|it| it.place.subject()).collect();
         let mut installed = HashMap::default();
         for service in self.diff.services_of(&subjects) {
             self.diff.each_installed(Some(service), &mut |it| {
-                let Installed { family, element, .. } = it;
-                let place = Place { family, set: element.set(), key: element.to_key().key };
-                installed.insert(place, (service, it));
+                installed.insert(Place::of_installed(&it), (service, it));
             });
         }
-        let mut differences = Vec::new();
+        let mut differences = Differences::default();
         for Changed { place, finding } in changed {
             match (installed.get(place), finding) {
                 (Some((_, installed)), Finding::Present(Some(found))) if installed == found => {}
                 (Some((service, installed)), _) => {
-                    differences.push(((*service).clone(), *installed, *finding));
+                    differences.of_services.push(((*service).clone(), *installed, *finding));
                 }
-                // Another program added it and deleted it again: nothing to do.
-                (None, Finding::Missing) if !self.diff.is_left_over(place.subject()?) => {}
-                (None, _) => return None,
+                (None, finding) => {
+                    let is_orphan = self.is_orphan(place, finding)?;
+                    differences.orphans.extend(is_orphan.then_some(*place));
+                }
             }
         }
         Some(differences)
+    }
+
+    /// Returns whether an element that no service has is to be deleted; `None` if one that several
+    /// services share, or that is left over, may be missing.
+    fn is_orphan(&self, place: &Place, finding: &Finding) -> Option<bool> {
+        let is_left_over = place.subject().is_some_and(|it| self.diff.is_left_over(it));
+        match finding {
+            Finding::Missing if place.set.is_shared() || is_left_over => None,
+            // Another program added it and deleted it again.
+            Finding::Missing => Some(false),
+            Finding::Present(found) if place.set.is_shared() => {
+                Some(!self.diff.is_shared_installed((*found)?))
+            }
+            // The usual update deletes what is left over.
+            Finding::Present(_) => Some(!is_left_over),
+        }
+    }
+
+    /// Deletes elements that are not installed, first in the next transaction.
+    pub fn delete_orphans(&mut self, orphans: &[Place]) {
+        for Place { family, set, key } in orphans {
+            let layout = Arc::clone(self.layouts.of(*family).get(*set));
+            let elements = vec![Element::new(*key)];
+            let delete = Operation::DeleteElements(ruleset::table(*family), layout, elements);
+            let table = &mut self.tables[family.index()];
+            table.cleanup.push(delete);
+            table.is_stale = true;
+        }
     }
 }

@@ -19,20 +19,22 @@ pub struct Look {
     pub is_cut: bool,
 }
 
-/// Missing elements after which a look-up ends: each costs a request of its own.
-const MAX_MISSING: usize = 16;
-
 /// Looks up elements by their keys: about a hundred of one set at most (see
-/// [`Kernel::find_elements`]).
+/// [`Kernel::find_elements`]). Ends after `max_missing` missing ones: each costs a request of its
+/// own.
 ///
 /// # Errors
 /// See [`Kernel::find_elements`].
-pub fn look_up<K: Kernel>(kernel: &mut K, mut expected: Vec<Installed>) -> Result<Look, ReadError> {
+pub fn look_up<K: Kernel>(
+    kernel: &mut K,
+    mut expected: Vec<Installed>,
+    max_missing: usize,
+) -> Result<Look, ReadError> {
     let place = |it: &Installed| (it.family.index(), it.element.set());
     expected.sort_by_key(place);
     let mut look = Look::default();
     for group in expected.chunk_by(|a, b| place(a) == place(b)) {
-        look_up_set(kernel, group, &mut look)?;
+        look_up_set(kernel, group, max_missing, &mut look)?;
     }
     Ok(look)
 }
@@ -40,10 +42,11 @@ pub fn look_up<K: Kernel>(kernel: &mut K, mut expected: Vec<Installed>) -> Resul
 fn look_up_set<K: Kernel>(
     kernel: &mut K,
     mut group: &[Installed],
+    max_missing: usize,
     look: &mut Look,
 ) -> Result<(), ReadError> {
     while let Some(first) = group.first() {
-        if look.missing() > MAX_MISSING {
+        if look.missing() > max_missing {
             look.is_cut = true;
             return Ok(());
         }
@@ -114,6 +117,25 @@ impl Engine {
         let found = BaseState::found(contents, self.layouts.of(family), &table.desired);
         let header = header(family, &found, self.table_flags);
         found.operations(&table.desired, &header).is_empty()
+    }
+
+    /// Replaces the installed chains and rules by those that were read. Returns false if the elements
+    /// must be read as well: a set, a flowtable or the owner is another one.
+    pub fn replace_installed_rules(
+        &mut self,
+        family: Family,
+        contents: Option<&Contents>,
+        port: u32,
+    ) -> bool {
+        let table = &mut self.tables[family.index()];
+        let found = BaseState::found(contents, self.layouts.of(family), &table.desired);
+        let is_usable = found.has_sets_of(&table.installed)
+            && contents.is_some_and(|it| it.owned_by_another(port).is_none());
+        if is_usable {
+            table.installed = found;
+            table.is_stale = true;
+        }
+        is_usable
     }
 
     /// Returns an installed element as a command of nft(8).

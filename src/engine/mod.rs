@@ -28,7 +28,7 @@ mod transactions;
 
 pub use crate::diff::{Finding, Installed, Kept, NoLocalPorts};
 pub use blocked::Blocked;
-pub use changed_elements::{Changed, Difference, look_up_changed};
+pub use changed_elements::{Changed, Differences, Place, look_up_changed};
 pub use converge::{ConvergeError, commit_all, converge};
 pub use devices::{DeviceAnswer, FlowtableDevices};
 pub use leftovers::GRACE;

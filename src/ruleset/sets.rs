@@ -125,6 +125,11 @@ impl SetId {
         matches!(self, Self::NodePorts | Self::InternalNodePorts | Self::NoEndpointNodePorts)
     }
 
+    /// Returns whether several services can share an element.
+    pub const fn is_shared(self) -> bool {
+        matches!(self, Self::ClusterIps | Self::NodePortIps | Self::HairpinConnections)
+    }
+
     const fn comment(self) -> &'static str {
         match self {
             Self::Endpoints => "list . protocol . slot : endpoint; each list once",

@@ -9,36 +9,32 @@
 //! middle of a change. Then the finding replaces the installed state, and the usual update writes
 //! the difference.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::measures::SETS;
-use super::{Cleaning, Run, now};
+use super::orphans::Search;
+use super::urgent_check::Urgent;
+use super::{Run, now};
 use crate::engine::{Finding, Installed, Look, look_up};
 use crate::family::Family;
 use crate::kernel::{Contents, Kernel, ReadError, WriterGone};
 use crate::model::ObjectName;
-use crate::observe::{Difference, Observe};
-use crate::printable::Printable;
+use crate::observe::Observe;
 use crate::ruleset::{self, SetId};
 use crate::schedule::Input;
 
 /// The progress of the background check.
-#[derive(Debug)]
 pub struct BackgroundCheck {
     /// The time for all services; `None` turns the check off.
     period: Option<Duration>,
-    due: Instant,
-    round_began: Instant,
-    stage: Stage,
-    /// Services of the current group that are not checked yet.
-    waiting: Vec<ObjectName>,
-    /// Elements of the last one that are not looked up yet. A commit may change them meanwhile; the
-    /// second look-up leaves such elements out.
-    rest: Vec<Installed>,
+    pub(super) round: Round,
     /// Findings of the first look-up, to be confirmed.
-    suspects: Vec<Suspect>,
-    /// Size differences that caused a read-back; not reported again.
+    pub(super) suspects: Vec<Suspect>,
+    /// The round at once, after another program changed the tables.
+    pub(super) urgent: Option<Urgent>,
+    /// The search for elements that are not installed.
+    pub(super) search: Option<Search>,
+    /// Size differences that caused a search or a read-back; not reported again.
     known_sizes: Vec<(Family, SetId, i64)>,
     /// Sets that lacked elements at the end of the last round.
     lacking: Vec<(Family, SetId, i64)>,
@@ -46,9 +42,22 @@ pub struct BackgroundCheck {
     unrepaired: u64,
 }
 
+/// A comparison of everything.
+#[derive(Debug)]
+pub(super) struct Round {
+    due: Instant,
+    pub(super) began: Instant,
+    stage: Stage,
+    /// Services of the current group that are not checked yet.
+    waiting: Vec<ObjectName>,
+    /// Elements of the last one that are not looked up yet. A commit may change them meanwhile; the
+    /// second look-up leaves such elements out.
+    rest: Vec<Installed>,
+}
+
 /// The next part of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     /// Share number `group` of the services, of `groups` in all.
     Services { group: usize, groups: usize },
     /// Addresses for node ports.
@@ -57,11 +66,13 @@ enum Stage {
     Sizes,
     /// Chains, rules and sets of a table.
     Rules(Family),
+    /// The end of a round at once.
+    UrgentEnd,
 }
 
 /// The scope of one look-up.
 #[derive(Debug, Default)]
-struct LookUpScope {
+pub(super) struct LookUpScope {
     elements: Vec<(Option<ObjectName>, Installed)>,
     services: Vec<ObjectName>,
     has_sizes: bool,
@@ -70,7 +81,7 @@ struct LookUpScope {
 
 /// A difference, or too many to look up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Suspect {
+pub(super) enum Suspect {
     /// An element of a service, or of none, is missing or differs.
     Element(Option<ObjectName>, Installed, Finding),
     /// Too many elements are missing to look up all.
@@ -79,6 +90,8 @@ enum Suspect {
     Outdated(ObjectName),
     /// Difference of a set's size from the expected one; negative if elements are missing.
     Size(Family, SetId, i64),
+    /// The kernel does not report the size of a set, so orphans must be searched.
+    Uncounted(Family, SetId),
     /// Chains, rules or sets of a table differ from the desired ones.
     Rules(Family),
 }
@@ -96,6 +109,9 @@ const GROUP: usize = 256;
 /// number of services.
 const LEAST_PAUSE: Duration = Duration::from_millis(20);
 
+/// Missing elements after which a look-up ends. With more, the tables are read.
+const MAX_MISSING: usize = 16;
+
 /// Pause after a scope that could not be read.
 const AFTER_ERROR: Duration = Duration::from_secs(60);
 
@@ -105,15 +121,12 @@ const SECOND_LOOK: Duration = Duration::from_secs(1);
 impl BackgroundCheck {
     /// Returns a check of everything once per `period`; zero turns it off.
     pub fn every(period: Duration) -> Self {
-        let now = now();
         Self {
             period: (!period.is_zero()).then_some(period),
-            due: now,
-            round_began: now,
-            stage: Stage::FIRST,
-            waiting: Vec::new(),
-            rest: Vec::new(),
+            round: Round::from(now()),
             suspects: Vec::new(),
+            urgent: None,
+            search: None,
             known_sizes: Vec::new(),
             lacking: Vec::new(),
             unrepaired: 0,
@@ -122,13 +135,34 @@ impl BackgroundCheck {
 
     /// Returns when the next scope is due.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.period.map(|_| self.due)
+        match &self.search {
+            Some(Search::Dumping(_)) => None,
+            // Its steps need no pauses.
+            Some(Search::Comparing { .. } | Search::LookingUp(_)) => Some(self.round.began),
+            None if self.period.is_some() || self.urgent.is_some() => Some(self.round.due),
+            None => None,
+        }
     }
 
     /// Drops findings after the tables were read back.
     pub(super) fn note_read(&mut self) {
         self.suspects.clear();
         self.lacking.clear();
+        self.search = None;
+        if let Some(urgent) = self.urgent.take() {
+            self.round = urgent.interrupted;
+        }
+    }
+
+    /// Records a size that caused a search or a read-back.
+    pub(super) fn know_size(&mut self, family: Family, set: SetId, excess: i64) {
+        self.known_sizes.retain(|it| (it.0, it.1) != (family, set));
+        self.known_sizes.push((family, set, excess));
+    }
+
+    /// Counts differences that are being repaired.
+    pub(super) fn note_difference(&mut self, count: usize) {
+        self.unrepaired += u64::try_from(count).unwrap_or(u64::MAX);
     }
 
     /// Reports repaired differences once the kernel holds the desired state.
@@ -137,36 +171,70 @@ impl BackgroundCheck {
     }
 }
 
+impl Round {
+    /// Returns a round that begins at `now`.
+    pub(super) fn from(now: Instant) -> Self {
+        let (stage, waiting, rest) = (Stage::FIRST, Vec::new(), Vec::new());
+        Self { due: now, began: now, stage, waiting, rest }
+    }
+}
+
 impl Stage {
     const FIRST: Self = Self::Services { group: 0, groups: 0 };
 }
 
+impl LookUpScope {
+    /// Returns the chains, rules and sets of tables.
+    pub(super) fn rules_of(families: &[Family]) -> Self {
+        Self { rules: families.to_vec(), ..Self::default() }
+    }
+}
+
 impl<K: Kernel + Send + 'static> Run<K> {
-    /// Returns whether the loop is idle and the kernel should hold the desired state.
+    /// Returns whether the kernel should hold the installed state and, for the background, also the
+    /// desired one.
     pub(super) fn may_check(&self) -> bool {
-        self.check.period.is_some() && self.are_tables_in_place() && self.engine.is_settled()
+        let is_usable = match self.check.urgent.is_some() || self.check.search.is_some() {
+            true => self.engine.knows_installed(),
+            false => self.engine.is_settled(),
+        };
+        is_usable && self.are_tables_in_place()
     }
 
     /// Checks the next scope, or the differences of the last one again.
     pub(super) async fn check_piece(&mut self) -> Result<(), WriterGone> {
+        if self.check.search.is_some() {
+            return self.search_step().await;
+        }
+        if self.check.round.stage == Stage::UrgentEnd && self.check.suspects.is_empty() {
+            return self.end_urgent_check().await;
+        }
         let suspects = std::mem::take(&mut self.check.suspects);
         let (scope, pause) = match suspects.is_empty() {
             true => self.next_scope(),
             false => (self.scope_of(&suspects), LEAST_PAUSE),
         };
+        let is_urgent = self.check.urgent.is_some();
+        let [pause, second_look] = match is_urgent {
+            true => [Duration::ZERO; 2],
+            false => [pause, SECOND_LOOK],
+        };
         let found = match self.look_at(&scope).await? {
             Ok(found) => found,
             Err(error) => {
                 tracing::warn!("cannot check the tables: {error}");
-                self.check.due = now() + AFTER_ERROR;
+                self.check.round.due = now() + AFTER_ERROR;
+                if is_urgent {
+                    self.schedule.handle(Input::ReadNow, now());
+                }
                 return Ok(());
             }
         };
-        self.check.due = now() + pause;
+        self.check.round.due = now() + pause;
         if suspects.is_empty() {
             self.observe.checked_services(scope.services.len());
             if !found.is_empty() {
-                self.check.due = now() + SECOND_LOOK;
+                self.check.round.due = now() + second_look;
                 self.check.suspects = found;
             }
             return Ok(());
@@ -177,13 +245,16 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if !confirmed.is_empty() && suspects.contains(&Suspect::Many) {
             confirmed.push(Suspect::Many);
         }
-        self.repair(confirmed);
-        Ok(())
+        self.limit_urgent(&mut confirmed);
+        self.repair(confirmed).await
     }
 
     /// Returns the next scope of the round, and the pause after it.
     fn next_scope(&mut self) -> (LookUpScope, Duration) {
-        match self.check.stage {
+        if let Some(scope) = self.urgent_scope() {
+            return (scope, Duration::ZERO);
+        }
+        match self.check.round.stage {
             Stage::Services { group, groups } => {
                 let scope = self.scope_of_services(group, groups);
                 let elements = u32::try_from(scope.elements.len()).unwrap_or(u32::MAX);
@@ -193,11 +264,14 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 (scope, pause.clamp(LEAST_PAUSE, period.max(LEAST_PAUSE)))
             }
             Stage::Sizes => {
-                self.check.stage = Stage::Rules(Family::Ip);
+                self.check.round.stage = match self.check.urgent {
+                    Some(_) => Stage::UrgentEnd,
+                    None => Stage::Rules(Family::Ip),
+                };
                 (LookUpScope { has_sizes: true, ..LookUpScope::default() }, LEAST_PAUSE)
             }
             Stage::NodePortIps => {
-                self.check.stage = Stage::Sizes;
+                self.check.round.stage = Stage::Sizes;
                 let mut scope = LookUpScope::default();
                 let elements = &mut scope.elements;
                 self.engine.each_installed(None, &mut |it| elements.push((None, it)));
@@ -205,56 +279,58 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 (scope, LEAST_PAUSE)
             }
             Stage::Rules(family) => {
-                let scope = LookUpScope { rules: vec![family], ..LookUpScope::default() };
+                let scope = LookUpScope::rules_of(&[family]);
                 let pause = match family {
                     Family::Ip => {
-                        self.check.stage = Stage::Rules(Family::Ip6);
+                        self.check.round.stage = Stage::Rules(Family::Ip6);
                         LEAST_PAUSE
                     }
                     Family::Ip6 => self.end_round(),
                 };
                 (scope, pause)
             }
+            Stage::UrgentEnd => (LookUpScope::default(), LEAST_PAUSE),
         }
     }
 
     /// Ends a round; returns the pause before the next one.
     fn end_round(&mut self) -> Duration {
         self.observe.check_round_ended();
-        let (now, check) = (now(), &mut self.check);
-        let next = check.round_began + check.period.unwrap_or_default();
-        check.round_began = next.max(now);
-        check.stage = Stage::FIRST;
+        let (now, period) = (now(), self.check.period.unwrap_or_default());
+        let round = &mut self.check.round;
+        let next = round.began + period;
+        round.began = next.max(now);
+        round.stage = Stage::FIRST;
         next.saturating_duration_since(now).max(LEAST_PAUSE)
     }
 
     fn scope_of_services(&mut self, group: usize, groups: usize) -> LookUpScope {
-        let check = &mut self.check;
+        let round = &mut self.check.round;
         let groups = match groups {
             0 => self.engine.service_count().div_ceil(GROUP),
             groups => groups,
         };
-        if check.waiting.is_empty() && group < groups {
-            check.waiting = self.engine.services_of_group(group, groups);
+        if round.waiting.is_empty() && group < groups {
+            round.waiting = self.engine.services_of_group(group, groups);
         }
         let mut scope = LookUpScope::default();
         while scope.elements.len() < ELEMENTS && scope.services.len() < SERVICES {
-            let Some(service) = check.waiting.pop() else { break };
+            let Some(service) = round.waiting.pop() else { break };
             // One walk for all pieces of a service: a list may have 65,536 slots.
-            if check.rest.is_empty() {
-                self.engine.each_installed(Some(&service), &mut |it| check.rest.push(it));
+            if round.rest.is_empty() {
+                self.engine.each_installed(Some(&service), &mut |it| round.rest.push(it));
             }
-            let left = check.rest.len().saturating_sub(ELEMENTS - scope.elements.len());
-            let taken = check.rest.split_off(left);
+            let left = round.rest.len().saturating_sub(ELEMENTS - scope.elements.len());
+            let taken = round.rest.split_off(left);
             scope.elements.extend(taken.into_iter().map(|it| (Some(service.clone()), it)));
             if left == 0 {
-                check.rest = Vec::new();
+                round.rest = Vec::new();
                 scope.services.push(service);
             } else {
-                check.waiting.push(service);
+                round.waiting.push(service);
             }
         }
-        check.stage = match check.waiting.is_empty() {
+        round.stage = match round.waiting.is_empty() {
             true if group + 1 >= groups => Stage::NodePortIps,
             true => Stage::Services { group: group + 1, groups },
             false => Stage::Services { group, groups },
@@ -277,7 +353,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                     }
                 }
                 Suspect::Outdated(service) => scope.services.push(service.clone()),
-                Suspect::Size(..) => scope.has_sizes = true,
+                Suspect::Size(..) | Suspect::Uncounted(..) => scope.has_sizes = true,
                 Suspect::Rules(family) => scope.rules.push(*family),
                 Suspect::Many => {}
             }
@@ -292,15 +368,19 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let mut found = Vec::new();
         if !scope.elements.is_empty() {
             let elements = scope.elements.iter().map(|(_, installed)| *installed).collect();
-            let look = match self.writer.run(move |kernel| look_up(kernel, elements)).await? {
+            let most = if self.check.urgent.is_some() { ELEMENTS } else { MAX_MISSING };
+            let look = self.writer.run(move |kernel| look_up(kernel, elements, most));
+            let look = match look.await? {
                 Ok(look) => look,
                 Err(error) => return Ok(Err(error)),
             };
             found.extend(suspects_of(look, &scope.elements));
         }
-        let is_outdated = |it: &&ObjectName| !self.engine.is_as_desired(it);
-        let outdated = scope.services.iter().filter(is_outdated);
-        found.extend(outdated.cloned().map(Suspect::Outdated));
+        if self.engine.is_settled() {
+            let is_outdated = |it: &&ObjectName| !self.engine.is_as_desired(it);
+            let outdated = scope.services.iter().filter(is_outdated);
+            found.extend(outdated.cloned().map(Suspect::Outdated));
+        }
         if scope.has_sizes {
             match self.writer.run(count_all).await? {
                 Ok(counts) => found.extend(self.wrong_sizes(&counts)),
@@ -321,9 +401,14 @@ impl<K: Kernel + Send + 'static> Run<K> {
     }
 
     /// Returns the sets whose number of elements differs from the number written.
-    fn wrong_sizes(&mut self, counts: &[(Family, SetId, u32)]) -> Vec<Suspect> {
+    fn wrong_sizes(&mut self, counts: &[(Family, SetId, Option<u32>)]) -> Vec<Suspect> {
         let mut wrong = Vec::new();
         for (family, set, count) in counts.iter().copied() {
+            let Some(count) = count else {
+                let is_searched = self.check.urgent.is_some();
+                wrong.extend(is_searched.then_some(Suspect::Uncounted(family, set)));
+                continue;
+            };
             let excess = i64::from(count) - self.measures.size(family, set);
             let size = (family, set, excess);
             match excess {
@@ -340,100 +425,6 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
         wrong
     }
-
-    /// Repairs confirmed differences.
-    fn repair(&mut self, confirmed: Vec<Suspect>) {
-        if confirmed.is_empty() {
-            return;
-        }
-        let mut elements = BTreeMap::<_, Vec<_>>::new();
-        let mut must_read = false;
-        for suspect in confirmed {
-            match suspect {
-                Suspect::Element(service, installed, finding) => {
-                    elements.entry(service).or_default().push((installed, finding));
-                }
-                Suspect::Many => must_read = true,
-                Suspect::Outdated(service) => {
-                    let name = Printable(&service);
-                    tracing::warn!("Service {name} is not installed as desired; updating it");
-                    self.note_difference(Difference::Outdated, 1);
-                    self.engine.update_again(service);
-                }
-                Suspect::Size(family, set, excess) => {
-                    must_read = true;
-                    self.check.known_sizes.retain(|it| (it.0, it.1) != (family, set));
-                    self.check.known_sizes.push((family, set, excess));
-                    self.note_size(family, set, excess);
-                }
-                Suspect::Rules(family) => {
-                    must_read = true;
-                    tracing::warn!(
-                        "rules of {} are not as written; reading the tables",
-                        family.name()
-                    );
-                    self.note_difference(Difference::Rules, 1);
-                }
-            }
-        }
-        for (service, elements) in elements {
-            must_read |= !self.repair_elements(service, &elements);
-        }
-        match must_read {
-            true => self.schedule.handle(Input::ReadNow, now()),
-            false => self.note_change(),
-        }
-    }
-
-    /// Writes elements of a service again; returns false if the tables must be read for that.
-    pub(super) fn repair_elements(
-        &mut self,
-        service: Option<ObjectName>,
-        elements: &[(Installed, Finding)],
-    ) -> bool {
-        let of = match &service {
-            Some(service) => format!("Service {}", Printable(service)),
-            None => "addresses for node ports".to_owned(),
-        };
-        let is_missing = |(_, finding): &&(_, Finding)| *finding == Finding::Missing;
-        let missing = elements.iter().filter(is_missing).count();
-        let changed = elements.len() - missing;
-        let first = elements.first().map(|(installed, _)| self.engine.command(installed));
-        let first = first.unwrap_or_default();
-        tracing::warn!(
-            missing,
-            changed,
-            "{of}: the kernel does not hold what was written, such as: {first}; writing it again"
-        );
-        self.note_difference(Difference::Missing, missing);
-        self.note_difference(Difference::Changed, changed);
-        // Flows may have begun by the elements that were found.
-        self.cleaning.iter_mut().for_each(Cleaning::note_read);
-        let mut is_enough = true;
-        for (installed, finding) in elements {
-            is_enough &= self.engine.correct(*installed, *finding);
-            if *finding == Finding::Missing {
-                self.measures.lost(installed.family, installed.element.set());
-            }
-        }
-        service.into_iter().for_each(|service| self.engine.update_again(service));
-        is_enough
-    }
-
-    fn note_size(&mut self, family: Family, set: SetId, excess: i64) {
-        let (of, set) = (family.name(), set.name());
-        tracing::warn!(
-            excess,
-            "set {set} of {of} has another number of elements than were written; reading the tables"
-        );
-        let kind = if excess > 0 { Difference::Orphan } else { Difference::Missing };
-        self.note_difference(kind, usize::try_from(excess.unsigned_abs()).unwrap_or(usize::MAX));
-    }
-
-    fn note_difference(&mut self, kind: Difference, count: usize) {
-        self.observe.check_found(kind, count);
-        self.check.unrepaired += u64::try_from(count).unwrap_or(u64::MAX);
-    }
 }
 
 fn suspects_of(
@@ -447,14 +438,14 @@ fn suspects_of(
     differences.into_iter().map(suspect).chain(is_cut.then_some(Suspect::Many))
 }
 
-/// Returns the number of elements of each set, as far as the kernel reports it.
-fn count_all<K: Kernel>(kernel: &mut K) -> Result<Vec<(Family, SetId, u32)>, ReadError> {
+/// Returns the number of elements of each set; `None` if the kernel does not report it.
+fn count_all<K: Kernel>(kernel: &mut K) -> Result<Vec<(Family, SetId, Option<u32>)>, ReadError> {
     let mut counts = Vec::new();
     for family in Family::ALL {
         let table = ruleset::table(family);
         for set in SETS {
             let count = kernel.count_elements(&table, set.name())?;
-            counts.extend(count.map(|count| (family, set, count)));
+            counts.push((family, set, count));
         }
     }
     Ok(counts)

@@ -68,6 +68,11 @@ impl Measures {
         place(set.name()).into_iter().for_each(|set| self.sizes.subtract(family, set, 1));
     }
 
+    /// Adds an element that another program added.
+    pub(super) fn gained(&self, family: Family, set: SetId) {
+        place(set.name()).into_iter().for_each(|set| self.sizes.add(family, set, 1));
+    }
+
     /// Returns the expected number of elements of all sets.
     pub(super) fn elements(&self) -> i64 {
         let size = |family, set| self.size(family, set);

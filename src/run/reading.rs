@@ -1,14 +1,14 @@
 //! Reading the tables, and detecting changes of other programs.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::devices::devices_of;
 use super::{Cleaning, Run, now};
-use crate::engine::{Reading, look_up_changed, read_watching};
+use crate::engine::{Place, Reading, read_watching};
 use crate::family::Family;
 use crate::kernel::{ElementKey, Kernel, OthersChanges, ReadError, WriterGone};
+use crate::schedule::Input;
 
 /// Whether other programs may change our tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             owner.iter().for_each(|error| self.engine.block(family, error));
         }
         // A torn reading is used, and checked later: if changes never stop, every reading is torn.
-        let next_read = now() + ((now() - started) * READ_SHARE).max(AFTER_TORN);
+        let next_read = now() + pause_after(now() - started);
         self.watch = Watch::Shared { is_tampered: is_torn, next_read };
         Ok(true)
     }
@@ -99,9 +99,21 @@ impl<K: Kernel + Send + 'static> Run<K> {
         Ok(())
     }
 
+    /// Schedules a read-back if a blocked table can be written again. Compares the tables if another
+    /// program changed one.
+    pub(super) async fn check_tables(&mut self) -> Result<(), WriterGone> {
+        if self.is_unblocked().await? {
+            self.engine.retry_refused();
+        } else if !self.is_tampered().await? || self.check_now() {
+            return Ok(());
+        }
+        self.schedule.handle(Input::ReadNow, now());
+        Ok(())
+    }
+
     /// Returns whether another program has changed a table so that it must be read, and the reading
     /// is due. Repairs other changes.
-    pub(super) async fn is_tampered(&mut self) -> Result<bool, WriterGone> {
+    async fn is_tampered(&mut self) -> Result<bool, WriterGone> {
         if self.watch == Watch::Owned {
             return Ok(false);
         }
@@ -110,37 +122,41 @@ impl<K: Kernel + Send + 'static> Run<K> {
             OthersChanges::Elements(keys) => !self.repair_changed(keys).await?,
             OthersChanges::Anything => true,
         };
+        if must_read {
+            self.check_rules_again();
+        }
+        let is_checking = self.check.urgent.is_some();
         let Watch::Shared { is_tampered, next_read } = &mut self.watch else { return Ok(false) };
         *is_tampered |= must_read;
-        let is_due = *is_tampered && now() >= *next_read;
+        let is_due = *is_tampered && now() >= *next_read && !is_checking;
         if is_due {
-            tracing::debug!("another program changed our tables: reading them");
+            *is_tampered = false;
         }
         Ok(is_due)
     }
 
     /// Looks up elements that another program changed, and writes again what differs. Returns false
-    /// if the tables must be read for that.
+    /// if more must be compared.
     async fn repair_changed(&mut self, keys: Vec<ElementKey>) -> Result<bool, WriterGone> {
         let is_known = !self.is_initial_sync && self.engine.knows_installed();
         if !is_known || matches!(self.watch, Watch::Shared { is_tampered: true, .. }) {
             return Ok(false);
         }
-        let changed = self.writer.run(move |kernel| look_up_changed(kernel, &keys)).await?;
-        let Some(differences) =
-            changed.and_then(|changed| self.engine.element_differences(&changed))
-        else {
-            return Ok(false);
-        };
-        let mut of_services = BTreeMap::<_, Vec<_>>::new();
-        for (service, installed, finding) in differences {
-            of_services.entry(service).or_default().push((installed, finding));
+        match Place::all_of(&keys) {
+            Some(places) => self.repair_places(places).await,
+            None => Ok(false),
         }
-        let mut is_enough = true;
-        for (service, elements) in of_services {
-            is_enough &= self.repair_elements(Some(service), &elements);
-        }
-        self.note_change();
-        Ok(is_enough)
     }
+
+    /// Sets the time before which changes of other programs cause no reading.
+    pub(super) fn postpone_next_read(&mut self, to: Instant) {
+        if let Watch::Shared { next_read, .. } = &mut self.watch {
+            *next_read = to;
+        }
+    }
+}
+
+/// Returns the pause after a reading that took `time`.
+pub(super) fn pause_after(time: Duration) -> Duration {
+    (time * READ_SHARE).max(AFTER_TORN)
 }

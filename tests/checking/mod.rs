@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each test that includes it uses a part")]
 
+pub(crate) mod urgent;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
@@ -54,10 +56,19 @@ impl<K: Shared> Checked<K> {
     }
 
     pub(crate) async fn start_every(period: Duration, kernel: K, objects: Vec<Event>) -> Self {
+        let flags = TableFlags { owner: true, persist: true };
+        Self::start_with(period, flags, kernel, objects).await
+    }
+
+    async fn start_with(
+        period: Duration,
+        flags: TableFlags,
+        kernel: K,
+        objects: Vec<Event>,
+    ) -> Self {
         let (writer, requests) = Writer::without_thread();
         let (events, queue) = mpsc::channel(64);
         let observe = Observe::new();
-        let flags = TableFlags { owner: true, persist: true };
         let engine = Engine::new(Routing::default(), flags);
         let mut run = Run::new(engine, writer, queue, observe.clone(), Duration::ZERO);
         run.check = BackgroundCheck::every(period);

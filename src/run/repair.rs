@@ -1,0 +1,160 @@
+//! Repairs of differences between the kernel and the installed state.
+//!
+//! The finding replaces the installed state, and the usual update writes the difference.
+
+use std::collections::BTreeMap;
+
+use super::background_check::Suspect;
+use super::{Cleaning, Run, now};
+use crate::engine::{Finding, Installed, Place, look_up_changed};
+use crate::family::Family;
+use crate::kernel::{Kernel, WriterGone};
+use crate::model::ObjectName;
+use crate::observe::Difference;
+use crate::printable::Printable;
+use crate::ruleset::{self, SetId};
+use crate::schedule::Input;
+
+impl<K: Kernel + Send + 'static> Run<K> {
+    /// Repairs confirmed differences.
+    pub(super) async fn repair(&mut self, confirmed: Vec<Suspect>) -> Result<(), WriterGone> {
+        if confirmed.is_empty() {
+            return Ok(());
+        }
+        let mut elements = BTreeMap::<_, Vec<_>>::new();
+        let mut to_search = Vec::new();
+        let mut must_read = false;
+        for suspect in confirmed {
+            match suspect {
+                Suspect::Element(service, installed, finding) => {
+                    elements.entry(service).or_default().push((installed, finding));
+                }
+                Suspect::Many => must_read = true,
+                Suspect::Outdated(service) => {
+                    let name = Printable(&service);
+                    tracing::warn!("Service {name} is not installed as desired; updating it");
+                    self.note_difference(Difference::Outdated, 1);
+                    self.engine.update_again(service);
+                }
+                Suspect::Size(family, set, excess) => {
+                    self.check.know_size(family, set, excess);
+                    self.note_size(family, set, excess);
+                    match excess {
+                        ..0 => must_read = true,
+                        _ => to_search.push((family, set)),
+                    }
+                }
+                Suspect::Uncounted(family, set) => to_search.push((family, set)),
+                Suspect::Rules(family) => must_read |= !self.repair_rules(family).await?,
+            }
+        }
+        for (service, elements) in elements {
+            must_read |= !self.repair_elements(service, &elements);
+        }
+        if must_read {
+            self.schedule.handle(Input::ReadNow, now());
+            return Ok(());
+        }
+        self.note_change();
+        self.search_orphans(to_search);
+        Ok(())
+    }
+
+    /// Writes chains and rules again; returns false if the tables must be read for that.
+    async fn repair_rules(&mut self, family: Family) -> Result<bool, WriterGone> {
+        tracing::warn!("rules of {} are not as written; writing them again", family.name());
+        self.note_difference(Difference::Rules, 1);
+        let table = ruleset::table(family);
+        let read = self.writer.run(move |kernel| (kernel.read_table(&table), kernel.port()));
+        let (contents, port) = read.await?;
+        let Ok(contents) = contents else { return Ok(false) };
+        Ok(self.engine.replace_installed_rules(family, contents.as_ref(), port))
+    }
+
+    /// Looks up elements that may have changed, writes again what differs, and deletes what is not
+    /// installed. Returns false if that is not enough.
+    pub(super) async fn repair_places(&mut self, places: Vec<Place>) -> Result<bool, WriterGone> {
+        let changed = self.writer.run(move |kernel| look_up_changed(kernel, &places)).await?;
+        let differences = changed.and_then(|changed| self.engine.element_differences(&changed));
+        let Some(differences) = differences else { return Ok(false) };
+        let mut of_services = BTreeMap::<_, Vec<_>>::new();
+        for (service, installed, finding) in differences.of_services {
+            of_services.entry(service).or_default().push((installed, finding));
+        }
+        let mut is_enough = true;
+        for (service, elements) in of_services {
+            is_enough &= self.repair_elements(Some(service), &elements);
+        }
+        self.delete_orphans(&differences.orphans);
+        self.note_change();
+        Ok(is_enough)
+    }
+
+    fn delete_orphans(&mut self, orphans: &[Place]) {
+        let Some(first) = orphans.first() else { return };
+        tracing::warn!(
+            orphans = orphans.len(),
+            "set {} of {} has elements of no service; deleting them",
+            first.set.name(),
+            first.family.name()
+        );
+        self.note_difference(Difference::Orphan, orphans.len());
+        // Flows may have begun by these elements.
+        self.cleaning.iter_mut().for_each(Cleaning::note_read);
+        self.engine.delete_orphans(orphans);
+        orphans.iter().for_each(|it| self.measures.gained(it.family, it.set));
+    }
+
+    /// Writes elements of a service again; returns false if the tables must be read for that.
+    fn repair_elements(
+        &mut self,
+        service: Option<ObjectName>,
+        elements: &[(Installed, Finding)],
+    ) -> bool {
+        let of = match &service {
+            Some(service) => format!("Service {}", Printable(service)),
+            None => "addresses for node ports".to_owned(),
+        };
+        let is_missing = |(_, finding): &&(_, Finding)| *finding == Finding::Missing;
+        let missing = elements.iter().filter(is_missing).count();
+        let changed = elements.len() - missing;
+        let first = elements.first().map(|(installed, _)| self.engine.command(installed));
+        let first = first.unwrap_or_default();
+        tracing::warn!(
+            missing,
+            changed,
+            "{of}: the kernel does not hold what was written, such as: {first}; writing it again"
+        );
+        self.note_difference(Difference::Missing, missing);
+        self.note_difference(Difference::Changed, changed);
+        // Flows may have begun by the elements that were found.
+        self.cleaning.iter_mut().for_each(Cleaning::note_read);
+        let mut is_enough = true;
+        for (installed, finding) in elements {
+            is_enough &= self.engine.correct(*installed, *finding);
+            if *finding == Finding::Missing {
+                self.measures.lost(installed.family, installed.element.set());
+            }
+        }
+        service.into_iter().for_each(|service| self.engine.update_again(service));
+        is_enough
+    }
+
+    fn note_size(&mut self, family: Family, set: SetId, excess: i64) {
+        let (of, set) = (family.name(), set.name());
+        let reaction = if excess > 0 { "searching for them" } else { "reading the tables" };
+        tracing::warn!(
+            excess,
+            "set {set} of {of} has another number of elements than were written; {reaction}"
+        );
+        if excess < 0 {
+            let missing = usize::try_from(excess.unsigned_abs()).unwrap_or(usize::MAX);
+            self.note_difference(Difference::Missing, missing);
+        }
+    }
+
+    fn note_difference(&mut self, kind: Difference, count: usize) {
+        self.observe.check_found(kind, count);
+        self.check.note_difference(count);
+    }
+}
