@@ -113,6 +113,8 @@ pub struct Run<K> {
 enum Outcome {
     /// The transaction was applied, or dropped with a blocked table.
     Done,
+    /// The kernel refused a transaction, and the installed state is known again.
+    Undone,
     /// The kernel refused a transaction. The tables are read at once, and the next transaction is
     /// smaller.
     Narrowed,
@@ -341,6 +343,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.report_blocked(now);
         let input = match outcome {
             Outcome::Done => Input::Committed,
+            Outcome::Undone => Input::Undone,
             Outcome::Narrowed => Input::ReadNow,
             Outcome::Failed => Input::Refused,
         };
@@ -418,6 +421,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
                     Answer::Blocked(family) => {
                         self.ahead = ahead.filter(|ahead| ahead.family() != Some(family));
                         Ok(Outcome::Done)
+                    }
+                    Answer::ReadBack(cause) if self.undo(&cause, &transaction).await? => {
+                        Ok(Outcome::Undone)
                     }
                     Answer::ReadBack(Cause::Unattributed | Cause::NoFlowtables) => {
                         Ok(Outcome::Narrowed)

@@ -6,10 +6,12 @@
 //!                     ^    ^                     | Changed       | Committed
 //!            Refused, |    | ReadNow             v               |
 //!            ReadNow  +----+------------------ Pending ----------+
+//!                                               ^   | Undone
+//!                                               +---+
 //! ```
 //!
-//! Start-up, a refused transaction, a lost acknowledgement and a change by another program take the
-//! same path: `Unknown`, read back, commit the difference.
+//! Where look-ups by key do not suffice, a start, a refused transaction, a lost answer and a change
+//! by another program take the same path: `Unknown`, read back, commit the difference.
 
 use std::time::{Duration, Instant};
 
@@ -34,6 +36,8 @@ pub enum Input {
     /// The tables are to be read at once: another program changed one, a blocked one is free, or
     /// a refused transaction was narrowed.
     ReadNow,
+    /// The kernel refused the transaction, and the installed state is known again.
+    Undone,
 }
 
 /// Work that is due.
@@ -66,11 +70,12 @@ impl Schedule {
 
     /// Applies `input`, which happened at `now`.
     pub fn handle(&mut self, input: Input, now: Instant) {
-        use Input::{Changed, Committed, ReadNow, Ready, Refused};
+        use Input::{Changed, Committed, ReadNow, Ready, Refused, Undone};
         use State::{Idle, Pending, Unknown, Waiting};
         self.state = match (self.state, input) {
             (Waiting, Ready) => Unknown { due: now, attempt: 0 },
-            (Waiting, Changed | Committed | Refused | ReadNow) => Waiting,
+            (Waiting, Changed | Committed | Refused | ReadNow | Undone) => Waiting,
+            (Unknown { .. } | Idle { .. } | Pending { .. }, Undone) => Pending { due: now },
 
             (Unknown { .. } | Pending { .. }, Committed) => Idle { since: now },
             (Unknown { attempt, .. }, Refused) => {

@@ -42,8 +42,8 @@ struct Shared {
     overtaking: Arc<Mutex<Option<Transaction>>>,
     /// What the kernel refuses besides.
     objection: Arc<Mutex<Option<Objection>>>,
-    /// How often a table was read, and how often others' changes were looked for.
-    calls: Arc<[AtomicUsize; 2]>,
+    /// How often a table was read, others' changes were looked for, and a set was dumped.
+    calls: Arc<[AtomicUsize; 3]>,
     /// Netlink ports of other programs that own our tables.
     owners: Arc<Mutex<HashMap<TableRef, u32>>>,
 }
@@ -137,6 +137,7 @@ impl Kernel for Shared {
         set: &str,
         each: &mut dyn FnMut(ElementRead<'_>),
     ) -> Result<(), ReadError> {
+        self.calls[2].fetch_add(1, Ordering::Relaxed);
         self.with(|kernel| kernel.read_elements(table, set, each))
     }
 
@@ -529,22 +530,41 @@ fn a_service_for_which_the_kernel_refuses_whole_transactions_is_found_and_left_o
     daemon.end();
 }
 
+fn is_about_77(operation: &Operation) -> bool {
+    operation.to_string().contains("10.96.0.77 ")
+}
+
+/// The service is the last one, so no later commit confirms that it is the cause.
 #[test]
-fn a_refused_service_is_reported_also_if_it_is_the_last_one() {
-    let kernel = Shared::new(Fake::new());
-    *kernel.objection.lock().unwrap() = Some(|transaction| {
-        let is_bad = transaction.operations.iter().any(|it| it.to_string().contains("10.96.0.77 "));
+fn a_refused_service_is_reported_and_retried_without_a_dump() {
+    let unnamed: Objection = |transaction| {
+        let is_bad = transaction.operations.iter().any(is_about_77);
         is_bad.then(|| CommitError::refused(transaction, None, Errno::EINVAL))
-    });
-    let mut daemon = Daemon::start_unlisted(owning_engine(), kernel.clone());
-    daemon.list(service(1, 1));
-    daemon.wait();
-    daemon.send(service(77, 1));
-    let problem = daemon.problem();
-    assert_eq!(problem.object.name.as_str(), "default/service77");
-    *kernel.objection.lock().unwrap() = None;
-    daemon.wait();
-    daemon.end();
+    };
+    let named: Objection = |transaction| {
+        let operation = transaction.operations.iter().position(is_about_77)?;
+        let mut elements = transaction.operations[operation].elements()?.iter();
+        let is_bad = |it: &Element| it.key.as_bytes().starts_with(&[10, 96, 0, 77]);
+        let place = (operation, elements.position(is_bad));
+        Some(CommitError::refused(transaction, Some(place), Errno::EINVAL))
+    };
+    for objection in [unnamed, named] {
+        let kernel = Shared::new(Fake::new());
+        let mut daemon = Daemon::start_unlisted(owning_engine(), kernel.clone());
+        daemon.list(service(1, 1));
+        daemon.wait();
+        *kernel.objection.lock().unwrap() = Some(objection);
+        let dumps = || kernel.calls[2].load(Ordering::Relaxed);
+        let before = dumps();
+        daemon.send([service(1, 3), service(77, 1)].concat());
+        let problem = daemon.problem();
+        assert_eq!(problem.object.name.as_str(), "default/service77");
+        *kernel.objection.lock().unwrap() = None;
+        daemon.send(service(77, 2));
+        daemon.wait();
+        assert_eq!(dumps(), before);
+        daemon.end();
+    }
 }
 
 #[test]

@@ -7,13 +7,13 @@ use std::hash::Hash;
 
 use smallvec::SmallVec;
 
-use super::Diff;
 use super::frontends::FrontendState;
 use super::goal::goal;
-use super::held::{HeldList, Holdings, place_of};
-use super::lists::Lists;
+use super::held::{Held, HeldList, Holdings, place_of};
+use super::lists::{List, Lists};
 use super::places::Places;
 use super::slots::assign_weighted;
+use super::{Diff, Leftover};
 use crate::desired::{self, Label, Lookup, Scope, Slots, Timeouts, WantedPort};
 use crate::family::Family;
 use crate::model::{Cluster, ObjectName, Target};
@@ -93,12 +93,78 @@ impl Diff {
     }
 
     /// Returns whether an element of a set that services share is installed.
-    pub fn is_shared_installed(&self, found: Installed) -> bool {
-        let TableElement::Member(member) = found.element else { return false };
+    pub fn is_member_installed(&self, member: &Member) -> bool {
         match member {
-            Member::NodePortIp(ip) => self.node_port_ips.installed().any(|it| it == ip),
-            Member::ClusterIp(_) | Member::Hairpin(..) => self.members.is_installed(&member),
+            Member::NodePortIp(ip) => self.node_port_ips.installed().any(|it| it == *ip),
+            Member::ClusterIp(_) | Member::Hairpin(..) => self.members.is_installed(member),
         }
+    }
+
+    /// Returns the services that need a member. Searches all services.
+    pub fn services_with(&self, member: &Member) -> Vec<ObjectName> {
+        let has_it = |(_, held): &(&ObjectName, &Held)| held.unpack().members.contains(member);
+        self.services.iter().filter(has_it).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Records whether a member is in the kernel. One that no service needs is deleted later.
+    pub fn set_member_installed(&mut self, member: Member, is_installed: bool) {
+        match (member, is_installed) {
+            (Member::NodePortIp(ip), true) => self.node_port_ips.find(ip),
+            (Member::NodePortIp(ip), false) => self.node_port_ips.lose(ip),
+            (member, true) => {
+                self.members.find(member);
+                self.leftovers.push_front((Leftover::Member(member), None));
+            }
+            (member, false) => self.members.lose(member),
+        }
+    }
+
+    /// Adopts an element found in the kernel that is not installed, if its list or frontend is
+    /// known. The next update deletes it, or leaves it if it is desired.
+    pub fn adopt(&mut self, found: Installed) -> bool {
+        match found.element {
+            TableElement::Endpoint(list, protocol, ..) => {
+                let list = self.lists[found.family.index()].get(list);
+                list.is_some_and(|list| list.protocol() == protocol)
+                    && self.correct(found, Finding::Present(Some(found)))
+            }
+            TableElement::Route(frontend, ..)
+            | TableElement::NoEndpoint(frontend, ..)
+            | TableElement::Internal(frontend, _)
+            | TableElement::Firewall(frontend) => {
+                if self.frontends.get(&frontend).is_none() {
+                    return false;
+                }
+                if self.frontends.holder(&frontend).is_none() {
+                    self.leftovers.push_front((Leftover::Unclaimed(frontend), None));
+                }
+                self.correct(found, Finding::Present(Some(found)))
+            }
+            TableElement::SourceRange(..)
+            | TableElement::Member(_)
+            | TableElement::AffinitySlot(..)
+            | TableElement::AffinityEndpoint(..)
+            | TableElement::AffinityList(..) => false,
+        }
+    }
+
+    /// Drops the leftover lists that installed routes name: the step that replaced these routes was
+    /// not applied.
+    pub fn drop_named_leftovers(&mut self) {
+        let lists = &self.lists;
+        self.leftovers.retain(|(leftover, _)| match leftover {
+            Leftover::List(family, id) => {
+                lists[family.index()].get(*id).is_some_and(List::is_unused)
+            }
+            Leftover::Frontend(_) | Leftover::Unclaimed(_) | Leftover::Member(_) => true,
+        });
+    }
+
+    /// Drops pending changes of the endpoints that serve the UDP frontends of a service. Its next
+    /// update repeats them.
+    pub fn forget_serving(&mut self, service: &ObjectName) {
+        let Some(held) = self.services.get(service) else { return };
+        held.unpack().frontends.iter().for_each(|it| self.serving.forget(it));
     }
 
     /// Returns whether the installed elements of a service are the desired ones.

@@ -183,6 +183,10 @@ impl FrontendState {
     /// Replaces an installed element by the finding; `None` for no element.
     pub(super) fn correct(&mut self, installed: TableElement<'_>, found: Option<Installed>) {
         let (element, label) = found.map(|it| (it.element, it.label)).unzip();
+        if let (TableElement::Route(..), Some(rare)) = (installed, self.rare.as_deref_mut()) {
+            // The route in the kernel may need them again. The next update decides.
+            (rare.internal_unused, rare.ranges_unused) = (None, None);
+        }
         match (installed, element) {
             (TableElement::Route(..), Some(TableElement::Route(_, route, _))) => {
                 self.route = Some(route);
@@ -206,7 +210,7 @@ impl FrontendState {
                     rare.ranges.sort_unstable();
                 }
             }
-            _ => self.rare().has_source_ranges = false,
+            _ => self.rare().has_source_ranges = element.is_some(),
         }
     }
 

@@ -156,7 +156,8 @@ impl List {
         self.resize(length.map_or(0, |last| last + 1));
     }
 
-    fn is_unused(&self) -> bool {
+    /// Returns whether no service needs the list and no installed route names it.
+    pub(super) fn is_unused(&self) -> bool {
         !self.is_owned && self.references == 0
     }
 }

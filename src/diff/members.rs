@@ -56,6 +56,11 @@ impl Members {
         self.0.get(member).is_some_and(|state| state.is_installed)
     }
 
+    /// Records that the member is in the kernel.
+    pub(super) fn find(&mut self, member: Member) {
+        self.0.entry(member).or_default().is_installed = true;
+    }
+
     /// Records that the member is missing in the kernel.
     pub(super) fn lose(&mut self, member: Member) {
         if let Some(state) = self.0.get_mut(&member) {
@@ -113,6 +118,11 @@ impl NodePortIps {
 
     pub(super) fn installed(&self) -> impl Iterator<Item = IpAddr> {
         self.installed.iter().copied()
+    }
+
+    /// Records that the address is in the kernel.
+    pub(super) fn find(&mut self, address: IpAddr) {
+        self.installed.insert(address);
     }
 
     /// Records that the address is missing in the kernel.

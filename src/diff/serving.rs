@@ -45,6 +45,11 @@ impl Serving {
         }
     }
 
+    /// Drops a pending change.
+    pub(super) fn forget(&mut self, frontend: &Frontend) {
+        self.wanted.remove(frontend);
+    }
+
     /// Takes the changes of a family, which the kernel has applied.
     pub fn take(&mut self, family: Family) -> Vec<ServingChange> {
         let mut changes = Vec::new();

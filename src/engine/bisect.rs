@@ -138,8 +138,8 @@ impl Engine {
         self.tables.iter().any(|table| has(&table.bisect))
     }
 
-    /// Includes the services again that the kernel refused without naming them.
-    /// [`Engine::replace_installed`] must follow.
+    /// Includes the services again that the kernel refused without naming them. If a table is
+    /// blocked, [`Engine::replace_installed`] must follow.
     pub fn retry_refused(&mut self) {
         let mut services = Vec::new();
         for Bisect { excluded, waiting, .. } in self.tables.iter_mut().map(|it| &mut it.bisect) {

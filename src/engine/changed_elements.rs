@@ -13,10 +13,10 @@ use crate::diff::{Finding, Installed};
 use crate::kernel::{ElementKey, Kernel};
 use crate::model::ObjectName;
 use crate::nft::{Element, Family, Operation, Value};
-use crate::ruleset::{self, SetId, Subject, TableElement};
+use crate::ruleset::{self, Member, SetId, Subject, TableElement};
 
 /// The place of an element in our tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// The family of its table.
     pub family: Family,
@@ -38,8 +38,8 @@ pub struct Changed {
 pub struct Differences {
     /// Installed elements of services that are missing or differ.
     pub of_services: Vec<(ObjectName, Installed, Finding)>,
-    /// Elements that are not installed.
-    pub orphans: Vec<Place>,
+    /// Other elements: found although they are not installed, or missing although they are.
+    pub of_none: Vec<(Place, Finding)>,
 }
 
 /// Looks up elements. `None` if they must be read with all others.
@@ -82,6 +82,10 @@ impl Place {
         Some((self.family, Subject::read(self.family, self.set, self.key.as_bytes())?))
     }
 
+    fn member(&self) -> Option<Member> {
+        Member::read(self.family, self.set, self.key.as_bytes())
+    }
+
     /// Returns the place of an installed element.
     pub fn of_installed(installed: &Installed) -> Self {
         let Installed { family, element, .. } = installed;
@@ -100,7 +104,7 @@ impl Engine {
     }
 
     /// Returns the elements that are not as installed. `None` if more must be compared: an element
-    /// that several services share may be missing. [`Engine::knows_installed`] must hold.
+    /// that is left over may be missing. [`Engine::knows_installed`] must hold.
     pub fn element_differences(&self, changed: &[Changed]) -> Option<Differences> {
         let subjects = changed.iter().filter_map(|it| it.place.subject()).collect();
         let mut installed = HashMap::default();
@@ -111,45 +115,68 @@ impl Engine {
         }
         let mut differences = Differences::default();
         for Changed { place, finding } in changed {
-            match (installed.get(place), finding) {
-                (Some((_, installed)), Finding::Present(Some(found))) if installed == found => {}
-                (Some((service, installed)), _) => {
+            match installed.get(place) {
+                Some((_, installed)) if *finding == Finding::Present(Some(*installed)) => {}
+                Some((service, installed)) => {
                     differences.of_services.push(((*service).clone(), *installed, *finding));
                 }
-                (None, finding) => {
-                    let is_orphan = self.is_orphan(place, finding)?;
-                    differences.orphans.extend(is_orphan.then_some(*place));
+                None => {
+                    let differs = self.differs_from_none(place, finding)?;
+                    differences.of_none.extend(differs.then_some((*place, *finding)));
                 }
             }
         }
         Some(differences)
     }
 
-    /// Returns whether an element that no service has is to be deleted; `None` if one that several
-    /// services share, or that is left over, may be missing.
-    fn is_orphan(&self, place: &Place, finding: &Finding) -> Option<bool> {
-        let is_left_over = place.subject().is_some_and(|it| self.diff.is_left_over(it));
-        match finding {
-            Finding::Missing if place.set.is_shared() || is_left_over => None,
-            // Another program added it and deleted it again.
-            Finding::Missing => Some(false),
-            Finding::Present(found) if place.set.is_shared() => {
-                Some(!self.diff.is_shared_installed((*found)?))
-            }
-            // The usual update deletes what is left over.
-            Finding::Present(_) => Some(!is_left_over),
+    /// Returns whether an element that no service has, or that several share, is not as installed.
+    fn differs_from_none(&self, place: &Place, finding: &Finding) -> Option<bool> {
+        let is_missing = *finding == Finding::Missing;
+        match (place.member(), place.subject()) {
+            (Some(member), _) => Some(self.diff.is_member_installed(&member) == is_missing),
+            // Without the element that is left over, the deletion to come would be refused.
+            (None, Some(subject)) if is_missing && self.diff.is_left_over(subject) => None,
+            // Another program added it and deleted it again, if it is missing.
+            (None, _) => Some(!is_missing),
         }
     }
 
-    /// Deletes elements that are not installed, first in the next transaction.
-    pub fn delete_orphans(&mut self, orphans: &[Place]) {
-        for Place { family, set, key } in orphans {
-            let layout = Arc::clone(self.layouts.of(*family).get(*set));
-            let elements = vec![Element::new(*key)];
-            let delete = Operation::DeleteElements(ruleset::table(*family), layout, elements);
-            let table = &mut self.tables[family.index()];
-            table.cleanup.push(delete);
-            table.is_stale = true;
+    /// Returns the service that the element of a place belongs to.
+    pub(super) fn service_of_place(&self, place: &Place) -> Option<&ObjectName> {
+        let (family, subject) = place.subject()?;
+        self.diff.service_of(family, subject)
+    }
+
+    /// Records an element of no service that differs from the installed state: the usual update
+    /// writes or deletes it, or the next transaction deletes it first. Returns false if the tables
+    /// must be read.
+    pub fn adopt(&mut self, place: &Place, finding: Finding) -> bool {
+        if let Some(member) = place.member() {
+            let services = self.diff.services_with(&member);
+            self.diff.set_member_installed(member, finding != Finding::Missing);
+            services.into_iter().for_each(|service| self.update_again(service));
+            return true;
         }
+        let Finding::Present(found) = finding else { return false };
+        let is_adopted = found.is_some_and(|found| self.diff.adopt(found));
+        match is_adopted {
+            true => self
+                .service_of_place(place)
+                .cloned()
+                .into_iter()
+                .for_each(|it| self.update_again(it)),
+            false => self.delete_orphan(place),
+        }
+        true
+    }
+
+    /// Deletes an element that is not installed, first in the next transaction.
+    fn delete_orphan(&mut self, place: &Place) {
+        let Place { family, set, key } = *place;
+        let layout = Arc::clone(self.layouts.of(family).get(set));
+        let delete = vec![Element::new(key)];
+        let table = &mut self.tables[family.index()];
+        table.cleanup.push(Operation::DeleteElements(ruleset::table(family), layout, delete));
+        table.is_stale = true;
     }
 }

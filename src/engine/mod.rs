@@ -16,6 +16,7 @@ mod health_checks;
 mod least_connections;
 mod leftovers;
 mod look_up;
+mod not_applied;
 mod outcome;
 mod piece_size;
 mod queue;

@@ -19,6 +19,18 @@ pub(super) struct Part {
     in_flight: InFlight,
 }
 
+impl Part {
+    /// Returns the operations of the transaction.
+    pub(super) fn operations(&self) -> &[Operation] {
+        &self.operations
+    }
+
+    /// Returns what to record once the transaction is applied.
+    pub(super) fn in_flight(&self) -> &InFlight {
+        &self.in_flight
+    }
+}
+
 /// What to record once a transaction is applied. It may not be sent yet.
 #[derive(Debug)]
 pub(super) struct InFlight {

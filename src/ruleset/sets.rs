@@ -125,9 +125,15 @@ impl SetId {
         matches!(self, Self::NodePorts | Self::InternalNodePorts | Self::NoEndpointNodePorts)
     }
 
-    /// Returns whether several services can share an element.
-    pub const fn is_shared(self) -> bool {
-        matches!(self, Self::ClusterIps | Self::NodePortIps | Self::HairpinConnections)
+    /// Returns whether it belongs to lists with affinity.
+    pub const fn is_of_affinity(self) -> bool {
+        matches!(
+            self,
+            Self::AffinitySlots
+                | Self::AffinityEndpoints
+                | Self::AffinityLists
+                | Self::AffinityClients
+        )
     }
 
     const fn comment(self) -> &'static str {

@@ -104,6 +104,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
     pub(super) async fn check_tables(&mut self) -> Result<(), WriterGone> {
         if self.is_unblocked().await? {
             self.engine.retry_refused();
+            if self.engine.knows_installed() && self.is_synced {
+                self.note_change();
+                return Ok(());
+            }
         } else if !self.is_tampered().await? || self.check_now() {
             return Ok(());
         }

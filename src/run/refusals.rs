@@ -1,15 +1,57 @@
-//! The log lines of refused transactions.
+//! The reaction to refused transactions, and their log lines.
 
-use crate::engine::{Answer, Cause};
-use crate::kernel::CommitError;
+use super::Run;
+use crate::engine::{Answer, Cause, look_up_changed};
+use crate::family::Family;
+use crate::kernel::{CommitError, Kernel, WriterGone};
+use crate::nft::Transaction;
 use crate::printable::Printable;
+use crate::ruleset;
+
+impl<K: Kernel + Send + 'static> Run<K> {
+    /// Looks up the elements of a refused transaction, so that the tables need not be read. Returns
+    /// false if they must be.
+    pub(super) async fn undo(
+        &mut self,
+        cause: &Cause,
+        transaction: &Transaction,
+    ) -> Result<bool, WriterGone> {
+        let is_possible = match cause {
+            Cause::Suspected(_) | Cause::Excluded(_) | Cause::Unattributed => !self.is_initial_sync,
+            Cause::Table(_) | Cause::NoFlowtables | Cause::Unknown => false,
+        };
+        let places = self.engine.places_of_refused(transaction).filter(|_| is_possible);
+        let Some(places) = places else { return Ok(false) };
+        // Without a chain or a set, the next transaction would be refused too.
+        if !self.are_rules_usable().await? {
+            return Ok(false);
+        }
+        let changed = self.writer.run(move |kernel| look_up_changed(kernel, &places)).await?;
+        Ok(changed.is_some_and(|changed| self.engine.undo_step(&changed)))
+    }
+
+    /// Reads chains, rules and sets; returns whether the elements may be as installed.
+    async fn are_rules_usable(&mut self) -> Result<bool, WriterGone> {
+        let read = self.writer.run(|kernel| {
+            let tables = Family::ALL.map(|family| kernel.read_table(&ruleset::table(family)));
+            (tables, kernel.port())
+        });
+        let (tables, port) = read.await?;
+        let mut are_usable = true;
+        for (family, contents) in Family::ALL.into_iter().zip(tables) {
+            let Ok(contents) = contents else { return Ok(false) };
+            are_usable &= self.engine.replace_installed_rules(family, contents.as_ref(), port);
+        }
+        Ok(are_usable)
+    }
+}
 
 /// Logs a refusal by what follows from it.
 pub(super) fn log_refusal(answer: &Answer, error: &CommitError) {
     match answer {
         Answer::ReadBack(Cause::Suspected(service)) => {
             let service = Printable(service);
-            tracing::warn!("Service {service}: {error}; reading the tables and trying again");
+            tracing::warn!("Service {service}: {error}; trying again");
         }
         // Reported as a problem of the service.
         Answer::ReadBack(Cause::Excluded(_)) => {}

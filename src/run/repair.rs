@@ -85,24 +85,37 @@ impl<K: Kernel + Send + 'static> Run<K> {
         for (service, elements) in of_services {
             is_enough &= self.repair_elements(Some(service), &elements);
         }
-        self.delete_orphans(&differences.orphans);
+        is_enough &= self.adopt(&differences.of_none);
         self.note_change();
         Ok(is_enough)
     }
 
-    fn delete_orphans(&mut self, orphans: &[Place]) {
-        let Some(first) = orphans.first() else { return };
+    /// Repairs differences of elements that no service has, or that several share.
+    fn adopt(&mut self, differences: &[(Place, Finding)]) -> bool {
+        let Some((first, _)) = differences.first() else { return true };
+        let is_missing = |(_, finding): &&(Place, Finding)| *finding == Finding::Missing;
+        let missing = differences.iter().filter(is_missing).count();
+        let found = differences.len() - missing;
         tracing::warn!(
-            orphans = orphans.len(),
-            "set {} of {} has elements of no service; deleting them",
+            missing,
+            found,
+            "set {} of {} has other elements than were written; correcting it",
             first.set.name(),
             first.family.name()
         );
-        self.note_difference(Difference::Orphan, orphans.len());
+        self.note_difference(Difference::Missing, missing);
+        self.note_difference(Difference::Orphan, found);
         // Flows may have begun by these elements.
         self.cleaning.iter_mut().for_each(Cleaning::note_read);
-        self.engine.delete_orphans(orphans);
-        orphans.iter().for_each(|it| self.measures.gained(it.family, it.set));
+        let mut is_enough = true;
+        for (place, finding) in differences {
+            is_enough &= self.engine.adopt(place, *finding);
+            match finding {
+                Finding::Missing => self.measures.lost(place.family, place.set),
+                Finding::Present(_) => self.measures.gained(place.family, place.set),
+            }
+        }
+        is_enough
     }
 
     /// Writes elements of a service again; returns false if the tables must be read for that.
