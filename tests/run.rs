@@ -593,7 +593,7 @@ fn elements_that_another_program_changes_are_repaired_without_a_reading() {
     daemon.wait();
     let reads = || kernel.calls[0].load(Ordering::Relaxed);
     let before = reads();
-    for set in [SetId::Endpoints, SetId::Services] {
+    for set in [SetId::Endpoints, SetId::Services, SetId::ClusterIps] {
         let elements = kernel.with(|kernel| elements(kernel, Family::Ip, set));
         let [first, second, ..] = &elements[..] else { panic!("{elements:?}") };
         let layout = Arc::clone(Layouts::default().of(Family::Ip).get(set));

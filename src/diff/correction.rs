@@ -5,6 +5,7 @@
 
 use std::hash::Hash;
 
+use ahash::HashSet;
 use smallvec::SmallVec;
 
 use super::frontends::FrontendState;
@@ -100,10 +101,15 @@ impl Diff {
         }
     }
 
-    /// Returns the services that need a member. Searches all services.
-    pub fn services_with(&self, member: &Member) -> Vec<ObjectName> {
-        let has_it = |(_, held): &(&ObjectName, &Held)| held.unpack().members.contains(member);
-        self.services.iter().filter(has_it).map(|(name, _)| name.clone()).collect()
+    /// Returns the services that need one of these members. Searches all services if there is one.
+    pub fn services_with(&self, members: &HashSet<Member>) -> Vec<ObjectName> {
+        if members.is_empty() {
+            return Vec::new();
+        }
+        let has_one = |(_, held): &(&ObjectName, &Held)| {
+            held.unpack().members.iter().any(|it| members.contains(it))
+        };
+        self.services.iter().filter(has_one).map(|(name, _)| name.clone()).collect()
     }
 
     /// Records whether a member is in the kernel. One that no service needs is deleted later.

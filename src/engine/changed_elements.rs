@@ -141,33 +141,28 @@ impl Engine {
         }
     }
 
-    /// Returns the service that the element of a place belongs to.
-    pub(super) fn service_of_place(&self, place: &Place) -> Option<&ObjectName> {
-        let (family, subject) = place.subject()?;
-        self.diff.service_of(family, subject)
-    }
-
-    /// Records an element of no service that differs from the installed state: the usual update
-    /// writes or deletes it, or the next transaction deletes it first. Returns false if the tables
-    /// must be read.
-    pub fn adopt(&mut self, place: &Place, finding: Finding) -> bool {
-        if let Some(member) = place.member() {
-            let services = self.diff.services_with(&member);
-            self.diff.set_member_installed(member, finding != Finding::Missing);
-            services.into_iter().for_each(|service| self.update_again(service));
-            return true;
+    /// Records elements of no service, or of several, that differ from the installed state. Updates
+    /// the services again that may need them; an element of none of them is deleted first in the
+    /// next transaction. Returns the services, or `None` if the tables must be read.
+    pub fn adopt(&mut self, differences: &[(Place, Finding)]) -> Option<Vec<ObjectName>> {
+        let (mut subjects, mut missing) = (HashSet::default(), HashSet::default());
+        for (place, finding) in differences {
+            if let Some(member) = place.member() {
+                let is_missing = *finding == Finding::Missing;
+                self.diff.set_member_installed(member, !is_missing);
+                missing.extend(is_missing.then_some(member));
+                continue;
+            }
+            let Finding::Present(found) = finding else { return None };
+            match found.is_some_and(|found| self.diff.adopt(found)) {
+                true => subjects.extend(place.subject()),
+                false => self.delete_orphan(place),
+            }
         }
-        let Finding::Present(found) = finding else { return false };
-        let is_adopted = found.is_some_and(|found| self.diff.adopt(found));
-        match is_adopted {
-            true => self
-                .service_of_place(place)
-                .cloned()
-                .into_iter()
-                .for_each(|it| self.update_again(it)),
-            false => self.delete_orphan(place),
-        }
-        true
+        let mut services: Vec<_> = self.diff.services_of(&subjects).into_iter().cloned().collect();
+        services.extend(self.diff.services_with(&missing));
+        services.iter().for_each(|service| self.update_again(service.clone()));
+        Some(services)
     }
 
     /// Deletes an element that is not installed, first in the next transaction.

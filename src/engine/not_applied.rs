@@ -57,10 +57,8 @@ impl Engine {
             is_enough &= self.correct(installed, finding);
             services.insert(service);
         }
-        for (place, finding) in differences.of_none {
-            services.extend(self.service_of_place(&place).cloned());
-            is_enough &= self.adopt(&place, finding);
-        }
+        let Some(adopting) = self.adopt(&differences.of_none) else { return false };
+        services.extend(adopting);
         self.diff.drop_named_leftovers();
         for service in services {
             self.diff.forget_serving(&service);

@@ -107,15 +107,13 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.note_difference(Difference::Orphan, found);
         // Flows may have begun by these elements.
         self.cleaning.iter_mut().for_each(Cleaning::note_read);
-        let mut is_enough = true;
         for (place, finding) in differences {
-            is_enough &= self.engine.adopt(place, *finding);
             match finding {
                 Finding::Missing => self.measures.lost(place.family, place.set),
                 Finding::Present(_) => self.measures.gained(place.family, place.set),
             }
         }
-        is_enough
+        self.engine.adopt(differences).is_some()
     }
 
     /// Writes elements of a service again; returns false if the tables must be read for that.
