@@ -27,7 +27,7 @@ use deltaproxy::nft::{
 use deltaproxy::observe::Observe;
 use deltaproxy::ruleset::{self, Layouts, SetId};
 use deltaproxy::run::Run;
-use netlink_tests::Namespace;
+use netlink_tests::{Namespace, eventually};
 use tokio::sync::{mpsc, oneshot};
 
 /// A kernel that sends an event as soon as the daemon learns of a change by another program.
@@ -187,18 +187,18 @@ fn check(services: u32, deletions: usize) {
     let after = endpoints(&mut other);
     assert!(before.iter().all(|(key, data)| after.get(key) == Some(data)));
     assert_eq!(after.len(), before.len() + 1);
-    assert_eq!(shared.reads.load(Ordering::Relaxed), reads, "sets were read");
+    let (table, set) = (ruleset::table(Family::Ip), SetId::Endpoints.name());
+    // On other kernels, added elements are searched by a dump after the change was committed.
+    if deletions == FEW || other.count_elements(&table, set).unwrap().is_some() {
+        assert_eq!(shared.reads.load(Ordering::Relaxed), reads, "sets were read");
+    }
     drop(stop);
     daemon.join().unwrap();
 }
 
 #[track_caller]
 fn wait_for(mut is_reached: impl FnMut() -> bool) {
-    let deadline = Instant::now() + LIMIT;
-    while !is_reached() {
-        assert!(Instant::now() < deadline, "not reached in {LIMIT:?}");
-        thread::sleep(Duration::from_millis(20));
-    }
+    eventually("the tables", LIMIT, || is_reached().then_some(()));
 }
 
 fn is_there(kernel: &mut Nftables, keys: &[Value]) -> bool {

@@ -7,7 +7,7 @@ use deltaproxy::kernel::{
     CommitError, Committed, Contents, ElementRead, Generation, Kernel, OthersChanges, ReadError,
     was_applied,
 };
-use deltaproxy::nft::{ElementView, Operation, TableRef, Transaction, Value};
+use deltaproxy::nft::{ElementView, Operation, TableFlags, TableRef, Transaction, Value};
 use deltaproxy::ruleset;
 use nix::errno::Errno;
 
@@ -23,6 +23,11 @@ pub(crate) trait Shared: Kernel + Send + 'static {
 
     /// The daemon's socket was closed and a new one opened.
     fn reopen(&mut self);
+
+    /// The flags of tables that belong to their writer, as far as the kernel has them.
+    fn flags_of_own_tables(&self) -> TableFlags {
+        TableFlags { owner: true, persist: true }
+    }
 }
 
 /// What goes wrong with a commit.

@@ -1,7 +1,7 @@
 //! The real kernel as the one that sequences are played on.
 
 use deltaproxy::kernel::{Kernel, Nftables};
-use deltaproxy::nft::Transaction;
+use deltaproxy::nft::{TableFlags, Transaction};
 
 use super::kernel::Shared;
 
@@ -16,6 +16,10 @@ impl Shared for Nftables {
 
     fn reopen(&mut self) {
         *self = open();
+    }
+
+    fn flags_of_own_tables(&self) -> TableFlags {
+        self.table_flags()
     }
 }
 
