@@ -1,4 +1,4 @@
-//! Other programs delete elements of tables without an owner, while services change.
+//! Other programs change elements of tables without an owner, while services change.
 //!
 //! `SERVICES=20000` measures it in a larger cluster, with `--nocapture`.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout, missing_docs)]
@@ -34,11 +34,20 @@ use tokio::sync::{mpsc, oneshot};
 struct Observed {
     kernel: Nftables,
     shared: Arc<Shared>,
+    /// This is the socket beside the one that commits.
+    is_beside: bool,
+}
+
+impl Observed {
+    fn open(shared: &Arc<Shared>, is_beside: bool) -> Self {
+        Self { kernel: Nftables::open().unwrap(), shared: Arc::clone(shared), is_beside }
+    }
 }
 
 struct Shared {
-    /// How often the elements of a set were read.
+    /// How often the elements of a set were read, over the socket that commits and beside it.
     reads: AtomicUsize,
+    reads_beside: AtomicUsize,
     /// The event to be sent, and when it was.
     event: Mutex<Option<Event>>,
     sent: Mutex<Option<Instant>>,
@@ -98,7 +107,8 @@ impl Kernel for Observed {
         set: &str,
         each: &mut dyn FnMut(ElementRead<'_>),
     ) -> Result<(), ReadError> {
-        self.shared.reads.fetch_add(1, Ordering::Relaxed);
+        let Shared { reads, reads_beside, .. } = &*self.shared;
+        if self.is_beside { reads_beside } else { reads }.fetch_add(1, Ordering::Relaxed);
         self.kernel.read_elements(table, set, each)
     }
 
@@ -130,83 +140,145 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 #[test]
 fn a_change_does_not_wait_after_another_program_deleted_elements() {
-    Namespace::new().run(|| check(services(), FEW));
+    Namespace::new().run(|| delete(FEW));
 }
 
 #[test]
 fn a_change_does_not_wait_until_all_elements_are_compared() {
-    Namespace::new().run(|| check(services(), MANY));
+    Namespace::new().run(|| delete(MANY));
+}
+
+#[test]
+fn added_elements_are_found_over_another_socket() {
+    Namespace::new().run(add_many);
 }
 
 fn services() -> u32 {
     std::env::var("SERVICES").ok().and_then(|it| it.parse().ok()).unwrap_or(5_000)
 }
 
-fn check(services: u32, deletions: usize) {
-    let (events, queue) = mpsc::channel(1_000);
-    let shared = Arc::new(Shared {
-        reads: AtomicUsize::new(0),
-        event: Mutex::default(),
-        sent: Mutex::default(),
-        took: Mutex::default(),
-        events: events.clone(),
-    });
-    let kernel = Observed { kernel: Nftables::open().unwrap(), shared: Arc::clone(&shared) };
-    let engine = Engine::new(Routing::default(), TableFlags::default());
-    let writer = Writer::spawn(kernel).unwrap();
-    let run = Run::new(engine, writer, queue, Observe::new(), Duration::ZERO);
-    let (stop, stopped) = oneshot::channel::<()>();
-    let daemon = thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.unwrap().block_on(run.until(async { drop(stopped.await) })).unwrap();
-    });
-    let objects = (0..services).flat_map(|number| [service(number), slice(number, None)]);
-    let objects = objects.chain(Resource::ALL.map(Event::Listed)).collect();
-    events.blocking_send(Batch::new(objects, Instant::now())).unwrap();
+/// A daemon with services, and another program's socket.
+struct Running {
+    shared: Arc<Shared>,
+    other: Nftables,
+    /// The endpoints before anything changed.
+    before: BTreeMap<Value, Value>,
+    stop: oneshot::Sender<()>,
+    daemon: thread::JoinHandle<()>,
+}
 
-    let mut other = Nftables::open().unwrap();
-    wait_for(|| endpoints(&mut other).len() == services as usize * ENDPOINTS.len());
-    let before = endpoints(&mut other);
-    // The change concerns a service of which nothing is deleted.
+impl Running {
+    fn start(services: u32) -> Self {
+        let (events, queue) = mpsc::channel(1_000);
+        let shared = Arc::new(Shared {
+            reads: AtomicUsize::new(0),
+            reads_beside: AtomicUsize::new(0),
+            event: Mutex::default(),
+            sent: Mutex::default(),
+            took: Mutex::default(),
+            events: events.clone(),
+        });
+        let kernel = Observed::open(&shared, false);
+        let engine = Engine::new(Routing::default(), TableFlags::default());
+        let writer = Writer::spawn(kernel).unwrap();
+        let mut run = Run::new(engine, writer, queue, Observe::new(), Duration::ZERO);
+        let own = Arc::clone(&shared);
+        run.open_reader = Some(Box::new(move || Writer::spawn(Observed::open(&own, true)).ok()));
+        let (stop, stopped) = oneshot::channel::<()>();
+        let daemon = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(run.until(async { drop(stopped.await) })).unwrap();
+        });
+        let objects = (0..services).flat_map(|number| [service(number), slice(number, None)]);
+        let objects = objects.chain(Resource::ALL.map(Event::Listed)).collect();
+        events.blocking_send(Batch::new(objects, Instant::now())).unwrap();
+        let mut other = Nftables::open().unwrap();
+        let count = services as usize * ENDPOINTS.len();
+        wait_for(|| endpoints(&mut other).len() == count);
+        let before = endpoints(&mut other);
+        Self { shared, other, before, stop, daemon }
+    }
+
+    /// Another program changes the endpoints. A service that this does not concern gets one more as
+    /// soon as the daemon learns of it. Returns the time from this event to its commit.
+    fn change(&mut self, services: u32, operation: Operation) -> Duration {
+        *self.shared.event.lock().unwrap() = Some(slice(services - 1, Some(ADDED)));
+        self.other.commit(&Transaction { operations: vec![operation] }).unwrap();
+        wait_for(|| self.shared.took.lock().unwrap().is_some());
+        self.shared.took.lock().unwrap().unwrap()
+    }
+
+    fn reads(&self) -> [usize; 2] {
+        [&self.shared.reads, &self.shared.reads_beside].map(|it| it.load(Ordering::Relaxed))
+    }
+
+    /// Whether the kernel reports the number of elements of a set.
+    fn has_sizes(&mut self) -> bool {
+        let (table, set) = (ruleset::table(Family::Ip), SetId::Endpoints.name());
+        self.other.count_elements(&table, set).unwrap().is_some()
+    }
+
+    /// Waits until the endpoints are those of before and the one of the event; ends the daemon.
+    fn end(mut self) {
+        wait_for(|| {
+            let after = endpoints(&mut self.other);
+            after.len() == self.before.len() + 1
+                && self.before.iter().all(|(key, data)| after.get(key) == Some(data))
+        });
+        drop(self.stop);
+        self.daemon.join().unwrap();
+    }
+}
+
+fn operation(
+    of: fn(TableRef, Arc<deltaproxy::nft::Set>, Vec<Element>) -> Operation,
+    elements: Vec<Element>,
+) -> Operation {
+    let set = Arc::clone(Layouts::default().of(Family::Ip).get(SetId::Endpoints));
+    of(ruleset::table(Family::Ip), set, elements)
+}
+
+fn delete(count: usize) {
+    let services = services();
+    let mut running = Running::start(services);
     let changed = ENDPOINTS.map(|last| Value::new().ip(endpoint(services - 1, last)));
     let is_other =
         |data: &Value| !changed.iter().any(|it| data.as_bytes().starts_with(it.as_bytes()));
-    let deleted = before.iter().filter(|(_, data)| is_other(data)).map(|(key, _)| *key);
-    let deleted: Vec<Value> = deleted.step_by(7).take(deletions).collect();
-    let reads = shared.reads.load(Ordering::Relaxed);
-    *shared.event.lock().unwrap() = Some(slice(services - 1, Some(ADDED)));
-    let set = Arc::clone(Layouts::default().of(Family::Ip).get(SetId::Endpoints));
-    let elements = deleted.iter().copied().map(Element::new).collect();
-    let operation = Operation::DeleteElements(ruleset::table(Family::Ip), set, elements);
-    other.commit(&Transaction { operations: vec![operation] }).unwrap();
-
-    wait_for(|| shared.took.lock().unwrap().is_some());
-    let took = shared.took.lock().unwrap().unwrap();
-    println!("{services} services, {deletions} deleted: committed {took:?} after the event");
-    wait_for(|| is_there(&mut other, &deleted));
-    let after = endpoints(&mut other);
-    assert!(before.iter().all(|(key, data)| after.get(key) == Some(data)));
-    assert_eq!(after.len(), before.len() + 1);
-    let (table, set) = (ruleset::table(Family::Ip), SetId::Endpoints.name());
-    // On other kernels, added elements are searched by a dump after the change was committed.
-    if deletions == FEW || other.count_elements(&table, set).unwrap().is_some() {
-        assert_eq!(shared.reads.load(Ordering::Relaxed), reads, "sets were read");
+    let deleted = running.before.iter().filter(|(_, data)| is_other(data)).map(|(key, _)| *key);
+    let deleted: Vec<Element> = deleted.step_by(7).take(count).map(Element::new).collect();
+    let reads = running.reads();
+    let took = running.change(services, operation(Operation::DeleteElements, deleted));
+    println!("{services} services, {count} deleted: committed {took:?} after the event");
+    wait_for(|| endpoints(&mut running.other).len() == running.before.len() + 1);
+    // Without sizes, added elements are searched by a dump.
+    if count == FEW || running.has_sizes() {
+        assert_eq!(running.reads(), reads, "sets were read");
     }
-    drop(stop);
-    daemon.join().unwrap();
+    running.end();
+}
+
+fn add_many() {
+    let services = services();
+    let mut running = Running::start(services);
+    let orphan = |(number, (key, data)): (u32, (&Value, &Value))| {
+        let mut key = key.as_bytes().to_vec();
+        // The number of a list.
+        key[..4].copy_from_slice(&(0x00ff_0000 + (number << 8)).to_ne_bytes());
+        let key = Value::from_bytes(&key).unwrap();
+        Element { data: Some(*data), ..Element::new(key) }
+    };
+    let orphans: Vec<_> = (0..).zip(&running.before).take(MANY).map(orphan).collect();
+    let reads = running.reads();
+    let took = running.change(services, operation(Operation::AddElements, orphans));
+    println!("{services} services, {MANY} added: committed {took:?} after the event");
+    wait_for(|| running.reads()[1] > reads[1]);
+    assert_eq!(running.reads()[0], reads[0], "sets were read over the socket that commits");
+    running.end();
 }
 
 #[track_caller]
 fn wait_for(mut is_reached: impl FnMut() -> bool) {
     eventually("the tables", LIMIT, || is_reached().then_some(()));
-}
-
-fn is_there(kernel: &mut Nftables, keys: &[Value]) -> bool {
-    let (table, set) = (ruleset::table(Family::Ip), SetId::Endpoints.name());
-    let are_there = |keys: &[Value]| {
-        kernel.find_elements(&table, set, keys, &mut |_| ()).unwrap() == keys.len()
-    };
-    keys.chunks(100).all(are_there)
 }
 
 fn endpoints(kernel: &mut Nftables) -> BTreeMap<Value, Value> {
