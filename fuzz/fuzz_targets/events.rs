@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deltaproxy::config::Routing;
-use deltaproxy::engine::{Answer, Engine, read_back};
+use deltaproxy::engine::{Answer, Engine, look_up_changed, read_back};
 use deltaproxy::kernel::Kernel;
 use deltaproxy::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Protocol,
     Resource, Scheduler, Service, ServiceCidr, ServicePort, TrafficPolicy, Zones,
 };
-use deltaproxy::nft::TableFlags;
+use deltaproxy::nft::{TableFlags, Transaction};
 use fake_kernel::{Fake, Mishap};
 use ipnet::IpNet;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
@@ -97,6 +97,13 @@ fn observe(engine: &mut Engine, kernel: &mut Fake) {
     engine.replace_installed(found);
 }
 
+/// Looks up the elements of a refused transaction; returns false if the tables must be read.
+fn undo(engine: &mut Engine, kernel: &mut Fake, transaction: &Transaction) -> bool {
+    let places = engine.places_of_refused(transaction);
+    let changed = places.and_then(|places| look_up_changed(kernel, &places));
+    changed.is_some_and(|changed| engine.undo_step(&changed))
+}
+
 /// Commits until there is no difference or the rest is blocked.
 fn commit_all(engine: &mut Engine, kernel: &mut Fake) {
     for _ in 0..MAX_COMMITS {
@@ -111,7 +118,11 @@ fn commit_all(engine: &mut Engine, kernel: &mut Fake) {
         }
         match engine.answer(&transaction, &outcome) {
             Answer::Applied | Answer::Blocked(_) => {}
-            Answer::ReadBack(_) => observe(engine, kernel),
+            Answer::ReadBack(cause) => {
+                if !cause.is_about_services() || !undo(engine, kernel, &transaction) {
+                    observe(engine, kernel);
+                }
+            }
         }
     }
     panic!("commits do not end");

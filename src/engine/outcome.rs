@@ -42,6 +42,17 @@ pub enum Cause {
     Unknown,
 }
 
+impl Cause {
+    /// Returns whether [`Engine::undo_step`] may replace the read-back: nothing was applied, and
+    /// services are the cause.
+    pub fn is_about_services(&self) -> bool {
+        match self {
+            Self::Suspected(_) | Self::Excluded(_) | Self::Unattributed => true,
+            Self::Table(_) | Self::NoFlowtables | Self::Unknown => false,
+        }
+    }
+}
+
 impl Engine {
     /// Processes the outcome of the oldest transaction in flight.
     pub fn answer(

@@ -16,10 +16,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         cause: &Cause,
         transaction: &Transaction,
     ) -> Result<bool, WriterGone> {
-        let is_possible = match cause {
-            Cause::Suspected(_) | Cause::Excluded(_) | Cause::Unattributed => !self.is_initial_sync,
-            Cause::Table(_) | Cause::NoFlowtables | Cause::Unknown => false,
-        };
+        let is_possible = cause.is_about_services() && !self.is_initial_sync;
         let places = self.engine.places_of_refused(transaction).filter(|_| is_possible);
         let Some(places) = places else { return Ok(false) };
         // Without a chain or a set, the next transaction would be refused too.
