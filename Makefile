@@ -11,7 +11,7 @@ PARTS = --workspace --no-default-features
 IN_NAMESPACES = sh netlink-tests/in-namespaces
 INTEROP = --manifest-path netlink-tests/interop/Cargo.toml --target-dir "$(TARGET_DIR)"
 FUZZ_SECONDS = 20
-SEQUENCES = 10000
+SEQUENCES = 100000
 STORM_CONNECTIONS = 1000000
 STORM_CHANGES = 1000
 BEFORE =
@@ -163,7 +163,8 @@ fuzz: fuzz-build ## Fuzz each target for FUZZ_SECONDS (20), one target per proce
 	@printf '%s\n' $(FUZZ_TARGETS) | \
 		xargs -P "$$(nproc)" -I TARGET sh fuzz/run TARGET $(FUZZ_SECONDS) $(FUZZ_BUILD)
 
-simulate: ## Simulate SEQUENCES (10000) runs of the daemon with random faults
+# `make test` runs 10,000.
+simulate: ## Simulate SEQUENCES (100000) runs of the daemon with random faults
 	SIMULATION_SEQUENCES=$(SEQUENCES) cargo test --locked $(PARTS) --test simulation
 
 # Not part of `test`, because it fetches Helm. Without it the tests replace the expressions of the

@@ -187,7 +187,7 @@ fn of_another_layout(family: Family) -> Found {
         table,
         owner: None,
         chains: Vec::new(),
-        rules: Vec::new(),
+        rules: [].into(),
         sets: Vec::new(),
         flowtables: Vec::new(),
         foreign: 0,

@@ -1,8 +1,7 @@
 //! Random runs of the daemon with all kinds of faults, on the fake kernel.
 //!
-//! `SIMULATION_SEED` plays one sequence, `SIMULATION_SEQUENCES` so many, `make simulate` ten
-//! thousand. A sequence that fails is made as short as possible and printed with the command that
-//! plays it again.
+//! `SIMULATION_SEED` plays one sequence, `SIMULATION_SEQUENCES` so many. A sequence that fails is
+//! made as short as possible and printed with the command that plays it again.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 #![allow(clippy::wildcard_enum_match_arm)]
@@ -19,7 +18,7 @@ use world::seeds::{Seeds, run_seed};
 
 #[test]
 fn after_any_faults_the_tables_are_as_desired_and_services_with_endpoints_always_work() {
-    let seeds = Seeds::chosen(3_000);
+    let seeds = Seeds::chosen(10_000);
     let next = AtomicU64::new(seeds.first);
     let threads = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {

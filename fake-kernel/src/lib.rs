@@ -4,9 +4,11 @@
 //! kernel; `netlink-tests/tests/fake.rs` compares both. Of a rule, it checks only the chains and
 //! sets that the rule names, not its keys.
 
+mod listed;
 mod ruleset;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -21,6 +23,7 @@ use deltaproxy::nft::{
     self, Acknowledge, Batch, DecodedFlowtable, DecodedRule, DecodedSet, Element, ElementView,
     Operation, TableRef, Transaction, Value,
 };
+use listed::ListedElement;
 use ruleset::{InstalledSet, InstalledTable, Refused, Ruleset};
 
 /// Failure of a future commit.
@@ -165,7 +168,7 @@ impl Fake {
     /// Returns the elements of a set or map, in the order of their keys; empty without such a set.
     pub fn elements(&self, table: &TableRef, set: &str) -> Vec<Element> {
         let installed = self.ruleset.tables.get(table).and_then(|table| table.sets.get(set));
-        installed.map(|set| set.elements.by_key.values().cloned().collect()).unwrap_or_default()
+        installed.map(|set| set.elements.objects.values().cloned().collect()).unwrap_or_default()
     }
 
     /// Applies all operations or none; the error contains the index of the operation.
@@ -280,10 +283,15 @@ impl Kernel for Fake {
             return Err(ReadError::Refused { what, errno: Errno::ENOENT, reason: None });
         };
         each(ElementRead::Start);
-        let elements = || installed.elements.by_key.values().cloned().collect();
-        let listing =
-            installed.elements.listing.get_or_init(|| encode(table, installed, elements()));
-        give(listing, &mut |element| each(ElementRead::Element(element)))
+        let listing = &installed.elements.listing;
+        if listing.get().is_none() {
+            let elements = installed.elements.objects.values().cloned().collect();
+            // Another thread may have been faster, with the same messages.
+            let _ = listing.set(listed(table, installed, elements)?);
+        }
+        let listing = listing.get().map(Vec::as_slice).unwrap_or_default();
+        listing.iter().for_each(|element| each(ElementRead::Element(element.view())));
+        Ok(())
     }
 
     fn find_elements(
@@ -297,13 +305,13 @@ impl Kernel for Fake {
         let Some(installed) = installed else { return Ok(0) };
         // The key of an interval is its lower end.
         let of = |key: &Value| {
-            let mut found = installed.elements.by_key.range((*key, None)..);
+            let mut found = installed.elements.objects.range((*key, None)..);
             found.next().filter(|((found, _), _)| found == key).map(|(_, element)| element.clone())
         };
         let found: Vec<_> = keys.iter().map_while(of).collect();
-        let count = found.len();
-        give(&encode(table, installed, found), each)?;
-        Ok(count)
+        let found = listed(table, installed, found)?;
+        found.iter().for_each(|element| each(element.view()));
+        Ok(found.len())
     }
 }
 
@@ -312,7 +320,7 @@ impl Kernel for Fake {
 fn note(changes: &mut OthersChanges, operation: &Operation, before: &Ruleset) {
     let (set, keys): (_, Vec<Value>) = if let Operation::FlushSet(table, set) = operation {
         let flushed = before.tables.get(table).and_then(|table| table.sets.get(set));
-        let keys = flushed.into_iter().flat_map(|set| set.elements.by_key.keys());
+        let keys = flushed.into_iter().flat_map(|set| set.elements.objects.keys());
         (set, keys.map(|(key, _)| *key).collect())
     } else if let Operation::AddElements(_, set, elements)
     | Operation::DeleteElements(_, set, elements) = operation
@@ -333,12 +341,16 @@ fn contents(installed: &InstalledTable, generation: Generation) -> Contents {
         anonymous: false,
         elements: installed.count(),
     });
-    let rules = installed.chains.values().flat_map(|chain| &chain.rules);
-    let rules = (1..).zip(rules).map(|(handle, installed)| DecodedRule {
-        chain: installed.rule.chain.to_string(),
-        handle,
-        exprs: installed.exprs.clone(),
-        comment: installed.rule.comment.clone(),
+    let chains = &installed.chains.objects;
+    let rules = installed.chains.listing.get_or_init(|| {
+        let rules = chains.values().flat_map(|chain| &chain.rules);
+        let rules = (1..).zip(rules).map(|(handle, installed)| DecodedRule {
+            chain: installed.rule.chain.to_string(),
+            handle,
+            exprs: installed.exprs.clone(),
+            comment: installed.rule.comment.clone(),
+        });
+        rules.collect()
     });
     let flowtables = installed.flowtables.values().map(|(flowtable, devices)| DecodedFlowtable {
         name: flowtable.name.to_string(),
@@ -349,34 +361,35 @@ fn contents(installed: &InstalledTable, generation: Generation) -> Contents {
         generation,
         table: installed.table.clone(),
         owner: installed.table.flags.owner.then_some(PORT),
-        chains: installed.chains.values().map(|installed| installed.chain.clone()).collect(),
-        rules: rules.collect(),
+        chains: chains.values().map(|installed| installed.chain.clone()).collect(),
+        rules: Arc::clone(rules),
         sets: sets.collect(),
         flowtables: flowtables.collect(),
         foreign: 0,
     }
 }
 
-/// Returns the messages that list elements of a set.
-fn encode(table: &TableRef, installed: &InstalledSet, elements: Vec<Element>) -> Batch {
+/// Returns elements of a set as read from the messages that list them.
+fn listed(
+    table: &TableRef,
+    installed: &InstalledSet,
+    elements: Vec<Element>,
+) -> Result<Vec<ListedElement>, ReadError> {
+    let mut listed = Vec::with_capacity(elements.len());
     let operation = Operation::AddElements(table.clone(), installed.set.clone(), elements);
     let transaction = Transaction { operations: vec![operation] };
     let Ok(batch) = transaction.encode(1, Acknowledge::BatchEnd) else {
         unreachable!("bug: an installed element cannot be encoded")
     };
-    batch
-}
-
-/// Calls `each` with the elements of a listing.
-fn give(listing: &Batch, each: &mut dyn FnMut(ElementView<'_>)) -> Result<(), ReadError> {
-    for origin in &listing.messages {
-        let attributes = listing.message(*origin).get(MESSAGE_HEADERS..).unwrap_or_default();
-        nft::decode_elements(attributes, &mut *each).map_err(|error| ReadError::Malformed {
+    for origin in &batch.messages {
+        let attributes = batch.message(*origin).get(MESSAGE_HEADERS..).unwrap_or_default();
+        let each = |view: ElementView<'_>| listed.push(ListedElement::of(&view));
+        nft::decode_elements(attributes, each).map_err(|error| ReadError::Malformed {
             what: "elements".to_owned(),
             error: error.into(),
         })?;
     }
-    Ok(())
+    Ok(listed)
 }
 
 /// The netlink port of our socket.
@@ -392,8 +405,6 @@ fn refusal(transaction: &Transaction, index: usize, refused: Refused) -> CommitE
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use deltaproxy::kernel::{Writer, was_applied};
     use deltaproxy::nft::{Family, Set, Table, TableFlags, Type, Value};

@@ -4,14 +4,16 @@
 //! far as our own transactions can cause it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 
 use deltaproxy::nft::{
-    Batch, Chain, Device, Element, Expr, Family, Flowtable, Name, Operation, Rule, Set, Statement,
-    Table, TableRef, Type, Value, Verdict,
+    Chain, DecodedRule, Device, Element, Expr, Family, Flowtable, Name, Operation, Rule, Set,
+    Statement, Table, TableRef, Type, Value, Verdict,
 };
+
+use crate::listed::{Listed, ListedElement};
 
 /// Error number of a refused operation, and the index of the refused element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +42,7 @@ pub(super) struct InstalledTable {
     pub table: Table,
     /// The present transaction changed the flags (`__NFT_TABLE_F_UPDATE`).
     pub has_new_flags: bool,
-    pub chains: Arc<BTreeMap<Name, InstalledChain>>,
+    pub chains: Arc<Chains>,
     pub sets: BTreeMap<Name, InstalledSet>,
     /// Flowtables with their devices, all of which exist.
     pub flowtables: BTreeMap<Name, (Flowtable, BTreeSet<Device>)>,
@@ -67,29 +69,14 @@ pub(super) struct InstalledSet {
     pub elements: Arc<Elements>,
 }
 
-/// The elements of a set by key, and the messages that list them. A copy starts without messages.
-#[derive(Debug, Default)]
-pub(super) struct Elements {
-    pub by_key: BTreeMap<Key, Element>,
-    pub listing: OnceLock<Batch>,
-}
-
 /// Identity of an element: its key and the end of its range.
 type Key = (Value, Option<Value>);
 
-impl Clone for Elements {
-    fn clone(&self) -> Self {
-        Self { by_key: self.by_key.clone(), listing: OnceLock::new() }
-    }
-}
+/// The chains of a table by name.
+type Chains = Listed<BTreeMap<Name, InstalledChain>, Arc<[DecodedRule]>>;
 
-impl PartialEq for Elements {
-    fn eq(&self, other: &Self) -> bool {
-        self.by_key == other.by_key
-    }
-}
-
-impl Eq for Elements {}
+/// The elements of a set by key.
+type Elements = Listed<BTreeMap<Key, Element>, Vec<ListedElement>>;
 
 impl Ruleset {
     /// Applies one operation. After an error the ruleset must be discarded.
@@ -205,7 +192,7 @@ fn each(
 
 impl InstalledTable {
     fn chain(&mut self, name: &Name) -> Result<&mut InstalledChain, Errno> {
-        Arc::make_mut(&mut self.chains).get_mut(name).ok_or(Errno::ENOENT)
+        Arc::make_mut(&mut self.chains).change().get_mut(name).ok_or(Errno::ENOENT)
     }
 
     fn flowtable(&mut self, name: &Name) -> Result<&mut BTreeSet<Device>, Errno> {
@@ -227,7 +214,7 @@ impl InstalledTable {
     }
 
     fn add_chain(&mut self, chain: &Chain) -> Result<(), Errno> {
-        match self.chains.get(&chain.name) {
+        match self.chains.objects.get(&chain.name) {
             // A chain cannot become a base chain (`nf_tables_updchain` compares the flags first).
             Some(installed) if chain.hook.is_some() && installed.chain.hook.is_none() => {
                 Err(Errno::EOPNOTSUPP)
@@ -239,7 +226,7 @@ impl InstalledTable {
             None if chain.hook.is_some() && self.has_new_flags => Err(Errno::EINVAL),
             None => {
                 let installed = InstalledChain { chain: chain.clone(), rules: Vec::new() };
-                Arc::make_mut(&mut self.chains).insert(chain.name.clone(), installed);
+                Arc::make_mut(&mut self.chains).change().insert(chain.name.clone(), installed);
                 Ok(())
             }
         }
@@ -247,18 +234,18 @@ impl InstalledTable {
 
     /// Deletes a chain with its rules. Like the kernel, refuses while a rule jumps to it.
     fn delete_chain(&mut self, name: &Name) -> Result<(), Errno> {
-        if !self.chains.contains_key(name) {
+        if !self.chains.objects.contains_key(name) {
             return Err(Errno::ENOENT);
         }
         if self.statements().any(|statement| target(statement) == Some(name)) {
             return Err(Errno::EBUSY);
         }
-        Arc::make_mut(&mut self.chains).remove(name);
+        Arc::make_mut(&mut self.chains).change().remove(name);
         Ok(())
     }
 
     fn add_rule(&mut self, rule: &Rule, family: Family) -> Result<(), Errno> {
-        if !self.chains.contains_key(&rule.chain) {
+        if !self.chains.objects.contains_key(&rule.chain) {
             return Err(Errno::ENOENT);
         }
         for statement in &rule.statements {
@@ -276,7 +263,7 @@ impl InstalledTable {
 
     /// Refuses a base chain: it cannot be a jump target.
     fn check_target(&self, chain: &Name) -> Result<(), Errno> {
-        let installed = self.chains.get(chain).ok_or(Errno::ENOENT)?;
+        let installed = self.chains.objects.get(chain).ok_or(Errno::ENOENT)?;
         if installed.chain.hook.is_some() { Err(Errno::EOPNOTSUPP) } else { Ok(()) }
     }
 
@@ -318,7 +305,7 @@ impl InstalledTable {
     }
 
     fn statements(&self) -> impl Iterator<Item = &Statement> {
-        let rules = self.chains.values().flat_map(|chain| &chain.rules);
+        let rules = self.chains.objects.values().flat_map(|chain| &chain.rules);
         rules.flat_map(|installed| &installed.rule.statements)
     }
 }
@@ -337,25 +324,23 @@ impl InstalledSet {
 
     /// Returns the number of elements.
     pub(super) fn count(&self) -> Option<u32> {
-        u32::try_from(self.elements.by_key.len()).ok()
+        u32::try_from(self.elements.objects.len()).ok()
     }
 
     fn change(&mut self) -> &mut BTreeMap<Key, Element> {
-        let elements = Arc::make_mut(&mut self.elements);
-        elements.listing.take();
-        &mut elements.by_key
+        Arc::make_mut(&mut self.elements).change()
     }
 
     /// Adds an element. An existing one is unchanged, comment included.
     fn add(&mut self, element: &Element) -> Result<(), Errno> {
         let key = (element.key, element.key_end);
-        match self.elements.by_key.get(&key) {
+        match self.elements.objects.get(&key) {
             Some(installed) if installed.data == element.data => return Ok(()),
             Some(_) => return Err(Errno::EEXIST),
             None => {}
         }
         let most = self.set.size.and_then(|size| usize::try_from(size).ok());
-        if most.is_some_and(|most| self.elements.by_key.len() >= most) {
+        if most.is_some_and(|most| self.elements.objects.len() >= most) {
             return Err(Errno::ENFILE);
         }
         self.change().insert(key, element.clone());

@@ -189,8 +189,8 @@ fn contents(kernel: &mut impl Kernel) -> BTreeSet<String> {
         found.insert(format!("{chain:?}"));
     }
     let mut rules = BTreeMap::<String, Vec<_>>::new();
-    for rule in contents.rules {
-        rules.entry(rule.chain).or_default().push(rule.exprs);
+    for rule in contents.rules.iter() {
+        rules.entry(rule.chain.clone()).or_default().push(rule.exprs.clone());
     }
     found.insert(format!("{rules:?}"));
     for set in contents.sets {

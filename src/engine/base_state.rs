@@ -58,8 +58,12 @@ impl BaseState {
         if !is_ours {
             return Self::Foreign;
         }
+        // The kernel lists the rules chain by chain.
         let mut rules = HashMap::<&str, Vec<&DecodedRule>>::default();
-        contents.rules.iter().for_each(|rule| rules.entry(&rule.chain).or_default().push(rule));
+        for listed in contents.rules.chunk_by(|a, b| a.chain == b.chain) {
+            let Some(first) = listed.first() else { continue };
+            rules.entry(&first.chain).or_default().extend(listed);
+        }
         let specs = desired.chains.iter().map(|spec| (&spec.chain.name, spec));
         let specs: HashMap<&Name, &ChainSpec> = specs.collect();
         let chains = contents.chains.iter().map(|chain| {
@@ -167,8 +171,7 @@ fn can_own(found: TableFlags, wanted: TableFlags) -> bool {
 fn are_same(family: Family, desired: &[Rule], found: &[&DecodedRule]) -> bool {
     desired.len() == found.len()
         && desired.iter().zip(found).all(|(desired, found)| {
-            found.comment == desired.comment
-                && desired.lower(family).is_ok_and(|exprs| exprs == found.exprs)
+            found.comment == desired.comment && desired.lowers_to(family, &found.exprs)
         })
 }
 

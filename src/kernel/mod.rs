@@ -21,6 +21,7 @@ mod tracer;
 mod writer;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use commit_notifications::Notifications;
@@ -231,8 +232,8 @@ pub struct Contents {
     pub owner: Option<u32>,
     /// Chains, in the kernel's order.
     pub chains: Vec<Chain>,
-    /// Rules, those of one chain in their order.
-    pub rules: Vec<DecodedRule>,
+    /// Rules, those of one chain in their order. Copies share them.
+    pub rules: Arc<[DecodedRule]>,
     /// Sets and maps, in the kernel's order.
     pub sets: Vec<DecodedSet>,
     /// Flowtables, in the kernel's order.

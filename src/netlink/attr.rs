@@ -49,7 +49,10 @@ impl<'a> AttrWriter<'a> {
 
     /// Appends a number in network byte order.
     pub fn be32(&mut self, kind: u16, value: u32) {
-        self.bytes(kind, &value.to_be_bytes());
+        // The most frequent attribute needs neither a length that is written later nor padding.
+        let ([a, b], [c, d], [e, f, g, h]) =
+            (BE32_LENGTH.to_ne_bytes(), kind.to_ne_bytes(), value.to_be_bytes());
+        self.buffer.extend_from_slice(&[a, b, c, d, e, f, g, h]);
     }
 
     /// Appends a number in network byte order.
@@ -238,6 +241,8 @@ pub enum AttrError {
 
 const HEADER: usize = 4;
 const ALIGNMENT: usize = 4;
+/// Length of an attribute with a 32-bit number.
+const BE32_LENGTH: u16 = 8;
 /// Flag of an attribute type: the payload consists of attributes.
 pub const NLA_F_NESTED: u16 = 0x8000;
 const NLA_TYPE_MASK: u16 = 0x3fff;

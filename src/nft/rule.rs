@@ -29,10 +29,18 @@ impl Rule {
     /// A statement cannot be expressed in this family.
     pub fn lower(&self, family: Family) -> Result<Vec<Expr>, LowerError> {
         let mut exprs = Vec::new();
-        for statement in &self.statements {
-            statement.lower(family, &mut exprs)?;
-        }
+        self.lower_into(family, &mut exprs)?;
         Ok(exprs)
+    }
+
+    /// Returns whether [`Rule::lower`] returns these expressions.
+    pub fn lowers_to(&self, family: Family, exprs: &[Expr]) -> bool {
+        let mut own = Vec::with_capacity(exprs.len());
+        self.lower_into(family, &mut own).is_ok() && own == exprs
+    }
+
+    fn lower_into(&self, family: Family, exprs: &mut Vec<Expr>) -> Result<(), LowerError> {
+        self.statements.iter().try_for_each(|statement| statement.lower(family, exprs))
     }
 
     /// Returns the rule as printed by `nft list` in a table of `family`, without its chain.

@@ -32,6 +32,16 @@ pub(crate) fn owning_engine() -> Engine {
     Engine::new(Routing::default(), TableFlags { owner: true, persist: true })
 }
 
+/// As [`settle`], but with a kernel that is only compared with another one: its transactions are
+/// not encoded.
+pub(crate) fn settle_unencoded(engine: &mut Engine, kernel: &mut Fake) {
+    while let Some(transaction) = engine.next_transaction(usize::MAX) {
+        kernel.corrupt(&transaction).expect("the kernel accepts every transaction");
+        engine.committed(Duration::ZERO);
+    }
+    assert!(engine.is_settled());
+}
+
 /// Commits the differences, in transactions of at most `max_batch` bytes.
 pub(crate) fn settle(engine: &mut Engine, kernel: &mut Fake, max_batch: usize) {
     while let Some(transaction) = engine.next_transaction(max_batch) {
@@ -77,20 +87,31 @@ pub(crate) struct Table {
     pub(crate) routes: BTreeMap<Frontend, (Route, Option<String>)>,
     internal: BTreeMap<Frontend, Route>,
     others: BTreeMap<String, String>,
+    /// Whether a set that was to be read is missing.
+    is_missing: bool,
 }
 
 impl Table {
-    /// Reads it with its rules; `None` if there is none.
+    /// Reads it; `None` if there is none. Rules are read if routes name their timeouts.
     pub(crate) fn read(kernel: &mut impl Kernel, family: Family) -> Option<Self> {
+        let all = SetId::ALL.into_iter().filter(|set| *set != SetId::AffinityClients);
+        let table = Self::read_sets(kernel, family, &all.collect::<Vec<_>>());
+        if table.is_missing {
+            return None;
+        }
+        let mut routes =
+            table.routes.values().map(|(route, _)| route).chain(table.internal.values());
+        if routes.all(|route| route.timeout().is_none()) {
+            return Some(table);
+        }
         let rules = kernel.read_table(&ruleset::table(family)).expect("it can be read")?.rules;
-        let table = Self::read_elements(kernel, family);
         Some(Self { timeouts: timeouts_of(rules.iter()), ..table })
     }
 
-    /// Reads its elements; if there is no table, there are none.
-    pub(crate) fn read_elements(kernel: &mut impl Kernel, family: Family) -> Self {
+    /// Reads the elements of some of its sets; if there is no table, there are none.
+    pub(crate) fn read_sets(kernel: &mut impl Kernel, family: Family, sets: &[SetId]) -> Self {
         let mut table = Self::default();
-        for set in SetId::ALL.into_iter().filter(|set| *set != SetId::AffinityClients) {
+        for set in sets.iter().copied() {
             let mut each = |read: ElementRead<'_>| {
                 if let ElementRead::Element(view) = read {
                     match TableElement::read(family, set, &view) {
@@ -103,7 +124,7 @@ impl Table {
                 }
             };
             match kernel.read_elements(&ruleset::table(family), set.name(), &mut each) {
-                Err(error) if error.is_missing() => {}
+                Err(error) if error.is_missing() => table.is_missing = true,
                 read => read.expect("it can be read"),
             }
         }

@@ -7,7 +7,7 @@ use deltaproxy::kernel::{
     CommitError, Committed, Contents, ElementRead, Generation, Kernel, OthersChanges, ReadError,
     was_applied,
 };
-use deltaproxy::nft::{ElementView, Operation, TableFlags, TableRef, Transaction, Value};
+use deltaproxy::nft::{ElementView, Family, Operation, TableFlags, TableRef, Transaction, Value};
 use deltaproxy::ruleset;
 use nix::errno::Errno;
 
@@ -52,6 +52,11 @@ pub(crate) struct Hostile<K> {
     pub(crate) max_batch: usize,
     pub(crate) oracle: Oracle,
     pub(crate) commits: usize,
+    /// Reads of the table `ip6` outside of read-backs. While nothing goes wrong, each ends a round of
+    /// the background check.
+    pub(crate) rounds: usize,
+    /// Whether a read-back has begun and not read `ip6` yet.
+    is_reading_back: bool,
 }
 
 impl<K: Shared> Hostile<K> {
@@ -65,6 +70,8 @@ impl<K: Shared> Hostile<K> {
             owners: [None; 2],
             oracle: Oracle::default(),
             commits: 0,
+            rounds: 0,
+            is_reading_back: false,
         }
     }
 
@@ -155,6 +162,7 @@ impl<K: Shared> Kernel for Hostile<K> {
     }
 
     fn watch_others(&mut self, tables: &[TableRef]) -> Result<(), ReadError> {
+        self.is_reading_back = true;
         self.inner.watch_others(tables)
     }
 
@@ -169,6 +177,9 @@ impl<K: Shared> Kernel for Hostile<K> {
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
         if self.breaks_off() {
             return Err(ReadError::Changing { what: table.to_string() });
+        }
+        if table.family == Family::Ip6 && !std::mem::take(&mut self.is_reading_back) {
+            self.rounds += 1;
         }
         let owner = self.owners[table.family.index()];
         let found = self.inner.read_table(table)?;

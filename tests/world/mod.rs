@@ -41,7 +41,7 @@ use self::kernel::{Hostile, Shared};
 use self::objects::{Objects, bystanders, cluster_ip};
 use self::oracle::{Oracle, Wanted};
 use self::steps::{Happening, LOOKS, Sequence, Step, routing};
-use crate::tables::{contents, settle};
+use crate::tables::{contents, settle, settle_unencoded};
 
 /// A daemon that is polled by hand.
 struct Daemon<K> {
@@ -78,14 +78,20 @@ struct World<K> {
 /// Longer than the daemon ever waits before it tries again.
 const LONGEST_WAIT: Duration = Duration::from_secs(520);
 
+/// More waits than may pass without a commit while something is left to do.
+const QUIET_WAITS: usize = 3;
+
 /// The time in which the background check compares everything.
 const CHECK_PERIOD: Duration = Duration::from_secs(3_600);
 
 /// More looks than may pass without a change while weights return to even ones.
 const QUIET_LOOKS: usize = 8;
 
-/// More pieces than the background check needs for everything twice.
-const ROUNDS: usize = 60;
+/// Rounds of the background check in which it compares everything twice; the first may be partial.
+const ROUNDS: usize = 3;
+
+/// More pieces than so many rounds have.
+const MAX_PIECES: usize = 200;
 
 /// Plays a sequence; returns the first violation as error.
 pub(crate) fn play<K: Shared>(kernel: K, sequence: &Sequence) -> Result<(), String> {
@@ -305,18 +311,17 @@ impl<K: Shared> World<K> {
         is_done
     }
 
+    /// Waits until nothing is committed any more: what others did is looked for between a commit
+    /// and the next one; then the tables are read, and leftovers go after a while.
     async fn wait_until_settled(&mut self) {
-        let mut commits = usize::MAX;
-        while commits != self.kernel.commits {
-            commits = self.kernel.commits;
-            // What others did is looked for between a commit and the next one; then the tables are
-            // read, and leftovers go after a while.
-            for _ in 0..3 {
-                while self.answer().await {}
-                tokio::time::advance(LONGEST_WAIT).await;
-                self.poll().await;
-            }
+        while self.answer().await {}
+        let mut quiet = 0;
+        while quiet < QUIET_WAITS {
+            let commits = self.kernel.commits;
+            tokio::time::advance(LONGEST_WAIT).await;
+            self.poll().await;
             while self.answer().await {}
+            quiet = if self.kernel.commits == commits { quiet + 1 } else { 0 };
         }
     }
 
@@ -383,12 +388,16 @@ impl<K: Shared> World<K> {
 
     /// Waits until everything was compared with the kernel twice.
     async fn wait_until_checked(&mut self) {
-        for _ in 0..ROUNDS {
+        let last = self.kernel.rounds + ROUNDS;
+        for _ in 0..MAX_PIECES {
             while self.answer().await {}
+            if self.kernel.rounds >= last {
+                return self.wait_until_settled().await;
+            }
             tokio::time::advance(CHECK_PERIOD).await;
             self.poll().await;
         }
-        self.wait_until_settled().await;
+        panic!("the background check does not end");
     }
 
     /// Answers a request for counts: endpoint after endpoint has as many connections as the next
@@ -410,7 +419,10 @@ impl<K: Shared> World<K> {
     /// Ends all connections and waits until no weight depends on them.
     async fn wait_until_even(&mut self) {
         let follows = |service: &Service| service.scheduler == Some(Scheduler::LeastConnections);
-        let mut quiet = if self.objects.services().any(follows) { 0 } else { QUIET_LOOKS };
+        if !self.objects.services().any(follows) {
+            return;
+        }
+        let mut quiet = 0;
         while quiet < QUIET_LOOKS {
             let commits = self.kernel.commits;
             tokio::time::advance(LOOKS.interval).await;
@@ -420,6 +432,7 @@ impl<K: Shared> World<K> {
             while self.answer().await {}
             quiet = if self.kernel.commits == commits { quiet + 1 } else { 0 };
         }
+        self.wait_until_settled().await;
     }
 
     /// Waits until all is settled and nothing goes wrong any more; then the tables must be those
@@ -435,7 +448,6 @@ impl<K: Shared> World<K> {
             self.wait_until_checked().await;
         }
         self.wait_until_even().await;
-        self.wait_until_settled().await;
         let wanted = self.wanted();
         self.kernel.oracle.check_flows(&wanted.serving);
         self.check_list().await;
@@ -488,7 +500,7 @@ impl<K: Shared> World<K> {
         let found = read_back(&mut kernel, engine.layouts()).expect("it can be read");
         engine.replace_installed(found);
         engine.apply(self.objects.all().cloned());
-        settle(&mut engine, &mut kernel, usize::MAX);
+        settle_unencoded(&mut engine, &mut kernel);
         contents(&mut kernel)
     }
 }

@@ -8,7 +8,7 @@ use deltaproxy::desired;
 use deltaproxy::desired::Traffic;
 use deltaproxy::kernel::{CommitError, Committed, ElementRead, Kernel};
 use deltaproxy::model::{Cluster, ObjectName, Protocol, Target, Touched};
-use deltaproxy::nft::{Family, Transaction};
+use deltaproxy::nft::{Family, Operation, Transaction};
 use deltaproxy::ruleset::{self, Frontend, SetId};
 
 use super::objects::{Objects, are_of_bystander};
@@ -26,8 +26,10 @@ pub(crate) struct Oracle {
     pub(crate) violations: Vec<String>,
     /// Frontends that had usable endpoints all the time since the last check.
     must_work: BTreeSet<Frontend>,
-    /// Elements of the bystanders at the last check.
-    bystanders: Option<BTreeSet<Bytes>>,
+    /// Routes and lists of each table, as far as read since its last change.
+    tables: [Option<Table>; 2],
+    /// Elements of the bystanders in each table at the last check.
+    bystanders: Option<[BTreeSet<Bytes>; 2]>,
     /// Whether another program has changed our tables since the last check.
     pub(crate) is_damaged: bool,
     /// Flows through all that was ever installed, as far as nobody asked to delete them.
@@ -53,13 +55,18 @@ impl Oracle {
                 self.violations.push(format!("refused: {error} in {transaction:?}"));
             }
             Err(_) => {}
-            Ok(_) => self.look(kernel),
+            Ok(_) => {
+                let changed = transaction.operations.iter().map(Operation::family);
+                changed.for_each(|family| self.tables[family.index()] = None);
+                self.look(kernel);
+            }
         }
     }
 
     /// Another program has changed our tables: only a check tells more.
     pub(crate) fn forget(&mut self) {
         self.is_damaged = true;
+        self.tables = [None, None];
         self.forget_routes();
     }
 
@@ -71,6 +78,7 @@ impl Oracle {
     /// The daemon is killed: flows to frontends that ended just before may stay.
     pub(crate) fn forget_ended(&mut self) {
         self.has_restarted = true;
+        self.tables = [None, None];
     }
 
     /// Another configuration is in force.
@@ -87,29 +95,40 @@ impl Oracle {
     /// From now on, frontends that are served and installed must go on working, and elements of
     /// bystanders stay what they are.
     pub(crate) fn begin(&mut self, served: &BTreeSet<Frontend>, kernel: &mut impl Kernel) {
-        let tables = read(kernel);
-        let routes = tables.iter().flat_map(|table| table.routes.keys());
+        self.tables = [None, None];
+        self.read(kernel);
+        let routes = self.tables.iter().flatten().flat_map(|table| table.routes.keys());
         self.must_work = routes.copied().filter(|it| served.contains(it)).collect();
-        self.bystanders = Some(elements_of_bystanders(kernel));
+        self.bystanders = Some(Family::ALL.map(|family| elements_of_bystanders(kernel, family)));
         self.is_damaged = false;
     }
 
     fn look(&mut self, kernel: &mut impl Kernel) {
-        let tables = read(kernel);
+        let is_changed = |family: &Family| self.tables[family.index()].is_none();
+        let changed: Vec<_> = Family::ALL.into_iter().filter(is_changed).collect();
+        self.read(kernel);
         for frontend in &self.must_work {
-            if let Some(fault) = fault(&tables, frontend) {
+            if let Some(fault) = fault(&self.tables, frontend) {
                 self.violations.push(format!("{frontend:?} does not work: {fault}"));
             }
         }
-        if let Some(known) = &self.bystanders {
-            let found = elements_of_bystanders(kernel);
+        for family in changed {
+            let Some(known) = &self.bystanders else { break };
+            let (known, found) = (&known[family.index()], elements_of_bystanders(kernel, family));
             if found != *known {
                 let (gone, new) = (known.difference(&found), found.difference(known));
                 let (gone, new) = (gone.collect::<Vec<_>>(), new.collect::<Vec<_>>());
                 self.violations.push(format!("a bystander was touched: -{gone:?} +{new:?}"));
             }
         }
-        self.flows.extend(tables.iter().flat_map(flows));
+        self.flows.extend(self.tables.iter().flatten().flat_map(flows));
+    }
+
+    /// Reads the tables that may have changed.
+    fn read(&mut self, kernel: &mut impl Kernel) {
+        for (table, family) in self.tables.iter_mut().zip(Family::ALL) {
+            table.get_or_insert_with(|| read(kernel, family));
+        }
     }
 
     /// Flows that somebody asked to delete are gone.
@@ -138,7 +157,8 @@ impl Oracle {
     /// The flows that the tables let begin.
     pub(crate) fn flows_of_tables(kernel: &mut impl Kernel) -> Vec<conntrack::Flow> {
         let flow = |(sent_to, answered_by): Flow| conntrack::Flow { sent_to, answered_by };
-        read(kernel).iter().flat_map(flows).map(flow).collect()
+        let tables = Family::ALL.map(|family| read(kernel, family));
+        tables.iter().flat_map(flows).map(flow).collect()
     }
 
     /// Every flow that is left leads to an endpoint that serves its frontend.
@@ -161,13 +181,22 @@ impl Oracle {
     }
 }
 
-fn read(kernel: &mut impl Kernel) -> Vec<Table> {
-    [Family::Ip, Family::Ip6].map(|family| Table::read_elements(kernel, family)).into()
+fn read(kernel: &mut impl Kernel, family: Family) -> Table {
+    Table::read_sets(kernel, family, &SETS)
 }
 
+/// The sets through which packets reach an endpoint.
+const SETS: [SetId; 5] = [
+    SetId::Endpoints,
+    SetId::Services,
+    SetId::NodePorts,
+    SetId::AffinitySlots,
+    SetId::AffinityEndpoints,
+];
+
 /// Why a frontend that should work does not.
-fn fault(tables: &[Table], frontend: &Frontend) -> Option<String> {
-    let table = tables.iter().find(|table| table.routes.contains_key(frontend));
+fn fault(tables: &[Option<Table>], frontend: &Frontend) -> Option<String> {
+    let table = tables.iter().flatten().find(|table| table.routes.contains_key(frontend));
     let Some((table, (route, _))) = table.map(|table| (table, &table.routes[frontend])) else {
         return Some("it has no route".to_owned());
     };
@@ -200,20 +229,18 @@ fn flows(table: &Table) -> Vec<Flow> {
     flows
 }
 
-fn elements_of_bystanders(kernel: &mut impl Kernel) -> BTreeSet<Bytes> {
+fn elements_of_bystanders(kernel: &mut impl Kernel, family: Family) -> BTreeSet<Bytes> {
     let mut found = BTreeSet::new();
-    for family in [Family::Ip, Family::Ip6] {
-        for set in SetId::ALL {
-            let each = &mut |read: ElementRead<'_>| {
-                let ElementRead::Element(view) = read else { return };
-                let data = view.data.unwrap_or_default();
-                if are_of_bystander(view.key) || are_of_bystander(data) {
-                    found.insert((set.name(), view.key.to_vec(), data.to_vec()));
-                }
-            };
-            // There may be no table yet.
-            let _ = kernel.read_elements(&ruleset::table(family), set.name(), each);
-        }
+    for set in SetId::ALL {
+        let each = &mut |read: ElementRead<'_>| {
+            let ElementRead::Element(view) = read else { return };
+            let data = view.data.unwrap_or_default();
+            if are_of_bystander(view.key) || are_of_bystander(data) {
+                found.insert((set.name(), view.key.to_vec(), data.to_vec()));
+            }
+        };
+        // There may be no table yet.
+        let _ = kernel.read_elements(&ruleset::table(family), set.name(), each);
     }
     found
 }
