@@ -39,6 +39,10 @@ impl Timeouts {
     /// `LIMIT` different timeouts, the service gets the next longer one of another service, or the
     /// longest.
     pub fn request(&mut self, service: &ObjectName, seconds: Option<u32>) {
+        // Most clusters have no affinity, and a removal hashes the name even then.
+        if self.by_service.is_empty() && seconds.is_none() {
+            return;
+        }
         if let Some(former) = self.by_service.remove(service)
             && let Some(count) = self.services.get_mut(&former)
         {

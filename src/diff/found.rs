@@ -6,6 +6,7 @@ use ahash::HashMap;
 
 use super::frontends::Rare;
 use super::lists::{Affinity, List};
+use super::packed_map::PackedMap;
 use super::{Diff, FrontendState};
 use crate::desired::Label;
 use crate::model::{Protocol, Target};
@@ -17,7 +18,7 @@ use crate::ruleset::{Frontend, Member, NamedList, SetId, TableElement};
 #[derive(Debug, PartialEq, Eq)]
 pub struct Found {
     family: Family,
-    frontends: HashMap<Frontend, FrontendState>,
+    frontends: PackedMap<Frontend, FrontendState>,
     lists: HashMap<ListId, List>,
     affinity: HashMap<ListId, Affinity>,
     members: Vec<Member>,
@@ -30,7 +31,7 @@ impl Found {
     pub fn new(family: Family) -> Self {
         Self {
             family,
-            frontends: HashMap::default(),
+            frontends: PackedMap::default(),
             lists: HashMap::default(),
             affinity: HashMap::default(),
             members: Vec::new(),
@@ -99,7 +100,7 @@ impl Found {
     }
 
     fn state(&mut self, frontend: Frontend) -> &mut FrontendState {
-        self.frontends.entry(frontend).or_default()
+        self.frontends.get_or_default(frontend)
     }
 
     /// Puts an endpoint into a slot of a list; returns whether the list has this protocol.
@@ -163,7 +164,7 @@ impl Found {
     /// Returns the plain lists that routes name.
     pub fn plain_lists(&self) -> HashMap<ListId, NamedList> {
         let mut lists = HashMap::default();
-        for (frontend, state) in &self.frontends {
+        for (frontend, state) in self.frontends.iter() {
             for route in state.routes() {
                 if let Some(list) = route.list().filter(|list| !list.has_affinity()) {
                     let (protocol, size) = (frontend.protocol(), route.size());
@@ -177,7 +178,7 @@ impl Found {
     /// Completes the reading. Returns the elements to be deleted: they contradict others, or this
     /// program never writes them.
     pub fn finish(&mut self) -> BTreeMap<SetId, Vec<Element>> {
-        for rare in self.frontends.values_mut().filter_map(|state| state.rare.as_deref_mut()) {
+        for rare in self.frontends.iter_mut().filter_map(|(_, state)| state.rare.as_deref_mut()) {
             rare.ranges.sort_unstable();
         }
         let (lists, strays) = (&self.lists, &mut self.strays);
@@ -204,8 +205,8 @@ impl Found {
     }
 
     /// Returns the installed state of each frontend.
-    pub fn frontends(&self) -> &HashMap<Frontend, FrontendState> {
-        &self.frontends
+    pub fn frontends(&self) -> impl Iterator<Item = (Frontend, &FrontendState)> {
+        self.frontends.iter()
     }
 
     /// Returns the UDP frontends with all endpoints of their routes.
@@ -213,7 +214,7 @@ impl Found {
         let udp = self.frontends.iter().filter(|(it, _)| it.protocol() == Protocol::Udp);
         udp.map(|(frontend, state)| {
             let lists = state.routes().filter_map(|route| self.lists.get(&route.list()?));
-            (*frontend, lists.flat_map(List::iter).flatten().collect())
+            (frontend, lists.flat_map(List::iter).flatten().collect())
         })
     }
 }
@@ -229,7 +230,7 @@ impl Diff {
         let members = found.iter().flat_map(|found| found.members.iter().copied());
         let is_shared = |member: &Member| !matches!(member, Member::NodePortIp(_));
         self.members.adopt(members.filter(is_shared));
-        let mut frontends = HashMap::default();
+        let mut frontends = PackedMap::default();
         for (lists, found) in self.lists.iter_mut().zip(found) {
             lists.adopt(found.lists, found.affinity);
             // Most clusters have mainly one family, so the smaller map is merged into the larger.
@@ -237,7 +238,7 @@ impl Diff {
                 true => std::mem::replace(&mut frontends, found.frontends),
                 false => found.frontends,
             };
-            frontends.extend(fewer);
+            frontends.append(fewer);
         }
         self.frontends.adopt(frontends);
         for (frontend, list) in self.frontends.references() {
@@ -263,7 +264,8 @@ mod tests {
             found.add(&TableElement::Route(frontend, Route::WITHOUT_LIST, None));
         }
         found.forget(SetId::NodePorts);
-        let routes = [address, node_port].map(|frontend| found.frontends[&frontend].route);
+        let routes =
+            [address, node_port].map(|frontend| found.frontends.get(&frontend).unwrap().route);
         assert_eq!(routes, [Some(Route::WITHOUT_LIST), None]);
     }
 }

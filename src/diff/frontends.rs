@@ -3,6 +3,7 @@
 use ahash::HashMap;
 
 use super::lists::Lists;
+use super::packed_map::PackedMap;
 use super::{Epoch, Epochs, Installed, Leftover, Leftovers, Progress};
 use crate::desired::Label;
 use crate::model::ObjectName;
@@ -13,7 +14,7 @@ use crate::ruleset::{Frontend, Range, TableElement, Unserved};
 /// All frontends of both tables.
 #[derive(Debug, Default)]
 pub(super) struct Frontends {
-    states: HashMap<Frontend, FrontendState>,
+    states: PackedMap<Frontend, FrontendState>,
     /// Services that claim a frontend of another service.
     pub(super) waiting: HashMap<Frontend, Vec<ObjectName>>,
 }
@@ -73,18 +74,18 @@ impl Frontends {
         frontend: Frontend,
         holder: Option<ObjectName>,
     ) -> Option<ObjectName> {
-        if holder.is_none() && !self.states.contains_key(&frontend) {
+        if holder.is_none() && self.states.get(&frontend).is_none() {
             return None;
         }
-        std::mem::replace(&mut self.states.entry(frontend).or_default().holder, holder)
+        std::mem::replace(&mut self.states.get_or_default(frontend).holder, holder)
     }
 
     /// Replaces the installed state by a read-back. The holders stay.
-    pub(super) fn adopt(&mut self, found: HashMap<Frontend, FrontendState>) {
+    pub(super) fn adopt(&mut self, found: PackedMap<Frontend, FrontendState>) {
         let former = std::mem::replace(&mut self.states, found);
-        for (frontend, state) in former {
+        for (frontend, state) in former.into_entries() {
             if let Some(holder) = state.holder {
-                self.states.entry(frontend).or_default().holder = Some(holder);
+                self.states.get_or_default(frontend).holder = Some(holder);
             }
         }
     }
@@ -92,13 +93,13 @@ impl Frontends {
     /// Returns every list that an installed route names, once for each route.
     pub(super) fn references(&self) -> impl Iterator<Item = (Frontend, ListId)> {
         self.states.iter().flat_map(|(frontend, state)| {
-            state.routes().filter_map(Route::list).map(|list| (*frontend, list))
+            state.routes().filter_map(Route::list).map(move |list| (frontend, list))
         })
     }
 
     /// Returns the frontends that no service has.
     pub(super) fn unclaimed(&self) -> impl Iterator<Item = Frontend> {
-        self.states.iter().filter(|(_, state)| state.holder.is_none()).map(|(it, _)| *it)
+        self.states.iter().filter(|(_, state)| state.holder.is_none()).map(|(it, _)| it)
     }
 
     pub(super) fn change<T>(
@@ -106,7 +107,7 @@ impl Frontends {
         frontend: Frontend,
         change: impl FnOnce(&mut FrontendState) -> T,
     ) -> T {
-        let state = self.states.entry(frontend).or_default();
+        let state = self.states.get_or_default(frontend);
         let result = change(state);
         if state.is_empty() {
             self.states.remove(&frontend);
@@ -116,12 +117,12 @@ impl Frontends {
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.states.is_empty() && self.waiting.is_empty()
+        self.states.len() == 0 && self.waiting.is_empty()
     }
 
     #[cfg(test)]
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Frontend> {
-        self.states.keys()
+    pub(super) fn iter(&self) -> impl Iterator<Item = Frontend> {
+        self.states.iter().map(|(frontend, _)| frontend)
     }
 }
 

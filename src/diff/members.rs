@@ -4,14 +4,13 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use ahash::HashMap;
-
+use super::packed_map::PackedMap;
 use crate::piece::Piece;
 use crate::ruleset::{Member, TableElement};
 
 /// Cluster IPs and hairpins, with the number of services that need them.
 #[derive(Debug, Default)]
-pub(super) struct Members(HashMap<Member, MemberState>);
+pub(super) struct Members(PackedMap<Member, MemberState>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct MemberState {
@@ -22,13 +21,13 @@ struct MemberState {
 impl Members {
     /// Adds a service that needs the member.
     pub(super) fn share(&mut self, member: Member, piece: &mut Piece) {
-        self.0.entry(member).or_default().users += 1;
+        self.0.get_or_default(member).users += 1;
         self.install(member, piece);
     }
 
     /// Installs a member that a service needs, if it is missing.
     pub(super) fn install(&mut self, member: Member, piece: &mut Piece) {
-        let state = self.0.entry(member).or_default();
+        let state = self.0.get_or_default(member);
         if !std::mem::replace(&mut state.is_installed, true) {
             add(member, piece);
         }
@@ -58,7 +57,7 @@ impl Members {
 
     /// Records that the member is in the kernel.
     pub(super) fn find(&mut self, member: Member) {
-        self.0.entry(member).or_default().is_installed = true;
+        self.0.get_or_default(member).is_installed = true;
     }
 
     /// Records that the member is missing in the kernel.
@@ -70,21 +69,21 @@ impl Members {
 
     /// Replaces the installed state by a read-back. The numbers of services stay.
     pub(super) fn adopt(&mut self, found: impl Iterator<Item = Member>) {
-        self.0.retain(|_, state| {
+        self.0.retain_values(|state| {
             state.is_installed = false;
             state.users > 0
         });
-        found.for_each(|member| self.0.entry(member).or_default().is_installed = true);
+        found.for_each(|member| self.0.get_or_default(member).is_installed = true);
     }
 
     /// Returns the members that no service needs.
     pub(super) fn unneeded(&self) -> impl Iterator<Item = Member> {
-        self.0.iter().filter(|(_, state)| state.users == 0).map(|(member, _)| *member)
+        self.0.iter().filter(|(_, state)| state.users == 0).map(|(member, _)| member)
     }
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.len() == 0
     }
 }
 

@@ -19,6 +19,7 @@ mod lists;
 mod members;
 mod no_local;
 mod numbers;
+mod packed_map;
 mod patch;
 mod places;
 mod schedulers;

@@ -486,7 +486,7 @@ fn a_service_has_nothing_in_a_family_without_cluster_ip() {
     service.external_ips = vec!["fd00::1".parse().unwrap()];
     let mut settled = Settled::default();
     settled.apply(is(service));
-    let families = settled.diff.frontends.iter().map(Frontend::family);
+    let families = settled.diff.frontends.iter().map(|frontend| frontend.family());
     assert_eq!(families.filter(|family| *family == Family::Ip6).count(), 0);
 }
 

@@ -221,7 +221,9 @@ impl Engine {
         for name in self.touched.services.keys() {
             self.timeouts.request(name, self.cluster.session_affinity(name));
             self.health_checks.note(name, self.cluster.health_check(name));
-            self.diff.excluded.remove(name);
+            if !self.diff.excluded.is_empty() {
+                self.diff.excluded.remove(name);
+            }
         }
         let is_new_timeout = self.timeouts.number_all();
         // Until all resources are listed, the service address ranges may be unknown.

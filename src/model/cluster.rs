@@ -10,7 +10,7 @@ use ipnet::IpNet;
 
 use super::least_connections::{Balanced, Shares};
 use super::slices_in_service_cidrs::SlicesInServiceCidrs;
-use super::stored::{PortLists, StoredService, StoredSlice};
+use super::stored::{SharedLists, StoredService, StoredSlice};
 use super::{
     Change, EndpointChanges, EndpointSlice, Event, Extent, Node, ObjectName, Resource, Scheduler,
     Service, ServiceCidr, ServicePort, Target, TargetList, Touched, UsableEndpoints, Weight,
@@ -21,7 +21,7 @@ use crate::family::Family;
 #[derive(Debug, Default)]
 pub struct Cluster {
     services: HashMap<ObjectName, Entry>,
-    port_lists: PortLists,
+    lists: SharedLists,
     /// Service of each slice; the slice itself is stored with its service.
     slices: HashMap<ObjectName, Marked<ObjectName>>,
     slices_in_service_cidrs: SlicesInServiceCidrs,
@@ -47,7 +47,7 @@ pub struct ServiceView<'a> {
 /// A service and its slices. Slices may arrive before their service.
 #[derive(Debug, Default)]
 struct Entry {
-    service: Option<Box<Marked<StoredService>>>,
+    service: Option<Box<StoredService>>,
     slices: Vec<StoredSlice>,
 }
 
@@ -105,7 +105,7 @@ impl Cluster {
     /// Returns the routed service of this name.
     pub fn service(&self, name: &ObjectName) -> Option<ServiceView<'_>> {
         let (name, entry) = self.services.get_key_value(name)?;
-        let service = entry.service.as_ref()?.object.restore(name.clone());
+        let service = entry.service.as_ref()?.restore(name.clone());
         let is_balanced = service.scheduler == Some(Scheduler::LeastConnections);
         let shares = is_balanced.then(|| self.balanced.shares(name)).flatten();
         Some(ServiceView { service, slices: &entry.slices, node: self.node(), shares })
@@ -114,7 +114,7 @@ impl Cluster {
     /// Returns the stored form of a routed service, and its slices.
     pub(super) fn stored(&self, name: &ObjectName) -> Option<(&StoredService, &[StoredSlice])> {
         let entry = self.services.get(name)?;
-        Some((&entry.service.as_ref()?.object, &entry.slices))
+        Some((entry.service.as_ref()?, &entry.slices))
     }
 
     /// Returns the cluster IPs of a routed service.
@@ -124,18 +124,18 @@ impl Cluster {
 
     /// Returns the creation time of a service, in seconds since 1970.
     pub fn created(&self, name: &ObjectName) -> Option<i64> {
-        Some(self.services.get(name)?.service.as_ref()?.object.created)
+        Some(self.services.get(name)?.service.as_ref()?.created())
     }
 
     /// Returns whether the service has this cluster IP.
     pub fn has_cluster_ip(&self, name: &ObjectName, address: IpAddr) -> bool {
         let entry = self.services.get(name).and_then(|entry| entry.service.as_ref());
-        entry.is_some_and(|service| service.object.has_cluster_ip(address))
+        entry.is_some_and(|service| service.has_cluster_ip(address))
     }
 
     /// Returns the session affinity timeout of a service in seconds, if it has session affinity.
     pub fn session_affinity(&self, name: &ObjectName) -> Option<u32> {
-        let timeout = self.services.get(name)?.service.as_ref()?.object.session_affinity()?;
+        let timeout = self.services.get(name)?.service.as_ref()?.session_affinity()?;
         // The API allows 1 to 86,400 seconds.
         u32::try_from(timeout.as_secs()).ok().filter(|seconds| *seconds > 0)
     }
@@ -153,7 +153,7 @@ impl Cluster {
     /// Returns the ports of a service if each client may be sent to any usable endpoint: without
     /// session affinity, and with internal traffic policy `Cluster`.
     pub fn ports_served_by_all_endpoints(&self, name: &ObjectName) -> Option<&[ServicePort]> {
-        self.services.get(name)?.service.as_ref()?.object.ports_served_by_all_endpoints()
+        self.services.get(name)?.service.as_ref()?.ports_served_by_all_endpoints()
     }
 
     /// Returns this node's object, if it has arrived.
@@ -177,22 +177,24 @@ impl Cluster {
                 let name = service.name.clone();
                 self.balanced.note(&name, service.scheduler);
                 let entry = self.services.entry(name.clone()).or_default();
-                let object = StoredService::new(service, &mut self.port_lists);
-                match object.has_source_ranges() {
+                let stored = StoredService::new(service, listing, &mut self.lists);
+                match stored.has_source_ranges() {
                     true => self.restricted.insert(name.clone()),
                     false => self.restricted.remove(&name),
                 };
                 match &mut entry.service {
-                    Some(known) if known.object == object => known.listing = listing,
+                    Some(known) if known.is_same(&stored) => known.listing = listing,
                     known => {
-                        *known = Some(Box::new(Marked { object, listing }));
+                        *known = Some(Box::new(stored));
                         touched.add(name, Extent::Whole);
                     }
                 }
             }
             Change::Invalid(name) => {
-                let entry = self.services.get_mut(&name).and_then(|e| e.service.as_deref_mut());
-                mark(entry, listing);
+                let entry = self.services.get_mut(&name);
+                if let Some(service) = entry.and_then(|entry| entry.service.as_mut()) {
+                    service.listing = listing;
+                }
             }
             Change::Gone(name) => self.remove_service(&name, touched),
         }
@@ -231,7 +233,7 @@ impl Cluster {
         }
         let triggered = slice.triggered;
         self.slices_in_service_cidrs.put(&slice.name, slice.endpoints.iter().map(|it| it.address));
-        let slice = StoredSlice::new(slice, &mut self.port_lists);
+        let slice = StoredSlice::new(slice, &mut self.lists);
         let zone = self.node.as_ref().and_then(|node| node.zone.as_ref());
         let slices = &mut self.services.entry(service.clone()).or_default().slices;
         let extent = match slices.iter().position(|old| old.name == slice.name) {
@@ -335,7 +337,7 @@ impl Cluster {
 
 impl Entry {
     fn has_source_ranges(&self) -> bool {
-        self.service.as_ref().is_some_and(|service| service.object.has_source_ranges())
+        self.service.as_ref().is_some_and(|service| service.has_source_ranges())
     }
 
     fn has_zone_hints(&self) -> bool {

@@ -117,9 +117,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_takes_32_bytes_and_a_slice_104_besides_its_lists() {
+    fn an_endpoint_takes_32_bytes_and_a_slice_88_besides_its_lists() {
         assert_eq!(size_of::<Endpoint>(), 32);
         assert_eq!(size_of::<EndpointPort>(), 24);
-        assert_eq!(size_of::<EndpointSlice>(), 104);
+        assert_eq!(size_of::<EndpointSlice>(), 88);
     }
 }

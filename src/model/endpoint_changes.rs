@@ -133,7 +133,7 @@ mod tests {
     use std::num::NonZeroU16;
 
     use super::*;
-    use crate::model::stored::PortLists;
+    use crate::model::stored::SharedLists;
     use crate::model::{Conditions, Endpoint, EndpointSlice, ObjectName};
 
     const READY: Conditions = Conditions::READY;
@@ -173,7 +173,7 @@ mod tests {
         new: &EndpointSlice,
         other: &EndpointSlice,
     ) -> Option<Vec<(u8, bool)>> {
-        let mut lists = PortLists::default();
+        let mut lists = SharedLists::default();
         let mut stored = |slice: &EndpointSlice| StoredSlice::new(slice.clone(), &mut lists);
         let (old, slices) = (stored(old), [stored(other), stored(new)]);
         let zone = Arc::from("z1");

@@ -28,14 +28,28 @@ impl<T: ?Sized + Eq + Hash> Interner<T> {
     where
         Arc<T>: From<&'a T> + Borrow<T>,
     {
-        if let Some(known) = self.known.get(value) {
-            return Arc::clone(known);
+        match self.known.get(value) {
+            Some(known) => Arc::clone(known),
+            None => self.add(value.into()),
         }
+    }
+
+    /// Returns the shared copy of an owned `value`.
+    pub fn share_owned(&mut self, value: T) -> Arc<T>
+    where
+        T: Sized,
+    {
+        match self.known.get(&value) {
+            Some(known) => Arc::clone(known),
+            None => self.add(Arc::new(value)),
+        }
+    }
+
+    fn add(&mut self, shared: Arc<T>) -> Arc<T> {
         if self.known.len() >= self.sweep_at {
             self.known.retain(|known| Arc::strong_count(known) > 1);
             self.sweep_at = FIRST_SWEEP.max(self.known.len() * 2);
         }
-        let shared = Arc::<T>::from(value);
         self.known.insert(Arc::clone(&shared));
         shared
     }

@@ -1,11 +1,14 @@
 //! The name of an object: `namespace/name`, or `name` alone for cluster-scoped objects.
 
 use std::fmt;
-use std::sync::Arc;
+
+use arcstr::ArcStr;
 
 /// `namespace/name` of a namespaced object, `name` of a cluster-scoped one; cheap to clone.
+///
+/// It takes one word, half of an `Arc<str>`, because every map of services contains it.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ObjectName(Arc<str>);
+pub struct ObjectName(ArcStr);
 
 impl ObjectName {
     /// Returns the name of an object in a namespace.

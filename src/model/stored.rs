@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use smallvec::SmallVec;
 
 use super::hints::Hints;
 use super::{
@@ -17,17 +18,25 @@ use super::{
 };
 use crate::family::Family;
 
-/// Port lists in use, each once.
+/// Lists in use, each once.
 #[derive(Debug, Default)]
-pub(super) struct PortLists {
+pub(super) struct SharedLists {
     of_services: Interner<[ServicePort]>,
     of_slices: Interner<[EndpointPort]>,
+    zones: Interner<ZoneLists>,
 }
 
+/// Distinct zone lists in the hints of a slice's ready endpoints; hints of other endpoints have no
+/// effect.
+type ZoneLists = SmallVec<[Arc<Zones>; 3]>;
+
 /// A service without its name.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub(super) struct StoredService {
-    pub(super) created: i64,
+    /// Creation time in seconds since 1970, limited to what fits.
+    created: u32,
+    /// Number of the last listing that contained the service.
+    pub(super) listing: u32,
     cluster_ips: ClusterIps,
     ports: Arc<[ServicePort]>,
     /// `None` if all rare fields have their defaults.
@@ -60,9 +69,8 @@ pub(super) struct StoredSlice {
     pub(super) name: ObjectName,
     pub(super) ports: Arc<[EndpointPort]>,
     endpoints: Endpoints,
-    /// Distinct zone lists in the hints of ready endpoints; hints of other endpoints have no
-    /// effect.
-    zones: Box<[Arc<Zones>]>,
+    /// `None` without zone hints. Shared, because clusters have few combinations of zones.
+    zones: Option<Arc<ZoneLists>>,
     pub(super) weighing: Option<Box<Weighing>>,
 }
 
@@ -82,7 +90,7 @@ struct StoredEndpoint<A> {
 }
 
 impl StoredService {
-    pub(super) fn new(service: Service, lists: &mut PortLists) -> Self {
+    pub(super) fn new(service: Service, listing: u32, lists: &mut SharedLists) -> Self {
         let unusual = Unusual {
             external_ips: service.external_ips.into(),
             load_balancer_ips: service.load_balancer_ips.into(),
@@ -96,7 +104,8 @@ impl StoredService {
             health_check_node_port: service.health_check_node_port,
         };
         Self {
-            created: service.created,
+            created: u32::try_from(service.created.max(0)).unwrap_or(u32::MAX),
+            listing,
             cluster_ips: match service.cluster_ips.as_slice() {
                 [IpAddr::V4(address)] => ClusterIps::V4(*address),
                 addresses => ClusterIps::Others(addresses.into()),
@@ -104,6 +113,17 @@ impl StoredService {
             ports: lists.of_services.share(&service.ports),
             unusual: (unusual != Unusual::default()).then(|| Box::new(unusual)),
         }
+    }
+
+    /// Returns whether both are the same service, whichever listings contained them.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        (self.created, &self.cluster_ips, &self.ports, &self.unusual)
+            == (other.created, &other.cluster_ips, &other.ports, &other.unusual)
+    }
+
+    /// Returns the creation time in seconds since 1970.
+    pub(super) fn created(&self) -> i64 {
+        self.created.into()
     }
 
     /// Returns the session affinity timeout.
@@ -144,7 +164,7 @@ impl StoredService {
             ClusterIps::Others(addresses) => addresses.to_vec(),
         };
         let plain = Service {
-            created: self.created,
+            created: self.created(),
             ports: self.ports.to_vec(),
             ..Service::new(name, cluster_ips)
         };
@@ -177,8 +197,8 @@ pub(super) struct EndpointView<'a> {
 }
 
 impl StoredSlice {
-    pub(super) fn new(mut slice: EndpointSlice, lists: &mut PortLists) -> Self {
-        let mut zones: Vec<Arc<Zones>> = Vec::new();
+    pub(super) fn new(mut slice: EndpointSlice, lists: &mut SharedLists) -> Self {
+        let mut zones = ZoneLists::new();
         let is_v4 = slice.endpoints.iter().all(|endpoint| endpoint.address.is_ipv4());
         let each = slice.endpoints.iter();
         let hints = each.clone().map(|it| Hints::of(it.conditions, it.zones.as_ref()));
@@ -198,7 +218,8 @@ impl StoredSlice {
         };
         slice.ports.sort_by(|a, b| a.key().cmp(&b.key()));
         let ports = lists.of_slices.share(&slice.ports);
-        Self { name: slice.name, ports, endpoints, zones: zones.into(), weighing: slice.weighing }
+        let zones = (!zones.is_empty()).then(|| lists.zones.share_owned(zones));
+        Self { name: slice.name, ports, endpoints, zones, weighing: slice.weighing }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -240,17 +261,21 @@ impl StoredSlice {
 
     /// Returns whether a ready endpoint has a hint for this zone.
     pub(super) fn is_hinted(&self, zone: &str) -> bool {
-        self.zones.iter().flat_map(|zones| zones.iter()).any(|name| **name == *zone)
+        self.zones().iter().flat_map(|zones| zones.iter()).any(|name| **name == *zone)
     }
 
     /// Returns whether a ready endpoint has a zone hint.
     pub(super) fn has_zone_hints(&self) -> bool {
-        !self.zones.is_empty()
+        self.zones.is_some()
     }
 
     /// Returns whether the endpoints are of this family; an empty slice is of both.
     pub(super) fn is_of(&self, family: Family) -> bool {
         self.endpoint(0).is_none_or(|first| Family::of(first.address) == family)
+    }
+
+    fn zones(&self) -> &[Arc<Zones>] {
+        self.zones.as_ref().map_or(&[], |zones| zones)
     }
 
     fn lists(&self) -> (&[StoredEndpoint<Ipv4Addr>], &[StoredEndpoint<IpAddr>]) {
@@ -265,7 +290,7 @@ impl StoredSlice {
         EndpointView {
             address: endpoint.address.into(),
             conditions: conditions(endpoint.conditions),
-            zones: position.and_then(|position| self.zones.get(position)),
+            zones: position.and_then(|position| self.zones().get(position)),
         }
     }
 }
@@ -281,7 +306,7 @@ fn find<A: Copy + PartialEq>(
     list.iter().filter(move |endpoint| endpoint.address == address)
 }
 
-fn stored<A>(address: A, endpoint: &Endpoint, zones: &mut Vec<Arc<Zones>>) -> StoredEndpoint<A> {
+fn stored<A>(address: A, endpoint: &Endpoint, zones: &mut ZoneLists) -> StoredEndpoint<A> {
     let hinted = endpoint.zones.as_ref().filter(|_| endpoint.conditions.ready);
     let position = hinted.map(|hinted| {
         zones.iter().position(|known| known == hinted).unwrap_or_else(|| {
@@ -317,17 +342,17 @@ mod tests {
     const PORT: NonZeroU16 = NonZeroU16::new(80).unwrap();
 
     #[test]
-    fn a_service_takes_48_bytes_a_slice_80_and_an_ipv4_endpoint_8() {
+    fn a_service_takes_48_bytes_a_slice_64_and_an_ipv4_endpoint_8() {
         assert_eq!(size_of::<StoredService>(), 48);
-        assert_eq!(size_of::<StoredSlice>(), 80);
+        assert_eq!(size_of::<StoredSlice>(), 64);
         assert_eq!(size_of::<StoredEndpoint<Ipv4Addr>>(), 8);
         assert_eq!(size_of::<StoredEndpoint<IpAddr>>(), 20);
     }
 
     #[track_caller]
     fn check_service(service: &Service) {
-        let mut lists = PortLists::default();
-        let stored = StoredService::new(service.clone(), &mut lists);
+        let mut lists = SharedLists::default();
+        let stored = StoredService::new(service.clone(), 1, &mut lists);
         assert_eq!(stored.restore(service.name.clone()), *service);
     }
 
@@ -372,6 +397,30 @@ mod tests {
         })
     }
 
+    #[test]
+    fn slices_with_the_same_zones_share_one_list() {
+        let mut lists = SharedLists::default();
+        let name = ObjectName::namespaced("default", "web");
+        let mut slice_in = |zone: &str| {
+            let endpoint = Endpoint {
+                zones: Some(Arc::new(vec![zone.into()])),
+                ..Endpoint::ready(IpAddr::from([10, 244, 0, 1]))
+            };
+            let slice = EndpointSlice {
+                name: name.clone(),
+                service: name.clone(),
+                ports: Vec::new(),
+                endpoints: vec![endpoint],
+                triggered: None,
+                weighing: None,
+            };
+            StoredSlice::new(slice, &mut lists).zones.unwrap()
+        };
+        let [one, same, other] = ["a", "a", "b"].map(&mut slice_in);
+        assert!(Arc::ptr_eq(&one, &same));
+        assert_ne!(one, other);
+    }
+
     proptest! {
         #[test]
         fn endpoints_are_restored_as_they_were(
@@ -386,7 +435,7 @@ mod tests {
                 triggered: None,
                 weighing: None,
             };
-            let stored = StoredSlice::new(slice, &mut PortLists::default());
+            let stored = StoredSlice::new(slice, &mut SharedLists::default());
             let known: Vec<_> = endpoints
                 .into_iter()
                 .map(|it| Endpoint { zones: it.zones.filter(|_| it.conditions.ready), ..it })

@@ -197,7 +197,7 @@ impl Index {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::stored::PortLists;
+    use crate::model::stored::SharedLists;
     use crate::model::{Endpoint, EndpointPort, EndpointSlice, ObjectName, Protocol};
 
     const READY: Conditions = Conditions::READY;
@@ -226,7 +226,7 @@ mod tests {
             triggered: None,
             weighing: None,
         };
-        StoredSlice::new(slice, &mut PortLists::default())
+        StoredSlice::new(slice, &mut SharedLists::default())
     }
 
     fn service_port(name: &str, protocol: Protocol) -> ServicePort {

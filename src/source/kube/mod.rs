@@ -14,6 +14,7 @@ mod error;
 mod line;
 mod notices;
 mod outlet;
+mod patience;
 mod rate_limit;
 mod requests;
 mod rest;

@@ -24,6 +24,7 @@ use super::careful::{self, Careful};
 use super::contact::Link;
 use super::error::SourceError;
 use super::outlet::{Closed, Outlet, Report};
+use super::patience::Patience;
 use super::rate_limit::rate_limited;
 use super::trouble::Trouble;
 use crate::model::{Batch, Event, Resource};
@@ -60,6 +61,7 @@ pub(super) struct Watch<T> {
     outlet: Outlet,
     backoff: Backoff,
     batch: Vec<Event>,
+    patience: Patience,
     /// Arrival time of the first event of the batch.
     received: Instant,
     stage: Stage,
@@ -111,6 +113,7 @@ impl<T: Followed> Watch<T> {
             outlet: outlet.clone(),
             backoff: Backoff::default(),
             batch: Vec::new(),
+            patience: Patience::new(),
             received: Instant::now(),
             stage: Stage::Opening,
             lists_since: None,
@@ -189,11 +192,11 @@ impl<T: Followed> Watch<T> {
             self.flush().await?;
         }
         let event = loop {
-            let event = match self.patience() {
-                Some(limit) => tokio::time::timeout(limit, stream.next()).await,
-                None => Ok(stream.next().await),
+            let event = match self.limit() {
+                Some(limit) => self.patience.next(limit, stream).await,
+                None => Some(stream.next().await),
             };
-            if event.is_ok() || self.stage != Stage::Watching {
+            if event.is_some() || self.stage != Stage::Watching {
                 break event;
             }
             if self.link.is_up() {
@@ -201,16 +204,16 @@ impl<T: Followed> Watch<T> {
             }
         };
         Ok(match event {
-            Ok(Some(event)) => event.map_err(Failure::Watcher),
+            Some(Some(event)) => event.map_err(Failure::Watcher),
             // `watcher` never ends; if it did, a new stream would be right.
-            Ok(None) => Err(Failure::Incomplete),
-            Err(_) => Err(Failure::Stalled),
+            Some(None) => Err(Failure::Incomplete),
+            None => Err(Failure::Stalled),
         })
     }
 
     /// Returns the time limit for the next event. A streaming list has one because the server may
     /// never send an event. A watch after a failure has one after which it counts as working.
-    fn patience(&self) -> Option<Duration> {
+    fn limit(&self) -> Option<Duration> {
         match self.stage {
             Stage::Opening => None,
             Stage::Begun | Stage::Listing => self.lists_since.is_none().then_some(STALLED),

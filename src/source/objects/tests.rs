@@ -397,7 +397,7 @@ fn endpoints_have_the_conditions_of_their_object_or_the_defaults() {
     assert_eq!(conditions, expected);
     assert_eq!(slice.endpoints[2].address, ips(&["10.0.0.3"])[0]);
     let zones: Vec<_> = slice.endpoints[2].zones.iter().flat_map(|it| it.iter()).collect();
-    assert_eq!(zones, [&"z1".into(), &"z2".into()]);
+    assert_eq!(zones.iter().map(|zone| &***zone).collect::<Vec<_>>(), ["z1", "z2"]);
     assert_eq!(slice.endpoints[0].zones, None);
 }
 

@@ -1,0 +1,82 @@
+//! Time limit for the next item of a stream.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt};
+use tokio::time::{Instant, Sleep};
+
+/// A timer for many waits. A list waits for each read of its connection, so the timer is reset only
+/// when it expires.
+pub(super) struct Patience(Pin<Box<Sleep>>);
+
+impl Patience {
+    pub(super) fn new() -> Self {
+        Self(Box::pin(tokio::time::sleep(Duration::ZERO)))
+    }
+
+    /// Returns the next item of the stream; `None` if there is none within `limit`.
+    pub(super) async fn next<S: Stream + Unpin>(
+        &mut self,
+        limit: Duration,
+        stream: &mut S,
+    ) -> Option<Option<S::Item>> {
+        let due = Instant::now() + limit;
+        if self.0.deadline() > due {
+            self.0.as_mut().reset(due);
+        }
+        loop {
+            tokio::select! {
+                biased;
+                item = stream.next() => return Some(item),
+                () = self.0.as_mut() => {}
+            }
+            if Instant::now() >= due {
+                return None;
+            }
+            self.0.as_mut().reset(due);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Returns an item after each of these times, and none after the last.
+    fn items(pauses: &[u32]) -> impl Stream<Item = u32> + Unpin {
+        let items = stream::iter(pauses.to_vec()).then(|pause| async move {
+            tokio::time::sleep(SECOND * pause).await;
+            pause
+        });
+        Box::pin(items.chain(stream::pending()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_wait_has_its_own_limit() {
+        let mut patience = Patience::new();
+        let mut items = items(&[50, 50, 50]);
+        for _ in 0..3 {
+            assert_eq!(patience.next(SECOND * 60, &mut items).await, Some(Some(50)));
+        }
+        let started = Instant::now();
+        assert_eq!(patience.next(SECOND * 60, &mut items).await, None);
+        assert_eq!(started.elapsed().as_secs(), 60);
+        assert_eq!(patience.next(SECOND, &mut items).await, None);
+        assert_eq!(started.elapsed().as_secs(), 61);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shorter_limit_after_a_longer_one_is_kept() {
+        let mut patience = Patience::new();
+        let mut items = items(&[1]);
+        assert_eq!(patience.next(SECOND * 60, &mut items).await, Some(Some(1)));
+        let started = Instant::now();
+        assert_eq!(patience.next(SECOND, &mut items).await, None);
+        assert_eq!(started.elapsed().as_secs(), 1);
+    }
+}
