@@ -48,7 +48,7 @@ pub(super) fn log_refusal(answer: &Answer, error: &CommitError) {
     match answer {
         Answer::ReadBack(Cause::Suspected(service)) => {
             let service = Printable(service);
-            tracing::warn!("Service {service}: {error}; trying again");
+            tracing::warn!("Service {service}: {error}; looking its elements up and trying again");
         }
         // Reported as a problem of the service.
         Answer::ReadBack(Cause::Excluded(_)) => {}
