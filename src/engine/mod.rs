@@ -15,6 +15,7 @@ mod flowtables;
 mod health_checks;
 mod least_connections;
 mod leftovers;
+mod localhost;
 mod look_up;
 mod not_applied;
 mod outcome;
@@ -299,24 +300,6 @@ impl Engine {
     /// Sets the addresses of this node's interfaces.
     pub fn set_local_addresses(&mut self, addresses: Vec<IpAddr>) {
         self.local_addresses = addresses;
-        self.render_node_ports();
-    }
-
-    /// Returns whether loopback addresses of IPv4 serve NodePorts.
-    pub fn serves_localhost(&self) -> bool {
-        self.serves_localhost
-    }
-
-    /// Returns whether the next commit removes the rule that drops packets of other hosts to
-    /// loopback addresses, because localhost NodePorts are no longer configured.
-    pub fn loses_guard(&self) -> bool {
-        self.loses_guard
-    }
-
-    /// Stops serving NodePorts at loopback addresses, because the kernel does not route them.
-    pub fn leave_out_localhost(&mut self) {
-        self.serves_localhost = false;
-        self.render_tables();
         self.render_node_ports();
     }
 

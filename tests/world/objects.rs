@@ -11,7 +11,7 @@ use deltaproxy::model::{
     ObjectName, Protocol, Resource, Scheduler, Service, ServiceCidr, ServicePort, TrafficPolicy,
     Weighing, Weights, Zones,
 };
-use proptest::collection::{hash_map, vec};
+use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample;
@@ -126,9 +126,11 @@ prop_compose! {
         ipv6 in proptest::bool::weighted(0.3),
         weighed in option::weighted(0.3, option::weighted(0.3, 0u16..3)),
         endpoints in prop_oneof![
-            2 => hash_map(0u8..40, endpoint(), 0..5),
-            1 => hash_map(0u8..40, endpoint(), 0..30),
-        ],
+            2 => btree_map(0u8..40, endpoint(), 0..5),
+            1 => btree_map(0u8..40, endpoint(), 0..30),
+        ]
+        .prop_map(|it| it.into_iter().collect::<Vec<_>>())
+        .prop_shuffle(),
     ) -> Event {
         let node = |n: usize| ["n1", "n2"][n % 2].into();
         let names = |n| EndpointNames { node: node(n), ..EndpointNames::default() };
