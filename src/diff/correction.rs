@@ -143,6 +143,8 @@ impl Diff {
                 }
                 if self.frontends.holder(&frontend).is_none() {
                     self.leftovers.push_front((Leftover::Unclaimed(frontend), None));
+                    // Its flows are stale once it is deleted.
+                    self.serving.forget(&frontend);
                 }
                 self.correct(found, Finding::Present(Some(found)))
             }

@@ -48,7 +48,7 @@ use self::no_local::NoLocalByService;
 use self::schedulers::Schedulers;
 use crate::desired::Timeouts;
 use crate::family::Family;
-use crate::model::{Cluster, Extent, ObjectName, Problem, Scheduler, Target};
+use crate::model::{Cluster, Extent, ObjectName, Problem, Protocol, Scheduler, Target};
 use crate::piece::{Full, Piece};
 use crate::ruleset::number::{ListId, Route};
 use crate::ruleset::{Frontend, Member, Subject};
@@ -382,6 +382,9 @@ impl Diff {
                 // A service may have claimed it meanwhile.
                 if self.frontends.holder(&frontend).is_none() {
                     self.install(frontend, Goal::default(), piece)?;
+                    if frontend.protocol() == Protocol::Udp {
+                        self.serving.want(frontend, None);
+                    }
                 }
                 Ok(())
             }

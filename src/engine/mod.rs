@@ -114,6 +114,8 @@ pub struct Engine {
     closed_node_ports: Option<ClosedNodePorts>,
     node_addresses: NodeAddresses,
     stale_flows: Vec<StaleFlow>,
+    /// Tables whose last step was not applied: flows are stale once the next one is.
+    undone: [bool; 2],
     ended: Ended,
     health_checks: HealthChecks,
     /// Times of the events that led to changes of slices, since the last call of `take_triggers`.
@@ -181,6 +183,7 @@ impl Engine {
             closed_node_ports: None,
             node_addresses: NodeAddresses::default(),
             stale_flows: Vec::new(),
+            undone: [false; 2],
             ended: Ended::default(),
             health_checks: HealthChecks::default(),
             triggers: Vec::new(),
@@ -334,6 +337,7 @@ impl Engine {
     pub fn replace_installed(&mut self, found: [Found; 2]) {
         self.in_flight.clear();
         self.prepared.clear();
+        self.undone = [false; 2];
         let ip = found[Family::Ip.index()].contents.as_ref();
         self.loses_guard = !self.routing.node_port_addresses.localhost
             && ip.is_some_and(|contents| has_guard(&contents.rules));
@@ -401,7 +405,9 @@ impl Engine {
     }
 
     fn gather_stale_flows(&mut self) {
-        let waits = Family::ALL.map(|family| self.has_parts(family));
+        let is_settled = self.is_settled();
+        let waits = Family::ALL
+            .map(|family| self.has_parts(family) || self.undone[family.index()] && !is_settled);
         for family in Family::ALL.into_iter().filter(|family| !waits[family.index()]) {
             let changes = self.diff.serving.take(family);
             let ended = changes.iter().filter(|change| change.after.is_none());

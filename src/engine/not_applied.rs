@@ -49,6 +49,7 @@ impl Engine {
     pub fn undo_step(&mut self, changed: &[Changed]) -> bool {
         self.in_flight.clear();
         self.prepared.clear();
+        self.undone = [true; 2];
         let mut services: BTreeSet<ObjectName> =
             std::mem::take(&mut self.after_commit).into_iter().collect();
         let Some(differences) = self.element_differences(changed) else { return false };

@@ -109,6 +109,7 @@ impl Engine {
         let table = &mut self.tables[in_flight.family.index()];
         table.is_suspect = false;
         self.problems.extend(table.bisect.committed(in_flight.services.count));
+        self.undone[in_flight.family.index()] = false;
         self.applied(in_flight);
         if self.in_flight.is_empty() && self.is_settled() {
             self.suspects.clear();
