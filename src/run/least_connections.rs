@@ -68,9 +68,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 self.observe.connections_counted(connections, took);
                 self.observe.weights_adjusted(adjusted.services, adjusted.slots);
                 tracing::debug!(connections, ?took, ?adjusted, "counted connections");
-                if adjusted.slots > 0 {
-                    self.note_change();
-                }
+                // Weights may change although no slot does.
+                self.note_change();
             }
             Err(error) => {
                 self.observe.connection_count_failed();
