@@ -207,7 +207,8 @@ fn our_decoder_reads_what_it_writes() {
         let mut kernel = Nftables::open().unwrap();
         let reference = by_us::reference(Family::Ip, "interop");
         let contents = kernel.read_table(&reference).unwrap().unwrap();
-        let rules: Vec<_> = contents.rules.iter().map(|it| (it.chain.clone(), it.exprs.clone())).collect();
+        let rules: Vec<_> =
+            contents.rules.iter().map(|it| (it.chain.clone(), it.exprs.clone())).collect();
         let mut keys = Vec::new();
         let mut keep = |read: ElementRead<'_>| {
             if let ElementRead::Element(element) = read {
