@@ -29,6 +29,9 @@ const READ_SHARE: u32 = 5;
 /// Minimum pause after a reading.
 const AFTER_TORN: Duration = Duration::from_millis(500);
 
+/// Maximum pause after a reading: until then, some differences are not repaired.
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+
 impl<K: Kernel + Send + 'static> Run<K> {
     /// Reads the tables into the installed state; returns false if they could not be read.
     pub(super) async fn read_back(&mut self) -> Result<bool, WriterGone> {
@@ -162,5 +165,5 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
 /// Returns the pause after a reading that took `time`.
 pub(super) fn pause_after(time: Duration) -> Duration {
-    (time * READ_SHARE).max(AFTER_TORN)
+    (time * READ_SHARE).clamp(AFTER_TORN, LONGEST_PAUSE)
 }
