@@ -73,7 +73,7 @@ impl Members {
             state.is_installed = false;
             state.users > 0
         });
-        found.for_each(|member| self.0.get_or_default(member).is_installed = true);
+        found.for_each(|member| self.find(member));
     }
 
     /// Returns the members that no service needs.

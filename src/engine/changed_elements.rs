@@ -3,6 +3,7 @@
 //! A look-up shows the present element, so the kind of change does not matter. All other elements
 //! are as installed, so the tables need not be read.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ahash::{HashMap, HashSet};
@@ -52,7 +53,7 @@ pub fn look_up_changed<K: Kernel>(kernel: &mut K, places: &[Place]) -> Option<Ve
 impl Place {
     /// Returns the places of elements, each once; `None` if a set is not one of ours.
     pub fn all_of(elements: &[ElementKey]) -> Option<Vec<Self>> {
-        let places: Option<HashSet<_>> = elements.iter().map(Self::of).collect();
+        let places: Option<BTreeSet<_>> = elements.iter().map(Self::of).collect();
         Some(places?.into_iter().collect())
     }
 
@@ -141,9 +142,9 @@ impl Engine {
         }
     }
 
-    /// Records elements of no service, or of several, that differ from the installed state. Updates
-    /// the services again that may need them; an element of none of them is deleted first in the
-    /// next transaction. Returns the services, or `None` if the tables must be read.
+    /// Records elements of no service, or of several, that differ from the installed state. An
+    /// element that nothing may need is deleted first in the next transaction. Returns the services
+    /// to be updated again, or `None` if the tables must be read.
     pub fn adopt(&mut self, differences: &[(Place, Finding)]) -> Option<Vec<ObjectName>> {
         let (mut subjects, mut missing) = (HashSet::default(), HashSet::default());
         for (place, finding) in differences {
@@ -161,7 +162,6 @@ impl Engine {
         }
         let mut services: Vec<_> = self.diff.services_of(&subjects).into_iter().cloned().collect();
         services.extend(self.diff.services_with(&missing));
-        services.iter().for_each(|service| self.update_again(service.clone()));
         Some(services)
     }
 

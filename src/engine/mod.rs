@@ -405,9 +405,9 @@ impl Engine {
     }
 
     fn gather_stale_flows(&mut self) {
-        let is_settled = self.is_settled();
-        let waits = Family::ALL
-            .map(|family| self.has_parts(family) || self.undone[family.index()] && !is_settled);
+        let waits = Family::ALL.map(|family| {
+            self.has_parts(family) || self.undone[family.index()] && !self.is_settled()
+        });
         for family in Family::ALL.into_iter().filter(|family| !waits[family.index()]) {
             let changes = self.diff.serving.take(family);
             let ended = changes.iter().filter(|change| change.after.is_none());

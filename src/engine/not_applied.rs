@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::transactions::Part;
 use super::{Changed, Engine, Place};
-use crate::model::{Extent, ObjectName};
+use crate::model::ObjectName;
 use crate::nft::{Operation, Transaction};
 use crate::ruleset::SetId;
 
@@ -63,7 +63,7 @@ impl Engine {
         self.diff.drop_named_leftovers();
         for service in services {
             self.diff.forget_serving(&service);
-            self.queue.add([(service, Extent::Whole)].into_iter());
+            self.update_again(service);
         }
         is_enough
     }

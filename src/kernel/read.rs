@@ -343,16 +343,7 @@ mod tests {
     }
 
     fn element(key: &[u8]) -> ElementView<'_> {
-        ElementView {
-            key,
-            key_end: None,
-            data: None,
-            comment: None,
-            timeout: None,
-            expires: None,
-            flags: 0,
-            counter: None,
-        }
+        ElementView { key, ..ElementView::default() }
     }
 
     #[test]

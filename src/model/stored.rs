@@ -117,8 +117,9 @@ impl StoredService {
 
     /// Returns whether both are the same service, whichever listings contained them.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        (self.created, &self.cluster_ips, &self.ports, &self.unusual)
-            == (other.created, &other.cluster_ips, &other.ports, &other.unusual)
+        let Self { created, listing: _, cluster_ips, ports, unusual } = self;
+        (created, cluster_ips, ports, unusual)
+            == (&other.created, &other.cluster_ips, &other.ports, &other.unusual)
     }
 
     /// Returns the creation time in seconds since 1970.

@@ -189,7 +189,7 @@ fn write_protocol(f: &mut fmt::Formatter<'_>, number: u8) -> fmt::Result {
 }
 
 /// An element in a message from the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ElementView<'a> {
     /// The key or the first key of a range, in the length of the set's key. A single field has no
     /// padding.

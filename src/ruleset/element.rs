@@ -146,8 +146,11 @@ impl fmt::Display for Frontend {
 impl Member {
     /// Reads a member from its key; `None` for sets of other elements.
     pub fn read(family: Family, set: SetId, key: &[u8]) -> Option<Self> {
-        let mut key = Fields(key);
-        key.member(family, set).filter(|_| key.0.is_empty())
+        let view = ElementView { key, ..ElementView::default() };
+        match TableElement::read(family, set, &view) {
+            Some(TableElement::Member(member)) => Some(member),
+            Some(_) | None => None,
+        }
     }
 
     /// Returns the family of its table.
@@ -324,8 +327,12 @@ impl<'a> TableElement<'a> {
                 let unserved = Unserved::ALL.into_iter().find(|it| it.priority() == priority)?;
                 Self::NoEndpoint(key.frontend(family, set)?, unserved, view.comment)
             }
-            SetId::ClusterIps | SetId::NodePortIps | SetId::HairpinConnections => {
-                Self::Member(key.member(family, set)?)
+            SetId::ClusterIps => Self::Member(Member::ClusterIp(key.address(family)?)),
+            SetId::NodePortIps => Self::Member(Member::NodePortIp(key.address(family)?)),
+            SetId::HairpinConnections => {
+                let (address, again) = (key.address(family)?, key.address(family)?);
+                let protocol = key.protocol().filter(|_| address == again)?;
+                Self::Member(Member::Hairpin(Target { address, port: key.port()? }, protocol))
             }
             SetId::FirewallIps => Self::Firewall(key.frontend(family, set)?),
             SetId::SourceRanges => {
@@ -394,31 +401,6 @@ impl Fields<'_> {
         let (field, rest) = self.0.split_first_chunk::<N>()?;
         self.0 = rest;
         Some(*field)
-    }
-
-    fn member(&mut self, family: Family, set: SetId) -> Option<Member> {
-        match set {
-            SetId::ClusterIps => Some(Member::ClusterIp(self.address(family)?)),
-            SetId::NodePortIps => Some(Member::NodePortIp(self.address(family)?)),
-            SetId::HairpinConnections => {
-                let (address, again) = (self.address(family)?, self.address(family)?);
-                let protocol = self.protocol().filter(|_| address == again)?;
-                Some(Member::Hairpin(Target { address, port: self.port()? }, protocol))
-            }
-            SetId::Endpoints
-            | SetId::Services
-            | SetId::NodePorts
-            | SetId::InternalServices
-            | SetId::InternalNodePorts
-            | SetId::NoEndpointServices
-            | SetId::NoEndpointNodePorts
-            | SetId::FirewallIps
-            | SetId::SourceRanges
-            | SetId::AffinitySlots
-            | SetId::AffinityEndpoints
-            | SetId::AffinityLists
-            | SetId::AffinityClients => None,
-        }
     }
 
     fn frontend(&mut self, family: Family, set: SetId) -> Option<Frontend> {

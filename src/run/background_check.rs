@@ -206,14 +206,12 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if self.check.search.is_some() {
             return self.search_step().await;
         }
-        if self.check.round.stage == Stage::UrgentEnd && self.check.suspects.is_empty() {
-            return self.end_urgent_check().await;
-        }
         let suspects = std::mem::take(&mut self.check.suspects);
-        let (scope, pause) = match suspects.is_empty() {
+        let next = match suspects.is_empty() {
             true => self.next_scope(),
-            false => (self.scope_of(&suspects), LEAST_PAUSE),
+            false => Some((self.scope_of(&suspects), LEAST_PAUSE)),
         };
+        let Some((scope, pause)) = next else { return self.end_urgent_check().await };
         let is_urgent = self.check.urgent.is_some();
         let [pause, second_look] = match is_urgent {
             true => [Duration::ZERO; 2],
@@ -249,12 +247,13 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.repair(confirmed).await
     }
 
-    /// Returns the next scope of the round, and the pause after it.
-    fn next_scope(&mut self) -> (LookUpScope, Duration) {
+    /// Returns the next scope of the round, and the pause after it; `None` at the end of a round at
+    /// once.
+    fn next_scope(&mut self) -> Option<(LookUpScope, Duration)> {
         if let Some(scope) = self.urgent_scope() {
-            return (scope, Duration::ZERO);
+            return Some((scope, Duration::ZERO));
         }
-        match self.check.round.stage {
+        let next = match self.check.round.stage {
             Stage::Services { group, groups } => {
                 let scope = self.scope_of_services(group, groups);
                 let elements = u32::try_from(scope.elements.len()).unwrap_or(u32::MAX);
@@ -289,8 +288,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 };
                 (scope, pause)
             }
-            Stage::UrgentEnd => (LookUpScope::default(), LEAST_PAUSE),
-        }
+            Stage::UrgentEnd => return None,
+        };
+        Some(next)
     }
 
     /// Ends a round; returns the pause before the next one.

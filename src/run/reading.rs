@@ -15,7 +15,7 @@ use crate::schedule::Input;
 pub(super) enum Watch {
     /// No: the kernel refuses changes by other programs.
     Owned,
-    /// Yes. After a change the tables are read again, but not before `next_read`.
+    /// Yes. After a change the tables are compared or read, but not before `next_read`.
     Shared { is_tampered: bool, next_read: Instant },
 }
 

@@ -6,7 +6,6 @@ use crate::family::Family;
 use crate::kernel::{CommitError, Kernel, WriterGone};
 use crate::nft::Transaction;
 use crate::printable::Printable;
-use crate::ruleset;
 
 impl<K: Kernel + Send + 'static> Run<K> {
     /// Looks up the elements of a refused transaction, so that the tables need not be read. Returns
@@ -19,27 +18,14 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let is_possible = cause.is_about_services() && !self.is_initial_sync;
         let places = self.engine.places_of_refused(transaction).filter(|_| is_possible);
         let Some(places) = places else { return Ok(false) };
-        // Without a chain or a set, the next transaction would be refused too.
-        if !self.are_rules_usable().await? {
-            return Ok(false);
+        for family in Family::ALL {
+            // Without a chain or a set, the next transaction would be refused too.
+            if !self.read_rules(family).await? {
+                return Ok(false);
+            }
         }
         let changed = self.writer.run(move |kernel| look_up_changed(kernel, &places)).await?;
         Ok(changed.is_some_and(|changed| self.engine.undo_step(&changed)))
-    }
-
-    /// Reads chains, rules and sets; returns whether the elements may be as installed.
-    async fn are_rules_usable(&mut self) -> Result<bool, WriterGone> {
-        let read = self.writer.run(|kernel| {
-            let tables = Family::ALL.map(|family| kernel.read_table(&ruleset::table(family)));
-            (tables, kernel.port())
-        });
-        let (tables, port) = read.await?;
-        let mut are_usable = true;
-        for (family, contents) in Family::ALL.into_iter().zip(tables) {
-            let Ok(contents) = contents else { return Ok(false) };
-            are_usable &= self.engine.replace_installed_rules(family, contents.as_ref(), port);
-        }
-        Ok(are_usable)
     }
 }
 

@@ -21,13 +21,13 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if confirmed.is_empty() {
             return Ok(());
         }
-        let mut elements = BTreeMap::<_, Vec<_>>::new();
+        let mut elements = Vec::new();
         let mut to_search = Vec::new();
         let mut must_read = false;
         for suspect in confirmed {
             match suspect {
                 Suspect::Element(service, installed, finding) => {
-                    elements.entry(service).or_default().push((installed, finding));
+                    elements.push((service, installed, finding));
                 }
                 Suspect::Many => must_read = true,
                 Suspect::Outdated(service) => {
@@ -48,9 +48,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 Suspect::Rules(family) => must_read |= !self.repair_rules(family).await?,
             }
         }
-        for (service, elements) in elements {
-            must_read |= !self.repair_elements(service, &elements);
-        }
+        must_read |= !self.repair_elements(elements);
         if must_read {
             self.schedule.handle(Input::ReadNow, now());
             return Ok(());
@@ -64,6 +62,12 @@ impl<K: Kernel + Send + 'static> Run<K> {
     async fn repair_rules(&mut self, family: Family) -> Result<bool, WriterGone> {
         tracing::warn!("rules of {} are not as written; writing them again", family.name());
         self.note_difference(Difference::Rules, 1);
+        self.read_rules(family).await
+    }
+
+    /// Replaces the installed chains and rules by those of the kernel. Returns false if the elements
+    /// must be read as well.
+    pub(super) async fn read_rules(&mut self, family: Family) -> Result<bool, WriterGone> {
         let table = ruleset::table(family);
         let read = self.writer.run(move |kernel| (kernel.read_table(&table), kernel.port()));
         let (contents, port) = read.await?;
@@ -77,14 +81,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let changed = self.writer.run(move |kernel| look_up_changed(kernel, &places)).await?;
         let differences = changed.and_then(|changed| self.engine.element_differences(&changed));
         let Some(differences) = differences else { return Ok(false) };
-        let mut of_services = BTreeMap::<_, Vec<_>>::new();
-        for (service, installed, finding) in differences.of_services {
-            of_services.entry(service).or_default().push((installed, finding));
-        }
-        let mut is_enough = true;
-        for (service, elements) in of_services {
-            is_enough &= self.repair_elements(Some(service), &elements);
-        }
+        let of_services = differences.of_services.into_iter();
+        let elements = of_services.map(|(service, it, finding)| (Some(service), it, finding));
+        let mut is_enough = self.repair_elements(elements);
         is_enough &= self.adopt(&differences.of_none);
         self.note_change();
         Ok(is_enough)
@@ -113,11 +112,30 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 Finding::Present(_) => self.measures.gained(place.family, place.set),
             }
         }
-        self.engine.adopt(differences).is_some()
+        let services = self.engine.adopt(differences);
+        let is_enough = services.is_some();
+        services.into_iter().flatten().for_each(|service| self.engine.update_again(service));
+        is_enough
+    }
+
+    /// Writes elements again; returns false if the tables must be read for that.
+    fn repair_elements(
+        &mut self,
+        elements: impl IntoIterator<Item = (Option<ObjectName>, Installed, Finding)>,
+    ) -> bool {
+        let mut of_services = BTreeMap::<_, Vec<_>>::new();
+        for (service, installed, finding) in elements {
+            of_services.entry(service).or_default().push((installed, finding));
+        }
+        let mut is_enough = true;
+        for (service, elements) in of_services {
+            is_enough &= self.repair_service(service, &elements);
+        }
+        is_enough
     }
 
     /// Writes elements of a service again; returns false if the tables must be read for that.
-    fn repair_elements(
+    fn repair_service(
         &mut self,
         service: Option<ObjectName>,
         elements: &[(Installed, Finding)],

@@ -95,7 +95,7 @@ pub(crate) async fn changes_are_committed_during_the_check(kernel: impl Shared) 
         daemon.send(with(service(20, count)));
         let requests = daemon.requests_until(|daemon| daemon.commits() > commits).await;
         // The piece that was requested before, and the commit.
-        assert!(requests <= 2, "the change waited for {requests} requests");
+        assert!(requests <= 2, "{requests} requests until the commit");
     }
     let checked = daemon.metric(services) - before;
     assert!(checked < u64::from(SERVICES), "the round had ended: {checked}");
