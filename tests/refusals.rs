@@ -117,6 +117,17 @@ fn flows_are_stale_once_their_own_service_is_committed() {
     assert!(is_about("10.244.1.3") && is_about("10.244.2.3"), "{flows:?}");
 }
 
+#[test]
+fn flows_of_a_deleted_service_are_stale_once_its_deletion_is_committed() {
+    let (mut engine, mut kernel, _) = two_services();
+    engine.apply([Event::Service(Change::Gone(ObjectName::namespaced("default", "service1")))]);
+    refuse(&mut engine, &mut kernel);
+    assert_eq!(engine.take_stale_flows(), [], "the route is still in the kernel");
+    commit_next(&mut engine, &mut kernel);
+    let stale: Vec<_> = engine.take_stale_flows().iter().map(ToString::to_string).collect();
+    assert_eq!(stale, ["to 10.96.0.1:53"]);
+}
+
 /// Packets may still look up the slots of a list when its last route is replaced.
 #[test]
 fn a_list_stays_until_its_routes_are_replaced_and_released() {

@@ -167,3 +167,14 @@ impl<K: Kernel + Send + 'static> Run<K> {
 pub(super) fn pause_after(time: Duration) -> Duration {
     (time * READ_SHARE).clamp(AFTER_TORN, LONGEST_PAUSE)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_after_a_reading_has_limits() {
+        let seconds = [0, 1, 3_600].map(|time| pause_after(Duration::from_secs(time)));
+        assert_eq!(seconds, [AFTER_TORN, Duration::from_secs(5), LONGEST_PAUSE]);
+    }
+}
