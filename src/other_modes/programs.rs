@@ -215,10 +215,16 @@ pub(super) mod tests {
     #[test]
     fn a_hanging_program_is_killed_with_its_child_processes() {
         let scripts = Scripts::new(&[("hang", "sleep 60 & echo $! > pid; wait")]);
-        let programs = Programs { limit: Duration::from_secs(1), ..scripts.programs() };
-        let error = programs.run(&programs.find("hang").unwrap(), &[], String::new()).unwrap_err();
-        assert!(matches!(error, ProgramError::TimedOut { .. }), "{error}");
-        let command = format!("/proc/{}/cmdline", scripts.file("pid").unwrap().trim());
+        // The limit may end before the script has written its file.
+        let pid = [1, 2, 4, 8, 16].into_iter().find_map(|seconds| {
+            let limit = Duration::from_secs(seconds);
+            let programs = Programs { limit, ..scripts.programs() };
+            let hang = programs.find("hang").unwrap();
+            let error = programs.run(&hang, &[], String::new()).unwrap_err();
+            assert!(matches!(error, ProgramError::TimedOut { .. }), "{error}");
+            scripts.file("pid").map(|pid| pid.trim().to_owned()).filter(|pid| !pid.is_empty())
+        });
+        let command = format!("/proc/{}/cmdline", pid.unwrap());
         // A signal takes effect after `kill` returns. The command line of a zombie is empty.
         for _ in 0..1_000 {
             if fs::read(&command).unwrap_or_default().is_empty() {
