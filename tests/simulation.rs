@@ -1,7 +1,8 @@
 //! Random runs of the daemon with all kinds of faults, on the fake kernel.
 //!
-//! `SIMULATION_SEED` plays one sequence, `SIMULATION_SEQUENCES` so many. A sequence that fails is
-//! made as short as possible and printed with the command that plays it again.
+//! `SIMULATION_SEED` plays one sequence, `SIMULATION_SEQUENCES` so many, both so many from this one
+//! on. A sequence that fails is made as short as possible and printed with the command that plays
+//! it again.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 #![allow(clippy::wildcard_enum_match_arm)]

@@ -12,13 +12,14 @@ pub(crate) struct Seeds {
 }
 
 impl Seeds {
-    /// The one that `SIMULATION_SEED` names, or as many as `SIMULATION_SEQUENCES` says, or so many.
+    /// Those from `SIMULATION_SEED` on, or from 0, and as many as `SIMULATION_SEQUENCES` says. By
+    /// default one with the former and `count` without it.
     pub(crate) fn chosen(count: u64) -> Self {
         let number = |name| std::env::var(name).ok()?.parse().ok();
-        match number("SIMULATION_SEED") {
-            Some(seed) => Self { first: seed, end: seed + 1 },
-            None => Self { first: 0, end: number("SIMULATION_SEQUENCES").unwrap_or(count) },
-        }
+        let seed = number("SIMULATION_SEED");
+        let default = seed.map_or(count, |_| 1);
+        let first = seed.unwrap_or(0);
+        Self { first, end: first + number("SIMULATION_SEQUENCES").unwrap_or(default) }
     }
 }
 
