@@ -11,24 +11,25 @@ use crate::family::Family;
 use crate::model::Target;
 use crate::ruleset::Frontend;
 
-/// Returns the flows that `change` makes stale: those to endpoints that left, and, once there are
-/// endpoints, those that began while there were none. `node_addresses` are the addresses that serve
-/// node ports.
+/// Returns the flows that `change` makes stale: those to endpoints that left, and, once there is a
+/// frontend or its first endpoint, those that began before. `node_addresses` are the addresses that
+/// serve node ports.
 pub(super) fn flows(change: &ServingChange, node_addresses: &[IpAddr]) -> Vec<StaleFlow> {
     let before = change.before.as_deref().unwrap_or_default();
     let after = change.after.as_deref().unwrap_or_default();
     let left = before.iter().filter(|target| after.binary_search(target).is_err());
     let begins =
         before.is_empty() && !after.is_empty() || change.before.is_none() && change.after.is_some();
+    // Without an endpoint all flows are stale. The frontend may have had endpoints long before.
+    let from_before = match after.is_empty() {
+        true => StaleFlow::To,
+        false => StaleFlow::untranslated,
+    };
     match change.frontend {
         Frontend::Address { address, port, .. } => {
             let frontend = Target { address, port };
-            if begins {
-                return vec![StaleFlow::untranslated(frontend)];
-            }
-            // When all endpoints have left, all flows to the frontend are stale.
-            if !before.is_empty() && after.is_empty() {
-                return vec![StaleFlow::To(frontend)];
+            if begins || !before.is_empty() && after.is_empty() {
+                return vec![from_before(frontend)];
             }
             left.map(|endpoint| StaleFlow::Between { frontend, endpoint: *endpoint }).collect()
         }
@@ -36,7 +37,7 @@ pub(super) fn flows(change: &ServingChange, node_addresses: &[IpAddr]) -> Vec<St
             if begins {
                 let own = node_addresses.iter().filter(|ip| Family::of(**ip) == family);
                 let own = own.map(|&address| Target { address, port });
-                return own.map(StaleFlow::untranslated).collect();
+                return own.map(from_before).collect();
             }
             left.map(|endpoint| StaleFlow::ThroughPort { port, endpoint: *endpoint }).collect()
         }
@@ -167,13 +168,14 @@ mod tests {
             "to 192.0.2.2:53 answered by 192.0.2.2:53",
         ]
         .as_slice();
+        let to_node = ["to 192.0.2.1:53", "to 192.0.2.2:53"].as_slice();
         let one = ["to 10.96.0.10:53 answered by 10.244.0.1:5353"].as_slice();
         let through_one = ["to port 53 answered by 10.244.0.1:5353"].as_slice();
         let through_both =
             ["to port 53 answered by 10.244.0.1:5353", "to port 53 answered by 10.244.0.2:5353"]
                 .as_slice();
         let rows = [
-            (None, Some(""), untranslated, untranslated_on_node),
+            (None, Some(""), to, to_node),
             (None, Some("1"), untranslated, untranslated_on_node),
             (Some(""), Some("1"), untranslated, untranslated_on_node),
             (Some("1"), Some("1 2"), &[], &[]),

@@ -272,8 +272,9 @@ impl<K: Shared> World<K> {
         }
         self.kernel.inner.reopen();
         self.commits_before = self.kernel.commits;
-        self.kernel.oracle.forget_ended();
         self.objects.forget_gone();
+        let wanted = self.wanted();
+        self.kernel.oracle.forget_ended(&wanted.serving);
         let engine = engine(&self.routing, self.flags, &self.addresses);
         let (addresses, interval) = (self.addresses.clone(), self.min_interval);
         self.daemon = Daemon::start(engine, interval, addresses);

@@ -75,8 +75,10 @@ impl Oracle {
         self.known.extend(frontends);
     }
 
-    /// The daemon is killed: flows to frontends that ended just before may stay.
-    pub(crate) fn forget_ended(&mut self) {
+    /// The daemon is killed: flows to frontends that ended just before may stay, also when others
+    /// get the address.
+    pub(crate) fn forget_ended(&mut self, serving: &BTreeMap<Target, BTreeSet<Target>>) {
+        self.flows.retain(|(frontend, _)| serving.contains_key(frontend));
         self.has_restarted = true;
         self.tables = [None, None];
     }
