@@ -19,7 +19,7 @@ pub enum Answer {
     Echoed,
     /// A TCP reset, or ICMP "port unreachable".
     Refused,
-    /// Nothing came within [`crate::SILENCE`], or [`crate::PATIENCE`] from a patient host.
+    /// Nothing came within [`crate::PATIENCE`], or [`crate::SILENCE`] from a hasty host.
     Silent,
     /// Another ICMP error, or no route.
     Unreachable(Errno),

@@ -8,13 +8,12 @@ use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a probe waits before it calls the other side silent. Packets between namespaces take
-/// microseconds; the rest is room for a machine on which other tests run.
-pub const SILENCE: Duration = Duration::from_millis(500);
-
-/// How long a probe waits that is to be answered. At four times the load that it can bear, a
-/// machine was seen to stand still for half a second.
+/// How long a probe waits for an answer. At four times the load that it can bear, a machine was seen
+/// to stand still for half a second.
 pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a hasty probe waits for an answer. Packets between namespaces take microseconds.
+pub const SILENCE: Duration = Duration::from_millis(500);
 
 /// A moment after which waiting ends.
 #[derive(Debug, Clone, Copy)]

@@ -8,13 +8,13 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::answer::Answer;
-use crate::deadline::{Deadline, SILENCE, eventually};
+use crate::deadline::{Deadline, eventually};
 use crate::namespace::Namespace;
 use crate::udp::hear_all_errors;
 
-/// Sends one echo request and waits for its reply or an error.
-pub(crate) fn echo(namespace: &Namespace, to: IpAddr) -> Answer {
-    match exchange(namespace, to, SILENCE) {
+/// Sends one echo request and waits for its reply or an error for `limit`.
+pub(crate) fn echo((namespace, limit): (&Namespace, Duration), to: IpAddr) -> Answer {
+    match exchange(namespace, to, limit) {
         Ok(()) => Answer::Echoed,
         Err(error) => Answer::from_error(&error),
     }

@@ -52,7 +52,7 @@ impl Host {
         (ip, ip6): (Ipv4Addr, Ipv6Addr),
         uplink: Option<Uplink>,
     ) -> Self {
-        Self { namespace: Arc::new(namespace), ip, ip6, uplink, limit: SILENCE }
+        Self { namespace: Arc::new(namespace), ip, ip6, uplink, limit: PATIENCE }
     }
 
     pub(crate) fn namespace(&self) -> &Arc<Namespace> {
@@ -103,14 +103,20 @@ impl Host {
         echo::wait_for(&self.namespace, address);
     }
 
-    /// Gives the node very many addresses at once, without waiting for them.
+    /// Gives the node very many addresses at once.
     ///
     /// # Panics
     /// When this is not the node.
+    #[track_caller]
     pub fn add_addresses(&self, addresses: impl IntoIterator<Item = IpAddr>) {
         assert!(self.uplink.is_none(), "the hosts' addresses need routes");
-        let addresses = addresses.into_iter().collect();
+        let addresses: Vec<_> = addresses.into_iter().collect();
+        // The kernel is ready for the last after the others.
+        let last = addresses.last().copied();
         link::configure(&self.namespace, link::LOOPBACK, &Setup { addresses, ..Setup::default() });
+        if let Some(last) = last {
+            echo::wait_for(&self.namespace, last);
+        }
     }
 
     /// Makes all addresses of a range this host's own, at once.
@@ -181,11 +187,11 @@ impl Host {
 
     // Probes.
 
-    /// The same host, whose probes wait for [`PATIENCE`] for an answer: for those that are to be
-    /// answered, since silence takes as long.
+    /// The same host, whose probes wait for [`SILENCE`] instead of [`PATIENCE`]: for tests that
+    /// expect silence, or repeat the probe.
     #[must_use]
-    pub fn patient(&self) -> Self {
-        Self { limit: PATIENCE, ..self.clone() }
+    pub fn hasty(&self) -> Self {
+        Self { limit: SILENCE, ..self.clone() }
     }
 
     fn prober(&self) -> (&Namespace, Duration) {
@@ -251,7 +257,7 @@ impl Host {
     #[must_use]
     #[track_caller]
     pub fn icmp_echo(&self, to: impl Into<IpAddr>) -> Answer {
-        echo::echo(&self.namespace, to.into())
+        echo::echo(self.prober(), to.into())
     }
 
     // Programs and the kernel.

@@ -72,16 +72,20 @@ fn connect(socket: &Socket, to: SocketAddr, limit: Duration) -> io::Result<()> {
         connected => return connected.and_then(|()| socket.set_nonblocking(false)),
     }
     let deadline = Deadline::after(limit.min(NOT_SENT_AGAIN));
-    while deadline.left().is_some() {
+    loop {
+        // The outcome may have come while this thread did not run: the last look is after the limit.
+        let is_last = deadline.left().is_none();
         if let Some(error) = socket.take_error()? {
             return Err(error);
         }
         let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
-        if poll(&mut fds, LOOK_AGAIN)? > 0 {
+        if poll(&mut fds, if is_last { 0 } else { LOOK_AGAIN })? > 0 {
             return socket.take_error()?.map_or_else(|| socket.set_nonblocking(false), Err);
         }
+        if is_last {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
     }
-    Err(io::ErrorKind::TimedOut.into())
 }
 
 /// A first segment without answer is sent again after a second (RFC 6298), which would hide that

@@ -53,7 +53,7 @@ fn ask(world: &World, clients: &[&'static str], to: &str) -> Answers {
         let to = SocketAddr::new(family.of(*to.ip()), to.port());
         for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
             for client in clients {
-                let server = world.send(client, to, protocol).server().to_owned();
+                let server = world.ask(client, to, protocol).server().to_owned();
                 answers.insert((*client, family.name(), protocol.name()), server);
             }
         }
@@ -77,7 +77,7 @@ fn keeps_address(world: &World, client: &'static str, to: &str) -> bool {
     let sees = |family: Family| {
         let to: SocketAddrV4 = to.parse().unwrap();
         let to = SocketAddr::new(family.of(*to.ip()), to.port());
-        match world.send(client, to, Protocol::Tcp) {
+        match world.ask(client, to, Protocol::Tcp) {
             Answer::From { seen, .. } => {
                 [IpAddr::from(host.ip()), host.ip6().into()].contains(&seen.ip())
             }
@@ -146,7 +146,7 @@ fn ports_of_a_service_are_remembered_each_by_itself() {
     lab.apply(&[&service, &targets]);
     let tcp = |to: &str| {
         let to: std::net::SocketAddr = to.parse().unwrap();
-        let server = |client| lab.world.send(client, to, Protocol::Tcp).server().to_owned();
+        let server = |client| lab.world.ask(client, to, Protocol::Tcp).server().to_owned();
         CLIENTS.map(server)
     };
     let (one, two) = (tcp(WEB), tcp(SECOND_PORT));
@@ -160,11 +160,11 @@ fn the_timeout_starts_again_at_each_new_connection_and_then_the_client_is_forgot
     let mut lab = Lab::new();
     lab.apply(&[&sticky(web(), 3), &slice("a b c d")]);
     let to = WEB.parse().unwrap();
-    let server = lab.world.send("pod", to, Protocol::Tcp).server().to_owned();
+    let server = lab.world.ask("pod", to, Protocol::Tcp).server().to_owned();
     thread::sleep(Duration::from_millis(300));
     let [(timeout, before)] = remembered(&lab.world)[..] else { panic!("one client") };
     assert_eq!(timeout, Duration::from_secs(3));
-    let again = lab.world.send("pod", to, Protocol::Tcp).server().to_owned();
+    let again = lab.world.ask("pod", to, Protocol::Tcp).server().to_owned();
     let [(_, after)] = remembered(&lab.world)[..] else { panic!("one client") };
     assert!(after > before, "{after:?} of {before:?} are left");
     assert_eq!(again, server);
@@ -251,7 +251,7 @@ fn switching_affinity_under_load_refuses_no_connection() {
                 threads.spawn(move || {
                     let mut answers = 0;
                     while !done.load(Ordering::Relaxed) {
-                        let _ = world.send(client, WEB.parse().unwrap(), protocol).server();
+                        let _ = world.ask(client, WEB.parse().unwrap(), protocol).server();
                         answers += 1;
                     }
                     answers
@@ -433,7 +433,7 @@ fn the_priority_of_a_packet_is_as_if_there_were_no_affinity() {
              }",
         );
         let to = std::net::SocketAddr::new(family.of([10, 96, 0, 10].into()), 80);
-        let _ = lab.world.send(client, to, Protocol::Tcp).server();
+        let _ = lab.world.ask(client, to, Protocol::Tcp).server();
         let seen = lab.world.node().nft("list set inet watch seen");
         assert!(seen.contains("elements = { none }"), "{client} {}: {seen}", family.name());
         lab.world.node().nft("delete table inet watch");

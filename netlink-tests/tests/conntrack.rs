@@ -61,7 +61,8 @@ fn entries(lab: &Lab, protocol: u8, port: u16) -> usize {
 #[track_caller]
 fn assert_all(flows: &mut [Flow], expected: &Answer) {
     for flow in flows {
-        assert_eq!(flow.ask(), *expected, "from {}", flow.local_addr());
+        let answer = if *expected == Answer::Silent { flow.ask_hastily() } else { flow.ask() };
+        assert_eq!(answer, *expected, "from {}", flow.local_addr());
     }
 }
 
@@ -154,7 +155,7 @@ fn a_flow_that_began_before_the_service_is_served() {
     let mut early = flows(&lab, &[("pod", EXTERNAL), ("outside", NODE_PORT), ("pod", NODE_PORT)]);
     lab.apply(&[&slice("a")]);
     for flow in &mut early {
-        let answer = flow.ask();
+        let answer = flow.ask_hastily();
         assert!(matches!(answer, Answer::Silent | Answer::Refused | Answer::Unreachable(_)));
     }
     lab.apply(&[&web()]);
@@ -297,7 +298,7 @@ fn a_daemon_ends_flows_to_endpoints_that_left() {
     let _daemon = manifests.run(net.node());
     let answers = |flow: &mut Flow, expected: &str| {
         eventually(&format!("an answer of {expected}"), SOON, || {
-            format!("{:?}", flow.ask()).contains(expected).then_some(())
+            format!("{:?}", flow.ask_hastily()).contains(expected).then_some(())
         });
     };
     // It begins before the service, perhaps.

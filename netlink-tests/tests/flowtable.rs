@@ -77,7 +77,6 @@ impl Lab {
             ("slice", &slice(endpoints)),
         ]);
         let daemon = manifests.run_with(net.node(), &[&ON, more].concat());
-        let (pod, outside) = (pod.patient(), outside.patient());
         let _others = vec![b, c];
         let lab = Self { servers, a: Some(a), pod, outside, manifests, daemon, net, _others };
         lab.wait_for_service();
@@ -98,9 +97,10 @@ impl Lab {
 
     #[track_caller]
     fn wait_for_service(&self) {
+        let pod = self.pod.hasty();
         for to in [at(WEB, Family::Ip), at(WEB, Family::Ip6)] {
             eventually("a service", SOON, || {
-                matches!(self.pod.send_udp(to), Answer::From { .. }).then_some(())
+                matches!(pod.send_udp(to), Answer::From { .. }).then_some(())
             });
         }
     }
@@ -294,8 +294,8 @@ fn connections_to_every_address_of_a_service_are_offloaded_and_skip_forward_rule
     for (talk, server) in &mut talks {
         (0..3).for_each(|_| assert_eq!(talk.question().server(), *server));
     }
-    let hasty = lab.net.pod("late", "10.244.1.77");
-    assert_eq!(hasty.connect_tcp(WEB), Answer::Silent, "the rule applies to new connections");
+    let late = lab.net.pod("late", "10.244.1.77").hasty();
+    assert_eq!(late.connect_tcp(WEB), Answer::Silent, "the rule applies to new connections");
 }
 
 #[test]
@@ -477,9 +477,9 @@ fn pods_come_and_go_while_connections_run() {
 #[test]
 fn a_hairpin_connection_and_its_answers_pass() {
     let Some(lab) = Lab::new("a") else { return };
-    let a = lab.a.as_ref().unwrap().patient();
+    let a = lab.a.as_ref().unwrap();
     for family in [Family::Ip, Family::Ip6] {
-        for mut talk in open(&a, WEB, family) {
+        for mut talk in open(a, WEB, family) {
             (0..3 * QUESTIONS).for_each(|_| assert_eq!(talk.question().server(), "a"));
         }
     }

@@ -36,7 +36,7 @@ struct Lab {
 impl Lab {
     fn start(flowtable: &str) -> Self {
         let net = Net::new();
-        let (pod, client) = (net.pod("a", "10.244.1.5"), net.pod("client", "10.244.1.9").patient());
+        let (pod, client) = (net.pod("a", "10.244.1.5"), net.pod("client", "10.244.1.9"));
         let server = pod.serve_tcp(8080, "a");
         let manifests = Manifests::new(&[("web", &web_with_node_port()), ("slice", &slice("a"))]);
         let more = ["--healthz-bind-address=", "--metrics-bind-address=", flowtable];

@@ -53,7 +53,6 @@ const WEB6_UDP: &str = "[fd00:10:96::10]:80/udp";
 const ASSURED: Duration = Duration::from_millis(2_500);
 
 fn open_tcp(pod: &Host) -> Box<dyn Any> {
-    let pod = pod.patient();
     Box::new((0..LONG).map(|_| pod.open_tcp(web()).unwrap()).collect::<Vec<_>>())
 }
 

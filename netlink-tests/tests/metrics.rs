@@ -156,7 +156,7 @@ fn every_metric_moves_when_what_it_counts_happens() {
     let mut flow = client.open_udp(WEB);
     let mut answers = |expected: &str| {
         eventually(&format!("an answer of {expected}"), SOON, || {
-            format!("{:?}", flow.ask()).contains(expected).then_some(())
+            format!("{:?}", flow.ask_hastily()).contains(expected).then_some(())
         });
     };
     answers("\"a\"");

@@ -200,7 +200,6 @@ fn check_switch(old: OldNode) {
         // The prober ends also when the daemon fails to write a line.
         let over = Over(&is_over);
         let prober = threads.spawn(|| {
-            let outside = outside.patient();
             let mut answers = Vec::new();
             while !is_over.load(Ordering::Relaxed) {
                 answers.extend([WEB, NODE_PORT].map(|to| outside.connect_tcp(to)));

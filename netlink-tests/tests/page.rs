@@ -253,7 +253,7 @@ fn endpoints_that_drain_have_the_count_and_age_of_their_connections() {
     let net = Net::new();
     let pod = net.pod("a", "10.244.1.5");
     let _server = pod.serve_tcp(8080, "a");
-    let client = net.outside("outside", "192.0.2.10").patient();
+    let client = net.outside("outside", "192.0.2.10");
     let api = net.node().run(ApiServer::with_web);
     let _daemon = daemon(net.node(), &api);
     let host = net.node();

@@ -50,7 +50,7 @@ fn lab() -> Lab {
 /// Who answers each of the clients.
 #[track_caller]
 fn answers(lab: &Lab, to: &str, protocol: Protocol) -> BTreeMap<IpAddr, String> {
-    let outside = lab.world.host("outside").patient();
+    let outside = lab.world.host("outside");
     let clients = Family::ALL
         .into_iter()
         .flat_map(|family| (1..=CLIENTS).map(move |number| (client(number, family), family)));
@@ -245,8 +245,8 @@ fn an_endpoint_of_weight_0_keeps_its_connections_and_gets_no_new_one() {
     lab.apply(&[&weighted("*=1"), &slice]);
     let to = destination(WEB, Family::Ipv4);
     let pod = lab.world.host("pod");
-    let mut connection = pod.patient().open_tcp(to).unwrap();
-    let mut flow = pod.patient().open_udp(to);
+    let mut connection = pod.open_tcp(to).unwrap();
+    let mut flow = pod.open_udp(to);
     assert_eq!((connection.ask().server(), flow.ask().server()), ("a", "a"));
     let more = Slice::new("web").suffix("2").endpoints("c");
     lab.apply(&[&weighted("node/node-a=0"), &slice, &more]);
@@ -323,7 +323,7 @@ fn under_traffic_shares_follow_weights_and_no_connection_fails() {
     let slice = slice("a c d").label("deltaproxy.io/weighted", "");
     let service = |weights| web_everywhere().annotation(WEIGHTS, weights);
     let to = destination(WEB, Family::Ipv4);
-    let pod = world.host("pod").patient();
+    let pod = world.host("pod").clone();
     // The only endpoint at first, so that both are its own.
     proxy.apply(&[&service("*=1"), &Slice::new("web").endpoints("a")]);
     let mut connection = pod.open_tcp(to).unwrap();

@@ -151,7 +151,7 @@ fn endpoints_of_long_lists_are_all_there() {
 fn connections_are_counted_by_address_and_endpoint() {
     let mut lab = Lab::new();
     lab.apply(&[&web_with_node_port(), &slice("a")]);
-    let (node, pod) = (lab.world.node().clone(), lab.world.host("pod").patient());
+    let (node, pod) = (lab.world.node().clone(), lab.world.host("pod").clone());
     let mut open: Vec<_> = (0..3).map(|_| pod.open_tcp(WEB).unwrap()).collect();
     let outside = lab.world.host("outside").open_tcp(NODE_PORT).unwrap();
     assert_eq!(pod.send_udp(WEB).server(), "a");
@@ -185,11 +185,11 @@ fn connections_are_counted_by_address_and_endpoint() {
 fn watching_counts_what_began_and_ends_with_ctrl_c() {
     let mut lab = Lab::new();
     lab.apply(&[&web_with_node_port(), &slice("a")]);
-    let _before = lab.world.host("pod").patient().open_tcp(WEB).unwrap();
+    let _before = lab.world.host("pod").open_tcp(WEB).unwrap();
     let arguments = ["show", "10.96.0.10:80/tcp", "--watch", "--interval=100ms", "--output=json"];
     let mut watch = lab.world.node().spawn(deltaproxy_binary(), &arguments);
     watch.wait_for_line("\"began\":0", SOON);
-    let pod = lab.world.host("pod").patient();
+    let pod = lab.world.host("pod");
     let answers: Vec<_> = (0..5).map(|_| pod.connect_tcp(WEB)).collect();
     assert!(answers.iter().all(|answer| answer.server() == "a"));
     let began = |text: &str| -> u64 {
@@ -211,7 +211,7 @@ fn watching_counts_what_began_and_ends_with_ctrl_c() {
 fn an_endpoint_drains_until_its_connections_end() {
     let mut lab = Lab::new();
     lab.apply(&[&web_with_node_port(), &slice("a")]);
-    let (node, pod) = (lab.world.node().clone(), lab.world.host("pod").patient());
+    let (node, pod) = (lab.world.node().clone(), lab.world.host("pod").clone());
     let connection = pod.open_tcp(WEB).unwrap();
     let draining = |arguments: &str| show(&node, &format!("--draining {arguments}"));
     assert_eq!(draining("").ok(), "no endpoint is draining\n");
@@ -252,7 +252,7 @@ fn an_endpoint_drains_until_its_connections_end() {
 fn an_endpoint_that_a_policy_passes_over_does_not_drain() {
     let mut lab = Lab::new();
     lab.apply(&[&web_with_node_port(), &slice("a c")]);
-    let (node, pod) = (lab.world.node().clone(), lab.world.host("pod").patient());
+    let (node, pod) = (lab.world.node().clone(), lab.world.host("pod").clone());
     let _open: Vec<_> = (0..20).map(|_| pod.open_tcp(WEB).unwrap()).collect();
     lab.apply(&[&web_with_node_port().internal_local()]);
     assert_eq!(show(&node, "--draining").code(), Some(0));
@@ -269,7 +269,7 @@ fn clients_of_session_affinity_are_counted() {
         .spec("sessionAffinityConfig", config);
     lab.apply(&[&sticky, &slice("c")]);
     for client in ["pod", "a", "outside"] {
-        assert_eq!(lab.world.host(client).patient().connect_tcp(WEB).server(), "c");
+        assert_eq!(lab.world.host(client).connect_tcp(WEB).server(), "c");
     }
     let web = row(lab.world.node(), "10.96.0.10:80/tcp");
     assert_eq!((&web["scheduler"], &web["affinity_seconds"]), (&json!("affinity"), &json!(600)));

@@ -40,7 +40,7 @@ fn a_screen_has_the_daemon_its_watches_and_real_connections() {
     let net = Net::new();
     let pods = [net.pod("a", "10.244.1.5"), net.pod("b", "10.244.1.6")];
     let _servers = [pods[0].serve_tcp(8080, "a"), pods[1].serve_tcp(8080, "b")];
-    let client = net.outside("outside", "192.0.2.10").patient();
+    let client = net.outside("outside", "192.0.2.10");
     let api = net.node().run(ApiServer::with_web);
     let kubeconfig = format!("--kubeconfig={}", api.kubeconfig().display());
     let arguments = ["run", &kubeconfig, "--hostname-override=node1", "--healthz-bind-address="];

@@ -177,25 +177,25 @@ impl World {
         self.servers.extend(serve_all(&host, name, port));
     }
 
-    /// Sends one probe from a source port not used before. Silence shows soon.
-    #[must_use]
-    #[track_caller]
-    pub fn send(&self, client: &str, to: SocketAddr, protocol: Protocol) -> Answer {
-        self.send_predicted(self.host(client), to, protocol)
-    }
-
-    /// The same, of which an answer is expected: silence takes its time.
+    /// Sends one probe from a source port not used before.
     #[must_use]
     #[track_caller]
     pub fn ask(&self, client: &str, to: SocketAddr, protocol: Protocol) -> Answer {
-        self.send_predicted(&self.host(client).patient(), to, protocol)
+        self.send_predicted(self.host(client), to, protocol)
     }
 
-    /// The same without a comparison with the prediction of `explain`, for load.
+    /// The same from a hasty host.
+    #[must_use]
+    #[track_caller]
+    pub fn ask_hastily(&self, client: &str, to: SocketAddr, protocol: Protocol) -> Answer {
+        self.send_predicted(&self.host(client).hasty(), to, protocol)
+    }
+
+    /// As [`Self::ask`] without a comparison with the prediction of `explain`, for load.
     #[must_use]
     #[track_caller]
     pub fn ask_fast(&self, client: &str, to: SocketAddr, protocol: Protocol) -> Answer {
-        self.send_from(&self.host(client).patient(), to, protocol)
+        self.send_from(self.host(client), to, protocol)
     }
 
     #[track_caller]

@@ -187,7 +187,7 @@ impl<'a> Race<'a> {
         let first_ports = (FIRST_PORT..).step_by(usize::from(PORTS));
         let sender = |((index, way), first_port): ((usize, &'w Way), u16)| {
             assert!(first_port <= u16::MAX - PORTS, "too many ways for the ports");
-            let host = world.host(way.client).patient();
+            let host = world.host(way.client).clone();
             Sender { sources: sources(way.client, &host), host, way, index, first_port }
         };
         self.ways.iter().enumerate().zip(first_ports).map(sender).collect()
@@ -324,15 +324,11 @@ fn sources(name: &str, host: &Host) -> Vec<Ipv4Addr> {
 fn add_sources(name: &str, host: &Host) {
     let more = sources(name, host).into_iter().skip(1);
     let addresses = more.flat_map(|ip| [IpAddr::from(ip), ip6_of(ip).into()]);
-    if name != "node" {
+    if name == "node" {
+        host.add_addresses(addresses);
+    } else {
         addresses.for_each(|address| host.add_address(address));
-        return;
     }
-    host.add_addresses(addresses);
-    // The kernel is ready for the last after the others.
-    let last = ip6_of([10, 252, *NODE_BLOCKS.end(), u8::MAX].into());
-    let ready = || (host.icmp_echo(last) == Answer::Echoed).then_some(());
-    eventually("the node's addresses", PATIENCE, ready);
 }
 
 /// Flows of a race, unless the variable `RACE_FLOWS` has another count.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-use netlink_tests::{Answer, Connection, Flow, Host, NODE_IP};
+use netlink_tests::{Answer, Connection, Flow, Host, NODE_IP, PATIENCE};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::clock::Clock;
@@ -109,7 +109,7 @@ fn connect(to: SocketAddrV4) -> io::Result<Ipv4Addr> {
     socket.set_linger(Some(Duration::ZERO))?;
     socket.connect_timeout(&SocketAddr::from(to).into(), NOT_SENT_AGAIN)?;
     let mut stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(NOT_SENT_AGAIN))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
     let mut octets = [0; 4];
     stream.read_exact(&mut octets)?;
     Ok(octets.into())
@@ -133,7 +133,7 @@ impl Kept {
     pub(crate) fn open(hosts: [&Host; 2]) -> Self {
         let to = [(KEPT_IP, 80), (KEPT_AFFINITY_IP, 80), (KEPT_VIP, 80), (NODE_IP, KEPT_NODE_PORT)];
         let to = to.map(|(ip, port)| SocketAddrV4::new(ip, port));
-        let ways = || hosts.into_iter().flat_map(|host| to.map(|to| (host.patient(), to)));
+        let ways = || hosts.into_iter().flat_map(|host| to.map(|to| (host, to)));
         let tcp = ways().map(|(host, to)| (to, host.open_tcp(to).unwrap())).collect();
         let udp = ways().map(|(host, to)| (to, host.open_udp(to))).collect();
         Self { tcp, udp }
