@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -229,42 +229,57 @@ fn no_packet_is_refused_or_lost_while_endpoints_are_replaced() {
     // The answer of an endpoint that has left meanwhile does not find its way without its entry.
     proxy.leave_flows();
     let done = AtomicBool::new(false);
+    let sent = [const { AtomicUsize::new(0) }; 4];
+    let ways = [("pod", WEB), ("outside", NODE_PORT)]
+        .into_iter()
+        .flat_map(|way| [Protocol::Tcp, Protocol::Udp].map(|protocol| (way, protocol)));
     thread::scope(|threads| {
-        for (client, to) in [("pod", WEB), ("outside", NODE_PORT)] {
-            for protocol in [Protocol::Tcp, Protocol::Udp] {
-                let to = to.parse().unwrap();
-                let (world, done) = (&*world, &done);
-                threads.spawn(move || load(world, client, to, protocol, done));
-            }
-        }
-        replace_endpoints(proxy, Duration::from_secs(2));
+        let loads = ways.zip(&sent).map(|(((client, to), protocol), sent)| {
+            let (world, done) = (&*world, &done);
+            let to = to.parse().unwrap();
+            threads.spawn(move || load(world, (client, to, protocol), sent, done))
+        });
+        let loads: Vec<_> = loads.collect();
+        replace_endpoints(proxy, Duration::from_secs(2), || {
+            let probes = sent.iter().map(|sent| sent.load(Ordering::Relaxed));
+            // A load that has failed ends the test.
+            loads.iter().zip(probes).all(|(it, probes)| it.is_finished() || probes > FEWEST_PROBES)
+        });
         done.store(true, Ordering::Relaxed);
     });
 }
 
-/// Sends probes until it is done; each must be answered.
-fn load(world: &World, client: &str, to: SocketAddr, protocol: Protocol, done: &AtomicBool) {
-    for sent in 0..MOST_PROBES {
+/// Sends probes until it is done, and counts them; each must be answered.
+fn load(
+    world: &World,
+    (client, to, protocol): (&str, SocketAddr, Protocol),
+    sent: &AtomicUsize,
+    done: &AtomicBool,
+) {
+    for probe in 0..MOST_PROBES {
         if done.load(Ordering::Relaxed) {
-            assert!(sent > 100, "{sent} probes are too few to show anything");
             return;
         }
         let answer = world.ask_fast(client, to, protocol);
         assert!(
             matches!(answer, Answer::From { .. }),
-            "probe {sent} from {client} to {to} by {}: {answer:?}",
+            "probe {probe} from {client} to {to} by {}: {answer:?}",
             protocol.name()
         );
+        sent.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// All four servers live all the time, so that every answer is right. A slow machine takes longer.
-fn replace_endpoints(proxy: &mut Proxy, time: Duration) {
-    let deadline = Deadline::after(time);
+/// Commits for `time`, and until there were commits and probes enough. All four servers live all the
+/// time, so that every answer is right.
+#[track_caller]
+fn replace_endpoints(proxy: &mut Proxy, time: Duration, enough_probes: impl Fn() -> bool) {
+    let (deadline, limit) = (Deadline::after(time), Deadline::after(LIMIT));
     // A packet that finds four endpoints and then one of them left has most to lose.
     let states = ["a", "a b c d", "d", "b c d", "b", "d c b a"];
     let mut commits = 0;
-    while deadline.left().is_some() || commits <= FEWEST_COMMITS {
+    while deadline.left().is_some() || commits <= FEWEST_COMMITS || !enough_probes() {
+        assert!(limit.left().is_some(), "{commits} commits, or probes, are too few in {LIMIT:?}");
         for state in states {
             commits += proxy.apply(&[&slice(state)]).transactions.len();
         }
@@ -273,6 +288,10 @@ fn replace_endpoints(proxy: &mut Proxy, time: Duration) {
 
 /// Fewer would show little.
 const FEWEST_COMMITS: usize = 200;
+const FEWEST_PROBES: usize = 100;
+
+/// Far more than they take.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Four clients have this many source ports each.
 const MOST_PROBES: usize = 12_000;

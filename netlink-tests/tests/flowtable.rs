@@ -4,7 +4,7 @@
 //! `make test-kernel KERNEL_TESTS=flowtable` runs them on a kernel of Debian.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -523,10 +523,12 @@ fn large_packets_of_an_offloaded_connection_find_the_path_mtu() {
     lab.manifests.write("slice", &slice("a").target(80, 8081));
     /// Up to 64 kB count as one packet.
     const LENGTH: usize = 2_000_000;
+    const GREETING: &[u8] = b"large";
     let reader = thread::spawn(move || {
         let mut held = Vec::new();
         for _ in 0..2 {
             let (mut connection, _) = listener.accept().unwrap();
+            connection.write_all(GREETING).unwrap();
             let mut bytes = vec![0; LENGTH];
             connection.read_exact(&mut bytes).unwrap();
             connection.write_all(b"done").unwrap();
@@ -538,15 +540,14 @@ fn large_packets_of_an_offloaded_connection_find_the_path_mtu() {
     let mut connections = Vec::new();
     for family in [Family::Ip, Family::Ip6] {
         let to = at(WEB, family);
-        let connection = eventually("the new port", SOON, || {
+        let mut connection = eventually("the new port", SOON, || {
             let connection = lab.pod.run(|| TcpStream::connect_timeout(&to, SOON)).ok()?;
-            connection.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
-            // The server of port 8080 greets.
-            let greeting = (&connection).read(&mut [0; 64]);
-            greeting.is_err_and(|error| error.kind() == ErrorKind::WouldBlock).then_some(connection)
+            connection.set_read_timeout(Some(SOON * 4)).unwrap();
+            // The server of port 8080 has another greeting.
+            let mut greeting = [0; 64];
+            let length = (&connection).read(&mut greeting).unwrap();
+            (&greeting[..length] == GREETING).then_some(connection)
         });
-        connection.set_read_timeout(Some(SOON * 4)).unwrap();
-        let mut connection = connection;
         connection.write_all(&vec![7; LENGTH]).unwrap();
         let mut answer = [0; 4];
         connection.read_exact(&mut answer).unwrap();

@@ -48,14 +48,16 @@ fn a_screen_has_the_daemon_its_watches_and_real_connections() {
     eventually("an endpoint", SOON, || client.open_tcp(WEB).ok().map(drop));
     let open: Vec<_> = (0..3).map(|_| client.open_tcp(WEB).unwrap()).collect();
 
-    let screen = top(net.node(), &[]).ok();
+    let screen = eventually("four watches and two families", SOON, || {
+        let screen = top(net.node(), &[]).ok();
+        let counts = ["  connected ", "  programmed "].map(|it| screen.matches(it).count());
+        (counts == [4, 2]).then_some(screen)
+    });
     let first = screen.lines().next().unwrap();
     assert!(first.starts_with("deltaproxy top  ready  node node1  up "), "{screen}");
     for watch in ["services", "endpointslices", "nodes", "servicecidrs"] {
         assert!(screen.contains(&format!("  {watch} ")), "{screen}");
     }
-    assert_eq!(screen.matches("  connected ").count(), 4, "{screen}");
-    assert_eq!(screen.matches("  programmed ").count(), 2, "{screen}");
     let web = words(&screen, "default/web:http");
     assert_eq!((web[1], web[3], web[6]), ("10.96.0.10:80/tcp", "3", "1"), "{screen}");
     assert!(screen.contains("\nDRAINING ENDPOINT (none) "), "{screen}");
@@ -78,13 +80,15 @@ fn a_screen_has_the_daemon_its_watches_and_real_connections() {
     assert_ne!(words(&screen, "commit ")[5], "-", "{screen}");
 
     let arguments = ["top", "--once", "--interval=500ms"];
-    let mut running = net.node().spawn(deltaproxy_binary(), &arguments);
-    while running.is_running() {
-        assert_eq!(client.connect_tcp(WEB).server(), "b");
-    }
-    let screen = running.finish(SOON).ok();
-    let began: f64 = words(&screen, "default/web:http")[2].parse().unwrap();
-    assert!(began > 0.0, "{screen}");
+    eventually("connections that began between two looks", SOON, || {
+        let mut running = net.node().spawn(deltaproxy_binary(), &arguments);
+        while running.is_running() {
+            assert_eq!(client.connect_tcp(WEB).server(), "b");
+        }
+        let screen = running.finish(SOON).ok();
+        let began: f64 = words(&screen, "default/web:http")[2].parse().unwrap();
+        (began > 0.0).then_some(())
+    });
 
     let _ = daemon.terminate(SOON);
     let screen = top(net.node(), &[]).ok();

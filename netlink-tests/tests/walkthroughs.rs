@@ -196,8 +196,9 @@ impl Walk {
         lab.apply(&[&self.service, &slice.named_target("http", Protocol::Tcp, 8080)]);
         let node = lab.world.node();
         let trace = Trace::start(node);
-        let (address, port) = self.to;
-        let connect = format!("timeout 2 bash -c 'head -1 </dev/tcp/{address}/{port}'");
+        let (address, _) = self.to;
+        let limit = if self.outcome == SILENCE { PRINTED } else { USED };
+        let connect = connection(self.to, limit);
         let printed = connect_by(lab.world.host(self.client), &connect);
         assert!(printed.contains(self.outcome), "{}: {printed}", self.title);
 
@@ -205,7 +206,7 @@ impl Walk {
         let mut show = |host: &str, command: &str, output: &str| {
             write!(section, "{host}$ {command}\n{output}").unwrap();
         };
-        show(self.client, &connect, &printed);
+        show(self.client, &connection(self.to, PRINTED), &printed);
         show("node", "nft monitor trace", &trace.finish(node, address));
         if let Some(conntrack) = conntrack()
             && !matches!(self.outcome, REFUSED | SILENCE)
@@ -233,8 +234,8 @@ fn affinity() -> String {
     let mut show = |host: &str, command: &str, output: &str| {
         write!(section, "{host}$ {command}\n{output}").unwrap();
     };
-    let (address, port) = CLUSTER_IP;
-    let connect = format!("timeout 2 bash -c 'head -1 </dev/tcp/{address}/{port}'");
+    let (address, _) = CLUSTER_IP;
+    let connect = |limit| connection(CLUSTER_IP, limit);
     let client = |lab: &Lab| {
         let elements = elements_with(lab.world.node(), &["expires"]);
         elements
@@ -244,15 +245,15 @@ fn affinity() -> String {
     };
 
     lab.apply(&[&service, &slice("a")]);
-    show("pod", &connect, &connect_by(lab.world.host("pod"), &connect));
+    show("pod", &connect(PRINTED), &connect_by(lab.world.host("pod"), &connect(USED)));
     lab.apply(&[&slice("a b c d")]);
     thread::sleep(Duration::from_secs(2));
     show("node", "nft list map ip kube-proxy affinity-clients", &client(&lab));
     let trace = Trace::start(lab.world.node());
-    let again = format!("for i in 1 2 3; do {connect}; done");
-    let answers = lab.world.host("pod").output("bash", &["-c", &again]).ok();
+    let again = |limit| format!("for i in 1 2 3; do {}; done", connect(limit));
+    let answers = lab.world.host("pod").output("bash", &["-c", &again(USED)]).ok();
     assert!(answers.lines().all(|line| line.starts_with("a ")), "{answers}");
-    show("pod", &again, &answers);
+    show("pod", &again(PRINTED), &answers);
     show("node", "nft list map ip kube-proxy affinity-clients", &client(&lab));
     show("node", "nft monitor trace", &trace.finish(lab.world.node(), address));
     let elements = elements_with(lab.world.node(), &[address, "1:"]);
@@ -272,6 +273,17 @@ hash of the address: `pod` has the place after `1:0`, and clients of one place s
 
 ```console
 ";
+
+/// Seconds for a connection that the page shows, and until silence.
+const PRINTED: u32 = 2;
+
+/// Seconds for a connection that gets an answer: on a busy machine bash may take long to start.
+const USED: u32 = 25;
+
+/// The command that connects to `to` within `limit` seconds.
+fn connection((address, port): (&str, u16), limit: u32) -> String {
+    format!("timeout {limit} bash -c 'head -1 </dev/tcp/{address}/{port}'")
+}
 
 /// The command's output, or [`SILENCE`].
 fn connect_by(client: &Host, command: &str) -> String {
