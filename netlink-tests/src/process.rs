@@ -43,6 +43,15 @@ impl Finished {
         self.status.code()
     }
 
+    /// The warnings on its standard error. On a busy machine a daemon may end before all stale flows
+    /// are deleted; that warning is left out.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<&str> {
+        let is_warning =
+            |line: &&str| line.contains("WARN") && !line.contains("stale UDP flows stay");
+        self.stderr.lines().filter(is_warning).collect()
+    }
+
     /// Its standard output, if it ended with code 0.
     ///
     /// # Panics
