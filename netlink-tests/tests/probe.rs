@@ -15,7 +15,8 @@ use serde_json::Value;
 /// How long a small run may take on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// How long the daemon is stopped.
+/// How often and how long the daemon is stopped: a busy machine may hide one stop.
+const STOPS: usize = 3;
 const STOPPED: Duration = Duration::from_millis(200);
 
 /// A node with a default route, and an API server on its loopback.
@@ -72,9 +73,13 @@ impl Cluster {
     /// Waits until so many changes were sent.
     #[track_caller]
     fn wait_for_changes(&self, count: usize) {
-        let is_change = |request: &&Request| request.method == "PATCH";
-        let sent = |requests: &[Request]| requests.iter().filter(is_change).count();
-        self.api.wait_for_requests(SOON, |requests| sent(requests) >= count);
+        self.api.wait_for_requests(SOON, |requests| sent_changes(requests) >= count);
+    }
+
+    /// Waits until so many more changes were sent.
+    #[track_caller]
+    fn wait_for_more_changes(&self, count: usize) {
+        self.wait_for_changes(sent_changes(&self.api.requests()) + count);
     }
 
     #[track_caller]
@@ -83,6 +88,10 @@ impl Cluster {
             assert_eq!(self.api.names(kind), [""; 0], "{kind:?}");
         }
     }
+}
+
+fn sent_changes(requests: &[Request]) -> usize {
+    requests.iter().filter(|request| request.method == "PATCH").count()
 }
 
 #[track_caller]
@@ -102,7 +111,9 @@ fn check_order(change: &Value) {
     assert!(time("answered") > 0.0 && time("event") > 0.0, "{change}");
     assert!(time("committed") > 0.0 && time("committed") <= time("reached"), "{change}");
     assert_eq!(change["counts"]["old_after_new"], 0, "{change}");
-    assert!(change["counts"]["new"].as_u64() > Some(10), "{change}");
+    let count = |name: &str| change["counts"][name].as_u64().unwrap();
+    // A try counts as lost after half a second, also on a busy machine.
+    assert!(count("new") > 0 && count("new") + count("lost") > 10, "{change}");
 }
 
 #[track_caller]
@@ -215,25 +226,28 @@ fn a_proxy_that_stands_still_shows_in_the_figures() {
     let cluster = Cluster::new();
     let proxy = cluster.proxy();
     // Some 20 ms from one change to the next, so that one of them falls into the time.
-    let probe = cluster.start_probe("20", &["--rate=50"]);
+    let probe = cluster.start_probe("100000", &["--rate=50"]);
     cluster.wait_for_changes(2);
-    proxy.signal(Signal::SIGSTOP);
-    thread::sleep(STOPPED);
-    proxy.signal(Signal::SIGCONT);
-    let found = report(&probe.finish(SOON));
+    for _ in 0..STOPS {
+        proxy.signal(Signal::SIGSTOP);
+        thread::sleep(STOPPED);
+        proxy.signal(Signal::SIGCONT);
+        cluster.wait_for_more_changes(3);
+    }
+    let found = report(&probe.terminate(SOON));
     let time = |change: &Value, name: &str| change[name].as_f64().unwrap_or_default();
-    let mut changes = changes(&found).iter();
     let least = STOPPED.as_secs_f64() * 1e6 / 2.0;
     let by_proxy = |change: &Value| time(change, "committed") - time(change, "event");
-    let delayed = changes.find(|change| by_proxy(change) >= least);
-    let delayed = delayed.unwrap_or_else(|| panic!("{found}"));
-    // Packets went to the old endpoint until then.
-    assert!(time(delayed, "reached") >= time(delayed, "committed"), "{delayed}");
-    assert!(time(delayed, "last_old") >= least, "{delayed}");
-    assert!(delayed["counts"]["old"].as_u64() > Some(20), "{delayed}");
-    // The changes that were due meanwhile count from then on.
-    let next = changes.next().unwrap_or_else(|| panic!("{found}"));
-    assert!(time(next, "late") >= least / 2.0, "{next}");
+    let shows = |change: &Value, next: &Value| {
+        by_proxy(change) >= least
+            // Packets went to the old endpoint until then.
+            && time(change, "reached") >= time(change, "committed")
+            && time(change, "last_old") >= least
+            && change["counts"]["old"].as_u64() > Some(20)
+            // The changes that were due meanwhile count from then on.
+            && time(next, "late") >= least / 2.0
+    };
+    assert!(changes(&found).windows(2).any(|pair| shows(&pair[0], &pair[1])), "{found}");
     let mean = |name: &str| row(&found, name)["mean"].as_f64().unwrap();
     let from_due = mean("change: first packet, from when it was due");
     assert!(from_due > mean("change: first packet at the new endpoint"), "{found}");

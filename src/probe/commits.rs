@@ -39,7 +39,7 @@ pub(super) struct Commits {
 }
 
 /// Longest time between the effect of a commit and its notification.
-const BEHIND: Duration = Duration::from_millis(100);
+const BEHIND: Duration = Duration::from_secs(2);
 
 impl Commits {
     /// Subscribes to the commits of this thread's network namespace.
