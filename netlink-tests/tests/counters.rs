@@ -275,7 +275,8 @@ fn no_flow_is_lost_while_the_setting_changes() {
     let node = lab.world.node().clone();
     let ways = [("pod", WEB), ("node", WEB), ("outside", NODE_PORT)];
     let ways = ways.map(|(client, to)| Way::new(client, to, &["a b c"]));
-    Race { ways: &ways, commits: 12, burst: 1 }.run(lab, |proxy, state| {
+    let race = Race { ways: &ways, commits: 12, burst: 1, replaces_tables: true };
+    race.run(lab, |proxy, state| {
         *proxy = Proxy::start(&node, counting(Counters::ALL[state % 3]));
         proxy.leave_flows();
         apply_all(proxy)

@@ -94,7 +94,8 @@ fn race_of_layouts(ways: &[(&'static str, &'static str)]) {
     // Flows may be lost while nft makes the former tables, and none in the next two states.
     let servers = ["a b c -", "a b c", "a b c"];
     let ways: Vec<_> = ways.iter().map(|(client, to)| Way::new(client, to, &servers)).collect();
-    Race { ways: &ways, commits: 8, burst: 1 }.run(lab, |proxy, state| match state % 3 {
+    let race = Race { ways: &ways, commits: 8, burst: 1, replaces_tables: true };
+    race.run(lab, |proxy, state| match state % 3 {
         0 => {
             node.nft_script(&in_place_of_others(FORMER[state / 3 % 2]));
             Sent::default()
