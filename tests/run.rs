@@ -585,6 +585,15 @@ fn a_refused_service_is_reported_and_retried_without_a_dump() {
 /// Refusals from which on a first bisection of four services is over, in any order.
 const MORE_THAN_A_BISECTION: usize = 12;
 
+/// Refuses a transaction until one has all of these services, or none because they are in the
+/// kernel. A bisection goes on, since it would blame a service if the refusals ended within it.
+fn refuse_unless(transaction: &Transaction, numbers: [u8; 4]) -> Option<CommitError> {
+    let text = transaction.to_string();
+    let count = numbers.iter().filter(|it| text.contains(&format!("10.96.0.{it} "))).count();
+    let is_part = (1..numbers.len()).contains(&count);
+    is_part.then(|| CommitError::refused(transaction, None, Errno::EPERM))
+}
+
 #[test]
 fn a_kernel_that_refuses_everything_is_asked_again_and_no_service_is_left_out() {
     let kernel = Shared::new(Fake::new());
@@ -597,10 +606,11 @@ fn a_kernel_that_refuses_everything_is_asked_again_and_no_service_is_left_out() 
     wait_for(|| kernel.calls[3].load(Ordering::Relaxed) > MORE_THAN_A_BISECTION);
     let text = daemon.observe.metrics_text();
     assert!(text.contains("deltaproxy_programmed{ip_family=\"IPv4\"} 0"), "{text}");
-    // Not later: the objection may end within a bisection, which then blames a service.
     assert!(daemon.notices.try_recv().is_err());
-    *kernel.objection.lock().unwrap() = None;
+    *kernel.objection.lock().unwrap() =
+        Some(|transaction| refuse_unless(transaction, [2, 3, 4, 5]));
     daemon.wait();
+    assert!(daemon.notices.try_recv().is_err());
     daemon.end();
 }
 
@@ -675,8 +685,12 @@ fn a_table_that_refuses_everything_is_blocked_while_the_other_takes_services() {
     let text = daemon.observe.metrics_text();
     assert!(text.contains("deltaproxy_programmed{ip_family=\"IPv4\"} 0"), "{text}");
     assert!(daemon.notices.try_recv().is_err());
-    *kernel.objection.lock().unwrap() = None;
+    *kernel.objection.lock().unwrap() = Some(|transaction| {
+        let is_refused = transaction.family() == Some(Family::Ip);
+        refuse_unless(transaction, [2, 4, 6, 8]).filter(|_| is_refused)
+    });
     daemon.wait();
+    assert!(daemon.notices.try_recv().is_err());
     daemon.end();
 }
 
