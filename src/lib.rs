@@ -24,6 +24,8 @@
 //!
 //! `node` applies settings of the node beyond the tables.
 //!
+//! `handover` replaces our tables by tables with other flags, and leaves them to the next program.
+//!
 //! `other_modes` removes what kube-proxy's modes iptables and ipvs left, once the tables are in place.
 //!
 //! `inspect` reads the kernel, with no daemon: `show` lists services, `explain` walks a packet through
@@ -60,6 +62,7 @@ pub mod engine;
 pub mod family;
 pub mod figures;
 pub mod flowtable;
+pub mod handover;
 pub mod inspect;
 pub mod kernel;
 pub mod model;

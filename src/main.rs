@@ -56,7 +56,7 @@ fn execute(command: Command, listed: Vec<(String, String)>, log: &mut Log) -> Ou
         Command::Plan { flags, output } => plan(&flags, output, log).into(),
         Command::Verify { flags, output } => verify(&flags, output, log).into(),
         Command::Explain(flags) => cli::explain(&flags).into(),
-        Command::Cleanup => cli::cleanup().into(),
+        Command::Cleanup(flags) => cli::cleanup(flags).into(),
         Command::Show(flags) => cli::show(&flags).into(),
         Command::Top(flags) => cli::top(&flags).into(),
         Command::Config(ConfigCommand::Check { file }) => cli::check_config(file).into(),

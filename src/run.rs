@@ -9,6 +9,7 @@ mod blocked;
 mod cleaning;
 mod clients;
 mod devices;
+mod handover;
 mod health_checks;
 mod least_connections;
 mod leaving;
@@ -21,10 +22,12 @@ mod reading;
 mod refusals;
 mod repair;
 mod urgent_check;
+mod wait;
 
 pub use background_check::BackgroundCheck;
 pub use cleaning::Cleaning;
 pub use devices::DeviceFollowing;
+pub use handover::{HandOver, Handovers, RemoveTables};
 pub use least_connections::Balancing;
 pub use localhost::RouteLocalnet;
 pub use orphans::OpenReader;
@@ -47,6 +50,7 @@ use self::measures::{Measures, is_cleanup};
 use self::orphans::dumped;
 use self::reading::{ReadOutcome, Watch};
 use self::refusals::log_refusal;
+use self::wait::{changed, listed, now, sleep_until};
 use crate::conntrack::Flow;
 use crate::engine::{Answer, Blocked, Cause, ClosedNodePorts, Engine};
 use crate::family::Family;
@@ -77,6 +81,8 @@ pub struct Run<K> {
     /// Removes the rules of other proxy modes; returns whether there were any. Starts once both
     /// tables are in place.
     pub leaving: Option<BoxFuture<'static, bool>>,
+    /// Changes flags of the tables, and leaves them at the end; `None` if they stay as they are.
+    pub handovers: Option<Handovers<K>>,
     /// Called once the IPv4 table is in place, for localhost NodePorts.
     pub route_localnet: Option<RouteLocalnet>,
     /// Receives problems, in addition to the log. Never blocks the loop.
@@ -169,6 +175,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             balancing: None,
             devices: None,
             leaving: None,
+            handovers: None,
             route_localnet: None,
             notices: None,
             check: BackgroundCheck::every(Duration::ZERO),
@@ -202,6 +209,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         loop {
             let next = self.schedule.due();
             let check_due = self.check.due();
+            let handover_due = Handovers::due(self.handovers.as_ref());
             let wait = async {
                 match next {
                     Some((at, task)) => {
@@ -216,7 +224,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             };
             tokio::select! {
                 biased;
-                () = &mut stop => return Ok(()),
+                () = &mut stop => return self.leave().await,
                 task = wait => self.perform(task).await?,
                 flows = listed(&mut self.cleaning), if self.is_synced && self.engine.is_settled() =>
                     self.compare(&flows),
@@ -247,6 +255,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 () = sleep_until(due(self.balancing.as_ref())), if self.is_synced
                     && self.engine.is_settled() => self.request_count(),
                 count = counted(&mut self.balancing) => self.balance(count),
+                () = sleep_until(handover_due), if self.may_hand_over() =>
+                    self.change_flags().await?,
                 () = sleep_until(check_due), if self.may_check() =>
                     self.check_piece().await?,
             }
@@ -267,6 +277,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             self.schedule.handle(Input::Ready, now());
         }
         self.limit_service_cidrs();
+        self.note_activity();
         self.note_change();
     }
 
@@ -341,6 +352,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
             }
         }
         self.report_blocked(now);
+        if self.are_tables_in_place() {
+            self.end_handover().await?;
+        }
         let input = match outcome {
             Outcome::Done => Input::Committed,
             Outcome::Undone => Input::Undone,
@@ -463,34 +477,4 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
         self.closed_node_ports = closed;
     }
-}
-
-/// Sleeps until `due`; forever without one.
-async fn sleep_until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due.into()).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Waits for a change of the addresses and returns them.
-async fn changed(addresses: &mut Option<watch::Receiver<Vec<IpAddr>>>) -> Vec<IpAddr> {
-    if let Some(receiver) = addresses
-        && receiver.changed().await.is_ok()
-    {
-        return receiver.borrow_and_update().clone();
-    }
-    std::future::pending().await
-}
-
-/// Waits for the next piece of a list of flows.
-async fn listed(cleaning: &mut Option<Cleaning>) -> Vec<Flow> {
-    match cleaning {
-        Some(cleaning) => cleaning.piece().await,
-        None => std::future::pending().await,
-    }
-}
-
-fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
 }

@@ -27,6 +27,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("diff", &["desired", "family", "model", "nft", "piece", "ruleset"]),
     ("kernel", &["netlink", "nft"]),
     ("conntrack", &["family", "netlink", "model"]),
+    ("handover", &["family", "kernel", "nft", "ruleset"]),
     ("other_modes", &["family", "kernel", "netlink", "nft"]),
     (
         "engine",

@@ -7,6 +7,7 @@ use crate::config::Routing;
 use crate::conntrack::{ConntrackError, ConntrackTable};
 use crate::engine::{Engine, converge};
 use crate::kernel::Nftables;
+use crate::nft::TableFlags;
 use crate::node::UNGUARDED;
 
 /// Reads the manifests, sends the differences from the kernel's tables, and prints what was sent.
@@ -16,7 +17,7 @@ use crate::node::UNGUARDED;
 /// others were applied.
 pub fn apply(input: &Input<'_>, routing: Routing, output: Output) -> Result<(), Failure> {
     let mut kernel = Nftables::open().map_err(Failure::new)?;
-    let mut engine = Engine::new(routing, kernel.ownable_table_flags());
+    let mut engine = Engine::new(routing, TableFlags::default());
     let mut problems = load(&mut engine, input)?;
     problems.extend(localhost::check(&mut engine).err());
     let mut summary = Summary::default();

@@ -21,6 +21,7 @@ use super::cleanup::remove;
 use super::run::stop_signal;
 use crate::bench::{self, BenchError, Report, Settings, SizeReport};
 use crate::figures::{Machine, Progress};
+use crate::kernel::Nftables;
 use crate::probe;
 
 /// Descriptions of the table's rows.
@@ -319,7 +320,7 @@ fn measure(settings: &Settings, services: u32) -> Result<SizeReport, Failure> {
     let progress = Progress::new(end.asked);
     let report = bench::measure(settings, services, &progress).map_err(Failure::new);
     if settings.in_place {
-        remove()?;
+        remove(&mut Nftables::open().map_err(Failure::new)?, false)?;
     }
     report
 }

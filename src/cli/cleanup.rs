@@ -1,52 +1,102 @@
-//! `cleanup`: removes both tables, and the remains of kube-proxy's other modes.
+//! `cleanup`: removes what deltaproxy left on the node, also while another kube-proxy runs.
+
+use clap::Args;
 
 use super::Failure;
-use crate::kernel::{Kernel, Nftables};
+use crate::handover::{Handover, hand_over, is_of_deltaproxy, remains, remove_handover_tables};
+use crate::kernel::{Contents, Kernel, Nftables};
 use crate::nft::{Family, Operation, TableRef, Transaction};
 use crate::node::UNGUARDED;
 use crate::other_modes;
-use crate::ruleset::TABLE;
 use crate::ruleset::base::has_guard;
+use crate::ruleset::table;
 
-/// Removes the existing tables in one transaction, and then the remains of other modes.
+/// What is removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
+pub struct CleanupFlags {
+    /// Also remove tables of kube-proxy's mode nftables, and what its modes iptables and ipvs left.
+    /// Not while a kube-proxy runs
+    #[arg(long)]
+    pub all: bool,
+    /// Remove nothing: make the tables free for another kube-proxy, and let packets find rules until
+    /// it has written its own
+    #[arg(long, conflicts_with = "all")]
+    pub keep_serving: bool,
+}
+
+/// Removes tables, or makes them free for another kube-proxy.
 ///
 /// # Errors
-/// nftables cannot be used, a running daemon owns a table, or a remain of other modes cannot be
-/// removed.
-pub fn cleanup() -> Result<(), Failure> {
-    let Removed { transaction: removed, was_guarded } = remove()?;
-    let other_modes::Outcome { removed: of_others, errors } = other_modes::remove();
-    super::print(&removed);
-    of_others.iter().for_each(|removed| super::print(&format_args!("removed {removed}\n")));
-    if was_guarded {
-        super::print(&format_args!("{UNGUARDED}\n"));
+/// nftables cannot be used, a running daemon owns a table, or something cannot be removed.
+pub fn cleanup(flags: CleanupFlags) -> Result<(), Failure> {
+    let mut kernel = Nftables::open().map_err(Failure::new)?;
+    if flags.keep_serving {
+        return keep_serving(&mut kernel);
     }
-    if removed.operations.is_empty() && of_others.is_empty() && errors.is_empty() {
+    let mut is_clean = true;
+    let removed = remove(&mut kernel, flags.all)?;
+    for line in &removed {
+        is_clean = false;
+        super::print(line);
+    }
+    let errors = if flags.all { remove_other_modes(&mut is_clean) } else { Vec::new() };
+    if is_clean && errors.is_empty() {
         super::print(&"nothing to remove\n");
     }
-    let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
     super::left_out(&errors)
 }
 
-/// Removed objects.
-#[derive(Debug, Default)]
-pub(super) struct Removed {
-    transaction: Transaction,
-    /// A table dropped packets of other hosts to loopback addresses.
-    was_guarded: bool,
+/// Removes the tables, the handover tables last: they serve the connections of the others
+/// meanwhile. Returns a line for each removal.
+pub(super) fn remove(kernel: &mut Nftables, all: bool) -> Result<Vec<String>, Failure> {
+    let mut removed = Vec::new();
+    let mut transaction = Transaction::default();
+    let mut was_guarded = false;
+    for family in Family::ALL {
+        let table = table(family);
+        let Some(contents) = kernel.read_table(&table).map_err(Failure::new)? else { continue };
+        let operations = removal(&contents, all);
+        if operations.is_empty() {
+            removed.push(format!("table {table} stays: it is of another kube-proxy\n"));
+        }
+        was_guarded |= has_guard(&contents.rules);
+        transaction.operations.extend(operations);
+    }
+    kernel.commit(&transaction).map_err(Failure::new)?;
+    removed.extend(transaction.operations.iter().map(|operation| format!("{operation}\n")));
+    let handover = remove_handover_tables(kernel).map_err(Failure::new)?;
+    removed.extend(handover.iter().map(|table| format!("delete table {table}\n")));
+    if was_guarded {
+        removed.push(format!("{UNGUARDED}\n"));
+    }
+    Ok(removed)
 }
 
-/// Removes the tables.
-pub(super) fn remove() -> Result<Removed, Failure> {
-    let mut kernel = Nftables::open().map_err(Failure::new)?;
-    let mut removed = Removed::default();
-    for family in Family::ALL {
-        let table = TableRef { family, name: TABLE.into() };
-        if let Some(contents) = kernel.read_table(&table).map_err(Failure::new)? {
-            removed.was_guarded |= has_guard(&contents.rules);
-            removed.transaction.operations.push(Operation::DeleteTable(table));
-        }
+/// Returns the operations that remove what is ours in a table.
+fn removal(contents: &Contents, all: bool) -> Vec<Operation> {
+    let table: TableRef = contents.table.reference();
+    let is_ours = is_of_deltaproxy(contents);
+    let remains = remains(contents);
+    if all || is_ours && remains.is_none() {
+        return vec![Operation::DeleteTable(table)];
     }
-    kernel.commit(&removed.transaction).map_err(Failure::new)?;
-    Ok(removed)
+    remains.unwrap_or_default()
+}
+
+fn keep_serving(kernel: &mut Nftables) -> Result<(), Failure> {
+    let freed = hand_over(kernel, Handover::Leave, &|| false).map_err(Failure::new)?;
+    for family in freed {
+        super::print(&format_args!("table {} has no flags now\n", table(family)));
+    }
+    super::print(&"another kube-proxy can take over\n");
+    Ok(())
+}
+
+fn remove_other_modes(is_clean: &mut bool) -> Vec<String> {
+    let other_modes::Outcome { removed, errors } = other_modes::remove();
+    for removed in &removed {
+        *is_clean = false;
+        super::print(&format_args!("removed {removed}\n"));
+    }
+    errors.iter().map(ToString::to_string).collect()
 }

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use super::{
-    BENCH_ROWS, BenchFlags, EXPLAIN_CODES, ExplainFlags, Output, PLAN_CODES, PROBE_HELP,
-    ProbeFlags, SHOW_HELP, ShowFlags, TOP_HELP, TopFlags, VERIFY_CODES,
+    BENCH_ROWS, BenchFlags, CleanupFlags, EXPLAIN_CODES, ExplainFlags, Output, PLAN_CODES,
+    PROBE_HELP, ProbeFlags, SHOW_HELP, ShowFlags, TOP_HELP, TopFlags, VERIFY_CODES,
 };
 use crate::config::flags::{OnceFlags, RunFlags, VerifyFlags};
 
@@ -53,8 +53,8 @@ pub enum Command {
     /// Say where a packet goes, and why, by the rules that the kernel has; no daemon is needed
     #[command(after_help = EXPLAIN_CODES)]
     Explain(ExplainFlags),
-    /// Remove both tables, and what kube-proxy left in other modes
-    Cleanup,
+    /// Remove both tables, also what is left of them beside another kube-proxy
+    Cleanup(CleanupFlags),
     /// Show services as the kernel has them, with endpoints and connections; needs no daemon
     #[command(after_long_help = SHOW_HELP)]
     Show(ShowFlags),

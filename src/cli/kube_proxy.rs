@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use super::run::set_up_node;
-use super::{End, Failure, Log, noted};
+use super::{CleanupFlags, End, Failure, Log, noted};
 use crate::config::Config;
 use crate::config::kube_proxy::{Action, KubeProxyFlags};
 use crate::config::log::LogFlags;
@@ -29,7 +29,7 @@ pub fn kube_proxy(arguments: Vec<String>, log: &mut Log) -> Result<End, Failure>
                 Failure(vec![format!("--write-config-to: {}: {error}", path.display())])
             })?;
         }
-        Action::Cleanup => super::cleanup()?,
+        Action::Cleanup => super::cleanup(CleanupFlags { all: true, keep_serving: false })?,
         Action::InitOnly => {
             let loaded = flags.load().map_err(Failure::new)?;
             *log = Log::start(loaded.config.log);

@@ -33,7 +33,7 @@ mod verify;
 pub use apply::apply;
 pub use bench::{BENCH_ROWS, BenchFlags, bench};
 pub use check_config::check_config;
-pub use cleanup::cleanup;
+pub use cleanup::{CleanupFlags, cleanup};
 pub use command_line::{Cli, Command, ConfigCommand};
 pub use explain::{EXPLAIN_CODES, ExplainFlags, Explained, explain};
 pub use flagz::listed_flags;

@@ -12,6 +12,7 @@ use super::{Compared, Failure, Output, localhost};
 use crate::config::Routing;
 use crate::engine::Engine;
 use crate::kernel::{Kernel, Nftables};
+use crate::nft::TableFlags;
 
 /// Prints each change in the syntax of nft(8), with `+` for an addition and `-` for a removal: one
 /// line each, or all in one JSON document.
@@ -20,7 +21,7 @@ use crate::kernel::{Kernel, Nftables};
 /// Like `apply`, except that nothing is sent.
 pub fn plan(input: &Input<'_>, routing: Routing, output: Output) -> Result<Compared, Failure> {
     let mut kernel = Nftables::open().map_err(Failure::new)?;
-    let mut engine = Engine::new(routing, kernel.ownable_table_flags());
+    let mut engine = Engine::new(routing, TableFlags::default());
     let mut problems = load(&mut engine, input)?;
     problems.extend(localhost::check(&mut engine).err());
     let found = read_tables(&engine, &mut kernel)?;

@@ -4,6 +4,7 @@ use std::future::pending;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
@@ -21,8 +22,10 @@ use crate::conntrack::{Cleaned, Cleaner, ConnectionCounter, Limits};
 use crate::counters::Counters;
 use crate::engine::{Engine, FlowtableDevices};
 use crate::flowtable::Offload;
+use crate::handover::{hand_over, remove_handover_tables};
 use crate::kernel::{Nftables, Release, Writer, follow_links};
 use crate::model::{Batch, ObjectName, ObjectRef, Problem, ProblemKind};
+use crate::nft::TableFlags;
 use crate::node::{set_conntrack, set_oom_score_adj};
 use crate::observe::{
     ClosedPort, LeftOut, Observe, PageSetup, Site, Startup, bind, serve, serve_at,
@@ -30,7 +33,7 @@ use crate::observe::{
 };
 use crate::other_modes;
 use crate::run::{
-    BackgroundCheck, Balancing, Cleaning, DeviceFollowing, MissingNode, Run, left_out,
+    BackgroundCheck, Balancing, Cleaning, DeviceFollowing, Handovers, MissingNode, Run, left_out,
 };
 use crate::source::addresses::{follow_local_addresses, local_addresses};
 use crate::source::files::{self, FileProblem};
@@ -110,11 +113,15 @@ async fn run_until_stopped(
 ) -> Result<End, Failure> {
     let kernel = Nftables::open().map_err(Failure::new)?;
     let (offload, release) = (config.routing.flowtable.clone(), kernel.release());
-    let mut engine = Engine::new(config.routing.clone(), kernel.table_flags());
+    let flags = match config.owns_tables {
+        true => kernel.table_flags(),
+        false => TableFlags::default(),
+    };
+    let mut engine = Engine::new(config.routing.clone(), flags);
     let known = local_addresses().map_err(Failure::new)?;
     engine.set_local_addresses(known.clone());
     let route_localnet = localhost::prepare(&mut engine, &known);
-    observe.set_page(page(&config, kernel.supports_ownership()));
+    observe.set_page(page(&config, flags.owner));
     let elements = config.routing.counters != Counters::Off;
     let reads = Reads { elements, offloaded: offload.is_some() };
     if reads.elements || reads.offloaded {
@@ -148,6 +155,9 @@ async fn run_until_stopped(
     run.cleaning = Some(Cleaning::new(move |request| requests.handle(request), lists));
     run.balancing = balancing(&config)?;
     run.devices = follow_devices(offload, release).map_err(Failure::new)?;
+    let handovers = Handovers::new(flags, Arc::new(hand_over), Arc::new(remove_handover_tables));
+    let leaves = Arc::clone(&handovers.leaves);
+    run.handovers = Some(handovers);
     run.leaving = Some(other_modes::remove_in_background().boxed());
     run.route_localnet = route_localnet;
     run.notices = Some(notices);
@@ -156,7 +166,7 @@ async fn run_until_stopped(
     let stop = stop_signal()?;
     let stop = async {
         tokio::select! {
-            () = stop => {}
+            () = stop => leaves.store(true, Ordering::Relaxed),
             () = config_changed(config, load) => end = End::ConfigChanged,
         }
     };

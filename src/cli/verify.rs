@@ -17,6 +17,7 @@ use super::{Compared, Failure, Output, localhost};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::kernel::{Kernel, Nftables};
+use crate::nft::TableFlags;
 
 /// Time before a second comparison: a daemon may be about to commit the difference.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
@@ -28,7 +29,7 @@ const SECOND_LOOK: Duration = Duration::from_secs(1);
 /// The objects or the tables cannot be read.
 pub fn verify(config: &Config, output: Output) -> Result<Compared, Failure> {
     let mut kernel = Nftables::open().map_err(Failure::new)?;
-    let mut engine = Engine::new(config.routing.clone(), kernel.ownable_table_flags());
+    let mut engine = Engine::new(config.routing.clone(), TableFlags::default());
     let (mut followed, mut problems) = match api_server(&config.source) {
         Ok(server) => {
             (Some(Followed::start(server, config.node_name.clone(), &mut engine)?), Vec::new())

@@ -58,6 +58,7 @@ impl Config {
                 "flowtableAfter": routing.flowtable.clone().unwrap_or_default().after.to_string(),
                 "flowtableDevices": routing.flowtable.clone().unwrap_or_default().devices.to_string(),
                 "checkPeriod": duration::text(self.check_period),
+                "tableOwnership": if self.owns_tables { "on" } else { "off" },
                 "scheduler": routing.scheduler.name(),
                 "hashSeed": routing.hash_seed,
                 "leastConnections": least_connections(routing.least_connections),

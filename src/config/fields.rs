@@ -84,7 +84,7 @@ const fn unused(path: &'static str, kind: Type) -> Field {
 }
 
 /// In the order of k8s.io/kube-proxy/config/v1alpha1/types.go, Kubernetes 1.36; our own are last.
-const FIELDS: [Field; 86] = [
+const FIELDS: [Field; 87] = [
     used("apiVersion", Type::Text),
     used("kind", Type::Text),
     used("featureGates", Type::Object),
@@ -166,6 +166,7 @@ const FIELDS: [Field; 86] = [
     used("deltaproxy.flowtableAfter", Type::Text),
     used("deltaproxy.flowtableDevices", Type::Text),
     used("deltaproxy.checkPeriod", Type::Duration),
+    used("deltaproxy.tableOwnership", Type::Any),
     used("deltaproxy.scheduler", Type::Text),
     used("deltaproxy.hashSeed", Type::Whole),
     used("deltaproxy.leastConnections", Type::Object),

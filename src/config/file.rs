@@ -32,6 +32,7 @@ pub(super) struct File {
     pub(super) routing: Routing,
     pub(super) min_sync_period: Duration,
     pub(super) check_period: Duration,
+    pub(super) owns_tables: bool,
     pub(super) healthz_bind_address: SocketAddr,
     pub(super) metrics_bind_address: SocketAddr,
     pub(super) bind_address_hard_fail: bool,
@@ -84,6 +85,7 @@ impl File {
             routing: self.routing,
             min_sync_period: self.min_sync_period,
             check_period: self.check_period,
+            owns_tables: self.owns_tables,
             healthz_bind_address: Some(self.healthz_bind_address),
             metrics_bind_address: Some(self.metrics_bind_address),
             bind_address_hard_fail: self.bind_address_hard_fail,
@@ -158,6 +160,7 @@ impl<'a> Reader<'a> {
                 .parsed("nftables.minSyncPeriod", duration::parse)?
                 .unwrap_or_default(),
             check_period: self.timeout("deltaproxy.checkPeriod", CHECK_PERIOD)?,
+            owns_tables: self.table_ownership()?,
             healthz_bind_address,
             metrics_bind_address,
             bind_address_hard_fail: self.flag("bindAddressHardFail", false),
@@ -497,6 +500,7 @@ mod tests {
             routing: Routing::default(),
             min_sync_period: Duration::ZERO,
             check_period: CHECK_PERIOD,
+            owns_tables: true,
             healthz_bind_address: address::DEFAULT_HEALTHZ,
             metrics_bind_address: address::DEFAULT_METRICS,
             bind_address_hard_fail: false,
@@ -535,7 +539,7 @@ mod tests {
              nftables: {masqueradeAll: true, masqueradeBit: 31, minSyncPeriod: 1m30s}\n\
              nodePortAddresses: [primary, localhost, 192.168.0.0/16, '::/0']\nhealthzBindAddress: 127.0.0.1\n\
              metricsBindAddress: '[::1]:9999'\ndetectLocalMode: ClusterCIDR\n\
-             deltaproxy: {checkPeriod: 1h}\n",
+             deltaproxy: {checkPeriod: 1h, tableOwnership: off}\n",
         );
         assert_eq!(file.kubeconfig, Some("/k".into()));
         assert_eq!(file.hostname_override.as_deref(), Some("n"));
@@ -547,6 +551,7 @@ mod tests {
         assert_eq!(file.routing.node_port_addresses, node_ports);
         assert_eq!(file.min_sync_period, Duration::from_secs(90));
         assert_eq!(file.check_period, Duration::from_secs(3600));
+        assert!(!file.owns_tables);
         assert_eq!(file.healthz_bind_address.to_string(), "127.0.0.1:10256");
         assert_eq!(file.metrics_bind_address.to_string(), "[::1]:9999");
         assert_eq!(file.notes, Notes::default());

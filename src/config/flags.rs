@@ -187,6 +187,10 @@ pub struct DaemonFlags {
     /// [default: 10m]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "config")]
     pub check_period: Option<Duration>,
+    /// Own the tables while the daemon runs, so that no other program changes them (Linux 6.9 and
+    /// later) [default: on]
+    #[arg(long, value_name = "SWITCH", conflicts_with = "config")]
+    pub table_ownership: Option<Switch>,
 }
 
 /// A setting that is off or on.
@@ -362,6 +366,7 @@ fn load(
         routing: node.routing()?,
         min_sync_period: daemon.min_sync_period.unwrap_or_default(),
         check_period: daemon.check_period.unwrap_or(CHECK_PERIOD),
+        owns_tables: daemon.table_ownership != Some(Switch::Off),
         healthz_bind_address: listen(daemon.healthz_bind_address, address::DEFAULT_HEALTHZ),
         metrics_bind_address: listen(daemon.metrics_bind_address, address::DEFAULT_METRICS),
         bind_address_hard_fail: false,
@@ -438,6 +443,7 @@ mod tests {
             routing: Routing::default(),
             min_sync_period: Duration::ZERO,
             check_period: CHECK_PERIOD,
+            owns_tables: true,
             healthz_bind_address: Some("0.0.0.0:10256".parse().unwrap()),
             metrics_bind_address: Some("127.0.0.1:10249".parse().unwrap()),
             bind_address_hard_fail: false,
@@ -456,7 +462,7 @@ mod tests {
              --healthz-bind-address= --metrics-bind-address 1.2.3.4 --min-sync-period 500ms \
              --counters services --flowtable on --flowtable-after 9bytes \
              --flowtable-devices eth0 --check-period 1m --scheduler mh-port --hash-seed 5 \
-             --least-connections 5s",
+             --least-connections 5s --table-ownership off",
         );
         let expected = Config {
             node_name: "n1".to_owned(),
@@ -485,6 +491,7 @@ mod tests {
             },
             min_sync_period: Duration::from_millis(500),
             check_period: Duration::from_secs(60),
+            owns_tables: false,
             healthz_bind_address: None,
             metrics_bind_address: Some("1.2.3.4:10249".parse().unwrap()),
             bind_address_hard_fail: false,

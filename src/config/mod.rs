@@ -55,6 +55,8 @@ pub struct Config {
     pub min_sync_period: Duration,
     /// Time in which the background check compares everything; zero turns it off.
     pub check_period: Duration,
+    /// The daemon owns its tables, so that no other program changes them (Linux 6.9 and later).
+    pub owns_tables: bool,
     /// Address of `/healthz`, `/livez` and `/readyz`; `None` disables them.
     pub healthz_bind_address: Option<SocketAddr>,
     /// Address of `/metrics`; `None` disables it.

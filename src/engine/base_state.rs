@@ -129,6 +129,14 @@ impl BaseState {
         can_own(*flags, table.flags) && desired.chains.iter().any(is_new)
     }
 
+    /// Returns the flags of our table.
+    pub(super) fn flags(&self) -> Option<TableFlags> {
+        match self {
+            Self::Ours(installed) => Some(installed.flags),
+            Self::Absent | Self::Foreign => None,
+        }
+    }
+
     /// Records new flags of our table.
     pub(super) fn set_flags(&mut self, new: TableFlags) {
         if let Self::Ours(Installed { flags, .. }) = self {

@@ -11,6 +11,7 @@ mod changed_elements;
 mod converge;
 mod devices;
 mod fill;
+mod flags;
 mod flowtables;
 mod health_checks;
 mod least_connections;

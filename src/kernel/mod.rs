@@ -7,6 +7,7 @@
 mod answer;
 mod any;
 mod commit_notifications;
+mod copy;
 mod culprit;
 mod error;
 mod jumps;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use commit_notifications::Notifications;
+pub use copy::{CopySource, CopyTableError, Definition};
 pub use error::{CommitError, Malformed, OpenError, ReadError};
 pub use links::{Link, LinkChange, LinkNews, follow_links, list_links};
 pub use lost_answer::was_applied;

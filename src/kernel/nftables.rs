@@ -75,12 +75,6 @@ impl Nftables {
         TableFlags { owner: owned, persist: owned }
     }
 
-    /// Returns the flags of tables without an owner that the next daemon can own
-    /// (`nf_tables_updtable`).
-    pub fn ownable_table_flags(&self) -> TableFlags {
-        TableFlags { owner: false, ..self.table_flags() }
-    }
-
     /// Returns whether a table can have an owner and persist after it (Linux 6.9 and later).
     pub fn supports_ownership(&self) -> bool {
         self.release.is_some_and(|release| release >= Release::PERSISTENT_OWNERSHIP)
@@ -156,12 +150,22 @@ impl Nftables {
         sequence
     }
 
+    /// Makes the next sequence number that after those of `batch`.
+    pub(super) fn note_sequences(&mut self, batch: &Batch) {
+        self.sequence = batch.last_sequence().saturating_add(1);
+    }
+
+    /// Returns the acknowledgement that this kernel supports.
+    pub(super) fn acknowledgement(&self) -> Acknowledge {
+        self.acknowledge
+    }
+
     fn encode(&mut self, transaction: &Transaction) -> Result<Batch, CommitError> {
         let sequence = self.next_sequence();
         let batch = transaction
             .encode(sequence, self.acknowledge)
             .map_err(|error| CommitError::unencodable(transaction, &error))?;
-        self.sequence = batch.last_sequence().saturating_add(1);
+        self.note_sequences(&batch);
         let (length, most) = (batch.bytes.len(), self.socket.max_send());
         if length > most {
             let message = format!("{length} bytes are more than the {most} the socket takes");
@@ -172,7 +176,7 @@ impl Nftables {
     }
 
     /// Sends `batch` and receives its outcome. Repeats both after a transient refusal.
-    fn deliver(&mut self, batch: &Batch) -> Result<(Outcome, Duration), CommitError> {
+    pub(super) fn deliver(&mut self, batch: &Batch) -> Result<(Outcome, Duration), CommitError> {
         let mut attempt = 1;
         loop {
             let (sent, took) = timed(|| self.socket.send(&batch.bytes));

@@ -65,6 +65,11 @@ impl<'a> AttrWriter<'a> {
         self.attribute(kind | NLA_F_NESTED, fill);
     }
 
+    /// Appends attributes that are encoded already.
+    pub fn encoded(&mut self, attributes: &[u8]) {
+        self.buffer.extend_from_slice(attributes);
+    }
+
     /// Bytes in the buffer, including those before this writer.
     pub fn position(&self) -> usize {
         self.buffer.len()

@@ -91,6 +91,7 @@ pub(super) const NFTA_CHAIN_NAME: u16 = 3;
 pub(super) const NFTA_CHAIN_HOOK: u16 = 4;
 pub(super) const NFTA_CHAIN_POLICY: u16 = 5;
 pub(super) const NFTA_CHAIN_TYPE: u16 = 7;
+pub(super) const NFTA_CHAIN_FLAGS: u16 = 10;
 pub(super) const NFTA_CHAIN_USERDATA: u16 = 12;
 
 // enum nft_rule_attributes
@@ -136,9 +137,11 @@ pub(super) const NFTA_SET_KEY_TYPE: u16 = 4;
 pub(super) const NFTA_SET_KEY_LEN: u16 = 5;
 pub(super) const NFTA_SET_DATA_TYPE: u16 = 6;
 pub(super) const NFTA_SET_DATA_LEN: u16 = 7;
+pub(super) const NFTA_SET_POLICY: u16 = 8;
 pub(super) const NFTA_SET_DESC: u16 = 9;
 pub(super) const NFTA_SET_ID: u16 = 10;
 pub(super) const NFTA_SET_TIMEOUT: u16 = 11;
+pub(super) const NFTA_SET_GC_INTERVAL: u16 = 12;
 pub(super) const NFTA_SET_USERDATA: u16 = 13;
 pub(super) const NFTA_SET_EXPR: u16 = 17;
 pub(super) const NFTA_SET_EXPRESSIONS: u16 = 18;

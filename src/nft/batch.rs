@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use thiserror::Error;
 
 use super::abi::*;
+use super::copy::RawMessage;
 use super::statement::LowerError;
 use super::{Element, Family, Name, Operation, Set, TableRef, Transaction};
 use crate::netlink::attr::{AttrWriter, TooLong};
@@ -159,6 +160,25 @@ pub enum EncodeError {
 }
 
 impl Batch {
+    /// Encodes messages whose attributes are encoded already, for tables of one family. Each is an
+    /// operation of its own.
+    ///
+    /// # Errors
+    /// [`EncodeError::TooLong`] if a message is longer than its length field.
+    pub fn of_messages<'a>(
+        messages: impl IntoIterator<Item = &'a RawMessage>,
+        family: Family,
+        first_sequence: u32,
+        acknowledge: Acknowledge,
+    ) -> Result<Self, EncodeError> {
+        let mut writer = BatchWriter::new(first_sequence, Size { messages: 0, bytes: 0 });
+        for (index, message) in messages.into_iter().enumerate() {
+            writer.operation = index;
+            writer.message(message.kind, family, |w| w.encoded(&message.attributes))?;
+        }
+        Ok(writer.finish(acknowledge))
+    }
+
     /// Returns the origin of the message with this sequence number. `None` for the messages that
     /// begin and end the batch, and for numbers outside it.
     pub fn origin(&self, sequence: u32) -> Option<MessageOrigin> {

@@ -6,6 +6,7 @@
 mod abi;
 mod any;
 mod batch;
+pub mod copy;
 mod counter;
 mod element;
 mod expr;

@@ -143,7 +143,7 @@ pub struct TableFlags {
 }
 
 impl TableFlags {
-    fn bits(self) -> u32 {
+    pub(super) fn bits(self) -> u32 {
         let owner = if self.owner { NFT_TABLE_F_OWNER } else { 0 };
         let persist = if self.persist { NFT_TABLE_F_PERSIST } else { 0 };
         owner | persist

@@ -8,6 +8,9 @@ pub const TABLE: &str = "kube-proxy";
 /// The number of this layout. A table of another layout is replaced as a whole.
 pub const LAYOUT: u32 = 3;
 
+/// The comment of our tables, before the layout's number.
+pub const TABLE_COMMENT: &str = "service proxy rules of deltaproxy, layout ";
+
 /// Returns our table of one family.
 pub fn table(family: Family) -> TableRef {
     TableRef { family, name: TABLE.into() }
@@ -15,7 +18,7 @@ pub fn table(family: Family) -> TableRef {
 
 /// Returns the comment of our tables with the layout's number. nft(8) keeps it in a listing.
 pub fn table_comment() -> String {
-    format!("service proxy rules of deltaproxy, layout {LAYOUT}")
+    format!("{TABLE_COMMENT}{LAYOUT}")
 }
 
 /// The end of the comment of frontends with scheduler `lc`, whose elements are those of `random`. A

@@ -31,6 +31,8 @@ pub use element::{
     Frontend, Member, Range, Subject, TableElement, Unserved, remembered, slot_key, stray, target,
 };
 pub use established::flowtable;
-pub use layout::{LAYOUT, LEAST_CONNECTIONS, TABLE, table, table_comment, without_scheduler};
+pub use layout::{
+    LAYOUT, LEAST_CONNECTIONS, TABLE, TABLE_COMMENT, table, table_comment, without_scheduler,
+};
 pub use sets::{CLIENTS, Layouts, SetId, TableSets};
 pub use slots::{NamedList, SlotKeys};
