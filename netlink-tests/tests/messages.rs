@@ -54,9 +54,9 @@ fn proxy() -> (Net, Proxy) {
 #[test]
 fn services_and_endpoints_that_come_and_go_are_a_few_elements() {
     let (_net, mut proxy) = proxy();
-    // cluster-ips, no-endpoint-services
+    // cluster-ips, unserved-services
     assert_eq!(elements(&proxy.apply(&[&web()])), (2, 0));
-    // services and slot 0 for no-endpoint-services
+    // services and slot 0 for unserved-services
     assert_eq!(elements(&proxy.apply(&[&slice("c")])), (2, 1));
     // slot 1, and another size in services
     assert_eq!(elements(&proxy.apply(&[&slice("c d")])), (2, 1));
@@ -66,7 +66,7 @@ fn services_and_endpoints_that_come_and_go_are_a_few_elements() {
     assert_eq!(elements(&proxy.apply(&[&slice("c a 10.244.2.99")])), (3, 1));
     // slot 2 moves to slot 1, and the size
     assert_eq!(elements(&proxy.apply(&[&slice("c a")])), (2, 3));
-    // both slots, services and hairpin-connections for no-endpoint-services
+    // both slots, services and hairpin-connections for unserved-services
     assert_eq!(elements(&proxy.apply(&[&slice("")])), (1, 4));
     assert_eq!(elements(&proxy.remove(&[&web()])), (0, 2));
     // Endpoints of no service.

@@ -475,16 +475,16 @@ table ip kube-proxy {
         comment "service hairpin connections"
         elements = { 10.244.1.5 . 10.244.1.5 . tcp . 8080 }
     }
-    map no-endpoint-services {
+    map unserved-services {
         type ipv4_addr . inet_proto . inet_service : verdict
         comment "vmap to drop or reject packets to services with no endpoints"
         elements = { 10.96.0.11 . tcp . 80 comment "default/empty" : goto reject-chain }
     }
-    map no-endpoint-nodeports {
+    map unserved-nodeports {
         type inet_proto . inet_service : verdict
         comment "vmap to drop or reject packets to service nodeports with no endpoints"
     }
-    map firewall-ips {
+    map restricted-services {
         type ipv4_addr . inet_proto . inet_service : verdict
         comment "destinations that are subject to LoadBalancerSourceRanges"
     }
@@ -510,11 +510,11 @@ table ip kube-proxy {
         ip daddr @cluster-ips reject comment "Reject traffic to invalid ports of ClusterIPs";
         ip daddr { 10.96.0.0/16 } drop comment "Drop traffic to unallocated ClusterIPs";
     }
-    chain service-endpoints-check { ip daddr . meta l4proto . th dport vmap @no-endpoint-services; }
+    chain service-endpoints-check { ip daddr . meta l4proto . th dport vmap @unserved-services; }
     chain nodeport-endpoints-check {
-        ip daddr @nodeport-ips meta l4proto . th dport vmap @no-endpoint-nodeports;
+        ip daddr @nodeport-ips meta l4proto . th dport vmap @unserved-nodeports;
     }
-    chain firewall-check { ip daddr . meta l4proto . th dport vmap @firewall-ips; }
+    chain firewall-check { ip daddr . meta l4proto . th dport vmap @restricted-services; }
     chain services {
         ip daddr @cluster-ips ip saddr != 10.244.0.0/16 meta mark set meta mark | 0x00004000;
         ip daddr . meta l4proto . th dport vmap @service-ips;

@@ -147,7 +147,7 @@ fn a_cluster_ip_without_endpoints_is_refused() {
     Settled::default().check(
         is(service("web", "10.96.0.1")),
         &[&[
-            "+no-endpoint-services { 10.96.0.1 . tcp . 80 comment \"default/web:http\" : 1:0 }",
+            "+unserved-services { 10.96.0.1 . tcp . 80 comment \"default/web:http\" : 1:0 }",
             "+cluster-ips { 10.96.0.1 }",
         ]],
     );
@@ -160,7 +160,7 @@ fn the_first_endpoint_moves_a_frontend_from_refused_to_served() {
     settled.check(
         slice_is(slice("web", &[(1, false)])),
         &[&[
-            "-no-endpoint-services { 10.96.0.1 . tcp . 80 }",
+            "-unserved-services { 10.96.0.1 . tcp . 80 }",
             "+endpoints { 1:0 . tcp . 0 : 10.244.0.1 . 8080 }",
             "+services { 10.96.0.1 . tcp . 80 comment \"default/web:http\" : 1:1 }",
         ]],
@@ -199,7 +199,7 @@ fn the_last_endpoint_goes_one_transaction_after_its_frontend() {
         &[
             &[
                 "-services { 10.96.0.1 . tcp . 80 }",
-                "+no-endpoint-services { 10.96.0.1 . tcp . 80 comment \"default/web:http\" : 1:0 }",
+                "+unserved-services { 10.96.0.1 . tcp . 80 comment \"default/web:http\" : 1:0 }",
             ],
             &["-endpoints { 1:0 . tcp . 0 }"],
         ],
@@ -278,7 +278,7 @@ fn source_ranges_come_before_the_mark_that_packets_are_checked_by_and_the_route(
             &["+source-ranges { 192.0.2.3 . tcp . 80 . 198.51.100.0/24 }"],
             &[
                 "+services { 192.0.2.3 . tcp . 80 comment \"default/web:http\" : 1:23 }",
-                "+firewall-ips { 192.0.2.3 . tcp . 80 }",
+                "+restricted-services { 192.0.2.3 . tcp . 80 }",
             ],
         ],
     );
@@ -295,7 +295,7 @@ fn source_ranges_go_after_the_mark_that_packets_are_checked_by() {
     settled.check(
         is(guarded(&[])),
         &[
-            &["-firewall-ips { 192.0.2.3 . tcp . 80 }"],
+            &["-restricted-services { 192.0.2.3 . tcp . 80 }"],
             &["-source-ranges { 192.0.2.3 . tcp . 80 . 198.51.100.0/24 }"],
         ],
     );
@@ -312,7 +312,7 @@ fn a_list_with_affinity_names_endpoints_by_numbers() {
     settled.check(
         slice_is(slice("web", &[(1, false), (2, false)])),
         &[&[
-            "-no-endpoint-services { 10.96.0.1 . tcp . 80 }",
+            "-unserved-services { 10.96.0.1 . tcp . 80 }",
             "+services { 10.96.0.1 . tcp . 80 comment \"default/web:http\" : 1:182 }",
             "+affinity-slots { 1:0 . 0 : 1:8001, 1:0 . 1 : 1:8002 }",
             "+affinity-endpoints { tcp . 1:8001 : 10.244.0.1 . 8080, \
@@ -404,7 +404,7 @@ fn a_rename_with_the_same_address_replaces_only_the_comment() {
     settled.apply(is(with_external_ip(service("b", "10.96.0.2"), 1)));
     let (changes, _) =
         settled.apply(Event::Service(Change::Gone(ObjectName::namespaced("default", "a"))));
-    let moved = "+no-endpoint-services { 192.0.2.1 . tcp . 80 comment \"default/b:http\" : 1:0 }";
+    let moved = "+unserved-services { 192.0.2.1 . tcp . 80 comment \"default/b:http\" : 1:0 }";
     assert!(changes[0].contains(&moved.to_owned()), "{changes:?}");
 }
 
@@ -476,7 +476,7 @@ fn an_address_that_holder_and_waiting_service_give_back_together_is_removed() {
     // The waiting service drops the address before the holder is updated.
     settled.cluster.apply(is(service("b", "10.96.0.2")), &mut Touched::default());
     let (changes, _) = settled.apply(is(service("a", "10.96.0.1")));
-    assert_eq!(changes, [["-no-endpoint-services { 192.0.2.1 . tcp . 80 }"]]);
+    assert_eq!(changes, [["-unserved-services { 192.0.2.1 . tcp . 80 }"]]);
 }
 
 #[test]

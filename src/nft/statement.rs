@@ -15,7 +15,7 @@ use super::{
 /// A part of a rule. The family of the table selects `ip` or `ip6`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Statement {
-    /// Matches if the set has the key: `ip daddr . meta l4proto . th dport @firewall-ips`.
+    /// Matches if the set has the key: `ip daddr . meta l4proto . th dport @restricted-services`.
     InSet {
         /// Fields of the key.
         key: Vec<Selector>,

@@ -101,12 +101,12 @@ impl SetId {
             Self::NodePorts => "nodeports",
             Self::InternalServices => "internal-services",
             Self::InternalNodePorts => "internal-nodeports",
-            Self::NoEndpointServices => "no-endpoint-services",
-            Self::NoEndpointNodePorts => "no-endpoint-nodeports",
+            Self::NoEndpointServices => "unserved-services",
+            Self::NoEndpointNodePorts => "unserved-nodeports",
             Self::ClusterIps => "cluster-ips",
             Self::NodePortIps => "nodeport-ips",
             Self::HairpinConnections => "hairpin-connections",
-            Self::FirewallIps => "firewall-ips",
+            Self::FirewallIps => "restricted-services",
             Self::SourceRanges => "source-ranges",
             Self::AffinitySlots => "affinity-slots",
             Self::AffinityEndpoints => "affinity-endpoints",
@@ -136,6 +136,8 @@ impl SetId {
         )
     }
 
+    // kube-proxy's mode nftables has sets `no-endpoint-services`, `no-endpoint-nodeports` and
+    // `firewall-ips` of other types. It refuses a table that has ours under these names.
     const fn comment(self) -> &'static str {
         match self {
             Self::Endpoints => "list . protocol . slot : endpoint; each list once",
