@@ -235,6 +235,9 @@ const OF_KUBE_PROXY: [&str; 8] = [
 /// The set in which kube-proxy's mode nftables looks up services.
 const SERVICES_OF_KUBE_PROXY: &str = "service-ips";
 
+/// Sets of ours that kube-proxy has too, with the same types.
+const SHARED: [SetId; 3] = [SetId::ClusterIps, SetId::NodePortIps, SetId::HairpinConnections];
+
 /// Returns whether deltaproxy created the table. kube-proxy keeps the comment of a table that it
 /// takes over.
 pub fn is_of_deltaproxy(contents: &Contents) -> bool {
@@ -254,7 +257,8 @@ pub fn remains(contents: &Contents) -> Option<Vec<Operation>> {
     let is_ours = |name: &str| !name.contains('/') && !OF_KUBE_PROXY.contains(&name);
     let chains = contents.chains.iter().filter(|chain| chain.hook.is_none());
     let chains: Vec<_> = chains.map(|chain| &chain.name).filter(|name| is_ours(name)).collect();
-    let sets = contents.sets.iter().filter(|set| SetId::by_name(&set.name).is_some());
+    let is_left = |name: &str| SetId::by_name(name).is_some_and(|set| !SHARED.contains(&set));
+    let sets = contents.sets.iter().filter(|set| is_left(&set.name));
     let flush = chains.iter().map(|name| Operation::FlushChain(table.clone(), (*name).clone()));
     let delete = chains.iter().map(|name| Operation::DeleteChain(table.clone(), (*name).clone()));
     let sets = sets.map(|set| Operation::DeleteSet(table.clone(), set.name.clone().into()));

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use deltaproxy::kernel::Release;
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Protocol, Type};
 
@@ -428,3 +429,9 @@ const WITHOUT_CHROMIUM: &str = "DELTAPROXY_WITHOUT_CHROMIUM";
 
 /// Far more than any program here takes, on a busy machine too.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(30);
+
+/// Whether the kernel supports tables that have an owner and persist after it.
+#[must_use]
+pub fn kernel_has_owners() -> bool {
+    Release::running().is_some_and(|release| release >= Release::PERSISTENT_OWNERSHIP)
+}

@@ -38,7 +38,9 @@ mod udp;
 pub use answer::Answer;
 pub use conntrack::Tracked;
 pub use deadline::{Deadline, PATIENCE, SILENCE, eventually};
-pub use host::{Host, chromium_available, in_user_namespace, nft_available, nft_can_load};
+pub use host::{
+    Host, chromium_available, in_user_namespace, kernel_has_owners, nft_available, nft_can_load,
+};
 pub use namespace::Namespace;
 pub use net::{NODE_IP, NODE_IP6, Net, ip6_of};
 pub use process::{Finished, Process, deltaproxy_binary};

@@ -12,10 +12,9 @@ mod verify;
 
 use std::time::Duration;
 
-use deltaproxy::kernel::Release;
 use netlink_tests::reader::{Family, Table};
 use netlink_tests::scenario::{Manifests, Node, Protocol, Service, ServiceCidr};
-use netlink_tests::{Host, eventually};
+use netlink_tests::{Host, eventually, kernel_has_owners};
 
 /// How long a daemon may take to notice something, on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
@@ -44,9 +43,4 @@ fn wait_for_endpoints(host: &Host, count: usize) {
         host.read_table(Family::Ip6)?;
         (table.sets.get("endpoints")?.elements.len() == count).then_some(())
     });
-}
-
-/// Whether the kernel supports tables that have an owner and persist after it.
-fn kernel_has_owners() -> bool {
-    Release::running().is_some_and(|release| release >= Release::PERSISTENT_OWNERSHIP)
 }

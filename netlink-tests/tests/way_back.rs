@@ -1,0 +1,340 @@
+//! The way from deltaproxy to another kube-proxy, or to the next deltaproxy: no connection fails.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use deltaproxy::handover::HANDOVER_TABLE;
+use netlink_tests::scenario::{
+    Manifests, NODE_PORT, Node, ServiceCidr, WEB, slice, web_with_node_port,
+};
+use netlink_tests::{
+    Answer, Host, Net, Process, Server, deltaproxy_binary, eventually, kernel_has_owners,
+    nft_available,
+};
+use nix::sys::signal::Signal;
+
+/// How long the daemon may take to notice something, on a busy machine.
+const SOON: Duration = Duration::from_secs(30);
+
+/// The first transaction of kube-proxy in mode nftables, which leads to pod `b`.
+const MODE_NFTABLES: &str = include_str!("fixtures/kube-proxy-first-sync.nft");
+
+/// What kube-proxy in modes iptables and ipvs sends for each family at its start, and with
+/// `--cleanup` in any mode.
+const DELETION: &str = "add table ip kube-proxy\ndelete table ip kube-proxy\n\
+                        add table ip6 kube-proxy\ndelete table ip6 kube-proxy\n";
+
+/// Rules of mode iptables, which lead to pod `b`.
+const MODE_IPTABLES: &str = r#"
+    table ip nat {
+        chain PREROUTING { type nat hook prerouting priority dstnat; jump KUBE-SERVICES; }
+        chain OUTPUT { type nat hook output priority -100; jump KUBE-SERVICES; }
+        chain POSTROUTING {
+            type nat hook postrouting priority srcnat
+            meta mark and 0x4000 == 0x4000 masquerade fully-random
+        }
+        chain KUBE-SERVICES {
+            ip daddr 10.96.0.10 tcp dport 80 goto KUBE-SVC-WEB
+            fib daddr type local tcp dport 30080 meta mark set meta mark or 0x4000 goto KUBE-SVC-WEB
+        }
+        chain KUBE-SVC-WEB { meta l4proto tcp dnat to 10.244.1.6:8080; }
+    }"#;
+
+/// A node with two pods that serve, and clients. The manifests lead to pod `a` alone.
+struct Cluster {
+    net: Net,
+    _pods: [(Host, Server); 2],
+    clients: [Host; 2],
+    manifests: Manifests,
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let net = Net::new();
+        let pods = [("a", "10.244.1.5"), ("b", "10.244.1.6")].map(|(name, ip)| {
+            let pod = net.pod(name, ip);
+            let server = pod.serve_tcp(8080, name);
+            (pod, server)
+        });
+        let clients = [net.outside("outside", "192.0.2.10"), net.pod("client", "10.244.1.9")];
+        let cidr = ServiceCidr::new("kubernetes", &["10.96.0.0/16", "fd00:10:96::/48"]);
+        let manifests = Manifests::new(&[
+            ("cidr", &cidr),
+            ("node", &Node::new()),
+            ("web", &web_with_node_port()),
+            ("slice", &slice("a")),
+        ]);
+        Self { net, _pods: pods, clients, manifests }
+    }
+
+    fn node(&self) -> &Host {
+        self.net.node()
+    }
+
+    fn has_table(&self, name: &str) -> bool {
+        self.node().nft("list tables").lines().any(|line| line == format!("table ip {name}"))
+    }
+
+    fn is_owned(&self) -> bool {
+        self.node().nft("list table ip kube-proxy").contains("flags owner")
+    }
+
+    /// Starts the daemon and waits until it serves.
+    #[track_caller]
+    fn start(&self, options: &[&str]) -> Process {
+        let options = [&["--healthz-bind-address=", "--metrics-bind-address="], options].concat();
+        let daemon = self.manifests.run_with(self.node(), &options);
+        eventually("an answer", SOON, || {
+            matches!(self.clients[0].connect_tcp(NODE_PORT), Answer::From { .. }).then_some(())
+        });
+        self.all_reach("a");
+        daemon
+    }
+
+    fn run(&self, command: &[&str]) -> String {
+        self.node().output(deltaproxy_binary(), command).ok()
+    }
+
+    /// Opens connections without a pause while `work` runs; all must be answered.
+    #[track_caller]
+    fn under_traffic<T>(&self, work: impl FnOnce() -> T) -> T {
+        let is_over = AtomicBool::new(false);
+        let (result, answers) = thread::scope(|threads| {
+            let over = Over(&is_over);
+            let probe = |client| {
+                let is_over = &is_over;
+                move || connect_until(client, is_over)
+            };
+            let probers = self.clients.each_ref().map(|client| threads.spawn(probe(client)));
+            let result = work();
+            drop(over);
+            (result, probers.map(|prober| prober.join().unwrap()).concat())
+        });
+        let failed = answers.iter().filter(|answer| !matches!(answer, Answer::From { .. }));
+        let failed: Vec<_> = failed.collect();
+        assert!(failed.is_empty(), "{} of {}: {failed:?}", failed.len(), answers.len());
+        assert!(answers.len() > 20, "{}", answers.len());
+        result
+    }
+
+    #[track_caller]
+    fn all_reach(&self, server: &str) {
+        for client in &self.clients {
+            for to in [WEB, NODE_PORT].repeat(5) {
+                assert_eq!(client.connect_tcp(to).server(), server, "{to}");
+            }
+        }
+    }
+}
+
+/// Sets the flag when it is dropped.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn connect_until(client: &Host, is_over: &AtomicBool) -> Vec<Answer> {
+    let mut answers = Vec::new();
+    while !is_over.load(Ordering::Relaxed) {
+        answers.extend([WEB, NODE_PORT].map(|to| client.connect_tcp(to)));
+    }
+    answers
+}
+
+fn kill(daemon: Process) {
+    daemon.signal(Signal::SIGKILL);
+    let _ = daemon.finish(SOON);
+}
+
+/// What kube-proxy checks at its start in any mode, without a change.
+fn check_as_kube_proxy_does(node: &Host) {
+    let check = "add table ip kube-proxy { comment \"rules for kube-proxy\" ; }";
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), check).unwrap();
+    node.nft(&format!("--check -f {}", file.path().display()));
+}
+
+#[test]
+fn mode_nftables_takes_over_after_a_regular_end() {
+    if !nft_available() {
+        return;
+    }
+    let cluster = Cluster::new();
+    let daemon = cluster.start(&[]);
+    let mut open = cluster.clients[0].open_tcp(WEB).unwrap();
+    cluster.under_traffic(|| {
+        assert_eq!(daemon.terminate(SOON).warnings(), [""; 0]);
+        check_as_kube_proxy_does(cluster.node());
+        thread::sleep(Duration::from_millis(200));
+        cluster.node().nft_script(MODE_NFTABLES);
+        thread::sleep(Duration::from_millis(200));
+    });
+    cluster.all_reach("b");
+    assert_eq!(open.ask().server(), "a");
+    // Leftovers of ours go while the other one serves.
+    assert!(cluster.node().nft("list table ip kube-proxy").contains("map endpoints {"));
+    let removed = cluster.under_traffic(|| cluster.run(&["cleanup"]));
+    assert!(removed.contains("delete map ip kube-proxy endpoints\n"), "{removed}");
+    assert!(removed.contains("delete table ip deltaproxy-handover\n"), "{removed}");
+    let left = cluster.node().nft("list table ip kube-proxy");
+    for ours in ["endpoints {", "service-traffic", "choose", "nodeports {"] {
+        assert!(!left.contains(ours), "{ours} in {left}");
+    }
+    cluster.all_reach("b");
+    assert_eq!(open.ask().server(), "a");
+    assert!(!cluster.has_table(HANDOVER_TABLE));
+    assert_eq!(
+        cluster.run(&["cleanup"]),
+        "table ip kube-proxy stays: it is of another kube-proxy\n"
+    );
+}
+
+/// kube-proxy deletes the tables at its start; its own rules follow seconds later.
+#[test]
+fn mode_iptables_takes_over_after_a_regular_end() {
+    if !nft_available() {
+        return;
+    }
+    let cluster = Cluster::new();
+    let daemon = cluster.start(&[]);
+    let mut open = cluster.clients[0].open_tcp(WEB).unwrap();
+    cluster.under_traffic(|| {
+        assert_eq!(daemon.terminate(SOON).warnings(), [""; 0]);
+        cluster.node().nft_script(DELETION);
+        assert!(!cluster.has_table("kube-proxy"));
+        thread::sleep(Duration::from_millis(500));
+        assert_eq!(open.ask().server(), "a");
+        cluster.node().nft_script(MODE_IPTABLES);
+        thread::sleep(Duration::from_millis(200));
+    });
+    // The rules of the other program win over the handover table.
+    assert!(cluster.has_table(HANDOVER_TABLE));
+    cluster.all_reach("b");
+    assert_eq!(open.ask().server(), "a");
+    cluster.under_traffic(|| cluster.run(&["cleanup"]));
+    assert!(!cluster.has_table(HANDOVER_TABLE));
+    assert!(cluster.node().nft("list table ip nat").contains("KUBE-SVC-WEB"));
+    cluster.all_reach("b");
+}
+
+/// The cluster IPs are addresses of the node in mode ipvs, which translates after routing.
+#[test]
+fn the_handover_table_leaves_cluster_ips_to_mode_ipvs() {
+    if !nft_available() {
+        return;
+    }
+    let cluster = Cluster::new();
+    let daemon = cluster.start(&[]);
+    let _ = daemon.terminate(SOON);
+    cluster.node().nft_script(DELETION);
+    cluster.all_reach("a");
+    let _server = cluster.node().serve_tcp(80, "ipvs");
+    cluster.node().add_address(Ipv4Addr::new(10, 96, 0, 10));
+    assert_eq!(cluster.clients[0].connect_tcp(WEB).server(), "ipvs");
+}
+
+#[test]
+fn the_next_daemon_adopts_the_tables_and_owns_them_later() {
+    if !nft_available() || !kernel_has_owners() {
+        return;
+    }
+    let cluster = Cluster::new();
+    let daemon = cluster.start(&[]);
+    let next = cluster.under_traffic(|| {
+        let ended = daemon.terminate(SOON);
+        assert!(ended.stderr.contains("left the tables to the next program"), "{}", ended.stderr);
+        check_as_kube_proxy_does(cluster.node());
+        let left = cluster.node().nft("-a list table ip kube-proxy");
+        assert!(!left.contains("flags owner"), "{left}");
+        assert!(cluster.has_table(HANDOVER_TABLE));
+        let mut next = cluster.manifests.run(cluster.node());
+        next.wait_for_line("removed the handover tables", SOON);
+        // Rules keep their handles, so nothing was loaded again.
+        assert_eq!(rules(&cluster.node().nft("-a list table ip kube-proxy")), rules(&left));
+        next.wait_for_line("the tables are owned now", SOON);
+        next
+    });
+    assert!(cluster.is_owned() && !cluster.has_table(HANDOVER_TABLE));
+    cluster.all_reach("a");
+    cluster.manifests.set_endpoints("b");
+    eventually("the other endpoint", SOON, || {
+        (cluster.clients[0].connect_tcp(WEB).server() == "b").then_some(())
+    });
+    assert_eq!(next.terminate(SOON).warnings(), [""; 0]);
+}
+
+fn rules(listing: &str) -> Vec<&str> {
+    listing.lines().filter(|line| line.contains(" # handle ")).collect()
+}
+
+#[test]
+fn after_a_crash_cleanup_frees_the_tables_while_they_serve() {
+    if !nft_available() || !kernel_has_owners() {
+        return;
+    }
+    let cluster = Cluster::new();
+    let daemon = cluster.start(&[]);
+    kill(daemon);
+    // What kube-proxy's log says then.
+    let refused = cluster.node().output("/usr/sbin/nft", &["add", "table", "ip", "kube-proxy"]);
+    assert!(refused.stderr.contains("Operation not supported"), "{}", refused.stderr);
+    cluster.under_traffic(|| {
+        let freed = cluster.run(&["cleanup", "--keep-serving"]);
+        assert!(freed.contains("table ip kube-proxy has no flags now"), "{freed}");
+        cluster.node().nft_script(MODE_NFTABLES);
+        thread::sleep(Duration::from_millis(200));
+    });
+    cluster.all_reach("b");
+}
+
+/// Mode iptables starts beside tables that it cannot delete, which win then.
+#[test]
+fn cleanup_removes_the_tables_of_a_crash_beside_mode_iptables() {
+    if !nft_available() || !kernel_has_owners() {
+        return;
+    }
+    let cluster = Cluster::new();
+    let daemon = cluster.start(&[]);
+    kill(daemon);
+    cluster.node().nft_script(MODE_IPTABLES);
+    cluster.under_traffic(|| cluster.run(&["cleanup"]));
+    assert!(!cluster.has_table("kube-proxy"));
+    cluster.all_reach("b");
+}
+
+#[test]
+fn without_table_ownership_other_programs_may_change_the_tables_at_any_time() {
+    if !nft_available() {
+        return;
+    }
+    let cluster = Cluster::new();
+    let daemon = cluster.start(&["--table-ownership=off"]);
+    assert!(!cluster.is_owned());
+    check_as_kube_proxy_does(cluster.node());
+    cluster.node().nft("add table ip kube-proxy");
+    assert_eq!(daemon.terminate(SOON).warnings(), [""; 0]);
+    assert!(cluster.has_table(HANDOVER_TABLE));
+}
+
+/// A daemon that is to own nothing frees the tables of an earlier one that owned them.
+#[test]
+fn tables_that_persist_are_freed_when_ownership_is_turned_off() {
+    if !nft_available() || !kernel_has_owners() {
+        return;
+    }
+    let cluster = Cluster::new();
+    let daemon = cluster.start(&[]);
+    kill(daemon);
+    let _next = cluster.under_traffic(|| {
+        let mut next = cluster.start(&["--table-ownership=off"]);
+        next.wait_for_line("the tables are without an owner now", SOON);
+        cluster.node().nft("add table ip kube-proxy");
+        next
+    });
+}
