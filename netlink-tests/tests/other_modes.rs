@@ -75,7 +75,7 @@ impl OldNode {
     }
 
     fn cleanup(&self) -> String {
-        self.net.node().output(deltaproxy_binary(), &["cleanup"]).ok()
+        self.net.node().output(deltaproxy_binary(), &["cleanup", "--all"]).ok()
     }
 }
 
@@ -302,7 +302,7 @@ fn the_link_of_mode_ipvs_is_removed() {
     let _far_end = net.pod_behind("kube-ipvs0", "10.244.1.20");
     let links = || net.node().run(|| fs::read_to_string("/proc/thread-self/net/dev").unwrap());
     assert!(links().contains("kube-ipvs0:"));
-    let cleanup = || net.node().output(deltaproxy_binary(), &["cleanup"]).ok();
+    let cleanup = || net.node().output(deltaproxy_binary(), &["cleanup", "--all"]).ok();
     assert_eq!(cleanup(), "removed the link kube-ipvs0\n");
     assert!(!links().contains("kube-ipvs0:"));
     assert_eq!(cleanup(), "nothing to remove\n");

@@ -180,10 +180,10 @@ fn mode_nftables_takes_over_after_a_regular_end() {
     // Leftovers of ours go while the other one serves.
     assert!(cluster.node().nft("list table ip kube-proxy").contains("map endpoints {"));
     let removed = cluster.under_traffic(|| cluster.run(&["cleanup"]));
-    assert!(removed.contains("delete map ip kube-proxy endpoints\n"), "{removed}");
+    assert!(removed.contains("delete set ip kube-proxy endpoints\n"), "{removed}");
     assert!(removed.contains("delete table ip deltaproxy-handover\n"), "{removed}");
     let left = cluster.node().nft("list table ip kube-proxy");
-    for ours in ["endpoints {", "service-traffic", "choose", "nodeports {"] {
+    for ours in ["endpoints {", "service-traffic", "choose", "map nodeports {"] {
         assert!(!left.contains(ours), "{ours} in {left}");
     }
     cluster.all_reach("b");

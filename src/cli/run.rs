@@ -121,7 +121,7 @@ async fn run_until_stopped(
     let known = local_addresses().map_err(Failure::new)?;
     engine.set_local_addresses(known.clone());
     let route_localnet = localhost::prepare(&mut engine, &known);
-    observe.set_page(page(&config, flags.owner));
+    observe.set_page(page(&config, flags));
     let elements = config.routing.counters != Counters::Off;
     let reads = Reads { elements, offloaded: offload.is_some() };
     if reads.elements || reads.offloaded {
@@ -342,14 +342,19 @@ fn of_file(problem: FileProblem) -> LeftOut {
 }
 
 /// Returns the fixed content of the status page.
-fn page(config: &Config, owns_tables: bool) -> PageSetup {
+fn page(config: &Config, flags: TableFlags) -> PageSetup {
     let source = match &config.source {
         Source::Manifests(path) => format!("Manifests of {}", path.display()),
         Source::Kubeconfig(path) => format!("API server of {}", path.display()),
         Source::InCluster => "API server of this cluster".to_owned(),
         Source::Server { url, .. } => format!("API server {url}"),
     };
-    PageSetup { node: config.node_name.clone(), source, owns_tables, search: search() }
+    let without_owner = match (flags.owner, config.owns_tables) {
+        (true, _) => None,
+        (false, true) => Some("ownership needs Linux 6.9"),
+        (false, false) => Some("tableOwnership is off"),
+    };
+    PageSetup { node: config.node_name.clone(), source, without_owner, search: search() }
 }
 
 /// Returns a function that reports closed health check ports as problems of their Services.

@@ -13,7 +13,7 @@ use crate::kernel::{CopyTableError, Kernel, WriterGone};
 use crate::nft::{TableFlags, TableRef};
 
 /// Time without a change of services before the flags of the tables are changed.
-const IDLE: Duration = Duration::from_secs(10);
+const IDLE: Duration = Duration::from_secs(5);
 
 /// The longest such time, after interrupted or failed handovers.
 const LONGEST_IDLE: Duration = Duration::from_secs(600);

@@ -64,8 +64,8 @@ pub struct PageSetup {
     pub node: String,
     /// The source of objects.
     pub source: String,
-    /// The process is the owner of the tables that it writes.
-    pub owns_tables: bool,
+    /// Why the process does not own the tables that it writes; `None` if it does.
+    pub without_owner: Option<&'static str>,
     /// Finds services and draining endpoints.
     pub search: Search,
 }
@@ -144,9 +144,9 @@ impl Page {
 
     /// Returns the owner of a table that this process writes.
     fn owner(&self) -> String {
-        match self.setup.get().is_some_and(|setup| setup.owns_tables) {
-            true => format!("this process ({})", process::id()),
-            false => "none: ownership needs Linux 6.9".to_owned(),
+        match self.setup.get().and_then(|setup| setup.without_owner) {
+            None => format!("this process ({})", process::id()),
+            Some(reason) => format!("none: {reason}"),
         }
     }
 }
