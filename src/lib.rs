@@ -22,6 +22,9 @@
 //!
 //! `ruleset` holds what packets run: chains, rules, sets, and the meaning of each element.
 //!
+//! `read_back` reads the tables for the engine, whole or by keys; `converge` commits until they are as
+//! desired, for callers without other work.
+//!
 //! `node` applies settings of the node beyond the tables.
 //!
 //! `other_modes` removes what kube-proxy's modes iptables and ipvs left, once the tables are in place.
@@ -53,6 +56,7 @@ pub mod bench;
 pub mod cli;
 pub mod config;
 pub mod conntrack;
+pub mod converge;
 pub mod counters;
 pub mod desired;
 pub mod diff;
@@ -71,6 +75,7 @@ pub mod other_modes;
 pub mod piece;
 pub mod printable;
 pub mod probe;
+pub mod read_back;
 pub mod ruleset;
 pub mod run;
 pub mod schedule;

@@ -45,11 +45,14 @@ const LAYERS: &[(&str, &[&str])] = &[
             "ruleset",
         ],
     ),
+    ("read_back", &["diff", "engine", "kernel", "nft", "ruleset"]),
+    ("converge", &["engine", "kernel", "nft", "read_back"]),
     (
         "bench",
         &[
             "config",
             "conntrack",
+            "converge",
             "engine",
             "figures",
             "kernel",
@@ -57,6 +60,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "netlink",
             "nft",
             "observe",
+            "read_back",
             "ruleset",
             "run",
             "source",

@@ -5,7 +5,8 @@ use super::summary::Summary;
 use super::{Failure, Output, localhost};
 use crate::config::Routing;
 use crate::conntrack::{ConntrackError, ConntrackTable};
-use crate::engine::{Engine, converge};
+use crate::converge::converge;
+use crate::engine::Engine;
 use crate::kernel::Nftables;
 use crate::node::UNGUARDED;
 
