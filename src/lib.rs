@@ -44,11 +44,11 @@
 //!
 //! - Kubernetes types outside `source`. A malformed object becomes a problem report and never
 //!   stops other objects.
-//! - Failing, waiting or logging in `model`, `desired`, `diff`, `piece`, `engine` and `schedule`.
+//! - I/O, waiting, logging and errors in `model`, `desired`, `diff`, `piece`, `engine` and `schedule`.
 //! - A second place that decides what follows from a refused transaction: [`engine::Engine::answer`]
 //!   does for `run`, `apply`, `bench` and the tests.
-//! - Reading the clock anywhere but in `run` and at the edges (`kernel`, `cli`, `observe`, `bench`,
-//!   `probe`).
+//! - Reading the clock anywhere but in `run` and at the edges (`source`, `kernel`, `conntrack`,
+//!   `observe`, `cli`, `bench`, `probe`, `figures`).
 //! - Acting on any table but our own two, `ip kube-proxy` and `ip6 kube-proxy`, outside of
 //!   `other_modes`, and there on any name that is not kube-proxy's.
 
