@@ -144,19 +144,17 @@ fn literals(source: &str) -> Vec<String> {
         let (before, from) = rest.split_at(at);
         rest = if from.starts_with("//") {
             from.split_once('\n').map_or("", |(_, rest)| rest)
-        } else if from.starts_with("'\"'") || from.starts_with("'/'") {
-            &from[3..]
-        } else if from.starts_with("'\\") {
-            &from[3..]
-        } else if from.starts_with('"') {
+        } else if let Some(text) = from.strip_prefix('"') {
             let (literal, rest) = match before.ends_with("r#") {
-                true => from[1..].split_once("\"#").unwrap_or((from, "")),
-                false => literal(&from[1..]),
+                true => text.split_once("\"#").unwrap_or((text, "")),
+                false => literal(text),
             };
             found.push(unescaped(literal));
             rest
         } else {
-            &from[1..]
+            // A letter in quotes may be one of those that are searched.
+            let is_letter = ["'\"'", "'/'", "'\\"].iter().any(|letter| from.starts_with(letter));
+            &from[if is_letter { 3 } else { 1 }..]
         };
     }
     found
