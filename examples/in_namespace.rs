@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use deltaproxy::bench::enter_own;
 use deltaproxy::config::Routing;
-use deltaproxy::engine::{Engine, converge};
+use deltaproxy::converge::converge;
+use deltaproxy::engine::Engine;
 use deltaproxy::kernel::Nftables;
 use deltaproxy::source::files::ManifestReader;
 

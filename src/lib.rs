@@ -22,6 +22,9 @@
 //!
 //! `ruleset` holds what packets run: chains, rules, sets, and the meaning of each element.
 //!
+//! `read_back` reads the tables for the engine, whole or by keys; `converge` commits until they are as
+//! desired, for callers without other work.
+//!
 //! `node` applies settings of the node beyond the tables.
 //!
 //! `handover` replaces our tables by tables with other flags, and leaves them to the next program.
@@ -43,11 +46,11 @@
 //!
 //! - Kubernetes types outside `source`. A malformed object becomes a problem report and never
 //!   stops other objects.
-//! - Failing, waiting or logging in `model`, `desired`, `diff`, `piece`, `engine` and `schedule`.
+//! - I/O, waiting, logging and errors in `model`, `desired`, `diff`, `piece`, `engine` and `schedule`.
 //! - A second place that decides what follows from a refused transaction: [`engine::Engine::answer`]
 //!   does for `run`, `apply`, `bench` and the tests.
-//! - Reading the clock anywhere but in `run` and at the edges (`kernel`, `cli`, `observe`, `bench`,
-//!   `probe`).
+//! - Reading the clock anywhere but in `run` and at the edges (`source`, `kernel`, `conntrack`,
+//!   `observe`, `cli`, `bench`, `probe`, `figures`).
 //! - Acting on any table but our own two, `ip kube-proxy` and `ip6 kube-proxy`, outside of
 //!   `other_modes`, and there on any name that is not kube-proxy's.
 
@@ -55,6 +58,7 @@ pub mod bench;
 pub mod cli;
 pub mod config;
 pub mod conntrack;
+pub mod converge;
 pub mod counters;
 pub mod desired;
 pub mod diff;
@@ -74,6 +78,7 @@ pub mod other_modes;
 pub mod piece;
 pub mod printable;
 pub mod probe;
+pub mod read_back;
 pub mod ruleset;
 pub mod run;
 pub mod schedule;

@@ -1,4 +1,4 @@
-//! Element changes by set, and the operations of a transaction in an order that the kernel accepts.
+//! Element changes of both tables by set, and their operations in an order that the kernel accepts.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::nft::{Element, Family, Operation, Value};
 use crate::ruleset::{self, Layouts, SetId, TableElement};
 
-/// Element changes that fit into one transaction.
+/// Element changes of both tables, until it is full: the part of a large change that one step makes.
 #[derive(Debug)]
 pub struct Piece {
     /// Changes by table and set, unsorted: a change touches few sets.

@@ -1,14 +1,23 @@
 //! Decides when to commit. Reads no clock and does no I/O.
 //!
 //! ```text
-//!            Ready                Committed
-//! Waiting ---------> Unknown -----------------> Idle <-----------+
-//!                     ^    ^                     | Changed       | Committed
-//!            Refused, |    | ReadNow             v               |
-//!            ReadNow  +----+------------------ Pending ----------+
-//!                                               ^   | Undone
-//!                                               +---+
+//! Waiting -+- Ready -------------> Unknown   due at once
+//!
+//! Unknown -+- Committed ---------> Idle
+//!          +- Refused -----------> Unknown   due later, twice as late each time
+//!          +- Undone ------------> Pending   due at once
+//!
+//! Idle ----+- Changed -----------> Pending   due `min_interval` after the last commit
+//!          +- Refused, ReadNow --> Unknown   due at once
+//!          +- Undone ------------> Pending   due at once
+//!
+//! Pending -+- Committed ---------> Idle
+//!          +- Refused -----------> Unknown   due after 50 ms
+//!          +- ReadNow -----------> Unknown   due at once
+//!          +- Undone ------------> Pending   due at once
 //! ```
+//!
+//! Any other input leaves the state as it is, with its time.
 //!
 //! Where look-ups by key do not suffice, a start, a refused transaction, a lost answer and a change
 //! by another program take the same path: `Unknown`, read back, commit the difference.
@@ -112,8 +121,10 @@ fn backoff(attempt: u32) -> Duration {
 #[cfg(test)]
 #[allow(clippy::disallowed_methods)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
-    use Input::{Changed, Committed, ReadNow, Ready, Refused};
+    use Input::{Changed, Committed, ReadNow, Ready, Refused, Undone};
 
     const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -156,24 +167,48 @@ mod tests {
         check(&inputs, Some((2_050, Task::ReadBack)));
     }
 
+    /// Names of all variants of an enum, and of the variant of a value. Does not compile without one.
+    macro_rules! names {
+        ($type:ident, $all:ident, $name:ident: $($variant:ident)*) => {
+            const $all: &[&str] = &[$(stringify!($variant)),*];
+
+            fn $name(value: $type) -> &'static str {
+                match value {
+                    $($type::$variant { .. } => stringify!($variant)),*
+                }
+            }
+        };
+    }
+
+    names!(State, STATES, state_name: Waiting Unknown Idle Pending);
+    names!(Input, INPUTS, input_name: Ready Changed ReadNow Committed Refused Undone);
+
+    /// A state, and the states after the inputs in the order of [`INPUTS`].
+    type Row = (State, [State; INPUTS.len()]);
+
+    fn every_pair(now: Instant) -> [Row; STATES.len()] {
+        let ms = |n| now + Duration::from_millis(n);
+        let unknown = |due, attempt| State::Unknown { due: ms(due), attempt };
+        let (waiting, idle) = (State::Waiting, State::Idle { since: now });
+        let (start, same) = (unknown(0, 0), unknown(300, 2));
+        let (soon, later, at_once) =
+            [700, 1_000, 0].map(|due| State::Pending { due: ms(due) }).into();
+        //         Ready    Changed  ReadNow  Committed  Refused          Undone
+        [
+            (waiting, [start, waiting, waiting, waiting, waiting, waiting]),
+            (same, [same, same, same, idle, unknown(200, 3), at_once]),
+            (idle, [idle, later, start, idle, start, at_once]),
+            (soon, [soon, soon, start, idle, unknown(50, 1), at_once]),
+        ]
+    }
+
     #[test]
     fn every_pair_of_state_and_input_leads_to_the_state_in_this_table() {
         let now = Instant::now();
-        let ms = |n| now + Duration::from_millis(n);
-        let unknown = |due, attempt| State::Unknown { due: ms(due), attempt };
-        let (idle, pending) = (State::Idle { since: now }, State::Pending { due: ms(700) });
-        let inputs = [Ready, Changed, ReadNow, Committed, Refused];
-        let start = unknown(0, 0);
-        let same = unknown(0, 2);
-        let table = [
-            (
-                State::Waiting,
-                [start, State::Waiting, State::Waiting, State::Waiting, State::Waiting],
-            ),
-            (same, [same, same, same, idle, unknown(200, 3)]),
-            (idle, [idle, State::Pending { due: ms(1_000) }, start, idle, start]),
-            (pending, [pending, pending, start, idle, unknown(50, 1)]),
-        ];
+        let table = every_pair(now);
+        let inputs = [Ready, Changed, ReadNow, Committed, Refused, Undone];
+        assert_eq!(table.map(|(state, _)| state_name(state)), STATES);
+        assert_eq!(inputs.map(input_name), INPUTS);
         for (state, expected) in table {
             for (input, expected) in inputs.into_iter().zip(expected) {
                 let mut schedule = Schedule { state, min_interval: MIN_INTERVAL };
@@ -181,5 +216,31 @@ mod tests {
                 assert_eq!(schedule.state, expected, "{state:?} and {input:?}");
             }
         }
+    }
+
+    #[test]
+    fn the_drawing_has_every_pair_that_changes_the_state() {
+        let mut drawn = BTreeSet::new();
+        let mut from = "";
+        for line in include_str!("schedule.rs").lines().take_while(|line| line.starts_with("//!")) {
+            let Some((left, right)) = line.split_once("-> ") else { continue };
+            let words = |text: &'static str| {
+                text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty())
+            };
+            let mut inputs: Vec<_> = words(left).collect();
+            if STATES.contains(&inputs[0]) {
+                from = inputs.remove(0);
+            }
+            let to = words(right).next().unwrap();
+            drawn.extend(inputs.into_iter().map(|input| (from, input, to)));
+        }
+        let pairs = every_pair(Instant::now()).into_iter().flat_map(|(state, after)| {
+            INPUTS
+                .iter()
+                .zip(after)
+                .filter(move |(_, after)| *after != state)
+                .map(move |(input, after)| (state_name(state), *input, state_name(after)))
+        });
+        assert_eq!(drawn, pairs.collect());
     }
 }

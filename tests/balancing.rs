@@ -11,13 +11,14 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use deltaproxy::config::{LeastConnections, Routing};
-use deltaproxy::engine::{Engine, read_back};
+use deltaproxy::engine::Engine;
 use deltaproxy::kernel::Kernel;
 use deltaproxy::model::{
     Adjusted, Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName,
     Resource, Scheduler, Service, ServicePort, Weighing,
 };
 use deltaproxy::nft::{Family, TableFlags};
+use deltaproxy::read_back::read_back;
 use fake_kernel::Fake;
 use tables::{Table, contents, settle};
 

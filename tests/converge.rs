@@ -13,13 +13,15 @@ mod world;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use deltaproxy::engine::{Answer, Cause, Engine, converge, read_back};
+use deltaproxy::converge::converge;
+use deltaproxy::engine::{Answer, Cause, Engine};
 use deltaproxy::kernel::Kernel;
 use deltaproxy::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Resource, Service,
     ServicePort, TrafficPolicy,
 };
 use deltaproxy::nft::{Element, Family, Operation, Transaction, Value};
+use deltaproxy::read_back::read_back;
 use deltaproxy::ruleset::SetId;
 use fake_kernel::Fake;
 use proptest::prelude::*;

@@ -1,92 +1,239 @@
-//! Links of the pages point to files, and quoted messages are those of the program.
+//! Links, anchors, paths, tests and crates that the documents name exist.
 
 #![allow(clippy::unwrap_used)] // An unreadable file is a failed test.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Length of the word sequences that are searched; a third of a message's must be in the source.
-const ROW: usize = 3;
+/// Folders with the files of the project. Others, such as `target`, are made.
+const FOLDERS: [&str; 11] = [
+    ".ci",
+    "benches",
+    "deploy",
+    "docs",
+    "examples",
+    "fake-kernel",
+    "fuzz",
+    "manual",
+    "netlink-tests",
+    "src",
+    "tests",
+];
 
-/// Messages of other programs in docs/troubleshooting.md.
-const OF_OTHERS: [&str; 1] = ["exec …: operation not permitted"];
+/// Paths in documents that are no files of the project, with the reason.
+const OTHER_PATHS: [(&str, &str); 2] =
+    [("fuzz/artifacts", "made by `make fuzz`"), ("fuzz/corpus", "made by `make fuzz`")];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The files below a folder with this extension.
-fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
-    let mut left = vec![root().join(folder)];
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// All files of the project's folders and root.
+fn files() -> Vec<PathBuf> {
+    let mut left: Vec<_> = FOLDERS.iter().map(|folder| root().join(folder)).collect();
     let mut found = Vec::new();
     while let Some(path) = left.pop() {
         if path.is_dir() {
             left.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
-        } else if path.extension().is_some_and(|it| it == extension) {
+        } else {
             found.push(path);
         }
     }
+    let of_root = fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().path());
+    found.extend(of_root.filter(|path| path.is_file()));
     found
 }
 
-/// The targets of links in Markdown, without anchors and addresses of other sites.
-fn links(text: &str) -> Vec<&str> {
-    let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
-    let paths = targets.filter_map(|(target, _)| target.split('#').next());
-    paths.filter(|path| !path.is_empty() && !path.contains("://")).collect()
+/// The documents: their paths and texts.
+fn pages() -> Vec<(PathBuf, String)> {
+    let of_docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let of_docs = of_docs.filter(|path| path.extension().is_some_and(|it| it == "md"));
+    let of_root = ["README.md", "CONTRIBUTING.md"].map(|name| root().join(name));
+    let paths = of_docs.chain(of_root);
+    paths.map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
 }
 
-#[test]
-fn links_lead_to_files() {
-    let mut broken = Vec::new();
-    let others = ["README.md", "CONTRIBUTING.md"].map(|name| root().join(name));
-    for page in files("docs", "md").into_iter().chain(others) {
-        let text = fs::read_to_string(&page).unwrap();
-        let missing = links(&text).into_iter().filter(|link| !page.with_file_name(link).exists());
-        broken.extend(missing.map(|link| format!("{}: {link} is missing", page.display())));
-    }
+/// Panics with one line for each broken rule.
+#[track_caller]
+fn check(broken: &[String]) {
     assert!(broken.is_empty(), "\n{}", broken.join("\n"));
 }
 
-#[test]
-fn links_are_found() {
-    let text = "[a](b.md) and [c](../d#e), [f](https://g) [h](#i)";
-    assert_eq!(links(text), ["b.md", "../d"]);
+/// The lines outside of code blocks.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_code = false;
+    text.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    })
 }
 
-/// All words of the source; a string over several lines is one sequence of words.
-fn source_words() -> String {
-    let texts: Vec<_> =
-        files("src", "rs").iter().map(|path| fs::read_to_string(path).unwrap()).collect();
-    let words: Vec<_> = texts.iter().flat_map(|text| words(text)).collect();
-    format!(" {} ", words.join(" "))
+/// The texts in backticks of a line.
+fn quoted(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
 }
 
-fn words(text: &str) -> Vec<&str> {
-    let separates = |letter: char| letter.is_whitespace() || "\"\\`;:,()|".contains(letter);
-    text.split(separates).filter(|word| !word.is_empty()).collect()
+/// The targets of links in Markdown: path and anchor. Without those to other sites.
+fn links(text: &str) -> Vec<(&str, &str)> {
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    let targets = targets.map(|(target, _)| target).filter(|target| !target.contains("://"));
+    targets.map(|target| target.split_once('#').unwrap_or((target, ""))).collect()
 }
 
-/// Messages in the first column of the tables with lines of the log.
-fn messages(page: &str) -> Vec<&str> {
-    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
-    let messages = rows.map(|(message, _)| message);
-    messages.filter(|message| !OF_OTHERS.contains(message)).collect()
-}
-
-#[test]
-fn quoted_messages_are_those_of_the_program() {
-    let source = source_words();
-    let page = fs::read_to_string(root().join("docs/troubleshooting.md")).unwrap();
-    let messages = messages(&page);
-    assert!(messages.len() > 20, "{messages:?}");
-    // Values of the example are not in the source.
-    let is_in_source = |message: &&&str| {
-        let words = words(message);
-        let rows: Vec<_> = words.windows(ROW.min(words.len())).collect();
-        let found = rows.iter().filter(|row| source.contains(&format!(" {} ", row.join(" "))));
-        found.count() * 3 >= rows.len()
+/// The anchors of a page: its headings in small letters, with `-` for spaces.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = prose(text).filter_map(|line| {
+        line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#'))
+    });
+    let anchor = |heading: &str| -> String {
+        let letters = heading.chars().filter(|it| it.is_alphanumeric() || "-_ ".contains(*it));
+        letters.flat_map(char::to_lowercase).map(|it| if it == ' ' { '-' } else { it }).collect()
     };
-    let unknown: Vec<_> = messages.iter().filter(|message| !is_in_source(message)).collect();
-    assert!(unknown.is_empty(), "{unknown:#?}");
+    headings.map(anchor).collect()
+}
+
+#[test]
+fn links_lead_to_files_and_headings() {
+    let mut broken = Vec::new();
+    for (page, text) in pages() {
+        for (path, anchor) in links(&text) {
+            let target = if path.is_empty() { page.clone() } else { page.with_file_name(path) };
+            let is_there = match anchor.is_empty() {
+                true => target.exists(),
+                false => fs::read_to_string(&target).is_ok_and(|it| anchors(&it).contains(anchor)),
+            };
+            if !is_there {
+                broken.push(format!("{}: {path}#{anchor} is missing", page.display()));
+            }
+        }
+    }
+    check(&broken);
+}
+
+#[test]
+fn links_and_headings_are_found() {
+    let text = "[a](b.md) and [c](../d#e), [f](https://g) [h](#i)\n## A `b`, c-d\n```\n# no\n```\n";
+    assert_eq!(links(text), [("b.md", ""), ("../d", "e"), ("", "i")]);
+    assert_eq!(anchors(text), ["a-b-c-d".to_owned()].into());
+}
+
+/// The paths that a text in backticks stands for: `a/{b,c}.rs` are two, and `NAME` is any name.
+fn expanded(path: &str) -> Vec<String> {
+    let Some((before, rest)) = path.split_once('{') else { return vec![path.to_owned()] };
+    let Some((names, after)) = rest.split_once('}') else { return vec![path.to_owned()] };
+    names.split(',').map(|name| format!("{before}{name}{after}")).collect()
+}
+
+/// Whether a text in backticks is the path of a file of the project.
+fn is_path(text: &str) -> bool {
+    let first = text.split('/').next().unwrap();
+    let is_below = text.contains('/') && FOLDERS.contains(&first);
+    let is_file = [".rs", ".md", ".toml"].iter().any(|end| text.ends_with(end));
+    (is_below || is_file) && !text.contains([' ', '*', ':'])
+}
+
+#[test]
+fn paths_in_documents_exist() {
+    let files = files();
+    let mut broken = Vec::new();
+    let mut others: BTreeSet<&(&str, &str)> = BTreeSet::new();
+    let mut count = 0;
+    for (page, text) in pages() {
+        for path in prose(&text).flat_map(quoted).filter(|it| is_path(it)).flat_map(expanded) {
+            count += 1;
+            let is_there = match path.contains('/') {
+                true => root().join(path.replace("/NAME.", "/show.")).exists(),
+                // A file beside one that the sentence names.
+                false => files.iter().any(|file| file.ends_with(&path)),
+            };
+            let other = OTHER_PATHS.iter().find(|(other, _)| *other == path);
+            others.extend(other);
+            if !is_there && other.is_none() {
+                broken.push(format!("{}: {path} does not exist", page.display()));
+            }
+        }
+    }
+    check(&broken);
+    assert!(count > 80, "{count} paths");
+    assert_eq!(others.len(), OTHER_PATHS.len(), "an exception is not used any more");
+}
+
+/// The rows of the first table below a heading: their cells.
+fn table<'a>(page: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
+    let (_, below) =
+        page.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("{heading}"));
+    let lines = below.lines().skip_while(|line| !line.starts_with('|'));
+    let rows = lines.take_while(|line| line.starts_with('|')).skip(2);
+    rows.map(|row| row.trim_matches('|').split(" | ").map(str::trim).collect()).collect()
+}
+
+/// Each invariant names its keepers: a file, and the functions of it that fail without the
+/// invariant.
+#[test]
+fn every_invariant_names_its_keepers_and_they_exist() {
+    let page = read("docs/architecture.md");
+    let rows = table(&page, "## What always holds");
+    assert!(rows.len() >= 10, "{rows:#?}");
+    let mut broken = Vec::new();
+    for row in rows {
+        let [invariant, keepers] = row[..] else { panic!("{row:?}") };
+        let mut file = String::new();
+        let mut tests = 0;
+        for keeper in quoted(keepers) {
+            if keeper.contains('/') {
+                file = read(keeper);
+                continue;
+            }
+            tests += 1;
+            // A function of its own, or one that a macro makes a test of.
+            if !file.contains(&format!("fn {keeper}()")) {
+                broken.push(format!("{invariant}: no test {keeper} there"));
+            }
+        }
+        if tests == 0 {
+            broken.push(format!("{invariant}: no test keeps it"));
+        }
+    }
+    check(&broken);
+}
+
+/// The names of the crates in a section of a manifest that come from outside.
+fn dependencies(manifest: &str, section: &str) -> BTreeSet<String> {
+    let manifest = read(manifest);
+    let Some((_, section)) = manifest.split_once(&format!("\n[{section}]\n")) else {
+        return BTreeSet::new();
+    };
+    let lines = section.lines().take_while(|line| !line.starts_with('['));
+    let lines = lines.filter(|line| !line.contains("path = ") && !line.starts_with('#'));
+    let names = lines.filter_map(|line| line.split_once([' ', '.', '=']));
+    names.map(|(name, _)| name.to_owned()).collect()
+}
+
+/// The crates of the second column of a table.
+fn named(page: &str, heading: &str) -> BTreeSet<String> {
+    let rows = table(page, heading).into_iter();
+    rows.flat_map(|row| row[1].split(", ").map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn every_dependency_has_its_row() {
+    let page = read("docs/dependencies.md");
+    let of_program = dependencies("Cargo.toml", "dependencies");
+    assert!(of_program.len() > 30, "{of_program:?}");
+    assert_eq!(named(&page, "## Of the program"), of_program);
+    let manifests =
+        ["Cargo.toml", "fake-kernel/Cargo.toml", "manual/Cargo.toml", "netlink-tests/Cargo.toml"];
+    let sections = manifests.iter().flat_map(|manifest| {
+        let sections = ["dependencies", "dev-dependencies", "build-dependencies"];
+        sections.map(|section| dependencies(manifest, section))
+    });
+    let others: BTreeSet<_> =
+        sections.flatten().filter(|name| !of_program.contains(name)).collect();
+    assert_eq!(named(&page, "## Of tests and tools"), others);
 }

@@ -9,7 +9,8 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use deltaproxy::engine::{Engine, read_back};
+use deltaproxy::engine::Engine;
+use deltaproxy::read_back::read_back;
 
 use deltaproxy::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Service,

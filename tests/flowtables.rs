@@ -3,12 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use deltaproxy::config::Routing;
+use deltaproxy::converge::converge;
 use deltaproxy::counters::Counters;
-use deltaproxy::engine::{Engine, converge, read_back};
+use deltaproxy::engine::Engine;
 use deltaproxy::flowtable::Offload;
 use deltaproxy::kernel::Kernel;
 use deltaproxy::model::{Event, Resource};
 use deltaproxy::nft::{Device, Family, Flowtable, Operation, TableFlags, Transaction};
+use deltaproxy::read_back::read_back;
 use deltaproxy::ruleset;
 use fake_kernel::Fake;
 

@@ -9,13 +9,14 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use deltaproxy::engine::{Answer, Cause, Engine, look_up_changed};
+use deltaproxy::engine::{Answer, Cause, Engine};
 use deltaproxy::kernel::{CommitError, Kernel};
 use deltaproxy::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Protocol,
     Resource, Service, ServicePort, TrafficPolicy,
 };
 use deltaproxy::nft::{Operation, Transaction};
+use deltaproxy::read_back::look_up_changed;
 use deltaproxy::ruleset::SetId;
 use fake_kernel::Fake;
 use nix::errno::Errno;

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deltaproxy::config::Routing;
-use deltaproxy::engine::{Answer, Engine, look_up_changed, read_back};
+use deltaproxy::engine::{Answer, Engine};
+use deltaproxy::read_back::{look_up_changed, read_back};
 use deltaproxy::kernel::Kernel;
 use deltaproxy::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Protocol,

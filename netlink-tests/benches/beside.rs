@@ -14,14 +14,16 @@ use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
 use deltaproxy::config::Routing;
+use deltaproxy::converge::commit_all;
 use deltaproxy::counters::Counters;
-use deltaproxy::engine::{Engine, commit_all, read_back};
+use deltaproxy::engine::Engine;
 use deltaproxy::kernel::{Kernel, Nftables};
 use deltaproxy::model::{
     Change, Endpoint, EndpointPort, EndpointSlice, Event, HashedSource, ObjectName, Resource,
     Scheduler, Service, ServicePort,
 };
 use deltaproxy::nft::{Acknowledge, Operation, TableFlags};
+use deltaproxy::read_back::read_back;
 use netlink_tests::Namespace;
 
 const ENDPOINTS: u32 = 5;

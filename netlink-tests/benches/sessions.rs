@@ -13,7 +13,8 @@ use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
 use deltaproxy::config::Routing;
-use deltaproxy::engine::{Engine, commit_all};
+use deltaproxy::converge::commit_all;
+use deltaproxy::engine::Engine;
 use deltaproxy::kernel::Nftables;
 use deltaproxy::model::{
     Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Protocol, Resource, Service,

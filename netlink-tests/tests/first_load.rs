@@ -7,13 +7,14 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU16;
 
 use deltaproxy::config::Routing;
-use deltaproxy::engine::{Engine, read_back};
+use deltaproxy::engine::Engine;
 use deltaproxy::kernel::{Kernel, Nftables};
 use deltaproxy::model::{
     Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Resource, Service,
     ServicePort,
 };
 use deltaproxy::nft::{Element, Operation, TableFlags, Transaction};
+use deltaproxy::read_back::read_back;
 use netlink_tests::{Answer, Net};
 
 /// As many as fill several pieces, whatever the kernel's time.

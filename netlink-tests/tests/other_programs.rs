@@ -48,6 +48,9 @@ struct Shared {
     /// How often the elements of a set were read, over the socket that commits and beside it.
     reads: AtomicUsize,
     reads_beside: AtomicUsize,
+    /// How often elements were looked up by their keys, so far and when the event was committed.
+    look_ups: AtomicUsize,
+    look_ups_at_commit: AtomicUsize,
     /// The event to be sent, and when it was.
     event: Mutex<Option<Event>>,
     sent: Mutex<Option<Instant>>,
@@ -71,6 +74,8 @@ impl Kernel for Observed {
         let is_event = transaction.operations.iter().filter_map(Operation::elements).flatten();
         let mut data = is_event.filter_map(|element| element.data);
         if data.any(|data| data.as_bytes().starts_with(address.as_bytes())) {
+            let look_ups = self.shared.look_ups.load(Ordering::Relaxed);
+            self.shared.look_ups_at_commit.store(look_ups, Ordering::Relaxed);
             *self.shared.took.lock().unwrap() =
                 self.shared.sent.lock().unwrap().map(|at| at.elapsed());
         }
@@ -123,6 +128,7 @@ impl Kernel for Observed {
         keys: &[Value],
         each: &mut dyn FnMut(ElementView<'_>),
     ) -> Result<usize, ReadError> {
+        self.shared.look_ups.fetch_add(1, Ordering::Relaxed);
         self.kernel.find_elements(table, set, keys, each)
     }
 }
@@ -173,6 +179,8 @@ impl Running {
         let shared = Arc::new(Shared {
             reads: AtomicUsize::new(0),
             reads_beside: AtomicUsize::new(0),
+            look_ups: AtomicUsize::new(0),
+            look_ups_at_commit: AtomicUsize::new(0),
             event: Mutex::default(),
             sent: Mutex::default(),
             took: Mutex::default(),
@@ -246,8 +254,12 @@ fn delete(count: usize) {
         |data: &Value| !changed.iter().any(|it| data.as_bytes().starts_with(it.as_bytes()));
     let deleted = running.before.iter().filter(|(_, data)| is_other(data)).map(|(key, _)| *key);
     let deleted: Vec<Element> = deleted.step_by(7).take(count).map(Element::new).collect();
-    let reads = running.reads();
+    let (reads, look_ups) = (running.reads(), running.shared.look_ups.load(Ordering::Relaxed));
     let took = running.change(services, operation(Operation::DeleteElements, deleted));
+    let look_ups = running.shared.look_ups_at_commit.load(Ordering::Relaxed) - look_ups;
+    // A look-up is about a hundred elements at most, or one that is missing.
+    let most = if count == FEW { 2 * FEW } else { running.before.len() / 100 / 4 };
+    assert!(look_ups <= most, "the change waited for {look_ups} look-ups, not {most}");
     println!("{services} services, {count} deleted: committed {took:?} after the event");
     wait_for(|| endpoints(&mut running.other).len() == running.before.len() + 1);
     // Without sizes, added elements are searched by a dump.

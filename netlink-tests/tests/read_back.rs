@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU16;
 
 use deltaproxy::config::Routing;
-use deltaproxy::engine::{Engine, Found, commit_all, read_back};
+use deltaproxy::converge::commit_all;
+use deltaproxy::engine::{Engine, Found};
 use deltaproxy::kernel::{
     CommitError, Committed, Contents, ElementRead, Kernel, Nftables, OthersChanges, ReadError,
     Release,
@@ -17,6 +18,7 @@ use deltaproxy::model::{
 use deltaproxy::nft::{
     Element, ElementView, Family, Operation, TableFlags, TableRef, Transaction, Value,
 };
+use deltaproxy::read_back::read_back;
 use deltaproxy::ruleset::number::ListId;
 use deltaproxy::ruleset::{SetId, TableElement, slot_key};
 use fake_kernel::Fake;

@@ -10,6 +10,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
+use deltaproxy::ruleset::SetId;
 use netlink_tests::scenario::{Lab, Object, Protocol, Service, Slice};
 use netlink_tests::{Host, Process, eventually, nft_available};
 use serde_json::json;
@@ -358,17 +359,7 @@ const TRACED: &str = "
 /// the lists that they lead to.
 fn elements_with(node: &Host, keys: &[&str]) -> String {
     let listed = node.nft("list table ip kube-proxy");
-    let (sets, _) = listed.split_once("\tchain ").unwrap();
-    let mut elements = Vec::new();
-    let mut set = "";
-    for line in sets.lines() {
-        if let Some(name) = line.strip_prefix("\tset ").or(line.strip_prefix("\tmap ")) {
-            set = name.trim_end_matches(" {");
-        }
-        let line = line.trim().trim_start_matches("elements = {").trim_end_matches('}');
-        let each = line.split(',').map(str::trim).filter(|element| !element.is_empty());
-        elements.extend(each.map(|element| (set, element)));
-    }
+    let elements = elements(&listed);
     let is_named = |(set, element): &&(&str, &str)| {
         keys.iter().any(|key| element.contains(key))
             || (*set == "hairpin-connections" && element.contains("tcp"))
@@ -380,6 +371,71 @@ fn elements_with(node: &Host, keys: &[&str]) -> String {
     });
     let found: BTreeSet<_> = named.into_iter().chain(endpoints).collect();
     found.into_iter().map(|(set, element)| format!("{set}: {element}\n")).collect()
+}
+
+/// The elements that `nft list table` prints, with their set or map.
+fn elements(listed: &str) -> Vec<(&str, &str)> {
+    let mut elements = Vec::new();
+    let mut set = "";
+    let mut is_list = false;
+    for line in listed.lines() {
+        if let Some(name) = line.strip_prefix("\tset ").or(line.strip_prefix("\tmap ")) {
+            set = name.trim_end_matches(" {");
+        }
+        // A comment of the set itself is none.
+        is_list |= line.starts_with("\t\telements = {");
+        if is_list {
+            let line = line.trim().trim_start_matches("elements = {").trim_end_matches('}');
+            let each = line.split(',').map(str::trim).filter(|element| !element.is_empty());
+            elements.extend(each.map(|element| (set, element)));
+        }
+        is_list &= !line.ends_with('}');
+    }
+    elements
+}
+
+#[test]
+fn elements_are_those_between_the_braces_of_elements() {
+    let listed = "table ip kube-proxy {
+\tcomment \"layout 3, of deltaproxy\"
+\tmap unserved-services {
+\t\tcomment \"service addresses without endpoints: 1:0 refuse, 1:1 drop\"
+\t\ttype ipv4_addr . inet_proto . inet_service : classid
+\t\telements = { 10.96.0.10 . tcp . 80 : 1:0,
+\t\t\t     10.96.0.11 . tcp . 80 : 1:1 }
+\t}
+\tset cluster-ips {
+\t\ttype ipv4_addr
+\t\telements = { 10.96.0.10 }
+\t}
+\tchain pick { }
+}
+";
+    let expected = [
+        ("unserved-services", "10.96.0.10 . tcp . 80 : 1:0"),
+        ("unserved-services", "10.96.0.11 . tcp . 80 : 1:1"),
+        ("cluster-ips", "10.96.0.10"),
+    ];
+    assert_eq!(elements(listed), expected);
+}
+
+/// Without nft too, each line below `nft list` is an element of one of our sets.
+#[test]
+fn the_page_shows_elements_of_our_sets() {
+    let page = fs::read_to_string(PAGE).unwrap();
+    let below = page.split("\nnode$ nft list ").skip(1);
+    let lines = below.flat_map(|text| {
+        let lines = text.lines().skip(1);
+        lines.take_while(|line| !line.contains("$ ") && *line != "```")
+    });
+    let lines: Vec<_> = lines.collect();
+    assert!(lines.len() > 60, "{lines:#?}");
+    for line in lines {
+        let (set, element) = line.split_once(": ").unwrap();
+        assert!(SetId::ALL.iter().any(|it| it.name() == set), "{line}");
+        assert!(!element.starts_with("comment "), "{line}");
+        assert!(element.matches('"').count().is_multiple_of(2), "{line}");
+    }
 }
 
 /// How elements of the list begin that the route of an element names.

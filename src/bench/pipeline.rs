@@ -10,11 +10,12 @@ use super::Cluster;
 use super::cluster::NODE_NAME;
 use super::watch_line::WatchLine;
 use crate::config::Routing;
-use crate::engine::{Engine, read_back};
+use crate::engine::Engine;
 use crate::figures::{now, thread_time, timed};
 use crate::kernel::{Committed, Kernel, Nftables};
 use crate::model::{Event, Resource};
 use crate::nft::Transaction;
+use crate::read_back::read_back;
 use crate::source::kube::Line;
 use crate::source::objects::Converter;
 

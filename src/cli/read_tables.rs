@@ -1,8 +1,9 @@
 //! Reads the tables for commands that only compare.
 
 use super::Failure;
-use crate::engine::{Engine, Found, read_watching};
+use crate::engine::{Engine, Found};
 use crate::kernel::Nftables;
+use crate::read_back::read_watching;
 
 /// Most repetitions of a read during which another program changed the tables.
 const ATTEMPTS: usize = 10;

@@ -11,10 +11,10 @@ use ahash::{HashMap, HashSet};
 use super::Engine;
 use super::base_state::BaseState;
 use crate::diff::{Finding, Installed};
-use crate::kernel::{ElementKey, Kernel};
+use crate::kernel::ElementKey;
 use crate::model::ObjectName;
 use crate::nft::{Element, Family, Operation, Value};
-use crate::ruleset::{self, Member, SetId, Subject, TableElement};
+use crate::ruleset::{self, Member, SetId, Subject};
 
 /// The place of an element in our tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,8 +30,10 @@ pub struct Place {
 /// An element that may differ from the installed one, and its finding in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changed {
-    place: Place,
-    finding: Finding,
+    /// Its place.
+    pub place: Place,
+    /// What a look-up found there.
+    pub finding: Finding,
 }
 
 /// Elements that are not as installed.
@@ -41,13 +43,6 @@ pub struct Differences {
     pub of_services: Vec<(ObjectName, Installed, Finding)>,
     /// Other elements: found although they are not installed, or missing although they are.
     pub of_none: Vec<(Place, Finding)>,
-}
-
-/// Looks up elements. `None` if they must be read with all others.
-pub fn look_up_changed<K: Kernel>(kernel: &mut K, places: &[Place]) -> Option<Vec<Changed>> {
-    // Packets write this map.
-    let places = places.iter().filter(|place| place.set != SetId::AffinityClients);
-    places.map(|place| Some(Changed { place: *place, finding: place.look_up(kernel)? })).collect()
 }
 
 impl Place {
@@ -60,23 +55,6 @@ impl Place {
     fn of(element: &ElementKey) -> Option<Self> {
         let set = SetId::by_name(&element.set)?;
         Some(Self { family: element.table.family, set, key: element.key })
-    }
-
-    fn look_up<K: Kernel>(&self, kernel: &mut K) -> Option<Finding> {
-        let Self { family, set, key } = *self;
-        // A look-up of an interval may find another one.
-        if set == SetId::SourceRanges {
-            return None;
-        }
-        let mut finding = Finding::Missing;
-        let table = ruleset::table(family);
-        kernel
-            .find_elements(&table, set.name(), &[key], &mut |view| {
-                let found = TableElement::read(family, set, &view);
-                finding = Finding::Present(found.map(|found| Installed::found(family, &found)));
-            })
-            .ok()?;
-        Some(finding)
     }
 
     fn subject(&self) -> Option<(Family, Subject)> {

@@ -136,8 +136,8 @@ impl SetId {
         )
     }
 
-    // kube-proxy's mode nftables has sets `no-endpoint-services`, `no-endpoint-nodeports` and
-    // `firewall-ips` of other types. It refuses a table that has ours under these names.
+    // kube-proxy's mode nftables has sets `unserved-services`, `unserved-nodeports` and
+    // `restricted-services` of other types. It refuses a table that has ours under these names.
     const fn comment(self) -> &'static str {
         match self {
             Self::Endpoints => "list . protocol . slot : endpoint; each list once",

@@ -15,11 +15,12 @@ use super::measures::SETS;
 use super::orphans::Search;
 use super::urgent_check::Urgent;
 use super::{Run, now};
-use crate::engine::{Finding, Installed, Look, look_up};
+use crate::engine::{Finding, Installed};
 use crate::family::Family;
 use crate::kernel::{Contents, Kernel, ReadError, WriterGone};
 use crate::model::ObjectName;
 use crate::observe::Observe;
+use crate::read_back::{Look, look_up};
 use crate::ruleset::{self, SetId};
 use crate::schedule::Input;
 

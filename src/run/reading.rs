@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::devices::devices_of;
 use super::{Cleaning, Run, now};
-use crate::engine::{Place, Reading, read_watching};
+use crate::engine::Place;
 use crate::family::Family;
 use crate::kernel::{ElementKey, Kernel, OthersChanges, ReadError, WriterGone};
+use crate::read_back::{Reading, read_watching};
 use crate::schedule::Input;
 
 /// Whether other programs may change our tables.

@@ -1,11 +1,12 @@
 //! The reaction to refused transactions, and their log lines.
 
 use super::Run;
-use crate::engine::{Answer, Cause, look_up_changed};
+use crate::engine::{Answer, Cause};
 use crate::family::Family;
 use crate::kernel::{CommitError, Kernel, WriterGone};
 use crate::nft::Transaction;
 use crate::printable::Printable;
+use crate::read_back::look_up_changed;
 
 impl<K: Kernel + Send + 'static> Run<K> {
     /// Looks up the elements of a refused transaction, so that the tables need not be read. Returns

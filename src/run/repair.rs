@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 
 use super::background_check::Suspect;
 use super::{Cleaning, Run, now};
-use crate::engine::{Finding, Installed, Place, look_up_changed};
+use crate::engine::{Finding, Installed, Place};
 use crate::family::Family;
 use crate::kernel::{Kernel, WriterGone};
 use crate::model::ObjectName;
 use crate::observe::Difference;
 use crate::printable::Printable;
+use crate::read_back::look_up_changed;
 use crate::ruleset::{self, SetId};
 use crate::schedule::Input;
 

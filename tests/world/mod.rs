@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use deltaproxy::config::Routing;
 use deltaproxy::conntrack::{ConntrackError, Count, FlowList, Request};
-use deltaproxy::engine::{Engine, read_back};
+use deltaproxy::engine::Engine;
 use deltaproxy::kernel::{ElementRead, Requests, Writer, WriterGone};
 use deltaproxy::model::{
     Batch, Change, Event, LiveConnections, ObjectName, Resource, Scheduler, Service,
@@ -32,6 +32,7 @@ use deltaproxy::nft::{
     Element, Family, Name, Operation, Table, TableFlags, TableRef, Transaction, Value,
 };
 use deltaproxy::observe::Observe;
+use deltaproxy::read_back::read_back;
 use deltaproxy::ruleset::{self, Layouts, SetId};
 use deltaproxy::run::{BackgroundCheck, Balancing, Cleaning, Run};
 use fake_kernel::Fake;

@@ -6,9 +6,11 @@ use std::path::PathBuf;
 
 use deltaproxy::config::{LocalDetection, Routing};
 use deltaproxy::conntrack::{ConntrackTable, StaleFlow};
-use deltaproxy::engine::{Engine, GRACE, Kept, commit_all, read_back};
+use deltaproxy::converge::commit_all;
+use deltaproxy::engine::{Engine, GRACE, Kept};
 use deltaproxy::kernel::{Committed, Nftables};
 use deltaproxy::nft::{MessageKind, TableFlags, Transaction};
+use deltaproxy::read_back::read_back;
 use deltaproxy::source::addresses::local_addresses;
 use deltaproxy::source::files::ManifestReader;
 

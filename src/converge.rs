@@ -2,9 +2,10 @@
 
 use std::{io, thread};
 
-use super::{Answer, Engine, GRACE, Reading, read_watching};
+use crate::engine::{Answer, Engine, GRACE};
 use crate::kernel::{CommitError, Committed, Kernel, ReadError};
 use crate::nft::Transaction;
+use crate::read_back::{Reading, read_watching};
 
 /// Why the kernel does not hold the desired state.
 #[derive(Debug, thiserror::Error)]

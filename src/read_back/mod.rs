@@ -1,38 +1,23 @@
-//! Reading our tables from the kernel.
+//! Reading our tables from the kernel, whole or a few elements by their keys.
+//!
+//! The engine does no I/O: it returns what to look up and takes what was found.
+
+mod changed;
+mod look_up;
+mod slots;
+
+pub use changed::look_up_changed;
+pub use look_up::{Look, look_up};
 
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use super::read_slots::read_slots;
+use self::slots::read_slots;
 use crate::diff;
+use crate::engine::Found;
 use crate::kernel::{Contents, ElementRead, Kernel, ReadError};
 use crate::nft::{DecodedSet, Family, Operation};
 use crate::ruleset::{self, Layouts, SetId, TableElement, TableSets};
-
-/// The contents of one table that was read.
-#[derive(Debug)]
-pub struct Found {
-    /// Table, chains, rules and sets; `None` if there is no such table.
-    pub contents: Option<Contents>,
-    /// Elements.
-    pub elements: diff::Found,
-    /// Operations that remove the elements that this program never writes.
-    pub cleanup: Vec<Operation>,
-    /// Number of elements of each set that was read.
-    pub sizes: [usize; SetId::ALL.len()],
-}
-
-impl Found {
-    /// Returns the contents of a table that does not exist.
-    pub fn nothing(family: Family) -> Self {
-        Self {
-            contents: None,
-            elements: diff::Found::new(family),
-            cleanup: Vec::new(),
-            sizes: Default::default(),
-        }
-    }
-}
 
 /// Elements of a dump between two calls of `progress`.
 const STEP: usize = 4_096;

@@ -1,0 +1,31 @@
+//! The contents of a table that was read, as [`super::Engine::replace_installed`] takes them.
+
+use crate::diff;
+use crate::kernel::Contents;
+use crate::nft::{Family, Operation};
+use crate::ruleset::SetId;
+
+/// The contents of one table that was read.
+#[derive(Debug)]
+pub struct Found {
+    /// Table, chains, rules and sets; `None` if there is no such table.
+    pub contents: Option<Contents>,
+    /// Elements.
+    pub elements: diff::Found,
+    /// Operations that remove the elements that this program never writes.
+    pub cleanup: Vec<Operation>,
+    /// Number of elements of each set that was read.
+    pub sizes: [usize; SetId::ALL.len()],
+}
+
+impl Found {
+    /// Returns the contents of a table that does not exist.
+    pub fn nothing(family: Family) -> Self {
+        Self {
+            contents: None,
+            elements: diff::Found::new(family),
+            cleanup: Vec::new(),
+            sizes: Default::default(),
+        }
+    }
+}

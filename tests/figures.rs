@@ -1,0 +1,161 @@
+//! Figures of the documents: each stands in a row of docs/performance.md, and others repeat it.
+
+#![allow(clippy::unwrap_used)] // An unreadable page is a failed test.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+/// The sizes that the tables compare, in services.
+const SIZES: [&str; 2] = ["1,000", "50,000"];
+
+fn read(path: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+/// The rows of the first table below a heading: their cells.
+fn table<'a>(page: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
+    let (_, below) = page.split_once(&format!("\n{heading}\n")).unwrap();
+    let lines = below.lines().skip_while(|line| !line.starts_with('|'));
+    let rows = lines.take_while(|line| line.starts_with('|')).skip(2);
+    rows.map(|row| row.trim_matches('|').split(" | ").map(str::trim).collect()).collect()
+}
+
+/// What was measured, as written: the median, 99 of 100 and the longest, or one number.
+#[derive(Debug)]
+struct Figure<'a> {
+    numbers: Vec<&'a str>,
+    unit: &'a str,
+}
+
+impl Figure<'_> {
+    /// The first numbers with the unit, as the documents repeat them.
+    fn shown(&self, count: usize) -> String {
+        let numbers = self.numbers[..count].join(" / ");
+        format!("{numbers} {}", self.unit).trim_end().to_owned()
+    }
+
+    fn number(&self, place: usize) -> f64 {
+        number(self.numbers[place])
+    }
+}
+
+fn number(text: &str) -> f64 {
+    text.replace(',', "").parse().unwrap_or_else(|_| panic!("{text} is no number"))
+}
+
+/// The figures of the table of all rows, for each of [`SIZES`].
+fn all_rows(page: &str) -> HashMap<&str, [Figure<'_>; 2]> {
+    let rows = table(page, "## All rows").into_iter();
+    let rows = rows.map(|row| {
+        let unit = if row[1] == "us" { "µs" } else { row[1] };
+        let figure = |cell: usize| Figure { numbers: row[cell].split(" / ").collect(), unit };
+        (row[0], [figure(2), figure(3)])
+    });
+    rows.collect()
+}
+
+/// Where figures miss a goal such as `median < 150 µs, growth < 2`, in words.
+fn missed(goal: &str, figures: &[Figure<'_>; 2]) -> Vec<String> {
+    let mut missed: [Vec<&str>; 2] = Default::default();
+    let mut grows = false;
+    for condition in goal.split(", ") {
+        let (what, limit) = condition.split_once("< ").unwrap();
+        let (limit, unit) = limit.split_once(' ').unwrap_or((limit, ""));
+        let place = match what.trim_end() {
+            "" | "median" => 0,
+            "p99" => 1,
+            "growth" => {
+                grows = figures[1].number(0) / figures[0].number(0) >= number(limit);
+                continue;
+            }
+            other => panic!("{other} is no figure"),
+        };
+        for (size, figure) in figures.iter().enumerate() {
+            assert_eq!(figure.unit, unit, "{goal}");
+            if figure.number(place) >= number(limit) {
+                missed[size].push(what.trim_end());
+            }
+        }
+    }
+    let at_sizes = missed.iter().zip(SIZES).filter(|(missed, _)| !missed.is_empty());
+    let mut words: Vec<_> = at_sizes
+        .map(|(missed, size)| format!("{} at {size}", missed.join(" and ")).trim_start().to_owned())
+        .collect();
+    words.extend(grows.then(|| "growth".to_owned()));
+    words
+}
+
+#[test]
+fn goals_repeat_the_rows_and_are_met_or_missed() {
+    let page = read("docs/performance.md");
+    let rows = all_rows(&page);
+    let goals = table(&page, "## Goals and results");
+    assert!(goals.len() > 10, "{goals:#?}");
+    for goal in goals {
+        let [row, goal, _, small, _, large, reached] = goal[..] else { panic!("{goal:?}") };
+        let figures = rows.get(row).unwrap_or_else(|| panic!("there is no row {row}"));
+        for (shown, figure) in [small, large].into_iter().zip(figures) {
+            let count = shown.split(" / ").count();
+            assert_eq!(shown, figure.shown(count), "{row}");
+        }
+        let missed = missed(goal, figures);
+        let expected = match missed.is_empty() {
+            true => "yes".to_owned(),
+            false => format!("no: {}", missed.join(", ")),
+        };
+        assert_eq!(reached, expected, "{row}: {goal}");
+    }
+}
+
+#[test]
+fn a_goal_is_missed_where_a_figure_reaches_its_limit() {
+    let figure = |numbers: [&'static str; 2]| Figure { numbers: numbers.to_vec(), unit: "µs" };
+    let figures = [figure(["100", "500"]), figure(["1,000", "400"])];
+    assert_eq!(missed("median < 200 µs, p99 < 501 µs", &figures), ["median at 50,000"]);
+    let goal = "median < 100 µs, p99 < 500 µs, growth < 10";
+    let words = ["median and p99 at 1,000", "median at 50,000", "growth"];
+    assert_eq!(missed(goal, &figures), words);
+    assert!(missed("< 1,001 µs, growth < 10.1", &figures).is_empty());
+}
+
+#[test]
+fn the_readme_repeats_the_rows() {
+    let (page, readme) = (read("docs/performance.md"), read("README.md"));
+    let rows = all_rows(&page);
+    let shown = table(&readme, "## Measured");
+    assert!(shown.len() > 3, "{shown:?}");
+    for cells in shown {
+        let [row, small, large] = cells[..] else { panic!("{cells:?}") };
+        let figures = rows.get(row).unwrap_or_else(|| panic!("there is no row {row}"));
+        assert_eq!([small, large], [figures[0].shown(1), figures[1].shown(1)], "{row}");
+    }
+}
+
+/// The first number of a row in the output of the run beside kube-proxy's layout.
+fn beside(page: &str, row: &str) -> f64 {
+    let (_, below) = page.split_once("\n## Beside kube-proxy's layout\n").unwrap();
+    let line = below.lines().find_map(|line| line.strip_prefix(row)?.strip_prefix(", "));
+    let line = line.unwrap_or_else(|| panic!("there is no row {row}"));
+    number(line.split_whitespace().nth(1).unwrap())
+}
+
+#[test]
+fn the_readme_compares_rows_of_one_run_with_kube_proxys_layout() {
+    let (page, readme) = (read("docs/performance.md"), read("README.md"));
+    let ratio = |theirs: &str, ours: &str| beside(&page, theirs) / beside(&page, ours);
+    let change =
+        ratio("endpoint change: kube-proxy's layout by nft", "endpoint change: all stages");
+    let load = ratio("kube-proxy's layout: all loaded", "empty table: all loaded");
+    let packet = ratio(
+        "UDP through kube-proxy's layout: first packet",
+        "UDP through services: first packet",
+    );
+    for words in [
+        format!("{change:.0} times as long for a change of one endpoint"),
+        format!("{load:.0} times as long for all services"),
+        format!("the same time within {:.0} %", ((packet - 1.0).abs() * 100.0).ceil()),
+    ] {
+        assert!(readme.contains(&words), "{words}");
+    }
+}
