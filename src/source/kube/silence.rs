@@ -248,7 +248,8 @@ mod tests {
         for _ in 0..10_000 {
             let limit = Silent::Ends.data();
             assert!(limit >= QUIET && limit <= QUIET + SPREAD, "{limit:?}");
-            seconds[((limit - QUIET).as_secs() as usize).min(9)] += 1;
+            let second = usize::try_from((limit - QUIET).as_secs()).unwrap();
+            seconds[second.min(9)] += 1;
         }
         assert!(seconds.iter().all(|count| (800..1_200).contains(count)), "{seconds:?}");
         assert_eq!((QUIET + SPREAD + ANSWER).as_secs(), 90);
