@@ -45,7 +45,16 @@ fn in_namespace(test: impl AsyncFnOnce() + Send + 'static) {
 struct Seen {
     events: Vec<Event>,
     reports: Vec<Report>,
+    heard: Vec<Resource>,
     lost: Vec<(Resource, &'static str)>,
+}
+
+impl Seen {
+    fn hears_all(&self) -> bool {
+        let all =
+            [Resource::Services, Resource::EndpointSlices, Resource::Nodes, Resource::ServiceCidrs];
+        all.iter().all(|resource| self.heard.contains(resource))
+    }
 }
 
 type Shared = Arc<Mutex<Seen>>;
@@ -57,8 +66,10 @@ async fn follow(server: &ApiServer) -> Shared {
     let (sender, mut batches) = mpsc::channel(16);
     let report = move |report| of_reports.lock().unwrap().reports.push(report);
     let contacts: OnContact = Arc::new(move |resource, contact| {
-        if let Contact::Lost(reason) = contact {
-            of_contacts.lock().unwrap().lost.push((resource, reason));
+        let mut seen = of_contacts.lock().unwrap();
+        match contact {
+            Contact::Heard => seen.heard.push(resource),
+            Contact::Lost(reason) => seen.lost.push((resource, reason)),
         }
     });
     let outlet = Outlet::new(sender, report, contacts, Arc::new(|_, _| {}));
@@ -100,8 +111,11 @@ fn a_healthy_server_without_events_is_never_lost() {
         let server = ApiServer::with_web();
         let seen = follow(&server).await;
         for round in 1..=4 {
+            seen.lock().unwrap().heard.clear();
             jump(SECOND * 76).await;
             until(|| server.requests().len() >= RESOURCES * (round + 1)).await;
+            // A further jump before the answer would be a late answer.
+            until(|| seen.lock().unwrap().hears_all()).await;
         }
         let requests = server.requests();
         assert_eq!(requests.len(), RESOURCES * 5, "{requests:#?}");

@@ -3,7 +3,6 @@
 use serde_json::Value;
 
 use super::{Reader, shortened};
-use crate::config::ConfigError;
 use crate::counters::{Counters, CountersError};
 use crate::flowtable::Offload;
 
@@ -11,23 +10,27 @@ const COUNTERS: &str = "deltaproxy.counters";
 const FLOWTABLE: &str = "deltaproxy.flowtable";
 
 impl Reader<'_> {
-    pub(super) fn counters(&self) -> Result<Counters, ConfigError> {
+    pub(super) fn counters(&self) -> Counters {
         match self.value(COUNTERS) {
             // YAML parses `off` without quotes as false.
-            None | Some(Value::Bool(false)) => Ok(Counters::Off),
+            None | Some(Value::Bool(false)) => Counters::Off,
             Some(Value::String(word)) => {
-                word.parse().map_err(|error: CountersError| self.error(COUNTERS, error.to_string()))
+                let report = |error: CountersError| {
+                    self.report(COUNTERS, error.to_string());
+                    Counters::Off
+                };
+                word.parse().unwrap_or_else(report)
             }
             Some(other) => {
-                let message =
-                    format!("is {}; expected off, services or endpoints", shortened(other));
-                Err(self.error(COUNTERS, message))
+                let expected = "expected off, services or endpoints";
+                self.report(COUNTERS, format!("is {}; {expected}", shortened(other)));
+                Counters::Off
             }
         }
     }
 
     /// Returns the settings of the flowtable; `None` if it is off.
-    pub(super) fn flowtable(&self) -> Result<Option<Offload>, ConfigError> {
+    pub(super) fn flowtable(&self) -> Option<Offload> {
         let is_on = match self.value(FLOWTABLE) {
             // YAML parses `on` and `off` without quotes as booleans.
             None => false,
@@ -35,13 +38,13 @@ impl Reader<'_> {
             Some(Value::String(word)) if word == "on" => true,
             Some(Value::String(word)) if word == "off" => false,
             Some(other) => {
-                let message = format!("is {}; expected off or on", shortened(other));
-                return Err(self.error(FLOWTABLE, message));
+                self.report(FLOWTABLE, format!("is {}; expected off or on", shortened(other)));
+                false
             }
         };
         // Both are checked even if they have no effect.
-        let after = self.parsed("deltaproxy.flowtableAfter", str::parse)?.unwrap_or_default();
-        let devices = self.parsed("deltaproxy.flowtableDevices", str::parse)?.unwrap_or_default();
-        Ok(is_on.then_some(Offload { after, devices }))
+        let after = self.parsed("deltaproxy.flowtableAfter", str::parse).unwrap_or_default();
+        let devices = self.parsed("deltaproxy.flowtableDevices", str::parse).unwrap_or_default();
+        is_on.then_some(Offload { after, devices })
     }
 }
