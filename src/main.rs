@@ -84,14 +84,14 @@ fn plan(flags: &OnceFlags, output: Output, log: &mut Log) -> Result<Compared, Fa
 }
 
 fn verify(flags: &VerifyFlags, output: Output, log: &mut Log) -> Result<Compared, Failure> {
-    let loaded = flags.load().map_err(Failure::new)?;
+    let loaded = flags.load().map_err(|error| Failure::of_config(&error))?;
     *log = Log::start(loaded.config.log);
     cli::verify(&cli::noted(loaded), output)
 }
 
 /// The configuration of a command that ends by itself, and its log.
 fn once(flags: &OnceFlags, log: &mut Log) -> Result<Config, Failure> {
-    let loaded = flags.load().map_err(Failure::new)?;
+    let loaded = flags.load().map_err(|error| Failure::of_config(&error))?;
     *log = Log::start(loaded.config.log);
     Ok(cli::noted(loaded))
 }

@@ -13,12 +13,12 @@ use crate::printable::Printable;
 /// The file cannot be read, or a field is invalid.
 pub fn check_config(file: PathBuf) -> Result<(), Failure> {
     let flags = KubeProxyFlags::of_file(file);
-    let notes = flags.load().map_err(Failure::new)?.notes;
+    let notes = flags.load().map_err(|error| Failure::of_config(&error))?.notes;
     let comments = notes
         .lines()
         .iter()
         .fold(String::new(), |comments, line| format!("{comments}# {}\n", Printable(line)));
-    let text = flags.written().map_err(Failure::new)?;
+    let text = flags.written().map_err(|error| Failure::of_config(&error))?;
     super::print(&format_args!("{comments}{text}"));
     Ok(())
 }

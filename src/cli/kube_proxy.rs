@@ -24,14 +24,14 @@ pub fn kube_proxy(arguments: Vec<String>, log: &mut Log) -> Result<End, Failure>
         Action::Version { raw } => super::print(&version(*raw)),
         Action::Write(path) => {
             *log = Log::start(flags.log.or(LogFlags::default()));
-            let text = flags.written().map_err(Failure::new)?;
+            let text = flags.written().map_err(|error| Failure::of_config(&error))?;
             fs::write(path, text).map_err(|error| {
                 Failure(vec![format!("--write-config-to: {}: {error}", path.display())])
             })?;
         }
         Action::Cleanup => super::cleanup(CleanupFlags { all: true, keep_serving: false })?,
         Action::InitOnly => {
-            let loaded = flags.load().map_err(Failure::new)?;
+            let loaded = flags.load().map_err(|error| Failure::of_config(&error))?;
             *log = Log::start(loaded.config.log);
             let config = noted(loaded);
             Nftables::open().map_err(Failure::new)?;

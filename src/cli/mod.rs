@@ -54,7 +54,7 @@ use std::error::Error;
 use std::fmt;
 use std::io::Write;
 
-use crate::config::{Config, Loaded};
+use crate::config::{Config, ConfigError, Loaded};
 use crate::printable::Printable;
 
 /// Format of results.
@@ -75,6 +75,12 @@ impl Failure {
     /// Returns the failure of a command that `error` stopped.
     pub fn new(error: impl Error) -> Self {
         Self(vec![error.to_string()])
+    }
+
+    /// Returns the failure of a command whose configuration is invalid, with a line for each
+    /// error.
+    pub fn of_config(error: &ConfigError) -> Self {
+        Self(error.messages())
     }
 }
 

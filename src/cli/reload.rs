@@ -19,7 +19,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Completes when `load` returns a configuration other than `used` twice in a row, as a file may be
 /// read during a write. An invalid configuration is logged and has no effect.
 pub(super) async fn changed(used: Config, load: Load) {
-    let (mut last, mut reported) = (None, String::new());
+    let (mut last, mut reported) = (None, Vec::new());
     loop {
         tokio::time::sleep(LOOK_INTERVAL).await;
         match load() {
@@ -33,12 +33,14 @@ pub(super) async fn changed(used: Config, load: Load) {
             }
             Err(error) => {
                 last = None;
-                let error = error.to_string();
-                if error != reported {
-                    let error = Printable(&error);
-                    tracing::warn!("{error}; the configuration before stays in use");
+                let errors = error.messages();
+                if errors != reported {
+                    for error in &errors {
+                        let error = Printable(error);
+                        tracing::warn!("{error}; the configuration before stays in use");
+                    }
                 }
-                reported = error;
+                reported = errors;
             }
         }
     }

@@ -87,7 +87,7 @@ pub fn run(
     log: &mut Log,
 ) -> Result<End, Failure> {
     let observe = Observe::new();
-    let loaded = load().map_err(Failure::new)?;
+    let loaded = load().map_err(|error| Failure::of_config(&error))?;
     *log = Log::start_queued(loaded.config.log, observe.clone()).map_err(Failure::new)?;
     let config = noted(loaded);
     observe.set_startup(startup(&config).map_err(Failure::new)?);

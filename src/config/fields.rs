@@ -70,6 +70,12 @@ pub(super) fn find(path: &str) -> Option<&'static Field> {
     FIELDS.iter().find(|field| field.path == path)
 }
 
+/// Returns all fields.
+#[cfg(test)]
+pub(super) fn all() -> &'static [Field] {
+    &FIELDS
+}
+
 const fn used(path: &'static str, kind: Type) -> Field {
     Field { path, kind, effect: true }
 }
@@ -84,7 +90,7 @@ const fn unused(path: &'static str, kind: Type) -> Field {
 }
 
 /// In the order of k8s.io/kube-proxy/config/v1alpha1/types.go, Kubernetes 1.36; our own are last.
-const FIELDS: [Field; 87] = [
+static FIELDS: [Field; 87] = [
     used("apiVersion", Type::Text),
     used("kind", Type::Text),
     used("featureGates", Type::Object),

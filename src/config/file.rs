@@ -4,6 +4,7 @@
 //! value but no effect here, and fields that the API does not have.
 
 mod own;
+mod reader;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use serde_json::{Map, Value};
 use crate::model::Scheduler;
 use crate::yaml::{self, Document};
 
+use self::reader::{Origin, Reader};
 use super::fields::{self, Type};
 use super::local::DetectLocalMode;
 use super::log::{LogFlags, LogFormat, of_verbosity};
@@ -58,13 +60,12 @@ impl File {
     pub(super) fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let mut documents = documents(path, text)?;
         let document = documents.next().unwrap_or_else(Document::empty);
-        let reader = Reader { origin: Origin::File(path), document: &document };
-        let root = reader.root()?;
+        let reader = Reader::new(Origin::File(path), &document);
         if let Some(second) = documents.next() {
             let message = "begins a second document; expected one".to_owned();
-            return Err(reader.error_at(second.line_of(""), "kind", message));
+            reader.report_at(second.line_of(""), "kind", message);
         }
-        reader.read(root)
+        reader.read()
     }
 
     /// Returns the configuration for the given node name, else for the name in the file. `log`
@@ -101,8 +102,7 @@ impl File {
         flag_of: &dyn Fn(&str) -> String,
     ) -> Result<Self, ConfigError> {
         let document = Document::of(fields);
-        let reader = Reader { origin: Origin::Flags(flag_of), document: &document };
-        reader.read(reader.root()?)
+        Reader::new(Origin::Flags(flag_of), &document).read()
     }
 }
 
@@ -116,130 +116,114 @@ fn documents(path: &Path, text: &str) -> Result<impl Iterator<Item = Document>, 
     Ok(yaml::parse(text).map_err(syntax)?.into_iter())
 }
 
-/// Origin of fields.
-#[derive(Clone, Copy)]
-enum Origin<'a> {
-    File(&'a Path),
-    Flags(&'a dyn Fn(&str) -> String),
-}
-
-/// Reader of the fields of one document; its errors name them.
-struct Reader<'a> {
-    origin: Origin<'a>,
-    document: &'a Document,
-}
-
 impl<'a> Reader<'a> {
-    fn read(&self, root: &Map<String, Value>) -> Result<File, ConfigError> {
-        let mut notes = Notes { other_mode: self.other_mode()?, ..Notes::default() };
-        self.check(root, "", &mut notes)?;
-        self.file(notes)
+    /// Returns the settings of the document, or all its errors.
+    fn read(self) -> Result<File, ConfigError> {
+        let Some(root) = self.root() else { return Err(self.into_error()) };
+        let mut notes = Notes { other_mode: self.other_mode(), ..Notes::default() };
+        self.check(root, "", &mut notes);
+        let file = self.file(notes);
+        if self.has_errors() { Err(self.into_error()) } else { Ok(file) }
     }
 
-    fn file(&self, mut notes: Notes) -> Result<File, ConfigError> {
-        let (healthz_bind_address, metrics_bind_address) = self.bind_addresses()?;
+    fn file(&self, mut notes: Notes) -> File {
+        let (healthz_bind_address, metrics_bind_address) = self.bind_addresses();
         let section = Section::of(&notes);
-        let least_connections = self.least_connections()?;
-        Ok(File {
+        let least_connections = self.least_connections();
+        let defaults = Routing::default();
+        File {
             kubeconfig: self.text("clientConnection.kubeconfig").map(PathBuf::from),
-            hostname_override: self.hostname_override()?,
+            hostname_override: self.hostname_override(),
             routing: Routing {
-                local_detection: self.local_detection(&mut notes)?,
+                local_detection: self.local_detection(&mut notes),
                 masquerade_all: self.flag(section.masquerade_all, false),
-                masquerade_bit: self.masquerade_bit(section.masquerade_bit)?,
+                masquerade_bit: self.masquerade_bit(section.masquerade_bit),
                 external_ips: self.flag("featureGates.AllowServiceExternalIPs", true),
-                node_ip: self.bind_address()?.filter(|address| !address.is_unspecified()),
-                node_port_addresses: self.node_port_addresses(&notes)?,
-                counters: self.counters()?,
-                flowtable: self.flowtable()?,
-                scheduler: self.scheduler(&mut notes, least_connections)?,
-                hash_seed: self.count("deltaproxy.hashSeed", Routing::default().hash_seed)?,
+                node_ip: self.bind_address().filter(|address| !address.is_unspecified()),
+                node_port_addresses: self.node_port_addresses(&notes),
+                counters: self.counters(),
+                flowtable: self.flowtable(),
+                scheduler: self.scheduler(&mut notes, least_connections),
+                hash_seed: self.count("deltaproxy.hashSeed", defaults.hash_seed),
                 least_connections,
             },
-            min_sync_period: self
-                .parsed("nftables.minSyncPeriod", duration::parse)?
-                .unwrap_or_default(),
-            check_period: self.timeout("deltaproxy.checkPeriod", CHECK_PERIOD)?,
-            owns_tables: self.table_ownership()?,
+            min_sync_period: self.timeout("nftables.minSyncPeriod", Duration::ZERO),
+            check_period: self.timeout("deltaproxy.checkPeriod", CHECK_PERIOD),
+            owns_tables: self.table_ownership(),
             healthz_bind_address,
             metrics_bind_address,
             bind_address_hard_fail: self.flag("bindAddressHardFail", false),
-            log: self.log()?,
-            conntrack: self.conntrack()?,
-            oom_score_adj: self.oom_score_adj()?,
+            log: self.log(),
+            conntrack: self.conntrack(),
+            oom_score_adj: self.oom_score_adj(),
             notes,
-        })
+        }
     }
 
-    fn log(&self) -> Result<LogFlags, ConfigError> {
+    fn log(&self) -> LogFlags {
         let expected = |text: &str| format!("is {text:?}; expected text or json");
         let parse = |text: &str| LogFormat::parse(text).map_err(|_| expected(text));
         let verbosity = "logging.verbosity";
-        let level = self.value(verbosity).map(|_| self.count(verbosity, 0)).transpose()?;
-        Ok(LogFlags {
-            log_level: level.map(of_verbosity),
-            log_format: self.parsed("logging.format", parse)?,
-        })
+        let level = self.value(verbosity).map(|_| of_verbosity(self.count(verbosity, 0)));
+        LogFlags { log_level: level, log_format: self.parsed("logging.format", parse) }
     }
 
-    fn conntrack(&self) -> Result<ConntrackSettings, ConfigError> {
+    fn conntrack(&self) -> ConntrackSettings {
         let default = ConntrackSettings::of_kube_proxy();
-        Ok(ConntrackSettings {
-            max_per_core: self.count("conntrack.maxPerCore", default.max_per_core)?,
-            min: self.count("conntrack.min", default.min)?,
+        ConntrackSettings {
+            max_per_core: self.count("conntrack.maxPerCore", default.max_per_core),
+            min: self.count("conntrack.min", default.min),
             tcp_established_timeout: self
-                .timeout("conntrack.tcpEstablishedTimeout", default.tcp_established_timeout)?,
+                .timeout("conntrack.tcpEstablishedTimeout", default.tcp_established_timeout),
             tcp_close_wait_timeout: self
-                .timeout("conntrack.tcpCloseWaitTimeout", default.tcp_close_wait_timeout)?,
+                .timeout("conntrack.tcpCloseWaitTimeout", default.tcp_close_wait_timeout),
             tcp_be_liberal: self.flag("conntrack.tcpBeLiberal", default.tcp_be_liberal),
-            udp_timeout: self.timeout("conntrack.udpTimeout", default.udp_timeout)?,
+            udp_timeout: self.timeout("conntrack.udpTimeout", default.udp_timeout),
             udp_stream_timeout: self
-                .timeout("conntrack.udpStreamTimeout", default.udp_stream_timeout)?,
-        })
+                .timeout("conntrack.udpStreamTimeout", default.udp_stream_timeout),
+        }
     }
 
-    fn count(&self, field: &str, default: u32) -> Result<u32, ConfigError> {
-        let Some(value) = self.value(field) else { return Ok(default) };
+    fn count(&self, field: &str, default: u32) -> u32 {
+        let Some(value) = self.value(field) else { return default };
         let count = value.as_u64().and_then(|count| u32::try_from(count).ok());
         let expected = || format!("is {value}; expected a number from 0 to {}", u32::MAX);
-        count.ok_or_else(|| self.error(field, expected()))
+        count.unwrap_or_else(|| {
+            self.report(field, expected());
+            default
+        })
     }
 
-    fn timeout(&self, field: &str, default: Duration) -> Result<Duration, ConfigError> {
-        if self.value(field).and_then(Value::as_u64) == Some(0) {
-            return Ok(Duration::ZERO);
+    fn timeout(&self, field: &str, default: Duration) -> Duration {
+        match self.value(field).and_then(Value::as_u64) {
+            Some(0) => Duration::ZERO,
+            _ => self.parsed(field, duration::parse).unwrap_or(default),
         }
-        Ok(self.parsed(field, duration::parse)?.unwrap_or(default))
     }
 
-    fn oom_score_adj(&self) -> Result<i16, ConfigError> {
+    fn oom_score_adj(&self) -> i16 {
         let field = "oomScoreAdj";
-        let Some(value) = self.value(field) else { return Ok(DEFAULT_OOM_SCORE_ADJ) };
+        let Some(value) = self.value(field) else { return DEFAULT_OOM_SCORE_ADJ };
         let score = value.as_i64().and_then(|score| i16::try_from(score).ok());
-        score
-            .filter(|score| (-1000..=1000).contains(score))
-            .ok_or_else(|| self.error(field, format!("is {value}; expected -1000 to 1000")))
+        score.filter(|score| (-1000..=1000).contains(score)).unwrap_or_else(|| {
+            self.report(field, format!("is {value}; expected -1000 to 1000"));
+            DEFAULT_OOM_SCORE_ADJ
+        })
     }
 
-    /// Returns the root object, after checking that it is a KubeProxyConfiguration.
-    fn root(&self) -> Result<&'a Map<String, Value>, ConfigError> {
+    /// Returns the root object if it is a KubeProxyConfiguration.
+    fn root(&self) -> Option<&'a Map<String, Value>> {
         for (field, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
             if self.text(field) != Some(expected) {
-                let found = self.value(field).map_or("nothing".to_owned(), Value::to_string);
-                return Err(self.error(field, format!("is {found}; expected {expected}")));
+                let found = self.found(field).map_or("nothing".to_owned(), shortened);
+                self.report(field, format!("is {found}; expected {expected}"));
             }
         }
-        let wrong = || self.error("kind", format!("expected an object that is a {KIND}"));
-        self.document.value.as_object().ok_or_else(wrong)
+        self.document.value.as_object().filter(|_| !self.has_errors())
     }
 
     /// Checks the types of all fields below `prefix` and notes those without effect.
-    fn check(
-        &self,
-        object: &Map<String, Value>,
-        prefix: &str,
-        notes: &mut Notes,
-    ) -> Result<(), ConfigError> {
+    fn check(&self, object: &Map<String, Value>, prefix: &str, notes: &mut Notes) {
         for (key, value) in object {
             let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
             let Some(field) = fields::find(&path) else {
@@ -250,41 +234,45 @@ impl<'a> Reader<'a> {
                 continue;
             };
             if let Some(expected) = field.kind.mismatch(value) {
-                let message = format!("is {}; expected {expected}", shortened(value));
-                return Err(self.error(&path, message));
+                self.report(&path, format!("is {}; expected {expected}", shortened(value)));
+                continue;
             }
             match value.as_object() {
-                Some(inner) if field.kind == Type::Object => self.check(inner, &path, notes)?,
+                Some(inner) if field.kind == Type::Object => self.check(inner, &path, notes),
                 _ if field.effect || Section::of(notes).has(&path) => {}
                 _ if has_effect(value) => notes.without_effect.push(path),
                 _ => {}
             }
         }
-        Ok(())
     }
 
     /// Returns the mode if it is not nftables; with `deltaproxy.strictMode` that is an error.
-    fn other_mode(&self) -> Result<Option<String>, ConfigError> {
+    fn other_mode(&self) -> Option<String> {
         let (mode, shown) = match self.text("mode") {
-            Some("nftables") => return Ok(None),
-            None => ("iptables", "absent, which is iptables".to_owned()),
+            Some("nftables") => return None,
+            None if self.found("mode").is_some_and(|mode| !mode.is_string()) => return None,
+            None => (DEFAULT_MODE, format!("absent, which is {DEFAULT_MODE}")),
             Some(mode @ ("iptables" | "ipvs")) => (mode, format!("{mode:?}")),
             Some(other) => {
-                let message = format!("is {other:?}; expected nftables, iptables or ipvs");
-                return Err(self.error("mode", message));
+                let expected = "expected nftables, iptables or ipvs";
+                self.report("mode", format!("is {other:?}; {expected}"));
+                return None;
             }
         };
         if self.flag(STRICT_MODE, false) {
             let message = format!("is {shown}; with {STRICT_MODE} only nftables is accepted");
-            return Err(self.error("mode", message));
+            self.report("mode", message);
         }
-        Ok(Some(mode.to_owned()))
+        Some(mode.to_owned())
     }
 
-    fn least_connections(&self) -> Result<Option<LeastConnections>, ConfigError> {
-        let interval = self.timeout(LeastConnections::INTERVAL, Duration::ZERO)?;
-        let changes = self.count(LeastConnections::CHANGES, LeastConnections::DEFAULT_CHANGES)?;
-        LeastConnections::new(interval, changes).map_err(|(field, why)| self.error(field, why))
+    fn least_connections(&self) -> Option<LeastConnections> {
+        let interval = self.timeout(LeastConnections::INTERVAL, Duration::ZERO);
+        let changes = self.count(LeastConnections::CHANGES, LeastConnections::DEFAULT_CHANGES);
+        LeastConnections::new(interval, changes).unwrap_or_else(|(field, why)| {
+            self.report(field, why);
+            None
+        })
     }
 
     /// Returns the scheduler of our own field, else that of mode ipvs.
@@ -292,8 +280,8 @@ impl<'a> Reader<'a> {
         &self,
         notes: &mut Notes,
         least_connections: Option<LeastConnections>,
-    ) -> Result<Scheduler, ConfigError> {
-        let own = self.parsed("deltaproxy.scheduler", ChosenScheduler::of_field)?;
+    ) -> Scheduler {
+        let own = self.parsed(OWN_SCHEDULER, ChosenScheduler::of_field);
         let of_ipvs = self.text(IPVS_SCHEDULER).filter(|_| Section::of(notes).is_ipvs);
         if own.is_some() && of_ipvs.is_some() {
             notes.without_effect.push(IPVS_SCHEDULER.to_owned());
@@ -301,128 +289,92 @@ impl<'a> Reader<'a> {
         let chosen = own.or(of_ipvs.map(ChosenScheduler::of_ipvs)).unwrap_or_default();
         let chosen = chosen.with(least_connections);
         notes.scheduler = chosen.reservation;
-        Ok(chosen.scheduler)
+        chosen.scheduler
     }
 
-    fn local_detection(&self, notes: &mut Notes) -> Result<LocalDetection, ConfigError> {
-        let mode = self.parsed("detectLocalMode", str::parse)?.unwrap_or_default();
+    fn local_detection(&self, notes: &mut Notes) -> LocalDetection {
+        let mode = self.parsed("detectLocalMode", str::parse).unwrap_or_default();
         let (own, detection) = match mode {
             DetectLocalMode::ClusterCidr => {
-                let cidrs = self.parsed(CLUSTER_CIDR, str::parse)?.unwrap_or_default();
-                (CLUSTER_CIDR, LocalDetection::ClusterCidr(cidrs))
+                let cidrs = self.parsed(CLUSTER_CIDR, str::parse).unwrap_or_default();
+                (CLUSTER_CIDR, Some(LocalDetection::ClusterCidr(cidrs)))
             }
-            DetectLocalMode::NodeCidr => ("", LocalDetection::NodeCidr),
+            DetectLocalMode::NodeCidr => ("", Some(LocalDetection::NodeCidr)),
             DetectLocalMode::BridgeInterface => {
-                let name = self.interface_name(BRIDGE_INTERFACE, mode)?;
-                (BRIDGE_INTERFACE, LocalDetection::BridgeInterface(name))
+                let name = self.interface_name(BRIDGE_INTERFACE, mode);
+                (BRIDGE_INTERFACE, name.map(LocalDetection::BridgeInterface))
             }
             DetectLocalMode::InterfaceNamePrefix => {
-                let prefix = self.interface_name(INTERFACE_NAME_PREFIX, mode)?;
-                (INTERFACE_NAME_PREFIX, LocalDetection::InterfaceNamePrefix(prefix))
+                let prefix = self.interface_name(INTERFACE_NAME_PREFIX, mode);
+                (INTERFACE_NAME_PREFIX, prefix.map(LocalDetection::InterfaceNamePrefix))
             }
         };
         let others = [CLUSTER_CIDR, BRIDGE_INTERFACE, INTERFACE_NAME_PREFIX].into_iter();
         let idle = others.filter(|field| *field != own && self.text(field).is_some());
         notes.without_effect.extend(idle.map(str::to_owned));
-        Ok(detection)
+        // An invalid name is reported.
+        detection.unwrap_or_default()
     }
 
-    fn interface_name(
-        &self,
-        field: &str,
-        mode: DetectLocalMode,
-    ) -> Result<InterfaceName, ConfigError> {
-        let missing = || self.error(field, format!("is empty; expected a name for mode {mode}"));
-        self.parsed(field, str::parse)?.ok_or_else(missing)
+    fn interface_name(&self, field: &str, mode: DetectLocalMode) -> Option<InterfaceName> {
+        if self.found(field).is_none_or(|name| name == "") {
+            self.report(field, format!("is empty; expected a name for mode {mode}"));
+        }
+        self.parsed(field, str::parse)
     }
 
     /// Returns the addresses of healthz and metrics. Where the file does not name them, the family
     /// follows `bindAddress`.
-    fn bind_addresses(&self) -> Result<(SocketAddr, SocketAddr), ConfigError> {
-        let bind_address = self.bind_address()?;
+    fn bind_addresses(&self) -> (SocketAddr, SocketAddr) {
         let (mut healthz, mut metrics) = (address::DEFAULT_HEALTHZ, address::DEFAULT_METRICS);
-        if bind_address.is_some_and(|address| address.is_ipv6()) {
+        let text = self.text("bindAddress").and_then(|text| text.parse::<IpAddr>().ok());
+        if text.is_some_and(|address| address.is_ipv6()) {
             healthz.set_ip(Ipv6Addr::UNSPECIFIED.into());
             metrics.set_ip(Ipv6Addr::LOCALHOST.into());
         }
         let read = |field, default: SocketAddr| {
-            let address = self.parsed(field, |text| address::parse(text, default.port()))?;
-            Ok(address.unwrap_or(default))
+            let address = self.parsed(field, |text| address::parse(text, default.port()));
+            address.unwrap_or(default)
         };
-        Ok((read("healthzBindAddress", healthz)?, read("metricsBindAddress", metrics)?))
+        (read("healthzBindAddress", healthz), read("metricsBindAddress", metrics))
     }
 
-    fn bind_address(&self) -> Result<Option<IpAddr>, ConfigError> {
+    fn bind_address(&self) -> Option<IpAddr> {
         self.parsed("bindAddress", |text| {
             text.parse().map_err(|_| format!("is {text:?}; expected an IP address"))
         })
     }
 
-    fn hostname_override(&self) -> Result<Option<String>, ConfigError> {
+    fn hostname_override(&self) -> Option<String> {
         let field = "hostnameOverride";
         let name = self.text(field);
         if name.is_some_and(|name| name.trim().is_empty()) {
-            return Err(self.error(field, "is blank; expected the name of a Node".to_owned()));
+            self.report(field, "is blank; expected the name of a Node".to_owned());
         }
-        Ok(name.map(str::to_owned))
+        name.map(str::to_owned)
     }
 
-    fn masquerade_bit(&self, field: &str) -> Result<u8, ConfigError> {
-        let Some(value) = self.value(field) else {
-            return Ok(Routing::default().masquerade_bit);
-        };
+    fn masquerade_bit(&self, field: &str) -> u8 {
+        let default = Routing::default().masquerade_bit;
+        let Some(value) = self.value(field) else { return default };
         let bit = value.as_u64().and_then(|bit| u8::try_from(bit).ok()).filter(|bit| *bit < 32);
-        bit.ok_or_else(|| self.error(field, format!("is {value}; expected a bit from 0 to 31")))
+        bit.unwrap_or_else(|| {
+            self.report(field, format!("is {value}; expected a bit from 0 to 31"));
+            default
+        })
     }
 
     /// An empty list means the primary addresses in mode nftables, and all addresses in the others.
-    fn node_port_addresses(&self, notes: &Notes) -> Result<NodePortAddresses, ConfigError> {
+    fn node_port_addresses(&self, notes: &Notes) -> NodePortAddresses {
         let field = "nodePortAddresses";
         let entries = self.value(field).and_then(Value::as_array);
         let mut entries: Vec<_> = entries.into_iter().flatten().filter_map(Value::as_str).collect();
         if entries.is_empty() && notes.other_mode.is_some() {
             entries = vec!["all"];
         }
-        NodePortAddresses::from_entries(&entries)
-            .map_err(|error| self.error(field, error.to_string()))
-    }
-
-    /// Returns the value at `path`, unless it is null.
-    fn value(&self, path: &str) -> Option<&'a Value> {
-        let pointer = format!("/{}", path.replace('.', "/"));
-        self.document.value.pointer(&pointer).filter(|value| !value.is_null())
-    }
-
-    /// Returns the text at `path`, unless it is empty.
-    fn text(&self, path: &str) -> Option<&'a str> {
-        self.value(path).and_then(Value::as_str).filter(|text| !text.is_empty())
-    }
-
-    fn flag(&self, path: &str, default: bool) -> bool {
-        self.value(path).and_then(Value::as_bool).unwrap_or(default)
-    }
-
-    fn parsed<T, E: std::fmt::Display>(
-        &self,
-        path: &str,
-        parse: impl FnOnce(&str) -> Result<T, E>,
-    ) -> Result<Option<T>, ConfigError> {
-        let parsed = self.text(path).map(parse).transpose();
-        parsed.map_err(|error| self.error(path, error.to_string()))
-    }
-
-    fn error(&self, field: &str, message: String) -> ConfigError {
-        self.error_at(self.document.line_of(field), field, message)
-    }
-
-    fn error_at(&self, line: usize, field: &str, message: String) -> ConfigError {
-        match self.origin {
-            Origin::File(path) => {
-                let (path, field) = (path.to_owned(), field.to_owned());
-                ConfigError::Field { path, line, field, message }
-            }
-            Origin::Flags(flag_of) => ConfigError::Flag { flag: flag_of(field), message },
-        }
+        let (addresses, errors) = NodePortAddresses::read_entries(&entries);
+        errors.iter().for_each(|error| self.report(field, error.to_string()));
+        addresses
     }
 }
 
@@ -454,9 +406,13 @@ fn shortened(value: &Value) -> String {
 pub(super) const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
 pub(super) const KIND: &str = "KubeProxyConfiguration";
 
+/// The mode of a file without one, as in kube-proxy.
+pub(super) const DEFAULT_MODE: &str = "iptables";
+
 /// kube-proxy's default: the OOM killer chooses nearly every other process first.
 const DEFAULT_OOM_SCORE_ADJ: i16 = -999;
 
+pub(super) const OWN_SCHEDULER: &str = "deltaproxy.scheduler";
 const STRICT_MODE: &str = "deltaproxy.strictMode";
 const CLUSTER_CIDR: &str = "clusterCIDR";
 const BRIDGE_INTERFACE: &str = "detectLocal.bridgeInterface";
@@ -469,6 +425,7 @@ const MAX_SHOWN: usize = 60;
 mod tests {
     use tracing::level_filters::LevelFilter;
 
+    use super::reader::MOST_ERRORS;
     use super::*;
     use crate::config::LogSettings;
     use crate::counters::Counters;
@@ -773,6 +730,55 @@ mod tests {
     }
 
     #[test]
+    fn all_errors_of_a_file_are_reported_in_the_order_of_its_lines() {
+        let body = "oomScoreAdj: 2000\nclusterCIDR: 10\nconntrack:\n  min: -1\n  \
+                    udpTimeout: soon\n  tcpBeLiberal: maybe\nlogging:\n  format: xml\n  \
+                    verbosity: loud\nhealthzBindAddress: here\nbindAddress: eth0\n\
+                    nftables: []\ndetectLocalMode: Guess\nnodePortAddresses: [x, primary, y]\n\
+                    deltaproxy:\n  counters: all\n  flowtable: maybe\n  flowtableAfter: soon\n  \
+                    scheduler: best\n  hashSeed: -1\n  leastConnections: {interval: 1ms}\n";
+        let ConfigError::Several(errors) = parse(body).unwrap_err() else { panic!("one error") };
+        let places = errors.iter().map(|error| {
+            let ConfigError::Field { line, field, .. } = error else { panic!("{error}") };
+            format!("{line} {field}")
+        });
+        let expected = [
+            "4 oomScoreAdj",
+            "5 clusterCIDR",
+            "7 conntrack.min",
+            "8 conntrack.udpTimeout",
+            "9 conntrack.tcpBeLiberal",
+            "11 logging.format",
+            "12 logging.verbosity",
+            "13 healthzBindAddress",
+            "14 bindAddress",
+            "15 nftables",
+            "16 detectLocalMode",
+            "17 nodePortAddresses",
+            "17 nodePortAddresses",
+            "19 deltaproxy.counters",
+            "20 deltaproxy.flowtable",
+            "21 deltaproxy.flowtableAfter",
+            "22 deltaproxy.scheduler",
+            "23 deltaproxy.hashSeed",
+            "24 deltaproxy.leastConnections.interval",
+        ];
+        assert_eq!(places.collect::<Vec<_>>(), expected);
+        let text = ConfigError::Several(errors).to_string();
+        assert!(
+            text.starts_with("k.yaml:4: oomScoreAdj: is 2000; expected -1000 to 1000\nk.yaml:5: ")
+        );
+        assert_eq!(text.lines().count(), expected.len());
+    }
+
+    #[test]
+    fn errors_of_a_long_list_are_limited() {
+        let items = vec!["x"; 1_000].join(", ");
+        let error = parse(&format!("nodePortAddresses: [{items}]\n")).unwrap_err();
+        assert_eq!(error.messages().len(), MOST_ERRORS);
+    }
+
+    #[test]
     fn wrong_items_of_a_list_are_errors_with_their_number() {
         for (body, error) in [
             (
@@ -824,7 +830,10 @@ mod tests {
             refused(&strict),
             "k:3: mode: is \"iptables\"; with deltaproxy.strictMode only nftables is accepted"
         );
-        let expected = format!("k:1: apiVersion: is nothing; expected {API_VERSION}");
+        let expected = format!(
+            "k:1: apiVersion: is nothing; expected {API_VERSION}\n\
+             k:1: kind: is nothing; expected {KIND}"
+        );
         assert_eq!(refused(""), expected);
         assert_eq!(refused("[1, 2]"), expected);
         assert_eq!(

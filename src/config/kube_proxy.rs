@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::effective::overlay;
+use super::effective::{is_set, set};
 use super::file::{API_VERSION, File, KIND};
 use super::gates::boolean;
 use super::log::{LogFlags, LogFormat, level};
@@ -115,8 +115,7 @@ impl KubeProxyFlags {
             (None, Some(path)) => Source::Kubeconfig(path),
             (None, None) => Source::InCluster,
         };
-        let name = self.hostname_override.as_deref();
-        let Loaded { mut config, notes } = file.into_config(name, source, self.log)?;
+        let Loaded { mut config, notes } = file.into_config(self.node_name(), source, self.log)?;
         // An empty address means the default in a file, but disables the server as a flag.
         if self.config.is_none() && self.is_empty("healthzBindAddress") {
             config.healthz_bind_address = None;
@@ -127,14 +126,35 @@ impl KubeProxyFlags {
         Ok(Loaded { config, notes: Notes { flags, ..notes } })
     }
 
-    /// Returns the configuration as a KubeProxyConfiguration in YAML; absent fields have their
-    /// defaults.
+    /// Returns the configuration as a KubeProxyConfiguration in YAML, with all fields that have an
+    /// effect. Read again, it has the same meaning, apart from the address of `--master`.
     ///
     /// # Errors
-    /// Those of [`Self::load`].
+    /// Those of [`Self::load`]; a flag turns a server off, which no field can.
     pub fn written(&self) -> Result<String, ConfigError> {
-        self.load()?;
-        let whole = self.whole()?;
+        let loaded = self.load()?;
+        let config = &loaded.config;
+        for (address, field) in [
+            (config.healthz_bind_address, "healthzBindAddress"),
+            (config.metrics_bind_address, "metricsBindAddress"),
+        ] {
+            if address.is_none() {
+                let message = "turns the server off, which no field of a file can".to_owned();
+                return Err(ConfigError::Flag { flag: self.flag_of(field), message });
+            }
+        }
+        let mut whole = loaded.written(self.given()?);
+        if let Some(name) = self.node_name() {
+            set(&mut whole, "hostnameOverride", name.into());
+        }
+        // Flags of the log replace the fields.
+        let (verbosity, format) = config.log.fields();
+        if self.log.log_level.is_some() {
+            set(&mut whole, "logging.verbosity", verbosity.into());
+        }
+        if self.log.log_format.is_some() {
+            set(&mut whole, "logging.format", format.into());
+        }
         Ok(serde_saphyr::to_string(&whole).unwrap_or_else(|_| whole.to_string()))
     }
 
@@ -143,20 +163,20 @@ impl KubeProxyFlags {
     /// # Errors
     /// The file can no longer be read.
     pub fn effective(&self, config: &Config) -> Result<Value, ConfigError> {
-        let mut whole = self.whole()?;
-        config.write_to(&mut whole);
-        Ok(whole)
+        Ok(config.effective(self.given()?))
     }
 
-    /// Returns the given fields, with defaults for the others.
-    fn whole(&self) -> Result<Value, ConfigError> {
-        let given = match &self.config {
-            Some(path) => File::value(path)?,
-            None => self.document(),
-        };
-        let mut whole = flags::defaults();
-        merge(&mut whole, given);
-        Ok(whole)
+    /// Returns the given fields.
+    fn given(&self) -> Result<Value, ConfigError> {
+        match &self.config {
+            Some(path) => File::value(path),
+            None => Ok(self.document()),
+        }
+    }
+
+    /// Returns the name of the node that `--hostname-override` gives.
+    fn node_name(&self) -> Option<&str> {
+        self.hostname_override.as_deref().filter(|name| !name.is_empty())
     }
 
     /// Returns all flags with their values; absent flags have their defaults.
@@ -290,8 +310,9 @@ impl KubeProxyFlags {
                 NFTABLES_MASQUERADE_ALL if !is_nftables => "iptables.masqueradeAll",
                 path => path,
             };
-            let nested = path.rsplit('.').fold(value.clone(), |inner, key| json!({ key: inner }));
-            merge(&mut document, nested);
+            if is_set(value) {
+                set(&mut document, path, value.clone());
+            }
         }
         document
     }
@@ -308,11 +329,6 @@ impl KubeProxyFlags {
 }
 
 const NFTABLES_MASQUERADE_ALL: &str = "nftables.masqueradeAll";
-
-/// Copies the values of `more` to `whole`, except null and empty texts, which mean the default.
-fn merge(whole: &mut Value, more: Value) {
-    overlay(whole, more, |value| !value.is_null() && value != "");
-}
 
 impl Kind {
     /// Parses `text`; the error is the expectation.

@@ -214,6 +214,9 @@ pub enum ConfigError {
         /// Actual value and expectation.
         message: String,
     },
+    /// Several fields or flags are wrong; none of the errors is of this variant.
+    #[error("{}", lines(.0))]
+    Several(Vec<Self>),
     /// A flag of kube-proxy is unknown or has an invalid value.
     #[error("{flag}: {message}")]
     Flag {
@@ -236,6 +239,27 @@ pub enum ConfigError {
     /// No name was given, and the operating system has none.
     #[error("this machine has no host name: give the name of its Node object, --hostname-override")]
     NoHostName,
+}
+
+impl ConfigError {
+    /// Returns the one error, or all of several.
+    fn all(mut errors: Vec<Self>) -> Self {
+        match errors.len() {
+            1 => errors.remove(0),
+            _ => Self::Several(errors),
+        }
+    }
+
+    /// Returns the text of each error, without line ends.
+    pub fn messages(&self) -> Vec<String> {
+        let one = std::slice::from_ref(self);
+        let all = if let Self::Several(errors) = self { errors } else { one };
+        all.iter().map(Self::to_string).collect()
+    }
+}
+
+fn lines(errors: &[ConfigError]) -> String {
+    errors.iter().map(ConfigError::to_string).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the name of the node: `wanted`, else the machine's host name; trimmed, lower case.

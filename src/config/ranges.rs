@@ -114,27 +114,37 @@ impl NodePortAddresses {
     /// # Errors
     /// The first entry that is neither, or a repeated keyword.
     pub fn from_entries(entries: &[&str]) -> Result<Self, CidrError> {
+        let (addresses, errors) = Self::read_entries(entries);
+        errors.into_iter().next().map_or(Ok(addresses), Err)
+    }
+
+    /// Likewise, with the errors of all entries; the addresses are those of the valid ones.
+    pub(super) fn read_entries(entries: &[&str]) -> (Self, Vec<CidrError>) {
         if entries.is_empty() {
-            return Ok(Self::PRIMARY);
+            return (Self::PRIMARY, Vec::new());
         }
         let mut addresses = Self { primary: false, ..Self::PRIMARY };
-        for (i, text) in entries.iter().enumerate() {
-            let (item, entry) = (i + 1, text.trim());
-            let is_repeated = || entries[..i].iter().any(|earlier| earlier.trim() == entry);
-            match entry {
-                "primary" | "localhost" | "all" if is_repeated() => {
-                    return Err(CidrError::Twice { item, entry: entry.to_owned() });
-                }
-                "primary" => addresses.primary = true,
-                "localhost" => addresses.localhost = true,
-                "all" => addresses.ranges.extend(EVERYWHERE),
-                range => addresses.ranges.push(
-                    parse(range)
-                        .map_err(|_| CidrError::NotAnEntry { item, entry: range.to_owned() })?,
-                ),
+        let errors = (0..entries.len()).filter_map(|i| addresses.add(entries, i).err()).collect();
+        (addresses, errors)
+    }
+
+    /// Adds the entry at `i`.
+    fn add(&mut self, entries: &[&str], i: usize) -> Result<(), CidrError> {
+        let (item, entry) = (i + 1, entries[i].trim());
+        let is_repeated = || entries[..i].iter().any(|earlier| earlier.trim() == entry);
+        match entry {
+            "primary" | "localhost" | "all" if is_repeated() => {
+                return Err(CidrError::Twice { item, entry: entry.to_owned() });
             }
+            "primary" => self.primary = true,
+            "localhost" => self.localhost = true,
+            "all" => self.ranges.extend(EVERYWHERE),
+            range => self.ranges.push(
+                parse(range)
+                    .map_err(|_| CidrError::NotAnEntry { item, entry: range.to_owned() })?,
+            ),
         }
-        Ok(addresses)
+        Ok(())
     }
 
     /// Returns the list from which [`Self::from_entries`] parses these addresses.

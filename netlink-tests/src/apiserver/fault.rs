@@ -23,6 +23,8 @@ pub enum Fault {
     EndAtOnce,
     /// Sends the head of an answer and nothing more.
     Silence,
+    /// Reads the request and sends nothing, as a stopped process does.
+    NoAnswer,
 }
 
 /// The requests that a fault is for.

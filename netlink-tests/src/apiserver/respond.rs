@@ -46,6 +46,7 @@ async fn answer(
     match fault {
         Some(Fault::Status(code, message)) => status(socket, code, message).await,
         Some(Fault::Trace(name)) => replay(socket, name).await,
+        Some(Fault::NoAnswer) => std::future::pending().await,
         Some(Fault::Silence) => {
             Events::open(socket, None).await?;
             std::future::pending().await

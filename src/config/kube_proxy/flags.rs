@@ -1,10 +1,6 @@
-//! All flags of kube-proxy 1.36, and the defaults of its configuration
-//! (`cmd/kube-proxy/app/options.go`, `pkg/proxy/apis/config/v1alpha1/defaults.go`).
-
-use serde_json::{Value, json};
+//! All flags of kube-proxy 1.36 (`cmd/kube-proxy/app/options.go`).
 
 use super::super::fields;
-use super::super::file::{API_VERSION, KIND};
 
 /// A flag of kube-proxy.
 #[derive(Debug, PartialEq, Eq)]
@@ -164,37 +160,6 @@ pub(super) static FLAGS: [Flag; 60] = [
     other("boot-id-file", Kind::Text, "/proc/sys/kernel/random/boot_id", Meaning::Nothing),
     other("help", Kind::Flag, "false", Meaning::Help),
 ];
-
-/// Returns the defaults of kube-proxy. One differs: `minSyncPeriod` is 0, as partial updates are
-/// cheap.
-pub(super) fn defaults() -> Value {
-    json!({
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "mode": "nftables",
-        "clientConnection": { "kubeconfig": "" },
-        "hostnameOverride": "",
-        "detectLocalMode": "",
-        "detectLocal": { "bridgeInterface": "", "interfaceNamePrefix": "" },
-        "clusterCIDR": "",
-        "nodePortAddresses": null,
-        "nftables": { "masqueradeAll": false, "masqueradeBit": 14, "minSyncPeriod": "0s" },
-        "featureGates": { "AllowServiceExternalIPs": true },
-        "healthzBindAddress": "0.0.0.0:10256",
-        "metricsBindAddress": "127.0.0.1:10249",
-        "oomScoreAdj": -999,
-        "conntrack": {
-            "maxPerCore": 32_768,
-            "min": 131_072,
-            "tcpEstablishedTimeout": "24h0m0s",
-            "tcpCloseWaitTimeout": "1h0m0s",
-            "tcpBeLiberal": false,
-            "udpTimeout": "0s",
-            "udpStreamTimeout": "0s",
-        },
-        "deltaproxy": { "strictMode": false, "counters": "off", "checkPeriod": "10m0s" },
-    })
-}
 
 #[cfg(test)]
 mod tests {

@@ -14,7 +14,8 @@ use tokio::time::Instant;
 
 use super::access::Access;
 use super::contact::Link;
-use super::silence::heard;
+use super::requests::is_watch;
+use super::silence::{Silent, heard};
 
 /// Requests that may start at once after an idle time.
 const BURST: u32 = 8;
@@ -36,7 +37,11 @@ pub(super) fn rate_limited(access: &Access, link: &Link) -> Client {
                 let mut limit = limit.lock().await;
                 tokio::time::sleep_until(limit.start(Instant::now())).await;
             }
-            heard(access.client().send(request), &link).await
+            let silence = match is_watch(request.uri().query()) {
+                true => Silent::Ends,
+                false => Silent::Fails,
+            };
+            heard(access.client().send(request), silence, &link).await
         }
     });
     Client::new(service, namespace)

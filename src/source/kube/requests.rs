@@ -98,7 +98,7 @@ where
 }
 
 /// Returns true for a watch, whose answer lasts minutes.
-fn is_watch(query: Option<&str>) -> bool {
+pub(super) fn is_watch(query: Option<&str>) -> bool {
     query.is_some_and(|query| query.split('&').any(|pair| pair == "watch=true"))
 }
 

@@ -1,0 +1,96 @@
+//! Reader of the fields of one document: typed values, and the errors of all fields.
+
+use std::cell::RefCell;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::config::{ConfigError, fields};
+use crate::yaml::Document;
+
+/// Origin of fields.
+#[derive(Clone, Copy)]
+pub(super) enum Origin<'a> {
+    File(&'a Path),
+    Flags(&'a dyn Fn(&str) -> String),
+}
+
+/// Reader of the fields of one document. A field with an error counts as absent, so that the
+/// errors of all fields are found.
+pub(super) struct Reader<'a> {
+    pub(super) origin: Origin<'a>,
+    pub(super) document: &'a Document,
+    /// Errors so far, each with its line.
+    errors: RefCell<Vec<(usize, ConfigError)>>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(origin: Origin<'a>, document: &'a Document) -> Self {
+        Self { origin, document, errors: RefCell::default() }
+    }
+
+    pub(super) fn has_errors(&self) -> bool {
+        !self.errors.borrow().is_empty()
+    }
+
+    /// Returns all errors, in the order of their lines.
+    pub(super) fn into_error(self) -> ConfigError {
+        let mut errors = self.errors.into_inner();
+        errors.sort_by_key(|(line, _)| *line);
+        ConfigError::all(errors.into_iter().map(|(_, error)| error).collect())
+    }
+
+    /// Returns the value at `path`, unless it is null.
+    pub(super) fn found(&self, path: &str) -> Option<&'a Value> {
+        let pointer = format!("/{}", path.replace('.', "/"));
+        self.document.value.pointer(&pointer).filter(|value| !value.is_null())
+    }
+
+    /// Returns the value at `path`, unless it is null or has another type, which is
+    /// reported elsewhere.
+    pub(super) fn value(&self, path: &str) -> Option<&'a Value> {
+        let has_type = |value: &&Value| {
+            fields::find(path).is_none_or(|field| field.kind.mismatch(value).is_none())
+        };
+        self.found(path).filter(has_type)
+    }
+
+    /// Returns the text at `path`, unless it is empty.
+    pub(super) fn text(&self, path: &str) -> Option<&'a str> {
+        self.value(path).and_then(Value::as_str).filter(|text| !text.is_empty())
+    }
+
+    pub(super) fn flag(&self, path: &str, default: bool) -> bool {
+        self.value(path).and_then(Value::as_bool).unwrap_or(default)
+    }
+
+    pub(super) fn parsed<T, E: std::fmt::Display>(
+        &self,
+        path: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        let parsed = self.text(path).map(parse)?;
+        parsed.inspect_err(|error| self.report(path, error.to_string())).ok()
+    }
+
+    pub(super) fn report(&self, field: &str, message: String) {
+        self.report_at(self.document.line_of(field), field, message);
+    }
+
+    pub(super) fn report_at(&self, line: usize, field: &str, message: String) {
+        let error = match self.origin {
+            Origin::File(path) => {
+                let (path, field) = (path.to_owned(), field.to_owned());
+                ConfigError::Field { path, line, field, message }
+            }
+            Origin::Flags(flag_of) => ConfigError::Flag { flag: flag_of(field), message },
+        };
+        let mut errors = self.errors.borrow_mut();
+        if errors.len() < MOST_ERRORS {
+            errors.push((line, error));
+        }
+    }
+}
+
+/// Most errors of one file: lists may have any number of invalid items.
+pub(super) const MOST_ERRORS: usize = 100;
