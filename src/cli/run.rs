@@ -111,6 +111,7 @@ async fn run_until_stopped(
     let kernel = Nftables::open().map_err(Failure::new)?;
     let (offload, release) = (config.routing.flowtable.clone(), kernel.release());
     let mut engine = Engine::new(config.routing.clone(), kernel.table_flags());
+    engine.suit_kernel(release);
     let known = local_addresses().map_err(Failure::new)?;
     engine.set_local_addresses(known.clone());
     let route_localnet = localhost::prepare(&mut engine, &known);
