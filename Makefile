@@ -21,7 +21,7 @@ FUZZ_TARGETS = attributes config conntrack dump events manifests objects
 # The tests whose result may depend on the kernel. The others test programs and servers.
 KERNEL_TESTS = packets affinity priority policies changes nodeports source_ranges local_detection conntrack ruleset first_load \
 	messages transaction read_back wire fake unusual other_modes daemon cli counters schedulers background_check_kernel \
-	optional_chains least_connections other_programs flowtable
+	optional_chains least_connections other_programs flowtable replacements
 
 .PHONY: help build release test-aarch64 man sbom demo simulate test test-kernel test-page test-nft test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-builds fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
 

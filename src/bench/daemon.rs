@@ -61,7 +61,8 @@ impl Daemon {
     /// See [`BenchError`].
     pub(super) fn start() -> Result<Self, BenchError> {
         let kernel = Nftables::open()?;
-        let engine = Engine::new(Routing::default(), kernel.table_flags());
+        let mut engine = Engine::new(Routing::default(), kernel.table_flags());
+        engine.suit_kernel(kernel.release());
         let (told, commits) = mpsc::channel();
         let reported_from = Arc::new(AtomicU32::new(u32::MAX));
         let watched = Stopwatch { kernel, told, reported_from: Arc::clone(&reported_from) };

@@ -76,7 +76,8 @@ impl Pipeline {
     /// [`BenchError::Open`].
     pub(super) fn open() -> Result<Self, BenchError> {
         let kernel = Nftables::open()?;
-        let engine = Engine::new(Routing::default(), kernel.table_flags());
+        let mut engine = Engine::new(Routing::default(), kernel.table_flags());
+        engine.suit_kernel(kernel.release());
         Ok(Self { converter: Converter::new(NODE_NAME), engine, kernel })
     }
 

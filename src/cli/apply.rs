@@ -19,6 +19,7 @@ use crate::node::UNGUARDED;
 pub fn apply(input: &Input<'_>, routing: Routing, output: Output) -> Result<(), Failure> {
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     let mut engine = Engine::new(routing, TableFlags::default());
+    engine.suit_kernel(kernel.release());
     let mut problems = load(&mut engine, input)?;
     problems.extend(localhost::check(&mut engine).err());
     let mut summary = Summary::default();

@@ -22,6 +22,7 @@ use crate::nft::TableFlags;
 pub fn plan(input: &Input<'_>, routing: Routing, output: Output) -> Result<Compared, Failure> {
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     let mut engine = Engine::new(routing, TableFlags::default());
+    engine.suit_kernel(kernel.release());
     let mut problems = load(&mut engine, input)?;
     problems.extend(localhost::check(&mut engine).err());
     let found = read_tables(&engine, &mut kernel)?;

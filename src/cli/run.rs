@@ -118,6 +118,7 @@ async fn run_until_stopped(
         false => TableFlags::default(),
     };
     let mut engine = Engine::new(config.routing.clone(), flags);
+    engine.suit_kernel(release);
     let known = local_addresses().map_err(Failure::new)?;
     engine.set_local_addresses(known.clone());
     let route_localnet = localhost::prepare(&mut engine, &known);

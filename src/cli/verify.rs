@@ -30,6 +30,7 @@ const SECOND_LOOK: Duration = Duration::from_secs(1);
 pub fn verify(config: &Config, output: Output) -> Result<Compared, Failure> {
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     let mut engine = Engine::new(config.routing.clone(), TableFlags::default());
+    engine.suit_kernel(kernel.release());
     let (mut followed, mut problems) = match api_server(&config.source) {
         Ok(server) => {
             (Some(Followed::start(server, config.node_name.clone(), &mut engine)?), Vec::new())

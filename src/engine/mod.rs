@@ -18,6 +18,7 @@ mod health_checks;
 mod least_connections;
 mod leftovers;
 mod localhost;
+mod lookups;
 mod not_applied;
 mod outcome;
 mod piece_size;
@@ -61,7 +62,7 @@ use crate::diff::{self, Diff};
 use crate::model::{Cluster, Event, Extent, ObjectName, Problem, Scheduler, Touched};
 use crate::nft::{Family, Operation, Table, TableFlags};
 use crate::ruleset::base::{Base, OptionalChains, Settings, has_guard};
-use crate::ruleset::{self, Layouts, TABLE};
+use crate::ruleset::{self, Layouts, Lookups, TABLE};
 
 /// Trigger times kept while the kernel refuses everything: 1 MiB.
 const MAX_TRIGGERS: usize = 1 << 16;
@@ -108,6 +109,7 @@ pub struct Engine {
     loses_guard: bool,
     /// The kernel lacks flowtables.
     lacks_flowtables: bool,
+    lookups: Lookups,
     closed_node_ports: Option<ClosedNodePorts>,
     node_addresses: NodeAddresses,
     stale_flows: Vec<StaleFlow>,
@@ -161,6 +163,7 @@ impl Engine {
             touched: Touched::default(),
             loses_guard: false,
             lacks_flowtables: false,
+            lookups: Lookups::default(),
             timeouts: Timeouts::default(),
             optional_chains: OptionalChains::default(),
             queue: Queue::default(),
@@ -449,6 +452,7 @@ impl Engine {
                 local_detector: self.routing.local_detector(self.cluster.node(), table.family),
                 node_ports_everywhere: self.routing.node_ports_everywhere(table.family),
                 hash_seed: self.routing.hash_seed,
+                lookups: self.lookups,
                 localhost: self.serves_localhost && table.family == Family::Ip,
                 counts_connections: self.routing.counters != Counters::Off,
                 optional_chains: self.optional_chains,

@@ -23,6 +23,10 @@ impl Release {
     /// which a flowtable can have prefixes of names.
     pub const DEVICE_NAMES: Self = Self { major: 6, minor: 16 };
 
+    /// First kernel that repeats a lookup of an element that misses during a commit ("restart set
+    /// lookup on base_seq change").
+    pub const REPEATED_LOOKUPS: Self = Self { major: 6, minor: 17 };
+
     /// Returns the running kernel's release; `None` if its name does not have the form `6.18.0-x`.
     pub fn running() -> Option<Self> {
         Self::parse(uname().ok()?.release().to_str()?)

@@ -11,7 +11,9 @@
 //! places of their session, and its other clients still get the same endpoint again.
 //!
 //! A packet that reads one set before a commit and the next one after it may find no endpoint. Then
-//! it draws once more, and at last continues as a packet to no service.
+//! it draws once more, and at last continues as a packet to no service. The same holds for an
+//! element that is missed while it is replaced, before Linux 6.17 ([`super::Lookups`]): a
+//! missed slot leads to slot 0, and a missed endpoint or list to another draw.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

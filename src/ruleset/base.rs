@@ -9,6 +9,7 @@ use super::affinity::{self, Timeouts};
 use super::draw;
 use super::element::Unserved;
 use super::established;
+use super::lookups::Lookups;
 use super::number::{AFFINITY, LOCAL, MASQUERADE};
 use super::sets::{NODE_PORT, SERVICE, SetId, TableSets};
 use crate::flowtable::Threshold;
@@ -43,6 +44,8 @@ pub struct Settings {
     pub timeouts: Timeouts,
     /// The seed of the hash of a packet's source. Nodes with the same seed choose alike.
     pub hash_seed: u32,
+    /// How the kernel looks up elements while it commits.
+    pub lookups: Lookups,
 }
 
 /// Base chains that a table has only while something needs them: one of type filter costs every
@@ -153,7 +156,7 @@ fn chains(family: Family, settings: &Settings) -> Vec<ChainSpec> {
     chains.extend(affinity::chains(&settings.timeouts, settings.hash_seed));
     chains.extend([
         ChainSpec::new(CHOOSE, choose()),
-        ChainSpec::new("internal-traffic", internal_traffic())
+        ChainSpec::new("internal-traffic", internal_traffic(settings.lookups))
             .with_comment("from pods and this node: the list of all endpoints"),
         ChainSpec::new("external-local", external_local(settings))
             .with_comment("external traffic policy Local is for sources outside the cluster"),
@@ -271,6 +274,8 @@ pub fn serves_node_ports_everywhere(rules: &[DecodedRule]) -> bool {
 /// Returns the rules that look up frontends, and refuse or drop packets that get no endpoint. A
 /// lookup counts the packet where elements have counters, so the other conditions of a node port
 /// precede it there.
+///
+/// A packet that found its element does not come to the repeated rules.
 fn services(family: Family, settings: &Settings) -> Vec<Vec<Statement>> {
     let to_service = || Statement::jump("service-traffic");
     let service = vec![look_up(SERVICE, SetId::Services), to_service()];
@@ -293,8 +298,10 @@ fn services(family: Family, settings: &Settings) -> Vec<Vec<Statement>> {
             vec![is_node_port_ip(), no_endpoint, Statement::goto("no-endpoint")],
         ],
     };
-    let check = vec![Statement::goto("cluster-ips-check")];
-    vec![service, node_port, unserved_service(), no_endpoint, check]
+    let lookups = [service, node_port, unserved_service(), no_endpoint];
+    let mut rules = settings.lookups.repeat(lookups);
+    rules.push(vec![Statement::goto("cluster-ips-check")]);
+    rules
 }
 
 /// Checks that the address is local. The caller compares the port first: a route lookup (`fib`)
@@ -400,14 +407,16 @@ fn external_local(settings: &Settings) -> Vec<Vec<Statement>> {
     from_pod.into_iter().chain([from_node]).chain(choose()).collect()
 }
 
-fn internal_traffic() -> [Vec<Statement>; 4] {
-    let [affinity, pick] = choose();
-    [
-        vec![look_up(SERVICE, SetId::InternalServices), Statement::goto(CHOOSE)],
-        vec![look_up(NODE_PORT, SetId::InternalNodePorts)],
-        affinity,
-        pick,
-    ]
+fn internal_traffic(lookups: Lookups) -> Vec<Vec<Statement>> {
+    let chosen = || Statement::goto(CHOOSE);
+    let service = vec![look_up(SERVICE, SetId::InternalServices), chosen()];
+    let node_port = vec![look_up(NODE_PORT, SetId::InternalNodePorts)];
+    let mut rules = match lookups {
+        Lookups::Repeated => vec![service, node_port],
+        Lookups::Once => lookups.repeat([service, [node_port, vec![chosen()]].concat()]),
+    };
+    rules.extend(choose());
+    rules
 }
 
 /// Runs before DNAT, while the destination is still the service's address.

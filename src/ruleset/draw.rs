@@ -10,8 +10,10 @@
 //! even. The last draw decides for fewer than one connection in 2^16, less than the unevenness of
 //! `numgen` itself (`reciprocal_scale` of 32 random bits).
 //!
-//! A packet that reads a frontend before a commit and its list after it may miss a slot. It falls
-//! back to slot 0, which exists as long as the list has any endpoint.
+//! A packet that reads a frontend before a commit and its list after it may miss a slot. So may one
+//! that looks up a slot while it is replaced, before Linux 6.17 ([`super::Lookups`]). It falls
+//! back to slot 0, which exists as long as the list has any endpoint. Every class ends with that
+//! lookup, so no slot is looked up only once.
 
 use super::base::{ChainSpec, compare};
 use super::number::{LIST_BITS, SIZE_BITS, SizeClass, TABLE_BITS};

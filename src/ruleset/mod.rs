@@ -23,6 +23,7 @@ mod draw;
 mod element;
 mod established;
 mod layout;
+mod lookups;
 pub mod number;
 mod sets;
 mod slots;
@@ -34,5 +35,6 @@ pub use established::flowtable;
 pub use layout::{
     LAYOUT, LEAST_CONNECTIONS, TABLE, TABLE_COMMENT, table, table_comment, without_scheduler,
 };
+pub use lookups::Lookups;
 pub use sets::{CLIENTS, Layouts, SetId, TableSets};
 pub use slots::{NamedList, SlotKeys};

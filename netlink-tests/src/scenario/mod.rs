@@ -28,6 +28,7 @@ mod object;
 mod oracle;
 mod proxy;
 mod race;
+mod replacement;
 mod web;
 
 pub use even::{assert_even, assert_weighted};
@@ -38,6 +39,7 @@ pub use manifests::Manifests;
 pub use object::{Endpoint, Node, Object, Raw, Service, ServiceCidr, Slice};
 pub use proxy::{NODE_NAME, Proxy, Sent, routing};
 pub use race::{Race, Way, cycle};
+pub use replacement::{Call, Fate, Replacement};
 pub use web::{
     EXTERNAL, EXTERNAL_WAYS, NODE_PORT, VIP, WEB, slice, web_everywhere, web_with_node_port,
 };

@@ -69,8 +69,10 @@ impl Proxy {
     #[track_caller]
     pub fn start(node: &Host, routing: Routing) -> Self {
         let kernel = node.run(Nftables::open).expect("nftables");
+        let mut engine = Engine::new(routing, TableFlags::default());
+        engine.suit_kernel(kernel.release());
         let mut proxy = Self {
-            engine: Engine::new(routing, TableFlags::default()),
+            engine,
             reader: ManifestReader::new(NODE_NAME),
             kernel,
             conntrack: Some(node.run(ConntrackTable::open).expect("a conntrack socket")),

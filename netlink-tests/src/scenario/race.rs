@@ -189,7 +189,7 @@ impl<'a> Race<'a> {
         change: &mut impl FnMut(&mut Proxy, usize) -> Sent,
     ) -> usize {
         let _end = End(&progress.ended);
-        let wanted = flows_wanted();
+        let wanted = wanted_flows().unwrap_or(FLOWS);
         let limit = Deadline::after(START + FLOW * u32::try_from(wanted).expect("some million"));
         let mut commits = 0;
         for state in 1.. {
@@ -333,7 +333,7 @@ impl Sender<'_> {
 }
 
 /// Keeps the first processor for the commits, which would be too rare beside many senders.
-fn leave_one_processor() {
+pub(super) fn leave_one_processor() {
     let usual = sched_getaffinity(Pid::from_raw(0)).expect("the kernel tells it");
     let usable = (0..CpuSet::count()).filter(|cpu| usual.is_set(*cpu).unwrap_or(false));
     let mut others = CpuSet::new();
@@ -366,20 +366,18 @@ fn add_sources(name: &str, host: &Host) {
     }
 }
 
-/// Flows of a race, unless the variable `RACE_FLOWS` has another count.
+/// Flows of a race, if the variable `RACE_FLOWS` has a count.
 ///
 /// # Panics
 /// If it is no number.
-fn flows_wanted() -> usize {
-    match env::var(RACE_FLOWS) {
-        Ok(flows) => flows.parse().unwrap_or_else(|_| panic!("{RACE_FLOWS} is no number: {flows}")),
-        Err(_) => FLOWS,
-    }
+pub(super) fn wanted_flows() -> Option<usize> {
+    let flows = env::var(RACE_FLOWS).ok()?;
+    Some(flows.parse().unwrap_or_else(|_| panic!("{RACE_FLOWS} is no number: {flows}")))
 }
 
 const RACE_FLOWS: &str = "RACE_FLOWS";
 
-/// Flows of a race. They take about a second.
+/// Flows of a race, unless `RACE_FLOWS` has another count. They take about a second.
 const FLOWS: usize = 4_000;
 
 /// Fewest flows on each way.

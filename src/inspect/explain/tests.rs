@@ -16,7 +16,7 @@ use crate::nft::{
 };
 use crate::ruleset::base::{Base, LocalDetector, OptionalChains, Settings};
 use crate::ruleset::number::{Flags, ListId, Route as Number, SizeClass, Timeout};
-use crate::ruleset::{Frontend, Member, TableElement, TableSets, Unserved};
+use crate::ruleset::{Frontend, Lookups, Member, TableElement, TableSets, Unserved};
 
 const POD: &str = "10.244.1.9";
 const OUTSIDE: &str = "192.0.2.10";
@@ -38,6 +38,7 @@ fn settings() -> Settings {
         local_detector: Some(LocalDetector::Range("10.244.0.0/16".parse().unwrap())),
         node_ports_everywhere: false,
         hash_seed: 1,
+        lookups: Lookups::Repeated,
         offload: Some(Threshold::default()),
         service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
         timeouts: [(Timeout::new(1).unwrap(), 10_800)].into(),
@@ -207,6 +208,7 @@ fn our_rules_have_the_text_of_a_listing() {
         let cases = detectors.iter().flat_map(|it| ways.map(|way| (it, way)));
         for (detector, (everywhere, counts_connections)) in cases {
             let settings = Settings {
+                lookups: if everywhere { Lookups::Once } else { Lookups::Repeated },
                 local_detector: detector.clone(),
                 node_ports_everywhere: everywhere,
                 masquerade_all: everywhere,
