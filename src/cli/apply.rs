@@ -2,8 +2,7 @@
 
 use super::manifests::{Input, load};
 use super::summary::Summary;
-use super::{Failure, Output, localhost};
-use crate::config::Routing;
+use super::{Failure, Output, Settings, localhost};
 use crate::conntrack::{ConntrackError, ConntrackTable};
 use crate::engine::{Engine, converge};
 use crate::kernel::Nftables;
@@ -14,10 +13,14 @@ use crate::node::UNGUARDED;
 /// # Errors
 /// Errors that stop the command. Manifests or services that were left out are an error after all
 /// others were applied.
-pub fn apply(input: &Input<'_>, routing: Routing, output: Output) -> Result<(), Failure> {
+pub fn apply(input: &Input<'_>, settings: &Settings, output: Output) -> Result<(), Failure> {
     let mut kernel = Nftables::open().map_err(Failure::new)?;
+    let routing = settings.config.routing.clone();
     let mut engine = Engine::new(routing, kernel.ownable_table_flags());
     let mut problems = load(&mut engine, input)?;
+    if settings.are_of_daemon() {
+        settings.report(&engine);
+    }
     problems.extend(localhost::check(&mut engine).err());
     let mut summary = Summary::default();
     let mut converge = |engine: &mut Engine| {
