@@ -7,6 +7,7 @@ use std::sync::Arc;
 use clap::{CommandFactory, FromArgMatches};
 use deltaproxy::cli::{
     self, Cli, Command, Compared, ConfigCommand, End, Failure, Input, Log, Outcome, Output,
+    Settings,
 };
 use deltaproxy::config::Config;
 use deltaproxy::config::flags::{OnceFlags, RunFlags, VerifyFlags};
@@ -74,28 +75,29 @@ fn run(flags: RunFlags, listed: Vec<(String, String)>, log: &mut Log) -> Result<
 }
 
 fn apply(flags: &OnceFlags, output: Output, log: &mut Log) -> Result<(), Failure> {
-    let config = once(flags, log)?;
-    cli::apply(&input(flags, &config), config.routing.clone(), output)
+    let settings = once(flags, log)?;
+    cli::apply(&input(flags, &settings), &settings, output)
 }
 
 fn plan(flags: &OnceFlags, output: Output, log: &mut Log) -> Result<Compared, Failure> {
-    let config = once(flags, log)?;
-    cli::plan(&input(flags, &config), config.routing.clone(), output)
+    let settings = once(flags, log)?;
+    cli::plan(&input(flags, &settings), &settings, output)
 }
 
 fn verify(flags: &VerifyFlags, output: Output, log: &mut Log) -> Result<Compared, Failure> {
-    let loaded = flags.load().map_err(|error| Failure::of_config(&error))?;
+    let (loaded, origin) = Settings::of_verify(flags)?;
     *log = Log::start(loaded.config.log);
-    cli::verify(&cli::noted(loaded), output)
+    cli::verify(&Settings { config: cli::noted(loaded), origin }, output)
 }
 
 /// The configuration of a command that ends by itself, and its log.
-fn once(flags: &OnceFlags, log: &mut Log) -> Result<Config, Failure> {
-    let loaded = flags.load().map_err(|error| Failure::of_config(&error))?;
+fn once(flags: &OnceFlags, log: &mut Log) -> Result<Settings, Failure> {
+    let (loaded, origin) = Settings::of_once(flags)?;
     *log = Log::start(loaded.config.log);
-    Ok(cli::noted(loaded))
+    Ok(Settings { config: cli::noted(loaded), origin })
 }
 
-fn input<'a>(flags: &'a OnceFlags, config: &'a Config) -> Input<'a> {
-    Input { path: &flags.manifests, node: &config.node_name, allow_empty: flags.allow_empty }
+fn input<'a>(flags: &'a OnceFlags, settings: &'a Settings) -> Input<'a> {
+    let node = &settings.config.node_name;
+    Input { path: &flags.manifests, node, allow_empty: flags.allow_empty }
 }

@@ -237,3 +237,26 @@ fn every_dependency_has_its_row() {
         sections.flatten().filter(|name| !of_program.contains(name)).collect();
     assert_eq!(named(&page, "## Of tests and tools"), others);
 }
+
+/// Files that name the scheduler `rr` for users.
+const NAMING_RR: [&str; 8] = [
+    "src/config/flags.rs",
+    "src/config/kube_proxy/flags.rs",
+    "src/cli/show.rs",
+    "examples/kube-proxy-config.yaml",
+    "docs/schedulers.md",
+    "docs/ipvs.md",
+    "docs/options.md",
+    "docs/show.md",
+];
+
+#[test]
+fn rr_is_random_in_the_same_words_everywhere() {
+    for path in NAMING_RR {
+        let text = fs::read_to_string(root().join(path)).unwrap();
+        let words: Vec<_> =
+            words(&text).into_iter().filter(|word| !["///", "#"].contains(word)).collect();
+        let text = words.join(" ");
+        assert!(text.contains("rr is random even over time not in turn"), "{path}");
+    }
+}

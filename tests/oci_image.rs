@@ -209,3 +209,18 @@ fn a_program_that_needs_a_dynamic_loader_is_refused() {
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success() && message.contains("dynamic loader"), "{message}");
 }
+
+#[test]
+fn a_failure_leaves_no_folder_that_blocks_the_next_try() {
+    let image = Image::of(INTERP);
+    assert!(!image.write().status.success());
+    assert!(!Path::new(&image.folder()).exists());
+    let program = program(LOAD, X86_64);
+    fs::write(image.0.path().join(X86_64.to_string()), program).unwrap();
+    let output = image.write();
+    assert!(output.status.success(), "{output:?}");
+    assert!(image.check());
+    let again = image.write();
+    assert!(String::from_utf8(again.stderr).unwrap().contains("exists already"));
+    assert!(image.check(), "a folder of someone else stays as it was");
+}

@@ -386,6 +386,8 @@ fn used_set(statement: &Statement) -> Option<&Name> {
         | Statement::PriorityClear
         | Statement::FlowAdd(_)
         | Statement::Trace
+        | Statement::TcpSyn
+        | Statement::SctpInit
         | Statement::Masquerade => None,
     }
 }

@@ -11,10 +11,12 @@ use deltaproxy::nft::{
     Chain, ChainType, Family, Hook, HookPoint, Operation, Table, TableFlags, TableRef, Transaction,
 };
 use netlink_tests::scenario::{
-    Expect, Lab, Protocol, Scope, WEB, keeps_source, masquerades, slice, web_with_node_port,
+    Expect, Lab, Manifests, Protocol, Scope, WEB, keeps_source, masquerades, slice, web_everywhere,
+    web_with_node_port,
 };
-use netlink_tests::{Finished, Host, deltaproxy_binary, eventually, nft_available};
+use netlink_tests::{Finished, Host, Process, deltaproxy_binary, eventually, nft_available};
 use nix::sys::signal::Signal;
+use serde_json::{Value, json};
 
 use Expect::{Refused, Silent};
 
@@ -72,7 +74,7 @@ fn json_has_outcomes_and_steps() {
     let lab = lab();
     let arguments = ["192.168.50.2:30080/udp", "--from", "192.0.2.10", "--output", "json"];
     let text = explain(lab.world.node(), &arguments).ok();
-    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let json: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(json["service"]["name"], "default/web:p80-udp");
     assert_eq!(json["packet"]["inInterface"], "outoutside");
     assert_eq!(json["masqueraded"], true);
@@ -83,11 +85,77 @@ fn json_has_outcomes_and_steps() {
 }
 
 #[test]
+fn without_a_protocol_each_one_that_has_a_service_is_explained() {
+    let lab = lab();
+    let node = lab.world.node();
+    let text = explain(node, &["10.96.0.10:80", "--from", "10.244.1.9"]).ok();
+    let packets: Vec<_> = text.lines().filter(|line| line.starts_with("packet ")).collect();
+    let expected = ["tcp", "udp", "sctp"].map(|protocol| {
+        format!("packet    10.244.1.9 -> 10.96.0.10:80/{protocol}, comes in by vethpod")
+    });
+    assert_eq!(packets, expected);
+    assert_has(&text, &["service   default/web:p80-udp at 10.96.0.10:80/udp\n"]);
+    let lines = explain(node, &["10.96.0.10:80", "--output", "json"]).ok();
+    let documents: Vec<Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let protocols: Vec<_> = documents.iter().map(|it| &it["packet"]["protocol"]).collect();
+    assert_eq!(protocols, ["tcp", "udp", "sctp"]);
+    let other = explain(node, &["192.0.2.10:80"]).ok();
+    assert_has(&other, &["-> 192.0.2.10:80/tcp, sent by this node\n", "none has a service there"]);
+    let traced = explain(node, &["10.96.0.10:80", "--trace"]);
+    assert_eq!(traced.code(), Some(2));
+    assert_has(&traced.stderr, &["tcp and udp and sctp have a service there"]);
+}
+
+#[test]
+fn a_load_balancer_address_has_its_service_and_ranges_wherever_the_packet_is_from() {
+    let mut lab = Lab::new();
+    let ranges = json!(["203.0.113.0/24", "192.0.2.0/28"]);
+    let web = web_everywhere().spec("loadBalancerSourceRanges", ranges);
+    lab.apply(&[&web, &slice("a c")]);
+    let node = lab.world.node().clone();
+    let arguments = |from| ["198.51.100.2:80/tcp", "--in-interface", "outoutside", "--from", from];
+    let service = "service   default/web:p80-tcp at 198.51.100.2:80/tcp";
+    let sources = "sources   only 192.0.2.0/28, 203.0.113.0/24 (loadBalancerSourceRanges)\n";
+    let dropped = explain(&node, &arguments("192.0.2.99")).ok();
+    let why = "%  dropped in table ip kube-proxy chain";
+    assert_has(
+        &dropped,
+        &[service, sources, why, ": the source is not in loadBalancerSourceRanges\n"],
+    );
+    let allowed = explain(&node, &arguments("192.0.2.9")).ok();
+    assert_has(&allowed, &[service, sources, "50.0 %  endpoint 10.244.1.5:8080/tcp"]);
+    assert!(!allowed.contains("the source is not in"), "{allowed}");
+    let json = [&arguments("192.0.2.99")[..], &["--output", "json"]].concat();
+    let document: Value = serde_json::from_str(&explain(&node, &json).ok()).unwrap();
+    assert_eq!(document["service"]["name"], "default/web:p80-tcp");
+    assert_eq!(document["service"]["sourceRanges"], json!(["192.0.2.0/28", "203.0.113.0/24"]));
+    lab.apply(&[&web, &slice("")]);
+    let unserved = explain(&node, &arguments("192.0.2.99")).ok();
+    assert_has(&unserved, &[service, "without an endpoint", sources, "is not in loadBalancer"]);
+}
+
+#[test]
+fn a_source_without_a_route_comes_in_by_an_unknown_interface() {
+    let net = netlink_tests::Net::new();
+    let manifests = Manifests::new(&[("web", &web_with_node_port()), ("slice", &slice("a c"))]);
+    let _ = manifests.once(net.node(), "apply").ok();
+    let text = explain(net.node(), &["10.96.0.10:80/tcp", "--from", "203.0.113.9"]).ok();
+    assert_has(
+        &text,
+        &[
+            "packet    203.0.113.9 -> 10.96.0.10:80/tcp, comes in by an interface that is not known\n",
+            "there is no route to 203.0.113.9, so the interface",
+        ],
+    );
+}
+
+#[test]
 fn trouble_is_one_line_and_exit_code_2() {
     let lab = Lab::new();
     let node = lab.world.node();
     for (arguments, why) in [
-        (&["10.96.0.10:80"][..], "the protocol is missing"),
+        (&["10.96.0.10"][..], "the port is missing"),
         (&["10.96.0.10:80/tcp", "--from", "fd00::1"], "--from fd00::1: an IPv4 address is needed"),
         (
             &["10.96.0.10:80/tcp", "--in-interface", "eth9", "--from", "10.0.0.1"],
@@ -224,6 +292,68 @@ fn a_packet_of_the_node_takes_the_rules_that_were_predicted() {
         );
     }
     assert!(!nft_available() || !node.nft("list tables").contains("deltaproxy-trace"));
+}
+
+/// The kernel often gives later packets of a connection the trace id of the first.
+#[test]
+fn later_packets_of_a_traced_connection_are_no_difference() {
+    assert!(nft_available(), "nft is needed: apt-get install nftables");
+    let lab = lab();
+    let node = lab.world.node();
+    node.nft_script(
+        "table inet firewall {
+           chain in {
+             type filter hook prerouting priority -150;
+             ct state established,related accept
+           }
+           chain out { type filter hook output priority 10; ct state established accept; }
+         }
+         table ip foreign { chain forward {
+           type filter hook forward priority 10;
+           ct state established accept
+         }
+         }",
+    );
+    for turn in 0..5 {
+        let text = explain(node, &["10.96.0.10:80/tcp", "--trace"]).stdout;
+        assert!(text.contains("no difference: the kernel did as predicted"), "{turn}: {text}");
+        for protocol in [Protocol::Tcp, Protocol::Sctp] {
+            let process = trace_from_pod(node, protocol);
+            let _ = lab.world.ask_fast("pod", WEB.parse().unwrap(), protocol).server();
+            let text = process.finish(Duration::from_secs(30)).stdout;
+            assert!(text.contains("no difference: the kernel did as predicted"), "{turn}: {text}");
+        }
+    }
+}
+
+/// Starts to wait for a packet of the pod.
+fn trace_from_pod(node: &Host, protocol: Protocol) -> Process {
+    let to = match protocol {
+        Protocol::Tcp => "10.96.0.10:80/tcp",
+        Protocol::Udp => "10.96.0.10:80/udp",
+        Protocol::Sctp => "10.96.0.10:80/sctp",
+    };
+    let to = ["explain", to, "--from", "10.244.1.9"];
+    let arguments = [&to[..], &["--trace", "--trace-time", "20"]].concat();
+    let process = node.spawn(deltaproxy_binary(), &arguments);
+    let chains = || node.run(|| Nftables::open().unwrap().any_chains(2).unwrap());
+    eventually("the table that traces", Duration::from_secs(10), || {
+        chains().iter().any(|chain| chain.table.starts_with("deltaproxy-trace")).then_some(())
+    });
+    process
+}
+
+/// The packets of a connection that began before the trace are none of a new one.
+#[test]
+fn a_packet_of_an_open_connection_is_not_traced() {
+    let lab = lab();
+    let (node, pod) = (lab.world.node(), lab.world.host("pod"));
+    let open = pod.open_tcp(WEB).unwrap();
+    let process = trace_from_pod(node, Protocol::Tcp);
+    drop(open);
+    let _ = lab.world.ask_fast("pod", WEB.parse().unwrap(), Protocol::Tcp).server();
+    let text = process.finish(Duration::from_secs(30)).stdout;
+    assert_has(&text, &["no difference: the kernel did as predicted"]);
 }
 
 #[test]

@@ -95,6 +95,10 @@ fn a_service_has_the_kinds_policies_and_endpoints_of_its_addresses() {
     lab.apply(&[&local.spec("loadBalancerSourceRanges", ranges)]);
     assert_eq!(kinds("10.96.0.10:80/tcp"), kind("cluster-ip", Some("Local")));
     assert_eq!(kinds("198.51.100.2:80/tcp"), kind("load-balancer", Some("Local")));
+    let limited = row(&node, "198.51.100.2:80/tcp");
+    assert_eq!(limited["source_ranges"], json!(["192.0.2.0/24"]));
+    let detail = show(&node, "198.51.100.2:80/tcp").ok();
+    assert!(detail.contains("for sources 192.0.2.0/24 only"), "{detail}");
     let port = row(&node, "0.0.0.0:30080/tcp");
     let chances = |address| {
         let endpoint = endpoint(&port, address);
@@ -130,6 +134,15 @@ fn node_ports_are_closed_where_no_address_of_the_node_serves_them() {
         kinds.sort_by_key(|(family, _)| family.to_string());
         let expected = [(&json!("IPv4"), &json!(of_ipv4)), (&json!("IPv6"), &json!(of_ipv6))];
         assert_eq!(kinds, expected, "{ranges}");
+        let is_open = of_ipv4 == "node-port";
+        let of_ipv4 = rows.iter().filter(is_node_port).find(|row| row["family"] == "IPv4").unwrap();
+        let (json, text) = match is_open {
+            true => (json!(["192.168.50.2"]), "192.168.50.2:30080/tcp "),
+            false => (json!([]), "*:30080/tcp "),
+        };
+        assert_eq!(of_ipv4["node_addresses"], json);
+        let listing = show(&node, "").ok();
+        assert!(listing.contains(text), "{listing}");
     }
 }
 

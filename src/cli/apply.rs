@@ -2,8 +2,7 @@
 
 use super::manifests::{Input, load};
 use super::summary::Summary;
-use super::{Failure, Output, localhost};
-use crate::config::Routing;
+use super::{Failure, Output, Settings, localhost};
 use crate::conntrack::{ConntrackError, ConntrackTable};
 use crate::converge::converge;
 use crate::engine::Engine;
@@ -16,11 +15,15 @@ use crate::node::UNGUARDED;
 /// # Errors
 /// Errors that stop the command. Manifests or services that were left out are an error after all
 /// others were applied.
-pub fn apply(input: &Input<'_>, routing: Routing, output: Output) -> Result<(), Failure> {
+pub fn apply(input: &Input<'_>, settings: &Settings, output: Output) -> Result<(), Failure> {
     let mut kernel = Nftables::open().map_err(Failure::new)?;
+    let routing = settings.config.routing.clone();
     let mut engine = Engine::new(routing, TableFlags::default());
     engine.suit_kernel(kernel.release());
     let mut problems = load(&mut engine, input)?;
+    if settings.are_of_daemon() {
+        settings.report(&engine);
+    }
     problems.extend(localhost::check(&mut engine).err());
     let mut summary = Summary::default();
     let mut converge = |engine: &mut Engine| {

@@ -14,8 +14,9 @@ use crate::nft::Family;
 /// Flags of `explain`.
 #[derive(Debug, Args)]
 pub struct ExplainFlags {
-    /// Where the packet goes: ADDRESS:PORT/PROTOCOL, as 10.96.0.10:53/udp or [fd00::1]:53/udp
-    #[arg(value_name = "ADDRESS:PORT/PROTOCOL")]
+    /// Where the packet goes, as 10.96.0.10:53/udp or [fd00::1]:53; without a protocol, each of tcp,
+    /// udp and sctp that has a service there is explained, or tcp if none has
+    #[arg(value_name = "ADDRESS:PORT[/PROTOCOL]")]
     to: Destination,
     /// Where it comes from, as 10.244.1.9 or [fd00::9]:40000 [default: this node]
     #[arg(long, value_name = "ADDRESS[:PORT]")]
@@ -70,11 +71,11 @@ enum HookFlag {
     Output,
 }
 
-/// An address, a port and a transport protocol.
+/// An address, a port and, if given, a transport protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Destination {
     address: SocketAddr,
-    protocol: u8,
+    protocol: Option<u8>,
 }
 
 /// An address, and optionally a port.
@@ -89,13 +90,24 @@ struct Source(IpAddr, Option<u16>);
 pub fn explain(flags: &ExplainFlags) -> Result<Explained, Failure> {
     let question = flags.question()?;
     let mut kernel = Kernel::open().map_err(Failure::new)?;
-    let explanation = explain_packet(&mut kernel, &question).map_err(Failure::new)?;
+    let explanations = explain_packet(&mut kernel, &question).map_err(Failure::new)?;
     if !flags.trace {
-        print_explanation(&explanation, flags.output);
+        for (i, explanation) in explanations.iter().enumerate() {
+            print_explanation(explanation, flags.output, i == 0);
+        }
         return Ok(Explained::Agrees);
     }
+    let [explanation] = explanations.as_slice() else {
+        let protocols: Vec<_> = explanations.iter().map(Explanation::protocol).collect();
+        return Err(Failure(vec![format!(
+            "--trace: one packet is traced, but {} have a service there: give one of them, as {}/{}",
+            protocols.join(" and "),
+            question.to,
+            protocols.first().map_or("tcp", String::as_str),
+        )]));
+    };
     let limit = Duration::from_secs(flags.trace_time.into());
-    let comparison = live_trace::compare(&explanation, &question, limit)?;
+    let comparison = live_trace::compare(explanation, &question, limit)?;
     match flags.output {
         Output::Text => super::print(&format_args!("{explanation}\n{comparison}")),
         Output::Json => {
@@ -107,9 +119,11 @@ pub fn explain(flags: &ExplainFlags) -> Result<Explained, Failure> {
     Ok(if comparison.difference.is_some() { Explained::Differs } else { Explained::Agrees })
 }
 
-fn print_explanation(explanation: &Explanation, output: Output) {
+/// Prints an explanation; an empty line is before each but the first, and JSON has one line each.
+fn print_explanation(explanation: &Explanation, output: Output, is_first: bool) {
     match output {
-        Output::Text => super::print(explanation),
+        Output::Text if is_first => super::print(explanation),
+        Output::Text => super::print(&format_args!("\n{explanation}")),
         Output::Json => super::print(&format_args!("{}\n", json!(explanation.json()))),
     }
 }
@@ -150,16 +164,17 @@ impl FromStr for Destination {
 
     fn from_str(text: &str) -> Result<Self, String> {
         const EXPECTED: &str =
-            "ADDRESS:PORT/PROTOCOL is expected, as 10.96.0.10:53/udp or [fd00::1]:53/udp";
-        let Some((address, protocol)) = text.rsplit_once('/') else {
-            let what = if is_address(text) { "port and protocol are" } else { "the protocol is" };
-            return Err(format!("{what} missing; {EXPECTED}"));
+            "ADDRESS:PORT[/PROTOCOL] is expected, as 10.96.0.10:53/udp or [fd00::1]:53";
+        let (address, protocol) = match text.rsplit_once('/') {
+            Some((address, protocol)) => (address, Some(protocol)),
+            None => (text, None),
         };
-        let protocol = match protocol.to_ascii_lowercase().as_str() {
-            "tcp" => 6,
-            "udp" => 17,
-            "sctp" => 132,
-            _ => return Err(format!("\"{protocol}\" is not tcp, udp or sctp; {EXPECTED}")),
+        let protocol = match protocol.map(str::to_ascii_lowercase).as_deref() {
+            None => None,
+            Some("tcp") => Some(6),
+            Some("udp") => Some(17),
+            Some("sctp") => Some(132),
+            Some(other) => return Err(format!("\"{other}\" is not tcp, udp or sctp; {EXPECTED}")),
         };
         if is_address(address) {
             return Err(format!("the port is missing; {EXPECTED}"));
@@ -203,12 +218,12 @@ mod tests {
     fn a_destination_has_address_port_and_protocol() {
         let parse = |text: &str| text.parse::<Destination>();
         let address = "10.96.0.10:53".parse().unwrap();
-        assert_eq!(parse("10.96.0.10:53/udp"), Ok(Destination { address, protocol: 17 }));
+        assert_eq!(parse("10.96.0.10:53/udp"), Ok(Destination { address, protocol: Some(17) }));
+        assert_eq!(parse("10.96.0.10:53"), Ok(Destination { address, protocol: None }));
         let address = "[fd00::1]:53".parse().unwrap();
-        assert_eq!(parse("[fd00::1]:53/TCP"), Ok(Destination { address, protocol: 6 }));
+        assert_eq!(parse("[fd00::1]:53/TCP"), Ok(Destination { address, protocol: Some(6) }));
         for (text, why) in [
-            ("10.96.0.10", "port and protocol are missing"),
-            ("10.96.0.10:53", "the protocol is missing"),
+            ("10.96.0.10", "the port is missing"),
             ("10.96.0.10/udp", "the port is missing"),
             ("[fd00::1]/udp", "the port is missing"),
             ("10.96.0.10:0/udp", "port 0 is none"),

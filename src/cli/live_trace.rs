@@ -2,6 +2,10 @@
 //!
 //! A rule in a table of its own sets `nftrace`. The socket owns the table, so the kernel removes it
 //! however this process ends; after the time limit this process removes it.
+//!
+//! One packet is traced, the first of its connection: the rule deletes the element by which it
+//! matched. The kernel derives trace ids from the memory of a packet and from its flow
+//! (`nft_trace_init`), so later packets of a connection often have the id of the first.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,8 +21,8 @@ use super::Failure;
 use crate::inspect::explain::{self, Comparison, Explanation, Question, Start, TableId};
 use crate::kernel::{Kernel, Nftables, Tracer};
 use crate::nft::{
-    Chain, ChainType, Element, Family, Hook, HookPoint, Operation, Rule, Selector, Set, Statement,
-    Table, TableFlags, TableRef, TraceEvent, Transaction, Type, Value,
+    Chain, ChainType, DynsetOperation, Element, Family, Hook, HookPoint, Operation, Rule, Selector,
+    Set, SetFlags, Statement, Table, TableFlags, TableRef, TraceEvent, Transaction, Type, Value,
 };
 
 /// Longest gap between two steps; the steps follow each other at once.
@@ -80,8 +84,8 @@ fn table(explanation: &Explanation) -> TableRef {
     TableRef { family: explanation.packet.family(), name: name.into() }
 }
 
-/// Builds a table whose single rule traces packets with the addresses, protocol and port of the
-/// question.
+/// Builds a table whose single rule traces the first packet with the addresses, protocol and port
+/// of the question.
 fn setup(table: &TableRef, explanation: &Explanation) -> Transaction {
     let packet = &explanation.packet;
     let address = match table.family {
@@ -91,9 +95,10 @@ fn setup(table: &TableRef, explanation: &Explanation) -> Transaction {
     let set = Arc::new(Set {
         name: "packets".into(),
         key: vec![address, address, Type::InetProto, Type::InetService],
+        flags: SetFlags { dynamic: true, ..SetFlags::default() },
+        size: Some(1),
         ..Set::default()
     });
-    let key = [Selector::Saddr, Selector::Daddr, Selector::L4Proto, Selector::Dport];
     let value = Value::new().ip(packet.source).ip(packet.destination);
     let element = Element::new(value.proto(packet.protocol).port(packet.port));
     let point = match explanation.start {
@@ -105,8 +110,8 @@ fn setup(table: &TableRef, explanation: &Explanation) -> Transaction {
         hook: Some(Hook { kind: ChainType::Filter, point, priority: FIRST_PRIORITY }),
         comment: None,
     };
-    let statements = vec![Statement::in_set(&key, "packets"), Statement::Trace];
-    let rule = Rule { chain: "trace".into(), statements, comment: None };
+    let rule =
+        Rule { chain: "trace".into(), statements: statements(packet.protocol), comment: None };
     let made = Table {
         family: table.family,
         name: table.name.clone(),
@@ -123,6 +128,32 @@ fn setup(table: &TableRef, explanation: &Explanation) -> Transaction {
         ],
     }
 }
+
+/// Returns a rule that traces one packet and forgets its key.
+fn statements(protocol: u8) -> Vec<Statement> {
+    let key = [Selector::Saddr, Selector::Daddr, Selector::L4Proto, Selector::Dport];
+    let mut statements = vec![Statement::in_set(&key, "packets")];
+    // The chain is before conntrack, so a connection that began before cannot be recognized
+    // otherwise. UDP has no first packet by its bytes.
+    statements.extend(match protocol {
+        TCP => Some(Statement::TcpSyn),
+        SCTP => Some(Statement::SctpInit),
+        _ => None,
+    });
+    let forget = Statement::Element {
+        operation: DynsetOperation::Delete,
+        set: "packets".into(),
+        key: key.to_vec(),
+        data: None,
+        timeout: None,
+    };
+    statements.extend([Statement::Trace, forget]);
+    statements
+}
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const SCTP: u8 = 132;
 
 /// Before the chains of all other programs.
 const FIRST_PRIORITY: i32 = -500;
@@ -180,8 +211,8 @@ enum Sent {
 fn send(explanation: &Explanation, question: &Question) -> io::Result<Sent> {
     let packet = &explanation.packet;
     let (kind, protocol) = match packet.protocol {
-        6 => (SocketType::STREAM, Protocol::TCP),
-        17 => (SocketType::DGRAM, Protocol::UDP),
+        TCP => (SocketType::STREAM, Protocol::TCP),
+        UDP => (SocketType::DGRAM, Protocol::UDP),
         _ => (SocketType::STREAM, Protocol::SCTP),
     };
     let domain = if packet.destination.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };

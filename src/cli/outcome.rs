@@ -78,7 +78,7 @@ pub const VERIFY_CODES: &str = "\
 Exit codes, as those of diff(1):
   0  the tables are as desired
   1  they differ
-  2  trouble: the tables or the objects cannot be read";
+  2  trouble: the tables or the objects cannot be read, or the settings are not known";
 
 #[cfg(test)]
 mod tests {

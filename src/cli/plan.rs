@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use super::change::{Change, changes};
 use super::manifests::{Input, load};
 use super::read_tables::read_tables;
-use super::{Compared, Failure, Output, localhost};
-use crate::config::Routing;
+use super::{Compared, Failure, Output, Settings, localhost};
 use crate::engine::Engine;
 use crate::kernel::{Kernel, Nftables};
 use crate::nft::TableFlags;
@@ -19,11 +18,13 @@ use crate::nft::TableFlags;
 ///
 /// # Errors
 /// Like `apply`, except that nothing is sent.
-pub fn plan(input: &Input<'_>, routing: Routing, output: Output) -> Result<Compared, Failure> {
+pub fn plan(input: &Input<'_>, settings: &Settings, output: Output) -> Result<Compared, Failure> {
     let mut kernel = Nftables::open().map_err(Failure::new)?;
+    let routing = settings.config.routing.clone();
     let mut engine = Engine::new(routing, TableFlags::default());
     engine.suit_kernel(kernel.release());
     let mut problems = load(&mut engine, input)?;
+    settings.report(&engine);
     problems.extend(localhost::check(&mut engine).err());
     let found = read_tables(&engine, &mut kernel)?;
     engine.replace_installed(found);
@@ -44,7 +45,11 @@ pub fn plan(input: &Input<'_>, routing: Routing, output: Output) -> Result<Compa
             super::print(&"nothing would change: the tables are as desired\n");
         }
         (Output::Text, Compared::Different) => {}
-        (Output::Json, _) => super::print(&format_args!("{}\n", document.json(&problems))),
+        (Output::Json, _) => {
+            let mut document = document.json(&problems);
+            document["settings"] = settings.json(&engine);
+            super::print(&format_args!("{document}\n"));
+        }
     }
     super::left_out(&problems).map(|()| planned)
 }

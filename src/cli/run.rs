@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::counts::{Reads, read_counts};
 use super::reload::changed;
 use super::search::search;
-use super::{Failure, Load, Log, localhost, noted};
+use super::{Failure, Load, Log, localhost, noted, running};
 use crate::config::{Config, ConfigError, EXTERNAL_IPS, Source};
 use crate::conntrack::{Cleaned, Cleaner, ConnectionCounter, Limits};
 use crate::counters::Counters;
@@ -90,7 +90,9 @@ pub fn run(
     let loaded = load().map_err(|error| Failure::of_config(&error))?;
     *log = Log::start_queued(loaded.config.log, observe.clone()).map_err(Failure::new)?;
     let config = noted(loaded);
-    observe.set_startup(startup(&config).map_err(Failure::new)?);
+    let startup = startup(&config).map_err(Failure::new)?;
+    let configuration = startup.configuration.clone();
+    observe.set_startup(startup);
     observe.feature(EXTERNAL_IPS, "", config.routing.external_ips);
     observe.problem_kinds(ProblemKind::ALL.map(ProblemKind::name));
     if let Ok(server) = api_server(&config.source) {
@@ -101,6 +103,7 @@ pub fn run(
         .enable_all()
         .build()
         .map_err(Failure::new)?;
+    runtime.spawn(running::offer(configuration));
     let outcome = runtime.block_on(run_until_stopped(config, is_file.then_some(load), observe));
     runtime.shutdown_timeout(STOP_TIME);
     outcome

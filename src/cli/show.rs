@@ -17,11 +17,14 @@ use crate::printable::Printable;
 /// Exit codes and examples of `show`, for `--help`.
 pub const SHOW_HELP: &str = "\
 Columns:
+  ADDRESS    of a node port, the address of this node that serves it; with +2, two more do, and * is
+             every address
   POLICY     internal traffic policy of a cluster IP, external one of other addresses; - where the
              tables are the same with both
-  SCHEDULER  random, wrr (random with weights), mh or mh-port (a hash of the source), or affinity
-             with the seconds that clients are remembered; refuse or drop if there is no
-             endpoint for connections from outside
+  SCHEDULER  random, wrr (random with weights), lc (weights follow connections), mh or mh-port (a
+             hash of the source), or affinity with the seconds that clients are remembered; refuse
+             or drop if there is no endpoint for connections from outside. rr is random: even over
+             time, not in turn
   ENDPOINTS  those that get new connections; LOCAL are on this node
   DRAINING   former endpoints to which connections live
   ACTIVE     answered connections that not both sides have closed

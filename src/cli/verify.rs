@@ -13,8 +13,7 @@ use self::objects::Followed;
 use super::manifests::{Input, load};
 use super::read_tables::read_tables;
 use super::run::api_server;
-use super::{Compared, Failure, Output, localhost};
-use crate::config::Config;
+use super::{Compared, Failure, Output, Settings, localhost};
 use crate::engine::Engine;
 use crate::kernel::{Kernel, Nftables};
 use crate::nft::TableFlags;
@@ -27,7 +26,8 @@ const SECOND_LOOK: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// The objects or the tables cannot be read.
-pub fn verify(config: &Config, output: Output) -> Result<Compared, Failure> {
+pub fn verify(settings: &Settings, output: Output) -> Result<Compared, Failure> {
+    let config = &settings.config;
     let mut kernel = Nftables::open().map_err(Failure::new)?;
     let mut engine = Engine::new(config.routing.clone(), TableFlags::default());
     engine.suit_kernel(kernel.release());
@@ -40,6 +40,7 @@ pub fn verify(config: &Config, output: Output) -> Result<Compared, Failure> {
             (None, load(&mut engine, &input)?)
         }
     };
+    settings.report(&engine);
     problems.extend(localhost::check(&mut engine).err());
     let max_batch = kernel.max_batch();
     observe(&mut engine, &mut kernel)?;
@@ -56,7 +57,7 @@ pub fn verify(config: &Config, output: Output) -> Result<Compared, Failure> {
     problems.extend(engine.take_problems().iter().map(ToString::to_string));
     problems.sort_unstable();
     problems.dedup();
-    print(&differences, engine.cluster().service_count(), &problems, output);
+    print(&differences, (settings, &engine), &problems, output);
     Ok(if differences.is_empty() { Compared::Equal } else { Compared::Different })
 }
 
@@ -68,7 +69,13 @@ fn observe(engine: &mut Engine, kernel: &mut Nftables) -> Result<(), Failure> {
     Ok(())
 }
 
-fn print(differences: &Differences, services: usize, problems: &[String], output: Output) {
+fn print(
+    differences: &Differences,
+    (settings, engine): (&Settings, &Engine),
+    problems: &[String],
+    output: Output,
+) {
+    let services = engine.cluster().service_count();
     match output {
         Output::Text => {
             problems.iter().for_each(|problem| tracing::warn!("left out: {problem}"));
@@ -83,6 +90,7 @@ fn print(differences: &Differences, services: usize, problems: &[String], output
             let mut document = differences.json();
             document["count"] = services.into();
             document["problems"] = json!(problems);
+            document["settings"] = settings.json(engine);
             super::print(&format_args!("{document}\n"));
         }
     }

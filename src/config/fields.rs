@@ -61,8 +61,10 @@ pub(super) struct Field {
     pub(super) path: &'static str,
     /// Type of the value.
     pub(super) kind: Type,
-    /// The field has an effect here.
+    /// The field has an effect here, in every mode.
     pub(super) effect: bool,
+    /// The field has an effect in some modes.
+    pub(super) in_mode: bool,
 }
 
 /// Finds the field at `path` in the API.
@@ -77,16 +79,16 @@ pub(super) fn all() -> &'static [Field] {
 }
 
 const fn used(path: &'static str, kind: Type) -> Field {
-    Field { path, kind, effect: true }
+    Field { path, kind, effect: true, in_mode: false }
 }
 
 /// Returns a field that has an effect in its own mode.
 const fn of_mode(path: &'static str, kind: Type) -> Field {
-    unused(path, kind)
+    Field { path, kind, effect: false, in_mode: true }
 }
 
 const fn unused(path: &'static str, kind: Type) -> Field {
-    Field { path, kind, effect: false }
+    Field { path, kind, effect: false, in_mode: false }
 }
 
 /// In the order of k8s.io/kube-proxy/config/v1alpha1/types.go, Kubernetes 1.36; our own are last.

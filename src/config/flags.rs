@@ -59,6 +59,11 @@ pub struct VerifyFlags {
     #[command(flatten)]
     #[allow(missing_docs, reason = "documentation here would become that of the command")]
     pub source: SourceFlags,
+    /// Whose settings apply: those of the running daemon, or those of the flags with defaults for
+    /// the others [default: flags, if they or --config have settings, else daemon; with
+    /// --manifests and without a daemon, flags]
+    #[arg(long, value_name = "WHOSE")]
+    pub settings: Option<SettingsOf>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "documentation here would become that of the command")]
     pub node: NodeFlags,
@@ -76,6 +81,10 @@ pub struct OnceFlags {
     /// Accept manifests without any usable object, which remove every service
     #[arg(long)]
     pub allow_empty: bool,
+    /// Whose settings apply: those of the running daemon, or those of the flags with defaults for
+    /// the others [default: daemon, if one runs and neither flags nor --config have settings]
+    #[arg(long, value_name = "WHOSE")]
+    pub settings: Option<SettingsOf>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "documentation here would become that of the command")]
     pub node: NodeFlags,
@@ -84,8 +93,17 @@ pub struct OnceFlags {
     pub log: LogFlags,
 }
 
+/// Origin of the settings of a command beside a daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum SettingsOf {
+    /// The daemon of this network namespace.
+    Daemon,
+    /// The flags, or the file of --config; defaults for the others.
+    Flags,
+}
+
 /// Flags about this node and its packets.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Default, PartialEq, Args)]
 pub struct NodeFlags {
     /// KubeProxyConfiguration file (kubeproxy.config.k8s.io/v1alpha1); it replaces all flags but
     /// --manifests, --hostname-override, --log-level and --log-format
@@ -153,7 +171,8 @@ pub struct NodeFlags {
     #[arg(long, value_name = "PATTERNS", conflicts_with = "config")]
     pub flowtable_devices: Option<Devices>,
     /// Scheduler of services that name none in the annotation deltaproxy.io/scheduler: random, rr,
-    /// wrr, lc, wlc, sh, sh-port, mh or mh-port [default: random]
+    /// wrr, lc, wlc, sh, sh-port, mh or mh-port; rr is random: even over time, not in turn
+    /// [default: random]
     #[arg(long, value_name = "NAME", value_parser = ChosenScheduler::parse, conflicts_with = "config")]
     pub scheduler: Option<ChosenScheduler>,
     /// Seed of the hash by which the schedulers sh and mh choose; all nodes need the same one
@@ -236,12 +255,13 @@ impl RunFlags {
 }
 
 impl VerifyFlags {
-    /// Builds the configuration from the flags and the file that they name.
+    /// Builds the configuration from the flags, and from the file that they name or from the
+    /// KubeProxyConfiguration of a running daemon.
     ///
     /// # Errors
     /// The file cannot be read or is invalid, or the node has no name.
-    pub fn load(&self) -> Result<Loaded, ConfigError> {
-        let file = self.node.file()?;
+    pub fn load(&self, running: Option<&Value>) -> Result<Loaded, ConfigError> {
+        let file = self.node.file_or(running)?;
         let source = self.source.choose(file.as_ref());
         load(&self.node, &DaemonFlags::default(), self.log, (file, source))
     }
@@ -259,13 +279,15 @@ impl SourceFlags {
 }
 
 impl OnceFlags {
-    /// Builds the configuration from the flags and the file that they name.
+    /// Builds the configuration from the flags, and from the file that they name or from the
+    /// KubeProxyConfiguration of a running daemon.
     ///
     /// # Errors
     /// The file cannot be read or is invalid, or the node has no name.
-    pub fn load(&self) -> Result<Loaded, ConfigError> {
+    pub fn load(&self, running: Option<&Value>) -> Result<Loaded, ConfigError> {
         let source = Source::Manifests(self.manifests.clone());
-        load(&self.node, &DaemonFlags::default(), self.log, (self.node.file()?, source))
+        let file = self.node.file_or(running)?;
+        load(&self.node, &DaemonFlags::default(), self.log, (file, source))
     }
 }
 
@@ -285,6 +307,26 @@ impl Loaded {
 impl NodeFlags {
     fn file(&self) -> Result<Option<File>, ConfigError> {
         self.config.as_deref().map(File::read).transpose()
+    }
+
+    /// Returns the file, else the settings of a running daemon.
+    fn file_or(&self, running: Option<&Value>) -> Result<Option<File>, ConfigError> {
+        let of_daemon = |value: &Value| {
+            let mut value = value.clone();
+            // The log is this command's own.
+            value.as_object_mut().and_then(|fields| fields.remove("logging"));
+            File::of_flags(value, &|field| format!("the running daemon: {field}"))
+        };
+        match self.file()? {
+            Some(file) => Ok(Some(file)),
+            None => running.map(of_daemon).transpose(),
+        }
+    }
+
+    /// Returns whether the flags have settings beside the node's name.
+    pub fn has_settings(&self) -> bool {
+        let hostname_override = self.hostname_override.clone();
+        *self != Self { hostname_override, ..Self::default() }
     }
 
     fn routing(&self) -> Result<Routing, ConfigError> {
@@ -608,8 +650,42 @@ mod tests {
         let words = ["apply", "--manifests", "/m", "--masquerade-bit", "1", "-v", "4"];
         let flags = Once::try_parse_from(words).unwrap().flags;
         assert_eq!(flags.log.log_level, Some(tracing::level_filters::LevelFilter::DEBUG));
-        let config = flags.load().unwrap().config;
+        let config = flags.load(None).unwrap().config;
         assert_eq!(config.source, Source::Manifests("/m".into()));
         assert_eq!(config.routing.masquerade_bit, 1);
+    }
+
+    #[test]
+    fn settings_of_a_running_daemon_are_those_that_it_was_started_with() {
+        let file = file(
+            "clusterCIDR: 10.1.0.0/16\nnodePortAddresses: [localhost, 10.0.0.0/8]\n\
+             bindAddress: 192.0.2.1\nnftables: {masqueradeAll: true, masqueradeBit: 3}\n",
+        );
+        let of_file = format!("--config {}", file.path().display());
+        for line in [
+            "",
+            "--cluster-cidr 10.1.0.0/16,fd00::/56 --nodeport-addresses all --hash-seed 7",
+            "--detect-local-mode InterfaceNamePrefix --pod-interface-name-prefix cali",
+            "--masquerade-all --masquerade-bit 5 --scheduler mh --counters endpoints",
+            "--flowtable on --flowtable-after 9bytes --flowtable-devices eth0,cali*",
+            "--least-connections 5s --scheduler lc --nodeport-addresses primary,10.0.0.0/8",
+            "--feature-gates AllowServiceExternalIPs=false --detect-local-mode NodeCIDR",
+            &of_file,
+        ] {
+            let daemon = run(&format!("--hostname-override n1 {line}")).unwrap();
+            let used = daemon.load().unwrap().config;
+            let effective = daemon.effective(&used).unwrap();
+            let words = ["apply", "--manifests", "/m"];
+            let flags = Once::try_parse_from(words).unwrap().flags;
+            let taken = flags.load(Some(&effective)).unwrap().config;
+            assert_eq!((taken.routing, taken.node_name), (used.routing, used.node_name), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_node_name_alone_is_no_setting() {
+        let has = |line: &str| run(line).unwrap().node.has_settings();
+        assert!(!has("") && !has("--hostname-override n --kubeconfig /k"));
+        assert!(has("--masquerade-all=false") && has("--config /c"));
     }
 }

@@ -195,8 +195,7 @@ impl KubeProxyFlags {
 
     /// Returns the text of `--help`.
     pub fn help() -> String {
-        let lines = FLAGS.iter().map(|flag| format!("      --{}\n", flag.usage()));
-        let lines: String = lines.collect();
+        let lines: String = FLAGS.iter().map(Flag::usage).collect();
         format!(
             "Routes packets to Services by nftables, with the command line of kube-proxy.\n\n\
              Usage: kube-proxy [flags]\n\nFlags:\n{lines}\n\
@@ -386,6 +385,71 @@ mod tests {
 
     fn config_flag(file: &NamedTempFile) -> String {
         format!("--config={}", file.path().display())
+    }
+
+    /// Command lines under which a flag may have an effect.
+    const CONTEXTS: [&str; 5] = [
+        "",
+        "--proxy-mode=nftables",
+        "--proxy-mode=ipvs",
+        "--detect-local-mode=BridgeInterface",
+        "--detect-local-mode=InterfaceNamePrefix",
+    ];
+
+    /// Returns what a command line results in.
+    fn result(line: &str) -> (Action, LogFlags, Result<Config, String>) {
+        let flags = parse(line).unwrap();
+        let config = flags.load().map(|loaded| loaded.config);
+        (flags.action, flags.log, config.map_err(|error| error.to_string()))
+    }
+
+    /// Returns a value that is not the default.
+    fn another_value(flag: &Flag) -> &'static str {
+        match (flag.name, flag.kind) {
+            (_, Kind::Flag) if flag.default == "true" => "false",
+            (_, Kind::Flag | Kind::Version) => "true",
+            (_, Kind::Whole | Kind::Number) => "7",
+            (_, Kind::Duration) => "7s",
+            (_, Kind::List) => "10.1.0.0/16",
+            ("proxy-mode", _) => "nftables",
+            ("feature-gates", _) => "AllowServiceExternalIPs=false",
+            ("master", _) => "https://192.0.2.1:6443",
+            ("bind-address", _) => "192.0.2.1",
+            ("healthz-bind-address" | "metrics-bind-address", _) => "192.0.2.1:99",
+            ("ipvs-scheduler", _) => "mh",
+            ("detect-local-mode", _) => "NodeCIDR",
+            ("cluster-cidr", _) => "10.1.0.0/16",
+            ("logging-format", _) => "json",
+            ("log-text-info-buffer-size" | "log-json-info-buffer-size", _) => "1",
+            (_, Kind::Text) => "other",
+        }
+    }
+
+    #[test]
+    fn help_marks_the_flags_of_which_no_value_changes_anything() {
+        for flag in &FLAGS {
+            let given = format!("--{}={}", flag.name, another_value(flag));
+            let changes = |context: &&str| {
+                let line = format!("{context} {given}");
+                result(&line) != result(context)
+            };
+            let has_effect = CONTEXTS.iter().any(changes);
+            assert_eq!(flag.has_effect(), has_effect, "{given}");
+            let first = flag.usage().lines().next().unwrap().to_owned();
+            assert_eq!(first.ends_with('*'), !has_effect, "{first}");
+        }
+    }
+
+    #[test]
+    fn a_flag_with_its_default_is_as_if_absent() {
+        for flag in FLAGS.iter().filter(|flag| !flag.default.is_empty()) {
+            for context in CONTEXTS {
+                let line = format!("{context} --{}={}", flag.name, flag.default);
+                let (action, _, config) = result(&line);
+                let (absent_action, _, absent) = result(context);
+                assert_eq!((action, config), (absent_action, absent), "{line}");
+            }
+        }
     }
 
     #[test]

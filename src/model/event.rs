@@ -179,6 +179,11 @@ impl Problem {
         }
     }
 
+    /// Returns whether an annotation was ignored, so that the object is served without it.
+    pub fn is_of_annotation(&self) -> bool {
+        self.field.starts_with("metadata.annotations[")
+    }
+
     /// Returns the problem of a setting of a service that is replaced.
     pub fn of_service(service: &ObjectName, field: &str, message: &str) -> Self {
         Self {

@@ -209,6 +209,8 @@ fn everything() -> Batch {
     let statements = vec![
         compare,
         Statement::CtStateNotNew,
+        Statement::TcpSyn,
+        Statement::SctpInit,
         Statement::FibDaddrLocal,
         Statement::MarkSet(1),
         Statement::Element {

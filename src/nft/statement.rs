@@ -82,6 +82,12 @@ pub enum Statement {
     FlowAdd(Name),
     /// Traces every step of the packet: `meta nftrace set 1`.
     Trace,
+    /// Matches the packet that begins a TCP connection: `tcp flags & (fin | syn | rst | ack) ==
+    /// syn`. A statement before it must match TCP.
+    TcpSyn,
+    /// Matches a packet whose first SCTP chunk is INIT, the type in byte 12: `@th,96,8 0x1`. A
+    /// statement before it must match SCTP.
+    SctpInit,
     /// Adds an element, renews its timeout, or deletes it: `update @clients { ip saddr timeout 10m
     /// : meta priority }`.
     Element {
@@ -196,6 +202,8 @@ impl Statement {
                 out.push(Expr::Immediate { value: vec![1], to: FIRST });
                 out.push(Expr::MetaSet { key: key::META_NFTRACE, from: FIRST });
             }
+            Self::TcpSyn => lower_byte(TCP_FLAGS_OFFSET, TCP_BEGINNING_AND_END, TCP_SYN, out),
+            Self::SctpInit => lower_byte(SCTP_CHUNK_OFFSET, u8::MAX, SCTP_INIT, out),
             Self::Element { operation, set, key, data, timeout } => {
                 let end = load_key(key, family, out)?;
                 let data = data.map(|data| lower_data(data, end, family, out)).transpose()?;
@@ -251,6 +259,8 @@ impl Statement {
             Self::PriorityClear => f.write_str("meta priority set none"),
             Self::FlowAdd(flowtable) => write!(f, "flow add @{flowtable}"),
             Self::Trace => f.write_str("meta nftrace set 1"),
+            Self::TcpSyn => f.write_str("tcp flags & (fin | syn | rst | ack) == syn"),
+            Self::SctpInit => f.write_str("@th,96,8 0x1"),
             Self::Element { operation, set, key, data, timeout } => {
                 write!(f, "{} @{set} {{ ", operation.word())?;
                 write_key(f, key, family)?;
@@ -269,6 +279,21 @@ impl Statement {
 
 /// First register of keys and values.
 pub(super) const FIRST: Register = Register::Word(0);
+
+/// Bytes of the headers of TCP and SCTP (RFC 9293, RFC 9260).
+const TCP_FLAGS_OFFSET: u32 = 13;
+const TCP_SYN: u8 = 0x02;
+/// FIN, SYN, RST and ACK.
+const TCP_BEGINNING_AND_END: u8 = 0x17;
+const SCTP_CHUNK_OFFSET: u32 = 12;
+const SCTP_INIT: u8 = 1;
+
+/// Compares bits of one byte of the transport header.
+fn lower_byte(offset: u32, mask: u8, value: u8, out: &mut Vec<Expr>) {
+    out.push(Expr::Payload { base: NFT_PAYLOAD_TRANSPORT_HEADER, offset, length: 1, to: FIRST });
+    out.push(Expr::Bitwise { from: FIRST, to: FIRST, mask: vec![mask], xor: vec![0] });
+    out.push(Expr::Cmp { from: FIRST, negated: false, value: vec![value] });
+}
 
 fn lookup(set: &Name, to: Option<Register>, negated: bool) -> Expr {
     Expr::Lookup { set: set.clone(), from: FIRST, to, negated }

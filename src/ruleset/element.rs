@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
+use ipnet::IpNet;
+
 use super::number::{EndpointId, ListId, Route, SizeClass};
 use super::sets::SetId;
 use crate::model::{Protocol, Target};
@@ -166,6 +168,24 @@ impl Range {
     /// Returns whether `address` is in the range.
     pub fn contains(&self, address: IpAddr) -> bool {
         (self.first..=self.last).contains(&address)
+    }
+
+    /// Returns the network whose addresses are exactly these.
+    fn network(&self) -> Option<IpNet> {
+        let most = IpNet::from(self.first).max_prefix_len();
+        let networks = (0..=most).filter_map(|length| IpNet::new(self.first, length).ok());
+        let is_it = |it: &IpNet| (it.network(), it.broadcast()) == (self.first, self.last);
+        networks.into_iter().find(is_it)
+    }
+}
+
+/// As a CIDR, or `FIRST-LAST` if it is none.
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.network() {
+            Some(network) => network.fmt(f),
+            None => write!(f, "{}-{}", self.first, self.last),
+        }
     }
 }
 

@@ -47,11 +47,11 @@ impl Oracle {
         let source = if to.is_ipv4() { client.ip().into() } else { client.ip6().into() };
         let question = Question {
             to,
-            protocol: match protocol {
+            protocol: Some(match protocol {
                 Protocol::Tcp => 6,
                 Protocol::Udp => 17,
                 Protocol::Sctp => 132,
-            },
+            }),
             from: (!is_node).then_some((source, None)),
             interface: None,
             start: Some(if is_node { Start::Output } else { Start::Prerouting }),
@@ -61,7 +61,7 @@ impl Oracle {
             explain(&mut kernel, &question)
         });
         match explanation {
-            Ok(explanation) => Some(explanation),
+            Ok(explanations) => explanations.into_iter().next(),
             Err(Error::NoTable { .. } | Error::Changing) => None,
             Err(error) => panic!("{error}"),
         }

@@ -88,6 +88,7 @@ fn plan_prints_json_for_programs() {
     let _ = manifests.once(net.node(), "apply").ok();
     let nothing = json!({
         "changes": [], "summary": { "added": {}, "removed": {} }, "problems": [],
+        "settings": { "of": "flags", "node": "node-a", "nodeFound": true },
     });
     assert_eq!(plan(0), nothing);
     manifests.set_endpoints("c");

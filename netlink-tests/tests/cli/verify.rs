@@ -78,7 +78,7 @@ fn the_objects_of_an_api_server_are_compared_beside_its_daemon() {
     let api = net.node().run(ApiServer::with_web);
     let kubeconfig = format!("--kubeconfig={}", api.kubeconfig().display());
     let run = |command: &str| {
-        let arguments = [command, &*kubeconfig, "--hostname-override=node1"];
+        let arguments = [command, &*kubeconfig, "--hostname-override=node1", "--settings=flags"];
         net.node().output(deltaproxy_binary(), &arguments)
     };
     let different = run("verify");
@@ -93,4 +93,81 @@ fn the_objects_of_an_api_server_are_compared_beside_its_daemon() {
     let trouble = run("verify");
     assert_eq!(trouble.code(), Some(2), "{}", trouble.stdout);
     assert!(trouble.stderr.contains("the API server cannot be reached"), "{}", trouble.stderr);
+}
+
+/// As README and troubleshooting print the command.
+#[test]
+fn without_flags_the_settings_are_those_of_the_running_daemon() {
+    let net = Net::new();
+    let api = net.node().run(ApiServer::with_web);
+    let kubeconfig = format!("--kubeconfig={}", api.kubeconfig().display());
+    let run = |more: &[&str]| {
+        let arguments = [&["verify", &*kubeconfig], more].concat();
+        net.node().output(deltaproxy_binary(), &arguments)
+    };
+    let unknown = run(&[]);
+    assert_eq!(unknown.code(), Some(2), "{}", unknown.stdout);
+    assert!(
+        unknown.stderr.contains("no daemon runs in this network namespace"),
+        "{}",
+        unknown.stderr
+    );
+    assert_eq!(run(&["--settings=daemon"]).code(), Some(2));
+    let arguments = [
+        "run",
+        &kubeconfig,
+        "--hostname-override=node1",
+        "--metrics-bind-address=",
+        "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48",
+        "--nodeport-addresses=192.168.50.0/24",
+        "--masquerade-bit=3",
+        "--log-level=warn",
+    ];
+    let daemon = net.node().spawn(deltaproxy_binary(), &arguments);
+    wait_for_endpoints(net.node(), 1);
+    let equal = run(&[]);
+    assert_eq!(equal.code(), Some(0), "{}\n{}", equal.stdout, equal.stderr);
+    let origin = "settings: those of the running daemon (process ";
+    assert!(equal.stderr.contains(origin), "{}", equal.stderr);
+    assert!(equal.stderr.contains("node node1"), "{}", equal.stderr);
+    let json: Value = serde_json::from_str(&run(&["--output=json"]).stdout).unwrap();
+    assert_eq!(
+        (&json["settings"]["of"], &json["settings"]["node"]),
+        (&"daemon".into(), &"node1".into())
+    );
+    assert_eq!(json["settings"]["nodeFound"], true);
+
+    let guessed = run(&["--settings=flags", "--hostname-override=nobody"]);
+    assert_eq!(guessed.code(), Some(1), "{}", guessed.stderr);
+    let no_node = "settings: the defaults; node nobody, for which there is no Node object";
+    assert!(guessed.stderr.contains(no_node), "{}", guessed.stderr);
+    let contradiction = run(&["--settings=daemon", "--masquerade-all"]);
+    assert_eq!(contradiction.code(), Some(2), "{}", contradiction.stdout);
+    let given = run(&["--masquerade-all", "--hostname-override=node1"]);
+    assert_eq!(given.code(), Some(1), "{}", given.stderr);
+    assert!(given.stderr.contains("settings: those of the flags"), "{}", given.stderr);
+    let _ = daemon.terminate(SOON);
+    assert_eq!(run(&[]).code(), Some(2));
+}
+
+#[test]
+fn a_plan_has_the_settings_of_the_running_daemon_or_the_defaults() {
+    let net = Net::new();
+    let manifests = manifests("a");
+    let path = manifests.path().to_str().unwrap();
+    let plan = |more: &[&str]| {
+        let arguments =
+            [&["plan", "--manifests", path, "--hostname-override=node-a"], more].concat();
+        net.node().output(deltaproxy_binary(), &arguments)
+    };
+    let first = plan(&["--output=json"]);
+    assert_eq!(first.code(), Some(1), "{}", first.stderr);
+    let json: Value = serde_json::from_str(&first.stdout).unwrap();
+    assert_eq!(json["settings"]["of"], "defaults");
+    let _daemon = net.node().spawn(deltaproxy_binary(), &manifests.arguments("run"));
+    wait_for_endpoints(net.node(), 1);
+    let equal = plan(&[]);
+    assert_eq!(equal.code(), Some(0), "{}\n{}", equal.stdout, equal.stderr);
+    assert!(equal.stderr.contains("settings: those of the running daemon"), "{}", equal.stderr);
+    assert_eq!(plan(&["--settings=flags"]).code(), Some(1));
 }

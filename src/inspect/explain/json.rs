@@ -6,22 +6,25 @@ use super::report::fate;
 use super::step::{Fate, Outcome, RuleStep, Step};
 use super::words::{lines, policy_words};
 use super::{Explanation, Start};
+use crate::ruleset::Range;
 
 impl Explanation {
     /// Returns the explanation as one JSON object.
     pub fn json(&self) -> Value {
         let packet = &self.packet;
         let summary = self.summary();
+        let ranges = self.source_ranges.as_ref().and_then(|ranges| ranges.ranges.as_deref());
         let protocol = self.protocol();
         let service = summary.service.map(|service| {
             json!({
                 "frontend": service.frontend,
                 "name": service.label,
                 "policy": service.route.map(|it| policy_words(it, service.is_balanced)),
+                "sourceRanges": ranges.map(texts),
             })
         });
         let outcomes: Vec<_> =
-            self.prediction.outcomes.iter().map(|it| outcome(it, &protocol)).collect();
+            self.prediction.outcomes.iter().map(|it| self.outcome(it, &protocol)).collect();
         let steps: Vec<_> = self.prediction.steps.iter().map(|it| step(it, &protocol)).collect();
         json!({
             "packet": {
@@ -44,29 +47,34 @@ impl Explanation {
             "steps": steps,
         })
     }
+
+    fn outcome(&self, outcome: &Outcome, protocol: &str) -> Value {
+        let why = self.why_dropped(&outcome.fate).unwrap_or_default();
+        let kind = match &outcome.fate {
+            Fate::Sent { .. } => "sent",
+            Fate::Refused(_) => "refused",
+            Fate::Dropped(_) => "dropped",
+            Fate::NoRoute(_) => "noRoute",
+            Fate::Unknown(_) => "unknown",
+        };
+        let mut value = json!({
+            "kind": kind,
+            "share": outcome.share,
+            "certain": outcome.is_certain,
+            "text": fate(&outcome.fate, protocol) + why,
+        });
+        if let Fate::Sent { to, translated, masqueraded, interface } = &outcome.fate {
+            value["to"] = json!(to);
+            value["translated"] = json!(translated);
+            value["masqueraded"] = json!(masqueraded);
+            value["interface"] = json!(interface);
+        }
+        value
+    }
 }
 
-fn outcome(outcome: &Outcome, protocol: &str) -> Value {
-    let kind = match &outcome.fate {
-        Fate::Sent { .. } => "sent",
-        Fate::Refused(_) => "refused",
-        Fate::Dropped(_) => "dropped",
-        Fate::NoRoute(_) => "noRoute",
-        Fate::Unknown(_) => "unknown",
-    };
-    let mut value = json!({
-        "kind": kind,
-        "share": outcome.share,
-        "certain": outcome.is_certain,
-        "text": fate(&outcome.fate, protocol),
-    });
-    if let Fate::Sent { to, translated, masqueraded, interface } = &outcome.fate {
-        value["to"] = json!(to);
-        value["translated"] = json!(translated);
-        value["masqueraded"] = json!(masqueraded);
-        value["interface"] = json!(interface);
-    }
-    value
+fn texts(ranges: &[Range]) -> Vec<String> {
+    ranges.iter().map(ToString::to_string).collect()
 }
 
 fn step(step: &Step, protocol: &str) -> Value {

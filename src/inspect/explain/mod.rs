@@ -21,6 +21,7 @@ mod read;
 mod registers;
 mod report;
 mod rules;
+mod sources;
 mod state;
 mod step;
 mod summary;
@@ -37,6 +38,7 @@ use std::sync::Arc;
 pub use packet::{Interface, Packet, Tracking};
 pub use read::Kernel;
 pub use rules::{Facts, Found, Rules, Table, TableId};
+pub use sources::SourceRanges;
 pub use step::{Event, Fate, Outcome, Place, Prediction, RuleStep, Step};
 pub use summary::{Service, Summary};
 pub use trace::{Comparison, Difference, Line, compare};
@@ -51,8 +53,8 @@ use crate::ruleset::TABLE;
 pub struct Question {
     /// Destination address and port.
     pub to: SocketAddr,
-    /// Transport protocol by its IANA number.
-    pub protocol: u8,
+    /// Transport protocol by its IANA number; `None` for each that has a service there.
+    pub protocol: Option<u8>,
     /// Source address, and port if it matters.
     pub from: Option<(IpAddr, Option<u16>)>,
     /// Input interface.
@@ -70,6 +72,8 @@ pub struct Explanation {
     pub start: Start,
     /// Outcomes and steps.
     pub prediction: Prediction,
+    /// Sources that may use the load balancer address; `None` if all may.
+    pub source_ranges: Option<SourceRanges>,
     /// Assumptions, and parts that are not evaluated.
     pub notes: Vec<String>,
     /// Generation of the rule set.
@@ -105,24 +109,53 @@ pub enum Error {
 /// Most reads of the rules if they change meanwhile.
 const ATTEMPTS: usize = 10;
 
-/// Explains a packet by the present rules of the kernel.
+/// Transport protocols of services by their IANA numbers, the most frequent first.
+const PROTOCOLS: [u8; 3] = [6, 17, 132];
+
+/// Explains a packet by the present rules of the kernel. Without a protocol, explains a packet of
+/// each protocol that has a service at the destination, or one of TCP if none has.
 ///
 /// # Errors
 /// See [`Error`].
-pub fn explain(kernel: &mut Kernel, question: &Question) -> Result<Explanation, Error> {
+pub fn explain(kernel: &mut Kernel, question: &Question) -> Result<Vec<Explanation>, Error> {
     for _ in 0..ATTEMPTS {
         let generation = kernel.start()?;
-        let explanation = explain_once(kernel, question, generation);
+        let explanations = explain_all(kernel, question, generation);
         if kernel.is_unchanged(generation)? {
-            return explanation;
+            return explanations;
         }
     }
     Err(Error::Changing)
 }
 
+fn explain_all(
+    kernel: &mut Kernel,
+    question: &Question,
+    generation: Generation,
+) -> Result<Vec<Explanation>, Error> {
+    if let Some(protocol) = question.protocol {
+        return Ok(vec![explain_once(kernel, question, protocol, generation)?]);
+    }
+    let explain = |protocol| explain_once(kernel, question, protocol, generation);
+    let explained: Result<Vec<_>, _> = PROTOCOLS.into_iter().map(explain).collect();
+    let (mut served, others): (Vec<_>, Vec<_>) =
+        explained?.into_iter().partition(|it| it.summary().service.is_some());
+    let note = match served.as_slice() {
+        [] => "it is of TCP, as no protocol was given and none has a service there",
+        [_] => "its protocol is the only one with a service there",
+        [_, ..] => "each protocol with a service there is explained",
+    };
+    if served.is_empty() {
+        served.extend(others.into_iter().take(1));
+    }
+    served.iter_mut().for_each(|it| it.notes.push(note.to_owned()));
+    Ok(served)
+}
+
 fn explain_once(
     kernel: &mut Kernel,
     question: &Question,
+    protocol: u8,
     generation: Generation,
 ) -> Result<Explanation, Error> {
     let family = Family::of(question.to.ip());
@@ -132,18 +165,19 @@ fn explain_once(
         return Err(Error::NoTable { family });
     }
     let mut notes = vec!["it is the first packet of a new connection".to_owned()];
-    let (packet, start) = packet(kernel, question, &mut notes)?;
+    let (packet, start) = packet(kernel, (question, protocol), &mut notes)?;
     let prediction = predict(&rules, kernel, packet.clone(), start);
     let others = kernel.other_chains()?;
     notes.extend(others.iter().map(|chain| format!("{chain} is not evaluated")));
     notes.extend(kernel.legacy_tables(family));
-    Ok(Explanation { packet, start, prediction, notes, generation })
+    let source_ranges = kernel.source_ranges(&ours, &prediction, packet.source)?;
+    Ok(Explanation { packet, start, prediction, source_ranges, notes, generation })
 }
 
 /// Builds the packet of a question. Open values are chosen as in the kernel, and noted.
 fn packet(
     facts: &mut impl Facts,
-    question: &Question,
+    (question, protocol): (&Question, u8),
     notes: &mut Vec<String>,
 ) -> Result<(Packet, Start), Error> {
     let to = (question.to.ip(), question.to.port());
@@ -166,13 +200,20 @@ fn packet(
             (source, None)
         }
     };
-    let mut packet = Packet::new(from, to, question.protocol);
+    let mut packet = Packet::new(from, to, protocol);
     if start == Start::Prerouting {
         packet.input = match &question.interface {
             Some(name) => interface(name)?,
             None => {
                 let input = interface_towards(facts, from.0);
-                notes.push(format!("it comes in by {}, the interface to its source", input.name));
+                notes.push(match input.is_known() {
+                    true => format!("it comes in by {}, the interface to its source", input.name),
+                    false => format!(
+                        "there is no route to {}, so the interface that it comes in by is not \
+                         known: --in-interface gives it",
+                        from.0
+                    ),
+                });
                 input
             }
         };
@@ -192,8 +233,12 @@ fn own_source(facts: &mut impl Facts, to: IpAddr) -> IpAddr {
 
 fn interface_towards(facts: &mut impl Facts, address: IpAddr) -> Interface {
     let route = facts.route(address, Way::default());
-    let index = route.and_then(Result::ok).map_or(0, |route| route.interface);
-    Interface { index, name: Arc::from(interface_name(index).unwrap_or_default()) }
+    let index = route.and_then(Result::ok).map(|route| route.interface);
+    let name = index.and_then(interface_name);
+    match (index, name) {
+        (Some(index), Some(name)) if !name.is_empty() => Interface { index, name: name.into() },
+        (_, _) => Interface::unknown(),
+    }
 }
 
 fn interface(name: &str) -> Result<Interface, Error> {

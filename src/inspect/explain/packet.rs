@@ -54,6 +54,9 @@ pub struct Interface {
     pub name: Arc<str>,
 }
 
+/// No index of an interface: these are positive numbers of type `int`.
+const UNKNOWN: u32 = u32::MAX;
+
 /// Connection tracking state of the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tracking {
@@ -69,6 +72,16 @@ impl Interface {
     /// Returns the absence of an interface.
     pub fn none() -> Self {
         Self { index: 0, name: "".into() }
+    }
+
+    /// Returns an interface of which nothing is known.
+    pub fn unknown() -> Self {
+        Self { index: UNKNOWN, name: "".into() }
+    }
+
+    /// Returns whether index and name are known.
+    pub fn is_known(&self) -> bool {
+        self.index != UNKNOWN
     }
 }
 
@@ -156,6 +169,8 @@ impl Packet {
             key::META_L4PROTO => known(&[self.protocol]),
             key::META_MARK => known(&self.mark.to_ne_bytes()),
             key::META_PRIORITY => known(&self.priority.to_ne_bytes()),
+            key::META_IIF if !self.input.is_known() => return None,
+            key::META_IIFNAME if !self.input.is_known() => return None,
             key::META_IIF => known(&self.input.index.to_ne_bytes()),
             key::META_OIF => known(&self.output.index.to_ne_bytes()),
             key::META_IIFNAME => interface_name(&self.input),

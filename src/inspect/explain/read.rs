@@ -9,7 +9,8 @@ use super::rules::{Facts, Found, Rules, Table, TableId};
 use crate::kernel::{
     Generation, Nftables, NoRoute, OpenError, ReadError, Route, Routes, Way, interface_name,
 };
-use crate::nft::{AnyElement, AnySet, Family, key};
+use crate::nft::{AnyElement, AnySet, ElementView, Family, key};
+use crate::ruleset::{self, SetId};
 
 /// The kernel of this thread's network namespace.
 #[derive(Debug)]
@@ -134,6 +135,22 @@ impl Kernel {
             }
         }
         Ok(others)
+    }
+
+    /// Returns a set of a table whose rules were read.
+    pub(super) fn set(&self, table: &TableId, name: &str) -> Option<AnySet> {
+        let rules = self.rules.values().find_map(|(_, rules)| rules.tables.get(table))?;
+        rules.sets.get(name).cloned()
+    }
+
+    /// Calls `each` for every element of a set of ours. Returns false if the read is torn.
+    pub(super) fn each_element(
+        &mut self,
+        family: Family,
+        set: SetId,
+        each: &mut dyn FnMut(ElementView<'_>),
+    ) -> Result<bool, ReadError> {
+        self.nftables.read_elements_once(&ruleset::table(family), set.name(), each)
     }
 
     fn find(&mut self, table: &TableId, set: &AnySet, key: &[u8]) -> Result<Found, ReadError> {

@@ -4,8 +4,8 @@ use std::fmt::{self, Display, Formatter};
 
 use super::percent::Percent;
 use super::step::{Fate, Outcome, Place, RuleStep, Step};
-use super::words::{lines, policy_words};
-use super::{Explanation, Start};
+use super::words::{lines, our_family, policy_words};
+use super::{Explanation, SourceRanges, Start};
 use crate::printable::Printable;
 
 /// Most outcomes that are listed; an endpoint list may have thousands.
@@ -35,10 +35,21 @@ impl Explanation {
         protocol_name(self.packet.protocol)
     }
 
+    /// Returns the reason of a drop because of the source.
+    pub(super) fn why_dropped(&self, fate: &Fate) -> Option<&'static str> {
+        let ranges = self.source_ranges.as_ref().filter(|ranges| !ranges.is_allowed)?;
+        let Fate::Dropped(place) = fate else { return None };
+        let is_ours = our_family(&place.table).is_some() && ranges.ranges.is_some();
+        is_ours.then_some(": the source is not in loadBalancerSourceRanges")
+    }
+
     fn write_packet(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let packet = &self.packet;
         let to = std::net::SocketAddr::new(packet.destination, packet.port);
         let start = match self.start {
+            Start::Prerouting if !packet.input.is_known() => {
+                "comes in by an interface that is not known".to_owned()
+            }
             Start::Prerouting => format!("comes in by {}", packet.input.name),
             Start::Output => "sent by this node".to_owned(),
         };
@@ -64,9 +75,13 @@ impl Explanation {
             Some(route) => {
                 line(f, format_args!("{found}"))?;
                 let policy = policy_words(route, service.is_balanced);
-                line(f, format_args!("policy    {policy}"))
+                line(f, format_args!("policy    {policy}"))?;
             }
-            None => line(f, format_args!("{found}, without an endpoint for this packet")),
+            None => line(f, format_args!("{found}, without an endpoint for this packet"))?,
+        }
+        match &self.source_ranges {
+            Some(ranges) => line(f, format_args!("sources   {}", sources(ranges))),
+            None => Ok(()),
         }
     }
 
@@ -74,7 +89,8 @@ impl Explanation {
         let outcomes = &self.prediction.outcomes;
         for (i, outcome) in outcomes.iter().take(MOST_OUTCOMES).enumerate() {
             let title = if i == 0 { "outcome" } else { "" };
-            let fate = fate(&outcome.fate, &self.protocol());
+            let why = self.why_dropped(&outcome.fate).unwrap_or_default();
+            let fate = fate(&outcome.fate, &self.protocol()) + why;
             line(f, format_args!("{title:9} {:>9}  {fate}", share(outcome)))?;
         }
         if let Some(rest) = outcomes.get(MOST_OUTCOMES..).filter(|rest| !rest.is_empty()) {
@@ -118,6 +134,21 @@ impl Explanation {
         }
         Ok(())
     }
+}
+
+/// Most ranges that are listed.
+const MOST_RANGES: usize = 20;
+
+fn sources(ranges: &SourceRanges) -> String {
+    let Some(list) = &ranges.ranges else {
+        return "only those in loadBalancerSourceRanges, which are too many to be listed"
+            .to_owned();
+    };
+    let mut listed: Vec<_> = list.iter().take(MOST_RANGES).map(ToString::to_string).collect();
+    if let Some(more) = list.len().checked_sub(MOST_RANGES).filter(|more| *more > 0) {
+        listed.push(format!("{more} more"));
+    }
+    format!("only {} (loadBalancerSourceRanges)", listed.join(", "))
 }
 
 fn write_rule(f: &mut Formatter<'_>, rule: &RuleStep, lines: &[String]) -> fmt::Result {

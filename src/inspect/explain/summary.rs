@@ -1,6 +1,6 @@
 //! Summary: the service and the fate of the packet.
 
-use super::step::{RuleStep, Step};
+use super::step::{Prediction, RuleStep, Step};
 use super::words::{element, our_family};
 use super::{Explanation, Fate};
 use crate::nft::Family;
@@ -39,23 +39,25 @@ impl Explanation {
             .outcomes
             .iter()
             .any(|outcome| matches!(outcome.fate, Fate::Sent { masqueraded: true, .. }));
+        // Packets of other sources are dropped before the service is looked up.
+        let ranges = self.source_ranges.as_ref();
+        let of_ranges = || ranges.and_then(|ranges| ranges.service.clone());
         Summary {
             // The first one: before translation.
-            service: self.elements().find_map(service),
-            is_cluster_ip: self
-                .elements()
+            service: elements(&self.prediction).find_map(service).or_else(of_ranges),
+            is_cluster_ip: elements(&self.prediction)
                 .any(|element| matches!(element, TableElement::Member(Member::ClusterIp(_)))),
             is_masqueraded,
         }
     }
+}
 
-    /// Returns the elements of our tables that were found, in order.
-    fn elements(&self) -> impl Iterator<Item = TableElement<'_>> {
-        let rules = self.prediction.steps.iter().filter_map(rule_of_ours);
-        rules.flat_map(|(rule, family)| {
-            rule.events.iter().filter_map(move |event| element(event, family))
-        })
-    }
+/// Returns the elements of our tables that were found, in order.
+pub(super) fn elements(prediction: &Prediction) -> impl Iterator<Item = TableElement<'_>> {
+    let rules = prediction.steps.iter().filter_map(rule_of_ours);
+    rules.flat_map(|(rule, family)| {
+        rule.events.iter().filter_map(move |event| element(event, family))
+    })
 }
 
 /// Returns the rule of a step if it is in one of our tables.
@@ -66,7 +68,8 @@ fn rule_of_ours(step: &Step) -> Option<(&RuleStep, Family)> {
     }
 }
 
-fn service(element: TableElement<'_>) -> Option<Service> {
+/// Returns the service of an element that names one.
+pub(super) fn service(element: TableElement<'_>) -> Option<Service> {
     let (frontend, label, route) = match element {
         TableElement::Route(frontend, route, label) => (frontend, label, Some(route)),
         TableElement::NoEndpoint(frontend, _, label) => (frontend, label, None),

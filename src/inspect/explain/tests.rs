@@ -351,6 +351,7 @@ fn an_unknown_expression_is_named_and_makes_outcomes_uncertain() {
         packet: Packet::new((POD.parse().unwrap(), None), ("10.96.0.10".parse().unwrap(), 80), 6),
         start: Start::Prerouting,
         prediction,
+        source_ranges: None,
         notes: Vec::new(),
         generation: crate::kernel::Generation(1),
     };

@@ -150,11 +150,10 @@ impl<F: Facts> Walk<'_, F> {
         let mut routes: Vec<(Result<Route, NoRoute>, Vec<State>)> = Vec::new();
         for state in states {
             let packet = state.packet();
-            let way = Way {
-                source: Some(packet.source).filter(|_| packet.input.index != 0),
-                interface: packet.input.index,
-                mark: packet.mark,
-            };
+            // Without an interface, the route is that of a packet of this node.
+            let interface = if packet.input.is_known() { packet.input.index } else { 0 };
+            let source = Some(packet.source).filter(|_| interface != 0);
+            let way = Way { source, interface, mark: packet.mark };
             let Some(route) = self.facts.route(packet.destination, way) else {
                 self.no_route("the route cannot be read", vec![state.perhaps()]);
                 continue;

@@ -20,7 +20,7 @@ const ATTEMPTS: usize = 2;
 
 /// Sets that are dumped: their size grows with the frontends. Cluster IPs are not among them:
 /// routes distinguish them from other addresses.
-const DUMPED: [SetId; 11] = [
+const DUMPED: [SetId; 12] = [
     SetId::Services,
     SetId::NodePorts,
     SetId::InternalServices,
@@ -28,6 +28,7 @@ const DUMPED: [SetId; 11] = [
     SetId::NoEndpointServices,
     SetId::NoEndpointNodePorts,
     SetId::FirewallIps,
+    SetId::SourceRanges,
     SetId::NodePortIps,
     SetId::HairpinConnections,
     SetId::AffinityEndpoints,
@@ -148,6 +149,9 @@ impl Reading {
                 entry.set_label(label.unwrap_or_default());
             }
             TableElement::Firewall(frontend) => self.entry(frontend).has_source_ranges = true,
+            TableElement::SourceRange(frontend, range) => {
+                self.entry(frontend).source_ranges.push(range);
+            }
             TableElement::Member(Member::ClusterIp(address)) => {
                 self.cluster_ips.insert(address);
             }
@@ -167,9 +171,7 @@ impl Reading {
                 list.counted.extend(counted);
             }
             // Endpoints are looked up by key.
-            TableElement::Endpoint(..)
-            | TableElement::SourceRange(..)
-            | TableElement::AffinityList(..) => {}
+            TableElement::Endpoint(..) | TableElement::AffinityList(..) => {}
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 use std::net::IpAddr;
-use std::ops::Range;
+use std::ops;
 
 use ahash::{HashMap, HashSet};
 
@@ -13,7 +13,7 @@ use crate::model::{Protocol, Target};
 use crate::nft::Counter;
 use crate::ruleset::affinity::Timeouts;
 use crate::ruleset::number::{EndpointId, ListId, Route};
-use crate::ruleset::{Frontend, Unserved, without_scheduler};
+use crate::ruleset::{Frontend, Range, Unserved, without_scheduler};
 
 /// The services of both tables.
 #[derive(Debug, Default)]
@@ -50,6 +50,8 @@ pub struct Entry {
     pub unserved: Option<Unserved>,
     /// Only some sources are allowed; true for load balancer addresses only.
     pub has_source_ranges: bool,
+    /// These sources, in order.
+    pub source_ranges: Vec<Range>,
     /// The frontend is a cluster IP.
     pub is_cluster_ip: bool,
     /// Counted connections, if the tables have counters.
@@ -106,6 +108,7 @@ impl Entry {
             internal: None,
             unserved: None,
             has_source_ranges: false,
+            source_ranges: Vec::new(),
             is_cluster_ip: false,
             counted: None,
         }
@@ -170,6 +173,15 @@ impl Services {
         }
     }
 
+    /// Returns the addresses of the node that serve NodePorts of a family, in order; `None` if all
+    /// do.
+    pub fn node_port_addresses(&self, family: Family) -> Option<Vec<IpAddr>> {
+        let mut addresses: Vec<_> =
+            self.node_port_ips[family.index()].as_ref()?.iter().copied().collect();
+        addresses.sort_unstable();
+        Some(addresses)
+    }
+
     /// Returns whether no address of the node serves NodePorts of a family.
     pub(super) fn node_ports_are_closed(&self, family: Family) -> bool {
         self.node_port_ips[family.index()].as_ref().is_some_and(HashSet::is_empty)
@@ -177,6 +189,7 @@ impl Services {
 
     /// Sorts and stores the entries that were read.
     pub(super) fn finish(&mut self, mut entries: Vec<Entry>) {
+        entries.iter_mut().for_each(|entry| entry.source_ranges.sort_unstable());
         entries.sort_unstable_by(Entry::compare);
         let places = entries.iter().map(|entry| entry.frontend).zip(0..);
         self.by_frontend = places.collect();
@@ -220,7 +233,7 @@ impl Services {
     }
 
     /// Returns the places of the frontends of the same service.
-    pub(super) fn of_same_service(&self, place: usize) -> Range<usize> {
+    pub(super) fn of_same_service(&self, place: usize) -> ops::Range<usize> {
         let service = |entry: &Entry| entry.name().0.to_owned();
         let Some(name) = self.entries.get(place).map(service) else { return 0..0 };
         if name.is_empty() {

@@ -54,7 +54,7 @@ const CLUSTER_NAMESPACE: &str = "default";
 /// Content of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// An object, or a part of it, was left out.
+    /// An object, or a part of it, was left out, or an annotation was ignored.
     LeftOut(Problem),
     /// The health check port of a Service cannot be opened.
     ClosedPort(Problem),
@@ -84,6 +84,10 @@ impl Notice {
 
     fn words(&self) -> Words {
         let (reason, action, note) = match self {
+            // Nothing is left out: the object is served as without the annotation.
+            Self::LeftOut(problem) if problem.is_of_annotation() => {
+                ("Ignored", "Route", text_of(problem))
+            }
             Self::LeftOut(problem) => ("LeftOut", "Route", text_of(problem)),
             Self::ClosedPort(problem) => {
                 ("FailedToStartServiceHealthcheck", "Listen", text_of(problem))
@@ -325,6 +329,21 @@ mod tests {
             long.len() <= MAX_NAME && long.starts_with("aaa") && !long.contains("-."),
             "{long}"
         );
+    }
+
+    #[test]
+    fn an_ignored_annotation_leaves_nothing_out() {
+        let reason = |field: &str| {
+            let object = ObjectRef {
+                resource: Resource::Services,
+                name: ObjectName::written("default/web"),
+            };
+            let (field, message) = (field.to_owned(), String::new());
+            let kind = ProblemKind::Invalid;
+            Notice::LeftOut(Problem { kind, object, field, message }).words().reason
+        };
+        assert_eq!(reason("metadata.annotations[deltaproxy.io/weights]"), "Ignored");
+        assert_eq!(reason("spec.externalIPs[0]"), "LeftOut");
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Each frontend with a line for each endpoint.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 
-use super::{OrDash, address, age, percent, share, socket};
-use crate::inspect::show::{EndpointRow, EndpointState, Kind, Policy, Row, Scheduler, View};
+use super::{OrDash, age, percent, share, socket};
+use crate::inspect::show::{EndpointRow, EndpointState, Entry, Kind, Policy, Row, Scheduler, View};
 use crate::nft::Counter;
 use crate::printable::Printable;
 use crate::ruleset::Unserved;
@@ -20,18 +21,18 @@ pub fn detail(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
             writeln!(out, "{}{}", if label.is_some() { "\n" } else { "" }, Printable(text))?;
             label = Some(&row.entry.label);
         }
-        write_frontend(out, &row)?;
+        write_frontend(out, view, &row)?;
         write_endpoints(out, view, &row)?;
     }
     Ok(())
 }
 
-fn write_frontend(out: &mut dyn Write, row: &Row<'_>) -> io::Result<()> {
-    let kind = match row.kind {
+fn write_frontend(out: &mut dyn Write, view: &View<'_>, row: &Row<'_>) -> io::Result<()> {
+    let kind: &str = match row.kind {
         Kind::ClusterIp => "cluster IP",
         Kind::External => "external address",
-        Kind::LoadBalancer => "load balancer address, for some sources only",
-        Kind::NodePort => "node port",
+        Kind::LoadBalancer => &format!("load balancer address, for {}", sources(row.entry)),
+        Kind::NodePort => &node_port(view, row.entry),
         Kind::ClosedNodePort => "node port, which no address of this node serves",
     };
     let side = if row.kind == Kind::ClusterIp { "internal" } else { "external" };
@@ -44,7 +45,7 @@ fn write_frontend(out: &mut dyn Write, row: &Row<'_>) -> io::Result<()> {
         Scheduler::Unserved(Unserved::Drop) => "dropped: no endpoint on this node".to_owned(),
         chosen @ (Scheduler::Chosen(_) | Scheduler::Affinity(..)) => chosen.to_string(),
     };
-    write!(out, "  {}  {kind}, {policy}, {scheduler}", address(&row.entry.frontend))?;
+    write!(out, "  {}  {kind}, {policy}, {scheduler}", view.address(&row.entry.frontend))?;
     if let Some(clients) = row.clients {
         write!(out, ", {clients} places of clients")?;
     }
@@ -55,6 +56,32 @@ fn write_frontend(out: &mut dyn Write, row: &Row<'_>) -> io::Result<()> {
         write!(out, "; from pods and this node to all endpoints")?;
     }
     writeln!(out)
+}
+
+/// Most ranges or addresses that a line lists.
+const MOST_LISTED: usize = 20;
+
+/// Describes the sources that may use a load balancer address.
+fn sources(entry: &Entry) -> String {
+    match entry.source_ranges.as_slice() {
+        [] => "no source".to_owned(),
+        ranges => format!("sources {} only", listed(ranges)),
+    }
+}
+
+fn node_port(view: &View<'_>, entry: &Entry) -> String {
+    match view.services.node_port_addresses(entry.frontend.family()) {
+        None => "node port at every address of this node".to_owned(),
+        Some(addresses) if addresses.len() < 2 => "node port".to_owned(),
+        Some(addresses) => format!("node port at {}", listed(&addresses)),
+    }
+}
+
+fn listed(items: &[impl Display]) -> String {
+    let mut texts: Vec<_> = items.iter().take(MOST_LISTED).map(ToString::to_string).collect();
+    let more = items.len().saturating_sub(MOST_LISTED);
+    texts.extend((more > 0).then(|| format!("{more} more")));
+    texts.join(", ")
 }
 
 fn write_endpoints(out: &mut dyn Write, view: &View<'_>, row: &Row<'_>) -> io::Result<()> {
@@ -158,13 +185,36 @@ default/web:http
     10.244.1.5:8080  local      50.0%       2    0      0  40.0%      1     25.0%    2h5m
     10.244.2.7:8080  remote     50.0%       0    1      1  40.0%      2     50.0%      1s
     10.244.1.6:8080  draining       -       1    0      0  20.0%      1     25.0%   7m10s
-  *:30080/tcp  node port, external policy Local, random; from pods and this node to all endpoints
+  *:30080/tcp  node port at every address of this node, external policy Local, random; from pods and this node to all endpoints
     ENDPOINT         PLACE   CHANCE  FROM-PODS  ACTIVE  NEW  ENDED   SHARE  BEGAN  OF-BEGAN  OLDEST
     10.244.1.5:8080  local   100.0%      50.0%       1    0      0  100.0%      1    100.0%      3s
     10.244.2.7:8080  remote    0.0%      50.0%       0    0      0    0.0%      0      0.0%       -
 ";
         let web = Sample::new().of("default/web:http");
         assert_eq!(written(|out| detail(out, &web.view())), expected);
+    }
+
+    #[test]
+    fn source_ranges_and_the_addresses_of_node_ports_are_named() {
+        let sample = Sample::new().with_source_ranges(&["192.0.2.0/24", "198.51.100.7/32"]);
+        let first = |sample: &Sample| {
+            let text = written(|out| detail(out, &sample.view()));
+            text.lines().nth(1).unwrap().to_owned()
+        };
+        assert_eq!(
+            first(&sample.of("default/empty")),
+            "  10.96.0.30:80/tcp  load balancer address, for sources 192.0.2.0/24, 198.51.100.7/32 \
+             only, external policy not known, refused: no endpoint"
+        );
+        let node_port = |addresses: &[&str]| {
+            let sample = Sample::new().with_node_port_addresses(addresses).of("192.168.50.2:30080");
+            first(&sample)
+        };
+        let rest = "external policy Local, random; from pods and this node to all endpoints";
+        let one = format!("  192.168.50.2:30080/tcp  node port, {rest}");
+        assert_eq!(node_port(&["192.168.50.2"]), one);
+        let two = "192.168.50.2+1:30080/tcp  node port at 192.168.50.2, 192.168.60.2";
+        assert_eq!(node_port(&["192.168.60.2", "192.168.50.2"]), format!("  {two}, {rest}"));
     }
 
     #[test]
@@ -176,7 +226,7 @@ default/web:http
     ENDPOINT         PLACE   CHANCE  ACTIVE  NEW  ENDED  SHARE  COUNTED  BYTES  OLDEST
     10.244.1.5:8080  local    50.0%       -    -      -      -        1     60       -
     10.244.2.7:8080  remote   50.0%       -    -      -      -        2    120       -
-  *:30080/tcp  node port, external policy Local, random, 3 connections counted with 180 bytes; from pods and this node to all endpoints
+  *:30080/tcp  node port at every address of this node, external policy Local, random, 3 connections counted with 180 bytes; from pods and this node to all endpoints
     ENDPOINT         PLACE   CHANCE  FROM-PODS  ACTIVE  NEW  ENDED  SHARE  COUNTED  BYTES  OLDEST
     10.244.1.5:8080  local   100.0%      50.0%       -    -      -      -        2    120       -
     10.244.2.7:8080  remote    0.0%      50.0%       -    -      -      -        2    120       -

@@ -26,8 +26,14 @@ struct Service<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<IpAddr>,
     port: u16,
+    /// Addresses of the node that serve a node port; absent if all do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node_addresses: Option<Vec<IpAddr>>,
     protocol: String,
     kind: &'static str,
+    /// Sources that may use the address, as CIDRs; absent if all may.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    source_ranges: Vec<String>,
     /// `null` if the tables are equal with both policies.
     policy: Option<&'static str>,
     /// `random`, `wrr`, `lc`, `mh`, `mh-port`, `affinity`, `refuse` or `drop`.
@@ -192,6 +198,11 @@ impl<'a> Service<'a> {
             Frontend::Address { address, port, .. } => (Some(address), port),
             Frontend::NodePort { port, .. } => (None, port),
         };
+        let family = frontend.family();
+        let node_addresses = match frontend {
+            Frontend::Address { .. } => None,
+            Frontend::NodePort { .. } => view.services.node_port_addresses(family),
+        };
         let (scheduler, choice, affinity_seconds) = match row.scheduler {
             Scheduler::Chosen(choice) => (choice.name(), Some(choice.name()), None),
             Scheduler::Affinity(choice, seconds) => ("affinity", Some(choice.name()), seconds),
@@ -201,11 +212,13 @@ impl<'a> Service<'a> {
         Self {
             service,
             port_name,
-            family: frontend.family().name(),
+            family: family.name(),
             address,
             port: port.get(),
+            node_addresses,
             protocol: frontend.protocol().to_string(),
             kind: row.kind.word(),
+            source_ranges: row.entry.source_ranges.iter().map(ToString::to_string).collect(),
             policy: row.policy.map(|policy| policy.word()),
             scheduler,
             choice,
@@ -269,6 +282,22 @@ mod tests {
         let json: Value = serde_json::from_str(&written(|out| json(out, &sample.view()))).unwrap();
         let yaml = written(|out| yaml(out, &sample.view()));
         assert_eq!(crate::yaml::parse(&yaml).unwrap()[0].value, json);
+    }
+
+    #[test]
+    fn source_ranges_and_the_addresses_of_node_ports_are_there_if_they_limit() {
+        let read = |sample: &Sample| -> Value {
+            serde_json::from_str(&written(|out| json(out, &sample.view()))).unwrap()
+        };
+        let all = read(&Sample::new());
+        let services = all["services"].as_array().unwrap().iter();
+        assert!(services.clone().all(|it| it["source_ranges"].is_null()), "{all}");
+        assert!(services.clone().all(|it| it["node_addresses"].is_null()), "{all}");
+        let sample = Sample::new().with_source_ranges(&["192.0.2.0/24"]);
+        let limited = read(&sample.with_node_port_addresses(&["192.168.50.2"]));
+        let services = limited["services"].as_array().unwrap();
+        assert_eq!(services[0]["source_ranges"], serde_json::json!(["192.0.2.0/24"]));
+        assert_eq!(services[3]["node_addresses"], serde_json::json!(["192.168.50.2"]));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{OrDash, address, age, socket};
+use super::{OrDash, age, socket};
 use crate::inspect::show::View;
 use crate::printable::Printable;
 
@@ -16,7 +16,7 @@ pub fn draining(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
         .map(|(entry, target, counts)| {
             [
                 Printable(&entry.label).to_string(),
-                address(&entry.frontend),
+                view.address(&entry.frontend),
                 socket(target).to_string(),
                 counts.live().to_string(),
                 OrDash(view.age(counts.oldest).map(age)).to_string(),

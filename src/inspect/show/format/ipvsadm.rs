@@ -24,7 +24,7 @@ pub fn ipvsadm(out: &mut dyn Write, view: &View<'_>) -> io::Result<()> {
     for row in view.rows() {
         let frontend = &row.entry.frontend;
         let protocol = frontend.protocol().to_string().to_uppercase();
-        write!(out, "{protocol:<4} {} ", local(frontend))?;
+        write!(out, "{protocol:<4} {} ", local(view, frontend))?;
         match row.scheduler {
             Scheduler::Affinity(choice, Some(seconds)) => {
                 writeln!(out, "{} persistent {seconds}", choice.name())?;
@@ -63,14 +63,16 @@ fn is_even(row: &Row<'_>) -> bool {
     difference <= u32::from(is_table)
 }
 
-/// Returns address and port; the address of a node port is unspecified.
-fn local(frontend: &Frontend) -> SocketAddr {
-    match *frontend {
-        Frontend::Address { address, port, .. } => SocketAddr::new(address, port.get()),
-        Frontend::NodePort { family: Family::Ip, port, .. } => {
+/// Returns address and port; the address of a node port is unspecified unless one alone serves it.
+fn local(view: &View<'_>, frontend: &Frontend) -> SocketAddr {
+    let addresses = view.services.node_port_addresses(frontend.family());
+    match (*frontend, addresses.as_deref()) {
+        (Frontend::Address { address, port, .. }, _) => SocketAddr::new(address, port.get()),
+        (Frontend::NodePort { port, .. }, Some([alone])) => SocketAddr::new(*alone, port.get()),
+        (Frontend::NodePort { family: Family::Ip, port, .. }, _) => {
             SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port.get())
         }
-        Frontend::NodePort { family: Family::Ip6, port, .. } => {
+        (Frontend::NodePort { family: Family::Ip6, port, .. }, _) => {
             SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port.get())
         }
     }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{OrDash, address};
+use super::OrDash;
 use crate::inspect::show::{Counts, Row, View};
 use crate::printable::Printable;
 
@@ -10,31 +10,31 @@ use crate::printable::Printable;
 struct Column {
     title: &'static str,
     is_number: bool,
-    cell: fn(&Row<'_>) -> String,
+    cell: fn(&View<'_>, &Row<'_>) -> String,
 }
 
 const COLUMNS: [Column; 10] = [
-    text("SERVICE", |row| match &*row.entry.label {
+    text("SERVICE", |_, row| match &*row.entry.label {
         "" => "-".to_owned(),
         label => Printable(label).to_string(),
     }),
-    text("ADDRESS", |row| address(&row.entry.frontend)),
-    text("KIND", |row| row.kind.word().to_owned()),
-    text("POLICY", |row| OrDash(row.policy.map(|it| it.word())).to_string()),
-    text("SCHEDULER", |row| row.scheduler.to_string()),
-    number("ENDPOINTS", |row| row.serving().to_string()),
-    number("LOCAL", |row| row.local().to_string()),
-    number("DRAINING", |row| OrDash(row.connections.map(|_| row.draining())).to_string()),
-    number("ACTIVE", |row| count(row, |it| it.active)),
-    number("NEW", |row| count(row, |it| it.new)),
+    text("ADDRESS", |view, row| view.address(&row.entry.frontend)),
+    text("KIND", |_, row| row.kind.word().to_owned()),
+    text("POLICY", |_, row| OrDash(row.policy.map(|it| it.word())).to_string()),
+    text("SCHEDULER", |_, row| row.scheduler.to_string()),
+    number("ENDPOINTS", |_, row| row.serving().to_string()),
+    number("LOCAL", |_, row| row.local().to_string()),
+    number("DRAINING", |_, row| OrDash(row.connections.map(|_| row.draining())).to_string()),
+    number("ACTIVE", |_, row| count(row, |it| it.active)),
+    number("NEW", |_, row| count(row, |it| it.new)),
 ];
 
-const BEGAN: Column = number("BEGAN", |row| count(row, |it| it.began));
+const BEGAN: Column = number("BEGAN", |_, row| count(row, |it| it.began));
 
 const WIDE: [Column; 3] = [
-    number("ENDED", |row| count(row, |it| it.ended)),
-    number("CLIENTS", |row| OrDash(row.clients).to_string()),
-    text("LIST", |row| {
+    number("ENDED", |_, row| count(row, |it| it.ended)),
+    number("CLIENTS", |_, row| OrDash(row.clients).to_string()),
+    text("LIST", |_, row| {
         let routes = [row.entry.route, row.entry.internal].into_iter().flatten();
         let lists: Vec<_> =
             routes.filter_map(|route| route.list()).map(|list| list.to_string()).collect();
@@ -43,15 +43,15 @@ const WIDE: [Column; 3] = [
 ];
 
 const COUNTED: [Column; 2] = [
-    number("COUNTED", |row| OrDash(row.entry.counted.map(|it| it.packets)).to_string()),
-    number("BYTES", |row| OrDash(row.entry.counted.map(|it| it.bytes)).to_string()),
+    number("COUNTED", |_, row| OrDash(row.entry.counted.map(|it| it.packets)).to_string()),
+    number("BYTES", |_, row| OrDash(row.entry.counted.map(|it| it.bytes)).to_string()),
 ];
 
-const fn text(title: &'static str, cell: fn(&Row<'_>) -> String) -> Column {
+const fn text(title: &'static str, cell: fn(&View<'_>, &Row<'_>) -> String) -> Column {
     Column { title, is_number: false, cell }
 }
 
-const fn number(title: &'static str, cell: fn(&Row<'_>) -> String) -> Column {
+const fn number(title: &'static str, cell: fn(&View<'_>, &Row<'_>) -> String) -> Column {
     Column { title, is_number: true, cell }
 }
 
@@ -73,7 +73,7 @@ pub fn listing(out: &mut dyn Write, view: &View<'_>, wide: bool) -> io::Result<(
     let titles = columns.iter().map(|column| column.title.to_owned());
     write_line(out, &columns, &widths, titles)?;
     for row in view.rows() {
-        let cells = columns.iter().map(|column| (column.cell)(&row));
+        let cells = columns.iter().map(|column| (column.cell)(view, &row));
         write_line(out, &columns, &widths, cells)?;
     }
     Ok(())
@@ -93,7 +93,7 @@ fn widths(view: &View<'_>, columns: &[&Column]) -> Vec<usize> {
         })
         .collect();
     for entry in view.entries() {
-        let cells = [entry.label.chars().count(), address(&entry.frontend).len()];
+        let cells = [entry.label.chars().count(), view.address(&entry.frontend).len()];
         for (width, cell) in widths.iter_mut().zip(cells) {
             *width = (*width).max(cell);
         }
@@ -135,6 +135,19 @@ default/web:http  10.96.0.10:80/tcp  cluster-ip     Cluster  random             
 default/web:http  *:30080/tcp        node-port      Local    random                   2      1         0       1    0      1
 ";
         assert_eq!(written(|out| listing(out, &sample.view(), false)), expected);
+    }
+
+    #[test]
+    fn a_node_port_is_at_the_address_that_serves_it() {
+        let addresses = |served: &[&str]| {
+            let sample = Sample::new().with_node_port_addresses(served).of("default/web");
+            let text = written(|out| listing(out, &sample.view(), false));
+            let second = text.lines().nth(2).unwrap().to_owned();
+            second.split_whitespace().nth(1).unwrap().to_owned()
+        };
+        assert_eq!(addresses(&["192.168.50.2"]), "192.168.50.2:30080/tcp");
+        assert_eq!(addresses(&["192.168.50.2", "10.0.0.2"]), "10.0.0.2+1:30080/tcp");
+        assert_eq!(addresses(&[]), "*:30080/tcp", "its kind is closed-node-port");
     }
 
     #[test]

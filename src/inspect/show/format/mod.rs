@@ -19,9 +19,10 @@ pub use ipvsadm::ipvsadm;
 pub use listing::listing;
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use crate::inspect::show::View;
 use crate::model::Target;
 use crate::ruleset::Frontend;
 
@@ -39,6 +40,27 @@ pub(super) fn address(frontend: &Frontend) -> String {
             format!("*:{port}/{protocol}")
         }
         Frontend::NodePort { protocol, port, .. } => format!("[*]:{port}/{protocol}"),
+    }
+}
+
+impl View<'_> {
+    /// Formats a frontend like [`address`], a node port with the address of the node that serves
+    /// it: `192.168.50.2:30080/tcp`, or `192.168.50.2+1:30080/tcp` if one more does. A `*` stands
+    /// for all addresses, and for none.
+    fn address(&self, frontend: &Frontend) -> String {
+        let Frontend::NodePort { family, protocol, port } = *frontend else {
+            return address(frontend);
+        };
+        let addresses = self.services.node_port_addresses(family).unwrap_or_default();
+        let Some((first, others)) = addresses.split_first() else { return address(frontend) };
+        let first = match first {
+            IpAddr::V4(first) => first.to_string(),
+            IpAddr::V6(first) => format!("[{first}]"),
+        };
+        match others.len() {
+            0 => format!("{first}:{port}/{protocol}"),
+            more => format!("{first}+{more}:{port}/{protocol}"),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::inspect::show::{Clients, Connections, Entry, Selector, Services, View
 use crate::model::{Protocol, Target};
 use crate::nft::Counter;
 use crate::ruleset::number::{Flags, ListId, Route, SizeClass, Timeout};
-use crate::ruleset::{Frontend, Unserved};
+use crate::ruleset::{Frontend, Range, Unserved};
 
 /// Some services with connections.
 pub(in crate::inspect::show) struct Sample {
@@ -143,6 +143,28 @@ impl Sample {
         for list in self.services.lists.iter_mut().flat_map(|lists| lists.values_mut()) {
             list.counted = counters().take(list.targets.len()).collect();
         }
+        self
+    }
+
+    /// Makes `default/empty` a load balancer address with these source ranges.
+    pub(super) fn with_source_ranges(mut self, ranges: &[&str]) -> Self {
+        let range = |text: &&str| {
+            let network: ipnet::IpNet = text.parse().unwrap();
+            Range { first: network.network(), last: network.broadcast() }
+        };
+        let mut entries = std::mem::take(&mut self.services.entries);
+        for entry in entries.iter_mut().filter(|entry| &*entry.label == "default/empty") {
+            (entry.has_source_ranges, entry.is_cluster_ip) = (true, false);
+            entry.source_ranges = ranges.iter().map(range).collect();
+        }
+        self.services.finish(entries);
+        self
+    }
+
+    /// Limits NodePorts of IPv4 to these addresses.
+    pub(super) fn with_node_port_addresses(mut self, addresses: &[&str]) -> Self {
+        self.services.restrict_node_ports(Family::Ip);
+        addresses.iter().for_each(|it| self.services.add_node_port_ip(it.parse().unwrap()));
         self
     }
 

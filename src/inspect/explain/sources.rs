@@ -1,0 +1,102 @@
+//! The sources that may use a load balancer address.
+//!
+//! A rule drops packets of other sources before any rule looks up the service, so the service is
+//! looked up here.
+
+use std::net::IpAddr;
+
+use super::read::Kernel;
+use super::rules::{Facts, Found, TableId};
+use super::step::Prediction;
+use super::summary::{Service, elements, service};
+use super::words::our_family;
+use crate::kernel::ReadError;
+use crate::nft::{AnyElement, ElementData, ElementView};
+use crate::ruleset::{Frontend, Range, SetId, TableElement};
+
+/// Sources that may use a load balancer address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceRanges {
+    /// The service of the address; `None` if it changed during the look-up.
+    pub service: Option<Service>,
+    /// The ranges; `None` if the tables have too many to be read.
+    pub ranges: Option<Vec<Range>>,
+    /// The source of the packet is in a range.
+    pub is_allowed: bool,
+}
+
+/// Most elements that are read for the ranges of one address.
+const MOST_READ: usize = 200_000;
+
+impl Kernel {
+    /// Returns the ranges of the load balancer address to which a packet was sent; `None` if it has
+    /// none.
+    pub(super) fn source_ranges(
+        &mut self,
+        table: &TableId,
+        prediction: &Prediction,
+        source: IpAddr,
+    ) -> Result<Option<SourceRanges>, ReadError> {
+        let firewall = |element| match element {
+            TableElement::Firewall(frontend) => Some(frontend),
+            TableElement::Endpoint(..)
+            | TableElement::Route(..)
+            | TableElement::Internal(..)
+            | TableElement::NoEndpoint(..)
+            | TableElement::Member(_)
+            | TableElement::SourceRange(..)
+            | TableElement::AffinitySlot(..)
+            | TableElement::AffinityEndpoint(..)
+            | TableElement::AffinityList(..) => None,
+        };
+        let Some(frontend) = elements(prediction).find_map(firewall) else { return Ok(None) };
+        let ranges = self.ranges_of(table, frontend)?;
+        let is_in = |ranges: &Vec<Range>| ranges.iter().any(|range| range.contains(source));
+        let is_allowed = ranges.as_ref().is_some_and(is_in);
+        let sets = [SetId::Services, SetId::NoEndpointServices];
+        let service = sets.into_iter().find_map(|set| self.service_at(table, frontend, set));
+        Ok(Some(SourceRanges { service, ranges, is_allowed }))
+    }
+
+    fn service_at(&mut self, table: &TableId, frontend: Frontend, set: SetId) -> Option<Service> {
+        let key = TableElement::Firewall(frontend).to_key().key.as_bytes().to_vec();
+        let found = self.element_of(table, set.name(), &key)?;
+        let view = ElementView { key: &key, ..view(&found) };
+        TableElement::read(our_family(table)?, set, &view).and_then(service)
+    }
+
+    fn element_of(&mut self, table: &TableId, set: &str, key: &[u8]) -> Option<AnyElement> {
+        let set = self.set(table, set)?;
+        match self.element(table, &set, key) {
+            Found::Element(element) => Some(element),
+            Found::Missing | Found::Unknown(_) => None,
+        }
+    }
+
+    fn ranges_of(
+        &mut self,
+        table: &TableId,
+        frontend: Frontend,
+    ) -> Result<Option<Vec<Range>>, ReadError> {
+        let Some(family) = our_family(table) else { return Ok(None) };
+        let mut ranges = Vec::new();
+        let mut count = 0;
+        let is_whole = self.each_element(family, SetId::SourceRanges, &mut |view| {
+            count += 1;
+            match TableElement::read(family, SetId::SourceRanges, &view) {
+                Some(TableElement::SourceRange(of, range)) if of == frontend => ranges.push(range),
+                Some(_) | None => {}
+            }
+        })?;
+        ranges.sort_unstable();
+        Ok(Some(ranges).filter(|_| is_whole && count <= MOST_READ))
+    }
+}
+
+fn view(element: &AnyElement) -> ElementView<'_> {
+    let data = match &element.data {
+        Some(ElementData::Value(data)) => Some(&**data),
+        Some(ElementData::Verdict(_) | ElementData::Unknown) | None => None,
+    };
+    ElementView { data, comment: element.comment.as_deref(), ..ElementView::default() }
+}
