@@ -23,11 +23,18 @@ pub struct SysctlError {
 pub const UNGUARDED: &str = "packets of other hosts to 127.0.0.0/8 are no longer dropped; set \
                              net.ipv4.conf.all.route_localnet to 0, unless another program needs 1";
 
+/// The kernel has not loaded nf_conntrack, so it has none of the sysctls to be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotLoaded;
+
 /// Sets the conntrack sysctls of this network namespace that differ from `settings`. Returns those
-/// that could not be set. The module nf_conntrack must be loaded.
-pub fn set_conntrack(settings: &ConntrackSettings) -> Vec<SysctlError> {
+/// that could not be set.
+///
+/// # Errors
+/// [`NotLoaded`] if something is to be set and the kernel has no sysctl of conntrack yet.
+pub fn set_conntrack(settings: &ConntrackSettings) -> Result<Vec<SysctlError>, NotLoaded> {
     let processors = thread::available_parallelism().map_or(1, usize::from) as u64;
-    set_below(Path::new("/"), settings, processors)
+    set_if_loaded(Path::new("/"), settings, processors)
 }
 
 /// Checks, without changing anything, that loopback addresses of IPv4 are routed or that
@@ -54,6 +61,18 @@ pub fn route_localnet() -> Result<(), SysctlError> {
 /// The error of the write.
 pub fn set_oom_score_adj(score: i16) -> io::Result<()> {
     fs::write("/proc/self/oom_score_adj", score.to_string())
+}
+
+fn set_if_loaded(
+    root: &Path,
+    settings: &ConntrackSettings,
+    processors: u64,
+) -> Result<Vec<SysctlError>, NotLoaded> {
+    let errors = set_below(root, settings, processors);
+    match errors.is_empty() || root.join(format!("{SYSCTLS}_max")).exists() {
+        true => Ok(errors),
+        false => Err(NotLoaded),
+    }
 }
 
 fn set_below(root: &Path, settings: &ConntrackSettings, processors: u64) -> Vec<SysctlError> {
@@ -216,13 +235,24 @@ mod tests {
     #[test]
     fn a_missing_sysctl_is_an_error_and_the_others_are_set() {
         let root = Root::new();
-        fs::remove_file(root.0.path().join(format!("{SYSCTLS}_max"))).unwrap();
-        let errors = set_below(root.0.path(), &ConntrackSettings::of_kube_proxy(), 2);
+        fs::remove_file(root.0.path().join(format!("{SYSCTLS}_tcp_timeout_close_wait"))).unwrap();
+        let settings = ConntrackSettings::of_kube_proxy();
+        let errors = set_if_loaded(root.0.path(), &settings, 2).unwrap();
         let [error] = &errors[..] else { panic!("{errors:?}") };
         let error = error.to_string();
-        assert!(error.contains("nf_conntrack_max stays as it is, expected 131072"), "{error}");
-        assert_eq!(root.buckets(), 16_384);
+        assert!(error.contains("close_wait stays as it is, expected 3600"), "{error}");
+        assert_eq!((root.sysctl("max"), root.buckets()), (131_072, 32_768));
         assert_eq!(root.sysctl("tcp_timeout_established"), 86_400);
+    }
+
+    #[test]
+    fn before_the_kernel_loads_conntrack_its_settings_wait_if_there_are_any() {
+        let root = tempfile::tempdir().unwrap();
+        let set = |settings| set_if_loaded(root.path(), &settings, 2).map(|errors| errors.len());
+        assert_eq!(set(ConntrackSettings::of_kube_proxy()), Err(NotLoaded));
+        assert_eq!(set(ConntrackSettings::default()), Ok(0), "nothing is to be set");
+        let nowhere = root.path().join("proc");
+        assert!(!nowhere.exists(), "no file is created");
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod blocked;
 mod cleaning;
 mod clients;
 mod devices;
+mod error;
 mod handover;
 mod health_checks;
 mod least_connections;
@@ -27,6 +28,7 @@ mod wait;
 pub use background_check::BackgroundCheck;
 pub use cleaning::Cleaning;
 pub use devices::DeviceFollowing;
+pub use error::RunError;
 pub use handover::{HandOver, Handovers, RemoveTables};
 pub use least_connections::Balancing;
 pub use localhost::RouteLocalnet;
@@ -196,11 +198,11 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
     }
 
-    /// Runs until `stop` is ready or the source is gone. The kernel keeps its tables.
+    /// Runs until `stop` is ready. The kernel keeps its tables.
     ///
     /// # Errors
-    /// [`WriterGone`] if the kernel's thread ended, which is a bug.
-    pub async fn until(mut self, stop: impl Future<Output = ()>) -> Result<(), WriterGone> {
+    /// See [`RunError`].
+    pub async fn until(mut self, stop: impl Future<Output = ()>) -> Result<(), RunError> {
         tokio::pin!(stop);
         self.max_batch = self.writer.run(|kernel| kernel.max_batch()).await?;
         self.early_read = Some(self.read().boxed());
@@ -224,13 +226,13 @@ impl<K: Kernel + Send + 'static> Run<K> {
             };
             tokio::select! {
                 biased;
-                () = &mut stop => return self.leave().await,
+                () = &mut stop => return Ok(self.leave().await?),
                 task = wait => self.perform(task).await?,
                 flows = listed(&mut self.cleaning), if self.is_synced && self.engine.is_settled() =>
                     self.compare(&flows),
                 batch = self.events.recv() => match batch {
                     Some(batch) => self.apply_batches([batch]),
-                    None => return Ok(()),
+                    None => return Err(RunError::SourceGone),
                 },
                 addresses = changed(&mut self.addresses) => {
                     self.engine.set_local_addresses(addresses);

@@ -28,7 +28,7 @@ use deltaproxy::nft::{
 use deltaproxy::observe::Observe;
 use deltaproxy::ruleset::base::has_guard;
 use deltaproxy::ruleset::{Layouts, SetId, table};
-use deltaproxy::run::{RouteLocalnet, Run};
+use deltaproxy::run::{RouteLocalnet, Run, RunError};
 use deltaproxy::source::kube::Notice;
 use fake_kernel::{Fake, Mishap};
 use nix::errno::Errno;
@@ -821,4 +821,26 @@ fn a_refused_deletion_of_leftovers_is_a_failed_cleanup() {
     daemon.wait_for_commits(before + 2);
     daemon.wait();
     daemon.end();
+}
+
+#[test]
+fn a_source_that_ends_is_an_error_and_a_stop_at_the_same_time_is_none() {
+    let end = |is_stopped: bool| {
+        let writer = Writer::spawn(Shared::new(Fake::new())).unwrap();
+        let (events, queue) = mpsc::channel(16);
+        let run = Run::new(engine(), writer, queue, Observe::new(), Duration::ZERO);
+        drop(events);
+        let stop = async move {
+            if !is_stopped {
+                std::future::pending().await
+            }
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let ended = async { tokio::time::timeout(LIMIT, run.until(stop)).await };
+        runtime.unwrap().block_on(ended).unwrap()
+    };
+    let error = end(false).unwrap_err();
+    assert!(matches!(error, RunError::SourceGone), "{error}");
+    assert!(error.to_string().contains("the source of the objects ended"), "{error}");
+    end(true).unwrap();
 }

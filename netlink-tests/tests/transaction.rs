@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use deltaproxy::kernel::{
-    CommitError, ElementRead, Kernel, Nftables, OpenError, ReadError, Writer,
+    CommitError, ElementRead, Kernel, MAX_ANSWER_BYTES, Nftables, OpenError, ReadError, Writer,
 };
 use deltaproxy::nft::{
     Chain, Element, ElementView, Family, Operation, Rule, Set, Statement, Table, TableFlags,
@@ -370,13 +370,43 @@ fn truncated_answers_are_an_error_and_the_next_read_works() {
     });
 }
 
-/// The acknowledgement is cut off, and so is the generation that could decide.
+/// The kernel starts no second dump on a socket before the first one ends: it answers EBUSY.
+#[test]
+fn after_an_answer_that_is_too_long_reads_and_commits_work_and_the_owner_stays() {
+    in_namespace(|| {
+        let mut nftables = Nftables::open().unwrap();
+        let is_owned = nftables.supports_ownership();
+        let table = if is_owned { owned_table() } else { table() };
+        let sets = [service_ips(), endpoints()].map(|set| Operation::AddSet(reference(), set));
+        let elements = add(&service_ips(), (0..20_000).map(element).collect());
+        let operations = [table].into_iter().chain(sets).chain([elements]).collect();
+        nftables.commit(&transaction(operations)).unwrap();
+        for number in 1..=3 {
+            nftables.set_max_answer(200_000);
+            let error = keys(&mut nftables, "service-ips").unwrap_err();
+            assert!(matches!(error, ReadError::Endless { .. }), "{error}");
+            let slots = add(&endpoints(), vec![slot(number, 80)]);
+            nftables.commit(&transaction(vec![slots])).unwrap();
+            let found = keys(&mut nftables, "endpoints").unwrap();
+            assert_eq!(u32::try_from(found.len()), Ok(number));
+            nftables.set_max_answer(MAX_ANSWER_BYTES);
+            assert_eq!(keys(&mut nftables, "service-ips").unwrap().len(), 20_000);
+        }
+        let owner = is_owned.then(|| nftables.port());
+        assert_eq!(nftables.owner(&reference()).unwrap(), owner);
+    });
+}
+
+/// The acknowledgement is cut off, and so is the generation that could decide. With a chain in the
+/// transaction, no element is looked up over another socket.
 #[test]
 fn a_lost_acknowledgement_leaves_the_outcome_unknown() {
     in_namespace(|| {
         let mut nftables = prepared();
         nftables.socket_mut().set_max_receive(20);
-        let lost = nftables.commit(&transaction(vec![add(&service_ips(), vec![element(1)])]));
+        let add_chain = Operation::AddChain(reference(), chain());
+        let elements = add(&service_ips(), vec![element(1)]);
+        let lost = nftables.commit(&transaction(vec![add_chain, elements]));
         assert!(matches!(lost, Err(CommitError::Unknown(_))), "{lost:?}");
         nftables.socket_mut().set_max_receive(1 << 18);
         assert_eq!(keys(&mut nftables, "service-ips").unwrap().len(), 1);

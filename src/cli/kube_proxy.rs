@@ -3,12 +3,11 @@
 use std::fs;
 use std::sync::Arc;
 
-use super::run::set_up_node;
+use super::node::set_up_node;
 use super::{CleanupFlags, End, Failure, Log, noted};
 use crate::config::Config;
 use crate::config::kube_proxy::{Action, KubeProxyFlags};
 use crate::config::log::LogFlags;
-use crate::conntrack::ConntrackTable;
 use crate::kernel::Nftables;
 use crate::observe::Startup;
 use crate::other_modes;
@@ -35,7 +34,6 @@ pub fn kube_proxy(arguments: Vec<String>, log: &mut Log) -> Result<End, Failure>
             *log = Log::start(loaded.config.log);
             let config = noted(loaded);
             Nftables::open().map_err(Failure::new)?;
-            ConntrackTable::open().map_err(Failure::new)?;
             set_up_node(&config);
             let outcome = other_modes::remove();
             outcome.log_removed();

@@ -18,6 +18,7 @@ mod live_trace;
 mod localhost;
 mod log;
 mod manifests;
+mod node;
 mod outcome;
 mod plan;
 mod probe;

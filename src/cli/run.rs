@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::counts::{Reads, read_counts};
+use super::node::{set_conntrack_later, set_up_node};
 use super::reload::changed;
 use super::search::search;
 use super::{Failure, Load, Log, localhost, noted, running};
@@ -26,7 +27,6 @@ use crate::handover::{hand_over, remove_handover_tables};
 use crate::kernel::{Nftables, Release, Writer, follow_links};
 use crate::model::{Batch, ObjectName, ObjectRef, Problem, ProblemKind};
 use crate::nft::TableFlags;
-use crate::node::{set_conntrack, set_oom_score_adj};
 use crate::observe::{
     ClosedPort, LeftOut, Observe, PageSetup, Site, Startup, bind, serve, serve_at,
     serve_health_checks,
@@ -148,8 +148,9 @@ async fn run_until_stopped(
         false => own.flow_cleaning_failed(),
     };
     let (cleaner, lists) = Cleaner::spawn(Limits::default(), report).map_err(Failure::new)?;
-    // The cleaner's socket loads nf_conntrack, and with it the sysctls.
-    set_up_node(&config);
+    if !set_up_node(&config) {
+        tasks.spawn(set_conntrack_later(config.conntrack.clone()));
+    }
     let cleaner = Arc::new(cleaner);
     let requests = Arc::clone(&cleaner);
     let mut run = Run::new(engine, writer, events, observe, config.min_sync_period);
@@ -174,12 +175,13 @@ async fn run_until_stopped(
             () = config_changed(config, load) => end = End::ConfigChanged,
         }
     };
-    run.until(stop).await.map_err(Failure::new)?;
+    let ended = run.until(stop).await;
     if !cleaner.finish(CLEAN_TIME) {
         tracing::warn!("stale UDP flows stay until the next start");
     }
-    tracing::info!("stopped; the tables stay and go on working");
     tasks.abort_all();
+    ended.map_err(Failure::new)?;
+    tracing::info!("stopped; the tables stay and go on working");
     Ok(end)
 }
 
@@ -253,19 +255,6 @@ async fn write_last(config: &Config, notice: Notice, observe: &Observe) {
     let requests = observed_requests(observe);
     let writing = write_notices(&server, &config.node_name, written, requests);
     let _ = timeout(LAST_EVENT_TIME, writing).await;
-}
-
-/// Applies the settings of the node beyond the tables; failures do not stop the daemon. A conntrack
-/// socket must be open: it loads nf_conntrack, and with it the sysctls.
-pub(super) fn set_up_node(config: &Config) {
-    for error in set_conntrack(&config.conntrack) {
-        tracing::warn!("{error}");
-    }
-    if let Some(score) = config.oom_score_adj
-        && let Err(error) = set_oom_score_adj(score)
-    {
-        tracing::info!("/proc/self/oom_score_adj stays as it is, expected {score}: {error}");
-    }
 }
 
 /// Manifests need not include a Node; an API server always has it.

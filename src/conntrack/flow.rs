@@ -13,7 +13,7 @@ use crate::model::Target;
 ///
 /// The replies of a flow come from its endpoint, or, if no service translated the flow, from its
 /// original destination.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum StaleFlow {
     /// All flows to this address and port.
     To(Target),
@@ -89,7 +89,7 @@ impl fmt::Display for StaleFlow {
 }
 
 /// Destination and reply source of a UDP entry, by which it is matched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Flow {
     /// Original destination.
     pub sent_to: Target,

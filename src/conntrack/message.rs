@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 
 use netlink_packet_core::{
-    DefaultNla, Emitable, NLA_F_NESTED, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
-    Nla, NlaBuffer, NlasIterator, Parseable, parse_u16_be, parse_u32_be,
+    DefaultNla, Emitable, NLA_F_NESTED, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader,
+    NetlinkMessage, Nla, NlaBuffer, NlasIterator, Parseable, parse_u16_be, parse_u32_be,
 };
 use netlink_packet_netfilter::conntrack::{
     ConntrackAttribute, ConntrackMessage, ConntrackMessageType, IPTuple, ProtoTuple, Protocol,
@@ -23,6 +23,9 @@ use super::abi::{CTA_ID, CTA_TIMEOUT, CTA_TUPLE_ORIG, CTA_TUPLE_REPLY, CTA_ZONE}
 use super::flow::{Flow, StaleFlow};
 use crate::family::Family;
 use crate::model::Target;
+
+/// A message of `enum cntl_msg_types`.
+const IPCTNL_MSG_CT_GET_STATS: u8 = 5;
 
 const CTA_FILTER: u16 = 25;
 
@@ -68,6 +71,13 @@ pub(super) fn dump(out: &mut Vec<u8>, sequence: u32, filter: &Filter) {
         attributes: filter.attributes(),
     };
     append(out, sequence, NLM_F_REQUEST | NLM_F_DUMP, filter.family, message);
+}
+
+/// Appends a request for the number of entries, which the kernel also acknowledges.
+pub(super) fn statistics(out: &mut Vec<u8>, sequence: u32) {
+    let message_type = IPCTNL_MSG_CT_GET_STATS;
+    let message = ConntrackMessage::Other { message_type, attributes: Vec::new() };
+    append(out, sequence, NLM_F_REQUEST | NLM_F_ACK, Family::Ip, message);
 }
 
 /// Appends a request to delete one entry. Without `NLM_F_ACK` in `flags`, the kernel answers only
@@ -340,6 +350,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// `struct nlmsghdr` and `struct nfgenmsg`.
+    #[test]
+    fn a_request_for_statistics_has_no_attributes_and_is_acknowledged() {
+        let mut out = Vec::new();
+        statistics(&mut out, 5);
+        assert_eq!(out[..4], 20u32.to_ne_bytes());
+        assert_eq!(out[4..8], [0x0105u16.to_ne_bytes(), 5u16.to_ne_bytes()].concat());
+        assert_eq!(out[8..], [5u32.to_ne_bytes(), [0; 4], [2, 1, 0, 0]].concat());
     }
 
     /// `struct nlmsghdr`, `struct nfgenmsg`, the tuple as received, identifier and zone.

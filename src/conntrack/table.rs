@@ -1,8 +1,9 @@
 //! The kernel's conntrack table, on a socket of its own.
 
+use std::collections::BTreeMap;
 use std::io;
 
-use ahash::{HashMap, HashSet};
+use ahash::HashSet;
 use nix::errno::Errno;
 
 use super::connection::{self, Connection};
@@ -75,6 +76,20 @@ impl ConntrackTable {
         Ok(Self { socket, sequence: 0 })
     }
 
+    /// Makes the kernel load its modules of conntrack, and with them the sysctls, by a request that
+    /// reads one number (`nfnetlink_rcv_msg` loads the module of a request).
+    ///
+    /// # Errors
+    /// See [`ConntrackError`]. EINVAL if the kernel has no such module.
+    pub fn load() -> Result<(), ConntrackError> {
+        let mut table = Self::open()?;
+        let sequence = table.next_sequence(1);
+        let mut request = Vec::new();
+        message::statistics(&mut request, sequence);
+        table.socket.send(&request)?;
+        table.receive_answer(sequence, |_| {}).map(drop)
+    }
+
     /// Deletes all entries of these flows. Returns the number of deleted entries of each family.
     ///
     /// # Errors
@@ -106,7 +121,7 @@ impl ConntrackTable {
         Ok(entries)
     }
 
-    /// Returns all UDP flows of both families, each once.
+    /// Returns all UDP flows of both families, each once, sorted.
     ///
     /// Leaves out entries of other zones, in which a packet is tracked a second time before or
     /// after its translation, and all beyond 100,000 distinct flows.
@@ -122,7 +137,9 @@ impl ConntrackTable {
                 }
             })?;
         }
-        Ok(flows.into_iter().collect())
+        let mut flows: Vec<_> = flows.into_iter().collect();
+        flows.sort_unstable();
+        Ok(flows)
     }
 
     /// Calls `each` with every translated connection of both families during the kernel's dump. A
@@ -259,7 +276,7 @@ pub fn delete_request(kind: u16, payload: &[u8]) -> Option<Vec<u8>> {
 /// Returns the dumps that find all of `flows`: one for each endpoint and for each pattern without
 /// an endpoint, or, beyond [`MANY`], one for each family.
 fn filters(flows: &HashSet<StaleFlow>) -> Vec<Filter> {
-    let mut filters: HashMap<_, Filter> = HashMap::default();
+    let mut filters: BTreeMap<_, Filter> = BTreeMap::new();
     for flow in flows {
         let filter = filters.entry(flow.endpoint().ok_or(*flow));
         // Second flow of an endpoint: match any destination.

@@ -3,6 +3,7 @@
 //! A correction changes the installed state. The next update of the service sends the difference,
 //! as usual.
 
+use std::collections::BTreeSet;
 use std::hash::Hash;
 
 use ahash::HashSet;
@@ -10,11 +11,11 @@ use smallvec::SmallVec;
 
 use super::frontends::FrontendState;
 use super::goal::goal;
-use super::held::{Held, HeldList, Holdings, place_of};
+use super::held::{HeldList, Holdings, place_of};
 use super::lists::{List, Lists};
 use super::places::Places;
 use super::slots::assign_weighted;
-use super::{Diff, Leftover};
+use super::{Diff, Leftover, sorted};
 use crate::desired::{self, Label, Lookup, Scope, Slots, Timeouts, WantedPort};
 use crate::family::Family;
 use crate::model::{Cluster, ObjectName, Target};
@@ -54,22 +55,6 @@ impl Installed {
 }
 
 impl Diff {
-    /// Returns the number of services that hold or claim something.
-    pub fn service_count(&self) -> usize {
-        self.services.len()
-    }
-
-    /// Returns group `group` of `groups` of all services. A service stays in its group while it
-    /// exists.
-    pub fn services_of_group(&self, group: usize, groups: usize) -> Vec<ObjectName> {
-        // Distinguishes services by the address of the name, which needs no access to the memory of
-        // each name.
-        let place = |name: &ObjectName| name.as_str().as_ptr().addr() / 16;
-        let is_in_group =
-            |name: &&ObjectName| place(name).wrapping_mul(HASH_MULTIPLIER) % groups.max(1) == group;
-        self.services.keys().filter(is_in_group).cloned().collect()
-    }
-
     /// Calls `each` for every installed element of a service. The elements of no service are the
     /// addresses for node ports.
     pub fn each_installed(&self, service: Option<&ObjectName>, each: &mut dyn FnMut(Installed)) {
@@ -102,14 +87,13 @@ impl Diff {
     }
 
     /// Returns the services that need one of these members. Searches all services if there is one.
-    pub fn services_with(&self, members: &HashSet<Member>) -> Vec<ObjectName> {
-        if members.is_empty() {
-            return Vec::new();
+    pub fn services_with(&self, members: &HashSet<Member>) -> BTreeSet<&ObjectName> {
+        match members.is_empty() {
+            true => BTreeSet::new(),
+            false => self
+                .services
+                .with(|held| held.unpack().members.iter().any(|it| members.contains(it))),
         }
-        let has_one = |(_, held): &(&ObjectName, &Held)| {
-            held.unpack().members.iter().any(|it| members.contains(it))
-        };
-        self.services.iter().filter(has_one).map(|(name, _)| name.clone()).collect()
     }
 
     /// Records whether a member is in the kernel. One that no service needs is deleted later.
@@ -233,16 +217,10 @@ impl Diff {
             | TableElement::Internal(frontend, _)
             | TableElement::Firewall(frontend)
             | TableElement::SourceRange(frontend, _) => {
-                self.frontends.change(frontend, |state| {
-                    let former: SmallVec<[Route; 2]> = state.routes().collect();
-                    state.correct(installed.element, found);
-                    state.routes().filter_map(Route::list).for_each(|it| lists.add_reference(it));
-                    // The service owns its lists, so none of them is to be deleted.
-                    for list in former.into_iter().filter_map(Route::list) {
-                        lists.remove_reference(list);
-                    }
-                });
+                return self.correct_frontend(frontend, installed.element, found);
             }
+            // An element without data that is there does not differ.
+            TableElement::Member(_) if found.is_some() => return false,
             TableElement::Member(Member::NodePortIp(address)) => self.node_port_ips.lose(address),
             TableElement::Member(member) => self.members.lose(member),
             TableElement::Endpoint(list, _, slot, _) => {
@@ -251,7 +229,9 @@ impl Diff {
                     Some(TableElement::Endpoint(_, _, _, target)) => {
                         list.put(slot as usize, target)
                     }
-                    Some(_) | None => list.empty(slot as usize),
+                    None => list.empty(slot as usize),
+                    // Not an element of this set.
+                    Some(_) => return false,
                 }
             }
             // Packets also write the numbers of endpoints with affinity.
@@ -260,6 +240,31 @@ impl Diff {
             | TableElement::AffinityList(..) => return false,
         }
         true
+    }
+
+    /// As [`Diff::correct`], for an element of a frontend.
+    fn correct_frontend(
+        &mut self,
+        frontend: Frontend,
+        installed: TableElement<'_>,
+        found: Option<Installed>,
+    ) -> bool {
+        let family = frontend.family();
+        let (lists, leftovers) = (&mut self.lists[family.index()], &mut self.leftovers);
+        let present = self.epochs.present;
+        self.frontends.change(frontend, |state| {
+            let former: SmallVec<[Route; 2]> = state.routes().collect();
+            let is_corrected = state.correct(installed, found);
+            state.routes().filter_map(Route::list).for_each(|it| lists.add_reference(it));
+            for list in former.into_iter().filter_map(Route::list) {
+                // The list of a frontend without a holder has no owner, and this may have been the
+                // last route to it.
+                if lists.remove_reference(list) {
+                    leftovers.push_back((Leftover::List(family, list), Some(present)));
+                }
+            }
+            is_corrected
+        })
     }
 }
 
@@ -280,7 +285,7 @@ impl Lists {
                 give(TableElement::AffinitySlot(id, slot, *endpoint));
             }
         }
-        for (target, endpoint) in &affinity.endpoints {
+        for (target, endpoint) in sorted(affinity.endpoints.iter()) {
             give(TableElement::AffinityEndpoint(id, protocol, *endpoint, *target));
         }
         affinity.route.into_iter().for_each(|route| give(TableElement::AffinityList(id, route)));
@@ -307,6 +312,3 @@ fn are_same<T: Copy + Eq + Hash>(some: &[T], others: &[T]) -> bool {
     let found: Lookup<T> = some.iter().copied().collect();
     some.len() == others.len() && others.iter().all(|it| found.contains(it))
 }
-
-/// A multiplier that spreads addresses in memory evenly.
-const HASH_MULTIPLIER: usize = 0x9e37_79b9;

@@ -161,14 +161,17 @@ impl Found {
         self.states_of(set).filter_map(|state| state.rare.as_deref_mut())
     }
 
-    /// Returns the plain lists that routes name.
-    pub fn plain_lists(&self) -> HashMap<ListId, NamedList> {
-        let mut lists = HashMap::default();
+    /// Returns the plain lists that routes name, sorted.
+    pub fn plain_lists(&self) -> BTreeMap<ListId, NamedList> {
+        let mut lists = BTreeMap::new();
         for (frontend, state) in self.frontends.iter() {
             for route in state.routes() {
                 if let Some(list) = route.list().filter(|list| !list.has_affinity()) {
                     let (protocol, size) = (frontend.protocol(), route.size());
-                    lists.insert(list, NamedList { list, protocol, size });
+                    let named = NamedList { list, protocol, size };
+                    // Routes that contradict each other are those of another program.
+                    let known = lists.entry(list).or_insert(named);
+                    *known = named.max(*known);
                 }
             }
         }
@@ -193,6 +196,8 @@ impl Found {
         });
         self.lists.values_mut().for_each(List::trim);
         self.members.sort_unstable();
+        let place = |stray: &Element| (stray.key, stray.key_end);
+        self.strays.values_mut().for_each(|strays| strays.sort_unstable_by_key(place));
         std::mem::take(&mut self.strays)
     }
 

@@ -181,38 +181,64 @@ impl FrontendState {
         }
     }
 
-    /// Replaces an installed element by the finding; `None` for no element.
-    pub(super) fn correct(&mut self, installed: TableElement<'_>, found: Option<Installed>) {
-        let (element, label) = found.map(|it| (it.element, it.label)).unzip();
+    /// Replaces an installed element by the finding; `None` for no element. Returns false and
+    /// changes nothing if that is impossible: the finding is of another set, or `installed` belongs
+    /// to no frontend.
+    pub(super) fn correct(
+        &mut self,
+        installed: TableElement<'_>,
+        found: Option<Installed>,
+    ) -> bool {
         if let (TableElement::Route(..), Some(rare)) = (installed, self.rare.as_deref_mut()) {
             // The route in the kernel may need them again. The next update decides.
             (rare.internal_unused, rare.ranges_unused) = (None, None);
         }
+        let (element, label) = found.map(|it| (it.element, it.label)).unzip();
         match (installed, element) {
             (TableElement::Route(..), Some(TableElement::Route(_, route, _))) => {
                 self.route = Some(route);
                 self.label = label.unwrap_or_default();
             }
-            (TableElement::Route(..), _) => self.route = None,
+            (TableElement::Route(..), None) => self.route = None,
             (TableElement::NoEndpoint(..), Some(TableElement::NoEndpoint(_, unserved, _))) => {
                 self.rare().unserved = Some(unserved);
                 self.label = label.unwrap_or_default();
             }
-            (TableElement::NoEndpoint(..), _) => self.rare().unserved = None,
+            (TableElement::NoEndpoint(..), None) => self.rare().unserved = None,
             (TableElement::Internal(..), Some(TableElement::Internal(_, route))) => {
                 self.rare().internal = Some(route);
             }
-            (TableElement::Internal(..), _) => self.rare().internal = None,
-            (TableElement::SourceRange(_, range), _) => {
+            (TableElement::Internal(..), None) => {
                 let rare = self.rare();
-                rare.ranges.retain(|other| *other != range);
-                if let Some(TableElement::SourceRange(_, found)) = element {
-                    rare.ranges.push(found);
-                    rare.ranges.sort_unstable();
-                }
+                (rare.internal, rare.internal_unused) = (None, None);
             }
-            _ => self.rare().has_source_ranges = element.is_some(),
+            (TableElement::Firewall(_), Some(TableElement::Firewall(_))) => {
+                self.rare().has_source_ranges = true;
+            }
+            (TableElement::Firewall(_), None) => self.rare().has_source_ranges = false,
+            (TableElement::SourceRange(_, range), Some(TableElement::SourceRange(_, found))) => {
+                self.rare().replace_range(range, Some(found));
+            }
+            (TableElement::SourceRange(_, range), None) => self.rare().replace_range(range, None),
+            (
+                TableElement::Route(..)
+                | TableElement::NoEndpoint(..)
+                | TableElement::Internal(..)
+                | TableElement::Firewall(_)
+                | TableElement::SourceRange(..),
+                Some(_),
+            )
+            | (
+                TableElement::Endpoint(..)
+                | TableElement::Member(_)
+                | TableElement::AffinitySlot(..)
+                | TableElement::AffinityEndpoint(..)
+                | TableElement::AffinityList(..),
+                _,
+            ) => return false,
         }
+        self.rare.take_if(|rare| **rare == Rare::default());
+        true
     }
 
     /// Returns whether its elements carry this label.
@@ -226,6 +252,14 @@ impl FrontendState {
 
     fn is_empty(&self) -> bool {
         self.holder.is_none() && self.route.is_none() && self.rare.is_none()
+    }
+}
+
+impl Rare {
+    fn replace_range(&mut self, former: Range, new: Option<Range>) {
+        self.ranges.retain(|range| *range != former);
+        self.ranges.extend(new);
+        self.ranges.sort_unstable();
     }
 }
 

@@ -23,6 +23,7 @@ mod packed_map;
 mod patch;
 mod places;
 mod schedulers;
+mod services;
 mod serving;
 mod slots;
 #[cfg(test)]
@@ -38,7 +39,7 @@ pub use no_local::NoLocalPorts;
 pub use serving::{Serving, ServingChange, Targets};
 
 use ahash::{HashMap, HashSet};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use self::frontends::{FrontendChange, Frontends, Goal};
 use self::held::Held;
@@ -46,6 +47,7 @@ use self::lists::Lists;
 use self::members::Members;
 use self::no_local::NoLocalByService;
 use self::schedulers::Schedulers;
+use self::services::Services;
 use crate::desired::Timeouts;
 use crate::family::Family;
 use crate::model::{Cluster, Extent, ObjectName, Problem, Protocol, Scheduler, Target};
@@ -64,7 +66,7 @@ pub struct Diff {
     members: Members,
     /// Addresses that accept traffic to node ports.
     pub node_port_ips: NodePortIps,
-    services: HashMap<ObjectName, Held>,
+    services: Services,
     /// Endpoints that serve UDP frontends.
     pub serving: Serving,
     /// Leftovers, with the epoch in which the last route to them was removed: packets may still
@@ -167,7 +169,7 @@ impl Default for Diff {
             lists: Family::ALL.map(Lists::new),
             members: Members::default(),
             node_port_ips: NodePortIps::default(),
-            services: HashMap::default(),
+            services: Services::default(),
             serving: Serving::default(),
             leftovers: Leftovers::new(),
             epochs: Epochs::default(),
@@ -211,13 +213,13 @@ impl Diff {
     /// Collects orphans for removal. All services must have been updated since
     /// [`Diff::replace_installed`].
     pub fn begin_sweep(&mut self) {
-        let frontends = self.frontends.unclaimed().map(Leftover::Unclaimed);
-        let members = self.members.unneeded().map(Leftover::Member);
+        let frontends = sorted(self.frontends.unclaimed()).into_iter().map(Leftover::Unclaimed);
+        let members = sorted(self.members.unneeded()).into_iter().map(Leftover::Member);
         frontends.chain(members).for_each(|it| self.leftovers.push_front((it, None)));
         let frontends = &self.frontends;
         self.serving.sweep(|frontend| frontends.holder(frontend).is_some());
         for family in Family::ALL {
-            let unused = self.lists[family.index()].unused();
+            let unused = sorted(self.lists[family.index()].unused()).into_iter();
             let since = Some(self.epochs.present);
             self.leftovers.extend(unused.map(|list| (Leftover::List(family, list), since)));
         }
@@ -278,9 +280,14 @@ impl Diff {
         self.schedulers.counts(self.services.len())
     }
 
-    /// Returns the services that hold or claim something.
+    /// Returns the services that hold or claim something, sorted.
     pub fn services(&self) -> impl Iterator<Item = &ObjectName> {
-        self.services.keys()
+        self.services.names()
+    }
+
+    /// Returns the next `most` services after `last`, or the first ones, sorted.
+    pub fn services_after(&self, last: Option<&ObjectName>, most: usize) -> Vec<ObjectName> {
+        self.services.names_after(last).take(most).cloned().collect()
     }
 
     /// Returns how many slots each endpoint has in the installed list of a frontend.
@@ -304,14 +311,14 @@ impl Diff {
     }
 
     /// Returns the services that elements belong to. Searches all services if one is in a list.
-    pub fn services_of(&self, subjects: &HashSet<(Family, Subject)>) -> HashSet<&ObjectName> {
-        let has_list = |(_, held): &(&ObjectName, &Held)| {
+    pub fn services_of(&self, subjects: &HashSet<(Family, Subject)>) -> BTreeSet<&ObjectName> {
+        let has_list = |held: &Held| {
             let lists = held.unpack().lists;
             lists.iter().any(|it| subjects.contains(&(it.family, Subject::List(it.id))))
         };
-        let mut services: HashSet<&ObjectName> = HashSet::default();
+        let mut services = BTreeSet::new();
         if subjects.iter().any(|(_, subject)| matches!(subject, Subject::List(_))) {
-            services.extend(self.services.iter().filter(has_list).map(|(name, _)| name));
+            services = self.services.with(has_list);
         }
         services.extend(subjects.iter().filter_map(|(_, subject)| match subject {
             Subject::Frontend(frontend) => self.frontends.holder(frontend),
@@ -338,7 +345,7 @@ impl Diff {
         let has_it = |held: &Held| {
             held.unpack().lists.iter().any(|list| (list.family, list.id) == (family, id))
         };
-        self.services.iter().find(|(_, held)| has_it(held)).map(|(name, _)| name)
+        self.services.with(has_it).pop_first()
     }
 
     /// Installs `goal` for a frontend, as far as it fits into the piece.
@@ -395,6 +402,13 @@ impl Diff {
             }
         }
     }
+}
+
+/// Returns the keys of a hash map in an order that is the same in each process.
+fn sorted<T: Ord>(keys: impl Iterator<Item = T>) -> Vec<T> {
+    let mut sorted: Vec<T> = keys.collect();
+    sorted.sort_unstable();
+    sorted
 }
 
 /// Capacity kept after a large change.

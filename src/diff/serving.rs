@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use ahash::HashMap;
 
+use super::sorted;
 use crate::family::Family;
 use crate::model::Target;
 use crate::ruleset::Frontend;
@@ -50,7 +51,7 @@ impl Serving {
         self.wanted.remove(frontend);
     }
 
-    /// Takes the changes of a family, which the kernel has applied.
+    /// Takes the changes of a family, which the kernel has applied, by frontend.
     pub fn take(&mut self, family: Family) -> Vec<ServingChange> {
         let mut changes = Vec::new();
         for (frontend, after) in self.wanted.extract_if(|it, _| it.family() == family) {
@@ -60,6 +61,7 @@ impl Serving {
             };
             changes.push(ServingChange { frontend, before, after });
         }
+        changes.sort_unstable_by_key(|change| change.frontend);
         changes
     }
 
@@ -68,12 +70,13 @@ impl Serving {
         self.committed.get(frontend)
     }
 
-    /// Returns the node ports after their last commits.
-    pub fn node_ports(&self) -> impl Iterator<Item = (Family, NonZeroU16)> {
-        self.committed.keys().filter_map(|frontend| {
+    /// Returns the node ports after their last commits, sorted.
+    pub fn node_ports(&self) -> Vec<(Family, NonZeroU16)> {
+        let node_ports = self.committed.keys().filter_map(|frontend| {
             let Frontend::NodePort { family, port, .. } = frontend else { return None };
             Some((*family, *port))
-        })
+        });
+        sorted(node_ports)
     }
 
     /// Discards pending changes. The state that this process installed stays. Frontends of other

@@ -13,7 +13,7 @@ use crate::model::{
 };
 use crate::nft::Operation;
 use crate::piece::PieceLimits;
-use crate::ruleset::{Layouts, TableElement, Unserved};
+use crate::ruleset::{Layouts, Range, TableElement, Unserved};
 
 fn service(name: &str, cluster_ip: &str) -> Service {
     let name = ObjectName::namespaced("default", name);
@@ -506,4 +506,112 @@ fn a_frontend_that_a_service_claims_before_it_is_swept_stays() {
     let installed = "192.0.2.1 . tcp . 80 comment \"default/web:http\" : 1:0";
     assert!(changes[0].iter().any(|line| line.contains(installed)), "{changes:?}");
     assert_eq!(settled.holder(&frontend), Some("default/web"));
+}
+
+/// State after a service went, with everything that packets may still look up.
+fn leftovers() -> Settled {
+    let mut settled = Settled::default();
+    settled.diff.keep_leftovers();
+    settled.apply(is(many_frontends(TrafficPolicy::Local)));
+    settled.apply(slice_is(slice("web", &[(1, false), (2, true)])));
+    settled.apply(Event::Service(Change::Gone(ObjectName::namespaced("default", "web"))));
+    settled
+}
+
+impl Settled {
+    /// Returns the internal routes, without a holder.
+    fn internal_leftovers(&self) -> Vec<(Frontend, Installed)> {
+        let internal = |frontend: Frontend| {
+            let route = self.diff.frontends.get(&frontend)?.internal()?;
+            let element = TableElement::Internal(frontend, route);
+            Some((frontend, Installed::found(Family::Ip, &element)))
+        };
+        let found: Vec<_> = self.diff.frontends.iter().filter_map(internal).collect();
+        assert!(found.iter().all(|(frontend, _)| self.holder(frontend).is_none()));
+        assert!(!found.is_empty());
+        found
+    }
+
+    fn release_leftovers(&mut self) {
+        let kept = self.diff.kept().unwrap();
+        self.diff.release(kept);
+        self.update(Vec::new());
+    }
+}
+
+#[test]
+fn a_list_goes_when_another_program_changes_the_last_route_of_no_service_to_it() {
+    let mut settled = leftovers();
+    for (frontend, _) in settled.internal_leftovers() {
+        let changed = TableElement::Internal(frontend, Route::WITHOUT_LIST);
+        assert!(settled.diff.adopt(Installed::found(Family::Ip, &changed)));
+    }
+    settled.release_leftovers();
+    assert!(settled.is_empty(), "{:?}", settled.diff);
+}
+
+#[test]
+fn a_frontend_of_no_service_is_forgotten_when_its_last_element_is_missing() {
+    let mut settled = leftovers();
+    for (_, installed) in settled.internal_leftovers() {
+        assert!(settled.diff.correct(installed, Finding::Missing));
+    }
+    settled.release_leftovers();
+    assert!(settled.is_empty(), "{:?}", settled.diff);
+}
+
+/// One element of each kind. The first five belong to a frontend.
+fn elements_of_each_kind() -> [TableElement<'static>; 10] {
+    let (address, protocol, port) = (IpAddr::from([192, 0, 2, 1]), Protocol::Tcp, NonZeroU16::MIN);
+    let frontend = Frontend::Address { address, protocol, port };
+    let target = Target { address, port };
+    let (plain, session) = (ListId::plain(300), ListId::session(3));
+    [
+        TableElement::Route(frontend, Route::WITHOUT_LIST, None),
+        TableElement::NoEndpoint(frontend, Unserved::Drop, None),
+        TableElement::Internal(frontend, Route::WITHOUT_LIST),
+        TableElement::Firewall(frontend),
+        TableElement::SourceRange(frontend, Range { first: address, last: address }),
+        TableElement::Endpoint(plain, protocol, 0, target),
+        TableElement::Member(Member::ClusterIp(address)),
+        TableElement::AffinitySlot(session, 0, 1),
+        TableElement::AffinityEndpoint(session, protocol, 1, target),
+        TableElement::AffinityList(session, Route::WITHOUT_LIST),
+    ]
+}
+
+#[test]
+fn a_finding_of_another_set_changes_nothing_and_the_tables_must_be_read() {
+    let elements = elements_of_each_kind();
+    for (i, installed) in elements.iter().enumerate() {
+        for (j, found) in elements.iter().enumerate() {
+            let mut state = FrontendState::default();
+            let is_corrected = state.correct(*installed, Some(Installed::found(Family::Ip, found)));
+            assert_eq!(is_corrected, i == j && i < 5, "{found:?} for {installed:?}");
+            assert_eq!(state == FrontendState::default(), !is_corrected, "{found:?}");
+            assert_eq!(state.correct(*installed, None), i < 5, "{installed:?}");
+            assert_eq!(state, FrontendState::default(), "{installed:?} is gone");
+        }
+    }
+}
+
+#[test]
+fn a_walk_over_all_services_goes_by_name_and_meets_those_that_stay_once() {
+    let mut settled = Settled::default();
+    for number in [7u8, 2, 9, 4, 1, 8] {
+        settled.apply(is(service(&number.to_string(), &format!("10.96.0.{number}"))));
+    }
+    let mut met = Vec::new();
+    while let Some(last) = {
+        let next = settled.diff.services_after(met.last(), 2);
+        met.extend(next.iter().cloned());
+        next.last().cloned()
+    } {
+        // One that was met goes, and one comes after it.
+        settled.apply(Event::Service(Change::Gone(last)));
+        settled.apply(is(service("5", "10.96.0.5")));
+    }
+    let met: Vec<_> = met.iter().map(ObjectName::as_str).collect();
+    let expected = ["1", "2", "4", "5", "7", "8", "9"].map(|name| format!("default/{name}"));
+    assert_eq!(met, expected);
 }

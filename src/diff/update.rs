@@ -81,7 +81,7 @@ impl Diff {
         if holdings.is_empty() {
             self.services.remove(name);
         } else {
-            self.services.insert(name.clone(), holdings.pack());
+            self.services.insert(name, holdings.pack());
         }
         Updated { progress, ..updated }
     }

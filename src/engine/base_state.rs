@@ -1,8 +1,9 @@
 //! Chains, rules and sets of one table: the installed ones, and the operations to the desired ones.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ahash::{HashMap, HashSet};
+use ahash::HashMap;
 
 use crate::kernel::Contents;
 use crate::nft::{
@@ -23,13 +24,13 @@ pub(super) enum BaseState {
     Ours(Installed),
 }
 
-/// Contents of our table, without elements.
+/// Contents of our table, without elements, in orders that repeat.
 #[derive(Debug, Default)]
 pub(super) struct Installed {
     flags: TableFlags,
-    chains: HashMap<Name, InstalledChain>,
-    sets: HashSet<Name>,
-    flowtables: HashSet<Name>,
+    chains: BTreeMap<Name, InstalledChain>,
+    sets: BTreeSet<Name>,
+    flowtables: BTreeSet<Name>,
 }
 
 /// A chain in the kernel.
@@ -192,7 +193,7 @@ fn update(desired: &Base, table: &TableRef, installed: &Installed) -> Vec<Operat
     operations.extend(flowtable.map(|it| Operation::AddFlowtable(table.clone(), it.clone())));
     let missing = desired.sets.iter().filter(|set| !sets.contains(&set.name));
     operations.extend(missing.map(|set| Operation::AddSet(table.clone(), Arc::clone(set))));
-    let wanted_sets: HashSet<&Name> = desired.sets.iter().map(|set| &set.name).collect();
+    let wanted_sets: BTreeSet<&Name> = desired.sets.iter().map(|set| &set.name).collect();
     let wanted_flowtable = desired.flowtable.as_ref().map(|flowtable| &flowtable.name);
     let desired = &desired.chains;
 

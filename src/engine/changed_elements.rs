@@ -138,9 +138,9 @@ impl Engine {
                 false => self.delete_orphan(place),
             }
         }
-        let mut services: Vec<_> = self.diff.services_of(&subjects).into_iter().cloned().collect();
+        let mut services = self.diff.services_of(&subjects);
         services.extend(self.diff.services_with(&missing));
-        Some(services)
+        Some(services.into_iter().cloned().collect())
     }
 
     /// Deletes an element that is not installed, first in the next transaction.

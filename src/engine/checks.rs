@@ -11,14 +11,10 @@ use crate::nft::{Family, Operation};
 use crate::ruleset;
 
 impl Engine {
-    /// Returns the number of services that hold or claim something.
-    pub fn service_count(&self) -> usize {
-        self.diff.service_count()
-    }
-
-    /// Returns group `group` of `groups` of all services.
-    pub fn services_of_group(&self, group: usize, groups: usize) -> Vec<ObjectName> {
-        self.diff.services_of_group(group, groups)
+    /// Returns the next `most` services after `last` that hold or claim something, sorted; the
+    /// first ones without `last`.
+    pub fn services_after(&self, last: Option<&ObjectName>, most: usize) -> Vec<ObjectName> {
+        self.diff.services_after(last, most)
     }
 
     /// Calls `each` for each installed element of a service; `None` stands for the addresses for

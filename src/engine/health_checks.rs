@@ -1,8 +1,9 @@
 //! The health checks of services, and their changes.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ahash::{HashMap, HashSet};
+use ahash::HashMap;
 
 use super::Engine;
 use crate::family::Family;
@@ -11,7 +12,7 @@ use crate::model::{HealthCheck, ObjectName};
 #[derive(Debug, Default)]
 pub(super) struct HealthChecks {
     all: HashMap<ObjectName, HealthCheck>,
-    changed: HashSet<ObjectName>,
+    changed: BTreeSet<ObjectName>,
     /// `None` if they have not changed since the last call of `take_health_check_addresses`.
     addresses: Option<Vec<IpAddr>>,
 }
@@ -31,10 +32,12 @@ impl HealthChecks {
 }
 
 impl Engine {
-    /// Returns the services whose health check has changed since the last call, with the new one.
+    /// Returns the services whose health check has changed since the last call, sorted, with the new
+    /// one.
     pub fn take_health_checks(&mut self) -> Vec<(ObjectName, Option<HealthCheck>)> {
         let HealthChecks { all, changed, .. } = &mut self.health_checks;
-        changed.drain().map(|service| (service.clone(), all.get(&service).copied())).collect()
+        let changed = std::mem::take(changed).into_iter();
+        changed.map(|service| (service.clone(), all.get(&service).copied())).collect()
     }
 
     /// Returns the addresses of health check ports, if they have changed since the last call: those

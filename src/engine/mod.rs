@@ -217,12 +217,16 @@ impl Engine {
             for name in &self.touched.dependents {
                 self.diff.excluded.remove(name);
             }
+            self.touched.dependents.sort_unstable();
             self.queue.add_last(self.touched.dependents.drain(..));
         } else {
             let dependents = std::mem::take(&mut self.touched.dependents);
             dependents.into_iter().for_each(|name| self.touched.add(name, Extent::Whole));
         }
-        for name in self.touched.services.keys() {
+        // Sorted, so that the same objects always get the same numbers.
+        let mut services: SmallVec<[_; 2]> = self.touched.services.drain().collect();
+        services.sort_unstable_by(|(a, _): &(ObjectName, Extent), (b, _)| a.cmp(b));
+        for (name, _) in &services {
             self.timeouts.request(name, self.cluster.session_affinity(name));
             self.health_checks.note(name, self.cluster.health_check(name));
             if !self.diff.excluded.is_empty() {
@@ -239,14 +243,11 @@ impl Engine {
         {
             self.render_tables();
         }
-        // Sorted, so that the same objects always get the same numbers.
-        let mut services: SmallVec<[_; 2]> = self.touched.services.drain().collect();
         if self.queue.has_backlog() {
             // The service may be in the backlog. Then the installed elements are older than the
             // state from which the change starts.
             services.iter_mut().for_each(|(_, extent)| *extent = Extent::Whole);
         }
-        services.sort_unstable_by(|(a, _): &(ObjectName, Extent), (b, _)| a.cmp(b));
         size = size.max(ChangeSize::of(services.len()));
         let services = services.into_iter();
         // The first list arrives in many small parts, and nothing is committed before it is
@@ -422,7 +423,8 @@ impl Engine {
         let is_committed = |address| self.diff.node_port_ips.is_settled(address);
         let changes = self.node_addresses.take_changes(is_committed);
         if !changes.is_empty() {
-            self.stale_flows.extend(changes.flows(self.diff.serving.node_ports()));
+            let ports = self.diff.serving.node_ports().into_iter();
+            self.stale_flows.extend(changes.flows(ports));
         }
     }
 

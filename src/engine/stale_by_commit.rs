@@ -106,7 +106,8 @@ impl NodeAddresses {
         let begun: Vec<_> = missing.filter(|address| is_committed(*address)).collect();
         let is_unwanted = |address: &IpAddr| self.wanted.binary_search(address).is_err();
         let has_ceased = |address: &IpAddr| is_unwanted(address) && is_committed(*address);
-        let ceased = served.extract_if(has_ceased).collect();
+        let mut ceased: Vec<_> = served.extract_if(has_ceased).collect();
+        ceased.sort_unstable();
         served.extend(&begun);
         self.is_stale = served.len() != self.wanted.len()
             || self.wanted.iter().any(|address| !served.contains(address));
@@ -195,9 +196,8 @@ mod tests {
     }
 
     fn changes(addresses: &mut NodeAddresses, uncommitted: &str) -> [Vec<IpAddr>; 2] {
-        let AddressChanges { begun, mut ceased } =
+        let AddressChanges { begun, ceased } =
             addresses.take_changes(|address| !ips(uncommitted).contains(&address));
-        ceased.sort_unstable();
         [begun, ceased]
     }
 

@@ -1,7 +1,7 @@
 //! The real kernel: one socket, one request or transaction at a time.
 //!
-//! The socket stays open as long as the value exists, because it owns the tables with the owner
-//! flag.
+//! The socket of the commits stays open as long as the value exists, because it owns the tables with
+//! the owner flag.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use nix::errno::Errno;
 
 use super::answer::{self, Outcome, Refusal};
 use super::other_programs::Others;
-use super::read::{Read, Seen};
+use super::read::{MAX_ANSWER_BYTES, Read, Seen};
 use super::{
     CommitError, Committed, Contents, ElementRead, Generation, Kernel, OpenError, OthersChanges,
     ReadError, Release, culprit, lost_answer,
@@ -37,6 +37,12 @@ const MAX_SEQUENCE: u32 = 1 << 31;
 #[derive(Debug)]
 pub struct Nftables {
     pub(super) socket: Socket,
+    /// Another socket for requests, since an answer was not received to its end.
+    pub(super) reader: Option<Socket>,
+    /// The last answer was not received to its end.
+    pub(super) has_unread_answer: bool,
+    /// Longest accepted answer in bytes.
+    pub(super) max_answer: usize,
     sequence: u32,
     acknowledge: Acknowledge,
     release: Option<Release>,
@@ -57,6 +63,9 @@ impl Nftables {
         }
         let mut nftables = Self {
             socket: Socket::open(NETLINK_NETFILTER).map_err(open_error)?,
+            reader: None,
+            has_unread_answer: false,
+            max_answer: MAX_ANSWER_BYTES,
             sequence: 1,
             acknowledge: Acknowledge::BatchEnd,
             release,
@@ -118,6 +127,11 @@ impl Nftables {
     /// Returns the socket, so that tests can shrink its buffers.
     pub fn socket_mut(&mut self) -> &mut Socket {
         &mut self.socket
+    }
+
+    /// Sets the length in bytes of the longest accepted answer, for tests.
+    pub fn set_max_answer(&mut self, bytes: usize) {
+        self.max_answer = bytes;
     }
 
     /// Uses the acknowledgements of kernels before 6.10, whatever this kernel supports.

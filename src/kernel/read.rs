@@ -1,7 +1,8 @@
 //! Read-back: sends requests to the real kernel and reads its answers.
 //!
 //! An answer is received to its end even after an error, because the kernel starts no second dump
-//! on a socket before the first one ends.
+//! on a socket before the first one ends. Where that is impossible, later requests use another
+//! socket.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -9,10 +10,10 @@ use std::time::{Duration, Instant};
 use ahash::RandomState;
 use nix::errno::Errno;
 
-use super::nftables::Nftables;
+use super::nftables::{NETLINK_NETFILTER, Nftables};
 use super::{Contents, Generation, Malformed, ReadError};
 use crate::netlink::message::{Acknowledgement, Meaning, Message, Messages};
-use crate::netlink::socket::{ReceiveError, Wait};
+use crate::netlink::socket::{ReceiveError, Socket, Wait};
 use crate::nft::request::{self, Request};
 use crate::nft::{
     self, Chain, DecodeError, DecodedFlowtable, DecodedRule, DecodedSet, ElementView, Table,
@@ -61,14 +62,16 @@ impl Nftables {
         let sequence = self.next_sequence();
         let send_error = |error| ReadError::Send { what: request.to_string(), error };
         let bytes = request.encode(sequence).map_err(io::Error::other).map_err(send_error)?;
-        self.socket.send(&bytes).map_err(send_error)?;
+        let most = self.max_answer;
+        let socket = self.reader().map_err(send_error)?;
+        socket.send(&bytes).map_err(send_error)?;
         let mut walk = Walk::new(request, sequence);
         let deadline = now() + MAX_ANSWER_TIME;
         while !walk.ended {
             // The kernel creates the next part of a dump when the previous one is received. After a
             // lost part, nothing more will arrive.
             let wait = if walk.error.is_some() { Wait::No } else { Wait::Limited };
-            match self.socket.receive(wait) {
+            match socket.receive(wait) {
                 Ok(datagram) => walk.take_datagram(datagram, each),
                 Err(error @ ReceiveError::Truncated { .. }) => walk.receive_error(error),
                 Err(error) => {
@@ -76,11 +79,25 @@ impl Nftables {
                     break;
                 }
             }
-            if walk.bytes > MAX_ANSWER_BYTES || now() > deadline {
-                return Err(ReadError::Endless { what: request.to_string() });
+            if walk.bytes > most || now() > deadline {
+                walk.fail(ReadError::Endless { what: request.to_string() });
+                break;
             }
         }
+        self.has_unread_answer = !walk.ended;
         walk.result()
+    }
+
+    /// Returns the socket for requests: that of the commits until an answer on it was not received
+    /// to its end. The kernel refuses the next dump on such a socket with EBUSY
+    /// (`__netlink_dump_start`). The socket of the commits stays open, because it owns the tables;
+    /// a commit ignores the rest of the answer.
+    fn reader(&mut self) -> io::Result<&mut Socket> {
+        if self.has_unread_answer {
+            self.reader = Some(Socket::open(NETLINK_NETFILTER)?);
+            self.has_unread_answer = false;
+        }
+        Ok(self.reader.as_mut().unwrap_or(&mut self.socket))
     }
 
     /// Returns the generation without changing `last`.

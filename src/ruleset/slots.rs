@@ -15,7 +15,7 @@ use crate::nft::Value;
 const KEYS_AT_ONCE: usize = 128;
 
 /// A list that a route names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NamedList {
     /// Its number, of a plain list.
     pub list: ListId,

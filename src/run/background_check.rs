@@ -49,7 +49,9 @@ pub(super) struct Round {
     due: Instant,
     pub(super) began: Instant,
     stage: Stage,
-    /// Services of the current group that are not checked yet.
+    /// The last service of the current group; the next group begins after it.
+    last: Option<ObjectName>,
+    /// Services of the current group that are not checked yet, the next one last.
     waiting: Vec<ObjectName>,
     /// Elements of the last one that are not looked up yet. A commit may change them meanwhile; the
     /// second look-up leaves such elements out.
@@ -59,8 +61,8 @@ pub(super) struct Round {
 /// The next part of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Share number `group` of the services, of `groups` in all.
-    Services { group: usize, groups: usize },
+    /// Elements of services, in the order of names.
+    Services,
     /// Addresses for node ports.
     NodePortIps,
     /// The number of elements of each set. Earlier stages find missing elements by their keys.
@@ -175,13 +177,9 @@ impl BackgroundCheck {
 impl Round {
     /// Returns a round that begins at `now`.
     pub(super) fn from(now: Instant) -> Self {
-        let (stage, waiting, rest) = (Stage::FIRST, Vec::new(), Vec::new());
-        Self { due: now, began: now, stage, waiting, rest }
+        let (waiting, rest) = (Vec::new(), Vec::new());
+        Self { due: now, began: now, stage: Stage::Services, last: None, waiting, rest }
     }
-}
-
-impl Stage {
-    const FIRST: Self = Self::Services { group: 0, groups: 0 };
 }
 
 impl LookUpScope {
@@ -255,8 +253,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
             return Some((scope, Duration::ZERO));
         }
         let next = match self.check.round.stage {
-            Stage::Services { group, groups } => {
-                let scope = self.scope_of_services(group, groups);
+            Stage::Services => {
+                let scope = self.scope_of_services();
                 let elements = u32::try_from(scope.elements.len()).unwrap_or(u32::MAX);
                 let of_all = u32::try_from(self.measures.elements()).unwrap_or(u32::MAX);
                 let period = self.check.period.unwrap_or_default();
@@ -301,18 +299,17 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let round = &mut self.check.round;
         let next = round.began + period;
         round.began = next.max(now);
-        round.stage = Stage::FIRST;
+        round.stage = Stage::Services;
+        round.last = None;
         next.saturating_duration_since(now).max(LEAST_PAUSE)
     }
 
-    fn scope_of_services(&mut self, group: usize, groups: usize) -> LookUpScope {
+    fn scope_of_services(&mut self) -> LookUpScope {
         let round = &mut self.check.round;
-        let groups = match groups {
-            0 => self.engine.service_count().div_ceil(GROUP),
-            groups => groups,
-        };
-        if round.waiting.is_empty() && group < groups {
-            round.waiting = self.engine.services_of_group(group, groups);
+        if round.waiting.is_empty() {
+            round.waiting = self.engine.services_after(round.last.as_ref(), GROUP);
+            round.last = round.waiting.last().cloned().or(round.last.take());
+            round.waiting.reverse();
         }
         let mut scope = LookUpScope::default();
         while scope.elements.len() < ELEMENTS && scope.services.len() < SERVICES {
@@ -331,11 +328,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 round.waiting.push(service);
             }
         }
-        round.stage = match round.waiting.is_empty() {
-            true if group + 1 >= groups => Stage::NodePortIps,
-            true => Stage::Services { group: group + 1, groups },
-            false => Stage::Services { group, groups },
-        };
+        let is_group_done = round.waiting.is_empty();
+        if is_group_done && self.engine.services_after(round.last.as_ref(), 1).is_empty() {
+            round.stage = Stage::NodePortIps;
+        }
         scope
     }
 

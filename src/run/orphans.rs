@@ -12,6 +12,7 @@ use super::{Run, now};
 use crate::engine::Place;
 use crate::family::Family;
 use crate::kernel::{ElementRead, Kernel, ReadError, Writer, WriterGone};
+use crate::model::ObjectName;
 use crate::nft::Value;
 use crate::ruleset::{self, SetId};
 use crate::schedule::Input;
@@ -28,8 +29,8 @@ type Dumping = BoxFuture<'static, Result<Result<Keys, ReadError>, WriterGone>>;
 pub(super) enum Search {
     /// The sets are dumped.
     Dumping(Dumping),
-    /// Installed elements are taken away from the dump. `group` of `groups` of all services is next.
-    Comparing { found: Keys, group: usize, groups: usize },
+    /// Installed elements are taken away from the dump, those of the services after `last` next.
+    Comparing { found: Keys, last: Option<ObjectName> },
     /// The other elements are looked up.
     LookingUp(Vec<Place>),
 }
@@ -75,10 +76,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// Compares a dump from now on.
     pub(super) fn compare_dump(&mut self, dump: Result<Keys, ReadError>) {
         self.check.search = match dump {
-            Ok(found) => {
-                let groups = self.engine.service_count().div_ceil(GROUP);
-                Some(Search::Comparing { found, group: 0, groups })
-            }
+            Ok(found) => Some(Search::Comparing { found, last: None }),
             Err(error) => {
                 tracing::warn!("cannot search for elements of no service: {error}");
                 self.schedule.handle(Input::ReadNow, now());
@@ -90,16 +88,17 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// Does the next step of a search.
     pub(super) async fn search_step(&mut self) -> Result<(), WriterGone> {
         match &mut self.check.search {
-            Some(Search::Comparing { found, group, groups }) => {
+            Some(Search::Comparing { found, last }) => {
                 let mut take = |installed| {
                     let Place { family, set, key } = Place::of_installed(&installed);
                     found.get_mut(&(family, set)).map(|keys| keys.remove(&key));
                 };
-                if *group < *groups {
-                    for service in self.engine.services_of_group(*group, *groups) {
-                        self.engine.each_installed(Some(&service), &mut take);
-                    }
-                    *group += 1;
+                let services = self.engine.services_after(last.as_ref(), GROUP);
+                for service in &services {
+                    self.engine.each_installed(Some(service), &mut take);
+                }
+                if let Some(name) = services.last() {
+                    *last = Some(name.clone());
                     return Ok(());
                 }
                 self.engine.each_installed(None, &mut take);
@@ -124,8 +123,11 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let places = found.into_iter().flat_map(|((family, set), keys)| {
             keys.into_iter().map(move |key| Place { family, set, key })
         });
-        let places: Vec<Place> = places.collect();
+        let mut places: Vec<Place> = places.collect();
         let are_few = places.len() <= MAX_ORPHANS;
+        if are_few {
+            places.sort_unstable();
+        }
         self.check.search = (are_few && !places.is_empty()).then_some(Search::LookingUp(places));
         if !are_few {
             self.schedule.handle(Input::ReadNow, now());

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use deltaproxy::config::Routing;
 use deltaproxy::engine::{Engine, GRACE};
-use deltaproxy::kernel::{ElementRead, Kernel, Requests, Writer, WriterGone};
+use deltaproxy::kernel::{ElementRead, Kernel, Requests, Writer};
 use deltaproxy::model::{
     Batch, Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName,
     Protocol, Resource, Service, ServicePort, TrafficPolicy,
@@ -22,7 +22,7 @@ use deltaproxy::model::{
 use deltaproxy::nft::{Element, Family, Name, Operation, TableFlags, Transaction, Value};
 use deltaproxy::observe::Observe;
 use deltaproxy::ruleset::{self, Layouts, SetId};
-use deltaproxy::run::{BackgroundCheck, Run};
+use deltaproxy::run::{BackgroundCheck, Run, RunError};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, advance};
 
@@ -40,7 +40,7 @@ const STEP: Duration = Duration::from_millis(20);
 
 /// A daemon that is polled by hand, and its kernel.
 pub(crate) struct Checked<K> {
-    run: Pin<Box<dyn Future<Output = Result<(), WriterGone>>>>,
+    run: Pin<Box<dyn Future<Output = Result<(), RunError>>>>,
     requests: Requests<K>,
     events: mpsc::Sender<Batch>,
     observe: Observe,

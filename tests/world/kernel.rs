@@ -12,6 +12,7 @@ use deltaproxy::ruleset;
 use nix::errno::Errno;
 
 use super::oracle::{Oracle, Wanted};
+use super::trace::note;
 
 /// A kernel in which other programs commit too.
 pub(crate) trait Shared: Kernel + Send + 'static {
@@ -138,6 +139,8 @@ impl<K: Shared> Kernel for Hostile<K> {
     }
 
     fn commit(&mut self, transaction: &Transaction) -> Result<Committed, CommitError> {
+        transaction.operations.iter().for_each(note);
+        note("commit");
         if transaction.operations.is_empty() {
             return self.inner.commit(transaction);
         }
@@ -175,6 +178,7 @@ impl<K: Shared> Kernel for Hostile<K> {
     }
 
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
+        note(format_args!("list table {table}"));
         if self.breaks_off() {
             return Err(ReadError::Changing { what: table.to_string() });
         }
@@ -187,6 +191,7 @@ impl<K: Shared> Kernel for Hostile<K> {
     }
 
     fn count_elements(&mut self, table: &TableRef, set: &str) -> Result<Option<u32>, ReadError> {
+        note(format_args!("count {table} {set}"));
         if self.breaks_off() {
             return Err(ReadError::Changing { what: set.to_owned() });
         }
@@ -199,6 +204,7 @@ impl<K: Shared> Kernel for Hostile<K> {
         set: &str,
         each: &mut dyn FnMut(ElementRead<'_>),
     ) -> Result<(), ReadError> {
+        note(format_args!("list set {table} {set}"));
         let breaks_off = self.breaks_off();
         self.inner.read_elements(table, set, each)?;
         match breaks_off {
@@ -214,6 +220,7 @@ impl<K: Shared> Kernel for Hostile<K> {
         keys: &[Value],
         each: &mut dyn FnMut(ElementView<'_>),
     ) -> Result<usize, ReadError> {
+        note(format_args!("get element {table} {set} {keys:?}"));
         if self.breaks_off() {
             return Err(ReadError::Changing { what: set.to_owned() });
         }

@@ -1,8 +1,11 @@
 //! The daemon's loop on a kernel where anything may go wrong, in virtual time.
 //!
 //! A sequence of steps is played on one thread: the loop is polled by hand, the kernel's requests
-//! are done when the sequence says so, and time passes when it says so. So a sequence always has the
-//! same outcome.
+//! are done when the sequence says so, and time passes when it says so. No order of a hash map
+//! reaches the kernel or the log. So on the fake kernel a sequence sends the same requests in the
+//! same order and logs the same lines, in every process. `tests/simulation.rs` keeps this: see
+//! `a_seed_sends_and_logs_the_same_in_every_process`. The real kernel lists elements in an order of
+//! its own.
 
 #![allow(dead_code, reason = "each test that includes it uses a part")]
 
@@ -13,6 +16,7 @@ pub(crate) mod oracle;
 pub(crate) mod real;
 pub(crate) mod seeds;
 pub(crate) mod steps;
+pub(crate) mod trace;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -24,7 +28,7 @@ use std::time::Duration;
 use deltaproxy::config::Routing;
 use deltaproxy::conntrack::{ConntrackError, Count, FlowList, Request};
 use deltaproxy::engine::Engine;
-use deltaproxy::kernel::{ElementRead, Requests, Writer, WriterGone};
+use deltaproxy::kernel::{ElementRead, Requests, Writer};
 use deltaproxy::model::{
     Batch, Change, Event, LiveConnections, ObjectName, Resource, Scheduler, Service,
 };
@@ -34,7 +38,7 @@ use deltaproxy::nft::{
 use deltaproxy::observe::Observe;
 use deltaproxy::read_back::read_back;
 use deltaproxy::ruleset::{self, Layouts, SetId};
-use deltaproxy::run::{BackgroundCheck, Balancing, Cleaning, Run};
+use deltaproxy::run::{BackgroundCheck, Balancing, Cleaning, Run, RunError};
 use fake_kernel::Fake;
 use tokio::sync::{mpsc, watch};
 
@@ -46,7 +50,7 @@ use crate::tables::{contents, settle, settle_unencoded};
 
 /// A daemon that is polled by hand.
 struct Daemon<K> {
-    run: Pin<Box<dyn Future<Output = Result<(), WriterGone>>>>,
+    run: Pin<Box<dyn Future<Output = Result<(), RunError>>>>,
     requests: Requests<Hostile<K>>,
     events: mpsc::Sender<Batch>,
     addresses: watch::Sender<Vec<IpAddr>>,
@@ -294,6 +298,7 @@ impl<K: Shared> World<K> {
                 break;
             }
             for request in asked {
+                trace::note(format_args!("{request:?}"));
                 match request {
                     Request::Delete(flows) => self.kernel.oracle.delete(&flows),
                     // The last list may be waiting still: the daemon takes it when it is settled.

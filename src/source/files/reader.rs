@@ -148,7 +148,9 @@ impl ManifestReader {
         }
         let mut absent: Vec<_> =
             self.stated.keys().filter(|object| !owners.contains_key(object)).cloned().collect();
-        absent.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        absent.sort_unstable_by(|one, other| {
+            one.name.cmp(&other.name).then((one.resource as usize).cmp(&(other.resource as usize)))
+        });
         for object in absent {
             self.stated.remove(&object);
             update.events.push(Event::gone(object));
