@@ -4,7 +4,7 @@
 use std::process::{Command, Output};
 
 /// The output of `cargo test --no-fail-fast`, shortened; the second program was killed.
-const OUTPUT: &str = "\
+const OUTPUT: &str = "
      Running unittests src/lib.rs (target/debug/deps/deltaproxy-0123)
 test observe::tests::counts ... ok
 test observe::tests::sums - should panic ... FAILED
