@@ -29,8 +29,10 @@ KERNEL_TESTS = packets affinity priority policies changes nodeports source_range
 	optional_chains least_connections other_programs flowtable
 
 # Tests that do more as root of the machine: nft loads whole tables, a transaction has the size that
-# it has on nodes, and a program changes its user.
-ROOT_TESTS = affinity cli first_load layouts local_detection priority ruleset transaction
+# it has on nodes, and a program changes its user. Of ROOT_CASES_OF, that are the ones named so.
+ROOT_TESTS = cli first_load layouts priority ruleset storm transaction
+ROOT_CASES_OF = affinity local_detection
+ROOT_CASES = nft_has_loaded nft_loads
 
 .PHONY: help build release test-aarch64 man sbom demo simulate test test-root test-kernel test-page test-nft test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-builds fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
 
@@ -91,9 +93,12 @@ test-root: ## Run ROOT_TESTS, which check more when root runs them
 	@[ "$$(id -u)" = 0 ] || { echo "make test-root needs root" >&2; exit 1; }
 	cargo test --locked $(PARTS) --no-run
 	@rm -rf $(STAGE_LOGS)
-	@$(OPTIONAL_PROGRAMS); $(STAGES) run $(STAGE_LOGS) root \
+	@$(OPTIONAL_PROGRAMS); $(STAGES) run $(STAGE_LOGS) tests \
 		$(IN_NAMESPACES) cargo test --offline $(PARTS) --no-fail-fast $$(printf '%s\n' $(ROOT_TESTS) | $(NAMES))
-	@$(STAGES) summary $(STAGE_LOGS) root
+	@$(OPTIONAL_PROGRAMS); $(STAGES) run $(STAGE_LOGS) cases \
+		$(IN_NAMESPACES) cargo test --offline $(PARTS) --no-fail-fast \
+		$$(printf '%s\n' $(ROOT_CASES_OF) | $(NAMES)) -- $(ROOT_CASES)
+	@$(STAGES) summary $(STAGE_LOGS) tests cases
 
 # The browser is too large to be installed for each run.
 # DELTAPROXY_SCREENSHOT=/path/of/docs/status.png writes the picture of docs/status.md.
