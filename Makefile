@@ -5,11 +5,16 @@
 TARGET_DIR = $${CARGO_TARGET_DIR:-target}
 # Turns file names into arguments. Tests are selected by name and not by package, because a package
 # alone has other features and would be built again.
-NAMES = sed 's|.*/|--test |; s|\.rs$$||'
+NAMES = sed 's|.*/||; s|^|--test |; s|\.rs$$||'
 # Without jemalloc, whose C code takes minutes to build.
 PARTS = --workspace --no-default-features
 IN_NAMESPACES = sh netlink-tests/in-namespaces
 INTEROP = --manifest-path netlink-tests/interop/Cargo.toml --target-dir "$(TARGET_DIR)"
+# All programs, and a small test: with one, dependencies have the same features as in `make test`,
+# so that none is built twice.
+BINS = --bins --test tidy
+STAGES = sh tests/stages
+STAGE_LOGS = "$(TARGET_DIR)/test-stages"
 FUZZ_SECONDS = 20
 SEQUENCES = 100000
 STORM_CONNECTIONS = 1000000
@@ -23,7 +28,13 @@ KERNEL_TESTS = node_settings packets affinity priority policies changes nodeport
 	messages transaction read_back wire fake unusual other_modes daemon cli counters schedulers background_check_kernel \
 	optional_chains least_connections other_programs flowtable replacements
 
-.PHONY: help build release test-aarch64 man sbom demo simulate test test-kernel test-page test-nft test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-builds fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
+# Tests that do more as root of the machine: nft loads whole tables, a transaction has the size that
+# it has on nodes, and a program changes its user. Of ROOT_CASES_OF, that are the ones named so.
+ROOT_TESTS = cli first_load layouts priority ruleset storm transaction
+ROOT_CASES_OF = affinity local_detection
+ROOT_CASES = nft_has_loaded nft_loads
+
+.PHONY: help build release test-aarch64 man sbom demo simulate test test-root test-kernel test-page test-nft test-interop storm bench bench-kernel bench-flowtable bench-code bench-daemon bench-builds fuzz fuzz-build deploy-check lint docs deny deny-installed advisories advisory-database clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -54,14 +65,11 @@ sbom: ## Write a bill of materials of the program (CycloneDX) to target/dist
 	rm -f */$(SBOM).json
 
 demo: ## Demonstrate services between temporary network namespaces
-	@cargo build --locked $(PARTS) --bins
+	@cargo build --locked $(PARTS) $(BINS)
 	@$(IN_NAMESPACES) "$(TARGET_DIR)/debug/demo"
 
-test: ## Run every test; kernel tests in separate network namespaces
-	cargo test --locked $(PARTS) --no-run
-	cargo test --locked $(PARTS) --lib --bins $$(ls tests/*.rs | $(NAMES))
-	cargo test --locked $(PARTS) --doc
-	@set -e; \
+# Leaves out the checks with programs that are not installed, and names them.
+OPTIONAL_PROGRAMS = \
 	if ! PATH="$$PATH:/usr/sbin" command -v nft >/dev/null; then \
 		echo "nft is not installed: checks with it are left out (apt-get install nftables)"; \
 		export DELTAPROXY_WITHOUT_NFT=1; \
@@ -69,9 +77,28 @@ test: ## Run every test; kernel tests in separate network namespaces
 	if ! command -v chromium >/dev/null; then \
 		echo "chromium is not installed: the status page is not checked (make test-page)"; \
 		export DELTAPROXY_WITHOUT_CHROMIUM=1; \
-	fi; \
-	set -x; \
-	$(IN_NAMESPACES) cargo test --offline $(PARTS) --no-fail-fast $$(ls netlink-tests/tests/*.rs | $(NAMES))
+	fi
+
+test: ## Run every test; kernel tests in separate network namespaces
+	cargo test --locked $(PARTS) --no-run
+	@rm -rf $(STAGE_LOGS)
+	@$(STAGES) run $(STAGE_LOGS) unit \
+		cargo test --locked $(PARTS) --no-fail-fast --lib --bins $$(ls tests/*.rs | $(NAMES))
+	@$(STAGES) run $(STAGE_LOGS) documentation cargo test --locked $(PARTS) --no-fail-fast --doc
+	@$(OPTIONAL_PROGRAMS); $(STAGES) run $(STAGE_LOGS) kernel \
+		$(IN_NAMESPACES) cargo test --offline $(PARTS) --no-fail-fast $$(ls netlink-tests/tests/*.rs | $(NAMES))
+	@$(STAGES) summary $(STAGE_LOGS) unit documentation kernel
+
+test-root: ## Run ROOT_TESTS, which check more when root runs them
+	@[ "$$(id -u)" = 0 ] || { echo "make test-root needs root" >&2; exit 1; }
+	cargo test --locked $(PARTS) --no-run
+	@rm -rf $(STAGE_LOGS)
+	@$(OPTIONAL_PROGRAMS); $(STAGES) run $(STAGE_LOGS) tests \
+		$(IN_NAMESPACES) cargo test --offline $(PARTS) --no-fail-fast $$(printf '%s\n' $(ROOT_TESTS) | $(NAMES))
+	@$(OPTIONAL_PROGRAMS); $(STAGES) run $(STAGE_LOGS) cases \
+		$(IN_NAMESPACES) cargo test --offline $(PARTS) --no-fail-fast \
+		$$(printf '%s\n' $(ROOT_CASES_OF) | $(NAMES)) -- $(ROOT_CASES)
+	@$(STAGES) summary $(STAGE_LOGS) tests cases
 
 # The browser is too large to be installed for each run.
 # DELTAPROXY_SCREENSHOT=/path/of/docs/status.png writes the picture of docs/status.md.

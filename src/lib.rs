@@ -74,6 +74,7 @@ pub mod netlink;
 pub mod nft;
 pub mod node;
 pub mod observe;
+pub mod open_files;
 pub mod other_modes;
 pub mod piece;
 pub mod printable;

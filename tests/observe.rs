@@ -9,6 +9,7 @@ use deltaproxy::family::Family;
 use deltaproxy::observe::{
     Change, Observe, Site, Stage, Startup, SyncExtent, Transaction, bind, serve,
 };
+use deltaproxy::open_files::raise_for;
 
 /// The longest that any answer may take.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -86,6 +87,8 @@ fn healthz_follows_syncs_and_the_node() {
 
 #[test]
 fn idle_and_slow_connections_do_not_delay_answers() {
+    // Both ends of each connection; the server closes most of its ends.
+    raise_for(4_100).unwrap_or_else(|error| panic!("{error}"));
     let server = Server::start(Site::Health, "127.0.0.1:0");
     let started = Instant::now();
     let mut idle = Vec::new();

@@ -15,9 +15,12 @@ use nix::unistd::Pid;
 
 use crate::deadline::{eventually, stretched};
 
-/// A running program; killed when this is dropped.
+/// A running program; killed when this is dropped. If the test fails, its output is shown, so that a
+/// program that ended early says why.
 #[derive(Debug)]
 pub struct Process {
+    /// File name of the program.
+    name: String,
     child: Child,
     lines: Arc<Lines>,
     readers: Vec<JoinHandle<()>>,
@@ -91,8 +94,9 @@ impl Process {
             .stderr(Stdio::piped())
             .spawn()?;
         let stdin = child.stdin.take();
+        let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         // From here on a panic ends the child.
-        let process = Self { child, lines: Arc::default(), readers: Vec::new(), next: 0 };
+        let process = Self { name, child, lines: Arc::default(), readers: Vec::new(), next: 0 };
         if let Some(mut stdin) = stdin {
             // A program that does not read its input ends the pipe; that is no error.
             let _ = stdin.write_all(input.as_bytes());
@@ -118,21 +122,24 @@ impl Process {
     /// looks only at what comes after that line.
     ///
     /// # Panics
-    /// After `limit`, with the whole output of the program.
+    /// After `limit`, or when the program has ended without that line.
     #[track_caller]
     pub fn wait_for_line(&mut self, text: &str, limit: Duration) -> String {
         let next = self.next;
-        let matches = |lines: &[Line]| {
-            lines.iter().skip(next).position(|line| line.text.contains(text)).map(|at| next + at)
+        let matches = |output: &Output| {
+            let mut later = output.lines.iter().skip(next);
+            later.position(|line| line.text.contains(text)).map(|at| next + at)
         };
-        let waiting = |lines: &mut Vec<Line>| matches(lines).is_none();
-        let lines = self.lines.lock();
-        let waited = self.lines.grown.wait_timeout_while(lines, stretched(limit), waiting);
-        let (lines, _) = waited.expect("readers do not panic");
-        let found = matches(&lines).map(|at| (at, lines[at].text.clone()));
-        drop(lines);
+        let waiting = |output: &mut Output| matches(output).is_none() && output.open_streams > 0;
+        let output = self.lines.lock();
+        let waited = self.lines.grown.wait_timeout_while(output, stretched(limit), waiting);
+        let (output, _) = waited.expect("readers do not panic");
+        let found = matches(&output).map(|at| (at, output.lines[at].text.clone()));
+        let has_ended = output.open_streams == 0;
+        drop(output);
         let Some((at, line)) = found else {
-            panic!("no line with {text:?} within {limit:?} in:\n{}", self.output())
+            let until = if has_ended { "before its end".into() } else { format!("in {limit:?}") };
+            panic!("{} wrote no line with {text:?} {until}", self.name)
         };
         self.next = at + 1;
         line
@@ -141,7 +148,7 @@ impl Process {
     /// The output so far, of both streams.
     #[must_use]
     pub fn output(&self) -> String {
-        self.lines.lock().iter().fold(String::new(), |mut all, line| {
+        self.lines.lock().lines.iter().fold(String::new(), |mut all, line| {
             let _ = writeln!(all, "{}", line.text);
             all
         })
@@ -186,22 +193,39 @@ impl Process {
         for reader in self.readers.drain(..) {
             reader.join().expect("readers do not panic");
         }
-        let lines = self.lines.lock();
+        let output = self.lines.lock();
         Finished {
             status,
-            stdout: text_of(&lines, Stream::Stdout),
-            stderr: text_of(&lines, Stream::Stderr),
+            stdout: text_of(&output.lines, Stream::Stdout),
+            stderr: text_of(&output.lines, Stream::Stderr),
         }
+    }
+
+    /// Writes how the program ended and its output to standard error, which a failed test shows.
+    fn explain_failure(&self, ended: Option<ExitStatus>) {
+        // A grandchild may keep the streams open.
+        let waiting = |output: &mut Output| output.open_streams > 0;
+        let rest = self.lines.grown.wait_timeout_while(self.lines.lock(), LAST_OUTPUT, waiting);
+        drop(rest);
+        let end = ended.map_or("still ran".to_owned(), |status| format!("had ended: {status}"));
+        eprintln!("{} {end}. Its output:\n{}", self.name, self.output());
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
+        let ended = self.child.try_wait().ok().flatten();
         // Fails only when it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if thread::panicking() {
+            self.explain_failure(ended);
+        }
     }
 }
+
+/// Longest wait for the last output of a program that has ended.
+const LAST_OUTPUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stream {
@@ -215,16 +239,24 @@ struct Line {
     text: String,
 }
 
-/// The output of a program, in the order of reading.
+/// The lines of a program so far, in the order of reading.
+#[derive(Debug, Default)]
+struct Output {
+    lines: Vec<Line>,
+    /// Streams that are read and have not ended.
+    open_streams: usize,
+}
+
+/// The output of a program, and a signal for each new line and each end of a stream.
 #[derive(Debug, Default)]
 struct Lines {
-    lines: Mutex<Vec<Line>>,
+    output: Mutex<Output>,
     grown: Condvar,
 }
 
 impl Lines {
-    fn lock(&self) -> MutexGuard<'_, Vec<Line>> {
-        self.lines.lock().expect("readers do not panic")
+    fn lock(&self) -> MutexGuard<'_, Output> {
+        self.output.lock().expect("readers do not panic")
     }
 
     fn follow(
@@ -233,12 +265,15 @@ impl Lines {
         stream: Stream,
     ) -> JoinHandle<()> {
         let lines = Arc::clone(self);
+        lines.lock().open_streams += 1;
         thread::spawn(move || {
             for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
                 let text = String::from_utf8_lossy(&line).into_owned();
-                lines.lock().push(Line { stream, text });
+                lines.lock().lines.push(Line { stream, text });
                 lines.grown.notify_all();
             }
+            lines.lock().open_streams -= 1;
+            lines.grown.notify_all();
         })
     }
 }

@@ -5,10 +5,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::IpAddr;
+use std::process::Command;
 use std::time::Duration;
 
 use netlink_tests::reader::{Data, Family};
-use netlink_tests::{Answer, Host, NODE_IP, NODE_IP6, Net, eventually, nft_available};
+use netlink_tests::{Answer, Deadline, Host, NODE_IP, NODE_IP6, Net, eventually, nft_available};
 
 const TABLE: &str = "
     table ip kube-proxy {
@@ -265,6 +266,35 @@ fn a_program_runs_in_the_namespace_and_its_lines_can_be_waited_for() {
     assert_eq!((finished.code(), finished.stderr.as_str()), (Some(3), "two\n"));
     assert!(!finished.stdout.contains("eth0"), "{}", finished.stdout);
 }
+
+/// Runs `a_failing_test` below, whose program ends before it writes the line that is waited for.
+#[test]
+fn a_failed_test_shows_how_its_program_ended_and_what_it_wrote() {
+    let limit = Deadline::after(A_LONG_TIME);
+    let test = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "a_failing_test"])
+        .output()
+        .unwrap();
+    let shown = String::from_utf8_lossy(&test.stdout);
+    assert!(!test.status.success(), "{shown}");
+    for part in
+        ["sh wrote no line with \"started\"", "sh had ended: exit status: 7", "no such file"]
+    {
+        assert!(shown.contains(part), "no {part:?} in:\n{shown}");
+    }
+    assert!(limit.left().is_some(), "waited for a program that had ended");
+}
+
+#[test]
+#[ignore = "fails on purpose"]
+fn a_failing_test() {
+    let net = Net::new();
+    let mut process = net.node().spawn("/bin/sh", &["-c", "echo no such file >&2; exit 7"]);
+    process.wait_for_line("started", A_LONG_TIME);
+}
+
+/// Longer than any program of these tests takes.
+const A_LONG_TIME: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_program_is_killed_with_its_value() {

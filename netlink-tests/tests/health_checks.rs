@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use netlink_tests::apiserver::ApiServer;
 use netlink_tests::apiserver::object::{endpoint_slice, service};
+use netlink_tests::apiserver::{ApiServer, Kind};
 use netlink_tests::{Host, Net, Process, deltaproxy_binary, eventually};
 use serde_json::{Value, json};
 
@@ -15,6 +15,13 @@ const SOON: Duration = Duration::from_secs(15);
 
 const PORT: u16 = 30900;
 const OTHER_PORT: u16 = 30901;
+
+/// Port of the first of many Services.
+const FIRST: u16 = 31000;
+
+const HEALTH: &str = "192.168.50.2:10256";
+
+const METRICS: &str = "192.168.50.2:10249";
 
 /// A node, and a load balancer outside that probes it.
 struct Cluster {
@@ -46,16 +53,46 @@ impl Cluster {
         self.net.node().spawn(deltaproxy_binary(), &[&always, arguments].concat())
     }
 
+    /// Adds so many Services with the health check ports from [`FIRST`] on.
+    fn add_services(&self, count: u8) {
+        let add = |nth: u8| {
+            let (name, port) = (format!("default/many-{nth:03}"), FIRST + u16::from(nth));
+            let service = checked(&name, &format!("10.96.1.{nth}"), port);
+            [service, endpoints(&name, 1)]
+        };
+        self.api.push_all((0..count).flat_map(add));
+    }
+
+    /// A daemon that a shell starts with this limit, and that serves [`HEALTH`] and [`METRICS`].
+    fn daemon_within(&self, ulimit: &str) -> Process {
+        let script = format!("ulimit {ulimit} && exec \"$@\"");
+        let (binary, kubeconfig) = (deltaproxy_binary(), self.api.kubeconfig().to_str().unwrap());
+        let (health, metrics) = (
+            format!("--healthz-bind-address={HEALTH}"),
+            format!("--metrics-bind-address={METRICS}"),
+        );
+        let daemon = [binary.to_str().unwrap(), "run", "--kubeconfig", kubeconfig];
+        let more = ["--hostname-override=node1", &health, &metrics];
+        let arguments = [&["-c", &script, "sh"], &daemon[..], &more].concat();
+        self.net.node().spawn("/bin/sh", &arguments)
+    }
+
     /// The answer that the balancer gets at this address of the node.
     fn ask(&self, address: &str) -> io::Result<String> {
-        let address: SocketAddr = address.parse().unwrap();
-        self.balancer.run(|| {
-            let mut stream = TcpStream::connect_timeout(&address, SOON)?;
-            stream.set_read_timeout(Some(SOON))?;
-            stream
-                .write_all(b"GET /anything HTTP/1.1\r\nhost: node\r\nconnection: close\r\n\r\n")?;
-            io::read_to_string(stream)
-        })
+        ask_from(&self.balancer, address, "/anything")
+    }
+
+    /// The answer of [`HEALTH`] or [`METRICS`] to the node itself.
+    fn ask_here(&self, address: &str, path: &str) -> io::Result<String> {
+        ask_from(self.net.node(), address, path)
+    }
+
+    /// The number of [`Self::add_services`]' Services whose port answers.
+    fn answering(&self, count: u8) -> usize {
+        let port = |nth: &u8| format!("192.168.50.2:{}", FIRST + u16::from(*nth));
+        let answers =
+            |nth: &u8| self.ask(&port(nth)).is_ok_and(|it| it.starts_with("HTTP/1.1 200"));
+        (0..count).filter(answers).count()
     }
 
     /// Waits for an answer with this status and this count of endpoints.
@@ -73,6 +110,25 @@ impl Cluster {
     fn wait_until_closed(&self, address: &str) {
         eventually(&format!("{address} is closed"), SOON, || self.ask(address).err().map(|_| ()));
     }
+}
+
+/// The answer that a host gets at this address.
+fn ask_from(host: &Host, address: &str, path: &str) -> io::Result<String> {
+    let address: SocketAddr = address.parse().unwrap();
+    host.run(|| {
+        let mut stream = TcpStream::connect_timeout(&address, SOON)?;
+        stream.set_read_timeout(Some(SOON))?;
+        let request = format!("GET {path} HTTP/1.1\r\nhost: node\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes())?;
+        io::read_to_string(stream)
+    })
+}
+
+/// So many connections of a host to this address that send nothing.
+fn idle_connections(host: &Host, address: &str, count: usize) -> Vec<TcpStream> {
+    let address: SocketAddr = address.parse().unwrap();
+    let open = |_| TcpStream::connect_timeout(&address, SOON).unwrap();
+    host.run(|| (0..count).map(open).collect())
 }
 
 /// A Service that only endpoints on the node serve from outside.
@@ -161,4 +217,51 @@ fn a_port_that_is_taken_is_one_event_and_keeps_no_other_closed() {
     assert_eq!(log.matches(contested).count(), 1, "{log}");
     // The start is the third.
     assert_eq!(cluster.api.events().len(), 3, "{:#?}", cluster.api.events());
+}
+
+#[test]
+fn a_low_soft_limit_of_open_files_keeps_no_port_closed() {
+    let cluster = Cluster::new();
+    cluster.add_services(80);
+    let mut daemon = cluster.daemon_within("-Sn 64");
+    daemon.wait_for_line("started", SOON);
+    eventually("80 ports are open", SOON, || (cluster.answering(80) == 80).then_some(()));
+    let log = daemon.terminate(SOON).stderr;
+    assert!(!log.contains("spec.healthCheckNodePort"), "{log}");
+}
+
+/// The Node object has one address, so each port has one socket.
+#[test]
+fn a_low_hard_limit_of_open_files_closes_health_check_ports_and_stops_nothing_else() {
+    let cluster = Cluster::new();
+    cluster.add_services(40);
+    let mut daemon = cluster.daemon_within("-n 64");
+    let closed = "cannot be opened on this node, tried again: the limit of 64 open files allows 12 \
+                  such sockets";
+    let lines = |daemon: &Process| daemon.output().matches(closed).count();
+    // `checked` and 11 of the others are the first.
+    eventually("29 ports stay closed", SOON, || (lines(&daemon) == 29).then_some(()));
+    let node = format!("192.168.50.2:{PORT}");
+    cluster.wait_for(&node, 200, 2);
+    assert_eq!(cluster.answering(40), 11);
+
+    let idle = [HEALTH, METRICS, &node].map(|it| idle_connections(&cluster.balancer, it, 100));
+    let health = cluster.ask_here(HEALTH, "/healthz").unwrap();
+    assert!(health.starts_with("HTTP/1.1 200 "), "{health}");
+    let metrics = cluster.ask_here(METRICS, "/metrics").unwrap();
+    let counted = "deltaproxy_problems_total{kind=\"closed_port\"} 29\n";
+    assert!(metrics.contains(counted), "{metrics}");
+    cluster.api.push(endpoints("default/checked", 3));
+    cluster.wait_for(&node, 200, 3);
+    drop(idle);
+
+    // New connections to the API server; its watches find what changed meanwhile.
+    cluster.api.stop();
+    cluster.api.delete(Kind::Service, "default/many-000");
+    cluster.api.reopen();
+    let opened = || (cluster.answering(40) == 11).then_some(());
+    cluster.wait_until_closed(&format!("192.168.50.2:{FIRST}"));
+    eventually("another port takes the place", SOON, opened);
+    assert!(daemon.is_running());
+    assert_eq!(lines(&daemon), 29, "{}", daemon.output());
 }

@@ -31,6 +31,7 @@ use crate::observe::{
     ClosedPort, LeftOut, Observe, PageSetup, Site, Startup, bind, serve, serve_at,
     serve_health_checks,
 };
+use crate::open_files;
 use crate::other_modes;
 use crate::run::{
     BackgroundCheck, Balancing, Cleaning, DeviceFollowing, Handovers, MissingNode, Run, left_out,
@@ -97,6 +98,9 @@ pub fn run(
     observe.problem_kinds(ProblemKind::ALL.map(ProblemKind::name));
     if let Ok(server) = api_server(&config.source) {
         server.check().map_err(Failure::new)?;
+    }
+    if let Err(error) = open_files::raise() {
+        tracing::warn!("the soft limit of open files stays as it is: {error}");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -20,6 +20,7 @@ mod requests;
 mod server;
 mod service_counts;
 mod service_health;
+mod shares;
 mod slis;
 mod watches;
 mod zpages;

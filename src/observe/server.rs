@@ -27,6 +27,7 @@ use super::connections::Connections;
 use super::exposition::Format;
 use super::http_responses::{Site, respond};
 use super::page;
+use crate::open_files::soft_limit;
 
 /// Serves `site` at `address` and never returns. A failed bind is retried every 5 seconds, and
 /// logged when the reason changes.
@@ -69,7 +70,8 @@ pub async fn serve(observe: Observe, site: Site, listener: TcpListener) {
         let now = (now(), SystemTime::now());
         Either::Right(ready(respond(&observe, site, (path, format), now)))
     };
-    serve_with(listener, &Mutex::default(), answer).await;
+    let connections = Mutex::new(Connections::within(soft_limit()));
+    serve_with(listener, &connections, answer).await;
 }
 
 /// Calls `answer` for each request on `listener`, and never returns. `answer` receives the request

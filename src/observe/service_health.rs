@@ -26,7 +26,9 @@ use super::Observe;
 use super::connections::Connections;
 use super::http_responses::json;
 use super::server::{BIND_RETRY, is_absent, listen, now, serve_with};
+use super::shares::Shares;
 use crate::family::Family;
+use crate::open_files::soft_limit;
 
 /// The health check port of a Service, and the content of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,12 +136,13 @@ impl Observe {
 }
 
 /// Serves the health check ports as they change, and never returns. A port that cannot be opened is
-/// sent to `report` once, and retried every 5 seconds.
+/// sent to `report` once, and retried every 5 seconds. One above the share of the open files is also
+/// sent once, and opened when another one closes.
 pub async fn serve_health_checks(
     observe: Observe,
     report: impl Fn(ClosedPort) + Clone + Send + 'static,
 ) {
-    let connections = Arc::<Mutex<Connections>>::default();
+    let connections = Arc::new(Mutex::new(Connections::within(soft_limit())));
     let mut servers = BTreeMap::<SocketAddr, (Arc<str>, JoinHandle<()>)>::new();
     loop {
         let (sockets, contested) = observe.shared.health_checks.state().sockets();
@@ -154,16 +157,49 @@ pub async fn serve_health_checks(
             // The socket is closed only when the task has ended.
             let _ = server.await;
         }
-        for (socket, service) in sockets {
-            servers.entry(socket).or_insert_with(|| {
-                let observe = observe.clone();
-                let connections = Arc::clone(&connections);
-                let server = Server { observe, service: Arc::clone(&service), socket, connections };
-                (service, tokio::spawn(server.run(report.clone())))
-            });
+        let new = sockets.into_iter().filter(|(socket, _)| !servers.contains_key(socket));
+        let (opened, closed) = within_share(by_service(new), servers.len(), soft_limit());
+        let closed = closed.into_iter().filter(|port| observe.closed(&port.service));
+        closed.for_each(&report);
+        for (socket, service) in opened {
+            let observe = observe.clone();
+            let connections = Arc::clone(&connections);
+            let server = Server { observe, service: Arc::clone(&service), socket, connections };
+            servers.insert(socket, (service, tokio::spawn(server.run(report.clone()))));
         }
         observe.shared.health_checks.changed.notified().await;
     }
+}
+
+/// Groups sockets by their service.
+fn by_service(
+    sockets: impl Iterator<Item = (SocketAddr, Arc<str>)>,
+) -> BTreeMap<Arc<str>, Vec<SocketAddr>> {
+    let mut services = BTreeMap::<_, Vec<_>>::new();
+    sockets.for_each(|(socket, service)| services.entry(service).or_default().push(socket));
+    services
+}
+
+/// Returns the sockets to open beside `open` others, and the ports that stay closed because the
+/// share of the open files is used up. All sockets of a service are opened, or none.
+fn within_share(
+    services: BTreeMap<Arc<str>, Vec<SocketAddr>>,
+    mut open: usize,
+    open_files: u64,
+) -> (Vec<(SocketAddr, Arc<str>)>, Vec<ClosedPort>) {
+    let share = Shares::of(open_files).health_check_sockets;
+    let (mut opened, mut closed) = (Vec::new(), Vec::new());
+    for (service, sockets) in services {
+        if open + sockets.len() <= share {
+            open += sockets.len();
+            opened.extend(sockets.into_iter().map(|socket| (socket, Arc::clone(&service))));
+        } else if let Some(socket) = sockets.first() {
+            let why = format!("the limit of {open_files} open files allows {share} such sockets");
+            let (port, error) = (socket.port(), io::Error::other(why));
+            closed.push(ClosedPort { service, port, error });
+        }
+    }
+    (opened, closed)
 }
 
 /// A socket of a service.
@@ -238,4 +274,30 @@ fn respond(observe: &Observe, service: &str, local: IpAddr) -> Response<Full<Byt
     let weight = HeaderValue::from(count);
     response.headers_mut().insert("X-Load-Balancing-Endpoint-Weight", weight);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_sockets_of_a_service_fit_into_the_share_or_its_port_stays_closed() {
+        let socket = |last: u8, port| SocketAddr::new([10, 0, 0, last].into(), port);
+        let services = [("a/a", 1), ("a/b", 2), ("a/c", 3)];
+        let sockets = services.iter().flat_map(|(service, port)| {
+            [1, 2].map(|last| (socket(last, *port), Arc::<str>::from(*service)))
+        });
+        // 12 sockets of health checks, see `Shares`.
+        let (opened, closed) = within_share(by_service(sockets), 9, 64);
+        let opened: Vec<_> = opened.into_iter().map(|(socket, _)| socket).collect();
+        assert_eq!(opened, [socket(1, 1), socket(2, 1)]);
+        let closed: Vec<_> = closed.iter().map(|it| (&*it.service, it.to_string())).collect();
+        let why = |port| {
+            format!(
+                "port {port} cannot be opened on this node, tried again: the limit of 64 open \
+                 files allows 12 such sockets"
+            )
+        };
+        assert_eq!(closed, [("a/b", why(2)), ("a/c", why(3))]);
+    }
 }

@@ -1,0 +1,61 @@
+//! The limit of open files of this process (`RLIMIT_NOFILE`), which counts sockets too.
+//!
+//! A login sets a soft limit of 1024 for programs that use select(2). Nothing here uses it, so the
+//! soft limit may always be the hard one.
+
+use std::io;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+/// The hard limit is too small.
+#[derive(Debug, thiserror::Error)]
+#[error("{needed} open files are needed, and the hard limit (ulimit -Hn) is {hard}")]
+pub struct TooFew {
+    needed: u64,
+    hard: u64,
+}
+
+/// Raises the soft limit to the hard one, as Go programs do when they start, and returns it.
+///
+/// # Errors
+/// Errors of the system, such as a filter of system calls.
+pub fn raise() -> io::Result<u64> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    if soft != hard {
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
+    }
+    Ok(hard)
+}
+
+/// Raises the soft limit for a program or a test that has `needed` files open at once.
+///
+/// # Errors
+/// The hard limit is lower.
+pub fn raise_for(needed: u64) -> Result<(), TooFew> {
+    let limit = raise().unwrap_or_else(|_| soft_limit());
+    if limit < needed { Err(TooFew { needed, hard: limit }) } else { Ok(()) }
+}
+
+/// Returns the soft limit; 0 if the system does not return it.
+pub fn soft_limit() -> u64 {
+    getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_soft_limit_becomes_the_hard_one_and_an_insufficient_one_is_an_error() {
+        let hard = raise().unwrap();
+        assert_eq!(soft_limit(), hard);
+        raise_for(hard).unwrap();
+        if let Some(needed) = hard.checked_add(1) {
+            let error = raise_for(needed).unwrap_err().to_string();
+            let expected = format!(
+                "{needed} open files are needed, and the hard limit (ulimit -Hn) is {hard}"
+            );
+            assert_eq!(error, expected);
+        }
+    }
+}
