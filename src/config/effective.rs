@@ -60,6 +60,7 @@ impl Config {
                 "checkPeriod": duration::text(self.check_period),
                 "scheduler": routing.scheduler.name(),
                 "hashSeed": routing.hash_seed,
+                "slotBudget": routing.slot_budget,
                 "leastConnections": least_connections(routing.least_connections),
             },
         })

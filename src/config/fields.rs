@@ -84,7 +84,7 @@ const fn unused(path: &'static str, kind: Type) -> Field {
 }
 
 /// In the order of k8s.io/kube-proxy/config/v1alpha1/types.go, Kubernetes 1.36; our own are last.
-const FIELDS: [Field; 86] = [
+const FIELDS: [Field; 87] = [
     used("apiVersion", Type::Text),
     used("kind", Type::Text),
     used("featureGates", Type::Object),
@@ -168,6 +168,7 @@ const FIELDS: [Field; 86] = [
     used("deltaproxy.checkPeriod", Type::Duration),
     used("deltaproxy.scheduler", Type::Text),
     used("deltaproxy.hashSeed", Type::Whole),
+    used("deltaproxy.slotBudget", Type::Whole),
     used("deltaproxy.leastConnections", Type::Object),
     used("deltaproxy.leastConnections.interval", Type::Duration),
     used("deltaproxy.leastConnections.changesPerSecond", Type::Whole),

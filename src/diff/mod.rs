@@ -46,7 +46,7 @@ use self::lists::Lists;
 use self::members::Members;
 use self::no_local::NoLocalByService;
 use self::schedulers::Schedulers;
-use crate::desired::Timeouts;
+use crate::desired::{SlotBudget, Timeouts};
 use crate::family::Family;
 use crate::model::{Cluster, Extent, ObjectName, Problem, Protocol, Scheduler, Target};
 use crate::piece::{Full, Piece};
@@ -151,6 +151,8 @@ pub struct Context<'a> {
     pub cluster: &'a Cluster,
     /// Affinity timeouts of the services.
     pub timeouts: &'a Timeouts,
+    /// Slots that the services may use.
+    pub slots: &'a SlotBudget,
     /// Other services are not updated yet since [`Diff::replace_installed`]. Until then, a service
     /// is postponed if it wants a frontend that was found with the label of another one.
     pub may_postpone: bool,
