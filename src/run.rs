@@ -341,6 +341,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if is_done {
             self.report_no_local_endpoints();
             self.report_schedulers();
+            self.report_slots();
             self.observe.network_programmed(&self.engine.take_triggers());
             self.update_health_checks();
             self.check.note_synced(&self.observe);

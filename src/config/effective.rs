@@ -70,6 +70,7 @@ impl Config {
                 "tableOwnership": if self.owns_tables { "on" } else { "off" },
                 "scheduler": routing.scheduler.name(),
                 "hashSeed": routing.hash_seed,
+                "slotBudget": routing.slot_budget,
                 "leastConnections": least_connections(routing.least_connections),
             },
         });

@@ -92,7 +92,7 @@ const fn unused(path: &'static str, kind: Type) -> Field {
 }
 
 /// In the order of k8s.io/kube-proxy/config/v1alpha1/types.go, Kubernetes 1.36; our own are last.
-static FIELDS: [Field; 87] = [
+static FIELDS: [Field; 88] = [
     used("apiVersion", Type::Text),
     used("kind", Type::Text),
     used("featureGates", Type::Object),
@@ -177,6 +177,7 @@ static FIELDS: [Field; 87] = [
     used("deltaproxy.tableOwnership", Type::Any),
     used("deltaproxy.scheduler", Type::Text),
     used("deltaproxy.hashSeed", Type::Whole),
+    used("deltaproxy.slotBudget", Type::Whole),
     used("deltaproxy.leastConnections", Type::Object),
     used("deltaproxy.leastConnections.interval", Type::Duration),
     used("deltaproxy.leastConnections.changesPerSecond", Type::Whole),

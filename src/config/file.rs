@@ -145,6 +145,7 @@ impl<'a> Reader<'a> {
                 flowtable: self.flowtable(),
                 scheduler: self.scheduler(&mut notes, least_connections),
                 hash_seed: self.count("deltaproxy.hashSeed", defaults.hash_seed),
+                slot_budget: self.count("deltaproxy.slotBudget", defaults.slot_budget),
                 least_connections,
             },
             min_sync_period: self.timeout("nftables.minSyncPeriod", Duration::ZERO),
@@ -636,9 +637,13 @@ mod tests {
             "k.yaml:6: deltaproxy.leastConnections.interval: \
              is 5ms; expected at least 1s, or 0s for none"
         );
-        let file = ipvs("ipvs: {scheduler: mh}\ndeltaproxy: {scheduler: mh-port, hashSeed: 7}\n");
+        let file = ipvs(
+            "ipvs: {scheduler: mh}\ndeltaproxy: {scheduler: mh-port, hashSeed: 7, slotBudget: 0}\n",
+        );
         let by_port = Scheduler::Maglev(HashedSource::AddressAndPort);
         assert_eq!((file.routing.scheduler, file.routing.hash_seed), (by_port, 7));
+        assert_eq!(file.routing.slot_budget, 0);
+        assert_eq!(read("").routing.slot_budget, 1_048_576);
         assert_eq!(file.notes.without_effect, ["ipvs.scheduler"]);
         assert_eq!(read("ipvs: {scheduler: mh}\n").routing.scheduler, Scheduler::Random);
         assert_eq!(

@@ -179,6 +179,11 @@ pub struct NodeFlags {
     /// [default: 1]
     #[arg(long, value_name = "NUMBER", conflicts_with = "config")]
     pub hash_seed: Option<u32>,
+    /// Elements that services may use together for weights, tables and the scheduler lc, beyond one
+    /// for each endpoint; about 100 bytes of kernel memory each. All nodes need the same number
+    /// [default: 1048576]
+    #[arg(long, value_name = "NUMBER", conflicts_with = "config")]
+    pub slot_budget: Option<u32>,
     /// Time between two looks at live connections, such as 5s, for the schedulers lc and wlc; 0
     /// turns them off [default: 0]
     #[arg(
@@ -345,6 +350,7 @@ impl NodeFlags {
             flowtable: self.offload(),
             scheduler: self.scheduler().scheduler,
             hash_seed: self.hash_seed.unwrap_or(default.hash_seed),
+            slot_budget: self.slot_budget.unwrap_or(default.slot_budget),
             least_connections: self.least_connections(),
         })
     }
@@ -503,7 +509,7 @@ mod tests {
              --feature-gates=AllowServiceExternalIPs=false \
              --healthz-bind-address= --metrics-bind-address 1.2.3.4 --min-sync-period 500ms \
              --counters services --flowtable on --flowtable-after 9bytes \
-             --flowtable-devices eth0 --check-period 1m --scheduler mh-port --hash-seed 5 \
+             --flowtable-devices eth0 --check-period 1m --scheduler mh-port --hash-seed 5 --slot-budget 9 \
              --least-connections 5s --table-ownership off",
         );
         let expected = Config {
@@ -526,6 +532,7 @@ mod tests {
                 }),
                 scheduler: Scheduler::Maglev(HashedSource::AddressAndPort),
                 hash_seed: 5,
+                slot_budget: 9,
                 least_connections: Some(LeastConnections {
                     interval: Duration::from_secs(5),
                     changes_per_second: LeastConnections::DEFAULT_CHANGES,

@@ -145,6 +145,8 @@ pub struct Routing {
     pub scheduler: Scheduler,
     /// Seed of the hash of the schedulers. Nodes with the same seed choose the same endpoints.
     pub hash_seed: u32,
+    /// Slots that services may use together for weights and tables, beyond one for each endpoint.
+    pub slot_budget: u32,
     /// Settings of scheduler `lc`; `None` turns it off.
     pub least_connections: Option<LeastConnections>,
 }
@@ -169,6 +171,7 @@ impl Default for Routing {
             flowtable: None,
             scheduler: Scheduler::default(),
             hash_seed: DEFAULT_HASH_SEED,
+            slot_budget: DEFAULT_SLOT_BUDGET,
             least_connections: None,
         }
     }
@@ -279,6 +282,9 @@ fn trimmed(name: &str) -> Option<String> {
 
 /// Any number works if all nodes share it.
 const DEFAULT_HASH_SEED: u32 = 1;
+
+/// Some 115 MB of kernel memory.
+const DEFAULT_SLOT_BUDGET: u32 = 1 << 20;
 
 /// kube-proxy's mark is 0x4000.
 const DEFAULT_MASQUERADE_BIT: u8 = 14;

@@ -24,6 +24,15 @@ pub(super) fn size_for(endpoints: usize) -> TableSize {
     enough.map_or(TableSize::LARGEST, |(size, _)| size)
 }
 
+/// Returns the size of the table for `endpoints` endpoints if it may have at most `most` slots;
+/// `None` if no such table holds all of them.
+pub(super) fn size_within(endpoints: usize, most: u32) -> Option<TableSize> {
+    let largest = size_for(endpoints);
+    let sizes = TableSize::ALL.into_iter().filter(|size| *size <= largest);
+    let holds_all = |size: &TableSize| size.slots() as usize >= endpoints && size.slots() <= most;
+    sizes.filter(holds_all).last()
+}
+
 /// Fills a table; returns the position of the endpoint in each slot.
 ///
 /// `endpoints` are sorted and distinct, at most as many as slots. `weights` has the weight of each,

@@ -1,11 +1,14 @@
 //! Renders one service: its frontends and their endpoints.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
+use super::proportion::Proportion;
+use super::slots::{Limits, Reduction};
 use super::source_ranges;
 use super::{
-    GrantedTimeout, Label, Lookup, NoLocal, Scope, Slots, Traffic, Wanted, WantedFrontend,
-    WantedPort,
+    GrantedTimeout, Label, Lookup, NoLocal, Scope, SlotGrant, SlotGrants, Slots, Traffic, Wanted,
+    WantedFrontend, WantedPort,
 };
 use crate::family::Family;
 use crate::model::{
@@ -13,14 +16,18 @@ use crate::model::{
     UsableEndpoints,
 };
 use crate::ruleset::number::{SizeClass, TableSize};
-use crate::ruleset::{Frontend, Member, Unserved};
+use crate::ruleset::{Frontend, Member, Range, Unserved};
 
 /// Maximum number of endpoints in a list with session affinity. There are four times as many
 /// numbers, so a freed one is reused late.
 const AFFINITY_LIMIT: usize = 8_192;
 
-/// Renders a service; `timeout` is that of its session affinity.
-pub fn render(view: &ServiceView<'_>, timeout: Option<GrantedTimeout>) -> Wanted {
+/// Renders a service; `timeout` is that of its session affinity, and `grants` limits its slots.
+pub fn render(
+    view: &ServiceView<'_>,
+    timeout: Option<GrantedTimeout>,
+    grants: SlotGrants<'_>,
+) -> Wanted {
     let service = &view.service;
     let scheduler = view.scheduler();
     let mut wanted = Wanted { scheduler, ..Wanted::default() };
@@ -32,8 +39,12 @@ pub fn render(view: &ServiceView<'_>, timeout: Option<GrantedTimeout>) -> Wanted
         if cluster_ips().next().is_none() {
             continue;
         }
-        for port in &service.ports {
-            let rendered = PortRenderer { view, port, family }.render(timeout, &mut wanted);
+        let most = Proportion::of(service, family);
+        report_addresses(service, (family, most), &mut wanted);
+        for (place, port) in service.ports.iter().enumerate() {
+            let grant = grants.of(family, place);
+            let renderer = PortRenderer { view, port, family, grant, most };
+            let rendered = renderer.render(timeout, &mut wanted);
             wanted.ports.push(rendered);
         }
         wanted.members.extend(cluster_ips().map(Member::ClusterIp));
@@ -60,6 +71,9 @@ struct PortRenderer<'a> {
     view: &'a ServiceView<'a>,
     port: &'a ServicePort,
     family: Family,
+    /// The slots of each of its lists.
+    grant: SlotGrant,
+    most: Proportion,
 }
 
 impl PortRenderer<'_> {
@@ -70,7 +84,7 @@ impl PortRenderer<'_> {
         let is_udp = port.protocol == Protocol::Udp;
         let hairpins = endpoints[Scope::Local as usize].iter();
         wanted.members.extend(hairpins.map(|target| Member::Hairpin(*target, port.protocol)));
-        let slots = endpoints.each_mut().map(|list| self.slots(list, timeout, wanted));
+        let [cluster, local] = endpoints.each_mut().map(|list| self.slots(list, timeout, wanted));
         self.check_timeout(timeout, wanted);
         let mut rendered = WantedPort {
             family,
@@ -78,7 +92,7 @@ impl PortRenderer<'_> {
             port: port.port,
             label: Label::new(&view.service.name, port).with_scheduler(view.scheduler()),
             endpoints,
-            slots,
+            slots: [cluster.0, local.0],
             timeout,
             frontends: smallvec::SmallVec::new(),
             ranges: Box::default(),
@@ -86,18 +100,40 @@ impl PortRenderer<'_> {
             no_local: NoLocal::default(),
         };
         rendered.no_local = no_local(&view.service, &rendered);
-        self.add_frontends(&mut rendered);
+        self.add_frontends(&mut rendered, wanted);
+        for (scope, reduction) in Scope::ALL.into_iter().zip([cluster.1, local.1]) {
+            let mut frontends = rendered.frontends.iter();
+            if let Some(reduction) =
+                reduction.filter(|_| frontends.any(|it| it.traffic.uses(scope)))
+            {
+                self.report_reduction(&reduction, wanted);
+            }
+        }
         rendered
     }
 
-    fn add_frontends(&self, rendered: &mut WantedPort) {
+    /// Returns the sources that may use load balancer addresses; `None` if all may.
+    fn ranges(&self, wanted: &mut Wanted) -> Option<Box<[Range]>> {
         let service = &self.view.service;
-        let ranges = source_ranges::allowed(
+        let mut ranges = source_ranges::allowed(
             &service.source_ranges,
             &service.load_balancer_ips,
             self.view.node_address(self.family),
             self.family,
-        );
+        )?;
+        let most = self.most.ranges;
+        if ranges.len() > most {
+            let message =
+                format!("of its {} source ranges only the first {most} are admitted", ranges.len());
+            self.report("spec.loadBalancerSourceRanges", &message, wanted);
+            ranges = ranges[..most].into();
+        }
+        Some(ranges)
+    }
+
+    fn add_frontends(&self, rendered: &mut WantedPort, wanted: &mut Wanted) {
+        let service = &self.view.service;
+        let ranges = self.ranges(wanted);
         let (internal, external) = (internal(service, rendered), external(service, rendered));
         let cluster_ips = service.cluster_ips.iter().map(|ip| (ip, internal, false));
         // Only load balancer addresses have source ranges. They come before external IPs, because
@@ -106,8 +142,9 @@ impl PortRenderer<'_> {
         let load_balancer =
             service.load_balancer_ips.iter().map(|ip| (ip, external, has_source_ranges));
         let external_ips = service.external_ips.iter().map(|ip| (ip, external, false));
-        let all = cluster_ips.chain(load_balancer).chain(external_ips);
-        let own = all.filter(|(ip, ..)| Family::of(**ip) == self.family);
+        let is_own = |(ip, ..): &(&IpAddr, Traffic, bool)| Family::of(**ip) == self.family;
+        let outside = load_balancer.chain(external_ips).filter(is_own).take(self.most.addresses);
+        let own = cluster_ips.filter(is_own).chain(outside);
         let ServicePort { protocol, port, node_port, .. } = *self.port;
         rendered.frontends.extend(own.map(|(&address, traffic, has_source_ranges)| {
             let frontend = Frontend::Address { address, protocol, port };
@@ -127,11 +164,26 @@ impl PortRenderer<'_> {
         list: &mut TargetList,
         timeout: Option<GrantedTimeout>,
         wanted: &mut Wanted,
-    ) -> Slots {
+    ) -> (Slots, Option<Reduction>) {
         self.limit(list, timeout, wanted);
         let weights = self.view.weigh(self.port, self.family, list);
         let most = if timeout.is_some() { SizeClass::LARGEST_SESSION } else { SizeClass::LARGEST };
-        Slots::new(self.view.scheduler(), list, weights, most.most())
+        let limits = Limits { most: most.most(), grant: self.grant };
+        Slots::new(self.view.scheduler(), list, weights, limits)
+    }
+
+    /// Reports that a list has fewer slots than it asks for, once for equal lists.
+    fn report_reduction(&self, reduction: &Reduction, wanted: &mut Wanted) {
+        let service = &self.view.service;
+        let field = match service.weights {
+            Some(_) => "metadata.annotations[deltaproxy.io/weights]",
+            None => "metadata.annotations[deltaproxy.io/scheduler]",
+        };
+        let problem =
+            Problem::of_port(&service.name, self.port.port, field, &reduction.to_string());
+        if !wanted.problems.contains(&problem) {
+            wanted.problems.push(problem);
+        }
     }
 
     /// Leaves out the endpoints above the limit.
@@ -142,6 +194,7 @@ impl PortRenderer<'_> {
             None if is_table => (TableSize::LARGEST.slots() as usize, "spec.ports"),
             None => (SizeClass::LARGEST.most() as usize, "spec.ports"),
         };
+        let limit = limit.min(self.most.endpoints);
         if list.len() > limit {
             let message =
                 format!("of its {} endpoints only the first {limit} are used", list.len());
@@ -172,6 +225,20 @@ impl PortRenderer<'_> {
     fn report(&self, field: &str, message: &str, wanted: &mut Wanted) {
         let name = &self.view.service.name;
         wanted.problems.push(Problem::of_port(name, self.port.port, field, message));
+    }
+}
+
+/// Reports external addresses above the limit.
+fn report_addresses(service: &Service, (family, most): (Family, Proportion), wanted: &mut Wanted) {
+    let all = service.load_balancer_ips.iter().chain(&service.external_ips);
+    let count = all.filter(|ip| Family::of(**ip) == family).count();
+    if count > most.addresses {
+        let message = format!(
+            "of its {count} external addresses only the first {} are used, each with {} ports",
+            most.addresses,
+            service.ports.len()
+        );
+        wanted.problems.push(Problem::of_limit(&service.name, "spec.externalIPs", &message));
     }
 }
 

@@ -1,6 +1,8 @@
 //! The contents of the slots of a list.
 
-use super::maglev;
+use std::fmt;
+
+use super::{SlotGrant, maglev};
 use crate::model::{HashedSource, Scheduler, Target, TargetList, Weight};
 use crate::ruleset::number::{SizeClass, TableSize};
 
@@ -15,28 +17,97 @@ pub enum Slots {
     Table(HashedSource, TableSize, Box<[u16]>),
 }
 
+/// The slots that a list may have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Slots to draw that rules can choose from.
+    pub(super) most: u32,
+    /// Slots beyond one for each endpoint, or those of a table.
+    pub(super) grant: SlotGrant,
+}
+
+/// A list with fewer slots than it asks for; its `Display` tells users.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Reduction {
+    grant: SlotGrant,
+    endpoints: usize,
+    effect: Effect,
+}
+
+/// The effect of fewer slots.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Effect {
+    /// The share of an endpoint differs from its weight by so many percentage points at most.
+    Shares(f64),
+    /// Shares follow live connections in larger steps.
+    Steps,
+    /// The table has so many slots, and the same deviation of shares.
+    SmallTable(u32, f64),
+    NoTable,
+}
+
 impl Slots {
-    /// Returns the slots that a scheduler needs for these endpoints. `weights` has the weight of
-    /// each, above 0. Sorts the endpoints for a table. Uses at most `limit` slots for draws.
+    /// Returns the slots that a scheduler needs for these endpoints, within limits. `weights` has
+    /// the weight of each, above 0. Sorts the endpoints for a table.
     pub(super) fn new(
         scheduler: Scheduler,
         endpoints: &mut TargetList,
         weights: Option<Vec<Weight>>,
-        limit: u32,
-    ) -> Self {
-        match (scheduler, weights) {
+        limits: Limits,
+    ) -> (Self, Option<Reduction>) {
+        let count = endpoints.len();
+        let reduction = |effect| Reduction { grant: limits.grant, endpoints: count, effect };
+        let (slots, effect) = match (scheduler, weights) {
             // A single endpoint needs no table.
-            (Scheduler::Maglev(_), _) if endpoints.len() < 2 => Self::Once,
+            (Scheduler::Maglev(_), _) if count < 2 => (Self::Once, None),
             (Scheduler::Maglev(source), weights) => {
-                let weights = sort(endpoints, weights);
-                let size = maglev::size_for(endpoints.len());
-                Self::Table(source, size, maglev::fill(endpoints, weights.as_deref(), size))
+                match maglev::size_within(count, limits.grant.given) {
+                    Some(size) => Self::table(source, endpoints, weights, size),
+                    None => (Self::Once, Some(Effect::NoTable)),
+                }
             }
-            (Scheduler::Random | Scheduler::LeastConnections, None) => Self::Once,
-            (Scheduler::Random | Scheduler::LeastConnections, Some(weights)) => {
-                Self::Weighted(counts(&weights, limit).into_boxed_slice())
+            (Scheduler::Random | Scheduler::LeastConnections, weights) => {
+                let is_balanced = scheduler == Scheduler::LeastConnections;
+                Self::draws(count, weights, limits, is_balanced)
             }
-        }
+        };
+        (slots, effect.map(reduction))
+    }
+
+    fn table(
+        source: HashedSource,
+        endpoints: &mut TargetList,
+        weights: Option<Vec<Weight>>,
+        size: TableSize,
+    ) -> (Self, Option<Effect>) {
+        let weights = sort(endpoints, weights);
+        let table = maglev::fill(endpoints, weights.as_deref(), size);
+        let is_whole = size == maglev::size_for(endpoints.len());
+        let effect = (!is_whole).then(|| {
+            let mut counts = vec![0; endpoints.len()];
+            table.iter().for_each(|place| counts[usize::from(*place)] += 1);
+            let weights = weights.unwrap_or_else(|| vec![1; endpoints.len()]);
+            Effect::SmallTable(size.slots(), deviation(&weights, &counts))
+        });
+        (Self::Table(source, size, table), effect)
+    }
+
+    fn draws(
+        endpoints: usize,
+        weights: Option<Vec<Weight>>,
+        Limits { most, grant }: Limits,
+        is_balanced: bool,
+    ) -> (Self, Option<Effect>) {
+        // Tells of the limit whatever the connections are at the moment.
+        let steps =
+            (is_balanced && endpoints > 1 && grant.given < grant.asked).then_some(Effect::Steps);
+        let Some(weights) = weights else { return (Self::Once, steps) };
+        let given = u32::try_from(endpoints).unwrap_or(u32::MAX).saturating_add(grant.given);
+        let counts = counts(&weights, most.min(given));
+        let all: u64 = weights.iter().map(|it| u64::from(*it)).sum();
+        let is_reduced = all > given.into() && given < most && !is_balanced;
+        let effect = is_reduced.then(|| Effect::Shares(deviation(&weights, &counts)));
+        (Self::Weighted(counts.into_boxed_slice()), effect.or(steps))
     }
 
     /// Returns the number of slots for `endpoints` endpoints.
@@ -81,6 +152,51 @@ fn counts(weights: &[Weight], limit: u32) -> Vec<u32> {
     let shared = limit.saturating_sub(weights.len() as u64);
     let count = |weight: &Weight| 1 + u64::from(*weight) * shared / all;
     weights.iter().map(|weight| u32::try_from(count(weight)).unwrap_or(1)).collect()
+}
+
+/// Returns the largest difference between the shares by weight and by slots, in percentage points.
+fn deviation(weights: &[Weight], counts: &[u32]) -> f64 {
+    let sum = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>().max(1.0);
+    let wanted = sum(&mut weights.iter().map(|it| f64::from(*it)));
+    let found = sum(&mut counts.iter().map(|it| f64::from(*it)));
+    let difference = |(weight, count): (&Weight, &u32)| {
+        (f64::from(*weight) / wanted - f64::from(*count) / found).abs() * 100.0
+    };
+    weights.iter().zip(counts).map(difference).fold(0.0, f64::max)
+}
+
+impl fmt::Display for Reduction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { grant: SlotGrant { asked, given }, endpoints, effect } = *self;
+        match effect {
+            Effect::Shares(points) => write!(
+                f,
+                "its {endpoints} endpoints ask for {asked} slots beyond one each and get {given}: \
+                 the share of one differs from its weight by {points:.2} percentage points"
+            ),
+            Effect::Steps => write!(
+                f,
+                "its {endpoints} endpoints ask for {asked} slots beyond one each and get {given}: \
+                 shares follow live connections in larger steps"
+            ),
+            Effect::SmallTable(slots, points) => write!(
+                f,
+                "the table of its {endpoints} endpoints asks for {asked} slots and gets {slots}: \
+                 the share of one differs from its weight by {points:.2} percentage points, and \
+                 more clients move when one goes"
+            ),
+            Effect::NoTable => write!(
+                f,
+                "the table of its {endpoints} endpoints asks for {asked} slots and gets none: \
+                 connections go to any endpoint, without weights"
+            ),
+        }?;
+        write!(
+            f,
+            "; services of this namespace ask for more than its part of the node's slots \
+                   (deltaproxy.slotBudget)"
+        )
+    }
 }
 
 #[cfg(test)]

@@ -15,10 +15,10 @@ use super::held::{HeldList, Holdings, place_of};
 use super::lists::{List, Lists};
 use super::places::Places;
 use super::slots::assign_weighted;
-use super::{Diff, Leftover, sorted};
-use crate::desired::{self, Label, Lookup, Scope, Slots, Timeouts, WantedPort};
+use super::{Context, Diff, Leftover, sorted};
+use crate::desired::{Label, Lookup, Scope, Slots, WantedPort};
 use crate::family::Family;
-use crate::model::{Cluster, ObjectName, Target};
+use crate::model::{ObjectName, Target};
 use crate::ruleset::number::{ListId, Route};
 use crate::ruleset::{Frontend, Member, TableElement};
 
@@ -160,9 +160,8 @@ impl Diff {
     }
 
     /// Returns whether the installed elements of a service are the desired ones.
-    pub fn is_as_desired(&self, name: &ObjectName, cluster: &Cluster, timeouts: &Timeouts) -> bool {
-        let view = cluster.service(name).filter(|_| !self.excluded.contains(name));
-        let wanted = view.map(|view| desired::render(&view, timeouts.of(name))).unwrap_or_default();
+    pub fn is_as_desired(&self, name: &ObjectName, context: Context<'_>) -> bool {
+        let wanted = self.wanted(name, context);
         let holdings = self.services.get(name).map(|it| it.unpack()).unwrap_or_default();
         let lists: Places = holdings.lists.iter().copied().collect();
         let frontends: usize = wanted.ports.iter().map(|it| it.frontends.len()).sum();

@@ -48,7 +48,7 @@ use self::members::Members;
 use self::no_local::NoLocalByService;
 use self::schedulers::Schedulers;
 use self::services::Services;
-use crate::desired::Timeouts;
+use crate::desired::{SlotBudget, Timeouts};
 use crate::family::Family;
 use crate::model::{Cluster, Extent, ObjectName, Problem, Protocol, Scheduler, Target};
 use crate::piece::{Full, Piece};
@@ -153,6 +153,8 @@ pub struct Context<'a> {
     pub cluster: &'a Cluster,
     /// Affinity timeouts of the services.
     pub timeouts: &'a Timeouts,
+    /// Slots that the services may use.
+    pub slots: &'a SlotBudget,
     /// Other services are not updated yet since [`Diff::replace_installed`]. Until then, a service
     /// is postponed if it wants a frontend that was found with the label of another one.
     pub may_postpone: bool,

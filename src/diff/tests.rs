@@ -7,6 +7,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::*;
+use crate::desired::SlotDemand;
 use crate::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Protocol, Service,
     ServicePort, Touched, TrafficPolicy,
@@ -49,6 +50,7 @@ fn slice(service: &str, endpoints: &[(u8, bool)]) -> EndpointSlice {
 struct Settled {
     cluster: Cluster,
     timeouts: Timeouts,
+    slots: SlotBudget,
     diff: Diff,
 }
 
@@ -61,7 +63,10 @@ impl Settled {
         self.cluster.apply(event, &mut touched);
         for name in touched.services.keys() {
             self.timeouts.request(name, self.cluster.session_affinity(name));
+            let view = self.cluster.service(name);
+            self.slots.request(name, view.and_then(|view| SlotDemand::of(&view)));
         }
+        self.slots.share();
         self.timeouts.number_all();
         self.update(touched.services.into_iter().collect())
     }
@@ -78,6 +83,7 @@ impl Settled {
                 let context = Context {
                     cluster: &self.cluster,
                     timeouts: &self.timeouts,
+                    slots: &self.slots,
                     may_postpone: false,
                 };
                 let updated = self.diff.update(&name, &extent, context, &mut piece);

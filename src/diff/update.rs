@@ -45,10 +45,8 @@ impl Diff {
         context: Context<'_>,
         piece: &mut Piece,
     ) -> Updated {
-        let Context { cluster, timeouts, .. } = context;
-        let view = cluster.service(name).filter(|_| !self.excluded.contains(name));
-        let mut wanted =
-            view.map(|view| desired::render(&view, timeouts.of(name))).unwrap_or_default();
+        let cluster = context.cluster;
+        let mut wanted = self.wanted(name, context);
         self.no_local.note(name, &wanted);
         self.schedulers.note(name, wanted.scheduler);
         let is_postponed =
@@ -78,12 +76,21 @@ impl Diff {
         if progress == Progress::Complete {
             updated.problems.extend(of_rendering);
         }
+        Problem::keep_few(&mut updated.problems);
         if holdings.is_empty() {
             self.services.remove(name);
         } else {
             self.services.insert(name, holdings.pack());
         }
         Updated { progress, ..updated }
+    }
+
+    /// Returns what a service should have; nothing if it is gone or left out.
+    pub(super) fn wanted(&self, name: &ObjectName, context: Context<'_>) -> Wanted {
+        let Context { cluster, timeouts, slots, .. } = context;
+        let view = cluster.service(name).filter(|_| !self.excluded.contains(name));
+        let render = |view| desired::render(&view, timeouts.of(name), slots.of(name));
+        view.map(render).unwrap_or_default()
     }
 
     /// Returns whether a frontend of the port was found with the label of another port.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::base_state::BaseState;
 use super::{Engine, header};
-use crate::diff::{Finding, Installed};
+use crate::diff::{Context, Finding, Installed};
 use crate::kernel::Contents;
 use crate::model::{Extent, ObjectName};
 use crate::nft::{Family, Operation};
@@ -26,7 +26,13 @@ impl Engine {
     /// Returns whether the installed elements of a service are the desired ones.
     /// [`Engine::is_settled`] must hold.
     pub fn is_as_desired(&self, service: &ObjectName) -> bool {
-        self.diff.is_as_desired(service, &self.cluster, &self.timeouts)
+        let context = Context {
+            cluster: &self.cluster,
+            timeouts: &self.timeouts,
+            slots: &self.slot_budget,
+            may_postpone: false,
+        };
+        self.diff.is_as_desired(service, context)
     }
 
     /// Queues a service to be compared as a whole.

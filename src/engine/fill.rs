@@ -23,6 +23,7 @@ impl Engine {
     /// While services are postponed, pieces are mixed. A service of one lane may take a frontend
     /// that a service of the other lane takes back; within one piece both cancel out.
     pub(super) fn fill(&mut self, piece: &mut Piece, interrupted: &impl Fn() -> bool) -> Services {
+        self.share_slots();
         let may_go_first = !std::mem::take(&mut self.small_went_first) && self.postponed.is_none();
         let (mut taken, mut is_small) = (0, may_go_first);
         let mut updated = Services::default();
@@ -74,6 +75,7 @@ impl Engine {
         let context = Context {
             cluster: &self.cluster,
             timeouts: &self.timeouts,
+            slots: &self.slot_budget,
             may_postpone: self.postponed.is_some(),
         };
         let updated = self.diff.update(&name, extent, context, piece);

@@ -24,10 +24,12 @@ mod outcome;
 mod piece_size;
 mod queue;
 mod routing;
+mod slot_budget;
 mod stale_by_commit;
 mod stale_in_conntrack;
 mod transactions;
 
+pub use crate::desired::SlotUse;
 pub use crate::diff::{Finding, Installed, Kept, NoLocalPorts};
 pub use blocked::Blocked;
 pub use changed_elements::{Changed, Differences, Place};
@@ -57,7 +59,7 @@ use self::transactions::{InFlight, Part};
 use crate::config::Routing;
 use crate::conntrack::StaleFlow;
 use crate::counters::Counters;
-use crate::desired::Timeouts;
+use crate::desired::{SlotBudget, Timeouts};
 use crate::diff::{self, Diff};
 use crate::model::{Cluster, Event, Extent, ObjectName, Problem, Scheduler, Touched};
 use crate::nft::{Family, Operation, Table, TableFlags};
@@ -77,6 +79,9 @@ pub struct Engine {
     /// Services that the current events touch; empty outside [`Engine::apply`].
     touched: Touched,
     timeouts: Timeouts,
+    slot_budget: SlotBudget,
+    /// Touched services whose demand of slots is not known yet.
+    unmeasured: HashSet<ObjectName>,
     optional_chains: OptionalChains,
     queue: Queue,
     diff: Diff,
@@ -157,6 +162,8 @@ impl Engine {
         let mut engine = Self {
             serves_localhost: routing.node_port_addresses.localhost,
             layouts: Arc::new(Layouts::new(routing.counters)),
+            slot_budget: SlotBudget::new(routing.slot_budget),
+            unmeasured: HashSet::default(),
             routing,
             table_flags,
             cluster: Cluster::default(),
@@ -233,6 +240,7 @@ impl Engine {
                 self.diff.excluded.remove(name);
             }
         }
+        self.note_demands();
         let is_new_timeout = self.timeouts.number_all();
         // Until all resources are listed, the service address ranges may be unknown.
         let has_new_chains = self.cluster.is_listed() && self.optional_chains.add(&self.cluster);

@@ -156,6 +156,18 @@ impl Cluster {
         self.services.get(name)?.service.as_ref()?.ports_served_by_all_endpoints()
     }
 
+    /// Returns whether a service may need more than one slot for an endpoint: it has weights, or
+    /// another scheduler than the default.
+    pub fn may_ask_for_slots(&self, name: &ObjectName) -> bool {
+        let asks = |entry: &Entry| {
+            let service = entry.service.as_ref();
+            service.is_some_and(|service| {
+                service.may_ask_for_slots() || entry.slices.iter().any(|it| it.weighing.is_some())
+            })
+        };
+        self.services.get(name).is_some_and(asks)
+    }
+
     /// Returns this node's object, if it has arrived.
     pub fn node(&self) -> Option<&Node> {
         self.node.as_ref()
@@ -383,7 +395,7 @@ impl ServiceView<'_> {
     }
 
     /// As `weigh`, from annotations only, without shares.
-    pub(super) fn weights(
+    pub fn weights(
         &self,
         port: &ServicePort,
         family: Family,

@@ -1,7 +1,10 @@
 //! Events of a source: an object changed, is gone, or cannot be used.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU16;
+
+use ahash::HashMap;
 
 use super::{EndpointSlice, Node, ObjectName, Service, ServiceCidr};
 use crate::printable::Printable;
@@ -168,20 +171,53 @@ impl ProblemKind {
     }
 }
 
+/// Most problems of an object that are reported at once.
+const MOST_PROBLEMS: usize = 20;
+
 impl Problem {
     /// Returns the problem of a service port that reaches a limit.
     pub fn of_port(service: &ObjectName, port: NonZeroU16, field: &str, message: &str) -> Self {
+        Self::of_limit(service, field, &format!("port {port}: {message}"))
+    }
+
+    /// Returns the problem of a service that reaches a limit.
+    pub fn of_limit(service: &ObjectName, field: &str, message: &str) -> Self {
         Self {
             kind: ProblemKind::Limit,
             object: ObjectRef::service(service),
             field: field.to_owned(),
-            message: format!("port {port}: {message}"),
+            message: message.to_owned(),
         }
     }
 
     /// Returns whether an annotation was ignored, so that the object is served without it.
     pub fn is_of_annotation(&self) -> bool {
         self.field.starts_with("metadata.annotations[")
+    }
+
+    /// Keeps the first problems of each object, and counts the others in one more. An object may
+    /// have thousands, and each becomes a line of the log and an Event.
+    pub fn keep_few(problems: &mut Vec<Self>) {
+        if problems.len() <= MOST_PROBLEMS {
+            return;
+        }
+        let mut counts = HashMap::<ObjectRef, usize>::default();
+        // By name, so that equal problems are reported in the same order.
+        let mut others = BTreeMap::<ObjectName, (Self, usize)>::new();
+        problems.retain(|problem| {
+            let count = counts.entry(problem.object.clone()).or_default();
+            *count += 1;
+            if *count > MOST_PROBLEMS {
+                let name = problem.object.name.clone();
+                others.entry(name).or_insert_with(|| (problem.clone(), 0)).1 += 1;
+            }
+            *count <= MOST_PROBLEMS
+        });
+        problems.extend(others.into_values().map(|(first, count)| Self {
+            field: String::new(),
+            message: format!("has {count} further problems, which are not listed"),
+            ..first
+        }));
     }
 
     /// Returns the problem of a setting of a service that is replaced.
@@ -202,5 +238,29 @@ impl fmt::Display for Problem {
             "" => Printable(format_args!("{object}: {message}")).fmt(f),
             field => Printable(format_args!("{object}: {field}: {message}")).fmt(f),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_problems_of_an_object_the_first_are_kept_and_the_others_counted() {
+        let problem = |service: &str, n: usize| {
+            let service = ObjectName::namespaced("default", service);
+            Problem::of_limit(&service, &format!("spec.ports[{n}]"), "is too much")
+        };
+        let mut problems: Vec<_> = (0..1_000).map(|n| problem("web", n)).collect();
+        problems.push(problem("dns", 0));
+        Problem::keep_few(&mut problems);
+        assert_eq!(problems.len(), MOST_PROBLEMS + 2);
+        assert_eq!(problems[MOST_PROBLEMS], problem("dns", 0));
+        let last = problems.last().map(ToString::to_string);
+        let expected = "Service default/web: has 980 further problems, which are not listed";
+        assert_eq!(last.as_deref(), Some(expected));
+        let mut few: Vec<_> = (0..MOST_PROBLEMS).map(|n| problem("web", n)).collect();
+        Problem::keep_few(&mut few);
+        assert_eq!(few.len(), MOST_PROBLEMS);
     }
 }

@@ -158,6 +158,12 @@ impl StoredService {
         is_plain.then_some(&self.ports)
     }
 
+    /// Returns whether the service has weights, or another scheduler than the default.
+    pub(super) fn may_ask_for_slots(&self) -> bool {
+        let asks = |it: &Unusual| it.scheduler.is_some() || it.weights.is_some();
+        self.unusual.as_deref().is_some_and(asks)
+    }
+
     /// Returns the service in its original form, with its name.
     pub(super) fn restore(&self, name: ObjectName) -> Service {
         let cluster_ips = match &self.cluster_ips {

@@ -98,7 +98,13 @@ impl Rule {
             None if name.trim() == "*" => (Named::Any, "*"),
             Some(_) | None => return Err(expected()),
         };
-        if pattern.is_empty() {
+        let mut pattern = pattern.to_owned();
+        // Each star costs time for each endpoint.
+        pattern.retain({
+            let mut former = None;
+            move |letter| (former.replace(letter), letter) != (Some('*'), '*')
+        });
+        if pattern.is_empty() || pattern.len() > MOST_PATTERN {
             return Err(expected());
         }
         Ok(Self { named, pattern: pattern.into(), weight })
@@ -114,6 +120,9 @@ impl Rule {
         !name.is_empty() && matches(&self.pattern, name)
     }
 }
+
+/// Longest pattern, in bytes: as long as the longest name.
+const MOST_PATTERN: usize = 253;
 
 /// Longest part of a wrong entry in a message, in characters.
 const MAX_SHOWN: usize = 60;
@@ -151,8 +160,9 @@ pub(super) fn weight_of(slice: &StoredSlice, position: usize, weights: Option<&W
     }
 }
 
-/// Removes the endpoints of weight 0 and returns the weights of the others. Returns `None` if each
-/// of these is 1, or if all weights are 0: weights then have no effect.
+/// Removes the endpoints of weight 0 and returns the weights of the others, divided by their
+/// greatest common divisor. Returns `None` if these are equal, or if all weights are 0: weights then
+/// have no effect.
 pub(super) fn weigh(
     targets: &mut TargetList,
     weight: impl Fn(&Target) -> Weight,
@@ -163,8 +173,14 @@ pub(super) fn weigh(
     }
     let mut left = weights.iter();
     targets.retain(|_| left.next().is_none_or(|weight| *weight > 0));
-    let weights: Vec<_> = weights.into_iter().filter(|weight| *weight > 0).collect();
+    let mut weights: Vec<_> = weights.into_iter().filter(|weight| *weight > 0).collect();
+    let divisor = weights.iter().copied().fold(0, greatest_common_divisor).max(1);
+    weights.iter_mut().for_each(|weight| *weight /= divisor);
     Some(weights).filter(|weights| weights.iter().any(|it| *it != 1))
+}
+
+fn greatest_common_divisor(a: Weight, b: Weight) -> Weight {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
 #[cfg(test)]
@@ -217,16 +233,21 @@ mod tests {
             let error = Weights::parse(text).unwrap_err();
             assert!(error.contains("expected zone/NAME=N") && error.contains(text), "{error}");
         }
+        let long = format!("zone/{}=1", "a*".repeat(127));
+        assert!(Weights::parse(&long).unwrap_err().contains("expected zone/NAME=N"));
+        assert!(Weights::parse(&format!("zone/{}=1", "a".repeat(253))).is_ok());
+        let stars = format!("zone/{}a{}=1", "*".repeat(99_999), "*".repeat(99_999));
+        assert_eq!(Weights::parse(&stars), Weights::parse("zone/*a*=1"));
         assert!(Weights::parse(" , ").unwrap_err().contains("expected 1 to 64 rules"));
         assert!(Weights::parse(&"*=1,".repeat(65)).is_err());
     }
 
+    fn target(port: u16) -> Target {
+        Target { address: [10, 0, 0, 1].into(), port: std::num::NonZeroU16::new(port).unwrap() }
+    }
+
     #[test]
     fn endpoints_of_weight_0_are_left_out_unless_all_are() {
-        let target = |port| Target {
-            address: [10, 0, 0, 1].into(),
-            port: std::num::NonZeroU16::new(port).unwrap(),
-        };
         let check = |weights: [Weight; 3], expected: (&[u16], Option<&[Weight]>)| {
             let mut targets: TargetList = (1..=3).map(target).collect();
             let found = weigh(&mut targets, |it| weights[usize::from(it.port.get()) - 1]);
@@ -237,6 +258,16 @@ mod tests {
         check([0, 0, 0], (&[1, 2, 3], None));
         check([1, 0, 1], (&[1, 3], None));
         check([2, 0, 5], (&[1, 3], Some(&[2, 5])));
-        check([2, 2, 2], (&[1, 2, 3], Some(&[2, 2, 2])));
+        check([2, 4, 6], (&[1, 2, 3], Some(&[1, 2, 3])));
+        check([0, 4, 6], (&[2, 3], Some(&[2, 3])));
+    }
+
+    #[test]
+    fn equal_weights_have_no_effect_however_large() {
+        let mut targets: TargetList = (1..=4).map(target).collect();
+        assert_eq!(weigh(&mut targets, |_| 16_000), None);
+        assert_eq!(targets.len(), 4);
+        assert_eq!(weigh(&mut targets, |it| if it.port.get() == 1 { 0 } else { 65_535 }), None);
+        assert_eq!(targets.len(), 3);
     }
 }

@@ -58,6 +58,23 @@ pub(super) struct Own {
     affinity_clients: Family<Label<&'static str>, Gauge>,
     affinity_clients_max: Gauge,
     services: Family<Label<&'static str>, Gauge>,
+    slots_budget: Gauge,
+    slots_asked: Gauge,
+    slots_given: Gauge,
+    services_reduced: Gauge,
+}
+
+/// Slots of weights and tables, and the services that get fewer than they ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlotCounts {
+    /// Slots that services may use beyond one for each endpoint.
+    pub budget: u64,
+    /// Slots that they ask for.
+    pub asked: u64,
+    /// Slots that they get.
+    pub given: u64,
+    /// Services that get fewer than they ask for.
+    pub reduced: usize,
 }
 
 impl Metrics {
@@ -140,6 +157,26 @@ impl Own {
                 "Services that are routed, by scheduler",
                 Family::default(),
             ),
+            slots_budget: names.add(
+                "slots_budget",
+                "Slots that services may use beyond one for each endpoint",
+                Gauge::default(),
+            ),
+            slots_asked: names.add(
+                "slots_asked",
+                "Slots that services ask for beyond one for each endpoint",
+                Gauge::default(),
+            ),
+            slots_given: names.add(
+                "slots_given",
+                "Slots that services get beyond one for each endpoint",
+                Gauge::default(),
+            ),
+            services_reduced: names.add(
+                "services_reduced",
+                "Services that get fewer slots than they ask for",
+                Gauge::default(),
+            ),
         }
     }
 }
@@ -166,6 +203,15 @@ impl Observe {
     pub fn services(&self, scheduler: &'static str, count: usize) {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         self.shared.metrics.own.services.get_or_create(&[("scheduler", scheduler)]).set(count);
+    }
+
+    /// Sets the slots of weights and tables.
+    pub fn slots(&self, SlotCounts { budget, asked, given, reduced }: SlotCounts) {
+        let own = &self.shared.metrics.own;
+        let gauges = [&own.slots_budget, &own.slots_asked, &own.slots_given, &own.services_reduced];
+        for (gauge, value) in gauges.into_iter().zip([budget, asked, given, reduced as u64]) {
+            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        }
     }
 
     /// Creates a counter for each of these kinds of problems.
@@ -286,6 +332,16 @@ pub(super) mod tests {
         let observe = Observe::new();
         observe.services("mh", 3);
         has(&observe, &["deltaproxy_services{scheduler=\"mh\"} 3"]);
+        observe.slots(SlotCounts { budget: 9, asked: 8, given: 7, reduced: 6 });
+        has(
+            &observe,
+            &[
+                "deltaproxy_slots_budget 9",
+                "deltaproxy_slots_asked 8",
+                "deltaproxy_slots_given 7",
+                "deltaproxy_services_reduced 6",
+            ],
+        );
         observe.affinity_clients_max(1_000);
         has(&observe, &["deltaproxy_affinity_clients_max 1000"]);
         assert!(!observe.shared.metrics.text().contains("deltaproxy_affinity_clients{"));

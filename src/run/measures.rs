@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Run, now};
-use crate::engine::{ChangeSize, Found, NoLocalPorts};
+use crate::engine::{ChangeSize, Found, NoLocalPorts, SlotUse};
 use crate::family::Family;
 use crate::kernel::{Committed, Kernel};
 use crate::model::{Batch, Event, Scheduler};
@@ -22,6 +22,7 @@ pub(super) struct Measures {
     /// The values reported last.
     no_local: [Option<NoLocalPorts>; 2],
     schedulers: Option<[usize; Scheduler::ALL.len()]>,
+    slots: Option<SlotUse>,
 }
 
 /// Maximum number of waiting batches whose latency is measured.
@@ -36,6 +37,7 @@ impl Measures {
             committed_at: None,
             no_local: [None; 2],
             schedulers: None,
+            slots: None,
         }
     }
 
@@ -213,6 +215,15 @@ impl<K: Kernel + Send + 'static> Run<K> {
             if let Some(at) = committed_at.filter(|at| *at > received) {
                 self.observe.events_committed(at - received);
             }
+        }
+    }
+
+    /// Reports the slots that services ask for and get.
+    pub(super) fn report_slots(&mut self) {
+        let slots = self.engine.slots_in_use();
+        if self.measures.slots.replace(slots) != Some(slots) {
+            let SlotUse { budget, asked, given, reduced } = slots;
+            self.observe.slots(observe::SlotCounts { budget, asked, given, reduced });
         }
     }
 

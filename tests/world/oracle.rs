@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use deltaproxy::config::Routing;
 use deltaproxy::conntrack::{self, StaleFlow};
 use deltaproxy::desired;
-use deltaproxy::desired::Traffic;
+use deltaproxy::desired::{SlotBudget, Traffic};
 use deltaproxy::kernel::{CommitError, Committed, ElementRead, Kernel};
 use deltaproxy::model::{Cluster, ObjectName, Protocol, Target, Touched};
 use deltaproxy::nft::{Family, Operation, Transaction};
@@ -269,9 +269,11 @@ impl Wanted {
         }
         let (mut served, mut unserved) = (BTreeSet::new(), BTreeSet::new());
         let mut serving = BTreeMap::<_, BTreeSet<_>>::new();
+        // Slots do not matter here.
+        let slots = SlotBudget::default();
         for service in objects.services() {
             let view = cluster.service(&service.name).expect("it was applied");
-            for port in desired::render(&view, None).ports {
+            for port in desired::render(&view, None, slots.of(&service.name)).ports {
                 for wanted in &port.frontends {
                     let works = match wanted.traffic {
                         Traffic::To { .. } => true,

@@ -130,7 +130,9 @@ pub(crate) const LOOKS: LeastConnections =
 
 /// A configuration; half of the numbers mean the first one.
 pub(crate) fn routing(number: u8) -> Routing {
-    let usual = Routing { least_connections: Some(LOOKS), ..Routing::default() };
+    // Two tables exceed the budget, so services reduce each other.
+    let slot_budget = 500;
+    let usual = Routing { least_connections: Some(LOOKS), slot_budget, ..Routing::default() };
     match number {
         0 => Routing { masquerade_all: true, ..usual },
         1 => Routing { node_port_addresses: "0.0.0.0/0".parse().unwrap(), ..usual },

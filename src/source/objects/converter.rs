@@ -1,10 +1,12 @@
 //! Conversion of API objects to the model, with a list of problems.
 
 use std::fmt::Display;
+use std::hash::Hash;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
+use ahash::HashSet;
 use ipnet::IpNet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -95,9 +97,12 @@ impl Converter {
 /// Most shared zone lists, more than real clusters have; beyond it sharing restarts.
 const MAX_ZONE_LISTS: usize = 64;
 
-/// Adds `found` unless the list contains it.
-pub(super) fn add_new<T: PartialEq>(found: Option<T>, list: &mut Vec<T>) {
-    list.extend(found.filter(|new| !list.contains(new)));
+/// Keeps the first of equal items. A list may have as many as an object has room for.
+pub(super) fn keep_distinct<T: Copy + Eq + Hash>(list: &mut Vec<T>) {
+    if list.len() > 1 {
+        let mut seen = HashSet::default();
+        list.retain(|item| seen.insert(*item));
+    }
 }
 
 /// Longest name of an object (RFC 1123 subdomain), in bytes.
@@ -211,12 +216,13 @@ impl Findings {
     }
 
     /// Returns the change and its problems. `None` means that this node does not route the object.
-    fn conclude<T>(self, found: Option<T>) -> (Change<T>, Vec<Problem>) {
+    fn conclude<T>(mut self, found: Option<T>) -> (Change<T>, Vec<Problem>) {
         let change = match (self.refused, found) {
             (true, _) => Change::Invalid(self.object.name),
             (false, Some(value)) => Change::Is(value),
             (false, None) => Change::Gone(self.object.name),
         };
+        Problem::keep_few(&mut self.problems);
         (change, self.problems)
     }
 }

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
-use super::converter::{Converter, Findings, add_new};
+use super::converter::{Converter, Findings, keep_distinct};
 use super::metadata::{ZONE, label, null_is_absent, object, objects, slim};
 use crate::model;
 
@@ -124,9 +124,10 @@ fn addresses(status: &NodeStatus, findings: &mut Findings) -> Vec<IpAddr> {
     for kind in ["InternalIP", "ExternalIP"] {
         for (i, entry) in status.addresses.iter().enumerate().filter(|(_, it)| it.kind == kind) {
             let field = format_args!("status.addresses[{i}].address");
-            add_new(findings.ip(field, &entry.address), &mut addresses);
+            addresses.extend(findings.ip(field, &entry.address));
         }
     }
+    keep_distinct(&mut addresses);
     addresses
 }
 

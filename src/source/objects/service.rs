@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
 use super::address::{parse_ip, parse_usable_ip};
-use super::converter::{Converter, Findings, MAX_LABEL, add_new};
+use super::converter::{Converter, Findings, MAX_LABEL, keep_distinct};
 use super::metadata::{
     SCHEDULER, SERVICE_PROXY_NAME, WEIGHTED, WEIGHTS, annotation, created, label, null_is_absent,
     object, objects, slim,
@@ -248,9 +248,10 @@ fn external_ips(spec: &ServiceSpec, findings: &mut Findings) -> Vec<IpAddr> {
     for (i, text) in spec.external_ips.iter().enumerate() {
         // Blank entries come from templates; kube-proxy also ignores them silently.
         if !text.trim().is_empty() {
-            add_new(findings.ip(format_args!("spec.externalIPs[{i}]"), text), &mut addresses);
+            addresses.extend(findings.ip(format_args!("spec.externalIPs[{i}]"), text));
         }
     }
+    keep_distinct(&mut addresses);
     addresses
 }
 
@@ -260,9 +261,10 @@ fn load_balancer_ips(status: &ServiceStatus, findings: &mut Findings) -> Vec<IpA
         let by_address = matches!(ingress.ip_mode.as_deref(), None | Some("VIP"));
         if by_address && !ingress.ip.is_empty() {
             let field = format!("status.loadBalancer.ingress[{i}].ip");
-            add_new(findings.ip(field, &ingress.ip), &mut addresses);
+            addresses.extend(findings.ip(field, &ingress.ip));
         }
     }
+    keep_distinct(&mut addresses);
     addresses
 }
 
@@ -279,8 +281,9 @@ fn source_ranges(spec: &ServiceSpec, findings: &mut Findings) -> Vec<IpNet> {
     let mut ranges = Vec::new();
     for (i, text) in spec.load_balancer_source_ranges.iter().enumerate() {
         let field = format_args!("spec.loadBalancerSourceRanges[{i}]");
-        add_new(findings.range(field, text.trim(), "192.0.2.0/24"), &mut ranges);
+        ranges.extend(findings.range(field, text.trim(), "192.0.2.0/24"));
     }
+    keep_distinct(&mut ranges);
     if ranges.is_empty() && !spec.load_balancer_source_ranges.is_empty() {
         ranges.extend(IMPOSSIBLE_SOURCES);
     }
