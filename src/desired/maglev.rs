@@ -28,9 +28,9 @@ pub(super) fn size_for(endpoints: usize) -> TableSize {
 /// `None` if no such table holds all of them.
 pub(super) fn size_within(endpoints: usize, most: u32) -> Option<TableSize> {
     let largest = size_for(endpoints);
-    let sizes = TableSize::ALL.into_iter().filter(|size| *size <= largest);
+    let mut sizes = TableSize::ALL.into_iter().filter(|size| *size <= largest);
     let holds_all = |size: &TableSize| size.slots() as usize >= endpoints && size.slots() <= most;
-    sizes.filter(holds_all).last()
+    sizes.rfind(holds_all)
 }
 
 /// Fills a table; returns the position of the endpoint in each slot.

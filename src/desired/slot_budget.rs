@@ -180,8 +180,9 @@ impl Namespace {
         let mut before = before.into_iter();
         for (name, demand) in &self.services {
             // All are compared, so that each takes its own part of `before`.
-            let is_same = demand.grants().fold(true, |same, it| before.next() == Some(it) && same);
-            if !is_same {
+            let own: Vec<_> = demand.grants().collect();
+            let former: Vec<_> = before.by_ref().take(own.len()).collect();
+            if own != former {
                 changed.push(name.clone());
             }
         }
@@ -192,7 +193,9 @@ impl Namespace {
 
     /// Lets one list of each service take the next step. Returns whether a service has so many.
     fn take_steps(&mut self, place: usize, left: &mut u64) -> bool {
-        self.services.values_mut().fold(false, |any, it| it.take_step(place, left) || any)
+        let steps =
+            self.services.values_mut().filter_map(|it| it.take_step(place, left).then_some(()));
+        steps.count() > 0
     }
 }
 
