@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use clap::{CommandFactory, FromArgMatches};
 use deltaproxy::cli::{
-    self, Cli, Command, Compared, ConfigCommand, End, Failure, Input, Log, Outcome, Output,
-    Settings,
+    self, Cli, Command, Compared, ConfigCommand, End, Exit, Failure, Input, Log, Output, Settings,
 };
 use deltaproxy::config::Config;
 use deltaproxy::config::flags::{OnceFlags, RunFlags, VerifyFlags};
@@ -21,7 +20,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     let mut log = Log::Direct;
-    let Outcome { mut code, failure, restart } = match kube_proxy_arguments() {
+    let Exit { mut code, failure, restart } = match kube_proxy_arguments() {
         Some(arguments) => cli::kube_proxy(arguments, &mut log).into(),
         None => {
             let matches = Cli::command().get_matches();
@@ -50,7 +49,7 @@ fn kube_proxy_arguments() -> Option<Vec<String>> {
     (named || flags || in_pod).then_some(arguments)
 }
 
-fn execute(command: Command, listed: Vec<(String, String)>, log: &mut Log) -> Outcome {
+fn execute(command: Command, listed: Vec<(String, String)>, log: &mut Log) -> Exit {
     match command {
         Command::Run(flags) => run(flags, listed, log).into(),
         Command::Apply { flags, output } => apply(&flags, output, log).into(),

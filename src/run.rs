@@ -57,7 +57,7 @@ use crate::conntrack::Flow;
 use crate::engine::{Answer, Blocked, Cause, ClosedNodePorts, Engine};
 use crate::family::Family;
 use crate::kernel::{Kernel, Writer, WriterGone};
-use crate::model::{Batch, Event, Resource};
+use crate::model::{Arrival, Event, Resource};
 use crate::nft::Transaction;
 use crate::observe::{Observe, SyncExtent};
 use crate::ruleset::CLIENTS;
@@ -69,7 +69,7 @@ pub struct Run<K> {
     engine: Engine,
     schedule: Schedule,
     writer: Writer<K>,
-    events: mpsc::Receiver<Batch>,
+    events: mpsc::Receiver<Arrival>,
     observe: Observe,
     watch: Watch,
     /// The addresses of this node's interfaces; `None` if they never change.
@@ -118,7 +118,7 @@ pub struct Run<K> {
 
 /// The outcome of commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+enum SyncOutcome {
     /// The transaction was applied, or dropped with a blocked table.
     Done,
     /// The kernel refused a transaction, and the installed state is known again.
@@ -155,7 +155,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     pub fn new(
         mut engine: Engine,
         writer: Writer<K>,
-        events: mpsc::Receiver<Batch>,
+        events: mpsc::Receiver<Arrival>,
         observe: Observe,
         min_interval: Duration,
     ) -> Self {
@@ -267,7 +267,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Applies `batches` and all batches that wait in the channel, one by one: a small change that
     /// arrives with a large one stays small.
-    fn apply_batches(&mut self, batches: impl IntoIterator<Item = Batch>) {
+    fn apply_batches(&mut self, batches: impl IntoIterator<Item = Arrival>) {
         let was_listed = self.engine.is_listed();
         batches.into_iter().for_each(|batch| self.apply(batch));
         for _ in 0..MAX_BATCHES {
@@ -293,7 +293,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     fn give_up_service_cidrs(&mut self) {
         let limit = SERVICE_CIDRS_LIMIT.as_secs();
         tracing::warn!("ServiceCIDRs are not listed after {limit} s: going on without them");
-        self.apply_batches([Batch::new(vec![Event::Listed(Resource::ServiceCidrs)], now())]);
+        self.apply_batches([Arrival::new(vec![Event::Listed(Resource::ServiceCidrs)], now())]);
     }
 
     fn node_is_eligible(&self) -> bool {
@@ -322,9 +322,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let is_known = task == Task::Commit || self.read_back().await?;
         let outcome = match is_known {
             true => self.commit_all().await?,
-            false => Outcome::Failed,
+            false => SyncOutcome::Failed,
         };
-        let is_done = outcome == Outcome::Done;
+        let is_done = outcome == SyncOutcome::Done;
         let problems = self.engine.take_problems();
         self.report(&problems);
         self.is_synced = is_done;
@@ -359,10 +359,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
             self.end_handover().await?;
         }
         let input = match outcome {
-            Outcome::Done => Input::Committed,
-            Outcome::Undone => Input::Undone,
-            Outcome::Narrowed => Input::ReadNow,
-            Outcome::Failed => Input::Refused,
+            SyncOutcome::Done => Input::Committed,
+            SyncOutcome::Undone => Input::Undone,
+            SyncOutcome::Narrowed => Input::ReadNow,
+            SyncOutcome::Failed => Input::Refused,
         };
         self.schedule.handle(input, now);
         // The last commit may have released leftovers, which need one more.
@@ -374,11 +374,11 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Commits step by step until the kernel holds the desired state. Applies waiting events
     /// between steps, so that they do not wait for the remaining steps.
-    async fn commit_all(&mut self) -> Result<Outcome, WriterGone> {
+    async fn commit_all(&mut self) -> Result<SyncOutcome, WriterGone> {
         loop {
             if let Some(transaction) = self.next_transaction() {
                 let outcome = self.commit(transaction).await?;
-                if outcome != Outcome::Done {
+                if outcome != SyncOutcome::Done {
                     return Ok(outcome);
                 }
             } else if self.engine.is_settled() || self.events.is_empty() {
@@ -393,7 +393,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.clean();
         self.release_leftovers();
         self.stop_watching().await?;
-        Ok(Outcome::Done)
+        Ok(SyncOutcome::Done)
     }
 
     /// Returns the next transaction; `None` if nothing differs, or if events arrived meanwhile.
@@ -409,7 +409,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     }
 
     /// Commits a transaction. A transaction for a blocked table counts as done.
-    async fn commit(&mut self, transaction: Transaction) -> Result<Outcome, WriterGone> {
+    async fn commit(&mut self, transaction: Transaction) -> Result<SyncOutcome, WriterGone> {
         let started = now();
         let outcome = self.writer.commit(transaction);
         // Only in the initial sync: later, a small change would wait for the transaction ahead too.
@@ -426,7 +426,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 self.clean();
                 self.release_leftovers();
                 self.ahead = ahead;
-                Ok(Outcome::Done)
+                Ok(SyncOutcome::Done)
             }
             Err(error) => {
                 self.observe.refused();
@@ -437,15 +437,15 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 match answer {
                     Answer::Blocked(family) => {
                         self.ahead = ahead.filter(|ahead| ahead.family() != Some(family));
-                        Ok(Outcome::Done)
+                        Ok(SyncOutcome::Done)
                     }
                     Answer::ReadBack(cause) if self.undo(&cause, &transaction).await? => {
-                        Ok(Outcome::Undone)
+                        Ok(SyncOutcome::Undone)
                     }
                     Answer::ReadBack(Cause::Unattributed | Cause::NoFlowtables) => {
-                        Ok(Outcome::Narrowed)
+                        Ok(SyncOutcome::Narrowed)
                     }
-                    Answer::ReadBack(_) | Answer::Applied => Ok(Outcome::Failed),
+                    Answer::ReadBack(_) | Answer::Applied => Ok(SyncOutcome::Failed),
                 }
             }
         }

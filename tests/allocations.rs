@@ -16,7 +16,7 @@ use deltaproxy::engine::Engine;
 use deltaproxy::family::Family;
 use deltaproxy::model::{Event, Resource};
 use deltaproxy::nft::Acknowledge;
-use deltaproxy::observe::{Change, Observe, Stage, SyncExtent, Transaction};
+use deltaproxy::observe::{ChangedObject, Observe, Stage, SyncExtent, Transaction};
 use deltaproxy::source::kube::Line;
 use deltaproxy::source::objects::Converter;
 
@@ -88,7 +88,7 @@ fn the_metrics_of_a_commit_allocate_nothing() {
     let sizes = observe.set_sizes(["endpoints"]);
     let took = Duration::from_micros(50);
     let note = || {
-        observe.event(Change::EndpointSlice);
+        observe.event(ChangedObject::EndpointSlice);
         Stage::ALL.into_iter().for_each(|stage| observe.stage_took(stage, took));
         let operations = &[("newsetelem", 1), ("delsetelem", 1)];
         let family = Some(Family::Ip);

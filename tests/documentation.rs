@@ -238,6 +238,11 @@ fn every_dependency_has_its_row() {
     assert_eq!(named(&page, "## Of tests and tools"), others);
 }
 
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let separates = |letter: char| letter.is_whitespace() || "\"\\`;:,()|".contains(letter);
+    text.split(separates).filter(|word| !word.is_empty())
+}
+
 /// Files that name the scheduler `rr` for users.
 const NAMING_RR: [&str; 8] = [
     "src/config/flags.rs",
@@ -254,8 +259,7 @@ const NAMING_RR: [&str; 8] = [
 fn rr_is_random_in_the_same_words_everywhere() {
     for path in NAMING_RR {
         let text = fs::read_to_string(root().join(path)).unwrap();
-        let words: Vec<_> =
-            words(&text).into_iter().filter(|word| !["///", "#"].contains(word)).collect();
+        let words: Vec<_> = words(&text).filter(|word| !["///", "#"].contains(word)).collect();
         let text = words.join(" ");
         assert!(text.contains("rr is random even over time not in turn"), "{path}");
     }

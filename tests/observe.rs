@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use deltaproxy::family::Family;
 use deltaproxy::observe::{
-    Change, Observe, Site, Stage, Startup, SyncExtent, Transaction, bind, serve,
+    ChangedObject, Observe, Site, Stage, Startup, SyncExtent, Transaction, bind, serve,
 };
 use deltaproxy::open_files::raise_for;
 
@@ -132,7 +132,7 @@ fn all_ipv4_addresses_are_all_addresses_of_both_families() {
 #[test]
 fn metrics_are_served_as_text_and_on_request_as_openmetrics() {
     let server = Server::start(Site::Metrics, "127.0.0.1:0");
-    server.observe.event(Change::Service);
+    server.observe.event(ChangedObject::Service);
     server.observe.problems("invalid", 2);
     server.observe.sync_took(SyncExtent::Partial, Duration::from_millis(3));
     server.observe.network_programmed(&[SystemTime::now()]);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{MAX_BATCH, endpoint_address, service, slice};
-use deltaproxy::engine::{Engine, Found};
+use deltaproxy::engine::{Engine, FoundTable};
 use deltaproxy::kernel::{Contents, Generation};
 use deltaproxy::model::{
     Change, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Resource, Service,
@@ -179,7 +179,7 @@ fn a_replaced_table_has_all_services_at_once_despite_queued_changes() {
     assert_eq!(settle(&mut engine), 1, "the other table's");
 }
 
-fn of_another_layout(family: Family) -> Found {
+fn of_another_layout(family: Family) -> FoundTable {
     let (name, flags) = (ruleset::TABLE.into(), TableFlags::default());
     let table = Table { family, name, flags, comment: Some("layout 0".into()) };
     let contents = Contents {
@@ -192,7 +192,7 @@ fn of_another_layout(family: Family) -> Found {
         flowtables: Vec::new(),
         foreign: 0,
     };
-    Found { contents: Some(contents), ..Found::nothing(family) }
+    FoundTable { contents: Some(contents), ..FoundTable::nothing(family) }
 }
 
 #[test]

@@ -19,7 +19,7 @@ use deltaproxy::kernel::{
     CommitError, Committed, Contents, ElementRead, Kernel, OthersChanges, ReadError, Writer,
 };
 use deltaproxy::model::{
-    Batch, Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Problem, Resource,
+    Arrival, Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Problem, Resource,
     Service, ServicePort,
 };
 use deltaproxy::nft::{
@@ -161,7 +161,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// A daemon on a thread of its own.
 struct Daemon {
     kernel: Shared,
-    events: mpsc::Sender<Batch>,
+    events: mpsc::Sender<Arrival>,
     notices: mpsc::Receiver<Notice>,
     observe: Observe,
     /// All events so far.
@@ -207,7 +207,7 @@ impl Daemon {
 
     fn send(&mut self, events: Vec<Event>) {
         self.applied.extend(events.clone());
-        self.events.blocking_send(Batch::new(events, Instant::now())).unwrap();
+        self.events.blocking_send(Arrival::new(events, Instant::now())).unwrap();
     }
 
     fn expect(&self, mishap: Mishap) {
@@ -777,7 +777,7 @@ fn a_batch_is_measured_from_its_last_bytes_to_its_last_commit() {
     let (events, now, second) = (service(1, 3), Instant::now(), Duration::from_secs(1));
     let (received, parsed) = (now - 3 * second, now - second);
     daemon.applied.extend(events.clone());
-    daemon.events.blocking_send(Batch { events, received, parsed }).unwrap();
+    daemon.events.blocking_send(Arrival { events, received, parsed }).unwrap();
     wait_for(|| syncs(&daemon, "partial") == 1.0);
     let more = now.elapsed().as_secs_f64();
     let sum = |name: &str| metric(&daemon, name);

@@ -102,7 +102,7 @@ impl Wish {
 
     fn slice(&self, family: Family, endpoint: u8, weight: u16) -> Event {
         let port = |i: u8| EndpointPort::tcp(&i.to_string(), NonZeroU16::new(8_080).unwrap());
-        let conditions = Conditions { local: endpoint % 2 == 0, ..Conditions::READY };
+        let conditions = Conditions { local: endpoint.is_multiple_of(2), ..Conditions::READY };
         let address = self.address(family, Some(endpoint));
         let name = format!("{}-{}-{endpoint}", self.name().parts().1, family.name());
         Event::EndpointSlice(Change::Is(EndpointSlice {

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use deltaproxy::config::Routing;
-use deltaproxy::engine::{Engine, Found};
+use deltaproxy::engine::{Engine, FoundTable};
 use deltaproxy::model::{
     Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Resource, Service,
     ServicePort,
@@ -28,7 +28,7 @@ pub(crate) fn engine(services: u32, endpoints: u32) -> Engine {
         engine.apply([service(number), slice(number, 0..endpoints)]);
     }
     engine.apply(Resource::ALL.map(Event::Listed));
-    engine.replace_installed([Family::Ip, Family::Ip6].map(Found::nothing));
+    engine.replace_installed([Family::Ip, Family::Ip6].map(FoundTable::nothing));
     while engine.next_transaction(MAX_BATCH).is_some() {
         engine.committed(Duration::ZERO);
     }

@@ -226,7 +226,7 @@ fn compare_packets(builds: &[Build; 2], manifests: &Path, services: u32, rounds:
         net.node().run(|| give_addresses(&LOCAL_RANGES));
         apply(net, build, manifests);
     }
-    let places = nets.each_ref().map(Place::open);
+    let places = nets.each_ref().map(TestBed::open);
     // Turn 0 is not counted; its new clients are the known ones of turn 1.
     for place in &places {
         for kind in KINDS.into_iter().filter(|kind| kind.is_established()) {
@@ -285,7 +285,7 @@ fn median(mut samples: Vec<f64>) -> f64 {
 }
 
 /// The sockets of a node, of a host that sends to it, and of one behind it.
-struct Place {
+struct TestBed {
     client: Socket,
     server: UdpSocket,
     remote: UdpSocket,
@@ -293,7 +293,7 @@ struct Place {
     _client_host: Host,
 }
 
-impl Place {
+impl TestBed {
     fn open(net: &Net) -> Self {
         let server = net.node().run(|| udp_socket(Ipv4Addr::UNSPECIFIED));
         let host = net.outside("bench", "192.168.50.9");

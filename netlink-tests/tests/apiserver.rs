@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use deltaproxy::model::{Batch, Change, Event, Resource};
+use deltaproxy::model::{Arrival, Change, Event, Resource};
 use deltaproxy::source::kube::{
     ApiServer as Address, OnContact, Outlet, Report, SourceError, follow_api_server, load_client,
 };
@@ -24,7 +24,7 @@ const LIMIT: Duration = Duration::from_secs(15);
 
 /// The source under test, with its events and problems so far.
 struct Source {
-    events: mpsc::Receiver<Batch>,
+    events: mpsc::Receiver<Arrival>,
     reports: mpsc::Receiver<Report>,
     task: JoinHandle<()>,
     seen: Vec<Event>,

@@ -166,16 +166,16 @@ fn everything() -> Transaction {
 
 /// The outcome of a commit, in the terms of both kernels.
 #[derive(Debug, PartialEq)]
-enum Outcome {
+enum CommitOutcome {
     Applied,
     Refused { operation: Option<usize>, element: Option<usize>, errno: Errno },
 }
 
-fn commit(kernel: &mut impl Kernel, transaction: &Transaction) -> Outcome {
+fn commit(kernel: &mut impl Kernel, transaction: &Transaction) -> CommitOutcome {
     match kernel.commit(transaction) {
-        Ok(_) => Outcome::Applied,
+        Ok(_) => CommitOutcome::Applied,
         Err(CommitError::Refused { operation, element, errno, .. }) => {
-            Outcome::Refused { operation, element, errno }
+            CommitOutcome::Refused { operation, element, errno }
         }
         Err(other) => panic!("{other:?}"),
     }

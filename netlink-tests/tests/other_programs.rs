@@ -18,7 +18,7 @@ use deltaproxy::kernel::{
     Writer,
 };
 use deltaproxy::model::{
-    Batch, Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Resource, Service,
+    Arrival, Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Resource, Service,
     ServicePort,
 };
 use deltaproxy::nft::{
@@ -56,7 +56,7 @@ struct Shared {
     sent: Mutex<Option<Instant>>,
     /// From the event to its commit.
     took: Mutex<Option<Duration>>,
-    events: mpsc::Sender<Batch>,
+    events: mpsc::Sender<Arrival>,
 }
 
 impl Kernel for Observed {
@@ -97,7 +97,7 @@ impl Kernel for Observed {
         {
             let now = Instant::now();
             *self.shared.sent.lock().unwrap() = Some(now);
-            self.shared.events.blocking_send(Batch::new(vec![event], now)).unwrap();
+            self.shared.events.blocking_send(Arrival::new(vec![event], now)).unwrap();
         }
         changes
     }
@@ -199,7 +199,7 @@ impl Running {
         });
         let objects = (0..services).flat_map(|number| [service(number), slice(number, None)]);
         let objects = objects.chain(Resource::ALL.map(Event::Listed)).collect();
-        events.blocking_send(Batch::new(objects, Instant::now())).unwrap();
+        events.blocking_send(Arrival::new(objects, Instant::now())).unwrap();
         let mut other = Nftables::open().unwrap();
         let count = services as usize * ENDPOINTS.len();
         wait_for(|| endpoints(&mut other).len() == count);

@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 
 use deltaproxy::config::Routing;
 use deltaproxy::converge::commit_all;
-use deltaproxy::engine::{Engine, Found};
+use deltaproxy::engine::{Engine, FoundTable};
 use deltaproxy::kernel::{
     CommitError, Committed, Contents, ElementRead, Kernel, Nftables, OthersChanges, ReadError,
     Release,
@@ -107,7 +107,7 @@ impl<K: Kernel> Noting<K> {
     }
 
     /// The contents, and whether the endpoints of both families were dumped for them.
-    fn read(&mut self) -> ([Found; 2], [bool; 2]) {
+    fn read(&mut self) -> ([FoundTable; 2], [bool; 2]) {
         self.dumped.clear();
         let engine = Engine::new(Routing::default(), TableFlags::default());
         let found = read_back(self, engine.layouts()).unwrap();

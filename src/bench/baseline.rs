@@ -14,7 +14,7 @@ use ahash::HashMap;
 use hdrhistogram::Histogram;
 
 use super::BenchError;
-use super::change::{Change, ChangeKind, Deed};
+use super::change::{ChangeKind, ClusterChange, Deed};
 use super::cluster::{Cluster, State};
 use super::kube_proxy::{self, FIXED};
 use super::loopback;
@@ -202,7 +202,7 @@ impl<'a> Turns<'a> {
     pub(super) fn change(
         &mut self,
         cluster: &mut Cluster,
-        change: &Change,
+        change: &ClusterChange,
     ) -> Result<(), BenchError> {
         let kind = change.deed.kind();
         self.seen += u32::from(kind == ChangeKind::Endpoint);

@@ -142,7 +142,7 @@ impl Mix {
 
 /// A change, as the API server sends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct ClusterChange {
     /// Action of the change.
     pub deed: Deed,
     /// Number of the changed service.
@@ -170,7 +170,7 @@ impl Changes {
     }
 
     /// Makes the next change in `cluster` and returns it.
-    pub fn next(&mut self, cluster: &mut Cluster) -> Change {
+    pub fn next(&mut self, cluster: &mut Cluster) -> ClusterChange {
         match self.mix.pick(&mut self.random) {
             ChangeKind::Endpoint => self.next_endpoint(cluster),
             ChangeKind::Service => self.next_service(cluster),
@@ -179,13 +179,13 @@ impl Changes {
     }
 
     /// Makes a change of one endpoint of any service.
-    pub fn next_endpoint(&mut self, cluster: &mut Cluster) -> Change {
+    pub fn next_endpoint(&mut self, cluster: &mut Cluster) -> ClusterChange {
         let service = self.any_service(cluster);
         self.endpoint_of(cluster, service)
     }
 
     /// Makes a change of one endpoint of this service.
-    pub fn endpoint_of(&mut self, cluster: &mut Cluster, service: u32) -> Change {
+    pub fn endpoint_of(&mut self, cluster: &mut Cluster, service: u32) -> ClusterChange {
         let original = cluster.original(service).len();
         let count = cluster.state(service).endpoints.len();
         let keeps_one = Cluster::takes_traffic(service);
@@ -213,12 +213,16 @@ impl Changes {
             }
         };
         let line = cluster.slice(service, Cluster::slice_of(slice));
-        Change { deed, service, lines: vec![line] }
+        ClusterChange { deed, service, lines: vec![line] }
     }
 
     /// Replaces an endpoint of this service by a new one in the first zone. Returns the change and
     /// the number of the new endpoint.
-    pub fn replace_in_first_zone(&mut self, cluster: &mut Cluster, service: u32) -> (Change, u32) {
+    pub fn replace_in_first_zone(
+        &mut self,
+        cluster: &mut Cluster,
+        service: u32,
+    ) -> (ClusterChange, u32) {
         let mut new = cluster.new_endpoint();
         while !Cluster::is_in_first_zone(new) {
             new = cluster.new_endpoint();
@@ -229,7 +233,7 @@ impl Changes {
             None => endpoints.push(new),
         }
         let lines = vec![cluster.slice(service, 0)];
-        (Change { deed: Deed::ReplaceEndpoint, service, lines }, new)
+        (ClusterChange { deed: Deed::ReplaceEndpoint, service, lines }, new)
     }
 
     /// Returns any of the initial services.
@@ -237,13 +241,13 @@ impl Changes {
         self.random.below(cluster.services())
     }
 
-    fn next_service(&mut self, cluster: &mut Cluster) -> Change {
+    fn next_service(&mut self, cluster: &mut Cluster) -> ClusterChange {
         let is_removal = !self.added.is_empty() && self.random.below(2) == 0;
         if is_removal {
             let index = self.random.below(u32::try_from(self.added.len()).unwrap_or(u32::MAX));
             let service = self.added.swap_remove(index as usize);
             let lines = cluster.remove(service);
-            return Change { deed: Deed::RemoveService, service, lines };
+            return ClusterChange { deed: Deed::RemoveService, service, lines };
         }
         let endpoints = self.random.between(1, 5);
         let change = self.add_service(cluster, endpoints);
@@ -257,15 +261,15 @@ impl Changes {
     }
 
     /// Adds a service with `endpoints` endpoints, which is never removed.
-    pub fn add_service(&mut self, cluster: &mut Cluster, endpoints: u32) -> Change {
+    pub fn add_service(&mut self, cluster: &mut Cluster, endpoints: u32) -> ClusterChange {
         let service = self.next_service;
         self.next_service += 1;
         let new = (0..endpoints).map(|_| cluster.new_endpoint()).collect();
         cluster.state(service).endpoints = new;
-        Change { deed: Deed::AddService, service, lines: cluster.whole(service) }
+        ClusterChange { deed: Deed::AddService, service, lines: cluster.whole(service) }
     }
 
-    fn next_policy(&mut self, cluster: &mut Cluster) -> Change {
+    fn next_policy(&mut self, cluster: &mut Cluster) -> ClusterChange {
         let mut service = self.random.below(cluster.services());
         if Cluster::takes_traffic(service) {
             // The service before is TCP; a cluster of one service has no UDP service.
@@ -278,7 +282,7 @@ impl Changes {
         } else {
             state.is_local = !state.is_local;
         }
-        Change { deed: Deed::ChangePolicy, service, lines: vec![cluster.service(service)] }
+        ClusterChange { deed: Deed::ChangePolicy, service, lines: vec![cluster.service(service)] }
     }
 }
 
@@ -287,7 +291,7 @@ mod tests {
     use super::*;
     use crate::bench::distribution::Distribution;
 
-    fn stream(seed: u64, length: usize) -> Vec<Change> {
+    fn stream(seed: u64, length: usize) -> Vec<ClusterChange> {
         let mut cluster = Cluster::new(50, 5, Distribution::Real, 1);
         let mut changes = Changes::new(&cluster, Mix::default(), seed);
         (0..length).map(|_| changes.next(&mut cluster)).collect()

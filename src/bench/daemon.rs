@@ -23,7 +23,7 @@ use crate::kernel::{
     CommitError, Committed, Contents, ElementRead, Kernel, Nftables, OthersChanges, ReadError,
     Writer,
 };
-use crate::model::{Batch, Event};
+use crate::model::{Arrival, Event};
 use crate::nft::{ElementView, Operation, TableRef, Transaction, Type, Value};
 use crate::observe::Observe;
 use crate::run::Run;
@@ -35,7 +35,7 @@ const QUEUE: usize = 256;
 /// A run loop on a thread of its own.
 #[derive(Debug)]
 pub(super) struct Daemon {
-    events: tokio_mpsc::Sender<Batch>,
+    events: tokio_mpsc::Sender<Arrival>,
     commits: Receiver<Commit>,
     reported_from: Arc<AtomicU32>,
     converter: Converter,
@@ -100,7 +100,7 @@ impl Daemon {
     /// # Errors
     /// [`BenchError::Ended`].
     pub(super) fn pass_on(&mut self, events: Vec<Event>) -> Result<(), BenchError> {
-        self.events.blocking_send(Batch::new(events, now())).map_err(|_| BenchError::Ended)
+        self.events.blocking_send(Arrival::new(events, now())).map_err(|_| BenchError::Ended)
     }
 
     /// Requests reports of added endpoints with addresses from this one on.

@@ -25,7 +25,7 @@ mod table;
 mod traffic;
 mod watch_line;
 
-pub use change::{Change, ChangeKind, Changes, Deed, Mix, MixError};
+pub use change::{ChangeKind, Changes, ClusterChange, Deed, Mix, MixError};
 pub use cluster::Cluster;
 pub use compare::compare;
 pub use distribution::Distribution;

@@ -4,14 +4,14 @@ use crate::nft::Operation;
 
 /// An object or element that is added or removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct ChangeLine {
     /// `+` for an addition, `-` for a removal.
     pub(super) sign: char,
     /// The command of nft(8).
     pub(super) command: String,
 }
 
-impl Change {
+impl ChangeLine {
     fn of(operation: &Operation) -> Self {
         let is_added = matches!(
             operation,
@@ -28,11 +28,11 @@ impl Change {
 }
 
 /// Returns the changes of one operation: each object, or each element in order.
-pub(super) fn changes(operation: &Operation) -> Vec<Change> {
+pub(super) fn changes(operation: &Operation) -> Vec<ChangeLine> {
     match operation.elements() {
-        Some(elements) => {
-            (0..elements.len()).map(|element| Change::of(&operation.narrowed(element))).collect()
-        }
-        None => vec![Change::of(operation)],
+        Some(elements) => (0..elements.len())
+            .map(|element| ChangeLine::of(&operation.narrowed(element)))
+            .collect(),
+        None => vec![ChangeLine::of(operation)],
     }
 }

@@ -93,7 +93,7 @@ fn keep_serving(kernel: &mut Nftables) -> Result<(), Failure> {
 }
 
 fn remove_other_modes(is_clean: &mut bool) -> Vec<String> {
-    let other_modes::Outcome { removed, errors } = other_modes::remove();
+    let other_modes::Removal { removed, errors } = other_modes::remove();
     for removed in &removed {
         *is_clean = false;
         super::print(&format_args!("removed {removed}\n"));

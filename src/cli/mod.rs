@@ -43,7 +43,7 @@ pub use flagz::listed_flags;
 pub use kube_proxy::kube_proxy;
 pub use log::Log;
 pub use manifests::Input;
-pub use outcome::{Compared, Outcome, PLAN_CODES, VERIFY_CODES};
+pub use outcome::{Compared, Exit, PLAN_CODES, VERIFY_CODES};
 pub use plan::plan;
 pub use probe::{PROBE_HELP, ProbeFlags, probe};
 pub use reload::{Load, restart};

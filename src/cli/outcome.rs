@@ -4,7 +4,7 @@ use super::{End, Explained, Failure, Shown};
 
 /// The end of a command.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct Exit {
     /// The exit code.
     pub code: u8,
     /// Failure, unless everything was done.
@@ -22,7 +22,7 @@ pub enum Compared {
     Different,
 }
 
-impl Outcome {
+impl Exit {
     /// As in diff(1): 0 if nothing differs, 1 if something does, 2 on failure.
     fn of_comparison(differs: Result<bool, Failure>) -> Self {
         let code = differs.as_ref().map_or(2, |differs| u8::from(*differs));
@@ -31,14 +31,14 @@ impl Outcome {
 }
 
 /// 0 on success, else 1.
-impl From<Result<(), Failure>> for Outcome {
+impl From<Result<(), Failure>> for Exit {
     fn from(result: Result<(), Failure>) -> Self {
         let failure = result.err();
         Self { code: u8::from(failure.is_some()), failure, restart: false }
     }
 }
 
-impl From<Result<End, Failure>> for Outcome {
+impl From<Result<End, Failure>> for Exit {
     fn from(result: Result<End, Failure>) -> Self {
         let restart = matches!(result, Ok(End::ConfigChanged));
         Self { restart, ..result.map(|_| ()).into() }
@@ -46,21 +46,21 @@ impl From<Result<End, Failure>> for Outcome {
 }
 
 /// See [`PLAN_CODES`] and [`VERIFY_CODES`].
-impl From<Result<Compared, Failure>> for Outcome {
+impl From<Result<Compared, Failure>> for Exit {
     fn from(result: Result<Compared, Failure>) -> Self {
         Self::of_comparison(result.map(|found| found == Compared::Different))
     }
 }
 
 /// See [`SHOW_HELP`](super::SHOW_HELP).
-impl From<Result<Shown, Failure>> for Outcome {
+impl From<Result<Shown, Failure>> for Exit {
     fn from(result: Result<Shown, Failure>) -> Self {
         Self::of_comparison(result.map(|found| found == Shown::Draining))
     }
 }
 
 /// See [`super::EXPLAIN_CODES`].
-impl From<Result<Explained, Failure>> for Outcome {
+impl From<Result<Explained, Failure>> for Exit {
     fn from(result: Result<Explained, Failure>) -> Self {
         Self::of_comparison(result.map(|found| found == Explained::Differs))
     }
@@ -88,17 +88,17 @@ mod tests {
     fn codes_are_those_of_diff_for_comparisons_and_0_or_1_for_others() {
         let failure = || Failure(vec!["why".to_owned()]);
         for (outcome, code, is_failure) in [
-            (Outcome::from(Ok(Compared::Equal)), 0, false),
-            (Outcome::from(Ok(Compared::Different)), 1, false),
-            (Outcome::from(Err::<Compared, _>(failure())), 2, true),
-            (Outcome::from(Ok(Shown::Done)), 0, false),
-            (Outcome::from(Ok(Shown::Draining)), 1, false),
-            (Outcome::from(Err::<Shown, _>(failure())), 2, true),
-            (Outcome::from(Ok(Explained::Agrees)), 0, false),
-            (Outcome::from(Ok(Explained::Differs)), 1, false),
-            (Outcome::from(Err::<Explained, _>(failure())), 2, true),
-            (Outcome::from(Ok(())), 0, false),
-            (Outcome::from(Err::<(), _>(failure())), 1, true),
+            (Exit::from(Ok(Compared::Equal)), 0, false),
+            (Exit::from(Ok(Compared::Different)), 1, false),
+            (Exit::from(Err::<Compared, _>(failure())), 2, true),
+            (Exit::from(Ok(Shown::Done)), 0, false),
+            (Exit::from(Ok(Shown::Draining)), 1, false),
+            (Exit::from(Err::<Shown, _>(failure())), 2, true),
+            (Exit::from(Ok(Explained::Agrees)), 0, false),
+            (Exit::from(Ok(Explained::Differs)), 1, false),
+            (Exit::from(Err::<Explained, _>(failure())), 2, true),
+            (Exit::from(Ok(())), 0, false),
+            (Exit::from(Err::<(), _>(failure())), 1, true),
         ] {
             assert_eq!((outcome.code, outcome.failure.is_some()), (code, is_failure));
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::change::{Change, changes};
+use super::change::{ChangeLine, changes};
 use super::manifests::{Input, load};
 use super::read_tables::read_tables;
 use super::{Compared, Failure, Output, Settings, localhost};
@@ -63,7 +63,7 @@ struct Document {
 }
 
 impl Document {
-    fn add(&mut self, change: &Change) {
+    fn add(&mut self, change: &ChangeLine) {
         // A command is an action, a kind, the family and name of the table, and the object. Only
         // the command of a table has no object.
         let mut words = change.command.splitn(5, ' ');
@@ -102,7 +102,7 @@ mod tests {
             ('+', "add element ip6 kube-proxy endpoints { 1:0 . tcp . 0 : ::1 . 80 }"),
             ('-', "flush chain ip kube-proxy services"),
         ] {
-            document.add(&Change { sign, command: command.to_owned() });
+            document.add(&ChangeLine { sign, command: command.to_owned() });
         }
         let change = |sign, action, kind, family, object| {
             json!({"sign": sign, "action": action, "kind": kind, "family": family,

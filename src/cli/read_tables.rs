@@ -1,7 +1,7 @@
 //! Reads the tables for commands that only compare.
 
 use super::Failure;
-use crate::engine::{Engine, Found};
+use crate::engine::{Engine, FoundTable};
 use crate::kernel::Nftables;
 use crate::read_back::read_watching;
 
@@ -9,7 +9,10 @@ use crate::read_back::read_watching;
 const ATTEMPTS: usize = 10;
 
 /// Returns both tables, read if possible while no other program changes them.
-pub(super) fn read_tables(engine: &Engine, kernel: &mut Nftables) -> Result<[Found; 2], Failure> {
+pub(super) fn read_tables(
+    engine: &Engine,
+    kernel: &mut Nftables,
+) -> Result<[FoundTable; 2], Failure> {
     let mut read = || read_watching(kernel, engine.layouts(), &|| ()).map_err(Failure::new);
     let mut reading = read()?;
     for _ in 0..ATTEMPTS {

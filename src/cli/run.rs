@@ -25,7 +25,7 @@ use crate::engine::{Engine, FlowtableDevices};
 use crate::flowtable::Offload;
 use crate::handover::{hand_over, remove_handover_tables};
 use crate::kernel::{Nftables, Release, Writer, follow_links};
-use crate::model::{Batch, ObjectName, ObjectRef, Problem, ProblemKind};
+use crate::model::{Arrival, ObjectName, ObjectRef, Problem, ProblemKind};
 use crate::nft::TableFlags;
 use crate::observe::{
     ClosedPort, LeftOut, Observe, PageSetup, Site, Startup, bind, serve, serve_at,
@@ -291,7 +291,7 @@ fn start_source(
     tasks: &mut JoinSet<()>,
     (notices, written): (mpsc::Sender<Notice>, mpsc::Receiver<Notice>),
     observe: &Observe,
-) -> Result<mpsc::Receiver<Batch>, Failure> {
+) -> Result<mpsc::Receiver<Arrival>, Failure> {
     let (sender, events) = mpsc::channel(EVENT_QUEUE);
     let server = match api_server(&config.source) {
         Ok(server) => server,

@@ -31,7 +31,7 @@ const KEPT: Duration = Duration::from_secs(30);
 
 /// Returns the search in the network namespace of this process.
 pub(super) fn search() -> Search {
-    let found = Arc::new(Mutex::new(Found::default()));
+    let found = Arc::new(Mutex::new(LastRead::default()));
     Arc::new(move |query: Query| {
         let found = Arc::clone(&found);
         let answer = async move {
@@ -50,7 +50,7 @@ pub(super) fn search() -> Search {
     })
 }
 
-fn answer(mut found: OwnedMutexGuard<Found>, query: &Query) -> Result<Value, String> {
+fn answer(mut found: OwnedMutexGuard<LastRead>, query: &Query) -> Result<Value, String> {
     found.refresh();
     if let Some(error) = &found.error {
         return Err(error.clone());
@@ -98,12 +98,12 @@ fn draining(services: &Services) -> Result<Value, String> {
 }
 
 /// Frees the memory after [`KEPT`] without a search.
-async fn forget(found: Arc<Mutex<Found>>) {
+async fn forget(found: Arc<Mutex<LastRead>>) {
     loop {
         tokio::time::sleep(KEPT).await;
         let mut found = found.lock().await;
         if found.used_at.is_none_or(|at| at.elapsed() >= KEPT) {
-            *found = Found::default();
+            *found = LastRead::default();
             return;
         }
     }
@@ -111,7 +111,7 @@ async fn forget(found: Arc<Mutex<Found>>) {
 
 /// Result of the last read.
 #[derive(Default)]
-struct Found {
+struct LastRead {
     latest: Latest,
     /// Why there are no services.
     error: Option<String>,
@@ -123,7 +123,7 @@ struct Found {
     is_forgotten_later: bool,
 }
 
-impl Found {
+impl LastRead {
     fn refresh(&mut self) {
         if self.read.is_some_and(is_fresh) {
             return;

@@ -21,7 +21,7 @@ pub use lookup::Lookup;
 pub use render::render;
 pub use slot_budget::{SlotBudget, SlotGrants, SlotUse};
 pub use slot_demand::{SlotDemand, SlotGrant};
-pub use slots::Slots;
+pub use slots::SlotPlan;
 pub use timeouts::{GrantedTimeout, Timeouts};
 
 use std::num::NonZeroU16;
@@ -61,7 +61,7 @@ pub struct WantedPort {
     /// Usable endpoints, by [`Scope`]. Those with weight 0 are included only if all have weight 0.
     pub endpoints: [TargetList; 2],
     /// The contents of the slots of their lists, by [`Scope`].
-    pub slots: [Slots; 2],
+    pub slots: [SlotPlan; 2],
     /// The timeout of session affinity.
     pub timeout: Option<GrantedTimeout>,
     /// Frontends, each once.
@@ -132,7 +132,7 @@ impl WantedPort {
     }
 
     /// Returns the contents of the slots of a scope's list.
-    pub fn slots(&self, scope: Scope) -> &Slots {
+    pub fn slots(&self, scope: Scope) -> &SlotPlan {
         &self.slots[scope as usize]
     }
 

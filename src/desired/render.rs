@@ -7,8 +7,8 @@ use super::proportion::Proportion;
 use super::slots::{Limits, Reduction};
 use super::source_ranges;
 use super::{
-    GrantedTimeout, Label, Lookup, NoLocal, Scope, SlotGrant, SlotGrants, Slots, Traffic, Wanted,
-    WantedFrontend, WantedPort,
+    GrantedTimeout, Label, Lookup, NoLocal, Scope, SlotGrant, SlotGrants, SlotPlan, Traffic,
+    Wanted, WantedFrontend, WantedPort,
 };
 use crate::family::Family;
 use crate::model::{
@@ -164,12 +164,12 @@ impl PortRenderer<'_> {
         list: &mut TargetList,
         timeout: Option<GrantedTimeout>,
         wanted: &mut Wanted,
-    ) -> (Slots, Option<Reduction>) {
+    ) -> (SlotPlan, Option<Reduction>) {
         self.limit(list, timeout, wanted);
         let weights = self.view.weigh(self.port, self.family, list);
         let most = if timeout.is_some() { SizeClass::LARGEST_SESSION } else { SizeClass::LARGEST };
         let limits = Limits { most: most.most(), grant: self.grant };
-        Slots::new(self.view.scheduler(), list, weights, limits)
+        SlotPlan::new(self.view.scheduler(), list, weights, limits)
     }
 
     /// Reports that a list has fewer slots than it asks for, once for equal lists.

@@ -8,7 +8,7 @@ use crate::ruleset::number::{SizeClass, TableSize};
 
 /// The contents of the slots of a list.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Slots {
+pub enum SlotPlan {
     /// Each endpoint once, in any slot.
     Once,
     /// Each endpoint with its number of slots, which may be any.
@@ -46,7 +46,7 @@ enum Effect {
     NoTable,
 }
 
-impl Slots {
+impl SlotPlan {
     /// Returns the slots that a scheduler needs for these endpoints, within limits. `weights` has
     /// the weight of each, above 0. Sorts the endpoints for a table.
     pub(super) fn new(

@@ -11,12 +11,12 @@ use smallvec::SmallVec;
 
 use super::frontends::FrontendState;
 use super::goal::goal;
-use super::held::{HeldList, Holdings, place_of};
+use super::held::{HeldList, Holdings, purpose_of};
 use super::lists::{List, Lists};
 use super::places::Places;
 use super::slots::assign_weighted;
 use super::{Context, Diff, Leftover, sorted};
-use crate::desired::{Label, Lookup, Scope, Slots, WantedPort};
+use crate::desired::{Label, Lookup, Scope, SlotPlan, WantedPort};
 use crate::family::Family;
 use crate::model::{ObjectName, Target};
 use crate::ruleset::number::{ListId, Route};
@@ -175,7 +175,7 @@ impl Diff {
         let may_be_plain =
             port.timeout.is_none() || self.lists[port.family.index()].are_sessions_full();
         let are_lists_as_wanted = Scope::ALL.into_iter().all(|scope| {
-            let place = place_of(port, scope);
+            let place = purpose_of(port, scope);
             let (plain, with_affinity) = (lists.find(place, false), lists.find(place, true));
             let mut found = plain.into_iter().chain(with_affinity);
             (may_be_plain || plain.is_none()) && found.all(|list| self.holds(list, port, scope))
@@ -292,14 +292,14 @@ impl Lists {
 }
 
 /// Returns whether the slots hold these endpoints as desired.
-fn hold(found: &[Target], slots: &Slots, endpoints: &[Target]) -> bool {
+fn hold(found: &[Target], slots: &SlotPlan, endpoints: &[Target]) -> bool {
     match slots {
-        Slots::Once => are_same(found, endpoints),
-        Slots::Weighted(counts) => {
+        SlotPlan::Once => are_same(found, endpoints),
+        SlotPlan::Weighted(counts) => {
             let slots = assign_weighted(found.iter().copied().map(Some), endpoints, counts);
             slots.len() == found.len() && slots.iter().flatten().eq(found)
         }
-        Slots::Table(.., table) => {
+        SlotPlan::Table(.., table) => {
             let endpoint = |position: &u16| endpoints.get(usize::from(*position));
             found.len() == table.len() && table.iter().map(endpoint).eq(found.iter().map(Some))
         }

@@ -16,7 +16,7 @@ use crate::ruleset::{Frontend, Member, NamedList, SetId, TableElement};
 
 /// The elements of one table.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundElements {
     family: Family,
     frontends: PackedMap<Frontend, FrontendState>,
     lists: HashMap<ListId, List>,
@@ -26,7 +26,7 @@ pub struct Found {
     strays: BTreeMap<SetId, Vec<Element>>,
 }
 
-impl Found {
+impl FoundElements {
     /// Returns an empty table of a family.
     pub fn new(family: Family) -> Self {
         Self {
@@ -228,10 +228,10 @@ impl Diff {
     /// Replaces the installed state by a read-back. The holdings of services stay.
     ///
     /// Every service must be updated again; then [`Diff::begin_sweep`] must follow.
-    pub fn replace_installed(&mut self, found: [Found; 2]) {
+    pub fn replace_installed(&mut self, found: [FoundElements; 2]) {
         self.leftovers.clear();
-        self.serving.adopt(found.iter().flat_map(Found::serving));
-        self.node_port_ips.adopt(found.iter().flat_map(Found::node_port_ips));
+        self.serving.adopt(found.iter().flat_map(FoundElements::serving));
+        self.node_port_ips.adopt(found.iter().flat_map(FoundElements::node_port_ips));
         let members = found.iter().flat_map(|found| found.members.iter().copied());
         let is_shared = |member: &Member| !matches!(member, Member::NodePortIp(_));
         self.members.adopt(members.filter(is_shared));
@@ -264,7 +264,7 @@ mod tests {
         let (protocol, port) = (Protocol::Tcp, NonZeroU16::MIN);
         let address = Frontend::Address { address: [10, 96, 0, 1].into(), protocol, port };
         let node_port = Frontend::NodePort { family: Family::Ip, protocol, port };
-        let mut found = Found::new(Family::Ip);
+        let mut found = FoundElements::new(Family::Ip);
         for frontend in [address, node_port] {
             found.add(&TableElement::Route(frontend, Route::WITHOUT_LIST, None));
         }

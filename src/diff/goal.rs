@@ -1,7 +1,7 @@
 //! The desired state of a frontend, with the lists of its service.
 
 use super::frontends::Goal;
-use super::held::place_of;
+use super::held::purpose_of;
 use super::places::Places;
 use crate::desired::{Scope, Traffic, WantedFrontend, WantedPort};
 use crate::ruleset::Unserved;
@@ -40,7 +40,7 @@ pub(super) fn route(
     scope: Scope,
     flags: Flags,
 ) -> Option<Route> {
-    let place = place_of(port, scope);
+    let place = purpose_of(port, scope);
     let list = lists.find(place, false).or_else(|| lists.find(place, true))?;
     let timeout = port.timeout.filter(|_| list.id.has_affinity()).map(|it| it.number);
     Some(Route::new(list.id, timeout, port.size(scope), flags))

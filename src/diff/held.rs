@@ -29,7 +29,7 @@ pub(super) struct Holdings {
 }
 
 /// The purpose of an endpoint list of a service: port at the cluster IP, and scope.
-pub(super) type Place = (Family, Protocol, NonZeroU16, Scope);
+pub(super) type ListPurpose = (Family, Protocol, NonZeroU16, Scope);
 
 /// An endpoint list of a service port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,18 +43,18 @@ pub(super) struct HeldList {
 }
 
 impl HeldList {
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn place(&self) -> ListPurpose {
         (self.family, self.protocol, self.port, self.scope)
     }
 
     /// Returns the key of the list among those of the service.
-    pub(super) fn key(&self) -> (Place, bool) {
+    pub(super) fn key(&self) -> (ListPurpose, bool) {
         (self.place(), self.id.has_affinity())
     }
 }
 
 /// Returns the place of the list of a port and scope.
-pub(super) fn place_of(port: &WantedPort, scope: Scope) -> Place {
+pub(super) fn purpose_of(port: &WantedPort, scope: Scope) -> ListPurpose {
     (port.family, port.protocol, port.port, scope)
 }
 

@@ -32,7 +32,7 @@ mod update;
 
 pub use claims::age;
 pub use correction::{Finding, Installed};
-pub use found::Found;
+pub use found::FoundElements;
 pub use frontends::FrontendState;
 pub use members::NodePortIps;
 pub use no_local::NoLocalPorts;

@@ -23,7 +23,7 @@ pub(super) struct Patch {
 type Edits = SmallVec<[(usize, Target); 2]>;
 
 /// The slots while a patch is computed.
-struct Slots<'a> {
+struct PatchedSlots<'a> {
     installed: &'a List,
     length: usize,
     edits: Edits,
@@ -38,7 +38,7 @@ impl Patch {
         endpoints: impl Iterator<Item = (Target, bool)>,
     ) -> Option<Self> {
         let former = installed.len();
-        let mut slots = Slots { installed, length: former, edits: Edits::new() };
+        let mut slots = PatchedSlots { installed, length: former, edits: Edits::new() };
         let mut gaps = SmallVec::<[usize; 2]>::new();
         let mut new = SmallVec::<[Target; 2]>::new();
         for (target, is_wanted) in endpoints {
@@ -57,7 +57,7 @@ impl Patch {
             }
         }
         gaps.into_iter().try_for_each(|gap| slots.close(gap))?;
-        let Slots { length, edits, .. } = slots;
+        let PatchedSlots { length, edits, .. } = slots;
         if former == 0 || length == 0 || former.max(length) >= SizeClass::LARGEST.most() as usize {
             return None;
         }
@@ -77,7 +77,7 @@ impl Patch {
     }
 }
 
-impl Slots<'_> {
+impl PatchedSlots<'_> {
     fn put(&mut self, slot: usize, target: Target) {
         match self.edits.iter_mut().find(|(known, _)| *known == slot) {
             Some((_, known)) => *known = target,

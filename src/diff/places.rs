@@ -4,7 +4,7 @@
 use ahash::HashMap;
 use smallvec::SmallVec;
 
-use super::held::{HeldList, Place};
+use super::held::{HeldList, ListPurpose};
 use crate::desired::Lookup;
 use crate::family::Family;
 use crate::ruleset::number::ListId;
@@ -14,7 +14,7 @@ use crate::ruleset::number::ListId;
 pub(super) struct Places {
     lists: SmallVec<[HeldList; 2]>,
     /// Index of each list, once there are many.
-    index: HashMap<(Place, bool), usize>,
+    index: HashMap<(ListPurpose, bool), usize>,
     ids: Lookup<(Family, ListId)>,
 }
 
@@ -33,7 +33,7 @@ impl Places {
     }
 
     /// Returns the list at a place, with affinity or without.
-    pub(super) fn find(&self, place: Place, has_affinity: bool) -> Option<HeldList> {
+    pub(super) fn find(&self, place: ListPurpose, has_affinity: bool) -> Option<HeldList> {
         let key = (place, has_affinity);
         match self.index.is_empty() {
             true => self.lists.iter().find(|list| list.key() == key).copied(),

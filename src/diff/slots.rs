@@ -9,14 +9,14 @@ use smallvec::SmallVec;
 use crate::model::Target;
 
 /// Slots of a list. A hole occurs only after a read-back.
-pub(super) type Slots = Box<[Option<Target>]>;
+pub(super) type Assignment = Box<[Option<Target>]>;
 
 /// Assigns a slot to every wanted endpoint, and keeps the slots of `installed` where possible.
 ///
 /// `wanted` names every endpoint once. When one is removed, the last one moves into the gap.
-pub(super) fn assign(installed: &[Option<Target>], wanted: &[Target]) -> Slots {
+pub(super) fn assign(installed: &[Option<Target>], wanted: &[Target]) -> Assignment {
     let installed = &installed[..installed.len().min(wanted.len())];
-    let mut slots: Slots = vec![None; wanted.len()].into();
+    let mut slots: Assignment = vec![None; wanted.len()].into();
     let mut unplaced = keep_in_order(&mut slots, installed, wanted);
     keep_elsewhere(&mut slots, installed, &mut unplaced);
     let free = slots.iter_mut().filter(|slot| slot.is_none());
@@ -29,11 +29,11 @@ pub(super) fn assign_weighted(
     installed: impl Iterator<Item = Option<Target>>,
     wanted: &[Target],
     counts: &[u32],
-) -> Slots {
+) -> Assignment {
     let mut left: HashMap<Target, u32> =
         wanted.iter().copied().zip(counts.iter().copied()).collect();
     let length = left.values().map(|count| *count as usize).sum();
-    let mut slots: Slots = vec![None; length].into();
+    let mut slots: Assignment = vec![None; length].into();
     for (slot, target) in slots.iter_mut().zip(installed) {
         let kept = target.and_then(|target| Some((target, left.get_mut(&target)?)));
         if let Some((target, count)) = kept.filter(|(_, count)| **count > 0) {
@@ -60,7 +60,11 @@ const FEW: usize = 8;
 ///
 /// Most endpoints have the same order in both lists, with some added, removed or moved. A service
 /// may have thousands.
-fn keep_in_order(slots: &mut Slots, installed: &[Option<Target>], wanted: &[Target]) -> Unplaced {
+fn keep_in_order(
+    slots: &mut Assignment,
+    installed: &[Option<Target>],
+    wanted: &[Target],
+) -> Unplaced {
     let mut unplaced = Unplaced::new();
     let mut slot = 0;
     for (i, target) in wanted.iter().enumerate() {
@@ -85,7 +89,7 @@ fn keep_in_order(slots: &mut Slots, installed: &[Option<Target>], wanted: &[Targ
 }
 
 /// Keeps those of the unplaced endpoints that have another slot.
-fn keep_elsewhere(slots: &mut Slots, installed: &[Option<Target>], unplaced: &mut Unplaced) {
+fn keep_elsewhere(slots: &mut Assignment, installed: &[Option<Target>], unplaced: &mut Unplaced) {
     let is_many = unplaced.len() > FEW;
     let mut many = HashSet::default();
     if is_many {
@@ -120,7 +124,7 @@ mod tests {
         Target { address, port: NonZeroU16::new(8080).unwrap() }
     }
 
-    fn installed(numbers: &[u32]) -> Slots {
+    fn installed(numbers: &[u32]) -> Assignment {
         numbers.iter().map(|&number| Some(target(number))).collect()
     }
 

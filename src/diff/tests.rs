@@ -504,9 +504,9 @@ fn a_frontend_that_a_service_claims_before_it_is_swept_stays() {
         protocol: Protocol::Tcp,
         port: NonZeroU16::new(80).unwrap(),
     };
-    let mut found = Found::new(Family::Ip);
+    let mut found = FoundElements::new(Family::Ip);
     found.add(&TableElement::NoEndpoint(frontend, Unserved::Drop, None));
-    settled.diff.replace_installed([found, Found::new(Family::Ip6)]);
+    settled.diff.replace_installed([found, FoundElements::new(Family::Ip6)]);
     settled.diff.begin_sweep();
     let (changes, _) = settled.apply(is(with_external_ip(service("web", "10.96.0.1"), 0)));
     let installed = "192.0.2.1 . tcp . 80 comment \"default/web:http\" : 1:0";

@@ -9,12 +9,12 @@ use smallvec::SmallVec;
 use super::claims;
 use super::frontends::Goal;
 use super::goal::{goal, route};
-use super::held::{HeldList, Holdings, place_of};
+use super::held::{HeldList, Holdings, purpose_of};
 use super::patch::Patch;
 use super::places::Places;
 use super::{Context, Diff, FRONTEND_ELEMENTS, Progress, Updated};
 use crate::desired::{
-    self, Label, Lookup, Scope, Slots, Traffic, Wanted, WantedFrontend, WantedPort,
+    self, Label, Lookup, Scope, SlotPlan, Traffic, Wanted, WantedFrontend, WantedPort,
 };
 use crate::family::Family;
 use crate::model::{Cluster, EndpointChanges, ObjectName, Problem, Protocol};
@@ -269,9 +269,9 @@ impl ServiceUpdate<'_> {
             list.own();
             let endpoints = port.endpoints(scope);
             match port.slots(scope) {
-                Slots::Once => list.fill(endpoints, piece)?,
-                Slots::Weighted(counts) => list.fill_weighted(endpoints, counts, piece)?,
-                Slots::Table(.., table) => list.fill_table(endpoints, table, piece)?,
+                SlotPlan::Once => list.fill(endpoints, piece)?,
+                SlotPlan::Weighted(counts) => list.fill_weighted(endpoints, counts, piece)?,
+                SlotPlan::Table(.., table) => list.fill_table(endpoints, table, piece)?,
             }
             list.set_route(route, piece);
         }
@@ -302,7 +302,7 @@ impl ServiceUpdate<'_> {
         has_affinity: bool,
     ) -> Option<ListId> {
         let lists = &self.diff.lists[port.family.index()];
-        let held = self.held.find(place_of(port, scope), has_affinity).map(|held| held.id);
+        let held = self.held.find(purpose_of(port, scope), has_affinity).map(|held| held.id);
         let is_there =
             |id: &ListId| lists.get(*id).is_some_and(|list| list.protocol() == port.protocol);
         if let Some(held) = held.filter(is_there) {
@@ -402,7 +402,7 @@ impl ServiceUpdate<'_> {
     /// Deletes slots that no route uses any more.
     fn cut_lists(&mut self, piece: &mut Piece) -> Result<(), Full> {
         for (port, scope) in self.wanted.ports.iter().flat_map(|it| Scope::ALL.map(|of| (it, of))) {
-            let place = place_of(port, scope);
+            let place = purpose_of(port, scope);
             for list in [false, true].into_iter().filter_map(|kind| self.lists.find(place, kind)) {
                 let open = self.diff.lists[list.family.index()].open(list.id);
                 let Some(mut list) = open else { continue };

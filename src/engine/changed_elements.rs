@@ -18,7 +18,7 @@ use crate::ruleset::{self, Member, SetId, Subject};
 
 /// The place of an element in our tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct ElementId {
     /// The family of its table.
     pub family: Family,
     /// Its set or map.
@@ -31,7 +31,7 @@ pub struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changed {
     /// Its place.
-    pub place: Place,
+    pub place: ElementId,
     /// What a look-up found there.
     pub finding: Finding,
 }
@@ -42,10 +42,10 @@ pub struct Differences {
     /// Installed elements of services that are missing or differ.
     pub of_services: Vec<(ObjectName, Installed, Finding)>,
     /// Other elements: found although they are not installed, or missing although they are.
-    pub of_none: Vec<(Place, Finding)>,
+    pub of_none: Vec<(ElementId, Finding)>,
 }
 
-impl Place {
+impl ElementId {
     /// Returns the places of elements, each once; `None` if a set is not one of ours.
     pub fn all_of(elements: &[ElementKey]) -> Option<Vec<Self>> {
         let places: Option<BTreeSet<_>> = elements.iter().map(Self::of).collect();
@@ -89,7 +89,7 @@ impl Engine {
         let mut installed = HashMap::default();
         for service in self.diff.services_of(&subjects) {
             self.diff.each_installed(Some(service), &mut |it| {
-                installed.insert(Place::of_installed(&it), (service, it));
+                installed.insert(ElementId::of_installed(&it), (service, it));
             });
         }
         let mut differences = Differences::default();
@@ -109,7 +109,7 @@ impl Engine {
     }
 
     /// Returns whether an element that no service has, or that several share, is not as installed.
-    fn differs_from_none(&self, place: &Place, finding: &Finding) -> Option<bool> {
+    fn differs_from_none(&self, place: &ElementId, finding: &Finding) -> Option<bool> {
         let is_missing = *finding == Finding::Missing;
         match (place.member(), place.subject()) {
             (Some(member), _) => Some(self.diff.is_member_installed(&member) == is_missing),
@@ -123,7 +123,7 @@ impl Engine {
     /// Records elements of no service, or of several, that differ from the installed state. An
     /// element that nothing may need is deleted first in the next transaction. Returns the services
     /// to be updated again, or `None` if the tables must be read.
-    pub fn adopt(&mut self, differences: &[(Place, Finding)]) -> Option<Vec<ObjectName>> {
+    pub fn adopt(&mut self, differences: &[(ElementId, Finding)]) -> Option<Vec<ObjectName>> {
         let (mut subjects, mut missing) = (HashSet::default(), HashSet::default());
         for (place, finding) in differences {
             if let Some(member) = place.member() {
@@ -144,8 +144,8 @@ impl Engine {
     }
 
     /// Deletes an element that is not installed, first in the next transaction.
-    fn delete_orphan(&mut self, place: &Place) {
-        let Place { family, set, key } = *place;
+    fn delete_orphan(&mut self, place: &ElementId) {
+        let ElementId { family, set, key } = *place;
         let layout = Arc::clone(self.layouts.of(family).get(set));
         let delete = vec![Element::new(key)];
         let table = &mut self.tables[family.index()];

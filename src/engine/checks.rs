@@ -91,7 +91,7 @@ mod tests {
 
     use super::*;
     use crate::config::Routing;
-    use crate::engine::Found;
+    use crate::engine::FoundTable;
     use crate::model::{
         Change, Endpoint, EndpointPort, EndpointSlice, Event, Resource, Service, ServicePort,
         Touched,
@@ -150,7 +150,7 @@ mod tests {
             let mut engine = Engine::new(Routing::default(), TableFlags::default());
             engine.apply([is(service()), slice(&[1, 2, 3])]);
             engine.apply(Resource::ALL.map(Event::Listed));
-            engine.replace_installed(Family::ALL.map(Found::nothing));
+            engine.replace_installed(Family::ALL.map(FoundTable::nothing));
             settle(&mut engine);
             assert!(engine.is_as_desired(&name()));
             // Bypasses the queue of services.

@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 
-use super::{Engine, Found};
+use super::{Engine, FoundTable};
 use crate::family::Family;
 use crate::nft::{Operation, Statement};
 
@@ -19,7 +19,7 @@ impl Engine {
 
     /// Accepts tables without flowtables, if neither of `found` has one: the kernel may lack them.
     /// For commands that commit nothing, before [`Engine::replace_installed`].
-    pub fn accept_missing_flowtables(&mut self, found: &[Found; 2]) {
+    pub fn accept_missing_flowtables(&mut self, found: &[FoundTable; 2]) {
         let mut contents = found.iter().filter_map(|found| found.contents.as_ref());
         let is_found = contents.any(|contents| !contents.flowtables.is_empty());
         if self.routing.flowtable.is_some() && !is_found {

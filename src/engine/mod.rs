@@ -32,9 +32,9 @@ mod transactions;
 pub use crate::desired::SlotUse;
 pub use crate::diff::{Finding, Installed, Kept, NoLocalPorts};
 pub use blocked::Blocked;
-pub use changed_elements::{Changed, Differences, Place};
+pub use changed_elements::{Changed, Differences, ElementId};
 pub use devices::{DeviceAnswer, FlowtableDevices};
-pub use found::Found;
+pub use found::FoundTable;
 pub use leftovers::GRACE;
 pub use outcome::{Answer, Cause};
 pub use queue::ChangeSize;
@@ -343,7 +343,7 @@ impl Engine {
     }
 
     /// Replaces the installed state by a read-back and queues all services.
-    pub fn replace_installed(&mut self, found: [Found; 2]) {
+    pub fn replace_installed(&mut self, found: [FoundTable; 2]) {
         self.in_flight.clear();
         self.prepared.clear();
         self.undone = [false; 2];
@@ -356,7 +356,7 @@ impl Engine {
             self.render_tables();
         }
         let elements = found.map(|found| self.replace_installed_table(found));
-        let installed = elements.iter().flat_map(diff::Found::node_port_ips);
+        let installed = elements.iter().flat_map(diff::FoundElements::node_port_ips);
         let is_listed = |ip: &IpAddr| !self.routing.node_ports_everywhere(Family::of(*ip));
         self.node_addresses.adopt(installed, is_listed);
         self.diff.replace_installed(elements);
@@ -370,7 +370,7 @@ impl Engine {
     }
 
     /// Replaces the installed state of one table; returns its elements, if the table is ours.
-    fn replace_installed_table(&mut self, found: Found) -> diff::Found {
+    fn replace_installed_table(&mut self, found: FoundTable) -> diff::FoundElements {
         let family = found.elements.family();
         let table = &mut self.tables[family.index()];
         let sets = self.layouts.of(family);
@@ -384,7 +384,7 @@ impl Engine {
             }
             BaseState::Absent | BaseState::Foreign => {
                 table.cleanup = Vec::new();
-                diff::Found::new(family)
+                diff::FoundElements::new(family)
             }
         }
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::transactions::Part;
-use super::{Changed, Engine, Place};
+use super::{Changed, ElementId, Engine};
 use crate::model::ObjectName;
 use crate::nft::{Operation, Transaction};
 use crate::ruleset::SetId;
@@ -18,7 +18,7 @@ impl Engine {
     /// Returns the places of all elements of a refused transaction, and of the rest of its step.
     /// `None` if the tables must be read: more than elements was to change, or a look-up by key does
     /// not suffice.
-    pub fn places_of_refused(&self, transaction: &Transaction) -> Option<Vec<Place>> {
+    pub fn places_of_refused(&self, transaction: &Transaction) -> Option<Vec<ElementId>> {
         let parts = &self.prepared;
         let mut in_flight = self.in_flight.iter().chain(parts.iter().map(Part::in_flight));
         if self.in_flight.is_empty() || in_flight.any(|it| it.base.is_some()) {
@@ -36,7 +36,11 @@ impl Engine {
             if set == SetId::SourceRanges || set.is_of_affinity() {
                 return None;
             }
-            places.extend(elements.iter().map(|element| Place { family, set, key: element.key }));
+            places.extend(elements.iter().map(|element| ElementId {
+                family,
+                set,
+                key: element.key,
+            }));
             if places.len() > MAX_PLACES {
                 return None;
             }

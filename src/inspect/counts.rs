@@ -31,7 +31,7 @@ pub struct Counts {
     /// Keyed by `namespace/name:port`.
     ports: HashMap<Arc<str>, Port>,
     frontends: HashMap<Frontend, SeenFrontend>,
-    places: HashMap<Place, SeenEndpoint>,
+    places: HashMap<EndpointKey, SeenEndpoint>,
     total: Counter,
     /// Number of the last read; identifies elements that no longer exist.
     look: u32,
@@ -67,7 +67,7 @@ struct SeenEndpoint {
 
 /// Element of an endpoint: its list and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Place {
+struct EndpointKey {
     family: Family,
     list: ListId,
     protocol: Protocol,
@@ -190,7 +190,7 @@ impl Counts {
         }
         let mut grown: HashMap<Arc<str>, HashMap<Target, Counter>> = HashMap::default();
         for family in Family::ALL {
-            let mut each = |place: Place, view: &ElementView<'_>| {
+            let mut each = |place: EndpointKey, view: &ElementView<'_>| {
                 let Some((target, counter)) = target(family, view).zip(view.counter) else {
                     return;
                 };
@@ -241,7 +241,7 @@ fn read_slots(
     reader: &mut TableReader,
     family: Family,
     lists: Vec<NamedList>,
-    each: &mut dyn FnMut(Place, &ElementView<'_>),
+    each: &mut dyn FnMut(EndpointKey, &ElementView<'_>),
 ) -> Result<(), ReadError> {
     let mut slots = SlotKeys::new(lists.into_iter());
     loop {
@@ -251,7 +251,7 @@ fn read_slots(
         }
         let answered = reader.find(family, SetId::Endpoints, &keys, &mut |view| {
             if let Some((list, protocol, number)) = slots.answered() {
-                each(Place { family, list, protocol, number }, &view);
+                each(EndpointKey { family, list, protocol, number }, &view);
             }
         })?;
         if answered < keys.len() {
@@ -263,14 +263,14 @@ fn read_slots(
 fn read_affinity(
     reader: &mut TableReader,
     family: Family,
-    each: &mut dyn FnMut(Place, &ElementView<'_>),
+    each: &mut dyn FnMut(EndpointKey, &ElementView<'_>),
 ) -> Result<(), ReadError> {
     let set = SetId::AffinityEndpoints;
     let read = reader.elements(family, set, &mut |view| {
         if let Some(TableElement::AffinityEndpoint(list, protocol, id, _)) =
             TableElement::read(family, set, &view)
         {
-            each(Place { family, list, protocol, number: id.into() }, &view);
+            each(EndpointKey { family, list, protocol, number: id.into() }, &view);
         }
     });
     read.map(|_| ())

@@ -122,7 +122,7 @@ fn follow(news: &Sender<LinkNews>) -> io::Result<()> {
     let mut socket = Socket::listen(NETLINK_ROUTE, RTNLGRP_LINK, None)?;
     let mut sent = news.blocking_send(LinkNews::All(list_links()?));
     while sent.is_ok() && !news.is_closed() {
-        let mut batch = Batch::default();
+        let mut batch = LinkChanges::default();
         // Ends at the time limit of a receive, to look whether the receiver is dropped.
         batch.receive(&mut socket, Wait::Limited)?;
         if batch.is_empty() {
@@ -144,13 +144,13 @@ fn follow(news: &Sender<LinkNews>) -> io::Result<()> {
 
 /// Changes received together.
 #[derive(Default)]
-struct Batch {
+struct LinkChanges {
     changes: Vec<LinkChange>,
     /// The kernel dropped notifications.
     is_torn: bool,
 }
 
-impl Batch {
+impl LinkChanges {
     fn is_empty(&self) -> bool {
         self.changes.is_empty() && !self.is_torn
     }

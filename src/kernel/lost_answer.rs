@@ -16,7 +16,8 @@ use crate::nft::{Element, Operation, Set, TableRef, Transaction, Value};
 /// Before the transaction, the table must have held the elements that it deletes, and none that it
 /// adds. After a change by another program the result may be wrong.
 pub fn was_applied<K: Kernel>(kernel: &mut K, transaction: &Transaction) -> Option<bool> {
-    let changes = transaction.operations.iter().map(Change::of).collect::<Option<Vec<_>>>()?;
+    let changes =
+        transaction.operations.iter().map(ElementChange::of).collect::<Option<Vec<_>>>()?;
     let mut was_applied = None;
     for (place, change) in changes.iter().enumerate() {
         let others = changes.iter().enumerate().filter(|(other, _)| *other != place);
@@ -32,14 +33,14 @@ pub fn was_applied<K: Kernel>(kernel: &mut K, transaction: &Transaction) -> Opti
 }
 
 /// Elements that an operation adds or deletes.
-struct Change<'a> {
+struct ElementChange<'a> {
     table: &'a TableRef,
     set: &'a Arc<Set>,
     elements: &'a [Element],
     adds: bool,
 }
 
-impl<'a> Change<'a> {
+impl<'a> ElementChange<'a> {
     fn of(operation: &'a Operation) -> Option<Self> {
         let adds = matches!(operation, Operation::AddElements(..));
         let (Operation::AddElements(table, set, elements)

@@ -15,7 +15,7 @@ use crate::nft::Transaction;
 type Task<K> = Box<dyn FnOnce(&mut K) + Send>;
 
 /// A transaction and its outcome.
-pub(super) type Outcome = (Transaction, Result<Committed, CommitError>);
+pub(super) type Answered = (Transaction, Result<Committed, CommitError>);
 
 /// The thread has ended. Only a panic in a task ends it, which is a bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -94,7 +94,7 @@ impl<K: Kernel + Send + 'static> Writer<K> {
     pub fn commit(
         &self,
         transaction: Transaction,
-    ) -> impl Future<Output = Result<Outcome, WriterGone>> + Send + use<K> {
+    ) -> impl Future<Output = Result<Answered, WriterGone>> + Send + use<K> {
         self.run(move |kernel| {
             let outcome = kernel.commit(&transaction);
             (transaction, outcome)

@@ -6,7 +6,7 @@ use super::Event;
 
 /// Events that a source sends together, in their order.
 #[derive(Clone, Debug)]
-pub struct Batch {
+pub struct Arrival {
     /// The events.
     pub events: Vec<Event>,
     /// Time at which the last bytes of the first event were received.
@@ -15,7 +15,7 @@ pub struct Batch {
     pub parsed: Instant,
 }
 
-impl Batch {
+impl Arrival {
     /// Returns a batch of events that were not received as bytes, at `now`.
     pub fn new(events: Vec<Event>, now: Instant) -> Self {
         Self { events, received: now, parsed: now }

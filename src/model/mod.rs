@@ -23,7 +23,7 @@ mod touched;
 mod usable;
 mod weights;
 
-pub use batch::Batch;
+pub use batch::Arrival;
 pub use cluster::{Cluster, ServiceView};
 pub use endpoint::{Conditions, Endpoint, EndpointPort, EndpointSlice, Zones};
 pub use endpoint_changes::EndpointChanges;

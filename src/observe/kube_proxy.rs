@@ -25,7 +25,7 @@ pub enum SyncExtent {
 
 /// The changed object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum ChangedObject {
     /// A Service.
     Service,
     /// An EndpointSlice.
@@ -145,11 +145,11 @@ impl KubeProxy {
         self.sync_failures[family.index()].inc();
     }
 
-    pub(super) fn changed(&self, change: Change) {
+    pub(super) fn changed(&self, change: ChangedObject) {
         match change {
-            Change::Service => self.service_changes.add_one(),
-            Change::EndpointSlice => self.endpoint_changes.add_one(),
-            Change::Other => {}
+            ChangedObject::Service => self.service_changes.add_one(),
+            ChangedObject::EndpointSlice => self.endpoint_changes.add_one(),
+            ChangedObject::Other => {}
         }
     }
 }
@@ -234,8 +234,12 @@ mod tests {
     #[test]
     fn a_sync_leaves_no_change_pending() {
         let observe = Observe::new();
-        for change in [Change::Service, Change::EndpointSlice, Change::EndpointSlice, Change::Other]
-        {
+        for change in [
+            ChangedObject::Service,
+            ChangedObject::EndpointSlice,
+            ChangedObject::EndpointSlice,
+            ChangedObject::Other,
+        ] {
             observe.event(change);
         }
         has(

@@ -18,7 +18,7 @@ use super::process::Process;
 use super::requests::Requests;
 use super::service_counts::Store;
 use super::watches::Watches;
-use super::{Change, Observe, buckets};
+use super::{ChangedObject, Observe, buckets};
 use crate::family::Family as IpFamily;
 
 pub(super) type Label<V> = [(&'static str, V); 1];
@@ -235,7 +235,7 @@ impl Observe {
     }
 
     /// Counts an event about an object.
-    pub fn event(&self, change: Change) {
+    pub fn event(&self, change: ChangedObject) {
         self.shared.metrics.own.events.inc();
         self.shared.metrics.kube_proxy.changed(change);
     }

@@ -38,7 +38,7 @@ use slis::Slis;
 pub use background_check::Difference;
 pub use commits::{SetSizes, Stage, Transaction};
 pub use http_responses::Site;
-pub use kube_proxy::{Change, SyncExtent};
+pub use kube_proxy::{ChangedObject, SyncExtent};
 pub use metrics::SlotCounts;
 pub use page::{LeftOut, PageSetup, Query, Search};
 pub use server::{bind, serve, serve_at};

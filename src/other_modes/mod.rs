@@ -97,14 +97,14 @@ pub enum Error {
 
 /// Outcome of a removal.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct Removal {
     /// Removed objects; empty on a node without leftovers.
     pub removed: Vec<Removed>,
     /// Errors. The objects that they are about may remain.
     pub errors: Vec<Error>,
 }
 
-impl Outcome {
+impl Removal {
     /// Logs the removed objects.
     pub fn log_removed(&self) {
         for removed in &self.removed {
@@ -151,9 +151,9 @@ const PAUSES: [Duration; 4] = [
 ];
 
 /// Removes all leftovers in the network namespace of this thread. Blocks.
-pub fn remove() -> Outcome {
+pub fn remove() -> Removal {
     let node = Node::new();
-    let mut outcome = Outcome::default();
+    let mut outcome = Removal::default();
     let tables = || Family::ALL.into_iter().flat_map(|family| Table::ALL.map(|it| (family, it)));
     match Nftables::open() {
         Ok(mut kernel) => tables().for_each(|(family, table)| {

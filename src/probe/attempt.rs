@@ -22,7 +22,7 @@ pub(super) struct Attempt {
 
 /// Outcome of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum TryOutcome {
     /// An endpoint was reached, at this time since the start of the run.
     Reached(Which, Duration),
     /// The try failed.
@@ -90,15 +90,15 @@ impl Attempt {
     }
 
     /// Returns the outcome, if any. Does not block.
-    pub(super) fn outcome(&self) -> Option<Outcome> {
+    pub(super) fn outcome(&self) -> Option<TryOutcome> {
         let mut buffer = [0; ANSWER];
         match (&self.socket).read(&mut buffer) {
             Ok(length) => Some(match buffer.get(..length).and_then(read) {
-                Some((which, at)) => Outcome::Reached(which, at),
-                None => Outcome::Failed(Failure::Other),
+                Some((which, at)) => TryOutcome::Reached(which, at),
+                None => TryOutcome::Failed(Failure::Other),
             }),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
-            Err(error) => Some(Outcome::Failed(failure(&error))),
+            Err(error) => Some(TryOutcome::Failed(failure(&error))),
         }
     }
 }

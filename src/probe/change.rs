@@ -11,7 +11,7 @@ use crate::figures::{Row, histogram, record};
 /// One change. Times are in microseconds from before its request was sent. `late` is the time from
 /// when it was due until then.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Change {
+pub struct ChangeTimes {
     /// Delay of the request after its due time.
     pub late: f64,
     /// Answer of the API server.
@@ -38,7 +38,7 @@ pub(super) struct Times {
     pub(super) committed: Option<Duration>,
 }
 
-impl Change {
+impl ChangeTimes {
     pub(super) fn new(times: &Times, seen: &Seen) -> Self {
         let since = |time: Duration| micros(time.saturating_sub(times.sent));
         // The kernel announces a commit a moment after its rules already apply to packets.
@@ -60,7 +60,7 @@ impl Change {
 }
 
 /// Accessor of a time of a change, in microseconds.
-type TimeOf = fn(&Change) -> Option<f64>;
+type TimeOf = fn(&ChangeTimes) -> Option<f64>;
 
 /// Names of rows with a curve.
 pub(super) const CURVES: [&str; 5] = [
@@ -98,7 +98,7 @@ const COUNTS: [(&str, CountOf); 7] = [
 ];
 
 /// Returns the rows of a report.
-pub(super) fn rows(changes: &[Change]) -> Vec<Row> {
+pub(super) fn rows(changes: &[ChangeTimes]) -> Vec<Row> {
     let mut rows: Vec<Row> = ROWS
         .iter()
         .filter_map(|(name, time)| Row::spread(*name, &spread(changes, *time)))
@@ -115,7 +115,7 @@ pub(super) fn rows(changes: &[Change]) -> Vec<Row> {
     rows
 }
 
-fn spread(changes: &[Change], time: TimeOf) -> Histogram<u64> {
+fn spread(changes: &[ChangeTimes], time: TimeOf) -> Histogram<u64> {
     let mut samples = histogram();
     for time in changes.iter().filter_map(time) {
         // The proxy's watch may have received the event before ours.
@@ -138,7 +138,7 @@ pub(super) mod tests {
     }
 
     /// Returns a change with all times.
-    pub(in crate::probe) fn change() -> Change {
+    pub(in crate::probe) fn change() -> ChangeTimes {
         let times = Times {
             due: ms(1_000),
             sent: ms(1_005),
@@ -148,7 +148,7 @@ pub(super) mod tests {
         };
         let counts = Counts { tries: 30, new: 11, old: 18, refused: 1, ..Counts::default() };
         let seen = Seen { reached: Some(ms(1_010)), last_old: Some(ms(1_008)), counts };
-        Change::new(&times, &seen)
+        ChangeTimes::new(&times, &seen)
     }
 
     fn median(rows: &[Row], name: &str) -> f64 {
@@ -182,12 +182,12 @@ pub(super) mod tests {
         let times =
             Times { due: ms(0), sent: ms(0), answered: ms(1), event: None, committed: Some(ms(4)) };
         let seen = Seen { reached: Some(ms(3)), ..Seen::default() };
-        assert_eq!(Change::new(&times, &seen).committed, Some(3_000.0));
+        assert_eq!(ChangeTimes::new(&times, &seen).committed, Some(3_000.0));
     }
 
     #[test]
     fn what_was_not_seen_is_counted() {
-        let late = Change { reached: None, committed: None, ..change() };
+        let late = ChangeTimes { reached: None, committed: None, ..change() };
         let rows = rows(&[change(), late]);
         assert!((median(&rows, "changes: not in time") - 1.0).abs() < 1e-9);
         assert!((median(&rows, "changes: without a commit") - 1.0).abs() < 1e-9);
@@ -196,7 +196,7 @@ pub(super) mod tests {
 
     #[test]
     fn an_event_after_its_effect_leaves_zero() {
-        let early = Change { reached: Some(1.0), event: Some(5.0), ..change() };
+        let early = ChangeTimes { reached: Some(1.0), event: Some(5.0), ..change() };
         assert!(median(&rows(&[early]), "after our watch: first packet") < 0.01);
     }
 }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::address::{self, AddressError};
-use super::change::{Change, Times, rows};
+use super::change::{ChangeTimes, Times, rows};
 use super::commits::Commits;
 use super::endpoint::{self, Which};
 use super::objects::{PORT, change as patch, slice, slice_path};
@@ -58,7 +58,7 @@ struct Run<'a> {
     committers: Vec<String>,
     /// Details about this machine, for errors.
     hint: String,
-    changes: Vec<Change>,
+    changes: Vec<ChangeTimes>,
 }
 
 impl<'a> Run<'a> {
@@ -146,7 +146,7 @@ impl<'a> Run<'a> {
     }
 
     /// Makes and measures one change, which may be overdue; `None` after a requested stop.
-    fn change(&mut self, due: Option<Duration>) -> Result<Option<Change>, ProbeError> {
+    fn change(&mut self, due: Option<Duration>) -> Result<Option<ChangeTimes>, ProbeError> {
         let new = self.current.other();
         let (rest, base) = (self.testbed.rest.clone(), self.base);
         let path = slice_path(self.testbed.namespace());
@@ -181,7 +181,7 @@ impl<'a> Run<'a> {
             self.committers.push(commit.program);
         }
         let due = due.unwrap_or(sent);
-        Ok(Some(Change::new(&Times { due, sent, answered, event, committed }, &seen)))
+        Ok(Some(ChangeTimes::new(&Times { due, sent, answered, event, committed }, &seen)))
     }
 
     /// Waits until the present endpoint is reached, or for a requested stop.

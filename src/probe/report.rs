@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::change::Change;
+use super::change::ChangeTimes;
 use super::settings::Settings;
 use crate::figures::{Machine, Row};
 
@@ -30,7 +30,7 @@ pub struct Report {
     /// Measured values.
     pub rows: Vec<Row>,
     /// All changes.
-    pub changes: Vec<Change>,
+    pub changes: Vec<ChangeTimes>,
     /// The run was stopped before everything was measured.
     pub interrupted: bool,
 }

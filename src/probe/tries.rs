@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use serde::{Deserialize, Serialize};
 
-use super::attempt::{Attempt, Begun, Failure, Outcome};
+use super::attempt::{Attempt, Begun, Failure, TryOutcome};
 use super::endpoint::Which;
 use super::ports::Ports;
 use super::settings::Protocol;
@@ -75,7 +75,7 @@ pub(super) struct Tries {
     base: Instant,
     open: Vec<Attempt>,
     /// Tries with an outcome, by start time.
-    done: Vec<(Duration, Outcome)>,
+    done: Vec<(Duration, TryOutcome)>,
     left_out: u32,
 }
 
@@ -133,7 +133,7 @@ impl Tries {
     fn begin(&mut self, now: Duration) -> io::Result<()> {
         match Attempt::begin((self.service, self.protocol), &mut self.ports, now)? {
             Begun::Open(attempt) => self.open.push(attempt),
-            Begun::Failed(failure) => self.done.push((now, Outcome::Failed(failure))),
+            Begun::Failed(failure) => self.done.push((now, TryOutcome::Failed(failure))),
             Begun::NoPort => self.left_out += 1,
         }
         Ok(())
@@ -146,12 +146,12 @@ impl Tries {
         self.open.retain(|attempt| {
             let outcome = attempt.outcome();
             let is_lost = now - attempt.begun > LOST;
-            let outcome = outcome.or(is_lost.then_some(Outcome::Failed(Failure::Lost)));
+            let outcome = outcome.or(is_lost.then_some(TryOutcome::Failed(Failure::Lost)));
             done.extend(outcome.map(|outcome| (attempt.begun, outcome)));
             outcome.is_none()
         });
         let mut latest = done.iter().skip(known);
-        latest.any(|(_, outcome)| matches!(outcome, Outcome::Reached(which, _) if *which == new))
+        latest.any(|(_, outcome)| matches!(outcome, TryOutcome::Reached(which, _) if *which == new))
     }
 
     /// Waits for an outcome until `due`.
@@ -172,11 +172,11 @@ fn pause(since: Duration) -> Duration {
     (since / 100).clamp(PAUSES.0, PAUSES.1)
 }
 
-fn summary(done: &[(Duration, Outcome)], new: Which, left_out: u32) -> Seen {
+fn summary(done: &[(Duration, TryOutcome)], new: Which, left_out: u32) -> Seen {
     let reached = |wanted: Which| {
         done.iter().filter_map(move |(_, outcome)| match outcome {
-            Outcome::Reached(which, at) if *which == wanted => Some(*at),
-            Outcome::Reached(..) | Outcome::Failed(_) => None,
+            TryOutcome::Reached(which, at) if *which == wanted => Some(*at),
+            TryOutcome::Reached(..) | TryOutcome::Failed(_) => None,
         })
     };
     let first = reached(new).min();
@@ -184,15 +184,15 @@ fn summary(done: &[(Duration, Outcome)], new: Which, left_out: u32) -> Seen {
     for (begun, outcome) in done {
         counts.tries += 1;
         match outcome {
-            Outcome::Reached(which, _) if *which == new => counts.new += 1,
-            Outcome::Reached(..) => {
+            TryOutcome::Reached(which, _) if *which == new => counts.new += 1,
+            TryOutcome::Reached(..) => {
                 counts.old += 1;
                 counts.old_after_new += u32::from(first.is_some_and(|first| *begun > first));
             }
-            Outcome::Failed(Failure::Refused) => counts.refused += 1,
-            Outcome::Failed(Failure::Unreachable) => counts.unreachable += 1,
-            Outcome::Failed(Failure::Lost) => counts.lost += 1,
-            Outcome::Failed(Failure::Other) => counts.other += 1,
+            TryOutcome::Failed(Failure::Refused) => counts.refused += 1,
+            TryOutcome::Failed(Failure::Unreachable) => counts.unreachable += 1,
+            TryOutcome::Failed(Failure::Lost) => counts.lost += 1,
+            TryOutcome::Failed(Failure::Other) => counts.other += 1,
         }
     }
     Seen { reached: first, last_old: reached(new.other()).max(), counts }
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn the_first_arrival_at_the_new_endpoint_counts_and_failures_have_their_kinds() {
-        use Outcome::{Failed, Reached};
+        use TryOutcome::{Failed, Reached};
         let done = [
             (ms(0), Reached(Which::A, ms(1))),
             (ms(1), Failed(Failure::Refused)),
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn without_an_arrival_nothing_is_reached() {
-        let done = [(ms(0), Outcome::Reached(Which::A, ms(1)))];
+        let done = [(ms(0), TryOutcome::Reached(Which::A, ms(1)))];
         let seen = summary(&done, Which::B, 0);
         assert_eq!((seen.reached, seen.last_old), (None, Some(ms(1))));
         assert_eq!(seen.counts.to_string(), "1 tries, 1 reached the old endpoint");

@@ -1,18 +1,18 @@
 //! Looks up elements that another program may have changed.
 
-use crate::engine::{Changed, Finding, Installed, Place};
+use crate::engine::{Changed, ElementId, Finding, Installed};
 use crate::kernel::Kernel;
 use crate::ruleset::{self, SetId, TableElement};
 
 /// Looks up elements. `None` if they must be read with all others.
-pub fn look_up_changed<K: Kernel>(kernel: &mut K, places: &[Place]) -> Option<Vec<Changed>> {
+pub fn look_up_changed<K: Kernel>(kernel: &mut K, places: &[ElementId]) -> Option<Vec<Changed>> {
     // Packets write this map.
     let places = places.iter().filter(|place| place.set != SetId::AffinityClients);
     places.map(|place| Some(Changed { place: *place, finding: look_up(*place, kernel)? })).collect()
 }
 
-fn look_up<K: Kernel>(place: Place, kernel: &mut K) -> Option<Finding> {
-    let Place { family, set, key } = place;
+fn look_up<K: Kernel>(place: ElementId, kernel: &mut K) -> Option<Finding> {
+    let ElementId { family, set, key } = place;
     // A look-up of an interval may find another one.
     if set == SetId::SourceRanges {
         return None;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use self::slots::read_slots;
 use crate::diff;
-use crate::engine::Found;
+use crate::engine::FoundTable;
 use crate::kernel::{Contents, ElementRead, Kernel, ReadError};
 use crate::nft::{DecodedSet, Family, Operation};
 use crate::ruleset::{self, Layouts, SetId, TableElement, TableSets};
@@ -29,7 +29,7 @@ const MIN_ASKED: u32 = 256;
 #[derive(Debug)]
 pub struct Reading {
     /// `ip` first.
-    pub tables: [Found; 2],
+    pub tables: [FoundTable; 2],
     /// Another program changed one of them meanwhile, so that the contents may never have existed.
     pub is_torn: bool,
 }
@@ -38,7 +38,10 @@ pub struct Reading {
 ///
 /// # Errors
 /// See [`Kernel::read_table`] and [`Kernel::read_elements`].
-pub fn read_back<K: Kernel>(kernel: &mut K, layouts: &Layouts) -> Result<[Found; 2], ReadError> {
+pub fn read_back<K: Kernel>(
+    kernel: &mut K,
+    layouts: &Layouts,
+) -> Result<[FoundTable; 2], ReadError> {
     read_noting(kernel, layouts, &|| ())
 }
 
@@ -63,7 +66,7 @@ fn read_noting<K: Kernel>(
     kernel: &mut K,
     layouts: &Layouts,
     progress: &dyn Fn(),
-) -> Result<[Found; 2], ReadError> {
+) -> Result<[FoundTable; 2], ReadError> {
     let mut read = |family| read_table(kernel, layouts.of(family), progress);
     Ok([read(Family::Ip)?, read(Family::Ip6)?])
 }
@@ -72,9 +75,9 @@ fn read_table<K: Kernel>(
     kernel: &mut K,
     sets: &TableSets,
     progress: &dyn Fn(),
-) -> Result<Found, ReadError> {
+) -> Result<FoundTable, ReadError> {
     let table = ruleset::table(sets.family);
-    let mut found = Found::nothing(sets.family);
+    let mut found = FoundTable::nothing(sets.family);
     let Some(contents) = kernel.read_table(&table)? else { return Ok(found) };
     for (set, elements) in sets_to_read(sets, &contents) {
         progress();
@@ -113,7 +116,7 @@ fn sets_to_read(sets: &TableSets, contents: &Contents) -> Vec<(SetId, Option<u32
 fn read_by_keys<K: Kernel>(
     kernel: &mut K,
     contents: &Contents,
-    found: &mut diff::Found,
+    found: &mut diff::FoundElements,
 ) -> Option<usize> {
     let count = read_slots(kernel, found);
     let set = contents.sets.iter().find(|set| set.name == SetId::Endpoints.name());
@@ -129,7 +132,7 @@ fn read_by_keys<K: Kernel>(
 fn read_set<K: Kernel>(
     kernel: &mut K,
     (family, set): (Family, SetId),
-    found: &mut diff::Found,
+    found: &mut diff::FoundElements,
     progress: &dyn Fn(),
 ) -> Result<usize, ReadError> {
     let mut elements = 0_usize;

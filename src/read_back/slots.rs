@@ -10,7 +10,10 @@ use crate::ruleset::{self, SetId, SlotKeys};
 
 /// Reads the endpoints of all lists that routes name; returns their number. `None` if the map must
 /// be dumped.
-pub(super) fn read_slots<K: Kernel>(kernel: &mut K, found: &mut diff::Found) -> Option<usize> {
+pub(super) fn read_slots<K: Kernel>(
+    kernel: &mut K,
+    found: &mut diff::FoundElements,
+) -> Option<usize> {
     let table = ruleset::table(found.family());
     let mut slots = SlotKeys::new(found.plain_lists().into_values());
     let mut count = 0;

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use tokio::sync::mpsc;
 
 use super::{Run, now};
-use crate::engine::{DeviceAnswer, FlowtableDevices, Found};
+use crate::engine::{DeviceAnswer, FlowtableDevices, FoundTable};
 use crate::family::Family;
 use crate::kernel::{CommitError, Kernel, LinkNews, WriterGone, interface_index};
 use crate::nft::{Device, Operation, Transaction};
@@ -122,7 +122,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
 }
 
 /// Returns the devices of the flowtables that were read; `None` for a table without a flowtable.
-pub(super) fn devices_of(found: &[Found; 2]) -> [Option<Vec<Device>>; 2] {
+pub(super) fn devices_of(found: &[FoundTable; 2]) -> [Option<Vec<Device>>; 2] {
     found.each_ref().map(|found| {
         let flowtable = found.contents.as_ref()?.flowtables.first()?;
         Some(flowtable.devices.clone())

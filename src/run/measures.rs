@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::{Run, now};
-use crate::engine::{ChangeSize, Found, NoLocalPorts, SlotUse};
+use crate::engine::{ChangeSize, FoundTable, NoLocalPorts, SlotUse};
 use crate::family::Family;
 use crate::kernel::{Committed, Kernel};
-use crate::model::{Batch, Event, Scheduler};
+use crate::model::{Arrival, Event, Scheduler};
 use crate::nft::{Element, Operation, Transaction};
 use crate::observe::{self, Observe, SetSizes, Stage};
 use crate::ruleset::SetId;
@@ -52,7 +52,7 @@ impl Measures {
     }
 
     /// Sets the sizes to those of the tables that were read.
-    pub(super) fn found(&self, tables: &[Found; 2]) {
+    pub(super) fn found(&self, tables: &[FoundTable; 2]) {
         for (family, table) in Family::ALL.into_iter().zip(tables) {
             for (i, set) in SETS.into_iter().enumerate() {
                 self.sizes.set(family, i, table.sizes[set as usize]);
@@ -135,8 +135,8 @@ fn place(name: &str) -> Option<usize> {
 
 impl<K: Kernel + Send + 'static> Run<K> {
     /// Applies a batch of events.
-    pub(super) fn apply(&mut self, batch: Batch) {
-        let Batch { events, received, parsed } = batch;
+    pub(super) fn apply(&mut self, batch: Arrival) {
+        let Arrival { events, received, parsed } = batch;
         events.iter().filter_map(observed).for_each(|change| self.observe.event(change));
         let (taken, was_listed) = (now(), self.engine.is_listed());
         let size = self.engine.apply(events);
@@ -262,11 +262,11 @@ pub(super) fn is_cleanup(transaction: &Transaction) -> bool {
     })
 }
 
-fn observed(event: &Event) -> Option<observe::Change> {
+fn observed(event: &Event) -> Option<observe::ChangedObject> {
     match event {
-        Event::Service(_) => Some(observe::Change::Service),
-        Event::EndpointSlice(_) => Some(observe::Change::EndpointSlice),
-        Event::Node(_) | Event::ServiceCidr(_) => Some(observe::Change::Other),
+        Event::Service(_) => Some(observe::ChangedObject::Service),
+        Event::EndpointSlice(_) => Some(observe::ChangedObject::EndpointSlice),
+        Event::Node(_) | Event::ServiceCidr(_) => Some(observe::ChangedObject::Other),
         Event::Relist(_) | Event::Listed(_) => None,
     }
 }

@@ -9,7 +9,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::{Run, now};
-use crate::engine::Place;
+use crate::engine::ElementId;
 use crate::family::Family;
 use crate::kernel::{ElementRead, Kernel, ReadError, Writer, WriterGone};
 use crate::model::ObjectName;
@@ -32,7 +32,7 @@ pub(super) enum Search {
     /// Installed elements are taken away from the dump, those of the services after `last` next.
     Comparing { found: Keys, last: Option<ObjectName> },
     /// The other elements are looked up.
-    LookingUp(Vec<Place>),
+    LookingUp(Vec<ElementId>),
 }
 
 /// Services compared at once, which takes some 0.1 ms.
@@ -90,7 +90,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         match &mut self.check.search {
             Some(Search::Comparing { found, last }) => {
                 let mut take = |installed| {
-                    let Place { family, set, key } = Place::of_installed(&installed);
+                    let ElementId { family, set, key } = ElementId::of_installed(&installed);
                     found.get_mut(&(family, set)).map(|keys| keys.remove(&key));
                 };
                 let services = self.engine.services_after(last.as_ref(), GROUP);
@@ -121,9 +121,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     fn look_up_orphans(&mut self, found: Keys) {
         let places = found.into_iter().flat_map(|((family, set), keys)| {
-            keys.into_iter().map(move |key| Place { family, set, key })
+            keys.into_iter().map(move |key| ElementId { family, set, key })
         });
-        let mut places: Vec<Place> = places.collect();
+        let mut places: Vec<ElementId> = places.collect();
         let are_few = places.len() <= MAX_ORPHANS;
         if are_few {
             places.sort_unstable();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::devices::devices_of;
 use super::{Cleaning, Run, now};
-use crate::engine::Place;
+use crate::engine::ElementId;
 use crate::family::Family;
 use crate::kernel::{ElementKey, Kernel, OthersChanges, ReadError, WriterGone};
 use crate::read_back::{Reading, read_watching};
@@ -150,7 +150,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         if !is_known || matches!(self.watch, Watch::Shared { is_tampered: true, .. }) {
             return Ok(false);
         }
-        match Place::all_of(&keys) {
+        match ElementId::all_of(&keys) {
             Some(places) => self.repair_places(places).await,
             None => Ok(false),
         }

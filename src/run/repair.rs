@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::background_check::Suspect;
 use super::{Cleaning, Run, now};
-use crate::engine::{Finding, Installed, Place};
+use crate::engine::{ElementId, Finding, Installed};
 use crate::family::Family;
 use crate::kernel::{Kernel, WriterGone};
 use crate::model::ObjectName;
@@ -78,7 +78,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Looks up elements that may have changed, writes again what differs, and deletes what is not
     /// installed. Returns false if that is not enough.
-    pub(super) async fn repair_places(&mut self, places: Vec<Place>) -> Result<bool, WriterGone> {
+    pub(super) async fn repair_places(
+        &mut self,
+        places: Vec<ElementId>,
+    ) -> Result<bool, WriterGone> {
         let changed = self.writer.run(move |kernel| look_up_changed(kernel, &places)).await?;
         let differences = changed.and_then(|changed| self.engine.element_differences(&changed));
         let Some(differences) = differences else { return Ok(false) };
@@ -91,9 +94,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
     }
 
     /// Repairs differences of elements that no service has, or that several share.
-    fn adopt(&mut self, differences: &[(Place, Finding)]) -> bool {
+    fn adopt(&mut self, differences: &[(ElementId, Finding)]) -> bool {
         let Some((first, _)) = differences.first() else { return true };
-        let is_missing = |(_, finding): &&(Place, Finding)| *finding == Finding::Missing;
+        let is_missing = |(_, finding): &&(ElementId, Finding)| *finding == Finding::Missing;
         let missing = differences.iter().filter(is_missing).count();
         let found = differences.len() - missing;
         tracing::warn!(

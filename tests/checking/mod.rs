@@ -16,7 +16,7 @@ use deltaproxy::config::Routing;
 use deltaproxy::engine::{Engine, GRACE};
 use deltaproxy::kernel::{ElementRead, Kernel, Requests, Writer};
 use deltaproxy::model::{
-    Batch, Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName,
+    Arrival, Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName,
     Protocol, Resource, Service, ServicePort, TrafficPolicy,
 };
 use deltaproxy::nft::{Element, Family, Name, Operation, TableFlags, Transaction, Value};
@@ -42,7 +42,7 @@ const STEP: Duration = Duration::from_millis(20);
 pub(crate) struct Checked<K> {
     run: Pin<Box<dyn Future<Output = Result<(), RunError>>>>,
     requests: Requests<K>,
-    events: mpsc::Sender<Batch>,
+    events: mpsc::Sender<Arrival>,
     observe: Observe,
     pub(crate) kernel: K,
 }
@@ -82,7 +82,7 @@ impl<K: Shared> Checked<K> {
 
     pub(crate) fn send(&mut self, events: Vec<Event>) {
         let now = Instant::now().into_std();
-        self.events.try_send(Batch::new(events, now)).expect("the loop takes in all events");
+        self.events.try_send(Arrival::new(events, now)).expect("the loop takes in all events");
     }
 
     /// Lets time pass, with all that the daemon does meanwhile.

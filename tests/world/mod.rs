@@ -30,7 +30,7 @@ use deltaproxy::conntrack::{ConntrackError, Count, FlowList, Request};
 use deltaproxy::engine::Engine;
 use deltaproxy::kernel::{ElementRead, Requests, Writer};
 use deltaproxy::model::{
-    Batch, Change, Event, LiveConnections, ObjectName, Resource, Scheduler, Service,
+    Arrival, Change, Event, LiveConnections, ObjectName, Resource, Scheduler, Service,
 };
 use deltaproxy::nft::{
     Element, Family, Name, Operation, Table, TableFlags, TableRef, Transaction, Value,
@@ -52,7 +52,7 @@ use crate::tables::{contents, settle, settle_unencoded};
 struct Daemon<K> {
     run: Pin<Box<dyn Future<Output = Result<(), RunError>>>>,
     requests: Requests<Hostile<K>>,
-    events: mpsc::Sender<Batch>,
+    events: mpsc::Sender<Arrival>,
     addresses: watch::Sender<Vec<IpAddr>>,
     /// Requests to the cleaner.
     asked: Arc<Mutex<Vec<Request>>>,
@@ -142,7 +142,7 @@ impl<K: Shared> Daemon<K> {
     fn send(&mut self, events: Vec<Event>) {
         let now = tokio::time::Instant::now().into_std();
         self.events
-            .try_send(Batch::new(events, now))
+            .try_send(Arrival::new(events, now))
             .expect("the loop takes in all events at once");
     }
 }

@@ -24,11 +24,11 @@ struct Table {
     /// The objects as chunks of an answer, until one changes: a real server's watch cache keeps
     /// objects encoded too.
     chunks: Option<Arc<[u8]>>,
-    log: Vec<Change>,
+    log: Vec<StoredChange>,
 }
 
 #[derive(Clone, Debug)]
-struct Change {
+struct StoredChange {
     version: u64,
     event: Value,
 }
@@ -75,7 +75,7 @@ impl Store {
             }
             _ => {}
         }
-        self.table(kind).log.push(Change { version, event });
+        self.table(kind).log.push(StoredChange { version, event });
     }
 
     /// The object with a key, as a watch shows it.
@@ -106,7 +106,7 @@ impl Store {
         object["metadata"]["resourceVersion"] = version.to_string().into();
         add_type(kind, &mut object);
         let event = json!({"type": "DELETED", "object": object});
-        self.table(kind).log.push(Change { version, event });
+        self.table(kind).log.push(StoredChange { version, event });
     }
 
     pub(super) fn compact(&mut self) {

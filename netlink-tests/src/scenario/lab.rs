@@ -131,9 +131,9 @@ impl World {
         let mut hosts = BTreeMap::from([("node", net.node().clone())]);
         for (name, place, ip) in HOSTS {
             let host = match place {
-                Place::OnNode => net.pod(name, ip),
-                Place::OtherNode => net.remote_pod(name, ip),
-                Place::Outside => net.outside(name, ip),
+                HostSite::OnNode => net.pod(name, ip),
+                HostSite::OtherNode => net.remote_pod(name, ip),
+                HostSite::Outside => net.outside(name, ip),
             };
             hosts.insert(name, host);
         }
@@ -286,7 +286,8 @@ pub(crate) fn address_of(name: &str) -> Ipv4Addr {
 
 /// Whether that is the node or a pod on it.
 pub(crate) fn is_on_node(name: &str) -> bool {
-    name == "node" || HOSTS.iter().any(|(host, place, _)| *host == name && *place == Place::OnNode)
+    name == "node"
+        || HOSTS.iter().any(|(host, place, _)| *host == name && *place == HostSite::OnNode)
 }
 
 fn serve_all(host: &Host, name: &str, port: u16) -> [Server; 3] {
@@ -294,19 +295,19 @@ fn serve_all(host: &Host, name: &str, port: u16) -> [Server; 3] {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum HostSite {
     OnNode,
     OtherNode,
     Outside,
 }
 
-const HOSTS: [(&str, Place, &str); 6] = [
-    ("pod", Place::OnNode, "10.244.1.9"),
-    ("a", Place::OnNode, "10.244.1.5"),
-    ("b", Place::OnNode, "10.244.1.6"),
-    ("c", Place::OtherNode, "10.244.2.7"),
-    ("d", Place::OtherNode, "10.244.2.8"),
-    ("outside", Place::Outside, "192.0.2.10"),
+const HOSTS: [(&str, HostSite, &str); 6] = [
+    ("pod", HostSite::OnNode, "10.244.1.9"),
+    ("a", HostSite::OnNode, "10.244.1.5"),
+    ("b", HostSite::OnNode, "10.244.1.6"),
+    ("c", HostSite::OtherNode, "10.244.2.7"),
+    ("d", HostSite::OtherNode, "10.244.2.8"),
+    ("outside", HostSite::Outside, "192.0.2.10"),
 ];
 
 /// The hosts that serve.

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Mutex;
 
 use deltaproxy::inspect::explain::{
-    Error, Explanation, Fate, Kernel, Outcome, Question, Start, explain,
+    Error, Explanation, Fate, Kernel, PossibleFate, Question, Start, explain,
 };
 
 use super::expect::Protocol;
@@ -85,8 +85,8 @@ impl Oracle {
         let outcomes = &predicted.prediction.outcomes;
         assert!(outcomes.iter().all(|it| it.is_certain), "something is not known:\n{predicted}");
         let possible: Vec<_> = outcomes.iter().filter(|it| it.share > 0.0).collect();
-        let any = |is_it: &dyn Fn(&Outcome) -> bool| possible.iter().any(|it| is_it(it));
-        let unserved = |outcome: &Outcome| match outcome.fate {
+        let any = |is_it: &dyn Fn(&PossibleFate) -> bool| possible.iter().any(|it| is_it(it));
+        let unserved = |outcome: &PossibleFate| match outcome.fate {
             Fate::Sent { to, .. } => !self.servers.values().flatten().any(|it| *it == to),
             Fate::Refused(_) | Fate::Dropped(_) | Fate::NoRoute(_) | Fate::Unknown(_) => false,
         };

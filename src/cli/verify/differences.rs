@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::cli::change::{Change, changes};
+use crate::cli::change::{ChangeLine, changes};
 use crate::engine::Engine;
 use crate::printable::Printable;
 
@@ -16,7 +16,7 @@ const SHOWN: usize = 5;
 /// Necessary changes, by the name of the service; changes without a service have no name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Differences {
-    changes: BTreeMap<Option<String>, Vec<Change>>,
+    changes: BTreeMap<Option<String>, Vec<ChangeLine>>,
 }
 
 impl Differences {
@@ -56,8 +56,8 @@ impl Differences {
     }
 
     pub(super) fn json(&self) -> Value {
-        let list = |changes: &[Change]| -> Vec<Value> {
-            let each = |it: &Change| json!({ "sign": it.sign, "command": it.command });
+        let list = |changes: &[ChangeLine]| -> Vec<Value> {
+            let each = |it: &ChangeLine| json!({ "sign": it.sign, "command": it.command });
             changes.iter().map(each).collect()
         };
         let named = self.changes.iter().filter_map(|(name, it)| Some((name.clone()?, list(it))));
@@ -72,7 +72,7 @@ impl fmt::Display for Differences {
         for (name, changes) in &self.changes {
             let name = name.as_deref().unwrap_or("of no service");
             writeln!(f, "{}: {} differences", Printable(name), changes.len())?;
-            for Change { sign, command } in changes.iter().take(SHOWN) {
+            for ChangeLine { sign, command } in changes.iter().take(SHOWN) {
                 writeln!(f, "  {sign} {}", Printable(command))?;
             }
             if let Some(more @ 1..) = changes.len().checked_sub(SHOWN) {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     fn differences(services: &[(Option<&str>, &[&str])]) -> Differences {
-        let change = |command: &&str| Change { sign: '+', command: (*command).to_owned() };
+        let change = |command: &&str| ChangeLine { sign: '+', command: (*command).to_owned() };
         let of = |(name, commands): &(Option<&str>, &[&str])| {
             (name.map(str::to_owned), commands.iter().map(change).collect())
         };

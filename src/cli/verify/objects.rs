@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::cli::Failure;
 use crate::engine::Engine;
-use crate::model::{Batch, Event, Resource};
+use crate::model::{Arrival, Event, Resource};
 use crate::source::addresses::local_addresses;
 use crate::source::kube::{ApiServer, Outlet, Report, follow_api_server};
 
@@ -25,14 +25,14 @@ const QUEUE: usize = 64;
 /// An API server under watch.
 pub(super) struct Followed {
     runtime: Runtime,
-    batches: mpsc::Receiver<Batch>,
+    batches: mpsc::Receiver<Arrival>,
     reports: mpsc::Receiver<Report>,
     /// Parts of objects that were left out.
     pub(super) left_out: Vec<String>,
 }
 
 enum News {
-    Batch(Batch),
+    Arrival(Arrival),
     Report(Report),
 }
 
@@ -66,7 +66,7 @@ impl Followed {
             let cidrs_alone = engine.cluster().unlisted().eq([Resource::ServiceCidrs]);
             let limit = if cidrs_alone { SERVICE_CIDRS_LIMIT } else { LIMIT };
             match self.next(limit) {
-                Some(News::Batch(batch)) => drop(engine.apply(batch.events)),
+                Some(News::Arrival(batch)) => drop(engine.apply(batch.events)),
                 // The time limit handles these.
                 Some(News::Report(Report::Trouble {
                     resource: Some(Resource::ServiceCidrs),
@@ -95,7 +95,7 @@ impl Followed {
         self.runtime.block_on(async {
             let next = async {
                 tokio::select! {
-                    batch = batches.recv() => batch.map(News::Batch),
+                    batch = batches.recv() => batch.map(News::Arrival),
                     report = reports.recv() => report.map(News::Report),
                 }
             };

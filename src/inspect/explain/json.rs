@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::report::fate;
-use super::step::{Fate, Outcome, RuleStep, Step};
+use super::step::{Fate, PossibleFate, RuleStep, Step};
 use super::words::{lines, policy_words};
 use super::{Explanation, Start};
 use crate::ruleset::Range;
@@ -48,7 +48,7 @@ impl Explanation {
         })
     }
 
-    fn outcome(&self, outcome: &Outcome, protocol: &str) -> Value {
+    fn outcome(&self, outcome: &PossibleFate, protocol: &str) -> Value {
         let why = self.why_dropped(&outcome.fate).unwrap_or_default();
         let kind = match &outcome.fate {
             Fate::Sent { .. } => "sent",

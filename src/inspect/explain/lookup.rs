@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::evaluate::{End, MOST_DRAWN, Next, Run, Within, goes_on};
 use super::packet::{known, unknown};
 use super::registers::Draw;
-use super::rules::{Facts, Found};
+use super::rules::{Facts, LookupResult};
 use super::state::State;
 use super::step::Event;
 use crate::nft::{AnyElement, DynsetOperation, ElementData, Register};
@@ -27,10 +27,10 @@ impl<F: Facts> Run<'_, F> {
         let key: Option<Vec<u8>> = within.registers.read(from, length).into_iter().collect();
         let found = match &key {
             Some(key) => self.find(set, key, &within.state),
-            None => Found::Unknown("the key is not known".to_owned()),
+            None => LookupResult::Unknown("the key is not known".to_owned()),
         };
         match found {
-            Found::Unknown(why) => {
+            LookupResult::Unknown(why) => {
                 self.unknown(&format!("whether @{set} has the key: {why}"));
                 let mut within = within;
                 to.iter().for_each(|to| within.registers.write(*to, &unknown(16)));
@@ -42,11 +42,11 @@ impl<F: Facts> Run<'_, F> {
                     Some(Register::Word(_)) | None => goes_on(within, None),
                 }
             }
-            Found::Missing => {
+            LookupResult::Missing => {
                 self.note_missing(set, key);
                 goes_on(within, Some(negated))
             }
-            Found::Element(element) => {
+            LookupResult::Element(element) => {
                 self.note_found(set, key, &element);
                 match negated {
                     true => goes_on(within, Some(false)),
@@ -101,14 +101,14 @@ impl<F: Facts> Run<'_, F> {
             return goes_on(within, None);
         }
         let length = self.table.sets.get(set).map_or(0, |set| set.key_length);
-        let mut results: Vec<(Found, u32)> = Vec::new();
+        let mut results: Vec<(LookupResult, u32)> = Vec::new();
         let mut places = HashMap::new();
         for number in 0..draw.modulus {
             let registers = within.registers.with(draw, number);
             let key: Option<Vec<u8>> = registers.read(from, length).into_iter().collect();
             let found = match key {
                 Some(key) => self.find(set, &key, &within.state),
-                None => Found::Unknown("the key is not known".to_owned()),
+                None => LookupResult::Unknown("the key is not known".to_owned()),
             };
             let place = *places.entry(data_key(&found)).or_insert(results.len());
             match results.get_mut(place) {
@@ -116,7 +116,7 @@ impl<F: Facts> Run<'_, F> {
                 None => results.push((found, 1)),
             }
         }
-        let missing = results.iter().find(|(found, _)| *found == Found::Missing);
+        let missing = results.iter().find(|(found, _)| *found == LookupResult::Missing);
         let hits = draw.modulus - missing.map_or(0, |(_, count)| *count);
         self.step.note(Event::Drawn { set: set.to_owned(), of: draw.modulus, hits });
         let mut nexts = Vec::new();
@@ -124,9 +124,9 @@ impl<F: Facts> Run<'_, F> {
             let share = f64::from(count) / f64::from(draw.modulus);
             let part = Within { state: within.state.part(share), ..within.clone() };
             nexts.extend(match found {
-                Found::Element(element) => self.load_data(to, element, part),
-                Found::Missing => vec![Next::End(part.state, End::NoMatch)],
-                Found::Unknown(why) => {
+                LookupResult::Element(element) => self.load_data(to, element, part),
+                LookupResult::Missing => vec![Next::End(part.state, End::NoMatch)],
+                LookupResult::Unknown(why) => {
                     self.unknown(&why);
                     goes_on(part, None)
                 }
@@ -136,23 +136,23 @@ impl<F: Facts> Run<'_, F> {
     }
 
     /// Looks up a key, including elements that the packet itself wrote.
-    fn find(&mut self, set: &str, key: &[u8], state: &State) -> Found {
+    fn find(&mut self, set: &str, key: &[u8], state: &State) -> LookupResult {
         let written = (self.id.name.clone(), set.to_owned(), key.to_vec());
         match state.key.written.get(&written) {
             Some(Some(data)) => {
                 let data = Some(ElementData::Value(data.clone()));
-                return Found::Element(AnyElement {
+                return LookupResult::Element(AnyElement {
                     key: key.to_vec(),
                     data,
                     ..Default::default()
                 });
             }
-            Some(None) => return Found::Missing,
+            Some(None) => return LookupResult::Missing,
             None => {}
         }
         match self.table.sets.get(set) {
             Some(set) => self.facts.element(self.id, set, key),
-            None => Found::Unknown("there is no such set".to_owned()),
+            None => LookupResult::Unknown("there is no such set".to_owned()),
         }
     }
 
@@ -176,7 +176,7 @@ impl<F: Facts> Run<'_, F> {
             Some(data) => bytes(data, data_length),
             None => Some(Vec::new()),
         };
-        let is_there = matches!(self.find(set, &key, &within.state), Found::Element(_));
+        let is_there = matches!(self.find(set, &key, &within.state), LookupResult::Element(_));
         let written = (self.id.name.clone(), set.to_owned(), key);
         match (operation, data) {
             (DynsetOperation::Delete, _) => {
@@ -194,10 +194,10 @@ impl<F: Facts> Run<'_, F> {
 }
 
 /// Returns the key for merging results of a lookup; ignores comment and key of the element.
-fn data_key(found: &Found) -> String {
+fn data_key(found: &LookupResult) -> String {
     match found {
-        Found::Element(element) => format!("{:?}", element.data),
-        Found::Missing => "missing".to_owned(),
-        Found::Unknown(why) => format!("unknown {why}"),
+        LookupResult::Element(element) => format!("{:?}", element.data),
+        LookupResult::Missing => "missing".to_owned(),
+        LookupResult::Unknown(why) => format!("unknown {why}"),
     }
 }

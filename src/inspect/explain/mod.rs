@@ -37,9 +37,9 @@ use std::sync::Arc;
 
 pub use packet::{Interface, Packet, Tracking};
 pub use read::Kernel;
-pub use rules::{Facts, Found, Rules, Table, TableId};
+pub use rules::{Facts, LookupResult, Rules, Table, TableId};
 pub use sources::SourceRanges;
-pub use step::{Event, Fate, Outcome, Place, Prediction, RuleStep, Step};
+pub use step::{ChainId, Event, Fate, PossibleFate, Prediction, RuleStep, Step};
 pub use summary::{Service, Summary};
 pub use trace::{Comparison, Difference, Line, compare};
 pub use walk::{Start, predict};

@@ -5,7 +5,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::rules::{Facts, Found, Rules, Table, TableId};
+use super::rules::{Facts, LookupResult, Rules, Table, TableId};
 use crate::kernel::{
     Generation, Nftables, NoRoute, OpenError, ReadError, Route, Routes, Way, interface_name,
 };
@@ -19,7 +19,7 @@ pub struct Kernel {
     routes: Routes,
     /// Rules of a family, with the generation of the read.
     rules: HashMap<Family, (Generation, Arc<Rules>)>,
-    elements: HashMap<(TableId, String, Vec<u8>), Found>,
+    elements: HashMap<(TableId, String, Vec<u8>), LookupResult>,
     /// All elements of sets of ranges, sorted by key.
     ranges: HashMap<(TableId, String), Option<Vec<AnyElement>>>,
     found_routes: HashMap<(IpAddr, Way), Option<Result<Route, NoRoute>>>,
@@ -153,27 +153,32 @@ impl Kernel {
         self.nftables.read_elements_once(&ruleset::table(family), set.name(), each)
     }
 
-    fn find(&mut self, table: &TableId, set: &AnySet, key: &[u8]) -> Result<Found, ReadError> {
+    fn find(
+        &mut self,
+        table: &TableId,
+        set: &AnySet,
+        key: &[u8],
+    ) -> Result<LookupResult, ReadError> {
         if set.interval && !set.is_concatenation {
             return self.find_range(table, set, key);
         }
         let names = (&*table.name, &*set.name);
         let found = self.nftables.any_element(table.family, names, Some(key))?;
         match found {
-            Some(found) => Ok(Found::Element(found)),
+            Some(found) => Ok(LookupResult::Element(found)),
             None => Ok(self.catch_all(table, set)),
         }
     }
 
     /// Returns the catch-all element.
-    fn catch_all(&mut self, table: &TableId, set: &AnySet) -> Found {
+    fn catch_all(&mut self, table: &TableId, set: &AnySet) -> LookupResult {
         let place = (table.clone(), set.name.clone(), Vec::new());
         if let Some(found) = self.elements.get(&place) {
             return found.clone();
         }
         let names = (&*table.name, &*set.name);
         let found = self.nftables.any_element(table.family, names, None);
-        let found = found.unwrap_or(None).map_or(Found::Missing, Found::Element);
+        let found = found.unwrap_or(None).map_or(LookupResult::Missing, LookupResult::Element);
         self.elements.insert(place, found.clone());
         found
     }
@@ -184,7 +189,7 @@ impl Kernel {
         table: &TableId,
         set: &AnySet,
         key: &[u8],
-    ) -> Result<Found, ReadError> {
+    ) -> Result<LookupResult, ReadError> {
         let place = (table.clone(), set.name.clone());
         if !self.ranges.contains_key(&place) {
             let names = (&*table.name, &*set.name);
@@ -196,25 +201,25 @@ impl Kernel {
             self.ranges.insert(place.clone(), elements);
         }
         let Some(Some(elements)) = self.ranges.get(&place) else {
-            return Ok(Found::Unknown(format!("it has more than {MOST_RANGES} ranges")));
+            return Ok(LookupResult::Unknown(format!("it has more than {MOST_RANGES} ranges")));
         };
         let is_before = |element: &AnyElement| element.key.is_empty() || *element.key <= *key;
         let after = elements.partition_point(is_before);
         let last = elements.get(..after).unwrap_or_default().last();
         let catch_all = elements.first().filter(|it| it.key.is_empty());
         let found = last.filter(|it| !it.is_end).or(catch_all);
-        Ok(found.map_or(Found::Missing, |found| Found::Element(found.clone())))
+        Ok(found.map_or(LookupResult::Missing, |found| LookupResult::Element(found.clone())))
     }
 }
 
 impl Facts for Kernel {
-    fn element(&mut self, table: &TableId, set: &AnySet, key: &[u8]) -> Found {
+    fn element(&mut self, table: &TableId, set: &AnySet, key: &[u8]) -> LookupResult {
         let place = (table.clone(), set.name.clone(), key.to_vec());
         if let Some(found) = self.elements.get(&place) {
             return found.clone();
         }
         let found = self.find(table, set, key);
-        let found = found.unwrap_or_else(|error| Found::Unknown(error.to_string()));
+        let found = found.unwrap_or_else(|error| LookupResult::Unknown(error.to_string()));
         self.elements.insert(place, found.clone());
         found
     }

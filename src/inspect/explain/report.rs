@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::percent::Percent;
-use super::step::{Fate, Outcome, Place, RuleStep, Step};
+use super::step::{ChainId, Fate, PossibleFate, RuleStep, Step};
 use super::words::{lines, our_family, policy_words};
 use super::{Explanation, SourceRanges, Start};
 use crate::printable::Printable;
@@ -114,7 +114,7 @@ impl Explanation {
                 }
                 Step::Chain { place: chain, kind, priority, drops } => {
                     let policy = if *drops { ", policy drop" } else { "" };
-                    let Place { table, chain: name } = chain;
+                    let ChainId { table, chain: name } = chain;
                     let hook = format_args!("({kind}, {priority}{policy})");
                     line(f, format_args!("  table {table} chain {name} {hook}"))?;
                     place = Some(chain.clone());
@@ -168,7 +168,7 @@ fn of_all(share: f64) -> String {
     if share.is_all() { String::new() } else { format!(", {share} of packets") }
 }
 
-fn share(outcome: &Outcome) -> String {
+fn share(outcome: &PossibleFate) -> String {
     match outcome.is_certain {
         true => Percent(outcome.share).to_string(),
         false if Percent(outcome.share).is_all() => "perhaps".to_owned(),
@@ -199,7 +199,7 @@ pub(super) fn fate(fate: &Fate, protocol: &str) -> String {
     }
 }
 
-fn at(place: &Place) -> String {
+fn at(place: &ChainId) -> String {
     format!("table {} chain {}", place.table, place.chain)
 }
 

@@ -36,7 +36,7 @@ pub struct Table {
 /// Lookups of the evaluator.
 pub trait Facts {
     /// Returns the element of a set or map that matches a key.
-    fn element(&mut self, table: &TableId, set: &AnySet, key: &[u8]) -> Found;
+    fn element(&mut self, table: &TableId, set: &AnySet, key: &[u8]) -> LookupResult;
 
     /// Returns the route to a destination; `None` if unknown.
     fn route(&mut self, destination: IpAddr, way: Way) -> Option<Result<Route, NoRoute>>;
@@ -50,7 +50,7 @@ pub trait Facts {
 
 /// Result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum LookupResult {
     /// An element.
     Element(AnyElement),
     /// No element matches the key.

@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 
 use super::read::Kernel;
-use super::rules::{Facts, Found, TableId};
+use super::rules::{Facts, LookupResult, TableId};
 use super::step::Prediction;
 use super::summary::{Service, elements, service};
 use super::words::our_family;
@@ -68,8 +68,8 @@ impl Kernel {
     fn element_of(&mut self, table: &TableId, set: &str, key: &[u8]) -> Option<AnyElement> {
         let set = self.set(table, set)?;
         match self.element(table, &set, key) {
-            Found::Element(element) => Some(element),
-            Found::Missing | Found::Unknown(_) => None,
+            LookupResult::Element(element) => Some(element),
+            LookupResult::Missing | LookupResult::Unknown(_) => None,
         }
     }
 

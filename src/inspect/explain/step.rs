@@ -9,14 +9,14 @@ use crate::nft::{ElementData, Verdict};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prediction {
     /// Possible outcomes, most likely first.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<PossibleFate>,
     /// Steps in order.
     pub steps: Vec<Step>,
 }
 
 /// A possible outcome.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct PossibleFate {
     /// Fate of the packet.
     pub fate: Fate,
     /// Share of packets, from 0 to 1.
@@ -40,18 +40,18 @@ pub enum Fate {
         interface: Option<String>,
     },
     /// The sender receives an error.
-    Refused(Place),
+    Refused(ChainId),
     /// The packet is dropped.
-    Dropped(Place),
+    Dropped(ChainId),
     /// Routing drops the packet; the text is the reason.
     NoRoute(String),
     /// The packet reached an expression that may have ended the evaluation.
-    Unknown(Place),
+    Unknown(ChainId),
 }
 
 /// A chain in a table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct ChainId {
     /// The table.
     pub table: TableId,
     /// Name of the chain.
@@ -71,7 +71,7 @@ pub enum Step {
     /// The packet enters a base chain.
     Chain {
         /// The chain.
-        place: Place,
+        place: ChainId,
         /// Its type.
         kind: String,
         /// Its priority.
@@ -94,7 +94,7 @@ pub enum Step {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuleStep {
     /// Position of the rule.
-    pub place: Place,
+    pub place: ChainId,
     /// Handle of the rule.
     pub handle: u64,
     /// The rule as nft(8) writes it.

@@ -141,7 +141,7 @@ fn any_element(element: &TableElement<'_>) -> ((String, Vec<u8>), AnyElement) {
     ((set, key.clone()), AnyElement { key, data, comment, ..AnyElement::default() })
 }
 
-fn short(outcome: &Outcome) -> String {
+fn short(outcome: &PossibleFate) -> String {
     let what = match &outcome.fate {
         Fate::Sent { to, masqueraded, .. } => {
             format!("{to}{}", if *masqueraded { " masqueraded" } else { "" })
@@ -156,9 +156,9 @@ fn short(outcome: &Outcome) -> String {
 }
 
 impl Facts for Node {
-    fn element(&mut self, _: &TableId, set: &AnySet, key: &[u8]) -> Found {
+    fn element(&mut self, _: &TableId, set: &AnySet, key: &[u8]) -> LookupResult {
         let found = self.elements.get(&(set.name.clone(), key.to_vec()));
-        found.map_or(Found::Missing, |found| Found::Element(found.clone()))
+        found.map_or(LookupResult::Missing, |found| LookupResult::Element(found.clone()))
     }
 
     fn route(&mut self, destination: IpAddr, _: Way) -> Option<Result<Route, NoRoute>> {

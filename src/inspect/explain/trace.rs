@@ -2,7 +2,7 @@
 
 use super::report::line;
 use super::rules::TableId;
-use super::step::{Place, Prediction, Step};
+use super::step::{ChainId, Prediction, Step};
 use crate::nft::{TraceEvent, TraceKind};
 
 /// Rules that a packet matched, and rules that it was predicted to match.
@@ -18,7 +18,7 @@ pub struct Comparison {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// Position of the rule.
-    pub place: Place,
+    pub place: ChainId,
     /// Handle of the rule.
     pub handle: u64,
     /// The rule as nft(8) writes it, if it was read.
@@ -33,14 +33,14 @@ pub struct Line {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Difference {
     /// The packet matched a rule that was not predicted.
-    NotPredicted(Place, u64),
+    NotPredicted(ChainId, u64),
     /// The packet did not match a rule that was certainly predicted.
-    NotTraced(Place, u64),
+    NotTraced(ChainId, u64),
 }
 
 impl std::fmt::Display for Difference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (what, Place { table, chain }, handle) = match self {
+        let (what, ChainId { table, chain }, handle) = match self {
             Self::NotPredicted(place, handle) => ("matched but was not predicted", place, handle),
             Self::NotTraced(place, handle) => ("was predicted but did not match", place, handle),
         };
@@ -50,7 +50,7 @@ impl std::fmt::Display for Difference {
 
 /// A rule that packets were predicted to match.
 struct Predicted<'a> {
-    place: &'a Place,
+    place: &'a ChainId,
     handle: u64,
     text: &'a str,
     /// Every packet was predicted to match it.
@@ -68,7 +68,7 @@ pub fn compare(prediction: &Prediction, events: &[TraceEvent], ignored: &TableId
         if table == *ignored {
             continue;
         }
-        let place = Place { table, chain: event.chain.clone() };
+        let place = ChainId { table, chain: event.chain.clone() };
         let is_it = |it: &Predicted<'_>| *it.place == place && it.handle == handle;
         let found = predicted.iter().skip(next).position(is_it).map(|found| next + found);
         if let Some(found) = found {
@@ -111,7 +111,7 @@ impl std::fmt::Display for Comparison {
         for it in &self.lines {
             let mark = |is_set| if is_set { "yes" } else { "no" };
             let text = it.text.as_deref().unwrap_or("(not read)");
-            let Place { table, chain } = &it.place;
+            let ChainId { table, chain } = &it.place;
             let (predicted, traced) = (mark(it.predicted), mark(it.traced));
             line(f, format_args!("{predicted:9}  {traced:6}  {table} {chain}: {text}"))?;
         }

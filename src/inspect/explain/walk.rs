@@ -8,7 +8,7 @@ use super::evaluate::{Branch, End, Run};
 use super::packet::{Interface, Packet, Tracking};
 use super::rules::{Facts, Rules, TableId};
 use super::state::{State, merge, total};
-use super::step::{Fate, Outcome, Place, Prediction, RuleStep, Step};
+use super::step::{ChainId, Fate, PossibleFate, Prediction, RuleStep, Step};
 use crate::kernel::{NoRoute, Route, Way};
 use crate::nft::{BaseChain, Family, HookPoint, Verdict, key, rule_text};
 
@@ -36,7 +36,7 @@ struct Walk<'a, F> {
     rules: &'a Rules,
     facts: &'a mut F,
     steps: Vec<Step>,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<PossibleFate>,
 }
 
 /// Packets that have left a chain.
@@ -194,7 +194,11 @@ impl<F: Facts> Walk<'_, F> {
     }
 
     fn end(&mut self, state: &State, fate: Fate) {
-        self.outcomes.push(Outcome { fate, share: state.share, is_certain: state.key.is_certain });
+        self.outcomes.push(PossibleFate {
+            fate,
+            share: state.share,
+            is_certain: state.key.is_certain,
+        });
     }
 
     /// Runs all base chains of a hook.
@@ -248,7 +252,7 @@ impl<F: Facts> Walk<'_, F> {
         if states.is_empty() {
             return past;
         }
-        let place = Place { table: id.clone(), chain: chain.to_owned() };
+        let place = ChainId { table: id.clone(), chain: chain.to_owned() };
         self.steps.push(Step::Chain {
             place: place.clone(),
             kind: base.kind.clone(),
@@ -270,7 +274,7 @@ impl<F: Facts> Walk<'_, F> {
         merge(past)
     }
 
-    fn chain(&mut self, place: &Place, mut states: Vec<State>, depth: usize) -> Through {
+    fn chain(&mut self, place: &ChainId, mut states: Vec<State>, depth: usize) -> Through {
         let mut through = Through::default();
         let rules = self.rules;
         let Some(table) = rules.tables.get(&place.table) else {
@@ -313,7 +317,7 @@ impl<F: Facts> Walk<'_, F> {
     /// Follows the verdicts of a rule, and returns the states that continue with the next rule.
     fn follow(
         &mut self,
-        place: &Place,
+        place: &ChainId,
         branches: Vec<Branch>,
         through: &mut Through,
         depth: usize,
@@ -337,7 +341,7 @@ impl<F: Facts> Walk<'_, F> {
             }
         }
         for ((chain, comes_back), states) in calls {
-            let there = Place { table: place.table.clone(), chain };
+            let there = ChainId { table: place.table.clone(), chain };
             let Through { returned, accepted } = self.chain(&there, merge(states), depth + 1);
             through.accepted.extend(accepted);
             match comes_back {
@@ -406,9 +410,9 @@ const fn name_of(point: HookPoint) -> &'static str {
 }
 
 /// Merges equal outcomes; most likely first.
-fn merged(outcomes: Vec<Outcome>) -> Vec<Outcome> {
+fn merged(outcomes: Vec<PossibleFate>) -> Vec<PossibleFate> {
     let mut places = HashMap::new();
-    let mut merged: Vec<Outcome> = Vec::new();
+    let mut merged: Vec<PossibleFate> = Vec::new();
     for outcome in outcomes {
         let of = (outcome.fate.clone(), outcome.is_certain);
         let place = *places.entry(of).or_insert(merged.len());

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 
 use super::rules::TableId;
-use super::step::{Event, Place, RuleStep};
+use super::step::{ChainId, Event, RuleStep};
 use crate::model::HashedSource;
 use crate::nft::{ElementData, ElementView, Family, Verdict};
 use crate::ruleset::number::{ListId, Route};
@@ -210,7 +210,7 @@ fn missing(set: &str, step: &RuleStep) -> Option<String> {
 }
 
 /// Returns the reason why a rule of ours marks a packet, from its chain and its test.
-fn why_masquerade(place: &Place, text: &str) -> &'static str {
+fn why_masquerade(place: &ChainId, text: &str) -> &'static str {
     match &*place.chain {
         "external-local" => "the node itself sends it to an external address",
         _ if text.contains("saddr !=") || text.contains("iifname !=") => {

@@ -16,7 +16,7 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc::Sender;
 
 use super::{FileProblem, FilesError, Ignored, ManifestReader, folder};
-use crate::model::Batch;
+use crate::model::Arrival;
 
 /// Sends the events of the manifests at `path`, and of every change, from a thread of its own.
 ///
@@ -30,7 +30,7 @@ use crate::model::Batch;
 pub fn follow(
     path: &Path,
     node_name: &str,
-    events: Sender<Batch>,
+    events: Sender<Arrival>,
     problems: Sender<Vec<FileProblem>>,
 ) -> Result<JoinHandle<()>, FilesError> {
     folder::scan(path)?;
@@ -64,7 +64,7 @@ struct Follower {
     /// Ignored objects in the last log line.
     ignored: Ignored,
     vanished: bool,
-    events: Sender<Batch>,
+    events: Sender<Arrival>,
     problems: Sender<Vec<FileProblem>>,
 }
 
@@ -88,7 +88,7 @@ impl Follower {
                 self.vanished = false;
                 self.report(update.problems);
                 self.log_ignored(update.ignored);
-                let batch = Batch { events: update.events, received, parsed: now() };
+                let batch = Arrival { events: update.events, received, parsed: now() };
                 batch.events.is_empty() || self.events.blocking_send(batch).is_ok()
             }
             Err(error) => {
@@ -280,7 +280,7 @@ mod tests {
 
     /// Events of a follower, received with a time limit.
     struct Followed {
-        events: Receiver<Batch>,
+        events: Receiver<Arrival>,
         problems: Receiver<Vec<FileProblem>>,
         thread: JoinHandle<()>,
     }

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use super::SourceError;
 use super::contact::{Contact, OnContact};
 use super::requests::OnRequest;
-use crate::model::{Batch, Problem, Resource};
+use crate::model::{Arrival, Problem, Resource};
 use crate::printable::Printable;
 
 /// Outputs of the source. Clones share them.
@@ -17,7 +17,7 @@ use crate::printable::Printable;
 pub struct Outlet {
     /// Batches of events, never empty, each in the order of the server. A full channel blocks the
     /// source, and in the end the server.
-    events: mpsc::Sender<Batch>,
+    events: mpsc::Sender<Arrival>,
     report: Arc<dyn Fn(Report) + Send + Sync>,
     /// Called when data arrives from the server, and for each failure.
     pub(super) contacts: OnContact,
@@ -32,7 +32,7 @@ pub(super) struct Closed;
 impl Outlet {
     /// Returns an outlet that sends events to the channel and calls `report`, which must not block.
     pub fn new(
-        events: mpsc::Sender<Batch>,
+        events: mpsc::Sender<Arrival>,
         report: impl Fn(Report) + Send + Sync + 'static,
         contacts: OnContact,
         requests: OnRequest,
@@ -40,7 +40,7 @@ impl Outlet {
         Self { events, report: Arc::new(report), contacts, requests }
     }
 
-    pub(super) async fn send(&self, batch: Batch) -> Result<(), Closed> {
+    pub(super) async fn send(&self, batch: Arrival) -> Result<(), Closed> {
         self.events.send(batch).await.map_err(|_| Closed)
     }
 

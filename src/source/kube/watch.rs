@@ -27,7 +27,7 @@ use super::outlet::{Closed, Outlet, Report};
 use super::patience::Patience;
 use super::rate_limit::rate_limited;
 use super::trouble::Trouble;
-use crate::model::{Batch, Event, Resource};
+use crate::model::{Arrival, Event, Resource};
 use crate::source::objects::{Converter, Followed};
 
 /// Most events in one batch: limits memory while a list is sent on.
@@ -276,7 +276,7 @@ impl<T: Followed> Watch<T> {
         }
         let events = std::mem::take(&mut self.batch);
         let (received, parsed) = (self.received.into_std(), Instant::now().into_std());
-        self.outlet.send(Batch { events, received, parsed }).await
+        self.outlet.send(Arrival { events, received, parsed }).await
     }
 
     /// Returns the step after a failure, and reports the failure unless it is expected.
