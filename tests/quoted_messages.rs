@@ -11,7 +11,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Quotations that no format string makes, with the reason.
-const OTHERS: [(&str, &str); 5] = [
+const OTHERS: [(&str, &str); 6] = [
+    ("Operation not supported", "a message of the kernel, in kube-proxy's log"),
     ("exec …: operation not permitted", "a message of the container runtime"),
     ("the cluster has no Node …", "the end of a message in src/probe/measure.rs"),
     ("answered by another program", "a part of a message in src/probe/tries.rs"),

@@ -6,9 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use deltaproxy::handover::HANDOVER_TABLE;
+use deltaproxy::family::Family;
+use deltaproxy::handover::{HANDOVER_TABLE, Handover, hand_over, remove_handover_tables};
+use deltaproxy::kernel::Nftables;
+use deltaproxy::nft::{TableFlags, Transaction};
 use netlink_tests::scenario::{
-    Manifests, NODE_PORT, Node, ServiceCidr, WEB, slice, web_with_node_port,
+    Lab, Manifests, NODE_PORT, Node, Race, Sent, ServiceCidr, WEB, Way, slice, web_with_node_port,
 };
 use netlink_tests::{
     Answer, Host, Net, Process, Server, deltaproxy_binary, eventually, kernel_has_owners,
@@ -87,8 +90,9 @@ impl Cluster {
     fn start(&self, options: &[&str]) -> Process {
         let options = [&["--healthz-bind-address=", "--metrics-bind-address="], options].concat();
         let daemon = self.manifests.run_with(self.node(), &options);
-        eventually("an answer", SOON, || {
-            matches!(self.clients[0].connect_tcp(NODE_PORT), Answer::From { .. }).then_some(())
+        eventually("an answer of the daemon's endpoint", SOON, || {
+            let answer = self.clients[0].connect_tcp(WEB);
+            matches!(answer, Answer::From { server, .. } if server == "a").then_some(())
         });
         self.all_reach("a");
         daemon
@@ -160,12 +164,32 @@ fn check_as_kube_proxy_does(node: &Host) {
     node.nft(&format!("--check -f {}", file.path().display()));
 }
 
+/// The same transaction for the other family, without services.
+fn of_ipv6(script: &str) -> String {
+    let lines = script.lines().filter(|line| {
+        !line.contains("add element") && !line.contains("default/web") && !line.starts_with('#')
+    });
+    let script = lines.collect::<Vec<_>>().join("\n");
+    let changes = [
+        (" ip kube-proxy", " ip6 kube-proxy"),
+        ("ipv4_addr", "ipv6_addr"),
+        ("ip daddr != 127.0.0.0/8", "ip6 daddr != ::1"),
+        ("10.244.0.0/16", "fd00:10:244::/48"),
+        ("ip saddr", "ip6 saddr"),
+        ("ip daddr", "ip6 daddr"),
+    ];
+    changes.into_iter().fold(script, |script, (ours, theirs)| script.replace(ours, theirs))
+}
+
+/// From mode nftables to deltaproxy, and back.
 #[test]
 fn mode_nftables_takes_over_after_a_regular_end() {
     if !nft_available() {
         return;
     }
     let cluster = Cluster::new();
+    cluster.node().nft_script(MODE_NFTABLES);
+    cluster.all_reach("b");
     let daemon = cluster.start(&[]);
     let mut open = cluster.clients[0].open_tcp(WEB).unwrap();
     cluster.under_traffic(|| {
@@ -173,6 +197,7 @@ fn mode_nftables_takes_over_after_a_regular_end() {
         check_as_kube_proxy_does(cluster.node());
         thread::sleep(Duration::from_millis(200));
         cluster.node().nft_script(MODE_NFTABLES);
+        cluster.node().nft_script(&of_ipv6(MODE_NFTABLES));
         thread::sleep(Duration::from_millis(200));
     });
     cluster.all_reach("b");
@@ -189,20 +214,28 @@ fn mode_nftables_takes_over_after_a_regular_end() {
     cluster.all_reach("b");
     assert_eq!(open.ask().server(), "a");
     assert!(!cluster.has_table(HANDOVER_TABLE));
-    assert_eq!(
-        cluster.run(&["cleanup"]),
-        "table ip kube-proxy stays: it is of another kube-proxy\n"
-    );
+    let stays = ["ip", "ip6"]
+        .map(|family| format!("table {family} kube-proxy stays: it is of another kube-proxy\n"));
+    assert_eq!(cluster.run(&["cleanup"]), stays.concat());
 }
 
-/// kube-proxy deletes the tables at its start; its own rules follow seconds later.
+/// From mode iptables to deltaproxy, and back. kube-proxy deletes the tables at its start; its own
+/// rules follow seconds later.
 #[test]
 fn mode_iptables_takes_over_after_a_regular_end() {
     if !nft_available() {
         return;
     }
     let cluster = Cluster::new();
-    let daemon = cluster.start(&[]);
+    cluster.node().nft_script(MODE_IPTABLES);
+    cluster.all_reach("b");
+    let daemon = cluster.under_traffic(|| {
+        let mut daemon = cluster.manifests.run(cluster.node());
+        daemon.wait_for_line("removed leftovers of another proxy mode", SOON);
+        daemon
+    });
+    cluster.all_reach("a");
+    cluster.node().nft_script("delete table ip nat");
     let mut open = cluster.clients[0].open_tcp(WEB).unwrap();
     cluster.under_traffic(|| {
         assert_eq!(daemon.terminate(SOON).warnings(), [""; 0]);
@@ -336,5 +369,33 @@ fn tables_that_persist_are_freed_when_ownership_is_turned_off() {
         next.wait_for_line("the tables are without an owner now", SOON);
         cluster.node().nft("add table ip kube-proxy");
         next
+    });
+}
+
+/// Each handover replaces both tables, while new connections are opened without a pause.
+#[test]
+fn no_flow_is_lost_during_handovers() {
+    let mut lab = Lab::new();
+    let objects = web_with_node_port();
+    let _ = lab.apply(&[&objects, &slice("a b c")]);
+    let node = lab.world.node().clone();
+    let servers = ["a b c"];
+    let ways = [("pod", WEB), ("node", WEB), ("outside", NODE_PORT), ("pod", NODE_PORT)];
+    let ways = ways.map(|(client, to)| Way::new(client, to, &servers));
+    let is_replaceable = kernel_has_owners();
+    Race { ways: &ways, commits: 8, burst: 1, replaces_tables: false }.run(lab, |_, state| {
+        let persist = state % 2 == 0 && is_replaceable;
+        node.run(|| {
+            let mut kernel = Nftables::open().unwrap();
+            let handover = match is_replaceable {
+                true => Handover::Flags(TableFlags { owner: false, persist }),
+                false => Handover::Leave,
+            };
+            let changed = hand_over(&mut kernel, handover, &|| false).unwrap();
+            assert_eq!(changed.len(), if is_replaceable { Family::ALL.len() } else { 0 });
+            let _ = remove_handover_tables(&mut kernel).unwrap();
+        });
+        // Counts as a commit.
+        Sent { transactions: vec![Transaction::default()], ..Sent::default() }
     });
 }

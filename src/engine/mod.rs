@@ -240,7 +240,7 @@ impl Engine {
                 self.diff.excluded.remove(name);
             }
         }
-        self.note_demands();
+        self.note_demands(services.iter().map(|(name, _)| name));
         let is_new_timeout = self.timeouts.number_all();
         // Until all resources are listed, the service address ranges may be unknown.
         let has_new_chains = self.cluster.is_listed() && self.optional_chains.add(&self.cluster);

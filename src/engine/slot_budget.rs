@@ -11,11 +11,11 @@ impl Engine {
         self.slot_budget.sums()
     }
 
-    /// Notes the touched services that may ask for other slots.
-    pub(super) fn note_demands(&mut self) {
+    /// Notes those of the touched services that may ask for other slots.
+    pub(super) fn note_demands<'a>(&mut self, touched: impl Iterator<Item = &'a ObjectName>) {
         let may_ask =
             |name: &&ObjectName| self.cluster.may_ask_for_slots(name) || self.slot_budget.has(name);
-        self.unmeasured.extend(self.touched.services.keys().filter(may_ask).cloned());
+        self.unmeasured.extend(touched.filter(may_ask).cloned());
     }
 
     /// Shares the slots again if services ask for others, and queues those that are given more or
