@@ -116,7 +116,12 @@ fn hand_over_table(
         return Ok(false);
     }
     let Some(definition) = kernel.read_definition(own)? else { return Ok(false) };
-    if let Err(error) = create_handover_table(kernel, &definition, is_interrupted) {
+    let created = create_handover_table(kernel, &definition, is_interrupted);
+    let retired = created.and_then(|()| match is_kept {
+        true => Ok(()),
+        false => delete_base_chains(kernel, &definition),
+    });
+    if let Err(error) = retired {
         remove(kernel, own.family)?;
         return Err(error);
     }
@@ -169,13 +174,13 @@ fn precedence_of_ipvs(own: &Definition) -> Result<Vec<Rule>, CopyTableError> {
     Ok(chains.map(rule).collect())
 }
 
-/// Replaces our table by a copy with other flags, while the handover table serves.
+/// Replaces our table, without base chains, by a copy with other flags. The handover table serves
+/// meanwhile.
 fn replace(
     kernel: &mut Nftables,
     own: &Definition,
     flags: TableFlags,
 ) -> Result<(), CopyTableError> {
-    delete_base_chains(kernel, own)?;
     let name = own.table.name.clone();
     let target = CopyTarget { table: name, flags, priority_shift: 0, lifetime: None };
     let from = handover_table(own.table.family);

@@ -111,9 +111,10 @@ const WITH_CLOCK: [&str; 9] =
     ["bench", "cli", "conntrack", "figures", "kernel", "observe", "probe", "run", "source"];
 
 /// Files that name tables other than ours, with the reason.
-const OTHER_TABLES: [(&str, &str); 4] = [
+const OTHER_TABLES: [(&str, &str); 5] = [
     ("src/nft/", "any table, as bytes and text"),
     ("src/other_modes/", "tables of kube-proxy's other modes, by its names alone"),
+    ("src/handover.rs", "the handover tables, which it makes and deletes"),
     ("src/kernel/read.rs", "a table as the kernel reports it"),
     ("src/cli/live_trace.rs", "the table of `explain --trace`, which it makes and deletes"),
 ];

@@ -275,11 +275,13 @@ fn a_missing_kubeconfig_is_named_and_waited_for() {
     assert!(daemon.is_running());
 }
 
-/// More problems than the pipe and the queue before it take, a line each: 2 MB.
+/// More problems than the pipe and the queue before it take, a line each: 2 MB. Only the first
+/// problems of an object are listed.
 fn push_problems(api: &ApiServer) {
-    for i in 0..16 {
-        let mut bad = service(&format!("default/bad-{i}"), &format!("10.96.1.{}", i + 1), 80);
-        let addresses: Vec<_> = (0..1000).map(|j| format!("somewhere-{j}")).collect();
+    for i in 0..800 {
+        let address = format!("10.96.{}.{}", 1 + i / 200, 1 + i % 200);
+        let mut bad = service(&format!("default/bad-{i}"), &address, 80);
+        let addresses: Vec<_> = (0..20).map(|j| format!("somewhere-{j}")).collect();
         bad["spec"]["externalIPs"] = addresses.into();
         api.push(bad);
     }

@@ -2,14 +2,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use deltaproxy::family::Family;
 use deltaproxy::handover::{HANDOVER_TABLE, Handover, hand_over, remove_handover_tables};
-use deltaproxy::kernel::Nftables;
-use deltaproxy::nft::{TableFlags, Transaction};
+use deltaproxy::kernel::{ElementRead, Kernel, Nftables};
+use deltaproxy::nft::{Element, Operation, TableFlags, Transaction, Value};
+use deltaproxy::ruleset::{self, Layouts, SetId};
 use netlink_tests::scenario::{
     Lab, Manifests, NODE_PORT, Node, Race, Sent, ServiceCidr, WEB, Way, slice, web_with_node_port,
 };
@@ -398,4 +400,79 @@ fn no_flow_is_lost_during_handovers() {
         // Counts as a commit.
         Sent { transactions: vec![Transaction::default()], ..Sent::default() }
     });
+}
+
+/// Services beside `web`, each with five endpoints.
+const MANY: u32 = 50_000;
+
+#[test]
+fn fifty_thousand_services_are_handed_over_without_a_failed_connection() {
+    let cluster = Cluster::new();
+    let applied = cluster.manifests.once(cluster.node(), "apply");
+    assert_eq!(applied.code(), Some(0), "{}", applied.stderr);
+    cluster.all_reach("a");
+    let mut kernel = cluster.node().run(|| Nftables::open().unwrap());
+    add_many(&mut kernel);
+    let before = counts(&mut kernel);
+    assert!(before[0] > 5 * MANY, "{before:?}");
+    let flags = TableFlags { owner: false, persist: kernel_has_owners() };
+    for handover in [Handover::Flags(flags), Handover::Leave] {
+        let took = cluster.under_traffic(|| {
+            let started = std::time::Instant::now();
+            let _ = hand_over(&mut kernel, handover, &|| false).unwrap();
+            started.elapsed()
+        });
+        println!("{handover:?} took {took:?}");
+        assert_eq!(counts(&mut kernel), before);
+    }
+    cluster.under_traffic(|| remove_handover_tables(&mut kernel).unwrap());
+    cluster.all_reach("a");
+}
+
+/// Adds elements as services have them, of lists that no frontend of `web` names.
+fn add_many(kernel: &mut Nftables) {
+    let sets = Layouts::default();
+    let set = |id| Arc::clone(sets.of(Family::Ip).get(id));
+    let list = |number: u32| (number + 0x1_0000) << 8;
+    let frontend = |number: u32| {
+        let address = Ipv4Addr::from(0x0a61_0000 + number);
+        Element::with_value(
+            Value::new().ip(address.into()).proto(TCP).port(80),
+            Value::new().class_id(list(number) | 5),
+        )
+    };
+    let slot = |number: u32, slot: u32| {
+        let pod = Ipv4Addr::from(0x0af8_0000 + number % 0xff00);
+        Element::with_value(
+            Value::new().class_id(list(number)).proto(TCP).integer(slot),
+            Value::new().ip(pod.into()).port(8080),
+        )
+    };
+    for first in (0..MANY).step_by(1_000) {
+        let numbers = first..first + 1_000;
+        let slots = numbers.clone().flat_map(|number| (0..5).map(move |at| slot(number, at)));
+        let table = ruleset::table(Family::Ip);
+        let add = |id, elements| Operation::AddElements(table.clone(), set(id), elements);
+        let operations = vec![
+            add(SetId::Endpoints, slots.collect()),
+            add(SetId::Services, numbers.map(frontend).collect()),
+        ];
+        kernel.commit(&Transaction { operations }).unwrap();
+    }
+}
+
+/// `IPPROTO_TCP`.
+const TCP: u8 = 6;
+
+/// The elements of the two largest sets of the IPv4 table.
+fn counts(kernel: &mut Nftables) -> [u32; 2] {
+    [SetId::Endpoints, SetId::Services].map(|set| {
+        let mut count = 0;
+        let mut each = |read: ElementRead<'_>| match read {
+            ElementRead::Start => count = 0,
+            ElementRead::Element(_) => count += 1,
+        };
+        kernel.read_elements(&ruleset::table(Family::Ip), set.name(), &mut each).unwrap();
+        count
+    })
 }

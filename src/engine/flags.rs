@@ -1,7 +1,9 @@
-//! Flags of the tables that only a handover changes.
+//! Flags of the tables. Most of them only a handover changes.
 
 use super::Engine;
-use crate::nft::{Family, TableFlags};
+use super::base_state::BaseState;
+use crate::nft::{Family, Table, TableFlags};
+use crate::ruleset::{TABLE, table_comment};
 
 impl Engine {
     /// Returns whether a table of ours persists and should not, or the other way round. The kernel
@@ -16,4 +18,9 @@ impl Engine {
     pub fn note_flags(&mut self, family: Family, flags: TableFlags) {
         self.tables[family.index()].installed.set_flags(flags);
     }
+}
+/// Returns the table with its flags after the next transaction.
+pub(super) fn header(family: Family, installed: &BaseState, wanted: TableFlags) -> Table {
+    let flags = installed.flags_after(wanted);
+    Table { family, name: TABLE.into(), flags, comment: Some(table_comment()) }
 }

@@ -50,6 +50,7 @@ use smallvec::SmallVec;
 
 use self::base_state::BaseState;
 use self::bisect::Bisect;
+use self::flags::header;
 use self::health_checks::HealthChecks;
 use self::piece_size::PieceSize;
 use self::queue::{Lane, Queue, SMALL_CHANGE};
@@ -62,9 +63,9 @@ use crate::counters::Counters;
 use crate::desired::{SlotBudget, Timeouts};
 use crate::diff::{self, Diff};
 use crate::model::{Cluster, Event, Extent, ObjectName, Problem, Scheduler, Touched};
-use crate::nft::{Family, Operation, Table, TableFlags};
+use crate::nft::{Family, Operation, TableFlags};
 use crate::ruleset::base::{Base, OptionalChains, Settings, has_guard};
-use crate::ruleset::{self, Layouts, Lookups, TABLE};
+use crate::ruleset::{self, Layouts, Lookups};
 
 /// Trigger times kept while the kernel refuses everything: 1 MiB.
 const MAX_TRIGGERS: usize = 1 << 16;
@@ -492,10 +493,4 @@ impl Engine {
         serving.extend(self.local_addresses.iter().filter(is_served));
         self.node_addresses.want(serving);
     }
-}
-
-/// Returns the table with its flags after the next transaction.
-fn header(family: Family, installed: &BaseState, wanted: TableFlags) -> Table {
-    let flags = installed.flags_after(wanted);
-    Table { family, name: TABLE.into(), flags, comment: Some(ruleset::table_comment()) }
 }

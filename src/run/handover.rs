@@ -21,9 +21,9 @@ const LONGEST_IDLE: Duration = Duration::from_secs(600);
 /// Interval at which a handover checks whether events have arrived.
 const EVENTS_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Time limit of a handover at the end of the daemon, within the grace period of a pod (30 s). Later
-/// the tables keep their flags.
-const LEAVE_TIME: Duration = Duration::from_secs(15);
+/// Time limit of the handover tables at the end of the daemon: our own tables take as long, within
+/// the grace period of a pod (30 s). Later the tables keep their flags.
+const LEAVE_TIME: Duration = Duration::from_secs(10);
 
 /// Performs a handover; see [`crate::handover::hand_over`].
 pub type HandOver<K> = Arc<
@@ -162,7 +162,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// Leaves the tables without flags, and with handover tables beside them, to the next program.
     pub(super) async fn leave(&mut self) -> Result<(), WriterGone> {
         let Some(handovers) = self.handovers.as_ref() else { return Ok(()) };
-        if !handovers.leaves.load(Ordering::Relaxed) || self.is_initial_sync {
+        let is_blocked = Family::ALL.iter().any(|family| self.engine.blocked(*family).is_some());
+        if !handovers.leaves.load(Ordering::Relaxed) || self.is_initial_sync || is_blocked {
             return Ok(());
         }
         let hand_over = Arc::clone(&handovers.hand_over);
