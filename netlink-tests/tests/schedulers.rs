@@ -227,14 +227,14 @@ fn shares_follow_weights_and_change_with_them() {
         let shares = lab.world.shares("pod", WEB, (family, Protocol::Udp), 400);
         assert_weighted(&shares, &[("a", 9), ("c", 1)]);
     }
-    let sent = lab.apply(&[&weighted("pod/canary-*=3,*=9")]);
+    let sent = lab.apply(&[&weighted("pod/canary-*=2,*=9")]);
     let elements = sent.script().lines().filter(|line| line.contains(" element ")).count();
     assert!(elements <= 4, "{}", sent.script());
     let shares = lab.world.shares("outside", NODE_PORT, (Family::Ipv4, Protocol::Tcp), 400);
-    assert_weighted(&shares, &[("a", 3), ("c", 1)]);
-    lab.apply(&[&weighted("pod/canary-*=3,*=9").annotation(SCHEDULER, "mh-port")]);
+    assert_weighted(&shares, &[("a", 9), ("c", 2)]);
+    lab.apply(&[&weighted("pod/canary-*=2,*=9").annotation(SCHEDULER, "mh-port")]);
     let shares = lab.world.shares("outside", NODE_PORT, (Family::Ipv6, Protocol::Tcp), 400);
-    assert_weighted(&shares, &[("a", 3), ("c", 1)]);
+    assert_weighted(&shares, &[("a", 9), ("c", 2)]);
 }
 
 #[test]
