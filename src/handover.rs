@@ -21,7 +21,9 @@
 
 use std::time::Duration;
 
-use crate::kernel::{Contents, CopySource, CopyTableError, Definition, Kernel, Nftables};
+use crate::kernel::{
+    Contents, CopySource, CopyTableError, Definition, Kernel, ListedElements, Nftables,
+};
 use crate::nft::copy::CopyTarget;
 use crate::nft::{
     Family, Name, Operation, Rule, Selector, Statement, TableFlags, TableRef, Transaction, Verdict,
@@ -116,7 +118,8 @@ fn hand_over_table(
         return Ok(false);
     }
     let Some(definition) = kernel.read_definition(own)? else { return Ok(false) };
-    let created = create_handover_table(kernel, &definition, is_interrupted);
+    let mut elements = kernel.list_elements(&definition, is_interrupted)?;
+    let created = create_handover_table(kernel, &definition, &elements, is_interrupted);
     let retired = created.and_then(|()| match is_kept {
         true => Ok(()),
         false => delete_base_chains(kernel, &definition),
@@ -126,7 +129,7 @@ fn hand_over_table(
         return Err(error);
     }
     if !is_kept {
-        replace(kernel, &definition, wanted)?;
+        replace(kernel, &definition, &mut elements, wanted)?;
     }
     if !stays {
         remove(kernel, own.family)?;
@@ -137,6 +140,7 @@ fn hand_over_table(
 fn create_handover_table(
     kernel: &mut Nftables,
     own: &Definition,
+    elements: &ListedElements,
     is_interrupted: &dyn Fn() -> bool,
 ) -> Result<(), CopyTableError> {
     remove(kernel, own.table.family)?;
@@ -148,7 +152,7 @@ fn create_handover_table(
     };
     let first_rules = precedence_of_ipvs(own)?;
     let source = CopySource {
-        from: &own.table,
+        elements,
         replaces: false,
         piece: HANDOVER_PIECE,
         first_rules: &first_rules,
@@ -179,16 +183,18 @@ fn precedence_of_ipvs(own: &Definition) -> Result<Vec<Rule>, CopyTableError> {
 fn replace(
     kernel: &mut Nftables,
     own: &Definition,
+    elements: &mut ListedElements,
     flags: TableFlags,
 ) -> Result<(), CopyTableError> {
     let name = own.table.name.clone();
     let target = CopyTarget { table: name, flags, priority_shift: 0, lifetime: None };
-    let from = handover_table(own.table.family);
+    let handover = handover_table(own.table.family);
+    kernel.list_elements_of_packets(own, &handover, elements)?;
     let mut attempt = 1;
     loop {
         let replaces = kernel.read_table(&own.table)?.is_some();
         let source = CopySource {
-            from: &from,
+            elements,
             replaces,
             piece: PIECE,
             first_rules: &[],

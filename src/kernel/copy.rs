@@ -1,8 +1,8 @@
 //! Copies a table of the kernel into another one, whatever its rules are.
 //!
-//! Sets are dumped and written one by one, so memory is needed for the largest set only. Elements
-//! precede the rules that look them up: the kernel then checks no element against a rule, and a copy
-//! has no effect before it is complete.
+//! The rules that look up many elements come first: the kernel walks a whole map for each rule that
+//! is added later (`nf_tables_bind_set`). Those of base chains come last, so that a copy has no
+//! effect before it is complete.
 
 use std::io;
 
@@ -11,7 +11,8 @@ use super::nftables::Nftables;
 use super::read::Seen;
 use super::{CommitError, Kernel, ReadError};
 use crate::nft::copy::{
-    CopyError, CopyTarget, ListedSet, RawMessage, is_base_chain, listed_chain, uses_flowtable,
+    CopyError, CopyTarget, ListedSet, RawMessage, is_base_chain, listed_chain, rule_chain,
+    uses_flowtable,
 };
 use crate::nft::request::Request;
 use crate::nft::{Batch, Family, Name, Rule, TableRef, decode_elements};
@@ -34,15 +35,19 @@ pub struct Definition {
     anonymous: Vec<(ListedSet, Vec<Vec<u8>>)>,
 }
 
+/// The elements of the named sets of a table, as the kernel lists them; in the order of the sets.
+#[derive(Debug)]
+pub struct ListedElements(Vec<Vec<Vec<u8>>>);
+
 /// What a copy takes from elsewhere than its definition.
 pub struct CopySource<'a> {
-    /// The table with the elements.
-    pub from: &'a TableRef,
+    /// The elements.
+    pub elements: &'a ListedElements,
     /// A table with the name of the copy exists, and goes in the same transaction.
     pub replaces: bool,
     /// Size in bytes from which on a part of the copy is sent.
     pub piece: usize,
-    /// Rules that precede all others of their chains.
+    /// Rules that precede all others of their base chains.
     pub first_rules: &'a [Rule],
     /// Called between pieces; if it returns true, the copy ends with
     /// [`CopyTableError::Interrupted`].
@@ -74,11 +79,11 @@ impl Definition {
     ///
     /// # Errors
     /// A listed chain is damaged.
-    pub fn base_chains(&self) -> Result<Vec<Name>, CopyTableError> {
+    pub fn base_chains(&self) -> Result<Vec<Name>, CopyError> {
         let mut names = Vec::new();
         for chain in &self.chains {
-            if is_base_chain(chain).map_err(CopyError::from)? {
-                names.push(listed_chain(chain).map_err(CopyError::from)?);
+            if is_base_chain(chain)? {
+                names.push(listed_chain(chain)?);
             }
         }
         Ok(names)
@@ -99,26 +104,36 @@ impl Definition {
         Ok(messages)
     }
 
-    /// Returns the messages that create the rules, each with its anonymous sets before it.
-    fn rules(&self, target: &CopyTarget, first: &[Rule]) -> Result<Vec<RawMessage>, CopyError> {
-        let family = self.table.family;
-        let rules = first.iter().map(|rule| target.own_rule(rule, family));
-        let mut messages = rules.collect::<Result<Vec<_>, _>>()?;
-        // Unique in a batch that has the named sets too.
-        let ids = u32::try_from(self.sets.len() + 1).unwrap_or(u32::MAX)..;
-        for (id, (set, elements)) in ids.zip(&self.anonymous) {
-            messages.push(target.set(set, id)?);
-            for list in elements {
-                messages.push(target.elements(list, false)?);
-            }
-        }
+    /// Returns the messages that create the rules of base chains, or those of all others, each with
+    /// the anonymous sets that it looks up before it.
+    fn rules(&self, target: &CopyTarget, of_base: bool) -> Result<Vec<RawMessage>, CopyError> {
+        let base_chains = self.base_chains()?;
+        let mut messages = Vec::new();
         for rule in &self.rules {
-            if target.lifetime.is_none() || !uses_flowtable(rule)? {
-                messages.push(target.rule(rule)?);
+            let is_left_out = target.lifetime.is_some() && uses_flowtable(rule)?;
+            if is_left_out || base_chains.contains(&rule_chain(rule)?) != of_base {
+                continue;
             }
+            // Unique in a batch that has the named sets too.
+            let ids = u32::try_from(self.sets.len() + 1).unwrap_or(u32::MAX)..;
+            for (id, (set, elements)) in ids.zip(&self.anonymous) {
+                if looks_up(rule, &set.name) {
+                    messages.push(target.set(set, id)?);
+                    for list in elements {
+                        messages.push(target.elements(list, false)?);
+                    }
+                }
+            }
+            messages.push(target.rule(rule)?);
         }
         Ok(messages)
     }
+}
+
+/// Returns whether the attributes of a rule have the name of a set, whose number makes it unique.
+fn looks_up(rule: &[u8], set: &str) -> bool {
+    let name: Vec<u8> = set.bytes().chain([0]).collect();
+    rule.windows(name.len()).any(|part| part == name)
 }
 
 impl Nftables {
@@ -153,7 +168,7 @@ impl Nftables {
         }))
     }
 
-    /// Creates a copy of a table, with the elements of the table `source.from`.
+    /// Creates a copy of a table.
     ///
     /// # Errors
     /// See [`CopyTableError`]; a part of the copy may exist.
@@ -163,23 +178,66 @@ impl Nftables {
         source: &CopySource<'_>,
         target: &CopyTarget,
     ) -> Result<(), CopyTableError> {
+        let family = definition.table.family;
         let mut piece = Piece::new(source.piece.min(self.max_batch() / 2));
         let deletion = source.replaces.then(|| target.delete_table()).transpose();
         piece.messages.extend(deletion.map_err(CopyError::from)?);
         piece.extend(definition.frame(target)?);
-        for set in &definition.sets {
-            for list in self.dump(source.from, &set.name)? {
-                piece.extend([target.elements(&list, set.has_timeouts)?]);
+        piece.extend(definition.rules(target, false)?);
+        for (set, lists) in definition.sets.iter().zip(&source.elements.0) {
+            for list in lists {
+                piece.extend([target.elements(list, set.has_timeouts)?]);
                 if piece.is_full() {
-                    self.send_piece(definition.table.family, &mut piece)?;
+                    self.send_piece(family, &mut piece)?;
                     if (source.is_interrupted)() {
                         return Err(CopyTableError::Interrupted);
                     }
                 }
             }
         }
-        piece.extend(definition.rules(target, source.first_rules)?);
-        self.send_piece(definition.table.family, &mut piece)
+        for rule in source.first_rules {
+            piece.extend([target.own_rule(rule, family)?]);
+        }
+        piece.extend(definition.rules(target, true)?);
+        self.send_piece(family, &mut piece)
+    }
+
+    /// Reads the elements of the named sets of a table. Between two sets, stops with
+    /// [`CopyTableError::Interrupted`] if `is_interrupted` returns true.
+    ///
+    /// # Errors
+    /// See [`CopyTableError`].
+    pub fn list_elements(
+        &mut self,
+        definition: &Definition,
+        is_interrupted: &dyn Fn() -> bool,
+    ) -> Result<ListedElements, CopyTableError> {
+        let mut lists = Vec::new();
+        for set in &definition.sets {
+            lists.push(self.dump(&definition.table, &set.name)?);
+            if is_interrupted() {
+                return Err(CopyTableError::Interrupted);
+            }
+        }
+        Ok(ListedElements(lists))
+    }
+
+    /// Reads the elements that packets write again, from a copy of the table.
+    ///
+    /// # Errors
+    /// See [`CopyTableError`].
+    pub fn list_elements_of_packets(
+        &mut self,
+        definition: &Definition,
+        copy: &TableRef,
+        elements: &mut ListedElements,
+    ) -> Result<(), CopyTableError> {
+        for (set, lists) in definition.sets.iter().zip(&mut elements.0) {
+            if set.has_timeouts {
+                *lists = self.dump(copy, &set.name)?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the attributes of each listed object; none if the table does not exist.

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use commit_notifications::Notifications;
-pub use copy::{CopySource, CopyTableError, Definition};
+pub use copy::{CopySource, CopyTableError, Definition, ListedElements};
 pub use error::{CommitError, Malformed, OpenError, ReadError};
 pub use links::{Link, LinkChange, LinkNews, follow_links, list_links};
 pub use lost_answer::was_applied;

@@ -99,6 +99,14 @@ pub fn listed_chain(attributes: &[u8]) -> Result<Name, DecodeError> {
     Ok(Fields::read(Attrs::new(attributes))?.str(NFTA_CHAIN_NAME)?.to_owned().into())
 }
 
+/// Returns the chain of a listed rule.
+///
+/// # Errors
+/// The attributes are damaged or lack the chain.
+pub fn rule_chain(attributes: &[u8]) -> Result<Name, DecodeError> {
+    Ok(Fields::read(Attrs::new(attributes))?.str(NFTA_RULE_CHAIN)?.to_owned().into())
+}
+
 /// Returns whether a listed rule adds connections to a flowtable.
 ///
 /// # Errors
