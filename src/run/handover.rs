@@ -11,6 +11,8 @@ use crate::family::Family;
 use crate::handover::Handover;
 use crate::kernel::{CopyTableError, Kernel, WriterGone};
 use crate::nft::{TableFlags, TableRef};
+use crate::ruleset;
+use crate::schedule::Input;
 
 /// Time without a change of services before the flags of the tables are changed.
 const IDLE: Duration = Duration::from_secs(5);
@@ -111,6 +113,10 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Gives the tables the desired flags. Stops if events arrive before anything is changed.
     pub(super) async fn change_flags(&mut self) -> Result<(), WriterGone> {
+        if self.notes_tampering().await? {
+            self.note_activity();
+            return Ok(());
+        }
         let Some(handovers) = &self.handovers else { return Ok(()) };
         let (flags, hand_over) = (handovers.flags, Arc::clone(&handovers.hand_over));
         let has_events = Arc::new(AtomicBool::new(false));
@@ -118,7 +124,13 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let started = now();
         let outcome = self.writer.run(move |kernel| {
             let is_interrupted = || is_interrupted.load(Ordering::Relaxed);
-            hand_over(kernel, Handover::Flags(flags), &is_interrupted)
+            // The kernel would send this process a notification of each copied element.
+            kernel.ignore_others();
+            let outcome = hand_over(kernel, Handover::Flags(flags), &is_interrupted);
+            if outcome.is_err() || !flags.owner {
+                kernel.watch_others(&Family::ALL.map(ruleset::table))?;
+            }
+            outcome
         });
         tokio::pin!(outcome);
         let outcome = loop {
@@ -152,7 +164,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             Err(error) => {
                 tracing::warn!("cannot change the flags of the tables: {error}; trying again");
                 // A part may be missing.
-                self.schedule.handle(crate::schedule::Input::ReadNow, now());
+                self.schedule.handle(Input::ReadNow, now());
             }
         }
         handovers.idle = (handovers.idle * 2).min(LONGEST_IDLE);

@@ -103,6 +103,13 @@ impl<K: Kernel + Send + 'static> Run<K> {
         Ok(())
     }
 
+    /// Returns whether another program has changed a table, and lets it be read or compared.
+    pub(super) async fn notes_tampering(&mut self) -> Result<bool, WriterGone> {
+        let Watch::Shared { is_tampered, .. } = &mut self.watch else { return Ok(false) };
+        *is_tampered |= self.writer.run(K::tampered).await?;
+        Ok(*is_tampered)
+    }
+
     /// Schedules a read-back if a blocked table can be written again. Compares the tables if another
     /// program changed one.
     pub(super) async fn check_tables(&mut self) -> Result<(), WriterGone> {
