@@ -3,13 +3,13 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use deltaproxy::family::Family;
 use deltaproxy::handover::{HANDOVER_TABLE, Handover, hand_over, remove_handover_tables};
-use deltaproxy::kernel::{ElementRead, Kernel, Nftables};
+use deltaproxy::kernel::{CopyTableError, ElementRead, Kernel, Nftables};
 use deltaproxy::nft::{Element, Operation, TableFlags, Transaction, Value};
 use deltaproxy::ruleset::{self, Layouts, SetId};
 use netlink_tests::scenario::{
@@ -400,6 +400,26 @@ fn no_flow_is_lost_during_handovers() {
         // Counts as a commit.
         Sent { transactions: vec![Transaction::default()], ..Sent::default() }
     });
+}
+
+#[test]
+fn an_interrupted_handover_changes_nothing() {
+    if !nft_available() || !kernel_has_owners() {
+        return;
+    }
+    let cluster = Cluster::new();
+    let _ = cluster.manifests.once(cluster.node(), "apply").ok();
+    let before = cluster.node().nft("-a list ruleset");
+    let mut kernel = cluster.node().run(|| Nftables::open().unwrap());
+    let persistent = Handover::Flags(TableFlags { owner: false, persist: true });
+    // The second time, the first set is listed already.
+    for most in 0..2 {
+        let calls = AtomicUsize::new(0);
+        let is_interrupted = || calls.fetch_add(1, Ordering::Relaxed) >= most;
+        let error = hand_over(&mut kernel, persistent, &is_interrupted).unwrap_err();
+        assert!(matches!(error, CopyTableError::Interrupted), "{error}");
+        assert_eq!(cluster.node().nft("-a list ruleset"), before);
+    }
 }
 
 /// Services beside `web`, each with five endpoints.

@@ -70,7 +70,7 @@ pub enum CopyTableError {
     #[error("a piece of the copy was not applied: {0}")]
     Piece(io::Error),
     /// The caller interrupted the copy.
-    #[error("interrupted")]
+    #[error("interrupted: it took too long, or something else is to be done")]
     Interrupted,
 }
 

@@ -148,8 +148,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
     fn note_handover(&mut self, outcome: Result<Vec<Family>, CopyTableError>, started: Instant) {
         let Some(handovers) = &mut self.handovers else { return };
         match outcome {
-            Ok(families) => {
-                for family in families {
+            // An attempt that was interrupted may have changed the first table.
+            Ok(_) => {
+                for family in Family::ALL {
                     self.engine.note_flags(family, handovers.flags);
                 }
                 let took = (now() - started).as_millis();
@@ -181,6 +182,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let hand_over = Arc::clone(&handovers.hand_over);
         let started = now();
         let outcome = self.writer.run(move |kernel| {
+            kernel.ignore_others();
             hand_over(kernel, Handover::Leave, &|| now() > started + LEAVE_TIME)
         });
         match outcome.await? {
@@ -189,7 +191,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 tracing::info!("left the tables to the next program in {took} ms");
             }
             Err(error) => tracing::warn!(
-                "the tables keep their owner's flags: {error}; `deltaproxy cleanup` removes them"
+                "cannot leave the tables to the next program: {error}; `deltaproxy cleanup` frees or \
+                 removes them"
             ),
         }
         Ok(())
