@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use deltaproxy::config::Routing;
 use deltaproxy::engine::{Answer, Engine};
-use deltaproxy::read_back::{look_up_changed, read_back};
 use deltaproxy::kernel::Kernel;
 use deltaproxy::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Protocol,
     Resource, Scheduler, Service, ServiceCidr, ServicePort, TrafficPolicy, Zones,
 };
 use deltaproxy::nft::{TableFlags, Transaction};
+use deltaproxy::read_back::{look_up_changed, read_back};
 use fake_kernel::{Fake, Mishap};
 use ipnet::IpNet;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
