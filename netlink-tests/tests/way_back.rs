@@ -224,6 +224,23 @@ fn mode_nftables_takes_over_after_a_regular_end() {
     assert_eq!(cluster.run(&["cleanup"]), stays.concat());
 }
 
+/// kube-proxy keeps the comment of the table, and our sets and chains in it.
+#[test]
+fn a_table_that_mode_nftables_took_over_is_taken_back() {
+    if !nft_available() {
+        return;
+    }
+    let cluster = Cluster::new();
+    let daemon = cluster.start(&[]);
+    let _ = daemon.terminate(SOON);
+    cluster.node().nft_script(MODE_NFTABLES);
+    cluster.node().nft_script(&of_ipv6(MODE_NFTABLES));
+    cluster.all_reach("b");
+    let daemon = cluster.start(&[]);
+    assert!(!cluster.node().nft("list table ip kube-proxy").contains("service-ips"));
+    assert_eq!(daemon.terminate(SOON).warnings(), [""; 0]);
+}
+
 /// From mode iptables to deltaproxy, and back. kube-proxy deletes the tables at its start; its own
 /// rules follow seconds later.
 #[test]

@@ -226,10 +226,10 @@ fn update(desired: &Base, table: &TableRef, installed: &Installed) -> Vec<Operat
     operations.extend(added.map(|it| Operation::AddChain(table.clone(), it.chain.clone())));
     let rules = changed.iter().flat_map(|spec| &*spec.rules);
     operations.extend(rules.map(|rule| Operation::AddRule(table.clone(), rule.clone())));
-    operations.extend(regular.into_iter().map(delete));
-
+    // Elements of an unknown map may jump to an unwanted chain.
     let unknown = sets.iter().filter(|name| !wanted_sets.contains(name));
     operations.extend(unknown.map(|name| Operation::DeleteSet(table.clone(), name.clone())));
+    operations.extend(regular.into_iter().map(delete));
     let unknown = installed.flowtables.iter().filter(|name| Some(*name) != wanted_flowtable);
     operations.extend(unknown.map(|name| Operation::DeleteFlowtable(table.clone(), name.clone())));
     operations
