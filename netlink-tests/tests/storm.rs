@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
+use deltaproxy::conntrack::ConntrackTable;
 use deltaproxy::kernel::{Kernel, Nftables};
 use deltaproxy::nft::Family;
 use deltaproxy::ruleset;
@@ -182,6 +183,8 @@ impl Storm {
         let server = net.remote_pod("s", "10.244.2.7");
         server.add_range(ENDPOINTS, 16);
         net.route_everything_to(&server);
+        // Its settings are there once it is loaded.
+        net.node().run(|| ConntrackTable::load().unwrap());
         // Else a long storm fills the conntrack table.
         net.node().sysctl("netfilter/nf_conntrack_tcp_timeout_close", "2");
         let api = net.node().run(ApiServer::start);
