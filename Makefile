@@ -61,8 +61,8 @@ sbom: ## Write a bill of materials of the program (CycloneDX) to target/dist
 	PATH="$(TARGET_DIR)/cyclonedx/bin:$$PATH" cargo cyclonedx --quiet --format json \
 		--target x86_64-unknown-linux-musl --override-filename $(SBOM)
 	mkdir -p "$(TARGET_DIR)/dist"
-	mv $(SBOM).json "$(TARGET_DIR)/dist/deltaproxy.cdx.json"
-	rm -f */$(SBOM).json
+	mv src/program/$(SBOM).json "$(TARGET_DIR)/dist/deltaproxy.cdx.json"
+	rm -f src/*/$(SBOM).json */$(SBOM).json
 
 demo: ## Demonstrate services between temporary network namespaces
 	@cargo build --locked $(PARTS) $(BINS)
@@ -177,7 +177,7 @@ bench-flowtable: ## Measure established connections with and without the flowtab
 		sh in-kernel sh in-turn $$(sh built-tests flowtable_rates)
 
 bench-code: ## Measure each stage of an update in user space, without the kernel
-	cargo bench --locked --package deltaproxy --bench code
+	cargo bench --locked --package tests --bench code
 
 # The code under test is safe Rust, so the fuzzers look for panics and endless loops. Without an
 # address sanitizer they need no nightly compiler.

@@ -10,14 +10,14 @@ mod cluster;
 
 use std::time::Duration;
 
-use deltaproxy::engine::Engine;
-use deltaproxy::family::Family;
-use deltaproxy::model::{Cluster, Event, Resource, ServicePort, Touched};
-use deltaproxy::nft::{Acknowledge, Batch, Transaction, decode_elements};
-use deltaproxy::source::kube::Line;
-use deltaproxy::source::objects::Converter;
+use daemon::source::kube::Line;
+use daemon::source::objects::Converter;
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
+use engine::Engine;
+use engine::model::{Cluster, Event, Resource, ServicePort, Touched};
+use nft::family::Family;
+use nft::{Acknowledge, Batch, Transaction, decode_elements};
 
 fn main() {
     divan::main();

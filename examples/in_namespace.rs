@@ -14,13 +14,13 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use deltaproxy::bench::enter_own;
-use deltaproxy::config::Routing;
-use deltaproxy::converge::converge;
-use deltaproxy::engine::Engine;
-use deltaproxy::kernel::Nftables;
-use deltaproxy::nft::TableFlags;
-use deltaproxy::source::files::ManifestReader;
+use daemon::converge::converge;
+use daemon::source::files::ManifestReader;
+use engine::Engine;
+use engine::routing::Routing;
+use measure::bench::enter_own;
+use nft::TableFlags;
+use nft::kernel::Nftables;
 
 const SERVICE: &str = "10.96.0.10:80";
 const ENDPOINTS: [&str; 2] = ["10.244.1.5", "10.244.1.6"];

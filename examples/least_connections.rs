@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use deltaproxy::model::{EVEN, Load, adjust};
+use engine::model::{EVEN, Load, adjust};
 
 /// Endpoints from the start, and all of them.
 const OLD: usize = 8;

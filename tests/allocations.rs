@@ -12,13 +12,13 @@ mod cluster;
 use std::time::Duration;
 
 use allocation_counter::measure;
-use deltaproxy::engine::Engine;
-use deltaproxy::family::Family;
-use deltaproxy::model::{Event, Resource};
-use deltaproxy::nft::Acknowledge;
-use deltaproxy::observe::{ChangedObject, Observe, Stage, SyncExtent, Transaction};
-use deltaproxy::source::kube::Line;
-use deltaproxy::source::objects::Converter;
+use daemon::observe::{ChangedObject, Observe, Stage, SyncExtent, Transaction};
+use daemon::source::kube::Line;
+use daemon::source::objects::Converter;
+use engine::Engine;
+use engine::model::{Event, Resource};
+use nft::Acknowledge;
+use nft::family::Family;
 
 /// From the event to the batch, its commit included.
 const WITHOUT_PARSING: u64 = 13;

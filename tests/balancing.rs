@@ -10,16 +10,16 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use deltaproxy::config::{LeastConnections, Routing};
-use deltaproxy::engine::Engine;
-use deltaproxy::kernel::Kernel;
-use deltaproxy::model::{
+use daemon::read_back::read_back;
+use engine::Engine;
+use engine::model::{
     Adjusted, Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName,
     Resource, Scheduler, Service, ServicePort, Weighing,
 };
-use deltaproxy::nft::{Family, TableFlags};
-use deltaproxy::read_back::read_back;
+use engine::routing::{LeastConnections, Routing};
 use fake_kernel::Fake;
+use nft::kernel::Kernel;
+use nft::{Family, TableFlags};
 use tables::{Table, contents, settle};
 
 /// A daemon with its kernel.

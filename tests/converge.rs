@@ -13,17 +13,17 @@ mod world;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use deltaproxy::converge::converge;
-use deltaproxy::engine::{Answer, Cause, Engine};
-use deltaproxy::kernel::Kernel;
-use deltaproxy::model::{
+use daemon::converge::converge;
+use daemon::read_back::read_back;
+use engine::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Resource, Service,
     ServicePort, TrafficPolicy,
 };
-use deltaproxy::nft::{Element, Family, Operation, Transaction, Value};
-use deltaproxy::read_back::read_back;
-use deltaproxy::ruleset::SetId;
+use engine::ruleset::SetId;
+use engine::{Answer, Cause, Engine};
 use fake_kernel::Fake;
+use nft::kernel::Kernel;
+use nft::{Element, Family, Operation, Transaction, Value};
 use proptest::prelude::*;
 use tables::{config, contents, elements, engine, from_scratch, settle};
 use world::damage;

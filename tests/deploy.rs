@@ -11,11 +11,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use deltaproxy::config::Source;
-use deltaproxy::config::flags::RunFlags;
-use deltaproxy::model::Resource;
-use deltaproxy::source::objects::{EndpointSlice, Node, Service, ServiceCidr};
-use deltaproxy::yaml;
+use daemon::config::Source;
+use daemon::config::flags::RunFlags;
+use daemon::source::objects::{EndpointSlice, Node, Service, ServiceCidr};
+use daemon::yaml;
+use engine::model::Resource;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, PodSpec, ServiceAccount};
 use k8s_openapi::api::events::v1::Event;
@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 /// A folder of the repository.
 fn folder(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(path)
 }
 
 /// The documents of a YAML text.

@@ -26,7 +26,7 @@ const OTHER_PATHS: [(&str, &str); 2] =
     [("fuzz/artifacts", "made by `make fuzz`"), ("fuzz/corpus", "made by `make fuzz`")];
 
 fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
 fn read(path: &str) -> String {
@@ -221,20 +221,37 @@ fn named(page: &str, heading: &str) -> BTreeSet<String> {
     rows.flat_map(|row| row[1].split(", ").map(str::to_owned).collect::<Vec<_>>()).collect()
 }
 
+/// The crates of this workspace, by the names that the others use.
+fn own_crates() -> BTreeSet<String> {
+    let manifest = read("Cargo.toml");
+    let lines = manifest.lines().filter(|line| line.contains("path = "));
+    lines.filter_map(|line| line.split_once(" = ")).map(|(name, _)| name.to_owned()).collect()
+}
+
+/// The names of the crates from outside in these sections of all manifests.
+fn all_dependencies(manifests: &[String], sections: &[&str]) -> BTreeSet<String> {
+    let own = own_crates();
+    let of =
+        |manifest: &String| sections.iter().flat_map(|it| dependencies(manifest, it)).collect();
+    let all = manifests.iter().flat_map(|manifest| -> BTreeSet<String> { of(manifest) });
+    all.filter(|name| !own.contains(name)).collect()
+}
+
 #[test]
 fn every_dependency_has_its_row() {
     let page = read("docs/dependencies.md");
-    let of_program = dependencies("Cargo.toml", "dependencies");
+    let crates = fs::read_dir(root().join("src")).unwrap();
+    let names = crates.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let crates: Vec<_> = names.map(|name| format!("src/{name}/Cargo.toml")).collect();
+    let of_program = all_dependencies(&crates, &["dependencies"]);
     assert!(of_program.len() > 30, "{of_program:?}");
     assert_eq!(named(&page, "## Of the program"), of_program);
-    let manifests =
-        ["Cargo.toml", "fake-kernel/Cargo.toml", "manual/Cargo.toml", "netlink-tests/Cargo.toml"];
-    let sections = manifests.iter().flat_map(|manifest| {
-        let sections = ["dependencies", "dev-dependencies", "build-dependencies"];
-        sections.map(|section| dependencies(manifest, section))
-    });
-    let others: BTreeSet<_> =
-        sections.flatten().filter(|name| !of_program.contains(name)).collect();
+    let tools = ["fake-kernel", "manual", "netlink-tests", "tests"];
+    let tools: Vec<_> = tools.iter().map(|name| format!("{name}/Cargo.toml")).collect();
+    let sections = ["dependencies", "dev-dependencies", "build-dependencies"];
+    let mut others = all_dependencies(&tools, &sections);
+    others.extend(all_dependencies(&crates, &sections[1..]));
+    let others: BTreeSet<_> = others.difference(&of_program).cloned().collect();
     assert_eq!(named(&page, "## Of tests and tools"), others);
 }
 
@@ -245,9 +262,9 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 
 /// Files that name the scheduler `rr` for users.
 const NAMING_RR: [&str; 8] = [
-    "src/config/flags.rs",
-    "src/config/kube_proxy/flags.rs",
-    "src/cli/show.rs",
+    "src/daemon/config/flags.rs",
+    "src/daemon/config/kube_proxy/flags.rs",
+    "src/program/show.rs",
     "examples/kube-proxy-config.yaml",
     "docs/schedulers.md",
     "docs/ipvs.md",

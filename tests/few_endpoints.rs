@@ -9,10 +9,9 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use deltaproxy::engine::Engine;
-use deltaproxy::read_back::read_back;
-
-use deltaproxy::model::{
+use daemon::read_back::read_back;
+use engine::Engine;
+use engine::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Service,
     ServicePort, TrafficPolicy,
 };

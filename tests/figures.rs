@@ -10,7 +10,7 @@ use std::path::Path;
 const SIZES: [&str; 2] = ["1,000", "50,000"];
 
 fn read(path: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+    fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(path)).unwrap()
 }
 
 /// The rows of the first table below a heading: their cells.

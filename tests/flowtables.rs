@@ -2,17 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use deltaproxy::config::Routing;
-use deltaproxy::converge::converge;
-use deltaproxy::counters::Counters;
-use deltaproxy::engine::Engine;
-use deltaproxy::flowtable::Offload;
-use deltaproxy::kernel::Kernel;
-use deltaproxy::model::{Event, Resource};
-use deltaproxy::nft::{Device, Family, Flowtable, Operation, TableFlags, Transaction};
-use deltaproxy::read_back::read_back;
-use deltaproxy::ruleset;
+use daemon::converge::converge;
+use daemon::read_back::read_back;
+use engine::Engine;
+use engine::counters::Counters;
+use engine::flowtable::Offload;
+use engine::model::{Event, Resource};
+use engine::routing::Routing;
+use engine::ruleset;
 use fake_kernel::Fake;
+use nft::kernel::Kernel;
+use nft::{Device, Family, Flowtable, Operation, TableFlags, Transaction};
 
 fn engine(flowtable: Option<Offload>, counters: Counters) -> Engine {
     let routing = Routing { flowtable, counters, ..Routing::default() };

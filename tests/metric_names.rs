@@ -11,18 +11,18 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use deltaproxy::family::Family;
-use deltaproxy::observe::{
+use daemon::observe::{
     Counted, Difference, Observe, ServiceCounts, ServicePortCount, Site, Transaction, bind, serve,
 };
-use deltaproxy::yaml;
+use daemon::yaml;
+use nft::family::Family;
 
 /// How names of metrics begin.
 const PREFIXES: [&str; 5] =
     ["deltaproxy_", "kubeproxy_", "kubernetes_", "process_", "rest_client_"];
 
 fn read(path: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+    fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(path)).unwrap()
 }
 
 /// The page of metrics with a value for each metric.

@@ -5,11 +5,11 @@ use std::io::{Read, Write};
 use std::net::{Ipv6Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant, SystemTime};
 
-use deltaproxy::family::Family;
-use deltaproxy::observe::{
+use daemon::observe::{
     ChangedObject, Observe, Site, Stage, Startup, SyncExtent, Transaction, bind, serve,
 };
-use deltaproxy::open_files::raise_for;
+use daemon::open_files::raise_for;
+use nft::family::Family;
 
 /// The longest that any answer may take.
 const LIMIT: Duration = Duration::from_secs(20);

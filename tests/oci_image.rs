@@ -81,7 +81,7 @@ fn program(header: u8, architecture: u8) -> Vec<u8> {
 }
 
 fn run<T: AsRef<OsStr>>(arguments: &[T]) -> Output {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/oci-image");
+    let script = concat!(concat!(env!("CARGO_MANIFEST_DIR"), "/.."), "/deploy/oci-image");
     Command::new("sh").arg(script).args(arguments).output().unwrap()
 }
 

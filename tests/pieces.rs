@@ -11,14 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{MAX_BATCH, endpoint_address, service, slice};
-use deltaproxy::engine::{Engine, FoundTable};
-use deltaproxy::kernel::{Contents, Generation};
-use deltaproxy::model::{
+use engine::model::{
     Change, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Resource, Service,
     ServicePort,
 };
-use deltaproxy::nft::{Family, Operation, Table, TableFlags, Transaction};
-use deltaproxy::ruleset;
+use engine::ruleset;
+use engine::{Engine, FoundTable};
+use nft::kernel::{Contents, Generation};
+use nft::{Family, Operation, Table, TableFlags, Transaction};
 use nix::time::{ClockId, clock_gettime};
 
 /// What the kernel takes for a piece of the usual size.

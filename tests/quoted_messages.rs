@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 const OTHERS: [(&str, &str); 6] = [
     ("Operation not supported", "a message of the kernel, in kube-proxy's log"),
     ("exec …: operation not permitted", "a message of the container runtime"),
-    ("the cluster has no Node …", "the end of a message in src/probe/measure.rs"),
-    ("answered by another program", "a part of a message in src/probe/tries.rs"),
-    ("no IPv6 address for endpoints", "the beginning of a message in src/probe/address.rs"),
+    ("the cluster has no Node …", "the end of a message in src/measure/probe/measure.rs"),
+    ("answered by another program", "a part of a message in src/measure/probe/tries.rs"),
+    ("no IPv6 address for endpoints", "the beginning of a message in src/measure/probe/address.rs"),
     ("ip kube-proxy", "a table"),
 ];
 
@@ -248,7 +248,7 @@ fn quotations(page: &str) -> Vec<&str> {
 }
 
 fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
 #[test]

@@ -9,17 +9,17 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use deltaproxy::engine::{Answer, Cause, Engine};
-use deltaproxy::kernel::{CommitError, Kernel};
-use deltaproxy::model::{
+use daemon::read_back::look_up_changed;
+use engine::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Protocol,
     Resource, Service, ServicePort, TrafficPolicy,
 };
-use deltaproxy::nft::{Operation, Transaction};
-use deltaproxy::read_back::look_up_changed;
-use deltaproxy::ruleset::SetId;
+use engine::ruleset::SetId;
+use engine::{Answer, Cause, Engine};
 use fake_kernel::Fake;
-use nix::errno::Errno;
+use nft::Errno;
+use nft::kernel::{CommitError, Kernel};
+use nft::{Operation, Transaction};
 use tables::{contents, engine, from_scratch, settle};
 
 const PORT: NonZeroU16 = NonZeroU16::new(53).unwrap();

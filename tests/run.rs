@@ -13,25 +13,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use deltaproxy::config::Routing;
-use deltaproxy::engine::{Engine, GRACE};
-use deltaproxy::kernel::{
-    CommitError, Committed, Contents, ElementRead, Kernel, OthersChanges, ReadError, Writer,
-};
-use deltaproxy::model::{
+use daemon::observe::Observe;
+use daemon::run::{RouteLocalnet, Run, RunError};
+use daemon::source::kube::Notice;
+use daemon::writer::Writer;
+use engine::model::{
     Arrival, Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Problem, Resource,
     Service, ServicePort,
 };
-use deltaproxy::nft::{
+use engine::routing::Routing;
+use engine::ruleset::base::has_guard;
+use engine::ruleset::{Layouts, SetId, table};
+use engine::{Engine, GRACE};
+use fake_kernel::{Fake, Mishap};
+use nft::Errno;
+use nft::kernel::{
+    CommitError, Committed, Contents, ElementRead, Kernel, OthersChanges, ReadError,
+};
+use nft::{
     Element, ElementView, Family, Operation, Table, TableFlags, TableRef, Transaction, Value,
 };
-use deltaproxy::observe::Observe;
-use deltaproxy::ruleset::base::has_guard;
-use deltaproxy::ruleset::{Layouts, SetId, table};
-use deltaproxy::run::{RouteLocalnet, Run, RunError};
-use deltaproxy::source::kube::Notice;
-use fake_kernel::{Fake, Mishap};
-use nix::errno::Errno;
 use tables::{contents, elements, engine, from_scratch, owning_engine};
 use tokio::sync::{mpsc, oneshot};
 
@@ -70,9 +71,9 @@ impl Shared {
     /// Whether both tables are there.
     fn has_tables(&self) -> bool {
         self.with(|kernel| {
-            let mut families = deltaproxy::family::Family::ALL.into_iter();
+            let mut families = nft::family::Family::ALL.into_iter();
             families.all(|family| {
-                let table = deltaproxy::ruleset::table(family);
+                let table = engine::ruleset::table(family);
                 kernel.read_table(&table).unwrap().is_some()
             })
         })

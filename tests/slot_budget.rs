@@ -9,16 +9,16 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
-use deltaproxy::config::Routing;
-use deltaproxy::engine::Engine;
-use deltaproxy::kernel::Kernel as _;
-use deltaproxy::model::{
+use engine::Engine;
+use engine::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, HashedSource, ObjectName,
     Problem, ProblemKind, Resource, Scheduler, Service, ServicePort, TrafficPolicy, Weighing,
 };
-use deltaproxy::nft::{Family, TableFlags};
-use deltaproxy::ruleset::SetId;
+use engine::routing::Routing;
+use engine::ruleset::SetId;
 use fake_kernel::Fake;
+use nft::kernel::Kernel as _;
+use nft::{Family, TableFlags};
 use proptest::prelude::*;
 use tables::{config, contents, elements, settle, settle_unencoded};
 

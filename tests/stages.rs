@@ -20,7 +20,7 @@ test result: FAILED. 0 passed; 1 failed; 0 ignored
 ";
 
 fn stages(arguments: &[&str]) -> Output {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stages");
+    let script = concat!(concat!(env!("CARGO_MANIFEST_DIR"), "/.."), "/tests/stages");
     Command::new("sh").arg(script).args(arguments).output().unwrap()
 }
 

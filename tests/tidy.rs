@@ -6,81 +6,69 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The modules that each module may use besides itself, from the bottom to the top.
-const LAYERS: &[(&str, &[&str])] = &[
-    ("counters", &[]),
-    ("family", &[]),
-    ("figures", &[]),
-    ("flowtable", &[]),
-    ("open_files", &[]),
-    ("printable", &[]),
-    ("yaml", &[]),
-    ("netlink", &[]),
-    ("schedule", &[]),
-    ("model", &["family", "printable"]),
-    ("observe", &["family", "open_files"]),
-    ("nft", &["family", "netlink"]),
-    ("source", &["family", "printable", "yaml", "model"]),
-    ("config", &["counters", "family", "flowtable", "model", "yaml"]),
-    ("node", &["config"]),
-    ("ruleset", &["counters", "family", "flowtable", "model", "nft"]),
-    ("desired", &["family", "model", "ruleset"]),
-    ("piece", &["family", "nft", "ruleset"]),
-    ("diff", &["desired", "family", "model", "nft", "piece", "ruleset"]),
-    ("kernel", &["netlink", "nft"]),
-    ("conntrack", &["family", "netlink", "model"]),
-    ("handover", &["family", "kernel", "nft", "ruleset"]),
-    ("other_modes", &["family", "kernel", "netlink", "nft"]),
+/// A crate, and each of its modules with those that it may use.
+type Layers = (&'static str, &'static [(&'static str, &'static [&'static str])]);
+
+/// Modules of a crate that each of its modules may use besides itself, from the bottom to the top.
+/// `Cargo.toml` of a crate names the other crates that it may use.
+const LAYERS: &[Layers] = &[
     (
         "engine",
         &[
-            "config",
-            "conntrack",
-            "counters",
-            "desired",
-            "diff",
-            "family",
-            "flowtable",
-            "kernel",
-            "model",
-            "nft",
-            "piece",
-            "ruleset",
+            ("counters", &[]),
+            ("flowtable", &[]),
+            ("printable", &[]),
+            ("schedule", &[]),
+            ("model", &["printable"]),
+            ("flow", &["model"]),
+            ("routing", &["counters", "flowtable", "model"]),
+            ("ruleset", &["counters", "flowtable", "model"]),
+            ("desired", &["model", "ruleset"]),
+            ("piece", &["ruleset"]),
+            ("diff", &["desired", "model", "piece", "ruleset"]),
+            (
+                "engine",
+                &[
+                    "counters",
+                    "desired",
+                    "diff",
+                    "flow",
+                    "flowtable",
+                    "model",
+                    "piece",
+                    "routing",
+                    "ruleset",
+                ],
+            ),
         ],
     ),
-    ("read_back", &["diff", "engine", "kernel", "nft", "ruleset"]),
-    ("converge", &["engine", "kernel", "nft", "read_back"]),
     (
-        "bench",
+        "daemon",
         &[
-            "config",
-            "conntrack",
-            "converge",
-            "engine",
-            "figures",
-            "kernel",
-            "model",
-            "netlink",
-            "nft",
-            "observe",
-            "read_back",
-            "ruleset",
-            "run",
-            "source",
+            ("open_files", &[]),
+            ("yaml", &[]),
+            ("writer", &[]),
+            ("links", &[]),
+            ("handover", &[]),
+            ("other_modes", &[]),
+            ("conntrack", &[]),
+            ("read_back", &[]),
+            ("converge", &["read_back"]),
+            ("observe", &["open_files"]),
+            ("source", &["yaml"]),
+            ("config", &["yaml"]),
+            ("node", &["config"]),
+            ("run", &["conntrack", "handover", "node", "observe", "read_back", "source", "writer"]),
         ],
     ),
-    ("probe", &["family", "figures", "kernel", "nft", "source"]),
-    ("inspect", &["conntrack", "family", "kernel", "model", "nft", "printable", "ruleset"]),
+    ("measure", &[("figures", &[]), ("bench", &["figures"]), ("probe", &["figures"])]),
 ];
 
-/// Modules that may use every other one.
-const TOP: &[&str] = &["run", "cli"];
+/// Crates that the engine does not use: they do I/O, wait, log or know Kubernetes.
+const NOT_IN_ENGINE: [&str; 6] = ["k8s-openapi", "kube", "netlink-sys", "nix", "tokio", "tracing"];
 
-/// Modules that compute the next transaction from events and answers. They do no I/O.
-const CORE: [&str; 6] = ["model", "desired", "diff", "piece", "engine", "schedule"];
-
-/// Names that a file of the core does not contain: I/O, tasks, waiting, the log and the kernel.
-const NOT_IN_CORE: [&str; 14] = [
+/// Names that a file of the engine does not contain: I/O, tasks and waiting.
+const NOT_IN_CORE: [&str; 11] = [
     "Kernel",
     "Mutex",
     "RwLock",
@@ -89,34 +77,45 @@ const NOT_IN_CORE: [&str; 14] = [
     "UdpSocket",
     "UnixStream",
     "async",
+    "await",
     "eprintln",
-    "futures",
-    "netlink_sys",
     "println",
-    "tokio",
-    "tracing",
 ];
 
-/// Modules of the standard library that a file of the core does not use.
+/// Modules of the standard library that a file of the engine does not use.
 const STD_NOT_IN_CORE: [&str; 6] = ["env", "fs", "io", "os", "process", "thread"];
 
-/// What a function of the core may return as an error, with the reason.
-const ERRORS_IN_CORE: [(&str, &str, &str); 2] = [
+/// What a function of the engine may return as an error, with the reason.
+const ERRORS_IN_CORE: [(&str, &str, &str); 8] = [
     ("", "Full", "the piece has no room left: the rest goes into the next one"),
-    ("src/model/weights.rs", "String", "the reason of a problem: the weights are left out"),
+    ("src/engine/counters.rs", "CountersError", "the text of a setting is wrong"),
+    ("src/engine/flowtable.rs", "PatternError", "the text of a setting is wrong"),
+    ("src/engine/flowtable.rs", "ThresholdError", "the text of a setting is wrong"),
+    ("src/engine/routing/local.rs", "InterfaceNameError", "the text of a setting is wrong"),
+    ("src/engine/routing/local.rs", "ModeError", "the text of a setting is wrong"),
+    ("src/engine/routing/ranges.rs", "CidrError", "the text of a setting is wrong"),
+    ("src/engine/model/weights.rs", "String", "the reason of a problem: the weights are left out"),
 ];
 
 /// Modules that read a clock. The others take the time as an argument.
-const WITH_CLOCK: [&str; 9] =
-    ["bench", "cli", "conntrack", "figures", "kernel", "observe", "probe", "run", "source"];
+const WITH_CLOCK: [&str; 9] = [
+    "daemon/conntrack",
+    "daemon/observe",
+    "daemon/run",
+    "daemon/source",
+    "measure/bench",
+    "measure/figures",
+    "measure/probe",
+    "nft/kernel",
+    "program",
+];
 
 /// Files that name tables other than ours, with the reason.
-const OTHER_TABLES: [(&str, &str); 5] = [
+const OTHER_TABLES: [(&str, &str); 4] = [
     ("src/nft/", "any table, as bytes and text"),
-    ("src/other_modes/", "tables of kube-proxy's other modes, by its names alone"),
-    ("src/handover.rs", "the handover tables, which it makes and deletes"),
-    ("src/kernel/read.rs", "a table as the kernel reports it"),
-    ("src/cli/live_trace.rs", "the table of `explain --trace`, which it makes and deletes"),
+    ("src/daemon/other_modes/", "tables of kube-proxy's other modes, by its names alone"),
+    ("src/daemon/handover.rs", "the handover tables, which it makes and deletes"),
+    ("src/program/live_trace.rs", "the table of `explain --trace`, which it makes and deletes"),
 ];
 
 /// Lines that a file may have before its tests.
@@ -144,11 +143,24 @@ impl Source {
         self.path.to_str().unwrap().starts_with(path)
     }
 
+    /// The crate that the file belongs to: a folder of `src`.
+    fn package(&self) -> Option<&str> {
+        self.path.strip_prefix("src").ok()?.iter().next()?.to_str()
+    }
+
     /// The module of the crate that the file belongs to, `None` for the crate's roots.
     fn module(&self) -> Option<&str> {
-        let first = self.path.strip_prefix("src").ok()?.iter().next()?.to_str()?;
-        let module = first.strip_suffix(".rs").unwrap_or(first);
+        let part = self.path.strip_prefix("src").ok()?.iter().nth(1)?.to_str()?;
+        let module = part.strip_suffix(".rs").unwrap_or(part);
         (!matches!(module, "lib" | "main")).then_some(module)
+    }
+
+    /// The crate and, if that crate has layers or is `nft`, the module.
+    fn room(&self) -> String {
+        let package = self.package().unwrap_or_default();
+        let has_rooms = package == "nft" || LAYERS.iter().any(|(name, _)| *name == package);
+        let module = self.module().filter(|_| has_rooms);
+        module.map_or(package.to_owned(), |module| format!("{package}/{module}"))
     }
 }
 
@@ -172,9 +184,13 @@ fn names(code: &str) -> impl Iterator<Item = &str> {
     code.split(|letter: char| !letter.is_alphanumeric() && letter != '_')
 }
 
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
 /// All Rust files under the folders, of which some may be absent.
 fn sources(folders: &[&str]) -> Vec<Source> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = root();
     let mut left: Vec<_> = folders.iter().map(|folder| root.join(folder)).collect();
     let mut found = Vec::new();
     while let Some(path) = left.pop() {
@@ -229,9 +245,10 @@ fn first_names(path: &str) -> Vec<String> {
 fn modules_use_only_lower_layers() {
     let mut broken = Vec::new();
     for source in sources(&["src"]) {
-        let Some(module) = source.module().filter(|module| !TOP.contains(module)) else { continue };
+        let layers = LAYERS.iter().find(|(package, _)| Some(*package) == source.package());
+        let (Some((_, layers)), Some(module)) = (layers, source.module()) else { continue };
         let path = source.path.display();
-        let Some((_, allowed)) = LAYERS.iter().find(|(name, _)| *name == module) else {
+        let Some((_, allowed)) = layers.iter().find(|(name, _)| *name == module) else {
             broken.push(format!("{path}: {module} is not in the table of layers"));
             continue;
         };
@@ -243,12 +260,18 @@ fn modules_use_only_lower_layers() {
 }
 
 #[test]
-fn the_core_does_no_io_and_does_not_wait_log_or_read_a_clock() {
+fn the_engine_has_no_crate_for_io_logs_or_kubernetes() {
+    let door = fs::read_to_string(root().join("src/engine/Cargo.toml")).unwrap();
+    let (_, dependencies) = door.split_once("[dependencies]").unwrap();
+    let mut used = dependencies.lines().filter_map(|line| line.split(['.', ' ', '=']).next());
+    assert!(used.clone().any(|name| name == "nft"));
+    assert_eq!(used.find(|name| NOT_IN_ENGINE.contains(name)), None);
+}
+
+#[test]
+fn the_engine_does_no_io_and_does_not_wait() {
     let mut broken = Vec::new();
-    for source in sources(&["src"]) {
-        if !source.module().is_some_and(|module| CORE.contains(&module)) {
-            continue;
-        }
+    for source in sources(&["src/engine"]) {
         let code = source.code();
         let mut used: BTreeSet<_> =
             names(&code).filter(|name| NOT_IN_CORE.contains(name)).map(str::to_owned).collect();
@@ -260,12 +283,9 @@ fn the_core_does_no_io_and_does_not_wait_log_or_read_a_clock() {
 }
 
 #[test]
-fn the_core_returns_no_error() {
+fn the_engine_returns_no_error() {
     let mut broken = Vec::new();
-    for source in sources(&["src"]) {
-        if !source.module().is_some_and(|module| CORE.contains(&module)) {
-            continue;
-        }
+    for source in sources(&["src/engine"]) {
         let code = source.code();
         for returned in code.split("-> ").skip(1) {
             let returned = returned.split(['{', ';']).next().unwrap().trim();
@@ -288,8 +308,7 @@ fn only_named_modules_read_a_clock() {
         let code = source.code();
         reads.iter().any(|read| code.contains(read))
     });
-    let readers: BTreeSet<_> =
-        readers.map(|source| source.module().unwrap_or("main").to_owned()).collect();
+    let readers: BTreeSet<_> = readers.map(|source| source.room()).collect();
     assert!(readers.iter().eq(&WITH_CLOCK), "{readers:?}");
 }
 
@@ -312,7 +331,7 @@ fn kubernetes_types_exist_in_source_only() {
         };
         let used: Vec<_> = libraries.iter().filter(uses).collect();
         users += usize::from(!used.is_empty());
-        if !used.is_empty() && source.module() != Some("source") {
+        if !used.is_empty() && !source.is_below("src/daemon/source") {
             broken.push(format!("{}: {used:?}", source.path.display()));
         }
     }
@@ -335,17 +354,6 @@ fn only_named_files_act_on_tables_that_are_not_ours() {
         }
     }
     check(&broken);
-}
-
-/// The documents list the modules of the core as this file does.
-#[test]
-fn documents_name_the_modules_of_the_core() {
-    let names = CORE.map(|module| format!("`{module}`"));
-    let list = format!("{} and {}", names[..5].join(", "), names[5]);
-    for page in ["docs/architecture.md", "CONTRIBUTING.md", "src/lib.rs"] {
-        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap();
-        assert!(text.contains(&list), "{page} does not name {list}");
-    }
 }
 
 #[test]
@@ -383,7 +391,7 @@ fn no_file_is_too_long_to_be_read() {
 
 #[test]
 fn the_tree_is_found_where_it_is_looked_for() {
-    assert!(sources(&["src"]).iter().any(|source| source.module() == Some("nft")));
+    assert!(sources(&["src"]).iter().any(|source| source.package() == Some("nft")));
     assert!(sources(&["fuzz/fuzz_targets"]).len() > 1);
 }
 
@@ -403,7 +411,8 @@ fn all_ways_to_name_a_module_are_seen() {
 #[test]
 fn no_two_tests_have_one_name() {
     let names = |folder: &str| -> Vec<_> {
-        let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+        let files =
+            fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().file_name());
         files.filter(|name| name.to_string_lossy().ends_with(".rs")).collect()
     };
     let others = names("netlink-tests/tests");

@@ -10,13 +10,13 @@ use std::num::NonZeroU16;
 use std::ops::Range;
 use std::time::Duration;
 
-use deltaproxy::config::Routing;
-use deltaproxy::engine::{Engine, FoundTable};
-use deltaproxy::model::{
+use engine::model::{
     Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Resource, Service,
     ServicePort,
 };
-use deltaproxy::nft::{Family, TableFlags};
+use engine::routing::Routing;
+use engine::{Engine, FoundTable};
+use nft::{Family, TableFlags};
 
 /// Maximum size of a transaction in bytes, enough for all of them.
 pub(crate) const MAX_BATCH: usize = 64 << 20;

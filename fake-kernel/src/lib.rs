@@ -11,19 +11,18 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::errno::Errno;
-
-use deltaproxy::kernel::{
+use listed::ListedElement;
+use nft::kernel::{
     CommitError, Committed, Contents, ElementKey, ElementRead, Generation, Kernel, OthersChanges,
     ReadError,
 };
-use deltaproxy::netlink::message::HEADER_LENGTH;
-use deltaproxy::nft::request::Request;
-use deltaproxy::nft::{
+use nft::netlink::message::HEADER_LENGTH;
+use nft::request::Request;
+use nft::{
     self, Acknowledge, Batch, DecodedFlowtable, DecodedRule, DecodedSet, Element, ElementView,
     Operation, TableRef, Transaction, Value,
 };
-use listed::ListedElement;
+use nix::errno::Errno;
 use ruleset::{InstalledSet, InstalledTable, Refused, Ruleset};
 
 /// Failure of a future commit.
@@ -405,9 +404,10 @@ fn refusal(transaction: &Transaction, index: usize, refused: Refused) -> CommitE
 
 #[cfg(test)]
 mod tests {
+    use nft::kernel::was_applied;
+    use nft::{Family, Set, Table, TableFlags, Type, Value};
+
     use super::*;
-    use deltaproxy::kernel::{Writer, was_applied};
-    use deltaproxy::nft::{Family, Set, Table, TableFlags, Type, Value};
 
     fn reference() -> TableRef {
         TableRef { family: Family::Ip, name: "kube-proxy".into() }
@@ -507,22 +507,5 @@ mod tests {
         fake.flush_ruleset();
         assert!(fake.tampered());
         assert!(fake.read_table(&reference()).unwrap().is_none());
-    }
-
-    #[tokio::test]
-    async fn the_writer_runs_requests_in_their_order() {
-        let writer = Writer::spawn(Fake::new()).unwrap();
-        let (_, first) = writer.commit(table_and_set()).await.unwrap();
-        let (_, second) = writer.commit(add(&[1])).await.unwrap();
-        assert_eq!(second.unwrap().generation.0, first.unwrap().generation.0 + 1);
-        let count = writer.run(|fake: &mut Fake| fake.commits()).await.unwrap();
-        assert_eq!(count, 2);
-    }
-
-    #[tokio::test]
-    async fn a_request_that_panics_ends_the_writer_and_later_ones_fail() {
-        let writer = Writer::spawn(Fake::new()).unwrap();
-        assert!(writer.run(|_: &mut Fake| panic!("on purpose")).await.is_err());
-        assert!(writer.run(Kernel::tampered).await.is_err());
     }
 }

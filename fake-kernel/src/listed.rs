@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use deltaproxy::nft::{Counter, ElementView};
+use nft::{Counter, ElementView};
 
 /// Objects, and how they are listed. A copy starts without the list.
 #[derive(Debug, Default)]

@@ -6,12 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use nix::errno::Errno;
-
-use deltaproxy::nft::{
+use nft::{
     Chain, DecodedRule, Device, Element, Expr, Family, Flowtable, Name, Operation, Rule, Set,
     Statement, Table, TableRef, Type, Value, Verdict,
 };
+use nix::errno::Errno;
 
 use crate::listed::{Listed, ListedElement};
 

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use deltaproxy::netlink::attr::{AttrWriter, Attrs};
+use nft::netlink::attr::{AttrWriter, Attrs};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

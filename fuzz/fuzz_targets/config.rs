@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use deltaproxy::config::Loaded;
+use daemon::config::Loaded;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

@@ -3,9 +3,9 @@
 
 #![no_main]
 
-use deltaproxy::conntrack::delete_request;
-use deltaproxy::netlink::attr::Attrs;
-use deltaproxy::netlink::message::{Meaning, Messages};
+use conntrack::delete_request;
+use nft::netlink::attr::Attrs;
+use nft::netlink::message::{Meaning, Messages};
 use libfuzzer_sys::fuzz_target;
 
 /// `IPCTNL_MSG_CT_NEW` of `NFNL_SUBSYS_CTNETLINK`.

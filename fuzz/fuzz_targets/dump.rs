@@ -2,8 +2,8 @@
 
 #![no_main]
 
-use deltaproxy::netlink::message::{Meaning, Messages};
-use deltaproxy::nft::{
+use nft::netlink::message::{Meaning, Messages};
+use nft::{
     AnyChain, AnyRule, AnySet, Chain, DecodedFlowtable, DecodedRule, DecodedSet, Family, Table,
     TraceEvent, decode_any_elements, decode_elements, rule_text,
 };

@@ -10,15 +10,15 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deltaproxy::config::Routing;
-use deltaproxy::engine::{Answer, Engine};
-use deltaproxy::kernel::Kernel;
-use deltaproxy::model::{
+use engine::routing::Routing;
+use engine::{Answer, Engine};
+use nft::kernel::Kernel;
+use engine::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Protocol,
     Resource, Scheduler, Service, ServiceCidr, ServicePort, TrafficPolicy, Zones,
 };
-use deltaproxy::nft::{TableFlags, Transaction};
-use deltaproxy::read_back::{look_up_changed, read_back};
+use nft::{TableFlags, Transaction};
+use daemon::read_back::{look_up_changed, read_back};
 use fake_kernel::{Fake, Mishap};
 use ipnet::IpNet;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};

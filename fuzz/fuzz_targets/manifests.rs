@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use deltaproxy::source::files;
+use daemon::source::files;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &[u8]| {

@@ -3,9 +3,9 @@
 
 #![no_main]
 
-use deltaproxy::model::{Change, EndpointSlice as Model, Problem, Resource};
-use deltaproxy::source::kube::Line;
-use deltaproxy::source::objects::{Converter, EndpointSlice};
+use engine::model::{Change, EndpointSlice as Model, Problem, Resource};
+use daemon::source::kube::Line;
+use daemon::source::objects::{Converter, EndpointSlice};
 use libfuzzer_sys::fuzz_target;
 
 const RESOURCES: [Resource; 4] =

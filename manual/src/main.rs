@@ -7,7 +7,7 @@ use std::{env, fs, io};
 
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
-use deltaproxy::cli::Cli;
+use deltaproxy::Cli;
 
 const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Fish, Shell::Zsh];
 

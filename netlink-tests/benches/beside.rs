@@ -13,18 +13,18 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
-use deltaproxy::config::Routing;
-use deltaproxy::converge::commit_all;
-use deltaproxy::counters::Counters;
-use deltaproxy::engine::Engine;
-use deltaproxy::kernel::{Kernel, Nftables};
-use deltaproxy::model::{
+use daemon::converge::commit_all;
+use daemon::read_back::read_back;
+use engine::Engine;
+use engine::counters::Counters;
+use engine::model::{
     Change, Endpoint, EndpointPort, EndpointSlice, Event, HashedSource, ObjectName, Resource,
     Scheduler, Service, ServicePort,
 };
-use deltaproxy::nft::{Acknowledge, Operation, TableFlags};
-use deltaproxy::read_back::read_back;
+use engine::routing::Routing;
 use netlink_tests::Namespace;
+use nft::kernel::{Kernel, Nftables};
+use nft::{Acknowledge, Operation, TableFlags};
 
 const ENDPOINTS: u32 = 5;
 

@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use deltaproxy::kernel::{Kernel, Nftables};
-use deltaproxy::nft::{Family, Operation, Table, TableFlags, Transaction};
 use netlink_tests::apiserver::ApiServer;
 use netlink_tests::apiserver::object::{node, service_cidr};
 use netlink_tests::{Host, Net, Process, deltaproxy_binary};
+use nft::kernel::{Kernel, Nftables};
+use nft::{Family, Operation, Table, TableFlags, Transaction};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 

@@ -12,16 +12,16 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
-use deltaproxy::config::Routing;
-use deltaproxy::converge::commit_all;
-use deltaproxy::engine::Engine;
-use deltaproxy::kernel::Nftables;
-use deltaproxy::model::{
+use daemon::converge::commit_all;
+use engine::Engine;
+use engine::model::{
     Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Protocol, Resource, Service,
     ServicePort,
 };
-use deltaproxy::nft::TableFlags;
+use engine::routing::Routing;
 use netlink_tests::Net;
+use nft::TableFlags;
+use nft::kernel::Nftables;
 
 const ENDPOINT_PORT: u16 = 8080;
 const SERVICE_PORT: NonZeroU16 = NonZeroU16::new(80).unwrap();

@@ -3,10 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use deltaproxy::netlink::attr::AttrWriter;
-use deltaproxy::netlink::message::{ACK, Header, Meaning, Messages, REQUEST, append};
-use deltaproxy::netlink::socket::{Socket, Wait};
 use netlink_bindings::conntrack::{IterableTupleAttrs, Nfgenmsg, Request};
+use nft::netlink::attr::AttrWriter;
+use nft::netlink::message::{ACK, Header, Meaning, Messages, REQUEST, append};
+use nft::netlink::socket::{Socket, Wait};
 
 use crate::reader::{Changed, Family, Kernel};
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deltaproxy::kernel::Release;
+use nft::kernel::Release;
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Protocol, Type};
 

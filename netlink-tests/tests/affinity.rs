@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use deltaproxy::kernel::{ElementRead, Kernel, Nftables};
-use deltaproxy::nft::TableRef;
 use netlink_tests::scenario::{
     Expect, Family, Lab, Object, Protocol, Proxy, Sent, Service, Slice, World, routing,
 };
 use netlink_tests::{Answer, Deadline, deltaproxy_binary, eventually};
+use nft::TableRef;
+use nft::kernel::{ElementRead, Kernel, Nftables};
 use serde_json::json;
 
 const WEB: &str = "10.96.0.10:80";
@@ -117,7 +117,7 @@ fn keeps_address(world: &World, client: &'static str, to: &str) -> bool {
 /// The clients that the kernel remembers: timeout and remaining time of each.
 fn remembered(world: &World) -> Vec<(Duration, Duration)> {
     let mut kernel = world.node().run(Nftables::open).unwrap();
-    let table = TableRef { family: deltaproxy::nft::Family::Ip, name: "kube-proxy".into() };
+    let table = TableRef { family: nft::Family::Ip, name: "kube-proxy".into() };
     let mut clients = Vec::new();
     kernel
         .read_elements(&table, "affinity-clients", &mut |read| match read {
@@ -379,7 +379,7 @@ fn the_daemon_reports_how_many_places_of_clients_are_remembered() {
     let _daemon = node.spawn(deltaproxy_binary(), &[&arguments[..], &[cidrs]].concat());
     let [v4, v6] = ["IPv4", "IPv6"]
         .map(|family| format!("deltaproxy_affinity_clients{{ip_family=\"{family}\"}} {clients}\n"));
-    let table = TableRef { family: deltaproxy::nft::Family::Ip, name: "kube-proxy".into() };
+    let table = TableRef { family: nft::Family::Ip, name: "kube-proxy".into() };
     let mut kernel = node.run(Nftables::open).unwrap();
     let is_reported = kernel.count_elements(&table, "affinity-clients").unwrap().is_some();
     eventually("the metric", SOON, || {

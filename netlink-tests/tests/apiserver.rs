@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use deltaproxy::model::{Arrival, Change, Event, Resource};
-use deltaproxy::source::kube::{
+use daemon::source::kube::{
     ApiServer as Address, OnContact, Outlet, Report, SourceError, follow_api_server, load_client,
 };
+use engine::model::{Arrival, Change, Event, Resource};
 use netlink_tests::apiserver::{ApiServer, Fault, Kind, On, Request, object};
 use serde_json::json;
 use tokio::sync::mpsc;

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use checking::play;
-use deltaproxy::kernel::Nftables;
+use nft::kernel::Nftables;
 use nix::sched::{CloneFlags, unshare};
 use world::real::open;
 

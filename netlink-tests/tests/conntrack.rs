@@ -5,19 +5,21 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::thread;
 use std::time::Duration;
 
-use deltaproxy::conntrack::{Cleaner, Limits, Request, StaleFlow};
-use deltaproxy::engine::Engine;
-use deltaproxy::kernel::{Nftables, Writer};
-use deltaproxy::model::Target;
-use deltaproxy::nft::TableFlags;
-use deltaproxy::observe::Observe;
-use deltaproxy::run::{Cleaning, Run};
-use deltaproxy::source::files;
+use daemon::conntrack::{Cleaner, Limits, Request};
+use daemon::observe::Observe;
+use daemon::run::{Cleaning, Run};
+use daemon::source::files;
+use daemon::writer::Writer;
+use engine::Engine;
+use engine::flow::StaleFlow;
+use engine::model::Target;
 use netlink_tests::scenario::{
     EXTERNAL, Endpoint, Expect, Family, Lab, Manifests, NODE_NAME, NODE_PORT, Node, Object, Proxy,
     Scope, Service, ServiceCidr, Slice, WEB, keeps_source, routing, slice, web_with_node_port,
 };
 use netlink_tests::{Answer, Flow, Host, Net, Tracked, eventually};
+use nft::TableFlags;
+use nft::kernel::Nftables;
 use nix::sys::signal::Signal;
 use tokio::sync::{mpsc, oneshot};
 
@@ -421,7 +423,7 @@ impl Daemon {
             let kernel = Nftables::open().unwrap();
             let flags = TableFlags { owner: false, persist: false };
             let mut engine = Engine::new(routing(), flags);
-            let local = deltaproxy::source::addresses::local_addresses().unwrap();
+            let local = daemon::source::addresses::local_addresses().unwrap();
             engine.set_local_addresses(local);
             let writer = Writer::spawn(kernel).unwrap();
             let (sender, events) = mpsc::channel(256);

@@ -5,16 +5,16 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use deltaproxy::config::Routing;
-use deltaproxy::counters::Counters;
-use deltaproxy::kernel::{ElementRead, Kernel, Nftables};
-use deltaproxy::nft::{Counter, MessageKind, TableRef};
-use deltaproxy::ruleset::SetId;
+use engine::counters::Counters;
+use engine::routing::Routing;
+use engine::ruleset::SetId;
 use netlink_tests::scenario::{
     Family, Lab, Manifests, NODE_PORT, Object, Protocol, Proxy, Race, Sent, Service, Slice, WEB,
     Way, objects_for_every_chain, routing, slice, web_everywhere, web_with_node_port,
 };
 use netlink_tests::{Host, Net, deltaproxy_binary, eventually, ip6_of, nft_available};
+use nft::kernel::{ElementRead, Kernel, Nftables};
+use nft::{Counter, MessageKind, TableRef};
 use serde_json::{Value, json};
 
 /// Connections of one kind.
@@ -31,7 +31,7 @@ fn counting(counters: Counters) -> Routing {
 fn counters(node: &Host, set: SetId) -> Vec<Option<Counter>> {
     let mut kernel = node.run(Nftables::open).unwrap();
     let mut all = Vec::new();
-    for family in deltaproxy::nft::Family::ALL {
+    for family in nft::Family::ALL {
         let table = TableRef { family, name: "kube-proxy".into() };
         let mut found = Vec::new();
         let mut each = |read: ElementRead<'_>| match read {

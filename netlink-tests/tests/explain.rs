@@ -6,19 +6,18 @@
 
 use std::time::Duration;
 
-use deltaproxy::kernel::{Kernel, Nftables};
-use deltaproxy::nft::{
-    Chain, ChainType, Family, Hook, HookPoint, Operation, Table, TableFlags, TableRef, Transaction,
-};
+use Expect::{Refused, Silent};
 use netlink_tests::scenario::{
     Expect, Lab, Manifests, Protocol, Scope, WEB, keeps_source, masquerades, slice, web_everywhere,
     web_with_node_port,
 };
 use netlink_tests::{Finished, Host, Process, deltaproxy_binary, eventually, nft_available};
+use nft::kernel::{Kernel, Nftables};
+use nft::{
+    Chain, ChainType, Family, Hook, HookPoint, Operation, Table, TableFlags, TableRef, Transaction,
+};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-
-use Expect::{Refused, Silent};
 
 fn lab() -> Lab {
     let mut lab = Lab::new();

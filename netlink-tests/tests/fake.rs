@@ -9,12 +9,12 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::thread;
 
-use deltaproxy::kernel::{CommitError, ElementRead, Kernel, Nftables};
-use deltaproxy::nft::{
+use fake_kernel::Fake;
+use nft::kernel::{CommitError, ElementRead, Kernel, Nftables};
+use nft::{
     Chain, ChainType, Element, Family, Hook, HookPoint, Operation, Rule, Selector, Set, SetFlags,
     Statement, Table, TableFlags, TableRef, Transaction, Type, Value, Verdict,
 };
-use fake_kernel::Fake;
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 use proptest::prelude::*;

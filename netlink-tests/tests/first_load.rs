@@ -6,16 +6,16 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU16;
 
-use deltaproxy::config::Routing;
-use deltaproxy::engine::Engine;
-use deltaproxy::kernel::{Kernel, Nftables};
-use deltaproxy::model::{
+use daemon::read_back::read_back;
+use engine::Engine;
+use engine::model::{
     Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Resource, Service,
     ServicePort,
 };
-use deltaproxy::nft::{Element, Operation, TableFlags, Transaction};
-use deltaproxy::read_back::read_back;
+use engine::routing::Routing;
 use netlink_tests::{Answer, Net};
+use nft::kernel::{Kernel, Nftables};
+use nft::{Element, Operation, TableFlags, Transaction};
 
 /// As many as fill several pieces, whatever the kernel's time.
 const SERVICES: u32 = 6_000;

@@ -10,15 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use deltaproxy::config::Routing;
-use deltaproxy::conntrack::ConntrackTable;
-use deltaproxy::flowtable::Offload;
-use deltaproxy::kernel::{Kernel, Nftables};
-use deltaproxy::nft::{
-    self, Chain, ChainType, Hook, HookPoint, Operation, Rule, Statement, Table, TableFlags,
-    TableRef, Transaction, Verdict,
-};
-use deltaproxy::ruleset;
+use conntrack::ConntrackTable;
+use engine::flowtable::Offload;
+use engine::routing::Routing;
+use engine::ruleset;
 use netlink_tests::reader::Family;
 use netlink_tests::scenario::{
     EXTERNAL, Endpoint, Manifests, NODE_PORT, Proxy, Service, WEB, routing, slice,
@@ -26,6 +21,11 @@ use netlink_tests::scenario::{
 };
 use netlink_tests::{
     Answer, Connection, Flow, Host, Namespace, Net, Process, Server, eventually, nft_available,
+};
+use nft::kernel::{Kernel, Nftables};
+use nft::{
+    self, Chain, ChainType, Hook, HookPoint, Operation, Rule, Statement, Table, TableFlags,
+    TableRef, Transaction, Verdict,
 };
 use nix::sys::signal::Signal;
 
@@ -109,7 +109,7 @@ impl Lab {
     #[track_caller]
     fn wait_for_devices(&self) {
         let present = || {
-            let links = deltaproxy::kernel::list_links().unwrap();
+            let links = nft::kernel::list_links().unwrap();
             let mut names: Vec<_> =
                 links.into_iter().filter(|link| !link.is_loopback).map(|link| link.name).collect();
             names.sort_unstable();
@@ -498,7 +498,7 @@ fn a_flow_in_the_flowtable_outlives_the_timeouts_of_conntrack() {
     let id = |lab: &Lab| {
         let mut ids = Vec::new();
         lab.net.node().run(|| {
-            let each = |it: deltaproxy::conntrack::Connection| {
+            let each = |it: conntrack::Connection| {
                 ids.extend(it.is_offloaded.then_some(it.id));
             };
             ConntrackTable::open().unwrap().connections(each).unwrap();

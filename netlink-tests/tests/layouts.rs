@@ -4,12 +4,12 @@
 //! `fixtures/layout-N-examples.nft` that of the example manifests.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use deltaproxy::nft::MessageKind;
 use netlink_tests::reader::{Family, Table};
 use netlink_tests::scenario::{
     Lab, NODE_PORT, Proxy, Race, Sent, WEB, Way, objects_for_every_chain, routing,
 };
 use netlink_tests::{Host, Net, deltaproxy_binary, nft_can_load};
+use nft::MessageKind;
 
 const FORMER: [&str; 3] = [
     include_str!("fixtures/layout-1.nft"),

@@ -1,14 +1,13 @@
 //! Destination and masquerade of a packet in every mode of local detection.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use deltaproxy::config::{LocalDetection, Routing};
+use Expect::{Refused, Silent};
+use engine::routing::{LocalDetection, Routing};
 use netlink_tests::scenario::{
     EXTERNAL, EXTERNAL_WAYS, Expect, Lab, NODE_PORT, Node, Scope, VIP, WEB, keeps_source,
     masquerades, routing, slice, web_everywhere as web,
 };
 use netlink_tests::{nft_available, nft_can_load};
-
-use Expect::{Refused, Silent};
 
 const UNALLOCATED: &str = "10.96.0.77:80";
 

@@ -5,16 +5,15 @@ use std::fs;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use deltaproxy::config::Routing;
-use deltaproxy::node::{can_route_localnet, route_localnet};
+use Expect::{Closed, Refused, Silent};
+use daemon::node::{can_route_localnet, route_localnet};
+use engine::routing::Routing;
 use netlink_tests::reader;
 use netlink_tests::scenario::{
     Expect, Lab, Manifests, NODE_PORT, Node, Protocol, Scope, ServiceCidr, WEB, keeps_source,
     masquerades, routing, slice, web_with_node_port as web,
 };
 use netlink_tests::{Answer, Host, Net, Process, deltaproxy_binary, eventually, nft_available};
-
-use Expect::{Closed, Refused, Silent};
 
 /// The node port of `web` at the loopback address.
 const LOCALHOST: &str = "127.0.0.1:30080";

@@ -1,11 +1,11 @@
 //! What an update sends: elements without verdicts, and few of them.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use deltaproxy::nft::{MessageKind, Operation};
 use netlink_tests::Net;
 use netlink_tests::scenario::{
     Family, Node, Protocol, Proxy, Sent, Service, ServiceCidr, Slice, routing,
 };
+use nft::{MessageKind, Operation};
 use serde_json::json;
 
 /// Elements added and deleted.

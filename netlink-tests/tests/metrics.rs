@@ -12,12 +12,12 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use deltaproxy::kernel::Release;
 use netlink_tests::apiserver::object::{endpoint_slice, node, service, service_cidr};
 use netlink_tests::apiserver::{ApiServer, Fault, Kind, On};
 use netlink_tests::reader::Family;
 use netlink_tests::scenario::{Manifests, Node, WEB};
 use netlink_tests::{Host, Net, Process, deltaproxy_binary, eventually};
+use nft::kernel::Release;
 use page::Sample;
 use queries::{ABSENT, QUERIES};
 use serde_json::{Value, json};

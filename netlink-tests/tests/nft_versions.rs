@@ -10,12 +10,12 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
-use deltaproxy::config::Routing;
-use deltaproxy::counters::Counters;
-use deltaproxy::nft::MessageKind;
+use engine::counters::Counters;
+use engine::routing::Routing;
 use netlink_tests::reader::{Family, Table};
 use netlink_tests::scenario::{Proxy, Sent, objects_for_every_chain, routing};
 use netlink_tests::{Host, Net, in_user_namespace};
+use nft::MessageKind;
 use tempfile::NamedTempFile;
 
 const VERSIONS: &str = "DELTAPROXY_NFT_VERSIONS";

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use deltaproxy::conntrack::ConntrackTable;
+use conntrack::ConntrackTable;
 use netlink_tests::{Namespace, deltaproxy_binary};
 
 const ESTABLISHED: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established";

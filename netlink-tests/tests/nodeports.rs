@@ -5,16 +5,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::Duration;
 
-use deltaproxy::config::Routing;
-use deltaproxy::source::addresses::follow_local_addresses;
+use Expect::{Closed, Refused, Silent};
+use daemon::source::addresses::follow_local_addresses;
+use engine::routing::Routing;
 use netlink_tests::scenario::{
     Expect, Family, Lab, Manifests, NODE_PORT, Node, Protocol, Scope, ServiceCidr, WEB,
     keeps_source, masquerades, routing, slice, web_with_node_port as web,
 };
 use netlink_tests::{Answer, Flow, Host, Net, Process, eventually};
 use tokio::sync::watch;
-
-use Expect::{Closed, Refused, Silent};
 
 const ADDED: [&str; 2] = ["192.168.51.2", "fd00:192:168:51::2"];
 const ADDED_NODE_PORT: &str = "192.168.51.2:30080";

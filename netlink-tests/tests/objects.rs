@@ -1,8 +1,8 @@
 //! Answers of a real API server, read as the objects that routing needs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use deltaproxy::model::{Change, Problem};
-use deltaproxy::source::objects::{Converter, EndpointSlice, Node, Service, ServiceCidr};
+use daemon::source::objects::{Converter, EndpointSlice, Node, Service, ServiceCidr};
+use engine::model::{Change, Problem};
 use serde::de::DeserializeOwned;
 
 /// The items of a list, or the objects of a watch's events (bookmarks and errors left out).

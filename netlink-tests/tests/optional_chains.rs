@@ -1,15 +1,14 @@
 //! Base chains of type filter, which tables have only while something needs them.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use deltaproxy::nft::Operation;
+use Expect::{Refused, Silent};
 use netlink_tests::reader;
 use netlink_tests::scenario::{
     Expect, Lab, Scope, Sent, Service, ServiceCidr, Slice, VIP, WEB, keeps_source, masquerades,
     slice,
 };
+use nft::Operation;
 use serde_json::json;
-
-use Expect::{Refused, Silent};
 
 const BEFORE_DNAT: [&str; 2] = ["filter-output-pre-dnat", "filter-prerouting-pre-dnat"];
 const AFTER_DNAT: [&str; 2] = ["filter-forward", "filter-output"];

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use deltaproxy::netlink::attr::AttrWriter;
-use deltaproxy::netlink::message::{self, Header, Meaning, Messages};
-use deltaproxy::netlink::socket::{Socket, Wait};
 use netlink_tests::reader::Family;
 use netlink_tests::scenario::{
     Manifests, NODE_PORT, Node, ServiceCidr, WEB, slice, web_with_node_port,
 };
 use netlink_tests::{Answer, Host, Net, Server, deltaproxy_binary, nft_available};
+use nft::netlink::attr::AttrWriter;
+use nft::netlink::message::{self, Header, Meaning, Messages};
+use nft::netlink::socket::{Socket, Wait};
 
 /// How long the daemon may take to notice something, on a busy machine.
 const SOON: Duration = Duration::from_secs(15);

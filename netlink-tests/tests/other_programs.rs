@@ -11,23 +11,21 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use deltaproxy::config::Routing;
-use deltaproxy::engine::Engine;
-use deltaproxy::kernel::{
-    CommitError, Committed, Contents, ElementRead, Kernel, Nftables, OthersChanges, ReadError,
-    Writer,
-};
-use deltaproxy::model::{
+use daemon::observe::Observe;
+use daemon::run::Run;
+use daemon::writer::Writer;
+use engine::Engine;
+use engine::model::{
     Arrival, Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Resource, Service,
     ServicePort,
 };
-use deltaproxy::nft::{
-    Element, ElementView, Family, Operation, TableFlags, TableRef, Transaction, Value,
-};
-use deltaproxy::observe::Observe;
-use deltaproxy::ruleset::{self, Layouts, SetId};
-use deltaproxy::run::Run;
+use engine::routing::Routing;
+use engine::ruleset::{self, Layouts, SetId};
 use netlink_tests::{Namespace, eventually};
+use nft::kernel::{
+    CommitError, Committed, Contents, ElementRead, Kernel, Nftables, OthersChanges, ReadError,
+};
+use nft::{Element, ElementView, Family, Operation, TableFlags, TableRef, Transaction, Value};
 use tokio::sync::{mpsc, oneshot};
 
 /// A kernel that sends an event as soon as the daemon learns of a change by another program.
@@ -239,7 +237,7 @@ impl Running {
 }
 
 fn operation(
-    of: fn(TableRef, Arc<deltaproxy::nft::Set>, Vec<Element>) -> Operation,
+    of: fn(TableRef, Arc<nft::Set>, Vec<Element>) -> Operation,
     elements: Vec<Element>,
 ) -> Operation {
     let set = Arc::clone(Layouts::default().of(Family::Ip).get(SetId::Endpoints));

@@ -3,7 +3,8 @@
 
 use std::net::IpAddr;
 
-use deltaproxy::config::Routing;
+use Expect::{Closed, Refused, Silent};
+use engine::routing::Routing;
 use netlink_tests::Answer;
 use netlink_tests::reader;
 use netlink_tests::scenario::{
@@ -11,8 +12,6 @@ use netlink_tests::scenario::{
     keeps_source, masquerades, routing, slice, web_with_node_port,
 };
 use serde_json::json;
-
-use Expect::{Closed, Refused, Silent};
 
 fn web() -> Service {
     Service::new("web", "10.96.0.10").port(80)

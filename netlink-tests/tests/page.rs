@@ -7,11 +7,11 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use deltaproxy::kernel::Release;
 use netlink_tests::apiserver::ApiServer;
 use netlink_tests::apiserver::object::{endpoint_slice, service};
 use netlink_tests::scenario::{Manifests, Node};
 use netlink_tests::{Host, Net, Process, chromium_available, deltaproxy_binary, eventually};
+use nft::kernel::Release;
 use serde_json::{Value, json};
 
 /// How long the daemon may take to notice something, on a busy machine.

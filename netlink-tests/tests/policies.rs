@@ -1,14 +1,13 @@
 //! Traffic policies, masquerade, hairpin, and which endpoints are used.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use deltaproxy::config::{LocalDetection, Routing};
+use Expect::{Refused, Silent};
+use engine::routing::{LocalDetection, Routing};
 use netlink_tests::scenario::{
     EXTERNAL, EXTERNAL_WAYS, Endpoint, Expect, Family, Lab, NODE_PORT, Node, Object, Protocol,
     Scope, Slice, VIP, WEB, assert_even, keeps_source, masquerades, routing, slice,
     web_everywhere as web,
 };
-
-use Expect::{Refused, Silent};
 
 /// `ready`, `serving` and `terminating` of an endpoint.
 fn endpoint(host: &str, [ready, serving, terminating]: [bool; 3]) -> Endpoint {

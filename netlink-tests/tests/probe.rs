@@ -6,7 +6,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use deltaproxy::yaml;
+use daemon::yaml;
 use netlink_tests::apiserver::{ApiServer, Kind, On, Request, object};
 use netlink_tests::{Finished, Host, NODE_IP, Net, Process, deltaproxy_binary};
 use nix::sys::signal::Signal;

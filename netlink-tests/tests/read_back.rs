@@ -4,25 +4,23 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU16;
 
-use deltaproxy::config::Routing;
-use deltaproxy::converge::commit_all;
-use deltaproxy::engine::{Engine, FoundTable};
-use deltaproxy::kernel::{
-    CommitError, Committed, Contents, ElementRead, Kernel, Nftables, OthersChanges, ReadError,
-    Release,
-};
-use deltaproxy::model::{
+use daemon::converge::commit_all;
+use daemon::read_back::read_back;
+use engine::model::{
     Change, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, Protocol, Resource, Service,
     ServicePort,
 };
-use deltaproxy::nft::{
-    Element, ElementView, Family, Operation, TableFlags, TableRef, Transaction, Value,
-};
-use deltaproxy::read_back::read_back;
-use deltaproxy::ruleset::number::ListId;
-use deltaproxy::ruleset::{SetId, TableElement, slot_key};
+use engine::routing::Routing;
+use engine::ruleset::number::ListId;
+use engine::ruleset::{SetId, TableElement, slot_key};
+use engine::{Engine, FoundTable};
 use fake_kernel::Fake;
 use netlink_tests::Namespace;
+use nft::kernel::{
+    CommitError, Committed, Contents, ElementRead, Kernel, Nftables, OthersChanges, ReadError,
+    Release,
+};
+use nft::{Element, ElementView, Family, Operation, TableFlags, TableRef, Transaction, Value};
 
 /// Services have 1, 2, 3 … endpoints: all numbers that have a separate chain, and more.
 const SERVICES: u32 = 40;
@@ -203,7 +201,7 @@ fn table(family: Family) -> TableRef {
     TableRef { family, name: "kube-proxy".into() }
 }
 
-fn endpoints(kernel: &mut impl Kernel) -> std::sync::Arc<deltaproxy::nft::Set> {
+fn endpoints(kernel: &mut impl Kernel) -> std::sync::Arc<nft::Set> {
     let contents = kernel.read_table(&table(Family::Ip)).unwrap().unwrap();
     let found = contents.sets.into_iter().find(|set| set.name == "endpoints").unwrap();
     std::sync::Arc::new(found.set.unwrap())

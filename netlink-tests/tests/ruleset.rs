@@ -3,12 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use deltaproxy::config::Routing;
-use deltaproxy::nft::{MessageKind, Operation};
+use engine::routing::Routing;
 use netlink_tests::reader::{Data, Family, Table};
 use netlink_tests::scenario::{Proxy, Sent, Service, Slice, objects_for_every_chain, routing};
-
 use netlink_tests::{Host, Net, deltaproxy_binary, in_user_namespace, nft_available, nft_can_load};
+use nft::{MessageKind, Operation};
 
 const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/manifests");
 

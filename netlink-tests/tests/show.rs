@@ -4,8 +4,8 @@
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use deltaproxy::config::Routing;
-use deltaproxy::ruleset;
+use engine::routing::Routing;
+use engine::ruleset;
 use netlink_tests::scenario::{
     Lab, Manifests, NODE_PORT, Object, Raw, Service, WEB, routing, slice, web_everywhere,
     web_with_node_port,

@@ -7,16 +7,16 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use deltaproxy::kernel::{Kernel, Nftables};
-use deltaproxy::model::{Event, Resource};
-use deltaproxy::nft::{
+use daemon::source::kube::{
+    ApiServer as Address, Contact, OnContact, Outlet, Report, follow_api_server,
+};
+use engine::model::{Event, Resource};
+use netlink_tests::apiserver::{ApiServer, Fault, Kind, On, object};
+use nft::kernel::{Kernel, Nftables};
+use nft::{
     Chain, ChainType, Family, Hook, HookPoint, Operation, Rule, Statement, Table, TableFlags,
     TableRef, Transaction, Verdict,
 };
-use deltaproxy::source::kube::{
-    ApiServer as Address, Contact, OnContact, Outlet, Report, follow_api_server,
-};
-use netlink_tests::apiserver::{ApiServer, Fault, Kind, On, object};
 use nix::sched::{CloneFlags, unshare};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};

@@ -1,15 +1,14 @@
 //! Sources that may use a load balancer address: `loadBalancerSourceRanges`.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use deltaproxy::nft::Operation;
+use Expect::{Refused, Silent};
 use netlink_tests::Net;
 use netlink_tests::scenario::{
     EXTERNAL, Expect, Family, Lab, NODE_PORT, Node, Proxy, Scope, Sent, Service, ServiceCidr,
     Slice, VIP, WEB, keeps_source, masquerades, routing, slice,
 };
+use nft::Operation;
 use serde_json::json;
-
-use Expect::{Refused, Silent};
 
 const OUTSIDE: [&str; 2] = ["192.0.2.0/24", "fd00:192:0:2::/64"];
 const PODS: [&str; 2] = ["10.244.0.0/16", "fd00:10:244::/48"];

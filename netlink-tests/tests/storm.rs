@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-use deltaproxy::conntrack::ConntrackTable;
-use deltaproxy::kernel::{Kernel, Nftables};
-use deltaproxy::nft::Family;
-use deltaproxy::ruleset;
+use conntrack::ConntrackTable;
+use nft::kernel::{Kernel, Nftables};
+use nft::Family;
+use engine::ruleset;
 use netlink_tests::apiserver::ApiServer;
 use netlink_tests::apiserver::object::{endpoint_slice, node, service, service_cidr};
 use netlink_tests::{

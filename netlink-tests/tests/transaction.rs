@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use deltaproxy::kernel::{
-    CommitError, ElementRead, Kernel, MAX_ANSWER_BYTES, Nftables, OpenError, ReadError, Writer,
+use daemon::writer::Writer;
+use nft::kernel::{
+    CommitError, ElementRead, Kernel, MAX_ANSWER_BYTES, Nftables, OpenError, ReadError,
 };
-use deltaproxy::nft::{
+use nft::{
     Chain, Element, ElementView, Family, Operation, Rule, Set, Statement, Table, TableFlags,
     TableRef, Transaction, Type, Value, Verdict,
 };

@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use deltaproxy::config::{LocalDetection, Routing};
+use Expect::Refused;
+use engine::routing::{LocalDetection, Routing};
 use netlink_tests::scenario::{
     Endpoint, Expect, Family, Lab, NODE_PORT, Node, Object, Protocol, Proxy, Raw, Scope, Service,
     Slice, WEB, keeps_source, masquerades, routing, slice, web_with_node_port as web,
@@ -13,8 +14,6 @@ use netlink_tests::scenario::{
 use netlink_tests::{Answer, Host, NODE_IP, nft_available};
 use serde_json::json;
 use socket2::{Domain, Socket, Type};
-
-use Expect::Refused;
 
 // Endpoints.
 

@@ -10,7 +10,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use deltaproxy::ruleset::SetId;
+use engine::ruleset::SetId;
 use netlink_tests::scenario::{Lab, Object, Protocol, Service, Slice};
 use netlink_tests::{Host, Process, eventually, nft_available};
 use serde_json::json;

@@ -7,11 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use deltaproxy::family::Family;
-use deltaproxy::handover::{HANDOVER_TABLE, Handover, hand_over, remove_handover_tables};
-use deltaproxy::kernel::{CopyTableError, ElementRead, Kernel, Nftables};
-use deltaproxy::nft::{Element, Operation, TableFlags, Transaction, Value};
-use deltaproxy::ruleset::{self, Layouts, SetId};
+use daemon::handover::{HANDOVER_TABLE, Handover, hand_over, remove_handover_tables};
+use engine::ruleset::{self, Layouts, SetId};
 use netlink_tests::scenario::{
     Lab, Manifests, NODE_PORT, Node, Race, Sent, ServiceCidr, WEB, Way, slice, web_with_node_port,
 };
@@ -19,6 +16,9 @@ use netlink_tests::{
     Answer, Host, Net, Process, Server, deltaproxy_binary, eventually, kernel_has_owners,
     nft_available,
 };
+use nft::family::Family;
+use nft::kernel::{CopyTableError, ElementRead, Kernel, Nftables};
+use nft::{Element, Operation, TableFlags, Transaction, Value};
 use nix::sys::signal::Signal;
 
 /// How long the daemon may take to notice something, on a busy machine.

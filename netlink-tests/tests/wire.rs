@@ -7,13 +7,13 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use deltaproxy::netlink::message::{self, Header, Meaning, Messages};
-use deltaproxy::netlink::socket::{Socket, Wait};
-use deltaproxy::nft::{
+use netlink_tests::Namespace;
+use nft::netlink::message::{self, Header, Meaning, Messages};
+use nft::netlink::socket::{Socket, Wait};
+use nft::{
     Acknowledge, Batch, Chain, DecodedRule, DecodedSet, Element, Family, Location, MessageKind,
     Operation, Table, TableFlags, Transaction, Value, decode_elements, locate, table_name,
 };
-use netlink_tests::Namespace;
 
 #[path = "wire/everything.rs"]
 mod everything;
@@ -218,7 +218,7 @@ fn elements_are_read_back_as_they_were_sent() {
         commit(&namespace, &ruleset(family)).unwrap();
         for (set, mut sent) in sets(family) {
             let mut attributes = Vec::new();
-            let mut w = deltaproxy::netlink::attr::AttrWriter::new(&mut attributes);
+            let mut w = nft::netlink::attr::AttrWriter::new(&mut attributes);
             w.str(1, "kube-proxy");
             w.str(2, &set.name);
             w.finish().unwrap();

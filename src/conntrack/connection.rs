@@ -7,14 +7,15 @@
 use std::net::IpAddr;
 use std::num::{NonZeroU16, NonZeroU64};
 
+use engine::model::{Protocol, Target};
+use nft::netlink::attr::{Attr, Attrs};
+use nft::netlink::message::{self, DUMP, Header, REQUEST};
+
 use super::abi::{
     CTA_ID, CTA_IP_V4_DST, CTA_IP_V4_SRC, CTA_IP_V6_DST, CTA_IP_V6_SRC, CTA_PROTO_DST_PORT,
     CTA_PROTO_NUM, CTA_PROTO_SRC_PORT, CTA_TUPLE_IP, CTA_TUPLE_ORIG, CTA_TUPLE_PROTO,
     CTA_TUPLE_REPLY, CTA_ZONE,
 };
-use crate::model::{Protocol, Target};
-use crate::netlink::attr::{Attr, Attrs};
-use crate::netlink::message::{self, DUMP, Header, REQUEST};
 
 /// A connection whose destination was translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,8 +242,9 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use nft::netlink::attr::AttrWriter;
+
     use super::*;
-    use crate::netlink::attr::AttrWriter;
 
     /// An entry of a connection from 10.244.1.9 to 10.96.0.10:80, answered by 10.244.1.5:8080.
     fn entry(protocol: u8, status: u32, more: impl FnOnce(&mut AttrWriter<'_>)) -> Vec<u8> {

@@ -7,6 +7,8 @@
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
+use engine::flow::{Flow, StaleFlow};
+use engine::model::Target;
 use netlink_packet_core::{
     DefaultNla, Emitable, NLA_F_NESTED, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader,
     NetlinkMessage, Nla, NlaBuffer, NlasIterator, Parseable, parse_u16_be, parse_u32_be,
@@ -18,11 +20,9 @@ use netlink_packet_netfilter::conntrack::{
 use netlink_packet_netfilter::{
     NetfilterHeader, NetfilterMessage, NetfilterProtoFamily, NetfilterSubsystem,
 };
+use nft::family::Family;
 
 use super::abi::{CTA_ID, CTA_TIMEOUT, CTA_TUPLE_ORIG, CTA_TUPLE_REPLY, CTA_ZONE};
-use super::flow::{Flow, StaleFlow};
-use crate::family::Family;
-use crate::model::Target;
 
 /// A message of `enum cntl_msg_types`.
 const IPCTNL_MSG_CT_GET_STATS: u8 = 5;
@@ -259,13 +259,14 @@ impl End {
 
 #[cfg(test)]
 mod tests {
+    use nft::netlink::attr::{Attr, AttrWriter, Attrs};
+    use nft::netlink::message::HEADER_LENGTH;
+
     use super::super::abi::{
         CTA_IP_V4_DST, CTA_IP_V4_SRC, CTA_PROTO_DST_PORT, CTA_PROTO_NUM, CTA_PROTO_SRC_PORT,
         CTA_TUPLE_IP, CTA_TUPLE_PROTO,
     };
     use super::*;
-    use crate::netlink::attr::{Attr, AttrWriter, Attrs};
-    use crate::netlink::message::HEADER_LENGTH;
 
     const IPCTNL_MSG_CT_NEW: u16 = 0x100;
     const IPCTNL_MSG_CT_DELETE: u16 = 0x102;

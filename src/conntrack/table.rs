@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::io;
 
 use ahash::HashSet;
+use engine::flow::{Flow, StaleFlow};
+use nft::family::Family;
+use nft::netlink::message::{ACK, Meaning, Message, MessageError, Messages, REQUEST};
+use nft::netlink::socket::{ReceiveError, Socket, Wait};
 use nix::errno::Errno;
 
 use super::connection::{self, Connection};
-use super::flow::{Flow, StaleFlow};
 use super::message::{self, Entry, Filter};
-use crate::family::Family;
-use crate::netlink::message::{ACK, Meaning, Message, MessageError, Messages, REQUEST};
-use crate::netlink::socket::{ReceiveError, Socket, Wait};
 
 /// Why a request on the conntrack table failed. A part of the entries may have been deleted.
 #[derive(Debug, thiserror::Error)]
@@ -296,8 +296,9 @@ mod tests {
     use std::net::SocketAddr;
     use std::num::NonZeroU16;
 
+    use engine::model::Target;
+
     use super::*;
-    use crate::model::Target;
 
     fn target(text: &str) -> Target {
         let socket: SocketAddr = text.parse().unwrap();

@@ -8,16 +8,16 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use ahash::HashMap;
-
-use super::tables::{OurTable, TableReader, TablesError};
-use crate::family::Family;
-use crate::kernel::ReadError;
-use crate::model::{Protocol, Target};
-use crate::nft::{Counter, ElementView};
-use crate::ruleset::number::{ListId, Route};
-use crate::ruleset::{
+use engine::model::{Protocol, Target};
+use engine::ruleset::number::{ListId, Route};
+use engine::ruleset::{
     Frontend, NamedList, SetId, SlotKeys, TableElement, target, without_scheduler,
 };
+use nft::family::Family;
+use nft::kernel::ReadError;
+use nft::{Counter, ElementView};
+
+use super::tables::{OurTable, TableReader, TablesError};
 
 /// Most service ports that [`Counts::busiest`] returns.
 pub const MOST_PORTS: usize = 1_000;
@@ -280,8 +280,9 @@ fn read_affinity(
 mod tests {
     use std::num::NonZeroU16;
 
+    use engine::ruleset::number::{Flags, SizeClass};
+
     use super::*;
-    use crate::ruleset::number::{Flags, SizeClass};
 
     fn at(port: u16) -> (Frontend, Route) {
         let port = NonZeroU16::new(port).unwrap();

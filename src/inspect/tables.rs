@@ -1,9 +1,9 @@
 //! Our tables in the kernel: presence, contents, and elements of their sets.
 
-use crate::family::Family;
-use crate::kernel::{Contents, Generation, Kernel, Nftables, OpenError, ReadError};
-use crate::nft::{ElementView, TableRef, Value};
-use crate::ruleset::{self, LAYOUT, Layouts, SetId};
+use engine::ruleset::{self, LAYOUT, Layouts, SetId};
+use nft::family::Family;
+use nft::kernel::{Contents, Generation, Kernel, Nftables, OpenError, ReadError};
+use nft::{ElementView, TableRef, Value};
 
 /// Error of reading our tables.
 #[derive(Debug, thiserror::Error)]

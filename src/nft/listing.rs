@@ -484,7 +484,7 @@ const NFT_REJECT_TCP_RST: u32 = 1;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nft::{Order, Verdict};
+    use crate::{Order, Verdict};
 
     const FIRST: Register = Register::Word(0);
 

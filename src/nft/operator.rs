@@ -1,5 +1,7 @@
 //! Operators of expressions.
 
+use std::cmp::Ordering;
+
 use super::abi::*;
 
 /// The change of an element by a rule.
@@ -44,6 +46,16 @@ impl Order {
             NFT_CMP_GT => Some(Self::Greater),
             NFT_CMP_GTE => Some(Self::GreaterOrEqual),
             _ => None,
+        }
+    }
+
+    /// Returns whether a value that compares as `ordering` with the operand matches.
+    pub const fn holds(self, ordering: Ordering) -> bool {
+        match self {
+            Self::Less => ordering.is_lt(),
+            Self::LessOrEqual => ordering.is_le(),
+            Self::Greater => ordering.is_gt(),
+            Self::GreaterOrEqual => ordering.is_ge(),
         }
     }
 

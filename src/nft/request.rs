@@ -240,7 +240,7 @@ fn write_key(key: &[u8], w: &mut AttrWriter<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nft::Family;
+    use crate::Family;
 
     fn table(name: &'static str) -> TableRef {
         TableRef { family: Family::Ip6, name: name.into() }

@@ -2,7 +2,7 @@
 //!
 //! Displayed, a transaction is an equivalent script for `nft -f`.
 //!
-//! The order of operations is decided elsewhere: that of elements in [`crate::piece`], that of
+//! The order of operations is decided elsewhere: that of elements in [`engine::piece`], that of
 //! sets, chains and rules in `engine::base_state`.
 
 use std::fmt;

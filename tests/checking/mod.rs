@@ -12,17 +12,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deltaproxy::config::Routing;
-use deltaproxy::engine::{Engine, GRACE};
-use deltaproxy::kernel::{ElementRead, Kernel, Requests, Writer};
-use deltaproxy::model::{
+use daemon::observe::Observe;
+use daemon::run::{BackgroundCheck, Run, RunError};
+use daemon::writer::{Requests, Writer};
+use engine::model::{
     Arrival, Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName,
     Protocol, Resource, Service, ServicePort, TrafficPolicy,
 };
-use deltaproxy::nft::{Element, Family, Name, Operation, TableFlags, Transaction, Value};
-use deltaproxy::observe::Observe;
-use deltaproxy::ruleset::{self, Layouts, SetId};
-use deltaproxy::run::{BackgroundCheck, Run, RunError};
+use engine::routing::Routing;
+use engine::ruleset::{self, Layouts, SetId};
+use engine::{Engine, GRACE};
+use nft::kernel::{ElementRead, Kernel};
+use nft::{Element, Family, Name, Operation, TableFlags, Transaction, Value};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, advance};
 
@@ -238,7 +239,7 @@ fn sets() -> impl Iterator<Item = (Family, SetId)> {
 }
 
 fn change(
-    operation: fn(deltaproxy::nft::TableRef, Arc<deltaproxy::nft::Set>, Vec<Element>) -> Operation,
+    operation: fn(nft::TableRef, Arc<nft::Set>, Vec<Element>) -> Operation,
     (family, set): (Family, SetId),
     element: &Element,
 ) -> Operation {

@@ -1,7 +1,7 @@
 //! The check at once: another program changes tables without an owner in a way that does not name
 //! single elements, and changes of services do not wait until everything is compared.
 
-use deltaproxy::nft::TableFlags;
+use nft::TableFlags;
 
 use super::*;
 

@@ -6,15 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::time::Duration;
 
-use deltaproxy::config::Routing;
-use deltaproxy::engine::Engine;
-use deltaproxy::kernel::{ElementRead, Kernel};
-use deltaproxy::model::{Event, Protocol, Target};
-use deltaproxy::nft::{Element, Family, TableFlags};
-use deltaproxy::ruleset::affinity::{Timeouts, timeouts_of};
-use deltaproxy::ruleset::number::{EndpointId, ListId, Route, SizeClass};
-use deltaproxy::ruleset::{self, Frontend, SetId, TableElement};
+use engine::Engine;
+use engine::model::{Event, Protocol, Target};
+use engine::routing::Routing;
+use engine::ruleset::affinity::{Timeouts, timeouts_of};
+use engine::ruleset::number::{EndpointId, ListId, Route, SizeClass};
+use engine::ruleset::{self, Frontend, SetId, TableElement};
 use fake_kernel::Fake;
+use nft::kernel::{ElementRead, Kernel};
+use nft::{Element, Family, TableFlags};
 use proptest::prelude::ProptestConfig;
 
 /// As many cases of each test as `PROPTEST_CASES` says, or so few.

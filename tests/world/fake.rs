@@ -1,7 +1,7 @@
 //! The fake kernel as the one that sequences are played on.
 
-use deltaproxy::nft::Transaction;
 use fake_kernel::Fake;
+use nft::Transaction;
 
 use super::kernel::Shared;
 use super::steps::Sequence;

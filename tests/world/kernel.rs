@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use deltaproxy::kernel::{
+use engine::ruleset;
+use nft::Errno;
+use nft::kernel::{
     CommitError, Committed, Contents, ElementRead, Generation, Kernel, OthersChanges, ReadError,
     was_applied,
 };
-use deltaproxy::nft::{ElementView, Family, Operation, TableFlags, TableRef, Transaction, Value};
-use deltaproxy::ruleset;
-use nix::errno::Errno;
+use nft::{ElementView, Family, Operation, TableFlags, TableRef, Transaction, Value};
 
 use super::oracle::{Oracle, Wanted};
 use super::trace::note;
@@ -105,7 +105,7 @@ impl<K: Shared> Hostile<K> {
         outcome
     }
 
-    /// Finds out like [`deltaproxy::kernel::Nftables`] whether a transaction was applied.
+    /// Finds out like [`nft::kernel::Nftables`] whether a transaction was applied.
     fn look_up(&mut self, transaction: &Transaction, is_applied: bool) -> Option<bool> {
         let found = was_applied(self, transaction);
         if !self.oracle.is_damaged && found.is_some_and(|found| found != is_applied) {

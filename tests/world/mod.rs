@@ -25,21 +25,21 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use deltaproxy::config::Routing;
-use deltaproxy::conntrack::{ConntrackError, Count, FlowList, Request};
-use deltaproxy::engine::Engine;
-use deltaproxy::kernel::{ElementRead, Requests, Writer};
-use deltaproxy::model::{
+use conntrack::ConntrackError;
+use daemon::conntrack::{Count, FlowList, Request};
+use daemon::observe::Observe;
+use daemon::read_back::read_back;
+use daemon::run::{BackgroundCheck, Balancing, Cleaning, Run, RunError};
+use daemon::writer::{Requests, Writer};
+use engine::Engine;
+use engine::model::{
     Arrival, Change, Event, LiveConnections, ObjectName, Resource, Scheduler, Service,
 };
-use deltaproxy::nft::{
-    Element, Family, Name, Operation, Table, TableFlags, TableRef, Transaction, Value,
-};
-use deltaproxy::observe::Observe;
-use deltaproxy::read_back::read_back;
-use deltaproxy::ruleset::{self, Layouts, SetId};
-use deltaproxy::run::{BackgroundCheck, Balancing, Cleaning, Run, RunError};
+use engine::routing::Routing;
+use engine::ruleset::{self, Layouts, SetId};
 use fake_kernel::Fake;
+use nft::kernel::ElementRead;
+use nft::{Element, Family, Name, Operation, Table, TableFlags, TableRef, Transaction, Value};
 use tokio::sync::{mpsc, watch};
 
 use self::kernel::{Hostile, Shared};

@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deltaproxy::model::{
+use engine::model::{
     Change, Conditions, Endpoint, EndpointNames, EndpointPort, EndpointSlice, Event, Node,
     ObjectName, Protocol, Resource, Scheduler, Service, ServiceCidr, ServicePort, TrafficPolicy,
     Weighing, Weights, Zones,

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use deltaproxy::config::Routing;
-use deltaproxy::conntrack::{self, StaleFlow};
-use deltaproxy::desired;
-use deltaproxy::desired::{SlotBudget, Traffic};
-use deltaproxy::kernel::{CommitError, Committed, ElementRead, Kernel};
-use deltaproxy::model::{Cluster, ObjectName, Protocol, Target, Touched};
-use deltaproxy::nft::{Family, Operation, Transaction};
-use deltaproxy::ruleset::{self, Frontend, SetId};
+use engine::desired;
+use engine::desired::{SlotBudget, Traffic};
+use engine::flow::StaleFlow;
+use engine::model::{Cluster, ObjectName, Protocol, Target, Touched};
+use engine::routing::Routing;
+use engine::ruleset::{self, Frontend, SetId};
+use nft::kernel::{CommitError, Committed, ElementRead, Kernel};
+use nft::{Family, Operation, Transaction};
 
 use super::objects::{Objects, are_of_bystander};
 use crate::tables::Table;
@@ -151,14 +151,14 @@ impl Oracle {
     }
 
     /// All flows.
-    pub(crate) fn flows(&self) -> Vec<conntrack::Flow> {
-        let flow = |&(sent_to, answered_by): &Flow| conntrack::Flow { sent_to, answered_by };
+    pub(crate) fn flows(&self) -> Vec<engine::flow::Flow> {
+        let flow = |&(sent_to, answered_by): &Flow| engine::flow::Flow { sent_to, answered_by };
         self.flows.iter().map(flow).collect()
     }
 
     /// The flows that the tables let begin.
-    pub(crate) fn flows_of_tables(kernel: &mut impl Kernel) -> Vec<conntrack::Flow> {
-        let flow = |(sent_to, answered_by): Flow| conntrack::Flow { sent_to, answered_by };
+    pub(crate) fn flows_of_tables(kernel: &mut impl Kernel) -> Vec<engine::flow::Flow> {
+        let flow = |(sent_to, answered_by): Flow| engine::flow::Flow { sent_to, answered_by };
         let tables = Family::ALL.map(|family| read(kernel, family));
         tables.iter().flat_map(flows).map(flow).collect()
     }

@@ -1,7 +1,7 @@
 //! The real kernel as the one that sequences are played on.
 
-use deltaproxy::kernel::{Kernel, Nftables};
-use deltaproxy::nft::{TableFlags, Transaction};
+use nft::kernel::{Kernel, Nftables};
+use nft::{TableFlags, Transaction};
 
 use super::kernel::Shared;
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use deltaproxy::config::{LeastConnections, LocalDetection, Routing};
-use deltaproxy::counters::Counters;
-use deltaproxy::model::{Event, Resource};
-use nix::errno::Errno;
+use engine::counters::Counters;
+use engine::model::{Event, Resource};
+use engine::routing::{LeastConnections, LocalDetection, Routing};
+use nft::Errno;
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -1,7 +1,7 @@
 //! The decoder of deltaproxy itself.
 
-use deltaproxy::kernel::{ElementRead, Kernel, Nftables};
-use deltaproxy::nft::TableRef;
+use nft::kernel::{ElementRead, Kernel, Nftables};
+use nft::TableRef;
 
 use super::{Chain, Family, Summary};
 
@@ -41,8 +41,8 @@ pub fn read(family: Family, table: &str) -> Summary {
 #[must_use]
 pub fn reference(family: Family, table: &str) -> TableRef {
     let family = match family {
-        Family::Ip => deltaproxy::nft::Family::Ip,
-        Family::Ip6 => deltaproxy::nft::Family::Ip6,
+        Family::Ip => nft::Family::Ip,
+        Family::Ip6 => nft::Family::Ip6,
     };
     TableRef { family, name: table.to_owned().into() }
 }

@@ -4,8 +4,8 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use deltaproxy::kernel::{ElementRead, Kernel, Nftables, Release};
-use deltaproxy::nft::{Operand, Rule as OurRule, Selector, Statement, Value, Verdict};
+use nft::kernel::{ElementRead, Kernel, Nftables, Release};
+use nft::{Operand, Rule as OurRule, Selector, Statement, Value, Verdict};
 use netlink_tests::reader::{Family, Table as Tables};
 use netlink_tests::scenario::{Manifests, Object, objects_for_every_chain};
 use netlink_tests::{Host, Net, eventually};
@@ -189,7 +189,7 @@ fn our_decoder_reads_what_it_writes() {
     assert_eq!(ours, net.node().run(|| by_bindings::read(Family::Ip, "interop")));
     ours.check(&net.node().run(|| by_rustables::read(Family::Ip, "interop")));
 
-    let family = deltaproxy::nft::Family::Ip;
+    let family = nft::Family::Ip;
     let rule = |chain: &'static str, statements: Vec<Statement>| {
         let rule = OurRule { chain: chain.into(), statements, comment: None };
         (chain.to_owned(), rule.lower(family).unwrap())

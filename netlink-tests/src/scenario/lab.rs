@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 
-use deltaproxy::config::Routing;
+use engine::routing::Routing;
 
 use super::expect::{Expect, Family, Probe, Protocol, Scope};
 use super::object::{Node, Object, ServiceCidr};

@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Mutex;
 
-use deltaproxy::inspect::explain::{
-    Error, Explanation, Fate, Kernel, PossibleFate, Question, Start, explain,
-};
+use inspect::explain::{Error, Explanation, Fate, Kernel, PossibleFate, Question, Start, explain};
 
 use super::expect::Protocol;
 use crate::answer::Answer;

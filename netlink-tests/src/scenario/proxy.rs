@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use deltaproxy::config::{LocalDetection, Routing};
-use deltaproxy::conntrack::{ConntrackTable, StaleFlow};
-use deltaproxy::converge::commit_all;
-use deltaproxy::engine::{Engine, GRACE, Kept};
-use deltaproxy::kernel::{Committed, Nftables};
-use deltaproxy::nft::{MessageKind, TableFlags, Transaction};
-use deltaproxy::read_back::read_back;
-use deltaproxy::source::addresses::local_addresses;
-use deltaproxy::source::files::ManifestReader;
+use conntrack::ConntrackTable;
+use daemon::converge::commit_all;
+use daemon::read_back::read_back;
+use daemon::source::addresses::local_addresses;
+use daemon::source::files::ManifestReader;
+use engine::flow::StaleFlow;
+use engine::routing::{LocalDetection, Routing};
+use engine::{Engine, GRACE, Kept};
+use nft::kernel::{Committed, Nftables};
+use nft::{MessageKind, TableFlags, Transaction};
 
 use super::object::{Object, Raw};
 use crate::deadline::Deadline;

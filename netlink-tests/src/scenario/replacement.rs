@@ -16,8 +16,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
-use deltaproxy::kernel::{Kernel, Nftables};
-use deltaproxy::nft::{Operation, Transaction};
+use nft::kernel::{Kernel, Nftables};
+use nft::{Operation, Transaction};
 use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Protocol, Type};

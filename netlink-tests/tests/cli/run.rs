@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use deltaproxy::kernel::{Kernel, Nftables};
-use deltaproxy::ruleset;
+use engine::ruleset;
 use netlink_tests::reader::Family;
 use netlink_tests::scenario::{Node, Object, Raw, WEB};
 use netlink_tests::{Answer, Host, Net, deltaproxy_binary, eventually, nft_available};
+use nft::kernel::{Kernel, Nftables};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -111,7 +111,7 @@ fn probe(host: &Host, address: &str, path: &str) -> Option<String> {
     Some(answer.ok()?.split(' ').nth(1)?.to_owned())
 }
 
-/// Cases 114, without its wait of 60 s, which `src/observe/health_state.rs` has, and 117.
+/// Cases 114, without its wait of 60 s, which `src/daemon/observe/health_state.rs` has, and 117.
 #[test]
 fn a_node_is_healthy_until_manifests_say_that_it_is_leaving() {
     let net = Net::new();
@@ -245,7 +245,7 @@ fn tables_that_apply_made_are_owned_by_the_next_daemon() {
     let owners = || {
         net.node().run(|| {
             let mut kernel = Nftables::open().unwrap();
-            let families = deltaproxy::family::Family::ALL;
+            let families = nft::family::Family::ALL;
             families.map(|family| kernel.owner(&ruleset::table(family)).unwrap())
         })
     };

@@ -1,12 +1,12 @@
 //! `verify`.
 
-use deltaproxy::kernel::{Kernel, Nftables};
-use deltaproxy::nft::{Operation, Transaction};
-use deltaproxy::ruleset;
+use engine::ruleset;
 use netlink_tests::apiserver::ApiServer;
 use netlink_tests::reader::Family;
 use netlink_tests::scenario::Manifests;
 use netlink_tests::{Finished, Host, Net, deltaproxy_binary};
+use nft::kernel::{Kernel, Nftables};
+use nft::{Operation, Transaction};
 use serde_json::Value;
 
 use super::{SOON, manifests, wait_for_endpoints};
@@ -43,7 +43,7 @@ fn elements_that_another_program_removed_are_listed_in_json() {
     let manifests = manifests("a");
     let _ = manifests.once(net.node(), "apply").ok();
     net.node().run(|| {
-        let table = ruleset::table(deltaproxy::nft::Family::Ip);
+        let table = ruleset::table(nft::Family::Ip);
         let flush = Operation::FlushSet(table, "services".into());
         let mut kernel = Nftables::open().unwrap();
         kernel.commit(&Transaction { operations: vec![flush] }).unwrap();

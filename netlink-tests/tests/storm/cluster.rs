@@ -15,11 +15,11 @@ use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-use deltaproxy::kernel::{ElementRead, Kernel, Nftables, ReadError};
-use deltaproxy::nft::{Family, TableRef};
 use netlink_tests::NODE_IP;
 use netlink_tests::apiserver::ApiServer;
 use netlink_tests::apiserver::object::{endpoint_slice, service};
+use nft::kernel::{ElementRead, Kernel, Nftables, ReadError};
+use nft::{Family, TableRef};
 use serde_json::{Value, json};
 
 use super::clock::Clock;

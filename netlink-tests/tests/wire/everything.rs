@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deltaproxy::nft::{
+use nft::{
     Chain, ChainType, DynsetOperation, Element, Family, Hook, HookPoint, Operand, Operation, Rule,
     Selector, Set, SetFlags, Statement, Table, TableFlags, TableRef, Transaction, Type, Value,
     Verdict,

@@ -1,5 +1,8 @@
 //! Evaluates one rule for one packet, instruction by instruction.
 
+use nft::kernel::{Route, Way};
+use nft::{AnyRule, Expr, Family, Instruction, Register, Verdict, key};
+
 use super::field::{compare, equal, masked, number, swapped};
 use super::jhash::{jhash, scale};
 use super::packet::{CtValue, Tracking, known, unknown};
@@ -7,8 +10,6 @@ use super::registers::{Draw, Registers};
 use super::rules::{Facts, Table, TableId};
 use super::state::State;
 use super::step::{Event, RuleStep};
-use crate::kernel::{Route, Way};
-use crate::nft::{AnyRule, Expr, Family, Instruction, Order, Register, Verdict, key};
 
 /// Result of a rule for a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -328,17 +329,6 @@ fn hash(
             registers.write(to, &known(&hash.to_ne_bytes()));
         }
         None => registers.draw(to, modulus, 0),
-    }
-}
-
-impl Order {
-    fn holds(self, ordering: std::cmp::Ordering) -> bool {
-        match self {
-            Self::Less => ordering.is_lt(),
-            Self::LessOrEqual => ordering.is_le(),
-            Self::Greater => ordering.is_gt(),
-            Self::GreaterOrEqual => ordering.is_ge(),
-        }
     }
 }
 

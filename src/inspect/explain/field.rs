@@ -3,8 +3,9 @@
 use std::cmp::Ordering;
 use std::net::IpAddr;
 
+use nft::Family;
+
 use super::packet::Field;
-use crate::nft::Family;
 
 /// Compares bytes; `None` if an unknown byte decides.
 pub(super) fn equal(field: &Field, value: &[u8]) -> Option<bool> {

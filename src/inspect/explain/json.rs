@@ -1,12 +1,12 @@
 //! The explanation as JSON.
 
+use engine::ruleset::Range;
 use serde_json::{Value, json};
 
 use super::report::fate;
 use super::step::{Fate, PossibleFate, RuleStep, Step};
 use super::words::{lines, policy_words};
 use super::{Explanation, Start};
-use crate::ruleset::Range;
 
 impl Explanation {
     /// Returns the explanation as one JSON object.

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
+use nft::{AnyElement, DynsetOperation, ElementData, Register};
+
 use super::evaluate::{End, MOST_DRAWN, Next, Run, Within, goes_on};
 use super::packet::{known, unknown};
 use super::registers::Draw;
 use super::rules::{Facts, LookupResult};
 use super::state::State;
 use super::step::Event;
-use crate::nft::{AnyElement, DynsetOperation, ElementData, Register};
 
 impl<F: Facts> Run<'_, F> {
     pub(super) fn look_up(

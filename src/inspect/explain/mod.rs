@@ -44,9 +44,9 @@ pub use summary::{Service, Summary};
 pub use trace::{Comparison, Difference, Line, compare};
 pub use walk::{Start, predict};
 
-use crate::kernel::{Generation, ReadError, Way, interface_index, interface_name};
-use crate::nft::{Family, key};
-use crate::ruleset::TABLE;
+use engine::ruleset::TABLE;
+use nft::kernel::{Generation, ReadError, Way, interface_index, interface_name};
+use nft::{Family, key};
 
 /// The packet to explain.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::nft::{Family, key};
+use nft::{Family, key};
 
 /// Bytes of which some are unknown.
 pub(super) type Field = Vec<Option<u8>>;

@@ -5,12 +5,13 @@ use std::fs;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::rules::{Facts, LookupResult, Rules, Table, TableId};
-use crate::kernel::{
+use engine::ruleset::{self, SetId};
+use nft::kernel::{
     Generation, Nftables, NoRoute, OpenError, ReadError, Route, Routes, Way, interface_name,
 };
-use crate::nft::{AnyElement, AnySet, ElementView, Family, key};
-use crate::ruleset::{self, SetId};
+use nft::{AnyElement, AnySet, ElementView, Family, key};
+
+use super::rules::{Facts, LookupResult, Rules, Table, TableId};
 
 /// The kernel of this thread's network namespace.
 #[derive(Debug)]

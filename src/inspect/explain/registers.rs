@@ -1,7 +1,8 @@
 //! The registers of the kernel's nftables virtual machine, with known and unknown contents.
 
+use nft::Register;
+
 use super::packet::Field;
-use crate::nft::Register;
 
 /// Bytes of all data registers: `NFT_REG32_COUNT` of four bytes.
 const BYTES: usize = 64;

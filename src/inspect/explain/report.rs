@@ -2,11 +2,12 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use engine::printable::Printable;
+
 use super::percent::Percent;
 use super::step::{ChainId, Fate, PossibleFate, RuleStep, Step};
 use super::words::{lines, our_family, policy_words};
 use super::{Explanation, SourceRanges, Start};
-use crate::printable::Printable;
 
 /// Most outcomes that are listed; an endpoint list may have thousands.
 const MOST_OUTCOMES: usize = 20;

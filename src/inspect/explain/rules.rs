@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use crate::kernel::{NoRoute, Route, Way};
-use crate::nft::{AnyElement, AnyRule, AnySet, BaseChain, Family, key};
+use nft::kernel::{NoRoute, Route, Way};
+use nft::{AnyElement, AnyRule, AnySet, BaseChain, Family, key};
 
 /// Key of a table: its family, `NFPROTO_*`, and its name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -5,14 +5,15 @@
 
 use std::net::IpAddr;
 
+use engine::ruleset::{Frontend, Range, SetId, TableElement};
+use nft::kernel::ReadError;
+use nft::{AnyElement, ElementData, ElementView};
+
 use super::read::Kernel;
 use super::rules::{Facts, LookupResult, TableId};
 use super::step::Prediction;
 use super::summary::{Service, elements, service};
 use super::words::our_family;
-use crate::kernel::ReadError;
-use crate::nft::{AnyElement, ElementData, ElementView};
-use crate::ruleset::{Frontend, Range, SetId, TableElement};
 
 /// Sources that may use a load balancer address.
 #[derive(Clone, Debug, PartialEq, Eq)]

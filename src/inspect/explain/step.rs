@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 
+use nft::{ElementData, Verdict};
+
 use super::rules::TableId;
-use crate::nft::{ElementData, Verdict};
 
 /// Outcomes and steps of a packet.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,11 +1,12 @@
 //! Summary: the service and the fate of the packet.
 
+use engine::ruleset::number::Route;
+use engine::ruleset::{Member, TableElement, without_scheduler};
+use nft::Family;
+
 use super::step::{Prediction, RuleStep, Step};
 use super::words::{element, our_family};
 use super::{Explanation, Fate};
-use crate::nft::Family;
-use crate::ruleset::number::Route;
-use crate::ruleset::{Member, TableElement, without_scheduler};
 
 /// The service of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]

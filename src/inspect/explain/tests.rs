@@ -4,19 +4,20 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 
-use super::trace::{Difference, compare};
-use super::*;
-use crate::counters::Counters;
-use crate::flowtable::Threshold;
-use crate::kernel::{NoRoute, Route};
-use crate::model::{Protocol, Target};
-use crate::nft::{
+use engine::counters::Counters;
+use engine::flowtable::Threshold;
+use engine::model::{Protocol, Target};
+use engine::ruleset::base::{Base, LocalDetector, OptionalChains, Settings};
+use engine::ruleset::number::{Flags, ListId, Route as Number, SizeClass, Timeout};
+use engine::ruleset::{Frontend, Lookups, Member, TableElement, TableSets, Unserved};
+use nft::kernel::{NoRoute, Route};
+use nft::{
     AnyElement, AnyRule, AnySet, BaseChain, ElementData, Expr, Instruction, Register, Rule, Set,
     TraceEvent, TraceKind, Value, Verdict, rule_text,
 };
-use crate::ruleset::base::{Base, LocalDetector, OptionalChains, Settings};
-use crate::ruleset::number::{Flags, ListId, Route as Number, SizeClass, Timeout};
-use crate::ruleset::{Frontend, Lookups, Member, TableElement, TableSets, Unserved};
+
+use super::trace::{Difference, compare};
+use super::*;
 
 const POD: &str = "10.244.1.9";
 const OUTSIDE: &str = "192.0.2.10";
@@ -50,7 +51,7 @@ fn instructions(rule: &Rule, family: Family) -> Vec<Instruction> {
 }
 
 fn any_set(set: &Set) -> AnySet {
-    let length = |types: &[crate::nft::Type]| -> u32 {
+    let length = |types: &[nft::Type]| -> u32 {
         types.iter().map(|kind| kind.length().next_multiple_of(4)).sum()
     };
     AnySet {
@@ -353,7 +354,7 @@ fn an_unknown_expression_is_named_and_makes_outcomes_uncertain() {
         prediction,
         source_ranges: None,
         notes: Vec::new(),
-        generation: crate::kernel::Generation(1),
+        generation: nft::kernel::Generation(1),
     };
     let text = explanation.to_string();
     let expected = "unknown expression synproxy; a packet may go on or stop here (table inet foo \
@@ -395,7 +396,7 @@ fn a_policy_drops_what_no_rule_accepts() {
     let load = Expr::Payload { base: 2, offset: 2, length: 2, to: Register::Word(0) };
     let below = Instruction::Expr(Expr::Order {
         from: Register::Word(0),
-        order: crate::nft::Order::Less,
+        order: nft::Order::Less,
         value: 100u16.to_be_bytes().to_vec(),
     });
     let accept = Instruction::Expr(Expr::Verdict(Verdict::Accept));

@@ -1,9 +1,10 @@
 //! Compares the prediction with the kernel's trace of a real packet.
 
+use nft::{TraceEvent, TraceKind};
+
 use super::report::line;
 use super::rules::TableId;
 use super::step::{ChainId, Prediction, Step};
-use crate::nft::{TraceEvent, TraceKind};
 
 /// Rules that a packet matched, and rules that it was predicted to match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,13 +2,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use nft::{Family, Register, Verdict};
+
 use super::evaluate::{End, Next, Run, Within};
 use super::field::{ip, port_of};
 use super::packet::octets;
 use super::rules::Facts;
 use super::state::State;
 use super::step::Event;
-use crate::nft::{Family, Register, Verdict};
 
 impl<F: Facts> Run<'_, F> {
     /// Translates a packet; this ends the base chain for it.

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use nft::kernel::{NoRoute, Route, Way};
+use nft::{BaseChain, Family, HookPoint, Verdict, key, rule_text};
+
 use super::evaluate::{Branch, End, Run};
 use super::packet::{Interface, Packet, Tracking};
 use super::rules::{Facts, Rules, TableId};
 use super::state::{State, merge, total};
 use super::step::{ChainId, Fate, PossibleFate, Prediction, RuleStep, Step};
-use crate::kernel::{NoRoute, Route, Way};
-use crate::nft::{BaseChain, Family, HookPoint, Verdict, key, rule_text};
 
 /// Hook where the packet starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

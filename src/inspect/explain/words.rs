@@ -4,12 +4,13 @@
 
 use std::net::SocketAddr;
 
+use engine::model::HashedSource;
+use engine::ruleset::number::{ListId, Route};
+use engine::ruleset::{SetId, TABLE, TableElement, Unserved, without_scheduler};
+use nft::{ElementData, ElementView, Family, Verdict};
+
 use super::rules::TableId;
 use super::step::{ChainId, Event, RuleStep};
-use crate::model::HashedSource;
-use crate::nft::{ElementData, ElementView, Family, Verdict};
-use crate::ruleset::number::{ListId, Route};
-use crate::ruleset::{SetId, TABLE, TableElement, Unserved, without_scheduler};
 
 /// Returns a line for each notable event at a rule.
 pub(super) fn lines(step: &RuleStep, protocol: &str) -> Vec<String> {
@@ -117,13 +118,13 @@ fn found(event: &Event, family: Family) -> Option<String> {
              Local: drop",
             label(comment)
         ),
-        TableElement::Member(crate::ruleset::Member::ClusterIp(address)) => {
+        TableElement::Member(engine::ruleset::Member::ClusterIp(address)) => {
             format!("{address} is the ClusterIP of a service that lacks this port or protocol")
         }
-        TableElement::Member(crate::ruleset::Member::NodePortIp(address)) => {
+        TableElement::Member(engine::ruleset::Member::NodePortIp(address)) => {
             format!("{address} is an address that accepts node ports")
         }
-        TableElement::Member(crate::ruleset::Member::Hairpin(..)) => {
+        TableElement::Member(engine::ruleset::Member::Hairpin(..)) => {
             "an endpoint on this node reaches itself".to_owned()
         }
         TableElement::Firewall(frontend) => {

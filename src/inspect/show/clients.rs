@@ -1,11 +1,11 @@
 //! Numbers of client places that session affinity stores, by list and endpoint.
 
 use ahash::HashMap;
+use engine::ruleset::number::{EndpointId, ListId, Route};
+use engine::ruleset::{SetId, remembered};
+use nft::family::Family;
 
-use crate::family::Family;
-use crate::inspect::tables::{OurTable, TableReader, TablesError};
-use crate::ruleset::number::{EndpointId, ListId, Route};
-use crate::ruleset::{SetId, remembered};
+use crate::tables::{OurTable, TableReader, TablesError};
 
 /// Most clients of a table that are counted. A dump of more takes longer than half a second, as its
 /// time grows with the square of their number.

@@ -3,10 +3,10 @@
 use std::num::NonZeroU64;
 
 use ahash::HashMap;
+use conntrack::{Connection, ConntrackError, ConntrackTable, Stage};
+use engine::model::Target;
 
 use super::services::Services;
-use crate::conntrack::{Connection, ConntrackError, ConntrackTable, Stage};
-use crate::model::Target;
 
 /// Most pairs of frontend and endpoint: some 100 MB. Connections of further pairs are counted only
 /// in total.

@@ -1,9 +1,10 @@
 //! Services that are read again only after a commit.
 
+use nft::kernel::Generation;
+
 use super::read;
 use super::services::Services;
-use crate::inspect::tables::{TableReader, TablesError};
-use crate::kernel::Generation;
+use crate::tables::{TableReader, TablesError};
 
 /// Services of the last read. Empty before the first read and after an error.
 #[derive(Debug, Default)]

@@ -3,16 +3,16 @@
 use std::net::IpAddr;
 
 use ahash::{HashMap, HashSet};
+use engine::ruleset::affinity::timeouts_of;
+use engine::ruleset::base::serves_node_ports_everywhere;
+use engine::ruleset::number::{EndpointId, ListId, Route};
+use engine::ruleset::{Frontend, Member, NamedList, SetId, SlotKeys, TableElement, target};
+use nft::family::Family;
+use nft::kernel::ReadError;
+use nft::{Counter, ElementView};
 
 use super::services::{Entry, List, Services};
-use crate::family::Family;
-use crate::inspect::tables::{OurTable, TableReader, TablesError};
-use crate::kernel::ReadError;
-use crate::nft::{Counter, ElementView};
-use crate::ruleset::affinity::timeouts_of;
-use crate::ruleset::base::serves_node_ports_everywhere;
-use crate::ruleset::number::{EndpointId, ListId, Route};
-use crate::ruleset::{Frontend, Member, NamedList, SetId, SlotKeys, TableElement, target};
+use crate::tables::{OurTable, TableReader, TablesError};
 
 /// Most reads of the tables if they change meanwhile. Then the last read is shown, because on a
 /// busy node the tables may never be at rest.

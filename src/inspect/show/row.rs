@@ -2,11 +2,12 @@
 
 use std::fmt;
 
+use engine::model::{self, HashedSource, Target};
+use engine::ruleset::Unserved;
+use nft::Counter;
+
 use super::connections::Counts;
 use super::services::Entry;
-use crate::model::{self, HashedSource, Target};
-use crate::nft::Counter;
-use crate::ruleset::Unserved;
 
 /// A frontend with its endpoints and connections.
 #[derive(Debug)]

@@ -5,10 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::str::FromStr;
 
+use engine::model::{Protocol, Target};
+use engine::ruleset::Frontend;
+use nft::family::Family;
+
 use super::services::Services;
-use crate::family::Family;
-use crate::model::{Protocol, Target};
-use crate::ruleset::Frontend;
 
 /// A selection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

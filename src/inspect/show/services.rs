@@ -5,15 +5,15 @@ use std::net::IpAddr;
 use std::ops;
 
 use ahash::{HashMap, HashSet};
+use conntrack::Connection;
+use engine::model::{Protocol, Target};
+use engine::ruleset::affinity::Timeouts;
+use engine::ruleset::number::{EndpointId, ListId, Route};
+use engine::ruleset::{Frontend, Range, Unserved, without_scheduler};
+use nft::Counter;
+use nft::family::Family;
 
 use super::connections::Connections;
-use crate::conntrack::Connection;
-use crate::family::Family;
-use crate::model::{Protocol, Target};
-use crate::nft::Counter;
-use crate::ruleset::affinity::Timeouts;
-use crate::ruleset::number::{EndpointId, ListId, Route};
-use crate::ruleset::{Frontend, Range, Unserved, without_scheduler};
 
 /// The services of both tables.
 #[derive(Debug, Default)]

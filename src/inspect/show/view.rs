@@ -5,14 +5,14 @@ use std::ops::Range;
 use std::time::Duration;
 
 use ahash::HashMap;
+use engine::model::Target;
+use engine::ruleset::number::{ListId, Route};
+use engine::ruleset::{Frontend, Unserved};
 
 use super::clients::Clients;
 use super::connections::{Connections, Counts};
 use super::row::{Choice, EndpointRow, EndpointState, Kind, Policy, Row, Scheduler};
 use super::services::{Entry, Services};
-use crate::model::Target;
-use crate::ruleset::number::{ListId, Route};
-use crate::ruleset::{Frontend, Unserved};
 
 /// Services for output.
 #[derive(Clone, Copy, Debug)]

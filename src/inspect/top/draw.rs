@@ -19,8 +19,8 @@ use self::table::{Cell, Column, Table};
 use super::scrape::{COUNTERS, TIMES};
 use super::view::{DaemonView, KernelView, StateRow, Times, View, lengths};
 use super::{List, State};
-use crate::inspect::show::Order;
-use crate::inspect::show::format::age;
+use crate::show::Order;
+use crate::show::format::age;
 
 const GOOD: Style = Style::new().fg(Color::Green);
 const BAD: Style = Style::new().fg(Color::Red);

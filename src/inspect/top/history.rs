@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use engine::printable::Printable;
+use nft::kernel::Generation;
+
 use super::ROWS;
 use super::scrape::{Histogram, Scrape};
 use super::status::{ProblemStatus, Status};
@@ -9,9 +12,7 @@ use super::view::{
     DaemonView, DrainingRow, KernelView, ProblemRow, ServiceRow, StateRow, Times, TimesRow, View,
 };
 use super::window::Window;
-use crate::inspect::show::{BusyService, DrainingEndpoint, Top};
-use crate::kernel::Generation;
-use crate::printable::Printable;
+use crate::show::{BusyService, DrainingEndpoint, Top};
 
 /// A sample: everything that was read at one moment.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! State that keys change: the list in focus, scroll offsets, and the order of services.
 
-use crate::inspect::show::Order;
+use crate::show::Order;
 
 /// A list of the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::scrape::{COUNTERS, Percentile, TIMES};
-use crate::inspect::show::Top;
+use crate::show::Top;
 
 /// Content of one screen.
 #[derive(Clone, Debug)]

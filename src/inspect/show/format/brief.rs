@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::address;
-use crate::inspect::show::View;
+use crate::show::View;
 
 /// A frontend.
 #[derive(Debug, PartialEq, Eq, Serialize)]

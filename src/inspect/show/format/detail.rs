@@ -3,11 +3,12 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 
+use engine::printable::Printable;
+use engine::ruleset::Unserved;
+use nft::Counter;
+
 use super::{OrDash, age, percent, share, socket};
-use crate::inspect::show::{EndpointRow, EndpointState, Entry, Kind, Policy, Row, Scheduler, View};
-use crate::nft::Counter;
-use crate::printable::Printable;
-use crate::ruleset::Unserved;
+use crate::show::{EndpointRow, EndpointState, Entry, Kind, Policy, Row, Scheduler, View};
 
 /// Writes the frontends with their endpoints.
 ///

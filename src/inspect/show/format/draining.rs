@@ -2,9 +2,10 @@
 
 use std::io::{self, Write};
 
+use engine::printable::Printable;
+
 use super::{OrDash, age, socket};
-use crate::inspect::show::View;
-use crate::printable::Printable;
+use crate::show::View;
 
 /// Writes a header and the draining endpoints, or a sentence if there are none.
 ///

@@ -7,10 +7,11 @@
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use engine::ruleset::Frontend;
+use nft::family::Family;
+
 use super::socket;
-use crate::family::Family;
-use crate::inspect::show::{Choice, EndpointState, Row, Scheduler, View};
-use crate::ruleset::Frontend;
+use crate::show::{Choice, EndpointState, Row, Scheduler, View};
 
 /// Writes a virtual server for each frontend, and a line for each endpoint.
 ///

@@ -2,9 +2,10 @@
 
 use std::io::{self, Write};
 
+use engine::printable::Printable;
+
 use super::OrDash;
-use crate::inspect::show::{Counts, Row, View};
-use crate::printable::Printable;
+use crate::show::{Counts, Row, View};
 
 /// A column: title, width (0: width of the longest cell), and cell.
 struct Column {

@@ -22,9 +22,10 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::inspect::show::View;
-use crate::model::Target;
-use crate::ruleset::Frontend;
+use engine::model::Target;
+use engine::ruleset::Frontend;
+
+use crate::show::View;
 
 /// Returns the address and port of a target.
 pub(super) fn socket(target: Target) -> SocketAddr {
@@ -36,7 +37,7 @@ pub(super) fn socket(target: Target) -> SocketAddr {
 pub(super) fn address(frontend: &Frontend) -> String {
     match frontend {
         Frontend::Address { .. } => frontend.to_string(),
-        Frontend::NodePort { family: crate::family::Family::Ip, protocol, port } => {
+        Frontend::NodePort { family: nft::family::Family::Ip, protocol, port } => {
             format!("*:{port}/{protocol}")
         }
         Frontend::NodePort { protocol, port, .. } => format!("[*]:{port}/{protocol}"),
@@ -77,7 +78,7 @@ impl<T: fmt::Display> fmt::Display for OrDash<T> {
 }
 
 /// Formats a duration as `3d4h`, `2h5m`, `7m10s` or `12s`.
-pub(in crate::inspect) fn age(age: Duration) -> String {
+pub(crate) fn age(age: Duration) -> String {
     let seconds = age.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {

@@ -5,17 +5,18 @@ use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU64};
 use std::time::Duration;
 
-use crate::conntrack::{Connection, Stage};
-use crate::family::Family;
-use crate::inspect::show::services::List;
-use crate::inspect::show::{Clients, Connections, Entry, Selector, Services, View};
-use crate::model::{Protocol, Target};
-use crate::nft::Counter;
-use crate::ruleset::number::{Flags, ListId, Route, SizeClass, Timeout};
-use crate::ruleset::{Frontend, Range, Unserved};
+use conntrack::{Connection, Stage};
+use engine::model::{Protocol, Target};
+use engine::ruleset::number::{Flags, ListId, Route, SizeClass, Timeout};
+use engine::ruleset::{Frontend, Range, Unserved};
+use nft::Counter;
+use nft::family::Family;
+
+use crate::show::services::List;
+use crate::show::{Clients, Connections, Entry, Selector, Services, View};
 
 /// Some services with connections.
-pub(in crate::inspect::show) struct Sample {
+pub(in crate::show) struct Sample {
     services: Services,
     connections: Connections,
     clients: Clients,
@@ -23,9 +24,7 @@ pub(in crate::inspect::show) struct Sample {
 }
 
 /// Returns the output of `write`.
-pub(in crate::inspect::show) fn written(
-    write: impl Fn(&mut dyn io::Write) -> io::Result<()>,
-) -> String {
+pub(in crate::show) fn written(write: impl Fn(&mut dyn io::Write) -> io::Result<()>) -> String {
     let mut out = Vec::new();
     write(&mut out).unwrap();
     String::from_utf8(out).unwrap()
@@ -61,7 +60,7 @@ fn connection(id: u32, to: &str, by: &str, stage: Stage, age: u64) -> Connection
 impl Sample {
     /// Returns `default/web` with a cluster IP and a node port of policy `Local`, `default/sticky`
     /// with affinity, and `default/empty` without endpoints.
-    pub(in crate::inspect::show) fn new() -> Self {
+    pub(in crate::show) fn new() -> Self {
         let (all, local, session) =
             (ListId::plain(0x100), ListId::plain(0x101), ListId::session(1));
         let [a, b, c] = ["10.244.1.5:8080", "10.244.2.7:8080", "10.244.2.8:8080"].map(target);
@@ -128,7 +127,7 @@ impl Sample {
     }
 
     /// Returns a view of all services.
-    pub(in crate::inspect::show) fn view(&self) -> View<'_> {
+    pub(in crate::show) fn view(&self) -> View<'_> {
         let Self { services, connections, clients, places } = self;
         View { services, connections: Some(connections), clients, places, now: NOW }
     }
@@ -169,13 +168,13 @@ impl Sample {
     }
 
     /// Selects services by a text.
-    pub(in crate::inspect::show) fn of(mut self, text: &str) -> Self {
+    pub(in crate::show) fn of(mut self, text: &str) -> Self {
         self.places = text.parse::<Selector>().unwrap().select(&self.services);
         self
     }
 
     /// Returns a view without connections.
-    pub(in crate::inspect::show) fn without_connections(&self) -> View<'_> {
+    pub(in crate::show) fn without_connections(&self) -> View<'_> {
         View { connections: None, ..self.view() }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::inspect::top::scrape::Percentile;
+use crate::top::scrape::Percentile;
 
 /// Formats a count, or a number per second: `0`, `0.4`, `12.0`, `345`, `12k`, `3.4M`.
 pub(super) fn number(value: f64) -> String {

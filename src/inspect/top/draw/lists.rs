@@ -7,10 +7,10 @@ use ratatui_core::style::{Modifier, Style};
 use super::cells::number;
 use super::table::{Cell, Column, Table};
 use super::{BAD, FAINT, NARROW};
-use crate::inspect::show::Order;
-use crate::inspect::show::format::age;
-use crate::inspect::top::view::{DrainingRow, ProblemRow, ServiceRow, View};
-use crate::inspect::top::{List, State};
+use crate::show::Order;
+use crate::show::format::age;
+use crate::top::view::{DrainingRow, ProblemRow, ServiceRow, View};
+use crate::top::{List, State};
 
 /// Returns the rows of `list` in `seen`, below titles.
 pub(super) fn table(

@@ -4,15 +4,13 @@ use std::fmt::Write;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use nft::kernel::Generation;
 use ratatui_core::backend::TestBackend;
 use ratatui_core::terminal::Terminal;
 
 use super::*;
-use crate::inspect::show::{BusyService, Counts, DrainingEndpoint, Top};
-use crate::inspect::top::{
-    ConnectionsLook, History, KernelLook, Key, Look, Report, Scrape, Status,
-};
-use crate::kernel::Generation;
+use crate::show::{BusyService, Counts, DrainingEndpoint, Top};
+use crate::top::{ConnectionsLook, History, KernelLook, Key, Look, Report, Scrape, Status};
 
 const STATUS: &str = r#"{
   "version": "0.1.0", "node": "node1", "source": "API server of /etc/kubeconfig",

@@ -1,0 +1,691 @@
+//! The command line of kube-proxy, in the syntax of Go's pflag.
+//!
+//! As in kube-proxy, each flag sets a field of the KubeProxyConfiguration, and a file (`--config`)
+//! replaces all flags but `--hostname-override`, `--master` and those of the log. Flags and file
+//! share the checks and the notes.
+
+mod flags;
+mod words;
+
+use std::path::PathBuf;
+
+use flags::{FLAGS, Flag, Kind, Meaning};
+use serde_json::{Value, json};
+use words::Words;
+
+use super::effective::{is_set, set};
+use super::file::{API_VERSION, File, KIND};
+use super::gates::boolean;
+use super::log::{LogFlags, LogFormat, level};
+use super::{Config, ConfigError, FeatureGates, Loaded, Notes, Source, address, server_url};
+
+/// A parsed command line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KubeProxyFlags {
+    /// The action of this command line.
+    pub action: Action,
+    /// Flags about the log.
+    pub log: LogFlags,
+    config: Option<PathBuf>,
+    hostname_override: Option<String>,
+    /// `--master`, which replaces the address of a kubeconfig file.
+    server: Option<String>,
+    /// Flags that set a field: the flag, the path of the field, the value.
+    fields: Vec<(&'static Flag, &'static str, Value)>,
+    /// Given flags without effect.
+    without_effect: Vec<&'static str>,
+    /// All given flags, with their values.
+    given: Vec<(&'static str, String)>,
+}
+
+/// The action of a command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Watch the API server.
+    Run,
+    /// `--init-only`: check nftables, apply the settings of the node, remove what other modes left,
+    /// and exit.
+    InitOnly,
+    /// `--cleanup`: remove the tables and what other modes left.
+    Cleanup,
+    /// `--write-config-to`: write the configuration to this file.
+    Write(PathBuf),
+    /// `--version`; raw adds the build's properties.
+    Version {
+        /// `--version=raw`.
+        raw: bool,
+    },
+    /// `--help`.
+    Help,
+}
+
+impl KubeProxyFlags {
+    /// Returns the command line without flags.
+    pub(super) fn none() -> Self {
+        Self {
+            action: Action::Run,
+            log: LogFlags::default(),
+            config: None,
+            hostname_override: None,
+            server: None,
+            fields: Vec::new(),
+            without_effect: Vec::new(),
+            given: Vec::new(),
+        }
+    }
+
+    /// Returns the command line with `--config` alone.
+    pub fn of_file(file: PathBuf) -> Self {
+        Self { config: Some(file), ..Self::none() }
+    }
+
+    /// Parses the arguments after the program's name.
+    ///
+    /// # Errors
+    /// A flag is unknown, has no value or an invalid one, or an argument is not a flag.
+    pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, ConfigError> {
+        let mut flags = Self::none();
+        for word in Words::new(arguments) {
+            let (flag, value) = word?;
+            flags.set(flag, value)?;
+        }
+        Ok(flags)
+    }
+
+    /// Returns whether the configuration is in a file.
+    pub fn has_file(&self) -> bool {
+        self.config.is_some()
+    }
+
+    /// Builds the configuration from the file of `--config`, or from the flags.
+    ///
+    /// # Errors
+    /// The file cannot be read, a field or flag is invalid, or the node has no name.
+    pub fn load(&self) -> Result<Loaded, ConfigError> {
+        let mut flags = self.without_effect.clone();
+        if self.config.is_some() {
+            flags.extend(self.fields.iter().map(|(flag, ..)| flag.name));
+        }
+        let file = match &self.config {
+            Some(path) => File::read(path)?,
+            None => File::of_flags(self.document(), &|field| self.flag_of(field))?,
+        };
+        let source = match (self.server.clone(), file.kubeconfig.clone()) {
+            (Some(url), kubeconfig) => Source::Server { url, kubeconfig },
+            (None, Some(path)) => Source::Kubeconfig(path),
+            (None, None) => Source::InCluster,
+        };
+        let Loaded { mut config, notes } = file.into_config(self.node_name(), source, self.log)?;
+        // An empty address means the default in a file, but disables the server as a flag.
+        if self.config.is_none() && self.is_empty("healthzBindAddress") {
+            config.healthz_bind_address = None;
+        }
+        if self.config.is_none() && self.is_empty("metricsBindAddress") {
+            config.metrics_bind_address = None;
+        }
+        Ok(Loaded { config, notes: Notes { flags, ..notes } })
+    }
+
+    /// Returns the configuration as a KubeProxyConfiguration in YAML, with all fields that have an
+    /// effect. Read again, it has the same meaning, apart from the address of `--master`.
+    ///
+    /// # Errors
+    /// Those of [`Self::load`]; a flag turns a server off, which no field can.
+    pub fn written(&self) -> Result<String, ConfigError> {
+        let loaded = self.load()?;
+        let config = &loaded.config;
+        for (address, field) in [
+            (config.healthz_bind_address, "healthzBindAddress"),
+            (config.metrics_bind_address, "metricsBindAddress"),
+        ] {
+            if address.is_none() {
+                let message = "turns the server off, which no field of a file can".to_owned();
+                return Err(ConfigError::Flag { flag: self.flag_of(field), message });
+            }
+        }
+        let mut whole = loaded.written(self.given()?);
+        if let Some(name) = self.node_name() {
+            set(&mut whole, "hostnameOverride", name.into());
+        }
+        // Flags of the log replace the fields.
+        let (verbosity, format) = config.log.fields();
+        if self.log.log_level.is_some() {
+            set(&mut whole, "logging.verbosity", verbosity.into());
+        }
+        if self.log.log_format.is_some() {
+            set(&mut whole, "logging.format", format.into());
+        }
+        Ok(serde_saphyr::to_string(&whole).unwrap_or_else(|_| whole.to_string()))
+    }
+
+    /// Returns the effective KubeProxyConfiguration of `config`, which was loaded from these flags.
+    ///
+    /// # Errors
+    /// The file can no longer be read.
+    pub fn effective(&self, config: &Config) -> Result<Value, ConfigError> {
+        Ok(config.effective(self.given()?))
+    }
+
+    /// Returns the given fields.
+    fn given(&self) -> Result<Value, ConfigError> {
+        match &self.config {
+            Some(path) => File::value(path),
+            None => Ok(self.document()),
+        }
+    }
+
+    /// Returns the name of the node that `--hostname-override` gives.
+    fn node_name(&self) -> Option<&str> {
+        self.hostname_override.as_deref().filter(|name| !name.is_empty())
+    }
+
+    /// Returns all flags with their values; absent flags have their defaults.
+    pub fn listed(&self) -> Vec<(String, String)> {
+        let value = |flag: &Flag| {
+            let given = self.given.iter().filter(|(name, _)| *name == flag.name);
+            let given: Vec<_> = given.map(|(_, text)| text.as_str()).collect();
+            match (flag.kind, given.last()) {
+                (_, None) => flag.default.to_owned(),
+                (Kind::List, Some(_)) => given.join(","),
+                (_, Some(last)) => (*last).to_owned(),
+            }
+        };
+        FLAGS.iter().map(|flag| (flag.name.to_owned(), value(flag))).collect()
+    }
+
+    /// Returns the text of `--help`.
+    pub fn help() -> String {
+        let lines: String = FLAGS.iter().map(Flag::usage).collect();
+        format!(
+            "Routes packets to Services by nftables, with the command line of kube-proxy.\n\n\
+             Usage: kube-proxy [flags]\n\nFlags:\n{lines}\n\
+             Flags marked with * are accepted without effect.\n\
+             `deltaproxy help` shows the commands of this program.\n"
+        )
+    }
+
+    fn set(&mut self, flag: &'static Flag, text: String) -> Result<(), ConfigError> {
+        let wrong = |expected: &str| ConfigError::Flag {
+            flag: format!("--{}", flag.name),
+            message: format!("is {text:?}; expected {expected}"),
+        };
+        let value = flag.kind.read(&text).map_err(|expected| wrong(&expected))?;
+        let is_set = value == Value::Bool(true);
+        self.given.push((flag.name, text.clone()));
+        match flag.meaning {
+            Meaning::Field(path) => self.set_field(flag, path, value),
+            Meaning::MasqueradeAll => self.set_field(flag, NFTABLES_MASQUERADE_ALL, value),
+            Meaning::Port(path) => self.set_port(flag, path, &value),
+            Meaning::Gates => {
+                let gates: FeatureGates = text.parse().map_err(|_| wrong("Name=true,..."))?;
+                self.set_field(
+                    flag,
+                    "featureGates.AllowServiceExternalIPs",
+                    gates.external_ips.into(),
+                );
+                // Errors and notes then name the gate as a field.
+                for name in gates.others {
+                    self.fields.push((flag, "featureGates", json!({ name: true })));
+                }
+            }
+            Meaning::Config => self.config = (!text.is_empty()).then(|| text.into()),
+            Meaning::NodeName => self.hostname_override = Some(text),
+            Meaning::Server if text.is_empty() => self.server = None,
+            Meaning::Server if server_url::is_valid(&text) => self.server = Some(text),
+            Meaning::Server => return Err(wrong(server_url::EXPECTED)),
+            Meaning::Verbosity => {
+                let level = level(&text).map_err(|error| wrong(&error.to_string()))?;
+                self.log.log_level = Some(level);
+            }
+            Meaning::LogFormat => {
+                self.log.log_format = Some(LogFormat::parse(&text).map_err(wrong)?);
+            }
+            Meaning::WriteConfig if !text.is_empty() => self.choose(Action::Write(text.into())),
+            Meaning::Cleanup if is_set => self.choose(Action::Cleanup),
+            Meaning::InitOnly if is_set => self.choose(Action::InitOnly),
+            Meaning::Help if is_set => self.choose(Action::Help),
+            Meaning::Version if is_set => self.choose(Action::Version { raw: false }),
+            Meaning::Version if value == "raw" => self.choose(Action::Version { raw: true }),
+            Meaning::Nothing if text != flag.default => self.without_effect.push(flag.name),
+            Meaning::WriteConfig
+            | Meaning::Cleanup
+            | Meaning::InitOnly
+            | Meaning::Version
+            | Meaning::Help
+            | Meaning::Nothing => {}
+        }
+        Ok(())
+    }
+
+    /// Keeps the action that kube-proxy checks first.
+    fn choose(&mut self, action: Action) {
+        let rank = |action: &Action| match action {
+            Action::Help => 0,
+            Action::Version { .. } => 1,
+            Action::Write(_) => 2,
+            Action::Cleanup => 3,
+            Action::InitOnly => 4,
+            Action::Run => 5,
+        };
+        if rank(&action) < rank(&self.action) {
+            self.action = action;
+        }
+    }
+
+    fn set_field(&mut self, flag: &'static Flag, path: &'static str, value: Value) {
+        let before = self.fields.iter_mut().find(|(_, other, _)| *other == path);
+        match (before, value) {
+            // Repeated flags extend a list; other values are replaced.
+            (Some((_, _, Value::Array(list))), Value::Array(more)) => list.extend(more),
+            (Some((_, _, before)), value) => *before = value,
+            (None, value) => self.fields.push((flag, path, value)),
+        }
+    }
+
+    /// Replaces the port of an address, for `--healthz-port` and `--metrics-port`. 0 disables the
+    /// server.
+    fn set_port(&mut self, flag: &'static Flag, path: &'static str, port: &Value) {
+        let before = self.fields.iter().find(|(_, other, _)| *other == path);
+        let before = before.and_then(|(_, _, value)| value.as_str());
+        let fallback = match path {
+            "metricsBindAddress" => address::DEFAULT_METRICS,
+            _ => address::DEFAULT_HEALTHZ,
+        };
+        let mut to = before.and_then(|text| address::parse(text, 0).ok()).unwrap_or(fallback);
+        let port = port.as_u64().and_then(|port| u16::try_from(port).ok()).unwrap_or_default();
+        to.set_port(port);
+        let text = if port == 0 { String::new() } else { to.to_string() };
+        self.set_field(flag, path, text.into());
+    }
+
+    /// Returns the fields as a KubeProxyConfiguration.
+    fn document(&self) -> Value {
+        let mut document = json!({ "apiVersion": API_VERSION, "kind": KIND });
+        let mode = self.fields.iter().find(|(_, path, _)| *path == "mode");
+        let is_nftables = mode.is_some_and(|(_, _, value)| value == "nftables");
+        for (_, path, value) in &self.fields {
+            // One flag for all modes, but one field for each.
+            let path = match *path {
+                NFTABLES_MASQUERADE_ALL if !is_nftables => "iptables.masqueradeAll",
+                path => path,
+            };
+            if is_set(value) {
+                set(&mut document, path, value.clone());
+            }
+        }
+        document
+    }
+
+    fn flag_of(&self, field: &str) -> String {
+        let given = self.fields.iter().find(|(_, path, _)| *path == field).map(|(flag, ..)| *flag);
+        let flag = given.or_else(|| FLAGS.iter().find(|it| it.field() == Some(field)));
+        flag.map_or_else(|| field.to_owned(), |flag| format!("--{}", flag.name))
+    }
+
+    fn is_empty(&self, field: &str) -> bool {
+        self.fields.iter().any(|(_, path, value)| *path == field && value == "")
+    }
+}
+
+const NFTABLES_MASQUERADE_ALL: &str = "nftables.masqueradeAll";
+
+impl Kind {
+    /// Parses `text`; the error is the expectation.
+    fn read(self, text: &str) -> Result<Value, String> {
+        match self {
+            Self::Flag => boolean(text).map(Value::Bool).ok_or("true or false".to_owned()),
+            Self::Version if text == "raw" => Ok(text.into()),
+            Self::Version => boolean(text).map(Value::Bool).ok_or("true, false or raw".to_owned()),
+            Self::Whole => {
+                text.parse::<i32>().map(Value::from).map_err(|_| "a whole number".to_owned())
+            }
+            Self::Number => text.parse::<f32>().map(Value::from).map_err(|_| "a number".to_owned()),
+            Self::Duration => super::duration::parse(text)
+                .map(|_| text.into())
+                .map_err(|_| "a duration such as 1s, 1m30s or 500ms, or 0".to_owned()),
+            Self::Text => Ok(text.into()),
+            Self::List => {
+                let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+                Ok(entries.map(Value::from).collect())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use engine::routing::{LocalDetection, NodePortAddresses};
+    use tempfile::NamedTempFile;
+    use tracing::level_filters::LevelFilter;
+
+    use super::*;
+    use crate::config::ConntrackSettings;
+
+    fn parse(line: &str) -> Result<KubeProxyFlags, ConfigError> {
+        KubeProxyFlags::parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[track_caller]
+    fn load(line: &str) -> Loaded {
+        parse(&format!("--hostname-override=n {line}")).unwrap().load().unwrap()
+    }
+
+    #[track_caller]
+    fn refused(line: &str) -> String {
+        let flags = parse(&format!("--hostname-override=n {line}"));
+        flags.and_then(|flags| flags.load()).unwrap_err().to_string()
+    }
+
+    fn file(text: &str) -> NamedTempFile {
+        let file = NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        file
+    }
+
+    fn config_flag(file: &NamedTempFile) -> String {
+        format!("--config={}", file.path().display())
+    }
+
+    /// Command lines under which a flag may have an effect.
+    const CONTEXTS: [&str; 5] = [
+        "",
+        "--proxy-mode=nftables",
+        "--proxy-mode=ipvs",
+        "--detect-local-mode=BridgeInterface",
+        "--detect-local-mode=InterfaceNamePrefix",
+    ];
+
+    /// Returns what a command line results in.
+    fn result(line: &str) -> (Action, LogFlags, Result<Config, String>) {
+        let flags = parse(line).unwrap();
+        let config = flags.load().map(|loaded| loaded.config);
+        (flags.action, flags.log, config.map_err(|error| error.to_string()))
+    }
+
+    /// Returns a value that is not the default.
+    fn another_value(flag: &Flag) -> &'static str {
+        match (flag.name, flag.kind) {
+            (_, Kind::Flag) if flag.default == "true" => "false",
+            (_, Kind::Flag | Kind::Version) => "true",
+            (_, Kind::Whole | Kind::Number) => "7",
+            (_, Kind::Duration) => "7s",
+            (_, Kind::List) => "10.1.0.0/16",
+            ("proxy-mode", _) => "nftables",
+            ("feature-gates", _) => "AllowServiceExternalIPs=false",
+            ("master", _) => "https://192.0.2.1:6443",
+            ("bind-address", _) => "192.0.2.1",
+            ("healthz-bind-address" | "metrics-bind-address", _) => "192.0.2.1:99",
+            ("ipvs-scheduler", _) => "mh",
+            ("detect-local-mode", _) => "NodeCIDR",
+            ("cluster-cidr", _) => "10.1.0.0/16",
+            ("logging-format", _) => "json",
+            ("log-text-info-buffer-size" | "log-json-info-buffer-size", _) => "1",
+            (_, Kind::Text) => "other",
+        }
+    }
+
+    #[test]
+    fn help_marks_the_flags_of_which_no_value_changes_anything() {
+        for flag in &FLAGS {
+            let given = format!("--{}={}", flag.name, another_value(flag));
+            let changes = |context: &&str| {
+                let line = format!("{context} {given}");
+                result(&line) != result(context)
+            };
+            let has_effect = CONTEXTS.iter().any(changes);
+            assert_eq!(flag.has_effect(), has_effect, "{given}");
+            let first = flag.usage().lines().next().unwrap().to_owned();
+            assert_eq!(first.ends_with('*'), !has_effect, "{first}");
+        }
+    }
+
+    #[test]
+    fn a_flag_with_its_default_is_as_if_absent() {
+        for flag in FLAGS.iter().filter(|flag| !flag.default.is_empty()) {
+            for context in CONTEXTS {
+                let line = format!("{context} --{}={}", flag.name, flag.default);
+                let (action, _, config) = result(&line);
+                let (absent_action, _, absent) = result(context);
+                assert_eq!((action, config), (absent_action, absent), "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn all_spellings_of_pflag_are_accepted() {
+        for line in [
+            "--proxy-mode=nftables --cluster-cidr=10.0.0.0/8 --masquerade-all -v=4",
+            "--proxy-mode nftables --cluster-cidr 10.0.0.0/8 --masquerade-all=T -v 4",
+            "--proxy_mode nftables --cluster_cidr=10.0.0.0/8 --masquerade_all=true --v=4",
+            "--proxy-mode=iptables --proxy-mode=nftables --cluster-cidr=10.0.0.0/8 \
+             --masquerade-all=1 -v4",
+        ] {
+            let flags = parse(&format!("--hostname-override=N1 {line}")).unwrap();
+            assert_eq!(flags.log.log_level, Some(LevelFilter::DEBUG), "{line}");
+            let Loaded { config, notes } = flags.load().unwrap();
+            assert_eq!(notes, Notes::default(), "{line}");
+            assert_eq!(config.node_name, "n1");
+            assert_eq!(config.source, Source::InCluster);
+            assert!(config.routing.masquerade_all, "{line}");
+            let cidrs = "10.0.0.0/8".parse().unwrap();
+            assert_eq!(config.routing.local_detection, LocalDetection::ClusterCidr(cidrs));
+            assert_eq!(config.routing.node_port_addresses, NodePortAddresses::PRIMARY);
+        }
+    }
+
+    #[test]
+    fn master_is_the_address_with_and_without_kubeconfig_and_file() {
+        let source = |line: &str| load(line).config.source;
+        let server = |kubeconfig: Option<&str>| Source::Server {
+            url: "http://a:1".into(),
+            kubeconfig: kubeconfig.map(PathBuf::from),
+        };
+        assert_eq!(source("--master=http://a:1"), server(None));
+        assert_eq!(source("--kubeconfig=/k --master=http://a:1"), server(Some("/k")));
+        assert_eq!(source("--kubeconfig=/k --master="), Source::Kubeconfig("/k".into()));
+        let error = KubeProxyFlags::parse(["--master=/x".to_owned()]).unwrap_err().to_string();
+        assert!(error.starts_with("--master: is \"/x\"; expected the URL"), "{error}");
+    }
+
+    #[test]
+    fn each_flag_sets_its_field() {
+        let config = load(
+            "--proxy-mode=nftables --kubeconfig=/k --detect-local-mode=BridgeInterface \
+             --pod-bridge-interface=br0 --nodeport-addresses=10.0.0.0/8 \
+             --nodeport-addresses=fd00::/8 --iptables-min-sync-period=2s \
+             --feature-gates=AllowServiceExternalIPs=false --healthz-bind-address=127.0.0.1 \
+             --metrics-bind-address=[::1]:1 --conntrack-max-per-core=0 --conntrack-min=7 \
+             --conntrack-tcp-timeout-established=0 --conntrack-tcp-timeout-close-wait=5s \
+             --conntrack-tcp-be-liberal --conntrack-udp-timeout=1m \
+             --conntrack-udp-timeout-stream=2m --oom-score-adj=-5",
+        )
+        .config;
+        let conntrack = ConntrackSettings {
+            max_per_core: 0,
+            min: 7,
+            tcp_established_timeout: Duration::ZERO,
+            tcp_close_wait_timeout: Duration::from_secs(5),
+            tcp_be_liberal: true,
+            udp_timeout: Duration::from_mins(1),
+            udp_stream_timeout: Duration::from_mins(2),
+        };
+        assert_eq!(config.conntrack, conntrack);
+        assert_eq!(config.oom_score_adj, Some(-5));
+        assert_eq!(config.source, Source::Kubeconfig("/k".into()));
+        let bridge = LocalDetection::BridgeInterface("br0".parse().unwrap());
+        assert_eq!(config.routing.local_detection, bridge);
+        let ranges = "10.0.0.0/8,fd00::/8".parse().unwrap();
+        assert_eq!(config.routing.node_port_addresses, ranges);
+        assert_eq!(config.min_sync_period.as_secs(), 2);
+        assert!(!config.routing.external_ips);
+        assert_eq!(config.healthz_bind_address, Some("127.0.0.1:10256".parse().unwrap()));
+        assert_eq!(config.metrics_bind_address, Some("[::1]:1".parse().unwrap()));
+    }
+
+    #[test]
+    fn an_empty_address_or_port_0_disables_the_server() {
+        let config = load("--healthz-bind-address= --metrics-port=0").config;
+        assert_eq!((config.healthz_bind_address, config.metrics_bind_address), (None, None));
+        let config =
+            load("--healthz-port=1 --metrics-bind-address=[::1]:2 --metrics-port 3").config;
+        assert_eq!(config.healthz_bind_address, Some("0.0.0.0:1".parse().unwrap()));
+        assert_eq!(config.metrics_bind_address, Some("[::1]:3".parse().unwrap()));
+    }
+
+    #[test]
+    fn other_modes_are_replaced_with_a_warning_and_keep_their_settings() {
+        for mode in ["iptables", "ipvs"] {
+            let loaded =
+                load(&format!("--proxy-mode={mode} --masquerade-all --iptables-masquerade-bit=3"));
+            let routing = loaded.config.routing;
+            assert!(routing.masquerade_all);
+            assert_eq!(routing.masquerade_bit, 3);
+            assert_eq!(routing.node_port_addresses, "0.0.0.0/0,::/0".parse().unwrap());
+            let lines = loaded.notes.lines();
+            assert!(lines[0].starts_with(&format!("mode {mode} is not supported")), "{lines:?}");
+            assert_eq!(lines.len(), 1, "{lines:?}");
+        }
+        assert_eq!(load("").notes.other_mode.as_deref(), Some("iptables"));
+        assert_eq!(load("--proxy-mode=nftables").notes.other_mode, None);
+        assert_eq!(
+            refused("--proxy-mode=ipvs --strict-proxy-mode"),
+            "--proxy-mode: is \"ipvs\"; with deltaproxy.strictMode only nftables is accepted"
+        );
+    }
+
+    #[test]
+    fn flags_fields_and_gates_without_effect_are_named() {
+        let lines = load(
+            "--proxy-mode=nftables --vmodule=a=1 --log-flush-frequency=5s --kube-api-qps=9 \
+             --feature-gates=NFTablesProxyMode=true,Unheard=true --ipvs-scheduler=rr",
+        )
+        .notes
+        .lines();
+        assert_eq!(
+            lines,
+            [
+                "fields of the configuration without effect: clientConnection.qps, \
+                 featureGates.NFTablesProxyMode, ipvs.scheduler",
+                "flags without effect: --vmodule",
+                "unknown fields of the configuration: featureGates.Unheard",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_file_replaces_all_flags_but_the_node_name_and_the_log() {
+        let head = format!("apiVersion: {API_VERSION}\nkind: {KIND}\n");
+        let body = "mode: \"\"\nhostnameOverride: in-file\nclusterCIDR: 10.0.0.0/8\n\
+                    clientConnection: {kubeconfig: /k}\niptables: {masqueradeAll: true}\n";
+        let file = file(&(head + body));
+        let flags = "--cluster-cidr=192.168.0.0/16 -v=2";
+        let Loaded { config, notes } = load(&format!("{flags} {}", config_flag(&file)));
+        assert_eq!(config.node_name, "n");
+        assert_eq!(config.source, Source::Kubeconfig("/k".into()));
+        assert!(config.routing.masquerade_all);
+        let cidrs = "10.0.0.0/8".parse().unwrap();
+        assert_eq!(config.routing.local_detection, LocalDetection::ClusterCidr(cidrs));
+        assert_eq!(notes.flags, ["cluster-cidr"]);
+    }
+
+    #[test]
+    fn wrong_flags_are_named_with_what_was_expected() {
+        for (line, error) in [
+            (
+                "--hostnam-override=n",
+                "--hostnam-override: is not a flag of kube-proxy; did you mean --hostname-override?",
+            ),
+            ("--xyzzy", "--xyzzy: is not a flag of kube-proxy; --help lists them"),
+            ("-x", "-x: is not a flag of kube-proxy; --help lists them"),
+            ("run", "\"run\": is not a flag; kube-proxy accepts only flags"),
+            ("-- run", "\"run\": is not a flag; kube-proxy accepts only flags"),
+            ("-", "\"-\": is not a flag; kube-proxy accepts only flags"),
+            ("--cluster-cidr", "--cluster-cidr: has no value; expected one after it"),
+            (
+                "--cluster-cidr=x",
+                "--cluster-cidr: \"x\" is not an address range such as 10.244.0.0/16 or fd00:10::/64",
+            ),
+            ("--masquerade-all=maybe", "--masquerade-all: is \"maybe\"; expected true or false"),
+            ("--oom-score-adj=1.5", "--oom-score-adj: is \"1.5\"; expected a whole number"),
+            (
+                "--iptables-masquerade-bit=32",
+                "--iptables-masquerade-bit: is 32; expected a bit from 0 to 31",
+            ),
+            ("--conntrack-min=many", "--conntrack-min: is \"many\"; expected a whole number"),
+            (
+                "--config-sync-period=5",
+                "--config-sync-period: is \"5\"; expected a duration such as 1s, 1m30s or 500ms, or 0",
+            ),
+            (
+                "--proxy-mode=userspace",
+                "--proxy-mode: is \"userspace\"; expected nftables, iptables or ipvs",
+            ),
+            (
+                "--detect-local-mode=BridgeInterface",
+                "--pod-bridge-interface: is empty; expected a name for mode BridgeInterface",
+            ),
+            ("--logging-format=xml", "--logging-format: is \"xml\"; expected text or json"),
+            ("-v=loud", "--v: is \"loud\"; expected a whole number"),
+            ("--version=maybe", "--version: is \"maybe\"; expected true, false or raw"),
+        ] {
+            assert_eq!(refused(line), error);
+        }
+    }
+
+    #[test]
+    fn the_first_action_in_kube_proxys_order_wins() {
+        let action = |line: &str| parse(line).unwrap().action;
+        assert_eq!(action(""), Action::Run);
+        assert_eq!(action("--cleanup --config=/nowhere"), Action::Cleanup);
+        assert_eq!(action("--cleanup=false"), Action::Run);
+        assert_eq!(action("--init-only"), Action::InitOnly);
+        assert_eq!(action("--version=raw --cleanup"), Action::Version { raw: true });
+        assert_eq!(action("--version"), Action::Version { raw: false });
+        assert_eq!(action("--version -h"), Action::Help);
+        assert_eq!(action("--write-config-to=/f --cleanup"), Action::Write("/f".into()));
+    }
+
+    #[test]
+    fn flags_are_listed_with_their_values_and_defaults() {
+        let listed = parse("--v=2 --nodeport-addresses=10.0.0.0/8 --nodeport-addresses=::/0 -v 4");
+        let listed = listed.unwrap().listed();
+        let value = |name: &str| &listed.iter().find(|(it, _)| it == name).unwrap().1;
+        assert_eq!(value("v"), "4");
+        assert_eq!(value("nodeport-addresses"), "10.0.0.0/8,::/0");
+        assert_eq!(value("iptables-masquerade-bit"), "14");
+        assert_eq!(value("config"), "");
+        assert_eq!(listed.len(), FLAGS.len());
+    }
+
+    #[test]
+    fn the_effective_configuration_loads_as_the_same_configuration() {
+        for line in [
+            "--cluster-cidr=10.0.0.0/8,fd00::/8 --masquerade-all --iptables-min-sync-period=1500ms",
+            "--detect-local-mode=BridgeInterface --pod-bridge-interface=br0 --proxy-mode=nftables",
+            "--detect-local-mode=InterfaceNamePrefix --pod-interface-name-prefix=cali",
+            "--detect-local-mode=NodeCIDR --nodeport-addresses=10.0.0.0/8 --oom-score-adj=3",
+            "--kubeconfig=/k --conntrack-tcp-timeout-established=90m --conntrack-max-per-core=0",
+            "--feature-gates=AllowServiceExternalIPs=false --healthz-port=7",
+        ] {
+            let flags = parse(&format!("--hostname-override=n {line}")).unwrap();
+            let config = flags.load().unwrap().config;
+            let effective = flags.effective(&config).unwrap();
+            assert_eq!(effective["mode"], "nftables");
+            let again = load(&config_flag(&file(&effective.to_string())));
+            assert_eq!(again.config, config, "{effective}");
+        }
+    }
+
+    #[test]
+    fn a_written_configuration_loads_as_the_same_configuration() {
+        let flags = "--hostname-override=n --proxy-mode=nftables --cluster-cidr=10.0.0.0/8 \
+                     --masquerade-all --nodeport-addresses=10.0.0.0/8 --healthz-port=7";
+        let flags = parse(flags).unwrap();
+        let text = flags.written().unwrap();
+        let again = load(&config_flag(&file(&text)));
+        assert_eq!(again.config, flags.load().unwrap().config, "{text}");
+        assert_eq!(again.notes, Notes::default(), "{text}");
+    }
+}

@@ -1,0 +1,241 @@
+//! The thread that deletes stale conntrack entries after commits and lists all flows.
+//!
+//! A pass walks the kernel's whole table, however few entries it deletes. Flows that become stale
+//! shortly after a pass are therefore collected and deleted together by the next one.
+//!
+//! A pass may miss a flow: the pass fails, the process is killed before it, or a packet of the
+//! former tables creates an entry during it. All flows are therefore listed on request, after a
+//! pass that failed, and at intervals. The receiver of the lists determines which flows are stale.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ahash::HashSet;
+use conntrack::{ConntrackTable, ReopenedTable};
+use engine::flow::{Flow, StaleFlow};
+use tokio::sync::mpsc;
+
+use super::queue::{Limits, Next, Queue};
+
+/// Outcome of one pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cleaned {
+    /// Deleted entries of each family.
+    pub entries: [u64; 2],
+    /// Duration, retries included.
+    pub took: Duration,
+    /// The kernel answered every request of the pass without an error.
+    pub complete: bool,
+}
+
+/// Work for the thread.
+#[derive(Debug)]
+pub enum Request {
+    /// Delete the entries of these flows.
+    Delete(Vec<StaleFlow>),
+    /// List all flows.
+    List,
+}
+
+/// All UDP flows that conntrack tracks.
+#[derive(Debug)]
+pub struct FlowList {
+    /// Flows, each once.
+    pub flows: Vec<Flow>,
+    /// All stale flows requested before this list are deleted. If false, the list may contain some.
+    pub is_clean: bool,
+}
+
+/// Handle of the thread that deletes entries. The thread ends after this is dropped.
+#[derive(Debug)]
+pub struct Cleaner {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    /// The thread has returned from its loop.
+    has_ended: Mutex<bool>,
+    ended: Condvar,
+}
+
+/// State of the thread.
+struct Worker {
+    shared: Arc<Shared>,
+    table: ReopenedTable,
+    lists: mpsc::Sender<FlowList>,
+}
+
+/// Attempts of one pass.
+const ATTEMPTS: u32 = 4;
+
+/// Time between the first two attempts; it doubles.
+const RETRY_AFTER: Duration = Duration::from_millis(50);
+
+impl Cleaner {
+    /// Starts the thread in the network namespace of the calling thread. It calls `report` after
+    /// each pass. The returned channel receives each list of flows.
+    ///
+    /// # Errors
+    /// The error of the system if it cannot start a thread.
+    pub fn spawn(
+        limits: Limits,
+        report: impl Fn(Cleaned) + Send + 'static,
+    ) -> io::Result<(Self, mpsc::Receiver<FlowList>)> {
+        let shared = Arc::new(Shared {
+            queue: Mutex::new(Queue::new(limits)),
+            changed: Condvar::new(),
+            has_ended: Mutex::new(false),
+            ended: Condvar::new(),
+        });
+        let (lists, receiver) = mpsc::channel(1);
+        let mut worker =
+            Worker { shared: Arc::clone(&shared), table: ReopenedTable::default(), lists };
+        thread::Builder::new().name("conntrack".into()).spawn(move || {
+            worker.work(report);
+            *worker.shared.has_ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            worker.shared.ended.notify_all();
+        })?;
+        Ok((Self { shared }, receiver))
+    }
+
+    /// Queues a request without blocking.
+    ///
+    /// Stale flows are deleted at once if the last pass was long ago, else within about a second. A
+    /// requested list is made soon; from the first request on, lists are also made at intervals.
+    pub fn handle(&self, request: Request) {
+        let mut queue = self.shared.lock();
+        let dropped = match request {
+            Request::Delete(flows) => queue.add(flows, now()),
+            Request::List => {
+                queue.request_list(now());
+                0
+            }
+        };
+        drop(queue);
+        self.shared.changed.notify_one();
+        if dropped > 0 {
+            tracing::warn!(
+                dropped,
+                "too many stale UDP flows are queued; some stay until the next list"
+            );
+        }
+    }
+
+    /// Deletes the queued flows, for at most `limit`. Returns whether the thread finished in time.
+    pub fn finish(&self, limit: Duration) -> bool {
+        self.close();
+        let has_ended = self.shared.has_ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.shared.ended.wait_timeout_while(has_ended, limit, |ended| !*ended);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn close(&self) {
+        self.shared.lock().close();
+        self.shared.changed.notify_one();
+    }
+}
+
+impl Drop for Cleaner {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // No statement under the lock leaves the queue inconsistent, so a poisoned lock is usable.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Blocks until there is work.
+    fn next(&self) -> Next {
+        let mut queue = self.lock();
+        loop {
+            queue = match queue.next(now()) {
+                Next::Wait(None) => {
+                    self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner)
+                }
+                Next::Wait(Some(time)) => {
+                    let woken = self.changed.wait_timeout(queue, time);
+                    woken.unwrap_or_else(PoisonError::into_inner).0
+                }
+                next @ (Next::Pass(_) | Next::List | Next::End) => return next,
+            };
+        }
+    }
+}
+
+impl Worker {
+    fn work(&mut self, report: impl Fn(Cleaned)) {
+        loop {
+            match self.shared.next() {
+                Next::Pass(flows) => {
+                    let cleaned = self.clean(&flows);
+                    self.shared.lock().passed(now(), &cleaned);
+                    report(cleaned);
+                }
+                Next::List => self.list(),
+                Next::Wait(_) => {}
+                Next::End => return,
+            }
+        }
+    }
+
+    /// Deletes the entries of `flows`, in up to [`ATTEMPTS`] attempts. Opens the socket again after
+    /// an error.
+    fn clean(&mut self, flows: &HashSet<StaleFlow>) -> Cleaned {
+        let started = now();
+        let mut pause = RETRY_AFTER;
+        let mut outcome = self.table.with(|table| table.delete(flows));
+        for _ in 1..ATTEMPTS {
+            let Err(error) = &outcome else { break };
+            tracing::debug!("stale UDP flows: {error}; trying again");
+            thread::sleep(pause);
+            pause *= 2;
+            outcome = self.table.with(|table| table.delete(flows));
+        }
+        let took = started.elapsed();
+        match &outcome {
+            Ok(entries) => {
+                tracing::debug!(flows = flows.len(), ?entries, ?took, "deleted UDP flows")
+            }
+            Err(error) => {
+                let example = flows.iter().next().map(ToString::to_string).unwrap_or_default();
+                let count = flows.len();
+                tracing::error!("{count} stale UDP flows stay for now ({example}, ...): {error}");
+            }
+        }
+        Cleaned { entries: *outcome.as_ref().unwrap_or(&[0, 0]), took, complete: outcome.is_ok() }
+    }
+
+    /// Lists all flows and sends them to the receiver.
+    fn list(&mut self) {
+        let started = now();
+        let outcome = self.table.with(ConntrackTable::flows);
+        let took = started.elapsed();
+        let mut queue = self.shared.lock();
+        let is_clean = queue.listed(now(), took);
+        if outcome.is_err() {
+            queue.request_list(now());
+        }
+        drop(queue);
+        match outcome {
+            Ok(flows) => {
+                tracing::debug!(flows = flows.len(), ?took, "listed UDP flows");
+                // The receiver has an unread list: it does not need this one.
+                let _ = self.lists.try_send(FlowList { flows, is_clean });
+            }
+            Err(error) => tracing::warn!("cannot list UDP flows: {error}; trying again"),
+        }
+    }
+}
+
+#[allow(clippy::disallowed_methods)]
+fn now() -> Instant {
+    Instant::now()
+}

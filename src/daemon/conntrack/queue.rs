@@ -1,0 +1,267 @@
+//! Decides what the cleaner does next: delete, list, wait or end. No clock, no I/O.
+
+use std::time::{Duration, Instant};
+
+use ahash::HashSet;
+use engine::flow::StaleFlow;
+
+use super::Cleaned;
+
+/// Pending work of the cleaner.
+#[derive(Debug)]
+pub(super) struct Queue {
+    /// Stale flows to delete. One pass takes them all, since its cost hardly depends on their
+    /// number.
+    flows: HashSet<StaleFlow>,
+    limits: Limits,
+    /// Time of the next list; `None` before the first request.
+    list_at: Option<Instant>,
+    /// No pass starts before this; `None` before the first one.
+    resting_until: Option<Instant>,
+    /// No requested list starts before this; `None` before the first one.
+    list_resting_until: Option<Instant>,
+    /// A flow was dropped or a pass failed since the last list.
+    has_missed: bool,
+    is_closed: bool,
+}
+
+/// Limits of the queue and of the lists.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Most stale flows in the queue. Further ones are dropped; the next list finds them again.
+    pub waiting: usize,
+    /// Time between two lists that were not requested.
+    pub list_interval: Duration,
+    /// Least time between a list and the next requested one.
+    pub list_rest: Duration,
+}
+
+/// The next action of the thread.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Delete the entries of these flows.
+    Pass(HashSet<StaleFlow>),
+    /// List all flows.
+    List,
+    /// Wait for work, at most for this time if there is one.
+    Wait(Option<Duration>),
+    /// End: the queue is closed and empty.
+    End,
+}
+
+/// Rest after a pass or a list, as a multiple of its duration: each takes at most a hundredth of
+/// one processor's time.
+const REST: u32 = 99;
+
+/// Longest rest after a pass: stale flows are deleted within about a second, however long a pass
+/// takes.
+const LONGEST_REST: Duration = Duration::from_secs(1);
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            waiting: 1 << 18,
+            list_interval: Duration::from_secs(60),
+            list_rest: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Queue {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            flows: HashSet::default(),
+            limits,
+            list_at: None,
+            resting_until: None,
+            list_resting_until: None,
+            has_missed: false,
+            is_closed: false,
+        }
+    }
+
+    /// Adds stale flows up to the limit. Returns how many were dropped.
+    pub(super) fn add(&mut self, flows: Vec<StaleFlow>, now: Instant) -> usize {
+        let mut dropped = 0;
+        for flow in flows {
+            if self.flows.len() < self.limits.waiting {
+                self.flows.insert(flow);
+            } else if !self.flows.contains(&flow) {
+                dropped += 1;
+            }
+        }
+        if dropped > 0 {
+            self.has_missed = true;
+            self.request_list(now);
+        }
+        dropped
+    }
+
+    /// Schedules a list for the end of the rest after the last one.
+    pub(super) fn request_list(&mut self, now: Instant) {
+        let at = self.list_resting_until.map_or(now, |until| until.max(now));
+        self.list_at = Some(self.list_at.map_or(at, |planned| planned.min(at)));
+    }
+
+    /// Makes the thread end once the queue is empty.
+    pub(super) fn close(&mut self) {
+        self.is_closed = true;
+    }
+
+    /// Returns the action at `now`. A closed queue does not rest.
+    pub(super) fn next(&mut self, now: Instant) -> Next {
+        let until = |at: Instant| at.saturating_duration_since(now);
+        let rest = self.resting_until.map_or(Duration::ZERO, until);
+        match (self.flows.is_empty(), self.is_closed) {
+            (true, true) => Next::End,
+            (false, false) if !rest.is_zero() => Next::Wait(Some(rest)),
+            (false, _) => Next::Pass(std::mem::take(&mut self.flows)),
+            (true, false) => match self.list_at.map(until) {
+                Some(Duration::ZERO) => Next::List,
+                wait => Next::Wait(wait),
+            },
+        }
+    }
+
+    /// Starts the rest after a pass that ended at `now`. Requests a list if the pass failed.
+    pub(super) fn passed(&mut self, now: Instant, cleaned: &Cleaned) {
+        self.resting_until = Some(now + (cleaned.took * REST).min(LONGEST_REST));
+        if !cleaned.complete {
+            self.has_missed = true;
+            self.request_list(now);
+        }
+    }
+
+    /// Starts the rest after a list that ended at `now` and took `took`, and schedules the next
+    /// one. Returns whether no flow was missed since the last list.
+    pub(super) fn listed(&mut self, now: Instant, took: Duration) -> bool {
+        let rest = took * REST;
+        self.list_resting_until = Some(now + rest.max(self.limits.list_rest));
+        self.list_at = Some(now + rest.max(self.limits.list_interval));
+        !std::mem::take(&mut self.has_missed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::num::NonZeroU16;
+
+    use engine::model::Target;
+
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn flow(port: u16) -> StaleFlow {
+        let address = IpAddr::V4(Ipv4Addr::new(10, 96, 0, 10));
+        StaleFlow::To(Target { address, port: NonZeroU16::new(port).unwrap() })
+    }
+
+    #[allow(clippy::disallowed_methods)]
+    fn queue(waiting: usize) -> (Queue, Instant) {
+        (Queue::new(Limits { waiting, ..Limits::default() }), Instant::now())
+    }
+
+    fn cleaned(took: Duration, complete: bool) -> Cleaned {
+        Cleaned { entries: [1, 0], took, complete }
+    }
+
+    /// Returns the flows of each pass, when one flow becomes stale every `interval` for `time` and
+    /// each pass takes `cost`. Also returns the longest time from a flow to its pass.
+    fn passes(interval: Duration, time: Duration, cost: Duration) -> (Vec<usize>, Duration) {
+        let (mut queue, start) = queue(usize::MAX);
+        let (mut at, mut due, mut port) = (start, start, 0);
+        let (mut passes, mut waiting, mut longest) = (Vec::new(), Vec::new(), Duration::ZERO);
+        while at < start + time {
+            while due <= at {
+                port += 1;
+                assert_eq!(queue.add(vec![flow(port)], at), 0);
+                waiting.push(due);
+                due += interval;
+            }
+            match queue.next(at) {
+                Next::Pass(flows) => {
+                    passes.push(flows.len());
+                    longest = waiting.drain(..).map(|since| at - since).fold(longest, Ord::max);
+                    at += cost;
+                    queue.passed(at, &cleaned(cost, true));
+                }
+                Next::Wait(Some(rest)) => at += rest,
+                Next::Wait(None) => at = due,
+                next @ (Next::List | Next::End) => panic!("{next:?}"),
+            }
+        }
+        (passes, longest)
+    }
+
+    #[test]
+    fn a_flow_after_an_idle_time_is_deleted_at_once() {
+        let (passes, longest) = passes(2_000 * MS, 10_000 * MS, 4 * MS);
+        assert_eq!((passes, longest), (vec![1; 5], Duration::ZERO));
+    }
+
+    #[test]
+    fn flows_in_quick_succession_share_passes() {
+        let (passes, longest) = passes(20 * MS, 10_000 * MS, 4 * MS);
+        assert!((24..=26).contains(&passes.len()), "{passes:?}");
+        assert!(passes[1..].iter().all(|flows| (20..=21).contains(flows)), "{passes:?}");
+        assert!(longest <= 400 * MS, "{longest:?}");
+    }
+
+    #[test]
+    fn a_flow_waits_a_second_at_most_for_a_pass_that_takes_long() {
+        let (passes, longest) = passes(20 * MS, 10_000 * MS, 100 * MS);
+        assert!((9..=10).contains(&passes.len()), "{passes:?}");
+        assert!(longest <= LONGEST_REST + 100 * MS, "{longest:?}");
+    }
+
+    #[test]
+    fn a_closed_queue_does_not_rest_and_lists_nothing() {
+        let (mut queue, now) = queue(1);
+        queue.passed(now, &cleaned(10 * MS, true));
+        queue.request_list(now);
+        assert_eq!(queue.add(vec![flow(53)], now), 0);
+        assert_eq!(queue.next(now), Next::Wait(Some(990 * MS)));
+        queue.close();
+        assert_eq!(queue.next(now), Next::Pass(HashSet::from_iter([flow(53)])));
+        assert_eq!(queue.next(now), Next::End);
+    }
+
+    #[test]
+    fn flows_are_listed_on_request_and_then_at_intervals() {
+        let (mut queue, now) = queue(1);
+        assert_eq!(queue.next(now), Next::Wait(None), "no list requested");
+        queue.request_list(now);
+        assert_eq!(queue.next(now), Next::List);
+        assert!(queue.listed(now, 10 * MS));
+        assert_eq!(queue.next(now), Next::Wait(Some(60 * SECOND)));
+        queue.request_list(now);
+        assert_eq!(queue.next(now), Next::Wait(Some(10 * SECOND)));
+        assert!(queue.listed(now, 2 * SECOND));
+        assert_eq!(queue.next(now), Next::Wait(Some(198 * SECOND)), "a hundredth of the time");
+    }
+
+    #[test]
+    fn flows_are_listed_after_a_pass_that_failed() {
+        let (mut queue, now) = queue(1);
+        queue.passed(now, &cleaned(10 * MS, true));
+        assert_eq!(queue.next(now), Next::Wait(None));
+        queue.passed(now, &cleaned(10 * MS, false));
+        assert_eq!(queue.next(now), Next::List);
+        assert!(!queue.listed(now, 10 * MS));
+        assert!(queue.listed(now, 10 * MS));
+    }
+
+    #[test]
+    fn a_dropped_flow_causes_a_list_soon() {
+        let (mut queue, now) = queue(2);
+        assert_eq!(queue.add(vec![flow(1), flow(2), flow(2)], now), 0);
+        assert_eq!(queue.add(vec![flow(1), flow(3), flow(4)], now), 2);
+        assert_eq!(queue.next(now), Next::Pass(HashSet::from_iter([flow(1), flow(2)])));
+        assert_eq!(queue.next(now), Next::List);
+        assert!(!queue.listed(now, 10 * MS));
+        assert!(queue.listed(now, 10 * MS));
+    }
+}

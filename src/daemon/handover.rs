@@ -1,0 +1,277 @@
+//! Replaces our tables by tables with other flags, and leaves them to the next program, while every
+//! packet finds rules.
+//!
+//! The kernel changes no `persist` flag of a table (`nf_tables_updtable`), and a packet inside the
+//! rules of a table that is replaced finds its maps empty. So a copy under another name, the
+//! handover table, serves meanwhile:
+//!
+//! ```text
+//!                     our table             handover table
+//!  at first           serves                -
+//!  1. copy            serves                idle: its base chains come later by priority
+//!  2. base chains     packets leave it      serves
+//!  3. new table       created, then serves  serves, then idle
+//!  4. removal         serves                -
+//! ```
+//!
+//! The first chain of type nat that translates a connection decides. At the end of a daemon step 4
+//! is left out: kube-proxy in mode iptables or ipvs deletes our table seconds before its own rules
+//! are complete, and its rules precede those of the handover table. The elements of that table
+//! expire after [`LIFETIME`].
+
+use std::time::Duration;
+
+use engine::ruleset::{SetId, TABLE_COMMENT, table, table_comment};
+use nft::copy::CopyTarget;
+use nft::kernel::{
+    Contents, CopySource, CopyTableError, Definition, Kernel, ListedElements, Nftables,
+};
+use nft::{
+    Family, Name, Operation, Rule, Selector, Statement, TableFlags, TableRef, Transaction, Verdict,
+};
+
+/// The name of the handover table in both families.
+pub const HANDOVER_TABLE: &str = "deltaproxy-handover";
+
+/// Time that the elements of the handover table stay: an image is pulled, and kube-proxy starts.
+/// Nothing updates them, so they must not stay for long.
+pub const LIFETIME: Duration = Duration::from_secs(600);
+
+/// Base chains of the handover table come after those of kube-proxy, in each hook.
+const PRIORITY_SHIFT: i32 = 1;
+
+/// Most attempts to create the new table, once the handover table serves.
+const ATTEMPTS: usize = 3;
+
+/// Size in bytes from which on a part of the handover table is sent. Other programs can commit, and
+/// the handover can be interrupted, between two parts.
+const HANDOVER_PIECE: usize = 1 << 20;
+
+/// The same for our table: those of some 10,000 services are replaced in one transaction.
+const PIECE: usize = 8 << 20;
+
+/// Chains in which kube-proxy's mode ipvs has precedence.
+const TRANSLATING: [&str; 2] = ["nat-prerouting", "nat-output"];
+
+/// What happens to our tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handover {
+    /// They get these flags; the handover tables serve only meanwhile.
+    Flags(TableFlags),
+    /// They get no flags, so that every program can change or delete them. The handover tables stay
+    /// until they expire.
+    Leave,
+}
+
+/// Performs a handover for each of our tables that needs it. Returns the families whose table has
+/// other flags now.
+///
+/// `is_interrupted` is called between pieces of the handover table.
+///
+/// # Errors
+/// See [`CopyTableError`]. Our tables are unchanged, or the handover table serves.
+pub fn hand_over(
+    kernel: &mut Nftables,
+    handover: Handover,
+    is_interrupted: &dyn Fn() -> bool,
+) -> Result<Vec<Family>, CopyTableError> {
+    let mut changed = Vec::new();
+    for family in Family::ALL {
+        if hand_over_table(kernel, &table(family), handover, is_interrupted)? {
+            changed.push(family);
+        }
+    }
+    Ok(changed)
+}
+
+/// Removes the handover tables, which an earlier daemon left. Returns those that existed.
+///
+/// # Errors
+/// See [`CopyTableError`].
+pub fn remove_handover_tables(kernel: &mut Nftables) -> Result<Vec<TableRef>, CopyTableError> {
+    let mut removed = Vec::new();
+    for family in Family::ALL {
+        if remove(kernel, family)? {
+            removed.push(handover_table(family));
+        }
+    }
+    Ok(removed)
+}
+
+/// Returns whether the table was replaced.
+fn hand_over_table(
+    kernel: &mut Nftables,
+    own: &TableRef,
+    handover: Handover,
+    is_interrupted: &dyn Fn() -> bool,
+) -> Result<bool, CopyTableError> {
+    let (wanted, stays) = match handover {
+        Handover::Flags(flags) => (flags, false),
+        Handover::Leave => (TableFlags::default(), true),
+    };
+    let Some(found) = kernel.read_table(own)?.map(|contents| contents.table) else {
+        return Ok(false);
+    };
+    let is_ours = found.comment.as_deref() == Some(&*table_comment());
+    let is_kept = found.flags.persist == wanted.persist;
+    if !is_ours || is_kept && !stays {
+        return Ok(false);
+    }
+    let Some(definition) = kernel.read_definition(own)? else { return Ok(false) };
+    let mut elements = kernel.list_elements(&definition, is_interrupted)?;
+    let created = create_handover_table(kernel, &definition, &elements, is_interrupted);
+    let retired = created.and_then(|()| match is_kept {
+        true => Ok(()),
+        false => delete_base_chains(kernel, &definition),
+    });
+    if let Err(error) = retired {
+        remove(kernel, own.family)?;
+        return Err(error);
+    }
+    if !is_kept {
+        replace(kernel, &definition, &mut elements, wanted)?;
+    }
+    if !stays {
+        remove(kernel, own.family)?;
+    }
+    Ok(!is_kept)
+}
+
+fn create_handover_table(
+    kernel: &mut Nftables,
+    own: &Definition,
+    elements: &ListedElements,
+    is_interrupted: &dyn Fn() -> bool,
+) -> Result<(), CopyTableError> {
+    remove(kernel, own.table.family)?;
+    let target = CopyTarget {
+        table: HANDOVER_TABLE.into(),
+        flags: TableFlags::default(),
+        priority_shift: PRIORITY_SHIFT,
+        lifetime: Some(LIFETIME),
+    };
+    let first_rules = precedence_of_ipvs(own)?;
+    let source = CopySource {
+        elements,
+        replaces: false,
+        piece: HANDOVER_PIECE,
+        first_rules: &first_rules,
+        is_interrupted,
+    };
+    kernel.create_copy(own, &source, &target)
+}
+
+/// Returns the rules that leave packets to mode ipvs. It translates after routing, and makes the
+/// cluster IPs addresses of the node.
+fn precedence_of_ipvs(own: &Definition) -> Result<Vec<Rule>, CopyTableError> {
+    let cluster_ips = SetId::ClusterIps.name();
+    if !own.sets.iter().any(|set| *set.name == *cluster_ips) {
+        return Ok(Vec::new());
+    }
+    let chains = own.base_chains()?.into_iter().filter(|chain| TRANSLATING.contains(&&**chain));
+    let statements = vec![
+        Statement::in_set(&[Selector::Daddr], cluster_ips),
+        Statement::FibDaddrLocal,
+        Statement::Verdict(Verdict::Accept),
+    ];
+    let rule = |chain: Name| Rule { chain, statements: statements.clone(), comment: None };
+    Ok(chains.map(rule).collect())
+}
+
+/// Replaces our table, without base chains, by a copy with other flags. The handover table serves
+/// meanwhile.
+fn replace(
+    kernel: &mut Nftables,
+    own: &Definition,
+    elements: &mut ListedElements,
+    flags: TableFlags,
+) -> Result<(), CopyTableError> {
+    let name = own.table.name.clone();
+    let target = CopyTarget { table: name, flags, priority_shift: 0, lifetime: None };
+    let handover = handover_table(own.table.family);
+    kernel.list_elements_of_packets(own, &handover, elements)?;
+    let mut attempt = 1;
+    loop {
+        let replaces = kernel.read_table(&own.table)?.is_some();
+        let source = CopySource {
+            elements,
+            replaces,
+            piece: PIECE,
+            first_rules: &[],
+            is_interrupted: &|| false,
+        };
+        match kernel.create_copy(own, &source, &target) {
+            Err(_) if attempt < ATTEMPTS => attempt += 1,
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Removes the base chains first: a packet inside them then still finds the elements.
+fn remove(kernel: &mut Nftables, family: Family) -> Result<bool, CopyTableError> {
+    let table = handover_table(family);
+    let Some(definition) = kernel.read_definition(&table)? else { return Ok(false) };
+    delete_base_chains(kernel, &definition)?;
+    kernel.commit(&Transaction { operations: vec![Operation::DeleteTable(table)] })?;
+    Ok(true)
+}
+
+fn delete_base_chains(
+    kernel: &mut Nftables,
+    definition: &Definition,
+) -> Result<(), CopyTableError> {
+    let chains = definition.base_chains()?.into_iter();
+    let delete = |chain| Operation::DeleteChain(definition.table.clone(), chain);
+    kernel.commit(&Transaction { operations: chains.map(delete).collect() })?;
+    Ok(())
+}
+
+fn handover_table(family: Family) -> TableRef {
+    TableRef { family, name: HANDOVER_TABLE.into() }
+}
+
+/// Chains that kube-proxy's mode nftables creates without a hook, besides those of its services,
+/// whose names have a slash.
+const OF_KUBE_PROXY: [&str; 8] = [
+    "services",
+    "service-endpoints-check",
+    "nodeport-endpoints-check",
+    "firewall-check",
+    "masquerading",
+    "mark-for-masquerade",
+    "cluster-ips-check",
+    "reject-chain",
+];
+
+/// The set in which kube-proxy's mode nftables looks up services.
+const SERVICES_OF_KUBE_PROXY: &str = "service-ips";
+
+/// Sets of ours that kube-proxy has too, with the same types.
+const SHARED: [SetId; 3] = [SetId::ClusterIps, SetId::NodePortIps, SetId::HairpinConnections];
+
+/// Returns whether deltaproxy created the table. kube-proxy keeps the comment of a table that it
+/// takes over.
+pub fn is_of_deltaproxy(contents: &Contents) -> bool {
+    let comment = contents.table.comment.as_deref().unwrap_or_default();
+    comment.starts_with(TABLE_COMMENT)
+}
+
+/// Returns the operations that remove our chains and sets from a table that kube-proxy's mode
+/// nftables uses; `None` if it does not use the table.
+///
+/// It replaces the base chains and its own chains, and keeps all others.
+pub fn remains(contents: &Contents) -> Option<Vec<Operation>> {
+    if !contents.sets.iter().any(|set| set.name == SERVICES_OF_KUBE_PROXY) {
+        return None;
+    }
+    let table = contents.table.reference();
+    let is_ours = |name: &str| !name.contains('/') && !OF_KUBE_PROXY.contains(&name);
+    let chains = contents.chains.iter().filter(|chain| chain.hook.is_none());
+    let chains: Vec<_> = chains.map(|chain| &chain.name).filter(|name| is_ours(name)).collect();
+    let is_left = |name: &str| SetId::by_name(name).is_some_and(|set| !SHARED.contains(&set));
+    let sets = contents.sets.iter().filter(|set| is_left(&set.name));
+    let flush = chains.iter().map(|name| Operation::FlushChain(table.clone(), (*name).clone()));
+    let delete = chains.iter().map(|name| Operation::DeleteChain(table.clone(), (*name).clone()));
+    let sets = sets.map(|set| Operation::DeleteSet(table.clone(), set.name.clone().into()));
+    Some(flush.chain(delete).chain(sets).collect())
+}

@@ -1,0 +1,16 @@
+//! The kube-proxy: reads objects, runs the engine, commits, and reports.
+
+pub mod config;
+pub mod conntrack;
+pub mod converge;
+pub mod handover;
+pub mod links;
+pub mod node;
+pub mod observe;
+pub mod open_files;
+pub mod other_modes;
+pub mod read_back;
+pub mod run;
+pub mod source;
+pub mod writer;
+pub mod yaml;

@@ -1,0 +1,263 @@
+//! Metrics of the path from an event to the kernel: stages, transactions and sizes of sets.
+//!
+//! Every commit updates them, so handles are created in advance: only kinds of messages are looked
+//! up.
+
+use std::time::Duration;
+
+use nft::family::Family as IpFamily;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+
+use super::metrics::{Label, Names};
+use super::{Observe, buckets};
+
+/// A stage of the path of an event to the kernel, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// From the last bytes of a batch of events to the events.
+    Parse,
+    /// From there until the loop takes the batch.
+    Queue,
+    /// From events to a transaction.
+    Compare,
+    /// From the transaction to messages.
+    Encode,
+    /// The system call that commits.
+    Commit,
+    /// The rest of a commit: handing the transaction to the writer thread and back,
+    /// acknowledgements, and the update of installed.
+    Acknowledge,
+}
+
+impl Stage {
+    /// All stages, in order.
+    pub const ALL: [Self; 6] =
+        [Self::Parse, Self::Queue, Self::Compare, Self::Encode, Self::Commit, Self::Acknowledge];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Parse => "parse",
+            Self::Queue => "queue",
+            Self::Compare => "compare",
+            Self::Encode => "encode",
+            Self::Commit => "commit",
+            Self::Acknowledge => "acknowledge",
+        }
+    }
+}
+
+/// A transaction that the kernel applied.
+#[derive(Debug, Clone, Copy)]
+pub struct Transaction<'a> {
+    /// Messages by kind: the kind's name and their number.
+    pub operations: &'a [(&'static str, usize)],
+    /// Elements that the transaction adds and deletes.
+    pub elements: usize,
+    /// Length of the encoded transaction in bytes.
+    pub bytes: usize,
+    /// Family of its table, if it changes only one table.
+    pub family: Option<IpFamily>,
+    /// Time of encoding and of the system call that commits.
+    pub took: Duration,
+}
+
+/// Numbers of elements of the sets and maps of both tables.
+#[derive(Debug)]
+pub struct SetSizes(Vec<[Gauge; 2]>);
+
+/// Metrics of commits.
+#[derive(Debug)]
+pub(super) struct Commits {
+    committed: Counter,
+    refused: Counter,
+    operations: Family<Label<&'static str>, Counter>,
+    bytes: Histogram,
+    elements: Histogram,
+    stages: [Histogram; Stage::ALL.len()],
+    event_to_commit: Histogram,
+    set_elements: Family<[(&'static str, &'static str); 2], Gauge>,
+}
+
+impl Commits {
+    pub(super) fn register(names: &mut Names<'_>) -> Self {
+        let transactions = Family::<Label<&'static str>, Counter>::default();
+        let help = "Transactions, by the kernel's answer";
+        let transactions = names.add("transactions", help, transactions);
+        let result = |result| transactions.get_or_create_owned(&[("result", result)]);
+        let fine: fn() -> Histogram = || Histogram::new(buckets::fine());
+        let stages = Family::<Label<_>, _, _>::new_with_constructor(fine);
+        let help = "Time of a stage on the way of events to the kernel";
+        let stages = names.add("stage_duration_seconds", help, stages);
+        Self {
+            committed: result("committed"),
+            refused: result("refused"),
+            operations: names.add(
+                "operations",
+                "Messages in transactions that the kernel applied, by kind",
+                Family::default(),
+            ),
+            bytes: names.add(
+                "transaction_size_bytes",
+                "Length of the transactions that the kernel applied",
+                Histogram::new(buckets::bytes()),
+            ),
+            elements: names.add(
+                "transaction_elements",
+                "Elements added and deleted by the transactions that the kernel applied",
+                Histogram::new(buckets::elements()),
+            ),
+            stages: Stage::ALL.map(|stage| stages.get_or_create_owned(&[("stage", stage.name())])),
+            event_to_commit: names.add(
+                "event_to_commit_duration_seconds",
+                "Time from the last bytes of a batch of events to their last commit",
+                fine(),
+            ),
+            set_elements: names.add(
+                "set_elements",
+                "Elements of the sets and maps of our tables",
+                Family::default(),
+            ),
+        }
+    }
+}
+
+impl Observe {
+    /// Counts a transaction that the kernel applied.
+    pub fn committed(&self, transaction: &Transaction<'_>) {
+        let metrics = &self.shared.metrics.commits;
+        metrics.committed.inc();
+        metrics.bytes.observe(as_f64(transaction.bytes));
+        metrics.elements.observe(as_f64(transaction.elements));
+        for (kind, count) in transaction.operations {
+            metrics.operations.get_or_create(&[("kind", *kind)]).inc_by(*count as u64);
+        }
+        self.shared.page.committed(transaction);
+    }
+
+    /// Counts a transaction that the kernel refused.
+    pub fn refused(&self) {
+        self.shared.metrics.commits.refused.inc();
+    }
+
+    /// Adds the duration of a stage.
+    pub fn stage_took(&self, stage: Stage, duration: Duration) {
+        self.shared.metrics.commits.stages[stage as usize].observe(duration.as_secs_f64());
+    }
+
+    /// Adds the time from the last bytes of a batch of events to its commit.
+    pub fn events_committed(&self, duration: Duration) {
+        self.shared.metrics.commits.event_to_commit.observe(duration.as_secs_f64());
+        self.shared.page.events_committed(duration);
+    }
+
+    /// Creates gauges at zero for the sets and maps `names`.
+    pub fn set_sizes(&self, names: impl IntoIterator<Item = &'static str>) -> SetSizes {
+        let family = &self.shared.metrics.commits.set_elements;
+        let gauges = |set| {
+            let label = |ip: IpFamily| [("ip_family", ip.name()), ("set", set)];
+            IpFamily::ALL.map(|ip| family.get_or_create_owned(&label(ip)))
+        };
+        SetSizes(names.into_iter().map(gauges).collect())
+    }
+}
+
+impl SetSizes {
+    /// Adds elements to the set at the index `set` in the list of names.
+    pub fn add(&self, family: IpFamily, set: usize, count: usize) {
+        self.0[set][family.index()].inc_by(as_i64(count));
+    }
+
+    /// Subtracts elements from that set.
+    pub fn subtract(&self, family: IpFamily, set: usize, count: usize) {
+        self.0[set][family.index()].dec_by(as_i64(count));
+    }
+
+    /// Returns the number of elements of that set.
+    pub fn get(&self, family: IpFamily, set: usize) -> i64 {
+        self.0[set][family.index()].get()
+    }
+
+    /// Sets the number of elements of that set.
+    pub fn set(&self, family: IpFamily, set: usize, count: usize) {
+        self.0[set][family.index()].set(as_i64(count));
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "lengths are far below 2^52")]
+fn as_f64(count: usize) -> f64 {
+    count as f64
+}
+
+fn as_i64(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::metrics::tests::has;
+    use super::*;
+
+    #[test]
+    fn a_transaction_is_counted_by_kind_elements_and_bytes() {
+        let observe = Observe::new();
+        let operations = &[("newsetelem", 3), ("delsetelem", 1)][..];
+        let (family, took) = (Some(IpFamily::Ip), Duration::ZERO);
+        observe.committed(&Transaction { operations, elements: 5, bytes: 900, family, took });
+        observe.committed(&Transaction { operations, elements: 4, bytes: 100, family, took });
+        observe.refused();
+        has(
+            &observe,
+            &[
+                "deltaproxy_transactions_total{result=\"committed\"} 2",
+                "deltaproxy_transactions_total{result=\"refused\"} 1",
+                "deltaproxy_operations_total{kind=\"newsetelem\"} 6",
+                "deltaproxy_operations_total{kind=\"delsetelem\"} 2",
+                "deltaproxy_transaction_size_bytes_sum 1000.0",
+                "deltaproxy_transaction_size_bytes_bucket{le=\"256.0\"} 1",
+                "deltaproxy_transaction_elements_bucket{le=\"4.0\"} 1",
+                "deltaproxy_transaction_elements_bucket{le=\"16.0\"} 2",
+            ],
+        );
+    }
+
+    #[test]
+    fn each_stage_has_its_own_times() {
+        let observe = Observe::new();
+        for (i, stage) in Stage::ALL.into_iter().enumerate() {
+            assert_eq!(stage as usize, i);
+        }
+        observe.stage_took(Stage::Commit, Duration::from_micros(40));
+        observe.events_committed(Duration::from_micros(300));
+        let bucket = "deltaproxy_stage_duration_seconds_bucket";
+        has(
+            &observe,
+            &[
+                &format!("{bucket}{{le=\"0.00002\",stage=\"commit\"}} 0"),
+                &format!("{bucket}{{le=\"0.00005\",stage=\"commit\"}} 1"),
+                &format!("{bucket}{{le=\"+Inf\",stage=\"acknowledge\"}} 0"),
+                "deltaproxy_event_to_commit_duration_seconds_bucket{le=\"0.0002\"} 0",
+                "deltaproxy_event_to_commit_duration_seconds_bucket{le=\"0.0005\"} 1",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_set_has_a_size_in_each_family() {
+        let observe = Observe::new();
+        let sizes = observe.set_sizes(["endpoints", "services"]);
+        sizes.set(IpFamily::Ip, 1, 7);
+        sizes.add(IpFamily::Ip, 1, 2);
+        sizes.subtract(IpFamily::Ip, 1, 1);
+        has(
+            &observe,
+            &[
+                "deltaproxy_set_elements{ip_family=\"IPv4\",set=\"services\"} 8",
+                "deltaproxy_set_elements{ip_family=\"IPv6\",set=\"services\"} 0",
+                "deltaproxy_set_elements{ip_family=\"IPv4\",set=\"endpoints\"} 0",
+            ],
+        );
+    }
+}

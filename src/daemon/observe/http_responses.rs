@@ -1,0 +1,317 @@
+//! Answers a request by its path and accepted format, like kube-proxy's health and metrics ports.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::{Response, StatusCode};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::exposition::Format;
+use super::health_state::Verdict;
+use super::metrics::{Answers, Metrics};
+use super::zpages::statusz;
+use super::{Observe, Startup, page};
+
+/// The port that received a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Site {
+    /// `/healthz`, `/livez` and `/readyz`.
+    Health,
+    /// The status page, `/metrics`, `/metrics/slis`, `/proxyMode`, `/configz`, `/flagz`,
+    /// `/statusz`, and a `/healthz` that always succeeds.
+    Metrics,
+}
+
+/// Returns the answer to a request for `path`, whatever its method.
+pub(super) fn respond(
+    observe: &Observe,
+    site: Site,
+    (path, format): (&str, Format),
+    now: (Instant, SystemTime),
+) -> Response<Full<Bytes>> {
+    if let (Site::Health, Some(probed)) = (site, Probed::at(path)) {
+        return probe(observe, probed, now);
+    }
+    if let (Site::Metrics, Some(answer)) = (site, page::answer(observe, path, now)) {
+        return answer;
+    }
+    match (site, path) {
+        (Site::Metrics, "/metrics") => written(format, observe.metrics_text()),
+        (Site::Metrics, "/metrics/slis") => written(format, observe.shared.slis.text()),
+        (Site::Metrics, "/configz") => {
+            text(StatusCode::OK, JSON, startup(observe, Startup::configz))
+        }
+        (Site::Metrics, "/flagz") => text(StatusCode::OK, PLAIN, startup(observe, Startup::flagz)),
+        (Site::Metrics, "/statusz") => {
+            text(StatusCode::OK, PLAIN, statusz(observe.shared.started, now.1))
+        }
+        (Site::Metrics, "/healthz" | "/healthz/ping") => text(StatusCode::OK, PLAIN, "ok"),
+        (Site::Metrics, "/proxyMode") => text(StatusCode::OK, PLAIN, "nftables"),
+        (Site::Health | Site::Metrics, _) => {
+            text(StatusCode::NOT_FOUND, PLAIN, "404 page not found\n")
+        }
+    }
+}
+
+/// Returns an answer with the JSON of kube-proxy's probes.
+pub(super) fn json(status: StatusCode, body: String) -> Response<Full<Bytes>> {
+    let mut response = text(status, JSON, body);
+    let no_sniffing = HeaderValue::from_static("nosniff");
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, no_sniffing);
+    response
+}
+
+fn written(format: Format, open_metrics: String) -> Response<Full<Bytes>> {
+    text(StatusCode::OK, format.content_type(), format.written(open_metrics))
+}
+
+/// Returns a page about the start, which is empty until [`Observe::set_startup`].
+fn startup(observe: &Observe, page: fn(&Startup) -> String) -> String {
+    page(observe.shared.startup.get().unwrap_or(&Startup::default()))
+}
+
+/// Body of kube-proxy's answers, with its order of fields.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Body {
+    last_updated: String,
+    current_time: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node_eligible: Option<bool>,
+    healthy: bool,
+    status: Status,
+}
+
+/// Results by family. Families that were never synced are absent, as in kube-proxy.
+#[derive(Serialize)]
+struct Status {
+    #[serde(rename = "IPv4", skip_serializing_if = "Option::is_none")]
+    v4: Option<FamilyStatus>,
+    #[serde(rename = "IPv6", skip_serializing_if = "Option::is_none")]
+    v6: Option<FamilyStatus>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FamilyStatus {
+    last_updated: String,
+    healthy: bool,
+}
+
+/// Subject of a probe.
+#[derive(Clone, Copy)]
+enum Probed {
+    /// `/healthz`: the daemon is up to date, and the node accepts traffic.
+    Health,
+    /// `/livez`: the daemon works.
+    Life,
+    /// `/readyz`: the first sync is done.
+    Readiness,
+}
+
+impl Probed {
+    fn at(path: &str) -> Option<Self> {
+        match path {
+            "/healthz" => Some(Self::Health),
+            "/livez" => Some(Self::Life),
+            "/readyz" => Some(Self::Readiness),
+            _ => None,
+        }
+    }
+
+    fn is_met(self, verdict: &Verdict) -> bool {
+        match self {
+            Self::Health => verdict.healthy(),
+            Self::Life => verdict.alive,
+            Self::Readiness => verdict.ready,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Health => "healthz",
+            Self::Life => "livez",
+            Self::Readiness => "readyz",
+        }
+    }
+
+    fn answers(self, metrics: &Metrics) -> &Answers {
+        match self {
+            Self::Health => &metrics.kube_proxy.healthz,
+            Self::Life => &metrics.kube_proxy.livez,
+            Self::Readiness => &metrics.own.readyz,
+        }
+    }
+}
+
+/// Answers a probe and counts it.
+fn probe(observe: &Observe, probed: Probed, now: (Instant, SystemTime)) -> Response<Full<Bytes>> {
+    let verdict = observe.health().verdict(now.0);
+    let healthy = probed.is_met(&verdict);
+    let node_eligible = matches!(probed, Probed::Health).then_some(verdict.node_eligible);
+    let now = now.1;
+    let at = |ago: Option<Duration>| ago.and_then(|ago| now.checked_sub(ago));
+    let synced_at = at(verdict.synced_ago());
+    let [v4, v6] = verdict.families.map(|family| {
+        let healthy = family.healthy;
+        at(family.synced_ago)
+            .map(|time| FamilyStatus { last_updated: timestamp(Some(time)), healthy })
+    });
+    let body = Body {
+        // As in kube-proxy: the time of the answer if healthy, else that of the last sync.
+        last_updated: timestamp(if healthy { Some(now) } else { synced_at }),
+        current_time: timestamp(Some(now)),
+        node_eligible,
+        healthy,
+        status: Status { v4, v6 },
+    };
+    let status = match healthy && node_eligible != Some(false) {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    observe.shared.slis.answered(probed.name(), status == StatusCode::OK);
+    let answers = probed.answers(&observe.shared.metrics);
+    answers.get_or_create(&[("code", status.as_u16())]).inc();
+    // Strings and booleans always serialize.
+    let body = serde_json::to_string(&body).unwrap_or_default();
+    json(status, body)
+}
+
+pub(super) fn text(
+    status: StatusCode,
+    content_type: &'static str,
+    body: impl Into<Bytes>,
+) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+/// Formats a time as RFC 3339 with nanoseconds; `None` is Go's zero time.
+fn timestamp(time: Option<SystemTime>) -> String {
+    time.and_then(|time| Timestamp::try_from(time).ok())
+        .map_or_else(|| "0001-01-01T00:00:00Z".to_owned(), |time| time.to_string())
+}
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+pub(super) const JSON: &str = "application/json";
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "some instant to count from")]
+mod tests {
+    use futures::FutureExt;
+    use http_body_util::BodyExt;
+    use nft::family::Family;
+
+    use super::*;
+
+    fn synced(observe: &Observe, now: Instant) {
+        Family::ALL.into_iter().for_each(|family| observe.synced(family, now));
+    }
+
+    /// Sends a request `seconds` after `start`, which is 2026-01-02T03:04:05.5Z.
+    fn ask(observe: &Observe, start: Instant, seconds: u64, path: &str) -> (u16, String) {
+        let passed = Duration::from_secs(seconds);
+        let wall = SystemTime::UNIX_EPOCH + Duration::from_millis(1_767_323_045_500) + passed;
+        let response =
+            respond(observe, Site::Health, (path, Format::Prometheus), (start + passed, wall));
+        assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
+        assert_eq!(response.headers()[X_CONTENT_TYPE_OPTIONS], "nosniff");
+        (response.status().as_u16(), body(response))
+    }
+
+    fn body(response: Response<Full<Bytes>>) -> String {
+        let body = response.into_body().collect().now_or_never().unwrap().unwrap();
+        String::from_utf8(body.to_bytes().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn a_node_that_is_synced_and_eligible_is_healthy() {
+        let (observe, start) = (Observe::new(), Instant::now());
+        observe.queued(start);
+        synced(&observe, start);
+        observe.node_eligible(true);
+        let expected = r#"{"lastUpdated":"2026-01-02T03:04:15.5Z","currentTime":"2026-01-02T03:04:15.5Z","nodeEligible":true,"healthy":true,"status":{"IPv4":{"lastUpdated":"2026-01-02T03:04:05.5Z","healthy":true},"IPv6":{"lastUpdated":"2026-01-02T03:04:05.5Z","healthy":true}}}"#;
+        assert_eq!(ask(&observe, start, 10, "/healthz"), (200, expected.to_owned()));
+    }
+
+    #[test]
+    fn a_node_that_leaves_is_alive_and_not_healthy() {
+        let (observe, start) = (Observe::new(), Instant::now());
+        let eligible_no = r#"{"lastUpdated":"2026-01-02T03:04:05.5Z","currentTime":"2026-01-02T03:04:05.5Z","nodeEligible":false,"healthy":true,"status":{}}"#;
+        assert_eq!(ask(&observe, start, 0, "/healthz"), (503, eligible_no.to_owned()));
+        let alive = r#"{"lastUpdated":"2026-01-02T03:04:05.5Z","currentTime":"2026-01-02T03:04:05.5Z","healthy":true,"status":{}}"#;
+        assert_eq!(ask(&observe, start, 0, "/livez"), (200, alive.to_owned()));
+    }
+
+    #[test]
+    fn a_change_that_waits_too_long_makes_both_answers_503() {
+        let (observe, start) = (Observe::new(), Instant::now());
+        observe.node_eligible(true);
+        observe.queued(start);
+        let never = r#"{"lastUpdated":"0001-01-01T00:00:00Z","currentTime":"2026-01-02T03:05:05.5Z","healthy":false,"status":{}}"#;
+        assert_eq!(ask(&observe, start, 60, "/livez"), (503, never.to_owned()));
+        assert_eq!(ask(&observe, start, 60, "/healthz").0, 503);
+        synced(&observe, start + Duration::from_secs(61));
+        assert_eq!(ask(&observe, start, 61, "/healthz").0, 200);
+        let metrics = observe.shared.metrics.text();
+        for line in [
+            "kubeproxy_proxy_livez_total{code=\"503\"} 1",
+            "kubeproxy_proxy_healthz_total{code=\"503\"} 1",
+            "kubeproxy_proxy_healthz_total{code=\"200\"} 1",
+        ] {
+            assert!(metrics.contains(line), "{metrics}");
+        }
+    }
+
+    #[test]
+    fn a_node_is_ready_from_its_first_sync_on() {
+        let (observe, start) = (Observe::new(), Instant::now());
+        let not_yet = r#"{"lastUpdated":"0001-01-01T00:00:00Z","currentTime":"2026-01-02T03:04:05.5Z","healthy":false,"status":{}}"#;
+        assert_eq!(ask(&observe, start, 0, "/readyz"), (503, not_yet.to_owned()));
+        observe.synced(Family::Ip, start);
+        assert_eq!(ask(&observe, start, 0, "/readyz").0, 503);
+        observe.sync_failed(Family::Ip6, true, start);
+        assert_eq!(ask(&observe, start, 0, "/readyz").0, 200);
+        let (code, body) = ask(&observe, start, 100, "/readyz");
+        assert_eq!(code, 200);
+        assert!(body.ends_with(r#""healthy":true,"status":{"IPv4":{"lastUpdated":"2026-01-02T03:04:05.5Z","healthy":true}}}"#), "{body}");
+        let metrics = observe.metrics_text();
+        assert!(metrics.contains("deltaproxy_readyz_total{code=\"503\"} 2"), "{metrics}");
+    }
+
+    #[test]
+    fn each_port_has_its_own_paths() {
+        let observe = Observe::new();
+        for (site, path, code, text) in [
+            (Site::Metrics, "/healthz", 200, "ok"),
+            (Site::Metrics, "/healthz/ping", 200, "ok"),
+            (Site::Metrics, "/proxyMode", 200, "nftables"),
+            (Site::Metrics, "/livez", 404, "404 page not found\n"),
+            (Site::Metrics, "/readyz", 404, "404 page not found\n"),
+            (Site::Metrics, "/configz", 200, r#"{"kubeproxy.config.k8s.io":null}"#),
+            (Site::Metrics, "/debug/pprof", 404, "404 page not found\n"),
+            (Site::Metrics, "/debug/pprof/profile", 404, "404 page not found\n"),
+            (Site::Health, "/metrics", 404, "404 page not found\n"),
+            (Site::Health, "/metrics/slis", 404, "404 page not found\n"),
+            (Site::Health, "/configz", 404, "404 page not found\n"),
+            (Site::Health, "/", 404, "404 page not found\n"),
+            (Site::Health, "/status.json", 404, "404 page not found\n"),
+            (Site::Metrics, "/status", 404, "404 page not found\n"),
+        ] {
+            let response = respond(
+                &observe,
+                site,
+                (path, Format::Prometheus),
+                (Instant::now(), SystemTime::now()),
+            );
+            assert_eq!(response.status().as_u16(), code, "{site:?} {path}");
+            assert_eq!(body(response), text);
+        }
+    }
+}

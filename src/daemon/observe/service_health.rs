@@ -1,0 +1,303 @@
+//! Health check ports of Services (`spec.healthCheckNodePort`), through which load balancers check
+//! whether this node has endpoints of the Service. Bodies and headers are those of kube-proxy.
+//!
+//! All servers are tasks, and share the limits of connections.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::ready;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fmt, io};
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::HeaderValue;
+use hyper::{Request, Response, StatusCode};
+use nft::family::Family;
+use serde::Serialize;
+use serde_json::ser::{PrettyFormatter, Serializer};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+use tracing::debug;
+
+use super::Observe;
+use super::connections::Connections;
+use super::http_responses::json;
+use super::server::{BIND_RETRY, is_absent, listen, now, serve_with};
+use super::shares::Shares;
+use crate::open_files::soft_limit;
+
+/// The health check port of a Service, and the content of its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HealthCheck {
+    /// The port.
+    pub port: NonZeroU16,
+    /// Numbers of ready endpoints on this node, indexed like [`Family::ALL`].
+    pub local_endpoints: [usize; 2],
+}
+
+/// A health check port that cannot be opened.
+#[derive(Debug)]
+pub struct ClosedPort {
+    /// Namespace and name of the Service, with a slash between them.
+    pub service: Arc<str>,
+    port: u16,
+    error: io::Error,
+}
+
+impl fmt::Display for ClosedPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { port, error, .. } = self;
+        write!(f, "port {port} cannot be opened on this node, tried again: {error}")
+    }
+}
+
+/// All health checks.
+#[derive(Debug, Default)]
+pub(super) struct HealthChecks {
+    state: Mutex<State>,
+    /// Signals a change of ports or addresses.
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    services: BTreeMap<Arc<str>, HealthCheck>,
+    addresses: Vec<IpAddr>,
+    /// Services with a port that cannot be opened.
+    closed: BTreeSet<Arc<str>>,
+}
+
+impl State {
+    /// Returns the sockets that should listen, and the service of each. If several services have
+    /// the same port, the first by name gets it; the ports of the others are contested.
+    fn sockets(&self) -> (BTreeMap<SocketAddr, Arc<str>>, Vec<ClosedPort>) {
+        let (mut sockets, mut contested) = (BTreeMap::new(), Vec::new());
+        for (service, check) in &self.services {
+            for address in &self.addresses {
+                let port = check.port.get();
+                let holder = sockets
+                    .entry(SocketAddr::new(*address, port))
+                    .or_insert_with(|| Arc::clone(service));
+                if holder != service {
+                    let error = io::Error::other(format!("Service {holder} has it"));
+                    contested.push(ClosedPort { service: Arc::clone(service), port, error });
+                }
+            }
+        }
+        (sockets, contested)
+    }
+}
+
+impl HealthChecks {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Each change is one call on a collection, so a panic elsewhere does no harm.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Observe {
+    /// Sets or removes the health check of a service (`NAMESPACE/NAME`).
+    pub fn health_check(&self, service: &str, check: Option<HealthCheck>) {
+        let checks = &self.shared.health_checks;
+        let mut state = checks.state();
+        let before = match check {
+            Some(check) => state.services.insert(service.into(), check),
+            None => state.services.remove(service),
+        };
+        if before.map(|check| check.port) != check.map(|check| check.port) {
+            state.closed.remove(service);
+            checks.changed.notify_one();
+        }
+    }
+
+    /// Sets the addresses on which health check ports listen; `0.0.0.0` and `::` mean all addresses
+    /// of their family.
+    pub fn health_check_addresses(&self, addresses: Vec<IpAddr>) {
+        let checks = &self.shared.health_checks;
+        let mut state = checks.state();
+        if state.addresses != addresses {
+            state.addresses = addresses;
+            checks.changed.notify_one();
+        }
+    }
+
+    /// Records that a port of a service cannot be opened; returns true if this is new.
+    fn closed(&self, service: &Arc<str>) -> bool {
+        self.shared.health_checks.state().closed.insert(Arc::clone(service))
+    }
+
+    fn opened(&self, service: &Arc<str>) {
+        self.shared.health_checks.state().closed.remove(service);
+    }
+}
+
+/// Serves the health check ports as they change, and never returns. A port that cannot be opened is
+/// sent to `report` once, and retried every 5 seconds. One above the share of the open files is also
+/// sent once, and opened when another one closes.
+pub async fn serve_health_checks(
+    observe: Observe,
+    report: impl Fn(ClosedPort) + Clone + Send + 'static,
+) {
+    let connections = Arc::new(Mutex::new(Connections::within(soft_limit())));
+    let mut servers = BTreeMap::<SocketAddr, (Arc<str>, JoinHandle<()>)>::new();
+    loop {
+        let (sockets, contested) = observe.shared.health_checks.state().sockets();
+        let new = contested.into_iter().filter(|port| observe.closed(&port.service));
+        new.collect::<Vec<_>>().into_iter().for_each(&report);
+        let is_unwanted = |socket: &SocketAddr, (service, _): &mut (Arc<str>, _)| {
+            sockets.get(socket) != Some(service)
+        };
+        let unwanted: Vec<_> = servers.extract_if(.., is_unwanted).collect();
+        for (_, (_, server)) in unwanted {
+            server.abort();
+            // The socket is closed only when the task has ended.
+            let _ = server.await;
+        }
+        let new = sockets.into_iter().filter(|(socket, _)| !servers.contains_key(socket));
+        let (opened, closed) = within_share(by_service(new), servers.len(), soft_limit());
+        let closed = closed.into_iter().filter(|port| observe.closed(&port.service));
+        closed.for_each(&report);
+        for (socket, service) in opened {
+            let observe = observe.clone();
+            let connections = Arc::clone(&connections);
+            let server = Server { observe, service: Arc::clone(&service), socket, connections };
+            servers.insert(socket, (service, tokio::spawn(server.run(report.clone()))));
+        }
+        observe.shared.health_checks.changed.notified().await;
+    }
+}
+
+/// Groups sockets by their service.
+fn by_service(
+    sockets: impl Iterator<Item = (SocketAddr, Arc<str>)>,
+) -> BTreeMap<Arc<str>, Vec<SocketAddr>> {
+    let mut services = BTreeMap::<_, Vec<_>>::new();
+    sockets.for_each(|(socket, service)| services.entry(service).or_default().push(socket));
+    services
+}
+
+/// Returns the sockets to open beside `open` others, and the ports that stay closed because the
+/// share of the open files is used up. All sockets of a service are opened, or none.
+fn within_share(
+    services: BTreeMap<Arc<str>, Vec<SocketAddr>>,
+    mut open: usize,
+    open_files: u64,
+) -> (Vec<(SocketAddr, Arc<str>)>, Vec<ClosedPort>) {
+    let share = Shares::of(open_files).health_check_sockets;
+    let (mut opened, mut closed) = (Vec::new(), Vec::new());
+    for (service, sockets) in services {
+        if open + sockets.len() <= share {
+            open += sockets.len();
+            opened.extend(sockets.into_iter().map(|socket| (socket, Arc::clone(&service))));
+        } else if let Some(socket) = sockets.first() {
+            let why = format!("the limit of {open_files} open files allows {share} such sockets");
+            let (port, error) = (socket.port(), io::Error::other(why));
+            closed.push(ClosedPort { service, port, error });
+        }
+    }
+    (opened, closed)
+}
+
+/// A socket of a service.
+struct Server {
+    observe: Observe,
+    service: Arc<str>,
+    socket: SocketAddr,
+    connections: Arc<Mutex<Connections>>,
+}
+
+impl Server {
+    async fn run(self, report: impl Fn(ClosedPort)) {
+        let listener = self.listen(report).await;
+        self.observe.opened(&self.service);
+        let Self { observe, service, .. } = self;
+        let respond = move |_: &Request<Incoming>, local| ready(respond(&observe, &service, local));
+        serve_with(listener, &self.connections, respond).await;
+    }
+
+    async fn listen(&self, report: impl Fn(ClosedPort)) -> TcpListener {
+        loop {
+            match listen(self.socket, true) {
+                Ok(listener) => return listener,
+                // The node lacks this address at present, or IPv6.
+                Err(error) if is_absent(&error) => debug!(socket = %self.socket, %error),
+                Err(error) => {
+                    let port = self.socket.port();
+                    if self.observe.closed(&self.service) {
+                        report(ClosedPort { service: Arc::clone(&self.service), port, error });
+                    }
+                }
+            }
+            sleep(BIND_RETRY).await;
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Body<'a> {
+    service: ServiceName<'a>,
+    local_endpoints: usize,
+    service_proxy_healthy: bool,
+}
+
+#[derive(Serialize)]
+struct ServiceName<'a> {
+    namespace: &'a str,
+    name: &'a str,
+}
+
+/// Returns the answer to any request at this address of the node.
+fn respond(observe: &Observe, service: &str, local: IpAddr) -> Response<Full<Bytes>> {
+    let check = observe.shared.health_checks.state().services.get(service).copied();
+    let count = check.map_or(0, |check| check.local_endpoints[Family::of(local).index()]);
+    let healthy = observe.health().verdict(now()).healthy();
+    let (namespace, name) = service.split_once('/').unwrap_or_default();
+    let body = Body {
+        service: ServiceName { namespace, name },
+        local_endpoints: count,
+        service_proxy_healthy: healthy,
+    };
+    let mut text = Vec::new();
+    let mut serializer = Serializer::with_formatter(&mut text, PrettyFormatter::with_indent(b"\t"));
+    // Writing strings and numbers to memory cannot fail, and JSON is UTF-8.
+    let _ = body.serialize(&mut serializer);
+    let status = match count > 0 && healthy {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let mut response = json(status, String::from_utf8(text).unwrap_or_default());
+    let weight = HeaderValue::from(count);
+    response.headers_mut().insert("X-Load-Balancing-Endpoint-Weight", weight);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_sockets_of_a_service_fit_into_the_share_or_its_port_stays_closed() {
+        let socket = |last: u8, port| SocketAddr::new([10, 0, 0, last].into(), port);
+        let services = [("a/a", 1), ("a/b", 2), ("a/c", 3)];
+        let sockets = services.iter().flat_map(|(service, port)| {
+            [1, 2].map(|last| (socket(last, *port), Arc::<str>::from(*service)))
+        });
+        // 12 sockets of health checks, see `Shares`.
+        let (opened, closed) = within_share(by_service(sockets), 9, 64);
+        let opened: Vec<_> = opened.into_iter().map(|(socket, _)| socket).collect();
+        assert_eq!(opened, [socket(1, 1), socket(2, 1)]);
+        let closed: Vec<_> = closed.iter().map(|it| (&*it.service, it.to_string())).collect();
+        let why = |port| {
+            format!(
+                "port {port} cannot be opened on this node, tried again: the limit of 64 open \
+                 files allows 12 such sockets"
+            )
+        };
+        assert_eq!(closed, [("a/b", why(2)), ("a/c", why(3))]);
+    }
+}

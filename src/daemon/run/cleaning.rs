@@ -1,0 +1,77 @@
+//! Stale UDP flows: those of commits, and those found later.
+
+use engine::Engine;
+use engine::flow::{Flow, StaleFlow};
+use tokio::sync::mpsc;
+
+use crate::conntrack::{FlowList, Request};
+
+/// The channels to the conntrack client, which deletes and lists flows. Never blocks the loop.
+pub struct Cleaning {
+    requests: Box<dyn Fn(Request) + Send>,
+    lists: mpsc::Receiver<FlowList>,
+    /// The remainder of a list, to be compared.
+    rest: FlowList,
+    /// Flows may have begun by tables that this process did not write: the tables were read since
+    /// the last request for a list.
+    is_list_due: bool,
+}
+
+/// Flows compared at once, which takes some 0.1 ms.
+const PIECE: usize = 1_024;
+
+impl Cleaning {
+    /// Returns an instance that sends requests to `requests` and receives lists from `lists`.
+    pub fn new(
+        requests: impl Fn(Request) + Send + 'static,
+        lists: mpsc::Receiver<FlowList>,
+    ) -> Self {
+        let rest = FlowList { flows: Vec::new(), is_clean: false };
+        Self { requests: Box::new(requests), lists, rest, is_list_due: true }
+    }
+
+    pub(super) fn delete(&self, flows: Vec<StaleFlow>) {
+        if !flows.is_empty() {
+            (self.requests)(Request::Delete(flows));
+        }
+    }
+
+    /// Records that the tables are read.
+    pub(super) fn note_read(&mut self) {
+        self.is_list_due = true;
+    }
+
+    /// Requests a list if one is due. The kernel must hold the desired state.
+    pub(super) fn note_synced(&mut self) {
+        if std::mem::take(&mut self.is_list_due) {
+            (self.requests)(Request::List);
+        }
+    }
+
+    /// Waits for a list and returns a piece of it.
+    pub(super) async fn piece(&mut self) -> Vec<Flow> {
+        if self.rest.flows.is_empty() {
+            match self.lists.recv().await {
+                Some(list) => self.rest = list,
+                None => std::future::pending().await,
+            }
+        }
+        let flows = &mut self.rest.flows;
+        match flows.len().checked_sub(PIECE) {
+            None | Some(0) => std::mem::take(flows),
+            Some(rest) => flows.split_off(rest),
+        }
+    }
+
+    /// Deletes the flows of a piece that are stale under the committed state.
+    pub(super) fn compare(&self, piece: &[Flow], engine: &mut Engine) {
+        let stale = engine.stale_among(piece);
+        if let Some(example) = stale.first() {
+            tracing::info!(flows = stale.len(), "found stale UDP flows ({example}, ...)");
+        }
+        self.delete(stale);
+        if self.rest.flows.is_empty() && self.rest.is_clean {
+            engine.compared_flows();
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Outputs of a source: events for the model, reports for the log.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::model::{Arrival, Problem, Resource};
+use engine::printable::Printable;
+use tokio::sync::mpsc;
+
+use super::SourceError;
+use super::contact::{Contact, OnContact};
+use super::requests::OnRequest;
+
+/// Outputs of the source. Clones share them.
+#[derive(Clone)]
+pub struct Outlet {
+    /// Batches of events, never empty, each in the order of the server. A full channel blocks the
+    /// source, and in the end the server.
+    events: mpsc::Sender<Arrival>,
+    report: Arc<dyn Fn(Report) + Send + Sync>,
+    /// Called when data arrives from the server, and for each failure.
+    pub(super) contacts: OnContact,
+    /// Called for each request.
+    pub(super) requests: OnRequest,
+}
+
+/// The receiver of the events is dropped, so the source ends.
+#[derive(Debug)]
+pub(super) struct Closed;
+
+impl Outlet {
+    /// Returns an outlet that sends events to the channel and calls `report`, which must not block.
+    pub fn new(
+        events: mpsc::Sender<Arrival>,
+        report: impl Fn(Report) + Send + Sync + 'static,
+        contacts: OnContact,
+        requests: OnRequest,
+    ) -> Self {
+        Self { events, report: Arc::new(report), contacts, requests }
+    }
+
+    pub(super) async fn send(&self, batch: Arrival) -> Result<(), Closed> {
+        self.events.send(batch).await.map_err(|_| Closed)
+    }
+
+    /// Reports that no resource can be followed.
+    pub(super) fn lost_all(&self, reason: &'static str) {
+        Resource::ALL.into_iter().for_each(|it| (self.contacts)(it, Contact::Lost(reason)));
+    }
+
+    pub(super) fn report(&self, report: Report) -> Result<(), Closed> {
+        if self.events.is_closed() {
+            return Err(Closed);
+        }
+        (self.report)(report);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Outlet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outlet").field("events", &self.events).finish_non_exhaustive()
+    }
+}
+
+/// A message for the log.
+#[derive(Debug)]
+pub enum Report {
+    /// An object, or a part of it, was left out.
+    Object(Problem),
+    /// The server cannot be used now; the last known objects stay in force.
+    Trouble {
+        /// Resource that cannot be followed; `None` for all of them.
+        resource: Option<Resource>,
+        /// What is wrong.
+        error: SourceError,
+        /// Time until the next attempt.
+        retry_in: Duration,
+    },
+    /// A resource with `Trouble` is followed again.
+    Recovered(Resource),
+    /// The credentials were loaded again, because their files changed or the server rejected them.
+    Renewed,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Object(problem) => problem.fmt(f),
+            Self::Trouble { resource, error, retry_in } => {
+                if let Some(resource) = resource {
+                    write!(f, "following {}: ", plural(*resource))?;
+                }
+                let error = Printable(error);
+                write!(f, "{error}; trying again in {} ms", retry_in.as_millis())
+            }
+            Self::Recovered(resource) => write!(f, "following {} again", plural(*resource)),
+            Self::Renewed => write!(f, "the credentials for the API server were loaded again"),
+        }
+    }
+}
+
+/// Returns the name of the resource in URLs and RBAC rules.
+pub fn plural(resource: Resource) -> &'static str {
+    match resource {
+        Resource::Services => "services",
+        Resource::EndpointSlices => "endpointslices.discovery.k8s.io",
+        Resource::Nodes => "nodes",
+        Resource::ServiceCidrs => "servicecidrs.networking.k8s.io",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_in_server_messages_are_escaped() {
+        let words = "no\u{1b}[2J\u{7}".to_owned();
+        let error = SourceError::Forbidden(words);
+        let (resource, retry_in) = (Some(Resource::Nodes), Duration::from_millis(50));
+        let text = Report::Trouble { resource, error, retry_in }.to_string();
+        assert!(text.contains(r"no\u{1b}[2J\u{7}"), "{text}");
+        assert!(!text.contains(char::is_control), "{text}");
+    }
+}

@@ -1,0 +1,393 @@
+//! Lists and watches one resource until the outlet is closed.
+//!
+//! ```text
+//!            +------------------- a list broke off, 410, or something unreadable ---+
+//!            v                                                                      |
+//!   open --> listing --InitDone--> watching --connection lost: watch goes on where it was
+//!            |
+//!            +-- the server refuses a streaming list: open again, with list and watch
+//!            +-- 404 of an optional resource: it is empty, open again later
+//! ```
+
+use std::time::Duration;
+
+use engine::model::{Arrival, Event, Resource};
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use kube::core::Status;
+use kube::runtime::watcher::{self, Config, Event as WatcherEvent, InitialListStrategy, watcher};
+use kube::{Api, Client};
+use tokio::time::Instant;
+
+use super::access::Access;
+use super::backoff::Backoff;
+use super::careful::{self, Careful};
+use super::contact::Link;
+use super::error::SourceError;
+use super::outlet::{Closed, Outlet, Report};
+use super::patience::Patience;
+use super::rate_limit::rate_limited;
+use super::trouble::Trouble;
+use crate::source::objects::{Converter, Followed};
+
+/// Most events in one batch: limits memory while a list is sent on.
+const BATCH: usize = 512;
+
+/// Objects in one page of a list.
+const PAGE: u32 = 500;
+
+/// Time limit without data in a streaming list. Servers that do not support it may open the watch
+/// and never send the bookmark that ends the list.
+const STALLED: Duration = Duration::from_secs(60);
+
+/// Time after which a read method that failed is tried again; servers are upgraded in place.
+const REMEMBERED: Duration = Duration::from_secs(3600);
+
+/// Interval of checks whether an optional resource exists now.
+const ABSENT: Duration = Duration::from_secs(300);
+
+/// Time after which an open watch counts as working, even without changes.
+const STEADY: Duration = Duration::from_secs(1);
+
+type Stream<T> = BoxStream<'static, Result<WatcherEvent<Careful<T>>, watcher::Error>>;
+
+/// Watch of one resource.
+pub(super) struct Watch<T> {
+    access: Access,
+    client: Client,
+    link: Link,
+    config: Config,
+    converter: Converter,
+    outlet: Outlet,
+    backoff: Backoff,
+    batch: Vec<Event>,
+    patience: Patience,
+    /// Arrival time of the first event of the batch.
+    received: Instant,
+    stage: Stage,
+    /// Time since when the server refuses streaming lists.
+    lists_since: Option<Instant>,
+    /// Time since when the server sends objects of the wrong shape.
+    careful_since: Option<Instant>,
+    trouble: Trouble,
+    /// The resource was reported as empty because the server does not have it.
+    absent: bool,
+    object: std::marker::PhantomData<T>,
+}
+
+/// Progress of the present list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// No event arrived yet.
+    Opening,
+    /// The server began a list. `Relist` is not sent on yet, because the server may still refuse.
+    Begun,
+    /// `Relist` and perhaps objects were sent on.
+    Listing,
+    /// `Listed` was sent on, and the server sends changes.
+    Watching,
+}
+
+/// Step after a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// The stream continues where it was, after this time.
+    Resume(Duration),
+    /// A new stream lists again, after this time.
+    Reopen(Duration),
+}
+
+impl<T: Followed> Watch<T> {
+    /// True if a server may lack the resource, which then counts as empty. networking.k8s.io/v1
+    /// ServiceCIDR exists since Kubernetes 1.33.
+    const IS_OPTIONAL: bool = matches!(T::RESOURCE, Resource::ServiceCidrs);
+
+    pub(super) fn new(access: &Access, config: Config, node_name: &str, outlet: &Outlet) -> Self {
+        let link = Link::new(T::RESOURCE, outlet.contacts.clone());
+        Self {
+            access: access.clone(),
+            client: rate_limited(access, &link),
+            link,
+            config: config.page_size(PAGE),
+            converter: Converter::new(node_name),
+            outlet: outlet.clone(),
+            backoff: Backoff::default(),
+            batch: Vec::new(),
+            patience: Patience::new(),
+            received: Instant::now(),
+            stage: Stage::Opening,
+            lists_since: None,
+            careful_since: None,
+            trouble: Trouble::default(),
+            absent: false,
+            object: std::marker::PhantomData,
+        }
+    }
+
+    /// Follows the resource until the outlet is closed.
+    pub(super) async fn run(mut self) {
+        while let Ok(wait) = self.follow_once().await {
+            self.pause(wait).await;
+        }
+    }
+
+    /// Waits for `wait`, or until the client is replaced.
+    async fn pause(&mut self, wait: Duration) {
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = self.access.changed() => self.backoff = Backoff::default(),
+        }
+    }
+
+    /// Follows one stream until a new one is needed, after the returned time.
+    async fn follow_once(&mut self) -> Result<Duration, Closed> {
+        let mut stream = self.open();
+        loop {
+            let next = match self.next(&mut stream).await? {
+                Ok(event) => self.accept(event)?,
+                Err(failure) => Some(self.judge(&failure)?),
+            };
+            if let Some(next) = next {
+                self.flush().await?;
+                match next {
+                    Next::Resume(wait) => self.pause(wait).await,
+                    Next::Reopen(wait) => return Ok(wait),
+                }
+            }
+        }
+    }
+
+    /// Opens a stream that lists and then watches, with the best method not known to fail.
+    fn open(&mut self) -> Stream<T> {
+        self.stage = Stage::Opening;
+        let old = |since: &Instant| since.elapsed() >= REMEMBERED;
+        self.lists_since.take_if(|since| old(since));
+        self.careful_since.take_if(|since| old(since));
+
+        let mut config = self.config.clone();
+        if self.lists_since.is_none() {
+            config.initial_list_strategy = InitialListStrategy::StreamingList;
+        }
+        if self.careful_since.is_some() {
+            watcher(Api::<Careful<T>>::all(self.client.clone()), config).boxed()
+        } else {
+            let events = watcher(Api::<T>::all(self.client.clone()), config);
+            events.map(|event| event.map(careful::read)).boxed()
+        }
+    }
+
+    /// Returns the next event. Batches the events that are ready, and sends the batch before
+    /// waiting for a change. During a list only full batches are sent, because an incomplete list
+    /// is not useful.
+    async fn next(
+        &mut self,
+        stream: &mut Stream<T>,
+    ) -> Result<Result<WatcherEvent<Careful<T>>, Failure>, Closed> {
+        if self.batch.len() < BATCH
+            && let Some(Some(event)) = stream.next().now_or_never()
+        {
+            return Ok(event.map_err(Failure::Watcher));
+        }
+        if self.batch.len() >= BATCH || self.stage != Stage::Listing {
+            self.flush().await?;
+        }
+        let event = loop {
+            let event = match self.limit() {
+                Some(limit) => self.patience.next(limit, stream).await,
+                None => Some(stream.next().await),
+            };
+            if event.is_some() || self.stage != Stage::Watching {
+                break event;
+            }
+            if self.link.is_up() {
+                self.recovered()?;
+            }
+        };
+        Ok(match event {
+            Some(Some(event)) => event.map_err(Failure::Watcher),
+            // `watcher` never ends; if it did, a new stream would be right.
+            Some(None) => Err(Failure::Incomplete),
+            None => Err(Failure::Stalled),
+        })
+    }
+
+    /// Returns the time limit for the next event. A streaming list has one because the server may
+    /// never send an event. A watch after a failure has one after which it counts as working.
+    fn limit(&self) -> Option<Duration> {
+        match self.stage {
+            Stage::Opening => None,
+            Stage::Begun | Stage::Listing => self.lists_since.is_none().then_some(STALLED),
+            Stage::Watching => (!self.trouble.is_over()).then_some(STEADY),
+        }
+    }
+
+    fn accept(&mut self, event: WatcherEvent<Careful<T>>) -> Result<Option<Next>, Closed> {
+        if self.batch.is_empty() {
+            self.received = self.link.heard_at();
+        }
+        match event {
+            WatcherEvent::Init if matches!(self.stage, Stage::Begun | Stage::Listing) => {
+                return self.judge(&Failure::Incomplete).map(Some);
+            }
+            WatcherEvent::Init => self.stage = Stage::Begun,
+            WatcherEvent::InitApply(object) => {
+                self.begin_list();
+                self.push(object)?;
+            }
+            WatcherEvent::InitDone => {
+                self.begin_list();
+                self.batch.push(Event::Listed(T::RESOURCE));
+                self.stage = Stage::Watching;
+                self.absent = false;
+                self.recovered()?;
+            }
+            WatcherEvent::Apply(object) => {
+                self.push(object)?;
+                self.recovered()?;
+            }
+            WatcherEvent::Delete(object) => {
+                self.batch.push(Event::gone(T::object(object.name())));
+                self.recovered()?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Adds `Relist` with the first confirmed item of a list.
+    fn begin_list(&mut self) {
+        if self.stage != Stage::Listing {
+            self.batch.push(Event::Relist(T::RESOURCE));
+            self.stage = Stage::Listing;
+        }
+    }
+
+    fn push(&mut self, object: Careful<T>) -> Result<(), Closed> {
+        let (event, problems) = object.convert(&mut self.converter);
+        self.batch.push(event);
+        for problem in problems {
+            self.outlet.report(Report::Object(problem))?;
+        }
+        Ok(())
+    }
+
+    async fn flush(&mut self) -> Result<(), Closed> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let events = std::mem::take(&mut self.batch);
+        let (received, parsed) = (self.received.into_std(), Instant::now().into_std());
+        self.outlet.send(Arrival { events, received, parsed }).await
+    }
+
+    /// Returns the step after a failure, and reports the failure unless it is expected.
+    fn judge(&mut self, failure: &Failure) -> Result<Next, Closed> {
+        if self.lists_since.is_none() && failure.refuses_streaming(self.stage) {
+            self.lists_since = Some(Instant::now());
+            return Ok(Next::Reopen(Duration::ZERO));
+        }
+        if Self::IS_OPTIONAL && failure.code() == Some(404) {
+            return self.pass_absence();
+        }
+        if failure.is_unreadable() {
+            self.careful_since.get_or_insert_with(Instant::now);
+        }
+        let wait = self.backoff.after_failure(Instant::now());
+        // An expired list (410) is normal and not reported.
+        if failure.code() != Some(410) {
+            let error = SourceError::from(failure);
+            self.link.lost(error.reason());
+            if error.is_rejection() {
+                self.access.rejected();
+            }
+            self.trouble.report(&self.outlet, Some(T::RESOURCE), error, wait)?;
+        }
+        let resumable = self.stage == Stage::Watching && !failure.needs_list();
+        Ok(if resumable { Next::Resume(wait) } else { Next::Reopen(wait) })
+    }
+
+    /// Reports the resource as empty, because the server does not have it.
+    fn pass_absence(&mut self) -> Result<Next, Closed> {
+        if !self.absent {
+            self.absent = true;
+            self.batch.extend([Event::Relist(T::RESOURCE), Event::Listed(T::RESOURCE)]);
+        }
+        self.link.heard();
+        self.recovered()?;
+        Ok(Next::Reopen(ABSENT))
+    }
+
+    fn recovered(&mut self) -> Result<(), Closed> {
+        match self.trouble.end() {
+            true => self.outlet.report(Report::Recovered(T::RESOURCE)),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Why a stream ended or was interrupted.
+#[derive(Debug)]
+enum Failure {
+    /// `watcher` reported an error.
+    Watcher(watcher::Error),
+    /// The server ended a streaming list before its last bookmark.
+    Incomplete,
+    /// The server began a streaming list and sends nothing.
+    Stalled,
+}
+
+impl Failure {
+    /// Returns the HTTP status code, if the server sent one.
+    fn code(&self) -> Option<u16> {
+        self.status().map(|status| status.code)
+    }
+
+    fn status(&self) -> Option<&Status> {
+        use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
+        match self {
+            Self::Watcher(WatchError(status)) => Some(status),
+            Self::Watcher(
+                InitialListFailed(kube::Error::Api(status))
+                | WatchStartFailed(kube::Error::Api(status))
+                | WatchFailed(kube::Error::Api(status)),
+            ) => Some(status),
+            Self::Watcher(_) | Self::Incomplete | Self::Stalled => None,
+        }
+    }
+
+    /// Returns whether the server does not support streaming lists. Real servers answer 422 or 400
+    /// (the feature gate WatchList is off or unknown), or open the watch and send an ERROR of code
+    /// 500 because etcd is too old for RequestWatchProgress.
+    fn refuses_streaming(&self, stage: Stage) -> bool {
+        let listing = stage != Stage::Watching;
+        match self {
+            Self::Stalled => true,
+            Self::Watcher(watcher::Error::WatchStartFailed(_)) => {
+                listing && matches!(self.code(), Some(400 | 422))
+            }
+            Self::Watcher(watcher::Error::WatchError(status)) if status.code == 500 => {
+                listing || status.message.contains("RequestWatchProgress")
+            }
+            Self::Watcher(_) | Self::Incomplete => false,
+        }
+    }
+
+    /// Returns whether an object or a line of a watch does not have the expected form.
+    fn is_unreadable(&self) -> bool {
+        matches!(self, Self::Watcher(_)) && matches!(self.into(), SourceError::Malformed { .. })
+    }
+
+    /// Returns whether a watch cannot resume: its version is too old or refused, or data was lost.
+    fn needs_list(&self) -> bool {
+        matches!(self.code(), Some(400 | 410 | 422)) || self.is_unreadable()
+    }
+}
+
+impl From<&Failure> for SourceError {
+    fn from(failure: &Failure) -> Self {
+        match failure {
+            Failure::Watcher(error) => error.into(),
+            Failure::Incomplete => Self::Incomplete,
+            Failure::Stalled => Self::Stalled(STALLED.as_secs()),
+        }
+    }
+}

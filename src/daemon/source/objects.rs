@@ -1,0 +1,30 @@
+//! Kubernetes API objects as JSON, reduced to the fields that routing needs, and their conversion.
+//!
+//! The types here have the names of the API and contain text and numbers as received. An impossible
+//! value therefore becomes our [`Problem`](engine::model::Problem), which names the field, and not a
+//! parse error, which would affect other objects. [`Converter`] turns the types into the model.
+
+mod address;
+mod converter;
+mod endpoint_slice;
+mod endpoints;
+mod metadata;
+mod node;
+mod quick_parser;
+mod resource;
+mod service;
+#[cfg(test)]
+mod tests;
+mod text;
+
+pub use converter::Converter;
+pub(super) use converter::MAX_NAME;
+pub use endpoint_slice::EndpointSlice;
+pub(super) use metadata::full_name;
+pub use metadata::object_name;
+pub use node::{Node, NodeAddress, NodeSpec, NodeStatus, ServiceCidr, ServiceCidrSpec, Taint};
+pub(super) use resource::{Followed, read, resource_of};
+pub use service::{
+    ClientIp, LoadBalancerIngress, LoadBalancerStatus, Service, ServicePort, ServiceSpec,
+    ServiceStatus, SessionAffinityConfig,
+};

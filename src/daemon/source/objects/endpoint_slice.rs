@@ -1,0 +1,309 @@
+//! discovery.k8s.io/v1 EndpointSlice.
+//!
+//! A cluster may have a million endpoints, and a change of one arrives with its whole slice. The
+//! texts of a slice are therefore stored in one string, and no single endpoint needs an allocation.
+
+use std::net::IpAddr;
+use std::time::SystemTime;
+
+use engine::model::{
+    self, Conditions, EndpointNames, ObjectName, ObjectRef, Resource, Weighing, Weight,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use nft::family::Family;
+use serde::Deserialize;
+use serde::de::Deserializer;
+use smallvec::SmallVec;
+
+use super::address::usable;
+use super::converter::{Converter, Findings, MAX_LABEL};
+use super::endpoints::{Endpoint, Endpoints, FirstAddress, KeptNames, Names, QuickEndpoints};
+use super::metadata::{
+    HEADLESS, Object, SERVICE_NAME, SliceMetadata, WEIGHT, WEIGHTED, full_name, null_is_absent,
+    object,
+};
+use super::text::{Span, Text, Texts};
+
+/// An EndpointSlice, reduced during parsing.
+#[derive(Clone, Debug, Default)]
+pub struct EndpointSlice {
+    /// Only the version, which API clients need of every object.
+    pub(in crate::source) metadata: ObjectMeta,
+    texts: Texts,
+    name: Span,
+    namespace: Span,
+    service: Span,
+    is_headless: bool,
+    address_type: Span,
+    endpoints: Vec<Endpoint>,
+    ports: SmallVec<[EndpointPort; 2]>,
+    triggered: Option<SystemTime>,
+    /// Names of each endpoint; empty if not kept.
+    names: Vec<Names>,
+    weight: Option<Box<str>>,
+}
+
+/// One entry of `ports`.
+#[derive(Clone, Copy, Debug)]
+struct EndpointPort {
+    name: Span,
+    protocol: Option<Span>,
+    port: Option<i64>,
+}
+
+impl EndpointSlice {
+    /// Returns namespace and name.
+    pub(super) fn name(&self) -> ObjectName {
+        full_name(self.texts.at(self.namespace), self.texts.at(self.name))
+    }
+
+    /// Replaces the namespace.
+    pub(super) fn move_to(&mut self, namespace: &str) {
+        self.namespace = self.texts.add(namespace);
+    }
+
+    /// Returns the full name of the slice or of another object in its namespace. Same as
+    /// [`full_name`], but assembled in `texts`, without another allocation.
+    fn name_beside(&mut self, name: Span) -> ObjectName {
+        match self.namespace.is_empty() {
+            true => ObjectName::written(self.texts.at(name)),
+            false => {
+                let path = self.texts.add_path(self.namespace, name);
+                ObjectName::written(self.texts.at(path))
+            }
+        }
+    }
+
+    /// Returns empty findings for the slice, after a check of its name.
+    pub(super) fn findings(&mut self) -> Findings {
+        let name = self.name_beside(self.name);
+        let object = ObjectRef { resource: Resource::EndpointSlices, name };
+        Findings::named(object, (self.texts.at(self.namespace), self.texts.at(self.name)))
+    }
+}
+
+/// Converts a slice; `None` if it is not routed.
+pub(super) fn convert(
+    mut object: EndpointSlice,
+    converter: &mut Converter,
+    findings: &mut Findings,
+) -> Option<model::EndpointSlice> {
+    let address_type = object.texts.at(object.address_type);
+    if object.is_headless || address_type == "FQDN" {
+        return None;
+    }
+    if !matches!(address_type, "IPv4" | "IPv6") {
+        findings.refuse("addressType", format!("\"{address_type}\" is not IPv4, IPv6 or FQDN"));
+        return None;
+    }
+    if object.service.is_empty() {
+        let message = format!("label {SERVICE_NAME} is missing: it belongs to no service");
+        findings.leave_out("metadata.labels", message);
+        return None;
+    }
+    Some(model::EndpointSlice {
+        name: findings.name(),
+        service: object.name_beside(object.service),
+        ports: ports(&object, converter, findings),
+        triggered: object.triggered,
+        weighing: weighing(&object, converter, findings),
+        endpoints: endpoints(object, converter, findings),
+    })
+}
+
+/// Returns the data for weights, with the names of the usable endpoints; `None` if there are none.
+fn weighing(
+    object: &EndpointSlice,
+    converter: &mut Converter,
+    findings: &mut Findings,
+) -> Option<Box<Weighing>> {
+    let EndpointSlice { texts, names, endpoints, .. } = object;
+    let weight = object.weight.as_deref().and_then(|text| match text.trim().parse() {
+        Ok(weight) => Some(weight),
+        Err(_) => {
+            let shown: String = text.chars().take(MAX_LABEL).collect();
+            let message = format!("{shown:?} is no weight: expected 0 to {}", Weight::MAX);
+            findings.leave_out(format_args!("metadata.annotations[{WEIGHT}]"), message);
+            None
+        }
+    });
+    let address_type = texts.at(object.address_type);
+    let usable = endpoints.iter().zip(names);
+    let usable = usable.filter(|(it, _)| usable_address(&it.address, address_type).is_ok());
+    let names: Box<[_]> = usable
+        .map(|(endpoint, names)| EndpointNames {
+            zone: converter.text(texts.at(names.zone)),
+            node: converter.text(texts.at(endpoint.node_name)),
+            pod: texts.at(names.pod).into(),
+        })
+        .collect();
+    let is_weighed = weight.is_some() || !names.is_empty();
+    is_weighed.then(|| Box::new(Weighing { weight, names }))
+}
+
+fn ports(
+    object: &EndpointSlice,
+    converter: &mut Converter,
+    findings: &mut Findings,
+) -> Vec<model::EndpointPort> {
+    let mut ports = Vec::with_capacity(object.ports.len());
+    for (i, entry) in object.ports.iter().enumerate() {
+        let Some(number) = entry.port.filter(|number| *number != 0) else { continue };
+        let name = object.texts.at(entry.name);
+        let protocol = entry.protocol.map(|protocol| object.texts.at(protocol));
+        let protocol = findings.protocol(format_args!("ports[{i}].protocol"), protocol);
+        let port = findings.port(format_args!("ports[{i}].port"), number);
+        findings.check_name(format_args!("ports[{i}].name"), name, MAX_LABEL);
+        if let (Some(protocol), Some(port)) = (protocol, port) {
+            ports.push(model::EndpointPort { name: converter.text(name), protocol, port });
+        }
+    }
+    ports
+}
+
+fn endpoints(
+    object: EndpointSlice,
+    converter: &mut Converter,
+    findings: &mut Findings,
+) -> Vec<model::Endpoint> {
+    let EndpointSlice { texts, address_type, endpoints, .. } = object;
+    let address_type = texts.at(address_type);
+    // `collect` reuses the allocation of the source list.
+    let usable =
+        endpoints.into_iter().enumerate().filter_map(|(i, endpoint)| {
+            match usable_address(&endpoint.address, address_type) {
+                Ok(address) => Some(model::Endpoint {
+                    address,
+                    conditions: conditions(&endpoint, &texts, converter),
+                    zones: (!endpoint.for_zones.is_empty())
+                        .then(|| converter.zones(texts.list_at(endpoint.for_zones))),
+                }),
+                Err((field, message)) => {
+                    findings.leave_out(format_args!("endpoints[{i}].{field}"), message);
+                    None
+                }
+            }
+        });
+    usable.collect()
+}
+
+/// Returns the address, or the wrong field and the reason.
+fn usable_address(
+    first: &FirstAddress,
+    address_type: &str,
+) -> Result<IpAddr, (&'static str, String)> {
+    match first {
+        FirstAddress::Ip(address) if Family::of(*address).name() == address_type => {
+            usable(*address).map_err(|message| ("addresses[0]", message))
+        }
+        FirstAddress::Ip(address) => {
+            Err(("addresses[0]", format!("{address} is not of addressType {address_type}")))
+        }
+        FirstAddress::Other(text) => {
+            Err(("addresses[0]", format!("\"{text}\" is not an IP address")))
+        }
+        FirstAddress::Missing => Err(("addresses", "is empty: expected an address".into())),
+    }
+}
+
+fn conditions(endpoint: &Endpoint, texts: &Texts, converter: &Converter) -> Conditions {
+    let mut for_nodes = texts.list_at(endpoint.for_nodes);
+    Conditions {
+        ready: endpoint.conditions.ready.unwrap_or(true),
+        serving: endpoint.conditions.serving.unwrap_or(true),
+        terminating: endpoint.conditions.terminating.unwrap_or(false),
+        local: converter.is_this_node(texts.at(endpoint.node_name)),
+        has_node_hints: !endpoint.for_nodes.is_empty(),
+        hinted_for_node: for_nodes.any(|name| converter.is_this_node(name)),
+    }
+}
+
+/// Fields of a slice with texts borrowed from the JSON.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[serde(bound(deserialize = "E: Default + Deserialize<'de>"))]
+struct SliceFields<'a, E> {
+    #[serde(borrow, deserialize_with = "object")]
+    metadata: SliceMetadata<'a>,
+    #[serde(borrow, deserialize_with = "null_is_absent")]
+    address_type: Text<'a>,
+    #[serde(deserialize_with = "null_is_absent")]
+    endpoints: E,
+    #[serde(borrow, deserialize_with = "null_is_absent")]
+    ports: SmallVec<[Object<PortFields<'a>>; 2]>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PortFields<'a> {
+    /// Empty if unnamed, the API server's default for an absent name.
+    #[serde(borrow, deserialize_with = "null_is_absent")]
+    name: Text<'a>,
+    /// TCP if absent.
+    #[serde(borrow)]
+    protocol: Option<Text<'a>>,
+    /// Absent or 0 if the port is not routed.
+    port: Option<i64>,
+}
+
+impl<'de> Deserialize<'de> for EndpointSlice {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        let fields = SliceFields::<QuickEndpoints<'_>>::deserialize(input)?;
+        let SliceFields { metadata, address_type, endpoints, ports } = fields;
+        let endpoints = endpoints.read(kept_names(&metadata))?;
+        Ok(SliceFields { metadata, address_type, endpoints, ports }.into())
+    }
+}
+
+impl EndpointSlice {
+    /// Parses a slice like [`Deserialize`], but more slowly from JSON text. An error about
+    /// endpoints contains their path.
+    ///
+    /// # Errors
+    /// Same as those of [`Deserialize`].
+    pub fn deserialize_with_path<'de, D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        SliceFields::<Endpoints>::deserialize(input).map(Self::from)
+    }
+}
+
+/// Returns `All` for a slice with the label [`WEIGHTED`].
+fn kept_names(metadata: &SliceMetadata<'_>) -> KeptNames {
+    match metadata.labels.get(WEIGHTED) {
+        Some(_) => KeptNames::All,
+        None => KeptNames::None,
+    }
+}
+
+impl From<SliceFields<'_, Endpoints>> for EndpointSlice {
+    fn from(fields: SliceFields<'_, Endpoints>) -> Self {
+        let SliceFields { metadata, address_type, endpoints, ports } = fields;
+        let Endpoints { list: endpoints, mut texts, mut names } = endpoints;
+        if kept_names(&metadata) == KeptNames::None {
+            names = Vec::new();
+        }
+        let mut add = |text: Option<&str>| text.map_or(Span::default(), |text| texts.add(text));
+        Self {
+            name: add(metadata.name.as_deref()),
+            namespace: add(metadata.namespace.as_deref()),
+            service: add(metadata.labels.get(SERVICE_NAME)),
+            is_headless: metadata.labels.get(HEADLESS).is_some(),
+            metadata: ObjectMeta {
+                resource_version: metadata.resource_version,
+                ..ObjectMeta::default()
+            },
+            address_type: add(Some(&address_type)),
+            endpoints,
+            ports: (ports.iter())
+                .map(|Object(port)| EndpointPort {
+                    name: add(Some(&port.name)),
+                    protocol: port.protocol.as_deref().map(|protocol| add(Some(protocol))),
+                    port: port.port,
+                })
+                .collect(),
+            triggered: metadata.annotations.triggered,
+            weight: metadata.annotations.weight,
+            names,
+            texts,
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Object metadata, parsed without its large unused parts.
+//!
+//! The parser skips `managedFields`, owner references, other labels and annotations: they are most
+//! of an object's bytes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::SystemTime;
+
+use engine::model::ObjectName;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+
+use super::text::Text;
+
+/// Label with the service of an EndpointSlice.
+pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// Label whose presence assigns a Service to another proxy (KEP-2447).
+pub(super) const SERVICE_PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
+/// Label whose presence marks the EndpointSlices of a headless Service.
+pub(super) const HEADLESS: &str = "service.kubernetes.io/headless";
+/// Label with the zone of a Node.
+pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// Annotation with the time of the pod or Service change that caused the last change of an
+/// EndpointSlice.
+const TRIGGERED: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+
+/// Annotation with the scheduler of a Service.
+pub(super) const SCHEDULER: &str = "deltaproxy.io/scheduler";
+
+/// Annotation with the weights of the endpoints of a Service, by their names.
+pub(super) const WEIGHTS: &str = "deltaproxy.io/weights";
+/// Annotation with the weight of all endpoints of an EndpointSlice.
+pub(super) const WEIGHT: &str = "deltaproxy.io/weight";
+/// Label whose presence makes the parser keep the names of endpoints. Kubernetes copies labels of a
+/// Service to its EndpointSlices, but not annotations.
+pub(super) const WEIGHTED: &str = "deltaproxy.io/weighted";
+
+const KEPT_LABELS: [&str; 5] = [SERVICE_NAME, SERVICE_PROXY_NAME, HEADLESS, ZONE, WEIGHTED];
+const KEPT_ANNOTATIONS: [&str; 2] = [SCHEDULER, WEIGHTS];
+
+/// Returns the model's name of an object: `namespace/name`, or `name` without a namespace.
+pub fn object_name(metadata: &ObjectMeta) -> ObjectName {
+    let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
+    full_name(namespace.unwrap_or_default(), name.unwrap_or_default())
+}
+
+/// Returns the model's name of an object; an empty namespace means a cluster-scoped object.
+pub(in crate::source) fn full_name(namespace: &str, name: &str) -> ObjectName {
+    match namespace {
+        "" => ObjectName::cluster_scoped(name),
+        namespace => ObjectName::namespaced(namespace, name),
+    }
+}
+
+/// Retained metadata of an EndpointSlice, borrowed from the JSON.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct SliceMetadata<'a> {
+    #[serde(borrow)]
+    pub(super) name: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(super) namespace: Option<Text<'a>>,
+    pub(super) resource_version: Option<String>,
+    #[serde(borrow, deserialize_with = "null_is_absent")]
+    pub(super) labels: Labels<'a>,
+    #[serde(deserialize_with = "null_is_absent")]
+    pub(super) annotations: SliceAnnotations,
+}
+
+/// Retained annotations of an EndpointSlice.
+#[derive(Debug, Default)]
+pub(super) struct SliceAnnotations {
+    /// Time of [`TRIGGERED`], if it is valid.
+    pub(super) triggered: Option<SystemTime>,
+    /// Text of [`WEIGHT`].
+    pub(super) weight: Option<Box<str>>,
+}
+
+/// Returns the value of a label.
+pub(super) fn label<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    metadata.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+/// Returns the value of an annotation.
+pub(super) fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// Returns the creation time in seconds since 1970, 0 if absent.
+pub(super) fn created(metadata: &ObjectMeta) -> i64 {
+    metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second())
+}
+
+/// Deserializes the few retained fields; for `deserialize_with`.
+pub(super) fn slim<'de, D: Deserializer<'de>>(input: D) -> Result<ObjectMeta, D::Error> {
+    let kept: Kept<'de> = object(input)?;
+    Ok(ObjectMeta {
+        name: kept.name,
+        namespace: kept.namespace,
+        resource_version: kept.resource_version,
+        creation_timestamp: kept.creation_timestamp,
+        deletion_timestamp: kept.deletion_timestamp,
+        labels: into_map(KEPT_LABELS, kept.labels.0),
+        annotations: into_map(KEPT_ANNOTATIONS, kept.annotations.0),
+        ..ObjectMeta::default()
+    })
+}
+
+/// Deserializes null as an absent field, like the API server; for `deserialize_with`.
+pub(super) fn null_is_absent<'de, D, T>(input: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::<T>::deserialize(input)?.unwrap_or_default())
+}
+
+/// Deserializes only an object, null as an absent one; for `deserialize_with`.
+pub(super) fn object<'de, D, T>(input: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::<Object<T>>::deserialize(input)?.map(|object| object.0).unwrap_or_default())
+}
+
+/// Deserializes only a list of objects, null as an absent one; for `deserialize_with`.
+pub(super) fn objects<'de, D, T>(input: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    let list = Option::<Vec<Object<T>>>::deserialize(input)?.unwrap_or_default();
+    Ok(list.into_iter().map(|object| object.0).collect())
+}
+
+/// A `T` from an object: serde's derived structs also accept lists, by position.
+#[derive(Debug)]
+pub(super) struct Object<T>(pub(super) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        input.deserialize_map(ObjectVisitor(PhantomData)).map(Self)
+    }
+}
+
+struct ObjectVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map))
+    }
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Kept<'a> {
+    name: Option<String>,
+    namespace: Option<String>,
+    resource_version: Option<String>,
+    creation_timestamp: Option<Time>,
+    deletion_timestamp: Option<Time>,
+    #[serde(borrow, deserialize_with = "null_is_absent")]
+    labels: Labels<'a>,
+    #[serde(borrow, deserialize_with = "null_is_absent")]
+    annotations: Annotations<'a>,
+}
+
+/// Values of the labels in [`KEPT_LABELS`], in its order; others are never allocated.
+#[derive(Debug, Default)]
+pub(super) struct Labels<'a>([Option<Text<'a>>; KEPT_LABELS.len()]);
+
+impl Labels<'_> {
+    /// Returns the value of a retained label.
+    pub(super) fn get(&self, key: &str) -> Option<&str> {
+        let mut labels = KEPT_LABELS.iter().zip(&self.0);
+        labels.find(|(kept, _)| **kept == key)?.1.as_deref()
+    }
+}
+
+/// Values of the annotations in [`KEPT_ANNOTATIONS`], in its order.
+#[derive(Debug, Default)]
+struct Annotations<'a>([Option<Text<'a>>; KEPT_ANNOTATIONS.len()]);
+
+fn into_map<const N: usize>(
+    kept: [&str; N],
+    values: [Option<Text<'_>>; N],
+) -> Option<BTreeMap<String, String>> {
+    let entries = kept.into_iter().zip(values);
+    let entries = entries.filter_map(|(key, value)| Some((key.to_owned(), value?.to_string())));
+    Some(entries.collect()).filter(|entries: &BTreeMap<_, _>| !entries.is_empty())
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Labels<'a> {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        input.deserialize_map(KeptVisitor("a map of labels", &KEPT_LABELS)).map(Self)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Annotations<'a> {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        input.deserialize_map(KeptVisitor("a map of annotations", &KEPT_ANNOTATIONS)).map(Self)
+    }
+}
+
+/// Visitor that keeps the values of these keys, in their order.
+struct KeptVisitor<const N: usize>(&'static str, &'static [&'static str; N]);
+
+impl<'de, const N: usize> Visitor<'de> for KeptVisitor<N> {
+    type Value = [Option<Text<'de>>; N];
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut values = [const { None }; N];
+        while let Some(key) = map.next_key::<Text<'_>>()? {
+            match self.1.iter().position(|kept| **kept == *key) {
+                Some(i) => values[i] = Some(map.next_value()?),
+                None => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(values)
+    }
+}
+
+impl<'de> Deserialize<'de> for SliceAnnotations {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        input.deserialize_map(SliceAnnotationsVisitor)
+    }
+}
+
+struct SliceAnnotationsVisitor;
+
+impl<'de> Visitor<'de> for SliceAnnotationsVisitor {
+    type Value = SliceAnnotations;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of annotations")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut annotations = SliceAnnotations::default();
+        while let Some(key) = map.next_key::<Text<'_>>()? {
+            match &*key {
+                TRIGGERED => {
+                    let time = map.next_value::<Text<'_>>()?.parse::<Timestamp>();
+                    annotations.triggered = time.ok().map(SystemTime::from);
+                }
+                WEIGHT => annotations.weight = Some((*map.next_value::<Text<'_>>()?).into()),
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(annotations)
+    }
+}

@@ -1,0 +1,147 @@
+//! core/v1 Node and networking.k8s.io/v1 ServiceCIDR.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use engine::model;
+use ipnet::IpNet;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+
+use super::converter::{Converter, Findings, keep_distinct};
+use super::metadata::{ZONE, label, null_is_absent, object, objects, slim};
+
+/// A Node. Fields have the API's names and meanings; an absent string is empty.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Node {
+    /// Name, version, deletion and the zone label.
+    #[serde(default, deserialize_with = "slim")]
+    pub metadata: ObjectMeta,
+    /// Specification.
+    #[serde(default, deserialize_with = "object")]
+    pub spec: NodeSpec,
+    /// Status.
+    #[serde(default, deserialize_with = "object")]
+    pub status: NodeStatus,
+}
+
+/// `spec` of a Node.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeSpec {
+    /// The first of `podCIDRs`.
+    #[serde(rename = "podCIDR", deserialize_with = "null_is_absent")]
+    pub pod_cidr: String,
+    /// Ranges of the pods on this node.
+    #[serde(rename = "podCIDRs", deserialize_with = "null_is_absent")]
+    pub pod_cidrs: Vec<String>,
+    /// Taints.
+    #[serde(deserialize_with = "objects")]
+    pub taints: Vec<Taint>,
+}
+
+/// One entry of `spec.taints`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Taint {
+    /// Key of the taint.
+    #[serde(deserialize_with = "null_is_absent")]
+    pub key: String,
+}
+
+/// `status` of a Node.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeStatus {
+    /// Addresses of the node.
+    #[serde(deserialize_with = "objects")]
+    pub addresses: Vec<NodeAddress>,
+}
+
+/// One entry of `status.addresses`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeAddress {
+    /// InternalIP, ExternalIP, Hostname and others.
+    #[serde(rename = "type", deserialize_with = "null_is_absent")]
+    pub kind: String,
+    /// An IP address or a host name, depending on the type.
+    #[serde(deserialize_with = "null_is_absent")]
+    pub address: String,
+}
+
+/// A ServiceCIDR, of networking.k8s.io/v1 or v1beta1.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct ServiceCidr {
+    /// Name and version.
+    #[serde(default, deserialize_with = "slim")]
+    pub metadata: ObjectMeta,
+    /// Specification.
+    #[serde(default, deserialize_with = "object")]
+    pub spec: ServiceCidrSpec,
+}
+
+/// `spec` of a ServiceCIDR.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ServiceCidrSpec {
+    /// At most one range of each family.
+    #[serde(deserialize_with = "null_is_absent")]
+    pub cidrs: Vec<String>,
+}
+
+/// Converts a Node.
+pub(super) fn convert_node(
+    object: &Node,
+    converter: &mut Converter,
+    findings: &mut Findings,
+) -> model::Node {
+    let zone = label(&object.metadata, ZONE).map(|zone| -> Arc<str> { converter.text(zone) });
+    let tainted = object.spec.taints.iter().any(|taint| taint.key == LEAVING_TAINT);
+    model::Node {
+        name: findings.name(),
+        zone,
+        addresses: addresses(&object.status, findings),
+        pod_cidrs: pod_cidrs(&object.spec, findings),
+        leaving: tainted || object.metadata.deletion_timestamp.is_some(),
+    }
+}
+
+/// Taint of a node that the cluster autoscaler will remove: load balancers should drain it.
+const LEAVING_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
+
+/// Converts a ServiceCIDR.
+pub(super) fn convert_service_cidr(
+    object: &ServiceCidr,
+    findings: &mut Findings,
+) -> model::ServiceCidr {
+    let cidrs = cidrs("spec.cidrs", &object.spec.cidrs, findings);
+    model::ServiceCidr { name: findings.name(), cidrs }
+}
+
+fn addresses(status: &NodeStatus, findings: &mut Findings) -> Vec<IpAddr> {
+    let mut addresses = Vec::new();
+    for kind in ["InternalIP", "ExternalIP"] {
+        for (i, entry) in status.addresses.iter().enumerate().filter(|(_, it)| it.kind == kind) {
+            let field = format_args!("status.addresses[{i}].address");
+            addresses.extend(findings.ip(field, &entry.address));
+        }
+    }
+    keep_distinct(&mut addresses);
+    addresses
+}
+
+fn pod_cidrs(spec: &NodeSpec, findings: &mut Findings) -> Vec<IpNet> {
+    if spec.pod_cidrs.is_empty() && !spec.pod_cidr.is_empty() {
+        return cidrs("spec.podCIDR", std::slice::from_ref(&spec.pod_cidr), findings);
+    }
+    cidrs("spec.podCIDRs", &spec.pod_cidrs, findings)
+}
+
+fn cidrs(field: &str, texts: &[String], findings: &mut Findings) -> Vec<IpNet> {
+    let texts = texts.iter().enumerate();
+    let read = |(i, text): (_, &String)| {
+        findings.range(format_args!("{field}[{i}]"), text, "10.96.0.0/16")
+    };
+    texts.filter_map(read).collect()
+}

@@ -1,0 +1,137 @@
+//! Limits of products: what a service may ask for by lists that multiply.
+//!
+//! Ports, addresses, source ranges and endpoints are lists of an object each, and elements are their
+//! products. So a short object could ask for more elements than a node can hold.
+
+use nft::family::Family;
+
+use crate::model::Service;
+
+/// Maximum number of external addresses times ports.
+const FRONTENDS: usize = 16_384;
+
+/// Maximum number of source ranges times frontends that they guard.
+const GUARDED: usize = 16_384;
+
+/// Maximum number of endpoints times ports.
+const ENDPOINTS: usize = 262_144;
+
+/// The most of each list of a service in one family; each at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Proportion {
+    /// Load balancer addresses, and then external IPs.
+    pub(super) addresses: usize,
+    /// Source ranges, in ascending order. Other sources are not admitted.
+    pub(super) ranges: usize,
+    /// Endpoints of each port.
+    pub(super) endpoints: usize,
+}
+
+impl Proportion {
+    pub(super) fn of(service: &Service, family: Family) -> Self {
+        let ports = service.ports.len();
+        let addresses = part(FRONTENDS, ports);
+        let guarded = service.load_balancer_ips.iter().filter(|ip| Family::of(**ip) == family);
+        let guarded = guarded.count().min(addresses);
+        Self {
+            addresses,
+            ranges: part(GUARDED, ports * guarded),
+            endpoints: part(ENDPOINTS, ports),
+        }
+    }
+}
+
+fn part(all: usize, count: usize) -> usize {
+    (all / count.max(1)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::num::NonZeroU16;
+
+    use super::*;
+    use crate::desired::{Scope, SlotBudget, Wanted, render};
+    use crate::model::{
+        Change, Cluster, Endpoint, EndpointPort, EndpointSlice, Event, ObjectName, ServicePort,
+        Touched,
+    };
+
+    fn service(ports: u16) -> Service {
+        let name = ObjectName::namespaced("default", "web");
+        let port = |n: u16| ServicePort::tcp(&n.to_string(), NonZeroU16::new(n).unwrap());
+        Service {
+            ports: (1..=ports).map(port).collect(),
+            ..Service::new(name, vec![[10, 96, 0, 1].into()])
+        }
+    }
+
+    fn addresses(first: u32, count: u32) -> Vec<IpAddr> {
+        (first..first + count).map(|bits| Ipv4Addr::from(bits).into()).collect()
+    }
+
+    /// Renders a service with so many endpoints.
+    fn rendered(service: Service, endpoints: u32) -> Wanted {
+        let (mut cluster, name) = (Cluster::default(), service.name.clone());
+        let port = |port: &ServicePort| EndpointPort::tcp(&port.name, port.port);
+        let endpoints = addresses(0x0af4_0000, endpoints);
+        let slice = EndpointSlice {
+            name: name.clone(),
+            service: name.clone(),
+            ports: service.ports.iter().map(port).collect(),
+            endpoints: endpoints.into_iter().map(Endpoint::ready).collect(),
+            triggered: None,
+            weighing: None,
+        };
+        for event in [Event::Service(Change::Is(service)), Event::EndpointSlice(Change::Is(slice))]
+        {
+            cluster.apply(event, &mut Touched::default());
+        }
+        let slots = SlotBudget::default();
+        render(&cluster.service(&name).unwrap(), None, slots.of(&name))
+    }
+
+    #[track_caller]
+    fn check_problem(wanted: &Wanted, expected: &str) {
+        assert!(wanted.problems.iter().any(|it| it.message == expected), "{:?}", wanted.problems);
+    }
+
+    #[test]
+    fn external_addresses_of_many_ports_are_limited_and_reported_once() {
+        let external_ips = addresses(0xc000_0200, 200);
+        let wanted = rendered(Service { external_ips, ..service(200) }, 1);
+        let frontends: usize = wanted.ports.iter().map(|port| port.frontends.len()).sum();
+        assert_eq!(frontends, 200 + 200 * 81);
+        let of_cluster_ip =
+            wanted.ports.iter().all(|it| it.frontends[0].traffic.uses(Scope::Cluster));
+        assert!(of_cluster_ip);
+        assert_eq!(wanted.problems.len(), 1);
+        check_problem(
+            &wanted,
+            "of its 200 external addresses only the first 81 are used, each with 200 ports",
+        );
+        let few = Service { external_ips: addresses(0xc000_0200, 81), ..service(200) };
+        assert_eq!(rendered(few, 1).problems, []);
+    }
+
+    #[test]
+    fn source_ranges_of_many_frontends_are_limited_and_admit_no_other_source() {
+        let ranges = addresses(0xcb00_7000, 400).into_iter().map(|ip| ip.into()).collect();
+        let load_balancer_ips = addresses(0xc000_0200, 2);
+        let wanted =
+            rendered(Service { load_balancer_ips, source_ranges: ranges, ..service(100) }, 1);
+        for port in &wanted.ports {
+            assert_eq!(port.ranges.len(), 81);
+            assert_eq!(port.frontends.iter().filter(|it| it.has_source_ranges).count(), 2);
+        }
+        check_problem(&wanted, "port 1: of its 400 source ranges only the first 81 are admitted");
+    }
+
+    #[test]
+    fn endpoints_of_many_ports_are_limited() {
+        let wanted = rendered(service(1_000), 300);
+        assert!(wanted.ports.iter().all(|port| port.endpoints(Scope::Cluster).len() == 262));
+        check_problem(&wanted, "port 1000: of its 300 endpoints only the first 262 are used");
+        assert_eq!(rendered(service(4), 300).problems, []);
+    }
+}

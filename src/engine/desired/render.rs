@@ -1,0 +1,298 @@
+//! Renders one service: its frontends and their endpoints.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use nft::family::Family;
+
+use super::proportion::Proportion;
+use super::slots::{Limits, Reduction};
+use super::source_ranges;
+use super::{
+    GrantedTimeout, Label, Lookup, NoLocal, Scope, SlotGrant, SlotGrants, SlotPlan, Traffic,
+    Wanted, WantedFrontend, WantedPort,
+};
+use crate::model::{
+    Problem, Protocol, Scheduler, Service, ServicePort, ServiceView, TargetList, TrafficPolicy,
+    UsableEndpoints,
+};
+use crate::ruleset::number::{SizeClass, TableSize};
+use crate::ruleset::{Frontend, Member, Range, Unserved};
+
+/// Maximum number of endpoints in a list with session affinity. There are four times as many
+/// numbers, so a freed one is reused late.
+const AFFINITY_LIMIT: usize = 8_192;
+
+/// Renders a service; `timeout` is that of its session affinity, and `grants` limits its slots.
+pub fn render(
+    view: &ServiceView<'_>,
+    timeout: Option<GrantedTimeout>,
+    grants: SlotGrants<'_>,
+) -> Wanted {
+    let service = &view.service;
+    let scheduler = view.scheduler();
+    let mut wanted = Wanted { scheduler, ..Wanted::default() };
+    for family in Family::ALL {
+        let cluster_ips =
+            || service.cluster_ips.iter().copied().filter(move |ip| Family::of(*ip) == family);
+        // A service has no elements in a family without a cluster IP, even with other addresses in
+        // that family.
+        if cluster_ips().next().is_none() {
+            continue;
+        }
+        let most = Proportion::of(service, family);
+        report_addresses(service, (family, most), &mut wanted);
+        for (place, port) in service.ports.iter().enumerate() {
+            let grant = grants.of(family, place);
+            let renderer = PortRenderer { view, port, family, grant, most };
+            let rendered = renderer.render(timeout, &mut wanted);
+            wanted.ports.push(rendered);
+        }
+        wanted.members.extend(cluster_ips().map(Member::ClusterIp));
+    }
+    report_unused(view, scheduler, &mut wanted);
+    wanted.keep_first_of_each();
+    wanted
+}
+
+impl Wanted {
+    /// Removes duplicates: a load balancer address may also be an external IP of the same service.
+    fn keep_first_of_each(&mut self) {
+        let mut known = Lookup::default();
+        for port in &mut self.ports {
+            port.frontends.retain(|it| known.insert(it.frontend));
+        }
+        self.members.sort_unstable();
+        self.members.dedup();
+    }
+}
+
+/// One service port in one table.
+struct PortRenderer<'a> {
+    view: &'a ServiceView<'a>,
+    port: &'a ServicePort,
+    family: Family,
+    /// The slots of each of its lists.
+    grant: SlotGrant,
+    most: Proportion,
+}
+
+impl PortRenderer<'_> {
+    fn render(&self, timeout: Option<GrantedTimeout>, wanted: &mut Wanted) -> WantedPort {
+        let (view, port, family) = (self.view, self.port, self.family);
+        let UsableEndpoints { cluster, local } = view.usable_endpoints(port, family);
+        let mut endpoints = [cluster, local];
+        let is_udp = port.protocol == Protocol::Udp;
+        let hairpins = endpoints[Scope::Local as usize].iter();
+        wanted.members.extend(hairpins.map(|target| Member::Hairpin(*target, port.protocol)));
+        let [cluster, local] = endpoints.each_mut().map(|list| self.slots(list, timeout, wanted));
+        self.check_timeout(timeout, wanted);
+        let mut rendered = WantedPort {
+            family,
+            protocol: port.protocol,
+            port: port.port,
+            label: Label::new(&view.service.name, port).with_scheduler(view.scheduler()),
+            endpoints,
+            slots: [cluster.0, local.0],
+            timeout,
+            frontends: smallvec::SmallVec::new(),
+            ranges: Box::default(),
+            serving: is_udp.then(|| view.serving_endpoints(port, family).into()),
+            no_local: NoLocal::default(),
+        };
+        rendered.no_local = no_local(&view.service, &rendered);
+        self.add_frontends(&mut rendered, wanted);
+        for (scope, reduction) in Scope::ALL.into_iter().zip([cluster.1, local.1]) {
+            let mut frontends = rendered.frontends.iter();
+            if let Some(reduction) =
+                reduction.filter(|_| frontends.any(|it| it.traffic.uses(scope)))
+            {
+                self.report_reduction(&reduction, wanted);
+            }
+        }
+        rendered
+    }
+
+    /// Returns the sources that may use load balancer addresses; `None` if all may.
+    fn ranges(&self, wanted: &mut Wanted) -> Option<Box<[Range]>> {
+        let service = &self.view.service;
+        let mut ranges = source_ranges::allowed(
+            &service.source_ranges,
+            &service.load_balancer_ips,
+            self.view.node_address(self.family),
+            self.family,
+        )?;
+        let most = self.most.ranges;
+        if ranges.len() > most {
+            let message =
+                format!("of its {} source ranges only the first {most} are admitted", ranges.len());
+            self.report("spec.loadBalancerSourceRanges", &message, wanted);
+            ranges = ranges[..most].into();
+        }
+        Some(ranges)
+    }
+
+    fn add_frontends(&self, rendered: &mut WantedPort, wanted: &mut Wanted) {
+        let service = &self.view.service;
+        let ranges = self.ranges(wanted);
+        let (internal, external) = (internal(service, rendered), external(service, rendered));
+        let cluster_ips = service.cluster_ips.iter().map(|ip| (ip, internal, false));
+        // Only load balancer addresses have source ranges. They come before external IPs, because
+        // an address may be both.
+        let has_source_ranges = ranges.is_some();
+        let load_balancer =
+            service.load_balancer_ips.iter().map(|ip| (ip, external, has_source_ranges));
+        let external_ips = service.external_ips.iter().map(|ip| (ip, external, false));
+        let is_own = |(ip, ..): &(&IpAddr, Traffic, bool)| Family::of(**ip) == self.family;
+        let outside = load_balancer.chain(external_ips).filter(is_own).take(self.most.addresses);
+        let own = cluster_ips.filter(is_own).chain(outside);
+        let ServicePort { protocol, port, node_port, .. } = *self.port;
+        rendered.frontends.extend(own.map(|(&address, traffic, has_source_ranges)| {
+            let frontend = Frontend::Address { address, protocol, port };
+            WantedFrontend { frontend, traffic, has_source_ranges }
+        }));
+        rendered.frontends.extend(node_port.map(|port| {
+            let frontend = Frontend::NodePort { family: self.family, protocol, port };
+            WantedFrontend { frontend, traffic: external, has_source_ranges: false }
+        }));
+        rendered.ranges = ranges.unwrap_or_default();
+    }
+
+    /// Returns the contents of the slots of a list of these endpoints. Excess endpoints, and those
+    /// without weight, are left out.
+    fn slots(
+        &self,
+        list: &mut TargetList,
+        timeout: Option<GrantedTimeout>,
+        wanted: &mut Wanted,
+    ) -> (SlotPlan, Option<Reduction>) {
+        self.limit(list, timeout, wanted);
+        let weights = self.view.weigh(self.port, self.family, list);
+        let most = if timeout.is_some() { SizeClass::LARGEST_SESSION } else { SizeClass::LARGEST };
+        let limits = Limits { most: most.most(), grant: self.grant };
+        SlotPlan::new(self.view.scheduler(), list, weights, limits)
+    }
+
+    /// Reports that a list has fewer slots than it asks for, once for equal lists.
+    fn report_reduction(&self, reduction: &Reduction, wanted: &mut Wanted) {
+        let service = &self.view.service;
+        let field = match service.weights {
+            Some(_) => "metadata.annotations[deltaproxy.io/weights]",
+            None => "metadata.annotations[deltaproxy.io/scheduler]",
+        };
+        let problem =
+            Problem::of_port(&service.name, self.port.port, field, &reduction.to_string());
+        if !wanted.problems.contains(&problem) {
+            wanted.problems.push(problem);
+        }
+    }
+
+    /// Leaves out the endpoints above the limit.
+    fn limit(&self, list: &mut TargetList, timeout: Option<GrantedTimeout>, wanted: &mut Wanted) {
+        let is_table = matches!(self.view.service.scheduler, Some(Scheduler::Maglev(_)));
+        let (limit, field) = match timeout {
+            Some(_) => (AFFINITY_LIMIT, "spec.sessionAffinity"),
+            None if is_table => (TableSize::LARGEST.slots() as usize, "spec.ports"),
+            None => (SizeClass::LARGEST.most() as usize, "spec.ports"),
+        };
+        let limit = limit.min(self.most.endpoints);
+        if list.len() > limit {
+            let message =
+                format!("of its {} endpoints only the first {limit} are used", list.len());
+            self.report(field, &message, wanted);
+            if is_table {
+                // Keeps the same endpoints on every node.
+                list.sort_unstable();
+            }
+            list.truncate(limit);
+        }
+    }
+
+    fn check_timeout(&self, timeout: Option<GrantedTimeout>, wanted: &mut Wanted) {
+        let service = &self.view.service;
+        let Some(requested) = service.session_affinity else { return };
+        let message = match timeout {
+            Some(granted) if Duration::from_secs(granted.seconds.into()) == requested => return,
+            Some(granted) => format!(
+                "clients are remembered for {} seconds: so many timeouts are in use that it gets \
+                 one of another service",
+                granted.seconds
+            ),
+            None => return,
+        };
+        self.report("spec.sessionAffinity", &message, wanted);
+    }
+
+    fn report(&self, field: &str, message: &str, wanted: &mut Wanted) {
+        let name = &self.view.service.name;
+        wanted.problems.push(Problem::of_port(name, self.port.port, field, message));
+    }
+}
+
+/// Reports external addresses above the limit.
+fn report_addresses(service: &Service, (family, most): (Family, Proportion), wanted: &mut Wanted) {
+    let all = service.load_balancer_ips.iter().chain(&service.external_ips);
+    let count = all.filter(|ip| Family::of(**ip) == family).count();
+    if count > most.addresses {
+        let message = format!(
+            "of its {count} external addresses only the first {} are used, each with {} ports",
+            most.addresses,
+            service.ports.len()
+        );
+        wanted.problems.push(Problem::of_limit(&service.name, "spec.externalIPs", &message));
+    }
+}
+
+/// Reports a scheduler of the service that is not in use.
+fn report_unused(view: &ServiceView<'_>, scheduler: Scheduler, wanted: &mut Wanted) {
+    let named = view.service.scheduler.unwrap_or_default();
+    if named != scheduler {
+        let message = format!(
+            "scheduler {named} is off on this node; {scheduler} is used. \
+             deltaproxy.leastConnections.interval, or --least-connections, turns it on"
+        );
+        let field = "metadata.annotations[deltaproxy.io/scheduler]";
+        wanted.problems.push(Problem::of_service(&view.service.name, field, &message));
+    }
+}
+
+/// Returns the route of packets to a cluster IP.
+fn internal(service: &Service, port: &WantedPort) -> Traffic {
+    let scope = match service.internal_traffic_policy {
+        TrafficPolicy::Cluster => Scope::Cluster,
+        TrafficPolicy::Local => Scope::Local,
+    };
+    match (port.endpoints(scope).is_empty(), has_endpoints(port)) {
+        (false, _) => Traffic::To { scope, masquerade: false },
+        (true, false) => Traffic::Unserved(Unserved::Refuse),
+        (true, true) => Traffic::Unserved(Unserved::Drop),
+    }
+}
+
+/// Returns the route of packets to external IPs, load balancer addresses and node ports.
+fn external(service: &Service, port: &WantedPort) -> Traffic {
+    match service.external_traffic_policy {
+        _ if !has_endpoints(port) => Traffic::Unserved(Unserved::Refuse),
+        TrafficPolicy::Cluster if port.endpoints(Scope::Cluster).is_empty() => {
+            Traffic::Unserved(Unserved::Refuse)
+        }
+        TrafficPolicy::Cluster => Traffic::To { scope: Scope::Cluster, masquerade: true },
+        TrafficPolicy::Local => Traffic::ExternalLocal,
+    }
+}
+
+/// Counts as kube-proxy: by the policies, whether or not the service has external addresses
+/// (`syncProxyRules` in pkg/proxy/nftables/proxier.go).
+fn no_local(service: &Service, port: &WantedPort) -> NoLocal {
+    if !has_endpoints(port) || !port.endpoints(Scope::Local).is_empty() {
+        return NoLocal::default();
+    }
+    NoLocal {
+        internal: service.internal_traffic_policy == TrafficPolicy::Local,
+        external: service.external_traffic_policy == TrafficPolicy::Local,
+    }
+}
+
+fn has_endpoints(port: &WantedPort) -> bool {
+    !port.endpoints.iter().all(TargetList::is_empty)
+}

@@ -1,0 +1,218 @@
+//! The slots that all services of a node may use beyond one for each endpoint.
+//!
+//! They are shared between namespaces, and then between the services of each, by max-min fairness:
+//! who asks for little gets it, and the others get equal parts of the rest. The result depends on
+//! the set of demands only, not on their order. As long as the budget suffices, a change costs the
+//! same however many services there are.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use nft::family::Family;
+
+use super::{SlotDemand, SlotGrant};
+use crate::model::ObjectName;
+
+/// The demands of all services, and what each is given.
+#[derive(Debug)]
+pub struct SlotBudget {
+    namespaces: BTreeMap<Box<str>, Namespace>,
+    /// Namespaces with another demand since the last call of `share`.
+    changed: BTreeSet<Box<str>>,
+    sums: SlotUse,
+}
+
+/// The sums of all demands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlotUse {
+    /// Slots that may be used.
+    pub budget: u64,
+    /// Slots that services ask for.
+    pub asked: u64,
+    /// Slots that they are given.
+    pub given: u64,
+    /// Services that are given less than they ask for.
+    pub reduced: usize,
+}
+
+/// The demands of the services of a namespace.
+#[derive(Debug, Default)]
+struct Namespace {
+    services: BTreeMap<ObjectName, SlotDemand>,
+    asked: u64,
+    /// What the services may use together; at most `asked`.
+    share: u64,
+    given: u64,
+    reduced: usize,
+}
+
+/// The slots that a service is given.
+#[derive(Clone, Copy, Debug)]
+pub struct SlotGrants<'a>(Option<&'a SlotDemand>);
+
+/// A budget that always suffices.
+impl Default for SlotBudget {
+    fn default() -> Self {
+        Self::new(u32::MAX)
+    }
+}
+
+impl SlotGrants<'_> {
+    /// Returns the slots of each list of the port at a position in its service.
+    pub(super) fn of(self, family: Family, port: usize) -> SlotGrant {
+        self.0.and_then(|demand| demand.grant(family, port)).unwrap_or_default()
+    }
+}
+
+impl SlotBudget {
+    /// Returns a budget of so many slots.
+    pub fn new(budget: u32) -> Self {
+        Self {
+            namespaces: BTreeMap::new(),
+            changed: BTreeSet::new(),
+            sums: SlotUse { budget: budget.into(), ..SlotUse::default() },
+        }
+    }
+
+    /// Returns whether a service asks for slots.
+    pub fn has(&self, service: &ObjectName) -> bool {
+        self.demand(service).is_some()
+    }
+
+    /// Sets the demand of a service. [`SlotBudget::share`] must follow.
+    pub fn request(&mut self, service: &ObjectName, demand: Option<SlotDemand>) {
+        let known = self.demand(service);
+        let is_same = match (known, &demand) {
+            (Some(known), Some(demand)) => known.is_same(demand),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        if is_same {
+            return;
+        }
+        let namespace = self.namespaces.entry(namespace_of(service).into()).or_default();
+        let asked = demand.as_ref().map_or(0, SlotDemand::asked);
+        let former = match demand {
+            Some(demand) => namespace.services.insert(service.clone(), demand),
+            None => namespace.services.remove(service),
+        };
+        let former = former.map_or(0, |former| former.asked());
+        namespace.asked = namespace.asked + asked - former;
+        self.sums.asked = self.sums.asked + asked - former;
+        self.changed.insert(namespace_of(service).into());
+    }
+
+    /// Shares the budget. Returns the services that are given more or less slots of a list than
+    /// before.
+    pub fn share(&mut self) -> Vec<ObjectName> {
+        let mut services = Vec::new();
+        let changed = std::mem::take(&mut self.changed);
+        if changed.is_empty() {
+            return services;
+        }
+        let is_short = self.sums.asked > self.sums.budget;
+        if is_short || self.sums.reduced > 0 {
+            self.share_out(&changed, &mut services);
+        } else {
+            self.sums.given = self.sums.asked;
+            for name in &changed {
+                self.namespaces.get_mut(name).into_iter().for_each(Namespace::give_all);
+            }
+        }
+        for name in changed {
+            if self.namespaces.get(&name).is_some_and(|namespace| namespace.services.is_empty()) {
+                self.namespaces.remove(&name);
+            }
+        }
+        services
+    }
+
+    /// Shares the budget between the namespaces, and then between the services of those whose share
+    /// or demand changed.
+    fn share_out(&mut self, changed: &BTreeSet<Box<str>>, services: &mut Vec<ObjectName>) {
+        let asked = self.namespaces.values().map(|namespace| namespace.asked);
+        let most = most_for_each(self.sums.budget, asked.collect());
+        for (name, namespace) in &mut self.namespaces {
+            let share = namespace.asked.min(most);
+            if share != namespace.share || changed.contains(name) {
+                namespace.share_out(share, services);
+            }
+        }
+        let namespaces = self.namespaces.values();
+        self.sums.given = namespaces.clone().map(|namespace| namespace.given).sum();
+        self.sums.reduced = namespaces.map(|namespace| namespace.reduced).sum();
+    }
+
+    /// Returns the slots that a service is given.
+    pub fn of(&self, service: &ObjectName) -> SlotGrants<'_> {
+        SlotGrants(self.demand(service))
+    }
+
+    /// Returns the sums of all demands.
+    pub fn sums(&self) -> SlotUse {
+        self.sums
+    }
+
+    fn demand(&self, service: &ObjectName) -> Option<&SlotDemand> {
+        self.namespaces.get(namespace_of(service))?.services.get(service)
+    }
+}
+
+impl Namespace {
+    /// Gives every service what it asks for; none may have less yet.
+    fn give_all(&mut self) {
+        (self.share, self.given) = (self.asked, self.asked);
+    }
+
+    /// Shares out so many slots; adds the services that are given more or less than before.
+    fn share_out(&mut self, share: u64, changed: &mut Vec<ObjectName>) {
+        let before: Vec<u32> = self.services.values().flat_map(SlotDemand::grants).collect();
+        let most = most_for_each(share, self.services.values().map(SlotDemand::asked).collect());
+        let mut left = share;
+        for demand in self.services.values_mut() {
+            demand.take(most);
+            left -= demand.given();
+        }
+        // Slots that are too few for a step of every service serve those that come first by name.
+        let mut place = 0;
+        while left > 0 && self.take_steps(place, &mut left) {
+            place += 1;
+        }
+        let mut before = before.into_iter();
+        for (name, demand) in &self.services {
+            // All are compared, so that each takes its own part of `before`.
+            let own: Vec<_> = demand.grants().collect();
+            let former: Vec<_> = before.by_ref().take(own.len()).collect();
+            if own != former {
+                changed.push(name.clone());
+            }
+        }
+        self.share = share;
+        self.given = self.services.values().map(SlotDemand::given).sum();
+        self.reduced = self.services.values().filter(|it| it.given() < it.asked()).count();
+    }
+
+    /// Lets one list of each service take the next step. Returns whether a service has so many.
+    fn take_steps(&mut self, place: usize, left: &mut u64) -> bool {
+        let steps =
+            self.services.values_mut().filter_map(|it| it.take_step(place, left).then_some(()));
+        steps.count() > 0
+    }
+}
+
+/// Returns the most that each gets of `budget`: more than anybody asks for if it suffices.
+fn most_for_each(budget: u64, mut asked: Vec<u64>) -> u64 {
+    asked.sort_unstable();
+    let mut left = budget;
+    for (place, asked_by_one) in asked.iter().enumerate() {
+        let even = left / (asked.len() - place) as u64;
+        if *asked_by_one > even {
+            return even;
+        }
+        left -= asked_by_one;
+    }
+    u64::MAX
+}
+
+fn namespace_of(service: &ObjectName) -> &str {
+    service.parts().0.unwrap_or_default()
+}

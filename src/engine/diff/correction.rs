@@ -1,0 +1,313 @@
+//! The installed elements of one service, and their correction after a look-up.
+//!
+//! A correction changes the installed state. The next update of the service sends the difference,
+//! as usual.
+
+use std::collections::BTreeSet;
+use std::hash::Hash;
+
+use ahash::HashSet;
+use nft::family::Family;
+use smallvec::SmallVec;
+
+use super::frontends::FrontendState;
+use super::goal::goal;
+use super::held::{HeldList, Holdings, purpose_of};
+use super::lists::{List, Lists};
+use super::places::Places;
+use super::slots::assign_weighted;
+use super::{Context, Diff, Leftover, sorted};
+use crate::desired::{Label, Lookup, Scope, SlotPlan, WantedPort};
+use crate::model::{ObjectName, Target};
+use crate::ruleset::number::{ListId, Route};
+use crate::ruleset::{Frontend, Member, TableElement};
+
+/// An element in the kernel; labels are compared by their digests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Installed {
+    /// The family of its table.
+    pub family: Family,
+    /// The element, without a label.
+    pub element: TableElement<'static>,
+    /// Digest of the label; 0 without one.
+    pub(super) label: u32,
+}
+
+/// The finding in the kernel in place of an element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// No element with this key.
+    Missing,
+    /// An element with the same key; `None` if this program never writes such an element.
+    Present(Option<Installed>),
+}
+
+impl Installed {
+    /// Returns an element that was read.
+    pub fn found(family: Family, element: &TableElement<'_>) -> Self {
+        let (element, label) = element.without_label();
+        Self { family, element, label: label.map_or(0, |it| Label::digest_of(it.as_bytes())) }
+    }
+
+    fn member(member: Member) -> Self {
+        Self { family: member.family(), element: TableElement::Member(member), label: 0 }
+    }
+}
+
+impl Diff {
+    /// Calls `each` for every installed element of a service. The elements of no service are the
+    /// addresses for node ports.
+    pub fn each_installed(&self, service: Option<&ObjectName>, each: &mut dyn FnMut(Installed)) {
+        let Some(name) = service else {
+            let member = |ip| Installed::member(Member::NodePortIp(ip));
+            self.node_port_ips.installed().map(member).for_each(each);
+            return;
+        };
+        let Some(held) = self.services.get(name) else { return };
+        let Holdings { frontends, members, lists } = held.unpack();
+        for frontend in frontends {
+            if let Some(state) = self.held_by(name, &frontend) {
+                state.each_installed(frontend, each);
+            }
+        }
+        for member in members.into_iter().filter(|it| self.members.is_installed(it)) {
+            each(Installed::member(member));
+        }
+        for list in lists {
+            self.lists[list.family.index()].each_installed(list.id, each);
+        }
+    }
+
+    /// Returns whether an element of a set that services share is installed.
+    pub fn is_member_installed(&self, member: &Member) -> bool {
+        match member {
+            Member::NodePortIp(ip) => self.node_port_ips.installed().any(|it| it == *ip),
+            Member::ClusterIp(_) | Member::Hairpin(..) => self.members.is_installed(member),
+        }
+    }
+
+    /// Returns the services that need one of these members. Searches all services if there is one.
+    pub fn services_with(&self, members: &HashSet<Member>) -> BTreeSet<&ObjectName> {
+        match members.is_empty() {
+            true => BTreeSet::new(),
+            false => self
+                .services
+                .with(|held| held.unpack().members.iter().any(|it| members.contains(it))),
+        }
+    }
+
+    /// Records whether a member is in the kernel. One that no service needs is deleted later.
+    pub fn set_member_installed(&mut self, member: Member, is_installed: bool) {
+        match (member, is_installed) {
+            (Member::NodePortIp(ip), true) => self.node_port_ips.find(ip),
+            (Member::NodePortIp(ip), false) => self.node_port_ips.lose(ip),
+            (member, true) => {
+                self.members.find(member);
+                self.leftovers.push_front((Leftover::Member(member), None));
+            }
+            (member, false) => self.members.lose(member),
+        }
+    }
+
+    /// Adopts an element found in the kernel that is not installed, if its list or frontend is
+    /// known. The next update deletes it, or leaves it if it is desired.
+    pub fn adopt(&mut self, found: Installed) -> bool {
+        match found.element {
+            TableElement::Endpoint(list, protocol, ..) => {
+                let list = self.lists[found.family.index()].get(list);
+                list.is_some_and(|list| list.protocol() == protocol)
+                    && self.correct(found, Finding::Present(Some(found)))
+            }
+            TableElement::Route(frontend, ..)
+            | TableElement::NoEndpoint(frontend, ..)
+            | TableElement::Internal(frontend, _)
+            | TableElement::Firewall(frontend) => {
+                if self.frontends.get(&frontend).is_none() {
+                    return false;
+                }
+                if self.frontends.holder(&frontend).is_none() {
+                    self.leftovers.push_front((Leftover::Unclaimed(frontend), None));
+                    // Its flows are stale once it is deleted.
+                    self.serving.forget(&frontend);
+                }
+                self.correct(found, Finding::Present(Some(found)))
+            }
+            TableElement::SourceRange(..)
+            | TableElement::Member(_)
+            | TableElement::AffinitySlot(..)
+            | TableElement::AffinityEndpoint(..)
+            | TableElement::AffinityList(..) => false,
+        }
+    }
+
+    /// Drops the leftover lists that installed routes name: the step that replaced these routes was
+    /// not applied.
+    pub fn drop_named_leftovers(&mut self) {
+        let lists = &self.lists;
+        self.leftovers.retain(|(leftover, _)| match leftover {
+            Leftover::List(family, id) => {
+                lists[family.index()].get(*id).is_some_and(List::is_unused)
+            }
+            Leftover::Frontend(_) | Leftover::Unclaimed(_) | Leftover::Member(_) => true,
+        });
+    }
+
+    /// Drops pending changes of the endpoints that serve the UDP frontends of a service. Its next
+    /// update repeats them.
+    pub fn forget_serving(&mut self, service: &ObjectName) {
+        let Some(held) = self.services.get(service) else { return };
+        held.unpack().frontends.iter().for_each(|it| self.serving.forget(it));
+    }
+
+    /// Returns whether the installed elements of a service are the desired ones.
+    pub fn is_as_desired(&self, name: &ObjectName, context: Context<'_>) -> bool {
+        let wanted = self.wanted(name, context);
+        let holdings = self.services.get(name).map(|it| it.unpack()).unwrap_or_default();
+        let lists: Places = holdings.lists.iter().copied().collect();
+        let frontends: usize = wanted.ports.iter().map(|it| it.frontends.len()).sum();
+        are_same(&holdings.members, &wanted.members)
+            && holdings.frontends.len() == frontends
+            && wanted.ports.iter().all(|port| self.is_port_as_wanted(name, port, &lists))
+    }
+
+    fn is_port_as_wanted(&self, name: &ObjectName, port: &WantedPort, lists: &Places) -> bool {
+        // Without a free number for a list with affinity, the port has a plain list.
+        let may_be_plain =
+            port.timeout.is_none() || self.lists[port.family.index()].are_sessions_full();
+        let are_lists_as_wanted = Scope::ALL.into_iter().all(|scope| {
+            let place = purpose_of(port, scope);
+            let (plain, with_affinity) = (lists.find(place, false), lists.find(place, true));
+            let mut found = plain.into_iter().chain(with_affinity);
+            (may_be_plain || plain.is_none()) && found.all(|list| self.holds(list, port, scope))
+        });
+        are_lists_as_wanted
+            && port.frontends.iter().all(|it| match self.held_by(name, &it.frontend) {
+                Some(state) => state.is_at(goal(lists, port, it)),
+                // Another service has the frontend.
+                None => self.frontends.holder(&it.frontend).is_some(),
+            })
+    }
+
+    /// Returns whether the slots of a list hold exactly the endpoints of a scope.
+    fn holds(&self, list: HeldList, port: &WantedPort, scope: Scope) -> bool {
+        let installed = self.lists[list.family.index()].get(list.id);
+        installed.is_some_and(|list| {
+            let found: Option<Vec<Target>> = list.iter().collect();
+            found.is_some_and(|found| hold(&found, port.slots(scope), port.endpoints(scope)))
+        })
+    }
+
+    fn held_by(&self, name: &ObjectName, frontend: &Frontend) -> Option<&FrontendState> {
+        self.frontends.get(frontend).filter(|_| self.frontends.holder(frontend) == Some(name))
+    }
+
+    /// Records the finding in place of an installed element. Returns whether the next update then
+    /// writes the element again; if not, the tables must be read back.
+    pub fn correct(&mut self, installed: Installed, finding: Finding) -> bool {
+        let found = match finding {
+            Finding::Missing => None,
+            Finding::Present(Some(found)) => Some(found),
+            Finding::Present(None) => return false,
+        };
+        let lists = &mut self.lists[installed.family.index()];
+        match installed.element {
+            TableElement::Route(frontend, ..)
+            | TableElement::NoEndpoint(frontend, ..)
+            | TableElement::Internal(frontend, _)
+            | TableElement::Firewall(frontend)
+            | TableElement::SourceRange(frontend, _) => {
+                return self.correct_frontend(frontend, installed.element, found);
+            }
+            // An element without data that is there does not differ.
+            TableElement::Member(_) if found.is_some() => return false,
+            TableElement::Member(Member::NodePortIp(address)) => self.node_port_ips.lose(address),
+            TableElement::Member(member) => self.members.lose(member),
+            TableElement::Endpoint(list, _, slot, _) => {
+                let Some(list) = lists.get_mut(list) else { return true };
+                match found.map(|it| it.element) {
+                    Some(TableElement::Endpoint(_, _, _, target)) => {
+                        list.put(slot as usize, target)
+                    }
+                    None => list.empty(slot as usize),
+                    // Not an element of this set.
+                    Some(_) => return false,
+                }
+            }
+            // Packets also write the numbers of endpoints with affinity.
+            TableElement::AffinitySlot(..)
+            | TableElement::AffinityEndpoint(..)
+            | TableElement::AffinityList(..) => return false,
+        }
+        true
+    }
+
+    /// As [`Diff::correct`], for an element of a frontend.
+    fn correct_frontend(
+        &mut self,
+        frontend: Frontend,
+        installed: TableElement<'_>,
+        found: Option<Installed>,
+    ) -> bool {
+        let family = frontend.family();
+        let (lists, leftovers) = (&mut self.lists[family.index()], &mut self.leftovers);
+        let present = self.epochs.present;
+        self.frontends.change(frontend, |state| {
+            let former: SmallVec<[Route; 2]> = state.routes().collect();
+            let is_corrected = state.correct(installed, found);
+            state.routes().filter_map(Route::list).for_each(|it| lists.add_reference(it));
+            for list in former.into_iter().filter_map(Route::list) {
+                // The list of a frontend without a holder has no owner, and this may have been the
+                // last route to it.
+                if lists.remove_reference(list) {
+                    leftovers.push_back((Leftover::List(family, list), Some(present)));
+                }
+            }
+            is_corrected
+        })
+    }
+}
+
+impl Lists {
+    /// Calls `each` for every installed element of a list.
+    fn each_installed(&self, id: ListId, each: &mut dyn FnMut(Installed)) {
+        let Some(list) = self.get(id) else { return };
+        let family = self.family();
+        let mut give = |element| each(Installed { family, element, label: 0 });
+        let protocol = list.protocol();
+        let slots = (0..).zip(list.iter()).filter_map(|(slot, target)| Some((slot, target?)));
+        let Some(affinity) = self.affinity(id) else {
+            slots.for_each(|(slot, it)| give(TableElement::Endpoint(id, protocol, slot, it)));
+            return;
+        };
+        for (slot, target) in slots {
+            if let Some(endpoint) = affinity.endpoints.get(&target) {
+                give(TableElement::AffinitySlot(id, slot, *endpoint));
+            }
+        }
+        for (target, endpoint) in sorted(affinity.endpoints.iter()) {
+            give(TableElement::AffinityEndpoint(id, protocol, *endpoint, *target));
+        }
+        affinity.route.into_iter().for_each(|route| give(TableElement::AffinityList(id, route)));
+    }
+}
+
+/// Returns whether the slots hold these endpoints as desired.
+fn hold(found: &[Target], slots: &SlotPlan, endpoints: &[Target]) -> bool {
+    match slots {
+        SlotPlan::Once => are_same(found, endpoints),
+        SlotPlan::Weighted(counts) => {
+            let slots = assign_weighted(found.iter().copied().map(Some), endpoints, counts);
+            slots.len() == found.len() && slots.iter().flatten().eq(found)
+        }
+        SlotPlan::Table(.., table) => {
+            let endpoint = |position: &u16| endpoints.get(usize::from(*position));
+            found.len() == table.len() && table.iter().map(endpoint).eq(found.iter().map(Some))
+        }
+    }
+}
+
+/// Returns whether both have the same items, each once.
+fn are_same<T: Copy + Eq + Hash>(some: &[T], others: &[T]) -> bool {
+    let found: Lookup<T> = some.iter().copied().collect();
+    some.len() == others.len() && others.iter().all(|it| found.contains(it))
+}

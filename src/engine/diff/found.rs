@@ -1,0 +1,276 @@
+//! The elements of one table that was read, as frontends and lists.
+
+use std::collections::BTreeMap;
+
+use ahash::HashMap;
+use nft::{Element, Family};
+
+use super::frontends::Rare;
+use super::lists::{Affinity, List};
+use super::packed_map::PackedMap;
+use super::{Diff, FrontendState};
+use crate::desired::Label;
+use crate::model::{Protocol, Target};
+use crate::ruleset::number::ListId;
+use crate::ruleset::{Frontend, Member, NamedList, SetId, TableElement};
+
+/// The elements of one table.
+#[derive(Debug, PartialEq, Eq)]
+pub struct FoundElements {
+    family: Family,
+    frontends: PackedMap<Frontend, FrontendState>,
+    lists: HashMap<ListId, List>,
+    affinity: HashMap<ListId, Affinity>,
+    members: Vec<Member>,
+    /// Elements that contradict others, or that this program never writes.
+    strays: BTreeMap<SetId, Vec<Element>>,
+}
+
+impl FoundElements {
+    /// Returns an empty table of a family.
+    pub fn new(family: Family) -> Self {
+        Self {
+            family,
+            frontends: PackedMap::default(),
+            lists: HashMap::default(),
+            affinity: HashMap::default(),
+            members: Vec::new(),
+            strays: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the family of the table.
+    pub fn family(&self) -> Family {
+        self.family
+    }
+
+    /// Adds an element. Endpoints of lists with affinity must come before the slots that name them.
+    pub fn add(&mut self, element: &TableElement<'_>) {
+        let digest = |label: Option<&str>| label.map_or(0, |it| Label::digest_of(it.as_bytes()));
+        match *element {
+            TableElement::Route(frontend, route, label) => {
+                let state = self.state(frontend);
+                (state.route, state.label) = (Some(route), digest(label));
+            }
+            TableElement::Internal(frontend, route) => {
+                self.state(frontend).rare().internal = Some(route);
+            }
+            TableElement::NoEndpoint(frontend, unserved, label) => {
+                let state = self.state(frontend);
+                state.rare().unserved = Some(unserved);
+                if state.route.is_none() {
+                    state.label = digest(label);
+                }
+            }
+            TableElement::Firewall(frontend) => {
+                self.state(frontend).rare().has_source_ranges = true
+            }
+            TableElement::SourceRange(frontend, range) => {
+                self.state(frontend).rare().ranges.push(range);
+            }
+            TableElement::Member(member) => self.members.push(member),
+            TableElement::Endpoint(list, protocol, slot, target) => {
+                if !self.put(list, protocol, slot, target) {
+                    self.add_stray(element.set(), element.to_key());
+                }
+            }
+            TableElement::AffinityEndpoint(list, protocol, id, target) => {
+                let known = self.lists.entry(list).or_insert(List::new(self.family, protocol));
+                let affinity = self.affinity.entry(list).or_default();
+                if known.protocol() != protocol || !affinity.adopt_endpoint(target, id) {
+                    self.add_stray(element.set(), element.to_key());
+                }
+            }
+            TableElement::AffinitySlot(list, slot, id) => {
+                let target = self.affinity.get(&list).and_then(|it| it.targets.get(&id));
+                match (self.lists.get_mut(&list), target) {
+                    (Some(list), Some(target)) => list.put(slot as usize, *target),
+                    (None, _) | (_, None) => self.add_stray(element.set(), element.to_key()),
+                }
+            }
+            TableElement::AffinityList(list, route) => {
+                self.affinity.entry(list).or_default().route = Some(route);
+            }
+        }
+    }
+
+    /// Adds an element to be deleted.
+    pub fn add_stray(&mut self, set: SetId, element: Element) {
+        self.strays.entry(set).or_default().push(element);
+    }
+
+    fn state(&mut self, frontend: Frontend) -> &mut FrontendState {
+        self.frontends.get_or_default(frontend)
+    }
+
+    /// Puts an endpoint into a slot of a list; returns whether the list has this protocol.
+    pub fn put(&mut self, list: ListId, protocol: Protocol, slot: u32, target: Target) -> bool {
+        let list = self.lists.entry(list).or_insert(List::new(self.family, protocol));
+        let is_of_protocol = list.protocol() == protocol;
+        if is_of_protocol {
+            list.put(slot as usize, target);
+        }
+        is_of_protocol
+    }
+
+    /// Drops the elements of a set that is read again from its start.
+    pub fn forget(&mut self, set: SetId) {
+        self.strays.remove(&set);
+        match set {
+            SetId::Endpoints => self.lists.retain(|list, _| list.has_affinity()),
+            SetId::AffinitySlots => {
+                let lists = self.lists.iter_mut().filter(|(id, _)| id.has_affinity());
+                lists.for_each(|(_, list)| list.resize(0));
+            }
+            SetId::AffinityEndpoints => {
+                self.lists.retain(|list, _| !list.has_affinity());
+                for affinity in self.affinity.values_mut() {
+                    affinity.endpoints.clear();
+                    affinity.targets.clear();
+                }
+            }
+            SetId::AffinityLists => self.affinity.values_mut().for_each(|it| it.route = None),
+            SetId::ClusterIps | SetId::NodePortIps | SetId::HairpinConnections => {
+                self.members.retain(|member| TableElement::Member(*member).set() != set);
+            }
+            SetId::Services | SetId::NodePorts => {
+                self.states_of(set).for_each(|state| state.route = None);
+            }
+            SetId::InternalServices | SetId::InternalNodePorts => {
+                self.rares_of(set).for_each(|rare| rare.internal = None);
+            }
+            SetId::NoEndpointServices | SetId::NoEndpointNodePorts => {
+                self.rares_of(set).for_each(|rare| rare.unserved = None);
+            }
+            SetId::FirewallIps => {
+                self.rares_of(set).for_each(|rare| rare.has_source_ranges = false)
+            }
+            SetId::SourceRanges => self.rares_of(set).for_each(|rare| rare.ranges.clear()),
+            SetId::AffinityClients => {}
+        }
+    }
+
+    /// Returns the frontends whose elements belong to the kind of a set: node ports or addresses.
+    fn states_of(&mut self, set: SetId) -> impl Iterator<Item = &mut FrontendState> {
+        let is_key =
+            move |it: &Frontend| matches!(it, Frontend::NodePort { .. }) == set.is_of_node_ports();
+        self.frontends.iter_mut().filter(move |(it, _)| is_key(it)).map(|(_, state)| state)
+    }
+
+    fn rares_of(&mut self, set: SetId) -> impl Iterator<Item = &mut Rare> {
+        self.states_of(set).filter_map(|state| state.rare.as_deref_mut())
+    }
+
+    /// Returns the plain lists that routes name, sorted.
+    pub fn plain_lists(&self) -> BTreeMap<ListId, NamedList> {
+        let mut lists = BTreeMap::new();
+        for (frontend, state) in self.frontends.iter() {
+            for route in state.routes() {
+                if let Some(list) = route.list().filter(|list| !list.has_affinity()) {
+                    let (protocol, size) = (frontend.protocol(), route.size());
+                    let named = NamedList { list, protocol, size };
+                    // Routes that contradict each other are those of another program.
+                    let known = lists.entry(list).or_insert(named);
+                    *known = named.max(*known);
+                }
+            }
+        }
+        lists
+    }
+
+    /// Completes the reading. Returns the elements to be deleted: they contradict others, or this
+    /// program never writes them.
+    pub fn finish(&mut self) -> BTreeMap<SetId, Vec<Element>> {
+        for rare in self.frontends.iter_mut().filter_map(|(_, state)| state.rare.as_deref_mut()) {
+            rare.ranges.sort_unstable();
+        }
+        let (lists, strays) = (&self.lists, &mut self.strays);
+        self.affinity.retain(|list, affinity| {
+            let is_there = lists.contains_key(list);
+            // A list of which only the route exists.
+            if let Some(route) = affinity.route.filter(|_| !is_there) {
+                let element = TableElement::AffinityList(*list, route);
+                strays.entry(element.set()).or_default().push(element.to_key());
+            }
+            is_there
+        });
+        self.lists.values_mut().for_each(List::trim);
+        self.members.sort_unstable();
+        let place = |stray: &Element| (stray.key, stray.key_end);
+        self.strays.values_mut().for_each(|strays| strays.sort_unstable_by_key(place));
+        std::mem::take(&mut self.strays)
+    }
+
+    /// Returns the addresses of `nodeport-ips`.
+    pub fn node_port_ips(&self) -> impl Iterator<Item = std::net::IpAddr> {
+        self.members.iter().filter_map(|member| match member {
+            Member::NodePortIp(address) => Some(*address),
+            Member::ClusterIp(_) | Member::Hairpin(..) => None,
+        })
+    }
+
+    /// Returns the installed state of each frontend.
+    pub fn frontends(&self) -> impl Iterator<Item = (Frontend, &FrontendState)> {
+        self.frontends.iter()
+    }
+
+    /// Returns the UDP frontends with all endpoints of their routes.
+    fn serving(&self) -> impl Iterator<Item = (Frontend, Vec<Target>)> {
+        let udp = self.frontends.iter().filter(|(it, _)| it.protocol() == Protocol::Udp);
+        udp.map(|(frontend, state)| {
+            let lists = state.routes().filter_map(|route| self.lists.get(&route.list()?));
+            (frontend, lists.flat_map(List::iter).flatten().collect())
+        })
+    }
+}
+
+impl Diff {
+    /// Replaces the installed state by a read-back. The holdings of services stay.
+    ///
+    /// Every service must be updated again; then [`Diff::begin_sweep`] must follow.
+    pub fn replace_installed(&mut self, found: [FoundElements; 2]) {
+        self.leftovers.clear();
+        self.serving.adopt(found.iter().flat_map(FoundElements::serving));
+        self.node_port_ips.adopt(found.iter().flat_map(FoundElements::node_port_ips));
+        let members = found.iter().flat_map(|found| found.members.iter().copied());
+        let is_shared = |member: &Member| !matches!(member, Member::NodePortIp(_));
+        self.members.adopt(members.filter(is_shared));
+        let mut frontends = PackedMap::default();
+        for (lists, found) in self.lists.iter_mut().zip(found) {
+            lists.adopt(found.lists, found.affinity);
+            // Most clusters have mainly one family, so the smaller map is merged into the larger.
+            let fewer = match found.frontends.len() > frontends.len() {
+                true => std::mem::replace(&mut frontends, found.frontends),
+                false => found.frontends,
+            };
+            frontends.append(fewer);
+        }
+        self.frontends.adopt(frontends);
+        for (frontend, list) in self.frontends.references() {
+            self.lists[frontend.family().index()].add_reference(list);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU16;
+
+    use super::*;
+    use crate::ruleset::number::Route;
+
+    #[test]
+    fn a_set_that_is_read_again_leaves_what_other_sets_hold() {
+        let (protocol, port) = (Protocol::Tcp, NonZeroU16::MIN);
+        let address = Frontend::Address { address: [10, 96, 0, 1].into(), protocol, port };
+        let node_port = Frontend::NodePort { family: Family::Ip, protocol, port };
+        let mut found = FoundElements::new(Family::Ip);
+        for frontend in [address, node_port] {
+            found.add(&TableElement::Route(frontend, Route::WITHOUT_LIST, None));
+        }
+        found.forget(SetId::NodePorts);
+        let routes =
+            [address, node_port].map(|frontend| found.frontends.get(&frontend).unwrap().route);
+        assert_eq!(routes, [Some(Route::WITHOUT_LIST), None]);
+    }
+}

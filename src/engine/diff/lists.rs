@@ -1,0 +1,469 @@
+//! The endpoint lists of one table.
+
+use std::collections::hash_map::Entry;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU16;
+
+use ahash::{HashMap, HashSet};
+use nft::family::Family;
+
+use super::numbers::Numbers;
+use crate::model::{Protocol, Target};
+use crate::piece::{Full, Piece};
+use crate::ruleset::TableElement;
+use crate::ruleset::number::{EndpointId, LAST_ENDPOINT, ListId, Route};
+
+/// The installed endpoints of one list, by slot.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct List {
+    protocol: Protocol,
+    /// A service needs the list.
+    is_owned: bool,
+    /// Number of installed routes that name the list.
+    references: u32,
+    slots: Slots,
+}
+
+/// Slots by number. A hole has port 0; it occurs only after a read-back or a correction.
+#[derive(Debug, PartialEq, Eq)]
+enum Slots {
+    V4(Box<[Slot<Ipv4Addr>]>),
+    V6(Box<[Slot<Ipv6Addr>]>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slot<A> {
+    address: A,
+    port: u16,
+}
+
+/// The installed affinity state of a list.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Affinity {
+    pub(super) endpoints: HashMap<Target, EndpointId>,
+    /// The same by number.
+    pub(super) targets: HashMap<EndpointId, Target>,
+    /// The list's element of `affinity-lists`.
+    pub(super) route: Option<Route>,
+    last: EndpointId,
+}
+
+/// A list open for changes.
+pub(super) struct OpenList<'a> {
+    family: Family,
+    id: ListId,
+    pub(super) list: &'a mut List,
+    pub(super) affinity: Option<&'a mut Affinity>,
+}
+
+/// All lists of one table and their numbers.
+#[derive(Debug)]
+pub(super) struct Lists {
+    family: Family,
+    lists: HashMap<ListId, List>,
+    affinity: HashMap<ListId, Affinity>,
+    plain: Numbers,
+    sessions: Numbers,
+}
+
+impl List {
+    pub(super) fn new(family: Family, protocol: Protocol) -> Self {
+        let slots = match family {
+            Family::Ip => Slots::V4(Box::default()),
+            Family::Ip6 => Slots::V6(Box::default()),
+        };
+        Self { protocol, is_owned: false, references: 0, slots }
+    }
+
+    /// Returns the transport protocol of its endpoints.
+    pub(super) fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// Returns whether a service needs the list.
+    pub(super) fn is_owned(&self) -> bool {
+        self.is_owned
+    }
+
+    /// Returns the number of slots.
+    pub(super) fn len(&self) -> usize {
+        match &self.slots {
+            Slots::V4(slots) => slots.len(),
+            Slots::V6(slots) => slots.len(),
+        }
+    }
+
+    /// Returns the endpoint in a slot.
+    pub(super) fn slot(&self, slot: usize) -> Option<Target> {
+        match &self.slots {
+            Slots::V4(slots) => slots.get(slot)?.target(),
+            Slots::V6(slots) => slots.get(slot)?.target(),
+        }
+    }
+
+    /// Returns the endpoint in each slot.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Option<Target>> {
+        (0..self.len()).map(|slot| self.slot(slot))
+    }
+
+    /// Returns the first slot that holds an endpoint.
+    pub(super) fn position(&self, endpoint: &Target) -> Option<usize> {
+        let port = endpoint.port.get();
+        match (&self.slots, endpoint.address) {
+            (Slots::V4(slots), IpAddr::V4(address)) => {
+                slots.iter().position(|slot| *slot == Slot { address, port })
+            }
+            (Slots::V6(slots), IpAddr::V6(address)) => {
+                slots.iter().position(|slot| *slot == Slot { address, port })
+            }
+            (Slots::V4(_), IpAddr::V6(_)) | (Slots::V6(_), IpAddr::V4(_)) => None,
+        }
+    }
+
+    /// Puts an endpoint of the list's family into a slot. Adds holes if the list is too short.
+    pub(super) fn put(&mut self, slot: usize, target: Target) {
+        if slot >= self.len() {
+            self.resize(slot + 1);
+        }
+        let port = target.port.get();
+        match (&mut self.slots, target.address) {
+            (Slots::V4(slots), IpAddr::V4(address)) => slots[slot] = Slot { address, port },
+            (Slots::V6(slots), IpAddr::V6(address)) => slots[slot] = Slot { address, port },
+            (Slots::V4(_), IpAddr::V6(_)) | (Slots::V6(_), IpAddr::V4(_)) => {}
+        }
+    }
+
+    /// Empties a slot.
+    pub(super) fn empty(&mut self, slot: usize) {
+        match &mut self.slots {
+            Slots::V4(slots) => set(slots.get_mut(slot), Slot::hole(Ipv4Addr::UNSPECIFIED)),
+            Slots::V6(slots) => set(slots.get_mut(slot), Slot::hole(Ipv6Addr::UNSPECIFIED)),
+        }
+        self.trim();
+    }
+
+    /// Removes the slots from `length` on, or adds holes up to it.
+    pub(super) fn resize(&mut self, length: usize) {
+        match &mut self.slots {
+            Slots::V4(slots) => resize(slots, length, Slot::hole(Ipv4Addr::UNSPECIFIED)),
+            Slots::V6(slots) => resize(slots, length, Slot::hole(Ipv6Addr::UNSPECIFIED)),
+        }
+    }
+
+    /// Removes the holes at the end.
+    pub(super) fn trim(&mut self) {
+        let length = (0..self.len()).rev().find(|slot| self.slot(*slot).is_some());
+        self.resize(length.map_or(0, |last| last + 1));
+    }
+
+    /// Returns whether no service needs the list and no installed route names it.
+    pub(super) fn is_unused(&self) -> bool {
+        !self.is_owned && self.references == 0
+    }
+}
+
+impl<A: Into<IpAddr> + Copy> Slot<A> {
+    fn hole(address: A) -> Self {
+        Self { address, port: 0 }
+    }
+
+    fn target(&self) -> Option<Target> {
+        Some(Target { address: self.address.into(), port: NonZeroU16::new(self.port)? })
+    }
+}
+
+fn set<T>(slot: Option<&mut T>, value: T) {
+    if let Some(slot) = slot {
+        *slot = value;
+    }
+}
+
+fn resize<T: Copy>(slots: &mut Box<[T]>, length: usize, hole: T) {
+    if slots.len() == length {
+        return;
+    }
+    let mut resized = std::mem::take(slots).into_vec();
+    resized.reserve_exact(length.saturating_sub(resized.len()));
+    resized.resize(length, hole);
+    *slots = resized.into_boxed_slice();
+}
+
+impl Lists {
+    pub(super) fn new(family: Family) -> Self {
+        Self {
+            family,
+            lists: HashMap::default(),
+            affinity: HashMap::default(),
+            plain: Numbers::new(ListId::FIRST_PLAIN, ListId::LAST_PLAIN),
+            sessions: Numbers::new(ListId::FIRST_SESSION, ListId::LAST_SESSION),
+        }
+    }
+
+    /// Returns the family of the table.
+    pub(super) fn family(&self) -> Family {
+        self.family
+    }
+
+    pub(super) fn get(&self, id: ListId) -> Option<&List> {
+        self.lists.get(&id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: ListId) -> Option<&mut List> {
+        self.lists.get_mut(&id)
+    }
+
+    /// Returns whether every number of a list with affinity is taken.
+    pub(super) fn are_sessions_full(&self) -> bool {
+        u32::try_from(self.affinity.len()).is_ok_and(|count| count >= ListId::LAST_SESSION)
+    }
+
+    /// Returns the affinity state of a list.
+    pub(super) fn affinity(&self, id: ListId) -> Option<&Affinity> {
+        self.affinity.get(&id)
+    }
+
+    /// Replaces the installed state by a read-back.
+    pub(super) fn adopt(
+        &mut self,
+        lists: HashMap<ListId, List>,
+        affinity: HashMap<ListId, Affinity>,
+    ) {
+        (self.lists, self.affinity) = (lists, affinity);
+        let numbers = |has_affinity| {
+            let lists = self.lists.keys().filter(move |list| list.has_affinity() == has_affinity);
+            lists.map(|list| list.number())
+        };
+        self.plain.adopt(numbers(false));
+        self.sessions.adopt(numbers(true));
+    }
+
+    /// Returns whether a service without a list of its own can adopt this one.
+    pub(super) fn can_adopt(&self, id: ListId, protocol: Protocol, affinity: bool) -> bool {
+        let is_free = |list: &List| !list.is_owned && list.protocol == protocol;
+        id.has_affinity() == affinity && self.lists.get(&id).is_some_and(is_free)
+    }
+
+    /// Adds a list of a service; returns `None` if all numbers of its kind are taken.
+    pub(super) fn add(&mut self, protocol: Protocol, affinity: bool) -> Option<ListId> {
+        let (numbers, id): (_, fn(u32) -> ListId) = match affinity {
+            true => (&mut self.sessions, ListId::session),
+            false => (&mut self.plain, ListId::plain),
+        };
+        let lists = &self.lists;
+        let id = id(numbers.give(|number| lists.contains_key(&id(number)))?);
+        self.restore(id, protocol);
+        Some(id)
+    }
+
+    /// Adds a list of a service under its former number; returns whether the number was free.
+    pub(super) fn restore(&mut self, id: ListId, protocol: Protocol) -> bool {
+        if self.lists.contains_key(&id) {
+            return false;
+        }
+        self.lists.insert(id, List { is_owned: true, ..List::new(self.family, protocol) });
+        if id.has_affinity() {
+            self.affinity.insert(id, Affinity::default());
+        }
+        true
+    }
+
+    /// Records that no service needs the list; returns whether it is to be deleted.
+    pub(super) fn disown(&mut self, id: ListId) -> bool {
+        self.lists.get_mut(&id).is_some_and(|list| {
+            list.is_owned = false;
+            list.is_unused()
+        })
+    }
+
+    pub(super) fn add_reference(&mut self, id: ListId) {
+        if let Some(list) = self.lists.get_mut(&id) {
+            list.references += 1;
+        }
+    }
+
+    /// Records that an installed route no longer names the list; returns whether it is to be
+    /// deleted.
+    pub(super) fn remove_reference(&mut self, id: ListId) -> bool {
+        self.lists.get_mut(&id).is_some_and(|list| {
+            list.references = list.references.saturating_sub(1);
+            list.is_unused()
+        })
+    }
+
+    /// Returns the lists that no service needs and no route names.
+    pub(super) fn unused(&self) -> impl Iterator<Item = ListId> {
+        self.lists.iter().filter(|(_, list)| list.is_unused()).map(|(id, _)| *id)
+    }
+
+    /// Opens a list for changes.
+    pub(super) fn open(&mut self, id: ListId) -> Option<OpenList<'_>> {
+        let affinity = if id.has_affinity() { self.affinity.get_mut(&id) } else { None };
+        Some(OpenList { family: self.family, id, list: self.lists.get_mut(&id)?, affinity })
+    }
+
+    /// Deletes an unused list, as far as it fits into the piece. Its number rests from then on.
+    pub(super) fn delete(&mut self, id: ListId, piece: &mut Piece) -> Result<(), Full> {
+        let Some(mut list) = self.open(id).filter(|it| it.list.is_unused()) else { return Ok(()) };
+        list.set_route(None, piece);
+        list.cut(0, piece)?;
+        list.forget_endpoints(piece)?;
+        self.lists.remove(&id);
+        self.affinity.remove(&id);
+        self.numbers(id).free(id.number());
+        Ok(())
+    }
+
+    /// Records a commit, after which freed numbers may be used again.
+    pub(super) fn end_rest(&mut self) {
+        self.plain.end_rest();
+        self.sessions.end_rest();
+    }
+
+    fn numbers(&mut self, id: ListId) -> &mut Numbers {
+        if id.has_affinity() { &mut self.sessions } else { &mut self.plain }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.lists.is_empty() && self.affinity.is_empty()
+    }
+
+    /// Limits the numbers of lists with affinity to `count`.
+    #[cfg(test)]
+    pub(super) fn limit_sessions(&mut self, count: u32) {
+        self.sessions = Numbers::new(1, count);
+    }
+
+    /// Limits the numbers of plain lists to `count`.
+    #[cfg(test)]
+    pub(super) fn limit_plain(&mut self, count: u32) {
+        self.plain = Numbers::new(ListId::FIRST_PLAIN, ListId::FIRST_PLAIN + count - 1);
+    }
+}
+
+impl OpenList<'_> {
+    /// Records that a service needs the list.
+    pub(super) fn own(&mut self) {
+        self.list.is_owned = true;
+    }
+
+    /// Returns the number of slots.
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Puts endpoints into a few slots and sets the length.
+    pub(super) fn edit(
+        &mut self,
+        edits: impl IntoIterator<Item = (usize, Target)>,
+        length: usize,
+        piece: &mut Piece,
+    ) {
+        edits.into_iter().for_each(|(slot, target)| self.put(slot, target, piece));
+        (length..self.len()).for_each(|slot| self.clear(slot, piece));
+        self.list.resize(length);
+    }
+
+    /// Deletes the slots from `length` on, as far as they fit into the piece.
+    pub(super) fn cut(&mut self, length: usize, piece: &mut Piece) -> Result<(), Full> {
+        let mut left = self.len();
+        let result = (length..left).rev().try_for_each(|slot| {
+            piece.fits_budget(1)?;
+            self.clear(slot, piece);
+            left = slot;
+            Ok(())
+        });
+        self.list.resize(left);
+        result
+    }
+
+    /// Deletes endpoints of a list with affinity that no slot names.
+    pub(super) fn forget_endpoints(&mut self, piece: &mut Piece) -> Result<(), Full> {
+        let Some(affinity) = &mut self.affinity else { return Ok(()) };
+        let used: HashSet<Target> = self.list.iter().flatten().collect();
+        let unused = affinity.endpoints.iter().filter(|(target, _)| !used.contains(target));
+        let mut unused: Vec<_> = unused.map(|(target, id)| (*target, *id)).collect();
+        unused.sort_unstable();
+        for (target, id) in unused {
+            piece.fits_budget(1)?;
+            let protocol = self.list.protocol;
+            piece.delete(
+                self.family,
+                &TableElement::AffinityEndpoint(self.id, protocol, id, target),
+            );
+            affinity.endpoints.remove(&target);
+            affinity.targets.remove(&id);
+        }
+        Ok(())
+    }
+
+    /// Sets the list's element of `affinity-lists`, which routes clients of removed endpoints.
+    pub(super) fn set_route(&mut self, route: Option<Route>, piece: &mut Piece) {
+        if let Some(affinity) = self.affinity.as_mut().filter(|it| it.route != route) {
+            let element = |route| TableElement::AffinityList(self.id, route);
+            piece.replace(self.family, affinity.route.map(element), route.map(element));
+            affinity.route = route;
+        }
+    }
+
+    pub(super) fn put(&mut self, slot: usize, target: Target, piece: &mut Piece) {
+        let endpoint = self.endpoint(target, piece);
+        let element = self.element(slot, target, endpoint);
+        piece.replace(self.family, self.list.slot(slot).map(|_| element), Some(element));
+        self.list.put(slot, target);
+    }
+
+    fn clear(&self, slot: usize, piece: &mut Piece) {
+        if let Some(target) = self.list.slot(slot) {
+            piece.delete(self.family, &self.element(slot, target, 0));
+        }
+    }
+
+    /// Returns the element of a slot; its key does not depend on the endpoint.
+    fn element(&self, slot: usize, target: Target, id: EndpointId) -> TableElement<'static> {
+        // Lists have at most 65,536 slots.
+        let slot = u32::try_from(slot).unwrap_or(u32::MAX);
+        match self.affinity {
+            Some(_) => TableElement::AffinitySlot(self.id, slot, id),
+            None => TableElement::Endpoint(self.id, self.list.protocol, slot, target),
+        }
+    }
+
+    /// Returns the number of an endpoint of a list with affinity, and adds the endpoint if it is
+    /// new. Returns 0 for a plain list.
+    fn endpoint(&mut self, target: Target, piece: &mut Piece) -> EndpointId {
+        let Some(affinity) = &mut self.affinity else { return 0 };
+        if let Some(id) = affinity.endpoints.get(&target) {
+            return *id;
+        }
+        let id = affinity.new_id(target);
+        let protocol = self.list.protocol;
+        piece.add(self.family, &TableElement::AffinityEndpoint(self.id, protocol, id, target));
+        id
+    }
+}
+
+impl Affinity {
+    /// Adds an endpoint found in the kernel; returns whether it has no other number there.
+    pub(super) fn adopt_endpoint(&mut self, target: Target, id: EndpointId) -> bool {
+        self.last = self.last.max(id);
+        let is_known_by_it = *self.endpoints.entry(target).or_insert(id) == id;
+        if is_known_by_it {
+            self.targets.insert(id, target);
+        }
+        is_known_by_it
+    }
+
+    /// Assigns the next free number to an endpoint. There are four times as many numbers as
+    /// endpoints in a list.
+    fn new_id(&mut self, target: Target) -> EndpointId {
+        loop {
+            self.last = self.last % LAST_ENDPOINT + 1;
+            if let Entry::Vacant(free) = self.targets.entry(self.last) {
+                free.insert(target);
+                self.endpoints.insert(target, self.last);
+                return self.last;
+            }
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! The difference between desired and installed elements.
+//!
+//! A touched service is rendered when its update is due and compared with the installed elements.
+//! The difference is added to a piece of a transaction and counts as installed from then on. So the
+//! caller must commit the piece, or read the tables back and call [`Diff::replace_installed`].
+//!
+//! Packets that pass during a commit may look up one map before it and the next one after it. So
+//! nothing is deleted in the commit that removes the last route to it, but in a later one. List
+//! numbers rest until then.
+
+mod claims;
+mod correction;
+mod fill;
+mod found;
+mod frontends;
+mod goal;
+mod held;
+mod lists;
+mod members;
+mod no_local;
+mod numbers;
+mod packed_map;
+mod patch;
+mod places;
+mod schedulers;
+mod services;
+mod serving;
+mod slots;
+#[cfg(test)]
+mod tests;
+mod update;
+
+pub use claims::age;
+pub use correction::{Finding, Installed};
+pub use found::FoundElements;
+pub use frontends::FrontendState;
+pub use members::NodePortIps;
+pub use no_local::NoLocalPorts;
+pub use serving::{Serving, ServingChange, Targets};
+
+use std::collections::{BTreeSet, VecDeque};
+
+use ahash::{HashMap, HashSet};
+use nft::family::Family;
+
+use self::frontends::{FrontendChange, Frontends, Goal};
+use self::held::Held;
+use self::lists::Lists;
+use self::members::Members;
+use self::no_local::NoLocalByService;
+use self::schedulers::Schedulers;
+use self::services::Services;
+use crate::desired::{SlotBudget, Timeouts};
+use crate::model::{Cluster, Extent, ObjectName, Problem, Protocol, Scheduler, Target};
+use crate::piece::{Full, Piece};
+use crate::ruleset::number::{ListId, Route};
+use crate::ruleset::{Frontend, Member, Subject};
+
+/// A point in time for leftovers: each applied step and [`Diff::kept`] begin the next one.
+type Epoch = u64;
+
+/// The installed elements of services in both tables, and their owners.
+#[derive(Debug)]
+pub struct Diff {
+    frontends: Frontends,
+    lists: [Lists; 2],
+    members: Members,
+    /// Addresses that accept traffic to node ports.
+    pub node_port_ips: NodePortIps,
+    services: Services,
+    /// Endpoints that serve UDP frontends.
+    pub serving: Serving,
+    /// Leftovers, with the epoch in which the last route to them was removed: packets may still
+    /// look them up. `None` if no route leads to them.
+    leftovers: Leftovers,
+    epochs: Epochs,
+    /// Services left out until they change, because the kernel refused them.
+    pub excluded: HashSet<ObjectName>,
+    /// Postponed services: their frontends are claimed, but nothing of them was compared.
+    only_claimed: HashSet<ObjectName>,
+    no_local: NoLocalByService,
+    schedulers: Schedulers,
+}
+
+/// The progress of the update of a service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Progress {
+    /// Nothing is left to do.
+    #[default]
+    Complete,
+    /// The remainder must not be in the same commit; it is due after the next one.
+    AfterCommit,
+    /// The remainder is due with the next piece.
+    Partial,
+    /// The whole service is due after all other services.
+    Postponed,
+}
+
+/// The result of the update of a service.
+#[derive(Debug, Default)]
+pub struct Updated {
+    /// Whether a part of the service is left to update.
+    pub progress: Progress,
+    /// Services to be updated next: they lost a frontend, or can get one.
+    pub affected: Vec<ObjectName>,
+    /// Parts of the service that were left out.
+    pub problems: Vec<Problem>,
+}
+
+type Leftovers = VecDeque<(Leftover, Option<Epoch>)>;
+
+/// The state that decides when leftovers are deleted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Epochs {
+    present: Epoch,
+    /// First epoch whose leftovers are kept; `None` keeps those of the present epoch.
+    kept_from: Option<Epoch>,
+}
+
+impl Epochs {
+    /// Returns whether leftovers of an epoch may be deleted with this piece.
+    fn is_due(self, since: Option<Epoch>, piece: &Piece) -> bool {
+        match self.kept_from {
+            Some(kept_from) => since < Some(kept_from),
+            None => since < Some(self.present) || piece.is_empty(),
+        }
+    }
+
+    /// Returns whether leftovers of an epoch stay until they are released.
+    fn keeps(self, since: Option<Epoch>) -> bool {
+        self.kept_from.is_some() && since >= self.kept_from
+    }
+}
+
+/// The leftovers kept so far, those of epochs before this one, for [`Diff::release`].
+#[derive(Clone, Copy, Debug)]
+pub struct Kept(Epoch);
+
+#[derive(Clone, Copy, Debug)]
+enum Leftover {
+    /// Elements that a frontend no longer uses.
+    Frontend(Frontend),
+    List(Family, ListId),
+    /// A frontend found in the kernel that no service has.
+    Unclaimed(Frontend),
+    /// A member found in the kernel that no service needs.
+    Member(Member),
+}
+
+/// The inputs of an update besides the service itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// All objects of the cluster.
+    pub cluster: &'a Cluster,
+    /// Affinity timeouts of the services.
+    pub timeouts: &'a Timeouts,
+    /// Slots that the services may use.
+    pub slots: &'a SlotBudget,
+    /// Other services are not updated yet since [`Diff::replace_installed`]. Until then, a service
+    /// is postponed if it wants a frontend that was found with the label of another one.
+    pub may_postpone: bool,
+}
+
+/// Maximum number of elements of a frontend without source ranges: a route, an internal route and a
+/// refusal, each deleted and added, and the mark for source ranges.
+const FRONTEND_ELEMENTS: usize = 7;
+
+impl Default for Diff {
+    fn default() -> Self {
+        Self {
+            frontends: Frontends::default(),
+            lists: Family::ALL.map(Lists::new),
+            members: Members::default(),
+            node_port_ips: NodePortIps::default(),
+            services: Services::default(),
+            serving: Serving::default(),
+            leftovers: Leftovers::new(),
+            epochs: Epochs::default(),
+            excluded: HashSet::default(),
+            only_claimed: HashSet::default(),
+            no_local: NoLocalByService::default(),
+            schedulers: Schedulers::default(),
+        }
+    }
+}
+
+impl Diff {
+    /// Adds the difference of one service to a piece, as far as it fits.
+    pub fn update(
+        &mut self,
+        name: &ObjectName,
+        extent: &Extent,
+        context: Context<'_>,
+        piece: &mut Piece,
+    ) -> Updated {
+        if let Extent::Endpoints(changes) = extent
+            && let Some(progress) = self.patch(name, changes, context.cluster, piece)
+        {
+            return Updated { progress, ..Updated::default() };
+        }
+        self.update_whole(name, context, piece)
+    }
+
+    /// Adds to a piece what belongs to no service's update: addresses for node ports, the removal
+    /// of orphans, and leftovers that no packet can look up any more.
+    pub fn update_others(&mut self, piece: &mut Piece) {
+        self.node_port_ips.install(piece);
+        while let Some((leftover, since)) = self.leftovers.front().copied() {
+            if !self.epochs.is_due(since, piece) || self.delete_leftover(leftover, piece).is_err() {
+                break;
+            }
+            self.leftovers.pop_front();
+        }
+    }
+
+    /// Collects orphans for removal. All services must have been updated since
+    /// [`Diff::replace_installed`].
+    pub fn begin_sweep(&mut self) {
+        let frontends = sorted(self.frontends.unclaimed()).into_iter().map(Leftover::Unclaimed);
+        let members = sorted(self.members.unneeded()).into_iter().map(Leftover::Member);
+        frontends.chain(members).for_each(|it| self.leftovers.push_front((it, None)));
+        let frontends = &self.frontends;
+        self.serving.sweep(|frontend| frontends.holder(frontend).is_some());
+        for family in Family::ALL {
+            let unused = sorted(self.lists[family.index()].unused()).into_iter();
+            let since = Some(self.epochs.present);
+            self.leftovers.extend(unused.map(|list| (Leftover::List(family, list), since)));
+        }
+    }
+
+    /// Returns whether nothing is left to add to a piece. Disregards services waiting for an update
+    /// and kept leftovers.
+    pub fn is_settled(&self) -> bool {
+        self.leftovers.front().is_none_or(|(_, since)| self.epochs.keeps(*since))
+            && self.node_port_ips.are_settled()
+    }
+
+    /// Returns whether elements are to be deleted, now or later.
+    pub fn has_leftovers(&self) -> bool {
+        !self.leftovers.is_empty()
+    }
+
+    /// Keeps leftovers from now on until [`Diff::release`].
+    pub fn keep_leftovers(&mut self) {
+        self.epochs.kept_from = Some(self.epochs.present);
+    }
+
+    /// Ends the present epoch and returns the leftovers that are kept up to it. The kernel must have
+    /// applied all pieces.
+    pub fn kept(&mut self) -> Option<Kept> {
+        let (_, since) = self.leftovers.back()?;
+        if !self.epochs.keeps(*since) {
+            return None;
+        }
+        // Later leftovers belong to a later epoch, even without a commit in between.
+        self.epochs.present += 1;
+        Some(Kept(self.epochs.present))
+    }
+
+    /// Deletes leftovers with the next pieces.
+    pub fn release(&mut self, Kept(before): Kept) {
+        self.epochs.kept_from = Some(before);
+    }
+
+    /// Records that the kernel has applied the piece.
+    pub fn committed(&mut self) {
+        self.epochs.present += 1;
+        self.lists.iter_mut().for_each(Lists::end_rest);
+        if self.leftovers.is_empty() {
+            self.leftovers.shrink_to(SMALL);
+        }
+    }
+
+    /// Returns the service ports of `family` whose policy wants a local endpoint and that have
+    /// none.
+    pub fn no_local_endpoints(&self, family: Family) -> NoLocalPorts {
+        self.no_local.all(family)
+    }
+
+    /// Returns the number of services that hold or claim something, per scheduler in the order of
+    /// [`Scheduler::ALL`].
+    pub fn services_by_scheduler(&self) -> [usize; Scheduler::ALL.len()] {
+        self.schedulers.counts(self.services.len())
+    }
+
+    /// Returns the services that hold or claim something, sorted.
+    pub fn services(&self) -> impl Iterator<Item = &ObjectName> {
+        self.services.names()
+    }
+
+    /// Returns the next `most` services after `last`, or the first ones, sorted.
+    pub fn services_after(&self, last: Option<&ObjectName>, most: usize) -> Vec<ObjectName> {
+        self.services.names_after(last).take(most).cloned().collect()
+    }
+
+    /// Returns how many slots each endpoint has in the installed list of a frontend.
+    pub fn slots_at(&self, frontend: &Frontend) -> HashMap<Target, u32> {
+        let mut slots = HashMap::default();
+        let route = self.frontends.get(frontend).and_then(|state| state.route);
+        let list = route.and_then(Route::list);
+        let list = list.and_then(|id| self.lists[frontend.family().index()].get(id));
+        for target in list.into_iter().flat_map(|list| list.iter().flatten()) {
+            *slots.entry(target).or_default() += 1;
+        }
+        slots
+    }
+
+    /// Returns the service that an element belongs to.
+    pub fn service_of(&self, family: Family, subject: Subject) -> Option<&ObjectName> {
+        match subject {
+            Subject::Frontend(frontend) => self.frontends.holder(&frontend),
+            Subject::List(list) => self.service_with(family, list),
+        }
+    }
+
+    /// Returns the services that elements belong to. Searches all services if one is in a list.
+    pub fn services_of(&self, subjects: &HashSet<(Family, Subject)>) -> BTreeSet<&ObjectName> {
+        let has_list = |held: &Held| {
+            let lists = held.unpack().lists;
+            lists.iter().any(|it| subjects.contains(&(it.family, Subject::List(it.id))))
+        };
+        let mut services = BTreeSet::new();
+        if subjects.iter().any(|(_, subject)| matches!(subject, Subject::List(_))) {
+            services = self.services.with(has_list);
+        }
+        services.extend(subjects.iter().filter_map(|(_, subject)| match subject {
+            Subject::Frontend(frontend) => self.frontends.holder(frontend),
+            Subject::List(_) => None,
+        }));
+        services
+    }
+
+    /// Returns whether elements are installed that no service has.
+    pub fn is_left_over(&self, (family, subject): (Family, Subject)) -> bool {
+        match subject {
+            Subject::Frontend(frontend) => {
+                self.frontends.get(&frontend).is_some()
+                    && self.frontends.holder(&frontend).is_none()
+            }
+            Subject::List(list) => {
+                self.lists[family.index()].get(list).is_some_and(|list| !list.is_owned())
+            }
+        }
+    }
+
+    /// Searches all services, so it is for rare cases only.
+    fn service_with(&self, family: Family, id: ListId) -> Option<&ObjectName> {
+        let has_it = |held: &Held| {
+            held.unpack().lists.iter().any(|list| (list.family, list.id) == (family, id))
+        };
+        self.services.with(has_it).pop_first()
+    }
+
+    /// Installs `goal` for a frontend, as far as it fits into the piece.
+    fn install(
+        &mut self,
+        frontend: Frontend,
+        goal: Goal<'_>,
+        piece: &mut Piece,
+    ) -> Result<Progress, Full> {
+        self.change(frontend, piece, |change, state| change.install(state, goal))
+    }
+
+    /// Changes the installed elements of a frontend.
+    fn change<T>(
+        &mut self,
+        frontend: Frontend,
+        piece: &mut Piece,
+        make: impl FnOnce(&mut FrontendChange<'_>, &mut FrontendState) -> T,
+    ) -> T {
+        let (epochs, leftovers) = (self.epochs, &mut self.leftovers);
+        let lists = &mut self.lists[frontend.family().index()];
+        let mut change = FrontendChange { frontend, epochs, piece, lists, leftovers };
+        self.frontends.change(frontend, |state| make(&mut change, state))
+    }
+
+    fn disown(&mut self, family: Family, list: ListId) {
+        if self.lists[family.index()].disown(list) {
+            self.leftovers.push_back((Leftover::List(family, list), Some(self.epochs.present)));
+        }
+    }
+
+    fn delete_leftover(&mut self, leftover: Leftover, piece: &mut Piece) -> Result<(), Full> {
+        match leftover {
+            Leftover::Frontend(frontend) => {
+                piece.fits_limit(FRONTEND_ELEMENTS)?;
+                self.change(frontend, piece, |change, state| change.delete_leftovers(state))
+            }
+            Leftover::List(family, list) => self.lists[family.index()].delete(list, piece),
+            Leftover::Unclaimed(frontend) => {
+                piece.fits_budget(FRONTEND_ELEMENTS)?;
+                // A service may have claimed it meanwhile.
+                if self.frontends.holder(&frontend).is_none() {
+                    self.install(frontend, Goal::default(), piece)?;
+                    if frontend.protocol() == Protocol::Udp {
+                        self.serving.want(frontend, None);
+                    }
+                }
+                Ok(())
+            }
+            Leftover::Member(member) => {
+                piece.fits_budget(1)?;
+                self.members.sweep(member, piece);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Returns the keys of a hash map in an order that is the same in each process.
+fn sorted<T: Ord>(keys: impl Iterator<Item = T>) -> Vec<T> {
+    let mut sorted: Vec<T> = keys.collect();
+    sorted.sort_unstable();
+    sorted
+}
+
+/// Capacity kept after a large change.
+const SMALL: usize = 1_024;

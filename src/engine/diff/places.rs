@@ -1,0 +1,93 @@
+//! Endpoint lists of one service by place: mostly few, but thousands for a service with as many
+//! ports.
+
+use ahash::HashMap;
+use nft::family::Family;
+use smallvec::SmallVec;
+
+use super::held::{HeldList, ListPurpose};
+use crate::desired::Lookup;
+use crate::ruleset::number::ListId;
+
+/// Lists by place. A service has at most one plain list and one with affinity for each place.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    lists: SmallVec<[HeldList; 2]>,
+    /// Index of each list, once there are many.
+    index: HashMap<(ListPurpose, bool), usize>,
+    ids: Lookup<(Family, ListId)>,
+}
+
+/// Number of lists up to which a linear search is used.
+const FEW: usize = 16;
+
+impl Places {
+    pub(super) fn push(&mut self, list: HeldList) {
+        self.lists.push(list);
+        self.ids.insert((list.family, list.id));
+        match self.lists.len() {
+            0..FEW => {}
+            FEW => self.index = (0..).zip(&self.lists).map(|(i, it)| (it.key(), i)).collect(),
+            many => _ = self.index.insert(list.key(), many - 1),
+        }
+    }
+
+    /// Returns the list at a place, with affinity or without.
+    pub(super) fn find(&self, place: ListPurpose, has_affinity: bool) -> Option<HeldList> {
+        let key = (place, has_affinity);
+        match self.index.is_empty() {
+            true => self.lists.iter().find(|list| list.key() == key).copied(),
+            false => self.index.get(&key).map(|i| self.lists[*i]),
+        }
+    }
+
+    /// Returns whether a list is among them, at any place.
+    pub(super) fn has(&self, family: Family, id: ListId) -> bool {
+        self.ids.contains(&(family, id))
+    }
+
+    pub(super) fn contains(&self, list: &HeldList) -> bool {
+        self.find(list.place(), list.id.has_affinity()).as_ref() == Some(list)
+    }
+
+    /// Returns the lists in the order in which they were added.
+    pub(super) fn into_lists(self) -> SmallVec<[HeldList; 2]> {
+        self.lists
+    }
+}
+
+impl FromIterator<HeldList> for Places {
+    fn from_iter<I: IntoIterator<Item = HeldList>>(lists: I) -> Self {
+        let mut places = Self::default();
+        lists.into_iter().for_each(|list| places.push(list));
+        places
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU16;
+
+    use super::*;
+    use crate::desired::Scope;
+    use crate::model::Protocol;
+
+    fn list(number: u16) -> HeldList {
+        let (family, protocol, scope) = (Family::Ip, Protocol::Tcp, Scope::Cluster);
+        let port = NonZeroU16::new(number).unwrap();
+        HeldList { family, protocol, port, scope, id: ListId::plain(number.into()) }
+    }
+
+    #[test]
+    fn each_of_few_and_of_many_is_found() {
+        for count in [1, 15, 16, 17, 100] {
+            let places: Places = (1..=count).map(list).collect();
+            for number in 1..=count {
+                assert_eq!(places.find(list(number).place(), false), Some(list(number)), "{count}");
+            }
+            assert!(places.find(list(1).place(), true).is_none());
+            assert!(!places.contains(&list(count + 1)));
+            assert_eq!(places.into_lists().len(), usize::from(count));
+        }
+    }
+}

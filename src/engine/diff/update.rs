@@ -1,0 +1,429 @@
+//! The update of one service.
+//!
+//! Everything is compared with the installed state, so an update interrupted by a full piece
+//! continues where it stopped. The order leaves a working table after each piece: endpoints are
+//! added before the routes to them, and deleted after these.
+
+use nft::family::Family;
+use smallvec::SmallVec;
+
+use super::claims;
+use super::frontends::Goal;
+use super::goal::{goal, route};
+use super::held::{HeldList, Holdings, purpose_of};
+use super::patch::Patch;
+use super::places::Places;
+use super::{Context, Diff, FRONTEND_ELEMENTS, Progress, Updated};
+use crate::desired::{
+    self, Label, Lookup, Scope, SlotPlan, Traffic, Wanted, WantedFrontend, WantedPort,
+};
+use crate::model::{Cluster, EndpointChanges, ObjectName, Problem, Protocol};
+use crate::piece::{Full, Piece};
+use crate::ruleset::Frontend;
+use crate::ruleset::number::{Flags, ListId, Route, SizeClass};
+
+/// A service during its update.
+struct ServiceUpdate<'a> {
+    diff: &'a mut Diff,
+    name: &'a ObjectName,
+    cluster: &'a Cluster,
+    wanted: &'a Wanted,
+    /// The current holdings and claims.
+    holdings: Holdings,
+    /// The current lists.
+    held: Places,
+    /// The lists that the service needs.
+    lists: Places,
+    updated: Updated,
+}
+
+impl Diff {
+    /// Updates a service as a whole.
+    pub(super) fn update_whole(
+        &mut self,
+        name: &ObjectName,
+        context: Context<'_>,
+        piece: &mut Piece,
+    ) -> Updated {
+        let cluster = context.cluster;
+        let mut wanted = self.wanted(name, context);
+        self.no_local.note(name, &wanted);
+        self.schedulers.note(name, wanted.scheduler);
+        let is_postponed =
+            context.may_postpone && wanted.ports.iter().any(|port| self.may_be_of_others(port));
+        let of_rendering = std::mem::take(&mut wanted.problems);
+        let holdings = self.services.get(name).map(|held| held.unpack()).unwrap_or_default();
+        let mut update = ServiceUpdate {
+            diff: self,
+            name,
+            cluster,
+            wanted: &wanted,
+            held: holdings.lists.iter().copied().collect(),
+            holdings,
+            lists: Places::default(),
+            updated: Updated::default(),
+        };
+        let progress = if is_postponed {
+            // Only the claims are recorded, so that no frontend changes its holder twice.
+            update.diff.only_claimed.insert(name.clone());
+            update.claim();
+            Progress::Postponed
+        } else {
+            update.diff.only_claimed.remove(name);
+            update.run(piece).unwrap_or(Progress::Partial)
+        };
+        let ServiceUpdate { holdings, mut updated, .. } = update;
+        if progress == Progress::Complete {
+            updated.problems.extend(of_rendering);
+        }
+        Problem::keep_few(&mut updated.problems);
+        if holdings.is_empty() {
+            self.services.remove(name);
+        } else {
+            self.services.insert(name, holdings.pack());
+        }
+        Updated { progress, ..updated }
+    }
+
+    /// Returns what a service should have; nothing if it is gone or left out.
+    pub(super) fn wanted(&self, name: &ObjectName, context: Context<'_>) -> Wanted {
+        let Context { cluster, timeouts, slots, .. } = context;
+        let view = cluster.service(name).filter(|_| !self.excluded.contains(name));
+        let render = |view| desired::render(&view, timeouts.of(name), slots.of(name));
+        view.map(render).unwrap_or_default()
+    }
+
+    /// Returns whether a frontend of the port was found with the label of another port.
+    fn may_be_of_others(&self, port: &WantedPort) -> bool {
+        let mut states = port.frontends.iter().filter_map(|it| self.frontends.get(&it.frontend));
+        let has_only_claimed = |name: &ObjectName| self.only_claimed.contains(name);
+        states.any(|state| state.may_be_of_another(&port.label, has_only_claimed))
+    }
+
+    /// Updates a few endpoints of a service, if nothing else of it depends on them. Returns `None`
+    /// if the service must be updated as a whole.
+    pub(super) fn patch(
+        &mut self,
+        name: &ObjectName,
+        changes: &EndpointChanges,
+        cluster: &Cluster,
+        piece: &mut Piece,
+    ) -> Option<Progress> {
+        let ports = cluster.ports_served_by_all_endpoints(name)?;
+        let holdings = self.services.get(name)?.unpack();
+        let is_served =
+            Family::ALL.map(|family| holdings.frontends.iter().any(|it| it.family() == family));
+        let lists: Places = holdings.lists.iter().copied().collect();
+        let mut patches = SmallVec::<[(HeldList, Label, Patch); 2]>::new();
+        for port in ports {
+            // UDP needs a whole update: established flows depend on all serving endpoints.
+            if port.protocol == Protocol::Udp {
+                return None;
+            }
+            for family in Family::ALL {
+                let endpoints = || {
+                    let endpoints = changes.of_port(port)?;
+                    Some(endpoints.filter(move |(it, _)| Family::of(it.address) == family))
+                };
+                if !is_served[family.index()] || endpoints()?.next().is_none() {
+                    continue;
+                }
+                let place = (family, port.protocol, port.port, Scope::Cluster);
+                let list = lists.find(place, false).or_else(|| lists.find(place, true))?;
+                let patch = Patch::new(self.lists[family.index()].get(list.id)?, endpoints()?)?;
+                if !patch.is_nothing() {
+                    patches.push((list, Label::new(name, port), patch));
+                }
+            }
+        }
+        let elements: usize = patches.iter().map(|(_, _, patch)| patch.elements()).sum();
+        if piece.fits_limit(elements + 4 * holdings.frontends.len()).is_err() {
+            return Some(Progress::Partial);
+        }
+        let mut resized = Resized::new();
+        for (HeldList { family, id, .. }, label, patch) in patches {
+            let mut list = self.lists[family.index()].open(id)?;
+            let former = list.len();
+            list.edit(patch.slots, patch.length, piece);
+            let size = SizeClass::of(patch.length);
+            if SizeClass::of(former) != size {
+                resized.push(((family, id), (size, label)));
+            }
+        }
+        if !resized.is_empty() {
+            resized.sort_unstable_by_key(|(list, _)| *list);
+            self.resize_routes(name, &holdings.frontends, &resized, piece);
+        }
+        Some(Progress::Complete)
+    }
+}
+
+/// Lists with a new size class, with the label of their port; sorted.
+type Resized = SmallVec<[((Family, ListId), (SizeClass, Label)); 1]>;
+
+impl Diff {
+    /// Sets the size classes in the routes to resized lists.
+    fn resize_routes(
+        &mut self,
+        name: &ObjectName,
+        frontends: &[Frontend],
+        resized: &Resized,
+        piece: &mut Piece,
+    ) {
+        for frontend in frontends {
+            if self.frontends.holder(frontend) != Some(name) {
+                continue;
+            }
+            let list = |route: Route| {
+                let key = (frontend.family(), route.list()?);
+                let place = resized.binary_search_by_key(&key, |(list, _)| *list).ok()?;
+                Some(&resized[place].1)
+            };
+            let state = self.frontends.get(frontend);
+            let Some((_, label)) = state.and_then(|it| it.routes().find_map(list)) else {
+                continue;
+            };
+            let resize = |route: Route| match (list(route), route.list()) {
+                (Some((size, _)), Some(id)) => Route::new(id, None, *size, route.flags()),
+                (None, _) | (_, None) => route,
+            };
+            self.change(*frontend, piece, |change, state| change.resize(state, resize, label));
+        }
+    }
+}
+
+impl ServiceUpdate<'_> {
+    fn run(&mut self, piece: &mut Piece) -> Result<Progress, Full> {
+        let wanted = self.wanted;
+        let held = self.claim();
+        let is_held = |frontend: &Frontend| held.contains(frontend);
+        for port in &wanted.ports {
+            self.fill_lists(port, &is_held, piece)?;
+        }
+        let mut progress = Progress::Complete;
+        for port in &wanted.ports {
+            for wanted in port.frontends.iter().filter(|it| is_held(&it.frontend)) {
+                piece.fits_limit(FRONTEND_ELEMENTS)?;
+                let goal = goal(&self.lists, port, wanted);
+                if self.diff.install(wanted.frontend, goal, piece)? == Progress::AfterCommit {
+                    progress = Progress::AfterCommit;
+                }
+            }
+        }
+        self.install_members(piece)?;
+        self.release_frontends(piece)?;
+        self.cut_lists(piece)?;
+        self.disown_lists();
+        self.holdings.frontends = wanted.frontends().map(|it| it.frontend).collect();
+        self.holdings.members.clone_from(&wanted.members);
+        self.holdings.lists = std::mem::take(&mut self.lists).into_lists();
+        for port in &wanted.ports {
+            let Some(serving) = &port.serving else { continue };
+            for wanted in port.frontends.iter().filter(|it| is_held(&it.frontend)) {
+                self.diff.serving.want(wanted.frontend, Some(serving.clone()));
+            }
+        }
+        Ok(progress)
+    }
+
+    /// Claims all frontends; returns those that the service has.
+    fn claim(&mut self) -> Lookup<Frontend> {
+        let mut held = Lookup::default();
+        let former: Lookup<_> = self.holdings.frontends.iter().copied().collect();
+        for WantedFrontend { frontend, .. } in self.wanted.frontends() {
+            let claimed = &mut self.diff.frontends;
+            let precedence = |name: &ObjectName| claims::precedence(self.cluster, name, frontend);
+            if claimed.claim(*frontend, self.name, precedence, &mut self.updated) {
+                held.insert(*frontend);
+            }
+            if !former.contains(frontend) {
+                self.holdings.frontends.push(*frontend);
+            }
+        }
+        held
+    }
+
+    /// Puts the endpoints of a port into lists with slots for all of them.
+    fn fill_lists(
+        &mut self,
+        port: &WantedPort,
+        is_held: &impl Fn(&Frontend) -> bool,
+        piece: &mut Piece,
+    ) -> Result<(), Full> {
+        for scope in Scope::ALL {
+            let mut held = port.frontends.iter().filter(|it| is_held(&it.frontend));
+            let is_used = held.any(|it| it.traffic.uses(scope));
+            if !is_used || port.endpoints(scope).is_empty() {
+                continue;
+            }
+            let Some(id) = self.list(port, scope) else { continue };
+            let WantedPort { family, protocol, port: number, .. } = *port;
+            let list = HeldList { family, protocol, port: number, scope, id };
+            self.lists.push(list);
+            if !self.held.contains(&list) {
+                self.held.push(list);
+                self.holdings.lists.push(list);
+            }
+            let route = route(&self.lists, port, scope, Flags::default());
+            let Some(mut list) = self.diff.lists[family.index()].open(id) else { continue };
+            list.own();
+            let endpoints = port.endpoints(scope);
+            match port.slots(scope) {
+                SlotPlan::Once => list.fill(endpoints, piece)?,
+                SlotPlan::Weighted(counts) => list.fill_weighted(endpoints, counts, piece)?,
+                SlotPlan::Table(.., table) => list.fill_table(endpoints, table, piece)?,
+            }
+            list.set_route(route, piece);
+        }
+        Ok(())
+    }
+
+    /// Returns the list of a scope: a plain one if no number is free for one with affinity.
+    fn list(&mut self, port: &WantedPort, scope: Scope) -> Option<ListId> {
+        if port.timeout.is_some() {
+            if let Some(list) = self.list_of_kind(port, scope, true) {
+                return Some(list);
+            }
+            let message = "no list number with affinity is free; it works without affinity";
+            self.add_problem(port, "spec.sessionAffinity", message);
+        }
+        let list = self.list_of_kind(port, scope, false);
+        if list.is_none() {
+            self.add_problem(port, "spec.ports", "no number is free for its endpoint list");
+        }
+        list
+    }
+
+    /// Returns the list of the service, or one found with its frontends, or a new one.
+    fn list_of_kind(
+        &mut self,
+        port: &WantedPort,
+        scope: Scope,
+        has_affinity: bool,
+    ) -> Option<ListId> {
+        let lists = &self.diff.lists[port.family.index()];
+        let held = self.held.find(purpose_of(port, scope), has_affinity).map(|held| held.id);
+        let is_there =
+            |id: &ListId| lists.get(*id).is_some_and(|list| list.protocol() == port.protocol);
+        if let Some(held) = held.filter(is_there) {
+            return Some(held);
+        }
+        // Another program may have deleted it.
+        let lists = &mut self.diff.lists[port.family.index()];
+        if let Some(held) = held.filter(|held| lists.restore(*held, port.protocol)) {
+            return Some(held);
+        }
+        let can_adopt = |list: &ListId| {
+            // A list that the service already holds is that of another scope.
+            let is_own = self.held.has(port.family, *list);
+            let lists = &self.diff.lists[port.family.index()];
+            !is_own && lists.can_adopt(*list, port.protocol, has_affinity)
+        };
+        if let Some(found) = self.found_list(port, scope).filter(can_adopt) {
+            return Some(found);
+        }
+        self.diff.lists[port.family.index()].add(port.protocol, has_affinity)
+    }
+
+    fn add_problem(&mut self, port: &WantedPort, field: &str, message: &str) {
+        self.updated.problems.push(Problem::of_port(self.name, port.port, field, message));
+    }
+
+    /// Returns the list found with a frontend of the port's label.
+    fn found_list(&self, port: &WantedPort, scope: Scope) -> Option<ListId> {
+        port.frontends.iter().find_map(|wanted| {
+            let state = self.diff.frontends.get(&wanted.frontend)?;
+            // Another service may have had the address.
+            if !state.has_label(&port.label) {
+                return None;
+            }
+            let (route, is_local) = match (wanted.traffic, scope) {
+                (Traffic::ExternalLocal, Scope::Cluster) => (state.internal(), false),
+                (traffic, _) => (state.route, traffic == Traffic::ExternalLocal),
+            };
+            let is_it = |route: &Route| route.flags().local == is_local;
+            route.filter(is_it).filter(|_| wanted.traffic.uses(scope))?.list()
+        })
+    }
+
+    fn install_members(&mut self, piece: &mut Piece) -> Result<(), Full> {
+        let wanted = &self.wanted.members;
+        let held: Lookup<_> = self.holdings.members.iter().copied().collect();
+        for member in wanted {
+            piece.fits_limit(1)?;
+            match held.contains(member) {
+                true => self.diff.members.install(*member, piece),
+                false => {
+                    self.diff.members.share(*member, piece);
+                    self.holdings.members.push(*member);
+                }
+            }
+        }
+        let wanted: Lookup<_> = wanted.iter().copied().collect();
+        let mut result = Ok(());
+        self.holdings.members.retain(|member| {
+            if wanted.contains(member) || result.is_err() {
+                return true;
+            }
+            result = piece.fits_limit(1);
+            if result.is_ok() {
+                self.diff.members.unshare(*member, piece);
+            }
+            result.is_err()
+        });
+        result
+    }
+
+    /// Releases the frontends that are no longer desired.
+    fn release_frontends(&mut self, piece: &mut Piece) -> Result<(), Full> {
+        let wanted: Lookup<_> = self.wanted.frontends().map(|it| it.frontend).collect();
+        let mut result = Ok(());
+        self.holdings.frontends.retain(|frontend| {
+            if wanted.contains(frontend) || result.is_err() {
+                return true;
+            }
+            result = piece.fits_limit(FRONTEND_ELEMENTS);
+            if result.is_err() {
+                return true;
+            }
+            let precedence = |name: &ObjectName| claims::precedence(self.cluster, name, frontend);
+            // The installed elements stay until the next claimant is updated.
+            let claimed = &mut self.diff.frontends;
+            if claimed.release(frontend, self.name, precedence, &mut self.updated) {
+                self.diff.serving.want(*frontend, None);
+                // Nothing is added, and source ranges are deleted later, so all of it fits.
+                let _ = self.diff.install(*frontend, Goal::default(), piece);
+            }
+            false
+        });
+        result
+    }
+
+    /// Deletes slots that no route uses any more.
+    fn cut_lists(&mut self, piece: &mut Piece) -> Result<(), Full> {
+        for (port, scope) in self.wanted.ports.iter().flat_map(|it| Scope::ALL.map(|of| (it, of))) {
+            let place = purpose_of(port, scope);
+            for list in [false, true].into_iter().filter_map(|kind| self.lists.find(place, kind)) {
+                let open = self.diff.lists[list.family.index()].open(list.id);
+                let Some(mut list) = open else { continue };
+                list.cut(port.slot_count(scope), piece)?;
+                list.forget_endpoints(piece)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn disown_lists(&mut self) {
+        for list in std::mem::take(&mut self.holdings.lists) {
+            if !self.lists.contains(&list) {
+                self.diff.disown(list.family, list.id);
+            }
+        }
+    }
+}
+
+impl Wanted {
+    fn frontends(&self) -> impl Iterator<Item = &WantedFrontend> {
+        self.ports.iter().flat_map(|port| &port.frontends)
+    }
+}

@@ -1,0 +1,236 @@
+//! Chains, rules and sets of one table: the installed ones, and the operations to the desired ones.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ahash::HashMap;
+use nft::kernel::Contents;
+use nft::{
+    DecodedFlowtable, DecodedRule, DecodedSet, Family, Flowtable, Hook, Name, Operation, Rule,
+    Table, TableFlags, TableRef,
+};
+
+use crate::ruleset::base::{Base, ChainSpec};
+use crate::ruleset::{SetId, TableSets, flowtable, table_comment};
+
+/// Installed state of one table, without elements.
+#[derive(Debug)]
+pub(super) enum BaseState {
+    /// No such table.
+    Absent,
+    /// A table of this name with another layout or other counters. It is replaced as a whole.
+    Foreign,
+    /// Our table.
+    Ours(Installed),
+}
+
+/// Contents of our table, without elements, in orders that repeat.
+#[derive(Debug, Default)]
+pub(super) struct Installed {
+    flags: TableFlags,
+    chains: BTreeMap<Name, InstalledChain>,
+    sets: BTreeSet<Name>,
+    flowtables: BTreeSet<Name>,
+}
+
+/// A chain in the kernel.
+#[derive(Debug)]
+pub(super) struct InstalledChain {
+    hook: Option<Hook>,
+    /// The rules; `None` if they differed from the desired ones when they were read.
+    rules: Option<Arc<Vec<Rule>>>,
+}
+
+impl BaseState {
+    /// Compares the contents that were read with the desired ones.
+    pub(super) fn found(contents: Option<&Contents>, sets: &TableSets, desired: &Base) -> Self {
+        let Some(contents) = contents else { return Self::Absent };
+        let fits =
+            |found: &DecodedSet| SetId::by_name(&found.name).is_none() || sets.is_desired(found);
+        let is_usable =
+            |found: &DecodedFlowtable| match found.flowtable.as_ref() == Some(&flowtable()) {
+                true => true,
+                false => found.name != flowtable().name,
+            };
+        let is_ours = contents.table.comment.as_deref() == Some(&*table_comment())
+            && contents.foreign == 0
+            && contents.flowtables.iter().all(is_usable)
+            && contents.sets.iter().all(fits);
+        if !is_ours {
+            return Self::Foreign;
+        }
+        // The kernel lists the rules chain by chain.
+        let mut rules = HashMap::<&str, Vec<&DecodedRule>>::default();
+        for listed in contents.rules.chunk_by(|a, b| a.chain == b.chain) {
+            let Some(first) = listed.first() else { continue };
+            rules.entry(&first.chain).or_default().extend(listed);
+        }
+        let specs = desired.chains.iter().map(|spec| (&spec.chain.name, spec));
+        let specs: HashMap<&Name, &ChainSpec> = specs.collect();
+        let chains = contents.chains.iter().map(|chain| {
+            let found = rules.remove(&*chain.name).unwrap_or_default();
+            let same = specs.get(&chain.name);
+            let same = same.filter(|spec| are_same(sets.family, &spec.rules, &found));
+            let rules = same.map(|spec| Arc::clone(&spec.rules));
+            (chain.name.clone(), InstalledChain { hook: chain.hook, rules })
+        });
+        // The kernel deletes anonymous sets with their rules.
+        let named_sets = contents.sets.iter().filter(|found| !found.anonymous);
+        Self::Ours(Installed {
+            flags: contents.table.flags,
+            chains: chains.collect(),
+            sets: named_sets.map(|found| found.name.clone().into()).collect(),
+            flowtables: contents.flowtables.iter().map(|it| it.name.clone().into()).collect(),
+        })
+    }
+
+    /// Returns the installed state after the operations for `desired` are applied.
+    pub(super) fn after(desired: &Base, flags: TableFlags) -> Self {
+        let chains = desired.chains.iter().map(|spec| {
+            let rules = Some(Arc::clone(&spec.rules));
+            (spec.chain.name.clone(), InstalledChain { hook: spec.chain.hook, rules })
+        });
+        let sets = desired.sets.iter().map(|set| set.name.clone());
+        let flowtables = desired.flowtable.iter().map(|flowtable| flowtable.name.clone());
+        Self::Ours(Installed {
+            flags,
+            chains: chains.collect(),
+            sets: sets.collect(),
+            flowtables: flowtables.collect(),
+        })
+    }
+
+    /// Returns the operations from the installed to the desired table, without elements.
+    pub(super) fn operations(&self, desired: &Base, table: &Table) -> Vec<Operation> {
+        let nothing = Installed::default();
+        let mut operations = Vec::new();
+        let installed = match self {
+            Self::Ours(installed) => installed,
+            Self::Absent | Self::Foreign => &nothing,
+        };
+        if matches!(self, Self::Foreign) {
+            operations.push(Operation::DeleteTable(table.reference()));
+        }
+        let is_kept = |flags: TableFlags| !can_own(flags, table.flags);
+        if !matches!(self, Self::Ours(Installed { flags, .. }) if is_kept(*flags)) {
+            operations.push(Operation::AddTable(table.clone()));
+        }
+        operations.extend(update(desired, &table.reference(), installed));
+        operations
+    }
+
+    /// Returns whether the table needs its owner one transaction before the other changes. The
+    /// kernel adds no base chain in the one that changes a table's flags (`nf_tables_addchain`).
+    pub(super) fn needs_owner_first(&self, desired: &Base, table: &Table) -> bool {
+        let Self::Ours(Installed { flags, chains, .. }) = self else { return false };
+        let is_new = |spec: &ChainSpec| {
+            let installed = chains.get(&spec.chain.name);
+            spec.chain.hook.is_some() && installed.is_none_or(|it| it.hook != spec.chain.hook)
+        };
+        can_own(*flags, table.flags) && desired.chains.iter().any(is_new)
+    }
+
+    /// Returns the flags of our table.
+    pub(super) fn flags(&self) -> Option<TableFlags> {
+        match self {
+            Self::Ours(installed) => Some(installed.flags),
+            Self::Absent | Self::Foreign => None,
+        }
+    }
+
+    /// Records new flags of our table.
+    pub(super) fn set_flags(&mut self, new: TableFlags) {
+        if let Self::Ours(Installed { flags, .. }) = self {
+            *flags = new;
+        }
+    }
+
+    /// Returns whether the table is ours and has all sets and flowtables of `other`.
+    pub(super) fn has_sets_of(&self, other: &Self) -> bool {
+        let (Self::Ours(own), Self::Ours(other)) = (self, other) else { return false };
+        own.sets.is_superset(&other.sets) && own.flowtables == other.flowtables
+    }
+
+    /// Returns whether the table has an owner.
+    pub(super) fn is_owned(&self) -> bool {
+        matches!(self, Self::Ours(installed) if installed.flags.owner)
+    }
+
+    /// Returns whether the table has the flowtable.
+    pub(super) fn has_flowtable(&self) -> bool {
+        matches!(self, Self::Ours(installed) if installed.flowtables.contains(&flowtable().name))
+    }
+
+    /// Returns the flags of the table after [`BaseState::operations`].
+    pub(super) fn flags_after(&self, wanted: TableFlags) -> TableFlags {
+        match self {
+            Self::Absent | Self::Foreign => wanted,
+            Self::Ours(Installed { flags, .. }) if can_own(*flags, wanted) => wanted,
+            Self::Ours(Installed { flags, .. }) => *flags,
+        }
+    }
+}
+
+/// Returns whether the table can get an owner. The kernel accepts one only for a table that was
+/// created with an owner and has lost it (`nf_tables_updtable`).
+fn can_own(found: TableFlags, wanted: TableFlags) -> bool {
+    wanted.owner && found.persist && !found.owner
+}
+
+fn are_same(family: Family, desired: &[Rule], found: &[&DecodedRule]) -> bool {
+    desired.len() == found.len()
+        && desired.iter().zip(found).all(|(desired, found)| {
+            found.comment == desired.comment && desired.lowers_to(family, &found.exprs)
+        })
+}
+
+/// Creates sets and chains before the rules that name them, and deletes them after those rules.
+fn update(desired: &Base, table: &TableRef, installed: &Installed) -> Vec<Operation> {
+    let Installed { chains, sets, .. } = installed;
+    let mut operations = Vec::new();
+    let is_absent = |it: &&Flowtable| !installed.flowtables.contains(&it.name);
+    let flowtable = desired.flowtable.iter().filter(is_absent);
+    operations.extend(flowtable.map(|it| Operation::AddFlowtable(table.clone(), it.clone())));
+    let missing = desired.sets.iter().filter(|set| !sets.contains(&set.name));
+    operations.extend(missing.map(|set| Operation::AddSet(table.clone(), Arc::clone(set))));
+    let wanted_sets: BTreeSet<&Name> = desired.sets.iter().map(|set| &set.name).collect();
+    let wanted_flowtable = desired.flowtable.as_ref().map(|flowtable| &flowtable.name);
+    let desired = &desired.chains;
+
+    let is_wanted = |name: &Name, installed: &InstalledChain| {
+        desired.iter().any(|spec| spec.chain.name == *name && spec.chain.hook == installed.hook)
+    };
+    let unwanted: Vec<&Name> = chains
+        .iter()
+        .filter(|(name, installed)| !is_wanted(name, installed))
+        .map(|(name, _)| name)
+        .collect();
+    let kept = |spec: &ChainSpec| {
+        chains.get(&spec.chain.name).filter(|installed| installed.hook == spec.chain.hook)
+    };
+    let changed: Vec<&ChainSpec> = desired
+        .iter()
+        .filter(|spec| kept(spec).is_none_or(|old| old.rules.as_ref() != Some(&spec.rules)))
+        .collect();
+
+    let flushed = changed.iter().filter(|spec| kept(spec).is_some()).map(|spec| &spec.chain.name);
+    let flushed = flushed.chain(unwanted.iter().copied());
+    operations.extend(flushed.map(|name| Operation::FlushChain(table.clone(), name.clone())));
+    let added = changed.iter().filter(|spec| kept(spec).is_none());
+    // Rules of other chains may jump to an unwanted chain until they are replaced. But a base chain
+    // of another hook must be deleted before its namesake is created.
+    let has_namesake = |name: &&Name| desired.iter().any(|spec| spec.chain.name == **name);
+    let (base, regular): (Vec<_>, Vec<_>) = unwanted.into_iter().partition(has_namesake);
+    let delete = |name: &Name| Operation::DeleteChain(table.clone(), name.clone());
+    operations.extend(base.into_iter().map(delete));
+    operations.extend(added.map(|it| Operation::AddChain(table.clone(), it.chain.clone())));
+    let rules = changed.iter().flat_map(|spec| &*spec.rules);
+    operations.extend(rules.map(|rule| Operation::AddRule(table.clone(), rule.clone())));
+    // Elements of an unknown map may jump to an unwanted chain.
+    let unknown = sets.iter().filter(|name| !wanted_sets.contains(name));
+    operations.extend(unknown.map(|name| Operation::DeleteSet(table.clone(), name.clone())));
+    operations.extend(regular.into_iter().map(delete));
+    let unknown = installed.flowtables.iter().filter(|name| Some(*name) != wanted_flowtable);
+    operations.extend(unknown.map(|name| Operation::DeleteFlowtable(table.clone(), name.clone())));
+    operations
+}

@@ -1,0 +1,202 @@
+//! The reaction to the outcome of a transaction. No I/O: the caller commits and reads back.
+
+use std::time::Duration;
+
+use nft::Errno;
+use nft::kernel::{CommitError, Committed};
+use nft::{Family, Operation, Transaction};
+
+use super::Engine;
+use crate::model::{ObjectName, ObjectRef, Problem, ProblemKind};
+use crate::ruleset::{SetId, Subject};
+
+/// The next step after an outcome.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The transaction was applied. Take the next one.
+    Applied,
+    /// Nothing was applied, or the outcome is unknown. Read the tables back, call
+    /// [`Engine::replace_installed`] and continue.
+    ReadBack(Cause),
+    /// Nothing was applied, and no service is the cause. No transaction is sent for this table
+    /// until the tables are read back. Continue with the other table.
+    Blocked(Family),
+}
+
+/// Why the tables must be read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// An element of this service was refused for the first time. Another program may have changed
+    /// the tables, so a read-back may be enough.
+    Suspected(ObjectName),
+    /// An element of this service was refused again. It is left out until it changes.
+    Excluded(ObjectName),
+    /// The transaction was refused as a whole. The next ones are smaller or update fewer services.
+    /// If that does not help within a few attempts, the table is blocked.
+    Unattributed,
+    /// The refusal concerns the table of this family, for the first time.
+    Table(Family),
+    /// The kernel lacks flowtables. The next transactions have none.
+    NoFlowtables,
+    /// The outcome is unknown, or the transaction was not sent.
+    Unknown,
+}
+
+impl Cause {
+    /// Returns whether [`Engine::undo_step`] may replace the read-back: nothing was applied, and
+    /// services are the cause.
+    pub fn is_about_services(&self) -> bool {
+        match self {
+            Self::Suspected(_) | Self::Excluded(_) | Self::Unattributed => true,
+            Self::Table(_) | Self::NoFlowtables | Self::Unknown => false,
+        }
+    }
+}
+
+impl Engine {
+    /// Processes the outcome of the oldest transaction in flight.
+    pub fn answer(
+        &mut self,
+        transaction: &Transaction,
+        outcome: &Result<Committed, CommitError>,
+    ) -> Answer {
+        let error = match outcome {
+            Ok(committed) => {
+                self.committed(committed.kernel_time);
+                return Answer::Applied;
+            }
+            Err(error) => error,
+        };
+        let Some(family) = self.in_flight.front().map(|in_flight| in_flight.family) else {
+            return Answer::ReadBack(Cause::Unknown);
+        };
+        match error {
+            CommitError::Refused { operation: Some(operation), errno, .. }
+                if self.finds_no_flowtables(transaction.operations.get(*operation), *errno) =>
+            {
+                Answer::ReadBack(Cause::NoFlowtables)
+            }
+            CommitError::Refused { operation: Some(operation), element, .. } => {
+                let element = element.unwrap_or_default();
+                match self.service_of(transaction, *operation, element) {
+                    Some(service) => Answer::ReadBack(self.blame(service, error)),
+                    None => self.suspect(family, error),
+                }
+            }
+            CommitError::Refused { operation: None, errno, .. } => {
+                self.refused_unattributed(family, Some(*errno), error)
+            }
+            CommitError::NotSent(cause) => {
+                let errno = cause.raw_os_error().map(Errno::from_raw);
+                match errno.is_some_and(is_about_size) {
+                    true => self.refused_unattributed(family, errno, error),
+                    false => Answer::ReadBack(Cause::Unknown),
+                }
+            }
+            CommitError::Unknown(_) => Answer::ReadBack(Cause::Unknown),
+            CommitError::Owned { .. } => {
+                self.block(family, error);
+                Answer::Blocked(family)
+            }
+        }
+    }
+
+    /// Records that the oldest transaction in flight was applied within `time`. The size of later
+    /// pieces follows from it.
+    pub fn committed(&mut self, time: Duration) {
+        let Some(in_flight) = self.in_flight.pop_front() else { return };
+        self.piece_size.learn(in_flight.bytes, time);
+        let table = &mut self.tables[in_flight.family.index()];
+        table.is_suspect = false;
+        self.problems.extend(table.bisect.committed(in_flight.services.count));
+        self.undone[in_flight.family.index()] = false;
+        self.applied(in_flight);
+        if self.in_flight.is_empty() && self.is_settled() {
+            self.suspects.clear();
+        }
+        self.gather_stale_flows();
+    }
+
+    /// Returns the service that an element of a transaction belongs to.
+    pub fn service_of(
+        &self,
+        transaction: &Transaction,
+        operation: usize,
+        element: usize,
+    ) -> Option<ObjectName> {
+        let operation = transaction.operations.get(operation)?;
+        let (Operation::AddElements(table, set, elements)
+        | Operation::DeleteElements(table, set, elements)) = operation
+        else {
+            return None;
+        };
+        let set = SetId::by_name(&set.name)?;
+        let key = elements.get(element)?.key;
+        let subject = Subject::read(table.family, set, key.as_bytes())?;
+        self.diff.service_of(table.family, subject).cloned()
+    }
+
+    fn blame(&mut self, service: ObjectName, error: &CommitError) -> Cause {
+        if self.suspects.insert(service.clone()) {
+            return Cause::Suspected(service);
+        }
+        self.exclude(service.clone());
+        self.problems.push(left_out(&service, error));
+        Cause::Excluded(service)
+    }
+
+    /// Handles a refusal that concerns no service. Another program may have changed the table; if
+    /// not, the next transaction is refused too.
+    fn suspect(&mut self, family: Family, error: &CommitError) -> Answer {
+        if !std::mem::replace(&mut self.tables[family.index()].is_suspect, true) {
+            return Answer::ReadBack(Cause::Table(family));
+        }
+        self.block(family, error);
+        Answer::Blocked(family)
+    }
+
+    /// Handles a refusal that concerns no part of the transaction. Makes the next transactions
+    /// smaller, then limits their services, down to one.
+    fn refused_unattributed(
+        &mut self,
+        family: Family,
+        errno: Option<Errno>,
+        error: &CommitError,
+    ) -> Answer {
+        if errno.is_some_and(is_about_size) && self.piece_size.halve() {
+            return Answer::ReadBack(Cause::Unattributed);
+        }
+        // Never empty: `answer` has checked it.
+        let services = self.in_flight.front().map(|it| it.services.clone()).unwrap_or_default();
+        match services.last {
+            None => self.suspect(family, error),
+            Some(_) if services.count > 1 => {
+                self.tables[family.index()].bisect.narrow(services.count);
+                Answer::ReadBack(Cause::Unattributed)
+            }
+            Some(service) => {
+                let is_new = self.suspects.insert(service.clone());
+                let problem = left_out(&service, error);
+                if is_new || self.exclude_alone(family, service, problem) {
+                    return Answer::ReadBack(Cause::Unattributed);
+                }
+                self.block(family, error);
+                Answer::Blocked(family)
+            }
+        }
+    }
+}
+
+fn left_out(service: &ObjectName, error: &CommitError) -> Problem {
+    Problem {
+        kind: ProblemKind::Refused,
+        object: ObjectRef::service(service),
+        field: String::new(),
+        message: format!("is left out until it changes: {error}"),
+    }
+}
+
+/// Returns whether a smaller transaction may be accepted.
+fn is_about_size(errno: Errno) -> bool {
+    matches!(errno, Errno::ENOMEM | Errno::EMSGSIZE | Errno::ENOBUFS)
+}

@@ -1,0 +1,309 @@
+//! Finds the stale flows among those that conntrack tracks.
+//!
+//! A commit determines the flows that it makes stale. But their deletion may fail, the process may
+//! be killed before it, and a packet may begin a flow by the former tables meanwhile. So all flows
+//! are regularly compared with the endpoints that serve.
+//!
+//! Other programs translate addresses too. A flow is ours if its original destination is or was a
+//! frontend.
+
+use std::net::IpAddr;
+
+use ahash::HashSet;
+use ipnet::IpNet;
+use nft::family::Family;
+
+use super::Engine;
+use crate::diff::{Serving, Targets};
+use crate::flow::{Flow, StaleFlow};
+use crate::model::{Protocol, Target};
+use crate::ruleset::Frontend;
+
+/// UDP frontends that no longer exist, as long as flows to them may be left.
+#[derive(Debug, Default)]
+pub(super) struct Ended {
+    /// Ended since the last comparison of all flows.
+    recent: HashSet<Frontend>,
+    /// Ended before that comparison.
+    former: HashSet<Frontend>,
+    /// This process has compared all flows once. Before, the frontends that ended shortly before
+    /// its start are not known.
+    is_complete: bool,
+}
+
+/// Maximum number of ended frontends: some 3 MB.
+const MAX_ENDED: usize = 1 << 16;
+
+impl Ended {
+    pub(super) fn add(&mut self, frontend: Frontend) {
+        if self.recent.len() < MAX_ENDED {
+            self.recent.insert(frontend);
+        }
+    }
+
+    /// Records a comparison of all flows. The flows may have been listed before the last frontends
+    /// ended.
+    fn advance(&mut self) {
+        self.former = std::mem::take(&mut self.recent);
+        self.is_complete = true;
+    }
+
+    fn contains(&self, frontend: &Frontend) -> bool {
+        self.recent.contains(frontend) || self.former.contains(frontend)
+    }
+}
+
+impl Engine {
+    /// Returns those of `flows` that are stale. Nothing may be in flight, and
+    /// [`Engine::is_settled`] must hold.
+    pub fn stale_among(&self, flows: &[Flow]) -> Vec<StaleFlow> {
+        let service_cidrs = self.cluster.service_cidrs();
+        let judge = Judge { engine: self, service_cidrs: &service_cidrs };
+        let stale = flows.iter().filter(|flow| judge.is_stale(flow));
+        let name =
+            |flow: &Flow| StaleFlow::Between { frontend: flow.sent_to, endpoint: flow.answered_by };
+        stale.map(name).collect()
+    }
+
+    /// Records that all flows of a list were compared, and that all stale ones among them are
+    /// deleted.
+    pub fn compared_flows(&mut self) {
+        self.ended.advance();
+    }
+}
+
+struct Judge<'a> {
+    engine: &'a Engine,
+    service_cidrs: &'a [IpNet],
+}
+
+impl Judge<'_> {
+    fn is_stale(&self, flow: &Flow) -> bool {
+        match self.serving(flow.sent_to) {
+            // The rules translate every packet to a frontend.
+            Some(targets) => targets.binary_search(&flow.answered_by).is_err(),
+            None => flow.is_translated() && self.was_ours(flow),
+        }
+    }
+
+    /// Returns the endpoints of the frontend at this destination.
+    fn serving(&self, sent_to: Target) -> Option<&Targets> {
+        let serving = &self.engine.diff.serving;
+        serving.targets(&at_address(sent_to)).or_else(|| {
+            let is_served = self.engine.node_addresses.serves(sent_to.address);
+            is_served.then(|| serving.targets(&at_node_port(sent_to)))?
+        })
+    }
+
+    /// Returns whether a frontend that no longer exists translated the flow.
+    fn was_ours(&self, flow: &Flow) -> bool {
+        let Flow { sent_to, answered_by } = *flow;
+        let Engine { ended, diff, .. } = self.engine;
+        if ended.contains(&at_address(sent_to)) {
+            return true;
+        }
+        if self.is_of_node(sent_to.address) {
+            let node_port = at_node_port(sent_to);
+            // The address may no longer serve node ports.
+            return ended.contains(&node_port) || serves(&diff.serving, &node_port, &answered_by);
+        }
+        !ended.is_complete && self.service_cidrs.iter().any(|cidr| cidr.contains(&sent_to.address))
+    }
+
+    fn is_of_node(&self, address: IpAddr) -> bool {
+        let Engine { node_addresses, local_addresses, .. } = self.engine;
+        node_addresses.wanted().contains(&address) || local_addresses.contains(&address)
+    }
+}
+
+fn serves(serving: &Serving, frontend: &Frontend, target: &Target) -> bool {
+    serving.targets(frontend).is_some_and(|targets| targets.binary_search(target).is_ok())
+}
+
+fn at_address(Target { address, port }: Target) -> Frontend {
+    Frontend::Address { address, protocol: Protocol::Udp, port }
+}
+
+fn at_node_port(Target { address, port }: Target) -> Frontend {
+    Frontend::NodePort { family: Family::of(address), protocol: Protocol::Udp, port }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::num::NonZeroU16;
+    use std::time::Duration;
+
+    use nft::TableFlags;
+
+    use super::*;
+    use crate::engine::FoundTable;
+    use crate::model::{
+        Change, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Service,
+        ServiceCidr, ServicePort,
+    };
+    use crate::routing::Routing;
+
+    fn target(text: &str) -> Target {
+        let socket: SocketAddr = text.parse().unwrap();
+        Target { address: socket.ip(), port: NonZeroU16::new(socket.port()).unwrap() }
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    /// Returns a service with every kind of frontend.
+    fn dns() -> Service {
+        let port = NonZeroU16::new(53).unwrap();
+        Service {
+            external_ips: vec![ip("198.51.100.1")],
+            ports: vec![ServicePort {
+                name: "dns".into(),
+                protocol: Protocol::Udp,
+                port,
+                node_port: NonZeroU16::new(30053),
+            }],
+            ..Service::new(ObjectName::namespaced("default", "dns"), vec![ip("10.96.0.10")])
+        }
+    }
+
+    fn endpoints(addresses: &[&str]) -> Event {
+        Event::EndpointSlice(Change::Is(EndpointSlice {
+            name: ObjectName::namespaced("default", "dns-1"),
+            service: dns().name,
+            ports: vec![EndpointPort {
+                name: "dns".into(),
+                protocol: Protocol::Udp,
+                port: NonZeroU16::new(5353).unwrap(),
+            }],
+            endpoints: addresses.iter().map(|text| Endpoint::ready(ip(text))).collect(),
+            triggered: None,
+            weighing: None,
+        }))
+    }
+
+    fn engine() -> Engine {
+        let mut engine = Engine::new(Routing::default(), TableFlags::default());
+        engine.set_local_addresses(vec![ip("127.0.0.1"), ip("192.0.2.1"), ip("192.0.2.2")]);
+        engine.replace_installed(Family::ALL.map(FoundTable::nothing));
+        let node = Node {
+            name: ObjectName::cluster_scoped("node"),
+            zone: None,
+            addresses: vec![ip("192.0.2.1")],
+            pod_cidrs: Vec::new(),
+            leaving: false,
+        };
+        let cidr = ServiceCidr {
+            name: ObjectName::cluster_scoped("kubernetes"),
+            cidrs: vec!["10.96.0.0/16".parse().unwrap()],
+        };
+        let objects = [Event::Node(Change::Is(node)), Event::ServiceCidr(Change::Is(cidr))];
+        commit(&mut engine, objects);
+        commit(&mut engine, [Event::Service(Change::Is(dns())), endpoints(&["10.244.0.1"])]);
+        engine
+    }
+
+    fn commit(engine: &mut Engine, events: impl IntoIterator<Item = Event>) {
+        engine.apply(events);
+        while engine.next_transaction(1 << 24).is_some() {
+            engine.committed(Duration::ZERO);
+        }
+        assert!(engine.is_settled());
+        engine.take_stale_flows();
+    }
+
+    /// Checks rows of original destination, answering endpoint, and whether the flow is stale.
+    #[track_caller]
+    fn check(engine: &Engine, rows: &[(&str, &str, bool)]) {
+        for (sent_to, answered_by, is_stale) in rows {
+            let flow = Flow { sent_to: target(sent_to), answered_by: target(answered_by) };
+            let found = engine.stale_among(&[flow]);
+            let expected =
+                StaleFlow::Between { frontend: flow.sent_to, endpoint: flow.answered_by };
+            let expected = if *is_stale { vec![expected] } else { vec![] };
+            assert_eq!(found, expected, "to {sent_to} answered by {answered_by}");
+        }
+    }
+
+    const POD: &str = "10.244.0.1:5353";
+    const FORMER: &str = "10.244.0.9:5353";
+
+    #[test]
+    fn a_flow_to_a_frontend_is_stale_unless_an_endpoint_answers() {
+        let mut engine = engine();
+        engine.compared_flows();
+        let rows = [
+            ("10.96.0.10:53", POD, false),
+            ("10.96.0.10:53", FORMER, true),
+            ("10.96.0.10:53", "10.244.0.1:53", true),
+            ("10.96.0.10:53", "10.96.0.10:53", true),
+            ("198.51.100.1:53", POD, false),
+            ("198.51.100.1:53", FORMER, true),
+            ("192.0.2.1:30053", POD, false),
+            ("192.0.2.1:30053", FORMER, true),
+            ("192.0.2.1:30053", "192.0.2.1:30053", true),
+        ];
+        check(&engine, &rows);
+    }
+
+    #[test]
+    fn flows_of_other_programs_are_left_alone() {
+        let mut engine = engine();
+        engine.compared_flows();
+        let rows = [
+            // Other ports and hosts.
+            ("10.96.0.10:54", FORMER, false),
+            ("10.96.0.11:53", FORMER, false),
+            ("203.0.113.1:53", "203.0.113.1:53", false),
+            ("203.0.113.1:53", FORMER, false),
+            ("203.0.113.1:30053", FORMER, false),
+            // A host port of a pod.
+            ("192.0.2.1:53", FORMER, false),
+            ("127.0.0.1:30053", "127.0.0.1:30053", false),
+            // An address of the node that does not serve node ports.
+            ("192.0.2.2:30053", "192.0.2.2:30053", false),
+            ("192.0.2.2:30053", FORMER, false),
+            // An address that served node ports before.
+            ("192.0.2.2:30053", POD, true),
+        ];
+        check(&engine, &rows);
+    }
+
+    #[test]
+    fn a_flow_to_a_frontend_that_ended_is_stale_until_all_flows_were_compared_twice() {
+        let mut engine = engine();
+        engine.compared_flows();
+        commit(&mut engine, [Event::Service(Change::Gone(dns().name))]);
+        let rows = |is_stale| {
+            [
+                ("10.96.0.10:53", FORMER, is_stale),
+                ("198.51.100.1:53", FORMER, is_stale),
+                ("192.0.2.1:30053", FORMER, is_stale),
+                ("10.96.0.10:53", "10.96.0.10:53", false),
+                ("10.96.0.11:53", FORMER, false),
+            ]
+        };
+        check(&engine, &rows(true));
+        // The flow may have been listed before the frontend ended.
+        engine.compared_flows();
+        check(&engine, &rows(true));
+        engine.compared_flows();
+        check(&engine, &rows(false));
+    }
+
+    #[test]
+    fn at_first_all_that_is_translated_in_service_cidrs_is_stale() {
+        let mut engine = engine();
+        let rows = |is_stale| {
+            [
+                ("10.96.0.11:53", FORMER, is_stale),
+                ("10.96.0.11:53", "10.96.0.11:53", false),
+                ("10.97.0.11:53", FORMER, false),
+            ]
+        };
+        check(&engine, &rows(true));
+        engine.compared_flows();
+        check(&engine, &rows(false));
+    }
+}

@@ -1,0 +1,19 @@
+//! Desired and installed state of kube-proxy's tables, and the transaction between them.
+//!
+//! No I/O, no clock, no log, no async, no Kubernetes types: the same events and answers give the same
+//! operations, in the same order, in every process.
+
+pub mod counters;
+pub mod desired;
+pub mod diff;
+mod engine;
+pub mod flow;
+pub mod flowtable;
+pub mod model;
+pub mod piece;
+pub mod printable;
+pub mod routing;
+pub mod ruleset;
+pub mod schedule;
+
+pub use self::engine::*;

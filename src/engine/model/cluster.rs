@@ -1,0 +1,627 @@
+//! The objects of the cluster that this node needs, updated by events.
+//!
+//! An event costs in proportion to what it touches. Only a relist, a change of this node's zone or
+//! addresses and a change of the service address ranges iterate over more than one service.
+
+use std::net::IpAddr;
+
+use ahash::{HashMap, HashSet};
+use ipnet::IpNet;
+use nft::family::Family;
+
+use super::least_connections::{Balanced, Shares};
+use super::slices_in_service_cidrs::SlicesInServiceCidrs;
+use super::stored::{SharedLists, StoredService, StoredSlice};
+use super::{
+    Change, EndpointChanges, EndpointSlice, Event, Extent, Node, ObjectName, Resource, Scheduler,
+    Service, ServiceCidr, ServicePort, Target, TargetList, Touched, UsableEndpoints, Weight,
+};
+
+/// All objects that routing depends on.
+#[derive(Debug, Default)]
+pub struct Cluster {
+    services: HashMap<ObjectName, Entry>,
+    lists: SharedLists,
+    /// Service of each slice; the slice itself is stored with its service.
+    slices: HashMap<ObjectName, Marked<ObjectName>>,
+    slices_in_service_cidrs: SlicesInServiceCidrs,
+    /// Services with source ranges.
+    restricted: HashSet<ObjectName>,
+    node: Option<Node>,
+    service_cidrs: HashMap<ObjectName, Marked<Vec<IpNet>>>,
+    listings: [Listing; 4],
+    pub(super) balanced: Balanced,
+}
+
+/// A service with all that determines where its packets go.
+#[derive(Clone, Debug)]
+pub struct ServiceView<'a> {
+    /// The service.
+    pub service: Service,
+    slices: &'a [StoredSlice],
+    node: Option<&'a Node>,
+    /// Shares of endpoints under scheduler `lc`, if it is in use.
+    shares: Option<&'a Shares>,
+}
+
+/// A service and its slices. Slices may arrive before their service.
+#[derive(Debug, Default)]
+struct Entry {
+    service: Option<Box<StoredService>>,
+    slices: Vec<StoredSlice>,
+}
+
+/// An object and the number of the last listing that contained it.
+#[derive(Debug)]
+struct Marked<T> {
+    object: T,
+    listing: u32,
+}
+
+/// Progress of the listing of a resource.
+#[derive(Debug, Default, Clone, Copy)]
+struct Listing {
+    number: u32,
+    complete_once: bool,
+}
+
+impl Cluster {
+    /// Applies one event and adds to `touched` what must be rendered again.
+    pub fn apply(&mut self, event: Event, touched: &mut Touched) {
+        match event {
+            Event::Service(change) => self.apply_service(change, touched),
+            Event::EndpointSlice(change) => self.apply_slice(change, touched),
+            Event::Node(change) => self.apply_node(change, touched),
+            Event::ServiceCidr(change) => self.apply_service_cidr(change, touched),
+            Event::Relist(resource) => self.listings[resource as usize].number += 1,
+            Event::Listed(resource) => {
+                self.listings[resource as usize].complete_once = true;
+                self.sweep(resource, touched);
+            }
+        }
+    }
+
+    /// Returns whether every resource has been listed completely at least once. A list may be
+    /// empty.
+    ///
+    /// Before that, a commit would delete services that are not listed yet. It would also delete
+    /// what depends on the node (NodePort addresses, zone, pod ranges) and the rules of the service
+    /// address ranges.
+    pub fn is_listed(&self) -> bool {
+        self.unlisted().next().is_none()
+    }
+
+    /// Returns the resources that have not been listed completely yet.
+    pub fn unlisted(&self) -> impl Iterator<Item = Resource> + '_ {
+        let listing = |resource: Resource| self.listings[resource as usize];
+        Resource::ALL.into_iter().filter(move |resource| !listing(*resource).complete_once)
+    }
+
+    /// Returns the number of routed services.
+    pub fn service_count(&self) -> usize {
+        self.services.values().filter(|entry| entry.service.is_some()).count()
+    }
+
+    /// Returns the routed service of this name.
+    pub fn service(&self, name: &ObjectName) -> Option<ServiceView<'_>> {
+        let (name, entry) = self.services.get_key_value(name)?;
+        let service = entry.service.as_ref()?.restore(name.clone());
+        let is_balanced = service.scheduler == Some(Scheduler::LeastConnections);
+        let shares = is_balanced.then(|| self.balanced.shares(name)).flatten();
+        Some(ServiceView { service, slices: &entry.slices, node: self.node(), shares })
+    }
+
+    /// Returns the stored form of a routed service, and its slices.
+    pub(super) fn stored(&self, name: &ObjectName) -> Option<(&StoredService, &[StoredSlice])> {
+        let entry = self.services.get(name)?;
+        Some((entry.service.as_ref()?, &entry.slices))
+    }
+
+    /// Returns the cluster IPs of a routed service.
+    pub fn cluster_ips(&self, name: &ObjectName) -> Vec<IpAddr> {
+        self.service(name).map(|view| view.service.cluster_ips).unwrap_or_default()
+    }
+
+    /// Returns the creation time of a service, in seconds since 1970.
+    pub fn created(&self, name: &ObjectName) -> Option<i64> {
+        Some(self.services.get(name)?.service.as_ref()?.created())
+    }
+
+    /// Returns whether the service has this cluster IP.
+    pub fn has_cluster_ip(&self, name: &ObjectName, address: IpAddr) -> bool {
+        let entry = self.services.get(name).and_then(|entry| entry.service.as_ref());
+        entry.is_some_and(|service| service.has_cluster_ip(address))
+    }
+
+    /// Returns the session affinity timeout of a service in seconds, if it has session affinity.
+    pub fn session_affinity(&self, name: &ObjectName) -> Option<u32> {
+        let timeout = self.services.get(name)?.service.as_ref()?.session_affinity()?;
+        // The API allows 1 to 86,400 seconds.
+        u32::try_from(timeout.as_secs()).ok().filter(|seconds| *seconds > 0)
+    }
+
+    /// Returns whether a service has source ranges.
+    pub fn has_source_ranges(&self) -> bool {
+        !self.restricted.is_empty()
+    }
+
+    /// Returns whether an endpoint may be a cluster IP.
+    pub fn may_have_cluster_ip_endpoints(&self) -> bool {
+        self.slices_in_service_cidrs.may_have_cluster_ips()
+    }
+
+    /// Returns the ports of a service if each client may be sent to any usable endpoint: without
+    /// session affinity, and with internal traffic policy `Cluster`.
+    pub fn ports_served_by_all_endpoints(&self, name: &ObjectName) -> Option<&[ServicePort]> {
+        self.services.get(name)?.service.as_ref()?.ports_served_by_all_endpoints()
+    }
+
+    /// Returns whether a service may need more than one slot for an endpoint: it has weights, or
+    /// another scheduler than the default.
+    pub fn may_ask_for_slots(&self, name: &ObjectName) -> bool {
+        let asks = |entry: &Entry| {
+            let service = entry.service.as_ref();
+            service.is_some_and(|service| {
+                service.may_ask_for_slots() || entry.slices.iter().any(|it| it.weighing.is_some())
+            })
+        };
+        self.services.get(name).is_some_and(asks)
+    }
+
+    /// Returns this node's object, if it has arrived.
+    pub fn node(&self) -> Option<&Node> {
+        self.node.as_ref()
+    }
+
+    /// Returns all ranges that cluster IPs are allocated from, sorted and without duplicates.
+    pub fn service_cidrs(&self) -> Vec<IpNet> {
+        let objects = self.service_cidrs.values();
+        let mut cidrs: Vec<_> = objects.flat_map(|marked| &marked.object).copied().collect();
+        cidrs.sort_unstable();
+        cidrs.dedup();
+        cidrs
+    }
+
+    fn apply_service(&mut self, change: Change<Service>, touched: &mut Touched) {
+        let listing = self.listings[Resource::Services as usize].number;
+        match change {
+            Change::Is(service) => {
+                let name = service.name.clone();
+                self.balanced.note(&name, service.scheduler);
+                let entry = self.services.entry(name.clone()).or_default();
+                let stored = StoredService::new(service, listing, &mut self.lists);
+                match stored.has_source_ranges() {
+                    true => self.restricted.insert(name.clone()),
+                    false => self.restricted.remove(&name),
+                };
+                match &mut entry.service {
+                    Some(known) if known.is_same(&stored) => known.listing = listing,
+                    known => {
+                        *known = Some(Box::new(stored));
+                        touched.add(name, Extent::Whole);
+                    }
+                }
+            }
+            Change::Invalid(name) => {
+                let entry = self.services.get_mut(&name);
+                if let Some(service) = entry.and_then(|entry| entry.service.as_mut()) {
+                    service.listing = listing;
+                }
+            }
+            Change::Gone(name) => self.remove_service(&name, touched),
+        }
+    }
+
+    fn remove_service(&mut self, name: &ObjectName, touched: &mut Touched) {
+        self.balanced.note(name, None);
+        let Some(entry) = self.services.get_mut(name) else { return };
+        self.restricted.remove(name);
+        if entry.service.take().is_some() {
+            touched.add(name.clone(), Extent::Whole);
+        }
+        if entry.slices.is_empty() {
+            self.services.remove(name);
+        }
+    }
+
+    fn apply_slice(&mut self, change: Change<EndpointSlice>, touched: &mut Touched) {
+        let listing = self.listings[Resource::EndpointSlices as usize].number;
+        match change {
+            Change::Is(slice) => self.put_slice(slice, listing, touched),
+            Change::Invalid(name) => mark(self.slices.get_mut(&name), listing),
+            Change::Gone(name) => self.remove_slice(&name, touched),
+        }
+    }
+
+    fn put_slice(&mut self, slice: EndpointSlice, listing: u32, touched: &mut Touched) {
+        // A service and its slices share one copy of the name.
+        let known = self.services.get_key_value(&slice.service).map(|(name, _)| name);
+        let service = known.unwrap_or(&slice.service).clone();
+        let owner = Marked { object: service.clone(), listing };
+        let former = self.slices.insert(slice.name.clone(), owner);
+        if let Some(former) = former.filter(|former| former.object != service) {
+            remove_slice(&mut self.services, &former.object, &slice.name);
+            touched.add(former.object, Extent::Whole);
+        }
+        let triggered = slice.triggered;
+        self.slices_in_service_cidrs.put(&slice.name, slice.endpoints.iter().map(|it| it.address));
+        let slice = StoredSlice::new(slice, &mut self.lists);
+        let zone = self.node.as_ref().and_then(|node| node.zone.as_ref());
+        let slices = &mut self.services.entry(service.clone()).or_default().slices;
+        let extent = match slices.iter().position(|old| old.name == slice.name) {
+            Some(i) if slices[i] == slice => return,
+            Some(i) => {
+                let old = std::mem::replace(&mut slices[i], slice);
+                let changes = EndpointChanges::between(&old, slices, i, zone);
+                changes.map_or(Extent::Whole, |changes| Extent::Endpoints(Box::new(changes)))
+            }
+            None => {
+                // Most services have one slice, so spare capacity would cost memory.
+                slices.reserve_exact(1);
+                slices.push(slice);
+                Extent::Whole
+            }
+        };
+        touched.triggers.extend(triggered);
+        touched.add(service, extent);
+    }
+
+    fn remove_slice(&mut self, name: &ObjectName, touched: &mut Touched) {
+        let Some(owner) = self.slices.remove(name) else { return };
+        self.slices_in_service_cidrs.remove(name);
+        remove_slice(&mut self.services, &owner.object, name);
+        touched.add(owner.object, Extent::Whole);
+    }
+
+    /// Compares all endpoints with the service address ranges.
+    fn find_slices_in_service_cidrs(&mut self) {
+        self.slices_in_service_cidrs.set_ranges(self.service_cidrs());
+        for slice in self.services.values().flat_map(|entry| &entry.slices) {
+            self.slices_in_service_cidrs.put(&slice.name, slice.endpoints().map(|it| it.address));
+        }
+    }
+
+    fn apply_node(&mut self, change: Change<Node>, touched: &mut Touched) {
+        // This node exists as long as it routes packets, so its last object stays in force (as in
+        // kube-proxy).
+        let Change::Is(node) = change else { return };
+        let former = self.node.as_ref();
+        touched.node |= former != Some(&node);
+        let other_zone = former.and_then(|former| former.zone.as_ref()) != node.zone.as_ref();
+        let other_addresses = former.is_none_or(|former| former.addresses != node.addresses);
+        let depends = |entry: &Entry| {
+            (other_zone && entry.has_zone_hints()) || (other_addresses && entry.has_source_ranges())
+        };
+        let depending = self.services.iter().filter(|(_, entry)| depends(entry));
+        touched.dependents.extend(depending.map(|(name, _)| name.clone()));
+        self.node = Some(node);
+    }
+
+    fn apply_service_cidr(&mut self, change: Change<ServiceCidr>, touched: &mut Touched) {
+        let listing = self.listings[Resource::ServiceCidrs as usize].number;
+        match change {
+            Change::Is(ServiceCidr { name, cidrs }) => {
+                let marked = Marked { object: cidrs.clone(), listing };
+                let former = self.service_cidrs.insert(name, marked);
+                touched.service_cidrs |= former.is_none_or(|former| former.object != cidrs);
+            }
+            Change::Invalid(name) => mark(self.service_cidrs.get_mut(&name), listing),
+            Change::Gone(name) => {
+                touched.service_cidrs |= self.service_cidrs.remove(&name).is_some();
+            }
+        }
+        if touched.service_cidrs {
+            self.find_slices_in_service_cidrs();
+        }
+    }
+
+    /// Removes the objects that the completed listing did not contain.
+    fn sweep(&mut self, resource: Resource, touched: &mut Touched) {
+        let number = self.listings[resource as usize].number;
+        match resource {
+            Resource::Services => {
+                let missing = |entry: &Entry| {
+                    entry.service.as_ref().is_some_and(|service| service.listing != number)
+                };
+                let gone = self.services.iter().filter(|(_, entry)| missing(entry));
+                for name in gone.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+                    self.remove_service(&name, touched);
+                }
+            }
+            Resource::EndpointSlices => {
+                let gone = self.slices.iter().filter(|(_, owner)| owner.listing != number);
+                for name in gone.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+                    self.remove_slice(&name, touched);
+                }
+            }
+            Resource::Nodes => {}
+            Resource::ServiceCidrs => {
+                let before = self.service_cidrs.len();
+                self.service_cidrs.retain(|_, cidr| cidr.listing == number);
+                if self.service_cidrs.len() != before {
+                    touched.service_cidrs = true;
+                    self.find_slices_in_service_cidrs();
+                }
+            }
+        }
+    }
+}
+
+impl Entry {
+    fn has_source_ranges(&self) -> bool {
+        self.service.as_ref().is_some_and(|service| service.has_source_ranges())
+    }
+
+    fn has_zone_hints(&self) -> bool {
+        self.service.is_some() && self.slices.iter().any(StoredSlice::has_zone_hints)
+    }
+}
+
+impl ServiceView<'_> {
+    /// Returns the first address of this node of `family`.
+    pub fn node_address(&self, family: Family) -> Option<IpAddr> {
+        let mut addresses = self.node?.addresses.iter().copied();
+        addresses.find(|address| Family::of(*address) == family)
+    }
+
+    /// Returns the endpoints of `family` to which packets to `port` may be sent.
+    pub fn usable_endpoints(&self, port: &ServicePort, family: Family) -> UsableEndpoints {
+        let zone = self.node.and_then(|node| node.zone.as_ref());
+        UsableEndpoints::select(self.slices, port, family, zone)
+    }
+
+    /// Returns the scheduler in effect: `lc` is [`Scheduler::Random`] if it is not in use.
+    pub fn scheduler(&self) -> Scheduler {
+        let scheduler = self.service.scheduler.unwrap_or_default();
+        match (scheduler, self.shares) {
+            (Scheduler::LeastConnections, None) => Scheduler::Random,
+            _ => scheduler,
+        }
+    }
+
+    /// Removes the endpoints of a port with weight 0 and returns the weights of the others,
+    /// multiplied by their shares under scheduler `lc`. Returns `None` if weights have no effect,
+    /// because each is 1 or all are 0.
+    pub fn weigh(
+        &self,
+        port: &ServicePort,
+        family: Family,
+        targets: &mut TargetList,
+    ) -> Option<Vec<Weight>> {
+        let weights = self.weights(port, family, targets);
+        let shares =
+            self.shares.and_then(|it| it.slots(port.protocol, targets, weights.as_deref()));
+        shares.or(weights)
+    }
+
+    /// As `weigh`, from annotations only, without shares.
+    pub fn weights(
+        &self,
+        port: &ServicePort,
+        family: Family,
+        targets: &mut TargetList,
+    ) -> Option<Vec<Weight>> {
+        let rules = self.service.weights.as_ref();
+        if rules.is_none() && self.slices.iter().all(|slice| slice.weighing.is_none()) {
+            return None;
+        }
+        let weights = super::usable::weights(self.slices, port, family, rules);
+        super::weights::weigh(targets, |target| weights.get(target).copied().unwrap_or(1))
+    }
+
+    /// Returns the endpoints of `family` that may have established flows to `port`, sorted: those
+    /// that are ready or serve while they terminate.
+    pub fn serving_endpoints(&self, port: &ServicePort, family: Family) -> Vec<Target> {
+        super::usable::serving(self.slices, port, family)
+    }
+}
+
+fn mark<T>(object: Option<&mut Marked<T>>, listing: u32) {
+    if let Some(object) = object {
+        object.listing = listing;
+    }
+}
+
+fn remove_slice(
+    services: &mut HashMap<ObjectName, Entry>,
+    service: &ObjectName,
+    slice: &ObjectName,
+) {
+    let Some(entry) = services.get_mut(service) else { return };
+    entry.slices.retain(|old| old.name != *slice);
+    if entry.slices.is_empty() && entry.service.is_none() {
+        services.remove(service);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+    use crate::model::{Conditions, Endpoint};
+
+    fn name(name: &str) -> ObjectName {
+        ObjectName::namespaced("default", name)
+    }
+
+    fn service(service: &str, cluster_ip: [u8; 4]) -> Event {
+        Event::Service(Change::Is(Service::new(name(service), vec![cluster_ip.into()])))
+    }
+
+    fn slice(slice: &str, service: &str, zone: Option<&str>) -> Event {
+        Event::EndpointSlice(Change::Is(EndpointSlice {
+            name: name(slice),
+            service: name(service),
+            ports: Vec::new(),
+            endpoints: vec![Endpoint {
+                address: IpAddr::from([10, 0, 0, 1]),
+                conditions: Conditions::READY,
+                zones: zone.map(|zone| Arc::new(vec![zone.into()])),
+            }],
+            triggered: None,
+            weighing: None,
+        }))
+    }
+
+    fn node(zone: &str) -> Event {
+        Event::Node(Change::Is(Node {
+            name: ObjectName::cluster_scoped("node"),
+            zone: Some(zone.into()),
+            addresses: Vec::new(),
+            pod_cidrs: Vec::new(),
+            leaving: false,
+        }))
+    }
+
+    /// Returns the cluster, and checks the names that `events` touch after `before` was applied.
+    #[track_caller]
+    fn check(before: Vec<Event>, events: Vec<Event>, touched: &[&str]) -> Cluster {
+        let mut cluster = Cluster::default();
+        before.into_iter().for_each(|event| cluster.apply(event, &mut Touched::default()));
+        let mut found = Touched::default();
+        events.into_iter().for_each(|event| cluster.apply(event, &mut found));
+        let names = found.services.keys().chain(&found.dependents);
+        let mut names: Vec<_> = names.map(ObjectName::as_str).collect();
+        names.sort_unstable();
+        let expected: Vec<_> = touched.iter().map(|name| format!("default/{name}")).collect();
+        assert_eq!(names, expected);
+        cluster
+    }
+
+    #[test]
+    fn an_update_that_changes_nothing_touches_nothing() {
+        let objects = || vec![service("web", [10, 96, 0, 1]), slice("web-1", "web", None)];
+        check(objects(), objects(), &[]);
+    }
+
+    #[test]
+    fn the_trigger_time_of_a_changed_slice_is_reported_once() {
+        let (mut cluster, mut touched) = (Cluster::default(), Touched::default());
+        let Event::EndpointSlice(Change::Is(mut slice)) = slice("web-1", "web", None) else {
+            unreachable!("it is a slice")
+        };
+        let time = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        // Listed again, the slice does not change; a change may lack a time.
+        for (seconds, endpoints) in [(Some(1), 1), (Some(1), 1), (None, 0), (Some(3), 1)] {
+            slice.triggered = seconds.map(time);
+            let endpoints = slice.endpoints.iter().take(endpoints).cloned().collect();
+            let slice = EndpointSlice { endpoints, ..slice.clone() };
+            cluster.apply(Event::EndpointSlice(Change::Is(slice)), &mut touched);
+        }
+        assert_eq!(touched.triggers, [time(1), time(3)]);
+    }
+
+    #[test]
+    fn a_slice_touches_its_service_only() {
+        let before = vec![service("web", [10, 96, 0, 1]), service("dns", [10, 96, 0, 2])];
+        check(before, vec![slice("web-1", "web", None)], &["web"]);
+    }
+
+    #[test]
+    fn a_slice_that_moves_touches_both_services() {
+        let before = vec![slice("one", "web", None)];
+        check(before, vec![slice("one", "dns", None)], &["dns", "web"]);
+    }
+
+    #[test]
+    fn slices_may_come_before_their_service_and_stay_after_it() {
+        let gone = Event::Service(Change::Gone(name("web")));
+        let before = vec![slice("web-1", "web", None), service("web", [10, 96, 0, 1])];
+        let cluster = check(before, vec![gone], &["web"]);
+        assert!(cluster.service(&name("web")).is_none());
+        assert_eq!(cluster.services[&name("web")].slices.len(), 1);
+    }
+
+    #[test]
+    fn objects_missing_from_a_relist_are_removed() {
+        let before = vec![
+            service("web", [10, 96, 0, 1]),
+            service("dns", [10, 96, 0, 2]),
+            slice("web-1", "web", None),
+        ];
+        let relist = vec![
+            Event::Relist(Resource::Services),
+            service("dns", [10, 96, 0, 2]),
+            Event::Listed(Resource::Services),
+            Event::Relist(Resource::EndpointSlices),
+            Event::Listed(Resource::EndpointSlices),
+        ];
+        let cluster = check(before, relist, &["web"]);
+        assert!(cluster.services.keys().eq([&name("dns")]));
+        assert!(cluster.slices.is_empty());
+    }
+
+    #[test]
+    fn an_invalid_object_keeps_its_last_valid_state_across_a_relist() {
+        let before = vec![service("web", [10, 96, 0, 1]), slice("web-1", "web", None)];
+        let relist = vec![
+            Event::Relist(Resource::Services),
+            Event::Service(Change::Invalid(name("web"))),
+            Event::Listed(Resource::Services),
+        ];
+        let cluster = check(before, relist, &[]);
+        assert!(cluster.service(&name("web")).is_some());
+    }
+
+    #[test]
+    fn a_change_of_zone_touches_the_services_with_zone_hints() {
+        let before = vec![
+            node("z1"),
+            service("web", [10, 96, 0, 1]),
+            slice("web-1", "web", Some("z1")),
+            service("dns", [10, 96, 0, 2]),
+            slice("dns-1", "dns", None),
+        ];
+        check(before, vec![node("z2")], &["web"]);
+    }
+
+    #[test]
+    fn ranges_listed_by_two_objects_stay_until_both_are_gone() {
+        let range = |object: &str| {
+            let cidrs = vec!["10.96.0.0/12".parse().unwrap()];
+            Event::ServiceCidr(Change::Is(ServiceCidr {
+                name: ObjectName::cluster_scoped(object),
+                cidrs,
+            }))
+        };
+        let gone = |object| Event::ServiceCidr(Change::Gone(ObjectName::cluster_scoped(object)));
+        let cluster = check(vec![range("a"), range("b")], vec![gone("a")], &[]);
+        assert_eq!(cluster.service_cidrs().len(), 1);
+        let cluster = check(vec![range("a"), range("b")], vec![gone("a"), gone("b")], &[]);
+        assert!(cluster.service_cidrs().is_empty());
+    }
+
+    #[test]
+    fn the_cluster_is_listed_when_every_resource_is() {
+        for last in Resource::ALL {
+            let mut cluster = Cluster::default();
+            let others = Resource::ALL.into_iter().filter(|resource| *resource != last);
+            for resource in others {
+                cluster.apply(Event::Listed(resource), &mut Touched::default());
+            }
+            assert!(cluster.unlisted().eq([last]) && !cluster.is_listed(), "{last:?}");
+            cluster.apply(Event::Listed(last), &mut Touched::default());
+            assert!(cluster.is_listed(), "{last:?}");
+        }
+    }
+
+    #[test]
+    fn ranges_that_are_listed_late_touch_the_service_address_ranges() {
+        let mut cluster = Cluster::default();
+        let late = Resource::ServiceCidrs;
+        cluster.apply(Event::Listed(late), &mut Touched::default());
+        let mut touched = Touched::default();
+        let range = ServiceCidr {
+            name: ObjectName::cluster_scoped("kubernetes"),
+            cidrs: vec!["10.96.0.0/12".parse().unwrap()],
+        };
+        let range = Event::ServiceCidr(Change::Is(range));
+        for event in [Event::Relist(late), range, Event::Listed(late)] {
+            cluster.apply(event, &mut touched);
+        }
+        assert!(touched.service_cidrs);
+        assert_eq!(cluster.service_cidrs().len(), 1);
+    }
+}

@@ -1,0 +1,339 @@
+//! Endpoints of a service port to which packets may be sent.
+//!
+//! The fallback to terminating endpoints is decided separately for the cluster and for this node.
+//! Endpoints of this node are not filtered by hints.
+
+use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+use std::sync::Arc;
+
+use ahash::{HashMap, RandomState};
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use nft::family::Family;
+use smallvec::SmallVec;
+
+use super::choice::Choice;
+use super::stored::{EndpointView, StoredSlice};
+use super::weights::weight_of;
+use super::{Conditions, EndpointPort, ServicePort, Weight, Weights};
+
+/// Address and port of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Target {
+    /// Address of the endpoint.
+    pub address: IpAddr,
+    /// Port of the endpoint.
+    pub port: NonZeroU16,
+}
+
+/// Feeds the hasher with as few writes as possible: services with thousands of endpoints hash each
+/// of them.
+impl Hash for Target {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let port = self.port.get();
+        match self.address {
+            IpAddr::V4(address) => {
+                state.write_u64(u64::from(address.to_bits()) << 16 | u64::from(port));
+            }
+            IpAddr::V6(address) => {
+                state.write_u128(address.to_bits());
+                state.write_u16(port);
+            }
+        }
+    }
+}
+
+/// Usable endpoints of one service port and family.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UsableEndpoints {
+    /// Endpoints for traffic policy `Cluster`.
+    pub cluster: TargetList,
+    /// Endpoints on this node, for traffic policy `Local`.
+    pub local: TargetList,
+}
+
+/// Endpoints; the lists of most services need no heap memory.
+pub type TargetList = SmallVec<[Target; FEW]>;
+
+/// Endpoints stored inline; most services have no more.
+const FEW: usize = 8;
+
+impl UsableEndpoints {
+    /// Selects the endpoints in `slices` that serve `port`; `zone` is the zone of this node.
+    pub(super) fn select(
+        slices: &[StoredSlice],
+        port: &ServicePort,
+        family: Family,
+        zone: Option<&Arc<str>>,
+    ) -> Self {
+        let entries = || entries(slices, port, family);
+        let choice = Choice::of(relevant(slices, port, family).map(|(slice, _)| slice), zone);
+        let local = |included: fn(Conditions) -> bool| {
+            let entries = entries().filter(|(_, endpoint)| endpoint.conditions.local);
+            // Capacity 0, since few of many endpoints are on one node.
+            distinct(entries.filter(|(_, endpoint)| included(endpoint.conditions)), 0)
+        };
+        let most = slices.iter().map(StoredSlice::len).sum();
+        let ready_local = local(|conditions| conditions.ready);
+        Self {
+            cluster: distinct(entries().filter(|(_, endpoint)| choice.includes(endpoint)), most),
+            local: match ready_local.is_empty() {
+                true => local(Conditions::serves_terminating),
+                false => ready_local,
+            },
+        }
+    }
+}
+
+/// Returns every target for new or established flows, sorted: ready, or serving while it
+/// terminates. Ignores policies and topology.
+pub(super) fn serving(slices: &[StoredSlice], port: &ServicePort, family: Family) -> Vec<Target> {
+    let takes_traffic = |it: Conditions| it.ready || it.serves_terminating();
+    let entries = entries(slices, port, family);
+    let mut targets: Vec<_> = entries
+        .filter(|(_, endpoint)| takes_traffic(endpoint.conditions))
+        .map(|(target, _)| target)
+        .collect();
+    targets.sort_unstable();
+    targets.dedup();
+    targets
+}
+
+/// Returns the weight of each endpoint of a port: the greatest of its entries, as slices have no
+/// order.
+pub(super) fn weights(
+    slices: &[StoredSlice],
+    port: &ServicePort,
+    family: Family,
+    rules: Option<&Weights>,
+) -> HashMap<Target, Weight> {
+    let mut weights = HashMap::default();
+    for (slice, port) in relevant(slices, port, family) {
+        for (position, endpoint) in slice.endpoints().enumerate() {
+            let target = Target { address: endpoint.address, port };
+            let weight = weight_of(slice, position, rules);
+            weights.entry(target).and_modify(|known| *known = weight.max(*known)).or_insert(weight);
+        }
+    }
+    weights
+}
+
+/// Returns the slices of `family` that serve `port`, each with the port's number at its endpoints.
+fn relevant<'a>(
+    slices: &'a [StoredSlice],
+    port: &'a ServicePort,
+    family: Family,
+) -> impl Iterator<Item = (&'a StoredSlice, NonZeroU16)> + Clone {
+    let slices = slices.iter().filter(move |slice| slice.is_of(family));
+    slices.flat_map(move |slice| {
+        EndpointPort::serving(&slice.ports, port)
+            .iter()
+            .map(move |slice_port| (slice, slice_port.port))
+    })
+}
+
+/// Returns the entries for the endpoints of a port, in the order of slices and endpoints.
+fn entries<'a>(
+    slices: &'a [StoredSlice],
+    port: &'a ServicePort,
+    family: Family,
+) -> impl Iterator<Item = (Target, EndpointView<'a>)> {
+    relevant(slices, port, family).flat_map(move |(slice, port)| {
+        let endpoints = slice.endpoints().filter(move |it| Family::of(it.address) == family);
+        endpoints.map(move |endpoint| (Target { address: endpoint.address, port }, endpoint))
+    })
+}
+
+/// Returns every target once, at its first position, with initial capacity `room`.
+fn distinct<'a>(
+    entries: impl Iterator<Item = (Target, EndpointView<'a>)>,
+    room: usize,
+) -> TargetList {
+    let mut found = TargetList::with_capacity(room);
+    let mut index = Index::default();
+    for (target, _) in entries {
+        if index.adds(target, &found, room) {
+            found.push(target);
+        }
+    }
+    found
+}
+
+/// Index of a target list: a linear search while it is short, a hash table when it is long.
+///
+/// Stores positions instead of targets, because services have thousands of endpoints.
+#[derive(Default)]
+struct Index {
+    positions: HashTable<usize>,
+    hasher: RandomState,
+}
+
+impl Index {
+    const FEW: usize = 16;
+
+    /// Returns whether `found` lacks `target`; the caller then pushes it. `found` grows to about
+    /// `most` targets.
+    fn adds(&mut self, target: Target, found: &[Target], most: usize) -> bool {
+        if found.len() < Self::FEW {
+            return !found.contains(&target);
+        }
+        let hash_at = |position: &usize| self.hasher.hash_one(found[*position]);
+        if self.positions.is_empty() {
+            self.positions.reserve(most, hash_at);
+            for position in 0..found.len() {
+                self.positions.insert_unique(hash_at(&position), position, hash_at);
+            }
+        }
+        let is_target = |position: &usize| found[*position] == target;
+        let entry = self.positions.entry(self.hasher.hash_one(target), is_target, hash_at);
+        let is_new = matches!(entry, Entry::Vacant(_));
+        entry.or_insert(found.len());
+        is_new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::stored::SharedLists;
+    use crate::model::{Endpoint, EndpointPort, EndpointSlice, ObjectName, Protocol};
+
+    const READY: Conditions = Conditions::READY;
+    const TERMINATING: Conditions = Conditions { ready: false, terminating: true, ..READY };
+    const DEAD: Conditions = Conditions { serving: false, ..TERMINATING };
+    const UNREADY: Conditions = Conditions { ready: false, ..READY };
+
+    fn local(conditions: Conditions) -> Conditions {
+        Conditions { local: true, ..conditions }
+    }
+
+    fn endpoint(last: u8, conditions: Conditions) -> Endpoint {
+        Endpoint { address: IpAddr::from([10, 244, 0, last]), conditions, zones: None }
+    }
+
+    fn in_zone(endpoint: &Endpoint, zone: &str) -> Endpoint {
+        Endpoint { zones: Some(Arc::new(vec![zone.into()])), ..endpoint.clone() }
+    }
+
+    fn slice(port: u16, endpoints: &[Endpoint]) -> StoredSlice {
+        let slice = EndpointSlice {
+            name: ObjectName::namespaced("default", &format!("slice-{port}")),
+            service: ObjectName::namespaced("default", "web"),
+            ports: vec![EndpointPort::tcp("http", NonZeroU16::new(port).unwrap())],
+            endpoints: endpoints.to_vec(),
+            triggered: None,
+            weighing: None,
+        };
+        StoredSlice::new(slice, &mut SharedLists::default())
+    }
+
+    fn service_port(name: &str, protocol: Protocol) -> ServicePort {
+        let port = NonZeroU16::new(80).unwrap();
+        ServicePort { name: name.into(), protocol, port, node_port: None }
+    }
+
+    fn numbers(targets: &[Target]) -> Vec<(u8, u16)> {
+        let last = |address: IpAddr| match address {
+            IpAddr::V4(address) => address.octets()[3],
+            IpAddr::V6(address) => address.octets()[15],
+        };
+        targets.iter().map(|target| (last(target.address), target.port.get())).collect()
+    }
+
+    fn select(slices: &[StoredSlice], zone: Option<&str>) -> UsableEndpoints {
+        let zone: Option<Arc<str>> = zone.map(Arc::from);
+        let port = service_port("http", Protocol::Tcp);
+        UsableEndpoints::select(slices, &port, Family::Ip, zone.as_ref())
+    }
+
+    /// Checks the selected endpoints; `cluster` and `local` are the last bytes of their addresses.
+    #[track_caller]
+    fn check(endpoints: &[Endpoint], cluster: &[u8], local: &[u8]) {
+        let usable = select(&[slice(8080, endpoints)], Some("z1"));
+        let expected = |list: &[u8]| list.iter().map(|last| (*last, 8080)).collect::<Vec<_>>();
+        assert_eq!(numbers(&usable.cluster), expected(cluster));
+        assert_eq!(numbers(&usable.local), expected(local));
+    }
+
+    #[test]
+    fn ready_endpoints_are_used_and_others_are_not() {
+        let all = [
+            endpoint(1, READY),
+            endpoint(2, UNREADY),
+            endpoint(3, TERMINATING),
+            endpoint(4, local(READY)),
+        ];
+        check(&all, &[1, 4], &[4]);
+    }
+
+    #[test]
+    fn endpoints_that_serve_while_they_terminate_are_used_if_there_is_no_other() {
+        check(&[endpoint(1, TERMINATING), endpoint(2, local(TERMINATING))], &[1, 2], &[2]);
+    }
+
+    #[test]
+    fn the_fallback_to_terminating_endpoints_is_decided_for_this_node_alone() {
+        check(&[endpoint(1, READY), endpoint(2, local(TERMINATING))], &[1], &[2]);
+    }
+
+    #[test]
+    fn unready_and_dead_endpoints_are_never_used() {
+        check(&[endpoint(1, UNREADY), endpoint(2, local(DEAD))], &[], &[]);
+    }
+
+    #[test]
+    fn of_two_entries_for_one_address_the_live_one_counts_in_either_order() {
+        check(&[endpoint(1, TERMINATING), endpoint(1, READY)], &[1], &[]);
+        check(&[endpoint(1, READY), endpoint(1, TERMINATING)], &[1], &[]);
+    }
+
+    #[test]
+    fn slices_with_different_ports_for_one_name_are_both_used() {
+        let slices = [slice(8080, &[endpoint(1, READY)]), slice(9090, &[endpoint(1, READY)])];
+        assert_eq!(numbers(&select(&slices, None).cluster), [(1, 8080), (1, 9090)]);
+    }
+
+    #[test]
+    fn a_port_of_another_name_protocol_or_family_is_not_used() {
+        let slices = [slice(8080, &[endpoint(1, READY)])];
+        for (name, protocol, family) in [
+            ("", Protocol::Tcp, Family::Ip),
+            ("http", Protocol::Udp, Family::Ip),
+            ("http", Protocol::Tcp, Family::Ip6),
+        ] {
+            let port = service_port(name, protocol);
+            let usable = UsableEndpoints::select(&slices, &port, family, None);
+            assert_eq!(usable, UsableEndpoints::default(), "{name} {protocol} {family}");
+        }
+    }
+
+    #[test]
+    fn zone_hints_are_obeyed_if_all_ready_endpoints_have_one_and_one_is_ours() {
+        let (ours, other) =
+            (in_zone(&endpoint(1, READY), "z1"), in_zone(&endpoint(2, local(READY)), "z2"));
+        check(&[ours.clone(), other.clone()], &[1], &[2]);
+        check(&[ours.clone(), other.clone(), endpoint(3, READY)], &[1, 2, 3], &[2]);
+        check(&[ours, other.clone(), endpoint(3, UNREADY)], &[1], &[2]);
+        check(&[other], &[2], &[2]);
+    }
+
+    #[test]
+    fn node_hints_come_before_zone_hints() {
+        let hinted = |last, for_node| {
+            let conditions =
+                Conditions { has_node_hints: true, hinted_for_node: for_node, ..READY };
+            in_zone(&endpoint(last, conditions), if last == 3 { "z2" } else { "z1" })
+        };
+        check(&[hinted(1, true), hinted(2, false), hinted(3, false)], &[1], &[]);
+        check(&[hinted(1, false), hinted(2, false), hinted(3, false)], &[1, 2], &[]);
+    }
+
+    #[test]
+    fn duplicate_endpoints_of_long_lists_count_once() {
+        let many: Vec<_> = (0..100).map(|last| endpoint(last, READY)).collect();
+        let twice = [slice(8080, &many), slice(8080, &many), slice(9090, &many[..10])];
+        assert_eq!(select(&twice, None).cluster.len(), 110);
+    }
+}

@@ -1,0 +1,89 @@
+//! Treatment of packets that does not come from objects of the cluster.
+
+mod least_connections;
+pub mod local;
+pub mod ranges;
+
+use std::net::IpAddr;
+
+pub use least_connections::LeastConnections;
+pub use local::{InterfaceName, LocalDetection};
+pub use ranges::{ClusterCidrs, NodePortAddresses};
+
+use crate::counters::Counters;
+use crate::flowtable::Offload;
+use crate::model::Scheduler;
+
+/// Treatment of packets that does not come from objects.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Routing {
+    /// Detection of packets from pods.
+    pub local_detection: LocalDetection,
+    /// Masquerade all traffic to ClusterIPs.
+    pub masquerade_all: bool,
+    /// Bit of the packet mark for masquerade, 0 to 31.
+    pub masquerade_bit: u8,
+    /// Serve the `spec.externalIPs` of services, which anyone who can write a Service controls.
+    pub external_ips: bool,
+    /// The node's own address of its family; replaces that of the Node object.
+    pub node_ip: Option<IpAddr>,
+    /// The node's addresses that serve NodePorts.
+    pub node_port_addresses: NodePortAddresses,
+    /// Elements that count new connections.
+    pub counters: Counters,
+    /// Connections that skip the forwarding path; `None` for none.
+    pub flowtable: Option<Offload>,
+    /// Scheduler of services that name none.
+    pub scheduler: Scheduler,
+    /// Seed of the hash of the schedulers. Nodes with the same seed choose the same endpoints.
+    pub hash_seed: u32,
+    /// Slots that services may use together for weights and tables, beyond one for each endpoint.
+    pub slot_budget: u32,
+    /// Settings of scheduler `lc`; `None` turns it off.
+    pub least_connections: Option<LeastConnections>,
+}
+
+impl Routing {
+    /// Returns the packet mark for masquerade.
+    pub fn masquerade_mark(&self) -> u32 {
+        1 << self.masquerade_bit
+    }
+}
+
+impl Default for Routing {
+    fn default() -> Self {
+        Self {
+            local_detection: LocalDetection::default(),
+            masquerade_all: false,
+            masquerade_bit: DEFAULT_MASQUERADE_BIT,
+            external_ips: true,
+            node_ip: None,
+            node_port_addresses: NodePortAddresses::PRIMARY,
+            counters: Counters::Off,
+            flowtable: None,
+            scheduler: Scheduler::default(),
+            hash_seed: DEFAULT_HASH_SEED,
+            slot_budget: DEFAULT_SLOT_BUDGET,
+            least_connections: None,
+        }
+    }
+}
+
+/// Any number works if all nodes share it.
+const DEFAULT_HASH_SEED: u32 = 1;
+
+/// Some 115 MB of kernel memory.
+const DEFAULT_SLOT_BUDGET: u32 = 1 << 20;
+
+/// kube-proxy's mark is 0x4000.
+const DEFAULT_MASQUERADE_BIT: u8 = 14;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_mark_is_that_of_kube_proxy() {
+        assert_eq!(Routing::default().masquerade_mark(), 0x4000);
+    }
+}

@@ -1,0 +1,247 @@
+//! Address ranges as settings: the cluster's pod ranges, and the addresses that serve NodePorts.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use ipnet::IpNet;
+use nft::family::Family;
+
+/// The cluster's pod ranges: at most one of each family.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterCidrs(Vec<IpNet>);
+
+/// The node's addresses that serve NodePorts. At least one field selects some.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodePortAddresses {
+    /// Select the node's primary address of each family.
+    pub primary: bool,
+    /// Select the loopback addresses, for connections from the node itself. IPv4 only: the kernel
+    /// has no `route_localnet` for IPv6.
+    pub localhost: bool,
+    /// Select the local addresses in these ranges, without loopback addresses. A range of length 0
+    /// selects every local address of the family.
+    pub ranges: Vec<IpNet>,
+}
+
+/// Error of parsing a list of address ranges.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CidrError {
+    /// An entry is not a range.
+    #[error("{0:?} is not an address range such as 10.244.0.0/16 or fd00:10::/64")]
+    NotACidr(String),
+    /// The list has two ranges of one family; at most one is possible.
+    #[error("{0:?} has two {family} ranges; expected at most one of each family", family = .1.name())]
+    TwoOfAFamily(String, Family),
+    /// An entry is neither a keyword nor a range.
+    #[error(
+        "item {item}: {entry:?} is not primary, localhost, all or an address range such as \
+         192.168.0.0/16 or fd00::/64"
+    )]
+    NotAnEntry {
+        /// Position in the list, from 1.
+        item: usize,
+        /// The entry.
+        entry: String,
+    },
+    /// The list has a keyword twice.
+    #[error("item {item}: {entry:?} is there already; expected each keyword once")]
+    Twice {
+        /// Position of the second one in the list, from 1.
+        item: usize,
+        /// The keyword.
+        entry: String,
+    },
+}
+
+impl FromStr for ClusterCidrs {
+    type Err = CidrError;
+
+    /// Parses ranges separated by commas; an empty text means no range.
+    fn from_str(text: &str) -> Result<Self, CidrError> {
+        let mut cidrs = Self::default();
+        if text.trim().is_empty() {
+            return Ok(cidrs);
+        }
+        for entry in text.split(',') {
+            let cidr = parse(entry)?;
+            let family = Family::of(cidr.addr());
+            if cidrs.of(family).is_some() {
+                return Err(CidrError::TwoOfAFamily(text.to_owned(), family));
+            }
+            cidrs.0.push(cidr);
+        }
+        Ok(cidrs)
+    }
+}
+
+impl ClusterCidrs {
+    /// Returns the range of a family.
+    pub fn of(&self, family: Family) -> Option<IpNet> {
+        self.0.iter().copied().find(|range| Family::of(range.addr()) == family)
+    }
+}
+
+/// Formats ranges separated by commas.
+impl fmt::Display for ClusterCidrs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, range) in self.0.iter().enumerate() {
+            write!(f, "{}{range}", if i == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for NodePortAddresses {
+    type Err = CidrError;
+
+    /// Parses entries separated by commas; an empty text means `primary`.
+    fn from_str(text: &str) -> Result<Self, CidrError> {
+        let entries: Vec<_> = text.split(',').filter(|_| !text.trim().is_empty()).collect();
+        Self::from_entries(&entries)
+    }
+}
+
+impl NodePortAddresses {
+    /// Only the node's primary address of each family.
+    pub const PRIMARY: Self = Self { primary: true, localhost: false, ranges: Vec::new() };
+
+    /// Parses ranges and the keywords `primary`, `localhost` and `all`. `all` means the ranges of
+    /// length 0, as in kube-proxy 1.37. An empty list means `primary`, as in kube-proxy's nftables
+    /// mode.
+    ///
+    /// # Errors
+    /// The first entry that is neither, or a repeated keyword.
+    pub fn from_entries(entries: &[&str]) -> Result<Self, CidrError> {
+        let (addresses, errors) = Self::read_entries(entries);
+        errors.into_iter().next().map_or(Ok(addresses), Err)
+    }
+
+    /// Parses like [`Self::from_entries`] and returns the errors of all entries; the addresses are those of the valid ones.
+    pub fn read_entries(entries: &[&str]) -> (Self, Vec<CidrError>) {
+        if entries.is_empty() {
+            return (Self::PRIMARY, Vec::new());
+        }
+        let mut addresses = Self { primary: false, ..Self::PRIMARY };
+        let errors = (0..entries.len()).filter_map(|i| addresses.add(entries, i).err()).collect();
+        (addresses, errors)
+    }
+
+    /// Adds the entry at `i`.
+    fn add(&mut self, entries: &[&str], i: usize) -> Result<(), CidrError> {
+        let (item, entry) = (i + 1, entries[i].trim());
+        let is_repeated = || entries[..i].iter().any(|earlier| earlier.trim() == entry);
+        match entry {
+            "primary" | "localhost" | "all" if is_repeated() => {
+                return Err(CidrError::Twice { item, entry: entry.to_owned() });
+            }
+            "primary" => self.primary = true,
+            "localhost" => self.localhost = true,
+            "all" => self.ranges.extend(EVERYWHERE),
+            range => self.ranges.push(
+                parse(range)
+                    .map_err(|_| CidrError::NotAnEntry { item, entry: range.to_owned() })?,
+            ),
+        }
+        Ok(())
+    }
+
+    /// Returns the list from which [`Self::from_entries`] parses these addresses.
+    pub fn entries(&self) -> Vec<String> {
+        let keywords = [(self.primary, "primary"), (self.localhost, "localhost")];
+        let keywords = keywords.into_iter().filter(|(is_there, _)| *is_there);
+        let keywords = keywords.map(|(_, keyword)| keyword.to_owned());
+        keywords.chain(self.ranges.iter().map(ToString::to_string)).collect()
+    }
+}
+
+fn parse(text: &str) -> Result<IpNet, CidrError> {
+    let range: Result<IpNet, _> = text.trim().parse();
+    range.map(|range| range.trunc()).map_err(|_| CidrError::NotACidr(text.to_owned()))
+}
+
+/// All addresses of both families.
+const EVERYWHERE: [IpNet; 2] = [
+    IpNet::new_assert(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+    IpNet::new_assert(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(text: &str) -> IpNet {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn cluster_ranges_are_one_of_each_family_in_any_order() {
+        for text in ["10.244.0.0/16,fd00:10::/64", "fd00:10::1/64, 10.244.3.4/16"] {
+            let cidrs: ClusterCidrs = text.parse().unwrap();
+            assert_eq!(cidrs.of(Family::Ip), Some(range("10.244.0.0/16")));
+            assert_eq!(cidrs.of(Family::Ip6), Some(range("fd00:10::/64")));
+            assert_eq!(cidrs.to_string().parse(), Ok(cidrs));
+        }
+        assert_eq!("".parse(), Ok(ClusterCidrs::default()));
+        assert_eq!(
+            "10.0.0.0/8,11.0.0.0/8".parse::<ClusterCidrs>().unwrap_err().to_string(),
+            "\"10.0.0.0/8,11.0.0.0/8\" has two IPv4 ranges; expected at most one of each family"
+        );
+    }
+
+    #[test]
+    fn what_is_no_range_is_refused_by_name() {
+        for text in ["10.0.0.0", "10.0.0.0/33", "::/129", "10.0.0.0/+8", "x/8", "10.0.0/8", "/8"] {
+            let error = text.parse::<ClusterCidrs>().unwrap_err();
+            assert_eq!(error, CidrError::NotACidr(text.to_owned()));
+        }
+        assert!("10.0.0.0/8,".parse::<ClusterCidrs>().is_err());
+    }
+
+    #[test]
+    fn node_port_addresses_are_keywords_and_ranges_in_any_order() {
+        let addresses = |primary, localhost, ranges: &[&str]| NodePortAddresses {
+            primary,
+            localhost,
+            ranges: ranges.iter().map(|text| range(text)).collect(),
+        };
+        let all = ["0.0.0.0/0", "::/0"];
+        for (text, expected) in [
+            ("", addresses(true, false, &[])),
+            ("primary", addresses(true, false, &[])),
+            ("localhost", addresses(false, true, &[])),
+            ("all", addresses(false, false, &all)),
+            ("0.0.0.0/0,::/0", addresses(false, false, &all)),
+            ("primary, localhost", addresses(true, true, &[])),
+            ("10.0.0.9/8,localhost,primary", addresses(true, true, &["10.0.0.0/8"])),
+            ("fd00::/8,all,localhost", addresses(false, true, &["fd00::/8", all[0], all[1]])),
+        ] {
+            assert_eq!(text.parse(), Ok(expected.clone()), "{text}");
+            assert_eq!(expected.entries().join(",").parse(), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn an_entry_that_is_no_address_of_node_ports_is_refused_by_its_place() {
+        for (text, expected) in [
+            (
+                "primary,Localhost",
+                "item 2: \"Localhost\" is not primary, localhost, all or an address range such as \
+                 192.168.0.0/16 or fd00::/64",
+            ),
+            (
+                "10.0.0.1",
+                "item 1: \"10.0.0.1\" is not primary, localhost, all or an address range such as \
+                 192.168.0.0/16 or fd00::/64",
+            ),
+            (
+                "localhost,10.0.0.0/8, localhost",
+                "item 3: \"localhost\" is there already; expected each keyword once",
+            ),
+        ] {
+            let error = text.parse::<NodePortAddresses>().unwrap_err();
+            assert_eq!(error.to_string(), expected);
+        }
+        assert!("primary,".parse::<NodePortAddresses>().is_err());
+    }
+}

@@ -1,0 +1,198 @@
+//! The chains that send a client to its former endpoint.
+//!
+//! A service port with session affinity has a list of its own, a *session*. A frontend leads to
+//! `SSSS:TTFS`, where `SSSS` is the session and `TT` the timeout. The rules first look up a known
+//! client. For a new client they draw an endpoint and record it. If the endpoint of a client is
+//! gone, they delete the client and draw another endpoint. So a connection takes as many steps with
+//! three endpoints as with thousands, and changes are elements without verdicts.
+//!
+//! Clients are recorded by place: a hash of the address selects one of the session's 32,768 places.
+//! Clients of one place share the endpoint and expire together. So spoofed sources fill at most the
+//! places of their session, and its other clients still get the same endpoint again.
+//!
+//! A packet that reads one set before a commit and the next one after it may find no endpoint. Then
+//! it draws once more, and at last continues as a packet to no service. The same holds for an
+//! element that is missed while it is replaced, before Linux 6.17 ([`super::Lookups`]): a
+//! missed slot leads to slot 0, and a missed endpoint or list to another draw.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use nft::{DecodedRule, DynsetOperation, Expr, Name, Selector, Statement, Verdict};
+
+use super::base::{ChainSpec, compare, look_up};
+use super::draw::hash;
+use super::number::{
+    ENDPOINT_BIT, SESSION_BITS, SIZE_BITS, SizeClass, TABLE_BITS, TIMEOUT_BITS, Timeout,
+};
+use super::sets::{PLACES, SetId};
+
+/// The chain for packets to frontends with session affinity.
+pub(super) const AFFINITY: &str = "affinity";
+
+/// The chain that finds the slot of a table.
+const HASH: &str = "affinity-hash";
+
+/// Timeouts in seconds, by number.
+pub type Timeouts = BTreeMap<Timeout, u32>;
+
+const SESSION: Selector = Selector::PriorityBits(SESSION_BITS);
+
+/// The key of `affinity-clients`. The seed is fixed: with the kernel's default seed
+/// (`nft_jhash_init`), rules would disagree on the place of a client.
+const CLIENT: &[Selector] = &[SESSION, Selector::SaddrHash { modulus: PLACES, seed: 1 }];
+
+/// Number of jumps to a chain of draws, which keeps the table short.
+const JUMPS: usize = 4;
+
+/// Returns the chains, each after those that it refers to.
+pub(super) fn chains(timeouts: &Timeouts, seed: u32) -> Vec<ChainSpec> {
+    let powers = || SizeClass::LARGEST_SESSION.powers();
+    let draws = powers().map(|size| draw_for(size, size.most()));
+    let again = jumps("affinity-draw-of-many");
+    let exact = SizeClass::exact().map(|size| draw_for(size, size.most()));
+    let half = powers().map(|size| draw_for(size, size.most() / 2));
+    let is_table = vec![compare(TABLE_BITS, TABLE_BITS), Statement::goto(HASH)];
+    let many = jumps("affinity-draw-4-times").chain(half).chain([vec![draw(1)]]);
+    let draw_any = exact.chain([is_table]).chain(many);
+    let table = |size| Some(vec![is_size(size), find(hash(size, seed)?), RETURN]);
+    let tables = SizeClass::tables().filter_map(table).chain([vec![draw(1)]]);
+    let mut chains = vec![
+        ChainSpec::new("affinity-draw-of-many", draws),
+        ChainSpec::new("affinity-draw-4-times", again),
+        ChainSpec::new(HASH, tables),
+        ChainSpec::new("affinity-draw", draw_any)
+            .with_comment("draws an endpoint: SSSS:TTFS becomes SSSS:EEEE, EEEE from 8001"),
+        ChainSpec::new("affinity-forget", forget())
+            .with_comment("the endpoint is gone: back to SSSS:TTFS, to draw another"),
+    ];
+    chains.extend(timeouts.values().flat_map(|seconds| timeout_chains(*seconds)));
+    let dispatch = timeouts.iter().map(|(timeout, seconds)| {
+        vec![compare(TIMEOUT_BITS, timeout.bits()), Statement::goto(chain_of(*seconds))]
+    });
+    let chain = ChainSpec::new(AFFINITY, dispatch);
+    chains.push(chain.with_comment("SSSS:TTFS is session SSSS with timeout TT"));
+    chains
+}
+
+/// Returns the timeouts with chains in a table, from the rules of the chain `affinity`.
+pub fn timeouts_of<'a>(rules: impl Iterator<Item = &'a DecodedRule>) -> Timeouts {
+    let timeout = |rule: &DecodedRule| match rule.exprs.as_slice() {
+        [.., Expr::Cmp { value, .. }, Expr::Verdict(Verdict::Goto(chain))] => {
+            let bits = u32::from_ne_bytes(value.as_slice().try_into().ok()?);
+            Some((Timeout::from_bits(bits)?, seconds_of(chain)?))
+        }
+        _ => None,
+    };
+    rules.filter(|rule| rule.chain == AFFINITY).filter_map(timeout).collect()
+}
+
+fn chain_of(seconds: u32) -> Name {
+    format!("affinity-{seconds}s").into()
+}
+
+fn seconds_of(chain: &str) -> Option<u32> {
+    let seconds = chain.strip_prefix("affinity-")?.strip_suffix('s')?.parse().ok()?;
+    (chain_of(seconds) == chain).then_some(seconds)
+}
+
+fn timeout_chains(seconds: u32) -> [ChainSpec; 3] {
+    let name = chain_of(seconds);
+    let [known, new] = ["known", "new"].map(|part| Name::from(format!("{name}-{part}")));
+    let timeout = Duration::from_secs(seconds.into());
+    let remember = || client(DynsetOperation::Update, Some(timeout));
+    let look_up = || look_up(CLIENT, SetId::AffinityClients);
+    let translate = || {
+        let key = vec![Selector::L4Proto, Selector::Priority];
+        Statement::DnatMap { key, map: SetId::AffinityEndpoints.name().into() }
+    };
+    let give_up = || vec![Statement::goto("affinity-forget")];
+    [
+        ChainSpec::new(known.clone(), [vec![remember()], vec![translate()], give_up()]),
+        // Another packet of the client may have drawn at the same time: the first element stays.
+        ChainSpec::new(
+            new.clone(),
+            [
+                vec![Statement::jump("affinity-draw")],
+                vec![remember()],
+                vec![look_up()],
+                vec![translate()],
+                give_up(),
+            ],
+        ),
+        ChainSpec::new(
+            name,
+            [
+                vec![look_up(), Statement::jump(known)],
+                vec![Statement::jump(new.clone())],
+                vec![Statement::jump(new)],
+            ],
+        ),
+    ]
+}
+
+fn forget() -> [Vec<Statement>; 2] {
+    [vec![client(DynsetOperation::Delete, None)], vec![look_up(&[SESSION], SetId::AffinityLists)]]
+}
+
+/// Adds, renews or deletes a client with its endpoint.
+fn client(operation: DynsetOperation, timeout: Option<Duration>) -> Statement {
+    let set = SetId::AffinityClients.name().into();
+    let data = Some(Selector::Priority);
+    Statement::Element { operation, set, key: CLIENT.to_vec(), data, timeout }
+}
+
+/// Draws again; returns from the chain once an endpoint is drawn.
+fn jumps(chain: &'static str) -> impl Iterator<Item = Vec<Statement>> {
+    let is_drawn = vec![compare(ENDPOINT_BIT, ENDPOINT_BIT), RETURN];
+    (0..JUMPS).flat_map(move |_| [vec![Statement::jump(chain)], is_drawn.clone()])
+}
+
+const RETURN: Statement = Statement::Verdict(Verdict::Return);
+
+fn is_size(size: SizeClass) -> Statement {
+    compare(ENDPOINT_BIT | SIZE_BITS, size.bits())
+}
+
+fn draw_for(size: SizeClass, modulus: u32) -> Vec<Statement> {
+    vec![is_size(size), draw(modulus), RETURN]
+}
+
+fn draw(modulus: u32) -> Statement {
+    find(Selector::Random(modulus))
+}
+
+/// Looks up the endpoint in a slot; the rule ends if there is none.
+fn find(slot: Selector) -> Statement {
+    look_up(&[SESSION, slot], SetId::AffinitySlots)
+}
+
+#[cfg(test)]
+mod tests {
+    use nft::{Family, Rule};
+
+    use super::*;
+
+    #[test]
+    fn timeouts_are_read_from_the_rules_that_were_written() {
+        let timeouts: Timeouts =
+            [(1, 10_800), (7, 60)].map(|(n, secs)| (Timeout::new(n).unwrap(), secs)).into();
+        let decoded = |rule: &Rule| DecodedRule {
+            chain: rule.chain.to_string(),
+            handle: 0,
+            exprs: rule.lower(Family::Ip).unwrap(),
+            comment: None,
+        };
+        let chains = chains(&timeouts, 1);
+        let rules: Vec<_> = chains.iter().flat_map(|spec| &*spec.rules).map(decoded).collect();
+        assert_eq!(timeouts_of(rules.iter()), timeouts);
+    }
+
+    #[test]
+    fn only_names_of_timeouts_are_taken_for_such() {
+        assert_eq!(seconds_of("affinity-10800s"), Some(10_800));
+        for name in ["affinity-clients", "affinity-010s", "affinity-s", "affinity-+1s"] {
+            assert_eq!(seconds_of(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,532 @@
+//! Elements of our sets and maps: their meaning, and conversion from and to bytes.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroU16;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use nft::{Element, ElementView, Family, Value};
+
+use super::number::{EndpointId, ListId, Route, SizeClass};
+use super::sets::SetId;
+use crate::model::{Protocol, Target};
+
+/// The destination of packets to a service port: the key of most of our maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Frontend {
+    /// An address of a service.
+    Address {
+        /// Destination address before DNAT.
+        address: IpAddr,
+        /// Transport protocol.
+        protocol: Protocol,
+        /// Destination port before DNAT.
+        port: NonZeroU16,
+    },
+    /// A node port, at any address.
+    NodePort {
+        /// The family of its table.
+        family: Family,
+        /// Transport protocol.
+        protocol: Protocol,
+        /// Destination port before DNAT.
+        port: NonZeroU16,
+    },
+}
+
+/// The fate of packets to a frontend without usable endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unserved {
+    /// They are refused.
+    Refuse,
+    /// They are dropped: other nodes have endpoints.
+    Drop,
+}
+
+/// An element that several services can share, or that belongs to none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Member {
+    /// The cluster IP of a service, for all ports.
+    ClusterIp(IpAddr),
+    /// An address of the node that accepts traffic to node ports.
+    NodePortIp(IpAddr),
+    /// A local endpoint, which may send packets to itself through a service.
+    Hairpin(Target, Protocol),
+}
+
+/// A range of addresses of one family, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Range {
+    /// The lowest address.
+    pub first: IpAddr,
+    /// The highest address.
+    pub last: IpAddr,
+}
+
+/// The owner of an element, as its key shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Subject {
+    /// A frontend.
+    Frontend(Frontend),
+    /// An endpoint list.
+    List(ListId),
+}
+
+/// An element of one of our sets and maps, by its meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableElement<'a> {
+    /// The endpoint in a slot of a plain list.
+    Endpoint(ListId, Protocol, u32, Target),
+    /// The route of a frontend, with `namespace/name:port` as comment.
+    Route(Frontend, Route, Option<&'a str>),
+    /// The internal route of a frontend, if it differs.
+    Internal(Frontend, Route),
+    /// The fate of packets to a frontend without usable endpoints, with the same comment.
+    NoEndpoint(Frontend, Unserved, Option<&'a str>),
+    /// A member of `cluster-ips`, `nodeport-ips` or `hairpin-connections`.
+    Member(Member),
+    /// Only some sources may use the frontend.
+    Firewall(Frontend),
+    /// Sources that may use the frontend.
+    SourceRange(Frontend, Range),
+    /// The endpoint in a slot of a list with affinity.
+    AffinitySlot(ListId, u32, EndpointId),
+    /// The address and port of an endpoint of a list with affinity.
+    AffinityEndpoint(ListId, Protocol, EndpointId, Target),
+    /// Timeout and size of a list with affinity.
+    AffinityList(ListId, Route),
+}
+
+impl Frontend {
+    /// Returns the family of its table.
+    pub fn family(&self) -> Family {
+        match self {
+            Self::Address { address, .. } => Family::of(*address),
+            Self::NodePort { family, .. } => *family,
+        }
+    }
+
+    /// Returns its transport protocol.
+    pub fn protocol(&self) -> Protocol {
+        match self {
+            Self::Address { protocol, .. } | Self::NodePort { protocol, .. } => *protocol,
+        }
+    }
+
+    fn key(&self) -> Value {
+        match *self {
+            Self::Address { address, protocol, port } => {
+                Value::new().ip(address).proto(protocol.number()).port(port.get())
+            }
+            Self::NodePort { protocol, port, .. } => {
+                Value::new().proto(protocol.number()).port(port.get())
+            }
+        }
+    }
+
+    /// Returns the set of its kind: service addresses or node ports.
+    fn choose(&self, services: SetId, node_ports: SetId) -> SetId {
+        match self {
+            Self::Address { .. } => services,
+            Self::NodePort { .. } => node_ports,
+        }
+    }
+}
+
+impl fmt::Display for Frontend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address { address, protocol, port } => {
+                write!(f, "{}/{protocol}", SocketAddr::new(*address, port.get()))
+            }
+            Self::NodePort { protocol, port, .. } => write!(f, "node port {port}/{protocol}"),
+        }
+    }
+}
+
+impl Member {
+    /// Reads a member from its key; `None` for sets of other elements.
+    pub fn read(family: Family, set: SetId, key: &[u8]) -> Option<Self> {
+        let view = ElementView { key, ..ElementView::default() };
+        match TableElement::read(family, set, &view) {
+            Some(TableElement::Member(member)) => Some(member),
+            Some(_) | None => None,
+        }
+    }
+
+    /// Returns the family of its table.
+    pub fn family(&self) -> Family {
+        match self {
+            Self::ClusterIp(address) | Self::NodePortIp(address) => Family::of(*address),
+            Self::Hairpin(target, _) => Family::of(target.address),
+        }
+    }
+}
+
+impl Range {
+    /// Returns whether `address` is in the range.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        (self.first..=self.last).contains(&address)
+    }
+
+    /// Returns the network whose addresses are exactly these.
+    fn network(&self) -> Option<IpNet> {
+        let most = IpNet::from(self.first).max_prefix_len();
+        let networks = (0..=most).filter_map(|length| IpNet::new(self.first, length).ok());
+        let is_it = |it: &IpNet| (it.network(), it.broadcast()) == (self.first, self.last);
+        networks.into_iter().find(is_it)
+    }
+}
+
+/// As a CIDR, or `FIRST-LAST` if it is none.
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.network() {
+            Some(network) => network.fmt(f),
+            None => write!(f, "{}-{}", self.first, self.last),
+        }
+    }
+}
+
+impl Subject {
+    /// Reads the subject from the key of an element; `None` for sets that services share.
+    pub fn read(family: Family, set: SetId, key: &[u8]) -> Option<Self> {
+        let mut key = Fields(key);
+        match set {
+            SetId::Endpoints => ListId::from_plain_key(key.number()?).map(Self::List),
+            SetId::AffinitySlots | SetId::AffinityLists => {
+                ListId::from_session_key(key.number()?).map(Self::List)
+            }
+            SetId::AffinityEndpoints => {
+                key.protocol()?;
+                ListId::from_endpoint(key.number()?).map(|(list, _)| Self::List(list))
+            }
+            SetId::ClusterIps
+            | SetId::NodePortIps
+            | SetId::HairpinConnections
+            | SetId::AffinityClients => None,
+            SetId::Services
+            | SetId::NodePorts
+            | SetId::InternalServices
+            | SetId::InternalNodePorts
+            | SetId::NoEndpointServices
+            | SetId::NoEndpointNodePorts
+            | SetId::FirewallIps
+            | SetId::SourceRanges => key.frontend(family, set).map(Self::Frontend),
+        }
+    }
+}
+
+impl Unserved {
+    const ALL: [Self; 2] = [Self::Refuse, Self::Drop];
+
+    /// Returns the packet priority that represents it: `1:0` or `1:1`.
+    pub const fn priority(self) -> u32 {
+        match self {
+            Self::Refuse => 0x1_0000,
+            Self::Drop => 0x1_0001,
+        }
+    }
+}
+
+impl TableElement<'_> {
+    /// Returns the set or map of the element.
+    pub fn set(&self) -> SetId {
+        match self {
+            Self::Endpoint(..) => SetId::Endpoints,
+            Self::Route(it, ..) => it.choose(SetId::Services, SetId::NodePorts),
+            Self::Internal(it, _) => it.choose(SetId::InternalServices, SetId::InternalNodePorts),
+            Self::NoEndpoint(it, ..) => {
+                it.choose(SetId::NoEndpointServices, SetId::NoEndpointNodePorts)
+            }
+            Self::Member(Member::ClusterIp(_)) => SetId::ClusterIps,
+            Self::Member(Member::NodePortIp(_)) => SetId::NodePortIps,
+            Self::Member(Member::Hairpin(..)) => SetId::HairpinConnections,
+            Self::Firewall(_) => SetId::FirewallIps,
+            Self::SourceRange(..) => SetId::SourceRanges,
+            Self::AffinitySlot(..) => SetId::AffinitySlots,
+            Self::AffinityEndpoint(..) => SetId::AffinityEndpoints,
+            Self::AffinityList(..) => SetId::AffinityLists,
+        }
+    }
+
+    /// Returns an element with the key only, which suffices to delete it.
+    pub fn to_key(&self) -> Element {
+        let key = match self {
+            Self::Endpoint(list, protocol, slot, _) => slot_key(*list, *protocol, *slot),
+            Self::Route(frontend, ..) | Self::NoEndpoint(frontend, ..) => frontend.key(),
+            Self::Internal(frontend, _) | Self::Firewall(frontend) => frontend.key(),
+            Self::Member(Member::ClusterIp(address) | Member::NodePortIp(address)) => {
+                Value::new().ip(*address)
+            }
+            Self::Member(Member::Hairpin(target, protocol)) => {
+                let addresses = Value::new().ip(target.address).ip(target.address);
+                addresses.proto(protocol.number()).port(target.port.get())
+            }
+            Self::SourceRange(frontend, range) => {
+                let [first, last] = [range.first, range.last].map(|it| frontend.key().ip(it));
+                return Element { key_end: Some(last), ..Element::new(first) };
+            }
+            Self::AffinitySlot(list, slot, _) => Value::new().class_id(list.key()).integer(*slot),
+            Self::AffinityEndpoint(list, protocol, id, _) => {
+                Value::new().proto(protocol.number()).class_id(list.endpoint(*id))
+            }
+            Self::AffinityList(list, _) => Value::new().class_id(list.key()),
+        };
+        Element::new(key)
+    }
+
+    /// Returns the nftables element.
+    pub fn to_element(&self) -> Element {
+        let class = |bits| Some(Value::new().class_id(bits));
+        let (data, label) = match *self {
+            Self::Endpoint(_, _, _, target) | Self::AffinityEndpoint(_, _, _, target) => {
+                (Some(Value::new().ip(target.address).port(target.port.get())), None)
+            }
+            Self::Route(_, route, label) => (class(route.bits()), label),
+            Self::NoEndpoint(_, unserved, label) => (class(unserved.priority()), label),
+            Self::Internal(_, route) | Self::AffinityList(_, route) => (class(route.bits()), None),
+            Self::AffinitySlot(list, _, id) => (class(list.endpoint(id)), None),
+            Self::Member(_) | Self::Firewall(_) | Self::SourceRange(..) => (None, None),
+        };
+        let comment = label.map(Arc::from);
+        Element { data, comment, ..self.to_key() }
+    }
+}
+
+/// Returns the key of a slot of a plain list.
+pub fn slot_key(list: ListId, protocol: Protocol, slot: u32) -> Value {
+    Value::new().class_id(list.key()).proto(protocol.number()).integer(slot)
+}
+
+impl<'a> TableElement<'a> {
+    /// Returns the element without the comment, and the comment.
+    pub fn without_label(self) -> (TableElement<'static>, Option<&'a str>) {
+        let element = match self {
+            Self::Route(frontend, route, label) => {
+                return (TableElement::Route(frontend, route, None), label);
+            }
+            Self::NoEndpoint(frontend, unserved, label) => {
+                return (TableElement::NoEndpoint(frontend, unserved, None), label);
+            }
+            Self::Endpoint(list, protocol, slot, target) => {
+                TableElement::Endpoint(list, protocol, slot, target)
+            }
+            Self::Internal(frontend, route) => TableElement::Internal(frontend, route),
+            Self::Member(member) => TableElement::Member(member),
+            Self::Firewall(frontend) => TableElement::Firewall(frontend),
+            Self::SourceRange(frontend, range) => TableElement::SourceRange(frontend, range),
+            Self::AffinitySlot(list, slot, id) => TableElement::AffinitySlot(list, slot, id),
+            Self::AffinityEndpoint(list, protocol, id, target) => {
+                TableElement::AffinityEndpoint(list, protocol, id, target)
+            }
+            Self::AffinityList(list, route) => TableElement::AffinityList(list, route),
+        };
+        (element, None)
+    }
+
+    /// Reads an element of one of our sets; `None` if this program never writes such an element.
+    pub fn read(family: Family, set: SetId, view: &ElementView<'a>) -> Option<Self> {
+        let mut key = Fields(view.key);
+        let element = match set {
+            SetId::Endpoints => {
+                let list = ListId::from_plain_key(key.number()?)?;
+                let (protocol, slot) = (key.protocol()?, key.number()?);
+                let is_slot = slot < SizeClass::LARGEST.most();
+                Self::Endpoint(list, protocol, slot, target(family, view).filter(|_| is_slot)?)
+            }
+            SetId::Services | SetId::NodePorts => {
+                Self::Route(key.frontend(family, set)?, route(view)?, view.comment)
+            }
+            SetId::InternalServices | SetId::InternalNodePorts => {
+                Self::Internal(key.frontend(family, set)?, route(view)?)
+            }
+            SetId::NoEndpointServices | SetId::NoEndpointNodePorts => {
+                let priority = priority(view)?;
+                let unserved = Unserved::ALL.into_iter().find(|it| it.priority() == priority)?;
+                Self::NoEndpoint(key.frontend(family, set)?, unserved, view.comment)
+            }
+            SetId::ClusterIps => Self::Member(Member::ClusterIp(key.address(family)?)),
+            SetId::NodePortIps => Self::Member(Member::NodePortIp(key.address(family)?)),
+            SetId::HairpinConnections => {
+                let (address, again) = (key.address(family)?, key.address(family)?);
+                let protocol = key.protocol().filter(|_| address == again)?;
+                Self::Member(Member::Hairpin(Target { address, port: key.port()? }, protocol))
+            }
+            SetId::FirewallIps => Self::Firewall(key.frontend(family, set)?),
+            SetId::SourceRanges => {
+                let frontend = key.frontend(family, set)?;
+                let first = key.address(family)?;
+                let mut end = Fields(view.key_end.unwrap_or(view.key));
+                let same = end.frontend(family, set)? == frontend;
+                let last = end.address(family).filter(|_| same)?;
+                Self::SourceRange(frontend, Range { first, last })
+            }
+            SetId::AffinitySlots => {
+                let list = ListId::from_session_key(key.number()?)?;
+                let slot = key.number().filter(|it| *it < SizeClass::LARGEST.most())?;
+                let (of, id) = ListId::from_endpoint(priority(view)?)?;
+                Self::AffinitySlot(list, slot, Some(id).filter(|_| of == list)?)
+            }
+            SetId::AffinityEndpoints => {
+                let protocol = key.protocol()?;
+                let (list, id) = ListId::from_endpoint(key.number()?)?;
+                Self::AffinityEndpoint(list, protocol, id, target(family, view)?)
+            }
+            SetId::AffinityLists => {
+                let list = ListId::from_session_key(key.number()?)?;
+                // Rules restore this value after they have tested the flag, so the lookup key has
+                // it.
+                let route = Route::from_bits(priority(view)?)?;
+                Self::AffinityList(list, Some(route).filter(|it| it.list() == Some(list))?)
+            }
+            SetId::AffinityClients => return None,
+        };
+        key.0.is_empty().then_some(element)
+    }
+}
+
+/// Returns an element that deletes one that this program never writes.
+pub fn stray(view: &ElementView<'_>) -> Option<Element> {
+    let key_end = view.key_end.and_then(Value::from_bytes);
+    Some(Element { key_end, ..Element::new(Value::from_bytes(view.key)?) })
+}
+
+/// Returns the endpoint in the data of an element.
+pub fn target(family: Family, view: &ElementView<'_>) -> Option<Target> {
+    let mut fields = Fields(view.data?);
+    let target = Target { address: fields.address(family)?, port: fields.port()? };
+    fields.0.is_empty().then_some(target)
+}
+
+/// Returns the list and the endpoint of an element of `affinity-clients`.
+pub fn remembered(view: &ElementView<'_>) -> Option<(ListId, EndpointId)> {
+    ListId::from_endpoint(priority(view)?)
+}
+
+fn route(view: &ElementView<'_>) -> Option<Route> {
+    Route::from_bits(priority(view)?)
+}
+
+fn priority(view: &ElementView<'_>) -> Option<u32> {
+    view.data?.try_into().ok().map(u32::from_ne_bytes)
+}
+
+/// Concatenated fields, each padded to four bytes.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*field)
+    }
+
+    fn frontend(&mut self, family: Family, set: SetId) -> Option<Frontend> {
+        if set.is_of_node_ports() {
+            let protocol = self.protocol()?;
+            return Some(Frontend::NodePort { family, protocol, port: self.port()? });
+        }
+        let (address, protocol) = (self.address(family)?, self.protocol()?);
+        Some(Frontend::Address { address, protocol, port: self.port()? })
+    }
+
+    fn address(&mut self, family: Family) -> Option<IpAddr> {
+        Some(match family {
+            Family::Ip => Ipv4Addr::from(self.take::<4>()?).into(),
+            Family::Ip6 => Ipv6Addr::from(self.take::<16>()?).into(),
+        })
+    }
+
+    fn protocol(&mut self) -> Option<Protocol> {
+        let [number, ..] = self.take::<4>()?;
+        [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].into_iter().find(|p| p.number() == number)
+    }
+
+    fn port(&mut self) -> Option<NonZeroU16> {
+        let [high, low, ..] = self.take::<4>()?;
+        NonZeroU16::new(u16::from_be_bytes([high, low]))
+    }
+
+    fn number(&mut self) -> Option<u32> {
+        self.take().map(u32::from_ne_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::number::{Flags, Timeout};
+    use super::*;
+
+    fn any_target(family: Family) -> impl Strategy<Value = Target> {
+        (any::<[u8; 16]>(), 1u16..).prop_map(move |(bytes, port)| {
+            let v4 = IpAddr::from([bytes[0], bytes[1], bytes[2], bytes[3]]);
+            let address = if family == Family::Ip { v4 } else { IpAddr::from(bytes) };
+            Target { address, port: NonZeroU16::new(port).unwrap() }
+        })
+    }
+
+    fn any_element(family: Family) -> impl Strategy<Value = TableElement<'static>> {
+        let numbers = (0x100u32..=0xff_ffff, 1u32..=0xffff, 0u32..8_192, 1u16..=0x7fff);
+        let choice = (0usize..10, any::<bool>(), any::<bool>());
+        (any_target(family), numbers, choice).prop_map(
+            move |(target, (list, session, slot, id), (kind, node_port, flag))| {
+                let (list, session) = (ListId::plain(list), ListId::session(session));
+                let (address, port, protocol) = (target.address, target.port, Protocol::Udp);
+                let frontend = match node_port {
+                    true => Frontend::NodePort { family, protocol, port },
+                    false => Frontend::Address { address, protocol, port },
+                };
+                let service = Frontend::Address { address, protocol, port };
+                let flags = Flags { masquerade: flag, local: !flag };
+                let size = SizeClass::of(slot as usize);
+                let route = Route::new(list, None, size, flags);
+                let sticky = Route::new(session, Timeout::new(3), size, Flags::default());
+                match kind {
+                    0 => TableElement::Endpoint(list, protocol, slot, target),
+                    1 => TableElement::Route(frontend, route, Some("default/web:http")),
+                    2 => TableElement::Internal(frontend, sticky),
+                    3 => TableElement::NoEndpoint(frontend, Unserved::Drop, None),
+                    4 => TableElement::Member(match flag {
+                        true => Member::Hairpin(target, protocol),
+                        false => Member::ClusterIp(address),
+                    }),
+                    5 => TableElement::Firewall(service),
+                    6 => {
+                        TableElement::SourceRange(service, Range { first: address, last: address })
+                    }
+                    7 => TableElement::AffinitySlot(session, slot, id),
+                    8 => TableElement::AffinityEndpoint(session, protocol, id, target),
+                    _ => TableElement::AffinityList(session, sticky),
+                }
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn an_element_is_read_as_it_was_written(
+            (family, element) in prop_oneof![Just(Family::Ip), Just(Family::Ip6)]
+                .prop_flat_map(|family| (Just(family), any_element(family))),
+        ) {
+            let written = element.to_element();
+            let bytes = |value: &Value| value.as_bytes().to_vec();
+            let (key, end) = (bytes(&written.key), written.key_end.as_ref().map(bytes));
+            let data = written.data.as_ref().map(bytes);
+            let view = ElementView {
+                key: &key,
+                key_end: end.as_deref(),
+                data: data.as_deref(),
+                comment: written.comment.as_deref(),
+                timeout: None,
+                expires: None,
+                flags: 0,
+                counter: None,
+            };
+            prop_assert_eq!(TableElement::read(family, element.set(), &view), Some(element));
+        }
+    }
+}

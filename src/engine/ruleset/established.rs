@@ -1,0 +1,63 @@
+//! The flowtable, and the rules that add connections of services to it.
+//!
+//! A connection is added once it has packets in both directions and exceeds the threshold. Later
+//! packets skip the rules of all programs, from the ingress of their device on.
+
+use nft::{ConnectionSize, Flowtable, Selector, Statement};
+
+use super::base::{ChainSpec, Settings, look_up};
+use super::sets::SetId;
+use crate::flowtable::Threshold;
+
+/// The name of the flowtable, and of the chain with its rules.
+const ESTABLISHED: &str = "established";
+
+/// The fields of [`super::sets::SERVICE`] of the packet that began the connection.
+const FIRST_SERVICE: &[Selector] =
+    &[Selector::OriginalDaddr, Selector::L4Proto, Selector::OriginalDport];
+
+/// Likewise those of [`super::sets::NODE_PORT`].
+const FIRST_NODE_PORT: &[Selector] = &[Selector::L4Proto, Selector::OriginalDport];
+
+/// Returns the flowtable of a table.
+pub fn flowtable() -> Flowtable {
+    Flowtable { name: ESTABLISHED.into(), priority: 0 }
+}
+
+/// Returns the rule of the forward chain for packets of established connections.
+pub(super) fn established(after: Threshold) -> Vec<Statement> {
+    let size = match after {
+        Threshold::Packets(number) => ConnectionSize::Packets(number),
+        Threshold::Bytes(number) => ConnectionSize::Bytes(number),
+    };
+    vec![
+        Statement::CtStatusDnat,
+        Statement::CtStateEstablished,
+        Statement::CtOver(size),
+        Statement::jump(ESTABLISHED),
+    ]
+}
+
+/// Returns the chain that adds connections of services, and no other translated ones.
+///
+/// nftables has no map look-up that ignores the data, so the route goes into the priority and is
+/// cleared at once. Packets of the flowtable have no priority either.
+///
+/// With counters, a look-up of `services` or `nodeports` would count the packet as a connection.
+/// Then only connections to ClusterIPs are added.
+pub(super) fn chain(settings: &Settings) -> ChainSpec {
+    let add = || Statement::FlowAdd(ESTABLISHED.into());
+    if settings.counts_connections {
+        let to_cluster_ip = Statement::in_set(&[Selector::OriginalDaddr], SetId::ClusterIps.name());
+        return ChainSpec::new(ESTABLISHED, [vec![to_cluster_ip, add()]])
+            .with_comment("connections to ClusterIPs skip later rules");
+    }
+    let of_map = |key, map| vec![look_up(key, map), Statement::PriorityClear, add()];
+    let node_port_ip = Statement::in_set(&[Selector::OriginalDaddr], SetId::NodePortIps.name());
+    let mut node_port = of_map(FIRST_NODE_PORT, SetId::NodePorts);
+    if !settings.node_ports_everywhere {
+        node_port.insert(0, node_port_ip);
+    }
+    ChainSpec::new(ESTABLISHED, [of_map(FIRST_SERVICE, SetId::Services), node_port])
+        .with_comment("connections to services skip later rules")
+}

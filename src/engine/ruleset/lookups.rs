@@ -1,0 +1,29 @@
+//! Lookups during commits.
+
+use nft::Statement;
+
+/// How the kernel looks up elements while it commits a transaction.
+///
+/// A lookup reads the current generation and then walks the elements of a hash. If the kernel makes
+/// the next generation current in between and removes the old element of a key, the walk finds the
+/// new element of the key, which is not active in the generation that it has read, and misses both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lookups {
+    /// The kernel repeats a lookup that misses during a commit (Linux 6.17 and later).
+    #[default]
+    Repeated,
+    /// A lookup may miss an element whose key is deleted and added again. The rules repeat it: the
+    /// second one reads the new generation, because elements are removed after it has begun.
+    Once,
+}
+
+impl Lookups {
+    /// Returns rules that look elements up, repeated if a lookup may miss one.
+    pub(super) fn repeat<const N: usize>(self, rules: [Vec<Statement>; N]) -> Vec<Vec<Statement>> {
+        let times = match self {
+            Self::Repeated => 1,
+            Self::Once => 2,
+        };
+        std::iter::repeat_n(rules, times).flatten().collect()
+    }
+}

@@ -1,0 +1,302 @@
+//! The sets and maps of a table: names, types and comments.
+
+use std::sync::Arc;
+
+use nft::{DecodedSet, Family, Selector, Set, SetFlags, Type};
+
+use crate::counters::Counters;
+
+/// A set or map of our tables.
+///
+/// The variants are in the order of creation. The kernel finds a set by walking a list
+/// (`nft_set_lookup`), so the sets of most updates come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SetId {
+    /// `list . protocol . slot : endpoint`
+    Endpoints,
+    /// `address . protocol . port : route`
+    Services,
+    /// `protocol . port : route`
+    NodePorts,
+    /// `address . protocol . port : route`; internal routes, for frontends with local endpoints
+    /// only in `services`.
+    InternalServices,
+    /// `protocol . port : route`; the same for node ports.
+    InternalNodePorts,
+    /// `address . protocol . port : refuse or drop`
+    NoEndpointServices,
+    /// `protocol . port : refuse or drop`
+    NoEndpointNodePorts,
+    /// `address`
+    ClusterIps,
+    /// `address`
+    NodePortIps,
+    /// `address . address . protocol . port`
+    HairpinConnections,
+    /// `address . protocol . port`
+    FirewallIps,
+    /// `address . protocol . port . source`
+    SourceRanges,
+    /// `list . slot : list and endpoint`
+    AffinitySlots,
+    /// `protocol . list and endpoint : endpoint`
+    AffinityEndpoints,
+    /// `list : route`
+    AffinityLists,
+    /// `list . place : list and endpoint`; only packets write it.
+    AffinityClients,
+}
+
+/// The sets and maps of one table.
+#[derive(Debug)]
+pub struct TableSets {
+    /// The table's family.
+    pub family: Family,
+    sets: [Arc<Set>; SetId::ALL.len()],
+}
+
+/// The sets and maps of both tables.
+#[derive(Debug)]
+pub struct Layouts([TableSets; 2]);
+
+/// The fields of a packet for a service address.
+pub(super) const SERVICE: &[Selector] = &[Selector::Daddr, Selector::L4Proto, Selector::Dport];
+
+/// The fields of a packet for a node port.
+pub(super) const NODE_PORT: &[Selector] = &[Selector::L4Proto, Selector::Dport];
+
+/// Maximum number of recorded clients in a table, for all services together: the places of 32
+/// lists. Clients of further places are served without a record.
+pub const CLIENTS: u32 = 32 * PLACES;
+
+/// Places for the clients of one list with affinity. Clients whose addresses have the same hash
+/// share a place and its endpoint, so this is the maximum for each list.
+pub(super) const PLACES: u32 = 32_768;
+
+impl SetId {
+    /// All sets and maps, in the order of creation.
+    pub const ALL: [Self; 16] = [
+        Self::Endpoints,
+        Self::Services,
+        Self::NodePorts,
+        Self::InternalServices,
+        Self::InternalNodePorts,
+        Self::NoEndpointServices,
+        Self::NoEndpointNodePorts,
+        Self::ClusterIps,
+        Self::NodePortIps,
+        Self::HairpinConnections,
+        Self::FirewallIps,
+        Self::SourceRanges,
+        Self::AffinitySlots,
+        Self::AffinityEndpoints,
+        Self::AffinityLists,
+        Self::AffinityClients,
+    ];
+
+    /// Returns its name in the table.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Endpoints => "endpoints",
+            Self::Services => "services",
+            Self::NodePorts => "nodeports",
+            Self::InternalServices => "internal-services",
+            Self::InternalNodePorts => "internal-nodeports",
+            Self::NoEndpointServices => "unserved-services",
+            Self::NoEndpointNodePorts => "unserved-nodeports",
+            Self::ClusterIps => "cluster-ips",
+            Self::NodePortIps => "nodeport-ips",
+            Self::HairpinConnections => "hairpin-connections",
+            Self::FirewallIps => "restricted-services",
+            Self::SourceRanges => "source-ranges",
+            Self::AffinitySlots => "affinity-slots",
+            Self::AffinityEndpoints => "affinity-endpoints",
+            Self::AffinityLists => "affinity-lists",
+            Self::AffinityClients => "affinity-clients",
+        }
+    }
+
+    /// Returns the set with this name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|set| set.name() == name)
+    }
+
+    /// Returns whether its keys are node ports.
+    pub const fn is_of_node_ports(self) -> bool {
+        matches!(self, Self::NodePorts | Self::InternalNodePorts | Self::NoEndpointNodePorts)
+    }
+
+    /// Returns whether it belongs to lists with affinity.
+    pub const fn is_of_affinity(self) -> bool {
+        matches!(
+            self,
+            Self::AffinitySlots
+                | Self::AffinityEndpoints
+                | Self::AffinityLists
+                | Self::AffinityClients
+        )
+    }
+
+    // kube-proxy's mode nftables has sets `unserved-services`, `unserved-nodeports` and
+    // `restricted-services` of other types. It refuses a table that has ours under these names.
+    const fn comment(self) -> &'static str {
+        match self {
+            Self::Endpoints => "list . protocol . slot : endpoint; each list once",
+            Self::Services => {
+                "service address : NNNN:NNFS, number NNNN:NN00 of its endpoint list, size and flags \
+                 FS, see chain service-traffic"
+            }
+            Self::NodePorts => "node port : endpoint list, size and flags, as in services",
+            Self::InternalServices => {
+                "list of all endpoints, for pods and this node, where services has flag 40"
+            }
+            Self::InternalNodePorts => {
+                "list of all endpoints, for pods and this node, where nodeports has flag 40"
+            }
+            Self::NoEndpointServices => "service addresses without endpoints: 1:0 refuse, 1:1 drop",
+            Self::NoEndpointNodePorts => "node ports without endpoints: 1:0 refuse, 1:1 drop",
+            Self::ClusterIps => "active ClusterIPs",
+            Self::NodePortIps => "addresses that accept node port traffic",
+            Self::HairpinConnections => "endpoints on this node, which may reach themselves",
+            Self::FirewallIps => "service addresses that are subject to source-ranges",
+            Self::SourceRanges => "sources that may use a service address",
+            Self::AffinitySlots => "SSSS:0 . slot : SSSS:EEEE, endpoint EEEE of session SSSS",
+            Self::AffinityEndpoints => "protocol . SSSS:EEEE : endpoint",
+            Self::AffinityLists => {
+                "SSSS:0 : timeout and size of the session, for a client whose endpoint is gone"
+            }
+            Self::AffinityClients => {
+                "SSSS:0 . place of clients : SSSS:EEEE, the endpoint they had last; only packets write it"
+            }
+        }
+    }
+
+    /// Returns whether its elements have counters.
+    ///
+    /// A first packet matches one element of `services` or `nodeports`, and one of `endpoints` or
+    /// `affinity-endpoints`; a draw that misses counts nothing. It may match its frontend again in
+    /// `internal-services` or `internal-nodeports`.
+    const fn counts(self, counters: Counters) -> bool {
+        match self {
+            Self::Services | Self::NodePorts => !matches!(counters, Counters::Off),
+            Self::Endpoints | Self::AffinityEndpoints => matches!(counters, Counters::Endpoints),
+            Self::InternalServices
+            | Self::InternalNodePorts
+            | Self::NoEndpointServices
+            | Self::NoEndpointNodePorts
+            | Self::ClusterIps
+            | Self::NodePortIps
+            | Self::HairpinConnections
+            | Self::FirewallIps
+            | Self::SourceRanges
+            | Self::AffinitySlots
+            | Self::AffinityLists
+            | Self::AffinityClients => false,
+        }
+    }
+
+    fn set(self, family: Family, counters: Counters) -> Set {
+        let address = match family {
+            Family::Ip => Type::Ipv4Addr,
+            Family::Ip6 => Type::Ipv6Addr,
+        };
+        let (class, protocol, port) = (Type::ClassId, Type::InetProto, Type::InetService);
+        let service = [address, protocol, port];
+        let (key, data): (&[Type], &[Type]) = match self {
+            Self::Endpoints => (&[class, protocol, Type::Integer], &[address, port]),
+            Self::Services | Self::InternalServices | Self::NoEndpointServices => {
+                (&service, &[class])
+            }
+            Self::NodePorts | Self::InternalNodePorts | Self::NoEndpointNodePorts => {
+                (&[protocol, port], &[class])
+            }
+            Self::ClusterIps | Self::NodePortIps => (&[address], &[]),
+            Self::HairpinConnections => (&[address, address, protocol, port], &[]),
+            Self::FirewallIps => (&service, &[]),
+            Self::SourceRanges => (&[address, protocol, port, address], &[]),
+            Self::AffinitySlots => (&[class, Type::Integer], &[class]),
+            Self::AffinityEndpoints => (&[protocol, class], &[address, port]),
+            Self::AffinityLists => (&[class], &[class]),
+            Self::AffinityClients => (&[class, Type::Integer], &[class]),
+        };
+        Set {
+            name: self.name().into(),
+            key: key.to_vec(),
+            data: data.to_vec(),
+            flags: SetFlags {
+                // The kernel copies the whole set at each commit that changes it
+                // (`nft_pipapo_commit`), so only a set with rare changes has intervals.
+                interval: self == Self::SourceRanges,
+                dynamic: self == Self::AffinityClients,
+                timeout: self == Self::AffinityClients,
+            },
+            size: (self == Self::AffinityClients).then_some(CLIENTS),
+            comment: Some(self.comment().to_owned()),
+            counter: self.counts(counters),
+        }
+    }
+}
+
+impl TableSets {
+    /// Returns the sets and maps of the table of one family.
+    pub fn new(family: Family, counters: Counters) -> Self {
+        Self { family, sets: SetId::ALL.map(|set| Arc::new(set.set(family, counters))) }
+    }
+
+    /// Returns all sets and maps in the order of creation.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Set>> {
+        self.sets.iter()
+    }
+
+    /// Returns the nftables set or map.
+    pub fn get(&self, set: SetId) -> &Arc<Set> {
+        &self.sets[set as usize]
+    }
+
+    /// Returns which of our sets matches a set found in the kernel, with counters or without.
+    /// `None` if its name, types or flags differ.
+    pub fn identify(&self, found: &DecodedSet) -> Option<SetId> {
+        let id = SetId::by_name(&found.name)?;
+        let (ours, found) = (self.get(id), found.set.as_ref()?);
+        let is_same = (&found.key, &found.data, found.flags) == (&ours.key, &ours.data, ours.flags);
+        is_same.then_some(id)
+    }
+
+    /// Returns whether a set found in the kernel equals one of ours, counters included.
+    pub fn is_desired(&self, found: &DecodedSet) -> bool {
+        let counter = found.set.as_ref().map(|set| set.counter);
+        self.identify(found).is_some_and(|id| counter == Some(self.get(id).counter))
+    }
+}
+
+impl Default for Layouts {
+    fn default() -> Self {
+        Self::new(Counters::Off)
+    }
+}
+
+impl Layouts {
+    /// Returns the sets and maps of tables with these counters.
+    pub fn new(counters: Counters) -> Self {
+        Self(Family::ALL.map(|family| TableSets::new(family, counters)))
+    }
+
+    /// Returns the sets and maps of one table.
+    pub fn of(&self, family: Family) -> &TableSets {
+        &self.0[family.index()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_set_is_found_by_its_name_and_has_a_comment_that_nft_can_load() {
+        for (i, set) in SetId::ALL.into_iter().enumerate() {
+            assert_eq!(SetId::by_name(set.name()), Some(set));
+            assert_eq!(set as usize, i);
+            assert!(set.comment().len() <= 128, "{}", set.name());
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Assigns the addresses of a synthetic cluster to the loopback device, by rtnetlink.
+//!
+//! An address with a prefix makes its whole range local on this device (`fib_add_ifaddr`), so three
+//! addresses cover all cluster IPs, endpoints and clients.
+
+use std::io;
+use std::net::Ipv4Addr;
+
+use nft::netlink::link::RTM_NEWLINK;
+use nft::netlink::message::{self, Header, Meaning, Messages};
+use nft::netlink::socket::{Socket, Wait};
+
+use super::cluster::{CLUSTER_IP_BITS, FIRST_CLUSTER_IP, FIRST_ENDPOINT};
+
+/// First address of clients: 12.0.0.1.
+pub(super) const FIRST_CLIENT: u32 = 0x0c00_0001;
+
+/// Index of the loopback device in every namespace.
+const LOOPBACK: i32 = 1;
+
+/// Ranges on the loopback: the first address and the length of the prefix.
+const RANGES: [(u32, u8); 3] =
+    [(FIRST_CLUSTER_IP, CLUSTER_IP_BITS), (FIRST_ENDPOINT, 8), (FIRST_CLIENT, 8)];
+
+// From <linux/rtnetlink.h>, <linux/if_addr.h>, <linux/if.h> and <linux/netlink.h>.
+const RTM_NEWADDR: u16 = 20;
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+const IFF_UP: u32 = 1;
+const AF_INET: u8 = 2;
+const NLM_F_CREATE: u16 = 0x400;
+
+/// Sets the loopback of the present network namespace up, with the cluster's addresses.
+///
+/// # Errors
+/// Errors of rtnetlink.
+pub(super) fn prepare() -> io::Result<()> {
+    let mut socket = Socket::open(netlink_sys::protocols::NETLINK_ROUTE)?;
+    // struct ifinfomsg: family, type, index, flags and the mask of changed flags.
+    let up = IFF_UP.to_ne_bytes();
+    request(&mut socket, RTM_NEWLINK, &[[0; 4], LOOPBACK.to_ne_bytes(), up, up].concat(), &[])?;
+    for (first, prefix) in RANGES {
+        // struct ifaddrmsg: family, prefix, flags, scope, index.
+        let body = [[AF_INET, prefix, 0, 0], LOOPBACK.to_ne_bytes()].concat();
+        let address = Ipv4Addr::from(first).octets();
+        request(&mut socket, RTM_NEWADDR, &body, &[(IFA_LOCAL, address), (IFA_ADDRESS, address)])?;
+    }
+    Ok(())
+}
+
+fn request(
+    socket: &mut Socket,
+    kind: u16,
+    body: &[u8],
+    attributes: &[(u16, [u8; 4])],
+) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    let flags = message::REQUEST | message::ACK | NLM_F_CREATE;
+    message::append(&mut bytes, Header { kind, flags, sequence: 1 }, body, |w| {
+        attributes.iter().for_each(|(kind, payload)| w.bytes(*kind, payload));
+    })
+    .map_err(io::Error::other)?;
+    socket.send(&bytes)?;
+    let answer = socket.receive(Wait::Limited).map_err(io::Error::other)?;
+    for message in Messages::new(answer) {
+        let message = message.map_err(io::Error::other)?;
+        if let Meaning::Acknowledgement(done) = message.meaning().map_err(io::Error::other)?
+            && done.errno != 0
+        {
+            return Err(io::Error::from_raw_os_error(done.errno));
+        }
+    }
+    Ok(())
+}

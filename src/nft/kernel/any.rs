@@ -1,0 +1,103 @@
+//! Reads the objects of tables of any program.
+
+use super::nftables::Nftables;
+use super::read::Read;
+use super::{Generation, ReadError};
+use crate::request::{AnyRequest, Request};
+use crate::{AnyChain, AnyElement, AnyRule, AnySet, DecodeError, decode_any_elements};
+
+impl Nftables {
+    /// Returns the chains of all tables of a family, `NFPROTO_*`, in the kernel's order.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn any_chains(&mut self, family: u8) -> Result<Vec<AnyChain>, ReadError> {
+        self.any(family, AnyRequest::Chains, AnyChain::decode)
+    }
+
+    /// Returns the rules of a table, those of one chain in their order.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn any_rules(&mut self, family: u8, table: &str) -> Result<Vec<AnyRule>, ReadError> {
+        self.any(family, AnyRequest::Rules(table), AnyRule::decode)
+    }
+
+    /// Returns the sets and maps of a table.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn any_sets(&mut self, family: u8, table: &str) -> Result<Vec<AnySet>, ReadError> {
+        self.any(family, AnyRequest::Sets(table), AnySet::decode)
+    }
+
+    fn any<T>(
+        &mut self,
+        family: u8,
+        request: AnyRequest<'_>,
+        decode: impl Fn(&[u8]) -> Result<T, DecodeError>,
+    ) -> Result<Vec<T>, ReadError> {
+        let mut objects = Vec::new();
+        self.ask(Request::Any(family, request), &mut |attributes| {
+            objects.push(decode(attributes)?);
+            Ok(())
+        })?;
+        Ok(objects)
+    }
+
+    /// Returns the element that a packet with this key matches, in any set but one of single-field
+    /// ranges. Without a key, returns the catch-all element.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn any_element(
+        &mut self,
+        family: u8,
+        (table, set): (&str, &str),
+        key: Option<&[u8]>,
+    ) -> Result<Option<AnyElement>, ReadError> {
+        let mut found = None;
+        let request = AnyRequest::Element(table, set, key);
+        let read = self.ask(Request::Any(family, request), &mut |attributes| {
+            decode_any_elements(attributes, |element| found = Some(element))
+        });
+        match read {
+            Err(error) if error.is_missing() => Ok(None),
+            Err(error) => Err(error),
+            Ok(_) => Ok(found),
+        }
+    }
+
+    /// Returns the elements of a set or map; `None` if it has more than `most` or changed during
+    /// the dump.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn any_elements(
+        &mut self,
+        family: u8,
+        (table, set): (&str, &str),
+        most: usize,
+    ) -> Result<Option<Vec<AnyElement>>, ReadError> {
+        let mut elements = Vec::new();
+        let request = AnyRequest::Elements(table, set);
+        let mut count = 0;
+        let read = self.ask(Request::Any(family, request), &mut |attributes| {
+            decode_any_elements(attributes, |element| {
+                count += 1;
+                if count <= most {
+                    elements.push(element);
+                }
+            })
+        })?;
+        Ok((read == Read::Whole && count <= most).then_some(elements))
+    }
+
+    /// Returns whether the ruleset still has this generation.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn is_unchanged(&mut self, since: Generation) -> Result<bool, ReadError> {
+        Ok(self.generation()? == since)
+    }
+}

@@ -1,0 +1,242 @@
+//! The network devices of this namespace and their changes: `RTM_*LINK` of `<linux/rtnetlink.h>`.
+//!
+//! After the first list, only notifications are read. If the kernel lost one, all devices are listed
+//! again.
+
+use std::io;
+use std::thread;
+use std::time::Duration;
+
+use netlink_sys::protocols::NETLINK_ROUTE;
+
+use crate::netlink::attr::Attrs;
+use crate::netlink::link::{IFINFOMSG_LENGTH, IFLA_IFNAME, RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK};
+use crate::netlink::message::{self, Header, Meaning, Messages};
+use crate::netlink::socket::{ReceiveError, Socket, Wait};
+
+/// A network device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Index, unique in the namespace.
+    pub index: u32,
+    /// Name, unique in the namespace; it may change.
+    pub name: String,
+    /// It is the loopback device.
+    pub is_loopback: bool,
+    /// It belongs to another device: a bridge, a bond, a VRF.
+    pub has_master: bool,
+}
+
+/// A change of one device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkChange {
+    /// The device is new or may have changed.
+    Is(Link),
+    /// The device with this index is gone.
+    Gone(u32),
+}
+
+/// Devices of the namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkNews {
+    /// All devices; others are gone.
+    All(Vec<Link>),
+    /// Changes in order.
+    Changes(Vec<LinkChange>),
+}
+
+const RTNLGRP_LINK: u32 = 1;
+const IFF_LOOPBACK: u32 = 0x8;
+// <linux/if_link.h>
+const IFLA_MASTER: u16 = 10;
+const IFLA_EXT_MASK: u16 = 29;
+/// Leaves out statistics, most of each message.
+const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
+
+/// Time in which further changes join the first one of a batch.
+const SETTLE_TIME: Duration = Duration::from_millis(20);
+
+/// Most datagrams of one batch, so that an endless stream of changes does not delay it.
+const MAX_DATAGRAMS: usize = 10_000;
+
+/// Returns all devices of the calling thread's network namespace.
+///
+/// # Errors
+/// The socket failed, or the answer is damaged.
+pub fn list_links() -> io::Result<Vec<Link>> {
+    let mut socket = Socket::open(NETLINK_ROUTE)?;
+    let header = Header { kind: RTM_GETLINK, flags: message::REQUEST | message::DUMP, sequence: 1 };
+    let mut request = Vec::new();
+    message::append(&mut request, header, &[0; IFINFOMSG_LENGTH], |w| {
+        w.bytes(IFLA_EXT_MASK, &RTEXT_FILTER_SKIP_STATS.to_ne_bytes());
+    })
+    .map_err(io::Error::other)?;
+    socket.send(&request)?;
+    let mut links = Vec::new();
+    loop {
+        let datagram = socket.receive(Wait::Limited).map_err(io::Error::other)?;
+        for message in Messages::new(datagram) {
+            let message = message.map_err(io::Error::other)?;
+            match message.meaning().map_err(io::Error::other)? {
+                Meaning::Object(message) => {
+                    if let Some(LinkChange::Is(link)) = decode(message.kind, message.payload) {
+                        links.push(link);
+                    }
+                }
+                Meaning::Done(end) | Meaning::Acknowledgement(end) => {
+                    return match end.errno {
+                        0 => Ok(links),
+                        errno => Err(io::Error::from_raw_os_error(errno)),
+                    };
+                }
+                Meaning::Nothing | Meaning::Overrun => {}
+            }
+        }
+    }
+}
+
+/// Listens to changes of the devices of the network namespace in which it was opened.
+#[derive(Debug)]
+pub struct LinkListener {
+    socket: Socket,
+}
+
+impl LinkListener {
+    /// Opens the socket. Listing the devices after it misses no change.
+    ///
+    /// # Errors
+    /// The socket cannot be opened.
+    pub fn open() -> io::Result<Self> {
+        Ok(Self { socket: Socket::listen(NETLINK_ROUTE, RTNLGRP_LINK, None)? })
+    }
+
+    /// Returns the next changes; `None` if there were none within the time limit of a receive.
+    ///
+    /// # Errors
+    /// The socket failed, or devices could not be listed after the kernel dropped notifications.
+    pub fn next_news(&mut self) -> io::Result<Option<LinkNews>> {
+        let mut batch = LinkChanges::default();
+        batch.receive(&mut self.socket, Wait::Limited)?;
+        if batch.is_empty() {
+            return Ok(None);
+        }
+        thread::sleep(SETTLE_TIME);
+        for _ in 0..MAX_DATAGRAMS {
+            if !batch.receive(&mut self.socket, Wait::No)? {
+                break;
+            }
+        }
+        Ok(Some(if batch.is_torn {
+            LinkNews::All(list_links()?)
+        } else {
+            LinkNews::Changes(batch.changes)
+        }))
+    }
+}
+
+/// Changes received together.
+#[derive(Default)]
+struct LinkChanges {
+    changes: Vec<LinkChange>,
+    /// The kernel dropped notifications.
+    is_torn: bool,
+}
+
+impl LinkChanges {
+    fn is_empty(&self) -> bool {
+        self.changes.is_empty() && !self.is_torn
+    }
+
+    /// Receives one datagram; returns false if none has arrived.
+    fn receive(&mut self, socket: &mut Socket, wait: Wait) -> io::Result<bool> {
+        match socket.receive(wait) {
+            Ok(datagram) => {
+                for message in Messages::new(datagram) {
+                    match message {
+                        Ok(message) => self.changes.extend(decode(message.kind, message.payload)),
+                        Err(_) => self.is_torn = true,
+                    }
+                }
+                Ok(true)
+            }
+            Err(ReceiveError::TimedOut) => Ok(false),
+            Err(ReceiveError::Overrun | ReceiveError::Truncated { .. }) => {
+                self.is_torn = true;
+                Ok(true)
+            }
+            Err(ReceiveError::Io(error)) => Err(error),
+        }
+    }
+}
+
+/// Decodes `struct ifinfomsg` and its attributes. Returns `None` for other messages, such as those
+/// of a bridge about its ports, which have the family `AF_BRIDGE`.
+fn decode(kind: u16, payload: &[u8]) -> Option<LinkChange> {
+    let (fixed, attributes) = payload.split_at_checked(IFINFOMSG_LENGTH)?;
+    let number = |at: usize| Some(u32::from_ne_bytes(fixed.get(at..at + 4)?.try_into().ok()?));
+    let (index, flags) = (number(4)?, number(8)?);
+    if fixed[0] != 0 {
+        return None;
+    }
+    match kind {
+        RTM_DELLINK => Some(LinkChange::Gone(index)),
+        RTM_NEWLINK => {
+            let (mut name, mut has_master) = (None, false);
+            for attr in Attrs::new(attributes) {
+                let attr = attr.ok()?;
+                match attr.kind {
+                    IFLA_IFNAME => name = attr.str().ok(),
+                    IFLA_MASTER => has_master = attr.payload.iter().any(|byte| *byte != 0),
+                    _ => {}
+                }
+            }
+            let (name, is_loopback) = (name?.to_owned(), flags & IFF_LOOPBACK != 0);
+            Some(LinkChange::Is(Link { index, name, is_loopback, has_master }))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::attr::AttrWriter;
+
+    fn payload(family: u8, index: u32, flags: u32) -> Vec<u8> {
+        let mut payload = vec![family, 0, 0, 0];
+        payload.extend([index.to_ne_bytes(), flags.to_ne_bytes(), [0; 4]].concat());
+        let mut attributes = AttrWriter::new(&mut payload);
+        attributes.str(IFLA_IFNAME, "veth7");
+        attributes.bytes(IFLA_MASTER, &3u32.to_ne_bytes());
+        payload
+    }
+
+    #[test]
+    fn a_device_has_index_name_and_master() {
+        let name = "veth7".to_owned();
+        let link = Link { index: 7, name, is_loopback: false, has_master: true };
+        assert_eq!(decode(RTM_NEWLINK, &payload(0, 7, 0)), Some(LinkChange::Is(link.clone())));
+        let loopback = Link { is_loopback: true, ..link };
+        let read = decode(RTM_NEWLINK, &payload(0, 7, IFF_LOOPBACK));
+        assert_eq!(read, Some(LinkChange::Is(loopback)));
+        assert_eq!(decode(RTM_DELLINK, &payload(0, 7, 0)), Some(LinkChange::Gone(7)));
+    }
+
+    #[test]
+    fn a_port_that_leaves_its_bridge_is_not_gone() {
+        assert_eq!(decode(RTM_DELLINK, &payload(7, 7, 0)), None);
+    }
+
+    #[test]
+    fn a_damaged_notification_never_panics() {
+        let whole = payload(0, 7, 0);
+        for length in 0..whole.len() {
+            let _ = decode(RTM_NEWLINK, &whole[..length]);
+        }
+    }
+
+    #[test]
+    fn the_loopback_device_is_listed() {
+        assert!(list_links().unwrap().iter().any(|link| link.is_loopback && link.name == "lo"));
+    }
+}

@@ -1,0 +1,209 @@
+//! Route lookups in the kernel, `RTM_GETROUTE` of `<linux/rtnetlink.h>`.
+
+use std::ffi::CString;
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use netlink_sys::protocols::NETLINK_ROUTE;
+use nix::errno::Errno;
+use nix::net::if_::{if_indextoname, if_nametoindex};
+
+use crate::Family;
+use crate::netlink::attr::Attrs;
+use crate::netlink::message::{self, Header, Meaning, Messages};
+use crate::netlink::socket::{Socket, Wait};
+
+/// Route lookups in the network namespace of the opening thread.
+#[derive(Debug)]
+pub struct Routes {
+    socket: Socket,
+    sequence: u32,
+}
+
+/// Properties of a packet, besides its destination, that routing depends on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Way {
+    /// Source address.
+    pub source: Option<IpAddr>,
+    /// Index of the input interface; 0 for a packet of this node.
+    pub interface: u32,
+    /// Packet mark.
+    pub mark: u32,
+}
+
+/// Result of a route lookup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Route {
+    /// `RTN_*`: unicast, local, and so on.
+    pub kind: u32,
+    /// Index of the output interface; 0 if the route names none.
+    pub interface: u32,
+    /// Source address that the node uses for its own packets.
+    pub source: Option<IpAddr>,
+}
+
+/// The kernel has no route; contains its error number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NoRoute(pub i32);
+
+impl fmt::Display for NoRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Errno::from_raw(self.0).desc())
+    }
+}
+
+const RTM_NEWROUTE: u16 = 24;
+const RTM_GETROUTE: u16 = 26;
+/// Length of `struct rtmsg`, and the offset of its type.
+const RTMSG_LENGTH: usize = 12;
+const RTM_TYPE: usize = 7;
+// enum rtattr_type_t
+const RTA_DST: u16 = 1;
+const RTA_SRC: u16 = 2;
+const RTA_IIF: u16 = 3;
+const RTA_OIF: u16 = 4;
+const RTA_PREFSRC: u16 = 7;
+const RTA_MARK: u16 = 16;
+
+impl Routes {
+    /// Opens the socket.
+    ///
+    /// # Errors
+    /// Errors of `socket(2)`.
+    pub fn open() -> io::Result<Self> {
+        Ok(Self { socket: Socket::open(NETLINK_ROUTE)?, sequence: 0 })
+    }
+
+    /// Looks up the route of a packet to `destination`. With an interface it is that of a received
+    /// packet, to which `rp_filter` and `forwarding` apply for IPv4.
+    ///
+    /// # Errors
+    /// The socket failed, or the answer cannot be decoded.
+    pub fn look_up(
+        &mut self,
+        destination: IpAddr,
+        packet: Way,
+    ) -> io::Result<Result<Route, NoRoute>> {
+        self.sequence += 1;
+        let request = self.encode(destination, packet)?;
+        self.socket.send(&request)?;
+        loop {
+            let answer = self.socket.receive(Wait::Limited).map_err(io::Error::other)?;
+            for message in Messages::new(answer) {
+                let message = message.map_err(io::Error::other)?;
+                if message.sequence != self.sequence {
+                    continue;
+                }
+                match message.meaning().map_err(io::Error::other)? {
+                    Meaning::Object(message) if message.kind == RTM_NEWROUTE => {
+                        return decode(message.payload);
+                    }
+                    Meaning::Acknowledgement(end) => {
+                        return Ok(Err(NoRoute(end.errno)));
+                    }
+                    Meaning::Object(_) | Meaning::Done(_) | Meaning::Nothing | Meaning::Overrun => {
+                    }
+                }
+            }
+        }
+    }
+
+    fn encode(&self, destination: IpAddr, packet: Way) -> io::Result<Vec<u8>> {
+        let family = Family::of(destination);
+        let bits = if family == Family::Ip { 32 } else { 128 };
+        let source_bits = if packet.source.is_some() { bits } else { 0 };
+        let mut fixed = [0; RTMSG_LENGTH];
+        fixed[..3].copy_from_slice(&[family.number(), bits, source_bits]);
+        let header =
+            Header { kind: RTM_GETROUTE, flags: message::REQUEST, sequence: self.sequence };
+        let mut request = Vec::new();
+        message::append(&mut request, header, &fixed, |w| {
+            w.bytes(RTA_DST, &octets(destination));
+            if let Some(source) = packet.source {
+                w.bytes(RTA_SRC, &octets(source));
+            }
+            if packet.interface != 0 {
+                w.bytes(RTA_IIF, &packet.interface.to_ne_bytes());
+            }
+            if packet.mark != 0 {
+                w.bytes(RTA_MARK, &packet.mark.to_ne_bytes());
+            }
+        })
+        .map_err(io::Error::other)?;
+        Ok(request)
+    }
+}
+
+/// Returns the index of an interface of this thread's network namespace.
+///
+/// # Errors
+/// The interface does not exist.
+pub fn interface_index(name: &str) -> io::Result<u32> {
+    Ok(if_nametoindex(name)?)
+}
+
+/// Returns the name of an interface of this thread's network namespace; `None` if it does not
+/// exist.
+pub fn interface_name(index: u32) -> Option<String> {
+    if_indextoname(index).map(CString::into_string).ok()?.ok()
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => <[u8; 4]>::try_from(bytes).ok().map(|it| Ipv4Addr::from(it).into()),
+        _ => <[u8; 16]>::try_from(bytes).ok().map(|it| Ipv6Addr::from(it).into()),
+    }
+}
+
+/// Decodes `struct rtmsg` and its attributes.
+fn decode(payload: &[u8]) -> io::Result<Result<Route, NoRoute>> {
+    let (fixed, attributes) = payload
+        .split_at_checked(RTMSG_LENGTH)
+        .ok_or_else(|| io::Error::other("a route of fewer bytes than its header"))?;
+    let kind = u32::from(fixed[RTM_TYPE]);
+    let mut route = Route { kind, interface: 0, source: None };
+    for attr in Attrs::new(attributes) {
+        let attr = attr.map_err(io::Error::other)?;
+        match (attr.kind, attr.payload) {
+            (RTA_OIF, &[a, b, c, d]) => route.interface = u32::from_ne_bytes([a, b, c, d]),
+            (RTA_PREFSRC, bytes) => route.source = address(bytes),
+            (_, _) => {}
+        }
+    }
+    // For IPv6, the kernel returns a route of these types where it returns an error for IPv4.
+    Ok(match fixed[RTM_TYPE] {
+        6 => Err(NoRoute(Errno::EINVAL as i32)),
+        7 => Err(NoRoute(Errno::ENETUNREACH as i32)),
+        8 => Err(NoRoute(Errno::EACCES as i32)),
+        _ => Ok(route),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::attr::AttrWriter;
+
+    #[test]
+    fn an_answer_names_type_interface_and_source() {
+        let mut payload = vec![0; RTMSG_LENGTH];
+        payload[RTM_TYPE] = 2;
+        let mut attributes = AttrWriter::new(&mut payload);
+        attributes.bytes(RTA_OIF, &7u32.to_ne_bytes());
+        attributes.bytes(RTA_PREFSRC, &[192, 168, 50, 2]);
+        let source = Some(IpAddr::from([192, 168, 50, 2]));
+        let route = Route { kind: 2, interface: 7, source };
+        assert_eq!(decode(&payload).unwrap(), Ok(route));
+        payload[RTM_TYPE] = 7;
+        assert_eq!(decode(&payload).unwrap(), Err(NoRoute(Errno::ENETUNREACH as i32)));
+        assert!(decode(&payload[..5]).is_err());
+    }
+}

@@ -1,0 +1,62 @@
+//! Receives trace events of packets with `meta nftrace set 1`.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::nftables::NETLINK_NETFILTER;
+use crate::TraceEvent;
+use crate::netlink::message::Messages;
+use crate::netlink::socket::{ReceiveError, Socket, Wait};
+
+/// Receiver of trace events, including those of packets that other programs trace.
+#[derive(Debug)]
+pub struct Tracer {
+    socket: Socket,
+}
+
+/// `NFNLGRP_NFTRACE` of `<linux/netfilter/nfnetlink.h>`.
+const NFNLGRP_NFTRACE: u32 = 9;
+
+/// Most datagrams of one call: more come from a program that never stops.
+const MAX_DATAGRAMS: usize = 100_000;
+
+impl Tracer {
+    /// Joins the multicast group in this thread's network namespace.
+    ///
+    /// # Errors
+    /// EPERM without `CAP_NET_ADMIN`; other errors of `socket(2)` and `setsockopt(2)`.
+    pub fn open() -> io::Result<Self> {
+        // Trace events come from port 0; no socket has the port u32::MAX, so none is excluded.
+        Ok(Self { socket: Socket::listen(NETLINK_NETFILTER, NFNLGRP_NFTRACE, None)? })
+    }
+
+    /// Returns the trace events received since the last call. Does not block.
+    ///
+    /// # Errors
+    /// Events were lost or cannot be decoded.
+    pub fn take(&mut self) -> io::Result<Vec<TraceEvent>> {
+        let mut events = Vec::new();
+        for _ in 0..MAX_DATAGRAMS {
+            let datagram = match self.socket.receive(Wait::No) {
+                Ok(datagram) => datagram,
+                Err(ReceiveError::TimedOut) => break,
+                Err(ReceiveError::Io(error)) => return Err(error),
+                Err(error @ (ReceiveError::Overrun | ReceiveError::Truncated { .. })) => {
+                    return Err(io::Error::other(error));
+                }
+            };
+            for message in Messages::new(datagram) {
+                let message = message.map_err(io::Error::other)?;
+                let event = TraceEvent::decode(message.kind, message.payload);
+                events.extend(event.map_err(io::Error::other)?);
+            }
+        }
+        Ok(events)
+    }
+}
+
+impl AsFd for Tracer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

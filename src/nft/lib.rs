@@ -1,0 +1,69 @@
+//! nftables objects and the transaction. Independent of Kubernetes and without I/O.
+//!
+//! Every object has two encodings, netlink bytes and nft(8) text, and one decoding. All are in the
+//! file of the object.
+
+mod abi;
+mod any;
+mod batch;
+pub mod copy;
+mod counter;
+mod element;
+mod expr;
+pub mod family;
+mod fields;
+mod flowtable;
+mod instruction;
+mod jump;
+pub mod kernel;
+pub mod key;
+mod listing;
+mod locate;
+pub mod netlink;
+mod notification;
+mod object;
+mod operator;
+mod register;
+pub mod request;
+#[cfg(test)]
+mod roundtrip;
+mod rule;
+mod selector;
+mod set;
+mod statement;
+mod text;
+mod trace;
+mod transaction;
+mod userdata;
+mod value;
+mod verdict;
+mod word;
+
+pub use crate::family::Family;
+pub use any::{AnyChain, AnyElement, AnyRule, AnySet, BaseChain, ElementData, decode_any_elements};
+pub use batch::{Acknowledge, Batch, EncodeError, LIST_LIMIT, MessageKind, MessageOrigin};
+pub use counter::Counter;
+pub use element::{Element, ElementView, decode_elements};
+pub use expr::Expr;
+pub use fields::DecodeError;
+pub use flowtable::{DecodedFlowtable, Device, Flowtable, MAX_DEVICES};
+pub use instruction::Instruction;
+pub use jump::Jump;
+pub use listing::rule_text;
+pub use locate::{Location, locate};
+pub use nix::errno::Errno;
+pub use notification::Notification;
+pub use object::{
+    Chain, ChainType, Hook, HookPoint, Name, Table, TableFlags, TableRef, chain_name, table_name,
+    table_owner,
+};
+pub use operator::{DynsetOperation, Order};
+pub use register::Register;
+pub use rule::{DecodedRule, Rule};
+pub use selector::{Operand, Selector};
+pub use set::{DecodedSet, Set, SetFlags, Type};
+pub use statement::{ConnectionSize, LowerError, Statement};
+pub use trace::{TraceEvent, TraceKind};
+pub use transaction::{Operation, Transaction};
+pub use value::Value;
+pub use verdict::Verdict;

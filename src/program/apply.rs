@@ -1,0 +1,64 @@
+//! `apply`: brings the kernel's tables into the state of the manifests, once.
+
+use conntrack::{ConntrackError, ConntrackTable};
+use daemon::converge::converge;
+use daemon::node::UNGUARDED;
+use engine::Engine;
+use nft::TableFlags;
+use nft::kernel::Nftables;
+
+use super::manifests::{Input, load};
+use super::summary::Summary;
+use super::{Failure, Output, Settings, localhost};
+
+/// Reads the manifests, sends the differences from the kernel's tables, and prints what was sent.
+///
+/// # Errors
+/// Errors that stop the command. Manifests or services that were left out are an error after all
+/// others were applied.
+pub fn apply(input: &Input<'_>, settings: &Settings, output: Output) -> Result<(), Failure> {
+    let mut kernel = Nftables::open().map_err(Failure::new)?;
+    let routing = settings.config.routing.clone();
+    let mut engine = Engine::new(routing, TableFlags::default());
+    engine.suit_kernel(kernel.release());
+    let mut problems = load(&mut engine, input)?;
+    if settings.are_of_daemon() {
+        settings.report(&engine);
+    }
+    problems.extend(localhost::check(&mut engine).err());
+    let mut summary = Summary::default();
+    let mut converge = |engine: &mut Engine| {
+        let add = &mut |transaction: &_, committed: &_| summary.add(transaction, committed);
+        converge(engine, &mut kernel, add).map_err(Failure::new)
+    };
+    converge(&mut engine)?;
+    if engine.loses_guard() {
+        tracing::warn!("{UNGUARDED}");
+    }
+    if let Err(why) = localhost::open(&mut engine) {
+        problems.push(why);
+        converge(&mut engine)?;
+    }
+    problems.extend(engine.take_problems().iter().map(ToString::to_string));
+    problems.extend(clean(&mut engine).err().map(|error| format!("stale UDP flows stay: {error}")));
+    match output {
+        Output::Text => super::print(&summary),
+        Output::Json => super::print(&format_args!("{}\n", summary.json(&problems))),
+    }
+    super::left_out(&problems)
+}
+
+/// Deletes the UDP flows that became stale, and those that an interrupted run left.
+fn clean(engine: &mut Engine) -> Result<u64, ConntrackError> {
+    let mut conntrack = ConntrackTable::open()?;
+    let delete = |conntrack: &mut ConntrackTable, flows: Vec<_>| {
+        let entries = conntrack.delete(&flows.into_iter().collect())?;
+        Ok::<_, ConntrackError>(entries.iter().sum::<u64>())
+    };
+    let mut deleted = delete(&mut conntrack, engine.take_stale_flows())?;
+    if engine.is_settled() {
+        let flows = engine.stale_among(&conntrack.flows()?);
+        deleted += delete(&mut conntrack, flows)?;
+    }
+    Ok(deleted)
+}

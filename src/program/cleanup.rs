@@ -1,0 +1,102 @@
+//! `cleanup`: removes what deltaproxy left on the node, also while another kube-proxy runs.
+
+use clap::Args;
+use daemon::handover::{Handover, hand_over, is_of_deltaproxy, remains, remove_handover_tables};
+use daemon::node::UNGUARDED;
+use daemon::other_modes;
+use engine::ruleset::base::has_guard;
+use engine::ruleset::table;
+use nft::kernel::{Contents, Kernel, Nftables};
+use nft::{Family, Operation, TableRef, Transaction};
+
+use super::Failure;
+
+/// What is removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
+pub struct CleanupFlags {
+    /// Also remove tables of kube-proxy's mode nftables, and what its modes iptables and ipvs left.
+    /// Not while a kube-proxy runs
+    #[arg(long)]
+    pub all: bool,
+    /// Remove nothing: make the tables free for another kube-proxy, and let packets find rules until
+    /// it has written its own
+    #[arg(long, conflicts_with = "all")]
+    pub keep_serving: bool,
+}
+
+/// Removes tables, or makes them free for another kube-proxy.
+///
+/// # Errors
+/// nftables cannot be used, a running daemon owns a table, or something cannot be removed.
+pub fn cleanup(flags: CleanupFlags) -> Result<(), Failure> {
+    let mut kernel = Nftables::open().map_err(Failure::new)?;
+    if flags.keep_serving {
+        return keep_serving(&mut kernel);
+    }
+    let mut is_clean = true;
+    let removed = remove(&mut kernel, flags.all)?;
+    for line in &removed {
+        is_clean = false;
+        super::print(line);
+    }
+    let errors = if flags.all { remove_other_modes(&mut is_clean) } else { Vec::new() };
+    if is_clean && errors.is_empty() {
+        super::print(&"nothing to remove\n");
+    }
+    super::left_out(&errors)
+}
+
+/// Removes the tables, the handover tables last: they serve the connections of the others
+/// meanwhile. Returns a line for each removal.
+pub(super) fn remove(kernel: &mut Nftables, all: bool) -> Result<Vec<String>, Failure> {
+    let mut removed = Vec::new();
+    let mut transaction = Transaction::default();
+    let mut was_guarded = false;
+    for family in Family::ALL {
+        let table = table(family);
+        let Some(contents) = kernel.read_table(&table).map_err(Failure::new)? else { continue };
+        let operations = removal(&contents, all);
+        if operations.is_empty() {
+            removed.push(format!("table {table} stays: it is of another kube-proxy\n"));
+        }
+        was_guarded |= has_guard(&contents.rules);
+        transaction.operations.extend(operations);
+    }
+    kernel.commit(&transaction).map_err(Failure::new)?;
+    removed.extend(transaction.operations.iter().map(|operation| format!("{operation}\n")));
+    let handover = remove_handover_tables(kernel).map_err(Failure::new)?;
+    removed.extend(handover.iter().map(|table| format!("delete table {table}\n")));
+    if was_guarded {
+        removed.push(format!("{UNGUARDED}\n"));
+    }
+    Ok(removed)
+}
+
+/// Returns the operations that remove what is ours in a table.
+fn removal(contents: &Contents, all: bool) -> Vec<Operation> {
+    let table: TableRef = contents.table.reference();
+    let is_ours = is_of_deltaproxy(contents);
+    let remains = remains(contents);
+    if all || is_ours && remains.is_none() {
+        return vec![Operation::DeleteTable(table)];
+    }
+    remains.unwrap_or_default()
+}
+
+fn keep_serving(kernel: &mut Nftables) -> Result<(), Failure> {
+    let freed = hand_over(kernel, Handover::Leave, &|| false).map_err(Failure::new)?;
+    for family in freed {
+        super::print(&format_args!("table {} has no flags now\n", table(family)));
+    }
+    super::print(&"another kube-proxy can take over\n");
+    Ok(())
+}
+
+fn remove_other_modes(is_clean: &mut bool) -> Vec<String> {
+    let other_modes::Removal { removed, errors } = other_modes::remove();
+    for removed in &removed {
+        *is_clean = false;
+        super::print(&format_args!("removed {removed}\n"));
+    }
+    errors.iter().map(ToString::to_string).collect()
+}

@@ -1,0 +1,130 @@
+//! Reads the kernel's counters for a scrape of the metrics, outside the loop.
+//!
+//! One read runs at a time, in a thread of its own. The tables are read at most once in
+//! [`SHORTEST`], and for at most a tenth of the time; other scrapes get the last result.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use conntrack::{ConntrackTable, ReopenedTable};
+use daemon::observe::{Counted, Observe, ReadCounts, ServiceCounts, ServicePortCount};
+use futures::FutureExt;
+use inspect::counts::Counts;
+use inspect::tables::{TableReader, TablesError};
+use nft::Counter;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::task::spawn_blocking;
+
+/// Shortest time between two reads.
+const SHORTEST: Duration = Duration::from_secs(2);
+
+/// Pause after a read, in multiples of its duration.
+const REST: u32 = 10;
+
+/// Returns a function that reads the counters of the tables in the network namespace of this
+/// process.
+pub(super) fn read_counts(observe: Observe, what: Reads) -> ReadCounts {
+    let looks = Arc::new(Mutex::new(Looks { what, ..Looks::default() }));
+    Arc::new(move || {
+        let (looks, observe) = (Arc::clone(&looks), observe.clone());
+        let read = async move {
+            let looks = looks.lock_owned().await;
+            // The lock moves into the task, so a disconnected client does not allow a second read.
+            let _ = spawn_blocking(move || look(looks, &observe)).await;
+        };
+        read.boxed()
+    })
+}
+
+/// The counts to read.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Reads {
+    /// Counters of elements.
+    pub(super) elements: bool,
+    /// Connections in the flowtable.
+    pub(super) offloaded: bool,
+}
+
+/// Sums so far, and the last read.
+#[derive(Default)]
+struct Looks {
+    what: Reads,
+    conntrack: ReopenedTable,
+    reader: Option<TableReader>,
+    counts: Counts,
+    /// End and duration of the last read.
+    last: Option<(Instant, Duration)>,
+}
+
+fn look(mut looks: OwnedMutexGuard<Looks>, observe: &Observe) {
+    let is_fresh = |(at, took): (Instant, Duration)| at.elapsed() < SHORTEST.max(took * REST);
+    if looks.last.is_some_and(is_fresh) {
+        return;
+    }
+    let started = now();
+    if looks.what.offloaded {
+        match looks.conntrack.with(ConntrackTable::count_offloaded) {
+            Ok(count) => observe.offloaded_connections(Some(count)),
+            Err(error) => {
+                tracing::warn!("cannot count the connections in the flowtable: {error}");
+                observe.offloaded_connections(None);
+            }
+        }
+    }
+    if looks.what.elements {
+        looks.read_elements(observe);
+    }
+    looks.last = Some((now(), started.elapsed()));
+}
+
+impl Looks {
+    fn read_elements(&mut self, observe: &Observe) {
+        match self.read() {
+            Ok(()) => observe.service_counts(Some(service_counts(&self.counts))),
+            // No tables exist before the first commit.
+            Err(TablesError::Missing) => observe.service_counts(None),
+            Err(error) => {
+                tracing::warn!("cannot read what the kernel counts: {error}");
+                self.reader = None;
+                observe.service_counts(None);
+            }
+        }
+    }
+
+    fn read(&mut self) -> Result<(), TablesError> {
+        let reader = match &mut self.reader {
+            Some(reader) => reader,
+            none @ None => none.insert(TableReader::open()?),
+        };
+        self.counts.read(reader)
+    }
+}
+
+fn service_counts(counts: &Counts) -> ServiceCounts {
+    let ports = counts.busiest().into_iter().map(|(label, port)| {
+        let (name, port_name) = label.split_once(':').unwrap_or((label, ""));
+        let (namespace, service) = name.split_once('/').unwrap_or(("", name));
+        let endpoints = port.endpoints.iter().map(|(target, counter)| {
+            (SocketAddr::new(target.address, target.port.get()), counted(*counter))
+        });
+        let mut endpoints: Vec<_> = endpoints.collect();
+        endpoints.sort_unstable_by_key(|(endpoint, _)| *endpoint);
+        ServicePortCount {
+            namespace: namespace.to_owned(),
+            service: service.to_owned(),
+            port: port_name.to_owned(),
+            counted: counted(port.counted),
+            endpoints,
+        }
+    });
+    ServiceCounts { ports: ports.collect(), total: counted(counts.total()) }
+}
+
+fn counted(counter: Counter) -> Counted {
+    Counted { connections: counter.packets, bytes: counter.bytes }
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}

@@ -1,0 +1,250 @@
+//! `explain`: predicts the path of a packet by the rules in the kernel.
+
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Args;
+use inspect::explain::{Explanation, Kernel, Question, Start, explain as explain_packet};
+use nft::Family;
+use serde_json::json;
+
+use super::{Failure, Output, live_trace};
+
+/// Flags of `explain`.
+#[derive(Debug, Args)]
+pub struct ExplainFlags {
+    /// Where the packet goes, as 10.96.0.10:53/udp or [fd00::1]:53; without a protocol, each of tcp,
+    /// udp and sctp that has a service there is explained, or tcp if none has
+    #[arg(value_name = "ADDRESS:PORT[/PROTOCOL]")]
+    to: Destination,
+    /// Where it comes from, as 10.244.1.9 or [fd00::9]:40000 [default: this node]
+    #[arg(long, value_name = "ADDRESS[:PORT]")]
+    from: Option<Source>,
+    /// The interface that it comes in by [default: the one that leads to its source]
+    #[arg(long, value_name = "INTERFACE")]
+    in_interface: Option<String>,
+    /// Where it begins: prerouting for packets that come in, output for those of this node
+    /// [default: prerouting if --from is not an address of this node]
+    #[arg(long, value_name = "HOOK")]
+    hook: Option<HookFlag>,
+    /// How the explanation is printed
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    output: Output,
+    /// Also let the kernel trace a real packet, and name the first difference. At hook output the
+    /// packet is sent; at prerouting a packet must come in
+    #[arg(long)]
+    trace: bool,
+    /// How many seconds --trace waits for the packet
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 5,
+        requires = "trace",
+        value_parser = clap::value_parser!(u8).range(1..=60)
+    )]
+    trace_time: u8,
+}
+
+/// The exit codes of `explain`, for `--help`.
+pub const EXPLAIN_CODES: &str = "\
+Exit codes:
+  0  the packet is explained; with --trace, the kernel did as predicted
+  1  with --trace, the kernel did otherwise
+  2  trouble: bad arguments, no permission, no table, or no packet to trace";
+
+/// Result of an explanation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Explained {
+    /// The trace agrees, or was not requested.
+    Agrees,
+    /// The trace differs.
+    Differs,
+}
+
+/// Hook where a packet starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum HookFlag {
+    /// It comes in by an interface.
+    Prerouting,
+    /// This node sends it.
+    Output,
+}
+
+/// An address, a port and, if given, a transport protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Destination {
+    address: SocketAddr,
+    protocol: Option<u8>,
+}
+
+/// An address, and optionally a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Source(IpAddr, Option<u16>);
+
+/// Explains a packet.
+///
+/// # Errors
+/// The arguments are inconsistent, nftables cannot be read, no table exists, or no packet could be
+/// traced.
+pub fn explain(flags: &ExplainFlags) -> Result<Explained, Failure> {
+    let question = flags.question()?;
+    let mut kernel = Kernel::open().map_err(Failure::new)?;
+    let explanations = explain_packet(&mut kernel, &question).map_err(Failure::new)?;
+    if !flags.trace {
+        for (i, explanation) in explanations.iter().enumerate() {
+            print_explanation(explanation, flags.output, i == 0);
+        }
+        return Ok(Explained::Agrees);
+    }
+    let [explanation] = explanations.as_slice() else {
+        let protocols: Vec<_> = explanations.iter().map(Explanation::protocol).collect();
+        return Err(Failure(vec![format!(
+            "--trace: one packet is traced, but {} have a service there: give one of them, as {}/{}",
+            protocols.join(" and "),
+            question.to,
+            protocols.first().map_or("tcp", String::as_str),
+        )]));
+    };
+    let limit = Duration::from_secs(flags.trace_time.into());
+    let comparison = live_trace::compare(explanation, &question, limit)?;
+    match flags.output {
+        Output::Text => super::print(&format_args!("{explanation}\n{comparison}")),
+        Output::Json => {
+            let mut document = explanation.json();
+            document["trace"] = live_trace::json(&comparison);
+            super::print(&format_args!("{document}\n"));
+        }
+    }
+    Ok(if comparison.difference.is_some() { Explained::Differs } else { Explained::Agrees })
+}
+
+/// Prints an explanation; an empty line is before each but the first, and JSON has one line each.
+fn print_explanation(explanation: &Explanation, output: Output, is_first: bool) {
+    match output {
+        Output::Text if is_first => super::print(explanation),
+        Output::Text => super::print(&format_args!("\n{explanation}")),
+        Output::Json => super::print(&format_args!("{}\n", json!(explanation.json()))),
+    }
+}
+
+impl ExplainFlags {
+    fn question(&self) -> Result<Question, Failure> {
+        let to = self.to.address;
+        if let Some(Source(from, _)) = self.from
+            && Family::of(from) != Family::of(to.ip())
+        {
+            let (from_name, to_name) = (Family::of(from).name(), Family::of(to.ip()).name());
+            return Err(Failure(vec![format!(
+                "--from {from}: an {to_name} address is needed, like that of {to}; this is \
+                 {from_name}"
+            )]));
+        }
+        if let (Some(HookFlag::Output), Some(name)) = (self.hook, &self.in_interface) {
+            return Err(Failure(vec![format!(
+                "--in-interface {name}: only a packet at --hook prerouting comes in by an \
+                 interface; this is --hook output"
+            )]));
+        }
+        Ok(Question {
+            to,
+            protocol: self.to.protocol,
+            from: self.from.map(|Source(address, port)| (address, port)),
+            interface: self.in_interface.clone(),
+            start: self.hook.map(|hook| match hook {
+                HookFlag::Prerouting => Start::Prerouting,
+                HookFlag::Output => Start::Output,
+            }),
+        })
+    }
+}
+
+impl FromStr for Destination {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const EXPECTED: &str =
+            "ADDRESS:PORT[/PROTOCOL] is expected, as 10.96.0.10:53/udp or [fd00::1]:53";
+        let (address, protocol) = match text.rsplit_once('/') {
+            Some((address, protocol)) => (address, Some(protocol)),
+            None => (text, None),
+        };
+        let protocol = match protocol.map(str::to_ascii_lowercase).as_deref() {
+            None => None,
+            Some("tcp") => Some(6),
+            Some("udp") => Some(17),
+            Some("sctp") => Some(132),
+            Some(other) => return Err(format!("\"{other}\" is not tcp, udp or sctp; {EXPECTED}")),
+        };
+        if is_address(address) {
+            return Err(format!("the port is missing; {EXPECTED}"));
+        }
+        match address.parse::<SocketAddr>() {
+            Ok(address) if address.port() == 0 => Err(format!("port 0 is none; {EXPECTED}")),
+            Ok(address) => Ok(Self { address, protocol }),
+            Err(_) => Err(format!("\"{address}\" is not an address and port; {EXPECTED}")),
+        }
+    }
+}
+
+/// Returns whether the text is an address without a port.
+fn is_address(text: &str) -> bool {
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    bare.unwrap_or(text).parse::<IpAddr>().is_ok()
+}
+
+impl FromStr for Source {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+        if let Ok(address) = bare.unwrap_or(text).parse() {
+            return Ok(Self(address, None));
+        }
+        match text.parse::<SocketAddr>() {
+            Ok(address) => Ok(Self(address.ip(), Some(address.port()))),
+            Err(_) => Err("ADDRESS or ADDRESS:PORT is expected, as 10.244.1.9, 10.244.1.9:40000 \
+                           or [fd00::9]:40000"
+                .to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_destination_has_address_port_and_protocol() {
+        let parse = |text: &str| text.parse::<Destination>();
+        let address = "10.96.0.10:53".parse().unwrap();
+        assert_eq!(parse("10.96.0.10:53/udp"), Ok(Destination { address, protocol: Some(17) }));
+        assert_eq!(parse("10.96.0.10:53"), Ok(Destination { address, protocol: None }));
+        let address = "[fd00::1]:53".parse().unwrap();
+        assert_eq!(parse("[fd00::1]:53/TCP"), Ok(Destination { address, protocol: Some(6) }));
+        for (text, why) in [
+            ("10.96.0.10", "the port is missing"),
+            ("10.96.0.10/udp", "the port is missing"),
+            ("[fd00::1]/udp", "the port is missing"),
+            ("10.96.0.10:0/udp", "port 0 is none"),
+            ("10.96.0.10:53/icmp", "\"icmp\" is not tcp, udp or sctp"),
+            ("10.96.0.300:53/udp", "\"10.96.0.300:53\" is not an address and port"),
+            ("fd00::1:53/udp", "the port is missing"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.starts_with(why), "{text}: {error}");
+            assert!(error.contains("10.96.0.10:53/udp"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_source_may_lack_its_port() {
+        let parse = |text: &str| text.parse::<Source>().map(|Source(ip, port)| (ip, port));
+        assert_eq!(parse("10.0.0.1"), Ok(([10, 0, 0, 1].into(), None)));
+        assert_eq!(parse("10.0.0.1:99"), Ok(([10, 0, 0, 1].into(), Some(99))));
+        assert_eq!(parse("fd00::1").unwrap().1, None);
+        assert_eq!(parse("[fd00::1]").unwrap().1, None);
+        assert_eq!(parse("[fd00::1]:99").unwrap().1, Some(99));
+        assert!(parse("pod").unwrap_err().contains("10.244.1.9"));
+    }
+}

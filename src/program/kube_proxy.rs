@@ -1,0 +1,68 @@
+//! Runs the command line of kube-proxy.
+
+use std::fs;
+use std::sync::Arc;
+
+use daemon::config::Config;
+use daemon::config::kube_proxy::{Action, KubeProxyFlags};
+use daemon::config::log::LogFlags;
+use daemon::observe::Startup;
+use daemon::other_modes;
+use nft::kernel::Nftables;
+
+use super::node::set_up_node;
+use super::{CleanupFlags, End, Failure, Log, noted};
+
+/// Runs kube-proxy's command line; `arguments` are those after the program's name.
+///
+/// # Errors
+/// A flag or the configuration is invalid, or the action fails.
+pub fn kube_proxy(arguments: Vec<String>, log: &mut Log) -> Result<End, Failure> {
+    let flags = KubeProxyFlags::parse(arguments).map_err(Failure::new)?;
+    match &flags.action {
+        Action::Help => super::print(&KubeProxyFlags::help()),
+        Action::Version { raw } => super::print(&version(*raw)),
+        Action::Write(path) => {
+            *log = Log::start(flags.log.or(LogFlags::default()));
+            let text = flags.written().map_err(|error| Failure::of_config(&error))?;
+            fs::write(path, text).map_err(|error| {
+                Failure(vec![format!("--write-config-to: {}: {error}", path.display())])
+            })?;
+        }
+        Action::Cleanup => super::cleanup(CleanupFlags { all: true, keep_serving: false })?,
+        Action::InitOnly => {
+            let loaded = flags.load().map_err(|error| Failure::of_config(&error))?;
+            *log = Log::start(loaded.config.log);
+            let config = noted(loaded);
+            Nftables::open().map_err(Failure::new)?;
+            set_up_node(&config);
+            let outcome = other_modes::remove();
+            outcome.log_removed();
+            // kube-proxy ignores these errors too.
+            outcome.errors.iter().for_each(|error| tracing::warn!("{error}"));
+            tracing::info!("nftables works and the node is set up; exiting because of --init-only");
+        }
+        Action::Run => {
+            let flags = Arc::new(flags);
+            let own = Arc::clone(&flags);
+            let startup = |config: &Config| {
+                Ok(Startup { configuration: flags.effective(config)?, flags: flags.listed() })
+            };
+            return super::run(Box::new(move || own.load()), flags.has_file(), startup, log);
+        }
+    }
+    Ok(End::Stopped)
+}
+
+fn version(raw: bool) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    match raw {
+        false => format!("deltaproxy v{version}\n"),
+        true => format!(
+            "deltaproxy version={version} arch={} os={} debug={}\n",
+            std::env::consts::ARCH,
+            std::env::consts::OS,
+            cfg!(debug_assertions),
+        ),
+    }
+}

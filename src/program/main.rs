@@ -1,0 +1,102 @@
+//! Parses the command, builds the parts, runs.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{CommandFactory, FromArgMatches};
+use daemon::config::Config;
+use daemon::config::flags::{OnceFlags, RunFlags, VerifyFlags};
+use daemon::observe::Startup;
+use daemon::source::kube::ApiServer;
+use deltaproxy::{
+    Cli, Command, Compared, ConfigCommand, End, Exit, Failure, Input, Log, Output, Settings,
+};
+
+/// `.cargo/config.toml` has its settings.
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+fn main() -> ExitCode {
+    let mut log = Log::Direct;
+    let Exit { mut code, failure, restart } = match kube_proxy_arguments() {
+        Some(arguments) => deltaproxy::kube_proxy(arguments, &mut log).into(),
+        None => {
+            let matches = Cli::command().get_matches();
+            let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+            execute(cli.command, deltaproxy::listed_flags(&Cli::command(), &matches), &mut log)
+        }
+    };
+    log.end(failure);
+    if restart {
+        code = 1;
+        Log::Direct.end(Some(deltaproxy::restart()));
+    }
+    code.into()
+}
+
+/// Returns the arguments if they are kube-proxy's: the program has that name, the first argument is
+/// a flag, or a pod starts it without any.
+fn kube_proxy_arguments() -> Option<Vec<String>> {
+    let mut arguments = std::env::args_os().map(|it| it.to_string_lossy().into_owned());
+    let program = arguments.next().unwrap_or_default();
+    let arguments: Vec<_> = arguments.collect();
+    let named = Path::new(&program).file_name().is_some_and(|name| name == "kube-proxy");
+    let ours = ["-h", "--help", "-V", "--version"];
+    let flags = arguments.first().is_some_and(|it| it.starts_with('-') && !ours.contains(&&**it));
+    let in_pod = arguments.is_empty() && ApiServer::InCluster.check().is_ok();
+    (named || flags || in_pod).then_some(arguments)
+}
+
+fn execute(command: Command, listed: Vec<(String, String)>, log: &mut Log) -> Exit {
+    match command {
+        Command::Run(flags) => run(flags, listed, log).into(),
+        Command::Apply { flags, output } => apply(&flags, output, log).into(),
+        Command::Plan { flags, output } => plan(&flags, output, log).into(),
+        Command::Verify { flags, output } => verify(&flags, output, log).into(),
+        Command::Explain(flags) => deltaproxy::explain(&flags).into(),
+        Command::Cleanup(flags) => deltaproxy::cleanup(flags).into(),
+        Command::Show(flags) => deltaproxy::show(&flags).into(),
+        Command::Top(flags) => deltaproxy::top(&flags).into(),
+        Command::Config(ConfigCommand::Check { file }) => deltaproxy::check_config(file).into(),
+        Command::Bench(flags) => deltaproxy::bench(&flags).into(),
+        Command::Probe(flags) => deltaproxy::probe(&flags).into(),
+    }
+}
+
+fn run(flags: RunFlags, listed: Vec<(String, String)>, log: &mut Log) -> Result<End, Failure> {
+    let flags = Arc::new(flags);
+    let own = Arc::clone(&flags);
+    let startup =
+        |config: &Config| Ok(Startup { configuration: flags.effective(config)?, flags: listed });
+    deltaproxy::run(Box::new(move || own.load()), flags.has_file(), startup, log)
+}
+
+fn apply(flags: &OnceFlags, output: Output, log: &mut Log) -> Result<(), Failure> {
+    let settings = once(flags, log)?;
+    deltaproxy::apply(&input(flags, &settings), &settings, output)
+}
+
+fn plan(flags: &OnceFlags, output: Output, log: &mut Log) -> Result<Compared, Failure> {
+    let settings = once(flags, log)?;
+    deltaproxy::plan(&input(flags, &settings), &settings, output)
+}
+
+fn verify(flags: &VerifyFlags, output: Output, log: &mut Log) -> Result<Compared, Failure> {
+    let (loaded, origin) = Settings::of_verify(flags)?;
+    *log = Log::start(loaded.config.log);
+    deltaproxy::verify(&Settings { config: deltaproxy::noted(loaded), origin }, output)
+}
+
+/// The configuration of a command that ends by itself, and its log.
+fn once(flags: &OnceFlags, log: &mut Log) -> Result<Settings, Failure> {
+    let (loaded, origin) = Settings::of_once(flags)?;
+    *log = Log::start(loaded.config.log);
+    Ok(Settings { config: deltaproxy::noted(loaded), origin })
+}
+
+fn input<'a>(flags: &'a OnceFlags, settings: &'a Settings) -> Input<'a> {
+    let node = &settings.config.node_name;
+    Input { path: &flags.manifests, node, allow_empty: flags.allow_empty }
+}

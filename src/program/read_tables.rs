@@ -1,0 +1,25 @@
+//! Reads the tables for commands that only compare.
+
+use daemon::read_back::read_watching;
+use engine::{Engine, FoundTable};
+use nft::kernel::Nftables;
+
+use super::Failure;
+
+/// Most repetitions of a read during which another program changed the tables.
+const ATTEMPTS: usize = 10;
+
+/// Returns both tables, read if possible while no other program changes them.
+pub(super) fn read_tables(
+    engine: &Engine,
+    kernel: &mut Nftables,
+) -> Result<[FoundTable; 2], Failure> {
+    let mut read = || read_watching(kernel, engine.layouts(), &|| ()).map_err(Failure::new);
+    let mut reading = read()?;
+    for _ in 0..ATTEMPTS {
+        if reading.is_torn {
+            reading = read()?;
+        }
+    }
+    Ok(reading.tables)
+}

@@ -1,0 +1,413 @@
+//! `run`: the daemon.
+
+use std::future::pending;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use daemon::config::{Config, ConfigError, EXTERNAL_IPS, Source};
+use daemon::conntrack::{Cleaned, Cleaner, ConnectionCounter, Limits};
+use daemon::handover::{hand_over, remove_handover_tables};
+use daemon::links::follow_links;
+use daemon::observe::{
+    ClosedPort, LeftOut, Observe, PageSetup, Site, Startup, bind, serve, serve_at,
+    serve_health_checks,
+};
+use daemon::open_files;
+use daemon::other_modes;
+use daemon::run::{
+    BackgroundCheck, Balancing, Cleaning, DeviceFollowing, Handovers, MissingNode, Run, left_out,
+};
+use daemon::source::addresses::{follow_local_addresses, local_addresses};
+use daemon::source::files::{self, FileProblem};
+use daemon::source::kube::{
+    ApiServer, Contact, Notice, OnContact, OnRequest, Outlet, Progress, Report, follow_api_server,
+    plural, write_notices,
+};
+use daemon::writer::Writer;
+use engine::counters::Counters;
+use engine::flowtable::Offload;
+use engine::model::{Arrival, ObjectName, ObjectRef, Problem, ProblemKind};
+use engine::{Engine, FlowtableDevices};
+use futures::FutureExt;
+use nft::TableFlags;
+use nft::kernel::{Nftables, Release};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::counts::{Reads, read_counts};
+use super::node::{set_conntrack_later, set_up_node};
+use super::reload::changed;
+use super::search::search;
+use super::{Failure, Load, Log, localhost, noted, running};
+
+/// Capacity of the queue of event batches; when it is full, the source waits.
+const EVENT_QUEUE: usize = 256;
+
+/// Capacity of the queue of notices for the API server; further ones are only logged.
+const NOTICE_QUEUE: usize = 64;
+
+/// Capacity of the queue of manifest problems to be counted.
+const PROBLEM_QUEUE: usize = 64;
+
+/// Capacity of the queue of changed devices; when it is full, further changes share a batch.
+const DEVICE_QUEUE: usize = 4;
+
+/// Time limit for writing the last Event.
+const LAST_EVENT_TIME: Duration = Duration::from_secs(5);
+
+/// Time limit for tasks to end.
+const STOP_TIME: Duration = Duration::from_millis(500);
+
+/// Time limit for deleting stale flows when the daemon stops. The next start finds the rest.
+const CLEAN_TIME: Duration = Duration::from_secs(2);
+
+/// Reason for the end of the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// SIGTERM or SIGINT.
+    Stopped,
+    /// The configuration changed.
+    ConfigChanged,
+}
+
+/// Watches the source and keeps the node's tables up to date until SIGTERM or SIGINT. The tables
+/// stay.
+///
+/// `load` reads the configuration; with `is_file`, a later change of it ends the daemon. `startup`
+/// returns the content of `/configz` and `/flagz`. The log starts with the configuration.
+///
+/// # Errors
+/// Errors that prevent the start of the daemon.
+pub fn run(
+    load: Load,
+    is_file: bool,
+    startup: impl FnOnce(&Config) -> Result<Startup, ConfigError>,
+    log: &mut Log,
+) -> Result<End, Failure> {
+    let observe = Observe::new();
+    let loaded = load().map_err(|error| Failure::of_config(&error))?;
+    *log = Log::start_queued(loaded.config.log, observe.clone()).map_err(Failure::new)?;
+    let config = noted(loaded);
+    let startup = startup(&config).map_err(Failure::new)?;
+    let configuration = startup.configuration.clone();
+    observe.set_startup(startup);
+    observe.feature(EXTERNAL_IPS, "", config.routing.external_ips);
+    observe.problem_kinds(ProblemKind::ALL.map(ProblemKind::name));
+    if let Ok(server) = api_server(&config.source) {
+        server.check().map_err(Failure::new)?;
+    }
+    if let Err(error) = open_files::raise() {
+        tracing::warn!("the soft limit of open files stays as it is: {error}");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(Failure::new)?;
+    runtime.spawn(running::offer(configuration));
+    let outcome = runtime.block_on(run_until_stopped(config, is_file.then_some(load), observe));
+    runtime.shutdown_timeout(STOP_TIME);
+    outcome
+}
+
+async fn run_until_stopped(
+    config: Config,
+    load: Option<Load>,
+    observe: Observe,
+) -> Result<End, Failure> {
+    let kernel = Nftables::open().map_err(Failure::new)?;
+    let (offload, release) = (config.routing.flowtable.clone(), kernel.release());
+    let flags = match config.owns_tables {
+        true => kernel.table_flags(),
+        false => TableFlags::default(),
+    };
+    let mut engine = Engine::new(config.routing.clone(), flags);
+    engine.suit_kernel(release);
+    let known = local_addresses().map_err(Failure::new)?;
+    engine.set_local_addresses(known.clone());
+    let route_localnet = localhost::prepare(&mut engine, &known);
+    observe.set_page(page(&config, flags));
+    let elements = config.routing.counters != Counters::Off;
+    let reads = Reads { elements, offloaded: offload.is_some() };
+    if reads.elements || reads.offloaded {
+        observe.set_read_counts(read_counts(observe.clone(), reads));
+    }
+    let writer = Writer::spawn(kernel).map_err(Failure::new)?;
+
+    let mut tasks = JoinSet::new();
+    let (sender, addresses) = watch::channel(known);
+    tasks.spawn(follow_local_addresses(sender));
+    start_servers(&config, &mut tasks, &observe).await?;
+    let (notices, written) = mpsc::channel(NOTICE_QUEUE);
+    let _ = notices.try_send(Notice::Starting);
+    let events = start_source(&config, &mut tasks, (notices.clone(), written), &observe)?;
+    tasks.spawn(serve_health_checks(observe.clone(), closed_ports(notices.clone(), &observe)));
+    tracing::info!(node = config.node_name, "started");
+    let own = observe.clone();
+    let report = move |done: Cleaned| match done.complete {
+        true => own.flows_cleaned(done.entries, done.took),
+        false => own.flow_cleaning_failed(),
+    };
+    let (cleaner, lists) = Cleaner::spawn(Limits::default(), report).map_err(Failure::new)?;
+    if !set_up_node(&config) {
+        tasks.spawn(set_conntrack_later(config.conntrack.clone()));
+    }
+    let cleaner = Arc::new(cleaner);
+    let requests = Arc::clone(&cleaner);
+    let mut run = Run::new(engine, writer, events, observe, config.min_sync_period);
+    run.check = BackgroundCheck::every(config.check_period);
+    run.open_reader = Some(Box::new(|| Writer::spawn(Nftables::open().ok()?).ok()));
+    run.addresses = Some(addresses);
+    run.cleaning = Some(Cleaning::new(move |request| requests.handle(request), lists));
+    run.balancing = balancing(&config)?;
+    run.devices = follow_devices(offload, release).map_err(Failure::new)?;
+    let handovers = Handovers::new(flags, Arc::new(hand_over), Arc::new(remove_handover_tables));
+    let leaves = Arc::clone(&handovers.leaves);
+    run.handovers = Some(handovers);
+    run.leaving = Some(other_modes::remove_in_background().boxed());
+    run.route_localnet = route_localnet;
+    run.notices = Some(notices);
+    run.missing_node = missing_node(&config.source);
+    let mut end = End::Stopped;
+    let stop = stop_signal()?;
+    let stop = async {
+        tokio::select! {
+            () = stop => leaves.store(true, Ordering::Relaxed),
+            () = config_changed(config, load) => end = End::ConfigChanged,
+        }
+    };
+    let ended = run.until(stop).await;
+    if !cleaner.finish(CLEAN_TIME) {
+        tracing::warn!("stale UDP flows stay until the next start");
+    }
+    tasks.abort_all();
+    ended.map_err(Failure::new)?;
+    tracing::info!("stopped; the tables stay and go on working");
+    Ok(end)
+}
+
+/// Starts the thread that counts live connections, if scheduler `lc` is in use.
+fn balancing(config: &Config) -> Result<Option<Balancing>, Failure> {
+    let Some(settings) = config.routing.least_connections else { return Ok(None) };
+    let (counter, counts) = ConnectionCounter::spawn().map_err(Failure::new)?;
+    let request = move |endpoints| counter.request(endpoints);
+    Ok(Some(Balancing::new(settings.interval, request, counts)))
+}
+
+/// Starts to follow the devices of this network namespace, if there is to be a flowtable.
+fn follow_devices(
+    offload: Option<Offload>,
+    release: Option<Release>,
+) -> io::Result<Option<DeviceFollowing>> {
+    let Some(Offload { devices, .. }) = offload else { return Ok(None) };
+    let (sender, news) = mpsc::channel(DEVICE_QUEUE);
+    follow_links(sender)?;
+    Ok(Some(DeviceFollowing::new(news, FlowtableDevices::new(devices, release))))
+}
+
+/// Completes when `load` returns another configuration.
+async fn config_changed(used: Config, load: Option<Load>) {
+    let Some(load) = load else { return pending().await };
+    // A task of its own, so that the loop does not block on files.
+    if tokio::spawn(changed(used, load)).await.is_err() {
+        pending().await
+    }
+}
+
+/// Starts the servers of health and metrics.
+async fn start_servers(
+    config: &Config,
+    tasks: &mut JoinSet<()>,
+    observe: &Observe,
+) -> Result<(), Failure> {
+    let sites =
+        [(Site::Health, config.healthz_bind_address), (Site::Metrics, config.metrics_bind_address)];
+    for (site, address) in sites {
+        let Some(address) = address else { continue };
+        if !config.bind_address_hard_fail {
+            tasks.spawn(serve_at(observe.clone(), site, address));
+            continue;
+        }
+        match bind(address) {
+            Ok(listener) => {
+                tasks.spawn(serve(observe.clone(), site, listener));
+            }
+            Err(error) => {
+                let (field, notice): (_, fn(String) -> Notice) = match site {
+                    Site::Health => ("healthzBindAddress", Notice::NoHealthPort),
+                    Site::Metrics => ("metricsBindAddress", Notice::NoMetricsPort),
+                };
+                let why = format!("{field}: cannot listen at {address}: {error}");
+                write_last(config, notice(why.clone()), observe).await;
+                return Err(Failure::new(io::Error::other(why)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes an Event before the daemon ends, if the API server answers soon.
+async fn write_last(config: &Config, notice: Notice, observe: &Observe) {
+    let Ok(server) = api_server(&config.source) else { return };
+    let (notices, written) = mpsc::channel(1);
+    // The queue is empty and its receiver exists, so sending succeeds.
+    let _ = notices.try_send(notice);
+    drop(notices);
+    let requests = observed_requests(observe);
+    let writing = write_notices(&server, &config.node_name, written, requests);
+    let _ = timeout(LAST_EVENT_TIME, writing).await;
+}
+
+/// Manifests need not include a Node; an API server always has it.
+fn missing_node(source: &Source) -> MissingNode {
+    match source {
+        Source::Manifests(_) => MissingNode::Eligible,
+        Source::Kubeconfig(_) | Source::InCluster | Source::Server { .. } => {
+            MissingNode::Ineligible
+        }
+    }
+}
+
+/// Returns the API server of a source, or the path of its manifests.
+pub(super) fn api_server(source: &Source) -> Result<ApiServer, &Path> {
+    match source {
+        Source::Manifests(path) => Err(path),
+        Source::Kubeconfig(path) => Ok(ApiServer::of_kubeconfig(path)),
+        Source::InCluster => Ok(ApiServer::InCluster),
+        Source::Server { url, kubeconfig: Some(path) } => {
+            Ok(ApiServer::Kubeconfig { path: path.clone(), server: Some(url.clone()) })
+        }
+        Source::Server { url, kubeconfig: None } => Ok(ApiServer::Anonymous(url.clone())),
+    }
+}
+
+/// Starts the source, whose events arrive at the receiver. If there is an API server, problems of
+/// its objects are written to it too, along with the notices of others.
+fn start_source(
+    config: &Config,
+    tasks: &mut JoinSet<()>,
+    (notices, written): (mpsc::Sender<Notice>, mpsc::Receiver<Notice>),
+    observe: &Observe,
+) -> Result<mpsc::Receiver<Arrival>, Failure> {
+    let (sender, events) = mpsc::channel(EVENT_QUEUE);
+    let server = match api_server(&config.source) {
+        Ok(server) => server,
+        Err(path) => {
+            // Problems are logged where they are found.
+            let (problems, mut found) = mpsc::channel(PROBLEM_QUEUE);
+            files::follow(path, &config.node_name, sender, problems).map_err(Failure::new)?;
+            let observe = observe.clone();
+            tasks.spawn(async move {
+                while let Some(problems) = found.recv().await {
+                    problems.into_iter().map(of_file).for_each(|it| observe.left_out(it));
+                }
+            });
+            return Ok(events);
+        }
+    };
+    observe.awaits_source(now());
+    let counted = observe.clone();
+    let report = move |report| {
+        match &report {
+            Report::Recovered(_) | Report::Renewed => tracing::info!("{report}"),
+            Report::Object(_) | Report::Trouble { .. } => tracing::warn!("{report}"),
+        }
+        if let Report::Object(problem) = report {
+            counted.left_out(left_out(&problem));
+            let _ = notices.try_send(Notice::LeftOut(problem));
+        }
+    };
+    let (contacts, requests) = (observed_contacts(observe.clone()), observed_requests(observe));
+    let outlet = Outlet::new(sender, report, contacts, Arc::clone(&requests));
+    let (node, from, to) = (config.node_name.clone(), server.clone(), server);
+    tasks.spawn(async move { follow_api_server(&from, &node, outlet).await });
+    let node = config.node_name.clone();
+    tasks.spawn(async move { write_notices(&to, &node, written, requests).await });
+    Ok(events)
+}
+
+/// Converts a problem of a manifest for the status page: without an object, its position is shown.
+fn of_file(problem: FileProblem) -> LeftOut {
+    let FileProblem { file, line, object, field, message } = problem;
+    let line = line.map(|line| format!(":{line}")).unwrap_or_default();
+    let place = format!("{}{line}", file.display());
+    let object = if object.is_empty() { place } else { format!("{object} ({place})") };
+    LeftOut { kind: ProblemKind::Invalid.name(), object, field, message }
+}
+
+/// Returns the fixed content of the status page.
+fn page(config: &Config, flags: TableFlags) -> PageSetup {
+    let source = match &config.source {
+        Source::Manifests(path) => format!("Manifests of {}", path.display()),
+        Source::Kubeconfig(path) => format!("API server of {}", path.display()),
+        Source::InCluster => "API server of this cluster".to_owned(),
+        Source::Server { url, .. } => format!("API server {url}"),
+    };
+    let without_owner = match (flags.owner, config.owns_tables) {
+        (true, _) => None,
+        (false, true) => Some("ownership needs Linux 6.9"),
+        (false, false) => Some("tableOwnership is off"),
+    };
+    PageSetup { node: config.node_name.clone(), source, without_owner, search: search() }
+}
+
+/// Returns a function that reports closed health check ports as problems of their Services.
+fn closed_ports(
+    notices: mpsc::Sender<Notice>,
+    observe: &Observe,
+) -> impl Fn(ClosedPort) + Clone + Send + 'static {
+    let observe = observe.clone();
+    move |closed| {
+        let problem = Problem {
+            kind: ProblemKind::ClosedPort,
+            object: ObjectRef::service(&ObjectName::written(&closed.service)),
+            field: "spec.healthCheckNodePort".to_owned(),
+            message: closed.to_string(),
+        };
+        tracing::warn!("{problem}");
+        observe.left_out(left_out(&problem));
+        // Dropped when the channel is full.
+        let _ = notices.try_send(Notice::ClosedPort(problem));
+    }
+}
+
+/// Returns a function that records contacts of the watches in the metrics.
+fn observed_contacts(observe: Observe) -> OnContact {
+    Arc::new(move |resource, contact| match contact {
+        Contact::Heard => observe.watch_heard(plural(resource), now()),
+        Contact::Lost(reason) => observe.watch_lost(plural(resource), reason),
+    })
+}
+
+/// Returns a function that records requests in the metrics.
+fn observed_requests(observe: &Observe) -> OnRequest {
+    let observe = observe.clone();
+    Arc::new(move |sent, progress| {
+        let target = (sent.method.as_str(), &*sent.host);
+        match progress {
+            Progress::Answered { size, code } => observe.request_answered(target, size, code),
+            Progress::Done { took, size } => observe.request_took(target, took, size),
+        }
+    })
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// Returns a future that completes at SIGTERM or SIGINT.
+pub(super) fn stop_signal() -> Result<impl Future<Output = ()> + Send + use<>, Failure> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::new)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::new)?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}

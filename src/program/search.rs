@@ -1,0 +1,154 @@
+//! Searches of the status page: services and draining endpoints, read from the kernel outside the
+//! loop.
+//!
+//! One search runs at a time, in a thread of its own. The tables are read at most once in
+//! [`SHORTEST`], and for at most a tenth of the time, whatever the number of searches; likewise
+//! conntrack.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use conntrack::ConntrackTable;
+use daemon::observe::{Query, Search};
+use futures::FutureExt;
+use inspect::show::{Clients, Connections, Latest, Services, View, format};
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::task::spawn_blocking;
+
+/// Most frontends or draining endpoints in an answer.
+const MOST: usize = 100;
+
+/// Shortest time between two reads.
+const SHORTEST: Duration = Duration::from_secs(2);
+
+/// Pause after a read, in multiples of its duration.
+const REST: u32 = 10;
+
+/// Time without a search after which the memory is freed.
+const KEPT: Duration = Duration::from_secs(30);
+
+/// Returns the search in the network namespace of this process.
+pub(super) fn search() -> Search {
+    let found = Arc::new(Mutex::new(LastRead::default()));
+    Arc::new(move |query: Query| {
+        let found = Arc::clone(&found);
+        let answer = async move {
+            let mut own = Arc::clone(&found).lock_owned().await;
+            own.used_at = Some(now());
+            if !own.is_forgotten_later {
+                own.is_forgotten_later = true;
+                tokio::spawn(forget(found));
+            }
+            // The lock moves into the task, so a disconnected client does not allow a second
+            // search.
+            let answer = spawn_blocking(move || answer(own, &query));
+            answer.await.unwrap_or_else(|error| Err(error.to_string()))
+        };
+        answer.boxed()
+    })
+}
+
+fn answer(mut found: OwnedMutexGuard<LastRead>, query: &Query) -> Result<Value, String> {
+    found.refresh();
+    if let Some(error) = &found.error {
+        return Err(error.clone());
+    }
+    match query {
+        Query::Services(text) => Ok(matching(found.latest.services(), text)),
+        Query::Draining => found.draining(),
+    }
+}
+
+fn matching(services: &Services, text: &str) -> Value {
+    let matches = services.search(text, MOST);
+    let view = View {
+        services,
+        connections: None,
+        clients: &Clients::default(),
+        places: &matches.places,
+        now: Duration::ZERO,
+    };
+    json!({
+        "services": format::brief(view),
+        "matches": matches.count,
+        "total": services.len(),
+    })
+}
+
+/// Reads conntrack once.
+fn draining(services: &Services) -> Result<Value, String> {
+    let mut table = ConntrackTable::open().map_err(|error| error.to_string())?;
+    let connections = Connections::read(&mut table, services, None);
+    let connections = connections.map_err(|error| error.to_string())?;
+    let top = services.draining_most(&connections, MOST);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let rows = top.rows.iter().map(|row| {
+        let started = row.counts.oldest.map(|oldest| Duration::from_nanos(oldest.get()));
+        json!({
+            "service": row.label,
+            "frontend": row.address,
+            "endpoint": row.endpoint,
+            "connections": row.counts.live(),
+            "oldest_seconds": started.map(|started| now.saturating_sub(started).as_secs()),
+        })
+    });
+    Ok(json!({ "draining": rows.collect::<Value>(), "total": top.count }))
+}
+
+/// Frees the memory after [`KEPT`] without a search.
+async fn forget(found: Arc<Mutex<LastRead>>) {
+    loop {
+        tokio::time::sleep(KEPT).await;
+        let mut found = found.lock().await;
+        if found.used_at.is_none_or(|at| at.elapsed() >= KEPT) {
+            *found = LastRead::default();
+            return;
+        }
+    }
+}
+
+/// Result of the last read.
+#[derive(Default)]
+struct LastRead {
+    latest: Latest,
+    /// Why there are no services.
+    error: Option<String>,
+    /// End and duration of the last read.
+    read: Option<(Instant, Duration)>,
+    /// Draining endpoints or an error, with end and duration of the read.
+    draining: Option<(Result<Value, String>, Instant, Duration)>,
+    used_at: Option<Instant>,
+    is_forgotten_later: bool,
+}
+
+impl LastRead {
+    fn refresh(&mut self) {
+        if self.read.is_some_and(is_fresh) {
+            return;
+        }
+        let started = now();
+        self.error = self.latest.refresh().err().map(|error| error.to_string());
+        self.read = Some((now(), started.elapsed()));
+    }
+
+    fn draining(&mut self) -> Result<Value, String> {
+        if let Some((answer, at, took)) = &self.draining
+            && is_fresh((*at, *took))
+        {
+            return answer.clone();
+        }
+        let started = now();
+        let answer = draining(self.latest.services());
+        self.draining = Some((answer.clone(), now(), started.elapsed()));
+        answer
+    }
+}
+
+fn is_fresh((at, took): (Instant, Duration)) -> bool {
+    at.elapsed() < SHORTEST.max(took * REST)
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}

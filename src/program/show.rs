@@ -1,0 +1,395 @@
+//! `show`: prints the services in the kernel, once or repeatedly.
+
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::{Args, ValueEnum};
+use conntrack::ReopenedTable;
+use daemon::config::duration;
+use engine::printable::Printable;
+use inspect::show::{Clients, Connections, Selector, Services, View, format, read};
+use inspect::tables::{OurTable, TableReader};
+use nft::kernel::Generation;
+
+use super::Failure;
+use super::run::stop_signal;
+
+/// Exit codes and examples of `show`, for `--help`.
+pub const SHOW_HELP: &str = "\
+Columns:
+  ADDRESS    of a node port, the address of this node that serves it; with +2, two more do, and * is
+             every address
+  POLICY     internal traffic policy of a cluster IP, external one of other addresses; - where the
+             tables are the same with both
+  SCHEDULER  random, wrr (random with weights), lc (weights follow connections), mh or mh-port (a
+             hash of the source), or affinity with the seconds that clients are remembered; refuse
+             or drop if there is no endpoint for connections from outside. rr is random: even over
+             time, not in turn
+  ENDPOINTS  those that get new connections; LOCAL are on this node
+  DRAINING   former endpoints to which connections live
+  ACTIVE     answered connections that not both sides have closed
+  NEW        connections without an answer yet
+  ENDED      closed connections that conntrack still keeps
+  BEGAN      connections since the last look (--watch, --sample)
+  CLIENTS    places of clients that session affinity remembers
+  COUNTED    connections that the kernel has counted (option counters) since the element was added;
+             BYTES are those of their first packets; of an endpoint, through all addresses of the
+             port that lead to it
+
+Exit codes:
+  0  done; with --draining: no endpoint is draining
+  1  with --draining: some are
+  2  trouble: no permission, no tables, no such service
+
+Examples:
+  deltaproxy show
+  deltaproxy show default/web --watch
+  deltaproxy show 10.96.0.10:53/udp --sample 5s
+  deltaproxy show --output ipvsadm
+  until deltaproxy show --draining default/web; do sleep 1; done";
+
+/// The flags of `deltaproxy show`.
+#[derive(Debug, Clone, Args)]
+pub struct ShowFlags {
+    /// Service to show with its endpoints: NAMESPACE/NAME, NAMESPACE/NAME:PORT-NAME or
+    /// ADDRESS:PORT[/PROTOCOL]; without it, a line for each address of each service
+    #[arg(value_name = "SERVICE")]
+    pub service: Option<Selector>,
+    /// Show former endpoints to which connections live; with --watch, until there are none
+    #[arg(long)]
+    pub draining: bool,
+    /// Repeat until Ctrl-C
+    #[arg(long)]
+    pub watch: bool,
+    /// Time between two reads with --watch
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = interval)]
+    pub interval: Duration,
+    /// Read twice with this time between, and show the connections that began meanwhile
+    #[arg(long, value_name = "DURATION", conflicts_with = "watch", value_parser = interval)]
+    pub sample: Option<Duration>,
+    /// Output format
+    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    pub output: ShowOutput,
+}
+
+/// Output format of services.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ShowOutput {
+    /// For people
+    #[default]
+    Text,
+    /// The same with more columns
+    Wide,
+    /// One JSON document, or one for each read
+    Json,
+    /// One YAML document, or one for each read
+    Yaml,
+    /// The layout of `ipvsadm -Ln`
+    Ipvsadm,
+}
+
+/// Result of a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// All was shown, or nothing is draining.
+    Done,
+    /// Some endpoints are draining.
+    Draining,
+}
+
+/// Shortest time between two reads: one takes a fraction of a second with 50,000 services.
+const SHORTEST: Duration = Duration::from_millis(100);
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = duration::parse(text).map_err(|error| error.to_string())?;
+    if interval < SHORTEST {
+        return Err(format!("{text:?} is shorter than {}", duration::text(SHORTEST)));
+    }
+    Ok(interval)
+}
+
+/// Prints services, or draining endpoints.
+///
+/// # Errors
+/// Missing permission, missing tables, unknown service, or a failed read.
+pub fn show(flags: &ShowFlags) -> Result<Shown, Failure> {
+    let mut look = Look::open(flags)?;
+    if !flags.watch {
+        if let Some(time) = flags.sample {
+            look.read()?;
+            std::thread::sleep(time);
+        }
+        look.read()?;
+        look.notes().iter().for_each(|note| warn(note));
+        let stdout = io::stdout().lock();
+        let mut out = BufWriter::with_capacity(BUFFER, stdout);
+        let written = look.write(&mut out).and_then(|()| out.flush());
+        // Dropping the writer would write its buffer again, although the reader may be gone.
+        let _ = out.into_parts();
+        return ended(written).map(|_| look.end());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(Failure::new)?.block_on(watch(&mut look))
+}
+
+/// Size of the output buffer in bytes.
+const BUFFER: usize = 64 << 10;
+
+/// Repeats until Ctrl-C, until the reader of the output is gone, or until nothing is draining.
+async fn watch(look: &mut Look<'_>) -> Result<Shown, Failure> {
+    let mut stop = Box::pin(stop_signal()?);
+    let mut notes = Vec::new();
+    loop {
+        look.read()?;
+        let more = look.notes();
+        more.iter().filter(|note| !notes.contains(*note)).for_each(|note| warn(note));
+        notes = more;
+        if ended(look.repaint())? == Reader::Gone {
+            return Ok(look.end());
+        }
+        if look.flags.draining && look.end() == Shown::Done {
+            return Ok(Shown::Done);
+        }
+        tokio::select! {
+            () = &mut stop => return Ok(look.end()),
+            () = tokio::time::sleep(look.flags.interval) => {}
+        }
+    }
+}
+
+/// State of the reader of standard output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reader {
+    There,
+    Gone,
+}
+
+/// A closed reader such as `head` is not an error.
+fn ended(written: io::Result<()>) -> Result<Reader, Failure> {
+    match written {
+        Ok(()) => Ok(Reader::There),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
+        Err(error) => Err(Failure::new(error)),
+    }
+}
+
+fn warn(note: &str) {
+    let _ = writeln!(io::stderr(), "{}", Printable(note));
+}
+
+/// Parameters and results of reads.
+struct Look<'a> {
+    flags: &'a ShowFlags,
+    selector: Selector,
+    reader: TableReader,
+    conntrack: ReopenedTable,
+    services: Services,
+    tables: Vec<OurTable>,
+    /// Generation of `services`; `None` if they must be read.
+    generation: Option<Generation>,
+    connections: Result<Connections, String>,
+    clients: Clients,
+    places: Vec<usize>,
+    now: Duration,
+    is_first: bool,
+}
+
+impl<'a> Look<'a> {
+    fn open(flags: &'a ShowFlags) -> Result<Self, Failure> {
+        Ok(Self {
+            flags,
+            selector: flags.service.clone().unwrap_or_default(),
+            reader: TableReader::open().map_err(Failure::new)?,
+            conntrack: ReopenedTable::default(),
+            services: Services::default(),
+            tables: Vec::new(),
+            generation: None,
+            connections: Err(String::new()),
+            clients: Clients::default(),
+            places: Vec::new(),
+            now: Duration::ZERO,
+            is_first: true,
+        })
+    }
+
+    fn read(&mut self) -> Result<(), Failure> {
+        let generation = self.reader.generation().map_err(Failure::new)?;
+        if self.generation != Some(generation) {
+            let (services, tables) = read(&mut self.reader).map_err(Failure::new)?;
+            // Counters change without a commit.
+            let is_still_true = !services.is_torn() && !services.has_counters();
+            self.generation = Some(generation).filter(|_| is_still_true);
+            self.places = self.selector.select(&services);
+            (self.services, self.tables) = (services, tables);
+        }
+        if self.places.is_empty() && self.selector.is_specific() {
+            return Err(Failure(vec![format!("the tables have no service {}", self.selector)]));
+        }
+        self.clients = Clients::read(&mut self.reader, &self.tables).map_err(Failure::new)?;
+        self.read_connections()?;
+        self.now = since_1970();
+        Ok(())
+    }
+
+    fn read_connections(&mut self) -> Result<(), Failure> {
+        let former = self.connections.as_ref().ok();
+        let read = self.conntrack.with(|table| Connections::read(table, &self.services, former));
+        self.connections = read.map_err(|error| error.to_string());
+        match &self.connections {
+            Err(error) if self.flags.draining => {
+                Err(Failure(vec![format!("connections cannot be read: {error}")]))
+            }
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    fn view(&self) -> View<'_> {
+        View {
+            services: &self.services,
+            connections: self.connections.as_ref().ok(),
+            clients: &self.clients,
+            places: &self.places,
+            now: self.now,
+        }
+    }
+
+    fn end(&self) -> Shown {
+        match self.flags.draining && self.view().draining().next().is_some() {
+            true => Shown::Draining,
+            false => Shown::Done,
+        }
+    }
+
+    /// Returns sentences about missing data in the last read.
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.services.is_torn() {
+            notes.push("the tables changed while they were read: lines may differ in age".into());
+        }
+        match &self.connections {
+            Err(error) => notes.push(format!("connections are not shown: {error}")),
+            Ok(connections) if connections.left_out() > 0 => {
+                notes.push("too many pairs of address and endpoint: some are not counted".into());
+            }
+            Ok(_) => {}
+        }
+        let offloaded = self.connections.as_ref().map_or(0, Connections::offloaded);
+        if offloaded > 0 {
+            notes.push(format!("connections to all services in the flowtable: {offloaded}"));
+        }
+        let uncounted = self.clients.uncounted().iter();
+        notes.extend(uncounted.map(|family| {
+            format!("clients of session affinity in {} are too many to be counted", family.name())
+        }));
+        notes
+    }
+
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let view = self.view();
+        match (self.flags.output, self.flags.draining) {
+            (ShowOutput::Json, true) => format::draining_json(out, &view),
+            (ShowOutput::Yaml, true) => format::draining_yaml(out, &view),
+            (ShowOutput::Text | ShowOutput::Wide | ShowOutput::Ipvsadm, true) => {
+                format::draining(out, &view)
+            }
+            (ShowOutput::Text, false) if self.selector.is_specific() => format::detail(out, &view),
+            (ShowOutput::Text, false) => format::listing(out, &view, false),
+            (ShowOutput::Wide, false) => format::listing(out, &view, true),
+            (ShowOutput::Json, false) => format::json(out, &view),
+            (ShowOutput::Yaml, false) => format::yaml(out, &view),
+            (ShowOutput::Ipvsadm, false) => format::ipvsadm(out, &view),
+        }
+    }
+
+    /// Overwrites the terminal, or appends to other outputs.
+    fn repaint(&mut self) -> io::Result<()> {
+        let mut stdout = io::stdout().lock();
+        if !stdout.is_terminal() {
+            let mut out = BufWriter::with_capacity(BUFFER, &mut stdout);
+            if !self.is_first && matches!(self.flags.output, ShowOutput::Yaml) {
+                writeln!(out, "---")?;
+            } else if !self.is_first && self.flags.output != ShowOutput::Json {
+                writeln!(out)?;
+            }
+            self.is_first = false;
+            self.write(&mut out)?;
+            return out.flush();
+        }
+        let mut screen = Screen::new();
+        self.write(&mut screen)?;
+        // Redraws without flicker: the cursor goes home, and each line ends with an erase of the
+        // rest.
+        let start = if std::mem::take(&mut self.is_first) { "\x1b[2J\x1b[H" } else { "\x1b[H" };
+        write!(stdout, "{start}{}\x1b[J", screen.text().replace('\n', "\x1b[K\r\n"))?;
+        stdout.flush()
+    }
+}
+
+/// Truncates output to the lines of a terminal.
+struct Screen {
+    text: Vec<u8>,
+    left: usize,
+    cut: usize,
+}
+
+/// Lines of a terminal that does not report its size.
+const LINES: u16 = 24;
+
+impl Screen {
+    fn new() -> Self {
+        let size = terminal_size::terminal_size();
+        let lines = size.map_or(LINES, |(_, terminal_size::Height(height))| height);
+        Self { text: Vec::new(), left: usize::from(lines).saturating_sub(1), cut: 0 }
+    }
+
+    fn text(&self) -> String {
+        let text = String::from_utf8_lossy(&self.text);
+        match self.cut {
+            0 => text.into_owned(),
+            more => format!("{text}... {more} more lines"),
+        }
+    }
+}
+
+impl Write for Screen {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let ends = usize::from(part.ends_with(b"\n"));
+            if self.left > 0 {
+                self.text.extend_from_slice(part);
+                self.left -= ends;
+            } else {
+                self.cut += ends;
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_screen_keeps_its_lines_and_counts_the_others() {
+        let mut screen = Screen { text: Vec::new(), left: 2, cut: 0 };
+        for text in ["one\ntw", "o\nthree\nfo", "ur\n"] {
+            screen.write_all(text.as_bytes()).unwrap();
+        }
+        assert_eq!(screen.text(), "one\ntwo\n... 2 more lines");
+    }
+
+    #[test]
+    fn an_interval_is_a_tenth_of_a_second_at_least() {
+        assert_eq!(interval("1m30s"), Ok(Duration::from_secs(90)));
+        assert!(interval("50ms").is_err() && interval("0").is_err() && interval("x").is_err());
+    }
+}

@@ -1,0 +1,120 @@
+//! Samples of the daemon and of the kernel.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use conntrack::ReopenedTable;
+use inspect::show::{Connections, Latest, Order};
+use inspect::top::{ConnectionsLook, History, KernelLook, Look, ROWS, Report, View};
+use tokio::runtime::Runtime;
+
+use super::client::report;
+use crate::Failure;
+
+/// Readers, and the results of the last reads.
+pub(super) struct Sampler {
+    daemon: Option<SocketAddr>,
+    runtime: Runtime,
+    started: Instant,
+    kernel: KernelReader,
+    history: History,
+    last: Option<Look>,
+}
+
+/// Services and connections of the kernel.
+#[derive(Default)]
+struct KernelReader {
+    latest: Latest,
+    conntrack: ReopenedTable,
+    /// Last dump, its end, and the time since the dump before.
+    connections: Option<(Connections, Instant, Option<Duration>)>,
+}
+
+impl Sampler {
+    /// Creates a sampler of the daemon at an address, if given, and of this network namespace.
+    pub(super) fn new(daemon: Option<SocketAddr>) -> Result<Self, Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let (kernel, history) = (KernelReader::default(), History::default());
+        let runtime = runtime.map_err(Failure::new)?;
+        Ok(Self { daemon, runtime, started: now(), kernel, history, last: None })
+    }
+
+    /// Reads everything.
+    pub(super) fn look(&mut self, order: Order) -> View {
+        let daemon = self.report();
+        let kernel = self.kernel.read(order);
+        let at = self.started.elapsed();
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let look = Look { at, now: since_1970, daemon, kernel };
+        self.last = Some(look.clone());
+        self.history.add(look)
+    }
+
+    /// Returns the last results, with services in another order.
+    pub(super) fn sorted(&mut self, order: Order) -> View {
+        let Some(mut look) = self.last.take() else { return self.look(order) };
+        if let Ok(kernel) = &mut look.kernel {
+            kernel.connections = self.kernel.connections_look(order);
+        }
+        self.last = Some(look.clone());
+        self.history.add(look)
+    }
+
+    fn report(&self) -> Result<Report, String> {
+        let address = self.daemon.ok_or("--daemon is empty")?;
+        let report = self.runtime.block_on(report(address));
+        report.map_err(|error| format!("{address}: {error}"))
+    }
+}
+
+impl KernelReader {
+    fn read(&mut self, order: Order) -> Result<KernelLook, String> {
+        let generation = self.latest.refresh().map_err(|error| {
+            self.connections = None;
+            error.to_string()
+        })?;
+        let mut notes = Vec::new();
+        if self.latest.services().is_torn() {
+            notes.push("the tables changed while they were read: lines may differ in age".into());
+        }
+        if let Err(error) = self.read_connections() {
+            self.connections = None;
+            notes.push(format!("connections are not shown: {error}"));
+        }
+        if self.connections.as_ref().is_some_and(|(it, ..)| it.left_out() > 0) {
+            notes.push("too many pairs of address and endpoint: some are not counted".into());
+        }
+        Ok(KernelLook {
+            generation,
+            frontends: self.latest.services().len(),
+            notes,
+            connections: self.connections_look(order),
+        })
+    }
+
+    fn read_connections(&mut self) -> Result<(), String> {
+        let former = self.connections.as_ref();
+        let services = self.latest.services();
+        let read = |table: &mut _| Connections::read(table, services, former.map(|(it, ..)| it));
+        let read = self.conntrack.with(read).map_err(|error| error.to_string())?;
+        let end = now();
+        let since = former.map(|(_, at, _)| end.saturating_duration_since(*at));
+        let since = since.filter(|_| read.has_began());
+        self.connections = Some((read, end, since));
+        Ok(())
+    }
+
+    fn connections_look(&self, order: Order) -> Option<ConnectionsLook> {
+        let (connections, _, since) = self.connections.as_ref()?;
+        let services = self.latest.services();
+        Some(ConnectionsLook {
+            services: services.busiest(connections, order, ROWS),
+            draining: services.draining_most(connections, ROWS),
+            since: *since,
+        })
+    }
+}
+
+pub(super) fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}

@@ -1,0 +1,97 @@
+//! `verify`: compares the kernel's tables with the objects, without changes.
+
+mod differences;
+mod objects;
+
+use std::thread;
+use std::time::Duration;
+
+use engine::Engine;
+use nft::TableFlags;
+use nft::kernel::{Kernel, Nftables};
+use serde_json::json;
+
+use self::differences::Differences;
+use self::objects::Followed;
+use super::manifests::{Input, load};
+use super::read_tables::read_tables;
+use super::run::api_server;
+use super::{Compared, Failure, Output, Settings, localhost};
+
+/// Time before a second comparison: a daemon may be about to commit the difference.
+const SECOND_LOOK: Duration = Duration::from_secs(1);
+
+/// Prints the differences by service. Parts of objects that were left out are logged and are no
+/// difference.
+///
+/// # Errors
+/// The objects or the tables cannot be read.
+pub fn verify(settings: &Settings, output: Output) -> Result<Compared, Failure> {
+    let config = &settings.config;
+    let mut kernel = Nftables::open().map_err(Failure::new)?;
+    let mut engine = Engine::new(config.routing.clone(), TableFlags::default());
+    engine.suit_kernel(kernel.release());
+    let (mut followed, mut problems) = match api_server(&config.source) {
+        Ok(server) => {
+            (Some(Followed::start(server, config.node_name.clone(), &mut engine)?), Vec::new())
+        }
+        Err(path) => {
+            let input = Input { path, node: &config.node_name, allow_empty: false };
+            (None, load(&mut engine, &input)?)
+        }
+    };
+    settings.report(&engine);
+    problems.extend(localhost::check(&mut engine).err());
+    let max_batch = kernel.max_batch();
+    observe(&mut engine, &mut kernel)?;
+    let mut differences = Differences::collect(&mut engine, max_batch);
+    if !differences.is_empty() {
+        thread::sleep(SECOND_LOOK);
+        if let Some(followed) = &mut followed {
+            followed.catch_up(&mut engine);
+        }
+        observe(&mut engine, &mut kernel)?;
+        differences.retain(&Differences::collect(&mut engine, max_batch));
+    }
+    problems.extend(followed.into_iter().flat_map(|followed| followed.left_out));
+    problems.extend(engine.take_problems().iter().map(ToString::to_string));
+    problems.sort_unstable();
+    problems.dedup();
+    print(&differences, (settings, &engine), &problems, output);
+    Ok(if differences.is_empty() { Compared::Equal } else { Compared::Different })
+}
+
+/// Reads the tables into the engine.
+fn observe(engine: &mut Engine, kernel: &mut Nftables) -> Result<(), Failure> {
+    let found = read_tables(engine, kernel)?;
+    engine.accept_missing_flowtables(&found);
+    engine.replace_installed(found);
+    Ok(())
+}
+
+fn print(
+    differences: &Differences,
+    (settings, engine): (&Settings, &Engine),
+    problems: &[String],
+    output: Output,
+) {
+    let services = engine.cluster().service_count();
+    match output {
+        Output::Text => {
+            problems.iter().for_each(|problem| tracing::warn!("left out: {problem}"));
+            let differing = differences.services();
+            super::print(&differences);
+            super::print(&match differences.is_empty() {
+                true => format!("the tables are as desired: {services} services\n"),
+                false => format!("{differing} of {services} services differ\n"),
+            });
+        }
+        Output::Json => {
+            let mut document = differences.json();
+            document["count"] = services.into();
+            document["problems"] = json!(problems);
+            document["settings"] = settings.json(engine);
+            super::print(&format_args!("{document}\n"));
+        }
+    }
+}
