@@ -18,14 +18,14 @@ use std::thread;
 use std::time::Duration;
 
 use conntrack::ConntrackTable;
-use nft::kernel::{Kernel, Nftables};
-use nft::Family;
 use engine::ruleset;
 use netlink_tests::apiserver::ApiServer;
 use netlink_tests::apiserver::object::{endpoint_slice, node, service, service_cidr};
 use netlink_tests::{
     Deadline, Host, NODE_IP, Net, Process, deltaproxy_binary, eventually, nft_can_load,
 };
+use nft::Family;
+use nft::kernel::{Kernel, Nftables};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 

@@ -7,10 +7,11 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use daemon::config::flags::{OnceFlags, RunFlags, VerifyFlags};
 
-use super::{
-    BENCH_ROWS, BenchFlags, CleanupFlags, EXPLAIN_CODES, ExplainFlags, Output, PLAN_CODES,
-    PROBE_HELP, ProbeFlags, SHOW_HELP, ShowFlags, TOP_HELP, TopFlags, VERIFY_CODES,
-};
+#[cfg(feature = "measure")]
+use super::{BENCH_ROWS, BenchFlags, PROBE_HELP, ProbeFlags};
+use super::{CleanupFlags, Output, PLAN_CODES, VERIFY_CODES};
+#[cfg(feature = "inspect")]
+use super::{EXPLAIN_CODES, ExplainFlags, SHOW_HELP, ShowFlags, TOP_HELP, TopFlags};
 
 /// A kube-proxy that sends the kernel only what changed, through netlink.
 #[derive(Debug, Parser)]
@@ -51,23 +52,28 @@ pub enum Command {
         output: Output,
     },
     /// Say where a packet goes, and why, by the rules that the kernel has; no daemon is needed
+    #[cfg(feature = "inspect")]
     #[command(after_help = EXPLAIN_CODES)]
     Explain(ExplainFlags),
     /// Remove both tables, also what is left of them beside another kube-proxy
     Cleanup(CleanupFlags),
     /// Show services as the kernel has them, with endpoints and connections; needs no daemon
+    #[cfg(feature = "inspect")]
     #[command(after_long_help = SHOW_HELP)]
     Show(ShowFlags),
     /// Follow changes, latency, busiest services and problems of this node in the terminal
+    #[cfg(feature = "inspect")]
     #[command(after_long_help = TOP_HELP)]
     Top(TopFlags),
     /// Look at a configuration
     #[command(subcommand)]
     Config(ConfigCommand),
     /// Measure what changes cost on this machine, in a network namespace of its own
+    #[cfg(feature = "measure")]
     #[command(args_conflicts_with_subcommands = true, after_long_help = BENCH_ROWS)]
     Bench(BenchFlags),
     /// Measure rule sync of the kube-proxy that runs on this node, whichever it is
+    #[cfg(feature = "measure")]
     #[command(after_long_help = PROBE_HELP)]
     Probe(ProbeFlags),
 }

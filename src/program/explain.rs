@@ -9,7 +9,7 @@ use inspect::explain::{Explanation, Kernel, Question, Start, explain as explain_
 use nft::Family;
 use serde_json::json;
 
-use super::{Failure, Output, live_trace};
+use super::{Exit, Failure, Output, live_trace};
 
 /// Flags of `explain`.
 #[derive(Debug, Args)]
@@ -60,6 +60,13 @@ pub enum Explained {
     Agrees,
     /// The trace differs.
     Differs,
+}
+
+/// See [`EXPLAIN_CODES`].
+impl From<Result<Explained, Failure>> for Exit {
+    fn from(result: Result<Explained, Failure>) -> Self {
+        Self::of_comparison(result.map(|found| found == Explained::Differs))
+    }
 }
 
 /// Hook where a packet starts.

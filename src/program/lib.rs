@@ -4,16 +4,19 @@
 //! exit code is 0 only if everything requested was done; `plan` and `verify` use those of diff(1).
 
 mod apply;
+#[cfg(feature = "measure")]
 mod bench;
 mod change;
 mod check_config;
 mod cleanup;
 mod command_line;
 mod counts;
+#[cfg(feature = "inspect")]
 mod explain;
 mod flagz;
 mod kube_proxy;
 mod line_queue;
+#[cfg(feature = "inspect")]
 mod live_trace;
 mod localhost;
 mod log;
@@ -21,6 +24,7 @@ mod manifests;
 mod node;
 mod outcome;
 mod plan;
+#[cfg(feature = "measure")]
 mod probe;
 mod read_tables;
 mod reload;
@@ -28,16 +32,20 @@ mod run;
 mod running;
 mod search;
 mod settings;
+#[cfg(feature = "inspect")]
 mod show;
 mod summary;
+#[cfg(feature = "inspect")]
 mod top;
 mod verify;
 
 pub use apply::apply;
+#[cfg(feature = "measure")]
 pub use bench::{BENCH_ROWS, BenchFlags, bench};
 pub use check_config::check_config;
 pub use cleanup::{CleanupFlags, cleanup};
 pub use command_line::{Cli, Command, ConfigCommand};
+#[cfg(feature = "inspect")]
 pub use explain::{EXPLAIN_CODES, ExplainFlags, Explained, explain};
 pub use flagz::listed_flags;
 pub use kube_proxy::kube_proxy;
@@ -45,12 +53,15 @@ pub use log::Log;
 pub use manifests::Input;
 pub use outcome::{Compared, Exit, PLAN_CODES, VERIFY_CODES};
 pub use plan::plan;
+#[cfg(feature = "measure")]
 pub use probe::{PROBE_HELP, ProbeFlags, probe};
 pub use reload::{Load, restart};
 pub use run::{End, run};
 pub use settings::{Origin, Settings};
+#[cfg(feature = "inspect")]
 pub use show::{SHOW_HELP, ShowFlags, Shown, show};
 pub use summary::Summary;
+#[cfg(feature = "inspect")]
 pub use top::{TOP_HELP, TopFlags, top};
 pub use verify::verify;
 

@@ -55,12 +55,17 @@ fn execute(command: Command, listed: Vec<(String, String)>, log: &mut Log) -> Ex
         Command::Apply { flags, output } => apply(&flags, output, log).into(),
         Command::Plan { flags, output } => plan(&flags, output, log).into(),
         Command::Verify { flags, output } => verify(&flags, output, log).into(),
+        #[cfg(feature = "inspect")]
         Command::Explain(flags) => deltaproxy::explain(&flags).into(),
         Command::Cleanup(flags) => deltaproxy::cleanup(flags).into(),
+        #[cfg(feature = "inspect")]
         Command::Show(flags) => deltaproxy::show(&flags).into(),
+        #[cfg(feature = "inspect")]
         Command::Top(flags) => deltaproxy::top(&flags).into(),
         Command::Config(ConfigCommand::Check { file }) => deltaproxy::check_config(file).into(),
+        #[cfg(feature = "measure")]
         Command::Bench(flags) => deltaproxy::bench(&flags).into(),
+        #[cfg(feature = "measure")]
         Command::Probe(flags) => deltaproxy::probe(&flags).into(),
     }
 }

@@ -1,6 +1,6 @@
 //! Exit codes.
 
-use super::{End, Explained, Failure, Shown};
+use super::{End, Failure};
 
 /// The end of a command.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub enum Compared {
 
 impl Exit {
     /// As in diff(1): 0 if nothing differs, 1 if something does, 2 on failure.
-    fn of_comparison(differs: Result<bool, Failure>) -> Self {
+    pub(super) fn of_comparison(differs: Result<bool, Failure>) -> Self {
         let code = differs.as_ref().map_or(2, |differs| u8::from(*differs));
         Self { code, failure: differs.err(), restart: false }
     }
@@ -49,20 +49,6 @@ impl From<Result<End, Failure>> for Exit {
 impl From<Result<Compared, Failure>> for Exit {
     fn from(result: Result<Compared, Failure>) -> Self {
         Self::of_comparison(result.map(|found| found == Compared::Different))
-    }
-}
-
-/// See [`SHOW_HELP`](super::SHOW_HELP).
-impl From<Result<Shown, Failure>> for Exit {
-    fn from(result: Result<Shown, Failure>) -> Self {
-        Self::of_comparison(result.map(|found| found == Shown::Draining))
-    }
-}
-
-/// See [`super::EXPLAIN_CODES`].
-impl From<Result<Explained, Failure>> for Exit {
-    fn from(result: Result<Explained, Failure>) -> Self {
-        Self::of_comparison(result.map(|found| found == Explained::Differs))
     }
 }
 
@@ -91,12 +77,8 @@ mod tests {
             (Exit::from(Ok(Compared::Equal)), 0, false),
             (Exit::from(Ok(Compared::Different)), 1, false),
             (Exit::from(Err::<Compared, _>(failure())), 2, true),
-            (Exit::from(Ok(Shown::Done)), 0, false),
-            (Exit::from(Ok(Shown::Draining)), 1, false),
-            (Exit::from(Err::<Shown, _>(failure())), 2, true),
-            (Exit::from(Ok(Explained::Agrees)), 0, false),
-            (Exit::from(Ok(Explained::Differs)), 1, false),
-            (Exit::from(Err::<Explained, _>(failure())), 2, true),
+            (Exit::of_comparison(Ok(false)), 0, false),
+            (Exit::of_comparison(Ok(true)), 1, false),
             (Exit::from(Ok(())), 0, false),
             (Exit::from(Err::<(), _>(failure())), 1, true),
         ] {

@@ -11,8 +11,8 @@ use inspect::show::{Clients, Connections, Selector, Services, View, format, read
 use inspect::tables::{OurTable, TableReader};
 use nft::kernel::Generation;
 
-use super::Failure;
 use super::run::stop_signal;
+use super::{Exit, Failure};
 
 /// Exit codes and examples of `show`, for `--help`.
 pub const SHOW_HELP: &str = "\
@@ -95,6 +95,13 @@ pub enum Shown {
     Done,
     /// Some endpoints are draining.
     Draining,
+}
+
+/// See [`SHOW_HELP`].
+impl From<Result<Shown, Failure>> for Exit {
+    fn from(result: Result<Shown, Failure>) -> Self {
+        Self::of_comparison(result.map(|found| found == Shown::Draining))
+    }
 }
 
 /// Shortest time between two reads: one takes a fraction of a second with 50,000 services.
