@@ -28,6 +28,8 @@ KERNEL_TESTS = node_settings packets affinity priority policies changes nodeport
 	messages transaction read_back wire fake unusual other_modes way_back daemon cli counters schedulers background_check_kernel \
 	optional_chains least_connections other_programs flowtable replacements
 
+# Those of the loop wait for answers and for intervals, most of their time.
+UNIT_THREADS = 8
 # The tests wait for the kernel half of their time, so so many programs run at once.
 SIDE_BY_SIDE = 3
 # Not beside others. `conntrack`: a listing passes over the flows of all namespaces, and the daemon
@@ -93,6 +95,7 @@ test: ## Run every test; kernel tests in separate network namespaces
 	cargo test --locked $(PARTS) --no-run
 	@rm -rf $(STAGE_LOGS)
 	@$(STAGES) run $(STAGE_LOGS) unit \
+		env RUST_TEST_THREADS=$(UNIT_THREADS) \
 		cargo test --locked $(PARTS) --no-fail-fast --lib --bins $$(ls tests/*.rs | $(NAMES))
 	@$(STAGES) run $(STAGE_LOGS) documentation cargo test --locked $(PARTS) --no-fail-fast --doc
 	@$(OPTIONAL_PROGRAMS); set -e; logs="$$(realpath $(STAGE_LOGS))"; \
