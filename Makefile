@@ -28,6 +28,18 @@ KERNEL_TESTS = node_settings packets affinity priority policies changes nodeport
 	messages transaction read_back wire fake unusual other_modes way_back daemon cli counters schedulers background_check_kernel \
 	optional_chains least_connections other_programs flowtable replacements
 
+# Those of the loop wait for answers and for intervals, most of their time.
+UNIT_THREADS = 8
+# The tests wait for the kernel half of their time, so so many programs run at once.
+SIDE_BY_SIDE = 3
+# Not beside others. `conntrack`: a listing passes over the flows of all namespaces, and the daemon
+# rests a hundred times as long as that took. The others provoke races of packets with commits.
+ALONE_TESTS = conntrack races replacements
+# Started first, so that none of them is left at the end.
+LONG_TESTS = local_detection simulation_kernel way_back policies bench
+OTHER_TESTS = { printf '%s\n' $(LONG_TESTS); ls netlink-tests/tests/*.rs | sed 's|.*/||; s|\.rs$$||'; } | \
+	grep -vxF "$$(printf '%s\n' $(ALONE_TESTS))" | awk '!seen[$$0]++'
+
 # Tests that do more as root of the machine: nft loads whole tables, a transaction has the size that
 # it has on nodes, and a program changes its user. Of ROOT_CASES_OF, that are the ones named so.
 ROOT_TESTS = cli first_load layouts priority ruleset storm transaction
@@ -83,11 +95,16 @@ test: ## Run every test; kernel tests in separate network namespaces
 	cargo test --locked $(PARTS) --no-run
 	@rm -rf $(STAGE_LOGS)
 	@$(STAGES) run $(STAGE_LOGS) unit \
+		env RUST_TEST_THREADS=$(UNIT_THREADS) \
 		cargo test --locked $(PARTS) --no-fail-fast --lib --bins $$(ls tests/*.rs | $(NAMES))
 	@$(STAGES) run $(STAGE_LOGS) documentation cargo test --locked $(PARTS) --no-fail-fast --doc
-	@$(OPTIONAL_PROGRAMS); $(STAGES) run $(STAGE_LOGS) kernel \
-		$(IN_NAMESPACES) cargo test --offline $(PARTS) --no-fail-fast $$(ls netlink-tests/tests/*.rs | $(NAMES))
-	@$(STAGES) summary $(STAGE_LOGS) unit documentation kernel
+	@$(OPTIONAL_PROGRAMS); set -e; logs="$$(realpath $(STAGE_LOGS))"; \
+	alone=$$(sh netlink-tests/built-tests $(ALONE_TESTS)); \
+	others=$$(sh netlink-tests/built-tests $$($(OTHER_TESTS))); \
+	stages="sh $$(realpath tests/stages)"; cd netlink-tests; \
+	$$stages run "$$logs" alone sh in-namespaces sh side-by-side 1 $$alone; \
+	$$stages run "$$logs" kernel sh in-namespaces sh side-by-side $(SIDE_BY_SIDE) $$others
+	@$(STAGES) summary $(STAGE_LOGS) unit documentation alone kernel
 
 test-root: ## Run ROOT_TESTS, which check more when root runs them
 	@[ "$$(id -u)" = 0 ] || { echo "make test-root needs root" >&2; exit 1; }
