@@ -241,11 +241,12 @@ fn flags_without_a_command_are_those_of_kube_proxy() {
     let refused = run(&["--proxy-mode=ipvs", "--strict-proxy-mode", "--hostname-override=n"]);
     assert_eq!(refused.code(), Some(1), "{}", refused.stderr);
     assert!(refused.stderr.contains("only nftables is accepted"), "{}", refused.stderr);
-    let unknown = run(&["--hostname-overide=n"]);
-    assert_eq!(unknown.code(), Some(1));
+    let wrong = run(&["--hostname-overide=n", "--masquerade-all=perhaps"]);
+    assert_eq!(wrong.code(), Some(1));
     assert_eq!(
-        unknown.stderr,
-        "--hostname-overide: is not a flag of kube-proxy; did you mean --hostname-override?\n"
+        wrong.stderr,
+        "--hostname-overide: is not a flag of kube-proxy; did you mean --hostname-override?\n\
+         --masquerade-all: is \"perhaps\"; expected true or false\n"
     );
     // Without an argument it is kube-proxy in a pod only, here without a service account.
     let in_pod = ["KUBERNETES_SERVICE_HOST=192.0.2.1".into(), deltaproxy_binary().into_os_string()];

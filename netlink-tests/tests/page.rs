@@ -171,6 +171,28 @@ fn services_are_found_by_name_and_address() {
 }
 
 #[test]
+fn a_node_port_has_the_address_that_serves_it() {
+    let cluster = Cluster::new();
+    let _server = cluster.net.pod("a", "10.244.1.5").serve_tcp(8080, "a");
+    let client = cluster.net.outside("outside", "192.0.2.10");
+    let host = cluster.net.node();
+    let mut web = service("default/web", "10.96.0.10", 80);
+    web["spec"]["type"] = json!("NodePort");
+    web["spec"]["ports"][0]["nodePort"] = json!(30_080);
+    cluster.api.push(web);
+    let open = eventually("an answer", SOON, || client.open_tcp("192.168.50.2:30080").ok());
+    for text in ["192.168.50.2:30080", ":30080/tcp"] {
+        let path = format!("/status.json?services={text}");
+        let found = wait(host, &path, "the node port", |found| found["matches"] == 1);
+        assert_eq!(found["services"][0]["frontend"], "192.168.50.2:30080/tcp", "{text}");
+    }
+    cluster.api.push(endpoint_slice("default/web-1", "web", &["10.244.1.6"], 8080));
+    let found = wait(host, "/status.json?draining", "a draining endpoint", |it| it["total"] == 1);
+    assert_eq!(found["draining"][0]["frontend"], "192.168.50.2:30080/tcp");
+    drop(open);
+}
+
+#[test]
 fn searches_at_the_same_time_are_answered_and_bounded() {
     let cluster = Cluster::new();
     let host = cluster.net.node();

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use netlink_tests::apiserver::ApiServer;
 use netlink_tests::apiserver::object::{endpoint_slice, service};
-use netlink_tests::scenario::{Manifests, Node, WEB, slice, web_with_node_port};
+use netlink_tests::scenario::{Manifests, NODE_PORT, Node, WEB, slice, web_with_node_port};
 use netlink_tests::{Finished, Host, Net, deltaproxy_binary, eventually};
 use nix::pty::{Winsize, openpty};
 use nix::sys::signal::{Signal, kill};
@@ -96,6 +96,26 @@ fn a_screen_has_the_daemon_its_watches_and_real_connections() {
     assert!(screen.contains("  commits of all programs 0\n"), "{screen}");
     assert_eq!(words(&screen, "10.244.1.5:8080")[3], "3", "the kernel is read without a daemon");
     assert!(!screen.contains("PROBLEM"), "{screen}");
+    drop(open);
+}
+
+#[test]
+fn a_node_port_is_listed_at_the_address_that_serves_it() {
+    let net = Net::new();
+    let _server = net.pod("a", "10.244.1.5").serve_tcp(8080, "a");
+    let client = net.outside("outside", "192.0.2.10");
+    let manifests = Manifests::new(&[("node", &Node::new()), ("web", &web_with_node_port())]);
+    manifests.write("slice", &slice("a"));
+    let _ = manifests.once(net.node(), "apply").ok();
+    let open = client.open_tcp(NODE_PORT).unwrap();
+    let listed = |start: &str, place: usize| {
+        let screen = top(net.node(), &["--daemon="]).ok();
+        words(&screen, start)[place].to_owned()
+    };
+    assert_eq!(listed("default/web:", 1), "192.168.50.2:30080/tcp");
+    manifests.write("slice", &slice(""));
+    let _ = manifests.once(net.node(), "apply").ok();
+    assert_eq!(listed("10.244.1.5:8080", 2), "192.168.50.2:30080/tcp");
     drop(open);
 }
 

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use daemon::handover::{HANDOVER_TABLE, Handover, hand_over, remove_handover_tables};
 use engine::ruleset::{self, Layouts, SetId};
@@ -107,8 +107,31 @@ impl Cluster {
     /// Opens connections without a pause while `work` runs; all must be answered.
     #[track_caller]
     fn under_traffic<T>(&self, work: impl FnOnce() -> T) -> T {
+        let (result, failed) = self.failed_beside(work);
+        assert!(failed.is_empty(), "{failed:?}");
+        result
+    }
+
+    /// Deletes the tables as kube-proxy does, between `before` and `after`. Only connections of that
+    /// moment may fail: the kernel runs rules of deleted chains with empty maps until it has removed
+    /// their hooks.
+    #[track_caller]
+    fn under_traffic_and_deletion<T>(&self, before: impl FnOnce(), after: impl FnOnce() -> T) -> T {
+        let ((began, ended, result), mut failed) = self.failed_beside(|| {
+            before();
+            let began = Instant::now();
+            self.node().nft_script(DELETION);
+            (began, Instant::now(), after())
+        });
+        failed.retain(|it| it.ended < began || it.began > ended);
+        assert!(failed.is_empty(), "not at the deletion, {began:?} to {ended:?}: {failed:?}");
+        result
+    }
+
+    /// Opens connections without a pause while `work` runs; returns those that failed.
+    fn failed_beside<T>(&self, work: impl FnOnce() -> T) -> (T, Vec<Probe>) {
         let is_over = AtomicBool::new(false);
-        let (result, answers) = thread::scope(|threads| {
+        thread::scope(|threads| {
             let over = Over(&is_over);
             let probe = |client| {
                 let is_over = &is_over;
@@ -118,11 +141,7 @@ impl Cluster {
             let result = work();
             drop(over);
             (result, probers.map(|prober| prober.join().unwrap()).concat())
-        });
-        let failed = answers.iter().filter(|answer| !matches!(answer, Answer::From { .. }));
-        let failed: Vec<_> = failed.collect();
-        assert!(failed.is_empty(), "{} of {}: {failed:?}", failed.len(), answers.len());
-        result
+        })
     }
 
     #[track_caller]
@@ -147,13 +166,31 @@ impl Drop for Over<'_> {
     }
 }
 
-fn connect_until(client: &Host, is_over: &AtomicBool) -> Vec<Answer> {
-    let mut answers = Vec::new();
+/// A connection that failed.
+#[derive(Clone, Debug)]
+#[allow(dead_code, reason = "for the message of a failed test")]
+struct Probe {
+    to: &'static str,
+    answer: Answer,
+    began: Instant,
+    ended: Instant,
+}
+
+/// Returns the connections that failed.
+fn connect_until(client: &Host, is_over: &AtomicBool) -> Vec<Probe> {
+    let (mut failed, mut count) = (Vec::new(), 0);
     // Some of them after work that is done at once.
-    while !is_over.load(Ordering::Relaxed) || answers.len() < FEWEST {
-        answers.extend([WEB, NODE_PORT].map(|to| client.connect_tcp(to)));
+    while !is_over.load(Ordering::Relaxed) || count < FEWEST {
+        for to in [WEB, NODE_PORT] {
+            let began = Instant::now();
+            let answer = client.connect_tcp(to);
+            if !matches!(answer, Answer::From { .. }) {
+                failed.push(Probe { to, answer, began, ended: Instant::now() });
+            }
+            count += 1;
+        }
     }
-    answers
+    failed
 }
 
 fn kill(daemon: Process) {
@@ -232,13 +269,19 @@ fn a_table_that_mode_nftables_took_over_is_taken_back() {
     }
     let cluster = Cluster::new();
     let daemon = cluster.start(&[]);
-    let _ = daemon.terminate(SOON);
-    cluster.node().nft_script(MODE_NFTABLES);
-    cluster.node().nft_script(&of_ipv6(MODE_NFTABLES));
-    cluster.all_reach("b");
-    let daemon = cluster.start(&[]);
+    let mut open = cluster.clients[0].open_tcp(WEB).unwrap();
+    cluster.under_traffic(|| {
+        let _ = daemon.terminate(SOON);
+        cluster.node().nft_script(MODE_NFTABLES);
+        cluster.node().nft_script(&of_ipv6(MODE_NFTABLES));
+        cluster.all_reach("b");
+    });
+    let mut of_other = cluster.clients[0].open_tcp(WEB).unwrap();
+    let daemon = cluster.under_traffic(|| cluster.start(&[]));
     assert!(!cluster.node().nft("list table ip kube-proxy").contains("service-ips"));
-    assert_eq!(daemon.terminate(SOON).warnings(), [""; 0]);
+    cluster.under_traffic(|| assert_eq!(daemon.terminate(SOON).warnings(), [""; 0]));
+    cluster.all_reach("a");
+    assert_eq!((open.ask().server(), of_other.ask().server()), ("a", "b"));
 }
 
 /// From mode iptables to deltaproxy, and back. kube-proxy deletes the tables at its start; its own
@@ -259,9 +302,8 @@ fn mode_iptables_takes_over_after_a_regular_end() {
     cluster.all_reach("a");
     cluster.node().nft_script("delete table ip nat");
     let mut open = cluster.clients[0].open_tcp(WEB).unwrap();
-    cluster.under_traffic(|| {
-        assert_eq!(daemon.terminate(SOON).warnings(), [""; 0]);
-        cluster.node().nft_script(DELETION);
+    let end = || assert_eq!(daemon.terminate(SOON).warnings(), [""; 0]);
+    cluster.under_traffic_and_deletion(end, || {
         assert!(!cluster.has_table("kube-proxy"));
         thread::sleep(Duration::from_millis(500));
         assert_eq!(open.ask().server(), "a");
@@ -286,12 +328,21 @@ fn the_handover_table_leaves_cluster_ips_to_mode_ipvs() {
     }
     let cluster = Cluster::new();
     let daemon = cluster.start(&[]);
-    let _ = daemon.terminate(SOON);
-    cluster.node().nft_script(DELETION);
-    cluster.all_reach("a");
-    let _server = cluster.node().serve_tcp(80, "ipvs");
-    cluster.node().add_address(Ipv4Addr::new(10, 96, 0, 10));
-    assert_eq!(cluster.clients[0].connect_tcp(WEB).server(), "ipvs");
+    let mut open = cluster.clients[0].open_tcp(WEB).unwrap();
+    let end = || drop(daemon.terminate(SOON));
+    let _server = cluster.under_traffic_and_deletion(end, || {
+        cluster.all_reach("a");
+        // As IPVS does, it answers when the node gets the address.
+        let server = cluster.node().serve_tcp(80, "ipvs");
+        cluster.node().add_address(Ipv4Addr::new(10, 96, 0, 10));
+        thread::sleep(Duration::from_millis(200));
+        server
+    });
+    for client in &cluster.clients {
+        assert_eq!(client.connect_tcp(WEB).server(), "ipvs");
+        assert_eq!(client.connect_tcp(NODE_PORT).server(), "a");
+    }
+    assert_eq!(open.ask().server(), "a");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use super::{CleanupFlags, End, Failure, Log, noted};
 /// # Errors
 /// A flag or the configuration is invalid, or the action fails.
 pub fn kube_proxy(arguments: Vec<String>, log: &mut Log) -> Result<End, Failure> {
-    let flags = KubeProxyFlags::parse(arguments).map_err(Failure::new)?;
+    let flags = KubeProxyFlags::parse(arguments).map_err(|error| Failure::of_config(&error))?;
     match &flags.action {
         Action::Help => super::print(&KubeProxyFlags::help()),
         Action::Version { raw } => super::print(&version(*raw)),

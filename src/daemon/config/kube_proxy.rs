@@ -82,14 +82,26 @@ impl KubeProxyFlags {
     /// Parses the arguments after the program's name.
     ///
     /// # Errors
-    /// A flag is unknown, has no value or an invalid one, or an argument is not a flag.
+    /// All flags that are unknown or have no value or an invalid one, and all arguments that are
+    /// not a flag.
     pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, ConfigError> {
-        let mut flags = Self::none();
+        let (mut flags, mut errors) = (Self::none(), Vec::new());
         for word in Words::new(arguments) {
-            let (flag, value) = word?;
-            flags.set(flag, value)?;
+            errors.extend(word.and_then(|(flag, value)| flags.set(flag, value)).err());
         }
-        Ok(flags)
+        if errors.is_empty() {
+            return Ok(flags);
+        }
+        // A file replaces the fields.
+        if flags.config.is_none() {
+            errors.extend(flags.fields().err().into_iter().flat_map(ConfigError::into_each));
+        }
+        Err(ConfigError::all(errors))
+    }
+
+    /// Returns the settings of the fields that flags set.
+    fn fields(&self) -> Result<File, ConfigError> {
+        File::of_flags(self.document(), &|field| self.flag_of(field))
     }
 
     /// Returns whether the configuration is in a file.
@@ -108,7 +120,7 @@ impl KubeProxyFlags {
         }
         let file = match &self.config {
             Some(path) => File::read(path)?,
-            None => File::of_flags(self.document(), &|field| self.flag_of(field))?,
+            None => self.fields()?,
         };
         let source = match (self.server.clone(), file.kubeconfig.clone()) {
             (Some(url), kubeconfig) => Source::Server { url, kubeconfig },
@@ -473,6 +485,29 @@ mod tests {
             assert_eq!(config.routing.local_detection, LocalDetection::ClusterCidr(cidrs));
             assert_eq!(config.routing.node_port_addresses, NodePortAddresses::PRIMARY);
         }
+    }
+
+    #[test]
+    fn all_wrong_flags_are_reported_together() {
+        let text = refused(
+            "--nodeport-addresses=nonsense --no-such-flag 7 --masquerade-all=perhaps -v=loud word \
+             --cluster-cidr=10.0.0.0/99 --config-sync-period",
+        );
+        let lines: Vec<_> = text.lines().collect();
+        let starts = [
+            "--no-such-flag: is not a flag of kube-proxy",
+            "--masquerade-all: is \"perhaps\"",
+            "--v: is \"loud\"",
+            "\"word\": is not a flag",
+            "--config-sync-period: has no value",
+            "--cluster-cidr: ",
+            "--nodeport-addresses: ",
+        ];
+        assert_eq!(lines.len(), starts.len(), "{text}");
+        assert!(starts.iter().all(|it| lines.iter().any(|line| line.starts_with(it))), "{text}");
+        // A file replaces the fields, so those of flags are not checked.
+        let beside_a_file = refused("--config=/none --nodeport-addresses=nonsense --no-such-flag");
+        assert_eq!(beside_a_file.lines().count(), 1, "{beside_a_file}");
     }
 
     #[test]

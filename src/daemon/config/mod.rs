@@ -192,6 +192,11 @@ impl ConfigError {
         }
     }
 
+    /// Returns each of several errors, or the one.
+    fn into_each(self) -> Vec<Self> {
+        if let Self::Several(errors) = self { errors } else { vec![self] }
+    }
+
     /// Returns the text of each error, without line ends.
     pub fn messages(&self) -> Vec<String> {
         let one = std::slice::from_ref(self);

@@ -4,6 +4,7 @@ use ahash::HashMap;
 
 use super::lists::Lists;
 use super::packed_map::PackedMap;
+use super::waiting::Waiting;
 use super::{Epoch, Epochs, Installed, Leftover, Leftovers, Progress};
 use crate::desired::Label;
 use crate::model::ObjectName;
@@ -16,7 +17,7 @@ use crate::ruleset::{Frontend, Range, TableElement, Unserved};
 pub(super) struct Frontends {
     states: PackedMap<Frontend, FrontendState>,
     /// Services that claim a frontend of another service.
-    pub(super) waiting: HashMap<Frontend, Vec<ObjectName>>,
+    pub(super) waiting: HashMap<Frontend, Waiting>,
 }
 
 /// The installed state of one frontend.

@@ -29,6 +29,7 @@ mod slots;
 #[cfg(test)]
 mod tests;
 mod update;
+mod waiting;
 
 pub use claims::age;
 pub use correction::{Finding, Installed};

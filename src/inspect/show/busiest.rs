@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 use std::iter::Peekable;
 
 use super::connections::{Connections, Counts};
-use super::format::{address, socket};
+use super::format::socket;
 use super::services::{Entry, Services};
 
 /// Sort key of services, descending; equal ones by name.
@@ -40,7 +40,7 @@ pub struct Top<T> {
 pub struct BusyService {
     /// `namespace/name:port` from the tables; empty if absent.
     pub label: String,
-    /// The first address with connections, as `10.96.0.1:443/tcp`.
+    /// The first address with connections, as `10.96.0.1:443/tcp`; a node port as `show` lists it.
     pub address: String,
     /// Connections of all addresses.
     pub counts: Counts,
@@ -55,7 +55,7 @@ pub struct BusyService {
 pub struct DrainingEndpoint {
     /// `namespace/name:port` from the tables; empty if absent.
     pub label: String,
-    /// Frontend of the connections, as `10.96.0.1:443/tcp`.
+    /// Frontend of the connections, as `10.96.0.1:443/tcp`; a node port as `show` lists it.
     pub address: String,
     /// Address and port.
     pub endpoint: String,
@@ -104,7 +104,7 @@ impl Services {
             let entry = &self.entries[group.place];
             BusyService {
                 label: entry.label.to_string(),
-                address: address(&entry.frontend),
+                address: self.address(&entry.frontend),
                 counts: group.counts,
                 endpoints: self.longest_list(entry),
                 draining: group.draining,
@@ -124,7 +124,7 @@ impl Services {
         let Top { rows, count } = first(draining, most);
         let rows = rows.into_iter().map(|(place, target, counts)| {
             let entry = &self.entries[place];
-            let (label, address) = (entry.label.to_string(), address(&entry.frontend));
+            let (label, address) = (entry.label.to_string(), self.address(&entry.frontend));
             DrainingEndpoint { label, address, endpoint: socket(target).to_string(), counts }
         });
         Top { rows: rows.collect(), count }
@@ -231,6 +231,18 @@ mod tests {
         assert_eq!((active, new, ended, began), (4, 1, 1, 5), "the node port's are among them");
         assert_eq!((web.endpoints, web.draining), (2, 1));
         assert_eq!((&*top.rows[1].label, top.rows[1].counts.active), ("default/sticky", 1));
+    }
+
+    #[test]
+    fn a_node_port_is_at_the_address_that_serves_it() {
+        let sample = Sample::new().with_node_port_addresses(&["192.168.50.2"]);
+        let sample = sample.with_node_port_connection();
+        let view = sample.view();
+        let connections = view.connections.unwrap();
+        let busy = view.services.busiest(connections, Order::Began, 9);
+        assert_eq!(busy.rows[0].address, "192.168.50.2:30080/tcp");
+        let draining = view.services.draining_most(connections, 9);
+        assert_eq!(draining.rows[0].address, "192.168.50.2:30080/tcp");
     }
 
     #[test]

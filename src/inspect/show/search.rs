@@ -1,6 +1,9 @@
 //! Frontends by a part of their names or addresses.
 
-use super::format::address;
+use std::net::SocketAddr;
+
+use engine::ruleset::Frontend;
+
 use super::services::Services;
 
 /// Result of a search.
@@ -14,12 +17,12 @@ pub struct Matches {
 
 impl Services {
     /// Returns the first `most` frontends whose `namespace/name:port` or `address:port/protocol`
-    /// contains `text`, ignoring case.
+    /// contains `text`, ignoring case. A node port has every address that serves it.
     pub fn search(&self, text: &str, most: usize) -> Matches {
         let text = text.to_ascii_lowercase();
         let mut matches = Matches { places: Vec::new(), count: 0 };
         for (place, entry) in self.entries.iter().enumerate() {
-            if !entry.label.contains(&text) && !address(&entry.frontend).contains(&text) {
+            if !entry.label.contains(&text) && !self.has_address(&entry.frontend, &text) {
                 continue;
             }
             matches.count += 1;
@@ -28,5 +31,19 @@ impl Services {
             }
         }
         matches
+    }
+
+    /// Returns whether the frontend as `show` lists it, or an address and port that serve it,
+    /// contain `text`.
+    fn has_address(&self, frontend: &Frontend, text: &str) -> bool {
+        if self.address(frontend).contains(text) {
+            return true;
+        }
+        let Frontend::NodePort { family, protocol, port } = *frontend else { return false };
+        let mut addresses = self.node_port_addresses(family).into_iter().flatten();
+        addresses.any(|address| {
+            let socket = SocketAddr::new(*address, port.get());
+            format!("{socket}/{protocol}").contains(text)
+        })
     }
 }

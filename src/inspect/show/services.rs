@@ -1,6 +1,7 @@
 //! Services in our tables, by frontend, in compact form.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops;
 
@@ -25,7 +26,7 @@ pub struct Services {
     /// Endpoints on this node.
     local: HashSet<(Target, Protocol)>,
     /// Addresses with NodePorts by family; `None` if every address of the node has them.
-    node_port_ips: [Option<HashSet<IpAddr>>; 2],
+    node_port_ips: [Option<BTreeSet<IpAddr>>; 2],
     by_frontend: HashMap<Frontend, u32>,
     /// The tables changed during the read.
     pub(super) is_torn: bool,
@@ -164,7 +165,7 @@ impl Services {
 
     /// Limits NodePorts of a family to the addresses from [`Self::add_node_port_ip`].
     pub(super) fn restrict_node_ports(&mut self, family: Family) {
-        self.node_port_ips[family.index()] = Some(HashSet::default());
+        self.node_port_ips[family.index()] = Some(BTreeSet::new());
     }
 
     pub(super) fn add_node_port_ip(&mut self, address: IpAddr) {
@@ -175,16 +176,13 @@ impl Services {
 
     /// Returns the addresses of the node that serve NodePorts of a family, in order; `None` if all
     /// do.
-    pub fn node_port_addresses(&self, family: Family) -> Option<Vec<IpAddr>> {
-        let mut addresses: Vec<_> =
-            self.node_port_ips[family.index()].as_ref()?.iter().copied().collect();
-        addresses.sort_unstable();
-        Some(addresses)
+    pub fn node_port_addresses(&self, family: Family) -> Option<&BTreeSet<IpAddr>> {
+        self.node_port_ips[family.index()].as_ref()
     }
 
     /// Returns whether no address of the node serves NodePorts of a family.
     pub(super) fn node_ports_are_closed(&self, family: Family) -> bool {
-        self.node_port_ips[family.index()].as_ref().is_some_and(HashSet::is_empty)
+        self.node_port_ips[family.index()].as_ref().is_some_and(BTreeSet::is_empty)
     }
 
     /// Sorts and stores the entries that were read.

@@ -1,16 +1,18 @@
 //! Splits a command line into flags and values, as pflag does.
 
+use std::iter::Peekable;
+
 use super::super::ConfigError;
 use super::flags::{FLAGS, Flag, Kind, find};
 
 /// Iterator over the flags of a command line.
-pub(super) struct Words<I> {
-    words: I,
+pub(super) struct Words<I: Iterator> {
+    words: Peekable<I>,
 }
 
 impl<I: Iterator<Item = String>> Words<I> {
     pub(super) fn new(words: impl IntoIterator<IntoIter = I>) -> Self {
-        Self { words: words.into_iter() }
+        Self { words: words.into_iter().peekable() }
     }
 
     /// Parses the flag in `word`; takes its value from the next word if need be.
@@ -21,6 +23,8 @@ impl<I: Iterator<Item = String>> Words<I> {
             message: "is not a flag; kube-proxy accepts only flags".to_owned(),
         })?;
         let Some(flag) = find(&name) else {
+            // The next word may be its value, which is no second error.
+            let _ = self.words.next_if(|next| value.is_none() && !next.starts_with('-'));
             return Err(ConfigError::Flag { flag: shown(), message: unknown(&name) });
         };
         let value = match (value, flag.kind) {

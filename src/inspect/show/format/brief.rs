@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-use super::address;
 use crate::show::View;
 
 /// A frontend.
@@ -12,7 +11,8 @@ pub struct Brief {
     pub service: String,
     /// Name of the port.
     pub port_name: String,
-    /// As `10.96.0.1:443/tcp`; a node port as `*:30080/tcp`.
+    /// As `10.96.0.1:443/tcp`; a node port as [`Services::address`](crate::inspect::show::Services)
+    /// formats it.
     pub frontend: String,
     /// Kind of the address.
     pub kind: &'static str,
@@ -33,7 +33,7 @@ pub fn brief(view: View<'_>) -> Vec<Brief> {
         Brief {
             service: service.to_owned(),
             port_name: port_name.to_owned(),
-            frontend: address(&row.entry.frontend),
+            frontend: view.address(&row.entry.frontend),
             kind: row.kind.word(),
             policy: row.policy.map(|policy| policy.word()),
             scheduler: row.scheduler.to_string(),
@@ -64,6 +64,26 @@ mod tests {
         assert_eq!(found("*:30080/", 9), (1, web[1..].to_vec()));
         assert_eq!(found("10.96.0.", 0).0, 3);
         assert_eq!(found("other", 9), (0, vec![]));
+    }
+
+    #[test]
+    fn a_node_port_is_listed_and_found_at_the_addresses_that_serve_it() {
+        let addresses = ["192.168.60.2", "192.168.50.2"];
+        for (served, listed) in
+            [(&addresses[1..], "192.168.50.2:30080/tcp"), (&addresses, "192.168.50.2+1:30080/tcp")]
+        {
+            let sample = Sample::new().with_node_port_addresses(served);
+            let view = sample.view();
+            let texts = served.iter().map(|address| format!("{address}:30080/tcp"));
+            for text in texts.chain(["192.168.".to_owned(), listed.to_owned()]) {
+                let matches = view.services.search(&text, 9);
+                let lines = brief(View { places: &matches.places, ..view });
+                let found: Vec<_> = lines.iter().map(|line| &*line.frontend).collect();
+                assert_eq!(found, [listed], "{text}");
+            }
+            assert_eq!(view.services.search("192.168.70.2:", 9).count, 0);
+            assert_eq!(view.services.search("*:30080", 9).count, 0);
+        }
     }
 
     #[test]

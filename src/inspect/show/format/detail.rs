@@ -74,13 +74,14 @@ fn node_port(view: &View<'_>, entry: &Entry) -> String {
     match view.services.node_port_addresses(entry.frontend.family()) {
         None => "node port at every address of this node".to_owned(),
         Some(addresses) if addresses.len() < 2 => "node port".to_owned(),
-        Some(addresses) => format!("node port at {}", listed(&addresses)),
+        Some(addresses) => format!("node port at {}", listed(addresses)),
     }
 }
 
-fn listed(items: &[impl Display]) -> String {
-    let mut texts: Vec<_> = items.iter().take(MOST_LISTED).map(ToString::to_string).collect();
+fn listed(items: impl IntoIterator<Item: Display, IntoIter: ExactSizeIterator>) -> String {
+    let items = items.into_iter();
     let more = items.len().saturating_sub(MOST_LISTED);
+    let mut texts: Vec<_> = items.take(MOST_LISTED).map(|item| item.to_string()).collect();
     texts.extend((more > 0).then(|| format!("{more} more")));
     texts.join(", ")
 }

@@ -2,6 +2,7 @@
 //!
 //! Both are one document with the same fields, written service by service.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 
@@ -28,7 +29,7 @@ struct Service<'a> {
     port: u16,
     /// Addresses of the node that serve a node port; absent if all do.
     #[serde(skip_serializing_if = "Option::is_none")]
-    node_addresses: Option<Vec<IpAddr>>,
+    node_addresses: Option<&'a BTreeSet<IpAddr>>,
     protocol: String,
     kind: &'static str,
     /// Sources that may use the address, as CIDRs; absent if all may.
@@ -183,7 +184,7 @@ fn draining<'a>(view: &View<'a>) -> impl Iterator<Item = Draining<'a>> {
     let view = *view;
     view.draining().map(move |(entry, target, counts)| Draining {
         service: &entry.label,
-        frontend: super::address(&entry.frontend),
+        frontend: view.address(&entry.frontend),
         endpoint: socket(target),
         connections: counts.live(),
         oldest_seconds: view.age(counts.oldest).map(|age| age.as_secs()),

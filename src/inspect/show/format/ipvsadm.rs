@@ -4,6 +4,7 @@
 //! slots in the list, or 1 if all endpoints have equally many. Draining endpoints have weight 0, as
 //! operators of IPVS set it. Inactive connections are unanswered or ended.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -67,9 +68,10 @@ fn is_even(row: &Row<'_>) -> bool {
 /// Returns address and port; the address of a node port is unspecified unless one alone serves it.
 fn local(view: &View<'_>, frontend: &Frontend) -> SocketAddr {
     let addresses = view.services.node_port_addresses(frontend.family());
-    match (*frontend, addresses.as_deref()) {
+    let alone = addresses.filter(|it| it.len() == 1).and_then(BTreeSet::first);
+    match (*frontend, alone) {
         (Frontend::Address { address, port, .. }, _) => SocketAddr::new(address, port.get()),
-        (Frontend::NodePort { port, .. }, Some([alone])) => SocketAddr::new(*alone, port.get()),
+        (Frontend::NodePort { port, .. }, Some(alone)) => SocketAddr::new(*alone, port.get()),
         (Frontend::NodePort { family: Family::Ip, port, .. }, _) => {
             SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port.get())
         }

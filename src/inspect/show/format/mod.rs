@@ -18,50 +18,48 @@ pub use draining::draining;
 pub use ipvsadm::ipvsadm;
 pub use listing::listing;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use engine::model::Target;
 use engine::ruleset::Frontend;
+use nft::family::Family;
 
-use crate::show::View;
+use crate::show::{Services, View};
 
 /// Returns the address and port of a target.
 pub(super) fn socket(target: Target) -> SocketAddr {
     SocketAddr::new(target.address, target.port.get())
 }
 
-/// Formats a frontend as `10.96.0.1:443/tcp`, a node port as `*:30080/tcp` or, for IPv6,
-/// `[*]:30080/tcp`.
-pub(super) fn address(frontend: &Frontend) -> String {
-    match frontend {
-        Frontend::Address { .. } => frontend.to_string(),
-        Frontend::NodePort { family: nft::family::Family::Ip, protocol, port } => {
-            format!("*:{port}/{protocol}")
+impl Services {
+    /// Formats a frontend as `10.96.0.1:443/tcp`; a node port with the address of the node that
+    /// serves it: `192.168.50.2:30080/tcp`, or `192.168.50.2+1:30080/tcp` if one more does. A `*`,
+    /// for IPv6 `[*]`, stands for all addresses, and for none.
+    pub(super) fn address(&self, frontend: &Frontend) -> String {
+        let Frontend::NodePort { family, protocol, port } = *frontend else {
+            return frontend.to_string();
+        };
+        let addresses = self.node_port_addresses(family);
+        let first = match (addresses.and_then(BTreeSet::first), family) {
+            (Some(IpAddr::V4(first)), _) => first.to_string(),
+            (Some(IpAddr::V6(first)), _) => format!("[{first}]"),
+            (None, Family::Ip) => "*".to_owned(),
+            (None, Family::Ip6) => "[*]".to_owned(),
+        };
+        match addresses.map_or(0, BTreeSet::len) {
+            0 | 1 => format!("{first}:{port}/{protocol}"),
+            count => format!("{first}+{}:{port}/{protocol}", count - 1),
         }
-        Frontend::NodePort { protocol, port, .. } => format!("[*]:{port}/{protocol}"),
     }
 }
 
 impl View<'_> {
-    /// Formats a frontend like [`address`], a node port with the address of the node that serves
-    /// it: `192.168.50.2:30080/tcp`, or `192.168.50.2+1:30080/tcp` if one more does. A `*` stands
-    /// for all addresses, and for none.
+    /// Formats a frontend like [`Services::address`].
     fn address(&self, frontend: &Frontend) -> String {
-        let Frontend::NodePort { family, protocol, port } = *frontend else {
-            return address(frontend);
-        };
-        let addresses = self.services.node_port_addresses(family).unwrap_or_default();
-        let Some((first, others)) = addresses.split_first() else { return address(frontend) };
-        let first = match first {
-            IpAddr::V4(first) => first.to_string(),
-            IpAddr::V6(first) => format!("[{first}]"),
-        };
-        match others.len() {
-            0 => format!("{first}:{port}/{protocol}"),
-            more => format!("{first}+{more}:{port}/{protocol}"),
-        }
+        self.services.address(frontend)
     }
 }
 

@@ -161,9 +161,16 @@ impl Sample {
     }
 
     /// Limits NodePorts of IPv4 to these addresses.
-    pub(super) fn with_node_port_addresses(mut self, addresses: &[&str]) -> Self {
+    pub(in crate::show) fn with_node_port_addresses(mut self, addresses: &[&str]) -> Self {
         self.services.restrict_node_ports(Family::Ip);
         addresses.iter().for_each(|it| self.services.add_node_port_ip(it.parse().unwrap()));
+        self
+    }
+
+    /// Replaces the connections by one of the node port to a former endpoint.
+    pub(in crate::show) fn with_node_port_connection(mut self) -> Self {
+        let only = connection(1, "192.168.50.2:30080", "10.244.1.6:8080", Stage::Active, 3);
+        self.connections = Connections::of_list(&self.services, &[only], None);
         self
     }
 
