@@ -1,5 +1,5 @@
 //! The way from deltaproxy to another kube-proxy, or to the next deltaproxy: no connection fails.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs)]
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
