@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::Failure;
-use crate::handover::{Handover, hand_over, is_of_deltaproxy, remains, remove_handover_tables};
+use crate::handover::{hand_over, is_of_deltaproxy, remains, remove_handover_tables};
 use crate::kernel::{Contents, Kernel, Nftables};
 use crate::nft::{Family, Operation, TableRef, Transaction};
 use crate::node::UNGUARDED;
@@ -84,7 +84,7 @@ fn removal(contents: &Contents, all: bool) -> Vec<Operation> {
 }
 
 fn keep_serving(kernel: &mut Nftables) -> Result<(), Failure> {
-    let freed = hand_over(kernel, Handover::Leave, &|| false).map_err(Failure::new)?;
+    let freed = hand_over(kernel, &|| false).map_err(Failure::new)?;
     for family in freed {
         super::print(&format_args!("table {} has no flags now\n", table(family)));
     }

@@ -23,7 +23,6 @@ use crate::conntrack::{Cleaned, Cleaner, ConnectionCounter, Limits};
 use crate::counters::Counters;
 use crate::engine::{Engine, FlowtableDevices};
 use crate::flowtable::Offload;
-use crate::handover::{hand_over, remove_handover_tables};
 use crate::kernel::{Nftables, Release, Writer, follow_links};
 use crate::model::{Arrival, ObjectName, ObjectRef, Problem, ProblemKind};
 use crate::nft::TableFlags;
@@ -164,7 +163,7 @@ async fn run_until_stopped(
     run.cleaning = Some(Cleaning::new(move |request| requests.handle(request), lists));
     run.balancing = balancing(&config)?;
     run.devices = follow_devices(offload, release).map_err(Failure::new)?;
-    let handovers = Handovers::new(flags, Arc::new(hand_over), Arc::new(remove_handover_tables));
+    let handovers = Handovers::new(flags);
     let leaves = Arc::clone(&handovers.leaves);
     run.handovers = Some(handovers);
     run.leaving = Some(other_modes::remove_in_background().boxed());
