@@ -15,9 +15,9 @@
 //! ```
 //!
 //! The first chain of type nat that translates a connection decides. At the end of a daemon step 4
-//! is left out, and the new table has no flags: kube-proxy in mode iptables or ipvs deletes our table seconds before its own rules
+//! is left out: kube-proxy in mode iptables or ipvs deletes our table seconds before its own rules
 //! are complete, and its rules precede those of the handover table. The elements of that table
-//! expire after [`LIFETIME`].
+//! expire after [`LIFETIME`]. `stepwise` does all steps while a daemon commits changes.
 
 mod stepwise;
 
@@ -49,11 +49,12 @@ const PRIORITY_SHIFT: i32 = 1;
 /// Most attempts to create the new table, once the handover table serves.
 const ATTEMPTS: usize = 3;
 
-/// Size in bytes from which on a part of the handover table is sent. Other programs can commit, and
-/// the handover can be interrupted, between two parts.
+/// Size in bytes from which on a part of a table is sent while changes wait: other programs can
+/// commit, and the handover can be interrupted, between two parts.
 const HANDOVER_PIECE: usize = 1 << 20;
 
-/// The same for our table: those of some 10,000 services are replaced in one transaction.
+/// The same for our table at the end of a daemon: those of some 10,000 services are replaced in one
+/// transaction.
 const PIECE: usize = 8 << 20;
 
 /// Chains in which kube-proxy's mode ipvs has precedence.

@@ -443,7 +443,6 @@ fn an_interrupted_handover_changes_nothing() {
     let cluster = Cluster::new();
     let _ = cluster.manifests.once(cluster.node(), "apply").ok();
     let before = cluster.node().nft("-a list ruleset");
-    let mut kernel = cluster.node().run(|| Nftables::open().unwrap());
     // The second time, the first set is listed already.
     for most in 0..2 {
         let calls = AtomicUsize::new(0);
@@ -453,6 +452,7 @@ fn an_interrupted_handover_changes_nothing() {
         assert!(matches!(listed, Err(CopyTableError::Interrupted)));
         assert_eq!(cluster.node().nft("-a list ruleset"), before);
     }
+    let mut kernel = cluster.node().run(|| Nftables::open().unwrap());
     let mut stepwise = list(&mut kernel, Family::Ip, PERSISTENT, &|| false).unwrap().unwrap();
     for _ in 0..2 {
         assert_eq!(stepwise.step(&mut kernel).unwrap(), Step::Copied);

@@ -278,15 +278,17 @@ impl<K: Kernel + Send + 'static> Run<K> {
             (steps, step)
         });
         let (steps, step) = step.await?;
-        attempt.longest = attempt.longest.max(now() - started);
+        let took = now() - started;
+        tracing::trace!(number = attempt.steps, took = took.as_micros(), "step of a handover");
+        attempt.longest = attempt.longest.max(took);
         attempt.steps += 1;
         attempt.stage = match step {
             Ok(Step::Copied) => Stage::Copying(steps),
             Ok(Step::Serving) => Stage::Serving(steps),
             Ok(Step::Done) => {
                 let Attempt { family, started, steps, longest, .. } = attempt;
-                let family_name = family.name();
-                tracing::debug!(steps, longest = longest.as_millis(), "replaced {family_name}");
+                let (of, longest) = (family.name(), longest.as_millis());
+                tracing::debug!(steps, longest, "replaced the table of {of}");
                 return self.note_handover(family, started).await;
             }
             Err(error) => return self.give_up(Some(error)).await,
