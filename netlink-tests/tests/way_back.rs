@@ -501,7 +501,7 @@ fn change_between_steps(kernel: &mut Nftables, number: u32) -> bool {
     let before = kernel.generation().unwrap();
     let table = ruleset::table(Family::Ip);
     let new = many(MANY + number..MANY + number + 1);
-    let key = new[1].1[0].key.clone();
+    let key = new[1].1[0].key;
     let mut operations: Vec<_> =
         new.map(|(set, new)| Operation::AddElements(table.clone(), set, new)).into();
     // The new table must get these in the same order.

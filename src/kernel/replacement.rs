@@ -161,14 +161,15 @@ impl Nftables {
 
 /// Returns the same changes of elements in another table; `None` if there are other changes.
 fn redirect(transaction: &Transaction, from: &TableRef, to: &TableRef) -> Option<Transaction> {
-    let redirected = |operation: &Operation| match operation {
-        Operation::AddElements(table, set, elements) if table == from => {
-            Some(Operation::AddElements(to.clone(), set.clone(), elements.clone()))
-        }
-        Operation::DeleteElements(table, set, elements) if table == from => {
-            Some(Operation::DeleteElements(to.clone(), set.clone(), elements.clone()))
-        }
-        _ => None,
+    let redirected = |operation: &Operation| {
+        let mut operation = operation.clone();
+        let (Operation::AddElements(table, ..) | Operation::DeleteElements(table, ..)) =
+            &mut operation
+        else {
+            return None;
+        };
+        (table == from).then(|| *table = to.clone())?;
+        Some(operation)
     };
     let operations = transaction.operations.iter().map(redirected).collect::<Option<_>>()?;
     Some(Transaction { operations })
