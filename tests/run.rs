@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use daemon::handover::Step;
 use daemon::observe::Observe;
-use daemon::run::{RouteLocalnet, Run, RunError};
+use daemon::run::{Handovers, RouteLocalnet, Run, RunError, Steps};
 use daemon::source::kube::Notice;
 use daemon::writer::Writer;
 use engine::model::{
@@ -28,7 +29,7 @@ use engine::{Engine, GRACE};
 use fake_kernel::{Fake, Mishap};
 use nft::Errno;
 use nft::kernel::{
-    CommitError, Committed, Contents, ElementRead, Kernel, OthersChanges, ReadError,
+    CommitError, Committed, Contents, CopyTableError, ElementRead, Kernel, OthersChanges, ReadError,
 };
 use nft::{
     Element, ElementView, Family, Operation, Table, TableFlags, TableRef, Transaction, Value,
@@ -184,13 +185,22 @@ impl Daemon {
     }
 
     fn start_with(engine: Engine, kernel: Shared, route_localnet: Option<RouteLocalnet>) -> Self {
+        Self::start_changed(engine, kernel, |run| run.route_localnet = route_localnet)
+    }
+
+    /// Changes the loop before it starts.
+    fn start_changed(
+        engine: Engine,
+        kernel: Shared,
+        change: impl FnOnce(&mut Run<Shared>),
+    ) -> Self {
         let writer = Writer::spawn(kernel.clone()).unwrap();
         let (events, queue) = mpsc::channel(16);
         let observe = Observe::new();
         let mut run = Run::new(engine, writer, queue, observe.clone(), Duration::ZERO);
         let (report, notices) = mpsc::channel(16);
         run.notices = Some(report);
-        run.route_localnet = route_localnet;
+        change(&mut run);
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -844,4 +854,119 @@ fn a_source_that_ends_is_an_error_and_a_stop_at_the_same_time_is_none() {
     assert!(matches!(error, RunError::SourceGone), "{error}");
     assert!(error.to_string().contains("the source of the objects ended"), "{error}");
     end(true).unwrap();
+}
+
+/// Handovers whose parts begin with a message and end when the test allows it.
+struct HeldHandovers {
+    began: std::sync::mpsc::Receiver<&'static str>,
+    allow: std::sync::mpsc::Sender<()>,
+}
+
+impl HeldHandovers {
+    fn new() -> (Self, Handovers<Shared>) {
+        let (tell, began) = std::sync::mpsc::channel();
+        let (allow, allowed) = std::sync::mpsc::channel();
+        let allowed = Arc::new(Mutex::new(allowed));
+        let hold = move |part| {
+            tell.send(part).unwrap();
+            let _ = allowed.lock().unwrap().recv_timeout(LIMIT);
+        };
+        let (of_list, of_removal) = (hold.clone(), hold);
+        let list = move |_: &mut Shared, _, is_interrupted: &dyn Fn() -> bool| {
+            of_list("list");
+            if is_interrupted() {
+                return Err(CopyTableError::Interrupted);
+            }
+            let hold = of_list.clone();
+            let mut steps = [
+                ("copy", Step::Copied),
+                ("serve", Step::Serving),
+                ("replace", Step::Serving),
+                ("end", Step::Done),
+            ]
+            .into_iter();
+            Ok(Some(Box::new(move |_: &mut Shared| {
+                let (name, step) = steps.next().unwrap();
+                hold(name);
+                Ok(step)
+            }) as Steps<_>))
+        };
+        let remove = move |_: &mut Shared| {
+            of_removal("remove");
+            Ok(Vec::new())
+        };
+        let flags = TableFlags { owner: true, persist: true };
+        let hand_over = Arc::new(|_: &mut Shared, _: &dyn Fn() -> bool| Ok(Vec::new()));
+        let mut handovers = Handovers::with(flags, Arc::new(list), hand_over, Arc::new(remove));
+        handovers.idle = Duration::from_millis(1);
+        handovers.pause = Duration::from_millis(1);
+        (Self { began, allow }, handovers)
+    }
+
+    /// Waits for the beginning of a part.
+    #[track_caller]
+    fn expect(&self, part: &str) {
+        assert_eq!(self.began.recv_timeout(LIMIT), Ok(part));
+    }
+
+    fn allow(&self) {
+        self.allow.send(()).unwrap();
+    }
+
+    #[track_caller]
+    fn pass(&self, parts: &[&str]) {
+        for part in parts {
+            self.expect(part);
+            self.allow();
+        }
+    }
+}
+
+#[test]
+fn changes_are_committed_while_the_ownership_is_being_taken() {
+    let kernel = Shared::new(Fake::new());
+    let mut before = Daemon::start_unlisted(engine(), kernel.clone());
+    before.list(dual_stack(1));
+    wait_for(|| frontends(&kernel) == [1, 1]);
+    before.end();
+    let (held, handovers) = HeldHandovers::new();
+    let reader = kernel.clone();
+    let mut daemon = Daemon::start_changed(owning_engine(), kernel.clone(), |run| {
+        run.handovers = Some(handovers);
+        run.open_reader = Some(Box::new(move || Writer::spawn(reader.clone()).ok()));
+    });
+    daemon.list(dual_stack(1));
+    held.pass(&["remove"]);
+
+    // A commit does not wait for the list, and ends the attempt.
+    held.expect("list");
+    daemon.send(dual_stack(2));
+    wait_for(|| frontends(&kernel) == [2, 2]);
+    held.allow();
+
+    // A commit between two steps ends the attempt as long as nothing has changed.
+    held.pass(&["remove", "list"]);
+    held.expect("copy");
+    daemon.send(dual_stack(3));
+    held.allow();
+    held.expect("remove");
+    assert_eq!(frontends(&kernel), [3, 3]);
+    held.allow();
+
+    // Later the steps go on after a commit.
+    held.pass(&["list", "copy"]);
+    for (number, part) in [(4, "serve"), (5, "replace")] {
+        held.expect(part);
+        assert_eq!(frontends(&kernel), [number - 1; 2]);
+        daemon.send(dual_stack(u8::try_from(number).unwrap()));
+        held.allow();
+    }
+    held.expect("end");
+    assert_eq!(frontends(&kernel), [5, 5]);
+    held.allow();
+    // The other table.
+    held.pass(&["list", "copy", "serve", "replace", "end"]);
+    daemon.send(dual_stack(6));
+    wait_for(|| frontends(&kernel) == [6, 6]);
+    daemon.end();
 }

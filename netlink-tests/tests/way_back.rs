@@ -2,12 +2,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs)]
 
 use std::net::Ipv4Addr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use daemon::handover::{HANDOVER_TABLE, Handover, hand_over, remove_handover_tables};
+use daemon::handover::{HANDOVER_TABLE, Step, hand_over, list, remove_handover_tables};
 use engine::ruleset::{self, Layouts, SetId};
 use netlink_tests::scenario::{
     Lab, Manifests, NODE_PORT, Node, Race, Sent, ServiceCidr, WEB, Way, slice, web_with_node_port,
@@ -18,7 +19,7 @@ use netlink_tests::{
 };
 use nft::family::Family;
 use nft::kernel::{CopyTableError, ElementRead, Kernel, Nftables};
-use nft::{Element, Operation, TableFlags, Transaction, Value};
+use nft::{Element, Operation, Set, TableFlags, TableRef, Transaction, Value};
 use nix::sys::signal::Signal;
 
 /// How long the daemon may take to notice something, on a busy machine.
@@ -460,18 +461,30 @@ fn no_flow_is_lost_during_handovers() {
         let persist = state % 2 == 0 && is_replaceable;
         node.run(|| {
             let mut kernel = Nftables::open().unwrap();
-            let handover = match is_replaceable {
-                true => Handover::Flags(TableFlags { owner: false, persist }),
-                false => Handover::Leave,
+            let changed = match is_replaceable {
+                true => change_flags(&mut kernel, TableFlags { owner: false, persist }),
+                false => hand_over(&mut kernel, &|| false).unwrap().len(),
             };
-            let changed = hand_over(&mut kernel, handover, &|| false).unwrap();
-            assert_eq!(changed.len(), if is_replaceable { Family::ALL.len() } else { 0 });
+            assert_eq!(changed, if is_replaceable { Family::ALL.len() } else { 0 });
             let _ = remove_handover_tables(&mut kernel).unwrap();
         });
         // Counts as a commit.
         Sent { transactions: vec![Transaction::default()], ..Sent::default() }
     });
 }
+
+/// Gives both tables these flags; returns how many had others.
+fn change_flags(kernel: &mut Nftables, flags: TableFlags) -> usize {
+    let steps = Family::ALL.map(|family| list(kernel, family, flags, &|| false).unwrap());
+    let mut changed = 0;
+    for mut stepwise in steps.into_iter().flatten() {
+        while stepwise.step(kernel).unwrap() != Step::Done {}
+        changed += 1;
+    }
+    changed
+}
+
+const PERSISTENT: TableFlags = TableFlags { owner: false, persist: true };
 
 #[test]
 fn an_interrupted_handover_changes_nothing() {
@@ -481,16 +494,79 @@ fn an_interrupted_handover_changes_nothing() {
     let cluster = Cluster::new();
     let _ = cluster.manifests.once(cluster.node(), "apply").ok();
     let before = cluster.node().nft("-a list ruleset");
-    let mut kernel = cluster.node().run(|| Nftables::open().unwrap());
-    let persistent = Handover::Flags(TableFlags { owner: false, persist: true });
     // The second time, the first set is listed already.
     for most in 0..2 {
         let calls = AtomicUsize::new(0);
         let is_interrupted = || calls.fetch_add(1, Ordering::Relaxed) >= most;
-        let error = hand_over(&mut kernel, persistent, &is_interrupted).unwrap_err();
-        assert!(matches!(error, CopyTableError::Interrupted), "{error}");
+        let mut kernel = cluster.node().run(|| Nftables::open().unwrap());
+        let listed = list(&mut kernel, Family::Ip, PERSISTENT, &is_interrupted);
+        assert!(matches!(listed, Err(CopyTableError::Interrupted)));
         assert_eq!(cluster.node().nft("-a list ruleset"), before);
     }
+    let mut kernel = cluster.node().run(|| Nftables::open().unwrap());
+    let mut stepwise = list(&mut kernel, Family::Ip, PERSISTENT, &|| false).unwrap().unwrap();
+    for _ in 0..2 {
+        assert_eq!(stepwise.step(&mut kernel).unwrap(), Step::Copied);
+    }
+    assert!(cluster.has_table(HANDOVER_TABLE));
+    assert_eq!(remove_handover_tables(&mut kernel).unwrap().len(), 1);
+    assert_eq!(cluster.node().nft("-a list ruleset"), before);
+}
+
+/// While the handover table serves, a change of elements takes effect at once, and the new table has
+/// it too.
+#[test]
+fn changes_between_the_steps_of_a_handover_take_effect_at_once_and_stay() {
+    if !nft_available() || !kernel_has_owners() {
+        return;
+    }
+    let cluster = Cluster::new();
+    let _ = cluster.manifests.once(cluster.node(), "apply").ok();
+    let mut kernel = cluster.node().run(|| Nftables::open().unwrap());
+    add_many(&mut kernel, 5_000);
+    let before = counts(&mut kernel);
+    let (mut changes, mut at_once) = (0, 0);
+    cluster.under_traffic(|| {
+        let mut stepwise = list(&mut kernel, Family::Ip, PERSISTENT, &|| false).unwrap().unwrap();
+        while stepwise.step(&mut kernel).unwrap() == Step::Copied {}
+        loop {
+            let found = change_between_steps(&mut kernel, changes);
+            changes += 1;
+            at_once += u32::from(found);
+            if stepwise.step(&mut kernel).unwrap() == Step::Done {
+                break;
+            }
+        }
+    });
+    assert!(changes > 5 && at_once >= changes - 2, "{at_once} of {changes}");
+    assert_eq!(counts(&mut kernel), [before[0] + 5 * changes - 4, before[1] + changes]);
+    let contents = kernel.read_table(&ruleset::table(Family::Ip)).unwrap().unwrap();
+    assert_eq!(contents.table.flags, PERSISTENT);
+    assert!(!cluster.has_table(HANDOVER_TABLE));
+    cluster.all_reach("a");
+}
+
+/// Adds a service, and removes endpoints of another one. Returns whether the handover table has the
+/// new frontend. A commit is one generation, so nothing else was done before it.
+fn change_between_steps(kernel: &mut Nftables, number: u32) -> bool {
+    let before = kernel.generation().unwrap();
+    let table = ruleset::table(Family::Ip);
+    let new = many(MANY + number..MANY + number + 1);
+    let key = new[1].1[0].key;
+    let mut operations: Vec<_> =
+        new.map(|(set, new)| Operation::AddElements(table.clone(), set, new)).into();
+    // The new table must get these in the same order.
+    let [(set, mut slots), _] = many(0..1);
+    let _ = slots.remove(0);
+    if number > 0 {
+        operations.push(Operation::AddElements(table.clone(), Arc::clone(&set), slots.clone()));
+    }
+    operations.push(Operation::DeleteElements(table, set, slots));
+    let commit = Transaction { operations };
+    assert_eq!(kernel.commit(&commit).unwrap().generation.0, before.0 + 1);
+    let handover = TableRef { family: Family::Ip, name: HANDOVER_TABLE.into() };
+    let found = kernel.find_elements(&handover, SetId::Services.name(), &[key], &mut |_| {});
+    found.unwrap() == 1
 }
 
 /// Services beside `web`, each with five endpoints.
@@ -503,23 +579,31 @@ fn fifty_thousand_services_are_handed_over_without_a_failed_connection() {
     assert_eq!(applied.code(), Some(0), "{}", applied.stderr);
     cluster.all_reach("a");
     let mut kernel = cluster.node().run(|| Nftables::open().unwrap());
-    add_many(&mut kernel);
+    add_many(&mut kernel, MANY);
     let before = counts(&mut kernel);
     assert!(before[0] > 5 * MANY, "{before:?}");
     let flags = TableFlags { owner: false, persist: kernel_has_owners() };
-    for handover in [Handover::Flags(flags), Handover::Leave] {
-        let hand_over = || hand_over(&mut kernel, handover, &|| false).unwrap();
-        let _ = cluster.under_traffic(hand_over);
-        assert_eq!(counts(&mut kernel), before);
-    }
+    let _ = cluster.under_traffic(|| change_flags(&mut kernel, flags));
+    assert_eq!(counts(&mut kernel), before);
+    let _ = cluster.under_traffic(|| hand_over(&mut kernel, &|| false).unwrap());
+    assert_eq!(counts(&mut kernel), before);
     cluster.under_traffic(|| remove_handover_tables(&mut kernel).unwrap());
     cluster.all_reach("a");
 }
 
-/// Adds elements as services have them, of lists that no frontend of `web` names.
-fn add_many(kernel: &mut Nftables) {
-    let sets = Layouts::default();
-    let set = |id| Arc::clone(sets.of(Family::Ip).get(id));
+/// Adds so many services.
+fn add_many(kernel: &mut Nftables, services: u32) {
+    for first in (0..services).step_by(1_000) {
+        let table = ruleset::table(Family::Ip);
+        let elements = many(first..first + 1_000);
+        let add = |(set, elements)| Operation::AddElements(table.clone(), set, elements);
+        kernel.commit(&Transaction { operations: elements.map(add).into() }).unwrap();
+    }
+}
+
+/// Elements as services have them, of lists that no frontend of `web` names: endpoints, and
+/// frontends.
+fn many(numbers: Range<u32>) -> [(Arc<Set>, Vec<Element>); 2] {
     let list = |number: u32| (number + 0x1_0000) << 8;
     let frontend = |number: u32| {
         let address = Ipv4Addr::from(0x0a61_0000 + number);
@@ -535,17 +619,13 @@ fn add_many(kernel: &mut Nftables) {
             Value::new().ip(pod.into()).port(8080),
         )
     };
-    for first in (0..MANY).step_by(1_000) {
-        let numbers = first..first + 1_000;
-        let slots = numbers.clone().flat_map(|number| (0..5).map(move |at| slot(number, at)));
-        let table = ruleset::table(Family::Ip);
-        let add = |id, elements| Operation::AddElements(table.clone(), set(id), elements);
-        let operations = vec![
-            add(SetId::Endpoints, slots.collect()),
-            add(SetId::Services, numbers.map(frontend).collect()),
-        ];
-        kernel.commit(&Transaction { operations }).unwrap();
-    }
+    let sets = Layouts::default();
+    let set = |id| Arc::clone(sets.of(Family::Ip).get(id));
+    let slots = numbers.clone().flat_map(|number| (0..5).map(move |at| slot(number, at)));
+    [
+        (set(SetId::Endpoints), slots.collect()),
+        (set(SetId::Services), numbers.map(frontend).collect()),
+    ]
 }
 
 /// `IPPROTO_TCP`.

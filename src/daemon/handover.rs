@@ -17,17 +17,23 @@
 //! The first chain of type nat that translates a connection decides. At the end of a daemon step 4
 //! is left out: kube-proxy in mode iptables or ipvs deletes our table seconds before its own rules
 //! are complete, and its rules precede those of the handover table. The elements of that table
-//! expire after [`LIFETIME`].
+//! expire after [`LIFETIME`]. `stepwise` does all steps while a daemon commits changes.
+
+mod stepwise;
+
+pub use stepwise::{Step, Stepwise, list};
 
 use std::time::Duration;
 
 use engine::ruleset::{SetId, TABLE_COMMENT, table, table_comment};
 use nft::copy::CopyTarget;
 use nft::kernel::{
-    Contents, CopySource, CopyTableError, Definition, Kernel, ListedElements, Nftables,
+    Contents, CopyProgress, CopySource, CopyTableError, Definition, Kernel, ListedElements,
+    Nftables,
 };
 use nft::{
-    Family, Name, Operation, Rule, Selector, Statement, TableFlags, TableRef, Transaction, Verdict,
+    Family, Name, Operation, Rule, Selector, Statement, Table, TableFlags, TableRef, Transaction,
+    Verdict,
 };
 
 /// The name of the handover table in both families.
@@ -43,28 +49,20 @@ const PRIORITY_SHIFT: i32 = 1;
 /// Most attempts to create the new table, once the handover table serves.
 const ATTEMPTS: usize = 3;
 
-/// Size in bytes from which on a part of the handover table is sent. Other programs can commit, and
-/// the handover can be interrupted, between two parts.
+/// Size in bytes from which on a part of a table is sent while changes wait: other programs can
+/// commit, and the handover can be interrupted, between two parts.
 const HANDOVER_PIECE: usize = 1 << 20;
 
-/// The same for our table: those of some 10,000 services are replaced in one transaction.
+/// The same for our table at the end of a daemon: those of some 10,000 services are replaced in one
+/// transaction.
 const PIECE: usize = 8 << 20;
 
 /// Chains in which kube-proxy's mode ipvs has precedence.
 const TRANSLATING: [&str; 2] = ["nat-prerouting", "nat-output"];
 
-/// What happens to our tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Handover {
-    /// They get these flags; the handover tables serve only meanwhile.
-    Flags(TableFlags),
-    /// They get no flags, so that every program can change or delete them. The handover tables stay
-    /// until they expire.
-    Leave,
-}
-
-/// Performs a handover for each of our tables that needs it. Returns the families whose table has
-/// other flags now.
+/// Leaves our tables to the next program: they get no flags, so that every program can change or
+/// delete them, and the handover tables stay until they expire. Returns the families whose table had
+/// flags.
 ///
 /// `is_interrupted` is called between pieces of the handover table.
 ///
@@ -72,12 +70,11 @@ pub enum Handover {
 /// See [`CopyTableError`]. Our tables are unchanged, or the handover table serves.
 pub fn hand_over(
     kernel: &mut Nftables,
-    handover: Handover,
     is_interrupted: &dyn Fn() -> bool,
 ) -> Result<Vec<Family>, CopyTableError> {
     let mut changed = Vec::new();
     for family in Family::ALL {
-        if hand_over_table(kernel, &table(family), handover, is_interrupted)? {
+        if hand_over_table(kernel, &table(family), is_interrupted)? {
             changed.push(family);
         }
     }
@@ -102,21 +99,10 @@ pub fn remove_handover_tables(kernel: &mut Nftables) -> Result<Vec<TableRef>, Co
 fn hand_over_table(
     kernel: &mut Nftables,
     own: &TableRef,
-    handover: Handover,
     is_interrupted: &dyn Fn() -> bool,
 ) -> Result<bool, CopyTableError> {
-    let (wanted, stays) = match handover {
-        Handover::Flags(flags) => (flags, false),
-        Handover::Leave => (TableFlags::default(), true),
-    };
-    let Some(found) = kernel.read_table(own)?.map(|contents| contents.table) else {
-        return Ok(false);
-    };
-    let is_ours = found.comment.as_deref() == Some(&*table_comment());
-    let is_kept = found.flags.persist == wanted.persist;
-    if !is_ours || is_kept && !stays {
-        return Ok(false);
-    }
+    let Some(flags) = flags_of_ours(kernel, own)? else { return Ok(false) };
+    let is_kept = !flags.persist;
     let Some(definition) = kernel.read_definition(own)? else { return Ok(false) };
     let mut elements = kernel.list_elements(&definition, is_interrupted)?;
     let created = create_handover_table(kernel, &definition, &elements, is_interrupted);
@@ -129,12 +115,19 @@ fn hand_over_table(
         return Err(error);
     }
     if !is_kept {
-        replace(kernel, &definition, &mut elements, wanted)?;
-    }
-    if !stays {
-        remove(kernel, own.family)?;
+        replace(kernel, &definition, &mut elements)?;
     }
     Ok(!is_kept)
+}
+
+/// Returns the flags of a table; `None` if another program created it.
+fn flags_of_ours(
+    kernel: &mut Nftables,
+    own: &TableRef,
+) -> Result<Option<TableFlags>, CopyTableError> {
+    let found = kernel.read_table(own)?.map(|contents| contents.table);
+    let is_ours = |table: &Table| table.comment.as_deref() == Some(&*table_comment());
+    Ok(found.filter(is_ours).map(|table| table.flags))
 }
 
 fn create_handover_table(
@@ -144,21 +137,38 @@ fn create_handover_table(
     is_interrupted: &dyn Fn() -> bool,
 ) -> Result<(), CopyTableError> {
     remove(kernel, own.table.family)?;
+    let first_rules = precedence_of_ipvs(own)?;
+    let mut sent = CopyProgress::default();
+    while !handover_piece(kernel, own, (elements, &first_rules), &mut sent)? {
+        if is_interrupted() {
+            return Err(CopyTableError::Interrupted);
+        }
+    }
+    Ok(())
+}
+
+/// Sends the next piece of the handover table, which has these elements and first rules. Returns
+/// whether the table is complete.
+fn handover_piece(
+    kernel: &mut Nftables,
+    own: &Definition,
+    (elements, first_rules): (&ListedElements, &[Rule]),
+    sent: &mut CopyProgress,
+) -> Result<bool, CopyTableError> {
     let target = CopyTarget {
         table: HANDOVER_TABLE.into(),
         flags: TableFlags::default(),
         priority_shift: PRIORITY_SHIFT,
         lifetime: Some(LIFETIME),
     };
-    let first_rules = precedence_of_ipvs(own)?;
     let source = CopySource {
         elements,
         replaces: false,
         piece: HANDOVER_PIECE,
-        first_rules: &first_rules,
-        is_interrupted,
+        first_rules,
+        completes: true,
     };
-    kernel.create_copy(own, &source, &target)
+    kernel.copy_piece(own, &source, &target, sent)
 }
 
 /// Returns the rules that leave packets to mode ipvs. It translates after routing, and makes the
@@ -178,33 +188,30 @@ fn precedence_of_ipvs(own: &Definition) -> Result<Vec<Rule>, CopyTableError> {
     Ok(chains.map(rule).collect())
 }
 
-/// Replaces our table, without base chains, by a copy with other flags. The handover table serves
+/// Replaces our table, without base chains, by a copy without flags. The handover table serves
 /// meanwhile.
 fn replace(
     kernel: &mut Nftables,
     own: &Definition,
     elements: &mut ListedElements,
-    flags: TableFlags,
 ) -> Result<(), CopyTableError> {
-    let name = own.table.name.clone();
-    let target = CopyTarget { table: name, flags, priority_shift: 0, lifetime: None };
     let handover = handover_table(own.table.family);
     kernel.list_elements_of_packets(own, &handover, elements)?;
+    let target = new_table(own, TableFlags::default());
     let mut attempt = 1;
     loop {
         let replaces = kernel.read_table(&own.table)?.is_some();
-        let source = CopySource {
-            elements,
-            replaces,
-            piece: PIECE,
-            first_rules: &[],
-            is_interrupted: &|| false,
-        };
+        let first_rules = &[];
+        let source = CopySource { elements, replaces, piece: PIECE, first_rules, completes: true };
         match kernel.create_copy(own, &source, &target) {
             Err(_) if attempt < ATTEMPTS => attempt += 1,
             outcome => return outcome,
         }
     }
+}
+
+fn new_table(own: &Definition, flags: TableFlags) -> CopyTarget {
+    CopyTarget { table: own.table.name.clone(), flags, priority_shift: 0, lifetime: None }
 }
 
 /// Removes the base chains first: a packet inside them then still finds the elements.

@@ -29,7 +29,7 @@ pub use background_check::BackgroundCheck;
 pub use cleaning::Cleaning;
 pub use devices::DeviceFollowing;
 pub use error::RunError;
-pub use handover::{HandOver, Handovers, RemoveTables};
+pub use handover::{HandOver, Handovers, ListTable, RemoveTables, Steps};
 pub use least_connections::Balancing;
 pub use localhost::RouteLocalnet;
 pub use orphans::OpenReader;
@@ -53,6 +53,7 @@ use tokio::sync::{mpsc, watch};
 use self::blocked::Retry;
 use self::clients::Clients;
 use self::devices::next_step;
+use self::handover::listed_table;
 use self::least_connections::{counted, due};
 use self::leaving::left;
 use self::leftovers::Leftovers;
@@ -251,15 +252,16 @@ impl<K: Kernel + Send + 'static> Run<K> {
                 dump = dumped(&mut self.check.search) => self.compare_dump(dump?),
                 has_removed = left(&mut self.leaving), if self.are_tables_in_place() =>
                     self.note_left(has_removed),
-                _ = look.tick() => {
+                _ = look.tick(), if !self.is_replacing() => {
                     self.check_tables().await?;
                     self.count_clients().await?;
                 }
                 () = sleep_until(due(self.balancing.as_ref())), if self.is_synced
                     && self.engine.is_settled() => self.request_count(),
                 count = counted(&mut self.balancing) => self.balance(count),
+                listed = listed_table(&mut self.handovers) => self.take_listed(listed?).await?,
                 () = sleep_until(handover_due), if self.may_hand_over() =>
-                    self.change_flags().await?,
+                    self.handover_step().await?,
                 () = sleep_until(check_due), if self.may_check() =>
                     self.check_piece().await?,
             }
@@ -412,6 +414,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// Commits a transaction. A transaction for a blocked table counts as done.
     async fn commit(&mut self, transaction: Transaction) -> Result<SyncOutcome, WriterGone> {
         let started = now();
+        self.spoil_handover();
         let outcome = self.writer.commit(transaction);
         // Only in the initial sync: later, a small change would wait for the transaction ahead too.
         let ahead = match self.is_initial_sync {

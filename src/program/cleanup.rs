@@ -1,7 +1,7 @@
 //! `cleanup`: removes what deltaproxy left on the node, also while another kube-proxy runs.
 
 use clap::Args;
-use daemon::handover::{Handover, hand_over, is_of_deltaproxy, remains, remove_handover_tables};
+use daemon::handover::{hand_over, is_of_deltaproxy, remains, remove_handover_tables};
 use daemon::node::UNGUARDED;
 use daemon::other_modes;
 use engine::ruleset::base::has_guard;
@@ -84,7 +84,7 @@ fn removal(contents: &Contents, all: bool) -> Vec<Operation> {
 }
 
 fn keep_serving(kernel: &mut Nftables) -> Result<(), Failure> {
-    let freed = hand_over(kernel, Handover::Leave, &|| false).map_err(Failure::new)?;
+    let freed = hand_over(kernel, &|| false).map_err(Failure::new)?;
     for family in freed {
         super::print(&format_args!("table {} has no flags now\n", table(family)));
     }

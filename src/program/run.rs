@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use daemon::config::{Config, ConfigError, EXTERNAL_IPS, Source};
 use daemon::conntrack::{Cleaned, Cleaner, ConnectionCounter, Limits};
-use daemon::handover::{hand_over, remove_handover_tables};
 use daemon::links::follow_links;
 use daemon::observe::{
     ClosedPort, LeftOut, Observe, PageSetup, Site, Startup, bind, serve, serve_at,
@@ -166,7 +165,7 @@ async fn run_until_stopped(
     run.cleaning = Some(Cleaning::new(move |request| requests.handle(request), lists));
     run.balancing = balancing(&config)?;
     run.devices = follow_devices(offload, release).map_err(Failure::new)?;
-    let handovers = Handovers::new(flags, Arc::new(hand_over), Arc::new(remove_handover_tables));
+    let handovers = Handovers::new(flags);
     let leaves = Arc::clone(&handovers.leaves);
     run.handovers = Some(handovers);
     run.leaving = Some(other_modes::remove_in_background().boxed());

@@ -199,7 +199,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             true => self.engine.knows_installed(),
             false => self.engine.is_settled(),
         };
-        is_usable && self.are_tables_in_place()
+        is_usable && self.are_tables_in_place() && !self.is_replacing()
     }
 
     /// Checks the next scope, or the differences of the last one again.

@@ -52,6 +52,11 @@ impl DeviceFollowing {
     }
 }
 
+/// Returns whether a transaction about devices is in the kernel.
+pub(super) fn is_committing(following: Option<&DeviceFollowing>) -> bool {
+    following.is_some_and(|following| following.in_flight.is_some())
+}
+
 /// Waits for a change of devices, or for the outcome of a transaction about them.
 pub(super) async fn next_step(
     following: &mut Option<DeviceFollowing>,
@@ -108,6 +113,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             (transaction, outcome, missing)
         });
         following.in_flight = Some(commit.boxed());
+        self.spoil_handover();
     }
 
     /// Records the devices of the flowtables that were read. The engine has the tables too.

@@ -39,6 +39,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// Reads the tables into the installed state; returns false if they could not be read.
     pub(super) async fn read_back(&mut self) -> Result<bool, WriterGone> {
         let started = now();
+        self.spoil_handover();
         self.cleaning.iter_mut().for_each(Cleaning::note_read);
         self.check.note_read();
         let outcome = match self.take_early_read().await? {

@@ -7,12 +7,19 @@ use super::base_state::BaseState;
 use crate::ruleset::{TABLE, table_comment};
 
 impl Engine {
-    /// Returns whether a table of ours persists and should not, or the other way round. The kernel
-    /// changes this flag of no table (`nf_tables_updtable`).
-    pub fn has_fixed_flags(&self) -> bool {
+    /// Returns the first family whose table persists and should not, or the other way round. The
+    /// kernel changes this flag of no table (`nf_tables_updtable`).
+    pub fn fixed_flags(&self) -> Option<Family> {
         let wanted = self.table_flags.persist;
-        let flags = self.tables.iter().filter_map(|table| table.installed.flags());
-        flags.into_iter().any(|found| found.persist != wanted)
+        Family::ALL.into_iter().find(|family| {
+            let found = self.tables[family.index()].installed.flags();
+            found.is_some_and(|found| found.persist != wanted)
+        })
+    }
+
+    /// Returns whether there is such a table.
+    pub fn has_fixed_flags(&self) -> bool {
+        self.fixed_flags().is_some()
     }
 
     /// Records the flags of a table after a handover.

@@ -8,7 +8,7 @@ use std::io;
 
 use super::answer::Outcome;
 use super::nftables::Nftables;
-use super::read::Seen;
+use super::read::{Read, Seen};
 use super::{CommitError, Kernel, ReadError};
 use crate::copy::{
     CopyError, CopyTarget, ListedSet, RawMessage, is_base_chain, listed_chain, rule_chain,
@@ -36,7 +36,7 @@ pub struct Definition {
 }
 
 /// The elements of the named sets of a table, as the kernel lists them; in the order of the sets.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ListedElements(Vec<Vec<Vec<u8>>>);
 
 /// What a copy takes from elsewhere than its definition.
@@ -49,9 +49,16 @@ pub struct CopySource<'a> {
     pub piece: usize,
     /// Rules that precede all others of their base chains.
     pub first_rules: &'a [Rule],
-    /// Called between pieces; if it returns true, the copy ends with
-    /// [`CopyTableError::Interrupted`].
-    pub is_interrupted: &'a dyn Fn() -> bool,
+    /// The rules of base chains follow the last element, so that the copy has an effect.
+    pub completes: bool,
+}
+
+/// The parts of a copy that were sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CopyProgress {
+    has_frame: bool,
+    /// The next elements: the number of the set, and of the message that lists them.
+    next: (usize, usize),
 }
 
 /// Why a table could not be copied.
@@ -72,6 +79,31 @@ pub enum CopyTableError {
     /// The caller interrupted the copy.
     #[error("interrupted: it took too long, or something else is to be done")]
     Interrupted,
+}
+
+impl ListedElements {
+    /// Returns the elements at a place, or those at the next place that has some.
+    fn at(&self, place: &mut (usize, usize)) -> Option<&[u8]> {
+        loop {
+            let lists = self.0.get(place.0)?;
+            if let Some(list) = lists.get(place.1) {
+                return Some(list);
+            }
+            *place = (place.0 + 1, 0);
+        }
+    }
+}
+
+impl CopyProgress {
+    /// Returns whether all elements were sent.
+    pub(super) fn has_elements(&mut self, elements: &ListedElements) -> bool {
+        self.has_frame && elements.at(&mut self.next).is_none()
+    }
+
+    /// Returns whether anything was sent.
+    pub(super) fn has_begun(&self) -> bool {
+        self.has_frame
+    }
 }
 
 impl Definition {
@@ -178,32 +210,49 @@ impl Nftables {
         source: &CopySource<'_>,
         target: &CopyTarget,
     ) -> Result<(), CopyTableError> {
-        let family = definition.table.family;
-        let mut piece = Piece::new(source.piece.min(self.max_batch() / 2));
-        let deletion = source.replaces.then(|| target.delete_table()).transpose();
-        piece.messages.extend(deletion.map_err(CopyError::from)?);
-        piece.extend(definition.frame(target)?);
-        piece.extend(definition.rules(target, false)?);
-        for (set, lists) in definition.sets.iter().zip(&source.elements.0) {
-            for list in lists {
-                piece.extend([target.elements(list, set.has_timeouts)?]);
-                if piece.is_full() {
-                    self.send_piece(family, &mut piece)?;
-                    if (source.is_interrupted)() {
-                        return Err(CopyTableError::Interrupted);
-                    }
-                }
-            }
-        }
-        for rule in source.first_rules {
-            piece.extend([target.own_rule(rule, family)?]);
-        }
-        piece.extend(definition.rules(target, true)?);
-        self.send_piece(family, &mut piece)
+        let mut sent = CopyProgress::default();
+        while !self.copy_piece(definition, source, target, &mut sent)? {}
+        Ok(())
     }
 
-    /// Reads the elements of the named sets of a table. Between two sets, stops with
-    /// [`CopyTableError::Interrupted`] if `is_interrupted` returns true.
+    /// Sends the next piece of a copy. Returns whether the copy is complete.
+    ///
+    /// # Errors
+    /// See [`CopyTableError`]; a part of the copy may exist.
+    pub fn copy_piece(
+        &mut self,
+        definition: &Definition,
+        source: &CopySource<'_>,
+        target: &CopyTarget,
+        sent: &mut CopyProgress,
+    ) -> Result<bool, CopyTableError> {
+        let family = definition.table.family;
+        let mut piece = Piece::new(source.piece.min(self.max_batch() / 2));
+        if !sent.has_frame {
+            let deletion = source.replaces.then(|| target.delete_table()).transpose();
+            piece.messages.extend(deletion.map_err(CopyError::from)?);
+            piece.extend(definition.frame(target)?);
+            piece.extend(definition.rules(target, false)?);
+            sent.has_frame = true;
+        }
+        while let Some(list) = source.elements.at(&mut sent.next).filter(|_| !piece.is_full()) {
+            let set = &definition.sets[sent.next.0];
+            piece.extend([target.elements(list, set.has_timeouts)?]);
+            sent.next.1 += 1;
+        }
+        let is_complete = source.completes && sent.has_elements(source.elements);
+        if is_complete {
+            for rule in source.first_rules {
+                piece.extend([target.own_rule(rule, family)?]);
+            }
+            piece.extend(definition.rules(target, true)?);
+        }
+        self.send_piece(family, &mut piece)?;
+        Ok(is_complete)
+    }
+
+    /// Reads the elements of the named sets of a table. Stops with [`CopyTableError::Interrupted`]
+    /// if `is_interrupted` returns true; it is called for each buffer of elements.
     ///
     /// # Errors
     /// See [`CopyTableError`].
@@ -214,10 +263,7 @@ impl Nftables {
     ) -> Result<ListedElements, CopyTableError> {
         let mut lists = Vec::new();
         for set in &definition.sets {
-            lists.push(self.dump(&definition.table, &set.name)?);
-            if is_interrupted() {
-                return Err(CopyTableError::Interrupted);
-            }
+            lists.push(self.dump(&definition.table, &set.name, is_interrupted)?);
         }
         Ok(ListedElements(lists))
     }
@@ -232,10 +278,23 @@ impl Nftables {
         copy: &TableRef,
         elements: &mut ListedElements,
     ) -> Result<(), CopyTableError> {
-        for (set, lists) in definition.sets.iter().zip(&mut elements.0) {
-            if set.has_timeouts {
-                *lists = self.dump(copy, &set.name)?;
-            }
+        for number in 0..definition.sets.len() {
+            self.list_again(definition, copy, elements, number)?;
+        }
+        Ok(())
+    }
+
+    /// Does the same for one set.
+    pub(super) fn list_again(
+        &mut self,
+        definition: &Definition,
+        copy: &TableRef,
+        elements: &mut ListedElements,
+        number: usize,
+    ) -> Result<(), CopyTableError> {
+        let set = &definition.sets[number];
+        if set.has_timeouts {
+            elements.0[number] = self.dump(copy, &set.name, &|| false)?;
         }
         Ok(())
     }
@@ -255,19 +314,28 @@ impl Nftables {
 
     /// Returns the messages that list the elements of a set. Commits of other programs to other
     /// tables do not matter, so an interrupted dump counts if no element is repeated or missing.
-    fn dump(&mut self, table: &TableRef, set: &str) -> Result<Vec<Vec<u8>>, ReadError> {
+    fn dump(
+        &mut self,
+        table: &TableRef,
+        set: &str,
+        is_interrupted: &dyn Fn() -> bool,
+    ) -> Result<Vec<Vec<u8>>, CopyTableError> {
         let request = Request::Elements(table, set);
         for _ in 0..DUMP_ATTEMPTS {
             let (mut lists, mut seen) = (Vec::new(), Seen::new());
-            self.ask(request, &mut |attributes| {
+            let mut each = |attributes: &[u8]| {
                 lists.push(attributes.to_vec());
                 decode_elements(attributes, |element| seen.insert(&element))
-            })?;
+            };
+            let read = self.ask_until(request, &mut each, is_interrupted)?;
+            if read == Read::Stopped || is_interrupted() {
+                return Err(CopyTableError::Interrupted);
+            }
             if seen.were_different() {
                 return Ok(lists);
             }
         }
-        Err(ReadError::Changing { what: request.to_string() })
+        Err(ReadError::Changing { what: request.to_string() }.into())
     }
 
     fn send_piece(&mut self, family: Family, piece: &mut Piece) -> Result<(), CopyTableError> {

@@ -17,6 +17,7 @@ mod nftables;
 mod other_programs;
 mod read;
 mod release;
+mod replacement;
 mod route;
 mod tracer;
 
@@ -25,13 +26,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use commit_notifications::Notifications;
-pub use copy::{CopySource, CopyTableError, Definition, ListedElements};
+pub use copy::{CopyProgress, CopySource, CopyTableError, Definition, ListedElements};
 pub use error::{CommitError, Malformed, OpenError, ReadError};
 pub use links::{Link, LinkChange, LinkListener, LinkNews, list_links};
 pub use lost_answer::was_applied;
 pub use nftables::Nftables;
 pub use read::{MAX_ANSWER_BYTES, MAX_ANSWER_TIME};
 pub use release::Release;
+pub use replacement::Replacement;
 pub use route::{NoRoute, Route, Routes, Way, interface_index, interface_name};
 pub use tracer::Tracer;
 

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use super::answer::{self, Outcome, Refusal};
+use super::copy::CopyTableError;
 use super::other_programs::Others;
 use super::read::{MAX_ANSWER_BYTES, Read, Seen};
+use super::replacement::Replacing;
 use super::{
     CommitError, Committed, Contents, ElementRead, Generation, Kernel, OpenError, OthersChanges,
     ReadError, Release, culprit, lost_answer,
@@ -49,6 +51,9 @@ pub struct Nftables {
     /// Generation of the last read.
     last: Generation,
     others: Option<Others>,
+    pub(super) replacing: Option<Box<Replacing>>,
+    /// The outcome of a replacement that another call completed.
+    pub(super) replaced: Option<Result<(), CopyTableError>>,
 }
 
 impl Nftables {
@@ -71,6 +76,8 @@ impl Nftables {
             release,
             last: Generation::default(),
             others: None,
+            replacing: None,
+            replaced: None,
         };
         nftables.acknowledge = nftables.probe_acknowledgement()?;
         nftables.last = nftables.read_generation().map_err(io::Error::other)?;
@@ -266,6 +273,9 @@ impl Kernel for Nftables {
     }
 
     fn commit(&mut self, transaction: &Transaction) -> Result<Committed, CommitError> {
+        if let Some(committed) = self.commit_to_serving(transaction) {
+            return Ok(committed);
+        }
         let (batch, encode_time) = timed(|| self.encode(transaction));
         let batch = batch?;
         if batch.messages.is_empty() {
@@ -308,10 +318,12 @@ impl Kernel for Nftables {
     }
 
     fn owner(&mut self, table: &TableRef) -> Result<Option<u32>, ReadError> {
+        self.complete_replacement(table);
         Ok(self.read_header(table)?.and_then(|(_, owner)| owner))
     }
 
     fn read_table(&mut self, table: &TableRef) -> Result<Option<Contents>, ReadError> {
+        self.complete_replacement(table);
         for _ in 0..MAX_TABLE_ATTEMPTS {
             let generation = self.read_generation()?;
             let contents = self.read_contents_once(table, generation);
@@ -330,6 +342,7 @@ impl Kernel for Nftables {
         set: &str,
         each: &mut dyn FnMut(ElementRead<'_>),
     ) -> Result<(), ReadError> {
+        self.complete_replacement(table);
         let request = Request::Elements(table, set);
         for _ in 0..MAX_ELEMENT_ATTEMPTS {
             each(ElementRead::Start);
@@ -349,6 +362,7 @@ impl Kernel for Nftables {
     }
 
     fn count_elements(&mut self, table: &TableRef, set: &str) -> Result<Option<u32>, ReadError> {
+        self.complete_replacement(table);
         let mut count = None;
         let read = self.ask(Request::Set(table, set), &mut |attributes| {
             count = DecodedSet::decode(attributes)?.elements;
@@ -367,6 +381,7 @@ impl Kernel for Nftables {
         keys: &[Value],
         each: &mut dyn FnMut(ElementView<'_>),
     ) -> Result<usize, ReadError> {
+        self.complete_replacement(table);
         let mut found = 0;
         // The kernel looks up each element by its key (`nft_get_set_elem`) and answers with one
         // datagram for each.

@@ -32,6 +32,8 @@ pub(super) enum Read {
     Whole,
     /// The ruleset changed during the dump.
     Interrupted,
+    /// The caller ended it.
+    Stopped,
 }
 
 /// State of reading the answer to one request.
@@ -59,6 +61,16 @@ impl Nftables {
         request: Request<'_>,
         each: EachObject<'_>,
     ) -> Result<Read, ReadError> {
+        self.ask_until(request, each, &|| false)
+    }
+
+    /// Does the same until `is_stopped` returns true, between two datagrams of the answer.
+    pub(super) fn ask_until(
+        &mut self,
+        request: Request<'_>,
+        each: EachObject<'_>,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<Read, ReadError> {
         let sequence = self.next_sequence();
         let send_error = |error| ReadError::Send { what: request.to_string(), error };
         let bytes = request.encode(sequence).map_err(io::Error::other).map_err(send_error)?;
@@ -82,6 +94,10 @@ impl Nftables {
             if walk.bytes > most || now() > deadline {
                 walk.fail(ReadError::Endless { what: request.to_string() });
                 break;
+            }
+            if !walk.ended && is_stopped() {
+                self.has_unread_answer = true;
+                return Ok(Read::Stopped);
             }
         }
         self.has_unread_answer = !walk.ended;

@@ -1,0 +1,132 @@
+//! A handover in steps, so that changes of services can be committed between any two of them.
+//!
+//! The elements are listed first, over another socket. Up to the end of the copy our table is
+//! unchanged, and a change makes the copy useless. Later the kernel's side commits changes to the
+//! handover table, which serves, and to the new table ([`nft::kernel::Replacement`]).
+
+use super::{
+    HANDOVER_PIECE, delete_base_chains, flags_of_ours, handover_piece, handover_table, new_table,
+    precedence_of_ipvs, remove,
+};
+use engine::ruleset::table;
+use nft::kernel::{
+    CopyProgress, CopyTableError, Definition, Kernel, ListedElements, Nftables, Replacement,
+};
+use nft::{Family, Operation, Rule, TableFlags, Transaction};
+
+/// The progress of a handover after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Our table serves, unchanged. The handover ends without harm if no step follows; a part of
+    /// the handover table may exist.
+    Copied,
+    /// The handover table serves, or has just served. All other steps must follow.
+    Serving,
+    /// Our table has the flags and serves; the handover table is gone.
+    Done,
+}
+
+/// A handover of a table to one with other flags.
+pub struct Stepwise {
+    own: Definition,
+    elements: ListedElements,
+    first_rules: Vec<Rule>,
+    flags: TableFlags,
+    stage: Stage,
+}
+
+enum Stage {
+    /// The handover table of an earlier handover goes.
+    Removal,
+    /// The handover table is created.
+    Copy(CopyProgress),
+    /// The base chains of our table go.
+    Retirement,
+    /// The new table is created.
+    Replacement,
+    /// The base chains of the handover table go, which take no time, and then its elements.
+    End { has_base_chains: bool },
+}
+
+/// Lists our table of a family for its handover; `None` if it has these flags, or if another program
+/// created it. Changes nothing.
+///
+/// # Errors
+/// See [`CopyTableError`]; [`CopyTableError::Interrupted`] soon after `is_interrupted` returns true.
+pub fn list(
+    kernel: &mut Nftables,
+    family: Family,
+    flags: TableFlags,
+    is_interrupted: &dyn Fn() -> bool,
+) -> Result<Option<Stepwise>, CopyTableError> {
+    let table = table(family);
+    let found = flags_of_ours(kernel, &table)?.filter(|found| found.persist != flags.persist);
+    let definition = found.map(|_| kernel.read_definition(&table)).transpose()?.flatten();
+    let Some(own) = definition else { return Ok(None) };
+    let elements = kernel.list_elements(&own, is_interrupted)?;
+    let first_rules = precedence_of_ipvs(&own)?;
+    Ok(Some(Stepwise { own, elements, first_rules, flags, stage: Stage::Removal }))
+}
+
+impl Stepwise {
+    /// Performs the next step. Nothing may have changed the table between its listing and the first
+    /// [`Step::Serving`].
+    ///
+    /// # Errors
+    /// See [`CopyTableError`]. Our table is unchanged, or the handover table serves.
+    pub fn step(&mut self, kernel: &mut Nftables) -> Result<Step, CopyTableError> {
+        let family = self.own.table.family;
+        match &mut self.stage {
+            Stage::Removal => {
+                remove(kernel, family)?;
+                self.stage = Stage::Copy(CopyProgress::default());
+                Ok(Step::Copied)
+            }
+            Stage::Copy(sent) => {
+                let contents = (&self.elements, &self.first_rules[..]);
+                if handover_piece(kernel, &self.own, contents, sent)? {
+                    self.stage = Stage::Retirement;
+                }
+                Ok(Step::Copied)
+            }
+            Stage::Retirement => {
+                delete_base_chains(kernel, &self.own)?;
+                kernel.begin_replacement(Replacement {
+                    definition: self.own.clone(),
+                    elements: std::mem::take(&mut self.elements),
+                    target: new_table(&self.own, self.flags),
+                    serving: handover_table(family),
+                    piece: HANDOVER_PIECE,
+                });
+                self.stage = Stage::Replacement;
+                Ok(Step::Serving)
+            }
+            Stage::Replacement => {
+                if kernel.replacement_step()? {
+                    self.stage = Stage::End { has_base_chains: true };
+                }
+                Ok(Step::Serving)
+            }
+            Stage::End { has_base_chains } => {
+                let is_first = std::mem::take(has_base_chains);
+                end(kernel, family, is_first)
+            }
+        }
+    }
+}
+
+fn end(
+    kernel: &mut Nftables,
+    family: Family,
+    has_base_chains: bool,
+) -> Result<Step, CopyTableError> {
+    let table = handover_table(family);
+    if !has_base_chains {
+        kernel.commit(&Transaction { operations: vec![Operation::DeleteTable(table)] })?;
+        return Ok(Step::Done);
+    }
+    if let Some(definition) = kernel.read_definition(&table)? {
+        delete_base_chains(kernel, &definition)?;
+    }
+    Ok(Step::Serving)
+}
