@@ -68,7 +68,8 @@ impl Frontends {
             // one is updated.
             self.set_holder(frontend, None);
         }
-        if self.holder(&frontend).is_none() {
+        // The first one may have changed after the claim that it waits with.
+        if self.holder(&frontend) != Some(&first) {
             updated.affected.push(first);
         }
         false
@@ -84,12 +85,15 @@ impl Frontends {
         updated: &mut Updated,
     ) -> bool {
         self.forget_waiting(frontend, service);
-        // Without a holder, the frontend has just been released, and this service was the next.
-        if self.holder(frontend).is_some_and(|holder| holder != service) {
+        let next = self.waiting.get_mut(frontend).and_then(|waiting| waiting.first(&precedence));
+        if let Some(holder) = self.holder(frontend).filter(|holder| *holder != service) {
+            // The next one may have waited for this service, which would have won.
+            let next = next.filter(|next| *next < precedence(holder));
+            updated.affected.extend(next.map(|(_, (_, name))| name));
             return false;
         }
+        // Without a holder, the frontend has just been released, and this service was the next.
         self.set_holder(*frontend, None);
-        let next = self.waiting.get_mut(frontend).and_then(|waiting| waiting.first(precedence));
         let is_free = next.is_none();
         updated.affected.extend(next.map(|(_, (_, name))| name));
         is_free
