@@ -2,8 +2,8 @@
 
 #![no_main]
 
-use nft::netlink::attr::{AttrWriter, Attrs};
 use libfuzzer_sys::fuzz_target;
+use nft::netlink::attr::{AttrWriter, Attrs};
 
 fuzz_target!(|bytes: &[u8]| {
     // The attributes before the first error; after it the iterator must be at its end.

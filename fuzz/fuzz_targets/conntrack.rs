@@ -4,9 +4,9 @@
 #![no_main]
 
 use conntrack::delete_request;
+use libfuzzer_sys::fuzz_target;
 use nft::netlink::attr::Attrs;
 use nft::netlink::message::{Meaning, Messages};
-use libfuzzer_sys::fuzz_target;
 
 /// `IPCTNL_MSG_CT_NEW` of `NFNL_SUBSYS_CTNETLINK`.
 const ENTRY: u16 = 0x100;

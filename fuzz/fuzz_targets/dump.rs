@@ -2,12 +2,12 @@
 
 #![no_main]
 
+use libfuzzer_sys::fuzz_target;
 use nft::netlink::message::{Meaning, Messages};
 use nft::{
     AnyChain, AnyRule, AnySet, Chain, DecodedFlowtable, DecodedRule, DecodedSet, Family, Table,
     TraceEvent, decode_any_elements, decode_elements, rule_text,
 };
-use libfuzzer_sys::fuzz_target;
 
 /// Length of `struct nfgenmsg`, which precedes the attributes of each object.
 const OBJECT_HEADER: usize = 4;

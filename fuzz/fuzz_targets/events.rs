@@ -10,19 +10,19 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::routing::Routing;
-use engine::{Answer, Engine};
-use nft::kernel::Kernel;
+use daemon::read_back::{look_up_changed, read_back};
 use engine::model::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Protocol,
     Resource, Scheduler, Service, ServiceCidr, ServicePort, TrafficPolicy, Zones,
 };
-use nft::{TableFlags, Transaction};
-use daemon::read_back::{look_up_changed, read_back};
+use engine::routing::Routing;
+use engine::{Answer, Engine};
 use fake_kernel::{Fake, Mishap};
 use ipnet::IpNet;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
+use nft::kernel::Kernel;
+use nft::{TableFlags, Transaction};
 use nix::errno::Errno;
 
 /// Most rounds; more find nothing new.

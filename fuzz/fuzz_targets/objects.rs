@@ -3,9 +3,9 @@
 
 #![no_main]
 
-use engine::model::{Change, EndpointSlice as Model, Problem, Resource};
 use daemon::source::kube::Line;
 use daemon::source::objects::{Converter, EndpointSlice};
+use engine::model::{Change, EndpointSlice as Model, Problem, Resource};
 use libfuzzer_sys::fuzz_target;
 
 const RESOURCES: [Resource; 4] =

@@ -1,7 +1,7 @@
 //! The decoder of deltaproxy itself.
 
-use nft::kernel::{ElementRead, Kernel, Nftables};
 use nft::TableRef;
+use nft::kernel::{ElementRead, Kernel, Nftables};
 
 use super::{Chain, Family, Summary};
 

@@ -4,12 +4,12 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use nft::kernel::{ElementRead, Kernel, Nftables, Release};
-use nft::{Operand, Rule as OurRule, Selector, Statement, Value, Verdict};
 use netlink_tests::reader::{Family, Table as Tables};
 use netlink_tests::scenario::{Manifests, Object, objects_for_every_chain};
 use netlink_tests::{Host, Net, eventually};
 use netlink_tests_interop::{TABLE, by_bindings, by_rustables, by_us};
+use nft::kernel::{ElementRead, Kernel, Nftables, Release};
+use nft::{Operand, Rule as OurRule, Selector, Statement, Value, Verdict};
 use rustables::error::QueryError;
 use rustables::expr::{
     Cmp, CmpOp, HighLevelPayload, IPv4HeaderField, Immediate, NetworkHeaderField, VerdictKind,
