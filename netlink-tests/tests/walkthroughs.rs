@@ -1,7 +1,7 @@
 //! docs/walkthroughs.md: commands and their output, produced again and compared with the page.
 //!
-//! `UPDATE_DOCS=1` writes the file instead. What differs from run to run (ports that nobody chose,
-//! timers, the state of a connection that ends) is not compared.
+//! `UPDATE_DOCS=1` writes the file instead. The comparison leaves out random ports, timers
+//! and the state of a connection that ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::collections::BTreeSet;
@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use engine::ruleset::SetId;
+use engine::ruleset::number::Route;
 use netlink_tests::scenario::{Lab, Object, Protocol, Service, Slice};
 use netlink_tests::{Host, Process, eventually, nft_available};
 use serde_json::json;
@@ -24,8 +25,7 @@ struct Walk {
     service: Service,
     endpoints: &'static str,
     client: &'static str,
-    /// Address and port.
-    to: (&'static str, u16),
+    to: Target,
     /// The command's output, up to a port that varies.
     outcome: &'static str,
 }
@@ -34,10 +34,67 @@ fn web() -> Service {
     Service::new("web", "10.96.0.10").named_port("http", Protocol::Tcp, 80, 30080)
 }
 
-const CLUSTER_IP: (&str, u16) = ("10.96.0.10", 80);
-const NODE_PORT: (&str, u16) = ("192.168.50.2", 30080);
-const EXTERNAL_IP: (&str, u16) = ("198.51.100.1", 80);
-const VIP: (&str, u16) = ("198.51.100.2", 80);
+fn dns() -> Service {
+    Service::new("dns", "10.96.0.53").named_port("dns", Protocol::Udp, 53, 30053)
+}
+
+/// The destination of a connection.
+#[derive(Clone, Copy)]
+struct Target {
+    protocol: Protocol,
+    address: &'static str,
+    port: u16,
+}
+
+const CLUSTER_IP: Target = Target::tcp("10.96.0.10", 80);
+const CLUSTER_IP6: Target = Target::tcp("fd00:10:96::10", 80);
+const DNS: Target = Target { protocol: Protocol::Udp, address: "10.96.0.53", port: 53 };
+const NODE_PORT: Target = Target::tcp("192.168.50.2", 30080);
+const EXTERNAL_IP: Target = Target::tcp("198.51.100.1", 80);
+const VIP: Target = Target::tcp("198.51.100.2", 80);
+
+impl Target {
+    const fn tcp(address: &'static str, port: u16) -> Self {
+        Self { protocol: Protocol::Tcp, address, port }
+    }
+
+    /// The family, as nft(8) names it.
+    fn family(self) -> &'static str {
+        if self.address.contains(':') { "ip6" } else { "ip" }
+    }
+
+    /// The command that connects within `limit` seconds, and prints the first line of the answer.
+    fn connection(self, limit: u32) -> String {
+        let Self { protocol, address, port } = self;
+        let script = match protocol {
+            Protocol::Udp => format!("exec 3<>/dev/udp/{address}/{port}; echo >&3; head -1 <&3"),
+            Protocol::Tcp | Protocol::Sctp => format!("head -1 </dev/tcp/{address}/{port}"),
+        };
+        format!("timeout {limit} bash -c '{script}'")
+    }
+
+    /// The command that lists the table of the family.
+    fn list_table(self) -> String {
+        format!("list table {} kube-proxy", self.family())
+    }
+
+    /// The arguments of conntrack(8) that list the connections to the address.
+    fn list_connections(self) -> Vec<&'static str> {
+        let family = if self.family() == "ip6" { ["-f", "ipv6"].as_slice() } else { &[] };
+        [["-L"].as_slice(), family, &["-d", self.address]].concat()
+    }
+
+    /// The EndpointSlices of the service.
+    fn slice(self, endpoints: &str) -> Slice {
+        let slice = |name| Slice::new(name).without_ports().endpoints(endpoints);
+        match self.protocol {
+            Protocol::Udp => slice("dns").named_target("dns", Protocol::Udp, 8080),
+            Protocol::Tcp | Protocol::Sctp => {
+                slice("web").named_target("http", Protocol::Tcp, 8080)
+            }
+        }
+    }
+}
 
 const REFUSED: &str = "Connection refused";
 const SILENCE: &str = "(nothing within 2 seconds)";
@@ -46,11 +103,32 @@ fn cluster_ip_walks() -> Vec<Walk> {
     vec![
         Walk {
             title: "Pod to ClusterIP, endpoint on another node",
-            text: "The destination is translated and the source is not: the endpoint sees the pod.",
+            text: "The destination is translated and the source is not: the endpoint sees the pod. \
+                   [Further packets](#the-reply-and-the-second-packet) of the connection pass no \
+                   rule.",
             service: web(),
             endpoints: "c",
             client: "pod",
             to: CLUSTER_IP,
+            outcome: "c 10.244.1.9:",
+        },
+        Walk {
+            title: "The same over IPv6",
+            text: "The table `ip6 kube-proxy` has the same chains and sets.",
+            service: web(),
+            endpoints: "c",
+            client: "pod",
+            to: CLUSTER_IP6,
+            outcome: "c [fd00:10:244:1::9]:",
+        },
+        Walk {
+            title: "The same over UDP",
+            text: "The service is `default/dns`, port 53. Conntrack keeps a UDP flow until its \
+                   timeout, so the daemon deletes the flow when its endpoint is removed.",
+            service: dns(),
+            endpoints: "c",
+            client: "pod",
+            to: DNS,
             outcome: "c 10.244.1.9:",
         },
         Walk {
@@ -87,7 +165,7 @@ fn cluster_ip_walks() -> Vec<Walk> {
             service: web(),
             endpoints: "c",
             client: "pod",
-            to: ("10.96.0.10", 81),
+            to: Target::tcp("10.96.0.10", 81),
             outcome: REFUSED,
         },
         Walk {
@@ -96,7 +174,7 @@ fn cluster_ip_walks() -> Vec<Walk> {
             service: web(),
             endpoints: "c",
             client: "pod",
-            to: ("10.96.0.77", 80),
+            to: Target::tcp("10.96.0.77", 80),
             outcome: SILENCE,
         },
     ]
@@ -193,32 +271,82 @@ impl Walk {
     /// The section.
     fn run(&self) -> String {
         let mut lab = Lab::new();
-        let slice = Slice::new("web").without_ports().endpoints(self.endpoints);
-        lab.apply(&[&self.service, &slice.named_target("http", Protocol::Tcp, 8080)]);
+        lab.apply(&[&self.service, &self.to.slice(self.endpoints)]);
         let node = lab.world.node();
-        let trace = Trace::start(node);
-        let (address, _) = self.to;
+        let trace = Trace::start(node, FIRST_PACKETS);
         let limit = if self.outcome == SILENCE { PRINTED } else { USED };
-        let connect = connection(self.to, limit);
-        let printed = connect_by(lab.world.host(self.client), &connect);
+        let printed = connect_by(lab.world.host(self.client), &self.to.connection(limit));
         assert!(printed.contains(self.outcome), "{}: {printed}", self.title);
 
-        let mut section = format!("\n## {}\n\n{}\n\n```console\n", self.title, self.text);
-        let mut show = |host: &str, command: &str, output: &str| {
-            write!(section, "{host}$ {command}\n{output}").unwrap();
-        };
-        show(self.client, &connection(self.to, PRINTED), &printed);
-        show("node", "nft monitor trace", &trace.finish(node, address));
-        if let Some(conntrack) = conntrack()
-            && !matches!(self.outcome, REFUSED | SILENCE)
-        {
-            let flows = node.output(conntrack, &["-L", "-d", address]).ok();
-            show("node", &format!("conntrack -L -d {address}"), &flows);
+        let mut section = Section::new(self.title, self.text);
+        section.show(self.client, &self.to.connection(PRINTED), &printed);
+        section.show("node", "nft monitor trace", &trace.finish(node, self.to));
+        if !matches!(self.outcome, REFUSED | SILENCE) {
+            section.show_connections(node, self.to);
         }
-        let key = if self.to == NODE_PORT { "30080" } else { address };
-        show("node", "nft list table ip kube-proxy", &elements_with(node, &[key]));
-        section + "```\n"
+        section.show_elements(node, self.to, &[self.to.key()]);
+        section.end()
     }
+}
+
+impl Target {
+    /// How elements name the target.
+    fn key(self) -> &'static str {
+        if self.port == NODE_PORT.port { "30080" } else { self.address }
+    }
+}
+
+/// A part of the page: a heading, its explanation, and commands with their output.
+struct Section(String);
+
+impl Section {
+    fn new(title: &str, text: &str) -> Self {
+        Self(format!("\n## {title}\n\n{text}\n\n```console\n"))
+    }
+
+    fn show(&mut self, host: &str, command: &str, output: &str) {
+        write!(self.0, "{host}$ {command}\n{output}").unwrap();
+    }
+
+    fn show_connections(&mut self, node: &Host, to: Target) {
+        if let Some(conntrack) = conntrack() {
+            let arguments = to.list_connections();
+            let flows = node.output(conntrack, &arguments).ok();
+            self.show("node", &format!("conntrack {}", arguments.join(" ")), &flows);
+        }
+    }
+
+    fn show_elements(&mut self, node: &Host, to: Target, keys: &[&str]) {
+        let list = to.list_table();
+        self.show("node", &format!("nft {list}"), &elements_with(&node.nft(&list), keys));
+    }
+
+    fn end(self) -> String {
+        self.0 + "```\n"
+    }
+}
+
+/// The first three packets of a connection.
+fn further_packets() -> String {
+    let mut lab = Lab::new();
+    lab.apply(&[&web(), &CLUSTER_IP.slice("c")]);
+    let node = lab.world.node();
+    let trace = Trace::start(node, ALL_PACKETS);
+    let printed = connect_by(lab.world.host("pod"), &CLUSTER_IP.connection(USED));
+    assert!(printed.starts_with("c 10.244.1.9:"), "{printed}");
+
+    let mut section = Section::new(
+        "The reply, and the second packet",
+        "The first packet of the connection (`syn`) passes the rules. Conntrack stores the \
+         translation of both directions and applies it to all further packets. The reply (SYN and \
+         ACK, printed as `0x12`) leaves with the address of the service as its source. The \
+         client's second packet (`ack`) goes to the same endpoint. Chains of type nat do not see \
+         these packets, so no rule stands between their lines `prerouting` and `postrouting`.",
+    );
+    section.show("pod", &CLUSTER_IP.connection(PRINTED), &printed);
+    section.show("node", "nft monitor trace", &trace.packets(node, 3));
+    section.show_connections(node, CLUSTER_IP);
+    section.end()
 }
 
 /// A client that returns, and its timer.
@@ -227,18 +355,11 @@ fn affinity() -> String {
     let config = json!({"clientIP": {"timeoutSeconds": 10_800}});
     let service = web().spec("sessionAffinity", json!("ClientIP"));
     let service = service.spec("sessionAffinityConfig", config);
-    let slice = |endpoints| {
-        let slice = Slice::new("web").without_ports().endpoints(endpoints);
-        slice.named_target("http", Protocol::Tcp, 8080)
-    };
-    let mut section = AFFINITY.to_owned();
-    let mut show = |host: &str, command: &str, output: &str| {
-        write!(section, "{host}$ {command}\n{output}").unwrap();
-    };
-    let (address, _) = CLUSTER_IP;
-    let connect = |limit| connection(CLUSTER_IP, limit);
+    let slice = |endpoints| CLUSTER_IP.slice(endpoints);
+    let mut section = Section::new("Session affinity ClientIP", AFFINITY);
+    let connect = |limit| CLUSTER_IP.connection(limit);
     let client = |lab: &Lab| {
-        let elements = elements_with(lab.world.node(), &["expires"]);
+        let elements = elements_with(&lab.world.node().nft(&CLUSTER_IP.list_table()), &["expires"]);
         elements
             .lines()
             .filter(|line| line.contains("expires"))
@@ -246,45 +367,33 @@ fn affinity() -> String {
     };
 
     lab.apply(&[&service, &slice("a")]);
-    show("pod", &connect(PRINTED), &connect_by(lab.world.host("pod"), &connect(USED)));
+    section.show("pod", &connect(PRINTED), &connect_by(lab.world.host("pod"), &connect(USED)));
     lab.apply(&[&slice("a b c d")]);
     thread::sleep(Duration::from_secs(2));
-    show("node", "nft list map ip kube-proxy affinity-clients", &client(&lab));
-    let trace = Trace::start(lab.world.node());
+    section.show("node", "nft list map ip kube-proxy affinity-clients", &client(&lab));
+    let trace = Trace::start(lab.world.node(), FIRST_PACKETS);
     let again = |limit| format!("for i in 1 2 3; do {}; done", connect(limit));
     let answers = lab.world.host("pod").output("bash", &["-c", &again(USED)]).ok();
     assert!(answers.lines().all(|line| line.starts_with("a ")), "{answers}");
-    show("pod", &again(PRINTED), &answers);
-    show("node", "nft list map ip kube-proxy affinity-clients", &client(&lab));
-    show("node", "nft monitor trace", &trace.finish(lab.world.node(), address));
-    let elements = elements_with(lab.world.node(), &[address, "1:"]);
-    show("node", "nft list table ip kube-proxy", &elements);
-    section + "```\n"
+    section.show("pod", &again(PRINTED), &answers);
+    section.show("node", "nft list map ip kube-proxy affinity-clients", &client(&lab));
+    section.show("node", "nft monitor trace", &trace.finish(lab.world.node(), CLUSTER_IP));
+    section.show_elements(lab.world.node(), CLUSTER_IP, &[CLUSTER_IP.address, "1:"]);
+    section.end()
 }
 
-/// The beginning of the section.
-const AFFINITY: &str = "
-## Session affinity ClientIP
-
+/// The explanation of the section.
+const AFFINITY: &str = "\
 The service remembers clients for three hours. `pod` connects while `a` is the only endpoint, and \
-again two seconds after `b`, `c` and `d` have joined: it gets `a` every time, and its timer starts \
-again at each new connection. The packet carries numbers as its priority between rules: `1:0` is \
-the session of this service port, `1:8001` its first endpoint. Clients are remembered by place, a \
-hash of the address: `pod` has the place after `1:0`, and clients of one place share the endpoint.
-
-```console
-";
+again two seconds after `b`, `c` and `d` have joined. It gets `a` every time, and its timer starts \
+again at each new connection. Clients are remembered by place, a hash of the address: `pod` has \
+the place after `1:0`, and clients of one place share the endpoint.";
 
 /// Seconds for a connection that the page shows, and until silence.
 const PRINTED: u32 = 2;
 
 /// Seconds for a connection that gets an answer: on a busy machine bash may take long to start.
 const USED: u32 = 25;
-
-/// The command that connects to `to` within `limit` seconds.
-fn connection((address, port): (&str, u16), limit: u32) -> String {
-    format!("timeout {limit} bash -c 'head -1 </dev/tcp/{address}/{port}'")
-}
 
 /// The command's output, or [`SILENCE`].
 fn connect_by(client: &Host, command: &str) -> String {
@@ -301,8 +410,9 @@ fn connect_by(client: &Host, command: &str) -> String {
 struct Trace(Process);
 
 impl Trace {
-    fn start(node: &Host) -> Self {
-        node.nft_script(TRACED);
+    /// Traces the packets that `rules` select.
+    fn start(node: &Host, rules: &str) -> Self {
+        node.nft_script(&TRACED.replace("RULES", rules));
         let nft = if fs::exists("/usr/sbin/nft").unwrap() { "/usr/sbin/nft" } else { "nft" };
         let trace = Self(node.spawn(nft, &["monitor", "trace"]));
         // It does not report when it has started to listen.
@@ -313,18 +423,13 @@ impl Trace {
         trace
     }
 
-    /// The rules that the first packet to `address` passed, chain by chain.
-    fn finish(self, node: &Host, address: &str) -> String {
-        // Traces arrive in order, so none is missing once this has arrived.
-        let _ = node.send_udp("192.0.2.10:10");
-        eventually("the last trace of nft monitor", Duration::from_secs(10), || {
-            self.0.output().contains("dport 10 ").then_some(())
-        });
-        let output = self.0.terminate(Duration::from_secs(10)).stdout;
-        let to = format!("ip daddr {address} ");
-        let first = output.lines().find(|line| line.contains("packet:") && line.contains(&to));
+    /// The rules that the first packet to `to` passed, chain by chain.
+    fn finish(self, node: &Host, to: Target) -> String {
+        let output = self.end(node);
+        let address = format!("{} daddr {} ", to.family(), to.address);
+        let first = output.lines().find(|line| line.contains("packet:") && line.contains(&address));
         let id = first.unwrap().split(' ').nth(2).unwrap();
-        let prefix = format!("trace id {id} ip kube-proxy ");
+        let prefix = format!("trace id {id} {} kube-proxy ", to.family());
         let lines = output.lines().filter_map(|line| line.strip_prefix(&prefix));
         let mut rules = String::new();
         for line in lines {
@@ -332,34 +437,89 @@ impl Trace {
             if first_chain && !rules.is_empty() {
                 break; // It was sent again.
             }
-            if let Some((chain, rule)) = line.split_once(" rule ") {
-                let rule = rule.rsplit_once(" (verdict").map_or(rule, |(rule, _)| rule);
-                writeln!(rules, "{chain}: {rule}").unwrap();
-            }
+            rules.extend(rule(line));
         }
         rules
     }
+
+    /// The first `count` packets: their headers at prerouting and postrouting, and the rules that
+    /// they passed in between.
+    fn packets(self, node: &Host, count: usize) -> String {
+        let output = self.end(node);
+        let mut packets: Vec<(&str, String)> = Vec::new();
+        for line in output.lines().filter_map(|line| line.strip_prefix("trace id ")) {
+            let (id, line) = line.split_once(' ').unwrap();
+            if let Some(header) = line.strip_prefix("inet tracing prerouting packet: ") {
+                packets.push((id, format!("prerouting: {}\n", tcp_header(header))));
+                continue;
+            }
+            let Some((_, packet)) = packets.iter_mut().rev().find(|(it, _)| *it == id) else {
+                continue;
+            };
+            if let Some(line) = line.strip_prefix("ip kube-proxy ") {
+                packet.extend(rule(line));
+            } else if let Some(header) = line.strip_prefix("inet tracing postrouting packet: ") {
+                writeln!(packet, "postrouting: {}", tcp_header(header)).unwrap();
+            }
+        }
+        packets.into_iter().take(count).map(|(_, packet)| packet).collect()
+    }
+
+    /// Ends the trace; returns the output.
+    fn end(self, node: &Host) -> String {
+        // Traces arrive in order, so none is missing once this has arrived.
+        let _ = node.send_udp("192.0.2.10:10");
+        eventually("the last trace of nft monitor", Duration::from_secs(10), || {
+            self.0.output().contains("dport 10 ").then_some(())
+        });
+        self.0.terminate(Duration::from_secs(10)).stdout
+    }
 }
 
-/// First packets of connections, and the packets of [`Trace::start`].
+/// The chain and rule of a line, if it is the trace of a rule.
+fn rule(line: &str) -> Option<String> {
+    let (chain, rule) = line.split_once(" rule ")?;
+    let rule = rule.rsplit_once(" (verdict").map_or(rule, |(rule, _)| rule);
+    Some(format!("{chain}: {rule}\n"))
+}
+
+/// Addresses, ports and flags of a traced packet.
+fn tcp_header(packet: &str) -> String {
+    let part = |start, end| &packet[packet.find(start).unwrap()..packet.find(end).unwrap()];
+    format!("{} {}", part("ip saddr", " ip dscp"), part("tcp sport", " tcp window"))
+}
+
+/// First packets of connections.
+const FIRST_PACKETS: &str = "
+            tcp flags & (syn | ack) == syn meta nftrace set 1
+            udp dport 53 meta nftrace set 1";
+
+/// All packets of connections to a service, and replies of endpoints.
+const ALL_PACKETS: &str = "
+            tcp dport 80 meta nftrace set 1
+            tcp sport 8080 meta nftrace set 1";
+
+/// Traces packets at their first hook, and those of [`Trace::start`] and [`Trace::end`].
 const TRACED: &str = "
-    table ip tracing {
+    table inet tracing {
         chain prerouting {
             type filter hook prerouting priority -300
-            tcp flags & (syn | ack) == syn meta nftrace set 1
+            RULES
         }
         chain output {
             type filter hook output priority -300
-            tcp flags & (syn | ack) == syn meta nftrace set 1
+            RULES
             udp dport 9-10 meta nftrace set 1
+        }
+        chain postrouting {
+            type filter hook postrouting priority 300
         }
     }";
 
-/// The elements of the table that name one of `keys`, with their set or map, and the endpoints of
+/// The listed elements that name one of `keys`, with their set or map, and the endpoints of
 /// the lists that they lead to.
-fn elements_with(node: &Host, keys: &[&str]) -> String {
-    let listed = node.nft("list table ip kube-proxy");
-    let elements = elements(&listed);
+fn elements_with(listed: &str, keys: &[&str]) -> String {
+    let elements = elements(listed);
     let is_named = |(set, element): &&(&str, &str)| {
         keys.iter().any(|key| element.contains(key))
             || (*set == "hairpin-connections" && element.contains("tcp"))
@@ -470,19 +630,85 @@ fn conntrack() -> Option<&'static str> {
 const INTRODUCTION: &str = "\
 # Walk-throughs
 
-This page follows connections through the tables, with commands that work on any node.
-A test checks this page: it runs the commands in network namespaces and fails if their output \
-differs (`UPDATE_DOCS=1 cargo test --package netlink-tests --test walkthroughs` writes the page).
+This page follows packets through the tables, for those who debug a node or learn the rules. All \
+commands work on any node.
+A test runs the commands in network namespaces and compares their output with this page \
+(`UPDATE_DOCS=1 cargo test --package netlink-tests --test walkthroughs` writes the page).
 
 - The node is 192.168.50.2, towards its pods 10.244.1.1. Pods have 10.244.0.0/16, services 10.96.0.0/16.
 - On the node are the pods `pod` 10.244.1.9 and `a` 10.244.1.5; on another node is `c` 10.244.2.7; \
 `outside` 192.0.2.10 is not part of the cluster.
 - The service `default/web` has ClusterIP 10.96.0.10, port 80 and node port 30080. Its endpoint \
 is `c` by default. An endpoint answers with its name, and the address and port that it sees.
-- Of `nft monitor trace` the page shows chain and rule of each rule that matches the first packet. \
-For that, a separate table sets `meta nftrace set 1`.
-- Of `nft list table` it shows the elements that name the destination, with their set or map, and \
+- `nft monitor trace` prints much more. The page shows chain and rule of each rule that the first \
+packet matches. A separate table sets `meta nftrace set 1`.
+- From `nft list table` the page shows the elements that name the destination, with their set or map, and \
 `hairpin-connections`.
+- To follow a packet without sending one, use [`deltaproxy explain`](explain.md).
+";
+
+/// Routes that the page shows, or that a node has.
+const ROUTES: [u32; 8] =
+    [0x1_0001, 0x1_0103, 0x1_0009, 0x1_0021, 0x1_0141, 0x0_0040, 0x1_001c, 0x1_0184];
+
+/// The section that decodes numbers.
+fn legend() -> String {
+    let rows = ROUTES.map(|bits| {
+        let route = Route::from_bits(bits).expect("a route");
+        format!("| `{:x}:{:x}` | {} |\n", bits >> 16, bits & 0xffff, meaning(route))
+    });
+    LEGEND.replace("ROWS\n", &rows.concat())
+}
+
+/// A route in words.
+fn meaning(route: Route) -> String {
+    let size = route.size();
+    let (fewest, most) = (size.fewest(), size.most());
+    let slots = match size.table() {
+        Some(_) => format!("table of {most} slots, found by a hash of the source"),
+        None if fewest == most => format!("{most} slot{}", if most == 1 { "" } else { "s" }),
+        None => format!("{fewest} to {most} slots"),
+    };
+    let Some(list) = route.list() else {
+        return "no local endpoint; pods and the node use the internal route".to_owned();
+    };
+    let kind = if list.has_affinity() { "session" } else { "endpoint list" };
+    let mut words = vec![format!("{kind} `{list}`"), slots];
+    words.extend(route.timeout().map(|_| "with the first timeout of session affinity".to_owned()));
+    let flags = route.flags();
+    words.extend(flags.masquerade.then(|| "masquerade".to_owned()));
+    words.extend(flags.local.then(|| "local endpoints only".to_owned()));
+    words.join(", ")
+}
+
+const LEGEND: &str = "
+## How to read the numbers
+
+A frontend in `services` or `nodeports` leads to a *route*, 32 bits. The rules store it as the \
+packet's priority, and nft(8) prints it as two hexadecimal halves, `NNNN:NNFS`:
+
+| digits | meaning |
+|---|---|
+| `NNNN:NN` | the number of the endpoint list |
+| `FS`, lowest five bits (`& 0:1f`) | the size class: how many slots the list has |
+| `FS`, bit `20` | masquerade, whatever the source |
+| `FS`, bit `40` | local endpoints only (`externalTrafficPolicy: Local`); pods and the node use the internal route |
+| `FS`, bit `80` | session affinity: then the digits are `SSSS:TTFS`, with session `SSSS` and timeout `TT` |
+
+| route | meaning |
+|---|---|
+ROWS
+
+Elements and rules contain these numbers in other places too:
+
+| example | meaning |
+|---|---|
+| `services: 10.96.0.10 . tcp . 80 : 1:1` | frontend and route |
+| `endpoints: 1:0 . tcp . 0 : 10.244.2.7 . 8080` | endpoint list (a route without `FS`), protocol and slot; then the endpoint |
+| `unserved-services: ... : 1:0` | no endpoint: `1:0` refuses, `1:1` drops |
+| `affinity-slots: 1:0 . 0 : 1:8001` | session and slot; then the first endpoint of session 1 |
+| `meta priority & 0:1f == 0:1` | matches routes to a list of one slot |
+| `meta priority & ffff:ff00` | the endpoint list of the route, as a key of `endpoints` |
 ";
 
 #[test]
@@ -491,13 +717,14 @@ fn the_walk_throughs_are_as_documented() {
         return;
     }
     let walks = [cluster_ip_walks(), internal_policy_walks(), external_walks()].concat();
-    let mut page = INTRODUCTION.to_owned();
+    let mut page = INTRODUCTION.to_owned() + &legend();
     for walks in walks.chunks(WALKS_AT_ONCE) {
         thread::scope(|threads| {
             let running: Vec<_> = walks.iter().map(|walk| threads.spawn(|| walk.run())).collect();
             page.extend(running.into_iter().map(|walk| walk.join().expect("a walk")));
         });
     }
+    page.push_str(&further_packets());
     page.push_str(&affinity());
     page.push_str(&unrouted());
     if std::env::var_os("UPDATE_DOCS").is_some() {
@@ -520,7 +747,9 @@ const WALKS_AT_ONCE: usize = 4;
 
 /// The lines without the parts that vary.
 fn comparable(page: &str) -> Vec<String> {
-    let is_flow = |line: &str| line.starts_with("tcp  ") || line.starts_with("node$ conntrack");
+    let is_flow = |line: &str| {
+        ["tcp  ", "udp  ", "node$ conntrack"].iter().any(|start| line.starts_with(start))
+    };
     let lines = page.lines().filter(|line| conntrack().is_some() || !is_flow(line));
     lines.map(|line| without_ports(line, is_flow(line))).collect()
 }
@@ -529,7 +758,9 @@ fn comparable(page: &str) -> Vec<String> {
 /// only its addresses and ports.
 fn without_ports(line: &str, is_flow: bool) -> String {
     let line = match line.find("src=") {
-        Some(from) if is_flow => &line[from..line.find(" [").unwrap_or(line.len())],
+        Some(from) if is_flow => {
+            &line[from..line.find(" [").or(line.find(" mark=")).unwrap_or(line.len())]
+        }
         _ => line,
     };
     let timer = line.split_once(" expires ").and_then(|(start, rest)| {
