@@ -28,7 +28,7 @@ const LONG: f64 = 0.2;
 const LONG_TIME: f64 = 600.0;
 const SHORT_TIME: f64 = 5.0;
 
-/// Between two looks at connections, in seconds.
+/// Between two counts of connections, in seconds.
 const LOOK: f64 = 5.0;
 
 /// How a node chooses.
@@ -85,7 +85,7 @@ impl Node {
     }
 }
 
-/// Deviation on average, largest part of one newcomer in a look, and when both newcomers had 80 %.
+/// Deviation on average, largest part of one newcomer in an interval, time until both had 80 %.
 fn simulate(chooser: Chooser) -> (f64, f64, f64) {
     let mut random = Random(7);
     let mut nodes: Vec<Node> = vec![Node([Load { live: 0, weight: 1, share: EVEN }; ALL]); NODES];

@@ -211,7 +211,7 @@ fn changes_are_limited_over_all_services_and_each_has_its_turn() {
     let mut crowded = 1;
     let (mut looks, mut changed, mut waiting) = (0, 0, services.collect::<Vec<_>>());
     while !waiting.is_empty() {
-        // Every service has something to change in every look.
+        // Every service has something to change after every count.
         let (adjusted, _) = daemon.balance(|last| if last == crowded { 100 } else { 0 });
         crowded = if adjusted.services == 0 { crowded } else { 3 - crowded };
         (looks, changed) = (looks + 1, changed + adjusted.slots);

@@ -157,7 +157,7 @@ fn the_role_allows_exactly_the_requests_of_the_program() {
             Resource::Nodes => of::<Node>(),
             Resource::ServiceCidrs => of::<ServiceCidr>(),
         };
-        // `get` reads the uid of an object that an Event is about.
+        // `get` reads the uid of the object of an Event.
         needed.insert(resource, verbs_of(&["get", "list", "watch"]));
     }
     needed.insert(of::<Event>(), verbs_of(&["create"]));

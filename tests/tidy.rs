@@ -87,7 +87,7 @@ const STD_NOT_IN_CORE: [&str; 6] = ["env", "fs", "io", "os", "process", "thread"
 
 /// What a function of the engine may return as an error, with the reason.
 const ERRORS_IN_CORE: [(&str, &str, &str); 8] = [
-    ("", "Full", "the piece has no room left: the rest goes into the next one"),
+    ("", "Full", "the piece has no room left: further changes go into the next one"),
     ("src/engine/counters.rs", "CountersError", "the text of a setting is wrong"),
     ("src/engine/flowtable.rs", "PatternError", "the text of a setting is wrong"),
     ("src/engine/flowtable.rs", "ThresholdError", "the text of a setting is wrong"),

@@ -110,7 +110,7 @@ fn undo(engine: &mut Engine, kernel: &mut Fake, transaction: &Transaction) -> bo
     changed.is_some_and(|changed| engine.undo_step(&changed))
 }
 
-/// Commits until there is no difference or the rest is blocked.
+/// Commits until there is no difference or all further changes are blocked.
 fn commit_all(engine: &mut Engine, kernel: &mut Fake) {
     for _ in 0..MAX_COMMITS {
         let Some(transaction) = engine.next_transaction(kernel.max_batch()) else { return };

@@ -1,5 +1,5 @@
 //! What an update costs beside services that have source ranges or session affinity, and with
-//! counters in the elements, and what a table of a scheduler costs beside `random`; the rest of
+//! counters in the elements, and what a table of a scheduler costs beside `random`; all else of
 //! `make bench` is `deltaproxy bench` and the bench `sessions`.
 //!
 //! Each size has a network namespace and an engine of its own. User space is the time from an

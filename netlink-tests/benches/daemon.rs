@@ -39,7 +39,7 @@ const TICK: Duration = Duration::from_millis(10);
 /// Nothing takes longer than this.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Time between looks whether the daemon is ready: each costs it a page of metrics.
+/// Time between two checks whether the daemon is ready: each costs it a page of metrics.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// As long as this without a commit: there will be none.
@@ -139,7 +139,7 @@ impl Bench {
         );
     }
 
-    /// Waits until nobody commits any more; when the last commit was seen.
+    /// Waits until no program commits any more; when the last commit was seen.
     fn settled(&mut self) -> Instant {
         let (mut last, mut known) = (Instant::now(), self.generation());
         while last.elapsed() < QUIET {
@@ -291,7 +291,7 @@ fn endpoint(number: u32, address: u32) -> Value {
     })
 }
 
-/// As long as real ones, with what nobody reads.
+/// As long as real ones, with fields that are not read.
 fn metadata(number: u32, name: &str) -> Value {
     json!({
         "name": name,

@@ -24,7 +24,7 @@ pub struct Process {
     child: Child,
     lines: Arc<Lines>,
     readers: Vec<JoinHandle<()>>,
-    /// Lines before this one have been waited for.
+    /// Index of the first line that no wait has matched.
     next: usize,
 }
 

@@ -73,7 +73,7 @@ fn connect(socket: &Socket, to: SocketAddr, limit: Duration) -> io::Result<()> {
     }
     let deadline = Deadline::after(limit.min(NOT_SENT_AGAIN));
     loop {
-        // The outcome may have come while this thread did not run: the last look is after the limit.
+        // The outcome may have come while this thread did not run: the last check is after the limit.
         let is_last = deadline.left().is_none();
         if let Some(error) = socket.take_error()? {
             return Err(error);
@@ -92,7 +92,7 @@ fn connect(socket: &Socket, to: SocketAddr, limit: Duration) -> io::Result<()> {
 /// one was lost.
 const NOT_SENT_AGAIN: Duration = Duration::from_millis(900);
 
-/// Milliseconds until the next look for a noted error.
+/// Milliseconds until the next check for a noted error.
 const LOOK_AGAIN: u8 = 10;
 
 /// Binds `socket` to the source that the test chose.

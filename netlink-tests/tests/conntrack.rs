@@ -342,7 +342,7 @@ fn wait_until_tracked(node: &Host, expected: &[Tracked]) {
     });
 }
 
-/// How long a cleaner may take that rests after each list, on a busy machine.
+/// How long a cleaner may take that pauses after each list, on a busy machine.
 const LATER: Duration = Duration::from_secs(30);
 
 fn cluster(hosts: &str) -> Manifests {

@@ -97,7 +97,7 @@ impl Cluster {
     /// Whether packets to addresses of ServiceCIDRs without a service are dropped.
     fn has_service_cidrs(&self) -> bool {
         let table = self.net.node().read_table(Family::Ip);
-        // The first rule is about services.
+        // The first rule concerns services.
         table.is_some_and(|table| table.chains["cluster-ips-check"].rules.len() == 2)
     }
 

@@ -267,7 +267,7 @@ fn a_program_runs_in_the_namespace_and_its_lines_can_be_waited_for() {
     assert!(!finished.stdout.contains("eth0"), "{}", finished.stdout);
 }
 
-/// Runs `a_failing_test` below, whose program ends before it writes the line that is waited for.
+/// Runs `a_failing_test` below, whose program ends before it writes the expected line.
 #[test]
 fn a_failed_test_shows_how_its_program_ended_and_what_it_wrote() {
     let limit = Deadline::after(A_LONG_TIME);

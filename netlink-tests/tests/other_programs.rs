@@ -255,7 +255,7 @@ fn delete(count: usize) {
     let (reads, before) = (running.reads(), running.shared.look_ups.load(Ordering::Relaxed));
     let took = running.change(services, operation(Operation::DeleteElements, deleted));
     let look_ups = running.shared.look_ups_at_commit.load(Ordering::Relaxed) - before;
-    // A look-up is about a hundred elements at most, or one that is missing.
+    // A lookup reads a hundred elements or so at most, or one that is missing.
     let most = if count == FEW { 2 * FEW } else { running.before.len() / 100 / 4 };
     assert!(look_ups <= most, "the change waited for {look_ups} look-ups, not {most}");
     println!("{services} services, {count} deleted: committed {took:?} after the event");

@@ -197,7 +197,7 @@ fn each_service_has_its_own_ranges() {
     ]);
 }
 
-/// Whether one of the operations is about a set of ranges, which the kernel copies whole for it.
+/// Whether one of the operations changes a set of ranges, which the kernel copies whole for it.
 fn touches_ranges(sent: &Sent) -> bool {
     let operations = sent.transactions.iter().flat_map(|it| &it.operations);
     operations.map(Operation::to_string).any(|operation| operation.contains("source-ranges"))

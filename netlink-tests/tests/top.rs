@@ -80,7 +80,7 @@ fn a_screen_has_the_daemon_its_watches_and_real_connections() {
     assert_ne!(words(&screen, "commit ")[5], "-", "{screen}");
 
     let arguments = ["top", "--once", "--interval=500ms"];
-    eventually("connections that began between two looks", SOON, || {
+    eventually("connections that began between two readings", SOON, || {
         let mut running = net.node().spawn(deltaproxy_binary(), &arguments);
         while running.is_running() {
             assert_eq!(client.connect_tcp(WEB).server(), "b");

@@ -701,14 +701,14 @@ ROWS
 
 Elements and rules contain these numbers in other places too:
 
-| example | meaning |
-|---|---|
-| `services: 10.96.0.10 . tcp . 80 : 1:1` | frontend and route |
-| `endpoints: 1:0 . tcp . 0 : 10.244.2.7 . 8080` | endpoint list (a route without `FS`), protocol and slot; then the endpoint |
-| `unserved-services: ... : 1:0` | no endpoint: `1:0` refuses, `1:1` drops |
-| `affinity-slots: 1:0 . 0 : 1:8001` | session and slot; then the first endpoint of session 1 |
-| `meta priority & 0:1f == 0:1` | matches routes to a list of one slot |
-| `meta priority & ffff:ff00` | the endpoint list of the route, as a key of `endpoints` |
+```text
+services: 10.96.0.10 . tcp . 80 : 1:1           frontend : route
+endpoints: 1:0 . tcp . 0 : 10.244.2.7 . 8080    endpoint list (FS is 00) . protocol . slot : endpoint
+unserved-services: ... : 1:0                    without endpoint: 1:0 refuses, 1:1 drops
+affinity-slots: 1:0 . 0 : 1:8001                session . slot : first endpoint of session 1
+meta priority & 0:1f == 0:1                     matches routes to a list of one slot
+meta priority & ffff:ff00                       the endpoint list of the route, a key of endpoints
+```
 ";
 
 #[test]
@@ -754,7 +754,7 @@ fn comparable(page: &str) -> Vec<String> {
     lines.map(|line| without_ports(line, is_flow(line))).collect()
 }
 
-/// Removes the rest of a timer and numbers of five digits, which are random ports; keeps of a flow
+/// Removes the remaining time of a timer and numbers of five digits, which are random ports; keeps of a flow
 /// only its addresses and ports.
 fn without_ports(line: &str, is_flow: bool) -> String {
     let line = match line.find("src=") {

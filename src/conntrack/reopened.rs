@@ -2,7 +2,7 @@
 
 use super::{ConntrackError, ConntrackTable};
 
-/// A table for repeated use. After an error its socket may hold the rest of an answer, so the next
+/// A table for repeated use. After an error its socket may hold a part of an answer, so the next
 /// use opens another.
 #[derive(Debug, Default)]
 pub struct ReopenedTable(Option<ConntrackTable>);

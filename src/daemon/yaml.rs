@@ -130,7 +130,7 @@ struct Lines {
     children: Box<[Self]>,
 }
 
-/// Returns the child of `value` that `path` begins with, its lines, and the rest of the path.
+/// Returns the child of `value` that `path` begins with, its lines, and the remaining path.
 fn step<'a>(
     value: &'a Value,
     lines: &'a Lines,

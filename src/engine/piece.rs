@@ -26,7 +26,7 @@ pub struct PieceLimits {
     pub limit: usize,
 }
 
-/// The piece is full: the rest belongs to the next one.
+/// The piece is full: further changes belong to the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 

@@ -88,7 +88,7 @@ impl Selector {
                     length: 2,
                     to: port,
                 });
-                // The kernel fills the rest of the port's register with zeros (`nft_payload_eval`).
+                // The kernel zeroes the remainder of the port's register (`nft_payload_eval`).
                 let length = address_length(family) + 4;
                 Expr::Jhash { from: to, length, modulus, seed, to }
             }

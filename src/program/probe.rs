@@ -116,7 +116,7 @@ fn print(report: &Report, flags: &ProbeFlags) -> Result<(), Failure> {
     flags.plot.as_ref().map_or(Ok(()), |path| write(path, &probe::plot(report)))
 }
 
-/// Deletes what earlier runs on this node left, and lists the rest.
+/// Deletes what earlier runs on this node left, and lists what other nodes left.
 fn remove_leftovers(testbed: &Testbed, node: &str) -> Result<(), Failure> {
     let leftovers = testbed.leftovers().map_err(Failure::new)?;
     let mut problems = Vec::new();

@@ -62,7 +62,7 @@ const LAST_EVENT_TIME: Duration = Duration::from_secs(5);
 /// Time limit for tasks to end.
 const STOP_TIME: Duration = Duration::from_millis(500);
 
-/// Time limit for deleting stale flows when the daemon stops. The next start finds the rest.
+/// Time limit for deleting stale flows when the daemon stops. The next start finds the remaining ones.
 const CLEAN_TIME: Duration = Duration::from_secs(2);
 
 /// Reason for the end of the daemon.

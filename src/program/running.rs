@@ -18,7 +18,7 @@ use super::Failure;
 /// Name of the socket, without the NUL before it.
 const NAME: &str = "deltaproxy";
 
-/// Time between two attempts to get the name: an earlier daemon may be about to end.
+/// Time between two attempts to get the name: an earlier daemon may end soon.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Time limit for one answer.

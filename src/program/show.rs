@@ -30,7 +30,7 @@ Columns:
   ACTIVE     answered connections that not both sides have closed
   NEW        connections without an answer yet
   ENDED      closed connections that conntrack still keeps
-  BEGAN      connections since the last look (--watch, --sample)
+  BEGAN      connections since the last reading (--watch, --sample)
   CLIENTS    places of clients that session affinity remembers
   COUNTED    connections that the kernel has counted (option counters) since the element was added;
              BYTES are those of their first packets; of an endpoint, through all addresses of the

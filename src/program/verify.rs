@@ -18,7 +18,7 @@ use super::read_tables::read_tables;
 use super::run::api_server;
 use super::{Compared, Failure, Output, Settings, localhost};
 
-/// Time before a second comparison: a daemon may be about to commit the difference.
+/// Time before a second comparison: a daemon may commit the difference soon.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
 
 /// Prints the differences by service. Parts of objects that were left out are logged and are no

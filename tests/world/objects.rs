@@ -204,7 +204,7 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Two services that no random event is about, and their endpoints. The second has affinity.
+/// Two services that no random event changes, and their endpoints. The second has affinity.
 pub(crate) fn bystanders() -> Vec<Event> {
     let objects = (0u8..2).flat_map(|number| {
         let service = Service {

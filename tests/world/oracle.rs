@@ -32,7 +32,7 @@ pub(crate) struct Oracle {
     bystanders: Option<[BTreeSet<Bytes>; 2]>,
     /// Whether another program has changed our tables since the last check.
     pub(crate) is_damaged: bool,
-    /// Flows through all that was ever installed, as far as nobody asked to delete them.
+    /// Flows through all that was ever installed, without those that were to be deleted.
     flows: BTreeSet<Flow>,
     /// Frontends that an object has or had. A daemon cannot know those that another program added
     /// and deleted again with the table.
@@ -249,7 +249,7 @@ fn elements_of_bystanders(kernel: &mut impl Kernel, family: Family) -> BTreeSet<
 
 /// What services need of the tables, as far as the checks go.
 pub(crate) struct Wanted {
-    /// Frontends that have endpoints, whoever of several claimants gets them.
+    /// Frontends that have endpoints, whichever of several claimants gets them.
     pub(crate) served: BTreeSet<Frontend>,
     /// Endpoints that UDP flows to an address may go to.
     pub(crate) serving: BTreeMap<Target, BTreeSet<Target>>,

@@ -59,7 +59,7 @@ pub(crate) enum Happening {
     ForeignCommit,
     /// Another program owns our table of this family.
     OwnedElsewhere(u8),
-    /// Nobody else owns them any more.
+    /// No other program owns them any more.
     OwnerGone,
     /// The daemon is killed and another one started with this configuration. What it asked of the
     /// kernel is done or not.
@@ -124,7 +124,7 @@ prop_compose! {
     }
 }
 
-/// The settings of scheduler lc. Few changes in a look, so that services take turns.
+/// The settings of scheduler lc. Few changes after a count, so that services take turns.
 pub(crate) const LOOKS: LeastConnections =
     LeastConnections { interval: Duration::from_secs(5), changes_per_second: 10 };
 

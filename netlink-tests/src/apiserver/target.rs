@@ -1,4 +1,4 @@
-//! The objects that a path is about.
+//! The objects that a path names.
 
 use super::Kind;
 
@@ -13,7 +13,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// What a path is about; `None` if the server does not have it.
+    /// The objects of a path; `None` if the server does not have it.
     pub(super) fn of(path: &str) -> Option<Self> {
         let parts: Vec<&str> = path.split('/').skip(1).collect();
         let (prefix, rest) = match parts[..] {

@@ -45,7 +45,7 @@ impl State {
         write.is_some_and(|write| self.writes.ignored.contains(&write))
     }
 
-    /// Carries out a request that changes an object, or reads one; `None` if it is about something
+    /// Carries out a request that changes an object, or reads one; `None` if it names something
     /// else.
     pub(super) fn write(&mut self, request: &Request) -> Option<Answer> {
         let (verb, target) = request.write()?;

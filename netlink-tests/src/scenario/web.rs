@@ -10,7 +10,7 @@ pub const NODE_PORT: &str = "192.168.50.2:30080";
 pub const EXTERNAL: &str = "198.51.100.1:80";
 /// The load balancer's IP of `web`.
 pub const VIP: &str = "198.51.100.2:80";
-/// Everything that external traffic policy is about.
+/// Every case of the external traffic policy.
 pub const EXTERNAL_WAYS: [&str; 3] = [NODE_PORT, EXTERNAL, VIP];
 
 /// `web` with every kind of address.

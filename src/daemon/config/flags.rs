@@ -187,7 +187,7 @@ pub struct NodeFlags {
     /// [default: 1048576]
     #[arg(long, value_name = "NUMBER", conflicts_with = "config")]
     pub slot_budget: Option<u32>,
-    /// Time between two looks at live connections, such as 5s, for the schedulers lc and wlc; 0
+    /// Time between two counts of live connections, such as 5s, for the schedulers lc and wlc; 0
     /// turns them off [default: 0]
     #[arg(
         long,

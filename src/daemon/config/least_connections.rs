@@ -12,7 +12,7 @@ pub(super) const INTERVAL: &str = "deltaproxy.leastConnections.interval";
 /// Field of [`LeastConnections::changes_per_second`].
 pub(super) const CHANGES: &str = "deltaproxy.leastConnections.changesPerSecond";
 
-/// Least time between two looks: each is a dump of conntrack.
+/// Minimum time between two counts: each is a dump of conntrack.
 const LEAST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Returns the settings, which are `None` for an interval of zero; the error is the field, and its

@@ -53,7 +53,7 @@ pub(super) enum Next {
 /// one processor's time.
 const REST: u32 = 99;
 
-/// Longest rest after a pass: stale flows are deleted within about a second, however long a pass
+/// Longest pause after a pass: stale flows are deleted within about a second, however long a pass
 /// takes.
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
@@ -97,7 +97,7 @@ impl Queue {
         dropped
     }
 
-    /// Schedules a list for the end of the rest after the last one.
+    /// Schedules a list for the end of the pause after the last one.
     pub(super) fn request_list(&mut self, now: Instant) {
         let at = self.list_resting_until.map_or(now, |until| until.max(now));
         self.list_at = Some(self.list_at.map_or(at, |planned| planned.min(at)));
@@ -123,7 +123,7 @@ impl Queue {
         }
     }
 
-    /// Starts the rest after a pass that ended at `now`. Requests a list if the pass failed.
+    /// Starts the pause after a pass that ended at `now`. Requests a list if the pass failed.
     pub(super) fn passed(&mut self, now: Instant, cleaned: &Cleaned) {
         self.resting_until = Some(now + (cleaned.took * REST).min(LONGEST_REST));
         if !cleaned.complete {
@@ -132,7 +132,7 @@ impl Queue {
         }
     }
 
-    /// Starts the rest after a list that ended at `now` and took `took`, and schedules the next
+    /// Starts the pause after a list that ended at `now` and took `took`, and schedules the next
     /// one. Returns whether no flow was missed since the last list.
     pub(super) fn listed(&mut self, now: Instant, took: Duration) -> bool {
         let rest = took * REST;

@@ -8,7 +8,7 @@ use prometheus_client::metrics::family::Family;
 use super::Observe;
 use super::metrics::{Floating, Label, Names, seconds_since_1970};
 
-/// A kind of difference between the kernel and what is desired.
+/// A kind of difference between the kernel and the desired state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Difference {
     /// An element is missing.

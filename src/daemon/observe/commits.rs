@@ -27,8 +27,8 @@ pub enum Stage {
     Encode,
     /// The system call that commits.
     Commit,
-    /// The rest of a commit: handing the transaction to the writer thread and back,
-    /// acknowledgements, and the update of installed.
+    /// The remaining time of a commit: handing the transaction to the writer thread and back,
+    /// acknowledgements, and the update of the installed elements.
     Acknowledge,
 }
 

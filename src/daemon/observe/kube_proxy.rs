@@ -14,7 +14,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use super::metrics::{Answers, Floating, Names, PerFamily, seconds_since_1970};
 use super::{Observe, buckets};
 
-/// The part of the tables that a sync compares with what is desired.
+/// The part of the tables that a sync compares with the desired elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncExtent {
     /// Both tables, as read back.

@@ -101,7 +101,7 @@ pub enum Error {
 pub struct Removal {
     /// Removed objects; empty on a node without leftovers.
     pub removed: Vec<Removed>,
-    /// Errors. The objects that they are about may remain.
+    /// Errors. The objects that they name may remain.
     pub errors: Vec<Error>,
 }
 

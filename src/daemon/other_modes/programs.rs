@@ -136,7 +136,7 @@ fn follow(mut stream: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        // An error loses the rest; the exit status shows whether the program succeeded.
+        // An error loses the remaining output; the exit status shows whether the program succeeded.
         let _ = stream.read_to_end(&mut bytes);
         let _ = sender.send(bytes);
     });

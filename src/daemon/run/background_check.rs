@@ -87,7 +87,7 @@ pub(super) struct LookUpScope {
 /// A difference, or too many to look up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Suspect {
-    /// An element of a service, or of none, is missing or differs.
+    /// An element is missing or differs, whether a service has it or not.
     Element(Option<ObjectName>, Installed, Finding),
     /// Too many elements are missing to look up all.
     Many,

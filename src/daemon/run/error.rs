@@ -2,7 +2,7 @@
 
 use crate::writer::WriterGone;
 
-/// The daemon cannot go on. The kernel keeps its tables, which nobody updates any more.
+/// The daemon cannot go on. The kernel keeps its tables, without further updates.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The kernel's thread ended, which is a bug.

@@ -43,7 +43,7 @@ impl Label {
     }
 
     /// Returns a number that distinguishes labels within this process. Installed labels are
-    /// compared by it, because texts would take more memory than the rest of a frontend.
+    /// compared by it, because texts would take more memory than all else of a frontend.
     pub fn digest(&self) -> u32 {
         Self::digest_of(&self.0)
     }

@@ -1,7 +1,7 @@
 //! The slots that all services of a node may use beyond one for each endpoint.
 //!
 //! They are shared between namespaces, and then between the services of each, by max-min fairness:
-//! who asks for little gets it, and the others get equal parts of the rest. The result depends on
+//! who asks for little gets it, and the others get equal parts of the remainder. The result depends on
 //! the set of demands only, not on their order. As long as the budget suffices, a change costs the
 //! same however many services there are.
 

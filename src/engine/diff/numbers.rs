@@ -1,7 +1,7 @@
 //! Numbers of endpoint lists, reused only when no packet can carry them any more.
 //!
 //! Numbers are assigned in turn, so a free one is used again as late as possible: after all others
-//! of its kind. Even where almost all are taken, a freed number rests for two commits.
+//! of its kind. Even where almost all are taken, a freed number is not used for two commits.
 
 use ahash::HashSet;
 
@@ -32,12 +32,12 @@ impl Numbers {
         Some(number)
     }
 
-    /// Frees a number, which then rests for two commits.
+    /// Frees a number. It is not used again for two commits.
     pub(super) fn free(&mut self, number: u32) {
         self.resting[0].insert(number);
     }
 
-    /// Ends the rest of the numbers that have rested for two commits.
+    /// Allows the use of the numbers that were freed two commits ago.
     pub(super) fn end_rest(&mut self) {
         let [last, before] = &mut self.resting;
         std::mem::swap(last, before);

@@ -359,7 +359,7 @@ fn without_a_free_number_for_affinity_the_service_works_without_it() {
     let [problem] = &problems[..] else { panic!("{problems:?}") };
     assert!(problem.to_string().contains("default/web"), "{problem}");
     assert!(changes[0].contains(&"+endpoints { 1:0 . tcp . 0 : 10.244.0.2 . 8080 }".to_owned()));
-    // The number of the other service rests for two commits.
+    // The number of the other service is not used for two commits.
     settled.apply(Event::Service(Change::Gone(ObjectName::namespaced("default", "a"))));
     settled.apply(slice_is(slice("web", &[(3, false)])));
     let (changes, problems) = settled.apply(is(sticky(90)));

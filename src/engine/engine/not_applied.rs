@@ -16,7 +16,8 @@ use crate::ruleset::SetId;
 const MAX_PLACES: usize = 1_024;
 
 impl Engine {
-    /// Returns the places of all elements of a refused transaction, and of the rest of its step.
+    /// Returns the places of all elements of a refused transaction, and of the other parts of its
+    /// step.
     /// `None` if the tables must be read: more than elements was to change, or a look-up by key does
     /// not suffice.
     pub fn places_of_refused(&self, transaction: &Transaction) -> Option<Vec<ElementId>> {

@@ -52,7 +52,7 @@ impl Event {
         }
     }
 
-    /// Returns whether the event is about an object that cannot be used.
+    /// Returns whether the object of the event cannot be used.
     pub fn is_invalid(&self) -> bool {
         matches!(
             self,

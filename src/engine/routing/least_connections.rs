@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Settings of scheduler `lc`, which adjusts weights to live connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeastConnections {
-    /// Time between two looks at the connections.
+    /// Time between two counts of the connections.
     pub interval: Duration,
     /// Limit of slots that change in a second, over all services.
     pub changes_per_second: u32,
@@ -15,7 +15,7 @@ impl LeastConnections {
     /// Default of [`LeastConnections::changes_per_second`]. The kernel takes some 8 ms for so many.
     pub const DEFAULT_CHANGES: u32 = 1_000;
 
-    /// Returns the slots that may change with each look.
+    /// Returns the slots that may change after each count.
     pub fn changes(&self) -> u32 {
         let changes = self.interval.as_millis() * u128::from(self.changes_per_second) / 1_000;
         u32::try_from(changes).unwrap_or(u32::MAX).max(1)

@@ -15,7 +15,7 @@ use super::services::{Entry, List, Services};
 use crate::tables::{OurTable, TableReader, TablesError};
 
 /// Most reads of the tables if they change meanwhile. Then the last read is shown, because on a
-/// busy node the tables may never be at rest.
+/// busy node the tables may never stop changing.
 const ATTEMPTS: usize = 2;
 
 /// Sets that are dumped: their size grows with the frontends. Cluster IPs are not among them:

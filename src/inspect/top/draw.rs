@@ -269,7 +269,7 @@ fn lists(view: &View, state: &mut State, (left, width): (usize, usize)) -> Vec<L
     lines
 }
 
-/// Returns the rows of each list: first a few for each, then the rest, beginning with the list in
+/// Returns the rows of each list: first a few for each, then the remaining ones, beginning with the list in
 /// focus. Each visible list needs two more lines.
 fn heights(left: usize, lengths: [Option<usize>; 3], focus: usize) -> [usize; 3] {
     let shown = lengths.iter().flatten().count();

@@ -41,7 +41,7 @@ pub(super) struct Stages {
     pub(super) encoded: Duration,
     /// System calls that commit.
     pub(super) committed: Duration,
-    /// Reading acknowledgements, and updating installed.
+    /// Reading acknowledgements, and updating the installed state.
     pub(super) noted: Duration,
     /// From the start of the first stage to the end of the last.
     pub(super) end_to_end: Duration,
@@ -125,7 +125,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Commits, and updates installed. Any refusal ends the bench: no other program changes its
+    /// Commits, and updates the installed state. Any refusal ends the bench: no other program changes its
     /// tables. Stale flows are dropped: there are no packets.
     fn commit(&mut self, transaction: &Transaction) -> Result<Committed, BenchError> {
         let outcome = self.kernel.commit(transaction);

@@ -45,7 +45,7 @@ pub enum CommitError {
     Refused {
         /// Index of the refused operation; `None` if the kernel refused the transaction as a whole.
         operation: Option<usize>,
-        /// Index of the refused element in the operation, if the refusal is about one.
+        /// Index of the refused element in the operation, if the refusal names one.
         element: Option<usize>,
         /// The kernel's error number.
         errno: Errno,

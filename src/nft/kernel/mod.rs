@@ -122,7 +122,7 @@ pub trait Kernel {
     /// Calls `each` with the elements of these keys, in this order, up to the first missing one.
     /// Returns how many it found.
     ///
-    /// The keys are concatenations of fields. They should be about a hundred at most, since all
+    /// The keys are concatenations of fields. They should be at most a hundred or so, since all
     /// answers must fit the receive buffer. The elements may be of several generations.
     ///
     /// # Errors

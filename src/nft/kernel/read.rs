@@ -107,7 +107,7 @@ impl Nftables {
     /// Returns the socket for requests: that of the commits until an answer on it was not received
     /// to its end. The kernel refuses the next dump on such a socket with EBUSY
     /// (`__netlink_dump_start`). The socket of the commits stays open, because it owns the tables;
-    /// a commit ignores the rest of the answer.
+    /// a commit ignores the remaining answer.
     fn reader(&mut self) -> io::Result<&mut Socket> {
         if self.has_unread_answer {
             self.reader = Some(Socket::open(NETLINK_NETFILTER)?);

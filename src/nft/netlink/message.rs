@@ -33,10 +33,10 @@ const NLMSGERR_ATTR_OFFS: u16 = 2;
 /// A datagram that does not consist of netlink messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
-    /// The rest of the datagram is shorter than a header.
+    /// The remaining datagram is shorter than a header.
     #[error("{0} bytes are left, expected a netlink header of 16 bytes")]
     ShortHeader(usize),
-    /// The length in a header is shorter than the header or longer than the rest of the datagram.
+    /// The length in a header is shorter than the header or longer than the remaining datagram.
     #[error("a netlink message has a length of {stated} bytes, but {available} are left")]
     Length {
         /// `nlmsg_len`, in bytes.

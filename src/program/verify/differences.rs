@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::change::{ChangeLine, changes};
 
-/// Most changes of one service, or of none, that are printed.
+/// Maximum number of printed changes of one service, or of elements without a service.
 const SHOWN: usize = 5;
 
 /// Necessary changes, by the name of the service; changes without a service have no name.

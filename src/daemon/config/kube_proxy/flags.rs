@@ -212,11 +212,11 @@ pub(super) static FLAGS: [Flag; 60] = [
     other("vmodule", Kind::Text, "", Meaning::Nothing)
         .about("Verbosity of the log by source file of kube-proxy"),
     other("log-text-split-stream", Kind::Flag, "false", Meaning::Nothing)
-        .about("Write errors to standard error and the rest to standard output"),
+        .about("Write errors to standard error and all else to standard output"),
     other("log-text-info-buffer-size", Kind::Text, "0", Meaning::Nothing)
         .about("Buffer of the text log in bytes"),
     other("log-json-split-stream", Kind::Flag, "false", Meaning::Nothing)
-        .about("Write errors to standard error and the rest to standard output, as JSON"),
+        .about("Write errors to standard error and all else to standard output, as JSON"),
     other("log-json-info-buffer-size", Kind::Text, "0", Meaning::Nothing)
         .about("Buffer of the JSON log in bytes"),
     other("version", Kind::Version, "false", Meaning::Version)

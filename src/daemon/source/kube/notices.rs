@@ -193,7 +193,7 @@ async fn write(
     }
 }
 
-/// Object that an event is about.
+/// Object that an event names.
 #[derive(Debug)]
 struct Subject {
     resource: ApiResource,

@@ -40,7 +40,7 @@ pub(super) fn read_list(text: &str, names: KeptNames, endpoints: &mut Endpoints)
     Some(())
 }
 
-/// Parses the endpoint at the start of `text` and stores its shape. Also returns the rest of the
+/// Parses the endpoint at the start of `text` and stores its shape. Also returns the remainder of the
 /// text.
 fn read_with_serde<'a>(
     text: &'a str,
@@ -108,7 +108,7 @@ impl<'a> Shape<'a> {
         is_whole.then_some(shape)
     }
 
-    /// Parses the endpoint at the start of `text`, if it has this shape. Also returns the rest of
+    /// Parses the endpoint at the start of `text`, if it has this shape. Also returns the remainder of
     /// the text.
     fn read(&self, text: &'a str, texts: &mut Texts) -> Option<(Endpoint, Names, &'a str)> {
         let (mut endpoint, mut names) = (Endpoint::new(self.conditions), Names::default());
