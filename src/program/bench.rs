@@ -31,14 +31,14 @@ Rows:
   empty table          from API objects in memory until the kernel has everything
   memory               resident after that, and at most until then
   start again          a new process finds the tables as they should be: from bytes until ready;
-                       its one transaction makes it their owner
+                       its transactions make it their owner
   endpoint change      one of a service's endpoints comes, goes or is replaced, on one thread:
     parsed             from the bytes of a watch's line to an API object
     modelled           from the API object to the model
     diffed             from the model to a transaction
     encoded            from the transaction to netlink messages
     committed          the system call in which the kernel does its work
-    noted              the acknowledgement, and noting what is installed
+    noted              the acknowledgement, and the update of the installed state
     all stages         the sum
     CPU in user space  processor time of all stages but committed
     end to end         the same through the daemon's loop: its queues and waking its threads too
@@ -51,7 +51,7 @@ Rows:
                        turns, through the other table too, which is in a namespace of its own so
                        that no packet meets both; flows in a second are those of the median turn
                        of 64
-  by nft               what the program takes from its start to its end for the same change
+  by nft               the time of the whole program for the same change
 Times with three numbers are the median, 99 of 100, and the longest.";
 
 /// The flags of `deltaproxy bench`.
@@ -72,8 +72,8 @@ pub struct BenchFlags {
     #[allow(missing_docs, reason = "documentation here would become that of the command")]
     pub settings: Settings,
     /// Do the same with another program in a namespace of its own, in turn with ours: nft runs that
-    /// program on the layout of kube-proxy 1.36, a chain and an anonymous map for each service. Of
-    /// changes of one endpoint it makes some 100, of others all, for a minute at most
+    /// program on the layout of kube-proxy 1.36, a chain and an anonymous map for each service. It
+    /// makes about 100 of the changes of one endpoint, and all others, for a minute at most
     #[arg(long, value_name = "PROGRAM")]
     pub baseline: Option<Baseline>,
     /// Work in the present network namespace, if it has no tables of a kube-proxy
@@ -82,7 +82,7 @@ pub struct BenchFlags {
     /// Write all results to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Draw the spreads of what matters most over percentiles into this file, as SVG
+    /// Write a plot of the main times by percentile to this file, as SVG
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Settings of the process for one size, which the first process starts
@@ -100,7 +100,7 @@ pub enum Baseline {
 /// Actions on earlier results.
 #[derive(Debug, Clone, Subcommand)]
 pub enum BenchCommand {
-    /// Print two runs side by side, from what --json wrote, or `probe --output json`
+    /// Compare two runs, from files of --json or of `probe --output json`
     Compare {
         /// The run to compare with
         #[arg(value_name = "A.json")]

@@ -18,8 +18,8 @@ pub struct CleanupFlags {
     /// Not while a kube-proxy runs
     #[arg(long)]
     pub all: bool,
-    /// Remove nothing: make the tables free for another kube-proxy, and let packets find rules until
-    /// it has written its own
+    /// Remove nothing: free the tables for another kube-proxy; they serve until it has written its
+    /// own rules
     #[arg(long, conflicts_with = "all")]
     pub keep_serving: bool,
 }

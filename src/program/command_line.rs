@@ -13,7 +13,7 @@ use super::{CleanupFlags, Output, PLAN_CODES, VERIFY_CODES};
 #[cfg(feature = "inspect")]
 use super::{EXPLAIN_CODES, ExplainFlags, SHOW_HELP, ShowFlags, TOP_HELP, TopFlags};
 
-/// A kube-proxy that sends the kernel only what changed, through netlink.
+/// A kube-proxy that sends the kernel only the changes, over netlink.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100)]
 pub struct Cli {
@@ -25,39 +25,39 @@ pub struct Cli {
 pub enum Command {
     /// Watch the API server or manifest files and keep the node's tables up to date
     Run(RunFlags),
-    /// Make the tables what the manifests say, once
+    /// Change the tables to match the manifests, once
     Apply {
         #[command(flatten)]
         flags: OnceFlags,
-        /// How the summary is printed
+        /// Format of the summary
         #[arg(long, value_name = "FORMAT", default_value = "text")]
         output: Output,
     },
-    /// Show what `apply` would do, changing nothing; the exit code says whether it would do something
+    /// Print the changes that `apply` would make; the exit code reports whether there are any
     #[command(after_help = PLAN_CODES)]
     Plan {
         #[command(flatten)]
         flags: OnceFlags,
-        /// How the changes are printed
+        /// Format of the changes
         #[arg(long, value_name = "FORMAT", default_value = "text")]
         output: Output,
     },
-    /// Compare the tables with the objects; the exit code says whether they differ
+    /// Compare the tables with the objects; the exit code reports whether they differ
     #[command(after_help = VERIFY_CODES)]
     Verify {
         #[command(flatten)]
         flags: VerifyFlags,
-        /// How the differences are printed
+        /// Format of the differences
         #[arg(long, value_name = "FORMAT", default_value = "text")]
         output: Output,
     },
-    /// Say where a packet goes, and why, by the rules that the kernel has; no daemon is needed
+    /// Follow a packet through the rules in the kernel and explain its way; needs no daemon
     #[cfg(feature = "inspect")]
     #[command(after_help = EXPLAIN_CODES)]
     Explain(ExplainFlags),
-    /// Remove both tables, also what is left of them beside another kube-proxy
+    /// Remove both tables, or their remains beside another kube-proxy
     Cleanup(CleanupFlags),
-    /// Show services as the kernel has them, with endpoints and connections; needs no daemon
+    /// List the services in the kernel, with endpoints and connections; needs no daemon
     #[cfg(feature = "inspect")]
     #[command(after_long_help = SHOW_HELP)]
     Show(ShowFlags),
@@ -65,14 +65,14 @@ pub enum Command {
     #[cfg(feature = "inspect")]
     #[command(after_long_help = TOP_HELP)]
     Top(TopFlags),
-    /// Look at a configuration
+    /// Check a configuration
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Measure what changes cost on this machine, in a network namespace of its own
+    /// Measure the cost of changes on this machine, in a separate network namespace
     #[cfg(feature = "measure")]
     #[command(args_conflicts_with_subcommands = true, after_long_help = BENCH_ROWS)]
     Bench(BenchFlags),
-    /// Measure rule sync of the kube-proxy that runs on this node, whichever it is
+    /// Measure the rule sync of any kube-proxy on this node, from outside
     #[cfg(feature = "measure")]
     #[command(after_long_help = PROBE_HELP)]
     Probe(ProbeFlags),

@@ -14,28 +14,28 @@ use super::{Exit, Failure, Output, live_trace};
 /// Flags of `explain`.
 #[derive(Debug, Args)]
 pub struct ExplainFlags {
-    /// Where the packet goes, as 10.96.0.10:53/udp or [fd00::1]:53; without a protocol, each of tcp,
-    /// udp and sctp that has a service there is explained, or tcp if none has
+    /// Destination, such as 10.96.0.10:53/udp or [fd00::1]:53; without a protocol, each of tcp, udp
+    /// and sctp with a service there, or tcp if there is none
     #[arg(value_name = "ADDRESS:PORT[/PROTOCOL]")]
     to: Destination,
-    /// Where it comes from, as 10.244.1.9 or [fd00::9]:40000 [default: this node]
+    /// Source, such as 10.244.1.9 or [fd00::9]:40000 [default: this node]
     #[arg(long, value_name = "ADDRESS[:PORT]")]
     from: Option<Source>,
-    /// The interface that it comes in by [default: the one that leads to its source]
+    /// Input interface [default: the interface with the route to the source]
     #[arg(long, value_name = "INTERFACE")]
     in_interface: Option<String>,
-    /// Where it begins: prerouting for packets that come in, output for those of this node
+    /// First hook: prerouting for packets that arrive, output for packets of this node
     /// [default: prerouting if --from is not an address of this node]
     #[arg(long, value_name = "HOOK")]
     hook: Option<HookFlag>,
-    /// How the explanation is printed
+    /// Format of the explanation
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     output: Output,
     /// Also let the kernel trace a real packet, and name the first difference. At hook output the
     /// packet is sent; at prerouting a packet must come in
     #[arg(long)]
     trace: bool,
-    /// How many seconds --trace waits for the packet
+    /// Seconds that --trace waits for the packet
     #[arg(
         long,
         value_name = "SECONDS",
@@ -50,8 +50,8 @@ pub struct ExplainFlags {
 pub const EXPLAIN_CODES: &str = "\
 Exit codes:
   0  the packet is explained; with --trace, the kernel did as predicted
-  1  with --trace, the kernel did otherwise
-  2  trouble: bad arguments, no permission, no table, or no packet to trace";
+  1  with --trace, the kernel differed from the prediction
+  2  an error: bad arguments, no permission, no table, or no packet to trace";
 
 /// Result of an explanation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,9 +72,9 @@ impl From<Result<Explained, Failure>> for Exit {
 /// Hook where a packet starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum HookFlag {
-    /// It comes in by an interface.
+    /// The packet arrives at an interface.
     Prerouting,
-    /// This node sends it.
+    /// This node sends the packet.
     Output,
 }
 

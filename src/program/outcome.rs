@@ -57,14 +57,14 @@ pub const PLAN_CODES: &str = "\
 Exit codes, as those of diff(1):
   0  nothing would change
   1  something would change
-  2  trouble: an error, or something would be left out";
+  2  an error, or something would be left out";
 
 /// Exit codes of `verify`, for `--help`.
 pub const VERIFY_CODES: &str = "\
 Exit codes, as those of diff(1):
   0  the tables are as desired
   1  they differ
-  2  trouble: the tables or the objects cannot be read, or the settings are not known";
+  2  an error: the tables or the objects cannot be read, or the settings are not known";
 
 #[cfg(test)]
 mod tests {

@@ -39,7 +39,7 @@ Objects are in a namespace of their own, which is deleted at the end, at Ctrl-C 
 
 Exit codes:
   0  every change was measured
-  1  trouble, or a change took longer than --timeout; what was measured is printed";
+  1  an error, or a change took longer than --timeout; the figures so far are printed";
 
 /// The flags of `deltaproxy probe`.
 #[derive(Debug, Clone, Args)]
@@ -50,10 +50,10 @@ pub struct ProbeFlags {
     #[command(flatten)]
     #[allow(missing_docs, reason = "documentation here would become that of the command")]
     pub settings: Settings,
-    /// How the figures are printed
+    /// Format of the figures
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub output: Output,
-    /// Draw the times over percentiles into this file, as SVG
+    /// Write a plot of the times by percentile to this file, as SVG
     #[arg(long, value_name = "FILE")]
     pub plot: Option<PathBuf>,
     /// Only delete what earlier runs on this node left in the cluster

@@ -26,8 +26,8 @@ Columns:
              or drop if there is no endpoint for connections from outside. rr is random: even over
              time, not in turn
   ENDPOINTS  those that get new connections; LOCAL are on this node
-  DRAINING   former endpoints to which connections live
-  ACTIVE     answered connections that not both sides have closed
+  DRAINING   former endpoints with live connections
+  ACTIVE     answered connections that at most one side has closed
   NEW        connections without an answer yet
   ENDED      closed connections that conntrack still keeps
   BEGAN      connections since the last reading (--watch, --sample)
@@ -39,7 +39,7 @@ Columns:
 Exit codes:
   0  done; with --draining: no endpoint is draining
   1  with --draining: some are
-  2  trouble: no permission, no tables, no such service
+  2  an error: no permission, no tables, no such service
 
 Examples:
   deltaproxy show
@@ -55,7 +55,7 @@ pub struct ShowFlags {
     /// ADDRESS:PORT[/PROTOCOL]; without it, a line for each address of each service
     #[arg(value_name = "SERVICE")]
     pub service: Option<Selector>,
-    /// Show former endpoints to which connections live; with --watch, until there are none
+    /// Show former endpoints with live connections; with --watch, until there are none
     #[arg(long)]
     pub draining: bool,
     /// Repeat until Ctrl-C

@@ -38,7 +38,7 @@ Columns:
   COUNT, P50, P99  times from events to their commit, and of its stages: how many, the median, and
                    the time that 99 % do not exceed; ALL is since the start of the daemon
   BEGAN/S          connections that began, per second since the last reading
-  ACTIVE           answered connections that not both sides have closed
+  ACTIVE           answered connections that at most one side has closed
   NEW              connections without an answer yet
   ENDED            closed connections that conntrack still keeps
   ENDPOINTS        those that get new connections

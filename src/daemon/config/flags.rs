@@ -33,8 +33,8 @@ pub struct SourceFlags {
     /// Use a file or folder of manifests instead of an API server
     #[arg(long, value_name = "PATH", conflicts_with = "kubeconfig")]
     pub manifests: Option<PathBuf>,
-    /// File that says how to reach the API server; without it, and without --manifests, the pod's
-    /// own service account is used
+    /// Kubeconfig file of the API server; without it, and without --manifests, the service account
+    /// of the pod is used
     #[arg(long, value_name = "FILE", conflicts_with = "config")]
     pub kubeconfig: Option<PathBuf>,
 }
@@ -62,9 +62,9 @@ pub struct VerifyFlags {
     #[command(flatten)]
     #[allow(missing_docs, reason = "documentation here would become that of the command")]
     pub source: SourceFlags,
-    /// Whose settings apply: those of the running daemon, or those of the flags with defaults for
-    /// the others [default: flags, if they or --config have settings, else daemon; with
-    /// --manifests and without a daemon, flags]
+    /// Source of the settings: the running daemon, or the flags with defaults for the others
+    /// [default: flags, if they or --config have settings, else daemon; with --manifests and
+    /// without a daemon, flags]
     #[arg(long, value_name = "WHOSE")]
     pub settings: Option<SettingsOf>,
     #[command(flatten)]
@@ -84,8 +84,8 @@ pub struct OnceFlags {
     /// Accept manifests without any usable object, which remove every service
     #[arg(long)]
     pub allow_empty: bool,
-    /// Whose settings apply: those of the running daemon, or those of the flags with defaults for
-    /// the others [default: daemon, if one runs and neither flags nor --config have settings]
+    /// Source of the settings: the running daemon, or the flags with defaults for the others
+    /// [default: daemon, if one runs and neither flags nor --config have settings]
     #[arg(long, value_name = "WHOSE")]
     pub settings: Option<SettingsOf>,
     #[command(flatten)]
@@ -141,7 +141,7 @@ pub struct NodeFlags {
         conflicts_with = "config"
     )]
     pub masquerade_all: Option<bool>,
-    /// Bit of the packet mark that asks for masquerade, 0 to 31 [default: 14]
+    /// Bit of the packet mark for masquerade, 0 to 31 [default: 14]
     #[arg(
         long,
         value_name = "BIT",
@@ -149,7 +149,7 @@ pub struct NodeFlags {
         conflicts_with = "config"
     )]
     pub masquerade_bit: Option<u8>,
-    /// AllowServiceExternalIPs=false leaves external IPs of services alone
+    /// AllowServiceExternalIPs=false ignores external IPs of services
     #[arg(long, value_name = "GATES", conflicts_with = "config")]
     pub feature_gates: Option<FeatureGates>,
     /// Local addresses that serve NodePorts, separated by commas: ranges, "primary" for the node's
@@ -201,13 +201,13 @@ pub struct NodeFlags {
 /// Flags for a daemon only.
 #[derive(Debug, Clone, Default, Args)]
 pub struct DaemonFlags {
-    /// Address of /healthz, /livez and /readyz; "" serves them nowhere [default: 0.0.0.0:10256]
+    /// Address of /healthz, /livez and /readyz; "" turns them off [default: 0.0.0.0:10256]
     #[arg(long, value_name = "ADDRESS", value_parser = healthz, conflicts_with = "config")]
     pub healthz_bind_address: Option<Listen>,
-    /// Address of /metrics; "" serves it nowhere [default: 127.0.0.1:10249]
+    /// Address of /metrics; "" turns it off [default: 127.0.0.1:10249]
     #[arg(long, value_name = "ADDRESS", value_parser = metrics, conflicts_with = "config")]
     pub metrics_bind_address: Option<Listen>,
-    /// Least time between two transactions, such as 1s or 500ms; 0 is no minimum [default: 0]
+    /// Minimum time between two transactions, such as 1s or 500ms; 0 is no minimum [default: 0]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "config")]
     pub min_sync_period: Option<Duration>,
     /// Time in which the background check compares all services with the kernel; 0 turns it off

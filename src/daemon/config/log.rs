@@ -6,11 +6,11 @@ use tracing::level_filters::LevelFilter;
 /// Flags about the log. An absent flag leaves the setting of the configuration file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
 pub struct LogFlags {
-    /// What is logged: error, warn, info, debug, trace, or kube-proxy's 0 (info) to 6 (trace)
+    /// Log level: error, warn, info, debug, trace, or kube-proxy's 0 (info) to 6 (trace)
     /// [default: info]
     #[arg(short = 'v', long, value_name = "LEVEL", value_parser = level)]
     pub log_level: Option<LevelFilter>,
-    /// How it is logged [default: text]
+    /// Format of the log [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
 }
@@ -21,7 +21,7 @@ pub enum LogFormat {
     /// Lines for people.
     #[default]
     Text,
-    /// A JSON object a line.
+    /// One JSON object for each line.
     Json,
 }
 

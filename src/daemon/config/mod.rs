@@ -45,7 +45,7 @@ pub struct Config {
     pub log: LogSettings,
     /// Treatment of packets that does not come from objects.
     pub routing: Routing,
-    /// Least time between two transactions; zero is no minimum.
+    /// Minimum time between two transactions; zero is no minimum.
     pub min_sync_period: Duration,
     /// Time in which the background check compares everything; zero turns it off.
     pub check_period: Duration,

@@ -9,7 +9,7 @@ use super::{ConfigError, Source, node_name, server_url};
 /// Flags about the API server, and the name of this node.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ServerFlags {
-    /// File that says how to reach the API server; without it the pod's own service account is used
+    /// Kubeconfig file of the API server; without it the service account of the pod is used
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Address of the API server, instead of the file's

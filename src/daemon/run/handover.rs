@@ -210,7 +210,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.note_activity();
         match self.writer.run(move |kernel| remove(kernel)).await? {
             Ok(removed) if removed.is_empty() || rest == Rest::OfAttempt => {}
-            Ok(_) => tracing::info!("removed the handover tables of the daemon before"),
+            Ok(_) => tracing::info!("removed the handover tables of the previous daemon"),
             Err(error) => tracing::warn!("the handover tables stay until they expire: {error}"),
         }
         Ok(())

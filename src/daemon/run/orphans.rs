@@ -79,7 +79,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.check.search = match dump {
             Ok(found) => Some(Search::Comparing { found, last: None }),
             Err(error) => {
-                tracing::warn!("cannot search for elements of no service: {error}");
+                tracing::warn!("cannot search for elements without a service: {error}");
                 self.schedule.handle(Input::ReadNow, now());
                 None
             }

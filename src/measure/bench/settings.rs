@@ -30,7 +30,7 @@ pub struct Settings {
     /// How endpoints are spread over services
     #[arg(long, value_name = "HOW", default_value = "real")]
     pub distribution: Distribution,
-    /// Changes that are made one by one
+    /// Number of single changes
     #[arg(long, value_name = "N", default_value_t = 2_000)]
     pub changes: u32,
     /// Changes in a second; 0 makes one after the other without a pause
@@ -39,7 +39,7 @@ pub struct Settings {
     /// Weights of changes of one endpoint, of a whole service, of a policy
     #[arg(long, value_name = "MIX", default_value_t = Mix::default())]
     pub mix: Mix,
-    /// Seed of the cluster and its changes: the same seed gives the same
+    /// Seed of the cluster and its changes; the same seed gives the same ones
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Send real packets as well: the first ones of UDP flows, through services and without one,
