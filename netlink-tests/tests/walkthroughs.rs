@@ -131,6 +131,11 @@ fn cluster_ip_walks() -> Vec<Walk> {
             to: DNS,
             outcome: "c 10.244.1.9:",
         },
+    ]
+}
+
+fn node_and_hairpin_walks() -> Vec<Walk> {
+    vec![
         Walk {
             title: "Process on the node to ClusterIP",
             text: "A source that is not a pod is masqueraded: the endpoint sees the node.",
@@ -716,7 +721,9 @@ fn the_walk_throughs_are_as_documented() {
     if !nft_available() {
         return;
     }
-    let walks = [cluster_ip_walks(), internal_policy_walks(), external_walks()].concat();
+    let walks =
+        [cluster_ip_walks(), node_and_hairpin_walks(), internal_policy_walks(), external_walks()];
+    let walks = walks.concat();
     let mut page = INTRODUCTION.to_owned() + &legend();
     for walks in walks.chunks(WALKS_AT_ONCE) {
         thread::scope(|threads| {
