@@ -51,7 +51,7 @@ impl Daemon {
     /// Adjusts weights to so many connections of each endpoint, by the last byte of its address.
     /// Returns what changed, and the number of operations that were sent.
     fn balance(&mut self, connections: impl Fn(u8) -> u32) -> (Adjusted, usize) {
-        let mut live = self.engine.to_be_balanced();
+        let mut live = self.engine.cluster().to_be_balanced();
         for ((_, target), count) in &mut live.endpoints {
             *count = connections(last_byte(target.address));
         }
@@ -76,7 +76,7 @@ impl Daemon {
     fn restart(&mut self, events: Vec<Event>) {
         self.engine = engine(self.changes);
         self.engine.apply(events);
-        let found = read_back(&mut self.kernel, self.engine.layouts()).unwrap();
+        let found = read_back(&mut self.kernel, self.engine.tables().layouts()).unwrap();
         self.engine.replace_installed(found);
     }
 
@@ -148,7 +148,7 @@ fn without_connections_nothing_is_sent_and_each_endpoint_has_one_slot() {
     }
     assert_eq!(daemon.slots(1), BTreeMap::from([(1, 1), (2, 1), (3, 1)]));
     let mut none = Daemon::start(1_000, vec![service(1, Scheduler::Random)]);
-    assert!(!none.engine.has_balanced_services());
+    assert!(!none.engine.cluster().has_balanced_services());
     assert_eq!(none.balance(|_| 9), (Adjusted::default(), 0));
 }
 
@@ -260,7 +260,7 @@ fn changes_of_objects_and_adjustments_lead_to_the_same_tables_in_any_order() {
 #[test]
 fn counts_of_endpoints_and_services_that_are_gone_do_no_harm() {
     let mut daemon = Daemon::start(1_000, balanced(1, &[1, 2, 3]));
-    let mut late = daemon.engine.to_be_balanced();
+    let mut late = daemon.engine.cluster().to_be_balanced();
     late.endpoints.values_mut().for_each(|count| *count = 100);
     daemon.apply(vec![slice(1, &[7, 8])]);
     daemon.engine.balance(&late);
@@ -268,7 +268,7 @@ fn counts_of_endpoints_and_services_that_are_gone_do_no_harm() {
     assert_eq!(daemon.slots(1), BTreeMap::from([(7, 1), (8, 1)]));
     daemon.apply(vec![Event::Service(Change::Gone(name(1)))]);
     assert_eq!(daemon.engine.balance(&late), Adjusted::default());
-    assert!(!daemon.engine.has_balanced_services());
+    assert!(!daemon.engine.cluster().has_balanced_services());
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn where_it_is_off_the_service_is_random_and_a_problem_says_how_to_turn_it_on() 
     let mut engine = Engine::new(Routing::default(), TableFlags::default());
     engine.apply(balanced(1, &[1, 2]));
     settle(&mut engine, &mut Fake::new(), usize::MAX);
-    assert!(!engine.has_balanced_services());
+    assert!(!engine.cluster().has_balanced_services());
     let problems = engine.take_problems();
     let expected = "Service default/web-1: metadata.annotations[deltaproxy.io/scheduler]: scheduler \
                     lc is off on this node; random is used. deltaproxy.leastConnections.interval, \

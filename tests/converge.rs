@@ -160,7 +160,7 @@ fn slice_with_one_local_endpoint() -> Event {
 
 /// Reads the tables and starts over from them.
 fn read_again(engine: &mut Engine, kernel: &mut Fake) {
-    let found = read_back(kernel, engine.layouts()).unwrap();
+    let found = read_back(kernel, engine.tables().layouts()).unwrap();
     engine.replace_installed(found);
 }
 

@@ -130,7 +130,7 @@ impl Daemon {
     fn restart(&mut self, events: impl IntoIterator<Item = Event>) {
         self.engine = engine();
         self.engine.apply(events);
-        let found = read_back(&mut self.kernel, self.engine.layouts()).unwrap();
+        let found = read_back(&mut self.kernel, self.engine.tables().layouts()).unwrap();
         self.engine.replace_installed(found);
         self.apply([]);
     }

@@ -51,12 +51,12 @@ fn a_flowtable_is_created_once_and_kept_with_its_devices() {
     }
     let mut next = engine(Some(Offload::default()), Counters::Off);
     assert_eq!(commit(&mut next, &mut kernel), [""; 0], "a restart");
-    let found = read_back(&mut kernel, next.layouts()).unwrap();
+    let found = read_back(&mut kernel, next.tables().layouts()).unwrap();
     for family in Family::ALL {
         let contents = found[family.index()].contents.as_ref().unwrap();
         assert_eq!(contents.flowtables[0].devices.len(), 1);
         assert!(next.are_rules_as_desired(family, Some(contents)), "for the background check");
-        assert!(next.has_flowtable(family));
+        assert!(next.tables().has_flowtable(family));
     }
 }
 
@@ -90,12 +90,12 @@ fn a_kernel_that_lacks_flowtables_gets_the_tables_without_them() {
     kernel.lack_flowtables();
     let mut lacking = engine(Some(Offload::default()), Counters::Off);
     commit(&mut lacking, &mut kernel);
-    assert!(lacking.lacks_flowtables());
+    assert!(lacking.node().lacks_flowtables());
     assert_eq!(commit(&mut engine(None, Counters::Off), &mut kernel), [""; 0], "as with off");
 
     // Commands that only compare accept this.
     let mut comparing = engine(Some(Offload::default()), Counters::Off);
-    let found = read_back(&mut kernel, comparing.layouts()).unwrap();
+    let found = read_back(&mut kernel, comparing.tables().layouts()).unwrap();
     comparing.accept_missing_flowtables(&found);
     comparing.replace_installed(found);
     assert!(comparing.next_transaction(usize::MAX).is_none());

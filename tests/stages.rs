@@ -86,7 +86,7 @@ fn side_by_side(folder: &Path, programs: &[String]) -> Output {
     let without = tempfile::tempdir().unwrap();
     script(without.path(), "unshare", "shift; exec \"$@\"");
     let path = format!("{}:{}", without.path().display(), std::env::var("PATH").unwrap());
-    let runner = concat!(env!("CARGO_MANIFEST_DIR"), "/netlink-tests/side-by-side");
+    let runner = concat!(env!("CARGO_MANIFEST_DIR"), "/../netlink-tests/side-by-side");
     let mut command = Command::new("sh");
     command.args([runner, "2"]).args(programs).env("PATH", path).current_dir(folder);
     command.output().unwrap()

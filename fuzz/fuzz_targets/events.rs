@@ -99,7 +99,7 @@ fn happen(input: &mut Unstructured<'_>, kernel: &mut Fake) -> Result<bool> {
 }
 
 fn observe(engine: &mut Engine, kernel: &mut Fake) {
-    let found = read_back(kernel, engine.layouts()).expect("the fake can be read");
+    let found = read_back(kernel, engine.tables().layouts()).expect("the fake can be read");
     engine.replace_installed(found);
 }
 

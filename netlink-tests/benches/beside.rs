@@ -166,7 +166,7 @@ impl Bench {
             engine.apply([service(number), slice(number, 0..ENDPOINTS)]);
         }
         engine.apply(Resource::ALL.map(Event::Listed));
-        let found = read_back(&mut kernel, engine.layouts()).unwrap();
+        let found = read_back(&mut kernel, engine.tables().layouts()).unwrap();
         engine.replace_installed(found);
         assert!(matches!(commit_all(&mut engine, &mut kernel, &mut |_, _| ()), Ok(None)));
         Self { engine, kernel }

@@ -55,7 +55,7 @@ fn engine(kernel: &mut Nftables) -> Engine {
     let mut engine = Engine::new(Routing::default(), TableFlags::default());
     engine.apply((0..SERVICES).flat_map(|number| [service(number), slice(number)]));
     engine.apply(Resource::ALL.map(Event::Listed));
-    let found = read_back(kernel, engine.layouts()).unwrap();
+    let found = read_back(kernel, engine.tables().layouts()).unwrap();
     engine.replace_installed(found);
     engine
 }

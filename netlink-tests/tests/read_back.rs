@@ -98,7 +98,7 @@ impl<K: Kernel> Noting<K> {
         engine.apply((0..SERVICES).map(service));
         engine.apply((0..SERVICES).flat_map(slices));
         engine.apply(Resource::ALL.map(Event::Listed));
-        let found = read_back(&mut noting, engine.layouts()).unwrap();
+        let found = read_back(&mut noting, engine.tables().layouts()).unwrap();
         engine.replace_installed(found);
         assert!(matches!(commit_all(&mut engine, &mut noting, &mut |_, _| ()), Ok(None)));
         noting
@@ -108,7 +108,7 @@ impl<K: Kernel> Noting<K> {
     fn read(&mut self) -> ([FoundTable; 2], [bool; 2]) {
         self.dumped.clear();
         let engine = Engine::new(Routing::default(), TableFlags::default());
-        let found = read_back(self, engine.layouts()).unwrap();
+        let found = read_back(self, engine.tables().layouts()).unwrap();
         let is_dumped = |name| self.dumped.iter().any(|dumped| dumped == name);
         (found, ["ip endpoints", "ip6 endpoints"].map(is_dumped))
     }

@@ -38,7 +38,7 @@ pub fn converge<K: Kernel>(
     let mut last = io::Error::other("no attempt was made");
     engine.keep_leftovers();
     for _ in 0..ATTEMPTS {
-        let Reading { tables, is_torn } = read_watching(kernel, engine.layouts(), &|| ())?;
+        let Reading { tables, is_torn } = read_watching(kernel, engine.tables().layouts(), &|| ())?;
         engine.replace_installed(tables);
         let mut refused = commit_all(engine, kernel, each)?;
         while refused.is_none()

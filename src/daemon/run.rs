@@ -351,7 +351,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             self.send_devices();
         }
         for family in Family::ALL {
-            let is_blocked = self.engine.blocked(family).is_some();
+            let is_blocked = self.engine.tables().blocked(family).is_some();
             match is_done && !is_blocked {
                 true => self.observe.synced(family, now),
                 false => self.observe.sync_failed(family, is_blocked, now),
@@ -472,7 +472,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Logs once when NodePorts close or open in a family.
     fn report_closed_node_ports(&mut self) {
-        let closed = self.engine.closed_node_ports();
+        let closed = self.engine.node().closed_node_ports();
         if !self.engine.is_listed() || closed == self.closed_node_ports {
             return;
         }

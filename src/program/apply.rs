@@ -32,7 +32,7 @@ pub fn apply(input: &Input<'_>, settings: &Settings, output: Output) -> Result<(
         converge(engine, &mut kernel, add).map_err(Failure::new)
     };
     converge(&mut engine)?;
-    if engine.loses_guard() {
+    if engine.node().loses_guard() {
         tracing::warn!("{UNGUARDED}");
     }
     if let Err(why) = localhost::open(&mut engine) {

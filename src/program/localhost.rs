@@ -22,7 +22,7 @@ fn if_served(
     engine: &mut Engine,
     action: impl FnOnce() -> Result<(), SysctlError>,
 ) -> Result<(), String> {
-    if !engine.serves_localhost() {
+    if !engine.node().serves_localhost() {
         return Ok(());
     }
     action().map_err(|error| {
@@ -37,7 +37,7 @@ pub(super) fn prepare(engine: &mut Engine, local: &[IpAddr]) -> Option<RouteLoca
     if let Err(why) = check(engine) {
         tracing::warn!("{why}");
     }
-    if !engine.serves_localhost() {
+    if !engine.node().serves_localhost() {
         return None;
     }
     let mut ipv6 = local.iter().filter_map(|address| match address {

@@ -39,7 +39,7 @@ pub(super) fn load(engine: &mut Engine, input: &Input<'_>) -> Result<Vec<String>
     }
     engine.set_local_addresses(local_addresses().map_err(Failure::new)?);
     engine.apply(update.events);
-    if let Some(closed) = engine.closed_node_ports() {
+    if let Some(closed) = engine.node().closed_node_ports() {
         tracing::info!("{closed}");
     }
     Ok(problems)

@@ -14,7 +14,8 @@ pub(super) fn read_tables(
     engine: &Engine,
     kernel: &mut Nftables,
 ) -> Result<[FoundTable; 2], Failure> {
-    let mut read = || read_watching(kernel, engine.layouts(), &|| ()).map_err(Failure::new);
+    let mut read =
+        || read_watching(kernel, engine.tables().layouts(), &|| ()).map_err(Failure::new);
     let mut reading = read()?;
     for _ in 0..ATTEMPTS {
         if reading.is_torn {

@@ -144,7 +144,8 @@ impl Proxy {
     /// When the kernel cannot be read or refuses a transaction.
     #[track_caller]
     pub fn resync(&mut self) -> Sent {
-        let found = read_back(&mut self.kernel, self.engine.layouts()).expect("readable tables");
+        let found =
+            read_back(&mut self.kernel, self.engine.tables().layouts()).expect("readable tables");
         self.engine.replace_installed(found);
         self.observed = true;
         self.commit()

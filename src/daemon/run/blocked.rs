@@ -29,7 +29,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// is due.
     pub(super) async fn is_unblocked(&mut self) -> Result<bool, WriterGone> {
         for family in Family::ALL {
-            if let Some(Blocked::Owned(_)) = self.engine.blocked(family) {
+            if let Some(Blocked::Owned(_)) = self.engine.tables().blocked(family) {
                 let table = ruleset::table(family);
                 let other = self.writer.run(move |kernel| {
                     let owner = kernel.owner(&table)?;
@@ -53,7 +53,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// Logs when a family is no longer programmed, or is again; starts or ends attempts.
     pub(super) fn report_blocked(&mut self, now: Instant) {
         for family in Family::ALL {
-            let (blocked, name) = (self.engine.blocked(family), family.name());
+            let (blocked, name) = (self.engine.tables().blocked(family), family.name());
             let known = &mut self.blocked[family.index()];
             if blocked == known.as_ref() {
                 continue;
@@ -68,7 +68,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             *known = blocked.cloned();
         }
         let is_refused = |it: &Option<Blocked>| matches!(it, Some(Blocked::Refused(_)));
-        if !self.blocked.iter().any(is_refused) && !self.engine.has_refused() {
+        if !self.blocked.iter().any(is_refused) && !self.engine.tables().have_refused() {
             self.retry = None;
         } else if self.retry.is_none() {
             self.retry = Some(Retry { due: now + FIRST_PAUSE, pause: FIRST_PAUSE * 2 });

@@ -46,8 +46,8 @@ impl Occupancy {
 impl<K: Kernel + Send + 'static> Run<K> {
     /// Counts the clients in both tables if a count is due and there may be clients.
     pub(super) async fn count_clients(&mut self) -> Result<(), WriterGone> {
-        let may_have_clients =
-            self.engine.has_affinity() || self.clients.tables.iter().any(|table| table.count > 0);
+        let may_have_clients = self.engine.tables().has_affinity()
+            || self.clients.tables.iter().any(|table| table.count > 0);
         let now = now();
         if !may_have_clients || self.clients.next_count.is_some_and(|next| now < next) {
             return Ok(());

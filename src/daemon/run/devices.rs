@@ -92,7 +92,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Sends the next transaction about devices, if the tables are in place.
     pub(super) fn send_devices(&mut self) {
-        if self.engine.lacks_flowtables() {
+        if self.engine.node().lacks_flowtables() {
             self.devices = None;
         }
         let Some(following) = &mut self.devices else { return };
@@ -100,7 +100,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
             return;
         }
         for family in Family::ALL {
-            match self.engine.has_flowtable(family) && self.engine.blocked(family).is_none() {
+            match self.engine.tables().has_flowtable(family)
+                && self.engine.tables().blocked(family).is_none()
+            {
                 true => following.devices.created(family),
                 false => following.devices.lost(family),
             }
@@ -120,7 +122,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     pub(super) fn note_devices(&mut self, found: [Option<Vec<Device>>; 2]) {
         let Some(following) = &mut self.devices else { return };
         for (family, devices) in Family::ALL.into_iter().zip(found) {
-            match devices.filter(|_| self.engine.has_flowtable(family)) {
+            match devices.filter(|_| self.engine.tables().has_flowtable(family)) {
                 Some(devices) => following.devices.observe(family, devices),
                 None => following.devices.lost(family),
             }

@@ -194,7 +194,7 @@ pub(super) async fn listed_table<K>(
 impl<K: Kernel + Send + 'static> Run<K> {
     /// Postpones the change of flags after a change of services.
     pub(super) fn note_activity(&mut self) {
-        let wanted = self.engine.has_fixed_flags();
+        let wanted = self.engine.tables().fixed_flags().is_some();
         if let Some(handovers) = &mut self.handovers {
             let at = now() + handovers.idle;
             handovers.due = wanted.then(|| handovers.not_before.map_or(at, |pause| pause.max(at)));
@@ -306,7 +306,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
             self.note_activity();
             return Ok(());
         }
-        let family = self.engine.fixed_flags();
+        let family = self.engine.tables().fixed_flags();
         let Some(handovers) = &mut self.handovers else { return Ok(()) };
         handovers.due = None;
         let Some(family) = family else { return Ok(()) };
@@ -354,7 +354,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.engine.note_flags(family, flags);
         let took = (now() - started).as_millis();
         self.watch_again().await?;
-        if self.engine.has_fixed_flags() {
+        if self.engine.tables().fixed_flags().is_some() {
             // The other table is next.
             self.handovers.iter_mut().for_each(|it| it.due = Some(now()));
             return Ok(());
@@ -412,7 +412,8 @@ impl<K: Kernel + Send + 'static> Run<K> {
         self.spoil_handover();
         self.complete_handover().await?;
         let Some(handovers) = self.handovers.as_mut() else { return Ok(()) };
-        let is_blocked = Family::ALL.iter().any(|family| self.engine.blocked(*family).is_some());
+        let is_blocked =
+            Family::ALL.iter().any(|family| self.engine.tables().blocked(*family).is_some());
         if !handovers.leaves.load(Ordering::Relaxed) || self.is_initial_sync || is_blocked {
             return Ok(());
         }

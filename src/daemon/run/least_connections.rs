@@ -50,9 +50,9 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// Requests a count for the services whose turn it is, if there are any.
     pub(super) fn request_count(&mut self) {
         let Some(balancing) = &mut self.balancing else { return };
-        if self.engine.has_balanced_services() {
+        if self.engine.cluster().has_balanced_services() {
             balancing.due = None;
-            (balancing.requests)(self.engine.to_be_balanced());
+            (balancing.requests)(self.engine.cluster().to_be_balanced());
         } else {
             balancing.due = Some(now() + balancing.interval);
         }

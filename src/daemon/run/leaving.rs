@@ -8,7 +8,8 @@ use super::Run;
 
 impl<K: Kernel + Send + 'static> Run<K> {
     pub(super) fn are_tables_in_place(&self) -> bool {
-        self.is_synced && Family::ALL.iter().all(|family| self.engine.blocked(*family).is_none())
+        self.is_synced
+            && Family::ALL.iter().all(|family| self.engine.tables().blocked(*family).is_none())
     }
 
     /// Requests another list of flows if rules of other modes were removed: these may have

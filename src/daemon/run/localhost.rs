@@ -13,7 +13,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// Sets `route_localnet` if the IPv4 table is in place, which drops packets of other hosts to
     /// loopback addresses. Leaves localhost NodePorts out if the sysctl cannot be set.
     pub(super) fn route_localnet(&mut self) {
-        if !self.is_synced || self.engine.blocked(Family::Ip).is_some() {
+        if !self.is_synced || self.engine.tables().blocked(Family::Ip).is_some() {
             return;
         }
         let Some(route_localnet) = self.route_localnet.take() else { return };
@@ -25,7 +25,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
 
     /// Warns if the tables just read protect the node and the desired ones do not.
     pub(super) fn report_lost_guard(&self) {
-        if self.engine.loses_guard() {
+        if self.engine.node().loses_guard() {
             tracing::warn!("nodePortAddresses no longer has localhost: {UNGUARDED}");
         }
     }

@@ -69,7 +69,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     }
 
     pub(super) fn read(&self) -> impl Future<Output = ReadOutcome> + Send + use<K> {
-        let layouts = Arc::clone(self.engine.layouts());
+        let layouts = Arc::clone(self.engine.tables().layouts());
         let observe = self.observe.clone();
         self.writer.run(move |kernel| {
             let reading = read_watching(kernel, &layouts, &|| observe.progressed(now()))?;
@@ -89,7 +89,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
     /// first commit, the tables are read again.
     pub(super) async fn stop_watching(&mut self) -> Result<(), WriterGone> {
         let Watch::Shared { is_tampered, next_read } = &mut self.watch else { return Ok(()) };
-        if !self.engine.owns_its_tables() {
+        if !self.engine.tables().are_owned() {
             return Ok(());
         }
         let was_tampered = self.writer.run(|kernel| {

@@ -8,8 +8,8 @@
 
 use nft::Family;
 
-use super::Engine;
-use crate::model::{Extent, ObjectName, Problem};
+use super::tables::Tables;
+use crate::model::{ObjectName, Problem};
 
 /// The bisection of one table.
 #[derive(Debug, Default)]
@@ -81,73 +81,55 @@ impl Bisect {
     }
 }
 
-impl Engine {
+impl Tables {
     /// Returns whether a bisection runs.
-    pub(super) fn is_bisecting(&self) -> bool {
-        self.tables.iter().any(|table| table.bisect.is_active())
+    pub(super) fn are_bisecting(&self) -> bool {
+        self.states.iter().any(|table| table.bisect.is_active())
     }
 
     /// Returns whether a step that updates these services may update one more.
-    pub(super) fn admits(&self, updated: &Services) -> bool {
-        self.tables.iter().all(|table| table.bisect.admits(updated))
+    pub(super) fn admit(&self, updated: &Services) -> bool {
+        self.states.iter().all(|table| table.bisect.admits(updated))
     }
 
-    /// Excludes a service that was refused alone in the table of `family`. After too many of them,
-    /// services are not the cause: includes them again and returns false.
-    pub(super) fn exclude_alone(
+    /// Notes that a service was refused alone in the table of `family`. After too many of them,
+    /// services are not the cause: returns all of them, to be included again.
+    pub(super) fn refused_alone(
         &mut self,
         family: Family,
         service: ObjectName,
         problem: Problem,
-    ) -> bool {
-        self.exclude(service.clone());
-        let bisect = &mut self.tables[family.index()].bisect;
+    ) -> Option<Vec<ObjectName>> {
+        let bisect = &mut self.of_mut(family).bisect;
         bisect.excluded.push(Excluded { service, problem: Some(problem) });
-        let is_plausible = bisect.excluded.len() < TOO_MANY;
-        if !is_plausible {
-            bisect.most = None;
-            for Excluded { service, .. } in std::mem::take(&mut bisect.excluded) {
-                self.queue_again(service);
-            }
+        if bisect.excluded.len() < TOO_MANY {
+            return None;
         }
-        is_plausible
+        bisect.most = None;
+        let excluded = std::mem::take(&mut bisect.excluded).into_iter();
+        Some(excluded.map(|excluded| excluded.service).collect())
     }
 
-    /// Reports the excluded services if no other service is left that could confirm them.
-    pub(super) fn report_excluded(&mut self) {
-        if self.is_settled() {
-            let bisects = self.tables.iter_mut().map(|table| &mut table.bisect);
-            self.problems.extend(bisects.flat_map(Bisect::take_unreported));
-        }
-    }
-
-    /// Leaves a service out until it changes.
-    pub(super) fn exclude(&mut self, service: ObjectName) {
-        self.diff.excluded.insert(service.clone());
-        self.queue.add([(service, Extent::Whole)].into_iter());
-    }
-
-    fn queue_again(&mut self, service: ObjectName) {
-        self.diff.excluded.remove(&service);
-        self.queue.add([(service, Extent::Whole)].into_iter());
+    /// Returns the problems of excluded services that no other service confirmed.
+    pub(super) fn take_unreported(&mut self) -> impl Iterator<Item = Problem> {
+        self.states.iter_mut().flat_map(|table| table.bisect.take_unreported())
     }
 
     /// Returns whether a service is left out that the kernel may accept later although it is
     /// unchanged.
-    pub fn has_refused(&self) -> bool {
+    pub fn have_refused(&self) -> bool {
         let has = |it: &Bisect| !it.waiting.is_empty() || !it.excluded.is_empty();
-        self.tables.iter().any(|table| has(&table.bisect))
+        self.states.iter().any(|table| has(&table.bisect))
     }
 
-    /// Includes the services again that the kernel refused without naming them. If a table is
-    /// blocked, [`Engine::replace_installed`] must follow.
-    pub fn retry_refused(&mut self) {
+    /// Takes the services that the kernel refused without naming them.
+    pub(super) fn take_refused(&mut self) -> Vec<ObjectName> {
         let mut services = Vec::new();
-        for Bisect { excluded, waiting, .. } in self.tables.iter_mut().map(|it| &mut it.bisect) {
+        for Bisect { excluded, waiting, .. } in self.states.iter_mut().map(|it| &mut it.bisect) {
             services.extend(excluded.drain(..).map(|excluded| excluded.service));
             services.append(waiting);
         }
-        services.into_iter().for_each(|service| self.queue_again(service));
+        services
     }
 }
 

@@ -10,9 +10,8 @@ use ahash::{HashMap, HashSet};
 use nft::kernel::ElementKey;
 use nft::{Element, Family, Operation, Value};
 
-use super::Engine;
-use super::base_state::BaseState;
-use crate::diff::{Finding, Installed};
+use super::tables::Tables;
+use crate::diff::{Diff, Finding, Installed};
 use crate::model::ObjectName;
 use crate::ruleset::{self, Member, SetId, Subject};
 
@@ -72,84 +71,77 @@ impl ElementId {
     }
 }
 
-impl Engine {
-    /// Returns whether the installed state is that of the last commit or read-back in both tables.
-    pub fn knows_installed(&self) -> bool {
-        self.in_flight.is_empty()
-            && self.prepared.is_empty()
-            && self.tables.iter().all(|table| {
-                table.blocked.is_none() && matches!(table.installed, BaseState::Ours(_))
-            })
+/// Returns the elements that are not as installed. `None` if more must be compared: an element
+/// that is left over may be missing. [`super::Engine::knows_installed`] must hold.
+pub(super) fn differences(diff: &Diff, changed: &[Changed]) -> Option<Differences> {
+    let subjects = changed.iter().filter_map(|it| it.place.subject()).collect();
+    let mut installed = HashMap::default();
+    for service in diff.services_of(&subjects) {
+        diff.each_installed(Some(service), &mut |it| {
+            installed.insert(ElementId::of_installed(&it), (service, it));
+        });
     }
-
-    /// Returns the elements that are not as installed. `None` if more must be compared: an element
-    /// that is left over may be missing. [`Engine::knows_installed`] must hold.
-    pub fn element_differences(&self, changed: &[Changed]) -> Option<Differences> {
-        let subjects = changed.iter().filter_map(|it| it.place.subject()).collect();
-        let mut installed = HashMap::default();
-        for service in self.diff.services_of(&subjects) {
-            self.diff.each_installed(Some(service), &mut |it| {
-                installed.insert(ElementId::of_installed(&it), (service, it));
-            });
-        }
-        let mut differences = Differences::default();
-        for Changed { place, finding } in changed {
-            match installed.get(place) {
-                Some((_, installed)) if *finding == Finding::Present(Some(*installed)) => {}
-                Some((service, installed)) => {
-                    differences.of_services.push(((*service).clone(), *installed, *finding));
-                }
-                None => {
-                    let differs = self.differs_from_none(place, finding)?;
-                    differences.of_none.extend(differs.then_some((*place, *finding)));
-                }
+    let mut differences = Differences::default();
+    for Changed { place, finding } in changed {
+        match installed.get(place) {
+            Some((_, installed)) if *finding == Finding::Present(Some(*installed)) => {}
+            Some((service, installed)) => {
+                differences.of_services.push(((*service).clone(), *installed, *finding));
+            }
+            None => {
+                let differs = differs_from_none(diff, place, finding)?;
+                differences.of_none.extend(differs.then_some((*place, *finding)));
             }
         }
-        Some(differences)
     }
+    Some(differences)
+}
 
-    /// Returns whether an element that no service has, or that several share, is not as installed.
-    fn differs_from_none(&self, place: &ElementId, finding: &Finding) -> Option<bool> {
-        let is_missing = *finding == Finding::Missing;
-        match (place.member(), place.subject()) {
-            (Some(member), _) => Some(self.diff.is_member_installed(&member) == is_missing),
-            // Without the element that is left over, the deletion to come would be refused.
-            (None, Some(subject)) if is_missing && self.diff.is_left_over(subject) => None,
-            // Another program added it and deleted it again, if it is missing.
-            (None, _) => Some(!is_missing),
+/// Returns whether an element that no service has, or that several share, is not as installed.
+fn differs_from_none(diff: &Diff, place: &ElementId, finding: &Finding) -> Option<bool> {
+    let is_missing = *finding == Finding::Missing;
+    match (place.member(), place.subject()) {
+        (Some(member), _) => Some(diff.is_member_installed(&member) == is_missing),
+        // Without the element that is left over, the deletion to come would be refused.
+        (None, Some(subject)) if is_missing && diff.is_left_over(subject) => None,
+        // Another program added it and deleted it again, if it is missing.
+        (None, _) => Some(!is_missing),
+    }
+}
+
+/// Records elements of no service, or of several, that differ from the installed state. An
+/// element that nothing may need is deleted first in the next transaction. Returns the services
+/// to be updated again, or `None` if the tables must be read.
+pub(super) fn adopt(
+    diff: &mut Diff,
+    tables: &mut Tables,
+    differences: &[(ElementId, Finding)],
+) -> Option<Vec<ObjectName>> {
+    let (mut subjects, mut missing) = (HashSet::default(), HashSet::default());
+    for (place, finding) in differences {
+        if let Some(member) = place.member() {
+            let is_missing = *finding == Finding::Missing;
+            diff.set_member_installed(member, !is_missing);
+            missing.extend(is_missing.then_some(member));
+            continue;
+        }
+        let Finding::Present(found) = finding else { return None };
+        if found.is_some_and(|found| diff.adopt(found)) {
+            subjects.extend(place.subject());
+        } else {
+            delete_orphan(tables, place);
         }
     }
+    let mut services = diff.services_of(&subjects);
+    services.extend(diff.services_with(&missing));
+    Some(services.into_iter().cloned().collect())
+}
 
-    /// Records elements of no service, or of several, that differ from the installed state. An
-    /// element that nothing may need is deleted first in the next transaction. Returns the services
-    /// to be updated again, or `None` if the tables must be read.
-    pub fn adopt(&mut self, differences: &[(ElementId, Finding)]) -> Option<Vec<ObjectName>> {
-        let (mut subjects, mut missing) = (HashSet::default(), HashSet::default());
-        for (place, finding) in differences {
-            if let Some(member) = place.member() {
-                let is_missing = *finding == Finding::Missing;
-                self.diff.set_member_installed(member, !is_missing);
-                missing.extend(is_missing.then_some(member));
-                continue;
-            }
-            let Finding::Present(found) = finding else { return None };
-            match found.is_some_and(|found| self.diff.adopt(found)) {
-                true => subjects.extend(place.subject()),
-                false => self.delete_orphan(place),
-            }
-        }
-        let mut services = self.diff.services_of(&subjects);
-        services.extend(self.diff.services_with(&missing));
-        Some(services.into_iter().cloned().collect())
-    }
-
-    /// Deletes an element that is not installed, first in the next transaction.
-    fn delete_orphan(&mut self, place: &ElementId) {
-        let ElementId { family, set, key } = *place;
-        let layout = Arc::clone(self.layouts.of(family).get(set));
-        let delete = vec![Element::new(key)];
-        let table = &mut self.tables[family.index()];
-        table.cleanup.push(Operation::DeleteElements(ruleset::table(family), layout, delete));
-        table.is_stale = true;
-    }
+/// Deletes an element that is not installed, first in the next transaction.
+fn delete_orphan(tables: &mut Tables, place: &ElementId) {
+    let ElementId { family, set, key } = *place;
+    let layout = Arc::clone(tables.layouts.of(family).get(set));
+    let delete = vec![Element::new(key)];
+    let operation = Operation::DeleteElements(ruleset::table(family), layout, delete);
+    tables.of_mut(family).clean_up(operation);
 }

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ahash::HashMap;
 use nft::family::Family;
 
-use super::Engine;
 use crate::model::{HealthCheck, ObjectName};
+use crate::routing::Routing;
 
 #[derive(Debug, Default)]
 pub(super) struct HealthChecks {
@@ -29,32 +29,29 @@ impl HealthChecks {
         };
         self.changed.insert(service.clone());
     }
-}
 
-impl Engine {
-    /// Returns the services whose health check has changed since the last call, sorted, with the new
+    /// Takes the services whose health check has changed since the last call, sorted, with the new
     /// one.
-    pub fn take_health_checks(&mut self) -> Vec<(ObjectName, Option<HealthCheck>)> {
-        let HealthChecks { all, changed, .. } = &mut self.health_checks;
+    pub(super) fn take_changed(&mut self) -> Vec<(ObjectName, Option<HealthCheck>)> {
+        let Self { all, changed, .. } = self;
         let changed = std::mem::take(changed).into_iter();
         changed.map(|service| (service.clone(), all.get(&service).copied())).collect()
     }
 
-    /// Returns the addresses of health check ports, if they have changed since the last call: those
+    /// Takes the addresses of health check ports, if they have changed since the last call: those
     /// of NodePorts. `0.0.0.0` and `::` stand for all addresses of their family.
-    pub fn take_health_check_addresses(&mut self) -> Option<Vec<IpAddr>> {
-        self.health_checks.addresses.take()
+    pub(super) fn take_addresses(&mut self) -> Option<Vec<IpAddr>> {
+        self.addresses.take()
     }
 
     /// Opens health check ports at `node_port_ips`, and at all addresses of families without
     /// limits.
-    pub(super) fn note_health_check_addresses(&mut self, node_port_ips: &[IpAddr]) {
-        let everywhere = |family: &Family| self.routing.node_ports_everywhere(*family);
+    pub(super) fn open_at(&mut self, node_port_ips: &[IpAddr], routing: &Routing) {
+        let everywhere = |family: &Family| routing.node_ports_everywhere(*family);
         let unspecified = Family::ALL.into_iter().filter(everywhere).map(|family| match family {
             Family::Ip => Ipv4Addr::UNSPECIFIED.into(),
             Family::Ip6 => Ipv6Addr::UNSPECIFIED.into(),
         });
-        self.health_checks.addresses =
-            Some(unspecified.chain(node_port_ips.iter().copied()).collect());
+        self.addresses = Some(unspecified.chain(node_port_ips.iter().copied()).collect());
     }
 }

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use nft::Errno;
 use nft::kernel::{CommitError, Committed};
-use nft::{Family, Operation, Transaction};
+use nft::{Family, Operation, Statement, TableFlags, Transaction};
 
 use super::Engine;
+use super::blocked::Blocked;
 use crate::model::{ObjectName, ObjectRef, Problem, ProblemKind};
 use crate::ruleset::{SetId, Subject};
 
@@ -67,7 +68,7 @@ impl Engine {
             }
             Err(error) => error,
         };
-        let Some(family) = self.in_flight.front().map(|in_flight| in_flight.family) else {
+        let Some(family) = self.steps.in_flight.front().map(|in_flight| in_flight.family) else {
             return Answer::ReadBack(Cause::Unknown);
         };
         match error {
@@ -104,15 +105,15 @@ impl Engine {
     /// Records that the oldest transaction in flight was applied within `time`. The size of later
     /// pieces follows from it.
     pub fn committed(&mut self, time: Duration) {
-        let Some(in_flight) = self.in_flight.pop_front() else { return };
-        self.piece_size.learn(in_flight.bytes, time);
-        let table = &mut self.tables[in_flight.family.index()];
+        let Some(in_flight) = self.steps.in_flight.pop_front() else { return };
+        self.steps.piece_size.learn(in_flight.bytes, time);
+        let table = self.tables.of_mut(in_flight.family);
         table.is_suspect = false;
         self.problems.extend(table.bisect.committed(in_flight.services.count));
-        self.undone[in_flight.family.index()] = false;
+        self.steps.undone[in_flight.family.index()] = false;
         self.applied(in_flight);
-        if self.in_flight.is_empty() && self.is_settled() {
-            self.suspects.clear();
+        if self.steps.in_flight.is_empty() && self.is_settled() {
+            self.steps.suspects.clear();
         }
         self.gather_stale_flows();
     }
@@ -137,7 +138,7 @@ impl Engine {
     }
 
     fn blame(&mut self, service: ObjectName, error: &CommitError) -> Cause {
-        if self.suspects.insert(service.clone()) {
+        if self.steps.suspects.insert(service.clone()) {
             return Cause::Suspected(service);
         }
         self.exclude(service.clone());
@@ -148,7 +149,7 @@ impl Engine {
     /// Handles a refusal that concerns no service. Another program may have changed the table; if
     /// not, the next transaction is refused too.
     fn suspect(&mut self, family: Family, error: &CommitError) -> Answer {
-        if !std::mem::replace(&mut self.tables[family.index()].is_suspect, true) {
+        if !std::mem::replace(&mut self.tables.of_mut(family).is_suspect, true) {
             return Answer::ReadBack(Cause::Table(family));
         }
         self.block(family, error);
@@ -163,19 +164,20 @@ impl Engine {
         errno: Option<Errno>,
         error: &CommitError,
     ) -> Answer {
-        if errno.is_some_and(is_about_size) && self.piece_size.halve() {
+        if errno.is_some_and(is_about_size) && self.steps.piece_size.halve() {
             return Answer::ReadBack(Cause::Unattributed);
         }
         // Never empty: `answer` has checked it.
-        let services = self.in_flight.front().map(|it| it.services.clone()).unwrap_or_default();
+        let services =
+            self.steps.in_flight.front().map(|it| it.services.clone()).unwrap_or_default();
         match services.last {
             None => self.suspect(family, error),
             Some(_) if services.count > 1 => {
-                self.tables[family.index()].bisect.narrow(services.count);
+                self.tables.of_mut(family).bisect.narrow(services.count);
                 Answer::ReadBack(Cause::Unattributed)
             }
             Some(service) => {
-                let is_new = self.suspects.insert(service.clone());
+                let is_new = self.steps.suspects.insert(service.clone());
                 let problem = left_out(&service, error);
                 if is_new || self.exclude_alone(family, service, problem) {
                     return Answer::ReadBack(Cause::Unattributed);
@@ -184,6 +186,75 @@ impl Engine {
                 Answer::Blocked(family)
             }
         }
+    }
+
+    /// Excludes a service that was refused alone in the table of `family`. After too many of them,
+    /// includes all again and returns false: services are not the cause.
+    fn exclude_alone(&mut self, family: Family, service: ObjectName, problem: Problem) -> bool {
+        self.exclude(service.clone());
+        let not_the_cause = self.tables.refused_alone(family, service, problem);
+        let is_plausible = not_the_cause.is_none();
+        for service in not_the_cause.into_iter().flatten() {
+            self.include(service);
+        }
+        is_plausible
+    }
+
+    /// Reports the excluded services if no other service is left that could confirm them.
+    pub(super) fn report_excluded(&mut self) {
+        if self.is_settled() {
+            self.problems.extend(self.tables.take_unreported());
+        }
+    }
+
+    /// Leaves a service out until it changes.
+    fn exclude(&mut self, service: ObjectName) {
+        self.diff.excluded.insert(service.clone());
+        self.updates.again(service);
+    }
+
+    fn include(&mut self, service: ObjectName) {
+        self.diff.excluded.remove(&service);
+        self.updates.again(service);
+    }
+
+    /// Includes the services again that the kernel refused without naming them. If a table is
+    /// blocked, [`Engine::replace_installed`] must follow.
+    pub fn retry_refused(&mut self) {
+        for service in self.tables.take_refused() {
+            self.include(service);
+        }
+    }
+
+    /// Sends no transaction for the table of `family` until the tables are read back.
+    pub fn block(&mut self, family: Family, error: &CommitError) {
+        self.tables.of_mut(family).blocked = Some(Blocked::by(error));
+        self.drop_parts(family);
+    }
+
+    /// Records the flags of a table after a handover.
+    pub fn note_flags(&mut self, family: Family, flags: TableFlags) {
+        self.tables.of_mut(family).installed.set_flags(flags);
+    }
+
+    /// Handles the refusal of an operation. Returns whether its cause is that the kernel lacks
+    /// flowtables; the next transactions then have none.
+    fn finds_no_flowtables(&mut self, refused: Option<&Operation>, errno: Errno) -> bool {
+        let needs_flowtables = match refused {
+            Some(Operation::AddFlowtable(..)) => true,
+            Some(Operation::AddRule(_, rule)) => {
+                rule.statements.iter().any(|it| matches!(it, Statement::FlowAdd(_)))
+            }
+            _ => false,
+        };
+        // `nft_flowtable_type_get` and `nft_expr_type_get` return the first.
+        let is_lack = matches!(errno, Errno::ENOENT | Errno::EOPNOTSUPP);
+        if needs_flowtables && is_lack && !self.node.lacks_flowtables {
+            self.node.lacks_flowtables = true;
+            self.render_tables();
+            return true;
+        }
+        false
     }
 }
 

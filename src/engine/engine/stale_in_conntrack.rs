@@ -7,14 +7,13 @@
 //! Other programs translate addresses too. A flow is ours if its original destination is or was a
 //! frontend.
 
-use std::net::IpAddr;
-
 use ahash::HashSet;
 use ipnet::IpNet;
 use nft::family::Family;
 
-use super::Engine;
-use crate::diff::{Serving, Targets};
+use super::node::NodeState;
+use super::stale_by_commit;
+use crate::diff::{Diff, Serving, Targets};
 use crate::flow::{Flow, StaleFlow};
 use crate::model::{Protocol, Target};
 use crate::ruleset::Frontend;
@@ -53,27 +52,69 @@ impl Ended {
     }
 }
 
-impl Engine {
-    /// Returns those of `flows` that are stale. Nothing may be in flight, and
-    /// [`Engine::is_settled`] must hold.
-    pub fn stale_among(&self, flows: &[Flow]) -> Vec<StaleFlow> {
-        let service_cidrs = self.cluster.service_cidrs();
-        let judge = Judge { engine: self, service_cidrs: &service_cidrs };
+/// The UDP flows that conntrack must forget, and what is needed to find them.
+#[derive(Debug, Default)]
+pub(super) struct StaleFlows {
+    /// Flows that committed changes have made stale.
+    found: Vec<StaleFlow>,
+    ended: Ended,
+}
+
+impl StaleFlows {
+    /// Gathers the flows that committed changes have made stale, but for the families whose changes
+    /// are not all committed.
+    pub(super) fn gather(&mut self, diff: &mut Diff, node: &mut NodeState, waits: [bool; 2]) {
+        for family in Family::ALL.into_iter().filter(|family| !waits[family.index()]) {
+            let changes = diff.serving.take(family);
+            for change in changes.iter().filter(|change| change.after.is_none()) {
+                self.ended.add(change.frontend);
+            }
+            let own = node.serving.wanted();
+            self.found
+                .extend(changes.iter().flat_map(|change| stale_by_commit::flows(change, own)));
+        }
+        if waits.contains(&true) {
+            return;
+        }
+        let is_committed = |address| diff.node_port_ips.is_settled(address);
+        let changes = node.serving.take_changes(is_committed);
+        if !changes.is_empty() {
+            let ports = diff.serving.node_ports().into_iter();
+            self.found.extend(changes.flows(ports));
+        }
+    }
+
+    /// Returns the gathered flows, each once.
+    pub(super) fn take(&mut self) -> Vec<StaleFlow> {
+        std::mem::take(&mut self.found)
+    }
+
+    /// Records that all flows of a list were compared, and that all stale ones among them are
+    /// deleted.
+    pub(super) fn compared(&mut self) {
+        self.ended.advance();
+    }
+
+    /// Returns those of `flows` that are stale, by the endpoints that serve.
+    pub(super) fn among(
+        &self,
+        flows: &[Flow],
+        serving: &Serving,
+        node: &NodeState,
+        service_cidrs: &[IpNet],
+    ) -> Vec<StaleFlow> {
+        let judge = Judge { ended: &self.ended, serving, node, service_cidrs };
         let stale = flows.iter().filter(|flow| judge.is_stale(flow));
         let name =
             |flow: &Flow| StaleFlow::Between { frontend: flow.sent_to, endpoint: flow.answered_by };
         stale.map(name).collect()
     }
-
-    /// Records that all flows of a list were compared, and that all stale ones among them are
-    /// deleted.
-    pub fn compared_flows(&mut self) {
-        self.ended.advance();
-    }
 }
 
 struct Judge<'a> {
-    engine: &'a Engine,
+    ended: &'a Ended,
+    serving: &'a Serving,
+    node: &'a NodeState,
     service_cidrs: &'a [IpNet],
 }
 
@@ -88,31 +129,25 @@ impl Judge<'_> {
 
     /// Returns the endpoints of the frontend at this destination.
     fn serving(&self, sent_to: Target) -> Option<&Targets> {
-        let serving = &self.engine.diff.serving;
-        serving.targets(&at_address(sent_to)).or_else(|| {
-            let is_served = self.engine.node_addresses.serves(sent_to.address);
-            is_served.then(|| serving.targets(&at_node_port(sent_to)))?
+        self.serving.targets(&at_address(sent_to)).or_else(|| {
+            let is_served = self.node.serving.serves(sent_to.address);
+            is_served.then(|| self.serving.targets(&at_node_port(sent_to)))?
         })
     }
 
     /// Returns whether a frontend that no longer exists translated the flow.
     fn was_ours(&self, flow: &Flow) -> bool {
         let Flow { sent_to, answered_by } = *flow;
-        let Engine { ended, diff, .. } = self.engine;
+        let ended = self.ended;
         if ended.contains(&at_address(sent_to)) {
             return true;
         }
-        if self.is_of_node(sent_to.address) {
+        if self.node.has(sent_to.address) {
             let node_port = at_node_port(sent_to);
             // The address may no longer serve node ports.
-            return ended.contains(&node_port) || serves(&diff.serving, &node_port, &answered_by);
+            return ended.contains(&node_port) || serves(self.serving, &node_port, &answered_by);
         }
         !ended.is_complete && self.service_cidrs.iter().any(|cidr| cidr.contains(&sent_to.address))
-    }
-
-    fn is_of_node(&self, address: IpAddr) -> bool {
-        let Engine { node_addresses, local_addresses, .. } = self.engine;
-        node_addresses.wanted().contains(&address) || local_addresses.contains(&address)
     }
 }
 
@@ -130,14 +165,14 @@ fn at_node_port(Target { address, port }: Target) -> Frontend {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
+    use std::net::{IpAddr, SocketAddr};
     use std::num::NonZeroU16;
     use std::time::Duration;
 
     use nft::TableFlags;
 
     use super::*;
-    use crate::engine::FoundTable;
+    use crate::engine::{Engine, FoundTable};
     use crate::model::{
         Change, Endpoint, EndpointPort, EndpointSlice, Event, Node, ObjectName, Service,
         ServiceCidr, ServicePort,

@@ -9,42 +9,16 @@ use nft::{Acknowledge, Family, Operation, Transaction};
 use super::base_state::BaseState;
 use super::bisect::Services;
 use super::queue::Lane;
-use super::{Engine, TableState, header};
-use crate::piece::{self, Piece, PieceLimits};
-use crate::ruleset::base::Base;
+use super::steps::{BaseChange, InFlight};
+use super::tables::{TableState, header};
+use super::{Engine, context};
+use crate::diff::{Kept, Progress};
+use crate::model::{Extent, ObjectName};
+use crate::piece::{Piece, PieceLimits};
 
-/// The transaction of a step for one table.
-#[derive(Debug)]
-pub(super) struct Part {
-    operations: Vec<Operation>,
-    in_flight: InFlight,
-}
-
-impl Part {
-    /// Returns the operations of the transaction.
-    pub(super) fn operations(&self) -> &[Operation] {
-        &self.operations
-    }
-
-    /// Returns what to record once the transaction is applied.
-    pub(super) fn in_flight(&self) -> &InFlight {
-        &self.in_flight
-    }
-}
-
-/// What to record once a transaction is applied. It may not be sent yet.
-#[derive(Debug)]
-pub(super) struct InFlight {
-    pub(super) family: Family,
-    /// What the transaction changes besides elements, if anything.
-    pub(super) base: Option<BaseChange>,
-    /// Approximate size in bytes.
-    pub(super) bytes: usize,
-    /// The services that the step updates.
-    pub(super) services: Services,
-    /// The number of its step.
-    pub(super) step: u64,
-}
+/// Services of a large change that are updated before an interruption, so that the change
+/// completes.
+const UNINTERRUPTED: usize = 256;
 
 /// The changes of a step in both tables.
 #[derive(Debug, Default)]
@@ -53,15 +27,6 @@ struct Step {
     /// The change of each table, with the bytes of its operations.
     bases: [Option<(BaseChange, usize)>; 2],
     services: Services,
-}
-
-/// A change of a table besides its elements.
-#[derive(Debug)]
-pub(super) enum BaseChange {
-    /// The table gets its owner; chains, rules and sets follow in the next transaction.
-    Owner,
-    /// Chains, rules and sets after the transaction.
-    Contents(Base),
 }
 
 impl Engine {
@@ -81,7 +46,7 @@ impl Engine {
         max_batch: usize,
         interrupted: impl Fn() -> bool,
     ) -> Option<Transaction> {
-        while self.prepared.is_empty() {
+        while self.steps.prepared.is_empty() {
             let mut step = self.differences(max_batch, &interrupted);
             if step.is_none() && self.drop_unused_chains() {
                 step = self.differences(max_batch, &interrupted);
@@ -91,66 +56,47 @@ impl Engine {
                 return None;
             };
             self.divide(step);
-            if self.prepared.is_empty() && interrupted() {
+            if self.steps.prepared.is_empty() && interrupted() {
                 return None;
             }
         }
-        self.start_next()
+        self.steps.start_next()
     }
 
     /// Returns the transaction after the one in flight, made while the kernel applies that one. The
     /// caller commits it next. It drops it if the first is not applied, unless only the other table
     /// was blocked. `None` if it depends on the outcome of the first, or if nothing else differs.
     pub fn next_transaction_ahead(&mut self, max_batch: usize) -> Option<Transaction> {
-        if self.in_flight.len() != 1 || self.tables.iter().any(|table| table.blocked.is_some()) {
+        if self.steps.in_flight.len() != 1
+            || self.tables.states.iter().any(|table| table.blocked.is_some())
+        {
             return None;
         }
-        if self.prepared.is_empty() && self.in_flight[0].base.is_none() {
+        if self.steps.prepared.is_empty() && self.steps.in_flight[0].base.is_none() {
             let step = self.differences(max_batch, &|| false)?;
             self.divide(step);
         }
-        self.start_next()
+        self.steps.start_next()
     }
 
     /// Removes from the desired tables the chains that neither services nor elements need; returns
     /// whether there were any.
     fn drop_unused_chains(&mut self) -> bool {
-        let is_unused = self.is_settled() && !self.has_leftovers();
-        let dropped = is_unused
-            && (self.timeouts.forget_unused() | self.optional_chains.drop_unused(&self.cluster));
+        let is_unused = self.is_settled() && !self.diff.has_leftovers();
+        let dropped = is_unused && self.tables.forget_unused(&self.cluster);
         if dropped {
             self.render_tables();
         }
         dropped
     }
 
-    fn start_next(&mut self) -> Option<Transaction> {
-        let Part { operations, in_flight } = self.prepared.pop_front()?;
-        self.in_flight.push_back(in_flight);
-        Some(Transaction { operations })
-    }
-
     /// Makes a part for each table. Drops the part of a blocked table as if it were applied: once
     /// that table can be written, it is read back and compared.
     fn divide(&mut self, step: Step) {
-        let Step { operations, mut bases, services } = step;
-        let of_ip = |operation: &Operation| operation.family() == Family::Ip;
-        let is_about_one = operations.iter().all(of_ip) || !operations.iter().any(of_ip);
-        let parts = match is_about_one {
-            true => [operations, Vec::new()],
-            false => operations.into_iter().partition::<Vec<_>, _>(of_ip).into(),
-        };
-        self.steps += 1;
-        for operations in parts {
-            let Some(family) = operations.first().map(Operation::family) else { continue };
-            let (base, base_bytes) = bases[family.index()].take().unzip();
-            let bytes = base_bytes.unwrap_or_default() + piece::bytes_of(&operations);
-            let services = services.clone();
-            let in_flight = InFlight { family, base, bytes, services, step: self.steps };
-            self.prepared.push_back(Part { operations, in_flight });
-        }
+        let Step { operations, bases, services } = step;
+        self.steps.divide(operations, bases, &services);
         for family in Family::ALL {
-            if self.blocked(family).is_some() {
+            if self.tables.blocked(family).is_some() {
                 self.drop_parts(family);
             }
         }
@@ -158,25 +104,16 @@ impl Engine {
 
     /// Drops the uncommitted parts of one table, as if they were applied.
     pub(super) fn drop_parts(&mut self, family: Family) {
-        while let Some(place) = self.in_flight.iter().position(|it| it.family == family) {
-            self.in_flight.remove(place).into_iter().for_each(|part| self.applied(part));
+        while let Some(part) = self.steps.take_part(family) {
+            self.applied(part);
         }
-        while let Some(place) = self.prepared.iter().position(|it| it.in_flight.family == family) {
-            let part = self.prepared.remove(place);
-            part.into_iter().for_each(|part| self.applied(part.in_flight));
-        }
-    }
-
-    /// Returns whether a part of a table is not committed yet.
-    pub(super) fn has_parts(&self, family: Family) -> bool {
-        let waiting = self.prepared.iter().map(|part| &part.in_flight);
-        self.in_flight.iter().chain(waiting).any(|part| part.family == family)
     }
 
     /// Records the installed state after a transaction.
     pub(super) fn applied(&mut self, in_flight: InFlight) {
-        let table = &mut self.tables[in_flight.family.index()];
-        let flags = table.installed.flags_after(self.table_flags);
+        let wanted = self.tables.flags;
+        let table = self.tables.of_mut(in_flight.family);
+        let flags = table.installed.flags_after(wanted);
         match in_flight.base {
             Some(BaseChange::Owner) => table.installed.set_flags(flags),
             Some(BaseChange::Contents(base)) => {
@@ -187,20 +124,18 @@ impl Engine {
             }
             None => {}
         }
-        let waiting = self.prepared.iter().map(|part| &part.in_flight);
-        if self.in_flight.iter().chain(waiting).all(|other| other.step != in_flight.step) {
+        if !self.steps.has_step(in_flight.step) {
             self.diff.committed();
-            for service in std::mem::take(&mut self.after_commit) {
-                self.queue.put_first(Lane::Fast, service);
-            }
+            self.updates.committed();
         }
     }
 
     /// Returns a step that only gives owners to tables that need them before other changes.
     fn owners_first(&self) -> Option<Step> {
         let mut step = Step::default();
-        for (i, table) in self.tables.iter().enumerate().filter(|(_, table)| table.is_stale) {
-            let header = header(table.family, &table.installed, self.table_flags);
+        for (i, table) in self.tables.states.iter().enumerate().filter(|(_, table)| table.is_stale)
+        {
+            let header = header(table.family, &table.installed, self.tables.flags);
             if table.installed.needs_owner_first(&table.desired, &header) {
                 let (adopt, size) = with_encoded_size(vec![Operation::AddTable(header)]);
                 step.bases[i] = Some((BaseChange::Owner, size));
@@ -215,16 +150,16 @@ impl Engine {
             return Some(step);
         }
         let (mut step, mut bytes) = (Step::default(), 0);
-        let mut budget = max_batch.min(self.piece_size.piece_bytes());
+        let mut budget = max_batch.min(self.steps.piece_size.piece_bytes());
         let mut is_replaced = false;
-        for i in 0..self.tables.len() {
-            let of_table = self.table_operations(i);
+        for i in 0..self.tables.states.len() {
+            let of_table = self.tables.operations(i);
             if of_table.is_empty() {
                 continue;
             }
             let (of_table, size) = with_encoded_size(of_table);
             bytes += size;
-            let table = &self.tables[i];
+            let table = &self.tables.states[i];
             if matches!(table.installed, BaseState::Foreign) {
                 // A table is replaced as a whole, if one transaction can hold it.
                 budget = max_batch;
@@ -238,29 +173,106 @@ impl Engine {
         // table that is new or replaced as a whole gets both at once.
         let is_ours = |table: &TableState| matches!(table.installed, BaseState::Ours(_));
         let has_rules = step.operations.iter().any(|it| matches!(it, Operation::AddRule(..)));
-        let is_alone = self.is_bisecting() || self.tables.iter().all(is_ours);
+        let is_alone = self.tables.are_bisecting() || self.tables.states.iter().all(is_ours);
         if has_rules && is_alone {
             return step.checked();
         }
         // Sizes of elements are estimates, so an eighth is left free.
         let limit = (max_batch - max_batch / 8).saturating_sub(bytes);
-        if bytes == 0 || limit >= self.piece_size.piece_bytes() / 2 {
+        if bytes == 0 || limit >= self.steps.piece_size.piece_bytes() / 2 {
             let mut piece = Piece::new(PieceLimits { budget: budget.min(limit), limit });
             step.services = if is_replaced {
                 // The old table goes with this transaction, and later services have no elements
                 // until theirs. So nothing interrupts this piece.
-                self.small_went_first = true;
+                self.updates.small_went_first = true;
                 self.fill(&mut piece, &|| false)
             } else {
                 self.fill(&mut piece, interrupted)
             };
-            let elements = piece.into_operations(&self.layouts);
-            match step.operations.is_empty() {
-                true => step.operations = elements,
-                false => step.operations.extend(elements),
+            let elements = piece.into_operations(&self.tables.layouts);
+            if step.operations.is_empty() {
+                step.operations = elements;
+            } else {
+                step.operations.extend(elements);
             }
         }
         step.checked()
+    }
+
+    /// Updates services until the piece is full, small changes first. The piece stays empty only if
+    /// nothing differs, or if `interrupted` returned true.
+    ///
+    /// A piece of small changes holds no part of a large one, so small changes do not wait until
+    /// that part is rendered and applied. The next piece belongs to the large change, so that it
+    /// completes.
+    ///
+    /// While services are postponed, pieces are mixed. A service of one lane may take a frontend
+    /// that a service of the other lane takes back; within one piece both cancel out.
+    fn fill(&mut self, piece: &mut Piece, interrupted: &impl Fn() -> bool) -> Services {
+        self.updates.share_slots(&self.cluster);
+        let may_go_first =
+            !std::mem::take(&mut self.updates.small_went_first) && self.updates.postponed.is_none();
+        let (mut taken, mut is_small) = (0, may_go_first);
+        let mut updated = Services::default();
+        while piece.has_room() && self.tables.admit(&updated) {
+            if is_small && self.updates.queue.next_lane() == Some(Lane::Slow) {
+                if !piece.is_empty() {
+                    self.updates.small_went_first = true;
+                    return updated;
+                }
+                is_small = false;
+            }
+            let Some((name, extent)) = self.updates.next(&self.cluster) else { break };
+            let bytes = piece.bytes();
+            let progress = self.update(name.clone(), &extent, piece);
+            if piece.bytes() != bytes {
+                updated = Services { count: updated.count + 1, last: Some(name) };
+            }
+            if progress == Progress::Partial {
+                break;
+            }
+            taken += 1;
+            if taken >= UNINTERRUPTED && interrupted() {
+                return updated;
+            }
+        }
+        if self.tables.are_bisecting() && !piece.is_empty() {
+            return updated;
+        }
+        if self.updates.queue.is_empty()
+            && self.updates.postponed.is_none()
+            && self.updates.sweep_due
+        {
+            self.diff.begin_sweep();
+            self.updates.sweep_due = false;
+        }
+        self.diff.update_others(piece);
+        updated
+    }
+
+    fn update(&mut self, name: ObjectName, extent: &Extent, piece: &mut Piece) -> Progress {
+        let may_postpone = self.updates.postponed.is_some();
+        let context = context(&self.cluster, &self.tables, &self.updates, may_postpone);
+        let updated = self.diff.update(&name, extent, context, piece);
+        self.problems.extend(updated.problems);
+        self.updates.note(name, &updated.progress, updated.affected);
+        updated.progress
+    }
+
+    /// Keeps leftovers from now on until [`Engine::release`].
+    pub fn keep_leftovers(&mut self) {
+        self.diff.keep_leftovers();
+    }
+
+    /// Returns the leftovers that are kept, for release after [`GRACE`]. `None` if there are none,
+    /// or if the outcome of a transaction is not known yet.
+    pub fn kept_leftovers(&mut self) -> Option<Kept> {
+        self.steps.are_done().then(|| self.diff.kept()).flatten()
+    }
+
+    /// Deletes leftovers with the next transactions.
+    pub fn release(&mut self, kept: Kept) {
+        self.diff.release(kept);
     }
 }
 

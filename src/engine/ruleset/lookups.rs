@@ -1,6 +1,7 @@
 //! Lookups during commits.
 
 use nft::Statement;
+use nft::kernel::Release;
 
 /// How the kernel looks up elements while it commits a transaction.
 ///
@@ -18,6 +19,12 @@ pub enum Lookups {
 }
 
 impl Lookups {
+    /// Returns the lookups that suit a kernel of this release; an unknown one may be old.
+    pub fn of_kernel(release: Option<Release>) -> Self {
+        let is_new = release.is_some_and(|release| release >= Release::REPEATED_LOOKUPS);
+        if is_new { Self::Repeated } else { Self::Once }
+    }
+
     /// Returns rules that look elements up, repeated if a lookup may miss one.
     pub(super) fn repeat<const N: usize>(self, rules: [Vec<Statement>; N]) -> Vec<Vec<Statement>> {
         let times = match self {

@@ -104,7 +104,7 @@ impl Pipeline {
             loaded.applied += took;
         }
         self.engine.apply(Resource::ALL.map(Event::Listed));
-        let (found, took) = timed(|| read_back(&mut self.kernel, self.engine.layouts()));
+        let (found, took) = timed(|| read_back(&mut self.kernel, self.engine.tables().layouts()));
         loaded.read_back = took;
         let (done, took) = timed(|| {
             self.engine.replace_installed(found?);

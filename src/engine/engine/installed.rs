@@ -1,17 +1,91 @@
-//! The installed elements, for checks of the kernel against them, and what a check found.
+//! The installed state: replaced by what was read, compared with the kernel, corrected.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use nft::kernel::Contents;
-use nft::{Family, Operation};
+use nft::{Family, Operation, Transaction};
 
 use super::base_state::BaseState;
-use super::{Engine, header};
-use crate::diff::{Context, Finding, Installed};
-use crate::model::{Extent, ObjectName};
+use super::changed_elements::{self, Changed, Differences, ElementId};
+use super::found::FoundTable;
+use super::least_connections::adopt_weights;
+use super::tables::header;
+use super::{Engine, context};
+use crate::diff::{Finding, FoundElements, Installed};
+use crate::model::ObjectName;
 use crate::ruleset;
+use crate::ruleset::base::has_guard;
 
 impl Engine {
+    /// Replaces the installed state by a read-back and queues all services.
+    pub fn replace_installed(&mut self, found: [FoundTable; 2]) {
+        self.steps.forget(false);
+        let ip = found[Family::Ip.index()].contents.as_ref();
+        self.node.loses_guard = !self.routing.node_port_addresses.localhost
+            && ip.is_some_and(|contents| has_guard(&contents.rules));
+        let contents = found.iter().filter_map(|found| found.contents.as_ref());
+        let timeouts = contents.map(|it| ruleset::affinity::timeouts_of(it.rules.iter()));
+        if self.tables.timeouts.adopt(timeouts) {
+            self.render_tables();
+        }
+        let elements = found.map(|found| self.tables.replace_installed(found));
+        let installed = elements.iter().flat_map(FoundElements::node_port_ips);
+        let is_listed = |ip: &IpAddr| !self.routing.node_ports_everywhere(Family::of(*ip));
+        self.node.serving.adopt(installed, is_listed);
+        self.diff.replace_installed(elements);
+        adopt_weights(&mut self.cluster, &self.diff);
+        self.updates.all_again(self.diff.services());
+    }
+
+    /// Returns whether the installed state is that of the last commit or read-back in both tables.
+    pub fn knows_installed(&self) -> bool {
+        self.steps.are_done() && self.tables.are_ours()
+    }
+
+    /// Returns the elements that are not as installed. `None` if more must be compared: an element
+    /// that is left over may be missing. [`Engine::knows_installed`] must hold.
+    pub fn element_differences(&self, changed: &[Changed]) -> Option<Differences> {
+        changed_elements::differences(&self.diff, changed)
+    }
+
+    /// Records elements of no service, or of several, that differ from the installed state. An
+    /// element that nothing may need is deleted first in the next transaction. Returns the services
+    /// to be updated again, or `None` if the tables must be read.
+    pub fn adopt(&mut self, differences: &[(ElementId, Finding)]) -> Option<Vec<ObjectName>> {
+        changed_elements::adopt(&mut self.diff, &mut self.tables, differences)
+    }
+
+    /// Returns the places of all elements of a refused transaction, and of the rest of its step.
+    /// `None` if the tables must be read: more than elements was to change, or a look-up by key does
+    /// not suffice.
+    pub fn places_of_refused(&self, transaction: &Transaction) -> Option<Vec<ElementId>> {
+        self.steps.places_of_refused(transaction)
+    }
+
+    /// Records that the step in flight is not applied. `changed` are the look-ups of
+    /// [`Engine::places_of_refused`]. Returns false if the tables must be read.
+    pub fn undo_step(&mut self, changed: &[Changed]) -> bool {
+        self.steps.forget(true);
+        let mut services: BTreeSet<ObjectName> =
+            std::mem::take(&mut self.updates.after_commit).into_iter().collect();
+        let Some(differences) = self.element_differences(changed) else { return false };
+        let mut is_enough = true;
+        for (service, installed, finding) in differences.of_services {
+            is_enough &= self.correct(installed, finding);
+            services.insert(service);
+        }
+        let Some(adopting) = self.adopt(&differences.of_none) else { return false };
+        services.extend(adopting);
+        self.diff.drop_named_leftovers();
+        for service in services {
+            self.diff.forget_serving(&service);
+            self.update_again(service);
+        }
+        is_enough
+    }
+
     /// Returns the next `most` services after `last` that hold or claim something, sorted; the
     /// first ones without `last`.
     pub fn services_after(&self, last: Option<&ObjectName>, most: usize) -> Vec<ObjectName> {
@@ -27,18 +101,13 @@ impl Engine {
     /// Returns whether the installed elements of a service are the desired ones.
     /// [`Engine::is_settled`] must hold.
     pub fn is_as_desired(&self, service: &ObjectName) -> bool {
-        let context = Context {
-            cluster: &self.cluster,
-            timeouts: &self.timeouts,
-            slots: &self.slot_budget,
-            may_postpone: false,
-        };
+        let context = context(&self.cluster, &self.tables, &self.updates, false);
         self.diff.is_as_desired(service, context)
     }
 
     /// Queues a service to be compared as a whole.
     pub fn update_again(&mut self, service: ObjectName) {
-        self.queue.add([(service, Extent::Whole)].into_iter());
+        self.updates.again(service);
     }
 
     /// Replaces an installed element by the one that was found. Returns whether
@@ -50,9 +119,9 @@ impl Engine {
 
     /// Returns whether the chains, rules and sets that were read are the desired ones.
     pub fn are_rules_as_desired(&self, family: Family, contents: Option<&Contents>) -> bool {
-        let table = &self.tables[family.index()];
-        let found = BaseState::found(contents, self.layouts.of(family), &table.desired);
-        let header = header(family, &found, self.table_flags);
+        let table = self.tables.of(family);
+        let found = BaseState::found(contents, self.tables.layouts.of(family), &table.desired);
+        let header = header(family, &found, self.tables.flags);
         found.operations(&table.desired, &header).is_empty()
     }
 
@@ -64,8 +133,9 @@ impl Engine {
         contents: Option<&Contents>,
         port: u32,
     ) -> bool {
-        let table = &mut self.tables[family.index()];
-        let found = BaseState::found(contents, self.layouts.of(family), &table.desired);
+        let layouts = Arc::clone(&self.tables.layouts);
+        let table = self.tables.of_mut(family);
+        let found = BaseState::found(contents, layouts.of(family), &table.desired);
         let is_usable = found.has_sets_of(&table.installed)
             && contents.is_some_and(|it| it.owned_by_another(port).is_none());
         if is_usable {
@@ -78,7 +148,7 @@ impl Engine {
     /// Returns an installed element as a command of nft(8).
     pub fn command(&self, installed: &Installed) -> String {
         let Installed { family, element, .. } = installed;
-        let set = Arc::clone(self.layouts.of(*family).get(element.set()));
+        let set = Arc::clone(self.tables.layouts.of(*family).get(element.set()));
         let elements = vec![element.to_element()];
         Operation::AddElements(ruleset::table(*family), set, elements).to_string()
     }
@@ -158,8 +228,8 @@ mod tests {
             // Bypasses the queue of services.
             engine.cluster.apply(event.clone(), &mut Touched::default());
             let affinity = engine.cluster.session_affinity(&name());
-            engine.timeouts.request(&name(), affinity);
-            engine.timeouts.number_all();
+            engine.tables.timeouts.request(&name(), affinity);
+            engine.tables.timeouts.number_all();
             assert!(!engine.is_as_desired(&name()), "{event:?}");
             engine.update_again(name());
             settle(&mut engine);

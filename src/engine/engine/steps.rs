@@ -1,0 +1,128 @@
+//! Transactions that are made and not applied yet.
+
+use std::collections::VecDeque;
+
+use ahash::HashSet;
+use nft::{Family, Operation, Transaction};
+
+use super::bisect::Services;
+use super::piece_size::PieceSize;
+use crate::model::ObjectName;
+use crate::piece;
+use crate::ruleset::base::Base;
+
+/// The transactions of steps that are not done: a step counts as installed as soon as it is made.
+#[derive(Debug, Default)]
+pub(super) struct Steps {
+    /// Transactions that are not answered yet, in order: at most one, and one made ahead of it.
+    pub(super) in_flight: VecDeque<InFlight>,
+    /// Transactions of the last step that were not returned yet.
+    pub(super) prepared: VecDeque<Part>,
+    /// Number of steps so far.
+    count: u64,
+    pub(super) piece_size: PieceSize,
+    /// Tables whose last step was not applied: flows are stale once the next one is.
+    pub(super) undone: [bool; 2],
+    /// Services blamed for a refusal since the engine was last settled.
+    pub(super) suspects: HashSet<ObjectName>,
+}
+
+/// The transaction of a step for one table.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) operations: Vec<Operation>,
+    pub(super) in_flight: InFlight,
+}
+
+/// What to record once a transaction is applied. It may not be sent yet.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    pub(super) family: Family,
+    /// What the transaction changes besides elements, if anything.
+    pub(super) base: Option<BaseChange>,
+    /// Approximate size in bytes.
+    pub(super) bytes: usize,
+    /// The services that the step updates.
+    pub(super) services: Services,
+    /// The number of its step.
+    pub(super) step: u64,
+}
+
+/// A change of a table besides its elements.
+#[derive(Debug)]
+pub(super) enum BaseChange {
+    /// The table gets its owner; chains, rules and sets follow in the next transaction.
+    Owner,
+    /// Chains, rules and sets after the transaction.
+    Contents(Base),
+}
+
+impl Steps {
+    /// Returns whether every transaction made so far was answered.
+    pub(super) fn are_done(&self) -> bool {
+        self.in_flight.is_empty() && self.prepared.is_empty()
+    }
+
+    /// Returns whether a part of a table is not committed yet.
+    pub(super) fn has_parts(&self, family: Family) -> bool {
+        self.parts().any(|part| part.family == family)
+    }
+
+    /// Returns whether a part of a step is not committed yet.
+    pub(super) fn has_step(&self, step: u64) -> bool {
+        self.parts().any(|part| part.step == step)
+    }
+
+    /// Returns what is to be recorded of the transactions in flight, then of the prepared ones.
+    pub(super) fn parts(&self) -> impl Iterator<Item = &InFlight> {
+        self.in_flight.iter().chain(self.prepared.iter().map(|part| &part.in_flight))
+    }
+
+    /// Forgets all transactions: the tables were read.
+    pub(super) fn forget(&mut self, undone: bool) {
+        self.in_flight.clear();
+        self.prepared.clear();
+        self.undone = [undone; 2];
+    }
+
+    /// Makes a part for each table.
+    pub(super) fn divide(
+        &mut self,
+        operations: Vec<Operation>,
+        mut bases: [Option<(BaseChange, usize)>; 2],
+        services: &Services,
+    ) {
+        let of_ip = |operation: &Operation| operation.family() == Family::Ip;
+        let is_about_one = operations.iter().all(of_ip) || !operations.iter().any(of_ip);
+        let parts = if is_about_one {
+            [operations, Vec::new()]
+        } else {
+            operations.into_iter().partition::<Vec<_>, _>(of_ip).into()
+        };
+        self.count += 1;
+        for operations in parts {
+            let Some(family) = operations.first().map(Operation::family) else { continue };
+            let (base, base_bytes) = bases[family.index()].take().unzip();
+            let bytes = base_bytes.unwrap_or_default() + piece::bytes_of(&operations);
+            let services = services.clone();
+            let in_flight = InFlight { family, base, bytes, services, step: self.count };
+            self.prepared.push_back(Part { operations, in_flight });
+        }
+    }
+
+    /// Starts the next prepared transaction.
+    pub(super) fn start_next(&mut self) -> Option<Transaction> {
+        let Part { operations, in_flight } = self.prepared.pop_front()?;
+        self.in_flight.push_back(in_flight);
+        Some(Transaction { operations })
+    }
+
+    /// Takes a part of one table that is not committed, those in flight first.
+    pub(super) fn take_part(&mut self, family: Family) -> Option<InFlight> {
+        if let Some(i) = self.in_flight.iter().position(|it| it.family == family) {
+            return self.in_flight.remove(i);
+        }
+        let i = self.prepared.iter().position(|it| it.in_flight.family == family)?;
+        self.prepared.remove(i).map(|part| part.in_flight)
+    }
+}

@@ -1,0 +1,133 @@
+//! The services that are still to be updated, and their order.
+
+use ahash::HashSet;
+
+use super::queue::{Lane, Queue};
+use crate::desired::{SlotBudget, SlotDemand};
+use crate::diff::{self, Progress};
+use crate::model::{Cluster, Extent, ObjectName};
+
+/// Services to be updated: rendered, and compared with what is installed.
+///
+/// Each service whose installed elements may differ from the desired ones is in `queue`,
+/// `after_commit` or `postponed`.
+#[derive(Debug)]
+pub(super) struct Updates {
+    pub(super) queue: Queue,
+    /// Slots of weights and tables, which all services share.
+    pub(super) slot_budget: SlotBudget,
+    /// Touched services whose demand of slots is not known yet.
+    unmeasured: HashSet<ObjectName>,
+    /// The last piece held small changes while a large change waited.
+    pub(super) small_went_first: bool,
+    /// Orphans are to be removed once all services are updated.
+    pub(super) sweep_due: bool,
+    /// Services whose remainder is updated after the next commit.
+    pub(super) after_commit: Vec<ObjectName>,
+    /// Services to be updated after all others, from a read-back on; `None` once the queue holds
+    /// them.
+    pub(super) postponed: Option<Vec<ObjectName>>,
+}
+
+impl Updates {
+    pub(super) fn new(slot_budget: u32) -> Self {
+        Self {
+            queue: Queue::default(),
+            slot_budget: SlotBudget::new(slot_budget),
+            unmeasured: HashSet::default(),
+            small_went_first: false,
+            sweep_due: false,
+            after_commit: Vec::new(),
+            postponed: None,
+        }
+    }
+
+    /// Returns whether no service is to be updated.
+    pub(super) fn are_done(&self) -> bool {
+        self.queue.is_empty()
+            && self.postponed.is_none()
+            && self.after_commit.is_empty()
+            && !self.sweep_due
+    }
+
+    /// Queues a service to be compared as a whole.
+    pub(super) fn again(&mut self, service: ObjectName) {
+        self.queue.add([(service, Extent::Whole)].into_iter());
+    }
+
+    /// Queues `services` after a read-back, which may show orphans, and those that were postponed.
+    pub(super) fn all_again<'a>(&mut self, services: impl Iterator<Item = &'a ObjectName>) {
+        // A postponed service may hold nothing yet, so `services` may lack it.
+        let postponed = self.postponed.replace(Vec::new()).unwrap_or_default();
+        let services: Vec<_> = services.cloned().chain(postponed).collect();
+        self.queue.add(services.into_iter().map(|name| (name, Extent::Whole)));
+        self.after_commit.clear();
+        self.sweep_due = true;
+    }
+
+    /// Queues the services whose remainder waited for a commit.
+    pub(super) fn committed(&mut self) {
+        for service in std::mem::take(&mut self.after_commit) {
+            self.queue.put_first(Lane::Fast, service);
+        }
+    }
+
+    /// Takes the next service, with the extent of its update.
+    pub(super) fn next(&mut self, cluster: &Cluster) -> Option<(ObjectName, Extent)> {
+        self.queue.take().or_else(|| {
+            let mut postponed = self.postponed.take()?;
+            // The winning claim first: a frontend that is taken and taken back would be written
+            // twice.
+            postponed.sort_by_cached_key(|name| diff::age(cluster, name));
+            self.queue.add(postponed.into_iter().map(|name| (name, Extent::Whole)));
+            self.queue.take()
+        })
+    }
+
+    /// Records the progress of a service, and that the update affected others.
+    pub(super) fn note(
+        &mut self,
+        name: ObjectName,
+        progress: &Progress,
+        affected: Vec<ObjectName>,
+    ) {
+        match progress {
+            Progress::Complete => {}
+            Progress::AfterCommit => self.after_commit.push(name),
+            // The remainder of a large service counts as a large change.
+            Progress::Partial => self.queue.put_first(Lane::Slow, name),
+            Progress::Postponed => self.postponed.get_or_insert_default().push(name),
+        }
+        for name in affected {
+            self.queue.put_first(Lane::Fast, name);
+        }
+    }
+
+    /// Notes those of the touched services that may ask for other slots.
+    pub(super) fn note_demands<'a>(
+        &mut self,
+        cluster: &Cluster,
+        touched: impl Iterator<Item = &'a ObjectName>,
+    ) {
+        let may_ask =
+            |name: &&ObjectName| cluster.may_ask_for_slots(name) || self.slot_budget.has(name);
+        self.unmeasured.extend(touched.filter(may_ask).cloned());
+    }
+
+    /// Shares the slots again if services ask for others, and queues those that are given more or
+    /// less than before.
+    ///
+    /// The first list arrives in many parts, so it is called when transactions are made.
+    pub(super) fn share_slots(&mut self, cluster: &Cluster) {
+        if self.unmeasured.is_empty() {
+            return;
+        }
+        for name in std::mem::take(&mut self.unmeasured) {
+            let view = cluster.service(&name);
+            self.slot_budget.request(&name, view.and_then(|view| SlotDemand::of(&view)));
+        }
+        let resized = self.slot_budget.share().into_iter();
+        // Changes of objects come first.
+        self.queue.add_to(Lane::Slow, resized.map(|name| (name, Extent::Whole)));
+    }
+}
