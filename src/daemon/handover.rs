@@ -49,13 +49,15 @@ const PRIORITY_SHIFT: i32 = 1;
 /// Most attempts to create the new table, once the handover table serves.
 const ATTEMPTS: usize = 3;
 
-/// Size in bytes from which on a part of a table is sent while changes wait: other programs can
-/// commit, and the handover can be interrupted, between two parts.
+/// Size in bytes from which on a part of the handover table is sent at the end of a daemon. Other
+/// programs can commit, and the handover can be interrupted, between two parts.
 const HANDOVER_PIECE: usize = 1 << 20;
 
-/// The same for our table at the end of a daemon: those of some 10,000 services are replaced in one
-/// transaction.
+/// The same for our table: those of some 10,000 services are replaced in one transaction.
 const PIECE: usize = 8 << 20;
+
+/// The same for both tables while a daemon serves changes, which wait for one part.
+const STEP_PIECE: usize = 128 << 10;
 
 /// Chains in which kube-proxy's mode ipvs has precedence.
 const TRANSLATING: [&str; 2] = ["nat-prerouting", "nat-output"];
@@ -139,7 +141,8 @@ fn create_handover_table(
     remove(kernel, own.table.family)?;
     let first_rules = precedence_of_ipvs(own)?;
     let mut sent = CopyProgress::default();
-    while !handover_piece(kernel, own, (elements, &first_rules), &mut sent)? {
+    let source = source_of_handover(elements, &first_rules, HANDOVER_PIECE);
+    while !kernel.copy_piece(own, &source, &handover_target(), &mut sent)? {
         if is_interrupted() {
             return Err(CopyTableError::Interrupted);
         }
@@ -147,28 +150,21 @@ fn create_handover_table(
     Ok(())
 }
 
-/// Sends the next piece of the handover table, which has these elements and first rules. Returns
-/// whether the table is complete.
-fn handover_piece(
-    kernel: &mut Nftables,
-    own: &Definition,
-    (elements, first_rules): (&ListedElements, &[Rule]),
-    sent: &mut CopyProgress,
-) -> Result<bool, CopyTableError> {
-    let target = CopyTarget {
+fn source_of_handover<'a>(
+    elements: &'a ListedElements,
+    first_rules: &'a [Rule],
+    piece: usize,
+) -> CopySource<'a> {
+    CopySource { elements, replaces: false, piece, first_rules, completes: true }
+}
+
+fn handover_target() -> CopyTarget {
+    CopyTarget {
         table: HANDOVER_TABLE.into(),
         flags: TableFlags::default(),
         priority_shift: PRIORITY_SHIFT,
         lifetime: Some(LIFETIME),
-    };
-    let source = CopySource {
-        elements,
-        replaces: false,
-        piece: HANDOVER_PIECE,
-        first_rules,
-        completes: true,
-    };
-    kernel.copy_piece(own, &source, &target, sent)
+    }
 }
 
 /// Returns the rules that leave packets to mode ipvs. It translates after routing, and makes the

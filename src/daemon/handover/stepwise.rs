@@ -5,8 +5,8 @@
 //! handover table, which serves, and to the new table ([`nft::kernel::Replacement`]).
 
 use super::{
-    HANDOVER_PIECE, delete_base_chains, flags_of_ours, handover_piece, handover_table, new_table,
-    precedence_of_ipvs, remove,
+    STEP_PIECE, delete_base_chains, flags_of_ours, handover_table, handover_target, new_table,
+    precedence_of_ipvs, remove, source_of_handover,
 };
 use engine::ruleset::table;
 use nft::kernel::{
@@ -83,8 +83,8 @@ impl Stepwise {
                 Ok(Step::Copied)
             }
             Stage::Copy(sent) => {
-                let contents = (&self.elements, &self.first_rules[..]);
-                if handover_piece(kernel, &self.own, contents, sent)? {
+                let source = source_of_handover(&self.elements, &self.first_rules, STEP_PIECE);
+                if kernel.copy_piece(&self.own, &source, &handover_target(), sent)? {
                     self.stage = Stage::Retirement;
                 }
                 Ok(Step::Copied)
@@ -96,7 +96,7 @@ impl Stepwise {
                     elements: std::mem::take(&mut self.elements),
                     target: new_table(&self.own, self.flags),
                     serving: handover_table(family),
-                    piece: HANDOVER_PIECE,
+                    piece: STEP_PIECE,
                 });
                 self.stage = Stage::Replacement;
                 Ok(Step::Serving)

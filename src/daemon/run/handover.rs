@@ -353,15 +353,19 @@ impl<K: Kernel + Send + 'static> Run<K> {
         let flags = self.handovers.as_ref().map(|handovers| handovers.flags).unwrap_or_default();
         self.engine.note_flags(family, flags);
         let took = (now() - started).as_millis();
-        self.watch_again().await?;
         if self.engine.tables().fixed_flags().is_some() {
-            // The other table is next.
-            self.handovers.iter_mut().for_each(|it| it.due = Some(now()));
-            return Ok(());
+            // The other table is next, but not at once: while the kernel frees the elements of this
+            // one, commits wait for the end of that whenever a socket is closed
+            // (`nft_rcv_nl_event`).
+            self.note_activity();
+            return self.watch_again().await;
         }
         let owned = if flags.owner { "owned" } else { "without an owner" };
         tracing::info!("the tables are {owned} now; the change took {took} ms");
-        self.stop_watching().await
+        match self.engine.owns_its_tables() {
+            true => self.stop_watching().await,
+            false => self.watch_again().await,
+        }
     }
 
     /// Ends an attempt, after a change of the table or an error.

@@ -123,7 +123,7 @@ impl Nftables {
         self.copy_piece(&it.definition, &source, &it.target, sent)
     }
 
-    /// Completes a replacement of this table. The next step returns an error.
+    /// Completes a replacement of this table. The next step returns the outcome.
     pub(super) fn complete_replacement(&mut self, table: &TableRef) {
         while self.replaces(table) {
             match self.replacement_step() {
