@@ -101,7 +101,7 @@ fn a_kernel_that_lacks_flowtables_gets_the_tables_without_them() {
     assert!(comparing.next_transaction(usize::MAX).is_none());
 }
 
-/// A look-up of a map with counters counts a connection.
+/// A lookup of a map with counters counts a connection.
 #[test]
 fn with_counters_no_rule_about_established_packets_looks_up_a_map_that_counts() {
     for (counters, expected) in [(Counters::Off, true), (Counters::Services, false)] {

@@ -1,4 +1,4 @@
-//! The installed state after a refused step, which look-ups restore without reading the tables.
+//! The installed state after a refused step, which lookups restore without reading the tables.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 #![allow(clippy::wildcard_enum_match_arm)]

@@ -257,12 +257,12 @@ fn delete(count: usize) {
     let look_ups = running.shared.look_ups_at_commit.load(Ordering::Relaxed) - before;
     // A lookup reads a hundred elements or so at most, or one that is missing.
     let most = if count == FEW { 2 * FEW } else { running.before.len() / 100 / 4 };
-    assert!(look_ups <= most, "the change waited for {look_ups} look-ups, not {most}");
+    assert!(look_ups <= most, "the change waited for {look_ups} lookups, not {most}");
     println!("{services} services, {count} deleted: committed {took:?} after the event");
     wait_for(|| endpoints(&mut running.other).len() == running.before.len() + 1);
     let look_ups = running.shared.look_ups.load(Ordering::Relaxed) - before;
     if count == FEW {
-        assert!(look_ups <= most, "{look_ups} look-ups for the {count} that were deleted");
+        assert!(look_ups <= most, "{look_ups} lookups for the {count} that were deleted");
     }
     // Without sizes, added elements are searched by a dump.
     if count == FEW || running.has_sizes() {

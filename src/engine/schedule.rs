@@ -19,7 +19,7 @@
 //!
 //! Any other input leaves the state as it is, with its time.
 //!
-//! Where look-ups by key do not suffice, a start, a refused transaction, a lost answer and a change
+//! Where lookups by key do not suffice, a start, a refused transaction, a lost answer and a change
 //! by another program take the same path: `Unknown`, read back, commit the difference.
 
 use std::time::{Duration, Instant};

@@ -13,7 +13,7 @@ pub fn look_up_changed<K: Kernel>(kernel: &mut K, places: &[ElementId]) -> Optio
 
 fn look_up<K: Kernel>(place: ElementId, kernel: &mut K) -> Option<Finding> {
     let ElementId { family, set, key } = place;
-    // A look-up of an interval may find another one.
+    // A lookup of an interval may find another one.
     if set == SetId::SourceRanges {
         return None;
     }

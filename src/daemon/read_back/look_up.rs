@@ -5,12 +5,12 @@ use engine::{Finding, Installed};
 use nft::Value;
 use nft::kernel::{Kernel, ReadError};
 
-/// The outcome of a look-up in the kernel.
+/// The outcome of a lookup in the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Look {
     /// Elements that were not found as installed.
     pub differences: Vec<(Installed, Finding)>,
-    /// The look-up ended early because too many elements were missing.
+    /// The lookup ended early because too many elements were missing.
     pub is_cut: bool,
 }
 

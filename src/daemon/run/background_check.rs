@@ -1,11 +1,11 @@
 //! The background check: compares the kernel with the installed state, and that with the objects, a
 //! few services at a time.
 //!
-//! A scope of it is at most 64 look-ups by key, made while the loop is idle, so that no commit of
+//! A scope of it is at most 64 lookups by key, made while the loop is idle, so that no commit of
 //! ours interferes. Orphans have no known key, so the sizes of the sets are compared once all
 //! services were checked.
 //!
-//! A difference counts if a second look-up confirms it, because another program may be in the
+//! A difference counts if a second lookup confirms it, because another program may be in the
 //! middle of a change. Then the finding replaces the installed state, and the usual update writes
 //! the difference.
 
@@ -31,7 +31,7 @@ pub struct BackgroundCheck {
     /// The time for all services; `None` turns the check off.
     period: Option<Duration>,
     pub(super) round: Round,
-    /// Findings of the first look-up, to be confirmed.
+    /// Findings of the first lookup, to be confirmed.
     pub(super) suspects: Vec<Suspect>,
     /// The round at once, after another program changed the tables.
     pub(super) urgent: Option<Urgent>,
@@ -56,7 +56,7 @@ pub(super) struct Round {
     /// Services of the current group that are not checked yet, the next one last.
     waiting: Vec<ObjectName>,
     /// Elements of the last one that are not looked up yet. A commit may change them meanwhile; the
-    /// second look-up leaves such elements out.
+    /// second lookup leaves such elements out.
     rest: Vec<Installed>,
 }
 
@@ -75,7 +75,7 @@ pub(super) enum Stage {
     UrgentEnd,
 }
 
-/// The scope of one look-up.
+/// The scope of one lookup.
 #[derive(Debug, Default)]
 pub(super) struct LookUpScope {
     elements: Vec<(Option<ObjectName>, Installed)>,
@@ -114,7 +114,7 @@ const GROUP: usize = 256;
 /// number of services.
 const LEAST_PAUSE: Duration = Duration::from_millis(20);
 
-/// Missing elements after which a look-up ends. With more, the tables are read.
+/// Missing elements after which a lookup ends. With more, the tables are read.
 const MAX_MISSING: usize = 16;
 
 /// Pause after a scope that could not be read.
@@ -240,7 +240,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
         let mut confirmed = found;
         confirmed.retain(|it| suspects.contains(it));
-        // The second look-up covers the elements that the first one found missing.
+        // The second lookup covers the elements that the first one found missing.
         if !confirmed.is_empty() && suspects.contains(&Suspect::Many) {
             confirmed.push(Suspect::Many);
         }

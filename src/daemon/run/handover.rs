@@ -362,7 +362,7 @@ impl<K: Kernel + Send + 'static> Run<K> {
         }
         let owned = if flags.owner { "owned" } else { "without an owner" };
         tracing::info!("the tables are {owned} now; the change took {took} ms");
-        match self.engine.owns_its_tables() {
+        match self.engine.tables().are_owned() {
             true => self.stop_watching().await,
             false => self.watch_again().await,
         }

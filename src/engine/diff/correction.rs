@@ -1,4 +1,4 @@
-//! The installed elements of one service, and their correction after a look-up.
+//! The installed elements of one service, and their correction after a lookup.
 //!
 //! A correction changes the installed state. The next update of the service sends the difference,
 //! as usual.

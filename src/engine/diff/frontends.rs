@@ -359,7 +359,7 @@ impl FrontendChange<'_> {
     }
 
     /// Adds all ranges before packets look them up, and keeps them for a while after the last
-    /// look-up. A change of an interval set becomes visible after all else of its commit
+    /// lookup. A change of an interval set becomes visible after all else of its commit
     /// (`nft_set_commit_update`), so the mark follows in the next commit.
     fn install_ranges(
         &mut self,

@@ -8,7 +8,7 @@ use ahash::HashMap;
 use super::held::Held;
 use crate::model::ObjectName;
 
-/// A hash map for look-ups, which each update makes, and the same names sorted.
+/// A hash map for lookups, which each update makes, and the same names sorted.
 ///
 /// The order of a hash map differs from process to process. Walks over all services use the sorted
 /// names, so that the same objects lead to the same transactions.

@@ -1,6 +1,6 @@
 //! Elements that another program added or deleted, compared one by one with the installed ones.
 //!
-//! A look-up shows the present element, so the kind of change does not matter. All other elements
+//! A lookup shows the present element, so the kind of change does not matter. All other elements
 //! are as installed, so the tables need not be read.
 
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ pub struct ElementId {
 pub struct Changed {
     /// Its place.
     pub place: ElementId,
-    /// What a look-up found there.
+    /// What a lookup found there.
     pub finding: Finding,
 }
 

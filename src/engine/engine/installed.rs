@@ -58,13 +58,13 @@ impl Engine {
     }
 
     /// Returns the places of all elements of a refused transaction, and of the rest of its step.
-    /// `None` if the tables must be read: more than elements was to change, or a look-up by key does
+    /// `None` if the tables must be read: more than elements was to change, or a lookup by key does
     /// not suffice.
     pub fn places_of_refused(&self, transaction: &Transaction) -> Option<Vec<ElementId>> {
         self.steps.places_of_refused(transaction)
     }
 
-    /// Records that the step in flight is not applied. `changed` are the look-ups of
+    /// Records that the step in flight is not applied. `changed` are the lookups of
     /// [`Engine::places_of_refused`]. Returns false if the tables must be read.
     pub fn undo_step(&mut self, changed: &[Changed]) -> bool {
         self.steps.forget(true);

@@ -1,11 +1,11 @@
 //! Leftovers: elements that no route refers to any more, and that packets may still look up.
 //!
-//! A packet looks up one set after the other, and each look-up reads the newest commit. So an
+//! A packet looks up one set after the other, and each lookup reads the newest commit. So an
 //! element is deleted later than the last route to it: in the next transaction, or after [`GRACE`]
-//! where every look-up of a packet must succeed.
+//! where every lookup of a packet must succeed.
 
 use std::time::Duration;
 
-/// Maximum time of a packet in the tables. The look-ups take microseconds, but the host may pause a
+/// Maximum time of a packet in the tables. The lookups take microseconds, but the host may pause a
 /// virtual processor meanwhile.
 pub const GRACE: Duration = Duration::from_millis(250);

@@ -17,7 +17,7 @@ const MAX_PLACES: usize = 1_024;
 impl Steps {
     /// Returns the places of all elements of a refused transaction, and of the other parts of its
     /// step.
-    /// `None` if the tables must be read: more than elements was to change, or a look-up by key does
+    /// `None` if the tables must be read: more than elements was to change, or a lookup by key does
     /// not suffice.
     pub(super) fn places_of_refused(&self, transaction: &Transaction) -> Option<Vec<ElementId>> {
         if self.in_flight.is_empty() || self.parts().any(|it| it.base.is_some()) {

@@ -40,10 +40,10 @@ pub(super) fn established(after: Threshold) -> Vec<Statement> {
 
 /// Returns the chain that adds connections of services, and no other translated ones.
 ///
-/// nftables has no map look-up that ignores the data, so the route goes into the priority and is
+/// nftables has no map lookup that ignores the data, so the route goes into the priority and is
 /// cleared at once. Packets of the flowtable have no priority either.
 ///
-/// With counters, a look-up of `services` or `nodeports` would count the packet as a connection.
+/// With counters, a lookup of `services` or `nodeports` would count the packet as a connection.
 /// Then only connections to ClusterIPs are added.
 pub(super) fn chain(settings: &Settings) -> ChainSpec {
     let add = || Statement::FlowAdd(ESTABLISHED.into());

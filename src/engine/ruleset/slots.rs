@@ -26,7 +26,7 @@ pub struct NamedList {
     pub size: SizeClass,
 }
 
-/// The slots of lists, in the order of look-ups.
+/// The slots of lists, in the order of lookups.
 ///
 /// The kernel answers up to the first missing key. So each request has the keys of whole lists, up
 /// to one that may have fewer endpoints than its class allows.

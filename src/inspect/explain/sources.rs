@@ -18,7 +18,7 @@ use super::words::our_family;
 /// Sources that may use a load balancer address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceRanges {
-    /// The service of the address; `None` if it changed during the look-up.
+    /// The service of the address; `None` if it changed during the lookup.
     pub service: Option<Service>,
     /// The ranges; `None` if the tables have too many to be read.
     pub ranges: Option<Vec<Range>>,

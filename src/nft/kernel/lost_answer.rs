@@ -52,7 +52,7 @@ impl<'a> ElementChange<'a> {
     }
 
     /// Returns a key that no other operation concerns: a key that is deleted and added exists
-    /// before and after. A look-up of an interval may find another one.
+    /// before and after. A lookup of an interval may find another one.
     fn exclusive_key<'b>(&self, others: impl Iterator<Item = &'b Self>) -> Option<Value>
     where
         'a: 'b,

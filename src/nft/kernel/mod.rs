@@ -159,7 +159,7 @@ pub struct ElementKey {
     pub key: Value,
 }
 
-/// Limit of [`OthersChanges::Elements`]; each costs a look-up of its own.
+/// Limit of [`OthersChanges::Elements`]; each costs a lookup of its own.
 const MAX_CHANGED_ELEMENTS: usize = 256;
 
 impl OthersChanges {
