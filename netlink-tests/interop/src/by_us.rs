@@ -21,7 +21,7 @@ pub fn read(family: Family, table: &str) -> Summary {
         let hook = chain.hook.map(|hook| (hook.point as u32, hook.priority));
         summary.chains.insert(chain.name.into_owned(), Chain { hook, rules: Some(0) });
     }
-    for rule in contents.rules {
+    for rule in contents.rules.iter() {
         let chain = summary.chains.get_mut(&rule.chain).expect("a rule of a listed chain");
         chain.rules = chain.rules.map(|rules| rules + 1);
     }
