@@ -113,20 +113,14 @@ impl Cluster {
         result
     }
 
-    /// Deletes the tables as kube-proxy does, between `before` and `after`. Only connections of that
-    /// moment may fail: the kernel runs rules of deleted chains with empty maps until it has removed
-    /// their hooks.
+    /// Deletes the tables as kube-proxy does, between `before` and `after`.
     #[track_caller]
     fn under_traffic_and_deletion<T>(&self, before: impl FnOnce(), after: impl FnOnce() -> T) -> T {
-        let ((began, ended, result), mut failed) = self.failed_beside(|| {
+        self.under_traffic(|| {
             before();
-            let began = Instant::now();
             self.node().nft_script(DELETION);
-            (began, Instant::now(), after())
-        });
-        failed.retain(|it| it.ended < began || it.began > ended);
-        assert!(failed.is_empty(), "not at the deletion, {began:?} to {ended:?}: {failed:?}");
-        result
+            after()
+        })
     }
 
     /// Opens connections without a pause while `work` runs; returns those that failed.

@@ -119,7 +119,21 @@ fn hand_over_table(
     if !is_kept {
         replace(kernel, &definition, &mut elements)?;
     }
+    stop_refusing(kernel, &definition)?;
     Ok(!is_kept)
+}
+
+/// Empties the set of cluster IPs, whose unknown ports our rules refuse; those of the handover table
+/// do it now. If another program deletes our table, the kernel runs its rules with empty maps until
+/// it has removed their hooks. A set without data is not emptied, and the rules would refuse what the
+/// handover table serves.
+fn stop_refusing(kernel: &mut Nftables, own: &Definition) -> Result<(), CopyTableError> {
+    let name = SetId::ClusterIps.name();
+    if own.sets.iter().any(|set| *set.name == *name) {
+        let flush = Operation::FlushSet(own.table.clone(), name.into());
+        kernel.commit(&Transaction { operations: vec![flush] })?;
+    }
+    Ok(())
 }
 
 /// Returns the flags of a table; `None` if another program created it.
