@@ -261,9 +261,8 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Files that name the scheduler `rr` for users.
-const NAMING_RR: [&str; 8] = [
-    "src/daemon/config/flags.rs",
-    "src/daemon/config/kube_proxy/flags.rs",
+const NAMING_RR: [&str; 7] = [
+    "src/daemon/config/options/table.rs",
     "src/program/show.rs",
     "examples/kube-proxy-config.yaml",
     "docs/schedulers.md",

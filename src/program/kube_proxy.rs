@@ -39,7 +39,9 @@ pub fn kube_proxy(arguments: Vec<String>, log: &mut Log) -> Result<End, Failure>
             let outcome = other_modes::remove();
             outcome.log_removed();
             // kube-proxy ignores these errors too.
-            outcome.errors.iter().for_each(|error| tracing::warn!("{error}"));
+            for error in &outcome.errors {
+                tracing::warn!("{error}");
+            }
             tracing::info!("nftables works and the node is set up; exiting because of --init-only");
         }
         Action::Run => {
@@ -56,13 +58,13 @@ pub fn kube_proxy(arguments: Vec<String>, log: &mut Log) -> Result<End, Failure>
 
 fn version(raw: bool) -> String {
     let version = env!("CARGO_PKG_VERSION");
-    match raw {
-        false => format!("deltaproxy v{version}\n"),
-        true => format!(
-            "deltaproxy version={version} arch={} os={} debug={}\n",
-            std::env::consts::ARCH,
-            std::env::consts::OS,
-            cfg!(debug_assertions),
-        ),
+    if !raw {
+        return format!("deltaproxy v{version}\n");
     }
+    format!(
+        "deltaproxy version={version} arch={} os={} debug={}\n",
+        std::env::consts::ARCH,
+        std::env::consts::OS,
+        cfg!(debug_assertions),
+    )
 }

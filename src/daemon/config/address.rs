@@ -35,6 +35,11 @@ pub fn parse(text: &str, default_port: u16) -> Result<SocketAddr, AddressError> 
     address.filter(|address| address.port() != 0).ok_or_else(|| AddressError(text.to_owned()))
 }
 
+/// Formats an address; none is empty.
+pub(super) fn text(address: Option<SocketAddr>) -> String {
+    address.map_or_else(String::new, |address| address.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,81 +3,22 @@
 //! What is written means the same when it is read again: each field with an effect is there, with
 //! the value in effect, and the mode and each given value stay as they are.
 
-use std::net::SocketAddr;
-use std::time::Duration;
-
-use engine::routing::local::DetectLocalMode;
-use engine::routing::{LeastConnections, LocalDetection};
 use serde_json::{Map, Value, json};
 
-use super::file::{API_VERSION, KIND, OWN_SCHEDULER};
-use super::section::{IPVS_SCHEDULER, Section};
-use super::{Config, Loaded, Source, duration};
+use super::file::OWN_SCHEDULER;
+use super::options::{SETTINGS, Setting};
+use super::section::Section;
+use super::{Config, Loaded};
 
 impl Config {
     /// Returns the effective KubeProxyConfiguration, in mode nftables, with the other fields of
     /// `given`.
     pub(super) fn effective(&self, given: Value) -> Value {
-        let mut whole = without_config();
+        let mut whole = fields(&Section::NFTABLES, Setting::written_default);
         merge(&mut whole, given);
-        overlay(&mut whole, self.fields(&Section::NFTABLES), |_| true);
+        let own = fields(&Section::NFTABLES, |setting| setting.written(self));
+        overlay(&mut whole, own, |_| true);
         whole
-    }
-
-    /// Returns all fields with an effect in the mode of `section`, but those of
-    /// [`without_config`].
-    fn fields(&self, section: &Section) -> Value {
-        let routing = &self.routing;
-        let listen =
-            |address: Option<SocketAddr>| address.map_or(String::new(), |it| it.to_string());
-        let (mode, [ranges, bridge, prefix]) = detection(&routing.local_detection);
-        let (verbosity, format) = self.log.fields();
-        let offload = routing.flowtable.clone().unwrap_or_default();
-        let mut fields = json!({
-            "mode": section.mode,
-            "clientConnection": { "kubeconfig": match &self.source {
-                Source::Kubeconfig(path) | Source::Server { kubeconfig: Some(path), .. } => {
-                    path.display().to_string()
-                }
-                Source::Manifests(_) | Source::InCluster | Source::Server { .. } => String::new(),
-            } },
-            "hostnameOverride": self.node_name,
-            "nodePortAddresses": routing.node_port_addresses.entries(),
-            "nftables": { "minSyncPeriod": duration::text(self.min_sync_period) },
-            "featureGates": { "AllowServiceExternalIPs": routing.external_ips },
-            "healthzBindAddress": listen(self.healthz_bind_address),
-            "metricsBindAddress": listen(self.metrics_bind_address),
-            "bindAddressHardFail": self.bind_address_hard_fail,
-            "logging": { "verbosity": verbosity, "format": format },
-            "oomScoreAdj": self.oom_score_adj,
-            "conntrack": {
-                "maxPerCore": self.conntrack.max_per_core,
-                "min": self.conntrack.min,
-                "tcpEstablishedTimeout": duration::text(self.conntrack.tcp_established_timeout),
-                "tcpCloseWaitTimeout": duration::text(self.conntrack.tcp_close_wait_timeout),
-                "tcpBeLiberal": self.conntrack.tcp_be_liberal,
-                "udpTimeout": duration::text(self.conntrack.udp_timeout),
-                "udpStreamTimeout": duration::text(self.conntrack.udp_stream_timeout),
-            },
-            "detectLocalMode": mode.to_string(),
-            "detectLocal": { "bridgeInterface": bridge, "interfaceNamePrefix": prefix },
-            "clusterCIDR": ranges,
-            "deltaproxy": {
-                "counters": routing.counters.word(),
-                "flowtable": if routing.flowtable.is_some() { "on" } else { "off" },
-                "flowtableAfter": offload.after.to_string(),
-                "flowtableDevices": offload.devices.to_string(),
-                "checkPeriod": duration::text(self.check_period),
-                "tableOwnership": if self.owns_tables { "on" } else { "off" },
-                "scheduler": routing.scheduler.name(),
-                "hashSeed": routing.hash_seed,
-                "slotBudget": routing.slot_budget,
-                "leastConnections": least_connections(routing.least_connections),
-            },
-        });
-        set(&mut fields, section.masquerade_all, routing.masquerade_all.into());
-        set(&mut fields, section.masquerade_bit, routing.masquerade_bit.into());
-        fields
     }
 }
 
@@ -86,14 +27,11 @@ impl Loaded {
     /// effect in its mode. It names no node unless `given` does, so that nodes can share it.
     pub(super) fn written(&self, given: Value) -> Value {
         let section = Section::of(&self.notes);
-        let mut whole = without_config();
-        overlay(&mut whole, self.config.fields(&section), |_| true);
+        let value = |it: &Setting| it.written(&self.config).or_else(|| it.written_default());
+        let mut whole = fields(&section, value);
         set(&mut whole, "hostnameOverride", "".into());
-        if section.is_ipvs {
-            set(&mut whole, IPVS_SCHEDULER, "".into());
-        }
         // Our own scheduler would win.
-        if section.is_ipvs && is_given(&given, "/ipvs/scheduler") {
+        if section.is_ipvs() && given.pointer("/ipvs/scheduler").is_some_and(is_set) {
             set(&mut whole, OWN_SCHEDULER, "".into());
         }
         merge(&mut whole, given);
@@ -101,14 +39,17 @@ impl Loaded {
     }
 }
 
-/// Returns the fields with an effect that a [`Config`] does not contain, with their defaults.
-fn without_config() -> Value {
-    json!({
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "bindAddress": "0.0.0.0",
-        "deltaproxy": { "strictMode": false },
-    })
+/// Returns the fields with an effect in the mode of `section` that `value` has a value of.
+fn fields(section: &Section, value: impl Fn(&Setting) -> Option<Value>) -> Value {
+    let mut fields = json!({});
+    for setting in SETTINGS {
+        let path = setting.path(section.name);
+        if let Some(value) = value(setting).filter(|_| section.has(setting, &path)) {
+            set(&mut fields, &path, value);
+        }
+    }
+    set(&mut fields, "mode", section.mode.into());
+    fields
 }
 
 /// Sets the field at `path`, with dots between its parts.
@@ -122,36 +63,9 @@ fn merge(whole: &mut Value, more: Value) {
     overlay(whole, more, is_set);
 }
 
-fn is_given(given: &Value, pointer: &str) -> bool {
-    given.pointer(pointer).is_some_and(is_set)
-}
-
 /// Returns false for null, an empty text and an empty list, which mean the default.
-pub(super) fn is_set(value: &Value) -> bool {
+fn is_set(value: &Value) -> bool {
     !value.is_null() && value != "" && value.as_array().is_none_or(|items| !items.is_empty())
-}
-
-fn least_connections(settings: Option<LeastConnections>) -> Value {
-    let interval = settings.map_or(Duration::ZERO, |it| it.interval);
-    let changes = settings.map_or(LeastConnections::DEFAULT_CHANGES, |it| it.changes_per_second);
-    json!({ "interval": duration::text(interval), "changesPerSecond": changes })
-}
-
-/// Returns the mode, and the values of its settings: pod ranges, bridge, prefix of interfaces.
-fn detection(detection: &LocalDetection) -> (DetectLocalMode, [String; 3]) {
-    let none = String::new;
-    match detection {
-        LocalDetection::ClusterCidr(ranges) => {
-            (DetectLocalMode::ClusterCidr, [ranges.to_string(), none(), none()])
-        }
-        LocalDetection::NodeCidr => (DetectLocalMode::NodeCidr, [none(), none(), none()]),
-        LocalDetection::BridgeInterface(name) => {
-            (DetectLocalMode::BridgeInterface, [none(), name.as_str().to_owned(), none()])
-        }
-        LocalDetection::InterfaceNamePrefix(prefix) => {
-            (DetectLocalMode::InterfaceNamePrefix, [none(), none(), prefix.as_str().to_owned()])
-        }
-    }
 }
 
 /// Sets the fields of `whole` from `fields`, including nested objects, if `counts` accepts the
@@ -178,9 +92,10 @@ mod tests {
     use tempfile::NamedTempFile;
 
     use super::*;
-    use crate::config::fields::{self, Type};
+    use crate::config::file::{API_VERSION, KIND};
     use crate::config::kube_proxy::KubeProxyFlags;
-    use crate::config::{ConfigError, Notes};
+    use crate::config::options::{self, Kind, SECTIONS};
+    use crate::config::{ConfigError, Notes, Source};
 
     fn file(text: &str) -> NamedTempFile {
         let file = NamedTempFile::new().unwrap();
@@ -221,12 +136,14 @@ mod tests {
 
     fn document(fields: &BTreeMap<&str, Value>) -> Value {
         let mut document = json!({ "apiVersion": API_VERSION, "kind": KIND });
-        fields.iter().for_each(|(path, value)| set(&mut document, path, value.clone()));
+        for (path, value) in fields {
+            set(&mut document, path, value.clone());
+        }
         document
     }
 
     /// Values of a field that are valid by themselves.
-    fn candidates(path: &str, kind: Type) -> Vec<Value> {
+    fn candidates(path: &str, kind: Kind) -> Vec<Value> {
         let texts = |texts: &[&str]| texts.iter().map(|text| json!(text)).collect();
         match path {
             "apiVersion" => texts(&[API_VERSION]),
@@ -268,33 +185,41 @@ mod tests {
         }
     }
 
-    fn of_type(kind: Type) -> Vec<Value> {
+    fn of_type(kind: Kind) -> Vec<Value> {
         match kind {
-            Type::Text | Type::Any => vec![json!(""), json!("x"), json!("on")],
-            Type::Flag => vec![json!(true), json!(false)],
-            Type::Whole => vec![json!(1), json!(7), json!(4096)],
-            Type::Number => vec![json!(0), json!(1.5)],
-            Type::Duration => vec![json!(0), json!(""), json!("0s"), json!("1.5s"), json!("1h")],
-            Type::Texts => vec![json!([]), json!(["10.0.0.0/8"])],
-            Type::Object | Type::Opaque => vec![json!({}), Value::Null],
+            Kind::Text | Kind::Any => vec![json!(""), json!("x"), json!("on")],
+            Kind::Flag | Kind::Gate | Kind::Version => vec![json!(true), json!(false)],
+            Kind::Whole => vec![json!(1), json!(7), json!(4096)],
+            Kind::Number => vec![json!(0), json!(1.5)],
+            Kind::Duration => vec![json!(0), json!(""), json!("0s"), json!("1.5s"), json!("1h")],
+            Kind::Texts => vec![json!([]), json!(["10.0.0.0/8"])],
+            Kind::Object | Kind::Opaque => vec![json!({}), Value::Null],
         }
+    }
+
+    /// Paths and types of all fields.
+    fn all_fields() -> Vec<(String, Kind)> {
+        let paths = |setting: &'static Setting| {
+            let paths: BTreeSet<_> = SECTIONS.map(|section| setting.path(section)).into();
+            paths.into_iter().map(|path| (path, setting.kind))
+        };
+        SETTINGS.iter().flat_map(paths).collect()
     }
 
     /// Some fields of a file, most of them valid together; a third of all fields are given.
     fn a_file() -> impl Strategy<Value = Value> {
-        let given = fields::all().iter().map(|field| {
-            let mut values = candidates(field.path, field.kind);
+        let given = all_fields().into_iter().map(|(path, kind)| {
+            let mut values = candidates(&path, kind);
             values.push(Value::Null);
-            let is_needed = matches!(field.path, "apiVersion" | "kind")
-                || field.path.starts_with("detectLocal.");
+            let is_needed =
+                matches!(&*path, "apiVersion" | "kind") || path.starts_with("detectLocal.");
             let value = select(values).prop_map(Some);
             let absent = if is_needed { 0 } else { 2 };
-            (Just(field.path), prop_oneof![1 => value, absent => Just(None)])
+            (Just(path), prop_oneof![1 => value, absent => Just(None)])
         });
         given.collect::<Vec<_>>().prop_map(|given| {
-            let is_object = |path: &str| fields::find(path).unwrap().kind == Type::Object;
-            let given = given.into_iter().filter(|(path, _)| !is_object(path));
-            document(&given.filter_map(|(path, value)| Some((path, value?))).collect())
+            let given = given.iter();
+            document(&given.filter_map(|(path, value)| Some((&**path, value.clone()?))).collect())
         })
     }
 
@@ -307,9 +232,9 @@ mod tests {
             let mut found = BTreeSet::new();
             leaves(&written, "", &mut found);
             let section = Section::of(&of_file(given.path()).load().unwrap().notes);
-            let known = fields::all().iter().filter(|field| field.kind != Type::Object);
-            let known = known.filter(|field| field.effect || section.has(field.path));
-            assert_eq!(found, known.map(|field| field.path.to_owned()).collect(), "{mode:?}");
+            let known = all_fields().into_iter().map(|(path, _)| path);
+            let has_effect = |path: &String| section.has(options::find(path).unwrap(), path);
+            assert_eq!(found, known.filter(has_effect).collect(), "{mode:?}");
             assert_eq!(written["mode"], if mode.is_empty() { "iptables" } else { mode });
         }
     }

@@ -3,51 +3,26 @@
 //! Every field of the API is accepted and its type checked. [`Notes`] lists fields that have a
 //! value but no effect here, and fields that the API does not have.
 
-mod own;
 mod reader;
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::mem;
+use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
-use engine::model::Scheduler;
+use engine::routing::NodePortAddresses;
 use engine::routing::local::DetectLocalMode;
-use engine::routing::{
-    InterfaceName, LeastConnections, LocalDetection, NodePortAddresses, Routing,
-};
 use serde_json::{Map, Value};
 
-use self::reader::{Origin, Reader};
-use super::fields::{self, Type};
-use super::least_connections;
-use super::log::{LogFlags, LogFormat, of_verbosity};
-use super::scheduler::ChosenScheduler;
+pub(super) use self::reader::Origin;
+use self::reader::Reader;
+use super::log::LogFlags;
+use super::options::{self, Kind, SETTINGS, Values, shortened};
 use super::section::{IPVS_SCHEDULER, Section};
-use super::{
-    CHECK_PERIOD, Config, ConfigError, ConntrackSettings, Loaded, Notes, Source, address, duration,
-    node_name,
-};
+use super::{Config, ConfigError, Loaded, Notes, Source, duration, node_name};
 use crate::yaml::{self, Document};
 
-/// Settings from the file.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct File {
-    pub(super) kubeconfig: Option<PathBuf>,
-    pub(super) hostname_override: Option<String>,
-    pub(super) routing: Routing,
-    pub(super) min_sync_period: Duration,
-    pub(super) check_period: Duration,
-    pub(super) owns_tables: bool,
-    pub(super) healthz_bind_address: SocketAddr,
-    pub(super) metrics_bind_address: SocketAddr,
-    pub(super) bind_address_hard_fail: bool,
-    log: LogFlags,
-    pub(super) conntrack: ConntrackSettings,
-    pub(super) oom_score_adj: i16,
-    pub(super) notes: Notes,
-}
-
-impl File {
+impl Values {
     /// Reads the file at `path`.
     pub(super) fn read(path: &Path) -> Result<Self, ConfigError> {
         Self::parse(path, &read_text(path)?)
@@ -82,30 +57,15 @@ impl File {
         source: Source,
         log: LogFlags,
     ) -> Result<Loaded, ConfigError> {
-        let config = Config {
-            node_name: node_name(wanted_name.or(self.hostname_override.as_deref()))?,
-            source,
-            log: log.or(self.log),
-            routing: self.routing,
-            min_sync_period: self.min_sync_period,
-            check_period: self.check_period,
-            owns_tables: self.owns_tables,
-            healthz_bind_address: Some(self.healthz_bind_address),
-            metrics_bind_address: Some(self.metrics_bind_address),
-            bind_address_hard_fail: self.bind_address_hard_fail,
-            conntrack: self.conntrack,
-            oom_score_adj: Some(self.oom_score_adj),
-        };
+        let node_name = node_name(wanted_name.or(self.hostname_override.as_deref()))?;
+        let config = Config { node_name, source, log: log.or(self.log), ..self.config };
         Ok(Loaded { config, notes: self.notes })
     }
 
-    /// Reads the fields that flags set. Errors name the flag that `flag_of` returns for a field.
-    pub(super) fn of_flags(
-        fields: Value,
-        flag_of: &dyn Fn(&str) -> String,
-    ) -> Result<Self, ConfigError> {
+    /// Reads the fields that flags or a running daemon set.
+    pub(super) fn of_fields(fields: Value, origin: Origin<'_>) -> Result<Self, ConfigError> {
         let document = Document::of(fields);
-        Reader::new(Origin::Flags(flag_of), &document).read()
+        Reader::new(origin, &document).read()
     }
 }
 
@@ -121,98 +81,52 @@ fn documents(path: &Path, text: &str) -> Result<impl Iterator<Item = Document>, 
 
 impl<'a> Reader<'a> {
     /// Returns the settings of the document, or all its errors.
-    fn read(self) -> Result<File, ConfigError> {
+    fn read(self) -> Result<Values, ConfigError> {
         let Some(root) = self.root() else { return Err(self.into_error()) };
         let mut notes = Notes { other_mode: self.other_mode(), ..Notes::default() };
         self.check(root, "", &mut notes);
-        let file = self.file(notes);
-        if self.has_errors() { Err(self.into_error()) } else { Ok(file) }
+        let values = self.values(notes);
+        if self.has_errors() { Err(self.into_error()) } else { Ok(values) }
     }
 
-    fn file(&self, mut notes: Notes) -> File {
-        let (healthz_bind_address, metrics_bind_address) = self.bind_addresses();
+    /// Reads all fields with an effect in the mode, and notes those without effect in the mode of
+    /// local detection.
+    fn values(&self, notes: Notes) -> Values {
         let section = Section::of(&notes);
-        let least_connections = self.least_connections();
-        let defaults = Routing::default();
-        File {
-            kubeconfig: self.text("clientConnection.kubeconfig").map(PathBuf::from),
-            hostname_override: self.hostname_override(),
-            routing: Routing {
-                local_detection: self.local_detection(&mut notes),
-                masquerade_all: self.flag(section.masquerade_all, false),
-                masquerade_bit: self.masquerade_bit(section.masquerade_bit),
-                external_ips: self.flag("featureGates.AllowServiceExternalIPs", true),
-                node_ip: self.bind_address().filter(|address| !address.is_unspecified()),
-                node_port_addresses: self.node_port_addresses(&notes),
-                counters: self.counters(),
-                flowtable: self.flowtable(),
-                scheduler: self.scheduler(&mut notes, least_connections),
-                hash_seed: self.count("deltaproxy.hashSeed", defaults.hash_seed),
-                slot_budget: self.count("deltaproxy.slotBudget", defaults.slot_budget),
-                least_connections,
-            },
-            min_sync_period: self.timeout("nftables.minSyncPeriod", Duration::ZERO),
-            check_period: self.timeout("deltaproxy.checkPeriod", CHECK_PERIOD),
-            owns_tables: self.table_ownership(),
-            healthz_bind_address,
-            metrics_bind_address,
-            bind_address_hard_fail: self.flag("bindAddressHardFail", false),
-            log: self.log(),
-            conntrack: self.conntrack(),
-            oom_score_adj: self.oom_score_adj(),
-            notes,
+        let mut values = Values { notes, ..Values::default() };
+        if values.notes.other_mode.is_some() {
+            let (all, _) = NodePortAddresses::read_entries(&["all"]);
+            values.config.routing.node_port_addresses = all;
         }
-    }
-
-    fn log(&self) -> LogFlags {
-        let expected = |text: &str| format!("is {text:?}; expected text or json");
-        let parse = |text: &str| LogFormat::parse(text).map_err(|_| expected(text));
-        let verbosity = "logging.verbosity";
-        let level = self.value(verbosity).map(|_| of_verbosity(self.count(verbosity, 0)));
-        LogFlags { log_level: level, log_format: self.parsed("logging.format", parse) }
-    }
-
-    fn conntrack(&self) -> ConntrackSettings {
-        let default = ConntrackSettings::of_kube_proxy();
-        ConntrackSettings {
-            max_per_core: self.count("conntrack.maxPerCore", default.max_per_core),
-            min: self.count("conntrack.min", default.min),
-            tcp_established_timeout: self
-                .timeout("conntrack.tcpEstablishedTimeout", default.tcp_established_timeout),
-            tcp_close_wait_timeout: self
-                .timeout("conntrack.tcpCloseWaitTimeout", default.tcp_close_wait_timeout),
-            tcp_be_liberal: self.flag("conntrack.tcpBeLiberal", default.tcp_be_liberal),
-            udp_timeout: self.timeout("conntrack.udpTimeout", default.udp_timeout),
-            udp_stream_timeout: self
-                .timeout("conntrack.udpStreamTimeout", default.udp_stream_timeout),
+        for setting in SETTINGS {
+            let path = setting.path(section.name);
+            let Some(value) = self.value(&path).filter(|_| section.has(setting, &path)) else {
+                continue;
+            };
+            // Means the default; an empty flag turns a server off.
+            let is_unset = value == "" && setting.kind != Kind::Any;
+            let is_flag = !matches!(self.origin, Origin::File(_));
+            if is_unset && !(is_flag && path.ends_with("BindAddress")) {
+                continue;
+            }
+            let own = detection_field(values.detect_local_mode);
+            if DETECTION_FIELDS.contains(&&*path) && path != own {
+                values.notes.without_effect.push(path);
+                continue;
+            }
+            for error in setting.set(&mut values, value).err().unwrap_or_default() {
+                self.report(&path, error);
+            }
         }
-    }
-
-    fn count(&self, field: &str, default: u32) -> u32 {
-        let Some(value) = self.value(field) else { return default };
-        let count = value.as_u64().and_then(|count| u32::try_from(count).ok());
-        let expected = || format!("is {value}; expected a number from 0 to {}", u32::MAX);
-        count.unwrap_or_else(|| {
-            self.report(field, expected());
-            default
-        })
-    }
-
-    fn timeout(&self, field: &str, default: Duration) -> Duration {
-        match self.value(field).and_then(Value::as_u64) {
-            Some(0) => Duration::ZERO,
-            _ => self.parsed(field, duration::parse).unwrap_or(default),
+        self.check_detection(values.detect_local_mode);
+        if section.is_ipvs() && self.text(OWN_SCHEDULER).and(self.text(IPVS_SCHEDULER)).is_some() {
+            values.notes.without_effect.push(IPVS_SCHEDULER.to_owned());
         }
-    }
-
-    fn oom_score_adj(&self) -> i16 {
-        let field = "oomScoreAdj";
-        let Some(value) = self.value(field) else { return DEFAULT_OOM_SCORE_ADJ };
-        let score = value.as_i64().and_then(|score| i16::try_from(score).ok());
-        score.filter(|score| (-1000..=1000).contains(score)).unwrap_or_else(|| {
-            self.report(field, format!("is {value}; expected -1000 to 1000"));
-            DEFAULT_OOM_SCORE_ADJ
-        })
+        let scheduler = mem::take(&mut values.scheduler);
+        let scheduler = scheduler.with(values.config.routing.least_connections);
+        values.config.routing.scheduler = scheduler.scheduler;
+        values.notes.scheduler = scheduler.reservation;
+        values
     }
 
     /// Returns the root object if it is a KubeProxyConfiguration.
@@ -230,21 +144,22 @@ impl<'a> Reader<'a> {
     fn check(&self, object: &Map<String, Value>, prefix: &str, notes: &mut Notes) {
         for (key, value) in object {
             let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
-            let Some(field) = fields::find(&path) else {
+            let Some(kind) = options::kind_of(&path) else {
                 notes.unknown.push(match self.origin {
                     Origin::File(_) => format!("line {}: {path}", self.document.line_of(&path)),
-                    Origin::Flags(_) => path,
+                    Origin::Flags(_) | Origin::Own => path,
                 });
                 continue;
             };
-            if let Some(expected) = field.kind.mismatch(value) {
+            if let Some(expected) = kind.mismatch(value) {
                 self.report(&path, format!("is {}; expected {expected}", shortened(value)));
                 continue;
             }
+            let section = Section::of(notes);
+            let is_used = options::find(&path).is_some_and(|setting| section.has(setting, &path));
             match value.as_object() {
-                Some(inner) if field.kind == Type::Object => self.check(inner, &path, notes),
-                _ if field.effect || Section::of(notes).has(&path) => {}
-                _ if has_effect(value) => notes.without_effect.push(path),
+                Some(inner) if kind == Kind::Object => self.check(inner, &path, notes),
+                _ if !is_used && has_effect(value) => notes.without_effect.push(path),
                 _ => {}
             }
         }
@@ -263,122 +178,39 @@ impl<'a> Reader<'a> {
                 return None;
             }
         };
-        if self.flag(STRICT_MODE, false) {
+        if self.value(STRICT_MODE) == Some(&Value::Bool(true)) {
             let message = format!("is {shown}; with {STRICT_MODE} only nftables is accepted");
             self.report("mode", message);
         }
         Some(mode.to_owned())
     }
 
-    fn least_connections(&self) -> Option<LeastConnections> {
-        let interval = self.timeout(least_connections::INTERVAL, Duration::ZERO);
-        let changes = self.count(least_connections::CHANGES, LeastConnections::DEFAULT_CHANGES);
-        least_connections::settings(interval, changes).unwrap_or_else(|(field, why)| {
-            self.report(field, why);
-            None
-        })
-    }
-
-    /// Returns the scheduler of our own field, else that of mode ipvs.
-    fn scheduler(
-        &self,
-        notes: &mut Notes,
-        least_connections: Option<LeastConnections>,
-    ) -> Scheduler {
-        let own = self.parsed(OWN_SCHEDULER, ChosenScheduler::of_field);
-        let of_ipvs = self.text(IPVS_SCHEDULER).filter(|_| Section::of(notes).is_ipvs);
-        if own.is_some() && of_ipvs.is_some() {
-            notes.without_effect.push(IPVS_SCHEDULER.to_owned());
+    /// Reports an absent name of an interface.
+    fn check_detection(&self, mode: DetectLocalMode) {
+        let field = detection_field(mode);
+        let needs_name = [BRIDGE_INTERFACE, INTERFACE_NAME_PREFIX].contains(&field);
+        if !needs_name || self.found(field).is_some_and(|name| name != "") {
+            return;
         }
-        let chosen = own.or(of_ipvs.map(ChosenScheduler::of_ipvs)).unwrap_or_default();
-        let chosen = chosen.with(least_connections);
-        notes.scheduler = chosen.reservation;
-        chosen.scheduler
-    }
-
-    fn local_detection(&self, notes: &mut Notes) -> LocalDetection {
-        let mode = self.parsed("detectLocalMode", str::parse).unwrap_or_default();
-        let (own, detection) = match mode {
-            DetectLocalMode::ClusterCidr => {
-                let cidrs = self.parsed(CLUSTER_CIDR, str::parse).unwrap_or_default();
-                (CLUSTER_CIDR, Some(LocalDetection::ClusterCidr(cidrs)))
+        match self.origin {
+            Origin::Own => {
+                let flag = options::own_flag(field);
+                self.push(1, ConfigError::DetectLocal { mode, flag });
             }
-            DetectLocalMode::NodeCidr => ("", Some(LocalDetection::NodeCidr)),
-            DetectLocalMode::BridgeInterface => {
-                let name = self.interface_name(BRIDGE_INTERFACE, mode);
-                (BRIDGE_INTERFACE, name.map(LocalDetection::BridgeInterface))
+            Origin::File(_) | Origin::Flags(_) => {
+                self.report(field, format!("is empty; expected a name for mode {mode}"));
             }
-            DetectLocalMode::InterfaceNamePrefix => {
-                let prefix = self.interface_name(INTERFACE_NAME_PREFIX, mode);
-                (INTERFACE_NAME_PREFIX, prefix.map(LocalDetection::InterfaceNamePrefix))
-            }
-        };
-        let others = [CLUSTER_CIDR, BRIDGE_INTERFACE, INTERFACE_NAME_PREFIX].into_iter();
-        let idle = others.filter(|field| *field != own && self.text(field).is_some());
-        notes.without_effect.extend(idle.map(str::to_owned));
-        // An invalid name is reported.
-        detection.unwrap_or_default()
-    }
-
-    fn interface_name(&self, field: &str, mode: DetectLocalMode) -> Option<InterfaceName> {
-        if self.found(field).is_none_or(|name| name == "") {
-            self.report(field, format!("is empty; expected a name for mode {mode}"));
         }
-        self.parsed(field, str::parse)
     }
+}
 
-    /// Returns the addresses of healthz and metrics. Where the file does not name them, the family
-    /// follows `bindAddress`.
-    fn bind_addresses(&self) -> (SocketAddr, SocketAddr) {
-        let (mut healthz, mut metrics) = (address::DEFAULT_HEALTHZ, address::DEFAULT_METRICS);
-        let text = self.text("bindAddress").and_then(|text| text.parse::<IpAddr>().ok());
-        if text.is_some_and(|address| address.is_ipv6()) {
-            healthz.set_ip(Ipv6Addr::UNSPECIFIED.into());
-            metrics.set_ip(Ipv6Addr::LOCALHOST.into());
-        }
-        let read = |field, default: SocketAddr| {
-            let address = self.parsed(field, |text| address::parse(text, default.port()));
-            address.unwrap_or(default)
-        };
-        (read("healthzBindAddress", healthz), read("metricsBindAddress", metrics))
-    }
-
-    fn bind_address(&self) -> Option<IpAddr> {
-        self.parsed("bindAddress", |text| {
-            text.parse().map_err(|_| format!("is {text:?}; expected an IP address"))
-        })
-    }
-
-    fn hostname_override(&self) -> Option<String> {
-        let field = "hostnameOverride";
-        let name = self.text(field);
-        if name.is_some_and(|name| name.trim().is_empty()) {
-            self.report(field, "is blank; expected the name of a Node".to_owned());
-        }
-        name.map(str::to_owned)
-    }
-
-    fn masquerade_bit(&self, field: &str) -> u8 {
-        let default = Routing::default().masquerade_bit;
-        let Some(value) = self.value(field) else { return default };
-        let bit = value.as_u64().and_then(|bit| u8::try_from(bit).ok()).filter(|bit| *bit < 32);
-        bit.unwrap_or_else(|| {
-            self.report(field, format!("is {value}; expected a bit from 0 to 31"));
-            default
-        })
-    }
-
-    /// An empty list means the primary addresses in mode nftables, and all addresses in the others.
-    fn node_port_addresses(&self, notes: &Notes) -> NodePortAddresses {
-        let field = "nodePortAddresses";
-        let entries = self.value(field).and_then(Value::as_array);
-        let mut entries: Vec<_> = entries.into_iter().flatten().filter_map(Value::as_str).collect();
-        if entries.is_empty() && notes.other_mode.is_some() {
-            entries = vec!["all"];
-        }
-        let (addresses, errors) = NodePortAddresses::read_entries(&entries);
-        errors.iter().for_each(|error| self.report(field, error.to_string()));
-        addresses
+/// Returns the field that has an effect in a mode of local detection; empty if none has.
+pub(super) fn detection_field(mode: DetectLocalMode) -> &'static str {
+    match mode {
+        DetectLocalMode::ClusterCidr => CLUSTER_CIDR,
+        DetectLocalMode::NodeCidr => "",
+        DetectLocalMode::BridgeInterface => BRIDGE_INTERFACE,
+        DetectLocalMode::InterfaceNamePrefix => INTERFACE_NAME_PREFIX,
     }
 }
 
@@ -398,53 +230,45 @@ fn has_effect(value: &Value) -> bool {
     }
 }
 
-/// Formats the value as JSON, truncated for a log line.
-fn shortened(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(MAX_SHOWN) {
-        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
-        None => text,
-    }
-}
-
 pub(super) const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
 pub(super) const KIND: &str = "KubeProxyConfiguration";
 
 /// The mode of a file without one, as in kube-proxy.
 pub(super) const DEFAULT_MODE: &str = "iptables";
 
-/// kube-proxy's default: the OOM killer chooses nearly every other process first.
-const DEFAULT_OOM_SCORE_ADJ: i16 = -999;
-
 pub(super) const OWN_SCHEDULER: &str = "deltaproxy.scheduler";
-const STRICT_MODE: &str = "deltaproxy.strictMode";
-const CLUSTER_CIDR: &str = "clusterCIDR";
-const BRIDGE_INTERFACE: &str = "detectLocal.bridgeInterface";
-const INTERFACE_NAME_PREFIX: &str = "detectLocal.interfaceNamePrefix";
+pub(super) const STRICT_MODE: &str = "deltaproxy.strictMode";
 
-/// Most characters of an invalid value in an error.
-const MAX_SHOWN: usize = 60;
+/// Fields with an effect in one mode of local detection.
+const DETECTION_FIELDS: [&str; 3] = [CLUSTER_CIDR, BRIDGE_INTERFACE, INTERFACE_NAME_PREFIX];
+pub(super) const DETECT_LOCAL_MODE: &str = "detectLocalMode";
+pub(super) const CLUSTER_CIDR: &str = "clusterCIDR";
+pub(super) const BRIDGE_INTERFACE: &str = "detectLocal.bridgeInterface";
+pub(super) const INTERFACE_NAME_PREFIX: &str = "detectLocal.interfaceNamePrefix";
 
 #[cfg(test)]
 mod tests {
     use engine::counters::Counters;
     use engine::flowtable::{Offload, Threshold};
-    use engine::model::HashedSource;
+    use engine::model::{HashedSource, Scheduler};
+    use engine::routing::{LocalDetection, Routing};
     use tracing::level_filters::LevelFilter;
 
     use super::reader::MOST_ERRORS;
     use super::*;
-    use crate::config::LogSettings;
+    use crate::config::log::LogFormat;
+    use crate::config::scheduler::ChosenScheduler;
+    use crate::config::{CHECK_PERIOD, ConntrackSettings, LogSettings, address};
 
     const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\n\
                         kind: KubeProxyConfiguration\nmode: nftables\n";
 
-    fn parse(body: &str) -> Result<File, ConfigError> {
-        File::parse(Path::new("k.yaml"), &format!("{HEAD}{body}"))
+    fn parse(body: &str) -> Result<Values, ConfigError> {
+        Values::parse(Path::new("k.yaml"), &format!("{HEAD}{body}"))
     }
 
     #[track_caller]
-    fn read(body: &str) -> File {
+    fn read(body: &str) -> Values {
         parse(body).unwrap()
     }
 
@@ -455,19 +279,26 @@ mod tests {
 
     #[test]
     fn an_empty_configuration_has_the_defaults() {
-        let expected = File {
+        let expected = Values {
             kubeconfig: None,
             hostname_override: None,
-            routing: Routing::default(),
-            min_sync_period: Duration::ZERO,
-            check_period: CHECK_PERIOD,
-            owns_tables: true,
-            healthz_bind_address: address::DEFAULT_HEALTHZ,
-            metrics_bind_address: address::DEFAULT_METRICS,
-            bind_address_hard_fail: false,
             log: LogFlags::default(),
-            conntrack: ConntrackSettings::of_kube_proxy(),
-            oom_score_adj: -999,
+            detect_local_mode: DetectLocalMode::default(),
+            scheduler: ChosenScheduler::default(),
+            config: Config {
+                node_name: String::new(),
+                source: Source::InCluster,
+                log: LogFlags::default().or(LogFlags::default()),
+                routing: Routing::default(),
+                min_sync_period: Duration::ZERO,
+                check_period: CHECK_PERIOD,
+                owns_tables: true,
+                healthz_bind_address: Some(address::DEFAULT_HEALTHZ),
+                metrics_bind_address: Some(address::DEFAULT_METRICS),
+                bind_address_hard_fail: false,
+                conntrack: ConntrackSettings::of_kube_proxy(),
+                oom_score_adj: Some(-999),
+            },
             notes: Notes::default(),
         };
         assert_eq!(read(""), expected);
@@ -482,14 +313,14 @@ mod tests {
     #[test]
     fn the_example_says_what_it_means() {
         let text = include_str!("../../../examples/kube-proxy-config.yaml");
-        let file = File::parse(Path::new("example"), text).unwrap();
+        let file = Values::parse(Path::new("example"), text).unwrap();
         assert_eq!(
-            file.routing.local_detection,
+            file.config.routing.local_detection,
             LocalDetection::ClusterCidr("10.244.0.0/16,fd00:10:244::/56".parse().unwrap())
         );
         assert_eq!(file.kubeconfig, Some("/var/lib/kube-proxy/kubeconfig.conf".into()));
-        assert_eq!(file.min_sync_period, Duration::ZERO);
-        assert_eq!(file.check_period, CHECK_PERIOD);
+        assert_eq!(file.config.min_sync_period, Duration::ZERO);
+        assert_eq!(file.config.check_period, CHECK_PERIOD);
         assert_eq!(file.notes, Notes::default());
     }
 
@@ -505,16 +336,16 @@ mod tests {
         assert_eq!(file.kubeconfig, Some("/k".into()));
         assert_eq!(file.hostname_override.as_deref(), Some("n"));
         let cidrs = "10.0.0.0/8".parse().unwrap();
-        assert_eq!(file.routing.local_detection, LocalDetection::ClusterCidr(cidrs));
-        assert!(file.routing.masquerade_all);
-        assert_eq!(file.routing.masquerade_mark(), 1 << 31);
+        assert_eq!(file.config.routing.local_detection, LocalDetection::ClusterCidr(cidrs));
+        assert!(file.config.routing.masquerade_all);
+        assert_eq!(file.config.routing.masquerade_mark(), 1 << 31);
         let node_ports = "192.168.0.0/16,::/0,primary,localhost".parse().unwrap();
-        assert_eq!(file.routing.node_port_addresses, node_ports);
-        assert_eq!(file.min_sync_period, Duration::from_secs(90));
-        assert_eq!(file.check_period, Duration::from_secs(3600));
-        assert!(!file.owns_tables);
-        assert_eq!(file.healthz_bind_address.to_string(), "127.0.0.1:10256");
-        assert_eq!(file.metrics_bind_address.to_string(), "[::1]:9999");
+        assert_eq!(file.config.routing.node_port_addresses, node_ports);
+        assert_eq!(file.config.min_sync_period, Duration::from_secs(90));
+        assert_eq!(file.config.check_period, Duration::from_secs(3600));
+        assert!(!file.config.owns_tables);
+        assert_eq!(file.config.healthz_bind_address.unwrap().to_string(), "127.0.0.1:10256");
+        assert_eq!(file.config.metrics_bind_address.unwrap().to_string(), "[::1]:9999");
         assert_eq!(file.notes, Notes::default());
     }
 
@@ -532,7 +363,7 @@ mod tests {
             ("InterfaceNamePrefix", prefix, INTERFACE_NAME_PREFIX),
         ] {
             let file = read(&format!("{all}{mode}\n"));
-            assert_eq!(file.routing.local_detection, expected);
+            assert_eq!(file.config.routing.local_detection, expected);
             let mut others = vec![CLUSTER_CIDR, BRIDGE_INTERFACE, INTERFACE_NAME_PREFIX];
             others.retain(|field| *field != own);
             assert_eq!(file.notes.without_effect, others);
@@ -559,11 +390,11 @@ mod tests {
     #[test]
     fn an_ipv6_bind_address_makes_the_defaults_ipv6() {
         let file = read("bindAddress: '::'\n");
-        assert_eq!(file.healthz_bind_address.to_string(), "[::]:10256");
-        assert_eq!(file.metrics_bind_address.to_string(), "[::1]:10249");
-        assert_eq!((file.routing.node_ip, file.notes), (None, Notes::default()));
+        assert_eq!(file.config.healthz_bind_address.unwrap().to_string(), "[::]:10256");
+        assert_eq!(file.config.metrics_bind_address.unwrap().to_string(), "[::1]:10249");
+        assert_eq!((file.config.routing.node_ip, file.notes), (None, Notes::default()));
         let file = read("bindAddress: 10.0.0.1\n");
-        assert_eq!(file.routing.node_ip, Some([10, 0, 0, 1].into()));
+        assert_eq!(file.config.routing.node_ip, Some([10, 0, 0, 1].into()));
         assert_eq!(file.notes, Notes::default());
     }
 
@@ -574,7 +405,7 @@ mod tests {
              tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 2h, udpTimeout: 10s, \
              udpStreamTimeout: 0}\n",
         );
-        assert_eq!(file.oom_score_adj, 0);
+        assert_eq!(file.config.oom_score_adj, Some(0));
         let expected = ConntrackSettings {
             max_per_core: 0,
             min: 5,
@@ -584,7 +415,7 @@ mod tests {
             udp_timeout: Duration::from_secs(10),
             udp_stream_timeout: Duration::ZERO,
         };
-        assert_eq!(file.conntrack, expected);
+        assert_eq!(file.config.conntrack, expected);
         assert_eq!(file.notes, Notes::default());
         for (body, error) in [
             ("oomScoreAdj: -1001\n", "k.yaml:4: oomScoreAdj: is -1001; expected -1000 to 1000"),
@@ -599,10 +430,10 @@ mod tests {
 
     #[test]
     fn external_ips_are_served_unless_the_gate_says_otherwise() {
-        assert!(read("").routing.external_ips);
-        assert!(read("featureGates: {NFTablesProxyMode: true}\n").routing.external_ips);
+        assert!(read("").config.routing.external_ips);
+        assert!(read("featureGates: {NFTablesProxyMode: true}\n").config.routing.external_ips);
         let file = read("featureGates: {AllowServiceExternalIPs: false}\n");
-        assert!(!file.routing.external_ips);
+        assert!(!file.config.routing.external_ips);
         assert!(file.notes.without_effect.is_empty());
     }
 
@@ -611,9 +442,9 @@ mod tests {
         let text = format!(
             r#"{{"apiVersion": "{API_VERSION}", "kind": "{KIND}", "nftables": {{"masqueradeBit": 3}}}}"#
         );
-        let file = File::parse(Path::new("k.json"), &text).unwrap();
+        let file = Values::parse(Path::new("k.json"), &text).unwrap();
         assert_eq!(file.notes.other_mode.as_deref(), Some("iptables"));
-        assert_eq!(file.routing.masquerade_bit, 14);
+        assert_eq!(file.config.routing.masquerade_bit, 14);
         assert_eq!(file.notes.without_effect, ["nftables.masqueradeBit"]);
     }
 
@@ -621,18 +452,19 @@ mod tests {
     fn the_scheduler_is_that_of_mode_ipvs_or_of_our_own_field() {
         let maglev = Scheduler::Maglev(HashedSource::Address);
         let head = HEAD.replace("mode: nftables", "mode: ipvs");
-        let ipvs = |body: &str| File::parse(Path::new("k.yaml"), &format!("{head}{body}")).unwrap();
+        let ipvs =
+            |body: &str| Values::parse(Path::new("k.yaml"), &format!("{head}{body}")).unwrap();
         let file = ipvs("ipvs: {scheduler: sh}\n");
-        assert_eq!(file.routing.scheduler, maglev);
+        assert_eq!(file.config.routing.scheduler, maglev);
         assert_eq!((file.notes.without_effect, file.notes.scheduler), (vec![], None));
-        assert_eq!(ipvs("ipvs: {scheduler: ''}\n").routing.scheduler, Scheduler::Random);
+        assert_eq!(ipvs("ipvs: {scheduler: ''}\n").config.routing.scheduler, Scheduler::Random);
         let file = ipvs("ipvs: {scheduler: wlc}\n");
-        assert_eq!(file.routing.scheduler, Scheduler::Random);
+        assert_eq!(file.config.routing.scheduler, Scheduler::Random);
         let lines = file.notes.lines();
         assert!(lines[1].starts_with("scheduler lc is off: random is used"), "{lines:?}");
         let file = ipvs("ipvs: {scheduler: wlc}\ndeltaproxy: {leastConnections: {interval: 5s}}\n");
-        assert_eq!(file.routing.scheduler, Scheduler::LeastConnections);
-        let settings = file.routing.least_connections.unwrap();
+        assert_eq!(file.config.routing.scheduler, Scheduler::LeastConnections);
+        let settings = file.config.routing.least_connections.unwrap();
         assert_eq!((settings.interval.as_secs(), settings.changes_per_second), (5, 1_000));
         assert_eq!(file.notes.scheduler, None);
         assert_eq!(
@@ -644,11 +476,11 @@ mod tests {
             "ipvs: {scheduler: mh}\ndeltaproxy: {scheduler: mh-port, hashSeed: 7, slotBudget: 0}\n",
         );
         let by_port = Scheduler::Maglev(HashedSource::AddressAndPort);
-        assert_eq!((file.routing.scheduler, file.routing.hash_seed), (by_port, 7));
-        assert_eq!(file.routing.slot_budget, 0);
-        assert_eq!(read("").routing.slot_budget, 1_048_576);
+        assert_eq!((file.config.routing.scheduler, file.config.routing.hash_seed), (by_port, 7));
+        assert_eq!(file.config.routing.slot_budget, 0);
+        assert_eq!(read("").config.routing.slot_budget, 1_048_576);
         assert_eq!(file.notes.without_effect, ["ipvs.scheduler"]);
-        assert_eq!(read("ipvs: {scheduler: mh}\n").routing.scheduler, Scheduler::Random);
+        assert_eq!(read("ipvs: {scheduler: mh}\n").config.routing.scheduler, Scheduler::Random);
         assert_eq!(
             refused("deltaproxy: {scheduler: best}\n"),
             "k.yaml:4: deltaproxy.scheduler: is \"best\"; \
@@ -813,21 +645,21 @@ mod tests {
         for mode in ["iptables", "ipvs", "''"] {
             let head = HEAD.replace("nftables", mode);
             let body = "iptables: {masqueradeAll: true, masqueradeBit: 3}\n";
-            let file = File::parse(Path::new("k"), &(head + body)).unwrap();
-            assert!(file.routing.masquerade_all, "{mode}");
-            assert_eq!(file.routing.masquerade_bit, 3, "{mode}");
-            assert_eq!(file.routing.node_port_addresses, "0.0.0.0/0,::/0".parse().unwrap());
+            let file = Values::parse(Path::new("k"), &(head + body)).unwrap();
+            assert!(file.config.routing.masquerade_all, "{mode}");
+            assert_eq!(file.config.routing.masquerade_bit, 3, "{mode}");
+            assert_eq!(file.config.routing.node_port_addresses, "0.0.0.0/0,::/0".parse().unwrap());
             let [line] = &file.notes.lines()[..] else { panic!("{mode}: {:?}", file.notes) };
             assert!(line.contains("mode nftables is used"), "{line}");
         }
         let file = read("iptables: {masqueradeAll: true, masqueradeBit: 3}\n");
-        assert!(!file.routing.masquerade_all);
+        assert!(!file.config.routing.masquerade_all);
         assert_eq!(file.notes.without_effect, ["iptables.masqueradeAll", "iptables.masqueradeBit"]);
     }
 
     #[test]
     fn unknown_modes_and_other_kinds_are_refused() {
-        let refused = |text: &str| File::parse(Path::new("k"), text).unwrap_err().to_string();
+        let refused = |text: &str| Values::parse(Path::new("k"), text).unwrap_err().to_string();
         let userspace = HEAD.replace("nftables", "userspace");
         assert_eq!(
             refused(&userspace),
@@ -854,9 +686,9 @@ mod tests {
     fn counters_are_a_word_and_off_needs_no_quotes() {
         let counters = |value: &str| {
             let file = parse(&format!("deltaproxy: {{counters: {value}}}\n"));
-            file.map(|file| file.routing.counters).map_err(|error| error.to_string())
+            file.map(|file| file.config.routing.counters).map_err(|error| error.to_string())
         };
-        assert_eq!(read("").routing.counters, Counters::Off);
+        assert_eq!(read("").config.routing.counters, Counters::Off);
         for off in ["off", "\"off\"", "null"] {
             assert_eq!(counters(off), Ok(Counters::Off), "{off}");
         }
@@ -875,8 +707,8 @@ mod tests {
 
     #[test]
     fn the_flowtable_is_off_unless_it_is_on() {
-        let flowtable = |body: &str| read(&format!("deltaproxy:\n{body}")).routing.flowtable;
-        assert_eq!(read("").routing.flowtable, None);
+        let flowtable = |body: &str| read(&format!("deltaproxy:\n{body}")).config.routing.flowtable;
+        assert_eq!(read("").config.routing.flowtable, None);
         for off in ["  flowtable: off\n", "  flowtable: 'off'\n", "  flowtableDevices: eth0\n"] {
             assert_eq!(flowtable(off), None, "{off}");
         }

@@ -3,29 +3,19 @@
 //! As in kube-proxy, a file replaces all flags; only `--hostname-override`, `--manifests` and the
 //! flags of the log are allowed beside `--config`. Others are an error.
 
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+#![allow(missing_docs, reason = "documentation of a flattened field becomes that of the command")]
 
-use clap::Args;
-use engine::counters::Counters;
-use engine::flowtable::{Devices, Offload, Threshold};
-use engine::routing::local::DetectLocalMode;
-use engine::routing::{
-    ClusterCidrs, InterfaceName, LeastConnections, LocalDetection, NodePortAddresses, Routing,
-};
+use std::path::{Path, PathBuf};
+
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use serde_json::Value;
 
-use super::address::{self, AddressError};
-use super::file::File;
+use super::file::Origin;
+use super::given::Given;
 use super::kube_proxy::KubeProxyFlags;
-use super::least_connections;
 use super::log::LogFlags;
-use super::scheduler::ChosenScheduler;
-use super::{
-    CHECK_PERIOD, Config, ConfigError, ConntrackSettings, FeatureGates, Loaded, Notes, Source,
-    duration, node_name,
-};
+use super::options::{Kind, SETTINGS, Scope, Setting, Values};
+use super::{Config, ConfigError, ConntrackSettings, Loaded, Source};
 
 /// Flags about the source of objects.
 #[derive(Debug, Clone, Default, Args)]
@@ -43,16 +33,12 @@ pub struct SourceFlags {
 #[derive(Debug, Clone, Args)]
 pub struct RunFlags {
     #[command(flatten)]
-    #[allow(missing_docs, reason = "documentation here would become that of the command")]
     pub source: SourceFlags,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "documentation here would become that of the command")]
     pub node: NodeFlags,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "documentation here would become that of the command")]
     pub daemon: DaemonFlags,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "documentation here would become that of the command")]
     pub log: LogFlags,
 }
 
@@ -60,7 +46,6 @@ pub struct RunFlags {
 #[derive(Debug, Clone, Args)]
 pub struct VerifyFlags {
     #[command(flatten)]
-    #[allow(missing_docs, reason = "documentation here would become that of the command")]
     pub source: SourceFlags,
     /// Source of the settings: the running daemon, or the flags with defaults for the others
     /// [default: flags, if they or --config have settings, else daemon; with --manifests and
@@ -68,10 +53,8 @@ pub struct VerifyFlags {
     #[arg(long, value_name = "WHOSE")]
     pub settings: Option<SettingsOf>,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "documentation here would become that of the command")]
     pub node: NodeFlags,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "documentation here would become that of the command")]
     pub log: LogFlags,
 }
 
@@ -89,10 +72,8 @@ pub struct OnceFlags {
     #[arg(long, value_name = "WHOSE")]
     pub settings: Option<SettingsOf>,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "documentation here would become that of the command")]
     pub node: NodeFlags,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "documentation here would become that of the command")]
     pub log: LogFlags,
 }
 
@@ -115,126 +96,67 @@ pub struct NodeFlags {
     /// Name of this machine's Node object, if it is not the host name
     #[arg(long, value_name = "NAME")]
     pub hostname_override: Option<String>,
-    /// How traffic from pods is detected; other traffic is masqueraded on its way to a ClusterIP:
-    /// ClusterCIDR, NodeCIDR (the Node's podCIDRs), BridgeInterface or InterfaceNamePrefix
-    /// [default: ClusterCIDR]
-    #[arg(long, value_name = "MODE", conflicts_with = "config")]
-    pub detect_local_mode: Option<DetectLocalMode>,
-    /// Interface on which traffic from pods arrives, for mode BridgeInterface
-    #[arg(long, value_name = "NAME", conflicts_with = "config")]
-    pub pod_bridge_interface: Option<InterfaceName>,
-    /// Prefix of the names of the interfaces on which traffic from pods arrives, for mode
-    /// InterfaceNamePrefix
-    #[arg(long, value_name = "PREFIX", conflicts_with = "config")]
-    pub pod_interface_name_prefix: Option<InterfaceName>,
-    /// Pod addresses, for mode ClusterCIDR: one range of each family, such as
-    /// 10.244.0.0/16,fd00:10:244::/56
-    #[arg(long, value_name = "CIDRS", conflicts_with = "config")]
-    pub cluster_cidr: Option<ClusterCidrs>,
-    /// Masquerade all traffic to ClusterIPs
-    #[arg(
-        long,
-        value_name = "BOOL",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        conflicts_with = "config"
-    )]
-    pub masquerade_all: Option<bool>,
-    /// Bit of the packet mark for masquerade, 0 to 31 [default: 14]
-    #[arg(
-        long,
-        value_name = "BIT",
-        value_parser = clap::value_parser!(u8).range(0..=31),
-        conflicts_with = "config"
-    )]
-    pub masquerade_bit: Option<u8>,
-    /// AllowServiceExternalIPs=false ignores external IPs of services
-    #[arg(long, value_name = "GATES", conflicts_with = "config")]
-    pub feature_gates: Option<FeatureGates>,
-    /// Local addresses that serve NodePorts, separated by commas: ranges, "primary" for the node's
-    /// primary addresses, "localhost" for 127.0.0.1 on the node itself (sets the sysctl
-    /// net.ipv4.conf.all.route_localnet), "all" for all others [default: primary]
-    #[arg(long, value_name = "CIDRS", conflicts_with = "config")]
-    pub nodeport_addresses: Option<NodePortAddresses>,
-    /// Count new connections in the kernel: off, services, or endpoints (of services too)
-    /// [default: off]
-    #[arg(long, value_name = "OF", conflicts_with = "config")]
-    pub counters: Option<Counters>,
-    /// Let established packets of services skip the kernel's forwarding path: off or on. Other
-    /// programs' forward rules, such as network policies, then no longer see these packets
-    /// [default: off]
-    #[arg(long, value_name = "SWITCH", conflicts_with = "config")]
-    pub flowtable: Option<Switch>,
-    /// Size from which on a connection uses the flowtable, such as 65536bytes [default: 20packets]
-    #[arg(long, value_name = "SIZE", conflicts_with = "config")]
-    pub flowtable_after: Option<Threshold>,
-    /// Devices of the flowtable, separated by commas: names, prefixes such as cali*, or * for all
-    /// but the loopback device and ports of bridges [default: *]
-    #[arg(long, value_name = "PATTERNS", conflicts_with = "config")]
-    pub flowtable_devices: Option<Devices>,
-    /// Scheduler of services that name none in the annotation deltaproxy.io/scheduler: random, rr,
-    /// wrr, lc, wlc, sh, sh-port, mh or mh-port; rr is random: even over time, not in turn
-    /// [default: random]
-    #[arg(long, value_name = "NAME", value_parser = ChosenScheduler::parse, conflicts_with = "config")]
-    pub scheduler: Option<ChosenScheduler>,
-    /// Seed of the hash by which the schedulers sh and mh choose; all nodes need the same one
-    /// [default: 1]
-    #[arg(long, value_name = "NUMBER", conflicts_with = "config")]
-    pub hash_seed: Option<u32>,
-    /// Elements that services may use together for weights, tables and the scheduler lc, beyond one
-    /// for each endpoint; about 100 bytes of kernel memory each. All nodes need the same number
-    /// [default: 1048576]
-    #[arg(long, value_name = "NUMBER", conflicts_with = "config")]
-    pub slot_budget: Option<u32>,
-    /// Time between two counts of live connections, such as 5s, for the schedulers lc and wlc; 0
-    /// turns them off [default: 0]
-    #[arg(
-        long,
-        value_name = "DURATION",
-        value_parser = least_connections::parse_interval,
-        conflicts_with = "config"
-    )]
-    pub least_connections: Option<Duration>,
+    #[command(flatten)]
+    options: TableFlags,
 }
 
-/// Flags for a daemon only.
-#[derive(Debug, Clone, Default, Args)]
-pub struct DaemonFlags {
-    /// Address of /healthz, /livez and /readyz; "" turns them off [default: 0.0.0.0:10256]
-    #[arg(long, value_name = "ADDRESS", value_parser = healthz, conflicts_with = "config")]
-    pub healthz_bind_address: Option<Listen>,
-    /// Address of /metrics; "" turns it off [default: 127.0.0.1:10249]
-    #[arg(long, value_name = "ADDRESS", value_parser = metrics, conflicts_with = "config")]
-    pub metrics_bind_address: Option<Listen>,
-    /// Minimum time between two transactions, such as 1s or 500ms; 0 is no minimum [default: 0]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "config")]
-    pub min_sync_period: Option<Duration>,
-    /// Time in which the background check compares all services with the kernel; 0 turns it off
-    /// [default: 10m]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "config")]
-    pub check_period: Option<Duration>,
-    /// Own the tables while the daemon runs, so that no other program changes them (Linux 6.9 and
-    /// later) [default: on]
-    #[arg(long, value_name = "SWITCH", conflicts_with = "config")]
-    pub table_ownership: Option<Switch>,
+/// Flags of options that change tables.
+type TableFlags = OptionFlags<false>;
+
+/// Flags of options of a daemon only.
+type DaemonFlags = OptionFlags<true>;
+
+/// Flags of options, from the table of options.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct OptionFlags<const OF_DAEMON: bool>(Given);
+
+impl<const OF_DAEMON: bool> OptionFlags<OF_DAEMON> {
+    fn settings() -> impl Iterator<Item = (&'static str, &'static str, &'static Setting)> {
+        let scope = if OF_DAEMON { Scope::Daemon } else { Scope::Tables };
+        let settings = SETTINGS.iter().filter(move |setting| setting.scope == scope);
+        settings.filter_map(|setting| setting.flag.map(|(name, value)| (name, value, setting)))
+    }
 }
 
-/// A setting that is off or on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Switch {
-    /// Off.
-    Off,
-    /// On.
-    On,
+impl<const OF_DAEMON: bool> Args for OptionFlags<OF_DAEMON> {
+    fn augment_args(command: Command) -> Command {
+        Self::settings().fold(command, |command, (name, value, setting)| {
+            let flag = Arg::new(name)
+                .long(name)
+                .value_name(value)
+                .help(setting.help())
+                .value_parser(|text: &str| setting.read(text))
+                .conflicts_with("config");
+            let is_switch = setting.kind == Kind::Flag;
+            command.arg(if is_switch {
+                flag.num_args(0..=1).require_equals(true).default_missing_value("true")
+            } else {
+                flag
+            })
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
 }
 
-/// An address to serve on, or none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Listen(
-    /// The address; `None` disables the server.
-    pub Option<SocketAddr>,
-);
+impl<const OF_DAEMON: bool> FromArgMatches for OptionFlags<OF_DAEMON> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut flags = Self::default();
+        flags.update_from_arg_matches(matches)?;
+        Ok(flags)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        for (name, _, setting) in Self::settings() {
+            if let Some(value) = matches.get_one::<Value>(name) {
+                self.0.set(name, setting.target(), value.clone());
+            }
+        }
+        Ok(())
+    }
+}
 
 impl RunFlags {
     /// Returns whether the configuration is in a file.
@@ -247,9 +169,12 @@ impl RunFlags {
     /// # Errors
     /// The file cannot be read or is invalid, or the node has no name.
     pub fn load(&self) -> Result<Loaded, ConfigError> {
-        let file = self.node.file()?;
-        let source = self.source.choose(file.as_ref());
-        load(&self.node, &self.daemon, self.log, (file, source))
+        let file = match self.node.file()? {
+            Some(file) => file,
+            None => of_flags(self.node.options.0.clone().with(&self.daemon.0))?,
+        };
+        let source = self.source.choose(&file);
+        file.into_config(self.node.name(), source, self.log)
     }
 
     /// Returns the effective KubeProxyConfiguration of `config`, which was loaded from these flags.
@@ -270,15 +195,15 @@ impl VerifyFlags {
     /// The file cannot be read or is invalid, or the node has no name.
     pub fn load(&self, running: Option<&Value>) -> Result<Loaded, ConfigError> {
         let file = self.node.file_or(running)?;
-        let source = self.source.choose(file.as_ref());
-        load(&self.node, &DaemonFlags::default(), self.log, (file, source))
+        let source = self.source.choose(&file);
+        file.into_config(self.node.name(), source, self.log)
     }
 }
 
 impl SourceFlags {
     /// Returns the source of the flags, else of the file, else the pod's API server.
-    fn choose(&self, file: Option<&File>) -> Source {
-        let kubeconfig = self.kubeconfig.as_ref().or_else(|| file?.kubeconfig.as_ref());
+    fn choose(&self, file: &Values) -> Source {
+        let kubeconfig = self.kubeconfig.as_ref().or(file.kubeconfig.as_ref());
         let manifests = self.manifests.clone().map(Source::Manifests);
         manifests
             .or_else(|| kubeconfig.cloned().map(Source::Kubeconfig))
@@ -294,8 +219,7 @@ impl OnceFlags {
     /// The file cannot be read or is invalid, or the node has no name.
     pub fn load(&self, running: Option<&Value>) -> Result<Loaded, ConfigError> {
         let source = Source::Manifests(self.manifests.clone());
-        let file = self.node.file_or(running)?;
-        load(&self.node, &DaemonFlags::default(), self.log, (file, source))
+        self.node.file_or(running)?.into_config(self.node.name(), source, self.log)
     }
 }
 
@@ -306,153 +230,63 @@ impl Loaded {
     /// # Errors
     /// The text is invalid, or the node has no name.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let file = File::parse(Path::new("config"), text)?;
-        let (node, daemon) = (NodeFlags::default(), DaemonFlags::default());
-        load(&node, &daemon, LogFlags::default(), (Some(file), Source::InCluster))
+        let file = Values::parse(Path::new("config"), text)?;
+        file.into_config(None, Source::InCluster, LogFlags::default())
     }
 }
 
 impl NodeFlags {
-    fn file(&self) -> Result<Option<File>, ConfigError> {
-        self.config.as_deref().map(File::read).transpose()
+    fn file(&self) -> Result<Option<Values>, ConfigError> {
+        self.config.as_deref().map(Values::read).transpose()
     }
 
-    /// Returns the file, else the settings of a running daemon.
-    fn file_or(&self, running: Option<&Value>) -> Result<Option<File>, ConfigError> {
-        let of_daemon = |value: &Value| {
-            let mut value = value.clone();
-            // The log is this command's own.
-            value.as_object_mut().and_then(|fields| fields.remove("logging"));
-            File::of_flags(value, &|field| format!("the running daemon: {field}"))
-        };
-        match self.file()? {
-            Some(file) => Ok(Some(file)),
-            None => running.map(of_daemon).transpose(),
+    /// Returns the file, else the settings of a running daemon, else those of the flags.
+    fn file_or(&self, running: Option<&Value>) -> Result<Values, ConfigError> {
+        if let Some(file) = self.file()? {
+            return Ok(file);
         }
+        let Some(running) = running else { return of_flags(self.options.0.clone()) };
+        let mut fields = running.clone();
+        // The log is this command's own.
+        fields.as_object_mut().and_then(|fields| fields.remove("logging"));
+        let name = |field: &str| format!("the running daemon: {field}");
+        Values::of_fields(fields, Origin::Flags(&name))
+    }
+
+    /// Returns the name of the node that `--hostname-override` gives.
+    fn name(&self) -> Option<&str> {
+        self.hostname_override.as_deref().filter(|name| !name.is_empty())
     }
 
     /// Returns whether the flags have settings beside the node's name.
     pub fn has_settings(&self) -> bool {
-        let hostname_override = self.hostname_override.clone();
-        *self != Self { hostname_override, ..Self::default() }
-    }
-
-    fn routing(&self) -> Result<Routing, ConfigError> {
-        let default = Routing::default();
-        Ok(Routing {
-            local_detection: self.local_detection()?,
-            masquerade_all: self.masquerade_all.unwrap_or_default(),
-            masquerade_bit: self.masquerade_bit.unwrap_or(default.masquerade_bit),
-            external_ips: self.feature_gates.clone().unwrap_or_default().external_ips,
-            node_ip: None,
-            node_port_addresses: self
-                .nodeport_addresses
-                .clone()
-                .unwrap_or(default.node_port_addresses),
-            counters: self.counters.unwrap_or_default(),
-            flowtable: self.offload(),
-            scheduler: self.scheduler().scheduler,
-            hash_seed: self.hash_seed.unwrap_or(default.hash_seed),
-            slot_budget: self.slot_budget.unwrap_or(default.slot_budget),
-            least_connections: self.least_connections(),
-        })
-    }
-
-    fn least_connections(&self) -> Option<LeastConnections> {
-        let interval = self.least_connections.unwrap_or_default();
-        // The parser has checked it.
-        least_connections::settings(interval, LeastConnections::DEFAULT_CHANGES).ok().flatten()
-    }
-
-    /// Returns the scheduler in effect.
-    fn scheduler(&self) -> ChosenScheduler {
-        self.scheduler.clone().unwrap_or_default().with(self.least_connections())
-    }
-
-    fn offload(&self) -> Option<Offload> {
-        let is_on = self.flowtable == Some(Switch::On);
-        is_on.then(|| Offload {
-            after: self.flowtable_after.unwrap_or_default(),
-            devices: self.flowtable_devices.clone().unwrap_or_default(),
-        })
-    }
-
-    fn local_detection(&self) -> Result<LocalDetection, ConfigError> {
-        let mode = self.detect_local_mode.unwrap_or_default();
-        let needed = |name: &Option<InterfaceName>, flag| {
-            name.clone().ok_or(ConfigError::DetectLocal { mode, flag })
-        };
-        Ok(match mode {
-            DetectLocalMode::ClusterCidr => {
-                LocalDetection::ClusterCidr(self.cluster_cidr.clone().unwrap_or_default())
-            }
-            DetectLocalMode::NodeCidr => LocalDetection::NodeCidr,
-            DetectLocalMode::BridgeInterface => LocalDetection::BridgeInterface(needed(
-                &self.pod_bridge_interface,
-                "pod-bridge-interface",
-            )?),
-            DetectLocalMode::InterfaceNamePrefix => LocalDetection::InterfaceNamePrefix(needed(
-                &self.pod_interface_name_prefix,
-                "pod-interface-name-prefix",
-            )?),
-        })
+        self.config.is_some() || !self.options.0.is_empty()
     }
 }
 
-fn load(
-    node: &NodeFlags,
-    daemon: &DaemonFlags,
-    log: LogFlags,
-    (file, source): (Option<File>, Source),
-) -> Result<Loaded, ConfigError> {
-    let wanted_name = node.hostname_override.as_deref().filter(|name| !name.is_empty());
-    if let Some(file) = file {
-        return file.into_config(wanted_name, source, log);
-    }
-    let listen = |flag: Option<Listen>, default| flag.map_or(Some(default), |listen| listen.0);
-    let config = Config {
-        node_name: node_name(wanted_name)?,
-        source,
-        log: log.or(LogFlags::default()),
-        routing: node.routing()?,
-        min_sync_period: daemon.min_sync_period.unwrap_or_default(),
-        check_period: daemon.check_period.unwrap_or(CHECK_PERIOD),
-        owns_tables: daemon.table_ownership != Some(Switch::Off),
-        healthz_bind_address: listen(daemon.healthz_bind_address, address::DEFAULT_HEALTHZ),
-        metrics_bind_address: listen(daemon.metrics_bind_address, address::DEFAULT_METRICS),
-        bind_address_hard_fail: false,
-        conntrack: ConntrackSettings::default(),
-        oom_score_adj: None,
-    };
-    let gates = node.feature_gates.as_ref().map(|gates| gates.others.clone()).unwrap_or_default();
-    let without_effect = gates.iter().map(|name| format!("featureGates.{name}")).collect();
-    let scheduler = node.scheduler().reservation;
-    Ok(Loaded { config, notes: Notes { without_effect, scheduler, ..Notes::default() } })
-}
-
-fn healthz(text: &str) -> Result<Listen, AddressError> {
-    listen(text, address::HEALTHZ_PORT)
-}
-
-fn metrics(text: &str) -> Result<Listen, AddressError> {
-    listen(text, address::METRICS_PORT)
-}
-
-fn listen(text: &str, default_port: u16) -> Result<Listen, AddressError> {
-    match text {
-        "" => Ok(Listen(None)),
-        _ => address::parse(text, default_port).map(Some).map(Listen),
-    }
+/// Returns the settings of flags. Without a file, the node keeps its settings.
+fn of_flags(mut given: Given) -> Result<Values, ConfigError> {
+    given.set("", "mode", "nftables".into());
+    let mut file = Values::of_fields(given.document(), Origin::Own)?;
+    file.config.conntrack = ConntrackSettings::default();
+    file.config.oom_score_adj = None;
+    Ok(file)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::Parser;
     use clap::error::ErrorKind;
+    use engine::counters::Counters;
+    use engine::flowtable::{Offload, Threshold};
     use engine::model::{HashedSource, Scheduler};
+    use engine::routing::{LeastConnections, LocalDetection, Routing};
     use tempfile::NamedTempFile;
 
     use super::*;
+    use crate::config::CHECK_PERIOD;
 
     #[derive(Debug, Parser)]
     struct Run {
@@ -585,7 +419,7 @@ mod tests {
     #[test]
     fn wrong_values_are_refused_with_the_flag_and_the_expectation() {
         for (flags, flag, expectation) in [
-            ("--masquerade-bit 32", "--masquerade-bit", "0..=31"),
+            ("--masquerade-bit 32", "--masquerade-bit", "a bit from 0 to 31"),
             ("--cluster-cidr x", "--cluster-cidr", "not an address range"),
             ("--detect-local-mode x", "--detect-local-mode", "NodeCIDR, BridgeInterface"),
             ("--pod-bridge-interface a/b", "--pod-bridge-interface", "1 to 15 bytes"),
@@ -596,7 +430,7 @@ mod tests {
             ("--min-sync-period 5", "--min-sync-period", "duration such as"),
             ("-v loud", "--log-level", "expected error, warn"),
             ("--scheduler best", "--scheduler", "expected random, rr, wrr"),
-            ("--hash-seed x", "--hash-seed", "invalid digit"),
+            ("--hash-seed x", "--hash-seed", "a whole number"),
             ("--log-format xml", "--log-format", "json"),
         ] {
             let error = run(flags).unwrap_err().to_string();
@@ -690,6 +524,13 @@ mod tests {
             let taken = flags.load(Some(&effective)).unwrap().config;
             assert_eq!((taken.routing, taken.node_name), (used.routing, used.node_name), "{line}");
         }
+    }
+
+    #[test]
+    fn a_pods_file_is_read_without_its_kubeconfig() {
+        let text = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n\
+                    hostnameOverride: n\nclientConnection: {kubeconfig: /k}\n";
+        assert_eq!(Loaded::parse(text).unwrap().config.source, Source::InCluster);
     }
 
     #[test]

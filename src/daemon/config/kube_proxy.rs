@@ -9,15 +9,16 @@ mod words;
 
 use std::path::PathBuf;
 
-use flags::{FLAGS, Flag, Kind, Meaning};
-use serde_json::{Value, json};
+use flags::{Flag, Meaning};
+use serde_json::Value;
 use words::Words;
 
-use super::effective::{is_set, set};
-use super::file::{API_VERSION, File, KIND};
-use super::gates::boolean;
+use super::effective::set;
+use super::file::Origin;
+use super::given::Given;
 use super::log::{LogFlags, LogFormat, level};
-use super::{Config, ConfigError, FeatureGates, Loaded, Notes, Source, address, server_url};
+use super::options::{self, Kind, Values};
+use super::{Config, ConfigError, Loaded, Notes, Source, address, server_url};
 
 /// A parsed command line.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,8 +31,7 @@ pub struct KubeProxyFlags {
     hostname_override: Option<String>,
     /// `--master`, which replaces the address of a kubeconfig file.
     server: Option<String>,
-    /// Flags that set a field: the flag, the path of the field, the value.
-    fields: Vec<(&'static Flag, &'static str, Value)>,
+    fields: Given,
     /// Given flags without effect.
     without_effect: Vec<&'static str>,
     /// All given flags, with their values.
@@ -68,7 +68,7 @@ impl KubeProxyFlags {
             config: None,
             hostname_override: None,
             server: None,
-            fields: Vec::new(),
+            fields: Given::default(),
             without_effect: Vec::new(),
             given: Vec::new(),
         }
@@ -100,8 +100,8 @@ impl KubeProxyFlags {
     }
 
     /// Returns the settings of the fields that flags set.
-    fn fields(&self) -> Result<File, ConfigError> {
-        File::of_flags(self.document(), &|field| self.flag_of(field))
+    fn fields(&self) -> Result<Values, ConfigError> {
+        Values::of_fields(self.fields.document(), Origin::Flags(&|field| self.flag_of(field)))
     }
 
     /// Returns whether the configuration is in a file.
@@ -116,10 +116,10 @@ impl KubeProxyFlags {
     pub fn load(&self) -> Result<Loaded, ConfigError> {
         let mut flags = self.without_effect.clone();
         if self.config.is_some() {
-            flags.extend(self.fields.iter().map(|(flag, ..)| flag.name));
+            flags.extend(self.fields.flags());
         }
         let file = match &self.config {
-            Some(path) => File::read(path)?,
+            Some(path) => Values::read(path)?,
             None => self.fields()?,
         };
         let source = match (self.server.clone(), file.kubeconfig.clone()) {
@@ -127,14 +127,7 @@ impl KubeProxyFlags {
             (None, Some(path)) => Source::Kubeconfig(path),
             (None, None) => Source::InCluster,
         };
-        let Loaded { mut config, notes } = file.into_config(self.node_name(), source, self.log)?;
-        // An empty address means the default in a file, but disables the server as a flag.
-        if self.config.is_none() && self.is_empty("healthzBindAddress") {
-            config.healthz_bind_address = None;
-        }
-        if self.config.is_none() && self.is_empty("metricsBindAddress") {
-            config.metrics_bind_address = None;
-        }
+        let Loaded { config, notes } = file.into_config(self.node_name(), source, self.log)?;
         Ok(Loaded { config, notes: Notes { flags, ..notes } })
     }
 
@@ -181,8 +174,8 @@ impl KubeProxyFlags {
     /// Returns the given fields.
     fn given(&self) -> Result<Value, ConfigError> {
         match &self.config {
-            Some(path) => File::value(path),
-            None => Ok(self.document()),
+            Some(path) => Values::value(path),
+            None => Ok(self.fields.document()),
         }
     }
 
@@ -193,21 +186,21 @@ impl KubeProxyFlags {
 
     /// Returns all flags with their values; absent flags have their defaults.
     pub fn listed(&self) -> Vec<(String, String)> {
-        let value = |flag: &Flag| {
+        let value = |flag: Flag| {
             let given = self.given.iter().filter(|(name, _)| *name == flag.name);
             let given: Vec<_> = given.map(|(_, text)| text.as_str()).collect();
             match (flag.kind, given.last()) {
-                (_, None) => flag.default.to_owned(),
-                (Kind::List, Some(_)) => given.join(","),
+                (_, None) => flag.default(),
+                (Kind::Texts, Some(_)) => given.join(","),
                 (_, Some(last)) => (*last).to_owned(),
             }
         };
-        FLAGS.iter().map(|flag| (flag.name.to_owned(), value(flag))).collect()
+        flags::all().map(|flag| (flag.name.to_owned(), value(flag))).collect()
     }
 
     /// Returns the text of `--help`.
     pub fn help() -> String {
-        let lines: String = FLAGS.iter().map(Flag::usage).collect();
+        let lines: String = flags::all().map(|flag| flag.usage()).collect();
         format!(
             "Routes packets to Services by nftables, with the command line of kube-proxy.\n\n\
              Usage: kube-proxy [flags]\n\nFlags:\n{lines}\n\
@@ -216,30 +209,18 @@ impl KubeProxyFlags {
         )
     }
 
-    fn set(&mut self, flag: &'static Flag, text: String) -> Result<(), ConfigError> {
+    fn set(&mut self, flag: Flag, text: String) -> Result<(), ConfigError> {
         let wrong = |expected: &str| ConfigError::Flag {
             flag: format!("--{}", flag.name),
             message: format!("is {text:?}; expected {expected}"),
         };
-        let value = flag.kind.read(&text).map_err(|expected| wrong(&expected))?;
+        let value = flag.kind.read(&text).map_err(wrong)?;
         let is_set = value == Value::Bool(true);
         self.given.push((flag.name, text.clone()));
         match flag.meaning {
-            Meaning::Field(path) => self.set_field(flag, path, value),
-            Meaning::MasqueradeAll => self.set_field(flag, NFTABLES_MASQUERADE_ALL, value),
+            // Errors and notes name each gate as a field.
+            Meaning::Field { path, .. } => self.fields.set(flag.name, path, value),
             Meaning::Port(path) => self.set_port(flag, path, &value),
-            Meaning::Gates => {
-                let gates: FeatureGates = text.parse().map_err(|_| wrong("Name=true,..."))?;
-                self.set_field(
-                    flag,
-                    "featureGates.AllowServiceExternalIPs",
-                    gates.external_ips.into(),
-                );
-                // Errors and notes then name the gate as a field.
-                for name in gates.others {
-                    self.fields.push((flag, "featureGates", json!({ name: true })));
-                }
-            }
             Meaning::Config => self.config = (!text.is_empty()).then(|| text.into()),
             Meaning::NodeName => self.hostname_override = Some(text),
             Meaning::Server if text.is_empty() => self.server = None,
@@ -258,7 +239,7 @@ impl KubeProxyFlags {
             Meaning::Help if is_set => self.choose(Action::Help),
             Meaning::Version if is_set => self.choose(Action::Version { raw: false }),
             Meaning::Version if value == "raw" => self.choose(Action::Version { raw: true }),
-            Meaning::Nothing if text != flag.default => self.without_effect.push(flag.name),
+            Meaning::Nothing if text != flag.default() => self.without_effect.push(flag.name),
             Meaning::WriteConfig
             | Meaning::Cleanup
             | Meaning::InitOnly
@@ -284,21 +265,10 @@ impl KubeProxyFlags {
         }
     }
 
-    fn set_field(&mut self, flag: &'static Flag, path: &'static str, value: Value) {
-        let before = self.fields.iter_mut().find(|(_, other, _)| *other == path);
-        match (before, value) {
-            // Repeated flags extend a list; other values are replaced.
-            (Some((_, _, Value::Array(list))), Value::Array(more)) => list.extend(more),
-            (Some((_, _, before)), value) => *before = value,
-            (None, value) => self.fields.push((flag, path, value)),
-        }
-    }
-
     /// Replaces the port of an address, for `--healthz-port` and `--metrics-port`. 0 disables the
     /// server.
-    fn set_port(&mut self, flag: &'static Flag, path: &'static str, port: &Value) {
-        let before = self.fields.iter().find(|(_, other, _)| *other == path);
-        let before = before.and_then(|(_, _, value)| value.as_str());
+    fn set_port(&mut self, flag: Flag, path: &'static str, port: &Value) {
+        let before = self.fields.value(path).and_then(Value::as_str);
         let fallback = match path {
             "metricsBindAddress" => address::DEFAULT_METRICS,
             _ => address::DEFAULT_HEALTHZ,
@@ -307,60 +277,13 @@ impl KubeProxyFlags {
         let port = port.as_u64().and_then(|port| u16::try_from(port).ok()).unwrap_or_default();
         to.set_port(port);
         let text = if port == 0 { String::new() } else { to.to_string() };
-        self.set_field(flag, path, text.into());
-    }
-
-    /// Returns the fields as a KubeProxyConfiguration.
-    fn document(&self) -> Value {
-        let mut document = json!({ "apiVersion": API_VERSION, "kind": KIND });
-        let mode = self.fields.iter().find(|(_, path, _)| *path == "mode");
-        let is_nftables = mode.is_some_and(|(_, _, value)| value == "nftables");
-        for (_, path, value) in &self.fields {
-            // One flag for all modes, but one field for each.
-            let path = match *path {
-                NFTABLES_MASQUERADE_ALL if !is_nftables => "iptables.masqueradeAll",
-                path => path,
-            };
-            if is_set(value) {
-                set(&mut document, path, value.clone());
-            }
-        }
-        document
+        self.fields.set(flag.name, path, text.into());
     }
 
     fn flag_of(&self, field: &str) -> String {
-        let given = self.fields.iter().find(|(_, path, _)| *path == field).map(|(flag, ..)| *flag);
-        let flag = given.or_else(|| FLAGS.iter().find(|it| it.field() == Some(field)));
-        flag.map_or_else(|| field.to_owned(), |flag| format!("--{}", flag.name))
-    }
-
-    fn is_empty(&self, field: &str) -> bool {
-        self.fields.iter().any(|(_, path, value)| *path == field && value == "")
-    }
-}
-
-const NFTABLES_MASQUERADE_ALL: &str = "nftables.masqueradeAll";
-
-impl Kind {
-    /// Parses `text`; the error is the expectation.
-    fn read(self, text: &str) -> Result<Value, String> {
-        match self {
-            Self::Flag => boolean(text).map(Value::Bool).ok_or("true or false".to_owned()),
-            Self::Version if text == "raw" => Ok(text.into()),
-            Self::Version => boolean(text).map(Value::Bool).ok_or("true, false or raw".to_owned()),
-            Self::Whole => {
-                text.parse::<i32>().map(Value::from).map_err(|_| "a whole number".to_owned())
-            }
-            Self::Number => text.parse::<f32>().map(Value::from).map_err(|_| "a number".to_owned()),
-            Self::Duration => super::duration::parse(text)
-                .map(|_| text.into())
-                .map_err(|_| "a duration such as 1s, 1m30s or 500ms, or 0".to_owned()),
-            Self::Text => Ok(text.into()),
-            Self::List => {
-                let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
-                Ok(entries.map(Value::from).collect())
-            }
-        }
+        let of_option = || options::find(field)?.kube_proxy.map(|(flag, _)| flag);
+        let flag = self.fields.flag_of(field).or_else(of_option);
+        flag.map_or_else(|| field.to_owned(), |flag| format!("--{flag}"))
     }
 }
 
@@ -374,6 +297,7 @@ mod tests {
 
     use super::*;
     use crate::config::ConntrackSettings;
+    use crate::config::file::{API_VERSION, KIND};
 
     fn parse(line: &str) -> Result<KubeProxyFlags, ConfigError> {
         KubeProxyFlags::parse(line.split_whitespace().map(str::to_owned))
@@ -417,15 +341,15 @@ mod tests {
     }
 
     /// Returns a value that is not the default.
-    fn another_value(flag: &Flag) -> &'static str {
+    fn another_value(flag: Flag) -> &'static str {
         match (flag.name, flag.kind) {
-            (_, Kind::Flag) if flag.default == "true" => "false",
+            (_, Kind::Flag) if flag.default() == "true" => "false",
             (_, Kind::Flag | Kind::Version) => "true",
             (_, Kind::Whole | Kind::Number) => "7",
             (_, Kind::Duration) => "7s",
-            (_, Kind::List) => "10.1.0.0/16",
+            (_, Kind::Texts) => "10.1.0.0/16",
             ("proxy-mode", _) => "nftables",
-            ("feature-gates", _) => "AllowServiceExternalIPs=false",
+            (_, Kind::Gate) => "AllowServiceExternalIPs=false",
             ("master", _) => "https://192.0.2.1:6443",
             ("bind-address", _) => "192.0.2.1",
             ("healthz-bind-address" | "metrics-bind-address", _) => "192.0.2.1:99",
@@ -434,13 +358,13 @@ mod tests {
             ("cluster-cidr", _) => "10.1.0.0/16",
             ("logging-format", _) => "json",
             ("log-text-info-buffer-size" | "log-json-info-buffer-size", _) => "1",
-            (_, Kind::Text) => "other",
+            (_, Kind::Text | Kind::Object | Kind::Opaque | Kind::Any) => "other",
         }
     }
 
     #[test]
     fn help_marks_the_flags_of_which_no_value_changes_anything() {
-        for flag in &FLAGS {
+        for flag in flags::all() {
             let given = format!("--{}={}", flag.name, another_value(flag));
             let changes = |context: &&str| {
                 let line = format!("{context} {given}");
@@ -455,9 +379,9 @@ mod tests {
 
     #[test]
     fn a_flag_with_its_default_is_as_if_absent() {
-        for flag in FLAGS.iter().filter(|flag| !flag.default.is_empty()) {
+        for flag in flags::all().filter(|flag| !flag.default().is_empty()) {
             for context in CONTEXTS {
-                let line = format!("{context} --{}={}", flag.name, flag.default);
+                let line = format!("{context} --{}={}", flag.name, flag.default());
                 let (action, _, config) = result(&line);
                 let (absent_action, _, absent) = result(context);
                 assert_eq!((action, config), (absent_action, absent), "{line}");
@@ -691,7 +615,7 @@ mod tests {
         assert_eq!(value("nodeport-addresses"), "10.0.0.0/8,::/0");
         assert_eq!(value("iptables-masquerade-bit"), "14");
         assert_eq!(value("config"), "");
-        assert_eq!(listed.len(), FLAGS.len());
+        assert_eq!(listed.len(), flags::all().count());
     }
 
     #[test]

@@ -9,37 +9,43 @@ use super::duration;
 /// Field of [`LeastConnections::interval`].
 pub(super) const INTERVAL: &str = "deltaproxy.leastConnections.interval";
 
-/// Field of [`LeastConnections::changes_per_second`].
-pub(super) const CHANGES: &str = "deltaproxy.leastConnections.changesPerSecond";
-
 /// Minimum time between two counts: each is a dump of conntrack.
 const LEAST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Returns the settings, which are `None` for an interval of zero; the error is the field, and its
-/// value and expectation.
-pub(super) fn settings(
-    interval: Duration,
-    changes_per_second: u32,
-) -> Result<Option<LeastConnections>, (&'static str, String)> {
+/// Returns the settings with this interval, which are `None` for zero; the error is the value and
+/// the expectation.
+pub(super) fn every(interval: Duration) -> Result<Option<LeastConnections>, Vec<String>> {
     if interval.is_zero() {
         return Ok(None);
     }
     if interval < LEAST_INTERVAL {
-        return Err((INTERVAL, too_short(interval)));
+        return Err(vec![too_short(interval)]);
     }
-    if changes_per_second == 0 {
-        return Err((CHANGES, "is 0; expected at least 1".to_owned()));
-    }
+    let changes_per_second = LeastConnections::DEFAULT_CHANGES;
     Ok(Some(LeastConnections { interval, changes_per_second }))
 }
 
-/// Parses the interval of a flag.
-pub(super) fn parse_interval(text: &str) -> Result<Duration, String> {
-    let interval = duration::parse(text).map_err(|error| error.to_string())?;
-    match settings(interval, LeastConnections::DEFAULT_CHANGES) {
-        Ok(_) => Ok(interval),
-        Err((_, message)) => Err(message),
+/// Sets the limit of changes; of scheduler `lc` that is off, it is not checked.
+pub(super) fn set_changes(
+    settings: &mut Option<LeastConnections>,
+    changes: u32,
+) -> Result<(), Vec<String>> {
+    let Some(settings) = settings else { return Ok(()) };
+    if changes == 0 {
+        return Err(vec!["is 0; expected at least 1".to_owned()]);
     }
+    settings.changes_per_second = changes;
+    Ok(())
+}
+
+/// Returns the interval; zero is off.
+pub(super) fn interval(settings: Option<LeastConnections>) -> Duration {
+    settings.map_or(Duration::ZERO, |settings| settings.interval)
+}
+
+/// Returns the limit of changes, or its default.
+pub(super) fn changes(settings: Option<LeastConnections>) -> u32 {
+    settings.map_or(LeastConnections::DEFAULT_CHANGES, |settings| settings.changes_per_second)
 }
 
 fn too_short(interval: Duration) -> String {
@@ -53,12 +59,14 @@ mod tests {
 
     #[test]
     fn an_interval_of_zero_is_off_and_one_below_a_second_is_refused() {
-        assert_eq!(settings(Duration::ZERO, 0), Ok(None));
-        let error = settings(Duration::from_millis(999), 1).unwrap_err();
-        assert_eq!(error.1, "is 999ms; expected at least 1s, or 0s for none");
-        let error = settings(Duration::from_secs(1), 0).unwrap_err();
-        assert_eq!(error, (CHANGES, "is 0; expected at least 1".to_owned()));
-        assert_eq!(parse_interval("0"), Ok(Duration::ZERO));
-        assert!(parse_interval("5").is_err() && parse_interval("1ms").is_err());
+        assert_eq!(every(Duration::ZERO), Ok(None));
+        let error = every(Duration::from_millis(999)).unwrap_err();
+        assert_eq!(error, ["is 999ms; expected at least 1s, or 0s for none"]);
+        let mut settings = every(Duration::from_secs(1)).unwrap();
+        let error = set_changes(&mut settings, 0).unwrap_err();
+        assert_eq!(error, ["is 0; expected at least 1"]);
+        assert_eq!(set_changes(&mut settings, 7), Ok(()));
+        assert_eq!((interval(settings).as_secs(), changes(settings)), (1, 7));
+        assert_eq!((set_changes(&mut None, 0), changes(None)), (Ok(()), 1_000));
     }
 }

@@ -6,14 +6,15 @@
 pub mod address;
 pub mod duration;
 mod effective;
-mod fields;
 mod file;
 pub mod flags;
 mod gates;
+mod given;
 pub mod kube_proxy;
 mod least_connections;
 pub mod log;
 mod notes;
+mod options;
 mod scheduler;
 mod section;
 mod server_flags;
@@ -28,7 +29,7 @@ use engine::routing::local::DetectLocalMode;
 
 use crate::yaml::SyntaxError;
 
-pub use gates::{EXTERNAL_IPS, FeatureGates, GateError};
+pub use gates::EXTERNAL_IPS;
 pub use log::LogSettings;
 pub use notes::Notes;
 pub use scheduler::ChosenScheduler;
@@ -168,12 +169,12 @@ pub enum ConfigError {
         message: String,
     },
     /// The mode of local detection needs a value that is absent.
-    #[error("--detect-local-mode={mode} needs --{flag}")]
+    #[error("--detect-local-mode={mode} needs {flag}")]
     DetectLocal {
         /// The mode.
         mode: DetectLocalMode,
-        /// Name of the flag.
-        flag: &'static str,
+        /// The flag, with its dashes.
+        flag: String,
     },
     /// The given name of this node is blank.
     #[error("--hostname-override is blank: give the name of this machine's Node object")]

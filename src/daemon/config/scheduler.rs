@@ -24,21 +24,19 @@ impl ChosenScheduler {
 
     /// Returns the scheduler that is used with these settings of `lc`.
     pub(super) fn with(self, settings: Option<LeastConnections>) -> Self {
-        match (self.scheduler, settings) {
-            (Scheduler::LeastConnections, None) => {
-                let (named, scheduler) = (self.scheduler, Scheduler::default());
-                let reservation = format!(
-                    "scheduler {named} is off: {scheduler} is used; \
-                     {}, or --least-connections, turns it on",
-                    least_connections::INTERVAL
-                );
-                Self { scheduler, reservation: Some(reservation) }
-            }
-            (_, _) => self,
+        if self.scheduler != Scheduler::LeastConnections || settings.is_some() {
+            return self;
         }
+        let (named, scheduler) = (self.scheduler, Scheduler::default());
+        let reservation = format!(
+            "scheduler {named} is off: {scheduler} is used; \
+             {}, or --least-connections, turns it on",
+            least_connections::INTERVAL
+        );
+        Self { scheduler, reservation: Some(reservation) }
     }
 
-    /// Likewise for a field; the error is the actual value, and the expectation.
+    /// Returns the scheduler `name` of a field or flag; the error is the actual value, and the expectation.
     pub(super) fn of_field(name: &str) -> Result<Self, String> {
         Self::parse(name).map_err(|expected| format!("is {name:?}; {expected}"))
     }
@@ -81,7 +79,7 @@ mod tests {
     #[test]
     fn least_connections_need_an_interval() {
         let lc = || ChosenScheduler::parse("wlc").unwrap();
-        let settings = least_connections::settings(std::time::Duration::from_secs(5), 1).unwrap();
+        let settings = least_connections::every(std::time::Duration::from_secs(5)).unwrap();
         assert_eq!(lc().with(settings), lc());
         let off = lc().with(None);
         assert_eq!(off.scheduler, Scheduler::Random);

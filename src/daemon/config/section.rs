@@ -2,40 +2,36 @@
 
 use super::Notes;
 use super::file::DEFAULT_MODE;
+use super::options::Setting;
 
 /// Masquerade fields of a mode; iptables and ipvs share theirs.
 pub(super) struct Section {
     pub(super) mode: &'static str,
-    pub(super) masquerade_all: &'static str,
-    pub(super) masquerade_bit: &'static str,
-    /// `ipvs.scheduler` has an effect.
-    pub(super) is_ipvs: bool,
+    /// Name of the section.
+    pub(super) name: &'static str,
 }
 
 impl Section {
-    pub(super) const NFTABLES: Self = Self {
-        mode: "nftables",
-        masquerade_all: "nftables.masqueradeAll",
-        masquerade_bit: "nftables.masqueradeBit",
-        is_ipvs: false,
-    };
+    pub(super) const NFTABLES: Self = Self { mode: "nftables", name: "nftables" };
 
-    /// Returns the fields of the configured mode.
+    /// Returns the section of the configured mode.
     pub(super) fn of(notes: &Notes) -> Self {
-        let Some(mode) = &notes.other_mode else { return Self::NFTABLES };
-        let is_ipvs = mode == "ipvs";
-        Self {
-            mode: if is_ipvs { "ipvs" } else { DEFAULT_MODE },
-            masquerade_all: "iptables.masqueradeAll",
-            masquerade_bit: "iptables.masqueradeBit",
-            is_ipvs,
+        match notes.other_mode.as_deref() {
+            None => Self::NFTABLES,
+            Some("ipvs") => Self { mode: "ipvs", name: "iptables" },
+            Some(_) => Self { mode: DEFAULT_MODE, name: "iptables" },
         }
     }
 
-    /// Returns whether the field has an effect in the mode alone.
-    pub(super) fn has(&self, field: &str) -> bool {
-        [self.masquerade_all, self.masquerade_bit].contains(&field)
-            || (self.is_ipvs && field == IPVS_SCHEDULER)
+    /// Returns whether `ipvs.scheduler` has an effect.
+    pub(super) fn is_ipvs(&self) -> bool {
+        self.mode == "ipvs"
+    }
+
+    /// Returns whether the field at `path`, which is that of `setting`, has an effect in the mode.
+    pub(super) fn has(&self, setting: &Setting, path: &str) -> bool {
+        let is_of_mode = path != IPVS_SCHEDULER || self.is_ipvs();
+        setting.has_effect() && is_of_mode && path == setting.path(self.name)
     }
 }
 

@@ -37,9 +37,10 @@ impl ServerFlags {
 }
 
 fn server(text: &str) -> Result<String, String> {
-    match server_url::is_valid(text) {
-        true => Ok(text.to_owned()),
-        false => Err(format!("expected {}", server_url::EXPECTED)),
+    if server_url::is_valid(text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("expected {}", server_url::EXPECTED))
     }
 }
 

@@ -5,14 +5,17 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::config::{ConfigError, fields};
+use crate::config::{ConfigError, options};
 use crate::yaml::Document;
 
 /// Origin of fields.
 #[derive(Clone, Copy)]
-pub(super) enum Origin<'a> {
+pub(in crate::config) enum Origin<'a> {
     File(&'a Path),
+    /// Flags of kube-proxy or a running daemon, and how errors name a field.
     Flags(&'a dyn Fn(&str) -> String),
+    /// Flags of `run`.
+    Own,
 }
 
 /// Reader of the fields of one document. A field with an error counts as absent, so that the
@@ -50,7 +53,7 @@ impl<'a> Reader<'a> {
     /// reported elsewhere.
     pub(super) fn value(&self, path: &str) -> Option<&'a Value> {
         let has_type = |value: &&Value| {
-            fields::find(path).is_none_or(|field| field.kind.mismatch(value).is_none())
+            options::kind_of(path).is_none_or(|kind| kind.mismatch(value).is_none())
         };
         self.found(path).filter(has_type)
     }
@@ -58,19 +61,6 @@ impl<'a> Reader<'a> {
     /// Returns the text at `path`, unless it is empty.
     pub(super) fn text(&self, path: &str) -> Option<&'a str> {
         self.value(path).and_then(Value::as_str).filter(|text| !text.is_empty())
-    }
-
-    pub(super) fn flag(&self, path: &str, default: bool) -> bool {
-        self.value(path).and_then(Value::as_bool).unwrap_or(default)
-    }
-
-    pub(super) fn parsed<T, E: std::fmt::Display>(
-        &self,
-        path: &str,
-        parse: impl FnOnce(&str) -> Result<T, E>,
-    ) -> Option<T> {
-        let parsed = self.text(path).map(parse)?;
-        parsed.inspect_err(|error| self.report(path, error.to_string())).ok()
     }
 
     pub(super) fn report(&self, field: &str, message: String) {
@@ -84,7 +74,12 @@ impl<'a> Reader<'a> {
                 ConfigError::Field { path, line, field, message }
             }
             Origin::Flags(flag_of) => ConfigError::Flag { flag: flag_of(field), message },
+            Origin::Own => ConfigError::Flag { flag: options::own_flag(field), message },
         };
+        self.push(line, error);
+    }
+
+    pub(super) fn push(&self, line: usize, error: ConfigError) {
         let mut errors = self.errors.borrow_mut();
         if errors.len() < MOST_ERRORS {
             errors.push((line, error));

@@ -3,7 +3,8 @@
 use std::iter::Peekable;
 
 use super::super::ConfigError;
-use super::flags::{FLAGS, Flag, Kind, find};
+use super::super::options::Kind;
+use super::flags::{self, Flag};
 
 /// Iterator over the flags of a command line.
 pub(super) struct Words<I: Iterator> {
@@ -16,13 +17,13 @@ impl<I: Iterator<Item = String>> Words<I> {
     }
 
     /// Parses the flag in `word`; takes its value from the next word if need be.
-    fn read(&mut self, word: &str) -> Result<(&'static Flag, String), ConfigError> {
+    fn read(&mut self, word: &str) -> Result<(Flag, String), ConfigError> {
         let shown = || word.split('=').next().unwrap_or(word).to_owned();
         let (name, value) = split(word).ok_or_else(|| ConfigError::Flag {
             flag: format!("{word:?}"),
             message: "is not a flag; kube-proxy accepts only flags".to_owned(),
         })?;
-        let Some(flag) = find(&name) else {
+        let Some(flag) = flags::find(&name) else {
             // The next word may be its value, which is no second error.
             let _ = self.words.next_if(|next| value.is_none() && !next.starts_with('-'));
             return Err(ConfigError::Flag { flag: shown(), message: unknown(&name) });
@@ -40,7 +41,7 @@ impl<I: Iterator<Item = String>> Words<I> {
 }
 
 impl<I: Iterator<Item = String>> Iterator for Words<I> {
-    type Item = Result<(&'static Flag, String), ConfigError>;
+    type Item = Result<(Flag, String), ConfigError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let word = match self.words.next()? {
@@ -76,8 +77,8 @@ fn split(word: &str) -> Option<(String, Option<&str>)> {
 
 /// Returns an error message with the nearest flag, if one is near.
 fn unknown(name: &str) -> String {
-    let distance = |flag: &&Flag| strsim::damerau_levenshtein(flag.name, name);
-    let nearest = FLAGS.iter().min_by_key(distance);
+    let distance = |flag: &Flag| strsim::damerau_levenshtein(flag.name, name);
+    let nearest = flags::all().min_by_key(distance);
     match nearest.filter(|flag| distance(flag) <= name.len() / 3) {
         Some(flag) => format!("is not a flag of kube-proxy; did you mean --{}?", flag.name),
         None => "is not a flag of kube-proxy; --help lists them".to_owned(),
