@@ -118,6 +118,8 @@ pub struct AnySet {
     pub key_type: u32,
     /// Type of the data, like `key_type`.
     pub data_type: u32,
+    /// nft(8) notes that data is in host byte order.
+    pub is_data_host: bool,
     /// `NFT_OBJECT_*`, in a map of objects.
     pub object_type: u32,
 }
@@ -140,6 +142,9 @@ impl AnySet {
             flags,
             key_type: fields.be32_or_zero(NFTA_SET_KEY_TYPE)?,
             data_type: fields.be32_or_zero(NFTA_SET_DATA_TYPE)?,
+            is_data_host: fields
+                .find(NFTA_SET_USERDATA)
+                .is_some_and(|attr| userdata::is_data_host(attr.payload)),
             object_type: fields.be32_or_zero(NFTA_SET_OBJ_TYPE)?,
         })
     }
@@ -201,7 +206,11 @@ fn decode_element(fields: &Fields<'_>) -> Result<AnyElement, DecodeError> {
     Ok(AnyElement {
         key: value(NFTA_SET_ELEM_KEY)?.unwrap_or_default(),
         key_end: value(NFTA_SET_ELEM_KEY_END)?,
-        object: fields.find(NFTA_SET_ELEM_OBJREF).map(|name| name.str()).transpose()?.map(str::to_owned),
+        object: fields
+            .find(NFTA_SET_ELEM_OBJREF)
+            .map(|name| name.str())
+            .transpose()?
+            .map(str::to_owned),
         is_end: fields.be32_or_zero(NFTA_SET_ELEM_FLAGS)? & NFT_SET_ELEM_INTERVAL_END != 0,
         data,
         comment: comment.and_then(|attr| userdata::read_comment(attr.payload)).map(str::to_owned),

@@ -141,10 +141,10 @@ expressions! {
     Ct = "ct" {
         /// Destination register of a load.
         to: Option<Reg> = 1,
-        /// `NFT_CT_*`.
-        key: u32 = 2,
         /// Source register of a change.
         from: Option<Reg> = 4,
+        /// `NFT_CT_*`.
+        key: u32 = 2,
         /// `IP_CT_DIR_*`; `None` for that of the packet, or both.
         direction: Option<u8> = 3,
     }
@@ -251,10 +251,10 @@ expressions! {
     Log = "log" {
         /// Text before each line.
         prefix: Option<String> = 2,
-        /// `NF_LOG_*`: flags of the kernel's log.
-        flags: Option<u32> = 6,
         /// Level of the kernel's log.
         level: Option<u32> = 5,
+        /// `NF_LOG_*`: flags of the kernel's log.
+        flags: Option<u32> = 6,
         /// Group of nfnetlink_log.
         group: Option<u16> = 1,
         /// Bytes of the packet that are sent to the group.
@@ -423,10 +423,10 @@ expressions! {
     }
     /// Uses a named object.
     Objref = "objref" {
-        /// `NFT_OBJECT_*`.
-        kind: Option<u32> = 1,
         /// Name of the object.
         object: Option<String> = 2,
+        /// `NFT_OBJECT_*`.
+        kind: Option<u32> = 1,
         /// Register of the key in a map of objects.
         key: Option<Reg> = 3,
         /// Name of the map of objects.
@@ -437,7 +437,7 @@ expressions! {
         /// Number of connections.
         count: u32 = 1,
         /// `NFT_CONNLIMIT_F_*`.
-        flags: u32 = 2,
+        flags: Option<u32> = 2,
     }
     /// Loads, writes or removes part of an extension header or option.
     Exthdr = "exthdr" {

@@ -35,7 +35,7 @@ impl Printer<'_, '_> {
             Expression::Synproxy(synproxy) => synproxy_text(synproxy),
             Expression::Objref(objref) => self.objref(objref),
             Expression::Connlimit(connlimit) => {
-                let over = if connlimit.flags & 1 == 0 { "" } else { "over " };
+                let over = if connlimit.flags.unwrap_or_default() & 1 == 0 { "" } else { "over " };
                 format!("ct count {over}{}", connlimit.count)
             }
             Expression::Notrack => "notrack".to_owned(),
@@ -140,12 +140,17 @@ impl Printer<'_, '_> {
             _ => "delete",
         };
         let mut text = format!("{operation} @{} {{ {key}", dynset.set);
-        if let Some(timeout) = dynset.timeout {
+        if let Some(timeout) = dynset.timeout.filter(|timeout| *timeout != 0) {
             let timeout = Time(std::time::Duration::from_millis(timeout));
             text = format!("{text} timeout {timeout}");
         }
         let one = dynset.expression.as_deref().into_iter();
         for expression in one.chain(dynset.expressions.iter().flatten()) {
+            // An element has no numbers of its own here.
+            if let Expression::CounterExpression(_) = expression {
+                text.push_str(" counter");
+                continue;
+            }
             self.act(expression);
             if let Some(Some(statement)) = self.statements.pop() {
                 text = format!("{text} {statement}");
@@ -175,7 +180,8 @@ impl Printer<'_, '_> {
         if queue.flags & 2 != 0 {
             flags.push("fanout");
         }
-        let flags = if flags.is_empty() { String::new() } else { format!(" flags {}", flags.join(",")) };
+        let flags =
+            if flags.is_empty() { String::new() } else { format!(" flags {}", flags.join(",")) };
         let to = match (queue.from, queue.number.unwrap_or_default(), queue.total) {
             (Some(from), ..) => self.register(from, Kind::Number, true),
             (None, first, Some(total @ 2..)) => {

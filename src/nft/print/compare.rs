@@ -3,7 +3,7 @@
 use super::Printer;
 use super::kind::{Kind, number};
 use super::load::{Bitrange, Load, Role, Term};
-use super::side::{Side, bits, extract, raw, run_of_ones};
+use super::side::{Side, bits, extract, raw, raw_kind, run_of_ones};
 use crate::abi::*;
 use crate::expression::{Cmp, Data, Range};
 
@@ -12,6 +12,7 @@ use crate::expression::{Cmp, Data, Range};
 pub(super) struct HalfRange {
     statement: usize,
     term: Term,
+    side: Side,
     first: Vec<u8>,
 }
 
@@ -33,22 +34,30 @@ impl Printer<'_, '_> {
             }
             _ => {
                 let side = self.side(&load);
+                if value.len() < side.length && side.kind.has_prefixes() {
+                    let length = bits(side.length);
+                    let side = Side { bits: bits(value.len()), ..side };
+                    return self.push_beginning(&side, cmp.operation, value, length);
+                }
                 self.push_comparison(&side, cmp.operation, value);
             }
         }
         if cmp.operation == NFT_CMP_GTE {
             let statement = self.statements.len() - 1;
-            self.half = Some(HalfRange { statement, term: load.term, first: value.clone() });
+            let (term, first) = (load.term, value.clone());
+            let side = self.last_side.take();
+            self.half = side.map(|side| HalfRange { statement, term, side, first });
         }
     }
 
     /// Turns `>=` of the statement before into a range.
     fn end_range(&mut self, load: &Load, last: &[u8]) -> bool {
-        let Some(HalfRange { statement, term, first }) = self.half.take() else { return false };
+        let Some(HalfRange { statement, term, side, first }) = self.half.take() else {
+            return false;
+        };
         if term != load.term || statement + 1 != self.statements.len() {
             return false;
         }
-        let side = self.side(load);
         let range = self.range_text(&side, &first, last);
         if let Some(text) = self.statements.get_mut(statement) {
             *text = Some(format!("{} {range}", side.text));
@@ -57,12 +66,16 @@ impl Printer<'_, '_> {
     }
 
     pub(super) fn range_text(&self, side: &Side, first: &[u8], last: &[u8]) -> String {
-        let [first, last] = [first, last].map(|value| side.big_endian(value));
-        if let Some(prefix) = prefix(side.kind, &first, &last) {
-            return format!("{}{prefix}", side.kind.text(&first, self.interfaces));
+        let text = |value| side.kind.in_range().text(&side.big_endian(value), self.interfaces);
+        format!("{}-{}", text(first), text(last))
+    }
+
+    /// Returns a range as a prefix where it is one.
+    pub(super) fn prefix_or_range(&self, side: &Side, first: &[u8], last: &[u8]) -> String {
+        match prefix(side.kind, first, last) {
+            Some(prefix) => format!("{}{prefix}", side.kind.text(first, self.interfaces)),
+            None => self.range_text(side, first, last),
         }
-        let [first, last] = [first, last].map(|value| side.kind.text(&value, self.interfaces));
-        format!("{first}-{last}")
     }
 
     pub(super) fn range(&mut self, range: &Range) {
@@ -86,8 +99,12 @@ impl Printer<'_, '_> {
             let rest = Bitrange { offset: at, length: end - at, ..range };
             let first = || self.candidates(range.space, at).next();
             let Some((header, field)) = self.exact_field(rest).or_else(first) else {
-                let side = Side { text: raw(rest), kind: Kind::Hex(1), ..self.side(load) };
-                self.push_comparison(&side, operation, &extract(value, at - range.offset, end - at));
+                let side = Side { text: raw(rest), kind: raw_kind(range.space), ..self.side(load) };
+                self.push_comparison(
+                    &side,
+                    operation,
+                    &extract(value, at - range.offset, end - at),
+                );
                 return;
             };
             let length = field.2.min(end - at);
@@ -153,6 +170,7 @@ impl Printer<'_, '_> {
             _ => self.value(side, value),
         };
         self.say(format!("{} {}{text}", side.text, operator(operation, equal)));
+        self.last_side = Some(side.clone());
         if operation != NFT_CMP_EQ || side.is_operation {
             return;
         }
@@ -195,8 +213,8 @@ pub(super) fn prefix(kind: Kind, first: &[u8], last: &[u8]) -> Option<String> {
     let inverted: Vec<_> = differing.iter().map(|byte| !byte).collect();
     let length = match run_of_ones(&inverted) {
         Some((0, length)) => length,
-        Some(_) => return None,
-        None => 0,
+        None if inverted.iter().all(|byte| *byte == 0) => 0,
+        Some(_) | None => return None,
     };
     (is_aligned && length < bits(first.len())).then(|| format!("/{length}"))
 }

@@ -261,7 +261,7 @@ const ROUTING: Header = Header {
 };
 
 /// The segment routing header, a use of the routing header.
-pub(super) const SEGMENTS: Header = Header {
+pub(super) static SEGMENTS: [Header; 1] = [Header {
     name: "srh",
     fields: &[
         ("last-entry", 32, 8, Number),
@@ -270,7 +270,7 @@ pub(super) const SEGMENTS: Header = Header {
         ("sid[1]", 64, 128, Ipv6),
         ("sid[2]", 192, 128, Ipv6),
     ],
-};
+}];
 
 const FRAGMENT: Header = Header {
     name: "frag",
@@ -320,6 +320,13 @@ const SACK: Header = Header {
     fields: &[KIND, LENGTH, ("left", 16, 32, Number), ("right", 48, 32, Number)],
 };
 
+/// Further blocks of the option.
+pub(super) static SACKS: [Header; 3] = [
+    Header { name: "sack1", fields: &[("left", 80, 32, Number), ("right", 112, 32, Number)] },
+    Header { name: "sack2", fields: &[("left", 144, 32, Number), ("right", 176, 32, Number)] },
+    Header { name: "sack3", fields: &[("left", 208, 32, Number), ("right", 240, 32, Number)] },
+];
+
 const TIMESTAMP: Header = Header {
     name: "timestamp",
     fields: &[KIND, LENGTH, ("tsval", 16, 32, Number), ("tsecr", 48, 32, Number)],
@@ -335,11 +342,7 @@ pub(super) fn ip_option(kind: u8) -> Option<&'static Header> {
         137 => &Header { name: "ssrr", fields: SOURCE_ROUTE },
         148 => &Header {
             name: "ra",
-            fields: &[
-                ("type", 0, 8, Number),
-                ("length", 8, 8, Number),
-                ("value", 16, 16, Number),
-            ],
+            fields: &[("type", 0, 8, Number), ("length", 8, 8, Number), ("value", 16, 16, Number)],
         },
         _ => return None,
     })
@@ -398,14 +401,12 @@ pub(super) fn sctp_chunk(kind: u8) -> Option<&'static Header> {
         9 => &Header { name: "error", fields: &[TYPE, FLAGS, LENGTH] },
         10 => &Header { name: "cookie-echo", fields: &[TYPE, FLAGS, LENGTH] },
         11 => &Header { name: "cookie-ack", fields: &[TYPE, FLAGS, LENGTH] },
-        12 => &Header {
-            name: "ecne",
-            fields: &[TYPE, FLAGS, LENGTH, ("lowest-tsn", 32, 32, Number)],
-        },
-        13 => &Header {
-            name: "cwr",
-            fields: &[TYPE, FLAGS, LENGTH, ("lowest-tsn", 32, 32, Number)],
-        },
+        12 => {
+            &Header { name: "ecne", fields: &[TYPE, FLAGS, LENGTH, ("lowest-tsn", 32, 32, Number)] }
+        }
+        13 => {
+            &Header { name: "cwr", fields: &[TYPE, FLAGS, LENGTH, ("lowest-tsn", 32, 32, Number)] }
+        }
         14 => &Header { name: "shutdown-complete", fields: &[TYPE, FLAGS, LENGTH] },
         _ => return None,
     })

@@ -92,6 +92,15 @@ impl Kind {
         matches!(self, Self::Ipv4 | Self::Ipv6)
     }
 
+    /// Returns the form of the ends of a range, which have no words.
+    pub(super) fn in_range(self) -> Self {
+        match self {
+            Self::Word(_) | Self::Quoted(_) => Self::Number,
+            Self::WordOrHex(_, digits) => Self::Hex(digits),
+            other => other,
+        }
+    }
+
     /// Returns whether `==` is printed.
     pub(super) fn is_bits(self) -> bool {
         matches!(self, Self::Bits(_))
@@ -192,11 +201,7 @@ fn class(number: u128) -> String {
     match number {
         0 => "none".to_owned(),
         0xffff_ffff => "root".to_owned(),
-        _ => match (number >> 16, number & 0xffff) {
-            (major, 0) => format!("{major:x}:"),
-            (0, minor) => format!(":{minor:x}"),
-            (major, minor) => format!("{major:x}:{minor:x}"),
-        },
+        _ => format!("{:x}:{:x}", number >> 16, number & 0xffff),
     }
 }
 
@@ -251,7 +256,7 @@ mod tests {
         assert_eq!(text(Kind::Name, b"dum*\0"), "\"dum\\*\"");
         assert_eq!(text(Kind::Interface, &[0, 0, 0, 1]), "\"lo\"");
         assert_eq!(text(Kind::Interface, &[0, 0, 0, 9]), "9");
-        assert_eq!(text(Kind::Class, &[0xaa, 0xda, 0, 0]), "aada:");
+        assert_eq!(text(Kind::Class, &[0xaa, 0xda, 0, 0]), "aada:0");
         assert_eq!(text(Kind::Bits(TCP_FLAGS), &[0x12]), "syn,ack");
         assert_eq!(text(Kind::Ether, &[0, 15, 84, 12, 17, 4]), "00:0f:54:0c:11:04");
     }

@@ -43,14 +43,29 @@ pub(super) enum Role {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Term {
     Payload(Bitrange),
-    Key { text: String, kind: Kind, role: Role },
+    Key {
+        text: String,
+        kind: Kind,
+        role: Role,
+    },
     Value(Vec<u8>),
     /// `(of & mask) ^ xor`.
-    Masked { of: Box<Load>, mask: Vec<u8>, xor: Vec<u8> },
-    Shifted { of: Box<Load>, operator: &'static str, by: u128 },
+    Masked {
+        of: Box<Load>,
+        mask: Vec<u8>,
+        xor: Vec<u8>,
+    },
+    Shifted {
+        of: Box<Load>,
+        operator: &'static str,
+        by: u128,
+    },
     Concatenation(Vec<Load>),
     /// Data of a map, with the kind of each field.
-    Mapped { text: String, kinds: Vec<(Kind, bool)> },
+    Mapped {
+        text: String,
+        kinds: Vec<(Kind, bool)>,
+    },
 }
 
 /// A term in registers.
@@ -190,9 +205,7 @@ pub(super) fn socket(socket: &Socket) -> Option<Load> {
         (0, _) => Load::key("socket transparent", Flag, true, 1),
         (1, _) => Load::key("socket mark", Hex(8), true, 4),
         (2, _) => Load::key("socket wildcard", Flag, true, 1),
-        (3, Some(level)) => {
-            Load::key(format!("socket cgroupv2 level {level}"), Number, true, 8)
-        }
+        (3, Some(level)) => Load::key(format!("socket cgroupv2 level {level}"), Number, true, 8),
         _ => return None,
     })
 }

@@ -66,6 +66,8 @@ struct Printer<'a, 'c> {
     /// The statements; `None` for one that a later one made redundant.
     statements: Vec<Option<String>>,
     half: Option<HalfRange>,
+    /// The left side of the last comparison.
+    last_side: Option<side::Side>,
 }
 
 impl<'a, 'c> Printer<'a, 'c> {
@@ -77,6 +79,7 @@ impl<'a, 'c> Printer<'a, 'c> {
             protocols: Protocols::new(context.family),
             statements: Vec::new(),
             half: None,
+            last_side: None,
         }
     }
 
@@ -91,7 +94,10 @@ impl<'a, 'c> Printer<'a, 'c> {
     }
 
     fn write(&mut self, to: Reg, load: Load) {
-        if let Some(register) = to.word().and_then(|word| self.registers.get_mut(word)) {
+        let Some(first) = to.word() else { return };
+        let covered = self.registers.iter_mut().skip(first).take(load.length.div_ceil(4).max(1));
+        covered.for_each(|register| *register = None);
+        if let Some(register) = self.registers.get_mut(first) {
             *register = Some(load);
         }
     }
@@ -207,7 +213,8 @@ impl<'a, 'c> Printer<'a, 'c> {
     /// Returns an extension header or option as a whole.
     fn option_name(&self, space: Space) -> String {
         let header = self.protocols.header(space);
-        let name = |kind: u8| header.map_or_else(|| kind.to_string(), |header| header.name.to_owned());
+        let name =
+            |kind: u8| header.map_or_else(|| kind.to_string(), |header| header.name.to_owned());
         match space {
             Space::TcpOption(kind) => format!("tcp option {}", name(kind)),
             Space::IpOption(kind) => format!("ip option {}", name(kind)),
@@ -229,7 +236,9 @@ impl<'a, 'c> Printer<'a, 'c> {
             }
             (operation @ (1 | 2), ..) => {
                 let by = match &bitwise.data {
-                    Some(Data::Value(by)) => by.iter().rev().fold(0, |n, b| n << 8 | u128::from(*b)),
+                    Some(Data::Value(by)) => {
+                        by.iter().rev().fold(0, |n, b| n << 8 | u128::from(*b))
+                    }
                     _ => 0,
                 };
                 let operator = if operation == 1 { "<<" } else { ">>" };
@@ -262,7 +271,8 @@ impl<'a, 'c> Printer<'a, 'c> {
     }
 
     fn hash(&mut self, hash: &Hash) {
-        let of = hash.from.and_then(|from| self.read(from, hash.length.unwrap_or_default() as usize));
+        let of =
+            hash.from.and_then(|from| self.read(from, hash.length.unwrap_or_default() as usize));
         let of = of.map(|of| side::joined(&self.sides(&of))).unwrap_or_default();
         self.write(hash.to, load::hash(hash, &of));
     }

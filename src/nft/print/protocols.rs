@@ -86,6 +86,10 @@ impl Protocols {
     }
 
     fn learn_network(&mut self, network: Option<&'static Header>, found: Option<Dependency>) {
+        // No packet matches a rule about another family than the table's.
+        if !self.is_mixed() && self.network != network {
+            return;
+        }
         self.network = network;
         self.network_match = found;
     }
@@ -117,7 +121,7 @@ impl Protocols {
     pub(super) fn redundant(&mut self, space: Space, header: &Header, field: &str) -> Vec<usize> {
         let mut found = Vec::new();
         match space {
-            Space::Link if (header.name, field) == ("vlan", "type") => {}
+            Space::Link if self.is_mixed() && (header.name, field) == ("vlan", "type") => {}
             Space::Link => found.extend(self.link_match.take()),
             Space::Network | Space::Extension(_) | Space::IpOption(_) => {
                 found.extend(self.network_match.take());
@@ -142,7 +146,8 @@ impl Protocols {
             return Vec::new();
         }
         let is_icmp = matches!(header.name, "icmp" | "icmpv6");
-        let keeps = |found: &mut Dependency| !found.of_network_header || is_icmp;
+        // `ip protocol` also says that the packet is IPv4.
+        let keeps = |found: &mut Dependency| !found.of_network_header;
         let is_mixed = self.is_mixed();
         let transport = if is_mixed {
             self.transport_match.take_if(keeps)

@@ -21,6 +21,15 @@ impl SetContents {
     fn is_anonymous(&self) -> bool {
         self.set.flags & NFT_SET_ANONYMOUS != 0
     }
+
+    /// Kinds and byte orders of the fields of the data.
+    fn kinds_of_data(&self) -> Vec<(Kind, bool)> {
+        let mut kinds = kinds(self.set.data_type);
+        if let ([(_, host)], true) = (&mut kinds[..], self.set.is_data_host) {
+            *host = true;
+        }
+        kinds
+    }
 }
 
 impl<'a> RuleContext<'a> {
@@ -63,7 +72,7 @@ impl Printer<'_, '_> {
             Some(Reg(NFT_REG_VERDICT)) => self.say(format!("{left} vmap {set}")),
             Some(to) => {
                 let (kinds, length) = match contents {
-                    Some(contents) => (kinds(contents.set.data_type), contents.set.data_length),
+                    Some(contents) => (contents.kinds_of_data(), contents.set.data_length),
                     None => (Vec::new(), 4),
                 };
                 let text = format!("{left} map {set}");
@@ -79,7 +88,7 @@ impl Printer<'_, '_> {
         else {
             return format!("@{name}");
         };
-        let data = kinds(contents.set.data_type);
+        let data = contents.kinds_of_data();
         let elements: Vec<_> = sorted(contents, sides)
             .into_iter()
             .map(|(key, element)| {
@@ -100,7 +109,7 @@ impl Printer<'_, '_> {
             let (first, last) = (slice(first, at, side.length), slice(last, at, side.length));
             fields.push(match first == last {
                 true => self.element_text(side, first),
-                false => self.range_text(side, first, last),
+                false => self.prefix_or_range(side, first, last),
             });
             at += side.length.next_multiple_of(4);
         }
@@ -128,6 +137,14 @@ impl Printer<'_, '_> {
     }
 
     fn fields(&self, value: &[u8], kinds: &[(Kind, bool)]) -> String {
+        if let ([(kind @ (Kind::Ipv4 | Kind::Number), _)], 4 | 8) = (kinds, value.len())
+            && let Some((first, last)) = interval(*kind, value)
+        {
+            return match super::compare::prefix(*kind, first, last) {
+                Some(prefix) => format!("{}{prefix}", kind.text(first, self.interfaces)),
+                None => [first, last].map(|end| kind.text(end, self.interfaces)).join("-"),
+            };
+        }
         let mut at = 0;
         let mut fields = Vec::new();
         for (kind, host) in kinds {
@@ -151,6 +168,11 @@ impl Printer<'_, '_> {
     }
 }
 
+/// Returns the ends of an interval of addresses, which is data of a map.
+fn interval(kind: Kind, value: &[u8]) -> Option<(&[u8], &[u8])> {
+    (kind == Kind::Ipv4 && value.len() == 8).then(|| value.split_at(4))
+}
+
 fn slice(bytes: &[u8], at: usize, length: usize) -> &[u8] {
     let end = (at + length).min(bytes.len());
     bytes.get(at.min(end)..end).unwrap_or_default()
@@ -163,7 +185,13 @@ type Keys = Option<(Vec<u8>, Vec<u8>)>;
 fn sorted<'a>(contents: &'a SetContents, sides: &[Side]) -> Vec<(Keys, &'a AnyElement)> {
     let is_single = contents.set.interval && !contents.set.is_concatenation;
     let mut elements: Vec<_> = contents.elements.iter().collect();
+    // nft(8) reverses elements that it does not tell apart.
+    elements.reverse();
     let order = |key: &[u8]| -> Vec<u8> {
+        // It compares concatenations from their last byte on, on little-endian machines.
+        if sides.len() > 1 && cfg!(target_endian = "little") {
+            return key.iter().rev().copied().collect();
+        }
         let mut at = 0;
         let mut ordered = Vec::new();
         for side in sides {
@@ -193,7 +221,9 @@ fn sorted<'a>(contents: &'a SetContents, sides: &[Side]) -> Vec<(Keys, &'a AnyEl
         };
         return elements.into_iter().map(|element| (keys(element), element)).collect();
     }
-    elements.sort_by(|a, b| (a.key.is_empty(), &a.key, !a.is_end).cmp(&(b.key.is_empty(), &b.key, !b.is_end)));
+    elements.sort_by(|a, b| {
+        (a.key.is_empty(), &a.key, !a.is_end).cmp(&(b.key.is_empty(), &b.key, !b.is_end))
+    });
     let mut ranges: Vec<(Keys, &AnyElement)> = Vec::new();
     for (i, element) in elements.iter().enumerate().filter(|(_, element)| !element.is_end) {
         let next = elements.get(i + 1).filter(|next| !next.key.is_empty());

@@ -83,7 +83,10 @@ pub(super) fn run_of_ones(mask: &[u8]) -> Option<(u32, u32)> {
 
 impl Printer<'_, '_> {
     /// Returns the field with exactly these bits.
-    pub(super) fn exact_field(&self, range: Bitrange) -> Option<(&'static headers::Header, &'static headers::Field)> {
+    pub(super) fn exact_field(
+        &self,
+        range: Bitrange,
+    ) -> Option<(&'static headers::Header, &'static headers::Field)> {
         self.candidates(range.space, range.offset).find(|(_, field)| field.2 == range.length)
     }
 
@@ -98,10 +101,14 @@ impl Printer<'_, '_> {
         // A VLAN header is read after the Ethernet header, and a segment routing header is a
         // routing header.
         let outer = (known == Some(&headers::VLAN)).then_some(&headers::ETHER);
-        let inner = (space == Space::Extension(43)).then_some(&headers::SEGMENTS);
+        let inner: &[headers::Header] = match space {
+            Space::Extension(43) => &headers::SEGMENTS,
+            Space::TcpOption(5) => &headers::SACKS,
+            _ => &[],
+        };
         let all = known.into_iter().chain(outer).chain(inner);
-        all.flat_map(|header| header.fields.iter().map(move |field| (header, field)))
-            .filter(move |(header, field)| {
+        all.flat_map(|header| header.fields.iter().map(move |field| (header, field))).filter(
+            move |(header, field)| {
                 let fits = match (header.name, field.0) {
                     ("icmp", "gateway") => icmp == Some(5),
                     ("icmp", "mtu") => icmp == Some(3),
@@ -112,7 +119,8 @@ impl Printer<'_, '_> {
                     _ => true,
                 };
                 field.1 == offset && fits
-            })
+            },
+        )
     }
 
     /// Returns the fields of a load, and removes matches that they make redundant.
@@ -138,11 +146,7 @@ impl Printer<'_, '_> {
             Term::Masked { of, mask, xor } => self.masked_side(of, mask, xor, load),
             Term::Shifted { of, operator, by } => {
                 let of = self.side(of);
-                Side {
-                    text: format!("{} {operator} {by}", of.text),
-                    is_operation: true,
-                    ..of
-                }
+                Side { text: format!("{} {operator} {by}", of.text), is_operation: true, ..of }
             }
             Term::Concatenation(_) | Term::Mapped { .. } => {
                 let sides = self.sides(load);
@@ -155,7 +159,7 @@ impl Printer<'_, '_> {
     fn payload_side(&mut self, range: Bitrange, load: &Load) -> Side {
         match self.exact_field(range) {
             Some((header, field)) => self.field_side(range.space, header, field, load),
-            None => Side::new(raw(range), Kind::Hex(1), load),
+            None => Side::new(raw(range), raw_kind(range.space), load),
         }
     }
 
@@ -234,6 +238,16 @@ fn operation(left: &str, mask: &[u8], xor: &[u8], operand: &dyn Fn(&[u8]) -> Str
         text = format!("{text} | {}", operand(&or));
     }
     text
+}
+
+/// Returns the form of bits without a known field.
+pub(super) fn raw_kind(space: Space) -> Kind {
+    match space {
+        Space::Link | Space::Network | Space::Transport | Space::Inner => Kind::Hex(1),
+        Space::Extension(_) | Space::TcpOption(_) | Space::IpOption(_) | Space::SctpChunk(_) => {
+            Kind::Number
+        }
+    }
 }
 
 /// Returns bits without a known field, as nft(8) prints them.

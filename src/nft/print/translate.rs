@@ -31,18 +31,21 @@ impl Printer<'_, '_> {
     pub(super) fn nat(&mut self, nat: &Nat) -> String {
         let word = if nat.kind == 0 { "snat" } else { "dnat" };
         let kind = address_kind(nat.family);
-        let is_map = |load: Option<Load>| matches!(load, Some(Load { term: Term::Mapped { .. }, .. }));
+        let is_map =
+            |load: Option<Load>| matches!(load, Some(Load { term: Term::Mapped { .. }, .. }));
         let mapped = nat.address.is_some_and(|from| is_map(self.read(from, 0)));
         // The port of a map with concatenated data is in the same contents.
         let port_in_map = mapped && nat.port.is_some_and(|port| self.read(port, 0).is_none());
         let flags = nat.flags.unwrap_or_default();
         let is_inet = !matches!(self.context.family, NFPROTO_IPV4 | NFPROTO_IPV6);
-        let is_range_of_map = mapped && nat.last_address.is_some() && nat.last_address != nat.address;
-        let qualifier = match (flags & NETMAP != 0 && mapped, is_range_of_map && flags & NETMAP == 0) {
-            (true, _) => "prefix ",
-            (false, true) => "interval ",
-            (false, false) => "",
-        };
+        let is_range_of_map =
+            mapped && nat.last_address.is_some() && nat.last_address != nat.address;
+        let qualifier =
+            match (flags & NETMAP != 0 && mapped, is_range_of_map && flags & NETMAP == 0) {
+                (true, _) => "prefix ",
+                (false, true) => "interval ",
+                (false, false) => "",
+            };
         let has_family = is_inet && nat.address.is_some() || port_in_map || !qualifier.is_empty();
         let family = if has_family { family_word(nat.family) } else { "" };
         let family = if family.is_empty() { String::new() } else { format!(" {family}") };
@@ -69,7 +72,8 @@ impl Printer<'_, '_> {
             Some(_) | None => None,
         };
         let last = last.filter(|last| *last != first);
-        let values = bytes(self.read(first, 0)).zip(last.and_then(|last| bytes(self.read(last, 0))));
+        let values =
+            bytes(self.read(first, 0)).zip(last.and_then(|last| bytes(self.read(last, 0))));
         let text = self.register(first, kind, false);
         match (values, last) {
             (Some((lowest, highest)), _) => match prefix(kind, &lowest, &highest) {
