@@ -259,6 +259,14 @@ const OBJECTS: &str = "
     set clients { type mark; size 128; flags dynamic,timeout; };
     set clients4 { type ipv4_addr; size 128; flags dynamic,timeout; };
     map addresses4 { type ipv4_addr : ipv4_addr; size 128; flags dynamic,timeout; };
+    set ports { type inet_service; };
+    set addresses { type ipv4_addr; flags interval; };
+    set pairs { type ipv4_addr . inet_service; };
+    set flows { type ipv4_addr . inet_service; size 128; flags dynamic,timeout; };
+    map verdicts { type ipv4_addr : verdict; };
+    map services { type ipv4_addr . inet_service : verdict; };
+    map marks { type ipv4_addr : mark; };
+    map targets { type inet_service : ipv4_addr; };
     counter web { }; quota much { 10 mbytes; }; limit few { rate 10/second; };";
 
 fn sample() -> Vec<Script> {
@@ -270,9 +278,9 @@ fn sample() -> Vec<Script> {
         rules: rules_of(files),
     };
     vec![
-        script("ip", &["any", "ip"], ""),
+        script("ip", &["any", "ip", "more"], ""),
         script("ip6", &["any", "ip6"], ""),
-        script("inet", &["any", "ip", "ip6", "inet"], ""),
+        script("inet", &["any", "ip", "ip6", "inet", "more"], ""),
         script("arp", &["any", "arp"], ""),
         script("bridge", &["any", "bridge"], ""),
         script(
@@ -280,7 +288,9 @@ fn sample() -> Vec<Script> {
             &["any", "bridge", "netdev"],
             "type filter hook ingress device \"lo\" priority 0;",
         ),
-        script("ip", &["nat"], "type nat hook prerouting priority 0;"),
+        script("inet", &["nat-inet"], "type nat hook prerouting priority 0;"),
+        script("ip6", &["nat-ip6"], "type nat hook prerouting priority 0;"),
+        script("ip", &["nat", "nat-more"], "type nat hook prerouting priority 0;"),
         script("ip", &["nat-post"], "type nat hook postrouting priority 0;"),
     ]
 }

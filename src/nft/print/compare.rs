@@ -1,7 +1,7 @@
 //! Matches: comparisons of a register with values.
 
 use super::Printer;
-use super::kind::{Kind, number};
+use super::kind::{Kind, beginning, number};
 use super::load::{Bitrange, Load, Role, Term};
 use super::side::{Side, bits, extract, raw, raw_kind, run_of_ones};
 use crate::abi::*;
@@ -72,7 +72,9 @@ impl Printer<'_, '_> {
 
     /// Returns a range as a prefix where it is one.
     pub(super) fn prefix_or_range(&self, side: &Side, first: &[u8], last: &[u8]) -> String {
+        let names = (side.kind == Kind::Name).then(|| beginning(first, last)).flatten();
         match prefix(side.kind, first, last) {
+            _ if names.is_some() => names.unwrap_or_default(),
             Some(prefix) => format!("{}{prefix}", side.kind.text(first, self.interfaces)),
             None => self.range_text(side, first, last),
         }
@@ -141,9 +143,12 @@ impl Printer<'_, '_> {
         }
         let side = self.side(of);
         let is_zero = value.iter().all(|byte| *byte == 0);
-        let prefix = run_of_ones(mask).filter(|(start, _)| *start == 0);
+        let prefix = match run_of_ones(mask) {
+            None if mask.iter().all(|byte| *byte == 0) => Some((0, 0)),
+            found => found.filter(|(start, _)| *start == 0),
+        };
         let text = match (side.kind, operation, prefix) {
-            (Kind::Bits(_), NFT_CMP_NEQ, _) if is_zero => {
+            (Kind::Bits(_) | Kind::Label, NFT_CMP_NEQ, _) if is_zero => {
                 format!("{} {}", side.text, self.value(&side, mask))
             }
             (Kind::Bits(_), NFT_CMP_EQ, _) if is_zero => {
@@ -187,7 +192,11 @@ impl Printer<'_, '_> {
 
     fn operand_of_bits(&self, side: &Side, value: &[u8]) -> String {
         let text = self.operand(side, value);
-        text.trim_start_matches('(').trim_end_matches(')').to_owned()
+        if text.contains('|') {
+            Kind::Hex(1).text(&side.big_endian(value), self.interfaces)
+        } else {
+            text
+        }
     }
 
     /// Returns a value of a field.

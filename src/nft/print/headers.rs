@@ -334,8 +334,12 @@ const TIMESTAMP: Header = Header {
 
 /// Returns the option of IPv4 with this number.
 pub(super) fn ip_option(kind: u8) -> Option<&'static Header> {
-    const SOURCE_ROUTE: &[Field] =
-        &[("type", 0, 8, Number), ("length", 8, 8, Number), ("ptr", 16, 8, Number)];
+    const SOURCE_ROUTE: &[Field] = &[
+        ("type", 0, 8, Number),
+        ("length", 8, 8, Number),
+        ("ptr", 16, 8, Number),
+        ("addr", 24, 32, Number),
+    ];
     Some(match kind {
         7 => &Header { name: "rr", fields: SOURCE_ROUTE },
         131 => &Header { name: "lsrr", fields: SOURCE_ROUTE },

@@ -40,6 +40,8 @@ pub(super) enum Kind {
     Hour,
     /// A weekday in quotes.
     Day,
+    /// One bit, by its place.
+    Label,
 }
 
 /// Returns the name of an interface.
@@ -95,7 +97,7 @@ impl Kind {
     /// Returns the form of the ends of a range, which have no words.
     pub(super) fn in_range(self) -> Self {
         match self {
-            Self::Word(_) | Self::Quoted(_) => Self::Number,
+            Self::Word(_) | Self::Quoted(_) | Self::Day => Self::Number,
             Self::WordOrHex(_, digits) => Self::Hex(digits),
             other => other,
         }
@@ -139,6 +141,7 @@ impl Kind {
             Self::Seconds => milliseconds(number),
             Self::Date => format!("\"{}\"", date(number)),
             Self::Hour => hour(number),
+            Self::Label => number.trailing_zeros().to_string(),
             Self::Day => match found(DAYS, number) {
                 Some(day) => format!("\"{day}\""),
                 None => number.to_string(),
@@ -182,6 +185,14 @@ pub(super) fn hexadecimal(value: &[u8]) -> String {
 
 fn ether(value: &[u8]) -> String {
     value.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
+}
+
+/// Returns the name whose beginning all names of this range share, as `"eth*"`.
+pub(super) fn beginning(first: &[u8], last: &[u8]) -> Option<String> {
+    let end = first.iter().zip(last).position(|(first, last)| first != last)?;
+    let is_whole = first.iter().skip(end).all(|byte| *byte == 0)
+        && last.iter().skip(end).all(|byte| *byte == u8::MAX);
+    is_whole.then(|| name(first.get(..end).unwrap_or_default()))
 }
 
 /// A name that is not terminated is the beginning of names.

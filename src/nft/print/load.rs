@@ -160,7 +160,7 @@ const CT: &[(u32, Metadata)] = &[
     (10, ("ct protocol", Word(PROTOCOLS), false, 1)),
     (11, ("ct% proto-src", Number, false, 2)),
     (12, ("ct% proto-dst", Number, false, 2)),
-    (13, ("ct label", Number, true, 16)),
+    (13, ("ct label", Label, true, 16)),
     (14, ("ct% packets", Number, true, 8)),
     (15, ("ct% bytes", Number, true, 8)),
     (16, ("ct% avgpkt", Number, true, 8)),

@@ -65,7 +65,7 @@ impl Printer<'_, '_> {
         let left = joined(&sides);
         match lookup.to {
             None => {
-                let is_operation = sides.iter().any(|side| side.is_operation);
+                let is_operation = matches!(&sides[..], [side] if side.is_operation);
                 let equal = if is_operation && negated.is_empty() { "== " } else { negated };
                 self.say(format!("{left} {equal}{set}"));
             }
@@ -122,7 +122,7 @@ impl Printer<'_, '_> {
                 let text = self.operand(side, value);
                 text.trim_start_matches('(').trim_end_matches(')').to_owned()
             }
-            kind => kind.text(&side.big_endian(value), self.interfaces),
+            _ => self.value(side, value),
         }
     }
 

@@ -146,7 +146,9 @@ impl Printer<'_, '_> {
             Term::Masked { of, mask, xor } => self.masked_side(of, mask, xor, load),
             Term::Shifted { of, operator, by } => {
                 let of = self.side(of);
-                Side { text: format!("{} {operator} {by}", of.text), is_operation: true, ..of }
+                let operand =
+                    if of.is_operation { format!("({})", of.text) } else { of.text.clone() };
+                Side { text: format!("{operand} {operator} {by}"), is_operation: true, ..of }
             }
             Term::Concatenation(_) | Term::Mapped { .. } => {
                 let sides = self.sides(load);

@@ -38,15 +38,10 @@ impl Printer<'_, '_> {
         let port_in_map = mapped && nat.port.is_some_and(|port| self.read(port, 0).is_none());
         let flags = nat.flags.unwrap_or_default();
         let is_inet = !matches!(self.context.family, NFPROTO_IPV4 | NFPROTO_IPV6);
-        let is_range_of_map =
-            mapped && nat.last_address.is_some() && nat.last_address != nat.address;
-        let qualifier =
-            match (flags & NETMAP != 0 && mapped, is_range_of_map && flags & NETMAP == 0) {
-                (true, _) => "prefix ",
-                (false, true) => "interval ",
-                (false, false) => "",
-            };
-        let has_family = is_inet && nat.address.is_some() || port_in_map || !qualifier.is_empty();
+        let qualifier = if flags & NETMAP != 0 && mapped { "prefix " } else { "" };
+        // nft(8) needs the family where a map's data has several fields or ends.
+        let of_range = mapped && nat.last_address.is_some() && nat.last_address != nat.address;
+        let has_family = is_inet && nat.address.is_some() || port_in_map || of_range;
         let family = if has_family { family_word(nat.family) } else { "" };
         let family = if family.is_empty() { String::new() } else { format!(" {family}") };
         let last = if mapped { None } else { nat.last_address };
