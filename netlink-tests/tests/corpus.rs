@@ -13,7 +13,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use netlink_tests::{Namespace, nft_available};
+use netlink_tests::{Namespace, nft_available, nft_can_load};
 use nft::kernel::Nftables;
 use nft::netlink::message::{Meaning, Messages};
 use nft::netlink::socket::{Socket, Wait};
@@ -140,33 +140,44 @@ impl Script {
     fn run(&self, namespace: &Namespace) -> Outcome {
         let mut outcome = Outcome::default();
         self.load(namespace, &mut outcome);
-        let texts = listed_texts(namespace, self.family.0);
-        let (rules, sets) = namespace.run(|| (listed_rules(self.family.1), sets(self.family.1)));
-        let interfaces = |index: u32| (index == 1).then(|| "lo".to_owned());
-        let context = RuleContext { family: self.family.1, sets: &sets, interfaces: &interfaces };
-        let rules: Vec<_> =
-            rules.iter().filter(|(_, rule)| rule.table == TABLE && rule.chain == CHAIN).collect();
-        assert_eq!(rules.len(), outcome.loaded, "{}: rules read", self.source);
-        for (bytes, rule) in rules {
-            let text = &texts[&rule.handle];
-            if rule.encode().unwrap() != *bytes {
-                outcome.other_bytes.push(text.clone());
-            }
-            let unknown = rule.expressions.iter().filter_map(|expression| match expression {
-                Expression::Unknown(unknown) => Some(unknown.name.clone()),
-                _ => None,
-            });
-            outcome.unknown.extend(unknown);
-            let mut ours = context.text(&rule.expressions);
-            if let Some(comment) = rule.comment() {
-                ours = format!("{ours} comment \"{comment}\"");
-            }
-            if ours != *text {
-                outcome.other_text.push((text.clone(), ours));
-            }
-        }
+        let read = compare(namespace, self.family, TABLE, &mut outcome);
+        assert_eq!(read, outcome.loaded, "{}: rules read", self.source);
         outcome
     }
+}
+
+/// Compares what is read of a table with what the kernel and `nft` list. Returns the number of
+/// rules.
+fn compare(
+    namespace: &Namespace,
+    (word, family): (&str, u8),
+    table: &str,
+    outcome: &mut Outcome,
+) -> usize {
+    let texts = listed_texts(namespace, word, table);
+    let (rules, sets) = namespace.run(|| (listed_rules(family, table), sets(family, table)));
+    let interfaces = |index: u32| (index == 1).then(|| "lo".to_owned());
+    let context = RuleContext { family, sets: &sets, interfaces: &interfaces };
+    for (bytes, rule) in &rules {
+        let text = &texts[&rule.handle];
+        if rule.encode().unwrap() != *bytes {
+            outcome.other_bytes.push(text.clone());
+        }
+        for expression in &rule.expressions {
+            if let Expression::Unknown(unknown) = expression {
+                outcome.unknown.push(unknown.name.clone());
+            }
+        }
+        let mut ours = context.text(&rule.expressions);
+        if let Some(comment) = rule.comment() {
+            let comment = format!("comment \"{comment}\"");
+            ours = if ours.is_empty() { comment } else { format!("{ours} {comment}") };
+        }
+        if ours != *text {
+            outcome.other_text.push((text.clone(), ours));
+        }
+    }
+    rules.len()
 }
 
 /// Returns the lines that nft names in its errors, from that of the first rule on, with the reasons.
@@ -185,32 +196,34 @@ fn refused_lines(errors: &str) -> HashMap<usize, String> {
     refused
 }
 
-/// Returns the rules as printed by `nft list`, by handle.
-fn listed_texts(namespace: &Namespace, family: &str) -> HashMap<u64, String> {
-    let output = nft(namespace, &["-a", "list", "chain", family, TABLE, CHAIN], "");
+/// Returns the rules of a table as printed by `nft list`, by handle.
+fn listed_texts(namespace: &Namespace, family: &str, table: &str) -> HashMap<u64, String> {
+    let output = nft(namespace, &["-a", "list", "table", family, table], "");
     let text = String::from_utf8(output.stdout).unwrap();
     let mut texts = HashMap::new();
     let mut begun = String::new();
-    for line in text.lines() {
-        begun.push_str(line.strip_prefix("\t\t").unwrap_or(line).trim_start_matches('\t'));
-        if let Some((rule, handle)) = begun.rsplit_once(" # handle ")
-            && let Ok(handle) = handle.parse()
-        {
-            // nft breaks long sets into lines.
-            let rule = rule.split_whitespace().collect::<Vec<_>>().join(" ");
-            texts.insert(handle, rule);
-        } else if line.starts_with("\t\t") && !line.contains("policy") {
-            begun.push(' ');
+    for line in text.lines().filter(|line| line.starts_with("\t\t")) {
+        begun.push_str(line.trim_start_matches('\t'));
+        let Some((rule, Ok(handle))) =
+            begun.rsplit_once(" # handle ").map(|(rule, handle)| (rule, handle.parse()))
+        else {
+            // nft breaks long sets into lines, of which all but the last end so.
+            match begun.ends_with([',', '{']) {
+                true => begun.push(' '),
+                false => begun.clear(),
+            }
             continue;
-        }
+        };
+        let rule = rule.split_whitespace().collect::<Vec<_>>().join(" ");
+        texts.insert(handle, rule);
         begun.clear();
     }
     texts
 }
 
-/// Returns the rules of a family as listed by the kernel.
-fn listed_rules(family: u8) -> Vec<(Vec<u8>, ListedRule)> {
-    let request = Request::Any(family, AnyRequest::Rules(TABLE));
+/// Returns the rules of a table as listed by the kernel.
+fn listed_rules(family: u8, table: &str) -> Vec<(Vec<u8>, ListedRule)> {
+    let request = Request::Any(family, AnyRequest::Rules(table));
     let mut socket = Socket::open(NETLINK_NETFILTER).unwrap();
     socket.send(&request.encode(1).unwrap()).unwrap();
     let mut rules = Vec::new();
@@ -232,13 +245,13 @@ fn listed_rules(family: u8) -> Vec<(Vec<u8>, ListedRule)> {
 }
 
 /// Returns the sets of the table, with the elements of those without a name.
-fn sets(family: u8) -> Vec<SetContents> {
+fn sets(family: u8, table: &str) -> Vec<SetContents> {
     const ANONYMOUS: u32 = 1;
     let mut kernel = Nftables::open().unwrap();
-    let sets = kernel.any_sets(family, TABLE).unwrap();
+    let sets = kernel.any_sets(family, table).unwrap();
     let elements = |kernel: &mut Nftables, set: &AnySet| match set.flags & ANONYMOUS {
         0 => Vec::new(),
-        _ => kernel.any_elements(family, (TABLE, &set.name), usize::MAX).unwrap().unwrap(),
+        _ => kernel.any_elements(family, (table, &set.name), usize::MAX).unwrap().unwrap(),
     };
     sets.into_iter().map(|set| SetContents { elements: elements(&mut kernel, &set), set }).collect()
 }
@@ -382,6 +395,36 @@ fn the_sample_is_decoded_encoded_and_printed_as_in_nft() {
     let found: HashSet<_> = found.iter().map(|(text, _)| text).collect();
     let mended: Vec<_> = known.keys().filter(|text| !found.contains(text)).collect();
     assert!(mended.is_empty(), "no differences any more: {mended:#?}");
+}
+
+#[test]
+fn the_rules_of_tables_of_other_programs_and_ours_are_decoded_encoded_and_printed() {
+    if !nft_can_load() {
+        return;
+    }
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let mut total = 0;
+    for file in [
+        "nft_versions/others.nft",
+        "fixtures/kube-proxy-first-sync.nft",
+        "fixtures/layout-1.nft",
+        "fixtures/layout-2-examples.nft",
+        "fixtures/layout-3.nft",
+    ] {
+        let namespace = Namespace::new();
+        let output = nft(&namespace, &["-f", "-"], &fs::read_to_string(tests.join(file)).unwrap());
+        assert!(output.status.success(), "{file}: {}", String::from_utf8_lossy(&output.stderr));
+        let mut outcome = Outcome::default();
+        let tables = String::from_utf8(nft(&namespace, &["list", "tables"], "").stdout).unwrap();
+        for table in tables.lines() {
+            let words: Vec<_> = table.split(' ').collect();
+            let family = FAMILIES.into_iter().find(|(name, _)| *name == words[1]).unwrap();
+            total += compare(&namespace, family, words[2], &mut outcome);
+        }
+        assert!(outcome.other_bytes.is_empty(), "{file}: {:#?}", outcome.other_bytes);
+        assert!(outcome.other_text.is_empty(), "{file}: {:#?}", outcome.other_text);
+    }
+    println!("{total} rules of programs");
 }
 
 /// The directory of nft's tests, `tests/py`, that `make test-corpus` fetches.
