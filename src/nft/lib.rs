@@ -3,6 +3,8 @@
 //! Every object has two encodings, netlink bytes and nft(8) text, and one decoding. All are in the
 //! file of the object.
 
+#![forbid(unsafe_code)]
+
 mod abi;
 mod any;
 mod batch;

@@ -49,7 +49,27 @@ impl Printer<'_, '_> {
             Expression::FlowOffload(flow) => format!("flow add @{}", flow.flowtable),
             Expression::Match(found) => format!("xt match \"{}\"", found.match_name),
             Expression::Target(found) => format!("xt target \"{}\"", found.target_name),
-            other => format!("[{}]", other.name()),
+            // The others are loads and matches, and what is unknown.
+            Expression::Payload(_)
+            | Expression::Meta(_)
+            | Expression::Ct(_)
+            | Expression::Cmp(_)
+            | Expression::Range(_)
+            | Expression::Bitwise(_)
+            | Expression::Byteorder(_)
+            | Expression::Lookup(_)
+            | Expression::Immediate(_)
+            | Expression::Fib(_)
+            | Expression::Socket(_)
+            | Expression::Rt(_)
+            | Expression::Numgen(_)
+            | Expression::Hash(_)
+            | Expression::Exthdr(_)
+            | Expression::Osf(_)
+            | Expression::Xfrm(_)
+            | Expression::Inner(_)
+            | Expression::Tunnel(_)
+            | Expression::Unknown(_) => format!("[{}]", expression.name()),
         };
         self.say(text);
     }
@@ -110,10 +130,11 @@ impl Printer<'_, '_> {
             (_, false) => (ICMP_CODES, (!is_inet).then_some(3)),
             (_, true) => (ICMPV6_CODES, (!is_inet).then_some(4)),
         };
-        if reject.kind == 0 && is_inet {
-            if let Some(statement) = self.protocols.take_network_match() {
-                self.remove(statement);
-            }
+        if reject.kind == 0
+            && is_inet
+            && let Some(statement) = self.protocols.take_network_match()
+        {
+            self.remove(statement);
         }
         if default == Some(code) {
             return "reject".to_owned();

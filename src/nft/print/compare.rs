@@ -1,11 +1,14 @@
 //! Matches: comparisons of a register with values.
 
+use std::time::Duration;
+
 use super::Printer;
 use super::kind::{Kind, beginning, number};
 use super::load::{Bitrange, Load, Role, Term};
 use super::side::{Side, bits, extract, raw, raw_kind, run_of_ones};
 use crate::abi::*;
 use crate::expression::{Cmp, Data, Range};
+use crate::text::Time;
 
 /// The first half of a range: `>=`, to which `<=` may follow.
 #[derive(Debug)]
@@ -170,9 +173,10 @@ impl Printer<'_, '_> {
     /// Appends a comparison, and notes what it says about the protocols.
     fn push_comparison(&mut self, side: &Side, operation: u32, value: &[u8]) {
         let equal = if side.is_operation || side.kind.is_bits() { "== " } else { "" };
-        let text = match side.kind {
-            Kind::Bits(_) if !side.is_operation => self.operand_of_bits(side, value),
-            _ => self.value(side, value),
+        let text = if side.kind.is_bits() && !side.is_operation {
+            self.operand_of_bits(side, value)
+        } else {
+            self.value(side, value)
         };
         self.say(format!("{} {}{text}", side.text, operator(operation, equal)));
         self.last_side = Some(side.clone());
@@ -201,14 +205,13 @@ impl Printer<'_, '_> {
 
     /// Returns a value of a field.
     pub(super) fn value(&self, side: &Side, value: &[u8]) -> String {
-        match (side.kind, side.big_endian(value)) {
-            // A single expiration has larger units than one in a set.
-            (Kind::Seconds, value) => {
-                let milliseconds = u64::try_from(number(&value)).unwrap_or(u64::MAX);
-                crate::text::Time(std::time::Duration::from_millis(milliseconds)).to_string()
-            }
-            (kind, value) => kind.text(&value, self.interfaces),
+        let value = side.big_endian(value);
+        // A single expiration has larger units than the ends of a range.
+        if side.kind == Kind::Seconds {
+            let milliseconds = u64::try_from(number(&value)).unwrap_or(u64::MAX);
+            return Time(Duration::from_millis(milliseconds)).to_string();
         }
+        side.kind.text(&value, self.interfaces)
     }
 }
 

@@ -96,11 +96,11 @@ impl Kind {
 
     /// Returns the form of the ends of a range, which have no words.
     pub(super) fn in_range(self) -> Self {
-        match self {
-            Self::Word(_) | Self::Quoted(_) | Self::Day => Self::Number,
-            Self::WordOrHex(_, digits) => Self::Hex(digits),
-            other => other,
+        if let Self::WordOrHex(_, digits) = self {
+            return Self::Hex(digits);
         }
+        let has_words = matches!(self, Self::Word(_) | Self::Quoted(_) | Self::Day);
+        if has_words { Self::Number } else { self }
     }
 
     /// Returns whether `==` is printed.

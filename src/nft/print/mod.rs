@@ -153,7 +153,29 @@ impl<'a, 'c> Printer<'a, 'c> {
                 (Some(to), _) => self.load(to, load::ct(ct, self.context.family), "ct"),
                 (None, from) => self.set(load::ct(ct, self.context.family), from, "ct"),
             },
-            other => self.act(other),
+            Expression::CounterExpression(_)
+            | Expression::Limit(_)
+            | Expression::Quota(_)
+            | Expression::Log(_)
+            | Expression::Reject(_)
+            | Expression::Nat(_)
+            | Expression::Masq(_)
+            | Expression::Redir(_)
+            | Expression::Dynset(_)
+            | Expression::Queue(_)
+            | Expression::Dup(_)
+            | Expression::Fwd(_)
+            | Expression::Tproxy(_)
+            | Expression::Synproxy(_)
+            | Expression::Objref(_)
+            | Expression::Connlimit(_)
+            | Expression::Last(_)
+            | Expression::Inner(_)
+            | Expression::FlowOffload(_)
+            | Expression::Match(_)
+            | Expression::Target(_)
+            | Expression::Notrack
+            | Expression::Unknown(_) => self.act(expression),
         }
     }
 

@@ -117,13 +117,11 @@ impl Printer<'_, '_> {
     }
 
     fn element_text(&self, side: &Side, value: &[u8]) -> String {
-        match side.kind {
-            Kind::Bits(_) => {
-                let text = self.operand(side, value);
-                text.trim_start_matches('(').trim_end_matches(')').to_owned()
-            }
-            _ => self.value(side, value),
+        if side.kind.is_bits() {
+            let text = self.operand(side, value);
+            return text.trim_start_matches('(').trim_end_matches(')').to_owned();
         }
+        self.value(side, value)
     }
 
     fn data_text(&self, element: &AnyElement, kinds: &[(Kind, bool)]) -> String {

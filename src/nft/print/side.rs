@@ -101,10 +101,12 @@ impl Printer<'_, '_> {
         // A VLAN header is read after the Ethernet header, and a segment routing header is a
         // routing header.
         let outer = (known == Some(&headers::VLAN)).then_some(&headers::ETHER);
-        let inner: &[headers::Header] = match space {
-            Space::Extension(43) => &headers::SEGMENTS,
-            Space::TcpOption(5) => &headers::SACKS,
-            _ => &[],
+        let inner: &[headers::Header] = if space == Space::Extension(43) {
+            &headers::SEGMENTS
+        } else if space == Space::TcpOption(5) {
+            &headers::SACKS
+        } else {
+            &[]
         };
         let all = known.into_iter().chain(outer).chain(inner);
         all.flat_map(|header| header.fields.iter().map(move |field| (header, field))).filter(
@@ -131,7 +133,11 @@ impl Printer<'_, '_> {
                 let kind = kinds.first().map_or(Kind::Number, |(kind, _)| *kind);
                 vec![Side::new(text.clone(), kind, load)]
             }
-            _ => vec![self.side(load)],
+            Term::Payload(_)
+            | Term::Key { .. }
+            | Term::Value(_)
+            | Term::Masked { .. }
+            | Term::Shifted { .. } => vec![self.side(load)],
         }
     }
 
@@ -211,13 +217,11 @@ impl Printer<'_, '_> {
     /// Returns a mask or the like as text.
     pub(super) fn operand(&self, side: &Side, bytes: &[u8]) -> String {
         let value = side.big_endian(bytes);
-        match side.kind {
-            Kind::Bits(words) => {
-                let text = super::kind::bits(words, number(&value), " | ");
-                if text.contains('|') { format!("({text})") } else { text }
-            }
-            kind => kind.text(&value, self.interfaces),
-        }
+        let Kind::Bits(words) = side.kind else {
+            return side.kind.text(&value, self.interfaces);
+        };
+        let text = super::kind::bits(words, number(&value), " | ");
+        if text.contains('|') { format!("({text})") } else { text }
     }
 }
 

@@ -109,10 +109,8 @@ impl Printer<'_, '_> {
         };
         let kind = address_kind(tproxy.family);
         let address = self.addresses((tproxy.address, None), kind);
-        let address = match kind {
-            Kind::Ipv6 if !address.is_empty() => format!("[{address}]"),
-            _ => address,
-        };
+        let is_bracketed = kind == Kind::Ipv6 && !address.is_empty();
+        let address = if is_bracketed { format!("[{address}]") } else { address };
         format!("tproxy{family} to {address}{}", self.ports((tproxy.port, None), true))
     }
 
