@@ -246,14 +246,8 @@ fn listed_rules(family: u8, table: &str) -> Vec<(Vec<u8>, ListedRule)> {
 
 /// Returns the sets of the table, with the elements of those without a name.
 fn sets(family: u8, table: &str) -> Vec<SetContents> {
-    const ANONYMOUS: u32 = 1;
     let mut kernel = Nftables::open().unwrap();
-    let sets = kernel.any_sets(family, table).unwrap();
-    let elements = |kernel: &mut Nftables, set: &AnySet| match set.flags & ANONYMOUS {
-        0 => Vec::new(),
-        _ => kernel.any_elements(family, (table, &set.name), usize::MAX).unwrap().unwrap(),
-    };
-    sets.into_iter().map(|set| SetContents { elements: elements(&mut kernel, &set), set }).collect()
+    kernel.set_contents(family, table, AnySet::is_anonymous).unwrap()
 }
 
 fn fixtures() -> PathBuf {

@@ -317,6 +317,7 @@ pub(super) const NFT_SET_INTERVAL: u32 = 0x4;
 pub(super) const NFT_SET_MAP: u32 = 0x8;
 pub(super) const NFT_SET_TIMEOUT: u32 = 0x10;
 pub(super) const NFT_SET_EVAL: u32 = 0x20;
+pub(super) const NFT_SET_OBJECT: u32 = 0x40;
 pub(super) const NFT_SET_CONCAT: u32 = 0x80;
 
 // enum nft_cmp_ops

@@ -125,6 +125,16 @@ pub struct AnySet {
 }
 
 impl AnySet {
+    /// Returns whether the elements have data.
+    pub fn is_map(&self) -> bool {
+        self.flags & (NFT_SET_MAP | NFT_SET_OBJECT) != 0
+    }
+
+    /// Returns whether the set belongs to a rule and has no name of its own.
+    pub fn is_anonymous(&self) -> bool {
+        self.flags & NFT_SET_ANONYMOUS != 0
+    }
+
     /// Reads the attributes of an `NFT_MSG_NEWSET` message.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 //! Every object has two encodings, netlink bytes and nft(8) text, and one decoding. All are in the
 //! file of the object.
 
+#![doc = include_str!("README.md")]
 #![forbid(unsafe_code)]
 
 mod abi;

@@ -2,6 +2,7 @@
 
 use super::kind::Kind;
 use super::load::{Load, Term};
+use super::names::{TYPES, Words, word};
 use super::side::{Side, joined};
 use super::{Printer, RuleContext};
 use crate::abi::*;
@@ -18,10 +19,6 @@ pub struct SetContents {
 }
 
 impl SetContents {
-    fn is_anonymous(&self) -> bool {
-        self.set.flags & NFT_SET_ANONYMOUS != 0
-    }
-
     /// Kinds and byte orders of the fields of the data.
     fn kinds_of_data(&self) -> Vec<(Kind, bool)> {
         let mut kinds = kinds(self.set.data_type);
@@ -37,19 +34,67 @@ impl<'a> RuleContext<'a> {
     pub(super) fn set(&self, name: &str) -> Option<&'a SetContents> {
         self.sets.iter().find(|contents| contents.set.name == name)
     }
+
+    /// Returns the elements of a set as printed by `nft list`, but on one line.
+    pub fn elements(&self, contents: &SetContents) -> String {
+        let types = kinds(contents.set.key_type);
+        let length = if types.len() == 1 { Some(contents.set.key_length) } else { None };
+        // The kernel stores single-field ranges in network byte order.
+        let is_range = contents.set.interval;
+        let side = |(kind, host): (Kind, bool)| {
+            let length = length.unwrap_or_else(|| field_length(kind));
+            Side::of_set(kind, host && !is_range, length)
+        };
+        let sides: Vec<_> = types.into_iter().map(side).collect();
+        Printer::new(self).elements_text(contents, &sides)
+    }
+}
+
+impl AnySet {
+    /// Returns the types of key and data as printed by `nft list`, `ipv4_addr . inet_service :
+    /// verdict`.
+    pub fn types(&self) -> String {
+        let key = type_text(self.key_type);
+        match (self.is_map(), self.object_type) {
+            (false, _) => key,
+            (true, 0) => format!("{key} : {}", type_text(self.data_type)),
+            (true, object) => {
+                let object = word(OBJECTS, u64::from(object)).unwrap_or("[object]");
+                format!("{key} : {object}")
+            }
+        }
+    }
+}
+
+const OBJECTS: Words =
+    &[(1, "counter"), (2, "quota"), (3, "ct helper"), (4, "limit"), (7, "ct timeout")];
+
+/// `NFT_DATA_VERDICT`.
+const VERDICT: u32 = 0xffff_ff00;
+
+fn type_text(number: u32) -> String {
+    if number == VERDICT {
+        return "verdict".to_owned();
+    }
+    let name = |number| word(TYPES, u64::from(number)).unwrap_or("[type]");
+    numbers(number).into_iter().map(name).collect::<Vec<_>>().join(" . ")
 }
 
 /// Kinds and byte orders of the fields of a type of nft(8): six bits for each field.
-pub(super) fn kinds(mut number: u32) -> Vec<(Kind, bool)> {
+pub(super) fn kinds(number: u32) -> Vec<(Kind, bool)> {
+    let kind = |number| (Kind::of_type(number), Kind::is_host_type(number));
+    numbers(number).into_iter().map(kind).collect()
+}
+
+fn numbers(mut concatenation: u32) -> Vec<u32> {
     const BITS: u32 = 6;
-    let mut kinds = Vec::new();
-    while number > 0 {
-        let kind = number & ((1 << BITS) - 1);
-        kinds.push((Kind::of_type(kind), Kind::is_host_type(kind)));
-        number >>= BITS;
+    let mut numbers = Vec::new();
+    while concatenation > 0 {
+        numbers.push(concatenation & ((1 << BITS) - 1));
+        concatenation >>= BITS;
     }
-    kinds.reverse();
-    kinds
+    numbers.reverse();
+    numbers
 }
 
 impl Printer<'_, '_> {
@@ -84,10 +129,14 @@ impl Printer<'_, '_> {
 
     /// Returns the name of a set, or its elements if it has none.
     pub(super) fn set_text(&self, name: &str, sides: &[Side]) -> String {
-        let Some(contents) = self.context.set(name).filter(|contents| contents.is_anonymous())
+        let Some(contents) = self.context.set(name).filter(|contents| contents.set.is_anonymous())
         else {
             return format!("@{name}");
         };
+        self.elements_text(contents, sides)
+    }
+
+    fn elements_text(&self, contents: &SetContents, sides: &[Side]) -> String {
         let data = contents.kinds_of_data();
         let elements: Vec<_> = sorted(contents, sides)
             .into_iter()
@@ -146,14 +195,7 @@ impl Printer<'_, '_> {
         let mut at = 0;
         let mut fields = Vec::new();
         for (kind, host) in kinds {
-            let length = match (kind, kinds.len()) {
-                (_, 1) => value.len(),
-                (Kind::Ipv6 | Kind::Name, _) => 16,
-                (Kind::Ether, _) => 6,
-                (Kind::Number, _) => 2,
-                (Kind::Word(_) | Kind::WordOrHex(..), _) => 1,
-                _ => 4,
-            };
+            let length = if kinds.len() == 1 { value.len() } else { field_length(*kind) };
             let field = slice(value, at, length);
             let field: Vec<_> = match *host && cfg!(target_endian = "little") {
                 true => field.iter().rev().copied().collect(),
@@ -163,6 +205,21 @@ impl Printer<'_, '_> {
             at += length.next_multiple_of(4);
         }
         fields.join(" . ")
+    }
+}
+
+/// Length of a field of a concatenation in bytes.
+fn field_length(kind: Kind) -> usize {
+    if matches!(kind, Kind::Ipv6 | Kind::Name) {
+        16
+    } else if kind == Kind::Ether {
+        6
+    } else if kind == Kind::Number {
+        2
+    } else if matches!(kind, Kind::Word(_) | Kind::WordOrHex(..)) {
+        1
+    } else {
+        4
     }
 }
 

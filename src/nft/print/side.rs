@@ -38,6 +38,11 @@ impl Side {
         }
     }
 
+    /// A field of the key of a set.
+    pub(super) fn of_set(kind: Kind, host: bool, length: usize) -> Self {
+        Self::new(String::new(), kind, &Load::key("", kind, host, length))
+    }
+
     /// Returns the bytes of the field in a value, the highest first.
     pub(super) fn big_endian(&self, value: &[u8]) -> Vec<u8> {
         if self.host && cfg!(target_endian = "little") {
